@@ -1,0 +1,108 @@
+"""A schedule: who sends which slot to whom, step by step, as a few phases of NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Indices = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Advance:
+    """How much is added to each index at every repetition of a phase (ranks mod ranks, slots mod slots)."""
+
+    source: int = 0
+    target: int = 0
+    source_slot: int = 0
+    target_slot: int = 0
+
+
+@dataclass(frozen=True)
+class Phase:
+    """``repeat`` steps, each a set of flows that happen at once.
+
+    Flow ``i`` takes ``width[i]`` consecutive slots of rank ``source[i]`` from ``source_slot[i]`` on and
+    copies them to (or combines them into) as many slots of rank ``target[i]`` from ``target_slot[i]`` on.
+    All arrays have shape (flows,) and dtype int32. Every flow of a step reads what was there before the
+    step. A flow with source == target is a local move and costs no link.
+
+    reduces: flows combine into the target slot instead of overwriting it.
+    fan_in: several flows may combine into one slot in one step; the target does that work alone.
+        Without it two flows into one slot are an error.
+    pushed: the source writes into the target's memory (needs no notice from the target); otherwise the
+        target reads the source's memory. Says who does the work, never what the result is.
+    """
+
+    source: Indices
+    target: Indices
+    source_slot: Indices
+    target_slot: Indices
+    width: Indices
+    reduces: bool = False
+    repeat: int = 1
+    advance: Advance = Advance()
+    fan_in: bool = False
+    pushed: bool = False
+
+    @property
+    def flows(self) -> int:
+        """Flows in one step."""
+        return len(self.source)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One expanded step of a phase; ``index`` counts steps over the whole schedule."""
+
+    index: int
+    phase: Phase
+    source: Indices
+    target: Indices
+    source_slot: Indices
+    target_slot: Indices
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """An algorithm made concrete for a number of ranks.
+
+    pieces: into how many equal parts a collective's unit is cut: slot s has the size of piece
+        ``s % pieces``. Equals ``ranks`` for blocked collectives (each piece is a whole block).
+    slots: slots per rank; those beyond the collective's own are work space.
+    parameter: the algorithm's parameter (group size, pieces, shift distance), 0 where it has none.
+    """
+
+    collective: str
+    algorithm: str
+    ranks: int
+    pieces: int
+    slots: int
+    phases: tuple[Phase, ...]
+    root: int = -1
+    parameter: int = 0
+
+    @property
+    def steps(self) -> int:
+        """Communication steps, repeats counted; steps of local moves only are not counted."""
+        return sum(
+            phase.repeat for phase in self.phases if bool(np.any(phase.source != phase.target))
+        )
+
+    def expanded(self) -> Iterator[Step]:
+        """Every step in order, indices advanced."""
+        index = 0
+        for phase in self.phases:
+            for turn in range(phase.repeat):
+                yield Step(
+                    index,
+                    phase,
+                    (phase.source + turn * phase.advance.source) % self.ranks,
+                    (phase.target + turn * phase.advance.target) % self.ranks,
+                    (phase.source_slot + turn * phase.advance.source_slot) % self.slots,
+                    (phase.target_slot + turn * phase.advance.target_slot) % self.slots,
+                )
+                index += 1

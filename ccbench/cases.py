@@ -1,0 +1,131 @@
+"""What is asked (Case, Sampling) and what came back (Measurement): plain frozen values.
+
+They cross process boundaries, so this module imports nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+
+NO_ROOT = -1
+"""The root of a case whose collective has none."""
+
+NO_OP = "none"
+"""The op of a case whose collective does not reduce."""
+
+
+class Status(str, Enum):
+    """How a case ended. Only ``OK`` and ``WRONG`` carry samples; only ``OK`` has a speed."""
+
+    OK = "ok"
+    WRONG = "wrong"
+    UNSUPPORTED = "unsupported"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    OUT_OF_MEMORY = "out_of_memory"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One point of a suite.
+
+    ``count`` is in elements: of the whole buffer for all_reduce, broadcast, reduce and send_recv;
+    of one rank's block for all_gather, reduce_scatter, all_to_all, gather and scatter (nccl-tests'
+    "count"). ``size_bytes`` is nccl-tests' "size": the largest buffer of one rank.
+    ``algorithm`` is a name, a name with a parameter (``hierarchical:4``), or ``default``.
+    """
+
+    suite: str
+    backend: str
+    collective: str
+    algorithm: str
+    dtype: str
+    op: str
+    size_bytes: int
+    count: int
+    ranks: int
+    root: int = NO_ROOT
+    in_place: bool = False
+    mode: str = "streaming"
+    protocol: str = "default"
+    nodes: int = 1
+
+    @property
+    def case_id(self) -> str:
+        """Sixteen hex digits that depend on every field but the suite's name."""
+        fields = {name: value for name, value in asdict(self).items() if name != "suite"}
+        canonical = ";".join(f"{name}={fields[name]}" for name in sorted(fields))
+        return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+    @property
+    def label(self) -> str:
+        """One line for people: ``all_reduce ring float32 sum 1048576 B, 4 ranks, cpu``."""
+        words = [self.collective, self.algorithm, self.dtype]
+        if self.op != NO_OP:
+            words.append(self.op)
+        words.append(f"{self.size_bytes} B")
+        extra = [f"{self.ranks} ranks", self.backend]
+        if self.root not in (NO_ROOT, 0):
+            extra.append(f"root {self.root}")
+        if self.in_place:
+            extra.append("in place")
+        if self.mode != "streaming":
+            extra.append(self.mode)
+        return " ".join(words) + ", " + ", ".join(extra)
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """When a case has been measured well enough, and when to give up."""
+
+    confidence: float = 0.95
+    target_relative_width: float = 0.05
+    minimum_samples: int = 10
+    maximum_samples: int = 400
+    warmup_seconds: float = 0.02
+    minimum_sample_seconds: float = 0.001
+    budget_seconds: float = 0.5
+    time_limit_seconds: float = 60.0
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What the machine did around one case; ``flags`` name what makes its figures doubtful."""
+
+    core_latency_before_seconds: float | None = None
+    core_latency_after_seconds: float | None = None
+    foreign_cpu_share: float | None = None
+    steal_share: float | None = None
+    binding: tuple[int, ...] = ()
+    oversubscribed: bool = False
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one case gave. Every time is in seconds, per launch.
+
+    ``samples_seconds``: one figure per sample, from the first rank's start to the last rank's end.
+    ``rank_samples_seconds``: the same samples as each rank saw them, ``[rank][sample]``.
+    ``skew_seconds``: per sample, last rank's start minus first rank's start.
+    ``wrong_elements``: None when nothing was checked (the case did not run to its end).
+    """
+
+    case: Case
+    status: Status
+    detail: str = ""
+    backend_version: str = ""
+    algorithm_used: str = ""
+    launches_per_sample: int = 0
+    samples_seconds: tuple[float, ...] = ()
+    warmup_seconds: tuple[float, ...] = ()
+    skew_seconds: tuple[float, ...] = ()
+    rank_samples_seconds: tuple[tuple[float, ...], ...] = ()
+    wrong_elements: int | None = None
+    stop_reason: str = ""
+    started_at: str = ""
+    simulated: bool = False
+    conditions: Conditions = field(default_factory=Conditions)

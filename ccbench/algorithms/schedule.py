@@ -13,7 +13,11 @@ Indices = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Advance:
-    """How much is added to each index at every repetition of a phase (ranks mod ranks, slots mod slots)."""
+    """How much is added to each index at every repetition of a phase.
+
+    Ranks wrap at the number of ranks. Slots come in regions of ``pieces`` slots (region 0 is where the
+    collective's inputs start); an advancing slot wraps inside its region, and so does a wide flow.
+    """
 
     source: int = 0
     target: int = 0
@@ -26,7 +30,8 @@ class Phase:
     """``repeat`` steps, each a set of flows that happen at once.
 
     Flow ``i`` takes ``width[i]`` consecutive slots of rank ``source[i]`` from ``source_slot[i]`` on and
-    copies them to (or combines them into) as many slots of rank ``target[i]`` from ``target_slot[i]`` on.
+    copies them to (or combines them into) as many slots of rank ``target[i]`` from ``target_slot[i]`` on
+    (wrapping as Advance says).
     All arrays have shape (flows,) and dtype int32. Every flow of a step reads what was there before the
     step. A flow with source == target is a local move and costs no link.
 
@@ -92,6 +97,11 @@ class Schedule:
             phase.repeat for phase in self.phases if bool(np.any(phase.source != phase.target))
         )
 
+    def wrapped(self, slots: Indices, offset: int) -> Indices:
+        """``slots`` moved by ``offset``, each inside its own region of ``pieces`` slots."""
+        inside = (slots + offset) % self.pieces
+        return slots - slots % self.pieces + inside
+
     def expanded(self) -> Iterator[Step]:
         """Every step in order, indices advanced."""
         index = 0
@@ -102,7 +112,7 @@ class Schedule:
                     phase,
                     (phase.source + turn * phase.advance.source) % self.ranks,
                     (phase.target + turn * phase.advance.target) % self.ranks,
-                    (phase.source_slot + turn * phase.advance.source_slot) % self.slots,
-                    (phase.target_slot + turn * phase.advance.target_slot) % self.slots,
+                    self.wrapped(phase.source_slot, turn * phase.advance.source_slot),
+                    self.wrapped(phase.target_slot, turn * phase.advance.target_slot),
                 )
                 index += 1

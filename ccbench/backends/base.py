@@ -1,0 +1,56 @@
+"""What a backend is: a name, what it can do here, and teams that run cases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from ccbench.cases import Case, Measurement, Sampling
+from ccbench.model.machine import Machine
+
+
+@dataclass(frozen=True)
+class TeamRequest:
+    """What the runner asks of ``Backend.open_team``.
+
+    machine: what predictions are priced on; only the simulated backend takes its times from it.
+    seed: makes simulated noise and data repeatable.
+    """
+
+    ranks: int
+    machine: Machine
+    seed: int = 0
+
+
+class Team(Protocol):
+    """The workers of one backend and rank count; one case at a time."""
+
+    def run(self, case: Case, sampling: Sampling) -> Measurement:
+        """Measure ``case``; every failure is a status of the Measurement, never an exception."""
+
+    def usable(self) -> bool:
+        """False after a worker died, hung or was killed: open another team for the next case."""
+
+    def close(self) -> None:
+        """End every worker, by force where asking is not enough; safe to call twice."""
+
+
+class Backend(Protocol):
+    """One file in ``ccbench/backends``, found by name and imported on use."""
+
+    name: str
+
+    def unavailable(self) -> str | None:
+        """Why this backend cannot work here and what to do about it, or None."""
+
+    def version(self) -> str:
+        """What runs: library and version."""
+
+    def algorithms(self, collective: str) -> tuple[str, ...]:
+        """Names a suite's ``algorithm: all`` stands for; ``default`` is always understood besides."""
+
+    def unsupported(self, case: Case) -> str | None:
+        """Why ``case`` cannot run on this backend, or None."""
+
+    def open_team(self, request: TeamRequest) -> Team:
+        """Start the workers; BackendUnavailable when that fails."""

@@ -1,0 +1,22 @@
+"""What the model says about one point."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Times in seconds for one launch of one case; ``bound_seconds <= predicted_seconds`` always.
+
+    bound_seconds: no schedule can be faster on this machine.
+    predicted_seconds: price of the schedule that runs.
+    latency_seconds, bandwidth_seconds: the two parts of predicted_seconds.
+    bottleneck: a sentence naming the term or link that costs most.
+    """
+
+    bound_seconds: float
+    predicted_seconds: float
+    latency_seconds: float
+    bandwidth_seconds: float
+    bottleneck: str

@@ -1,0 +1,96 @@
+"""The wheel carries what a user needs away from the checkout."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from ccbench.errors import CcbenchError
+from ccbench.resources import shipped_folder
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def unpacked_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel built from a copy of the checkout with one new run lying in ``results``."""
+    if find_spec("hatchling") is None or find_spec("pip") is None:
+        pytest.skip("building a wheel needs hatchling and pip: pip install 'ccbench[dev]'")
+    source = tmp_path_factory.mktemp("source")
+    for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore"):
+        shutil.copy(CHECKOUT / name, source / name)
+    for name in ("ccbench", "suites", "kernels", "results"):
+        if (CHECKOUT / name).is_dir():
+            ignored = shutil.ignore_patterns("__pycache__", "20*")
+            shutil.copytree(CHECKOUT / name, source / name, ignore=ignored)
+    new_run = source / "results" / "20260101T000000Z-quick-somewhere"
+    new_run.mkdir(parents=True)
+    (new_run / "run.json").write_text("{}")
+    (source / "results" / "reference").mkdir(exist_ok=True)
+    (source / "results" / "reference" / "planted.json").write_text("{}")
+    command = [sys.executable, "-m", "pip", "wheel", ".", "--no-deps", "--no-build-isolation", "--wheel-dir"]
+    built = subprocess.run([*command, "built"], cwd=source, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    (wheel,) = (source / "built").glob("ccbench-*.whl")
+    target = tmp_path_factory.mktemp("site-packages")
+    zipfile.ZipFile(wheel).extractall(target)
+    return target
+
+
+def test_every_suite_of_the_checkout_is_in_the_wheel(unpacked_wheel: Path) -> None:
+    expected = {file.name for file in (CHECKOUT / "suites").glob("*.yaml")}
+    assert "quick.yaml" in expected
+    assert {file.name for file in (unpacked_wheel / "ccbench/_shipped/suites").iterdir()} >= expected
+
+
+def test_reference_results_are_in_the_wheel_and_new_runs_are_not(unpacked_wheel: Path) -> None:
+    results = unpacked_wheel / "ccbench/_shipped/results"
+    assert (results / "reference" / "planted.json").is_file()
+    assert not list(results.glob("20*"))
+
+
+def test_the_wheel_holds_the_package_its_type_marker_and_its_licence_but_no_tests(unpacked_wheel: Path) -> None:
+    assert (unpacked_wheel / "ccbench" / "py.typed").is_file()
+    assert list(unpacked_wheel.glob("ccbench-*.dist-info/licenses/LICENSE"))
+    assert {entry.name for entry in unpacked_wheel.iterdir() if not entry.name.endswith(".dist-info")} == {
+        "ccbench"
+    }
+
+
+def test_an_unpacked_wheel_finds_its_own_suites(unpacked_wheel: Path, tmp_path: Path) -> None:
+    script = "from ccbench.resources import shipped_folder; print(shipped_folder('suites'))"
+    # Run elsewhere with this path only, so that the wheel is imported and not the checkout.
+    found = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(unpacked_wheel), "PATH": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 0, found.stderr
+    assert Path(found.stdout.strip()) == unpacked_wheel / "ccbench/_shipped/suites"
+    assert (Path(found.stdout.strip()) / "quick.yaml").is_file()
+
+
+def test_a_checkout_ships_its_top_level_folders() -> None:
+    assert shipped_folder("suites") == CHECKOUT / "suites"
+
+
+def test_the_installed_copy_wins_over_a_folder_beside_the_package(tmp_path: Path) -> None:
+    package = tmp_path / "ccbench"
+    (package / "_shipped" / "results").mkdir(parents=True)
+    (tmp_path / "results").mkdir()
+    (tmp_path / "pyproject.toml").touch()
+    assert shipped_folder("results", package) == package / "_shipped" / "results"
+
+
+def test_a_stranger_folder_in_site_packages_is_not_taken_for_ours(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    with pytest.raises(CcbenchError, match="the shipped folder 'results' is missing"):
+        shipped_folder("results", tmp_path / "ccbench")

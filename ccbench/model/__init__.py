@@ -1,1 +1,1 @@
-
+"""What this machine should give: machines with numbers, prices of schedules, bounds, calibration."""

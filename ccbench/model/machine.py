@@ -1,0 +1,204 @@
+"""A machine is a fabric with numbers, and every number says where it came from.
+
+This release knows one fabric, the shared memory of one host. Callers hold a ``Machine`` and hand it to
+``price`` and ``bound``; they look into ``fabric`` only through these, so that a graph of links can join
+the union without a caller changing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ccbench.errors import MachineError
+
+Floats = NDArray[np.float64]
+
+STRICT = {"extra": "forbid", "allow_inf_nan": False}
+"""How pydantic reads these classes from a file; a plain dict, so that importing needs no pydantic."""
+
+
+@dataclass(frozen=True)
+class RatePoint:
+    """A rate seen at one working set.
+
+    working_set_bytes: every distinct byte one process touches per repetition, operands and results
+        together, because that decides which cache serves it.
+    bytes_per_second: what ``Rates`` says is counted.
+    """
+
+    working_set_bytes: int
+    bytes_per_second: float
+
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
+
+    def __post_init__(self) -> None:
+        for name in ("working_set_bytes", "bytes_per_second"):
+            value = getattr(self, name)
+            if not (value > 0 and math.isfinite(value)):
+                raise MachineError(f"{name}: {value} is not a positive number")
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Bytes per second as a function of working set and of how many processes work at once.
+
+    one_process, all_cores: points in rising order of working set; ``all_cores`` counts the bytes of one
+        process on every core together. Between points the rate is interpolated in log-log, outside them
+        it is flat. A larger working set must never take less time than a smaller one, so that predicted
+        times cannot fall as sizes grow.
+    """
+
+    one_process: tuple[RatePoint, ...]
+    all_cores: tuple[RatePoint, ...]
+
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
+
+    def __post_init__(self) -> None:
+        for name in ("one_process", "all_cores"):
+            _check_points(name, getattr(self, name))
+
+    def at(self, working_set_bytes: ArrayLike, processes: int, cores: int) -> Floats:
+        """Total rate of ``processes`` (at most ``cores``) processes, shape of ``working_set_bytes``.
+
+        Between one process and all cores the total follows a power of the process count, the straight
+        line in log-log through the two measured curves.
+        """
+        one = _interpolated(self.one_process, working_set_bytes)
+        if processes <= 1 or cores <= 1:
+            return one
+        exponent = math.log(min(processes, cores)) / math.log(cores)
+        every = _interpolated(self.all_cores, working_set_bytes)
+        return np.asarray(one ** (1.0 - exponent) * every**exponent)
+
+
+def _check_points(name: str, points: tuple[RatePoint, ...]) -> None:
+    if not points:
+        raise MachineError(f"{name}: no points; give at least one working set and its rate")
+    for left, right in itertools.pairwise(points):
+        if right.working_set_bytes <= left.working_set_bytes:
+            raise MachineError(
+                f"{name}: working set {right.working_set_bytes} follows {left.working_set_bytes}; "
+                "list them in rising order, each once"
+            )
+        left_seconds = left.working_set_bytes / left.bytes_per_second
+        right_seconds = right.working_set_bytes / right.bytes_per_second
+        if right_seconds < left_seconds:
+            raise MachineError(
+                f"{name}: {right.working_set_bytes} bytes would take {right_seconds:.3g} s, less than "
+                f"{left.working_set_bytes} bytes ({left_seconds:.3g} s); lower the larger one's rate"
+            )
+
+
+def _interpolated(points: tuple[RatePoint, ...], working_set_bytes: ArrayLike) -> Floats:
+    where = np.log(np.maximum(np.asarray(working_set_bytes, dtype=np.float64), 1.0))
+    sizes = np.log([point.working_set_bytes for point in points])
+    rates = np.log([point.bytes_per_second for point in points])
+    return np.asarray(np.exp(np.interp(where, sizes, rates)))
+
+
+@dataclass(frozen=True)
+class SharedMemory:
+    """The fabric of one host whose ranks are processes on its cores, pinned rank by rank round robin.
+
+    flag_latency_seconds: from a flag's store by one rank until another rank, polling on another core,
+        goes on.
+    flag_check_seconds: looking at one more flag that is already up.
+    yield_seconds: handing a core from one rank to another that shares it.
+    operation_seconds: fixed cost of one array operation on one block, bookkeeping of its step included.
+    copy: payload bytes per second of ``b[:] = a`` (a payload byte is one byte of result).
+    reduce: payload bytes per second of ``c[:] = a + b``.
+    peak_traffic: the best bytes read plus bytes written per second ever seen, for bounds only.
+    """
+
+    cores: int
+    flag_latency_seconds: float
+    flag_check_seconds: float
+    yield_seconds: float
+    operation_seconds: float
+    copy: Rates
+    reduce: Rates
+    peak_traffic: Rates
+
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
+
+    def __post_init__(self) -> None:
+        if self.cores < 1:
+            raise MachineError(f"cores: {self.cores} is not at least 1")
+        for name in ("flag_latency_seconds", "flag_check_seconds", "yield_seconds", "operation_seconds"):
+            value = getattr(self, name)
+            if not (value >= 0 and math.isfinite(value)):
+                raise MachineError(f"{name}: {value} is not a number of seconds, zero or more")
+        self._check_peak()
+
+    def _check_peak(self) -> None:
+        """No priced rate may exceed the peak, else a price could undercut the bound.
+
+        All curves are piecewise linear in log-log, so looking at every knot is looking everywhere.
+        """
+        knots = sorted(
+            {
+                point.working_set_bytes
+                for rates in (self.copy, self.reduce, self.peak_traffic)
+                for point in (*rates.one_process, *rates.all_cores)
+            }
+        )
+        slack = 1.0 + 1e-9
+        for processes in {1, self.cores}:
+            peak = self.peak_traffic.at(knots, processes, self.cores) * slack
+            for name, rates, traffic in (
+                ("copy", self.copy, COPY_TRAFFIC),
+                ("reduce", self.reduce, REDUCE_TRAFFIC),
+            ):
+                priced = traffic * rates.at(knots, processes, self.cores)
+                if bool(np.any(priced > peak)):
+                    knot = knots[int(np.argmax(priced / peak))]
+                    raise MachineError(
+                        f"peak_traffic: less than {traffic} x {name} at {knot} bytes and {processes} "
+                        "processes; a peak cannot lie below a rate that was seen"
+                    )
+        one = self.peak_traffic.at(knots, 1, self.cores)
+        if bool(np.any(one > slack * self.peak_traffic.at(knots, self.cores, self.cores))):
+            raise MachineError("peak_traffic: all_cores lies below one_process; it cannot")
+
+
+COPY_TRAFFIC = 2
+"""Bytes read plus written per payload byte copied."""
+
+REDUCE_TRAFFIC = 3
+"""Bytes read plus written per payload byte of ``c = a + b``."""
+
+Fabric = SharedMemory
+"""The union of fabrics; shared memory is its only member so far."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What predictions are priced on.
+
+    origins: for each number of the fabric, where it came from (measured when, published where, assumed).
+    """
+
+    name: str
+    fabric: Fabric
+    origins: Mapping[str, str] = field(hash=False)
+    kind: Literal["cpu"] = "cpu"
+
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise MachineError("name: empty; give the machine a name")
+        numbers = {entry.name for entry in fields(self.fabric)}
+        missing = sorted(numbers - set(self.origins))
+        unknown = sorted(set(self.origins) - numbers)
+        if missing:
+            raise MachineError(f"origins: nothing about {', '.join(missing)}; say where each came from")
+        if unknown:
+            raise MachineError(f"origins: {', '.join(unknown)} is not a number of this fabric")

@@ -8,15 +8,21 @@ the union without a caller changing.
 from __future__ import annotations
 
 import itertools
+import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import ClassVar, Literal
+from collections.abc import Hashable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ccbench.errors import MachineError
+from ccbench.units import shown
+
+if TYPE_CHECKING:
+    import yaml
 
 Floats = NDArray[np.float64]
 
@@ -202,3 +208,107 @@ class Machine:
             raise MachineError(f"origins: nothing about {', '.join(missing)}; say where each came from")
         if unknown:
             raise MachineError(f"origins: {', '.join(unknown)} is not a number of this fabric")
+
+
+MACHINES_FOLDER = Path(__file__).parent / "machines"
+"""Where the shipped machines lie, one ``<name>.yaml`` each."""
+
+LARGEST_FILE_BYTES = 1 << 20
+"""A machine file is a page of text; anything larger is some other file."""
+
+
+def machine_names() -> tuple[str, ...]:
+    """Names of the shipped machines."""
+    return tuple(sorted(path.stem for path in MACHINES_FOLDER.glob("*.yaml")))
+
+
+def load_machine(name_or_path: str | Path) -> Machine:
+    """A shipped machine by name, or a machine file by path (``.yaml`` or ``.yml``).
+
+    Raises MachineError, one line with path and place, for an unknown name and for a file that is not
+    exactly a machine: unknown and missing fields, wrong types and repeated keys are all refused.
+    """
+    path = Path(name_or_path)
+    if path.suffix not in {".yaml", ".yml"}:
+        if str(name_or_path) not in machine_names():
+            known = ", ".join(machine_names())
+            raise MachineError(
+                f"machine: {str(name_or_path)!r} is not known; one of {known}, or a path ending in .yaml"
+            )
+        path = MACHINES_FOLDER / f"{name_or_path}.yaml"
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE_BYTES + 1)
+        text = content.decode()
+    except OSError as error:
+        raise MachineError(f"{path}: cannot be read ({error.strerror}); name a machine file") from None
+    except UnicodeDecodeError:
+        raise MachineError(f"{path}: is not UTF-8 text; a machine file is YAML") from None
+    if len(content) > LARGEST_FILE_BYTES:
+        raise MachineError(f"{path}: is larger than {LARGEST_FILE_BYTES} bytes; a machine file is not")
+    return _parsed(text, path)
+
+
+def save_machine(machine: Machine, path: str | Path) -> None:
+    """Write ``machine`` so that ``load_machine(path)`` gives the same value; MachineError if it cannot."""
+    import yaml
+
+    plain = asdict(machine)
+    plain["origins"] = dict(machine.origins)
+    # asdict keeps tuples, which YAML's safe dialect does not know.
+    text = yaml.safe_dump(json.loads(json.dumps(plain)), sort_keys=False, allow_unicode=True)
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise MachineError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+def _parsed(text: str, path: Path) -> Machine:
+    import yaml
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        plain = yaml.load(text, Loader=_strict_loader())
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        problem = " ".join(str(getattr(error, "problem", None) or error).split())
+        mark = getattr(error, "problem_mark", None)
+        line = f" line {mark.line + 1}:" if mark is not None else ""
+        raise MachineError(f"{path}:{line} not valid YAML ({problem})") from None
+    try:
+        # Through JSON, because only there does strict checking take a list for a tuple.
+        return TypeAdapter(Machine).validate_json(json.dumps(plain), strict=True)
+    except (TypeError, ValidationError, MachineError) as error:
+        raise MachineError(f"{path}: {_first_problem(error)}") from None
+
+
+def _first_problem(error: Exception) -> str:
+    from pydantic import ValidationError
+
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_url=False)[0]
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+    seen = "" if first["type"] == "missing" else f"; seen {shown(first['input'])}"
+    # YAML 1.1 reads 1e-7 as text: a float needs its point and the sign of its exponent.
+    text_number = isinstance(first["input"], str) and first["type"] in {"float_type", "int_type"}
+    cure = "; write numbers without quotes, exponents as in 1.0e-7" if text_number else ""
+    message = first["msg"][0].lower() + first["msg"][1:]
+    return f"{place.lstrip('.') or 'the file'}: {message}{seen}{cure}"
+
+
+def _strict_loader() -> type[yaml.SafeLoader]:
+    import yaml
+
+    class StrictLoader(yaml.SafeLoader):
+        """The safe loader, which would let the last of two equal keys win, made to refuse them."""
+
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+            keys: list[Any] = [self.construct_object(key, deep=True) for key, _ in node.value]
+            for position, key in enumerate(keys):
+                if key in keys[:position]:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"{shown(key)} is given twice", node.value[position][0].start_mark
+                    )
+            return super().construct_mapping(node, deep=deep)
+
+    return StrictLoader

@@ -1,3 +1,81 @@
-"""ccbench: how fast are this machine's collectives, is that what it should give, what to run instead."""
+"""ccbench: how fast are this machine's collectives, is that what it should give, what to run instead.
+
+The public names; each is imported when it is first asked for, so that ``import ccbench`` is cheap.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ccbench.algorithms import schedule_for
+    from ccbench.algorithms.schedule import Phase, Schedule
+    from ccbench.backends import open_backend
+    from ccbench.cases import Case, Measurement, Sampling, Status
+    from ccbench.errors import CcbenchError
+    from ccbench.model import predict
+    from ccbench.model.machine import Machine, load_machine
+    from ccbench.report import write_report
+    from ccbench.runner import run_suite
+    from ccbench.runs import Run, load_run, load_runs
+    from ccbench.suite import Suite, load_suite
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Case",
+    "CcbenchError",
+    "Machine",
+    "Measurement",
+    "Phase",
+    "Run",
+    "Sampling",
+    "Schedule",
+    "Status",
+    "Suite",
+    "load_machine",
+    "load_run",
+    "load_runs",
+    "load_suite",
+    "open_backend",
+    "predict",
+    "run_suite",
+    "schedule_for",
+    "write_report",
+]
+
+_HOMES = {
+    "Case": "ccbench.cases",
+    "CcbenchError": "ccbench.errors",
+    "Machine": "ccbench.model.machine",
+    "Measurement": "ccbench.cases",
+    "Phase": "ccbench.algorithms.schedule",
+    "Run": "ccbench.runs",
+    "Sampling": "ccbench.cases",
+    "Schedule": "ccbench.algorithms.schedule",
+    "Status": "ccbench.cases",
+    "Suite": "ccbench.suite",
+    "load_machine": "ccbench.model.machine",
+    "load_run": "ccbench.runs",
+    "load_runs": "ccbench.runs",
+    "load_suite": "ccbench.suite",
+    "open_backend": "ccbench.backends",
+    "predict": "ccbench.model",
+    "run_suite": "ccbench.runner",
+    "schedule_for": "ccbench.algorithms",
+    "write_report": "ccbench.report",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name from the module that owns it (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ccbench' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

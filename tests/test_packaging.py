@@ -55,7 +55,9 @@ def test_reference_results_are_in_the_wheel_and_new_runs_are_not(unpacked_wheel:
     assert not list(results.glob("20*"))
 
 
-def test_the_wheel_holds_the_package_its_type_marker_and_its_licence_but_no_tests(unpacked_wheel: Path) -> None:
+def test_the_wheel_holds_the_package_its_type_marker_and_its_licence_but_no_tests(
+    unpacked_wheel: Path,
+) -> None:
     assert (unpacked_wheel / "ccbench" / "py.typed").is_file()
     assert list(unpacked_wheel.glob("ccbench-*.dist-info/licenses/LICENSE"))
     assert {entry.name for entry in unpacked_wheel.iterdir() if not entry.name.endswith(".dist-info")} == {

@@ -1,0 +1,57 @@
+"""``import ccbench`` and ``ccbench --help`` are cheap, and the public names are the promised ones."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+import ccbench
+
+HEAVY = (
+    "cupy", "matplotlib", "mpi4py", "networkx", "numpy", "pandas", "pyarrow", "pydantic", "rich", "scipy",
+    "torch", "yaml",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        "import ccbench",
+        "import ccbench.cases, ccbench.errors",
+        "from ccbench.cli import main; main(['--help'])",
+        "from ccbench.cli import main; main(['--version'])",
+        "from ccbench.cli import main; main(['run', '--help'])",
+    ],
+)
+def test_heavy_libraries_stay_out(action: str) -> None:
+    script = f"""
+import sys
+try:
+    {action}
+except SystemExit as end:
+    assert end.code in (0, None), end.code
+print("loaded:", *sorted(set({HEAVY!r}) & set(sys.modules)))
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[-1].split() == ["loaded:"]
+
+
+def test_public_names_are_sorted_and_complete() -> None:
+    # ruff's order (RUF022): constants, classes, functions; within each by name.
+    assert ccbench.__all__ == sorted(ccbench.__all__)
+    assert set(ccbench.__all__) == set(ccbench._HOMES)
+    assert set(ccbench.__all__) <= set(dir(ccbench))
+
+
+@pytest.mark.parametrize("name", ccbench.__all__)
+def test_every_public_name_resolves_to_the_one_its_home_has(name: str) -> None:
+    assert getattr(ccbench, name) is getattr(importlib.import_module(ccbench._HOMES[name]), name)
+
+
+def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'fastest'"):
+        _ = ccbench.fastest

@@ -1,0 +1,113 @@
+"""Imports go down only: read from the source, so that an import inside a function counts too."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
+
+# Lowest first. Parts of one layer do not know each other.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("errors",),
+    ("units", "stats", "dtypes", "environment", "resources"),
+    ("collectives", "topology"),
+    ("cases", "algorithms"),
+    ("suite", "model"),
+    ("backends",),
+    ("measure",),
+    ("runs",),
+    ("runner",),
+    ("progress", "doctor"),
+    ("compare",),
+    ("report",),
+    ("cli",),
+    ("__main__",),
+)
+LAYER_OF = {part: height for height, layer in enumerate(LAYERS) for part in layer}
+
+
+def sources(package: Path) -> Iterator[tuple[str, Path]]:
+    """(module, file) of every module; ``algorithms.ring`` for ``ccbench/algorithms/ring.py``."""
+    for file in sorted(package.rglob("*.py")):
+        names = file.relative_to(package).with_suffix("").parts
+        yield ".".join(names[:-1] if names[-1] == "__init__" else names), file
+
+
+def imported(file: Path) -> Iterator[tuple[int, str]]:
+    """(line, module) of every import of ccbench in ``file``; ``__version__`` is the root's to give."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            if node.level:
+                yield node.lineno, "a relative import"
+            elif node.module == "ccbench":
+                yield from ((node.lineno, a.name) for a in node.names if a.name != "__version__")
+            elif node.module and node.module.startswith("ccbench."):
+                yield node.lineno, node.module.removeprefix("ccbench.")
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] == "ccbench":
+                    yield node.lineno, alias.name.removeprefix("ccbench.")
+
+
+def violations(package: Path) -> list[str]:
+    """One line for every import that does not go down."""
+    found = []
+    for module, file in sources(package):
+        if not module:
+            continue  # the package's front door names everything and is imported by nothing
+        part = module.split(".")[0]
+        if part not in LAYER_OF:
+            found.append(f"{file.name}: {part} has no layer; give it one in LAYERS")
+            continue
+        for line, target in imported(file):
+            other = target.split(".")[0]
+            if other not in LAYER_OF:
+                found.append(f"{module}:{line} imports {target}, which has no layer")
+            elif other != part and LAYER_OF[other] >= LAYER_OF[part]:
+                found.append(f"{module}:{line} imports {target}, which is not below it")
+    return found
+
+
+def test_every_import_goes_down() -> None:
+    assert violations(PACKAGE) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "complaint"),
+    [
+        ("units.py", "from ccbench.runner import run_suite", "not below"),
+        ("cases.py", "def f():\n    from ccbench.algorithms import ring", "not below"),
+        ("suite.py", "import ccbench.cli.run", "not below"),
+        ("algorithms/ring.py", "from ccbench import cases", "not below"),
+        ("algorithms/ring.py", "from . import tree", "no layer"),
+        ("measure.py", "from ccbench import load_suite", "no layer"),
+        ("helpers.py", "", "has no layer"),
+    ],
+)
+def test_a_planted_violation_is_seen(tmp_path: Path, file: str, line: str, complaint: str) -> None:
+    planted = tmp_path / "ccbench" / file
+    planted.parent.mkdir(parents=True, exist_ok=True)
+    planted.write_text(line + "\n")
+    (found,) = violations(tmp_path / "ccbench")
+    assert complaint in found
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("runner.py", "from ccbench.backends.cpu import team\nfrom ccbench import __version__"),
+        ("algorithms/ring.py", "from ccbench.algorithms.schedule import Schedule"),
+        ("__init__.py", "from ccbench.cli import main"),
+    ],
+)
+def test_an_import_that_goes_down_or_stays_inside_its_part_is_fine(
+    tmp_path: Path, file: str, line: str
+) -> None:
+    planted = tmp_path / "ccbench" / file
+    planted.parent.mkdir(parents=True, exist_ok=True)
+    planted.write_text(line + "\n")
+    assert violations(tmp_path / "ccbench") == []

@@ -1,0 +1,301 @@
+"""How a run tells a person where it is: on stderr, between cases, never in the way of measuring.
+
+Nothing here draws while a case runs. A ticking bar would take time from the cores being measured, so
+the display moves when a case starts and when one ends.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from statistics import median
+from typing import TYPE_CHECKING, Protocol, TextIO, cast
+
+from ccbench.cases import Case, Measurement, Status
+from ccbench.collectives import COLLECTIVES
+from ccbench.model.prediction import Prediction
+from ccbench.units import format_rate, format_seconds, format_size
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+Clock = Callable[[], float]
+
+
+class Progress(Protocol):
+    """What a run reports to; calls come from one thread, in the order of the methods."""
+
+    def started(self, total: int, expected_seconds: float | None) -> None:
+        """The run begins: ``total`` cases that should take ``expected_seconds`` together."""
+
+    def case_started(self, case: Case, number: int) -> None:
+        """Case ``number`` (from 1) begins."""
+
+    def case_finished(self, measurement: Measurement, prediction: Prediction | None) -> None:
+        """The case that began last has ended."""
+
+    def note(self, text: str) -> None:
+        """Something a person should know now: a team that was killed, a case that is skipped."""
+
+    def finished(self) -> None:
+        """The run is over, however it ended; may be called without ``started``."""
+
+
+class TolerantStream:
+    """A text stream that swallows writes once its reader is gone, so that measuring goes on."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write ``text``, escaping what the stream's encoding lacks; its length, written or not."""
+        if self._stream is not None:
+            try:
+                self._stream.write(text)
+            except UnicodeEncodeError:
+                self._stream.write(text.encode("ascii", "backslashreplace").decode("ascii"))
+            except (OSError, ValueError):  # ValueError: the stream was closed in this process
+                self._stream = None
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush, if anybody still reads."""
+        if self._stream is not None:
+            try:
+                self._stream.flush()
+            except (OSError, ValueError):
+                self._stream = None
+
+    def isatty(self) -> bool:
+        """Whether a person sees this."""
+        try:
+            return self._stream is not None and self._stream.isatty()
+        except (OSError, ValueError):
+            return False
+
+    def fileno(self) -> int:
+        """The descriptor, which the terminal's width is asked from."""
+        if self._stream is None:
+            raise OSError("the stream is closed")
+        return self._stream.fileno()
+
+    @property
+    def encoding(self) -> str:
+        """The stream's encoding; decides whether bars are drawn with block characters."""
+        return getattr(self._stream, "encoding", None) or "ascii"
+
+
+def result_text(measurement: Measurement, prediction: Prediction | None) -> str:
+    """What one case gave: ``12.3 us, 85.2 GB/s busbw, predicted 11 us`` or the status and its detail."""
+    if measurement.status is not Status.OK or not measurement.samples_seconds:
+        words = [measurement.status.value]
+        if measurement.wrong_elements:
+            words.append(f"({measurement.wrong_elements} wrong elements)")
+        return " ".join(words) + (f": {measurement.detail}" if measurement.detail else "")
+    seconds = median(measurement.samples_seconds)
+    words = [format_seconds(seconds)]
+    case = measurement.case
+    row = COLLECTIVES.get(case.collective)
+    if row is not None and row.moves_data and seconds > 0:
+        words.append(f"{format_rate(case.size_bytes / seconds * row.bus_factor(case.ranks))} busbw")
+    if prediction is not None:
+        words.append(f"predicted {format_seconds(prediction.predicted_seconds)}")
+    return ", ".join(words)
+
+
+def one_line(text: str) -> str:
+    """``text`` on one line, with nothing in it that moves a terminal's cursor or changes its colours."""
+    return "".join(
+        letter if letter.isprintable() else ascii(letter)[1:-1] for letter in " ".join(text.splitlines())
+    )
+
+
+def remaining_seconds(
+    total: int, done: int, elapsed_seconds: float, expected_seconds: float | None
+) -> float | None:
+    """Time a run still needs: from the plan at first, then more and more from the pace so far.
+
+    None as long as neither is known.
+    """
+    if done >= total:
+        return 0.0
+    paced = elapsed_seconds / done * (total - done) if done else None
+    if expected_seconds is None:
+        return paced
+    planned = expected_seconds * (total - done) / total
+    if paced is None:
+        return planned
+    share = done / total
+    return share * paced + (1 - share) * planned
+
+
+def clock_text(seconds: float | None) -> str:
+    """``1:05`` or ``2:00:05``; ``?`` when unknown."""
+    if seconds is None:
+        return "?"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _short(case: Case) -> str:
+    return f"{case.collective} {case.algorithm} {format_size(case.size_bytes)} {case.backend}"
+
+
+class SilentProgress:
+    """Says nothing."""
+
+    def started(self, total: int, expected_seconds: float | None) -> None:
+        """Nothing."""
+
+    def case_started(self, case: Case, number: int) -> None:
+        """Nothing."""
+
+    def case_finished(self, measurement: Measurement, prediction: Prediction | None) -> None:
+        """Nothing."""
+
+    def note(self, text: str) -> None:
+        """Nothing."""
+
+    def finished(self) -> None:
+        """Nothing."""
+
+
+class PlainProgress:
+    """Lines for a log: a case that went wrong at once, a good one at most every few seconds.
+
+    interval_seconds: least time between two lines about good cases; the last case always has its line.
+    """
+
+    def __init__(
+        self, stream: TextIO | None, interval_seconds: float = 2.0, clock: Clock = time.monotonic
+    ) -> None:
+        self._stream = TolerantStream(stream)
+        self._interval_seconds = interval_seconds
+        self._clock = clock
+        self._total = 0
+        self._done = 0
+        self._expected_seconds: float | None = None
+        self._started_at = 0.0
+        self._spoke_at = float("-inf")
+
+    def started(self, total: int, expected_seconds: float | None) -> None:
+        """Say how much there is to do."""
+        self._total, self._done, self._expected_seconds = total, 0, expected_seconds
+        self._started_at = self._clock()
+        about = "" if expected_seconds is None else f", about {clock_text(expected_seconds)}"
+        self._say(f"{total} case{'' if total == 1 else 's'}{about}")
+
+    def case_started(self, case: Case, number: int) -> None:
+        """Nothing: the line comes when the case ends."""
+
+    def case_finished(self, measurement: Measurement, prediction: Prediction | None) -> None:
+        """One line, unless a good case ended right after the last line."""
+        self._done += 1
+        now = self._clock()
+        good = measurement.status is Status.OK
+        if good and self._done < self._total and now - self._spoke_at < self._interval_seconds:
+            return
+        self._spoke_at = now
+        left = remaining_seconds(self._total, self._done, now - self._started_at, self._expected_seconds)
+        ending = f" (left {clock_text(left)})" if self._done < self._total else ""
+        counter = f"[{self._done}/{self._total}]"
+        self._say(f"{counter} {measurement.case.label}: {result_text(measurement, prediction)}{ending}")
+
+    def note(self, text: str) -> None:
+        """One line at once."""
+        self._say(text)
+
+    def finished(self) -> None:
+        """Nothing is left open."""
+        self._stream.flush()
+
+    def _say(self, text: str) -> None:
+        self._stream.write(one_line(text) + "\n")
+        self._stream.flush()
+
+
+class LiveProgress:
+    """A bar at the bottom of a terminal, with the case that runs, the time left and the last result."""
+
+    def __init__(
+        self, stream: TextIO | None, clock: Clock = time.monotonic, width: int | None = None
+    ) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        console = Console(file=cast(TextIO, TolerantStream(stream)), width=width, highlight=False)
+        narrow = console.width < 60
+        columns = [
+            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+            *([] if narrow else [BarColumn(bar_width=20)]),
+            TextColumn("left {task.fields[left]}"),
+            TextColumn("{task.description}", markup=False),
+        ]
+        self._console = console
+        # No refresh thread: see the head of this module.
+        self._bar = Progress(
+            *columns,
+            console=console,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=False,  # stdout belongs to the result
+            redirect_stderr=False,
+        )
+        self._task: TaskID | None = None
+        self._clock = clock
+        self._total = 0
+        self._done = 0
+        self._expected_seconds: float | None = None
+        self._started_at = 0.0
+
+    def started(self, total: int, expected_seconds: float | None) -> None:
+        """Draw the empty bar."""
+        self._total, self._done, self._expected_seconds = total, 0, expected_seconds
+        self._started_at = self._clock()
+        self._bar.start()
+        self._task = self._bar.add_task("", total=total, left=clock_text(expected_seconds))
+        self._bar.refresh()
+
+    def case_started(self, case: Case, number: int) -> None:
+        """Show the case beside the bar."""
+        self._move(_short(case))
+
+    def case_finished(self, measurement: Measurement, prediction: Prediction | None) -> None:
+        """Move the bar; a case that went wrong leaves its line above it."""
+        self._done += 1
+        result = result_text(measurement, prediction)
+        if measurement.status is not Status.OK:
+            self.note(f"{measurement.case.label}: {result}")
+        self._move(f"{_short(measurement.case)}: {result}")
+
+    def note(self, text: str) -> None:
+        """One line above the bar."""
+        self._console.print(one_line(text), markup=False, soft_wrap=True)
+
+    def finished(self) -> None:
+        """Take the bar away and give the cursor back."""
+        self._bar.stop()
+
+    def _move(self, description: str) -> None:
+        if self._task is None:
+            return
+        elapsed_seconds = self._clock() - self._started_at
+        left = remaining_seconds(self._total, self._done, elapsed_seconds, self._expected_seconds)
+        self._bar.update(
+            self._task, completed=self._done, description=one_line(description), left=clock_text(left)
+        )
+        self._bar.refresh()
+
+
+def progress_for(
+    stream: TextIO | None, quiet: bool = False, variables: Mapping[str, str] | None = None
+) -> Progress:
+    """The display that suits ``stream``: live on a terminal that can move its cursor, else plain lines."""
+    if quiet or stream is None:
+        return SilentProgress()
+    terminal = (os.environ if variables is None else variables).get("TERM", "")
+    if TolerantStream(stream).isatty() and terminal not in ("dumb", "unknown", ""):
+        return LiveProgress(stream)
+    return PlainProgress(stream)

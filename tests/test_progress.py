@@ -1,0 +1,254 @@
+"""What a person sees of a run, on every kind of stream."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.cases import Case, Measurement, Status
+from ccbench.model.prediction import Prediction
+from ccbench.progress import (
+    LiveProgress,
+    PlainProgress,
+    Progress,
+    SilentProgress,
+    TolerantStream,
+    clock_text,
+    one_line,
+    progress_for,
+    remaining_seconds,
+    result_text,
+)
+
+CASE = Case("quick", "cpu", "all_reduce", "ring", "float32", "sum", 1 << 20, 1 << 18, 4)
+PREDICTION = Prediction(1e-4, 2e-4, 1e-5, 1.9e-4, "memory")
+
+
+def ended(status: Status = Status.OK, **fields: object) -> Measurement:
+    samples = (1e-3, 2e-3, 4e-3) if status is Status.OK else ()
+    return Measurement(CASE, status, samples_seconds=samples, **fields)  # type: ignore[arg-type] # test fields
+
+
+class FakeClock:
+    """Time that moves when told."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def run_three_cases(progress: Progress, between: Callable[[], None] = lambda: None) -> None:
+    progress.started(3, 6.0)
+    for number, status in enumerate((Status.OK, Status.FAILED, Status.OK), start=1):
+        progress.case_started(CASE, number)
+        between()
+        progress.case_finished(ended(status, detail="rank 1 died" if status is Status.FAILED else ""), None)
+    progress.note("the team was started again")
+    progress.finished()
+
+
+def test_a_good_result_shows_its_median_time_bus_bandwidth_and_prediction() -> None:
+    # 1 MiB in 2 ms is 0.5243 GB/s; all-reduce over 4 ranks counts 2 * 3 / 4 of it.
+    assert result_text(ended(), PREDICTION) == "2 ms, 0.7864 GB/s busbw, predicted 200 us"
+
+
+def test_a_case_without_a_speed_shows_its_status_and_detail() -> None:
+    assert result_text(ended(Status.TIMED_OUT, detail="rank 2 was silent"), PREDICTION) == (
+        "timed_out: rank 2 was silent"
+    )
+    assert result_text(ended(Status.WRONG, wrong_elements=7), None) == "wrong (7 wrong elements)"
+
+
+def test_plain_lines_come_for_the_start_for_bad_cases_and_for_the_last_one() -> None:
+    stream, clock = io.StringIO(), FakeClock()
+    run_three_cases(PlainProgress(stream, interval_seconds=60, clock=clock))
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "3 cases, about 0:06"
+    assert lines[1].startswith("[1/3] all_reduce ring float32 sum")
+    assert lines[2].endswith("failed: rank 1 died (left 0:01)")
+    assert lines[3].startswith("[3/3]")
+    assert "left" not in lines[3]
+    assert lines[4] == "the team was started again"
+
+
+def test_plain_lines_about_good_cases_keep_their_distance() -> None:
+    stream, clock = io.StringIO(), FakeClock()
+    progress = PlainProgress(stream, interval_seconds=2.0, clock=clock)
+    progress.started(100, None)
+    for number in range(1, 51):
+        progress.case_started(CASE, number)
+        clock.now += 0.125
+        progress.case_finished(ended(), None)
+    # The first case at once, then one line every sixteen cases of an eighth of a second.
+    assert [int(count) for count in re.findall(r"\[(\d+)/100\]", stream.getvalue())] == [1, 17, 33, 49]
+
+
+def test_a_live_bar_leaves_only_bad_cases_and_notes_behind() -> None:
+    stream = Terminal()
+    run_three_cases(LiveProgress(stream, width=100))
+    text = stream.getvalue()
+    assert "failed: rank 1 died" in text
+    assert "the team was started again" in text
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1  # the cursor is given back
+
+
+@pytest.mark.parametrize("width", [10, 40, 79, 200])
+def test_a_live_bar_never_takes_more_than_one_row(width: int) -> None:
+    stream = Terminal()
+    progress = LiveProgress(stream, width=width)
+    progress.started(3, None)
+    progress.case_started(CASE, 1)
+    progress.case_finished(ended(), PREDICTION)
+    drawn = stream.getvalue()
+    progress.finished()
+    rows = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn).replace("\r", "\n").split("\n")
+    assert max(len(row) for row in rows) <= width
+    assert "\x1b[1A" not in drawn  # moving up would mean a second row
+
+
+def test_nothing_is_drawn_while_a_case_runs() -> None:
+    stream, clock = Terminal(), FakeClock()
+    progress = LiveProgress(stream, clock=clock, width=80)
+    progress.started(3, None)
+    progress.case_started(CASE, 1)
+    before = stream.getvalue()
+    clock.now += 60
+    assert stream.getvalue() == before
+    progress.finished()
+
+
+def test_finishing_a_display_that_never_started_is_harmless() -> None:
+    for progress in (LiveProgress(Terminal()), PlainProgress(io.StringIO()), SilentProgress()):
+        progress.finished()
+
+
+@pytest.mark.parametrize("kind", [PlainProgress, LiveProgress])
+def test_a_stream_closed_under_way_stops_the_display_and_not_the_run(
+    kind: Callable[[io.StringIO], Progress],
+) -> None:
+    stream = Terminal()
+    run_three_cases(kind(stream), between=stream.close)
+
+
+@pytest.mark.parametrize("kind", [PlainProgress, LiveProgress])
+def test_a_pipe_whose_reader_is_gone_stops_the_display_and_not_the_run(
+    kind: Callable[[io.TextIOWrapper], Progress],
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    stream = open(writer, "w", buffering=1, closefd=False, encoding="utf-8")  # noqa: SIM115 # closed below
+    try:
+        run_three_cases(kind(stream))
+    finally:
+        os.close(writer)
+        # The buffered text can go nowhere; detach it from the descriptor that is closed already.
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            stream.close()
+
+
+def test_text_the_stream_cannot_encode_is_escaped() -> None:
+    raw = io.BytesIO()
+    stream = TolerantStream(io.TextIOWrapper(raw, encoding="ascii", write_through=True))
+    stream.write("µs ok")
+    stream.flush()
+    assert raw.getvalue() == b"\\xb5s ok"
+
+
+@given(st.text())
+def test_one_line_holds_no_control_characters(text: str) -> None:
+    assert one_line(text).isprintable()
+
+
+def test_escape_sequences_of_a_detail_do_not_reach_the_terminal() -> None:
+    stream = io.StringIO()
+    PlainProgress(stream).note("\x1b[31mred\nnext")
+    assert stream.getvalue() == "\\x1b[31mred next\n"
+
+
+@given(
+    total=st.integers(1, 10_000),
+    share=st.floats(0, 1),
+    elapsed=st.floats(0, 1e6),
+    expected=st.none() | st.floats(0, 1e6),
+)
+def test_the_time_left_is_never_negative_and_zero_at_the_end(
+    total: int, share: float, elapsed: float, expected: float | None
+) -> None:
+    left = remaining_seconds(total, int(total * share), elapsed, expected)
+    assert left is None or left >= 0
+    assert remaining_seconds(total, total, elapsed, expected) == 0
+
+
+def test_the_time_left_moves_from_the_plan_to_the_pace() -> None:
+    assert remaining_seconds(10, 0, 0.0, None) is None
+    assert remaining_seconds(10, 0, 0.0, 20.0) == 20.0
+    assert remaining_seconds(10, 5, 50.0, None) == 50.0
+    # Half way, half of each: the plan says 10 s more, the pace 50 s more.
+    assert remaining_seconds(10, 5, 50.0, 20.0) == 30.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(None, "?"), (0, "0:00"), (65.4, "1:05"), (3599.7, "1:00:00"), (7205, "2:00:05")]
+)
+def test_clock_text(seconds: float | None, text: str) -> None:
+    assert clock_text(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("stream", "quiet", "terminal", "kind"),
+    [
+        (Terminal(), False, "xterm-256color", LiveProgress),
+        (Terminal(), False, "dumb", PlainProgress),
+        (Terminal(), False, "", PlainProgress),
+        (io.StringIO(), False, "xterm", PlainProgress),
+        (Terminal(), True, "xterm", SilentProgress),
+        (None, False, "xterm", SilentProgress),
+    ],
+)
+def test_the_display_suits_the_stream(
+    stream: io.StringIO | None, quiet: bool, terminal: str, kind: type[object]
+) -> None:
+    assert type(progress_for(stream, quiet, {"TERM": terminal})) is kind
+
+
+def test_no_color_is_respected_on_a_real_terminal(tmp_path: Path) -> None:
+    script = tmp_path / "draw.py"
+    script.write_text(
+        "import sys\n"
+        "from ccbench.cases import Case\n"
+        "from ccbench.progress import LiveProgress, progress_for\n"
+        "progress = progress_for(sys.stderr)\n"
+        "assert type(progress) is LiveProgress\n"
+        "progress.started(2, 5.0)\n"
+        f"progress.case_started({CASE!r}, 1)\n"
+        "progress.finished()\n"
+    )
+    controller, terminal = pty.openpty()
+    try:
+        environment = {**os.environ, "TERM": "xterm-256color", "NO_COLOR": "1", "COLUMNS": "40"}
+        environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
+        subprocess.run([sys.executable, str(script)], stderr=terminal, env=environment, check=True)
+        drawn = os.read(controller, 100_000).decode()
+    finally:
+        os.close(controller)
+        os.close(terminal)
+    assert "0/2" in drawn
+    # SGR sequences that set a colour: 3x, 4x, 9x and 38;... (bold and reset are not colours).
+    assert not re.search(r"\x1b\[[0-9;]*(3|4|9)[0-9](;[0-9;]*)?m", drawn)

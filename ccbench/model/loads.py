@@ -1,0 +1,184 @@
+"""What each step of a schedule asks of each core, in operations and slots: nothing here knows a size.
+
+That is why a sweep over sizes is cheap: loads are found once and multiplied by the bytes of a slot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbench.algorithms.schedule import Indices, Phase, Schedule
+from ccbench.collectives import collective
+
+Integers = NDArray[np.int64]
+
+MOST_TRACKED_SLOTS = 4_000_000
+"""A step that touches more slots than this counts as depending on the one before it, unlooked at."""
+
+
+@dataclass(frozen=True)
+class StepLoad:
+    """``repeat`` equal steps.
+
+    operations, copied, reduced: shape (distinct loads,). Cores with equal loads are listed once.
+        ``copied`` and ``reduced`` are in slots of payload.
+    active_cores: cores that have something to do.
+    waits: a rank must see another rank's flag before this step.
+    flags: the most other ranks that one rank hears from in this step.
+    """
+
+    repeat: int
+    operations: Integers
+    copied: Integers
+    reduced: Integers
+    active_cores: int
+    waits: bool
+    flags: int
+
+
+def own_copies(schedule: Schedule, cores: int) -> StepLoad | None:
+    """What out of place adds to a schedule: input slots that are output slots too must be copied over.
+
+    In place they lie where they belong; None where the collective has none (a sum is written anew).
+    """
+    row, ranks, root = collective(schedule.collective), schedule.ranks, max(schedule.root, 0)
+    if row.reduces or not row.moves_data:
+        return None
+
+    def kept(rank: int) -> int:
+        inputs = row.inputs(rank, ranks, schedule.pieces, root)
+        outputs = row.outputs(rank, ranks, schedule.pieces, root)
+        return len(range(max(inputs.start, outputs.start), min(inputs.stop, outputs.stop)))
+
+    slots = np.full(ranks, kept((root + 1) % ranks), dtype=np.int64)
+    slots[root] = kept(root)
+    core = np.arange(ranks) % cores
+    operations = np.bincount(core, weights=slots > 0).astype(np.int64)
+    copied = np.bincount(core, weights=slots).astype(np.int64)
+    active = int(np.count_nonzero(copied))
+    if not active:
+        return None
+    distinct = np.unique(np.stack((operations, copied)), axis=1)
+    nothing = np.zeros_like(distinct[1])
+    return StepLoad(1, distinct[0], distinct[1], nothing, active, waits=False, flags=0)
+
+
+def step_loads(schedule: Schedule, cores: int) -> list[StepLoad]:
+    """The steps of ``schedule`` in order, repetitions joined, for ranks dealt to cores round robin.
+
+    Whoever pushes or pulls does the work: the source of a pushed phase, else the target. Repetitions of
+    a phase are taken to load the cores as its first one does, which is exact where every rank does the
+    same and where the indices do not advance.
+    """
+    loads: list[StepLoad] = []
+    touched = _Touched.nothing()
+    for phase in schedule.phases:
+        operations, copied, reduced, active = _work_of_cores(phase, schedule.ranks, cores)
+        flags = _most_flags(phase, schedule.ranks)
+        for turn, repeat in ((0, 1), (1, phase.repeat - 1)):
+            if repeat < 1:
+                continue
+            here = _Touched.by(phase, schedule, turn)
+            waits = touched.conflicts_with(here)
+            touched = here if waits else touched.joined(here)
+            loads.append(StepLoad(repeat, operations, copied, reduced, active, waits, flags))
+    return loads
+
+
+def _work_of_cores(phase: Phase, ranks: int, cores: int) -> tuple[Integers, Integers, Integers, int]:
+    core = (phase.source if phase.pushed else phase.target) % cores
+    bins = min(ranks, cores)
+    operations = np.bincount(core, minlength=bins).astype(np.int64)
+    moved = np.bincount(core, weights=phase.width, minlength=bins).astype(np.int64)
+    distinct = np.unique(np.stack((operations, moved)), axis=1)
+    nothing = np.zeros_like(distinct[1])
+    copied, reduced = (nothing, distinct[1]) if phase.reduces else (distinct[1], nothing)
+    return distinct[0], copied, reduced, int(np.count_nonzero(operations))
+
+
+def _most_flags(phase: Phase, ranks: int) -> int:
+    apart = phase.source != phase.target
+    pairs = np.unique(phase.target[apart].astype(np.int64) * ranks + phase.source[apart])
+    if not len(pairs):
+        return 0
+    return int(np.bincount(pairs // ranks).max())
+
+
+@dataclass(frozen=True)
+class _Touched:
+    """Which rank read and wrote which slot since ranks last waited; a slot of a rank is one number.
+
+    known: False when there were too many to list, and then any step conflicts.
+    """
+
+    read: Integers
+    reader: Integers
+    written: Integers
+    writer: Integers
+    known: bool = True
+
+    @staticmethod
+    def nothing() -> _Touched:
+        none = np.zeros(0, dtype=np.int64)
+        return _Touched(none, none, none, none)
+
+    @staticmethod
+    def by(phase: Phase, schedule: Schedule, turn: int) -> _Touched:
+        if int(phase.width.sum()) > MOST_TRACKED_SLOTS:
+            none = np.zeros(0, dtype=np.int64)
+            return _Touched(none, none, none, none, known=False)
+        source = (phase.source + turn * phase.advance.source) % schedule.ranks
+        target = (phase.target + turn * phase.advance.target) % schedule.ranks
+        worker = np.repeat(source if phase.pushed else target, phase.width).astype(np.int64)
+        read = _places(source, phase.source_slot, turn * phase.advance.source_slot, phase, schedule)
+        written = _places(target, phase.target_slot, turn * phase.advance.target_slot, phase, schedule)
+        return _Touched(read, worker, written, worker)
+
+    def joined(self, other: _Touched) -> _Touched:
+        joined = _Touched(
+            np.concatenate((self.read, other.read)),
+            np.concatenate((self.reader, other.reader)),
+            np.concatenate((self.written, other.written)),
+            np.concatenate((self.writer, other.writer)),
+            self.known and other.known,
+        )
+        if len(joined.written) > MOST_TRACKED_SLOTS:
+            return _Touched(*(np.zeros(0, dtype=np.int64),) * 4, known=False)
+        return joined
+
+    def conflicts_with(self, later: _Touched) -> bool:
+        """Whether some rank would touch what another rank wrote, or overwrite what another rank read."""
+        if not (self.known and later.known):
+            return True
+        return (
+            _by_another(self.written, self.writer, later.read, later.reader)
+            or _by_another(self.written, self.writer, later.written, later.writer)
+            or _by_another(self.read, self.reader, later.written, later.writer)
+        )
+
+
+def _places(slots_of: Indices, first: Indices, offset: int, phase: Phase, schedule: Schedule) -> Integers:
+    """One number per slot of every flow, shape (sum of widths,)."""
+    width = phase.width
+    within = np.arange(int(width.sum()), dtype=np.int64) - np.repeat(np.cumsum(width) - width, width)
+    start = np.repeat(schedule.wrapped(first, offset).astype(np.int64), width)
+    pieces = schedule.pieces
+    slot = start - start % pieces + (start % pieces + within) % pieces
+    return np.asarray(np.repeat(slots_of, width).astype(np.int64) * schedule.slots + slot)
+
+
+def _by_another(earlier: Integers, earlier_rank: Integers, later: Integers, later_rank: Integers) -> bool:
+    """Whether a place occurs in both lists with different ranks."""
+    if not len(earlier) or not len(later):
+        return False
+    places, position = np.unique(earlier, return_inverse=True)
+    lowest = np.full(len(places), np.iinfo(np.int64).max)
+    highest = np.full(len(places), -1, dtype=np.int64)
+    np.minimum.at(lowest, position, earlier_rank)
+    np.maximum.at(highest, position, earlier_rank)
+    found = np.minimum(np.searchsorted(places, later), len(places) - 1)
+    same = places[found] == later
+    return bool(np.any(same & ((lowest[found] != later_rank) | (highest[found] != later_rank))))

@@ -1,0 +1,163 @@
+"""What a schedule costs on a machine: the price of its steps, one after another.
+
+Per step T = latency + work, Hockney's a + b n (Parallel Computing 20 (1994) 389) read on shared memory:
+latency is the flag that the step waits for, work is what the busiest core copies, adds and sets up while
+the others share the memory with it. docs/model.md has the formulas, their sources and what is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ccbench.algorithms.schedule import Schedule
+from ccbench.cases import Case
+from ccbench.collectives import collective
+from ccbench.dtypes import item_bytes as bytes_of_item
+from ccbench.model.bounds import bound_seconds, working_set_bytes
+from ccbench.model.loads import StepLoad, own_copies, step_loads
+from ccbench.model.machine import Floats, Machine, SharedMemory
+from ccbench.model.prediction import Prediction
+from ccbench.units import format_seconds
+
+FLAGS, OPERATIONS, COPYING, REDUCING = range(4)
+"""Rows of a price."""
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Prices of one schedule at several counts; every array has shape (counts,), in seconds.
+
+    flags: waiting for other ranks. operations: fixed costs of array operations.
+    copying, reducing: time that grows with bytes. bound: see ``bounds``.
+    synchronisations: how often a rank waits, entry and exit included.
+    """
+
+    flags: Floats
+    operations: Floats
+    copying: Floats
+    reducing: Floats
+    bound: Floats
+    synchronisations: int
+
+    @property
+    def latency(self) -> Floats:
+        """The part that does not depend on bytes."""
+        return np.asarray(self.flags + self.operations)
+
+    @property
+    def bandwidth(self) -> Floats:
+        """The part that does."""
+        return np.asarray(self.copying + self.reducing)
+
+    @property
+    def seconds(self) -> Floats:
+        """Predicted time of one launch."""
+        return np.asarray(self.latency + self.bandwidth)
+
+    def prediction(self, index: int) -> Prediction:
+        """The prediction at ``counts[index]``."""
+        return Prediction(
+            bound_seconds=float(self.bound[index]),
+            predicted_seconds=float(self.seconds[index]),
+            latency_seconds=float(self.latency[index]),
+            bandwidth_seconds=float(self.bandwidth[index]),
+            bottleneck=self._bottleneck(index),
+        )
+
+    def _bottleneck(self, index: int) -> str:
+        terms = {
+            f"{self.synchronisations} waits for flags": self.flags,
+            "fixed cost of array operations": self.operations,
+            "copying through memory": self.copying,
+            "adding through memory": self.reducing,
+        }
+        total = float(self.seconds[index])
+        if total <= 0:
+            return "nothing to do"
+        name, seconds = max(terms.items(), key=lambda term: float(term[1][index]))
+        cost = float(seconds[index])
+        return f"{name}: {cost / total:.0%} ({format_seconds(cost)})"
+
+
+def price_sizes(
+    schedule: Schedule,
+    counts: Sequence[int],
+    item_bytes: int,
+    machine: Machine,
+    in_place: bool = False,
+) -> Prices:
+    """Price one launch at every count at once.
+
+    counts: elements as in Case.count; item_bytes: bytes of one element. A buffer that is cut into pieces
+    is priced as if every piece were its exact share, fractions of an element included.
+    """
+    fabric = machine.fabric
+    row = collective(schedule.collective)
+    size_of_count = np.asarray(counts, dtype=np.float64) * (item_bytes if row.moves_data else 0)
+    slot_bytes = size_of_count if row.blocked else size_of_count / schedule.pieces
+    cached = working_set_bytes(row, schedule.ranks, schedule.root, size_of_count, fabric.cores, in_place)
+    terms = np.zeros((4, len(size_of_count)))
+    loads = step_loads(schedule, fabric.cores)
+    own = None if in_place else own_copies(schedule, fabric.cores)
+    if own is not None:
+        loads.append(own)
+    for load in loads:
+        terms += load.repeat * _step_terms(load, slot_bytes, cached, schedule.ranks, fabric)
+    edge = _wait_seconds(schedule.ranks - 1, schedule.ranks, fabric)
+    terms[FLAGS] += 2 * edge
+    bound = bound_seconds(row, schedule.ranks, counts, item_bytes, machine, schedule.root, in_place)
+    waits = sum(load.repeat for load in loads if load.waits) + (2 if schedule.ranks > 1 else 0)
+    return Prices(
+        flags=terms[FLAGS],
+        operations=terms[OPERATIONS],
+        copying=terms[COPYING],
+        reducing=terms[REDUCING],
+        bound=bound,
+        synchronisations=waits,
+    )
+
+
+def _step_terms(
+    load: StepLoad, slot_bytes: Floats, cached: Floats, ranks: int, fabric: SharedMemory
+) -> Floats:
+    """One step's terms, shape (4, counts): those of the core that takes longest at each count."""
+    share = max(load.active_cores, 1)
+    copy_rate = fabric.copy.at(cached, share, fabric.cores) / share
+    reduce_rate = fabric.reduce.at(cached, share, fabric.cores) / share
+    per_core = np.zeros((4, len(load.operations), len(slot_bytes)))
+    per_core[OPERATIONS] = load.operations[:, None] * fabric.operation_seconds
+    per_core[COPYING] = load.copied[:, None] * (slot_bytes / copy_rate)
+    per_core[REDUCING] = load.reduced[:, None] * (slot_bytes / reduce_rate)
+    busiest = per_core.sum(axis=0).argmax(axis=0)
+    terms = per_core[:, busiest, np.arange(len(slot_bytes))]
+    if load.waits:
+        terms[FLAGS] = _wait_seconds(max(load.flags, 1), ranks, fabric)
+    return np.asarray(terms)
+
+
+def _wait_seconds(flags: int, ranks: int, fabric: SharedMemory) -> float:
+    """Waiting for ``flags`` other ranks.
+
+    Where ranks share cores, a core must be handed round once before all of its ranks have been heard.
+    """
+    if flags < 1:
+        return 0.0
+    seconds = fabric.flag_latency_seconds + (flags - 1) * fabric.flag_check_seconds
+    if ranks > fabric.cores:
+        seconds += -(-ranks // fabric.cores) * fabric.yield_seconds
+    return seconds
+
+
+def price(
+    schedule: Schedule, count: int, item_bytes: int, machine: Machine, in_place: bool = False
+) -> Prediction:
+    """The prediction for one launch of ``schedule`` with ``count`` elements of ``item_bytes`` bytes."""
+    return price_sizes(schedule, [count], item_bytes, machine, in_place).prediction(0)
+
+
+def predict(case: Case, machine: Machine, schedule: Schedule) -> Prediction:
+    """The prediction for one launch of ``case`` when ``schedule`` runs it."""
+    return price(schedule, case.count, bytes_of_item(case.dtype), machine, case.in_place)

@@ -1,0 +1,325 @@
+"""Writing a run: a folder that one run owns, to which finished cases are added whole.
+
+A parquet file without its footer is unreadable, so nothing is ever appended: every case is one file,
+written under a temporary name in the same folder, synced, renamed, and the folder synced.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, is_dataclass
+from datetime import datetime, timezone
+from enum import Enum
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ccbench.cases import Measurement, Status
+from ccbench.errors import RunFolderError
+from ccbench.model.prediction import Prediction
+from ccbench.runs.rows import row_of
+from ccbench.runs.schema import SCHEMA_VERSION, arrow_schema
+
+MANIFEST_NAME = "run.json"
+CASES_NAME = "cases"
+LOCK_NAME = "lock"
+
+PROBE_BYTES = 64 * 1024
+"""More than a case's file usually takes, so that a full disk shows before the first case is measured."""
+
+FINISHED = (Status.OK, Status.WRONG, Status.UNSUPPORTED)
+"""Statuses that another attempt would not change; the others are tried again on resume."""
+
+
+class RunFolder:
+    """A run folder open for writing, locked against every other writer until closed.
+
+    The lock is the kernel's (flock), so a run that is killed leaves no stale lock behind.
+    """
+
+    def __init__(self, path: Path, manifest: Mapping[str, Any], lock: int) -> None:
+        self.path = path
+        self.manifest = manifest
+        self._lock: int | None = lock
+
+    @classmethod
+    def create(cls, path: Path | str, manifest: Mapping[str, Any]) -> RunFolder:
+        """Make ``path`` a run folder and write its manifest to run.json.
+
+        ``schema_version`` and ``created_at`` are added to the manifest. Raises RunFolderError when the
+        folder holds anything already, belongs to another run, or cannot be written.
+        """
+        path = Path(path)
+        with _cured(path):
+            path.mkdir(parents=True, exist_ok=True)
+        _refuse_used(path)
+        lock = _locked(path)
+        try:
+            # Another run may have filled the folder between the first look and the lock.
+            _refuse_used(path)
+            _probe(path)
+            # Loads pyarrow now: a missing or broken one must show before the first case is measured.
+            arrow_schema()
+            stamped = {
+                "schema_version": SCHEMA_VERSION,
+                "created_at": datetime.now(timezone.utc).isoformat(timespec="microseconds"),
+                **manifest,
+            }
+            text = _as_json(path, stamped)
+            with _cured(path):
+                (path / CASES_NAME).mkdir(exist_ok=True)
+                write_atomically(path / MANIFEST_NAME, text.encode())
+        except BaseException:
+            os.close(lock)
+            raise
+        return cls(path, json.loads(text), lock)
+
+    @classmethod
+    def resume(cls, path: Path | str) -> RunFolder:
+        """Open a run folder left by an earlier run, to write the cases it still lacks.
+
+        Raises RunFolderError when it is no run folder, of another schema, in use, or cannot be written.
+        """
+        path = Path(path)
+        manifest = _manifest_to_resume(path)
+        lock = _locked(path)
+        try:
+            _probe(path)
+            with _cured(path):
+                (path / CASES_NAME).mkdir(exist_ok=True)
+                for leftover in (path / CASES_NAME).glob(".*.tmp"):
+                    leftover.unlink()
+        except BaseException:
+            os.close(lock)
+            raise
+        return cls(path, manifest, lock)
+
+    def write(
+        self, measurement: Measurement, prediction: Prediction | None, confidence: float = 0.95
+    ) -> Path:
+        """Store one case, whole or not at all, and return its file.
+
+        confidence: of the interval of the median. Raises RunFolderError when the disk refuses; what was
+        written before stays readable.
+        """
+        if self._lock is None:
+            raise RunFolderError(f"{self.path}: this run folder was closed; open it again with resume")
+        row = row_of(measurement, prediction, confidence)
+        target = self.path / CASES_NAME / f"{row['case_id']}.parquet"
+        with _cured(target):
+            write_atomically(target, _as_parquet(row))
+        return target
+
+    def finished(self) -> set[str]:
+        """Ids of the cases that need no other attempt; unreadable files count as not written."""
+        from ccbench.runs.loading import read_case
+
+        ids = set()
+        for path in (self.path / CASES_NAME).glob("*.parquet"):
+            try:
+                row = read_case(path, ["case_id", "status"]).to_pylist()[0]
+            except RunFolderError:
+                continue
+            if row["status"] in {status.value for status in FINISHED}:
+                ids.add(row["case_id"])
+        return ids
+
+    def close(self) -> None:
+        """Release the lock; safe to call twice."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def default_folder(root: Path | str, suite: str, host: str, now: datetime) -> Path:
+    """Create and return ``<root>/<UTC time>-<suite>-<host>``, with -2, -3 ... when that is taken.
+
+    The folder is made exclusively, so two runs that start in the same second get two folders. Raises
+    RunFolderError when ``root`` cannot be written.
+    """
+    stamp = now.astimezone(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    name = f"{stamp}-{_file_safe(suite, 'suite')}-{_file_safe(host, 'host')}"
+    root = Path(root)
+    with _cured(root):
+        root.mkdir(parents=True, exist_ok=True)
+        number = 1
+        while True:
+            path = root / (name if number == 1 else f"{name}-{number}")
+            try:
+                path.mkdir()
+            except FileExistsError:
+                number += 1
+            else:
+                return path
+
+
+def write_atomically(target: Path, content: bytes) -> None:
+    """Give ``target`` its whole new content or leave it as it was, whatever happens meanwhile.
+
+    The temporary name starts with a dot and ends in .tmp: no reader of *.parquet picks it up. Raises
+    OSError and leaves no temporary file behind.
+    """
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    _sync_folder(target.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    """Make a rename in ``path`` survive a power cut."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    except OSError as error:
+        # Some network filesystems cannot sync a folder; the file itself is synced all the same.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(folder)
+
+
+def _as_parquet(row: Mapping[str, Any]) -> bytes:
+    import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
+
+    schema = arrow_schema()
+    table = pa.Table.from_pylist([dict(row)], schema=schema)
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", use_dictionary=False, write_page_checksum=True)
+    return bytes(sink.getvalue())
+
+
+def _as_json(path: Path, manifest: Mapping[str, Any]) -> str:
+    try:
+        text = json.dumps(manifest, indent=2, default=_plain, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise RunFolderError(
+            f"{path / MANIFEST_NAME}: the manifest is not JSON ({error}); give text, numbers, lists, mappings"
+        ) from None
+    return text + "\n"
+
+
+def _plain(value: object) -> object:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def _manifest_to_resume(path: Path) -> Mapping[str, Any]:
+    file = path / MANIFEST_NAME
+    try:
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RunFolderError(f"{file}: not found, so {path} is no run folder; name one to resume") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise RunFolderError(f"{file}: cannot be read ({error}); start a new run") from None
+    version = manifest.get("schema_version") if isinstance(manifest, dict) else None
+    if version != SCHEMA_VERSION:
+        raise RunFolderError(
+            f"{file}: schema version is {version!r}, expected {SCHEMA_VERSION}; start a new run"
+        )
+    return dict(manifest)
+
+
+def _refuse_used(path: Path) -> None:
+    with _cured(path):
+        used = sorted(name for name in os.listdir(path) if name != LOCK_NAME)
+    if used:
+        raise RunFolderError(
+            f"{path}: the folder is not empty (it holds {used[0]!r}); "
+            f"give another name with -o, or go on with that run with --resume {path}"
+        )
+
+
+def _locked(path: Path) -> int:
+    """An open file descriptor that holds the folder's lock."""
+    import fcntl
+
+    file = path / LOCK_NAME
+    with _cured(file):
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            text = f"{path}: another run is writing to this folder; wait for it or give another name with -o"
+        else:
+            text = (
+                f"{path}: this filesystem cannot lock files ({error.strerror}); put the run elsewhere with -o"
+            )
+        raise RunFolderError(text) from None
+    return descriptor
+
+
+def _probe(path: Path) -> None:
+    """Really write: permissions and quotas tell too little, and now nothing has been measured yet."""
+    with _cured(path):
+        probe = path / f".probe.{os.getpid()}.tmp"
+        try:
+            with open(probe, "wb") as file:
+                file.write(b"\0" * PROBE_BYTES)
+                file.flush()
+                os.fsync(file.fileno())
+        finally:
+            with suppress(OSError):
+                probe.unlink()
+
+
+_CURES = {
+    errno.ENOSPC: "the disk is full; free some space, or put the run on another disk with -o",
+    errno.EDQUOT: "the disk quota is used up; free some space, or put the run elsewhere with -o",
+    errno.EROFS: "the filesystem is read-only; put the run on a writable one with -o",
+    errno.EACCES: "no permission to write there; put the run elsewhere with -o",
+    errno.EPERM: "no permission to write there; put the run elsewhere with -o",
+    errno.ENOTDIR: "a part of the path is a file, not a folder; give another name with -o",
+    errno.EEXIST: "this is a file, not a folder; give another name with -o",
+    errno.ENOENT: "the folder is gone; start a new run",
+    errno.ENAMETOOLONG: "the name is too long; give a shorter one with -o",
+    errno.ESTALE: "the network filesystem lost the folder; put the run on a local disk with -o",
+}
+
+
+@contextmanager
+def _cured(path: Path) -> Iterator[None]:
+    """Turn an OSError into a RunFolderError that names ``path`` and what to do."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        cure = _CURES.get(error.errno or 0, "check the disk, or put the run elsewhere with -o")
+        raise RunFolderError(f"{path}: cannot be written ({reason}): {cure}") from error
+
+
+def _file_safe(text: str, otherwise: str) -> str:
+    """``text`` as part of a file name: letters, digits, dot, dash, underscore, at most 60 of them."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")[:60] or otherwise

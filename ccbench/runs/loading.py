@@ -1,0 +1,175 @@
+"""Reading runs: everything that can be read is, and everything that cannot is named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ccbench.errors import RunFolderError
+from ccbench.runs.folder import CASES_NAME, MANIFEST_NAME
+from ccbench.runs.schema import SCHEMA, SCHEMA_VERSION, VERSION_KEY, arrow_schema
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
+
+ORDER = (
+    "collective", "ranks", "nodes", "dtype", "op", "backend", "algorithm", "protocol", "mode", "root",
+    "in_place", "size_bytes", "case_id",
+)  # fmt: skip
+"""Rows of ``Run.cases`` are sorted by these columns, whatever order they were measured in."""
+
+MOST_READERS = 8
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as it lies on disk.
+
+    manifest: run.json, empty when that cannot be read.
+    cases: one row per case, columns as in ``ccbench.runs.SCHEMA``, sorted by ORDER. A missing float or
+        text is NaN, a missing whole number is pandas.NA.
+    problems: one line for every file that could not be read.
+    """
+
+    path: Path
+    manifest: Mapping[str, Any]
+    cases: pd.DataFrame = field(compare=False)
+    problems: tuple[str, ...] = ()
+
+
+def load_run(path: Path | str) -> Run:
+    """Load one run folder; needs no lock, so a run can be looked at while it goes on.
+
+    Raises RunFolderError when ``path`` is no run folder at all.
+    """
+    path = Path(path)
+    folder = path / CASES_NAME
+    if not path.is_dir() or not (folder.is_dir() or (path / MANIFEST_NAME).is_file()):
+        raise RunFolderError(
+            f"{path}: not a run folder (no {MANIFEST_NAME} and no {CASES_NAME}/); "
+            "name a folder that 'ccbench run' or 'ccbench import' wrote"
+        )
+    problems: list[str] = []
+    manifest = _read_manifest(path / MANIFEST_NAME, problems)
+    try:
+        files = sorted(folder.glob("*.parquet"))
+    except OSError as error:
+        raise RunFolderError(f"{folder}: cannot be read ({error.strerror}); check its permissions") from None
+    tables = _read_cases(files, problems)
+    return Run(path, manifest, _frame(tables), tuple(problems))
+
+
+def load_runs(paths: Iterable[Path | str]) -> list[Run]:
+    """Load several run folders, in the order given."""
+    return [load_run(path) for path in paths]
+
+
+def newest_run(root: Path | str) -> Path:
+    """The run folder directly below ``root`` that was created last.
+
+    Raises RunFolderError when there is none.
+    """
+    root = Path(root)
+    runs = [path.parent for path in root.glob(f"*/{MANIFEST_NAME}")]
+    if not runs:
+        raise RunFolderError(f"{root}: holds no run; run a suite first, or name a run folder")
+    return max(runs, key=lambda path: (_created_at(path), path.name))
+
+
+def _created_at(path: Path) -> str:
+    return str(_read_manifest(path / MANIFEST_NAME, []).get("created_at", ""))
+
+
+def _read_manifest(file: Path, problems: list[str]) -> Mapping[str, Any]:
+    try:
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        problems.append(f"{file}: not found; the cases are shown without machine and environment")
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        problems.append(f"{file}: cannot be read ({_one_line(error)}); the cases are shown without it")
+        return {}
+    if not isinstance(manifest, dict):
+        problems.append(f"{file}: holds {type(manifest).__name__}, expected a mapping; shown without it")
+        return {}
+    return manifest
+
+
+def _read_cases(files: Sequence[Path], problems: list[str]) -> list[pa.Table]:
+    def attempt(file: Path) -> pa.Table | str:
+        try:
+            return read_case(file)
+        except RunFolderError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(MOST_READERS) as pool:
+        results = list(pool.map(attempt, files))
+    problems.extend(result for result in results if isinstance(result, str))
+    return [result for result in results if not isinstance(result, str)]
+
+
+def read_case(file: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    """The one row of a case's file, all columns or the named ones.
+
+    Raises RunFolderError that names the file when it is truncated, foreign or of another schema.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
+
+    if not file.is_file():
+        raise RunFolderError(f"{file}: not a regular file; remove it")
+    try:
+        # The memory copy keeps a file that shrinks meanwhile from taking the process down.
+        content = file.read_bytes()
+        with pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True) as parquet:
+            _check_schema(file, parquet.schema_arrow)
+            if parquet.metadata.num_rows != 1:
+                raise RunFolderError(f"{file}: holds {parquet.metadata.num_rows} rows, expected 1; remove it")
+            table = parquet.read(columns=None if columns is None else list(columns))
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+        raise RunFolderError(
+            f"{file}: cannot be read ({_one_line(error)}); remove it and measure that case again"
+        ) from None
+    if "case_id" in table.column_names and table["case_id"][0].as_py() != file.stem:
+        raise RunFolderError(f"{file}: holds case {table['case_id'][0].as_py()}; give it that name back")
+    return table
+
+
+def _check_schema(file: Path, found: pa.Schema) -> None:
+    expected = arrow_schema()
+    version = (found.metadata or {}).get(VERSION_KEY)
+    if version is None:
+        raise RunFolderError(f"{file}: not a case of ccbench (its metadata has no schema version); remove it")
+    if version != str(SCHEMA_VERSION).encode():
+        text = version.decode("utf-8", "replace")
+        raise RunFolderError(
+            f"{file}: schema version is {text}, expected {SCHEMA_VERSION}; use the ccbench that wrote it"
+        )
+    for one in expected:
+        if one.name not in found.names or found.field(one.name).type != one.type:
+            raise RunFolderError(f"{file}: column {one.name} is not {one.type}; measure that case again")
+
+
+def _frame(tables: Sequence[pa.Table]) -> pd.DataFrame:
+    import pandas as pd
+    import pyarrow as pa
+
+    schema = arrow_schema()
+    table = pa.concat_tables([one.select(schema.names) for one in tables]) if tables else schema.empty_table()
+    nullable = {column.name for column in SCHEMA if column.kind == "int64" and column.null_when}
+    # Otherwise pandas makes floats of whole numbers as soon as one is missing.
+    frame = table.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+    plain = {column.name: "int64" for column in SCHEMA if column.kind == "int64"}
+    frame = frame.astype({name: kind for name, kind in plain.items() if name not in nullable})
+    ordered: pd.DataFrame = frame.sort_values(list(ORDER), ignore_index=True)
+    return ordered
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -1,0 +1,219 @@
+"""One measurement and its prediction <-> one row of the schema. What is derived is derived here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from ccbench.cases import Case, Conditions, Measurement, Status
+from ccbench.collectives import COLLECTIVES
+from ccbench.model.prediction import Prediction
+from ccbench.stats import median_interval, tukey_outliers
+
+Row = dict[str, Any]
+
+BYTES_PER_GIGABYTE = 1e9
+
+
+def row_of(measurement: Measurement, prediction: Prediction | None, confidence: float) -> Row:
+    """Every column of the schema for one case; only a case that is OK gets figures of speed."""
+    case = measurement.case
+    row: Row = {
+        "suite": case.suite,
+        "case_id": case.case_id,
+        "backend": case.backend,
+        "backend_version": measurement.backend_version,
+        "collective": case.collective,
+        "algorithm": case.algorithm,
+        "algorithm_used": measurement.algorithm_used,
+        "protocol": case.protocol,
+        "dtype": case.dtype,
+        "op": case.op,
+        "size_bytes": case.size_bytes,
+        "count": case.count,
+        "ranks": case.ranks,
+        "nodes": case.nodes,
+        "root": case.root,
+        "in_place": case.in_place,
+        "mode": case.mode,
+        "simulated": measurement.simulated,
+        "status": Status(measurement.status).value,
+        "detail": measurement.detail,
+        "launches_per_sample": measurement.launches_per_sample or None,
+        "samples_seconds": list(measurement.samples_seconds) or None,
+        "warmup_seconds": list(measurement.warmup_seconds) or None,
+        "skew_seconds": list(measurement.skew_seconds) or None,
+        "rank_samples_seconds": [list(one) for one in measurement.rank_samples_seconds] or None,
+        "wrong_elements": measurement.wrong_elements,
+        "stop_reason": measurement.stop_reason,
+        "started_at": measurement.started_at,
+        **_condition_columns(measurement.conditions),
+        **_prediction_columns(prediction),
+        **_speed_columns(measurement, confidence),
+        **_rank_columns(measurement),
+    }
+    return {name: _storable(value) for name, value in row.items()}
+
+
+def _condition_columns(conditions: Conditions) -> Row:
+    return {
+        "core_latency_before_seconds": conditions.core_latency_before_seconds,
+        "core_latency_after_seconds": conditions.core_latency_after_seconds,
+        "foreign_cpu_share": conditions.foreign_cpu_share,
+        "steal_share": conditions.steal_share,
+        "binding": list(conditions.binding) or None,
+        "oversubscribed": conditions.oversubscribed,
+        "flags": list(conditions.flags),
+    }
+
+
+def _prediction_columns(prediction: Prediction | None) -> Row:
+    if prediction is None:
+        names = ("bound_seconds", "predicted_seconds", "predicted_latency_seconds")
+        return dict.fromkeys((*names, "predicted_bandwidth_seconds", "bottleneck"))
+    return {
+        "bound_seconds": prediction.bound_seconds,
+        "predicted_seconds": prediction.predicted_seconds,
+        "predicted_latency_seconds": prediction.latency_seconds,
+        "predicted_bandwidth_seconds": prediction.bandwidth_seconds,
+        "bottleneck": prediction.bottleneck,
+    }
+
+
+def _speed_columns(measurement: Measurement, confidence: float) -> Row:
+    """Median, interval and bandwidths; null unless the case is OK and its samples are times."""
+    names = ("median_seconds", "low_seconds", "high_seconds", "interval_confidence", "outliers")
+    nothing: Row = dict.fromkeys((*names, "algbw_GB_s", "busbw_GB_s"))
+    samples = measurement.samples_seconds
+    if measurement.status != Status.OK or not samples or not all(map(_is_time, samples)):
+        return nothing
+    interval = median_interval(samples, confidence)
+    if not math.isfinite(interval.median):
+        return nothing
+    mild, severe = tukey_outliers(samples)
+    algbw, busbw = bandwidths(measurement.case, interval.median)
+    return {
+        "median_seconds": interval.median,
+        "low_seconds": interval.low,
+        "high_seconds": interval.high,
+        "interval_confidence": interval.confidence,
+        "outliers": len(mild) + len(severe),
+        "algbw_GB_s": algbw,
+        "busbw_GB_s": busbw,
+    }
+
+
+def bandwidths(case: Case, seconds: float) -> tuple[float | None, float | None]:
+    """algbw and busbw in GB/s (1e9 bytes/s) of one launch; None where no data moves or no time passed.
+
+    busbw = algbw x the collective's bus factor (nccl-tests doc/PERFORMANCE.md); None for a collective
+    that is not in the table, whose factor nobody knows.
+    """
+    collective = COLLECTIVES.get(case.collective)
+    moves_data = case.size_bytes > 0 and (collective is None or collective.moves_data)
+    if not moves_data or seconds <= 0:
+        return None, None
+    algbw = case.size_bytes / seconds / BYTES_PER_GIGABYTE
+    if not math.isfinite(algbw):
+        return None, None
+    return algbw, None if collective is None else algbw * collective.bus_factor(case.ranks)
+
+
+def _rank_columns(measurement: Measurement) -> Row:
+    """Medians of the ranks, and the slowest one when there is one."""
+    ranks = measurement.rank_samples_seconds
+    complete = bool(ranks) and all(one and all(map(_is_time, one)) for one in ranks)
+    if measurement.status != Status.OK or not complete:
+        return {"rank_median_seconds": None, "slowest_rank": None}
+    medians = [float(median(one)) for one in ranks]
+    differ = max(medians) > min(medians)
+    slowest = max(range(len(medians)), key=medians.__getitem__) if differ else None
+    return {"rank_median_seconds": medians, "slowest_rank": slowest}
+
+
+def _is_time(seconds: float) -> bool:
+    return math.isfinite(seconds) and seconds >= 0
+
+
+def _storable(value: Any) -> Any:
+    """``value`` with text that UTF-8 can hold: a worker's last words may hold stray surrogates."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, list):
+        return [_storable(one) for one in value]
+    return value
+
+
+def measurement_of(row: Mapping[str, Any]) -> Measurement:
+    """The measurement a row (of ``Run.cases`` or of a parquet file) was written from."""
+    return Measurement(
+        case=_case_of(row),
+        status=Status(row["status"]),
+        detail=str(row["detail"]),
+        backend_version=str(row["backend_version"]),
+        algorithm_used=str(row["algorithm_used"]),
+        launches_per_sample=_whole(row["launches_per_sample"]) or 0,
+        samples_seconds=_floats(row["samples_seconds"]),
+        warmup_seconds=_floats(row["warmup_seconds"]),
+        skew_seconds=_floats(row["skew_seconds"]),
+        rank_samples_seconds=tuple(_floats(one) for one in _listed(row["rank_samples_seconds"])),
+        wrong_elements=_whole(row["wrong_elements"]),
+        stop_reason=str(row["stop_reason"]),
+        started_at=str(row["started_at"]),
+        simulated=bool(row["simulated"]),
+        conditions=_conditions_of(row),
+    )
+
+
+def _case_of(row: Mapping[str, Any]) -> Case:
+    return Case(
+        suite=str(row["suite"]),
+        backend=str(row["backend"]),
+        collective=str(row["collective"]),
+        algorithm=str(row["algorithm"]),
+        dtype=str(row["dtype"]),
+        op=str(row["op"]),
+        size_bytes=int(row["size_bytes"]),
+        count=int(row["count"]),
+        ranks=int(row["ranks"]),
+        root=int(row["root"]),
+        in_place=bool(row["in_place"]),
+        mode=str(row["mode"]),
+        protocol=str(row["protocol"]),
+        nodes=int(row["nodes"]),
+    )
+
+
+def _conditions_of(row: Mapping[str, Any]) -> Conditions:
+    shares = (
+        "core_latency_before_seconds", "core_latency_after_seconds", "foreign_cpu_share", "steal_share",
+    )  # fmt: skip
+    return Conditions(
+        **{name: None if is_null(row[name]) else float(row[name]) for name in shares},
+        binding=tuple(int(one) for one in _listed(row["binding"])),
+        oversubscribed=bool(row["oversubscribed"]),
+        flags=tuple(str(one) for one in _listed(row["flags"])),
+    )
+
+
+def is_null(value: Any) -> bool:
+    """True for every face of a missing value: None, pandas' NA, NaN."""
+    if value is None:
+        return True
+    if isinstance(value, float):
+        return math.isnan(value)
+    return type(value).__name__ == "NAType"
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return () if is_null(value) else value
+
+
+def _floats(value: Any) -> tuple[float, ...]:
+    return tuple(float(one) for one in _listed(value))
+
+
+def _whole(value: Any) -> int | None:
+    return None if is_null(value) else int(value)

@@ -1,0 +1,158 @@
+"""The columns of a case's parquet file, as data: the writer, the loader and docs/results.md read them.
+
+History of the schema, newest last; a version changes when a column is added, dropped or means another thing:
+
+1. The first: one row per file, one file per case.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
+
+SCHEMA_VERSION = 1
+
+VERSION_KEY = b"ccbench_schema_version"
+"""Key of the file metadata under which every case file states its schema version."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column. ``null_when`` is empty for a column that always has a value.
+
+    kind: string, int64, double, bool, or list<...> of those, as parquet and Arrow call them.
+    """
+
+    name: str
+    kind: str
+    unit: str
+    meaning: str
+    null_when: str = ""
+
+
+_NOT_MEASURED = "no sample was taken"
+_NO_SPEED = "status is not ok"
+_NO_BANDWIDTH = "status is not ok, or the collective moves no data (barrier, 0 bytes)"
+_NO_PREDICTION = "no prediction was made"
+_UNKNOWN = "not known on this machine"
+
+SCHEMA: tuple[Column, ...] = (
+    Column("suite", "string", "", "name of the suite the case belongs to"),
+    Column("case_id", "string", "", "sixteen hex digits that depend on everything asked of the case"),
+    Column("backend", "string", "", "cpu, cuda, nccl, mpi, gloo, simulated, or the tool imported from"),
+    Column("backend_version", "string", "", "library and version that ran; may be empty"),
+    Column("collective", "string", "", "as nccl-tests names it, with underscores"),
+    Column("algorithm", "string", "", "algorithm asked for; `default` leaves the choice to the backend"),
+    Column("algorithm_used", "string", "", "algorithm that ran; empty when the backend does not tell"),
+    Column("protocol", "string", "", "protocol asked for, or `default`"),
+    Column("dtype", "string", "", "type of one element"),
+    Column("op", "string", "", "reduction, `none` where nothing is reduced"),
+    Column("size_bytes", "int64", "bytes", "largest buffer of one rank (nccl-tests' size)"),
+    Column("count", "int64", "elements", "nccl-tests' count: the buffer, or one rank's block of it"),
+    Column("ranks", "int64", "", "ranks that took part"),
+    Column("nodes", "int64", "", "machines the ranks were spread over"),
+    Column("root", "int64", "", "root rank, -1 where the collective has none"),
+    Column("in_place", "bool", "", "input and output share memory"),
+    Column("mode", "string", "", "how launches follow each other: streaming, isolated, graph"),
+    Column("simulated", "bool", "", "times were computed, not measured"),
+    Column("status", "string", "", "ok, wrong, unsupported, failed, timed_out, out_of_memory, skipped"),
+    Column("detail", "string", "", "why the status is not ok; may be empty"),
+    Column("launches_per_sample", "int64", "", "launches timed together as one sample", _NOT_MEASURED),
+    Column(
+        "samples_seconds", "list<double>", "seconds per launch",
+        "every sample: from the first rank's start to the last rank's end", _NOT_MEASURED,
+    ),
+    Column("warmup_seconds", "list<double>", "seconds per launch", "warm-up samples", _NOT_MEASURED),
+    Column(
+        "skew_seconds", "list<double>", "seconds",
+        "per sample: start of the last rank minus start of the first", _NOT_MEASURED,
+    ),
+    Column(
+        "rank_samples_seconds", "list<list<double>>", "seconds per launch",
+        "the same samples as each rank saw them, [rank][sample]", _NOT_MEASURED,
+    ),
+    Column(
+        "rank_median_seconds", "list<double>", "seconds per launch",
+        "median of each rank's own samples, in rank order", _NO_SPEED + ", or ranks were not timed apart",
+    ),
+    Column(
+        "slowest_rank", "int64", "", "rank with the largest median",
+        _NO_SPEED + ", or no rank differs from the others",
+    ),
+    Column(
+        "wrong_elements", "int64", "elements", "elements of the timed result that were wrong",
+        "nothing was checked",
+    ),
+    Column("median_seconds", "double", "seconds per launch", "median of the samples", _NO_SPEED),
+    Column("low_seconds", "double", "seconds per launch", "lower end of the interval", _NO_SPEED),
+    Column("high_seconds", "double", "seconds per launch", "upper end of the interval", _NO_SPEED),
+    Column(
+        "interval_confidence", "double", "",
+        "confidence of the interval of the median (order statistics)", _NO_SPEED,
+    ),
+    Column("outliers", "int64", "samples", "samples outside Tukey's fences; they are kept", _NO_SPEED),
+    Column("stop_reason", "string", "", "why sampling ended; may be empty"),
+    Column("algbw_GB_s", "double", "1e9 bytes/second", "size_bytes / median_seconds", _NO_BANDWIDTH),
+    Column(
+        "busbw_GB_s", "double", "1e9 bytes/second",
+        "algbw times the collective's bus factor (nccl-tests doc/PERFORMANCE.md)", _NO_BANDWIDTH,
+    ),
+    Column("bound_seconds", "double", "seconds", "no schedule can be faster here", _NO_PREDICTION),
+    Column("predicted_seconds", "double", "seconds", "price of the schedule that ran", _NO_PREDICTION),
+    Column(
+        "predicted_latency_seconds", "double", "seconds",
+        "part of predicted_seconds that does not grow with the size", _NO_PREDICTION,
+    ),
+    Column(
+        "predicted_bandwidth_seconds", "double", "seconds",
+        "part of predicted_seconds that grows with the size", _NO_PREDICTION,
+    ),
+    Column("bottleneck", "string", "", "the link or term that costs most", _NO_PREDICTION),
+    Column(
+        "core_latency_before_seconds", "double", "seconds",
+        "core-to-core round trip just before the case", _UNKNOWN,
+    ),
+    Column(
+        "core_latency_after_seconds", "double", "seconds",
+        "core-to-core round trip just after the case", _UNKNOWN,
+    ),
+    Column(
+        "foreign_cpu_share", "double", "fraction", "processor time other programs took meanwhile", _UNKNOWN
+    ),
+    Column("steal_share", "double", "fraction", "processor time the hypervisor took meanwhile", _UNKNOWN),
+    Column("binding", "list<int64>", "", "logical processor each rank was bound to", "ranks were not bound"),
+    Column("oversubscribed", "bool", "", "ranks shared processors or devices"),
+    Column("flags", "list<string>", "", "what makes the figures doubtful; an empty list when nothing does"),
+    Column("started_at", "string", "", "when the case began, ISO 8601 in UTC; may be empty"),
+)  # fmt: skip
+"""Every column in file order."""
+
+
+def arrow_schema() -> pa.Schema:
+    """SCHEMA as a pyarrow schema, with its version in the metadata."""
+    import pyarrow as pa
+
+    scalar = {"string": pa.string(), "int64": pa.int64(), "double": pa.float64(), "bool": pa.bool_()}
+
+    def arrow_type(kind: str) -> pa.DataType:
+        if kind.startswith("list<"):
+            return pa.list_(arrow_type(kind[len("list<") : -1]))
+        return scalar[kind]
+
+    fields = [
+        pa.field(column.name, arrow_type(column.kind), nullable=bool(column.null_when)) for column in SCHEMA
+    ]
+    return pa.schema(fields, metadata={VERSION_KEY: str(SCHEMA_VERSION).encode()})
+
+
+def schema_table() -> str:
+    """SCHEMA as the Markdown table of docs/results.md (a test keeps the two equal)."""
+    lines = ["| column | type | unit | meaning | null when |", "| --- | --- | --- | --- | --- |"]
+    for column in SCHEMA:
+        unit = column.unit or "-"
+        null_when = column.null_when or "never"
+        lines.append(f"| `{column.name}` | `{column.kind}` | {unit} | {column.meaning} | {null_when} |")
+    return "\n".join(lines)

@@ -1,0 +1,96 @@
+"""Measurements for the tests of the run folder: one plain builder and one hypothesis strategy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from ccbench.cases import Case, Conditions, Measurement, Status
+from ccbench.collectives import COLLECTIVES
+from ccbench.model.prediction import Prediction
+
+CASE = Case("smoke", "cpu", "all_reduce", "ring", "float32", "sum", 4096, 1024, 4)
+
+PREDICTION = Prediction(1e-5, 2e-5, 5e-6, 1.5e-5, "link 0-1 carries 6144 B")
+
+
+def measured(size_bytes: int = 4096, seconds: float = 1e-4, **changes: object) -> Measurement:
+    """An OK measurement of 12 samples around ``seconds`` on four ranks, the third a little slower."""
+    case = replace(CASE, size_bytes=size_bytes, count=size_bytes // 4)
+    samples = tuple(seconds * (1 + 0.01 * (index % 5)) for index in range(12))
+    plain = Measurement(
+        case=case,
+        status=Status.OK,
+        backend_version="numpy 2",
+        algorithm_used="ring",
+        launches_per_sample=8,
+        samples_seconds=samples,
+        warmup_seconds=samples[:2],
+        skew_seconds=tuple(0.01 * one for one in samples),
+        rank_samples_seconds=tuple(
+            tuple(one * (1.0 if rank != 2 else 1.05) for one in samples) for rank in range(4)
+        ),
+        wrong_elements=0,
+        stop_reason="interval narrow enough",
+        started_at="2026-03-04T05:06:07Z",
+    )
+    return replace(plain, **changes)  # type: ignore[arg-type]  # the caller names fields of Measurement
+
+
+def failed(size_bytes: int, status: Status = Status.FAILED, detail: str = "rank 2 died") -> Measurement:
+    """A measurement that has nothing but a status and a reason."""
+    case = replace(CASE, size_bytes=size_bytes, count=size_bytes // 4)
+    return Measurement(case, status, detail=detail)
+
+
+_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+_whole = st.integers(0, 2**62)
+_times = st.lists(st.floats(0, 1e6, allow_nan=False), max_size=8).map(tuple)
+_share = st.none() | st.floats(0, 1)
+
+_cases = st.builds(
+    Case,
+    suite=_text,
+    backend=_text,
+    collective=st.sampled_from([*COLLECTIVES, "hypercube"]),
+    algorithm=_text,
+    dtype=_text,
+    op=_text,
+    size_bytes=_whole,
+    count=_whole,
+    ranks=st.integers(1, 2**31),
+    root=st.integers(-1, 2**31),
+    in_place=st.booleans(),
+    mode=_text,
+    protocol=_text,
+    nodes=st.integers(1, 2**31),
+)
+
+measurements = st.builds(
+    Measurement,
+    case=_cases,
+    status=st.sampled_from(Status),
+    detail=_text,
+    backend_version=_text,
+    algorithm_used=_text,
+    launches_per_sample=_whole,
+    samples_seconds=_times,
+    warmup_seconds=_times,
+    skew_seconds=_times,
+    rank_samples_seconds=st.lists(_times, max_size=4).map(tuple),
+    wrong_elements=st.none() | _whole,
+    stop_reason=_text,
+    started_at=_text,
+    simulated=st.booleans(),
+    conditions=st.builds(
+        Conditions,
+        core_latency_before_seconds=_share,
+        core_latency_after_seconds=_share,
+        foreign_cpu_share=_share,
+        steal_share=_share,
+        binding=st.lists(st.integers(0, 4096), max_size=4).map(tuple),
+        oversubscribed=st.booleans(),
+        flags=st.lists(_text, max_size=3).map(tuple),
+    ),
+)

@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import errno
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pandas
+import pytest
+
+from ccbench.cases import Status
+from ccbench.errors import RunFolderError
+from ccbench.runs import RunFolder, default_folder, load_run
+
+from .samples import CASE, PREDICTION, failed, measured
+
+MANIFEST = {"suite": "smoke", "machine": {"name": "box"}}
+
+
+def test_a_new_folder_holds_the_manifest_with_schema_version_and_time(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "deep" / "run", MANIFEST) as folder:
+        manifest = json.loads((folder.path / "run.json").read_text())
+    assert manifest["machine"] == {"name": "box"}
+    assert manifest["schema_version"] == 1
+    assert datetime.fromisoformat(manifest["created_at"]).tzinfo is not None
+
+
+def test_a_folder_that_holds_anything_is_refused_with_the_way_on(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(RunFolderError, match=r"not empty.*notes\.txt.*--resume"):
+        RunFolder.create(tmp_path, MANIFEST)
+
+
+def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(RunFolderError, match=r"file: cannot be written .*not a folder"):
+        RunFolder.create(tmp_path / "file", MANIFEST)
+    with pytest.raises(RunFolderError, match="not a folder"):
+        RunFolder.create(tmp_path / "file" / "below", MANIFEST)
+
+
+def test_a_manifest_that_is_not_json_is_refused_and_the_lock_released(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="manifest is not JSON"):
+        RunFolder.create(tmp_path / "run", {"x": object()})
+    RunFolder.create(tmp_path / "run", MANIFEST).close()
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(errno.EROFS, "read-only"), (errno.EACCES, "permission"), (errno.ENOSPC, "disk is full")],
+)
+def test_a_folder_that_cannot_be_written_fails_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, words: str
+) -> None:
+    def refuse(descriptor: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(RunFolderError, match=words):
+        RunFolder.create(tmp_path / "run", MANIFEST)
+    assert not list((tmp_path / "run").glob(".probe*"))
+
+
+def test_a_disk_that_fills_up_leaves_finished_cases_whole_and_no_temporary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RunFolder.create(tmp_path / "run", MANIFEST) as folder:
+        folder.write(measured(1024), PREDICTION)
+
+        def full(descriptor: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", full)
+            with pytest.raises(RunFolderError, match=r"cases/.*\.parquet: .*disk is full; free some space"):
+                folder.write(measured(2048), PREDICTION)
+        assert len(os.listdir(folder.path / "cases")) == 1
+        run = load_run(folder.path)
+        assert run.problems == ()
+        assert list(run.cases["size_bytes"]) == [1024]
+        folder.write(measured(2048), PREDICTION)
+    assert list(load_run(tmp_path / "run").cases["size_bytes"]) == [1024, 2048]
+
+
+def test_writing_to_a_folder_that_was_deleted_says_so(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "run", MANIFEST) as folder:
+        (folder.path / "cases").rmdir()
+        with pytest.raises(RunFolderError, match="folder is gone"):
+            folder.write(measured(), None)
+
+
+def test_a_closed_folder_takes_no_more_cases(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", MANIFEST)
+    folder.close()
+    folder.close()
+    with pytest.raises(RunFolderError, match="was closed"):
+        folder.write(measured(), None)
+
+
+def test_two_writers_never_share_a_folder(tmp_path: Path) -> None:
+    with (
+        RunFolder.create(tmp_path / "run", MANIFEST),
+        pytest.raises(RunFolderError, match="another run is writing"),
+    ):
+        RunFolder.resume(tmp_path / "run")
+    RunFolder.resume(tmp_path / "run").close()
+
+
+def test_the_lock_of_a_killed_run_is_gone_with_it(tmp_path: Path) -> None:
+    program = (
+        "import os, signal, sys\n"
+        "from ccbench.runs import RunFolder\n"
+        "RunFolder.create(sys.argv[1], {})\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "run")], check=False)
+    RunFolder.resume(tmp_path / "run").close()
+
+
+def test_resume_knows_what_is_finished_and_clears_leftovers(tmp_path: Path) -> None:
+    ends = [*Status]
+    with RunFolder.create(tmp_path / "run", MANIFEST) as folder:
+        for index, status in enumerate(ends):
+            one = measured(1024) if status == Status.OK else failed(2048 * (index + 1), status)
+            folder.write(one, None)
+        (folder.path / "cases" / "0123456789abcdef.parquet").write_bytes(b"PAR1 cut")
+        (folder.path / "cases" / ".x.parquet.1.tmp").write_bytes(b"half")
+    with RunFolder.resume(tmp_path / "run") as folder:
+        finished = folder.finished()
+        assert not list((folder.path / "cases").glob(".*"))
+    written = {row.case_id: row.status for row in load_run(tmp_path / "run").cases.itertuples()}
+    assert {written[one] for one in finished} == {"ok", "wrong", "unsupported"}
+    assert len(finished) == 3
+
+
+def test_a_case_that_is_tried_again_replaces_its_first_attempt(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "run", MANIFEST) as folder:
+        folder.write(failed(4096, Status.TIMED_OUT), None)
+        folder.write(measured(4096), None)
+    cases = load_run(tmp_path / "run").cases
+    assert list(cases["status"]) == ["ok"]
+
+
+def test_resuming_something_else_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="no run folder"):
+        RunFolder.resume(tmp_path)
+    (tmp_path / "run.json").write_text('{"schema_version": 99}')
+    with pytest.raises(RunFolderError, match="schema version is 99, expected 1"):
+        RunFolder.resume(tmp_path)
+    (tmp_path / "run.json").write_text('{"schema_')
+    with pytest.raises(RunFolderError, match="cannot be read"):
+        RunFolder.resume(tmp_path)
+
+
+def test_default_folders_are_named_by_utc_time_suite_and_host(tmp_path: Path) -> None:
+    now = datetime(2026, 3, 4, 6, 6, 7, tzinfo=timezone(timedelta(hours=1)))
+    first = default_folder(tmp_path / "results", "all reduce/../x", "node7", now)
+    second = default_folder(tmp_path / "results", "all reduce/../x", "node7", now)
+    assert first.name == "20260304T050607Z-all-reduce-..-x-node7"
+    assert second.name == first.name + "-2"
+    assert first.parent == second.parent == tmp_path / "results"
+    RunFolder.create(first, MANIFEST).close()
+
+
+def _take(root: str, count: int) -> list[str]:
+    now = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    return [default_folder(root, "s", "h", now).name for _ in range(count)]
+
+
+def test_runs_that_start_in_the_same_second_get_different_folders(tmp_path: Path) -> None:
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        taken = pool.starmap(_take, [(str(tmp_path), 10)] * 2)
+    names = [name for one in taken for name in one]
+    assert len(set(names)) == 20
+
+
+def test_pandas_reads_the_folder_as_one_table_with_columns_that_are_null_in_some_files(
+    tmp_path: Path,
+) -> None:
+    with RunFolder.create(tmp_path / "run", MANIFEST) as folder:
+        folder.write(failed(512), None)
+        folder.write(measured(1024), PREDICTION)
+        folder.write(measured(2048), None)
+        (folder.path / "cases" / ".left.parquet.9.tmp").write_bytes(b"half")
+        table = pandas.read_parquet(folder.path / "cases").sort_values("size_bytes")
+    assert list(table["size_bytes"]) == [512, 1024, 2048]
+    assert list(table["median_seconds"].isna()) == [True, False, False]
+    assert list(table["bound_seconds"].isna()) == [True, False, True]
+    assert len(table["samples_seconds"].iloc[2]) == 12
+
+
+def test_only_a_case_that_is_ok_has_a_speed(tmp_path: Path) -> None:
+    wrong = replace(measured(8192), status=Status.WRONG, wrong_elements=7, detail="7 elements differ")
+    barrier = replace(measured(), case=replace(CASE, collective="barrier", op="none", size_bytes=0, count=0))
+    with RunFolder.create(tmp_path / "run", MANIFEST) as folder:
+        for one in (measured(4096, seconds=1e-4), wrong, failed(16384), barrier):
+            folder.write(one, None)
+    cases = load_run(tmp_path / "run").cases.set_index(["collective", "status"])
+    speeds = ["median_seconds", "low_seconds", "high_seconds", "algbw_GB_s", "busbw_GB_s", "outliers"]
+    assert cases.loc[("all_reduce", "wrong"), speeds].isna().all()
+    assert cases.loc[("all_reduce", "failed"), speeds].isna().all()
+    assert len(cases.loc[("all_reduce", "wrong"), "samples_seconds"]) == 12
+    ok = cases.loc[("all_reduce", "ok")]
+    assert ok["low_seconds"] <= ok["median_seconds"] <= ok["high_seconds"]
+    assert ok["algbw_GB_s"] == pytest.approx(4096 / ok["median_seconds"] / 1e9)
+    assert ok["busbw_GB_s"] == pytest.approx(1.5 * ok["algbw_GB_s"])
+    assert ok["slowest_rank"] == 2
+    assert cases.loc[("barrier", "ok"), ["algbw_GB_s", "busbw_GB_s"]].isna().all()
+    assert cases.loc[("barrier", "ok"), "median_seconds"] > 0
+
+
+def test_reading_and_writing_runs_is_light_to_import() -> None:
+    program = (
+        "import sys, ccbench.runs\n"
+        "heavy = {'pyarrow', 'pandas', 'matplotlib', 'cupy', 'torch'} & set(sys.modules)\n"
+        "sys.exit(', '.join(heavy) or None)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
+import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ccbench.cases import Measurement, Status
+from ccbench.errors import RunFolderError
+from ccbench.runs import RunFolder, load_run, load_runs, measurement_of, newest_run
+from ccbench.runs.loading import read_case
+
+from .samples import PREDICTION, failed, measured, measurements
+
+
+def _written(path: Path, *all_measured: Measurement) -> Path:
+    with RunFolder.create(path, {"suite": "smoke"}) as folder:
+        for one in all_measured:
+            folder.write(one, PREDICTION)
+    return path
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(one=measurements)
+def test_any_measurement_comes_back_as_it_was(
+    one: Measurement, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    run = load_run(_written(tmp_path_factory.mktemp("any") / "run", one))
+    assert run.problems == ()
+    row = {str(name): value for name, value in run.cases.iloc[0].items()}
+    assert measurement_of(row) == one
+    assert row["case_id"] == one.case.case_id
+    assert row["bottleneck"] == PREDICTION.bottleneck
+    assert row["predicted_latency_seconds"] == PREDICTION.latency_seconds
+    if one.status != Status.OK:
+        assert row["median_seconds"] != row["median_seconds"]
+
+
+@given(lost=st.text(st.characters(categories=["Cs"]), min_size=1, max_size=3))
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_text_that_utf8_cannot_hold_costs_its_odd_characters_only(
+    lost: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    run = load_run(_written(tmp_path_factory.mktemp("odd") / "run", failed(64, detail="died" + lost)))
+    assert run.cases["detail"][0] == "died" + "?" * len(lost)
+
+
+def test_a_file_cut_at_any_byte_is_named_and_the_rest_loads(tmp_path: Path) -> None:
+    path = _written(tmp_path / "run", measured(1024), failed(2048))
+    (victim,) = [
+        path / "cases" / f"{row.case_id}.parquet"
+        for row in load_run(path).cases.itertuples()
+        if row.status == "failed"
+    ]
+    content = victim.read_bytes()
+    alone = tmp_path / "alone" / "cases" / victim.name
+    alone.parent.mkdir(parents=True)
+    for end in range(len(content)):
+        alone.write_bytes(content[:end])
+        with pytest.raises(RunFolderError, match=victim.name):
+            read_case(alone)
+    victim.write_bytes(content[: len(content) // 2])
+    run = load_run(path)
+    assert list(run.cases["size_bytes"]) == [1024]
+    assert len(run.problems) == 1
+    assert victim.name in run.problems[0]
+
+
+def test_a_flipped_bit_in_a_page_is_found(tmp_path: Path) -> None:
+    path = _written(tmp_path / "run", measured(1024))
+    (file,) = (path / "cases").glob("*.parquet")
+    meta = pq.ParquetFile(file).metadata.row_group(0)
+    column = next(
+        meta.column(index)
+        for index in range(meta.num_columns)
+        if meta.column(index).path_in_schema.startswith("samples_seconds")
+    )
+    content = bytearray(file.read_bytes())
+    content[column.data_page_offset + column.total_compressed_size - 3] ^= 4
+    file.write_bytes(bytes(content))
+    run = load_run(path)
+    assert len(run.cases) == 0
+    assert file.name in run.problems[0]
+
+
+def _foreign(path: Path) -> None:
+    pq.write_table(pa.table({"a": [1]}), path)
+
+
+def _other_version(path: Path) -> None:
+    pq.write_table(pa.table({"a": [1]}).replace_schema_metadata({"ccbench_schema_version": "0"}), path)
+
+
+def _other_columns(path: Path) -> None:
+    pq.write_table(pa.table({"a": [1]}).replace_schema_metadata({"ccbench_schema_version": "1"}), path)
+
+
+def _empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def _text(path: Path) -> None:
+    path.write_text("size,time\n1,2\n")
+
+
+def _pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _folder(path: Path) -> None:
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (_foreign, "not a case of ccbench"),
+        (_other_version, "schema version is 0, expected 1"),
+        (_other_columns, "column suite is not string"),
+        (_empty, "cannot be read"),
+        (_text, "cannot be read"),
+        (_pipe, "not a regular file"),
+        (_folder, "not a regular file"),
+    ],
+)
+def test_a_file_that_is_no_case_is_named_and_the_rest_loads(
+    tmp_path: Path, spoil: object, words: str
+) -> None:
+    path = _written(tmp_path / "run", measured(1024))
+    assert callable(spoil)
+    spoil(path / "cases" / "odd.parquet")
+    run = load_run(path)
+    assert len(run.cases) == 1
+    assert len(run.problems) == 1
+    assert "odd.parquet" in run.problems[0]
+    assert words in run.problems[0]
+
+
+def test_a_case_under_another_cases_name_is_not_counted_twice(tmp_path: Path) -> None:
+    path = _written(tmp_path / "run", measured(1024))
+    (file,) = (path / "cases").glob("*.parquet")
+    (path / "cases" / "copy.parquet").write_bytes(file.read_bytes())
+    run = load_run(path)
+    assert len(run.cases) == 1
+    assert "copy.parquet" in run.problems[0]
+
+
+@pytest.mark.parametrize("text", ["", '{"suite"', "[1]", "[" * 100_000, "\udcff"])
+def test_a_broken_manifest_is_named_and_the_cases_load(tmp_path: Path, text: str) -> None:
+    path = _written(tmp_path / "run", measured(1024))
+    (path / "run.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    run = load_run(path)
+    assert len(run.cases) == 1
+    assert run.manifest == {}
+    assert "run.json" in run.problems[0]
+
+
+def test_a_run_without_cases_loads_as_an_empty_table_with_all_columns(tmp_path: Path) -> None:
+    path = _written(tmp_path / "run")
+    run = load_run(path)
+    assert len(run.cases) == 0
+    assert "median_seconds" in run.cases.columns
+    assert run.problems == ()
+
+
+def test_whole_numbers_stay_whole_when_some_are_missing(tmp_path: Path) -> None:
+    cases = load_run(_written(tmp_path / "run", measured(1024), failed(2048))).cases
+    assert str(cases["slowest_rank"].dtype) == "Int64"
+    assert str(cases["size_bytes"].dtype) == "int64"
+
+
+def test_cases_come_sorted_whatever_order_they_were_measured_in(tmp_path: Path) -> None:
+    sizes = [4096, 64, 1024, 65536]
+    cases = load_run(_written(tmp_path / "run", *map(measured, sizes))).cases
+    assert list(cases["size_bytes"]) == sorted(sizes)
+
+
+def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "absent"):
+        with pytest.raises(RunFolderError, match="not a run folder"):
+            load_run(path)
+
+
+def test_the_newest_run_is_the_one_created_last_whatever_its_name(tmp_path: Path) -> None:
+    for name, when in (("z-old", "2026-01-01"), ("a-new", "2026-02-01")):
+        _written(tmp_path / name)
+        (tmp_path / name / "run.json").write_text(json.dumps({"created_at": when, "schema_version": 1}))
+    (tmp_path / "no-run").mkdir()
+    assert newest_run(tmp_path) == tmp_path / "a-new"
+    assert [run.path.name for run in load_runs([tmp_path / "z-old", tmp_path / "a-new"])] == [
+        "z-old",
+        "a-new",
+    ]
+    with pytest.raises(RunFolderError, match="holds no run"):
+        newest_run(tmp_path / "no-run")

@@ -242,7 +242,7 @@ def test_no_color_is_respected_on_a_real_terminal(tmp_path: Path) -> None:
     )
     controller, terminal = pty.openpty()
     try:
-        environment = {**os.environ, "TERM": "xterm-256color", "NO_COLOR": "1", "COLUMNS": "40"}
+        environment = {**os.environ, "TERM": "xterm-256color", "NO_COLOR": "1", "COLUMNS": "100"}
         environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
         subprocess.run([sys.executable, str(script)], stderr=terminal, env=environment, check=True)
         drawn = os.read(controller, 100_000).decode()

@@ -1,0 +1,180 @@
+"""Statistics of samples: medians with intervals, outliers, drift. Times are in any one unit.
+
+Nothing here assumes a normal distribution: run times are skewed and bounded below (T. Hoefler and
+R. Belli, "Scientific Benchmarking of Parallel Computing Systems", SC 2015, rules 5 and 6).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+Samples = Sequence[float] | NDArray[np.float64]
+
+MOST_DRIFT_POINTS = 1024
+"""Drift looks at all pairs of points; more samples than this are first joined into blocks."""
+
+FEWEST_DRIFT_POINTS = 8
+"""Below this the normal approximation of Mann-Kendall's statistic is poor, so no drift is reported."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A median and an interval around it, in the samples' unit.
+
+    confidence: the coverage the interval really has, at least what was asked unless samples were too few.
+    """
+
+    low: float
+    median: float
+    high: float
+    confidence: float
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Whether samples rise or fall in the order in which they were taken.
+
+    p_value: chance of a trend at least this clear in samples without one (two-sided Mann-Kendall).
+    relative_change: median slope times the number of samples, over the median; 0.1 is a rise of 10 %.
+    """
+
+    p_value: float
+    relative_change: float
+
+
+def _checked(samples: Samples) -> NDArray[np.float64]:
+    values = np.asarray(samples, dtype=np.float64)
+    if values.ndim != 1 or not len(values):
+        raise ValueError(f"samples have shape {values.shape}; give one dimension with at least one sample")
+    if not np.all(np.isfinite(values)):
+        raise ValueError("samples contain NaN or infinity; drop failed samples before any statistics")
+    return values
+
+
+@lru_cache(maxsize=4096)
+def median_ranks(samples: int, confidence: float) -> tuple[int, float]:
+    """(j, coverage): the j-th smallest and j-th largest of ``samples`` enclose the median; j from 1.
+
+    The number of samples below the true median is binomial(samples, 1/2), so the interval misses it with
+    probability 2 * P(X <= j - 1), whatever the distribution (J.-Y. Le Boudec, "Performance Evaluation of
+    Computer and Communication Systems", EPFL Press 2010, theorem 2.1). The largest j that still covers
+    ``confidence`` is taken, or 1 with its real coverage when there is none.
+    """
+    ranks = np.arange(1, (samples + 1) // 2 + 1)
+    # log P(X = k) for k = 0 .. j_max - 1, from P(k) / P(k - 1) = (samples - k + 1) / k
+    ratios = np.log((samples - ranks[:-1] + 1) / ranks[:-1])
+    log_mass = np.concatenate(([0.0], np.cumsum(ratios))) - samples * math.log(2)
+    coverage = 1 - 2 * np.cumsum(np.exp(log_mass))
+    # An odd count's middle rank would give a slightly negative number by rounding.
+    coverage = np.maximum(coverage, 0.0)
+    enough = int(np.count_nonzero(coverage >= confidence))
+    rank = max(enough, 1)
+    return rank, float(coverage[rank - 1])
+
+
+def median_interval(samples: Samples, confidence: float = 0.95) -> Interval:
+    """The median and a distribution-free interval between two order statistics (see ``median_ranks``).
+
+    With too few samples (fewer than 6 at 95 %) the interval is minimum to maximum, and its ``confidence``
+    says what that is worth. Raises ValueError for no samples, for NaN, and for a confidence outside (0, 1).
+    """
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence is {confidence}; give a fraction between 0 and 1, such as 0.95")
+    values = np.sort(_checked(samples))
+    rank, coverage = median_ranks(len(values), confidence)
+    return Interval(
+        low=float(values[rank - 1]),
+        median=float(np.median(values)),
+        high=float(values[len(values) - rank]),
+        confidence=coverage,
+    )
+
+
+def relative_width(interval: Interval) -> float:
+    """Whole width of the interval over its median; infinite where the median is 0 and the width is not."""
+    width = interval.high - interval.low
+    if width == 0:
+        return 0.0
+    return width / abs(interval.median) if interval.median else math.inf
+
+
+def intervals_overlap(first: Interval, second: Interval) -> bool:
+    """Whether the two intervals share at least a point."""
+    return first.low <= second.high and second.low <= first.high
+
+
+def percentile(samples: Samples, fraction: float) -> float | None:
+    """The smallest sample with at least ``fraction`` of all samples at or below it (nearest rank).
+
+    None when fewer than 1 / min(fraction, 1 - fraction) samples exist: below that a p99 is no more than
+    the maximum under another name. Raises ValueError unless 0 < fraction < 1.
+    """
+    if not 0 < fraction < 1:
+        raise ValueError(f"percentile of {fraction}; give a fraction between 0 and 1, such as 0.99")
+    values = np.sort(_checked(samples))
+    # The small terms keep 100 * (1 - 0.99) and 0.07 * 100 from falling on the wrong side by rounding.
+    if len(values) * min(fraction, 1 - fraction) < 1 - 1e-9:
+        return None
+    return float(values[math.ceil(fraction * len(values) - 1e-9) - 1])
+
+
+def tukey_outliers(samples: Samples) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Indices of (mild, severe) outliers: beyond 1.5 and beyond 3 times the interquartile range.
+
+    No index is in both. Fewer than four samples have no outliers. J. W. Tukey, "Exploratory Data
+    Analysis", Addison-Wesley 1977 (inner and outer fences); quartiles by linear interpolation.
+    """
+    values = _checked(samples)
+    if len(values) < 4:
+        return (), ()
+    lower, upper = np.percentile(values, [25, 75])
+    distance = np.maximum(lower - values, values - upper)
+    severe = distance > 3 * (upper - lower)
+    mild = (distance > 1.5 * (upper - lower)) & ~severe
+    return tuple(np.flatnonzero(mild).tolist()), tuple(np.flatnonzero(severe).tolist())
+
+
+def drift(samples: Samples) -> Drift:
+    """Whether ``samples`` rise or fall in their order, by the Mann-Kendall test and the Theil-Sen slope.
+
+    H. B. Mann, Econometrica 13 (1945) 245; M. G. Kendall, "Rank Correlation Methods" (1975), with his
+    variance for ties; P. K. Sen, J. Amer. Statist. Assoc. 63 (1968) 1379. Fewer than
+    FEWEST_DRIFT_POINTS samples never show a drift (p_value 1).
+    """
+    values = _blocks(_checked(samples))
+    count = len(values)
+    if count < 2:
+        return Drift(1.0, 0.0)
+    earlier, later = np.triu_indices(count, k=1)
+    differences = values[later] - values[earlier]
+    slope = float(np.median(differences / (later - earlier)))
+    centre = float(np.median(values))
+    change = slope * count / abs(centre) if centre else 0.0
+    if count < FEWEST_DRIFT_POINTS:
+        return Drift(1.0, change)
+    return Drift(_mann_kendall_p_value(float(np.sign(differences).sum()), values), change)
+
+
+def _mann_kendall_p_value(score: float, values: NDArray[np.float64]) -> float:
+    count = len(values)
+    ties = np.unique(values, return_counts=True)[1].astype(np.float64)
+    variance = (
+        count * (count - 1) * (2 * count + 5) - float(np.sum(ties * (ties - 1) * (2 * ties + 5)))
+    ) / 18
+    if variance <= 0 or score == 0:
+        return 1.0
+    # One is taken off for continuity: the score moves in steps of two.
+    return math.erfc((abs(score) - 1) / math.sqrt(2 * variance))
+
+
+def _blocks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Medians of at most MOST_DRIFT_POINTS blocks of neighbouring samples, in order."""
+    if len(values) <= MOST_DRIFT_POINTS:
+        return values
+    return np.array([np.median(block) for block in np.array_split(values, MOST_DRIFT_POINTS)])

@@ -1,0 +1,109 @@
+"""What the words of a sweep may be, and readers from plain values to checked ones, without any library.
+
+Every reader takes what YAML gave (or what the reader itself gave before) and raises MisfitError.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ccbench.collectives import COLLECTIVES
+from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES
+from ccbench.units import shown
+
+BACKENDS = ("cpu", "simulated", "nccl", "cuda", "mpi", "gloo")
+GPU_BACKENDS = ("nccl", "cuda")
+
+GPU_ONLY_DTYPES = tuple(name for name in ITEM_BYTES if name not in CPU_DTYPES)
+"""Kept only for GPU_BACKENDS; ``dtype: all`` stands for the others."""
+
+OPS = ("sum", "prod", "min", "max", "avg")
+PLACEMENTS = ("out_of_place", "in_place")
+MODES = ("streaming", "isolated")
+PROTOCOLS = ("default", "ll", "ll128", "simple")
+
+_ALGORITHM = re.compile(r"[a-z][a-z0-9_]{0,47}(:[0-9]{1,6})?", re.ASCII)
+
+
+class MisfitError(ValueError):
+    """A value does not fit its key; ``place`` leads from the key to the value, such as ``(3,)``."""
+
+    def __init__(self, message: str, *place: str | int) -> None:
+        super().__init__(message)
+        self.place = place
+
+
+def read_at(place: Sequence[str | int], read: Callable[[Any], Any], value: Any) -> Any:
+    """``read(value)``, its error moved to ``place`` inside the key."""
+    try:
+        return read(value)
+    except MisfitError as problem:
+        raise MisfitError(str(problem), *place, *problem.place) from None
+    except ValueError as problem:
+        raise MisfitError(str(problem), *place) from None
+
+
+def suggestion(word: object, known: Iterable[str]) -> str:
+    """``did you mean 'ring'?`` or the whole list, for the end of an error."""
+    known = tuple(known)
+    near = difflib.get_close_matches(str(word)[:64].lower(), known, n=1, cutoff=0.6)
+    return f"did you mean {near[0]!r}?" if near else f"write one of {', '.join(known)}"
+
+
+def items(value: Any, kind: str) -> list[tuple[tuple[int, ...], Any]]:
+    """(place, item) of a list, or of the one value that stands for a list."""
+    if not isinstance(value, (list, tuple)):
+        return [((), value)]
+    if not value:
+        raise MisfitError(f"is an empty list; write at least one {kind}")
+    return [((index,), item) for index, item in enumerate(value)]
+
+
+def words(
+    kind: str, known: Sequence[str], everything: Sequence[str] = ()
+) -> Callable[[Any], tuple[str, ...]]:
+    """A reader of one or more of ``known``; ``all`` stands for ``everything`` where there is any."""
+    allowed = (*known, "all") if everything else tuple(known)
+
+    def read(value: Any) -> tuple[str, ...]:
+        found: list[str] = []
+        for place, item in items(value, kind):
+            if not isinstance(item, str) or item not in allowed:
+                raise MisfitError(f"{shown(item)} is not a {kind}; {suggestion(item, allowed)}", *place)
+            found.extend(everything if everything and item == "all" else (item,))
+        return tuple(dict.fromkeys(found))
+
+    return read
+
+
+read_backends = words("backend", ("auto", *BACKENDS))
+read_collectives = words("collective", tuple(COLLECTIVES), tuple(COLLECTIVES))
+read_dtypes = words("dtype", tuple(ITEM_BYTES), CPU_DTYPES)
+read_ops = words("op", OPS, OPS)
+read_placements = words("placement", PLACEMENTS, PLACEMENTS)
+read_modes = words("mode", MODES, MODES)
+read_protocols = words("protocol", PROTOCOLS)
+
+
+def read_algorithms(value: Any) -> tuple[str, ...]:
+    """Names such as ``ring`` or ``hierarchical:4``, ``default`` and ``all``; a backend knows which exist."""
+    found = []
+    for place, item in items(value, "algorithm"):
+        if not isinstance(item, str) or not _ALGORITHM.fullmatch(item):
+            raise MisfitError(
+                f"{shown(item)} is not an algorithm; write 'ring', 'hierarchical:4' or 'all'", *place
+            )
+        found.append(item)
+    return tuple(dict.fromkeys(found))
+
+
+def whole_number(value: Any, lowest: int, highest: int, kind: str) -> int:
+    """``value`` if it is an int from ``lowest`` to ``highest``."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise MisfitError(f"{shown(value)} is not a {kind}; write a whole number such as {max(lowest, 2)}")
+    if not lowest <= value <= highest:
+        raise MisfitError(f"{shown(value)} is not a {kind}; write {lowest} to {highest}")
+    return value

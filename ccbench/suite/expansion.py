@@ -1,0 +1,292 @@
+"""From a Suite to the cases it asks for on this machine.
+
+Three rules decide about combinations. An axis that means nothing for a collective collapses to one value
+(op where nothing is reduced, root where there is none, all of a barrier's data). A value that a backend or
+a number of ranks does not offer is left out there. A value that is offered nowhere is a mistake of the suite.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from ccbench.cases import NO_OP, NO_ROOT, Case
+from ccbench.collectives import COLLECTIVES, Collective
+from ccbench.dtypes import ITEM_BYTES
+from ccbench.errors import CcbenchError, UsageError
+from ccbench.suite.axes import BACKENDS, GPU_BACKENDS, GPU_ONLY_DTYPES, suggestion
+from ccbench.suite.model import IN_PLACE_COLLECTIVES, Suite, Sweep
+from ccbench.suite.ranges import MOST_POINTS, MOST_RANKS, Range, size_points
+from ccbench.units import shown
+
+BARRIER_DTYPE = "uint8"
+"""What a case without data is filed under."""
+
+
+@dataclass(frozen=True)
+class ExpansionContext:
+    """What a suite leaves open, and what the command line overrides.
+
+    backends, ranks: from the command line, instead of what the suite says; None where it does not say.
+    auto_backends, auto_ranks: what ``auto`` means on this machine.
+    algorithms_of: (backend, collective) -> the algorithms that backend offers besides ``default``.
+    only: keep the cases whose label contains every one of these words.
+    nodes: over how many machines the ranks are spread.
+    """
+
+    backends: tuple[str, ...] | None
+    auto_backends: tuple[str, ...]
+    ranks: int | None
+    auto_ranks: int
+    algorithms_of: Callable[[str, str], tuple[str, ...]]
+    only: str | None = None
+    nodes: int = 1
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Cases that share sweep, backend, collective and ranks; every other axis as its values."""
+
+    sweep: Sweep
+    backend: str
+    row: Collective
+    ranks: int
+    algorithms: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    ops: tuple[str, ...]
+    roots: tuple[int, ...] | range
+    placements: tuple[bool, ...]
+
+    def count(self) -> int:
+        """Cases before equal ones are joined, by multiplication."""
+        sizes = sum(size.count() if isinstance(size, Range) else 1 for size in self.sweep.size)
+        axes = (self.algorithms, self.dtypes, self.ops, self.roots, self.placements)
+        free = (self.sweep.mode, self.sweep.protocol)
+        return math.prod(map(len, (*axes, *free))) * (sizes if self.row.moves_data else 1)
+
+
+def expand(suite: Suite, context: ExpansionContext) -> tuple[Case, ...]:
+    """Every case of ``suite``, each once, in the order in which they should run.
+
+    Raises SuiteError when a value exists nowhere, when nothing is left, or when there are more than
+    MOST_POINTS cases (found out before they are made); UsageError when ``context`` asks for the impossible.
+    """
+    _check_context(context)
+    blocks: list[_Block] = []
+    total = 0
+    for index, sweep in enumerate(suite.sweep):
+        _check_algorithms(suite, index, sweep, context)
+        for block in _blocks(suite, sweep, context):
+            blocks.append(block)
+            # An empty block counts as well, or a suite of nothing but empty blocks could go on for long.
+            total += max(block.count(), 1)
+            if total > MOST_POINTS:
+                raise _too_many(suite, context, index)
+    cases = tuple(dict.fromkeys(case for block in blocks for case in _cases(suite, block, context)))
+    if not cases:
+        raise suite.origin.error(("sweep",), _why_empty(suite, context))
+    if suite.order == "interleaved":
+        cases = _interleaved(cases, suite.seed)
+    return _selected(cases, context.only)
+
+
+def _check_context(context: ExpansionContext) -> None:
+    for backend in context.backends or ():
+        if backend not in BACKENDS:
+            raise UsageError(f"backend {shown(backend)} is not known; {suggestion(backend, BACKENDS)}")
+    if context.ranks is not None and not 1 <= context.ranks <= MOST_RANKS:
+        raise UsageError(f"{context.ranks} ranks cannot be; give 1 to {MOST_RANKS}")
+
+
+def _backends(suite: Suite, context: ExpansionContext) -> tuple[str, ...]:
+    if context.backends:
+        return tuple(dict.fromkeys(context.backends))
+    named = (context.auto_backends if name == "auto" else (name,) for name in suite.backends)
+    return tuple(dict.fromkeys(name for names in named for name in names))
+
+
+def _rank_counts(sweep: Sweep, context: ExpansionContext) -> tuple[int, ...]:
+    if context.ranks is not None:
+        return (context.ranks,)
+    # One rank communicates with nobody, so auto never means 1.
+    return (max(context.auto_ranks, 2),) if isinstance(sweep.ranks, str) else sweep.ranks
+
+
+def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_Block]:
+    for backend in _backends(suite, context):
+        dtypes = tuple(name for name in sweep.dtype if backend in GPU_BACKENDS or name not in GPU_ONLY_DTYPES)
+        for name in sweep.collective:
+            row = COLLECTIVES[name]
+            algorithms = _algorithms(sweep, backend, name, context)
+            if name in IN_PLACE_COLLECTIVES:
+                placements = tuple(placement == "in_place" for placement in sweep.placement)
+            else:
+                placements = (False,) if "out_of_place" in sweep.placement or not row.moves_data else ()
+            for ranks in _rank_counts(sweep, context):
+                yield _Block(
+                    sweep=sweep,
+                    backend=backend,
+                    row=row,
+                    ranks=ranks,
+                    algorithms=algorithms,
+                    dtypes=dtypes if row.moves_data else (BARRIER_DTYPE,),
+                    ops=sweep.op if row.reduces else (NO_OP,),
+                    roots=_roots(sweep, ranks) if row.rooted else (NO_ROOT,),
+                    placements=placements,
+                )
+
+
+def _roots(sweep: Sweep, ranks: int) -> tuple[int, ...] | range:
+    if isinstance(sweep.root, str):
+        return range(ranks)
+    return tuple(root for root in sweep.root if root < ranks)
+
+
+def _base(algorithm: str) -> str:
+    return algorithm.split(":", 1)[0]
+
+
+def _algorithms(sweep: Sweep, backend: str, collective: str, context: ExpansionContext) -> tuple[str, ...]:
+    """What the sweep asks for and the backend offers; ``default`` is always offered."""
+    if sweep.algorithm == ("default",):
+        return sweep.algorithm
+    offered = context.algorithms_of(backend, collective)
+    bases = {"default", *map(_base, offered)}
+    found: list[str] = []
+    for name in sweep.algorithm:
+        if name == "all":
+            found.extend(offered or ("default",))
+        elif _base(name) in bases:
+            found.append(name)
+    return tuple(dict.fromkeys(found))
+
+
+def _check_algorithms(suite: Suite, index: int, sweep: Sweep, context: ExpansionContext) -> None:
+    """Refuse a name that no backend in sight offers for any of the sweep's collectives."""
+    named = [name for name in sweep.algorithm if name not in ("all", "default")]
+    if not named:
+        return
+    chosen = _backends(suite, context)
+    if _unknown(named, chosen, sweep, context):
+        # --backend may have taken away the one that knows the name: that leaves it out, it is no mistake.
+        others = dict.fromkeys((*chosen, *suite.backends, *context.auto_backends, "cpu"))
+        chosen = tuple(name for name in others if name != "auto")
+    for name in _unknown(named, chosen, sweep, context):
+        known = sorted(_offered(chosen, sweep, context))
+        raise suite.origin.error(
+            ("sweep", index, "algorithm"),
+            f"{name!r} is no algorithm of {', '.join(chosen)} for {', '.join(sweep.collective)}; "
+            f"{suggestion(_base(name), known) if known else 'write default'}",
+        )
+
+
+def _unknown(
+    named: list[str], backends: Iterable[str], sweep: Sweep, context: ExpansionContext
+) -> tuple[str, ...]:
+    offered = _offered(backends, sweep, context)
+    return tuple(name for name in named if _base(name) not in offered)
+
+
+def _offered(backends: Iterable[str], sweep: Sweep, context: ExpansionContext) -> set[str]:
+    asked = product(backends, sweep.collective)
+    return {name for backend, collective in asked for name in _names(backend, collective, context)}
+
+
+def _names(backend: str, collective: str, context: ExpansionContext) -> tuple[str, ...]:
+    try:
+        return tuple(map(_base, context.algorithms_of(backend, collective)))
+    except CcbenchError:
+        return ()  # a backend that cannot even be asked offers nothing here
+
+
+def _cases(suite: Suite, block: _Block, context: ExpansionContext) -> Iterator[Case]:
+    sweep, row, ranks = block.sweep, block.row, block.ranks
+    for dtype in block.dtypes:
+        points = _points(sweep, row, ranks, ITEM_BYTES[dtype])
+        for algorithm, op, root, in_place, mode, protocol, (size_bytes, count) in product(
+            block.algorithms, block.ops, block.roots, block.placements, sweep.mode, sweep.protocol, points
+        ):
+            yield Case(
+                suite=suite.name,
+                backend=block.backend,
+                collective=row.name,
+                algorithm=algorithm,
+                dtype=dtype,
+                op=op,
+                size_bytes=size_bytes,
+                count=count,
+                ranks=ranks,
+                root=root,
+                in_place=in_place,
+                mode=mode,
+                protocol=protocol,
+                nodes=context.nodes,
+            )
+
+
+def _points(sweep: Sweep, row: Collective, ranks: int, item_bytes: int) -> list[tuple[int, int]]:
+    """(size in bytes, count) of every point: rounded down to whole elements of each block, each once."""
+    if not row.moves_data:
+        return [(0, 0)]
+    counts = (row.count_for(size, ranks, item_bytes) for size in size_points(sweep.size))
+    return [(row.size_bytes(count, ranks, item_bytes), count) for count in dict.fromkeys(counts)]
+
+
+def _too_many(suite: Suite, context: ExpansionContext, index: int) -> CcbenchError:
+    return suite.origin.error(
+        ("sweep", index) if len(suite.sweep) > 1 else ("sweep",),
+        f"asks for more than {MOST_POINTS:,} cases on {', '.join(_backends(suite, context))}; "
+        "take fewer sizes, dtypes or ranks",
+    )
+
+
+def _why_empty(suite: Suite, context: ExpansionContext) -> str:
+    backends = ", ".join(_backends(suite, context)) or "no backend"
+    ranks = ", ".join(
+        dict.fromkeys(str(n) for sweep in suite.sweep for n in _rank_counts(sweep, context)[:8])
+    )
+    return (
+        f"nothing is left to run on {backends} with {ranks} ranks: "
+        "take algorithms, dtypes, roots and placements that exist there"
+    )
+
+
+def _interleaved(cases: tuple[Case, ...], seed: int) -> tuple[Case, ...]:
+    """Shuffled by points, the backends of one point together, in an order that changes from point to point.
+
+    Drift of the machine then falls on all cases alike instead of on the last ones, and backends meet the
+    same conditions. Points of different teams mix: teams stay open and idle ones block, so changing costs
+    nothing (S. Hunold and A. Carpen-Amarie, "Reproducible MPI Benchmarking Is Still Not as Easy as You
+    Think", IEEE TPDS 27 (2016), on randomising the order of experiments).
+    """
+    chance = random.Random(seed)
+    points: dict[tuple[object, ...], list[Case]] = {}
+    for case in cases:
+        key = (
+            case.collective, case.algorithm, case.dtype, case.op, case.count, case.ranks, case.root,
+            case.in_place, case.mode, case.protocol,
+        )  # fmt: skip
+        points.setdefault(key, []).append(case)
+    groups = list(points.values())
+    chance.shuffle(groups)
+    for group in groups:
+        if len(group) > 1:
+            chance.shuffle(group)
+    return tuple(case for group in groups for case in group)
+
+
+def _selected(cases: tuple[Case, ...], only: str | None) -> tuple[Case, ...]:
+    words = (only or "").split()
+    if not words:
+        return cases
+    chosen = []
+    for case in cases:
+        label = case.label
+        if all(word in label for word in words):
+            chosen.append(case)
+    if not chosen:
+        raise UsageError(f"only {shown(only)} matches none of {len(cases)} cases, such as {cases[0].label!r}")
+    return tuple(chosen)

@@ -1,0 +1,243 @@
+"""What a suite file says, checked: Suite, Sweep and SamplingRules, frozen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
+
+from ccbench.cases import Sampling
+from ccbench.collectives import COLLECTIVES
+from ccbench.dtypes import ITEM_BYTES
+from ccbench.suite import axes, ranges
+from ccbench.suite.axes import MisfitError, suggestion, whole_number
+from ccbench.suite.document import Origin
+from ccbench.suite.fields import Reads, one_or_many
+from ccbench.units import parse_duration, parse_fraction, shown
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+LONGEST_QUESTION = 500
+LONGEST_SECONDS = 24 * 3600.0
+LARGEST_SEED = 2**63 - 1
+
+IN_PLACE_COLLECTIVES = tuple(
+    name
+    for name, row in COLLECTIVES.items()
+    if row.moves_data and set(row.inputs(0, 2, 2, 0)) & set(row.outputs(0, 2, 2, 0))
+)
+"""Collectives whose output lies over their input, so that one buffer can be both."""
+
+
+def _seconds(lowest: float) -> Reads:
+    """A duration: text with a unit in the file, seconds in the model."""
+
+    def read(value: Any) -> float:
+        seconds = parse_duration(value)
+        if not lowest <= seconds <= LONGEST_SECONDS:
+            raise MisfitError(f"{shown(value)} is out of range; write {lowest:g} s to {LONGEST_SECONDS:g} s")
+        return seconds
+
+    schema = {"type": "string", "examples": ["500 ms", "1m30s"]}
+    return Reads(read, schema, write=lambda seconds: f"{seconds!r} s")
+
+
+def _fraction(lowest: float, highest: float) -> Reads:
+    def read(value: Any) -> float:
+        fraction = parse_fraction(value)
+        if not lowest <= fraction <= highest:
+            raise MisfitError(f"{shown(value)} is out of range; write {lowest:.1%} to {highest:.1%}")
+        return fraction
+
+    return Reads(read, {"type": ["string", "number"], "examples": ["95%", 0.95]})
+
+
+def _whole(lowest: int, highest: int) -> Reads:
+    def read(value: Any) -> int:
+        return whole_number(value, lowest, highest, "number for this")
+
+    return Reads(read, {"type": "integer", "minimum": lowest, "maximum": highest})
+
+
+def _words(read: Callable[[Any], tuple[str, ...]], *known: str) -> Reads:
+    return Reads(read, one_or_many({"enum": list(known)}), write=list)
+
+
+def _read_name(value: Any) -> str:
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise MisfitError(
+            f"{shown(value)} is not a name for a run folder; write letters, digits, '.', '_', '-', at most 64"
+        )
+    return value
+
+
+def _read_question(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > LONGEST_QUESTION:
+        raise MisfitError(
+            f"{shown(value)} is not a question; write a text of at most {LONGEST_QUESTION} letters"
+        )
+    return " ".join(value.split())
+
+
+def _read_order(value: Any) -> str:
+    if value not in ("interleaved", "written"):
+        raise MisfitError(f"{shown(value)} is not an order; {suggestion(value, ('interleaved', 'written'))}")
+    return str(value)
+
+
+class StrictModel(BaseModel):
+    """Frozen; unknown keys are refused with the nearest known one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keys_are_known(cls, value: Any) -> Any:
+        if isinstance(value, cls):
+            return value
+        known = [field.alias or name for name, field in cls.model_fields.items()]
+        if not isinstance(value, Mapping):
+            raise MisfitError(f"{shown(value)} is not a mapping; write keys such as '{known[0]}: ...'")
+        for key in value:
+            if key not in known:
+                raise MisfitError(f"unknown key; {suggestion(key, known)}", str(key))
+        for name, field in cls.model_fields.items():
+            if field.is_required() and (field.alias or name) not in value:
+                raise MisfitError(f"has no {field.alias or name!r}; add the key")
+        return value
+
+
+class SamplingRules(StrictModel):
+    """When a case has been measured well enough; times in seconds, widths as fractions of one."""
+
+    confidence: Annotated[float, _fraction(0.5, 0.999)] = 0.95
+    target_width: Annotated[float, _fraction(0.001, 1.0)] = 0.05
+    minimum_samples: Annotated[int, _whole(1, 1_000_000)] = 10
+    maximum_samples: Annotated[int, _whole(1, 1_000_000)] = 400
+    warmup: Annotated[float, _seconds(0.0)] = 0.02
+    minimum_sample: Annotated[float, _seconds(0.0)] = 0.001
+    budget: Annotated[float, _seconds(1e-6)] = 0.5
+    time_limit: Annotated[float, _seconds(1e-3)] = 60.0
+
+    @model_validator(mode="after")
+    def _limits_agree(self) -> SamplingRules:
+        if self.minimum_samples > self.maximum_samples:
+            raise MisfitError(
+                f"{self.minimum_samples} is more than maximum_samples ({self.maximum_samples}); lower it",
+                "minimum_samples",
+            )
+        if self.minimum_sample > self.budget:
+            raise MisfitError(
+                f"{self.minimum_sample:g} s is longer than the budget of {self.budget:g} s; shorten it",
+                "minimum_sample",
+            )
+        if self.warmup + self.budget > self.time_limit:
+            raise MisfitError(
+                f"{self.time_limit:g} s is shorter than warmup and budget ({self.warmup + self.budget:g} s); "
+                "lengthen it",
+                "time_limit",
+            )
+        return self
+
+
+class Sweep(StrictModel):
+    """Points to measure: every combination of what its keys say."""
+
+    collective: Annotated[tuple[str, ...], _words(axes.read_collectives, *COLLECTIVES, "all")]
+    algorithm: Annotated[
+        tuple[str, ...], Reads(axes.read_algorithms, one_or_many({"type": "string"}), write=list)
+    ] = ("default",)
+    size: Annotated[tuple[int | ranges.Range, ...], ranges.SIZES] = ranges.DEFAULT_SIZES
+    ranks: Annotated[tuple[int, ...] | str, ranges.RANKS] = "auto"
+    dtype: Annotated[tuple[str, ...], _words(axes.read_dtypes, *ITEM_BYTES, "all")] = ("float32",)
+    op: Annotated[tuple[str, ...], _words(axes.read_ops, *axes.OPS, "all")] = ("sum",)
+    root: Annotated[tuple[int, ...] | str, ranges.ROOTS] = (0,)
+    placement: Annotated[tuple[str, ...], _words(axes.read_placements, *axes.PLACEMENTS, "all")] = (
+        "out_of_place",
+    )
+    mode: Annotated[tuple[str, ...], _words(axes.read_modes, *axes.MODES, "all")] = ("streaming",)
+    protocol: Annotated[tuple[str, ...], _words(axes.read_protocols, *axes.PROTOCOLS)] = ("default",)
+
+    @model_validator(mode="after")
+    def _combinations_exist(self) -> Sweep:
+        if (
+            isinstance(self.root, tuple)
+            and isinstance(self.ranks, tuple)
+            and max(self.root) >= max(self.ranks)
+        ):
+            raise MisfitError(
+                f"{max(self.root)} is no rank of {max(self.ranks)}; ranks count from 0: "
+                f"write at most {max(self.ranks) - 1}",
+                "root",
+            )
+        if self.placement == ("in_place",) and not set(self.collective) & set(IN_PLACE_COLLECTIVES):
+            raise MisfitError(
+                f"in_place does not exist for {', '.join(self.collective)}; write out_of_place", "placement"
+            )
+        return self
+
+
+def _listed(value: Any) -> Any:
+    """One mapping stands for a list of one; the list becomes the tuple that a frozen model holds."""
+    if isinstance(value, (Mapping, Sweep)):
+        return (value,)
+    if not isinstance(value, (list, tuple)):
+        raise MisfitError(
+            f"{shown(value)} is not a sweep; write a mapping such as '{{collective: all_reduce}}'"
+        )
+    if not value:
+        raise MisfitError("is an empty list; write at least one mapping with a collective")
+    return tuple(value)
+
+
+class Suite(StrictModel):
+    """One suite file. Build it with ``load_suite`` or ``read_suite``; ``as_document`` writes it back."""
+
+    suite: Annotated[str, Reads(_read_name, {"type": "string", "pattern": f"^{_NAME.pattern}$"})]
+    question: Annotated[str, Reads(_read_question, {"type": "string", "maxLength": LONGEST_QUESTION})] = ""
+    backends: Annotated[tuple[str, ...], _words(axes.read_backends, "auto", *axes.BACKENDS)] = ("auto",)
+    sweep: Annotated[tuple[Sweep, ...], BeforeValidator(_listed)]
+    sampling_rules: SamplingRules = Field(default=SamplingRules(), alias="sampling")
+    order: Annotated[str, Reads(_read_order, {"enum": ["interleaved", "written"]})] = "interleaved"
+    seed: Annotated[int, _whole(0, LARGEST_SEED)] = 1
+    _origin: Origin = PrivateAttr(default=Origin())
+
+    @property
+    def name(self) -> str:
+        """The suite's name: a part of its runs' folder names."""
+        return self.suite
+
+    @property
+    def origin(self) -> Origin:
+        """Where the suite was read from, for errors."""
+        return self._origin
+
+    @property
+    def sampling(self) -> Sampling:
+        """The sampling rules as workers take them."""
+        rules = self.sampling_rules
+        return Sampling(
+            confidence=rules.confidence,
+            target_relative_width=rules.target_width,
+            minimum_samples=rules.minimum_samples,
+            maximum_samples=rules.maximum_samples,
+            warmup_seconds=rules.warmup,
+            minimum_sample_seconds=rules.minimum_sample,
+            budget_seconds=rules.budget,
+            time_limit_seconds=rules.time_limit,
+        )
+
+    def as_document(self) -> dict[str, Any]:
+        """Plain values that JSON or YAML can hold; ``Suite.model_validate`` of them equals this suite."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+def suite_schema() -> dict[str, Any]:
+    """A JSON schema of suite files, for editors that complete and check YAML."""
+    schema = Suite.model_json_schema(by_alias=True)
+    listed = schema["properties"]["sweep"]
+    schema["properties"]["sweep"] = {"anyOf": [listed["items"], {**listed, "minItems": 1}]}
+    schema["required"] = ["sweep"]  # the name defaults to the file's stem
+    schema["title"] = "ccbench suite"
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

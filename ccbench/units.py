@@ -1,0 +1,162 @@
+"""Text to numbers and back at the edge: sizes, durations, fractions, rates.
+
+Inside ccbench a size is an int in bytes, a time a float in seconds, a rate a float in bytes per second.
+Sizes are binary (KiB = 1024 B) and so are the bare letters K, M, G, T, P, as in nccl-tests; kB, MB, GB
+are decimal; rates are decimal (GB/s = 1e9 bytes per second).
+
+Every error is a ValueError whose text says what was seen and what to write instead; the caller adds where.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from fractions import Fraction
+
+LONGEST_TEXT = 40
+"""Characters a quantity may have; longer text is refused before any arithmetic."""
+
+_PREFIXES = "KMGTP"
+
+SIZE_UNITS: dict[str, int] = {
+    "B": 1,
+    **{form: 1024 ** (power + 1) for power, p in enumerate(_PREFIXES) for form in (p, p.lower(), f"{p}iB")},
+    **{f"{p}B": 1000 ** (power + 1) for power, p in enumerate(_PREFIXES)},
+    "kB": 1000,
+}
+"""Bytes of each unit; spelling matters, since Mb would be megabits."""
+
+DURATION_UNITS: dict[str, Fraction] = {
+    "ns": Fraction(1, 10**9),
+    "us": Fraction(1, 10**6),
+    "µs": Fraction(1, 10**6),
+    "ms": Fraction(1, 1000),
+    "s": Fraction(1),
+    "m": Fraction(60),
+    "min": Fraction(60),
+    "h": Fraction(3600),
+}
+"""Seconds of each unit."""
+
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?"
+_SIZE = re.compile(rf"({_NUMBER})\s*([A-Za-z]*)", re.ASCII)
+_DURATION_PART = re.compile(rf"\s*({_NUMBER})\s*([a-zµμ]+)")
+_FRACTION = re.compile(rf"({_NUMBER})\s*(%?)", re.ASCII)
+
+
+def shown(value: object) -> str:
+    """``value`` as an error shows it: quoted, escaped, on one line, at most about 60 characters."""
+    if isinstance(value, str) and len(value) > 57:
+        return repr(value[:54]) + "..."
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**30:
+        return "a number of more than 30 digits"
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _text(value: object, kind: str, example: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{shown(value)} is not {kind}; write {example}")
+    if len(value) > LONGEST_TEXT:
+        raise ValueError(f"{shown(value)} is too long for {kind}; write {example}")
+    return value.strip()
+
+
+def _likely_size(number: str, unit: str) -> str:
+    by_folded = {known.casefold(): known for known in SIZE_UNITS if len(known) > 1 or known == "B"}
+    near = difflib.get_close_matches(unit.casefold(), by_folded, n=1, cutoff=0.5)
+    return f"'{number} {by_folded[near[0]]}'" if near else f"'{number} MiB'"
+
+
+def parse_size(text: str | int) -> int:
+    """A size in bytes: ``8``, ``'8 B'``, ``'1 MiB'``, ``'2M'`` (binary), ``'1 MB'`` (1,000,000).
+
+    Raises ValueError for anything else, for negative sizes and for parts of a byte.
+    """
+    if isinstance(text, int) and not isinstance(text, bool):
+        if text < 0:
+            raise ValueError(f"{shown(text)} is negative; a size is 0 bytes or more")
+        return text
+    stripped = _text(text, "a size", "'1 MiB'")
+    match = _SIZE.fullmatch(stripped)
+    if match is None:
+        raise ValueError(f"{shown(text)} is not a size; write a number and a unit, such as '1 MiB'")
+    number, unit = match.groups()
+    if unit and unit not in SIZE_UNITS:
+        raise ValueError(f"{shown(text)} is not a size; write {_likely_size(number, unit)}")
+    size = Fraction(number) * SIZE_UNITS[unit or "B"]
+    if size.denominator != 1:
+        raise ValueError(f"{shown(text)} is {float(size):g} bytes; write a whole number of bytes")
+    return int(size)
+
+
+def parse_duration(text: str) -> float:
+    """A time in seconds: ``'500 ms'``, ``'10m'``, ``'1h30m'``, ``'20 us'``; units from large to small.
+
+    A bare number is refused because nobody can tell its unit. Raises ValueError.
+    """
+    if isinstance(text, (int, float)) and not isinstance(text, bool):
+        raise ValueError(f"{shown(text)} has no unit; write '{text} s' or '{text} ms'")
+    stripped = _text(text, "a duration", "'500 ms'")
+    total, position, smallest = Fraction(0), 0, Fraction(10**9)
+    while position < len(stripped):
+        match = _DURATION_PART.match(stripped, position)
+        unit = DURATION_UNITS.get(match[2].replace("μ", "µ")) if match else None
+        if match is None or unit is None or unit >= smallest:
+            break
+        total, position, smallest = total + Fraction(match[1]) * unit, match.end(), unit
+    if position < len(stripped) or not stripped:
+        units = ", ".join(unit for unit in DURATION_UNITS if unit != "µs")
+        raise ValueError(f"{shown(text)} is not a duration; write '500 ms' or '1h30m' (units: {units})")
+    return float(total)
+
+
+def parse_fraction(text: str | float) -> float:
+    """A fraction of one: ``'5%'`` and ``0.05`` are the same. Raises ValueError outside 0 to 1."""
+    if isinstance(text, (int, float)) and not isinstance(text, bool):
+        fraction = text
+    else:
+        match = _FRACTION.fullmatch(_text(text, "a percentage", "'5%'"))
+        if match is None:
+            raise ValueError(f"{shown(text)} is not a percentage; write '5%' or 0.05")
+        fraction = float(Fraction(match[1]) / (100 if match[2] else 1))
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"{shown(text)} is not between 0 and 1; write '5%' or 0.05")
+    return float(fraction)
+
+
+def format_size(size_bytes: int) -> str:
+    """Exact text in the largest binary unit that needs at most two decimals; parse_size reads it back.
+
+    >>> format_size(1536), format_size(1000), format_size(2**20)
+    ('1.5 KiB', '1000 B', '1 MiB')
+    """
+    for power in range(len(_PREFIXES), 0, -1):
+        value = Fraction(size_bytes, 1024**power)
+        if abs(value) >= 1 and (value * 100).denominator == 1:
+            return f"{float(value):.2f}".rstrip("0").rstrip(".") + f" {_PREFIXES[power - 1]}iB"
+    return f"{size_bytes} B"
+
+
+def _four_digits(value: float) -> str:
+    decimals = max(0, 3 - math.floor(math.log10(abs(value)))) if value else 0
+    text = f"{value:.{min(decimals, 6)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def format_seconds(seconds: float) -> str:
+    """Four significant digits in us, ms or s: ``'12.34 us'``; below a nanosecond, digits are lost."""
+    if not math.isfinite(seconds):
+        return f"{seconds} s"
+    for factor, unit in ((1e6, "us"), (1e3, "ms")):
+        # 999.95 and more would round up to 1000 of the smaller unit.
+        if abs(seconds) * factor < 999.95:
+            return f"{_four_digits(seconds * factor)} {unit}"
+    return f"{_four_digits(seconds)} s"
+
+
+def format_rate(bytes_per_second: float) -> str:
+    """A rate in GB/s (1e9 bytes per second) with four significant digits, always in that one unit."""
+    gigabytes = bytes_per_second / 1e9
+    return f"{_four_digits(gigabytes) if math.isfinite(gigabytes) else gigabytes} GB/s"

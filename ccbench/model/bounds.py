@@ -107,7 +107,7 @@ def bound_seconds(
     cached = working_set_bytes(row, ranks, root, size_of_count, fabric.cores, in_place)
     traffic = fabric.peak_traffic.at(cached, min(ranks, fabric.cores), fabric.cores)
     memory_seconds = (must.read + must.written) * size_of_count / traffic
-    return np.asarray(np.maximum(memory_seconds, fabric.flag_latency_seconds))
+    return np.asarray(np.maximum(memory_seconds, fabric.best_flag_latency_seconds))
 
 
 def bound(case: Case, machine: Machine) -> float:

@@ -114,7 +114,8 @@ class SharedMemory:
     """The fabric of one host whose ranks are processes on its cores, pinned rank by rank round robin.
 
     flag_latency_seconds: from a flag's store by one rank until another rank, polling on another core,
-        goes on.
+        goes on; the usual figure, for prices.
+    best_flag_latency_seconds: the least ever seen of the same, for bounds.
     flag_check_seconds: looking at one more flag that is already up.
     yield_seconds: handing a core from one rank to another that shares it.
     operation_seconds: fixed cost of one array operation on one block, bookkeeping of its step included.
@@ -125,6 +126,7 @@ class SharedMemory:
 
     cores: int
     flag_latency_seconds: float
+    best_flag_latency_seconds: float
     flag_check_seconds: float
     yield_seconds: float
     operation_seconds: float
@@ -137,10 +139,12 @@ class SharedMemory:
     def __post_init__(self) -> None:
         if self.cores < 1:
             raise MachineError(f"cores: {self.cores} is not at least 1")
-        for name in ("flag_latency_seconds", "flag_check_seconds", "yield_seconds", "operation_seconds"):
+        for name in SECONDS_FIELDS:
             value = getattr(self, name)
             if not (value >= 0 and math.isfinite(value)):
                 raise MachineError(f"{name}: {value} is not a number of seconds, zero or more")
+        if self.best_flag_latency_seconds > self.flag_latency_seconds:
+            raise MachineError("best_flag_latency_seconds: larger than flag_latency_seconds; it cannot be")
         self._check_peak()
 
     def _check_peak(self) -> None:
@@ -173,6 +177,15 @@ class SharedMemory:
         if bool(np.any(one > slack * self.peak_traffic.at(knots, self.cores, self.cores))):
             raise MachineError("peak_traffic: all_cores lies below one_process; it cannot")
 
+
+SECONDS_FIELDS = (
+    "flag_latency_seconds",
+    "best_flag_latency_seconds",
+    "flag_check_seconds",
+    "yield_seconds",
+    "operation_seconds",
+)
+"""The fields of SharedMemory that are plain times."""
 
 COPY_TRAFFIC = 2
 """Bytes read plus written per payload byte copied."""

@@ -127,7 +127,13 @@ COMMAND, STARTED, FINISHED, FLAG = range(4)
 
 WAKE, RUN_COPY, RUN_REDUCE, PING, PIN, QUIT = range(6)
 
-POLLS_BEFORE_YIELD, YIELDS_BEFORE_SLEEP = 300, 2000
+POLLS_BEFORE_YIELD = 250
+"""As ranks do; it must fit the eight bits of a command."""
+
+POLLS_BEFORE_SLEEP = 2000
+
+MOST_YIELDS = 5_000_000
+"""A ping-pong whose other side is gone ends after these, some seconds."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +205,7 @@ class _Party:
             polls += 1
             if polls <= POLLS_BEFORE_YIELD:
                 continue
-            if patient and polls > YIELDS_BEFORE_SLEEP:
+            if patient and polls > POLLS_BEFORE_SLEEP:
                 time.sleep(0.0001)
             else:
                 os.sched_yield()
@@ -214,8 +220,11 @@ class _Party:
             for _ in range(polls):
                 if words[index] >= goal:
                     return
-            while words[index] < goal:
+            for _ in range(MOST_YIELDS):
+                if words[index] >= goal:
+                    return
                 os.sched_yield()
+            os._exit(1)
 
 
 def follow(party: _Party, working_sets_bytes: tuple[int, ...]) -> None:
@@ -323,8 +332,7 @@ class SharedMemoryProbe:
 
     def _ping(self, polls: int) -> float:
         party, first = self._party, self._turn
-        # 8 bits carry the polls: a window that needs more than 255 of them yields, as a rank would.
-        number = self._tell(range(1, 2), PING, which=min(polls, 255), times=first)
+        number = self._tell(range(1, 2), PING, which=polls, times=first)
         mine, theirs = party.index(0, FLAG), party.index(1, FLAG)
         party.words[mine] = first + 1
         party.until(theirs, first + 1, polls)

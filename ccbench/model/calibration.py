@@ -1,0 +1,227 @@
+"""Measure this machine in a second or two: what prices and bounds on its CPU need.
+
+The measuring is done by ``calibration_worker`` in a clean interpreter of its own; here its samples become
+a Machine. Medians make prices, extremes make bounds.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ccbench.errors import MachineError
+from ccbench.model.calibration_worker import COPY, REDUCE, payload_bytes
+from ccbench.model.machine import COPY_TRAFFIC, REDUCE_TRAFFIC, Machine, RatePoint, Rates, SharedMemory
+
+QUICK_SECONDS = 1.2
+
+GRACE_SECONDS = 30.0
+"""How much longer than asked the measuring may last, on a machine that is busy, before it is killed."""
+
+LEAST_SHARE_OF_WORK = 0.25
+"""The fixed cost of a call is taken off an operation's time, but at least this share is left as work."""
+
+ASSUMED_YIELD_SECONDS = 4e-6
+"""Where processes cannot be pinned to one core, so that handing it over cannot be timed."""
+
+Progress = Callable[[float], None]
+"""Called with the finished share, 0 to 1."""
+
+
+def measure_machine(seconds: float = 2.0, progress: Progress | None = None) -> Machine:
+    """This machine, measured for about ``seconds`` on every core this process may use.
+
+    Costs up to 1 GiB of memory for that time. Whatever ends this process ends the measuring processes
+    too. Raises MachineError when the measuring fails or hangs.
+    """
+    samples = _measured(time.monotonic() + seconds, seconds + GRACE_SECONDS, progress or (lambda share: None))
+    return machine_from_samples(samples, datetime.now(timezone.utc))
+
+
+def quick_machine(progress: Progress | None = None) -> Machine:
+    """``measure_machine`` in at most a second and a half, start of its processes included."""
+    return measure_machine(QUICK_SECONDS, progress)
+
+
+def _measured(until_seconds: float, limit_seconds: float, progress: Progress) -> Mapping[str, Any]:
+    root = str(Path(__file__).resolve().parents[2])
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    # One process per core works; a library's own threads would only disturb it.
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONSAFEPATH": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+    }
+    leader = subprocess.Popen(
+        [sys.executable, "-m", "ccbench.model.calibration_worker", repr(until_seconds)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        start_new_session=True,
+        text=True,
+    )
+    watchdog = threading.Timer(limit_seconds, _kill, [leader])
+    watchdog.daemon = True
+    watchdog.start()
+    try:
+        samples = _read(leader, progress)
+    finally:
+        watchdog.cancel()
+        _kill(leader)
+        _, complaint = leader.communicate()
+    if samples is None:
+        last = (complaint.strip().splitlines() or ["no message"])[-1]
+        raise MachineError(
+            f"measuring this machine failed (exit status {leader.returncode}: {last}); "
+            "name a machine instead, such as --machine cpu-default"
+        )
+    return samples
+
+
+def _read(leader: subprocess.Popen[str], progress: Progress) -> Mapping[str, Any] | None:
+    assert leader.stdout is not None
+    for line in leader.stdout:
+        message = json.loads(line)
+        if "samples" in message:
+            leader.wait()
+            samples: dict[str, Any] = message["samples"]
+            return samples
+        progress(float(message["progress"]))
+    leader.wait()
+    return None
+
+
+def _kill(leader: subprocess.Popen[str]) -> None:
+    """The leader and its workers: they are a session, hence a process group, of their own."""
+    if leader.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(leader.pid, signal.SIGKILL)
+
+
+def machine_from_samples(samples: Mapping[str, Any], measured_at: datetime) -> Machine:
+    """A Machine from the samples that ``calibration_worker.Samples`` describes.
+
+    Medians become prices. The shortest flag and, per working set, the operation that moved most bytes per
+    second become the figures of bounds.
+    """
+    cores: int = samples["cores"]
+    call_seconds = statistics.median(samples["call"])
+    times = _Times(samples["operations"], call_seconds)
+    copy, reduce, peak = _rates(times, cores)
+    flags: Sequence[float] = samples["flag"]
+    shared: Sequence[float] = samples["shared_core"]
+    fabric = SharedMemory(
+        cores=cores,
+        flag_latency_seconds=statistics.median(flags),
+        best_flag_latency_seconds=min(flags),
+        flag_check_seconds=statistics.median(samples["check"]),
+        yield_seconds=statistics.median(shared) if shared else ASSUMED_YIELD_SECONDS,
+        operation_seconds=statistics.median(samples["operation"]),
+        copy=copy,
+        reduce=reduce,
+        peak_traffic=peak,
+    )
+    return Machine(f"measured-{cores}-cores", fabric, _origins(len(flags), bool(shared), measured_at))
+
+
+def _origins(rounds: int, pinned: bool, measured_at: datetime) -> dict[str, str]:
+    when = f"measured {measured_at:%Y-%m-%d %H:%M} UTC"
+    median, numpy = f"{when}, median of {rounds}", f"NumPy {np.__version__}"
+    return {
+        "cores": f"{when}, processors this process may use",
+        "flag_latency_seconds": f"{median} windows, ping-pong of two pinned processes, half a round trip",
+        "best_flag_latency_seconds": f"{when}, least of {rounds} windows of the same ping-pong",
+        "flag_check_seconds": f"{median} windows",
+        "yield_seconds": f"{median} windows, ping-pong of two processes on one core"
+        if pinned
+        else "assumed, for processes cannot be pinned here",
+        "operation_seconds": f"{median} windows, {numpy}, one element",
+        "copy": f"{median}, {numpy} copyto on shared memory, fixed cost of the call taken off",
+        "reduce": f"{median}, {numpy} add with out= on shared memory, fixed cost of the call taken off",
+        "peak_traffic": f"{when}, best of {rounds} copies and {rounds} additions",
+    }
+
+
+class _Times:
+    """Seconds per operation, without the fixed cost of its call."""
+
+    def __init__(self, operations: Mapping[str, Sequence[float]], call_seconds: float) -> None:
+        self._seconds: dict[tuple[str, int, int], list[float]] = {}
+        for key, values in operations.items():
+            kind, working_set, processes = key.split("/")
+            self._seconds[(kind, int(working_set), int(processes))] = [
+                max(value - call_seconds, LEAST_SHARE_OF_WORK * value) for value in values
+            ]
+
+    @property
+    def working_sets(self) -> list[int]:
+        return sorted({working_set for _, working_set, _ in self._seconds})
+
+    def rate(
+        self, kind: str, working_set: int, processes: int, choose: Callable[[list[float]], float]
+    ) -> float:
+        """Payload bytes per second of all processes together."""
+        seconds = choose(self._seconds[(kind, working_set, processes)])
+        return payload_bytes(kind, working_set) * processes / seconds
+
+
+def _rates(times: _Times, cores: int) -> tuple[Rates, Rates, Rates]:
+    """(copy, reduce, peak traffic). Noise is not allowed to break what Machine demands of its curves:
+    prices are lowered and peaks are raised where that is needed."""
+    sizes = times.working_sets
+    priced: dict[str, list[list[float]]] = {COPY: [], REDUCE: []}
+    peaks: list[list[float]] = []
+    for processes in (1, cores):
+        best = [0.0] * len(sizes)
+        for kind, traffic in ((COPY, COPY_TRAFFIC), (REDUCE, REDUCE_TRAFFIC)):
+            usual = [times.rate(kind, size, processes, statistics.median) for size in sizes]
+            priced[kind].append(_lowered(sizes, usual))
+            extreme = [traffic * times.rate(kind, size, processes, min) for size in sizes]
+            best = [max(pair) for pair in zip(best, extreme, strict=True)]
+        peaks.append(_raised(sizes, best))
+    peaks[1] = [max(pair) for pair in zip(*peaks, strict=True)]
+    copy, reduce, peak = (
+        Rates(_points(sizes, one), _points(sizes, every))
+        for one, every in (priced[COPY], priced[REDUCE], peaks)
+    )
+    return copy, reduce, peak
+
+
+def _points(sizes: Sequence[int], rates: Sequence[float]) -> tuple[RatePoint, ...]:
+    return tuple(RatePoint(size, rate) for size, rate in zip(sizes, rates, strict=True))
+
+
+def _lowered(sizes: Sequence[int], rates: Sequence[float]) -> list[float]:
+    """Rates such that no working set takes less time than a smaller one."""
+    lowered, least_seconds = [], 0.0
+    for size, rate in zip(sizes, rates, strict=True):
+        least_seconds = max(least_seconds, size / rate)
+        lowered.append(size / least_seconds)
+    return lowered
+
+
+def _raised(sizes: Sequence[int], rates: Sequence[float]) -> list[float]:
+    """The same from the other side: the smaller working set's rate gives way."""
+    raised, most_seconds = [], math.inf
+    for size, rate in zip(reversed(sizes), reversed(rates), strict=True):
+        most_seconds = min(most_seconds, size / rate)
+        raised.append(size / most_seconds)
+    return raised[::-1]

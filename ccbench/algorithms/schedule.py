@@ -25,7 +25,9 @@ class Advance:
     target_slot: int = 0
 
 
-@dataclass(frozen=True)
+# Phase, Step and Schedule hold arrays, so they are equal only to themselves (eq=False): field-wise
+# comparison of arrays has no truth value, and identity lets callers cache by schedule.
+@dataclass(frozen=True, eq=False)
 class Phase:
     """``repeat`` steps, each a set of flows that happen at once.
 
@@ -59,7 +61,7 @@ class Phase:
         return len(self.source)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Step:
     """One expanded step of a phase; ``index`` counts steps over the whole schedule."""
 
@@ -71,7 +73,7 @@ class Step:
     target_slot: Indices
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Schedule:
     """An algorithm made concrete for a number of ranks.
 
@@ -93,9 +95,7 @@ class Schedule:
     @property
     def steps(self) -> int:
         """Communication steps, repeats counted; steps of local moves only are not counted."""
-        return sum(
-            phase.repeat for phase in self.phases if bool(np.any(phase.source != phase.target))
-        )
+        return sum(phase.repeat for phase in self.phases if bool(np.any(phase.source != phase.target)))
 
     def wrapped(self, slots: Indices, offset: int) -> Indices:
         """``slots`` moved by ``offset``, each inside its own region of ``pieces`` slots."""

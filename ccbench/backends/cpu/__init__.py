@@ -1,0 +1,58 @@
+"""The CPU backend: one process per rank, buffers in shared memory, NumPy does the arithmetic."""
+
+from __future__ import annotations
+
+import os
+
+from ccbench.algorithms import algorithm_row, algorithms_of, parse_algorithm
+from ccbench.backends.base import Team, TeamRequest
+from ccbench.cases import Case
+from ccbench.dtypes import CPU_DTYPES
+from ccbench.teams import ProcessTeam
+
+RANKS_LIMIT = 256
+
+
+class CpuBackend:
+    """Implements ``ccbench.backends.base.Backend``."""
+
+    name = "cpu"
+
+    def unavailable(self) -> str | None:
+        """Needs fork and shared mappings: Linux and macOS."""
+        if hasattr(os, "fork"):
+            return None
+        return "the cpu backend forks its ranks, which this system cannot; use the simulated backend"
+
+    def version(self) -> str:
+        """NumPy's version; the arithmetic is its."""
+        import numpy
+
+        return f"numpy {numpy.__version__}"
+
+    def algorithms(self, collective: str) -> tuple[str, ...]:
+        """Every schedule that ccbench has: this backend executes any."""
+        return algorithms_of(collective)
+
+    def unsupported(self, case: Case) -> str | None:
+        """Why ``case`` cannot run here."""
+        if case.dtype not in CPU_DTYPES:
+            return f"NumPy has no {case.dtype} arithmetic"
+        if case.protocol != "default":
+            return "the cpu backend has no protocols"
+        if case.ranks > RANKS_LIMIT:
+            return f"{case.ranks} ranks; one machine's processors are shared by at most {RANKS_LIMIT} here"
+        if case.algorithm == "default":
+            return None
+        name, parameter = parse_algorithm(case.algorithm)
+        row = algorithm_row(case.collective, name)
+        if parameter is None:
+            parameter = row.default_parameter(case.ranks, case.size_bytes)
+        return row.unsupported(case.ranks, parameter)
+
+    def open_team(self, request: TeamRequest) -> Team:
+        """Fork the ranks."""
+        return ProcessTeam("cpu", request.ranks)
+
+
+BACKEND = CpuBackend()

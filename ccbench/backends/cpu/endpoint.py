@@ -1,0 +1,217 @@
+"""One rank of the CPU backend: its buffers, its program, its barrier."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbench.algorithms import parse_algorithm, schedule_for
+from ccbench.algorithms.schedule import Schedule
+from ccbench.backends.cpu.choice import default_algorithm
+from ccbench.backends.cpu.execution import Buffers, Launcher, Pace
+from ccbench.backends.cpu.layout import Layout, Place, Space
+from ccbench.backends.cpu.memory import Activity, Arena, Control, Word, available_bytes, buffer_offsets
+from ccbench.backends.cpu.program import CompiledCase, compile_case
+from ccbench.cases import NO_ROOT, Case
+from ccbench.dtypes import item_bytes, numpy_dtype
+from ccbench.faults import Fault
+from ccbench.verification import Array, Mismatch, check, fill, poison
+
+KEEP_BYTES = 64 << 20
+"""Arenas larger than this are given back after the case; smaller ones save the next case page faults."""
+
+MEMORY_SHARE = 0.9
+"""Of the available memory, what a case may take."""
+
+PROBE_WINDOWS = 4
+PROBE_ROUND_TRIPS = 50
+
+
+class OutOfMemory(Exception):  # noqa: N818 - it names the outcome, not a bug
+    """The case needs more memory than there is; the text says how much."""
+
+
+def concrete_schedule(case: Case) -> Schedule:
+    """The proven schedule that a case runs, ``default`` resolved."""
+    name = case.algorithm
+    if name == "default":
+        name = default_algorithm(case.collective, case.size_bytes, case.ranks)
+    algorithm, parameter = parse_algorithm(name)
+    root = 0 if case.root == NO_ROOT else case.root
+    return schedule_for(
+        case.collective, algorithm, case.ranks, root=root, parameter=parameter, size_bytes=case.size_bytes
+    )
+
+
+def algorithm_label(schedule: Schedule) -> str:
+    """``ring`` or ``chain:8``: what a suite would write to get this schedule."""
+    return f"{schedule.algorithm}:{schedule.parameter}" if schedule.parameter else schedule.algorithm
+
+
+def _span(buffers: Buffers, places: list[Place]) -> Array:
+    """Neighbouring places of one buffer as one view."""
+    if not places:
+        return np.empty(0, np.uint8)
+    first, last = places[0], places[-1]
+    return buffers[(first.rank, first.space)][first.offset : last.offset + last.elements]
+
+
+class CpuEndpoint:
+    """Implements ``ccbench.measure.Endpoint`` on shared memory."""
+
+    def __init__(
+        self, rank: int, control: Control, arenas: list[Arena], oversubscribed: bool, fault: Fault | None
+    ) -> None:
+        self.rank = rank
+        self.ranks = control.ranks
+        self.stamps: NDArray[np.float64] = control.stamps
+        self.control = control
+        self._arenas = arenas
+        self._pace = Pace(control, oversubscribed)
+        self._oversubscribed = oversubscribed
+        self._any_fault = fault
+        self._fault: Fault | None = None
+        self._barriers = 0
+        self._pings = 0
+        self._held_bytes = 0
+
+    # -- one case ------------------------------------------------------------------------------------
+
+    def prepare(self, case: Case) -> str:
+        """Compile, reserve and map memory; returns the algorithm that runs. Collective.
+
+        Raises OutOfMemory (on every rank alike) and ScheduleError.
+        """
+        self._say(Activity.PREPARING)
+        self._case = case
+        self._fault = self._any_fault if self._any_fault and self._any_fault.matches(case, self.rank) else None
+        schedule = concrete_schedule(case)
+        layout = Layout(schedule, case.count, case.in_place)
+        compiled = compile_case(layout, [self.rank])
+        buffers = self._map(compiled, case)
+        self._whole_output = buffers[(self.rank, Space.OUTPUT)]
+        self._input = _span(buffers, layout.input_places(self.rank))
+        self._output = _span(buffers, layout.output_places(self.rank))
+        self._launcher = Launcher(compiled, self.rank, buffers, case.op, self.control, self._pace)
+        return algorithm_label(schedule)
+
+    def _map(self, compiled: CompiledCase, case: Case) -> Buffers:
+        dtype = numpy_dtype(case.dtype)
+        size = item_bytes(case.dtype)
+        plans = []
+        for rank in range(self.ranks):
+            elements = [compiled.layout.buffer_elements(rank, space) for space in (Space.INPUT, Space.OUTPUT)]
+            elements.append(compiled.work_elements[rank])
+            offsets, end = buffer_offsets([count * size for count in elements])
+            plans.append((elements, offsets, end))
+        self._refuse_too_much(sum(end for _, _, end in plans))
+        self._arenas[self.rank].reserve(plans[self.rank][2])
+        self.barrier()
+        return {
+            (rank, space): self._arenas[rank].view(offsets[space], elements[space], dtype)
+            for rank, (elements, offsets, _) in enumerate(plans)
+            for space in Space
+        }
+
+    def _refuse_too_much(self, needed_bytes: int) -> None:
+        available = available_bytes()
+        limit = 1 << 62 if available is None else int(available * MEMORY_SHARE) + self._held_bytes
+        limit = self.agree(limit)
+        if needed_bytes > limit:
+            raise OutOfMemory(f"needs {needed_bytes} bytes on {self.ranks} ranks, {limit} are to be had")
+        self._held_bytes = max(self._held_bytes, needed_bytes)
+
+    def finish(self) -> None:
+        """Drop the case's views; give large arenas back. Collective."""
+        self._launcher = None  # type: ignore[assignment]  # views must go before the mapping does
+        self._input = self._output = self._whole_output = np.empty(0, np.uint8)
+        if self._held_bytes > KEEP_BYTES:
+            for arena in self._arenas:
+                arena.release()
+            self.barrier()
+            self._arenas[self.rank].shrink()
+            self._held_bytes = 0
+        self.barrier()
+        self._say(Activity.IDLE)
+
+    # -- ccbench.measure.Endpoint ----------------------------------------------------------------------
+
+    def refill(self, salt: int) -> None:
+        """Fill this rank's input with the data of ``salt``."""
+        fill(self._case, self.rank, self._input, salt)
+
+    def poison(self) -> None:
+        """Make the output wrong everywhere."""
+        poison(self._whole_output)
+
+    def launch(self, times: int) -> None:
+        """Run the collective ``times`` times, back to back."""
+        if self._fault and self._fault.kind == "slow":
+            for _ in range(times):
+                self._fault.before_sample()
+                self._launcher.launch(1)
+            return
+        self._launcher.launch(times)
+
+    def barrier(self) -> None:
+        """All ranks' barrier counters reach the same number."""
+        self._barriers += 1
+        control, goal = self.control, self._barriers
+        control.words[control.index(self.rank, Word.BARRIER)] = goal
+        for step in range(1, self.ranks):
+            peer = (self.rank + step) % self.ranks
+            self._pace.until(control.index(peer, Word.BARRIER), goal)
+
+    def agree(self, value: int) -> int:
+        """Rank 0's value, on every rank."""
+        control = self.control
+        if self.rank == 0:
+            control.words[control.index(0, Word.DECISION)] = value
+        self.barrier()
+        agreed = control.read(0, Word.DECISION)
+        self.barrier()
+        return agreed
+
+    def check(self, salt: int, launches: int) -> Mismatch | None:
+        """Compare this rank's output with what is right."""
+        self._say(Activity.CHECKING)
+        if self._fault:
+            self._fault.spoil(self._output)
+        return check(self._case, self.rank, self._output, salt, launches)
+
+    def watch(self, sample: int) -> None:
+        """Tell the watchdog which sample is next (negative: warming up)."""
+        self._say(Activity.WARMING_UP if sample < 0 else Activity.SAMPLING)
+        self.control.words[self.control.index(self.rank, Word.SAMPLE)] = sample
+        if self._fault and sample >= 0 and self._fault.kind != "slow":
+            self._fault.before_sample()
+
+    # -- around a case ---------------------------------------------------------------------------------
+
+    def _say(self, activity: Activity) -> None:
+        self.control.words[self.control.index(self.rank, Word.ACTIVITY)] = activity
+
+    def core_latency_seconds(self) -> float | None:
+        """Half the best round trip of a flag between ranks 0 and 1, None where they share a core. Collective."""
+        if self.ranks < 2 or self._oversubscribed:
+            return None
+        self.barrier()
+        best = float("inf")
+        if self.rank < 2:
+            words, until = self.control.words, self._pace.until
+            mine, other = (self.control.index(r, Word.PING) for r in (self.rank, 1 - self.rank))
+            for _ in range(PROBE_WINDOWS):
+                began = time.perf_counter()
+                for _ in range(PROBE_ROUND_TRIPS):
+                    self._pings += 1
+                    if self.rank == 0:
+                        words[mine] = self._pings
+                        until(other, self._pings)
+                    else:
+                        until(other, self._pings)
+                        words[mine] = self._pings
+                best = min(best, (time.perf_counter() - began) / PROBE_ROUND_TRIPS / 2)
+        self.barrier()
+        return best if self.rank == 0 else None

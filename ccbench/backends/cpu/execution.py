@@ -1,0 +1,152 @@
+"""A rank's program bound to memory: the timed loop makes no view, no array and no list."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ccbench.backends.cpu.layout import Place, Space
+from ccbench.backends.cpu.memory import LINE_WORDS, Control, Word, fence
+from ccbench.backends.cpu.program import AVERAGE, COPY, CompiledCase, Operation, Strand
+from ccbench.verification import Array
+
+BLOCK_BYTES = 256 * 1024
+"""Operations that share data advance together by this much. Smaller blocks cost calls (64 KiB: up to
++30 %), larger ones fall out of a 1 MiB L2; see docs/performance.md."""
+
+POLLS_BEFORE_YIELD = 300
+"""Polls of a flag (about 50 ns each) before the processor is offered to somebody else."""
+
+Call = tuple[Callable[..., object], tuple[Any, ...]]
+Buffers = dict[tuple[int, Space], Array]
+"""(rank, space) -> that buffer, as elements of the case's dtype."""
+
+_REDUCTIONS: dict[str, Callable[..., object]] = {
+    "sum": np.add,
+    "avg": np.add,
+    "prod": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+}
+
+
+class Pace:
+    """Waits for other ranks' counters; with more ranks than processors it yields at once.
+
+    base: what all progress counters start the next launch from. Every rank takes part in the same launches
+    in the same order, so each keeps its own copy and all copies are equal.
+    """
+
+    def __init__(self, control: Control, oversubscribed: bool) -> None:
+        self.base = 1
+        self._words = control.words
+        self._polls = 0 if oversubscribed else POLLS_BEFORE_YIELD
+
+    def until(self, index: int, goal: int) -> None:
+        """Return when word ``index`` is at least ``goal``."""
+        words = self._words
+        if words[index] < goal:
+            for _ in range(self._polls):
+                if words[index] >= goal:
+                    break
+            else:
+                while words[index] < goal:
+                    os.sched_yield()
+        fence()
+
+
+class Launcher:
+    """Runs one rank's program again and again."""
+
+    def __init__(
+        self, compiled: CompiledCase, rank: int, buffers: Buffers, op: str, control: Control, pace: Pace
+    ) -> None:
+        program = compiled.programs[rank]
+        bind = _Binder(buffers, op, compiled.layout.schedule.ranks)
+        self._groups = tuple(
+            (
+                tuple((peer * LINE_WORDS + Word.PROGRESS, offset) for peer, offset in group.waits),
+                tuple(bind.calls(group.strands)),
+                group.post,
+            )
+            for group in program.groups
+        )
+        self._exit_waits = tuple(
+            (peer * LINE_WORDS + Word.PROGRESS, offset) for peer, offset in program.exit_waits
+        )
+        self._words = control.words
+        self._mine = control.index(rank, Word.PROGRESS)
+        self._stride = compiled.stride
+        self._pace = pace
+
+    def launch(self, times: int = 1) -> None:
+        """Take part in ``times`` launches, back to back; every rank must ask for as many."""
+        words, mine, until, stride = self._words, self._mine, self._pace.until, self._stride
+        base = self._pace.base
+        for _ in range(times):
+            words[mine] = base
+            for waits, calls, post in self._groups:
+                for index, offset in waits:
+                    until(index, base + offset)
+                for function, arguments in calls:
+                    function(*arguments)
+                fence()
+                words[mine] = base + post
+            for index, offset in self._exit_waits:
+                until(index, base + offset)
+            base += stride
+        self._pace.base = base
+
+
+class _Binder:
+    """Turns strands into calls on views."""
+
+    def __init__(self, buffers: Buffers, op: str, ranks: int) -> None:
+        self._buffers = buffers
+        self._op = op
+        self._ranks = ranks
+
+    def calls(self, strands: tuple[Strand, ...]) -> list[Call]:
+        bound: list[Call] = []
+        for strand in strands:
+            operations = [o for o in strand.operations if o.kind != AVERAGE or self._op == "avg"]
+            if strand.elements == 0 or not operations:
+                continue
+            item = self._buffer(operations[0].target).dtype.itemsize
+            block = strand.elements if len(operations) == 1 else max(1, BLOCK_BYTES // item)
+            for begin in range(0, strand.elements, block):
+                end = min(begin + block, strand.elements)
+                for operation in operations:
+                    bound += self._call(operation, begin, end)
+        return bound
+
+    def _buffer(self, place: Place) -> Array:
+        return self._buffers[(place.rank, place.space)]
+
+    def _view(self, place: Place, begin: int, end: int) -> Array:
+        return self._buffer(place)[place.offset + begin : place.offset + end]
+
+    def _call(self, operation: Operation, begin: int, end: int) -> list[Call]:
+        target = self._view(operation.target, begin, end)
+        if operation.kind == AVERAGE:
+            return _average(target, self._ranks)
+        sources = [self._view(place, begin, end) for place in operation.sources]
+        if operation.kind == COPY:
+            return [(np.copyto, (target, sources[0]))]
+        return [(_REDUCTIONS[self._op], (sources[0], sources[1], target))]
+
+
+def _average(target: Array, ranks: int) -> list[Call]:
+    """Divide in place; whole numbers are cut towards zero, as C does."""
+    divisor = np.asarray(ranks).astype(target.dtype)
+    if target.dtype.kind not in "iu":
+        return [(np.divide, (target, divisor, target))]
+    remainder = np.empty_like(target)
+    return [
+        (np.fmod, (target, divisor, remainder)),
+        (np.subtract, (target, remainder, target)),
+        (np.floor_divide, (target, divisor, target)),
+    ]

@@ -1,0 +1,157 @@
+"""Shared memory without names: nothing to leave behind, whatever dies.
+
+The control block is an anonymous shared mapping made before the ranks are forked; each rank's arena is a
+file without a directory entry (memfd, or an unlinked temporary file where the system has none) that grows
+with the largest case. Both vanish with the last process that holds them, kill -9 included.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from enum import IntEnum
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbench.verification import Array
+
+LINE_WORDS = 16
+"""128 bytes: two cache lines, because adjacent lines are fetched together on x86."""
+
+PAGE_BYTES = mmap.PAGESIZE
+STAGGER_BYTES = 1088
+"""Buffers of one rank start at different offsets in their pages: 17 lines, so that loads from one and
+stores to another do not alias in the low 12 address bits."""
+
+
+class Word(IntEnum):
+    """A rank's words in its control line; each is written by that rank alone."""
+
+    PROGRESS = 0
+    BARRIER = 1
+    ACTIVITY = 2
+    SAMPLE = 3
+    DECISION = 4
+    CPU_NANOSECONDS = 5
+    PING = 6
+
+
+class Activity(IntEnum):
+    """What a rank is doing, for the watchdog's report."""
+
+    IDLE = 0
+    PREPARING = 1
+    WARMING_UP = 2
+    SAMPLING = 3
+    CHECKING = 4
+
+
+def _no_fence() -> None:
+    """x86 keeps stores in order and loads in order, which is all that flags need."""
+
+
+def _fence_by_lock(lock: threading.Lock = threading.Lock()) -> None:  # noqa: B008 - one lock on purpose
+    """Elsewhere: taking and releasing an uncontended lock orders memory (POSIX, General Concepts 4.12)."""
+    with lock:
+        pass
+
+
+fence: Callable[[], None] = _no_fence if os.uname().machine in ("x86_64", "i686", "AMD64") else _fence_by_lock
+
+
+class Control:
+    """Words and time stamps that all ranks and the team's leader see.
+
+    words: memoryview of int64, ``LINE_WORDS`` per rank. stamps: float64 array (ranks, capacity, 2) of start
+    and end times of samples.
+    """
+
+    def __init__(self, ranks: int, sample_capacity: int) -> None:
+        word_bytes = ranks * LINE_WORDS * 8
+        stamp_bytes = ranks * sample_capacity * 16
+        mapping = mmap.mmap(-1, word_bytes + stamp_bytes)
+        self.ranks = ranks
+        self.words = memoryview(mapping)[:word_bytes].cast("q")
+        self.stamps: NDArray[np.float64] = np.frombuffer(
+            mapping, np.float64, ranks * sample_capacity * 2, word_bytes
+        ).reshape(ranks, sample_capacity, 2)
+
+    def index(self, rank: int, word: Word) -> int:
+        """Where in ``words`` a rank's word is."""
+        return rank * LINE_WORDS + word
+
+    def read(self, rank: int, word: Word) -> int:
+        """A rank's word."""
+        return self.words[self.index(rank, word)]
+
+
+def anonymous_file() -> int:
+    """A file descriptor of memory that no path leads to."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("ccbench", os.MFD_CLOEXEC)
+    file, path = tempfile.mkstemp(prefix="ccbench-")
+    os.unlink(path)
+    return file
+
+
+class Arena:
+    """One rank's buffers, mapped by every rank. Only the owner grows it."""
+
+    def __init__(self) -> None:
+        self.file = anonymous_file()
+        self._mapping: mmap.mmap | None = None
+        self._bytes = 0
+
+    def reserve(self, needed_bytes: int) -> None:
+        """Grow the file (owner only) to at least ``needed_bytes``; pages are taken when first written."""
+        if needed_bytes > os.fstat(self.file).st_size:
+            os.ftruncate(self.file, needed_bytes)
+
+    def release(self) -> None:
+        """Forget the mapping; every view of it must be gone, or pages stay until it is."""
+        self._mapping = None
+        self._bytes = 0
+
+    def shrink(self) -> None:
+        """Give the memory back (owner only, after every rank released its mapping)."""
+        os.ftruncate(self.file, 0)
+
+    def view(self, offset_bytes: int, elements: int, dtype: np.dtype[np.generic]) -> Array:
+        """``elements`` elements from ``offset_bytes`` on, shared with every other rank."""
+        if elements == 0:
+            return np.empty(0, dtype)
+        needed = offset_bytes + elements * dtype.itemsize
+        if self._mapping is None or self._bytes < needed:
+            self._bytes = os.fstat(self.file).st_size
+            self._mapping = mmap.mmap(self.file, self._bytes)
+        raw = np.frombuffer(self._mapping, np.uint8, elements * dtype.itemsize, offset_bytes)
+        return raw.view(dtype)
+
+
+def buffer_offsets(sizes_bytes: list[int]) -> tuple[list[int], int]:
+    """Offsets of buffers of these sizes in an arena, page by page and staggered; and the bytes of all."""
+    offsets, end = [], 0
+    for number, size in enumerate(sizes_bytes):
+        begin = -(-end // PAGE_BYTES) * PAGE_BYTES + number * STAGGER_BYTES
+        offsets.append(begin)
+        end = begin + size
+    return offsets, end
+
+
+def available_bytes(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Memory that can still be had: the system's, or the control group's where that is less."""
+    found = []
+    with suppress(OSError, ValueError, IndexError):
+        lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines() if ":" in line)
+        found.append(int(lines["MemAvailable"].split()[0]) * 1024)
+    with suppress(OSError, ValueError):
+        limit = (cgroup / "memory.max").read_text().strip()
+        if limit != "max":
+            found.append(int(limit) - int((cgroup / "memory.current").read_text()))
+    return min(found) if found else None

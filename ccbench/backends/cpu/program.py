@@ -1,0 +1,282 @@
+"""A schedule and a count compiled into one program per rank: what to wait for, what to compute, what to post.
+
+Every rank has one progress counter that only it writes: the number of the last step it finished. Whoever
+needs a step of another rank waits for that counter. Waits follow from the data flow alone:
+
+* a value is read after its writer finished (read after write),
+* a place is overwritten after its readers finished (write after read),
+* another rank's memory is touched after that rank entered the launch, and
+* a rank leaves the launch after everybody finished with its memory.
+
+Steps that need no new wait and that nobody waits for are one group; inside a group, operations on the
+same data become a strand that runs block by block, so that a block is still in the cache when the next
+operation wants it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ccbench.backends.cpu.layout import Layout, Place
+from ccbench.backends.cpu.placement import Placement
+from ccbench.backends.cpu.versions import BEFORE_FIRST_STEP, Value, Versions, versions_of
+from ccbench.collectives import collective
+
+COPY = "copy"
+REDUCE = "reduce"
+AVERAGE = "average"
+
+Wait = tuple[int, int]
+"""(rank, offset): wait until that rank's counter reaches this launch's base plus offset."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One elementwise operation; REDUCE has two sources, COPY and AVERAGE one."""
+
+    kind: str
+    sources: tuple[Place, ...]
+    target: Place
+
+
+@dataclass(frozen=True)
+class Strand:
+    """Operations on equally many elements that run together, block by block."""
+
+    operations: tuple[Operation, ...]
+
+    @property
+    def elements(self) -> int:
+        """Elements of each operation."""
+        return self.operations[0].target.elements
+
+
+@dataclass(frozen=True)
+class Group:
+    """Wait for all of ``waits``, run the strands, then post ``post`` (an offset to the launch's base)."""
+
+    waits: tuple[Wait, ...]
+    strands: tuple[Strand, ...]
+    post: int
+
+
+@dataclass(frozen=True)
+class Program:
+    """What one rank does in one launch."""
+
+    rank: int
+    groups: tuple[Group, ...]
+    exit_waits: tuple[Wait, ...]
+
+
+@dataclass(frozen=True)
+class CompiledCase:
+    """Programs of the ranks asked for. ``stride``: how far the counters move in one launch.
+
+    work_elements: elements of every rank's work space, whoever asked.
+    """
+
+    layout: Layout
+    programs: dict[int, Program]
+    work_elements: tuple[int, ...]
+    stride: int
+
+
+def compile_case(layout: Layout, wanted: Iterable[int] | None = None) -> CompiledCase:
+    """Compile a proven schedule for one count and placement, for ``wanted`` ranks (default: all).
+
+    Every rank compiles for itself; the programs fit together because each is derived from the whole.
+    """
+    versions = versions_of(layout)
+    placement = Placement(layout, versions)
+    placement.assign()
+    ranks = layout.schedule.ranks
+    needs = [_needs_of(value, versions, placement) for value in versions.values]
+    exits = _exit_needs(versions, ranks)
+    programs = {}
+    demanded = _demanded_steps(versions, needs, ranks)
+    averages = collective(layout.schedule.collective).reduces
+    for rank in range(ranks) if wanted is None else wanted:
+        own = [value for value in versions.values if value.executor == rank and value.operands]
+        groups = _groups(own, needs, demanded[rank], versions, averages)
+        waits = tuple((peer, step + 1) for peer, step in sorted(exits[rank].items()))
+        programs[rank] = Program(rank, groups, waits)
+    return CompiledCase(layout, programs, tuple(placement.work_elements), versions.last_step + 3)
+
+
+Needs = dict[int, int]
+"""rank -> the step of it that must be finished (BEFORE_FIRST_STEP: it must have entered)."""
+
+
+def _place(value: Value) -> Place:
+    assert value.place is not None, "placement ran before"
+    return value.place
+
+
+def _needs_of(value: Value, versions: Versions, placement: Placement) -> Needs:
+    needs: Needs = {}
+
+    def need(rank: int, step: int) -> None:
+        if rank != value.executor:
+            needs[rank] = max(needs.get(rank, BEFORE_FIRST_STEP), step)
+
+    if not value.operands:
+        return needs
+    for number in value.operands:
+        operand = versions.values[number]
+        need(operand.executor, operand.step)
+        need(_place(operand).rank, BEFORE_FIRST_STEP)
+    need(_place(value).rank, BEFORE_FIRST_STEP)
+    # Empty places share their addresses with others, and nothing in them can be overwritten.
+    held = placement.occupants[_place(value)] if value.elements else [value]
+    for before in held[: held.index(value)][-1:]:
+        # The one before it waited for those before itself, so the newest occupant is enough.
+        need(before.executor, before.step)
+        for read in before.reads:
+            if read.reader != value.number:
+                need(read.executor, read.step)
+    return needs
+
+
+def _exit_needs(versions: Versions, ranks: int) -> list[Needs]:
+    exits: list[Needs] = [{} for _ in range(ranks)]
+    for value in versions.values:
+        if not value.operands:
+            continue
+        touched = {_place(value).rank} | {_place(versions.values[n]).rank for n in value.operands}
+        for owner in touched - {value.executor}:
+            before = exits[owner].get(value.executor, BEFORE_FIRST_STEP)
+            exits[owner][value.executor] = max(before, value.step)
+    return exits
+
+
+def _demanded_steps(versions: Versions, needs: list[Needs], ranks: int) -> list[set[int]]:
+    demanded: list[set[int]] = [set() for _ in range(ranks)]
+    for value in versions.values:
+        for rank, step in needs[value.number].items():
+            demanded[rank].add(step)
+    return demanded
+
+
+def _groups(
+    own: list[Value], needs: list[Needs], demanded: set[int], versions: Versions, averages: bool
+) -> tuple[Group, ...]:
+    """The rank's values, in step order, cut where a wait is new or where somebody waits for a step."""
+    groups: list[Group] = []
+    known: Needs = {}
+    waits: dict[int, int] = {}
+    pending: list[Operation] = []
+    last_step = BEFORE_FIRST_STEP
+
+    def close() -> None:
+        if pending:
+            ordered = tuple((rank, step + 1) for rank, step in sorted(waits.items()))
+            groups.append(Group(ordered, _strands(pending), last_step + 1))
+            pending.clear()
+        waits.clear()
+
+    for step in sorted({value.step for value in own}):
+        values = [value for value in own if value.step == step]
+        fresh: Needs = {}
+        for value in values:
+            for rank, needed in needs[value.number].items():
+                if needed > known.get(rank, BEFORE_FIRST_STEP - 1):
+                    fresh[rank] = max(fresh.get(rank, BEFORE_FIRST_STEP), needed)
+        if fresh or last_step in demanded:
+            close()
+        waits.update(fresh)
+        known.update(fresh)
+        for value in values:
+            pending.extend(_operations(value, versions, averages))
+        last_step = step
+    close()
+    return tuple(groups)
+
+
+def _operations(value: Value, versions: Versions, averages: bool) -> list[Operation]:
+    target = _place(value)
+    sources = [_place(versions.values[number]) for number in value.operands]
+    if not value.reduces:
+        return [Operation(COPY, (sources[0],), target)]
+    if sources[0] != target:
+        # Where the order is free all ranks add in rank order, so that all get the same rounding.
+        sources.sort(key=lambda place: (place.rank, place.space, place.offset))
+    operations = [Operation(REDUCE, (sources[0], sources[1]), target)]
+    operations += [Operation(REDUCE, (target, source), target) for source in sources[2:]]
+    complete = not any(versions.values[read.reader].reduces for read in value.reads)
+    if averages and complete:
+        operations.append(Operation(AVERAGE, (target,), target))
+    return operations
+
+
+def _strands(operations: Iterable[Operation]) -> tuple[Strand, ...]:
+    """Bundle operations that share data; start afresh where places overlap without being the same."""
+    done: list[list[Operation]] = []
+    open_strands: list[list[Operation]] = []
+    for operation in operations:
+        related = [strand for strand in open_strands if _touch(strand, operation)]
+        if len(related) == 1 and _aligned(related[0], operation):
+            related[0].append(operation)
+            continue
+        if related:
+            done += open_strands
+            open_strands = []
+        open_strands.append([operation])
+    done += open_strands
+    return tuple(_joined([Strand(tuple(strand)) for strand in done]))
+
+
+def _touch(strand: list[Operation], operation: Operation) -> bool:
+    places = (*operation.sources, operation.target)
+    return any(
+        place.overlaps(other)
+        for earlier in strand
+        for other in (*earlier.sources, earlier.target)
+        for place in places
+    )
+
+
+def _aligned(strand: list[Operation], operation: Operation) -> bool:
+    """Every shared element has the same index in all operations: overlapping places are equal ones."""
+    if operation.target.elements != strand[0].target.elements:
+        return False
+    places = (*operation.sources, operation.target)
+    return all(
+        place == other or not place.overlaps(other)
+        for earlier in strand
+        for other in (*earlier.sources, earlier.target)
+        for place in places
+    )
+
+
+def _joined(strands: list[Strand]) -> list[Strand]:
+    """Neighbouring strands of the same form on neighbouring places become one."""
+    joined: list[Strand] = []
+    for strand in strands:
+        if joined and _continues(joined[-1], strand):
+            joined[-1] = Strand(
+                tuple(
+                    Operation(
+                        first.kind,
+                        tuple(a.joined(b) for a, b in zip(first.sources, then.sources, strict=True)),
+                        first.target.joined(then.target),
+                    )
+                    for first, then in zip(joined[-1].operations, strand.operations, strict=True)
+                )
+            )
+        else:
+            joined.append(strand)
+    return joined
+
+
+def _continues(first: Strand, then: Strand) -> bool:
+    if len(first.operations) != len(then.operations):
+        return False
+    return all(
+        a.kind == b.kind
+        and len(a.sources) == len(b.sources)
+        and a.target.followed_by(b.target)
+        and all(x.followed_by(y) for x, y in zip(a.sources, b.sources, strict=True))
+        for a, b in zip(first.operations, then.operations, strict=True)
+    )

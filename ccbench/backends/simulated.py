@@ -1,0 +1,352 @@
+"""The backend whose times come from the model: the whole way through ccbench in milliseconds, anywhere.
+
+Times are the price of the schedule on the team's machine, times lognormal noise of NOISE_SIGMA, repeatable
+by seed. Results are not simulated: the schedule is executed on small buffers and every element checked.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbench.algorithms import algorithms_of, parse_algorithm, schedule_for
+from ccbench.algorithms.schedule import Schedule, Step
+from ccbench.backends.base import Team, TeamRequest
+from ccbench.cases import NO_OP, NO_ROOT, Case, Measurement, Sampling, Status
+from ccbench.collectives import collective
+from ccbench.dtypes import CPU_DTYPES, item_bytes
+from ccbench.errors import CcbenchError, ScheduleError, UsageError
+from ccbench.model.loads import StepLoad, step_loads
+from ccbench.model.machine import Machine
+from ccbench.model.pricing import price_sizes
+from ccbench.stats import median_interval
+from ccbench.verification import check, fill
+
+Floats = NDArray[np.float64]
+
+NOISE_SIGMA = 0.02
+"""Standard deviation of the logarithm of a sample: about 2 %, with no outliers and no drift."""
+
+MOST_RANKS = 1024
+"""Above this the samples of every rank alone would fill a disk; ``ccbench predict`` has no such limit."""
+
+CHECKED_ELEMENTS = 4096
+"""Most elements of a rank's buffer on which a schedule is executed."""
+
+MOST_PROVEN_RANKS = 128
+"""Larger schedules are only executed: a proof takes as long as ranks squared."""
+
+MOST_LAUNCHES = 1 << 20
+
+OPS = ("sum", "prod", "min", "max", "avg")
+
+_UFUNCS = {"sum": np.add, "avg": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
+
+
+class SimulatedBackend:
+    """See the module."""
+
+    name = "simulated"
+
+    def unavailable(self) -> str | None:
+        """Never: it needs nothing but NumPy."""
+        return None
+
+    def version(self) -> str:
+        """What the times come from; a measurement also names the machine."""
+        return "model"
+
+    def algorithms(self, collective: str) -> tuple[str, ...]:
+        """Every algorithm there is."""
+        return algorithms_of(collective)
+
+    def unsupported(self, case: Case) -> str | None:
+        """Why the model cannot say anything about ``case``, or None."""
+        try:
+            row = collective(case.collective)
+            item_bytes(case.dtype)
+            if case.algorithm != "default":
+                _schedule(case, case.algorithm)
+        except CcbenchError as error:
+            return str(error)
+        if case.dtype not in CPU_DTYPES:
+            return f"dtype {case.dtype} cannot be checked with NumPy; one of {', '.join(CPU_DTYPES)}"
+        if row.reduces and case.op not in OPS:
+            return f"op {case.op!r} is not known; one of {', '.join(OPS)}"
+        if case.nodes != 1:
+            return f"{case.nodes} nodes: the model knows one host so far; ask for 1"
+        if case.protocol != "default":
+            return f"protocol {case.protocol!r}: shared memory has none; ask for 'default'"
+        if case.ranks > MOST_RANKS:
+            return f"{case.ranks} ranks: at most {MOST_RANKS} are simulated; 'ccbench predict' prices more"
+        return None
+
+    def open_team(self, request: TeamRequest) -> Team:
+        """A team without processes."""
+        return SimulatedTeam(request)
+
+
+BACKEND = SimulatedBackend()
+"""The one instance; it has no state."""
+
+
+def backend() -> SimulatedBackend:
+    """The backend, as ``open_backend("simulated")`` gives it."""
+    return BACKEND
+
+
+def _schedule(case: Case, algorithm: str) -> Schedule:
+    root = 0 if case.root == NO_ROOT else case.root
+    prove = case.ranks <= MOST_PROVEN_RANKS
+    return schedule_for(case.collective, algorithm, case.ranks, root, size_bytes=case.size_bytes, prove=prove)
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """What runs, and how long one launch of it takes without noise."""
+
+    schedule: Schedule
+    algorithm: str
+    seconds: float
+
+
+class SimulatedTeam:
+    """Prices, draws samples and checks; keeps the loads of the schedules it has priced."""
+
+    def __init__(self, request: TeamRequest) -> None:
+        self._ranks = request.ranks
+        self._machine: Machine = request.machine
+        self._seed = request.seed
+        self._loads: dict[tuple[str, str, int, int, int], list[StepLoad]] = {}
+
+    def usable(self) -> bool:
+        """Always: nothing here can die."""
+        return True
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+    def run(self, case: Case, sampling: Sampling) -> Measurement:
+        """A measurement whose times are the model's; unsupported and failed cases say why."""
+        blank = Measurement(
+            case=case,
+            status=Status.UNSUPPORTED,
+            backend_version=f"model of {self._machine.name}",
+            started_at=datetime.now(timezone.utc).isoformat(),
+            simulated=True,
+        )
+        reason = BACKEND.unsupported(case)
+        if reason is None and case.ranks != self._ranks:
+            reason = f"{case.ranks} ranks asked of a team of {self._ranks}; open another team"
+        if reason is not None:
+            return replace(blank, detail=reason)
+        try:
+            choice = self._choose(case)
+            wrong, checked = _wrong_elements(choice.schedule, case)
+        except CcbenchError as error:
+            return replace(blank, status=Status.FAILED, detail=str(error))
+        drawn = _draw(choice.seconds, case, sampling, self._seed, self._machine)
+        return replace(
+            blank,
+            status=Status.WRONG if wrong else Status.OK,
+            detail=_detail(case, checked),
+            algorithm_used=choice.algorithm,
+            wrong_elements=wrong,
+            launches_per_sample=drawn.launches,
+            samples_seconds=tuple(drawn.samples.tolist()),
+            warmup_seconds=tuple(drawn.warmup.tolist()),
+            skew_seconds=tuple(drawn.starts.max(axis=0).tolist()),
+            rank_samples_seconds=tuple(map(tuple, drawn.of_ranks().tolist())),
+            stop_reason=drawn.stop_reason,
+        )
+
+    def _choose(self, case: Case) -> _Choice:
+        if case.algorithm != "default":
+            return self._priced(case, case.algorithm)
+        choices = []
+        for name in algorithms_of(case.collective):
+            try:
+                choices.append(self._priced(case, name))
+            except (ScheduleError, UsageError):
+                continue  # not for this number of ranks; another one is
+        if not choices:
+            raise ScheduleError(f"{case.label}: no algorithm exists for {case.ranks} ranks")
+        return min(choices, key=lambda choice: choice.seconds)
+
+    def _priced(self, case: Case, algorithm: str) -> _Choice:
+        schedule = _schedule(case, algorithm)
+        key = (schedule.collective, schedule.algorithm, schedule.ranks, schedule.root, schedule.parameter)
+        if key not in self._loads:
+            self._loads[key] = step_loads(schedule, self._machine.fabric.cores)
+        prices = price_sizes(
+            schedule, [case.count], item_bytes(case.dtype), self._machine, case.in_place, self._loads[key]
+        )
+        name, asked = parse_algorithm(algorithm)
+        used = f"{name}:{schedule.parameter}" if schedule.parameter or asked else name
+        return _Choice(schedule, used, float(prices.seconds[0]))
+
+
+def _detail(case: Case, checked_count: int) -> str:
+    if checked_count == case.count:
+        return ""
+    return f"result checked on a count of {checked_count} instead of {case.count}"
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """Samples in seconds per launch, shape (samples,); ``starts``: each rank's delay, (ranks, samples)."""
+
+    samples: Floats
+    warmup: Floats
+    starts: Floats
+    launches: int
+    stop_reason: str
+
+    def of_ranks(self) -> Floats:
+        """The samples as each rank saw them: from its own start to the common end, per launch."""
+        return np.asarray(self.samples - self.starts / self.launches)
+
+
+def _draw(seconds: float, case: Case, sampling: Sampling, seed: int, machine: Machine) -> _Drawn:
+    """Samples until ``sampling`` is content, on a clock that advances by the samples themselves."""
+    random = np.random.default_rng([seed, int(case.case_id, 16)])
+    most = max(sampling.maximum_samples, 1)
+    samples = seconds * random.lognormal(0.0, NOISE_SIGMA, most)
+    launches = 1
+    if case.mode != "isolated":
+        wanted = math.ceil(sampling.minimum_sample_seconds / max(seconds, 1e-12))
+        launches = min(max(wanted, 1), MOST_LAUNCHES)
+    count, reason = _stop(samples, launches, sampling)
+    warmup = seconds * random.lognormal(0.0, NOISE_SIGMA, 2)
+    # Ranks leave the barrier before a sample as they see its flag; the first of them starts the clock.
+    latest = min(machine.fabric.flag_latency_seconds, seconds / 2)
+    starts = latest * random.random((case.ranks, count))
+    starts -= starts.min(axis=0)
+    return _Drawn(samples[:count], warmup, starts, launches, reason)
+
+
+def _stop(samples: Floats, launches: int, sampling: Sampling) -> tuple[int, str]:
+    """(number of samples, why no more): looks again whenever there is an eighth more."""
+    elapsed = np.cumsum(samples) * launches
+    count = min(max(sampling.minimum_samples, 1), len(samples))
+    while True:
+        interval = median_interval(samples[:count], sampling.confidence)
+        narrow = interval.high - interval.low <= sampling.target_relative_width * interval.median
+        if narrow and interval.confidence >= sampling.confidence:
+            return count, "interval"
+        if elapsed[count - 1] >= sampling.budget_seconds:
+            return count, "budget"
+        if count >= len(samples):
+            return count, "maximum of samples"
+        count = min(count + max(1, count // 8), len(samples))
+
+
+def _wrong_elements(schedule: Schedule, case: Case) -> tuple[int, int]:
+    """(wrong elements over all ranks, the count on which the schedule was executed)."""
+    row = collective(case.collective)
+    most = max(1, CHECKED_ELEMENTS // case.ranks) if row.blocked else CHECKED_ELEMENTS
+    count = min(case.count, most)
+    size_bytes = row.size_bytes(count, case.ranks, item_bytes(case.dtype))
+    # Two cases that differ in size alone then ask for the same check, which is made once.
+    small = replace(case, suite="", algorithm="", mode="", backend="", count=count, size_bytes=size_bytes)
+    return _checked(_ByIdentity(schedule), small), count
+
+
+@dataclass(frozen=True)
+class _ByIdentity:
+    """A schedule as a key: arrays have no hash, but ``schedule_for`` gives the same object again."""
+
+    schedule: Schedule
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ByIdentity) and self.schedule is other.schedule
+
+    def __hash__(self) -> int:
+        return id(self.schedule)
+
+
+@lru_cache(maxsize=256)
+def _checked(key: _ByIdentity, case: Case) -> int:
+    outputs = execute(key.schedule, case)
+    found = [check(case, rank, output, salt=1, launches=1) for rank, output in enumerate(outputs)]
+    return sum(mismatch.wrong_elements for mismatch in found if mismatch is not None)
+
+
+def execute(schedule: Schedule, case: Case) -> list[NDArray[np.generic]]:
+    """Outputs of every rank, in buffer order, after running ``schedule`` on the data of ``case``.
+
+    Computed in float64, in which the data's small whole numbers and everything made of them are exact.
+    """
+    from ccbench.dtypes import numpy_dtype
+
+    row = collective(case.collective)
+    dtype = numpy_dtype(case.dtype)
+    root = 0 if case.root == NO_ROOT else case.root
+    memory = _filled(schedule, case)
+    ufunc = _UFUNCS[case.op if case.op != NO_OP else "max"]
+    for step in schedule.expanded():
+        _execute_step(step, schedule, memory, ufunc)
+    if case.op == "avg" and row.reduces:
+        memory /= case.ranks
+    outputs: list[NDArray[np.generic]] = []
+    for rank in range(case.ranks):
+        slots = row.outputs(rank, case.ranks, schedule.pieces, root)
+        parts = [memory[rank, slot, : _elements(schedule, case, slot)] for slot in slots]
+        whole = np.concatenate([*parts, np.zeros(0)])
+        outputs.append(whole.astype(dtype))
+    return outputs
+
+
+def _elements(schedule: Schedule, case: Case, slot: int) -> int:
+    """Elements of a slot: a block, or as even a share of the buffer as whole elements allow."""
+    row = collective(case.collective)
+    if not row.moves_data:
+        return 0
+    if row.blocked:
+        return case.count
+    piece = slot % schedule.pieces
+    return case.count * (piece + 1) // schedule.pieces - case.count * piece // schedule.pieces
+
+
+def _filled(schedule: Schedule, case: Case) -> Floats:
+    """Memory of shape (ranks, slots, elements of the largest slot): inputs filled, the rest NaN."""
+    from ccbench.dtypes import numpy_dtype
+
+    row = collective(case.collective)
+    root = 0 if case.root == NO_ROOT else case.root
+    largest = max(_elements(schedule, case, slot) for slot in range(schedule.pieces))
+    memory = np.full((case.ranks, schedule.slots, largest), np.nan)
+    for rank in range(case.ranks):
+        slots = row.inputs(rank, case.ranks, schedule.pieces, root)
+        sizes = [_elements(schedule, case, slot) for slot in slots]
+        buffer = np.empty(sum(sizes), numpy_dtype(case.dtype))
+        fill(case, rank, buffer, salt=1)
+        begin = 0
+        for slot, size in zip(slots, sizes, strict=True):
+            memory[rank, slot, :size] = buffer[begin : begin + size]
+            begin += size
+    return memory
+
+
+def _execute_step(step: Step, schedule: Schedule, memory: Floats, ufunc: np.ufunc) -> None:
+    width = step.phase.width
+    flow = np.repeat(np.arange(len(width)), width)
+    within = np.arange(len(flow)) - np.repeat(np.cumsum(width) - width, width)
+    sources = step.source_slot[flow], step.source[flow]
+    targets = step.target_slot[flow], step.target[flow]
+    moved = memory[sources[1], _following(sources[0], within, schedule.pieces)]
+    place = targets[1], _following(targets[0], within, schedule.pieces)
+    if step.phase.reduces:
+        ufunc.at(memory, place, moved)
+    else:
+        memory[place] = moved
+
+
+def _following(slot: NDArray[np.int32], within: NDArray[np.int64], pieces: int) -> NDArray[np.int64]:
+    """The slot ``within`` places on, inside its region of ``pieces`` slots."""
+    return np.asarray(slot - slot % pieces + (slot % pieces + within) % pieces, dtype=np.int64)

@@ -1,0 +1,95 @@
+"""Deliberate faults for tests: ``CCBENCH_FAULT=kind:key=value:...`` makes one rank misbehave.
+
+Kinds: ``kill`` and ``stop`` (signal itself before a sample), ``raise`` (a Python error), ``slow`` (sleeps
+5 ms in each launch), ``element``, ``nan``, ``swap`` and ``stale`` (spoil the output of a timed sample
+before it is checked). Keys: ``rank`` (default 0), ``collective`` and ``algorithm`` (default: any),
+``size`` in bytes (default: any).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from ccbench.cases import Case
+from ccbench.errors import UsageError
+from ccbench.verification import Array, poison
+
+VARIABLE = "CCBENCH_FAULT"
+_KINDS = ("kill", "stop", "raise", "slow", "element", "nan", "swap", "stale")
+SLOW_SECONDS = 0.005
+
+
+class InjectedError(RuntimeError):
+    """Raised by the fault ``raise``."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault; ``matches`` says whom it hits."""
+
+    kind: str
+    rank: int = 0
+    collective: str = ""
+    algorithm: str = ""
+    size_bytes: int = -1
+
+    def matches(self, case: Case, rank: int) -> bool:
+        """True when this rank must misbehave in this case."""
+        return (
+            rank == self.rank
+            and self.collective in ("", case.collective)
+            and self.algorithm in ("", case.algorithm)
+            and self.size_bytes in (-1, case.size_bytes)
+        )
+
+    def before_sample(self) -> None:
+        """Kill, stop or raise."""
+        if self.kind == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.kind == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if self.kind == "raise":
+            raise InjectedError("a fault was asked for by CCBENCH_FAULT")
+        if self.kind == "slow":
+            time.sleep(SLOW_SECONDS)
+
+    def spoil(self, output: Array) -> None:
+        """Damage a result as a broken transport would."""
+        if len(output) == 0:
+            return
+        middle = len(output) // 2
+        bits = output.view(f"u{output.dtype.itemsize}")
+        if self.kind == "element":
+            bits[middle] ^= 1
+        if self.kind == "nan":
+            bits[middle] = np.iinfo(bits.dtype).max  # all ones: a NaN in every IEEE format, -1 as integer
+        if self.kind == "swap":
+            quarter = max(1, middle // 2)
+            first = bits[:quarter].copy()
+            bits[:quarter] = bits[middle : middle + quarter]
+            bits[middle : middle + quarter] = first
+        if self.kind == "stale":
+            poison(output[middle : middle + max(1, middle // 2)])
+
+
+def fault_from_environment() -> Fault | None:
+    """The fault that the environment asks for; UsageError when it is not understood."""
+    text = os.environ.get(VARIABLE, "")
+    if not text:
+        return None
+    kind, *pairs = text.split(":")
+    fields = dict(pair.partition("=")[::2] for pair in pairs)
+    if kind not in _KINDS or not fields.keys() <= {"rank", "collective", "algorithm", "size"}:
+        raise UsageError(f"{VARIABLE}: {text!r} is not a fault; one of {', '.join(_KINDS)}")
+    return Fault(
+        kind,
+        int(fields.get("rank", "0")),
+        fields.get("collective", ""),
+        fields.get("algorithm", ""),
+        int(fields.get("size", "-1")),
+    )

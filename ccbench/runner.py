@@ -1,0 +1,384 @@
+"""Run a suite: expand it, keep one team per backend and rank count, write each case before the next."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from ccbench.algorithms import parse_algorithm, schedule_for
+from ccbench.backends import open_backend
+from ccbench.backends.base import Backend, Team, TeamRequest
+from ccbench.cases import NO_ROOT, Case, Measurement, Sampling, Status
+from ccbench.collectives import collective
+from ccbench.dtypes import item_bytes
+from ccbench.environment import capture
+from ccbench.errors import BackendUnavailable, CcbenchError, RunFolderError, UsageError
+from ccbench.model.machine import Machine, load_machine
+from ccbench.model.prediction import Prediction
+from ccbench.progress import Progress
+from ccbench.runs import RunFolder, default_folder
+
+if TYPE_CHECKING:
+    from ccbench.suite import Suite
+
+SIMULATION_MACHINE = "cpu-default"
+"""What simulated cases are priced on when no machine is named."""
+
+TEAM_FAILURES_LIMIT = 3
+"""After so many teams of one kind could not even start, its other cases fail at once."""
+
+_EXIT_CODES = {Status.WRONG: 1, Status.TIMED_OUT: 4, Status.FAILED: 5, Status.OUT_OF_MEMORY: 5, Status.SKIPPED: 5}
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What the command line adds to a suite.
+
+    output: the run folder itself; default: a new one under ``results_root``.
+    machine: a machine's name or file to price on; default: measure this one in a second or two.
+    """
+
+    output: Path | None = None
+    backends: tuple[str, ...] = ()
+    ranks: int | None = None
+    machine: str | None = None
+    only: str | None = None
+    resume: Path | None = None
+    time_limit_seconds: float | None = None
+    results_root: Path = Path("results")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run would do. total_bytes: largest memory that one case takes on all ranks together."""
+
+    cases: tuple[Case, ...]
+    total_bytes: int
+    expected_seconds: float
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """How a run ended. counts: cases per status, earlier ones of a resumed run included."""
+
+    folder: Path
+    exit_code: int
+    counts: Mapping[Status, int] = field(default_factory=dict)
+    interrupted: bool = False
+
+
+class Terminated(BaseException):
+    """SIGTERM or SIGHUP arrived."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.exit_code = 128 + number
+
+
+# -- planning ---------------------------------------------------------------------------------------------
+
+
+def plan_suite(suite: Suite, options: RunOptions) -> Plan:
+    """Expand ``suite`` for this machine; measures nothing and starts nothing."""
+    from ccbench.suite import ExpansionContext, expand
+
+    automatic, notes = automatic_backends()
+    context = ExpansionContext(
+        backends=options.backends or None,
+        auto_backends=automatic,
+        ranks=options.ranks,
+        auto_ranks=automatic_ranks(),
+        algorithms_of=lambda name, collective: open_backend(name).algorithms(collective),
+        only=options.only,
+    )
+    cases = expand(suite, context)
+    if "auto" not in suite.backends or options.backends:
+        notes = ()
+    memory = max((case_bytes(case) for case in cases), default=0)
+    seconds = sum(_expected_seconds(case, suite.sampling) for case in cases)
+    return Plan(cases, memory, seconds, notes)
+
+
+def automatic_backends() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What ``auto`` means here, and a sentence that says why."""
+    return ("cpu",), ("backend auto: cpu (this version drives no GPU)",)
+
+
+def automatic_ranks() -> int:
+    """Processors that this process may use, at least 2."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(2, count)
+
+
+def case_bytes(case: Case) -> int:
+    """Input and output buffers of all ranks together (work space comes on top, at most as much again)."""
+    row = collective(case.collective)
+    root = 0 if case.root == NO_ROOT else case.root
+    elements = sum(
+        max(inputs, outputs) if case.in_place else inputs + outputs
+        for inputs, outputs in (
+            (
+                row.input_count(case.count, case.ranks, rank, root),
+                row.output_count(case.count, case.ranks, rank, root),
+            )
+            for rank in range(case.ranks)
+        )
+    )
+    return elements * item_bytes(case.dtype)
+
+
+def _expected_seconds(case: Case, sampling: Sampling) -> float:
+    if case.backend == "simulated":
+        return 0.005
+    touched_per_second = 2e9  # filling, poisoning, checking and measuring, on a slow machine
+    floor = sampling.warmup_seconds + sampling.budget_seconds / 2 + 0.01
+    return max(floor, case_bytes(case) * (sampling.minimum_samples + 6) / touched_per_second)
+
+
+# -- running ----------------------------------------------------------------------------------------------
+
+
+def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutcome:
+    """Run ``suite`` to its end, its time limit or a signal; what was measured is in the folder either way.
+
+    Raises CcbenchError before the first case when the suite, the machine or the folder is at fault.
+    """
+    plan = plan_suite(suite, options)
+    backends = _open_backends(plan.cases)
+    machine = _machine(plan.cases, options, progress)
+    with _signals(), _folder(suite, options, machine, backends) as folder:
+        for note in plan.notes:
+            progress.note(note)
+        done = folder.finished() if options.resume else set()
+        run = _Run(suite.sampling, suite.seed, options, machine, backends, folder, progress)
+        return run.all([case for case in plan.cases if case.case_id not in done], len(done))
+
+
+def _open_backends(cases: Sequence[Case]) -> dict[str, Backend]:
+    backends = {name: open_backend(name) for name in dict.fromkeys(case.backend for case in cases)}
+    for backend in backends.values():
+        reason = backend.unavailable()
+        if reason:
+            raise BackendUnavailable(f"backend {backend.name}: {reason}")
+    return backends
+
+
+def _machine(cases: Sequence[Case], options: RunOptions, progress: Progress) -> Machine:
+    if options.machine:
+        return load_machine(options.machine)
+    if all(case.backend == "simulated" for case in cases):
+        return load_machine(SIMULATION_MACHINE)
+    from ccbench.model.calibration import quick_machine
+
+    progress.note("measuring this machine's memory and flags for the predictions (about 1.5 s)")
+    return quick_machine()
+
+
+@contextmanager
+def _folder(
+    suite: Suite, options: RunOptions, machine: Machine, backends: Mapping[str, Backend]
+) -> Iterator[RunFolder]:
+    manifest: dict[str, Any] = {
+        "suite": suite.as_document(),
+        "machine": asdict(machine),
+        "environment": capture(),
+        "versions": {name: backend.version() for name, backend in backends.items()},
+        "options": {
+            "backends": list(options.backends),
+            "ranks": options.ranks,
+            "machine": options.machine,
+            "only": options.only,
+        },
+    }
+    if options.resume:
+        folder = RunFolder.resume(options.resume)
+        _refuse_other_run(folder, manifest)
+    else:
+        host = str(manifest["environment"].get("host", {}).get("hostname", "host"))
+        now = datetime.now(timezone.utc)
+        path = options.output or default_folder(options.results_root, suite.name, host, now)
+        folder = RunFolder.create(path, manifest)
+    with folder:
+        yield folder
+
+
+def _refuse_other_run(folder: RunFolder, manifest: Mapping[str, Any]) -> None:
+    """Cases of different suites or machines must not share a folder."""
+    stored = folder.manifest
+
+    def processor(of: Mapping[str, Any]) -> Any:
+        found = of.get("environment", {}).get("processor", {})
+        return found.get("model"), found.get("online") or found.get("cores")
+
+    for name, then, now in (
+        ("suite", stored.get("suite"), manifest["suite"]),
+        ("options", stored.get("options"), manifest["options"]),
+        ("processor", list(processor(stored)), list(processor(manifest))),
+        ("versions", stored.get("versions"), manifest["versions"]),
+    ):
+        if then != now:
+            folder.close()
+            raise RunFolderError(
+                f"{folder.path}: {name} of this run was {then!r}, now it is {now!r}; "
+                "resume with what it was started with, or start a new run"
+            )
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """Turn SIGTERM and SIGHUP into an exception that unwinds like Ctrl-C."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise Terminated(number)
+
+    try:
+        before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    except ValueError:  # not the main thread: the embedding program handles its signals itself
+        before = {}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Run:
+    """One run under way: its teams and its counts."""
+
+    def __init__(
+        self,
+        sampling: Sampling,
+        seed: int,
+        options: RunOptions,
+        machine: Machine,
+        backends: Mapping[str, Backend],
+        folder: RunFolder,
+        progress: Progress,
+    ) -> None:
+        self._sampling = sampling
+        self._seed = seed
+        self._machine = machine
+        self._backends = backends
+        self._folder = folder
+        self._progress = progress
+        self._limit_seconds = options.time_limit_seconds
+        self._teams: dict[tuple[str, int], Team] = {}
+        self._failures: dict[tuple[str, int], int] = {}
+        self._counts: dict[Status, int] = {}
+
+    def all(self, cases: Sequence[Case], done_before: int) -> RunOutcome:
+        """Run every case; never loses one that was written."""
+        expected = sum(_expected_seconds(case, self._sampling) for case in cases)
+        if done_before:
+            self._progress.note(f"{done_before} cases were finished before; {len(cases)} are left")
+        self._progress.started(len(cases), expected)
+        deadline = None if self._limit_seconds is None else time.monotonic() + self._limit_seconds
+        exit_code = 0
+        try:
+            for number, case in enumerate(cases, 1):
+                if deadline is not None and time.monotonic() >= deadline:
+                    self._skip(len(cases) - number + 1)
+                    break
+                self._one(case, number, deadline)
+        except KeyboardInterrupt:
+            exit_code = 130
+        except Terminated as stop:
+            exit_code = stop.exit_code
+        finally:
+            self._close()
+            self._progress.finished()
+        return RunOutcome(self._folder.path, exit_code or self._exit_code(), dict(self._counts), bool(exit_code))
+
+    def _skip(self, number: int) -> None:
+        self._counts[Status.SKIPPED] = number
+        self._progress.note(
+            f"the time limit is spent; {number} cases were not started "
+            f"(ccbench run ... --resume {self._folder.path} measures them)"
+        )
+
+    def _one(self, case: Case, number: int, deadline: float | None) -> None:
+        self._progress.case_started(case, number)
+        measurement = self._measure(case, deadline)
+        if not measurement.started_at:
+            now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+            measurement = replace(measurement, started_at=now)
+        if not measurement.backend_version:
+            version = self._backends[case.backend].version()
+            measurement = replace(measurement, backend_version=version)
+        prediction = self._predict(measurement)
+        self._folder.write(measurement, prediction, self._sampling.confidence)
+        self._counts[measurement.status] = self._counts.get(measurement.status, 0) + 1
+        self._progress.case_finished(measurement, prediction)
+
+    def _measure(self, case: Case, deadline: float | None) -> Measurement:
+        backend = self._backends[case.backend]
+        reason = backend.unsupported(case)
+        if reason:
+            return Measurement(case, Status.UNSUPPORTED, reason)
+        key = (case.backend, case.ranks)
+        if self._failures.get(key, 0) >= TEAM_FAILURES_LIMIT:
+            return Measurement(case, Status.FAILED, f"{case.ranks} ranks could not be started three times")
+        try:
+            team = self._team(backend, case)
+        except BackendUnavailable as error:
+            self._failures[key] = self._failures.get(key, 0) + 1
+            return Measurement(case, Status.FAILED, str(error))
+        sampling = self._sampling
+        if deadline is not None:
+            left = max(1.0, deadline - time.monotonic())
+            sampling = replace(sampling, time_limit_seconds=min(sampling.time_limit_seconds, left))
+        measurement = team.run(case, sampling)
+        if not team.usable():
+            del self._teams[key]
+            self._progress.note(f"{measurement.status.value}: {measurement.detail}; going on with a fresh team")
+        return measurement
+
+    def _team(self, backend: Backend, case: Case) -> Team:
+        key = (case.backend, case.ranks)
+        if key not in self._teams:
+            self._teams[key] = backend.open_team(TeamRequest(case.ranks, self._machine, self._seed))
+        return self._teams[key]
+
+    def _predict(self, measurement: Measurement) -> Prediction | None:
+        """The model's word on the schedule that ran; None where none is known."""
+        case = measurement.case
+        name = measurement.algorithm_used
+        if not name:
+            return None
+        from ccbench.model.pricing import predict
+
+        algorithm, parameter = parse_algorithm(name)
+        root = 0 if case.root == NO_ROOT else case.root
+        try:
+            schedule = schedule_for(
+                case.collective, algorithm, case.ranks, root=root, parameter=parameter, size_bytes=case.size_bytes
+            )
+        except CcbenchError:
+            return None  # a library's own algorithm: there is no schedule to price
+        return predict(case, self._machine, schedule)
+
+    def _close(self) -> None:
+        for team in self._teams.values():
+            team.close()
+        self._teams.clear()
+
+    def _exit_code(self) -> int:
+        for status, code in _EXIT_CODES.items():
+            if self._counts.get(status):
+                return code
+        return 0
+
+
+def check_output(options: RunOptions) -> None:
+    """UsageError for options that contradict each other."""
+    if options.output and options.resume:
+        raise UsageError("--output and --resume: a resumed run stays in its folder; leave out --output")

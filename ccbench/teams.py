@@ -1,0 +1,93 @@
+"""A team of worker processes as the runner sees it: start, send a case, get a measurement, end.
+
+The team's leader is a fresh interpreter (``python -m ccbench.worker``) in a session of its own, so that
+Ctrl-C reaches only the runner and one signal to the group ends all ranks. The leader watches its ranks; the
+runner watches the leader. Workers block while they have nothing to do.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from multiprocessing.connection import Connection
+
+from ccbench.cases import Case, Measurement, Sampling, Status
+from ccbench.errors import BackendUnavailable
+
+START_LIMIT_SECONDS = 60.0
+GRACE_SECONDS = 5.0
+"""How much longer than the case's own limit the runner waits for the leader to name who hangs."""
+
+CLOSE_SECONDS = 2.0
+
+_SINGLE_THREADED = {
+    name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+}
+"""The leader forks, so it must have one thread; elementwise NumPy uses no more anyway."""
+
+
+class ProcessTeam:
+    """Implements ``ccbench.backends.base.Team``."""
+
+    def __init__(self, backend: str, ranks: int) -> None:
+        self.pids: tuple[int, ...] = ()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._leader = subprocess.Popen(
+                [sys.executable, "-m", "ccbench.worker", backend, str(ranks), str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+                env={**os.environ, **_SINGLE_THREADED, "CCBENCH_RUNNER": str(os.getpid())},
+            )
+        self._connection = Connection(ours.detach())
+        if not self._connection.poll(START_LIMIT_SECONDS):
+            self.close()
+            raise BackendUnavailable(f"{backend}: {ranks} ranks did not start in {START_LIMIT_SECONDS:.0f} s")
+        try:
+            self.pids = self._connection.recv()
+        except (EOFError, OSError):
+            self.close()
+            raise BackendUnavailable(
+                f"{backend}: the team's leader ended before {ranks} ranks had started; its error is above"
+            ) from None
+
+    def run(self, case: Case, sampling: Sampling) -> Measurement:
+        """Measure ``case``; every failure is a status."""
+        started = time.monotonic()
+        try:
+            self._connection.send((case, sampling))
+            if self._connection.poll(sampling.time_limit_seconds + GRACE_SECONDS):
+                measurement, usable = self._connection.recv()
+                if not usable:
+                    self.close()
+                assert isinstance(measurement, Measurement)
+                return measurement
+        except (EOFError, OSError):
+            self.close()
+            return Measurement(case, Status.FAILED, "the team's leader died; its ranks were ended with it")
+        self.close()
+        waited = time.monotonic() - started
+        return Measurement(
+            case, Status.TIMED_OUT, f"the team's leader did not answer in {waited:.0f} s; the team was killed"
+        )
+
+    def usable(self) -> bool:
+        """False once closed."""
+        return not self._connection.closed
+
+    def close(self) -> None:
+        """Ask the leader to end; kill the whole session when it does not."""
+        self._connection.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._leader.wait(CLOSE_SECONDS)
+        with suppress(ProcessLookupError, PermissionError):
+            # Ranks are in the leader's group; any that outlived it go now.
+            os.killpg(self._leader.pid, signal.SIGKILL)
+        self._leader.wait()

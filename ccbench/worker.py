@@ -1,0 +1,274 @@
+"""``python -m ccbench.worker BACKEND RANKS FD``: a team's leader, which forks the ranks and watches them.
+
+The leader imports what the ranks need, so that a fork costs two milliseconds instead of an interpreter's
+start. It never computes: it passes cases on, waits for all ranks, and when one dies or hangs it says which,
+kills the rest and ends. Ranks die with the leader, the leader with the runner, whatever happens.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+
+from ccbench.backends.cpu.endpoint import CpuEndpoint, OutOfMemory
+from ccbench.backends.cpu.memory import Activity, Arena, Control, Word
+from ccbench.cases import Case, Conditions, Measurement, Sampling, Status
+from ccbench.conditions import flags, read_cpu_times, shares
+from ccbench.errors import CcbenchError
+from ccbench.faults import fault_from_environment
+from ccbench.measure import RankResult, durations, measure
+from ccbench.processes import die_with_parent, ending, state
+from ccbench.verification import launches_between_refills
+
+SAMPLE_CAPACITY = 4096
+POLL_SECONDS = 0.2
+LAST_WORDS_SECONDS = 0.5
+"""How long to wait for the other ranks' errors once one has failed."""
+
+
+@dataclass(frozen=True)
+class RankReport:
+    """What a rank sends to the leader after a case."""
+
+    status: Status
+    detail: str = ""
+    algorithm_used: str = ""
+    result: RankResult | None = None
+    cpu_seconds: float = 0.0
+    core_latency_seconds: tuple[float | None, float | None] = (None, None)
+    shares: tuple[float, float] | None = None
+
+
+# -- ranks ------------------------------------------------------------------------------------------------
+
+
+def rank_main(endpoint: CpuEndpoint, connection: Connection) -> None:
+    """Measure one case after the other until the leader hangs up."""
+    gc.disable()
+    while True:
+        try:
+            case, sampling = connection.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            report = _rank_case(endpoint, case, sampling)
+        except Exception as error:  # whatever it is, it must be named, not lost with the process
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{os.path.basename(place.filename)}:{place.lineno}"
+            text = str(error) if isinstance(error, CcbenchError) else f"{type(error).__name__}: {error}"
+            report = RankReport(Status.FAILED, f"rank {endpoint.rank}: {text} ({where})")
+        connection.send(report)
+        gc.collect()
+
+
+def _rank_case(endpoint: CpuEndpoint, case: Case, sampling: Sampling) -> RankReport:
+    try:
+        algorithm = endpoint.prepare(case)
+    except OutOfMemory as error:
+        return RankReport(Status.OUT_OF_MEMORY, str(error))
+    cpu_began, times_began = time.process_time(), read_cpu_times()
+    latency_before = endpoint.core_latency_seconds()
+    result = measure(endpoint, case, sampling, launches_between_refills(case))
+    latency_after = endpoint.core_latency_seconds()
+    cpu_seconds = time.process_time() - cpu_began
+    words = endpoint.control.words
+    words[endpoint.control.index(endpoint.rank, Word.CPU_NANOSECONDS)] = int(cpu_seconds * 1e9)
+    endpoint.barrier()
+    times_ended = read_cpu_times()
+    all_cpu = sum(endpoint.control.read(rank, Word.CPU_NANOSECONDS) for rank in range(endpoint.ranks)) / 1e9
+    share = shares(times_began, times_ended, all_cpu) if times_began and times_ended else None
+    endpoint.finish()
+    status = Status.WRONG if result.wrong_elements else Status.OK
+    detail = "; ".join(str(mismatch) for mismatch in result.mismatches)
+    return RankReport(status, detail, algorithm, result, cpu_seconds, (latency_before, latency_after), share)
+
+
+# -- leader -----------------------------------------------------------------------------------------------
+
+
+class Leader:
+    """Owns the ranks of one team."""
+
+    def __init__(self, ranks: int) -> None:
+        self.ranks = ranks
+        self.control = Control(ranks, SAMPLE_CAPACITY)
+        self.cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+        self.oversubscribed = ranks > (len(self.cpus) or os.cpu_count() or 1)
+        self.pids: list[int] = []
+        self.connections: list[Connection] = []
+
+    def fork(self, runner: Connection) -> None:
+        """Start the ranks, each pinned to a processor of its own as far as there are enough."""
+        arenas = [Arena() for _ in range(self.ranks)]
+        fault = fault_from_environment()
+        leader = os.getpid()
+        for rank in range(self.ranks):
+            ours, theirs = Pipe()
+            pid = os.fork()
+            if pid == 0:
+                status = 1
+                try:
+                    die_with_parent(leader)
+                    runner.close()
+                    for connection in (*self.connections, ours):
+                        connection.close()
+                    if self.cpus:
+                        os.sched_setaffinity(0, {self.binding(rank)})
+                    endpoint = CpuEndpoint(rank, self.control, arenas, self.oversubscribed, fault)
+                    rank_main(endpoint, theirs)
+                    status = 0
+                finally:
+                    os._exit(status)
+            theirs.close()
+            self.pids.append(pid)
+            self.connections.append(ours)
+
+    def binding(self, rank: int) -> int:
+        """The processor of a rank."""
+        return self.cpus[rank % len(self.cpus)]
+
+    def run(self, case: Case, sampling: Sampling, runner: Connection) -> tuple[Measurement, bool]:
+        """One case on all ranks; (what came out, whether the team can go on)."""
+        started = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        deadline = time.monotonic() + sampling.time_limit_seconds
+        reports: dict[int, RankReport] = {}
+        for connection in self.connections:
+            with suppress(OSError):  # a rank that is gone shows below
+                connection.send((case, sampling))
+        while len(reports) < self.ranks:
+            outcome = self._collect(case, reports, runner, deadline)
+            if outcome:
+                return replace(outcome, started_at=started), False
+        return replace(self._compose(case, reports), started_at=started), True
+
+    def _collect(
+        self, case: Case, reports: dict[int, RankReport], runner: Connection, deadline: float
+    ) -> Measurement | None:
+        """Wait a little for reports; a Measurement when the case has failed."""
+        pending = {self.connections[rank]: rank for rank in range(self.ranks) if rank not in reports}
+        left = max(0.0, deadline - time.monotonic())
+        for ready in wait([runner, *pending], timeout=min(POLL_SECONDS, left)):
+            if ready is runner:
+                raise EOFError  # the runner says nothing while a case runs: it is gone
+            assert isinstance(ready, Connection)
+            rank = pending[ready]
+            try:
+                reports[rank] = ready.recv()
+            except (EOFError, OSError):
+                return Measurement(case, Status.FAILED, self._death(rank))
+            if reports[rank].status is Status.FAILED:
+                return Measurement(case, Status.FAILED, reports[rank].detail)
+        if time.monotonic() >= deadline:
+            return Measurement(case, Status.TIMED_OUT, self._who_hangs(set(pending.values()) - set(reports)))
+        return None
+
+    def _death(self, rank: int) -> str:
+        _, status = os.waitpid(self.pids[rank], 0)
+        during = Activity(self.control.read(rank, Word.ACTIVITY)).name.lower().replace("_", " ")
+        return f"rank {rank} (process {self.pids[rank]}) {ending(status)} while {during}"
+
+    def _who_hangs(self, pending: set[int]) -> str:
+        """Name ranks that are stopped, else the ones furthest behind."""
+        stopped = [rank for rank in sorted(pending) if state(self.pids[rank]) in ("T", "t")]
+        if stopped:
+            ranks = ", ".join(f"rank {rank} (process {self.pids[rank]})" for rank in stopped)
+            return f"timed out: {ranks} is stopped by a signal; the others wait for it"
+
+        def behind(rank: int) -> tuple[int, int]:
+            return self.control.read(rank, Word.BARRIER), self.control.read(rank, Word.PROGRESS)
+
+        last = min(behind(rank) for rank in pending)
+        ranks = ", ".join(str(rank) for rank in sorted(pending) if behind(rank) == last)
+        sample = self.control.read(min(pending, key=behind), Word.SAMPLE)
+        return f"timed out in sample {sample}: furthest behind: rank {ranks} of {self.ranks}"
+
+    def _compose(self, case: Case, reports: dict[int, RankReport]) -> Measurement:
+        first = reports[0]
+        status = max((report.status for report in reports.values()), key=_severity)
+        result = first.result
+        conditions = self._conditions(first)
+        if result is None:
+            return Measurement(case, status, first.detail, conditions=conditions)
+        results = [report.result for report in reports.values() if report.result]
+        launches = result.launches
+        stamps = result.stamps
+        return Measurement(
+            case=case,
+            status=status,
+            detail="; ".join(reports[rank].detail for rank in sorted(reports) if reports[rank].detail),
+            algorithm_used=first.algorithm_used,
+            launches_per_sample=launches,
+            samples_seconds=tuple((durations(stamps) / launches).tolist()),
+            warmup_seconds=result.warmup_seconds,
+            skew_seconds=tuple((stamps[:, :, 0].max(axis=0) - stamps[:, :, 0].min(axis=0)).tolist()),
+            rank_samples_seconds=tuple(
+                tuple(row) for row in ((stamps[:, :, 1] - stamps[:, :, 0]) / launches).tolist()
+            ),
+            wrong_elements=sum(part.wrong_elements for part in results),
+            stop_reason=result.stop_reason,
+            conditions=conditions,
+        )
+
+    def _conditions(self, report: RankReport) -> Conditions:
+        before, after = report.core_latency_seconds
+        foreign, steal = report.shares or (None, None)
+        return Conditions(
+            before,
+            after,
+            foreign,
+            steal,
+            tuple(self.binding(rank) for rank in range(self.ranks)) if self.cpus else (),
+            self.oversubscribed,
+            flags(before, after, foreign, steal, self.oversubscribed),
+        )
+
+    def end(self) -> None:
+        """Kill and reap whatever is left."""
+        for connection in self.connections:
+            connection.close()
+        for pid in self.pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in self.pids:
+            with suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
+def _severity(status: Status) -> int:
+    order = (Status.OK, Status.WRONG, Status.OUT_OF_MEMORY, Status.FAILED)
+    return order.index(status)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Lead a team until the runner hangs up."""
+    _backend, ranks, file = arguments
+    die_with_parent(int(os.environ["CCBENCH_RUNNER"]))
+    runner = Connection(int(file))
+    os.set_inheritable(int(file), False)
+    leader = Leader(int(ranks))
+    try:
+        leader.fork(runner)
+        runner.send(tuple(leader.pids))
+        usable = True
+        while usable:
+            case, sampling = runner.recv()
+            measurement, usable = leader.run(case, sampling, runner)
+            runner.send((measurement, usable))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        pass  # the runner is done, or gone
+    finally:
+        leader.end()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,128 @@
+"""Runs compiled programs in one thread, in any order that their waits allow.
+
+Every rank advances one operation at a time; which rank goes next is random. A wait that is missing shows
+as a wrong result in some order, a wait too many as a deadlock in every order.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import numpy as np
+
+from ccbench.backends.cpu.execution import Buffers
+from ccbench.backends.cpu.layout import Layout, Place, Space
+from ccbench.backends.cpu.program import COPY, REDUCE, CompiledCase, Operation, compile_case
+from ccbench.collectives import collective
+from ccbench.verification import Array
+
+
+class Deadlock(AssertionError):
+    """No rank can go on."""
+
+
+def buffers_of(compiled: CompiledCase, dtype: type) -> Buffers:
+    """Buffers for all ranks, filled with a value that no test uses."""
+    layout = compiled.layout
+    buffers: Buffers = {}
+    for rank in range(layout.schedule.ranks):
+        for space in Space:
+            count = (
+                compiled.work_elements[rank]
+                if space is Space.WORK
+                else layout.buffer_elements(rank, space)
+            )
+            buffers[(rank, space)] = np.full(count, -99, dtype)
+    return buffers
+
+
+def run_in_random_order(compiled: CompiledCase, buffers: Buffers, launches: int, seed: int) -> None:
+    """``launches`` launches back to back (sums only), ranks drifting apart as far as the waits let them."""
+    chooser = random.Random(seed)
+    progress = [0] * compiled.layout.schedule.ranks
+    # A rank that is favoured for a while drifts ahead, which is what uncovers missing waits.
+    weights = [chooser.choice([1, 1, 20]) for _ in progress]
+    steps = {rank: _rank_steps(compiled, rank, buffers, progress, launches) for rank in compiled.programs}
+    stuck = 0
+    while steps:
+        ranks = list(steps)
+        rank = chooser.choices(ranks, [weights[r] for r in ranks])[0]
+        try:
+            moved = next(steps[rank])
+        except StopIteration:
+            del steps[rank]
+            moved = True
+        stuck = 0 if moved else stuck + 1
+        if stuck > 200 * len(progress):
+            raise Deadlock(f"progress {progress}, unfinished {sorted(steps)}")
+        if chooser.random() < 0.01:
+            weights = [chooser.choice([1, 1, 20]) for _ in progress]
+
+
+def _rank_steps(
+    compiled: CompiledCase, rank: int, buffers: Buffers, progress: list[int], launches: int
+) -> Iterator[bool]:
+    """Yields after every operation (True) and every look at a flag that was not there yet (False)."""
+    program = compiled.programs[rank]
+    for launch in range(launches):
+        base = 1 + launch * compiled.stride
+        progress[rank] = base
+        yield True
+        for group in program.groups:
+            for peer, offset in group.waits:
+                while progress[peer] < base + offset:
+                    yield False
+            for strand in group.strands:
+                for operation in strand.operations:
+                    _execute(operation, buffers)
+                    yield True
+            progress[rank] = base + group.post
+            yield True
+        for peer, offset in program.exit_waits:
+            while progress[peer] < base + offset:
+                yield False
+
+
+def _execute(operation: Operation, buffers: Buffers) -> None:
+    def view(place: Place) -> Array:
+        return buffers[(place.rank, place.space)][place.offset : place.offset + place.elements]
+
+    if operation.kind == COPY:
+        view(operation.target)[:] = view(operation.sources[0])
+    elif operation.kind == REDUCE:
+        view(operation.target)[:] = view(operation.sources[0]) + view(operation.sources[1])
+
+
+def compiled(schedule, count: int, in_place: bool) -> CompiledCase:  # type: ignore[no-untyped-def]
+    """All ranks' programs."""
+    return compile_case(Layout(schedule, count, in_place))
+
+
+def run_and_collect(case_compiled: CompiledCase, inputs: list[Array], launches: int, seed: int) -> list[Array]:
+    """Fill inputs, run, and return every rank's output in buffer order; inputs must survive out of place."""
+    layout = case_compiled.layout
+    buffers = buffers_of(case_compiled, np.int64)
+    ranks = layout.schedule.ranks
+    for rank in range(ranks):
+        done = 0
+        for place in layout.input_places(rank):
+            buffers[(rank, place.space)][place.offset : place.offset + place.elements] = inputs[rank][
+                done : done + place.elements
+            ]
+            done += place.elements
+    run_in_random_order(case_compiled, buffers, launches, seed)
+    if not layout.in_place:
+        for rank in range(ranks):
+            if collective(layout.schedule.collective).moves_data:
+                assert np.array_equal(buffers[(rank, Space.INPUT)], inputs[rank])
+    return [
+        np.concatenate(
+            [np.empty(0, np.int64)]
+            + [
+                buffers[(rank, place.space)][place.offset : place.offset + place.elements]
+                for place in layout.output_places(rank)
+            ]
+        )
+        for rank in range(ranks)
+    ]

@@ -1,0 +1,71 @@
+"""Compiled programs give the right result in every order that their waits allow."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccbench.algorithms import ALGORITHMS, algorithm_row, schedule_for
+from ccbench.collectives import collective
+from tests.backends.cpu.interpreter import compiled, run_and_collect
+
+PAIRS = [(name, algorithm) for (name, algorithm) in sorted({(row.collective, row.name) for row in ALGORITHMS})]
+
+
+def expected_outputs(name: str, count: int, ranks: int, root: int, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    row = collective(name)
+    outputs = []
+    for rank in range(ranks):
+        pieces = ranks if row.blocked else 1
+        parts = [np.empty(0, np.int64)]
+        for index in range(len(row.outputs(rank, ranks, pieces, root))):
+            origins = row.origins(rank, index, ranks, root)
+            parts.append(
+                np.sum([inputs[o][i * count : (i + 1) * count] for o, i in origins], axis=0, dtype=np.int64)
+            )
+        outputs.append(np.concatenate(parts))
+    return outputs
+
+
+def check(name: str, algorithm: str, ranks: int, root: int, count: int, in_place: bool, seed: int) -> None:
+    row = collective(name)
+    if algorithm_row(name, algorithm).unsupported(ranks, 0):
+        return
+    root = root % ranks if row.rooted else 0
+    schedule = schedule_for(name, algorithm, ranks, root=root, size_bytes=1 << 20)
+    case = compiled(schedule, count, in_place)
+    generator = np.random.default_rng(seed)
+    inputs = [
+        generator.integers(1, 1000, row.input_count(count, ranks, rank, root)) for rank in range(ranks)
+    ]
+    launches = 1 if in_place else 2
+    outputs = run_and_collect(case, inputs, launches, seed)
+    if not row.moves_data:
+        return
+    for rank, (seen, right) in enumerate(zip(outputs, expected_outputs(name, count, ranks, root, inputs), strict=True)):
+        np.testing.assert_array_equal(seen, right, err_msg=f"{name} {algorithm} rank {rank} of {ranks}")
+
+
+@pytest.mark.parametrize(("name", "algorithm"), PAIRS)
+@pytest.mark.parametrize("in_place", [False, True])
+def test_results_are_right_in_random_orders(name: str, algorithm: str, in_place: bool) -> None:
+    for ranks in (1, 2, 3, 4, 5, 8):
+        for seed in range(4):
+            check(name, algorithm, ranks, seed, 24 + seed * 7, in_place, seed)
+
+
+@given(
+    pair=st.sampled_from(PAIRS),
+    ranks=st.integers(1, 12),
+    root=st.integers(0, 11),
+    count=st.integers(0, 60),
+    in_place=st.booleans(),
+    seed=st.integers(0, 2**32),
+)
+@settings(max_examples=150, deadline=None)
+def test_results_are_right_for_any_ranks_counts_and_roots(
+    pair: tuple[str, str], ranks: int, root: int, count: int, in_place: bool, seed: int
+) -> None:
+    check(*pair, ranks, root, count, in_place, seed)

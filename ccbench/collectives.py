@@ -3,7 +3,8 @@
 A rank's memory is a row of numbered *slots*. ``inputs`` says which slots are filled from the rank's
 input buffer (in buffer order), ``outputs`` which slots are read off into its output buffer, and
 ``origins`` which contributions an output slot must then hold: everything else here (the proof's goal,
-the NumPy reference, the verification of timed data) follows from those three.
+the verification of timed data) follows from those three. ``reference`` says the same a second time, by
+hand and with NumPy, so that either can be tested against the other.
 
 Collectives whose buffer is split between ranks have exactly one slot a block (``blocked``), so they
 have ``ranks`` pieces; the others may be cut into any number of pieces.
@@ -13,8 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from ccbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Buffer = NDArray[Any]
+
+OPS = ("sum", "prod", "min", "max", "avg")
+"""What contributions may be combined with; avg is the sum divided by the ranks."""
 
 SlotsOf = Callable[[int, int, int, int], range]
 """(rank, ranks, pieces, root) -> the slots, in buffer order; empty where the rank has no buffer."""
@@ -144,9 +154,7 @@ def _row(
     blocked: bool = False,
     moves_data: bool = True,
 ) -> Collective:
-    return Collective(
-        name, reduces, rooted, blocked, inputs, outputs, origins, bus_factor, moves_data
-    )
+    return Collective(name, reduces, rooted, blocked, inputs, outputs, origins, bus_factor, moves_data)
 
 
 COLLECTIVES: dict[str, Collective] = {
@@ -174,5 +182,100 @@ def collective(name: str) -> Collective:
     try:
         return COLLECTIVES[name]
     except KeyError:
-        known = ", ".join(COLLECTIVES)
-        raise UsageError(f"collective: {name!r} is not known; one of {known}") from None
+        raise UsageError(_unknown(name)) from None
+
+
+def _unknown(name: str) -> str:
+    return f"collective: {name!r} is not known; one of {', '.join(COLLECTIVES)}"
+
+
+def reference(inputs: Sequence[Buffer], op: str, collective: str, root: int) -> list[Buffer]:
+    """What each rank must hold afterwards, in the plainest NumPy: the living definition of collectives.
+
+    inputs: one array per rank, shape (elements,), all of one dtype; empty where the rank has no buffer.
+        Blocked collectives: blocks of equal size, one per rank, in rank order.
+    op: one of OPS; not looked at by collectives that do not reduce.
+    root: not looked at by collectives without one.
+    Returns one array per rank, shape (elements,), same dtype; empty where the rank has no output.
+
+    avg is the sum, then divided by the ranks; whole numbers are divided towards zero, as C does. Sums and
+    products of whole numbers wrap around as their dtype does. Floating point types of 16 bits and fewer
+    are combined in float32 and rounded once at the end; executors may do so too, or round every time.
+    """
+    import numpy as np
+
+    if collective not in COLLECTIVES:
+        raise UsageError(_unknown(collective))
+    nothing = inputs[0][:0]
+    ranks = len(inputs)
+
+    def blocks(buffer: Buffer) -> list[Buffer]:
+        return np.split(buffer, ranks)
+
+    def only_root(result: Buffer) -> list[Buffer]:
+        return [result.copy() if rank == root else nothing.copy() for rank in range(ranks)]
+
+    match collective:
+        case "all_reduce":
+            result = combined(inputs, op)
+            return [result.copy() for _ in range(ranks)]
+        case "reduce":
+            return only_root(combined(inputs, op))
+        case "reduce_scatter":
+            return [block.copy() for block in blocks(combined(inputs, op))]
+        case "all_gather":
+            return [np.concatenate(inputs) for _ in range(ranks)]
+        case "gather":
+            return only_root(np.concatenate(inputs))
+        case "broadcast":
+            return [inputs[root].copy() for _ in range(ranks)]
+        case "scatter":
+            return [block.copy() for block in blocks(inputs[root])]
+        case "all_to_all":
+            sent = [blocks(buffer) for buffer in inputs]
+            return [np.concatenate([sent[source][rank] for source in range(ranks)]) for rank in range(ranks)]
+        case "send_recv":
+            return [inputs[rank - 1].copy() for rank in range(ranks)]
+    return [nothing.copy() for _ in range(ranks)]
+
+
+def combined(buffers: Sequence[Buffer], op: str) -> Buffer:
+    """All ``buffers`` combined element by element, as ``reference`` says; UsageError for an unknown op."""
+    import numpy as np
+
+    if op not in OPS:
+        raise UsageError(f"op: {op!r} is not known; one of {', '.join(OPS)}")
+    dtype = buffers[0].dtype
+    whole = dtype.kind in "iu"
+    wide = dtype if whole or dtype.itemsize >= 4 else np.dtype(np.float32)
+    stacked = np.stack(buffers).astype(wide)
+    result: Buffer
+    # What exceeds the dtype becomes infinite, as on every device: a result, nothing to warn about.
+    with np.errstate(over="ignore"):
+        if op == "min":
+            result = np.min(stacked, axis=0)
+        elif op == "max":
+            result = np.max(stacked, axis=0)
+        elif op == "prod":
+            result = np.prod(stacked, axis=0, dtype=wide)
+        else:
+            result = np.sum(stacked, axis=0, dtype=wide)
+            if op == "avg":
+                result = _divided(result, len(buffers))
+        narrowed: Buffer = result.astype(dtype)
+        return narrowed
+
+
+def _divided(total: Buffer, ranks: int) -> Buffer:
+    import numpy as np
+
+    quotient: Buffer
+    if total.dtype.kind not in "iu":
+        quotient = total / np.asarray(ranks, dtype=total.dtype)
+        return quotient
+    # 64 bits, because the number of ranks need not fit the dtype. Floor division, then one up again
+    # where a negative sum did not divide evenly: towards zero.
+    wide = total.astype(np.int64 if total.dtype.kind == "i" else np.uint64)
+    quotient, rest = np.divmod(wide, wide.dtype.type(ranks))
+    quotient += ((wide < 0) & (rest != 0)).astype(wide.dtype)
+    return quotient

@@ -19,12 +19,12 @@ from ccbench.algorithms.schedule import Schedule, Step
 from ccbench.backends.base import Team, TeamRequest
 from ccbench.cases import NO_OP, NO_ROOT, Case, Measurement, Sampling, Status
 from ccbench.collectives import collective
-from ccbench.dtypes import CPU_DTYPES, item_bytes
-from ccbench.errors import CcbenchError, ScheduleError, UsageError
+from ccbench.dtypes import CPU_DTYPES, item_bytes, numpy_dtype
+from ccbench.errors import CcbenchError, ScheduleError
+from ccbench.measure import StopRule
 from ccbench.model.loads import StepLoad, step_loads
 from ccbench.model.machine import Machine
 from ccbench.model.pricing import price_sizes
-from ccbench.stats import median_interval
 from ccbench.verification import check, fill
 
 Floats = NDArray[np.float64]
@@ -168,15 +168,17 @@ class SimulatedTeam:
     def _choose(self, case: Case) -> _Choice:
         if case.algorithm != "default":
             return self._priced(case, case.algorithm)
-        choices = []
-        for name in algorithms_of(case.collective):
-            try:
-                choices.append(self._priced(case, name))
-            except (ScheduleError, UsageError):
-                continue  # not for this number of ranks; another one is
+        names = algorithms_of(case.collective)
+        choices = [choice for name in names if (choice := self._priced_if_possible(case, name))]
         if not choices:
             raise ScheduleError(f"{case.label}: no algorithm exists for {case.ranks} ranks")
         return min(choices, key=lambda choice: choice.seconds)
+
+    def _priced_if_possible(self, case: Case, algorithm: str) -> _Choice | None:
+        try:
+            return self._priced(case, algorithm)
+        except ScheduleError:
+            return None  # not for this number of ranks
 
     def _priced(self, case: Case, algorithm: str) -> _Choice:
         schedule = _schedule(case, algorithm)
@@ -234,16 +236,10 @@ def _stop(samples: Floats, launches: int, sampling: Sampling) -> tuple[int, str]
     """(number of samples, why no more): looks again whenever there is an eighth more."""
     elapsed = np.cumsum(samples) * launches
     count = min(max(sampling.minimum_samples, 1), len(samples))
-    while True:
-        interval = median_interval(samples[:count], sampling.confidence)
-        narrow = interval.high - interval.low <= sampling.target_relative_width * interval.median
-        if narrow and interval.confidence >= sampling.confidence:
-            return count, "interval"
-        if elapsed[count - 1] >= sampling.budget_seconds:
-            return count, "budget"
-        if count >= len(samples):
-            return count, "maximum of samples"
+    rule = StopRule(sampling)
+    while not (reason := rule.reason(samples[:count], float(elapsed[count - 1]))):
         count = min(count + max(1, count // 8), len(samples))
+    return count, reason
 
 
 def _wrong_elements(schedule: Schedule, case: Case) -> tuple[int, int]:
@@ -282,8 +278,6 @@ def execute(schedule: Schedule, case: Case) -> list[NDArray[np.generic]]:
 
     Computed in float64, in which the data's small whole numbers and everything made of them are exact.
     """
-    from ccbench.dtypes import numpy_dtype
-
     row = collective(case.collective)
     dtype = numpy_dtype(case.dtype)
     root = 0 if case.root == NO_ROOT else case.root
@@ -315,8 +309,6 @@ def _elements(schedule: Schedule, case: Case, slot: int) -> int:
 
 def _filled(schedule: Schedule, case: Case) -> Floats:
     """Memory of shape (ranks, slots, elements of the largest slot): inputs filled, the rest NaN."""
-    from ccbench.dtypes import numpy_dtype
-
     row = collective(case.collective)
     root = 0 if case.root == NO_ROOT else case.root
     largest = max(_elements(schedule, case, slot) for slot in range(schedule.pieces))

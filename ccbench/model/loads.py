@@ -42,10 +42,10 @@ class StepLoad:
 def own_copies(schedule: Schedule, cores: int) -> StepLoad | None:
     """What out of place adds to a schedule: input slots that are output slots too must be copied over.
 
-    In place they lie where they belong; None where the collective has none (a sum is written anew).
+    In place they lie where they belong; None where there are none (a sum of several is written anew).
     """
     row, ranks, root = collective(schedule.collective), schedule.ranks, max(schedule.root, 0)
-    if row.reduces or not row.moves_data:
+    if (row.reduces and ranks > 1) or not row.moves_data:
         return None
 
     def kept(rank: int) -> int:

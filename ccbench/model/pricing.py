@@ -88,11 +88,13 @@ def price_sizes(
     item_bytes: int,
     machine: Machine,
     in_place: bool = False,
+    loads: Sequence[StepLoad] | None = None,
 ) -> Prices:
     """Price one launch at every count at once.
 
     counts: elements as in Case.count; item_bytes: bytes of one element. A buffer that is cut into pieces
     is priced as if every piece were its exact share, fractions of an element included.
+    loads: what ``step_loads`` gave for this schedule and as many cores, to find them only once.
     """
     fabric = machine.fabric
     row = collective(schedule.collective)
@@ -100,16 +102,16 @@ def price_sizes(
     slot_bytes = size_of_count if row.blocked else size_of_count / schedule.pieces
     cached = working_set_bytes(row, schedule.ranks, schedule.root, size_of_count, fabric.cores, in_place)
     terms = np.zeros((4, len(size_of_count)))
-    loads = step_loads(schedule, fabric.cores)
+    steps = list(step_loads(schedule, fabric.cores) if loads is None else loads)
     own = None if in_place else own_copies(schedule, fabric.cores)
     if own is not None:
-        loads.append(own)
-    for load in loads:
+        steps.append(own)
+    for load in steps:
         terms += load.repeat * _step_terms(load, slot_bytes, cached, schedule.ranks, fabric)
     edge = _wait_seconds(schedule.ranks - 1, schedule.ranks, fabric)
     terms[FLAGS] += 2 * edge
     bound = bound_seconds(row, schedule.ranks, counts, item_bytes, machine, schedule.root, in_place)
-    waits = sum(load.repeat for load in loads if load.waits) + (2 if schedule.ranks > 1 else 0)
+    waits = sum(load.repeat for load in steps if load.waits) + (2 if schedule.ranks > 1 else 0)
     return Prices(
         flags=terms[FLAGS],
         operations=terms[OPERATIONS],

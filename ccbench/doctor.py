@@ -116,7 +116,7 @@ def _has_module(name: str) -> bool:
 
 
 def _cores(seen: Environment) -> Check:
-    online, allowed, limit = seen.processor.cores_online, seen.processor.cores_allowed, seen.limits.cores
+    online, allowed, limit = seen.processor.cores, seen.processor.cores_allowed, seen.limits.cores
     if online is None:
         return Check("cores", "note", "the system does not tell", "give --ranks yourself")
     usable = min(online, allowed if allowed is not None else online)
@@ -171,7 +171,7 @@ def _virtual(seen: Environment) -> Check:
 
 
 def _load(seen: Environment) -> Check:
-    load, cores = seen.host.load_1_minute, seen.processor.cores_online or 1
+    load, cores = seen.host.load_1_minute, seen.processor.cores or 1
     if load is None:
         return Check("load", "ok", "the system does not tell")
     text = f"{load:g} over the last minute on {cores} cores"

@@ -73,7 +73,7 @@ class Processor:
 
     model: str | None
     architecture: str
-    cores_online: int | None
+    cores: int | None
     cores_allowed: int | None
     sockets: int | None
     numa_nodes: int | None
@@ -262,7 +262,7 @@ def _processor(files: Files) -> Processor:
     return Processor(
         model=described.get("model name") or described.get("Model"),
         architecture=platform.machine(),
-        cores_online=counted(files.text(f"{cpu}/online")) or os.cpu_count(),
+        cores=counted(files.text(f"{cpu}/online")) or os.cpu_count(),
         cores_allowed=counted(allowed),
         sockets=len(sockets) or None,
         numa_nodes=counted(files.text("/sys/devices/system/node/online")),

@@ -63,7 +63,7 @@ def test_a_whole_machine_is_read_from_its_files(tmp_path: Path) -> None:
     assert seen.host.load_1_minute == 3.25
     assert seen.host.product == "QEMU Standard PC"
     assert seen.processor.model == "Quick CPU 9000"
-    assert (seen.processor.cores_online, seen.processor.cores_allowed) == (8, 4)
+    assert (seen.processor.cores, seen.processor.cores_allowed) == (8, 4)
     assert (seen.processor.sockets, seen.processor.numa_nodes, seen.processor.threads_per_core) == (2, 2, 2)
     assert seen.processor.smt_active is True
     assert seen.processor.boost is False

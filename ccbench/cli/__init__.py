@@ -1,0 +1,80 @@
+"""The command line: commands parse, call and print; every mistake ends in one line and an exit code.
+
+Exit codes: 0 fine, 1 wrong results, 2 usage or configuration, 4 timed out or hung, 5 partial,
+70 a bug in ccbench, 130 interrupted, 141 the reader of stdout went away.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+from ccbench import __version__
+from ccbench.cli.calibrate import calibrate
+from ccbench.cli.doctor import doctor
+from ccbench.cli.listing import list_names
+from ccbench.cli.output import say
+from ccbench.cli.predict import predict
+from ccbench.cli.report import report
+from ccbench.cli.run import run
+from ccbench.cli.schedule import schedule
+from ccbench.cli.suite_schema import print_suite_schema
+from ccbench.errors import CcbenchError
+
+BUG_EXIT_CODE = 70  # EX_SOFTWARE of BSD's sysexits.h
+INTERRUPTED_EXIT_CODE = 128 + 2
+READER_GONE_EXIT_CODE = 128 + 13
+COMPLETION_VARIABLE = "_CCBENCH_COMPLETE"
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="ccbench")
+def commands() -> None:
+    """How fast are this machine's collectives, is that what it should give, what to run instead?
+
+    Start with: ccbench run quick
+    """
+
+
+for _command in (run, report, schedule, predict, calibrate, doctor, list_names, print_suite_schema):
+    commands.add_command(_command)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run one command and leave with its exit code; ``arguments`` are the process's own unless given."""
+    if COMPLETION_VARIABLE in os.environ:
+        commands.main(prog_name="ccbench", complete_var=COMPLETION_VARIABLE)
+    sys.exit(_exit_code(list(sys.argv[1:] if arguments is None else arguments)))
+
+
+def _exit_code(arguments: list[str]) -> int:
+    # Not click's own main(): that leaves with 1 when stdout's reader is gone, which here means wrong results.
+    try:
+        with commands.make_context("ccbench", arguments) as context:
+            result = commands.invoke(context)
+        sys.stdout.flush()
+    except click.exceptions.Exit as leaving:
+        return leaving.exit_code
+    except click.ClickException as mistake:
+        mistake.show()
+        return 2
+    except CcbenchError as error:
+        say(f"ccbench: error: {' '.join(str(error).split())}")
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        say("ccbench: interrupted")
+        return INTERRUPTED_EXIT_CODE
+    except BrokenPipeError:
+        # Python flushes stdout once more when it ends; let that go nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return READER_GONE_EXIT_CODE
+    except Exception as error:
+        say(f"ccbench: this is a bug in ccbench {__version__} ({type(error).__name__}); please report:")
+        say(traceback.format_exc())
+        return BUG_EXIT_CODE
+    return result if isinstance(result, int) else 0

@@ -1,0 +1,30 @@
+"""``ccbench doctor``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from ccbench.cli.output import as_json, print_json
+
+MARKS = {"ok": "ok     ", "note": "note   ", "problem": "PROBLEM"}
+
+
+@click.command(short_help="Look at the machine before believing its figures.")
+@as_json
+def doctor(as_json: bool) -> int:
+    """Look at what makes figures doubtful here, and say what to change.
+
+    Exit code 2 when something keeps ccbench from working.
+    """
+    from ccbench.doctor import examine
+
+    checks = examine()
+    if as_json:
+        print_json([asdict(check) for check in checks])
+    else:
+        for check in checks:
+            advice = f"\n{'':9}-> {check.advice}" if check.advice else ""
+            click.echo(f"{MARKS[check.status]}  {check.name}: {check.seen}{advice}")
+    return 2 if any(check.status == "problem" for check in checks) else 0

@@ -1,0 +1,79 @@
+"""``ccbench list``."""
+
+from __future__ import annotations
+
+import click
+
+from ccbench.cli.output import as_json, print_json
+
+KINDS = ("collectives", "algorithms", "backends", "machines", "suites")
+Listing = dict[str, str]
+
+
+@click.command("list", short_help="List collectives, algorithms, backends, machines, suites.")
+@click.argument("kind", required=False, type=click.Choice(KINDS))
+@as_json
+def list_names(kind: str | None, as_json: bool) -> None:
+    """List what there is: everything, or one KIND."""
+    kinds = KINDS if kind is None else (kind,)
+    listings = {one: _listing(one) for one in kinds}
+    if as_json:
+        print_json(listings)
+        return
+    for one, names in listings.items():
+        if kind is None:
+            click.echo(one)
+        width = max(map(len, names), default=0)
+        for name, text in names.items():
+            click.echo(f"{'' if kind else '  '}{name:{width}}  {text}".rstrip())
+
+
+def _listing(kind: str) -> Listing:
+    makers = {
+        "collectives": _collectives,
+        "algorithms": _algorithms,
+        "backends": _backends,
+        "machines": _machines,
+        "suites": _suites,
+    }
+    return makers[kind]()
+
+
+def _collectives() -> Listing:
+    from ccbench.algorithms import algorithms_of
+    from ccbench.collectives import COLLECTIVES
+
+    return {name: ", ".join(algorithms_of(name)) for name in COLLECTIVES}
+
+
+def _algorithms() -> Listing:
+    from ccbench.algorithms import ALGORITHMS
+
+    parameters = {True: "", False: "; parameter: "}
+    return {
+        f"{row.collective} {row.name}": row.source + parameters[not row.parameter] + row.parameter
+        for row in ALGORITHMS
+    }
+
+
+def _backends() -> Listing:
+    from ccbench.backends import backend_names, open_backend
+
+    backends = [open_backend(name) for name in backend_names()]
+    return {
+        one.name: one.version() if (reason := one.unavailable()) is None else f"not here: {reason}"
+        for one in backends
+    }
+
+
+def _machines() -> Listing:
+    from ccbench.model import load_machine, machine_names
+
+    machines = {name: load_machine(name) for name in machine_names()}
+    return {name: f"{one.kind}, {one.fabric.cores} cores" for name, one in machines.items()}
+
+
+def _suites() -> Listing:
+    from ccbench.suite import load_suite, shipped_suites
+
+    return {name: load_suite(path).question for name, path in shipped_suites().items()}

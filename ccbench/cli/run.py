@@ -1,0 +1,142 @@
+"""``ccbench run``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.shell_completion import CompletionItem
+
+from ccbench.cli.output import as_json, duration, print_json, say, screen_width
+
+if TYPE_CHECKING:
+    from ccbench.runner import Plan, RunOutcome
+
+RESULTS = Path("results")
+
+
+def suite_completions(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Names of the suites that ship, then files."""
+    from ccbench.suite import shipped_suites
+
+    names = [CompletionItem(name) for name in shipped_suites() if name.startswith(incomplete)]
+    return [*names, CompletionItem(incomplete, type="file")]
+
+
+@click.command(short_help="Run a suite and keep what it measured.")
+@click.argument("suite", shell_complete=suite_completions)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The run folder itself.")
+@click.option("--backend", "backends", multiple=True, help="Only this backend; may be repeated.")
+@click.option("--ranks", type=click.IntRange(min=1), help="Ranks instead of the suite's.")
+@click.option("--machine", help="Machine to predict for: a name, a file, or 'detect'.")
+@click.option("--only", metavar="TEXT", help="Only cases whose line contains TEXT.")
+@click.option("--resume", type=click.Path(path_type=Path), metavar="RUN", help="Go on with this run folder.")
+@click.option("--plan", is_flag=True, help="List cases, bytes and expected time; run nothing.")
+@click.option(
+    "--time-limit",
+    metavar="DURATION",
+    callback=duration,
+    help="Stop after this time, such as 10m; keep what is done.",
+)
+@click.option("--no-report", is_flag=True, help="Draw no plots.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
+@as_json
+def run(
+    suite: str,
+    output: Path | None,
+    backends: tuple[str, ...],
+    ranks: int | None,
+    machine: str | None,
+    only: str | None,
+    resume: Path | None,
+    plan: bool,
+    time_limit: float | None,
+    no_report: bool,
+    quiet: bool,
+    as_json: bool,
+) -> int:
+    """Run SUITE, a YAML file or the name of one that ships ('ccbench list suites').
+
+    Results go to results/<time>-<suite>-<host>, each case as soon as it is measured.
+    """
+    from ccbench.progress import progress_for
+    from ccbench.runner import RunOptions, Terminated, check_output, plan_suite, run_suite
+    from ccbench.suite import load_suite
+
+    options = RunOptions(
+        output=output,
+        backends=backends,
+        ranks=ranks,
+        machine=machine,
+        only=only,
+        resume=resume,
+        time_limit_seconds=time_limit,
+        results_root=RESULTS,
+    )
+    check_output(options)
+    loaded = load_suite(suite)
+    if plan:
+        _print_plan(plan_suite(loaded, options), as_json)
+        return 0
+    try:
+        outcome = run_suite(loaded, options, progress_for(sys.stderr, quiet))
+    except Terminated as stop:  # before the first case
+        say("ccbench: terminated")
+        return stop.exit_code
+    say(f"run folder: {outcome.folder}")
+    _print_outcome(outcome, draw=not no_report, as_json=as_json)
+    return outcome.exit_code
+
+
+def _print_plan(plan: Plan, as_json: bool) -> None:
+    from ccbench.units import format_seconds, format_size
+
+    if as_json:
+        print_json(
+            {
+                "cases": [{"case_id": case.case_id, "label": case.label} for case in plan.cases],
+                "total_bytes": plan.total_bytes,
+                "expected_seconds": plan.expected_seconds,
+                "notes": list(plan.notes),
+            }
+        )
+        return
+    for case in plan.cases:
+        click.echo(f"{case.case_id}  {case.label}")
+    for note in plan.notes:
+        click.echo(f"note: {note}")
+    click.echo(
+        f"{len(plan.cases)} cases, {format_size(plan.total_bytes)} at once at most, "
+        f"about {format_seconds(plan.expected_seconds)}"
+    )
+
+
+def _print_outcome(outcome: RunOutcome, draw: bool, as_json: bool) -> None:
+    from ccbench.report import screen_table, verdict_lines, write_report
+    from ccbench.runs import load_run
+
+    measured = load_run(outcome.folder)
+    # Files first: the reader of stdout may go away before the table ends.
+    files = write_report([measured], outcome.folder) if draw else ()
+    verdicts = verdict_lines(measured)
+    if as_json:
+        print_json(
+            {
+                "folder": str(outcome.folder),
+                "exit_code": outcome.exit_code,
+                "interrupted": outcome.interrupted,
+                "counts": {status.value: number for status, number in outcome.counts.items()},
+                "verdicts": verdicts,
+                "files": [str(file) for file in files],
+            }
+        )
+        return
+    click.echo(screen_table(measured, screen_width()))
+    for line in verdicts:
+        click.echo(line)
+    for file in files:
+        click.echo(f"wrote {file}")

@@ -1,0 +1,55 @@
+"""``ccbench schedule``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from click.shell_completion import CompletionItem
+
+
+def collective_completions(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Names of collectives."""
+    from ccbench.collectives import COLLECTIVES
+
+    return [CompletionItem(name) for name in COLLECTIVES if name.startswith(incomplete)]
+
+
+def algorithm_completions(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Names of the algorithms of the collective before."""
+    from ccbench.algorithms import ALGORITHMS
+
+    chosen = context.params.get("collective")
+    names = [row.name for row in ALGORITHMS if chosen in (None, row.collective)]
+    return [CompletionItem(name) for name in dict.fromkeys(names) if name.startswith(incomplete)]
+
+
+@click.command(short_help="Print, prove or draw who sends what to whom.")
+@click.argument("collective", shell_complete=collective_completions)
+@click.argument("algorithm", shell_complete=algorithm_completions)
+@click.option("--ranks", type=click.IntRange(min=1), required=True, help="Number of ranks.")
+@click.option("--root", type=click.IntRange(min=0), default=0, show_default=True, help="Root rank, if any.")
+@click.option("--prove", "proven", is_flag=True, help="Prove that it does what the collective says.")
+@click.option("--draw", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: .svg, .png or .pdf.")
+def schedule(collective: str, algorithm: str, ranks: int, root: int, proven: bool, draw: Path | None) -> None:
+    """Show the schedule of ALGORITHM for COLLECTIVE ('ccbench list algorithms').
+
+    An algorithm may carry its parameter: chain:8, hierarchical:4.
+    """
+    from ccbench.algorithms import prove, schedule_for
+    from ccbench.algorithms.describe import describe
+
+    built = schedule_for(collective, algorithm, ranks, root=root, prove=False)
+    click.echo(describe(built))
+    if proven:
+        prove(built)
+        click.echo(f"proven: every output of {ranks} ranks holds every contribution exactly once")
+    if draw is not None:
+        from ccbench.report.schedule_figure import draw_schedule
+
+        draw_schedule(built, draw)
+        click.echo(f"wrote {draw}")

@@ -13,7 +13,6 @@ import re
 import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from ccbench.errors import SuiteError
@@ -56,7 +55,7 @@ class Origin:
     """
 
     place: str = field(default="suite", compare=False)
-    lines: Mapping[Path, int] = field(default_factory=lambda: MappingProxyType({}), compare=False)
+    lines: Mapping[Path, int] = field(default_factory=dict, compare=False)
 
     def _in_file(self, path: Path) -> Path:
         """``path`` without the index of a sweep that the file writes as one mapping, not as a list."""
@@ -96,7 +95,7 @@ def read_document(content: bytes, place: str) -> Document:
     # A parser fed with arbitrary text may fail in ways of its own; for a user it is one thing.
     except (ValueError, RecursionError, OverflowError) as problem:
         raise SuiteError(f"{place}: is not YAML: {shown(str(problem))}") from None
-    return Document(tree, Origin(place, MappingProxyType(composer.lines)))
+    return Document(tree, Origin(place, composer.lines))
 
 
 def _decoded(content: bytes, place: str) -> str:
@@ -181,7 +180,8 @@ class _Composer:
         if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
             raise self.error(path, event, "anchors and aliases are not read; write the value out")
         if event.tag is not None:
-            raise self.error(path, event, f"the tag {shown(event.tag)} is not read; write the plain value")
+            tag = shown(event.tag.replace("tag:yaml.org,2002:", "!!"))
+            raise self.error(path, event, f"the tag {tag} is not read; write the plain value")
         self.lines.setdefault(path, _line(event))
         if isinstance(event, yaml.ScalarEvent):
             return self.scalar(event, path)
@@ -207,8 +207,8 @@ class _Composer:
 
     def scalar(self, event: Any, path: Path) -> Any:
         text = event.value
-        if event.style is not None:
-            return text
+        if not event.implicit[0]:
+            return text  # quoted: text, whatever it looks like
         if text in _WORDS:
             return _WORDS[text]
         if _INTEGER.fullmatch(text):

@@ -97,14 +97,17 @@ class StrictModel(BaseModel):
         if isinstance(value, cls):
             return value
         known = [field.alias or name for name, field in cls.model_fields.items()]
+        needed = [field.alias or name for name, field in cls.model_fields.items() if field.is_required()]
         if not isinstance(value, Mapping):
-            raise MisfitError(f"{shown(value)} is not a mapping; write keys such as '{known[0]}: ...'")
+            raise MisfitError(
+                f"{shown(value)} is not a mapping; write keys such as '{(needed or known)[0]}: ...'"
+            )
         for key in value:
             if key not in known:
                 raise MisfitError(f"unknown key; {suggestion(key, known)}", str(key))
-        for name, field in cls.model_fields.items():
-            if field.is_required() and (field.alias or name) not in value:
-                raise MisfitError(f"has no {field.alias or name!r}; add the key")
+        for key in needed:
+            if key not in value:
+                raise MisfitError(f"has no {key!r}; add the key")
         return value
 
 
@@ -194,7 +197,7 @@ def _listed(value: Any) -> Any:
 class Suite(StrictModel):
     """One suite file. Build it with ``load_suite`` or ``read_suite``; ``as_document`` writes it back."""
 
-    suite: Annotated[str, Reads(_read_name, {"type": "string", "pattern": f"^{_NAME.pattern}$"})]
+    suite: Annotated[str, Reads(_read_name, {"type": "string", "pattern": f"^{_NAME.pattern}$"})] = "suite"
     question: Annotated[str, Reads(_read_question, {"type": "string", "maxLength": LONGEST_QUESTION})] = ""
     backends: Annotated[tuple[str, ...], _words(axes.read_backends, "auto", *axes.BACKENDS)] = ("auto",)
     sweep: Annotated[tuple[Sweep, ...], BeforeValidator(_listed)]
@@ -238,6 +241,5 @@ def suite_schema() -> dict[str, Any]:
     schema = Suite.model_json_schema(by_alias=True)
     listed = schema["properties"]["sweep"]
     schema["properties"]["sweep"] = {"anyOf": [listed["items"], {**listed, "minItems": 1}]}
-    schema["required"] = ["sweep"]  # the name defaults to the file's stem
     schema["title"] = "ccbench suite"
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.stats import (
+    MOST_DRIFT_POINTS,
+    Interval,
+    drift,
+    intervals_overlap,
+    median_interval,
+    median_ranks,
+    percentile,
+    relative_width,
+    tukey_outliers,
+)
+
+times = st.lists(st.floats(1e-9, 1e3), min_size=1, max_size=60)
+
+
+def exact_coverage(samples: int, rank: int) -> Fraction:
+    below = sum(math.comb(samples, k) for k in range(rank))
+    return 1 - Fraction(2 * below, 2**samples)
+
+
+@given(st.integers(1, 400), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
+def test_the_ranks_are_the_innermost_that_cover_by_exact_counting(samples: int, confidence: float) -> None:
+    rank, coverage = median_ranks(samples, confidence)
+    assert coverage == pytest.approx(float(exact_coverage(samples, rank)), abs=1e-10)
+    if exact_coverage(samples, 1) >= confidence:
+        assert coverage >= confidence
+        assert rank == (samples + 1) // 2 or exact_coverage(samples, rank + 1) < confidence
+    else:
+        assert rank == 1
+
+
+# Le Boudec, "Performance Evaluation", appendix A: n, rank of the lower end, coverage at 95 %.
+@pytest.mark.parametrize(
+    ("samples", "rank", "coverage"),
+    [(6, 1, 0.969), (9, 2, 0.961), (12, 3, 0.961), (20, 6, 0.959), (30, 10, 0.957)],
+)
+def test_the_ranks_agree_with_the_published_table(samples: int, rank: int, coverage: float) -> None:
+    found_rank, found_coverage = median_ranks(samples, 0.95)
+    assert (found_rank, round(found_coverage, 3)) == (rank, coverage)
+
+
+@pytest.mark.parametrize("samples", [1, 2, 5])
+def test_too_few_samples_give_their_span_and_what_it_is_worth(samples: int) -> None:
+    interval = median_interval([float(value) for value in range(samples)])
+    assert (interval.low, interval.high) == (0.0, samples - 1.0)
+    assert interval.confidence == pytest.approx(1 - 2.0 ** (1 - samples))
+    assert interval.confidence < 0.95
+
+
+@pytest.mark.parametrize("draw", ["exponential", "lognormal"])
+def test_the_interval_covers_the_true_median_as_often_as_it_says(draw: str) -> None:
+    random = np.random.default_rng(20150815)
+    truth, rounds, samples = (math.log(2), 4000, 17) if draw == "exponential" else (1.0, 4000, 40)
+    rows = getattr(random, draw)(size=(rounds, samples))
+    intervals = [median_interval(row) for row in rows]
+    covered = sum(interval.low <= truth <= interval.high for interval in intervals) / rounds
+    # Four standard errors of a share near 0.96 over 4000 rounds are 0.0125.
+    assert covered == pytest.approx(intervals[0].confidence, abs=0.0125)
+    assert intervals[0].confidence >= 0.95
+
+
+@given(times, st.sampled_from([0.5, 0.9, 0.95]))
+def test_an_interval_encloses_its_median_within_the_samples(samples: list[float], confidence: float) -> None:
+    interval = median_interval(samples, confidence)
+    assert min(samples) <= interval.low <= interval.median <= interval.high <= max(samples)
+    assert relative_width(interval) >= 0
+
+
+@given(times, st.randoms(use_true_random=False))
+def test_an_interval_does_not_depend_on_the_order_of_samples(samples: list[float], chance: object) -> None:
+    shuffled = list(samples)
+    chance.shuffle(shuffled)  # type: ignore[attr-defined]  # a random.Random
+    assert median_interval(shuffled) == median_interval(samples)
+
+
+@given(times, st.integers(-20, 20))
+def test_an_interval_scales_with_its_samples(samples: list[float], power: int) -> None:
+    factor = 2.0**power
+    plain, scaled = median_interval(samples), median_interval([value * factor for value in samples])
+    assert scaled.low == pytest.approx(plain.low * factor)
+    assert relative_width(scaled) == pytest.approx(relative_width(plain))
+
+
+def test_a_million_samples_have_a_finite_interval() -> None:
+    rank, coverage = median_ranks(1_000_000, 0.95)
+    assert rank == pytest.approx(500_000 - 0.98 * 1000, abs=2)  # z / 2 * sqrt(n), normal approximation
+    assert 0.95 <= coverage < 0.951
+
+
+def test_relative_width_of_a_zero_median_is_infinite_unless_nothing_varies() -> None:
+    assert relative_width(Interval(0.0, 0.0, 1.0, 0.95)) == math.inf
+    assert relative_width(Interval(0.0, 0.0, 0.0, 0.95)) == 0.0
+    assert relative_width(Interval(9.0, 10.0, 12.0, 0.95)) == pytest.approx(0.3)
+
+
+@given(
+    st.tuples(st.integers(0, 9), st.integers(0, 9)).map(sorted),
+    st.tuples(st.integers(0, 9), st.integers(0, 9)).map(sorted),
+)
+def test_intervals_overlap_when_they_share_a_point(first: list[int], second: list[int]) -> None:
+    one, other = (Interval(a, (a + b) / 2, b, 0.95) for a, b in (first, second))
+    shared = set(range(first[0], first[1] + 1)) & set(range(second[0], second[1] + 1))
+    assert intervals_overlap(one, other) == intervals_overlap(other, one) == bool(shared)
+
+
+@pytest.mark.parametrize("samples", [[], [1.0, math.nan], [math.inf], [[1.0]]])
+@pytest.mark.parametrize("function", [median_interval, tukey_outliers, drift, lambda s: percentile(s, 0.5)])
+def test_samples_that_are_none_or_not_finite_are_refused(function: object, samples: list[float]) -> None:
+    with pytest.raises(ValueError, match="samples"):
+        function(samples)  # type: ignore[operator]  # four functions of one argument
+
+
+@pytest.mark.parametrize("confidence", [0, 1, -1, 2, math.nan])
+def test_a_confidence_is_between_zero_and_one(confidence: float) -> None:
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        median_interval([1.0], confidence)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        percentile([1.0], confidence)
+
+
+@pytest.mark.parametrize(
+    ("count", "fraction", "value"),
+    [(100, 0.99, 98.0), (99, 0.99, None), (2, 0.5, 0.0), (1, 0.5, None), (20, 0.05, 0.0), (19, 0.05, None),
+     (1000, 0.999, 998.0), (100, 0.07, 6.0)],
+)  # fmt: skip
+def test_a_percentile_needs_enough_samples_to_mean_something(
+    count: int, fraction: float, value: float | None
+) -> None:
+    assert percentile(np.arange(float(count)), fraction) == value
+
+
+@given(st.lists(st.floats(0, 1e3), min_size=20, max_size=60), st.sampled_from([0.1, 0.25, 0.5, 0.9]))
+def test_a_percentile_is_a_sample_with_that_share_at_or_below(samples: list[float], fraction: float) -> None:
+    value = percentile(samples, fraction)
+    assert value in samples
+    assert sum(sample <= value for sample in samples) >= fraction * len(samples) - 1e-6
+    assert sum(sample < value for sample in samples) <= fraction * len(samples) + 1e-6
+
+
+def test_outliers_beyond_the_inner_and_outer_fences_are_told_apart() -> None:
+    samples = [10.0, 11.0, 12.0, 13.0, 14.0, 18.0, 40.0, 12.0, 11.0, 13.0, 12.0]
+    assert tukey_outliers(samples) == ((5,), (6,))
+
+
+def test_equal_samples_have_no_outliers_but_one_that_differs_is_severe() -> None:
+    assert tukey_outliers([1.0] * 10) == ((), ())
+    assert tukey_outliers([1.0] * 10 + [1.1]) == ((), (10,))
+
+
+@given(times)
+def test_no_outlier_is_both_mild_and_severe_and_none_lies_inside_the_quartiles(samples: list[float]) -> None:
+    mild, severe = tukey_outliers(samples)
+    assert not set(mild) & set(severe)
+    lower, upper = np.percentile(samples, [25, 75])
+    assert all(not lower <= samples[index] <= upper for index in (*mild, *severe))
+
+
+def test_a_rising_series_drifts_and_its_change_is_measured() -> None:
+    rising = drift([1.0 + 0.01 * index for index in range(21)])
+    assert rising.p_value < 1e-6
+    assert rising.relative_change == pytest.approx(0.21 / 1.1)
+    falling = drift([1.2 - 0.01 * index for index in range(21)])
+    assert falling.p_value < 1e-6
+    assert falling.relative_change < 0
+
+
+def test_a_constant_series_and_a_short_one_do_not_drift() -> None:
+    assert drift([3.0] * 50).p_value == 1.0
+    assert drift([1.0, 2.0, 3.0, 4.0]).p_value == 1.0
+    assert drift([1.0]).relative_change == 0.0
+
+
+def test_one_huge_outlier_is_no_drift() -> None:
+    samples = [1.0, 1.1] * 10
+    samples[-1] = 1000.0
+    assert drift(samples).p_value > 0.1
+
+
+def test_noise_without_a_trend_is_called_drift_as_seldom_as_the_p_value_says() -> None:
+    random = np.random.default_rng(1975)
+    found = sum(drift(random.exponential(size=20)).p_value < 0.05 for _ in range(1000)) / 1000
+    # Four standard errors of a share of 0.05 over 1000 rounds are 0.028.
+    assert found == pytest.approx(0.05, abs=0.028)
+
+
+def test_long_series_are_joined_into_blocks_and_still_drift() -> None:
+    random = np.random.default_rng(7)
+    count = 20 * MOST_DRIFT_POINTS + 3
+    long = drift(1 + np.linspace(0, 0.2, count) + 0.1 * random.standard_normal(count))
+    assert long.p_value < 1e-12
+    assert long.relative_change == pytest.approx(0.2 / 1.1, rel=0.05)

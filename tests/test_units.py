@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.units import (
+    SIZE_UNITS,
+    format_rate,
+    format_seconds,
+    format_size,
+    parse_duration,
+    parse_fraction,
+    parse_size,
+    shown,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [
+        (8, 8), ("8", 8), ("8 B", 8), ("8B", 8), (" 1 MiB ", 2**20), ("2M", 2 * 2**20), ("2m", 2 * 2**20),
+        ("1.5 KiB", 1536), ("1 kB", 1000), ("1 KB", 1000), ("1 MB", 10**6), ("1e3 B", 1000), ("0", 0),
+        ("16GiB", 2**34), ("1 TiB", 2**40), ("0.5G", 2**29), ("4123", 4123),
+    ],
+)  # fmt: skip
+def test_sizes_are_binary_unless_they_say_otherwise(text: str | int, size_bytes: int) -> None:
+    assert parse_size(text) == size_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1MiBs", "'1MiBs' is not a size; write '1 MiB'"),
+        ("1 mb", "'1 mb' is not a size; write '1 MB'"),
+        ("3 Gb", "'3 Gb' is not a size; write '3 GB'"),
+        ("two", "'two' is not a size; write a number and a unit, such as '1 MiB'"),
+        ("-8", "'-8' is not a size; write a number and a unit, such as '1 MiB'"),
+        ("0.3 B", "'0.3 B' is 0.3 bytes; write a whole number of bytes"),
+        (-1, "-1 is negative; a size is 0 bytes or more"),
+        (1.5, "1.5 is not a size; write '1 MiB'"),
+        (True, "True is not a size; write '1 MiB'"),
+        (None, "None is not a size; write '1 MiB'"),
+        ("\u0663 B", "'\u0663 B' is not a size; write a number and a unit, such as '1 MiB'"),
+        ("9" * 50, f"'{'9' * 50}' is too long for a size; write '1 MiB'"),
+    ],
+)
+def test_a_wrong_size_says_what_to_write(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        parse_size(text)
+
+
+@given(st.integers(0, 2**60))
+def test_a_formatted_size_reads_back_exactly(size_bytes: int) -> None:
+    assert parse_size(format_size(size_bytes)) == size_bytes
+
+
+@given(st.integers(0, 10**6), st.sampled_from(sorted(SIZE_UNITS)), st.sampled_from(["", " ", "  "]))
+def test_every_unit_multiplies(number: int, unit: str, space: str) -> None:
+    assert parse_size(f"{number}{space}{unit}") == number * SIZE_UNITS[unit]
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [
+        (0, "0 B"),
+        (1000, "1000 B"),
+        (1024, "1 KiB"),
+        (1536, "1.5 KiB"),
+        (2**20 + 1, "1048577 B"),
+        (2**33, "8 GiB"),
+    ],
+)
+def test_a_size_is_shown_in_the_largest_unit_that_is_exact(size_bytes: int, text: str) -> None:
+    assert format_size(size_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("10m", 600), ("500 ms", 0.5), ("1h30m", 5400), ("1 h 30 min", 5400), ("20 us", 2e-5), ("20µs", 2e-5),
+        ("20 \u03bcs", 2e-5), ("3 ns", 3e-9), ("0 s", 0), ("1.5s", 1.5), ("1e-05 s", 1e-5),
+        ("1m30s500ms", 90.5),
+    ],
+)  # fmt: skip
+def test_durations_are_sums_of_parts(text: str, seconds: float) -> None:
+    assert parse_duration(text) == pytest.approx(seconds, rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "s", "5", "5 x", "1s 2h", "1s1s", "-1 s", "1 s!", "1 S", "\u0661 s", "1" * 41 + "s", None, [1]],
+)
+def test_a_wrong_duration_shows_one_that_is_right(text: str) -> None:
+    with pytest.raises(ValueError, match="write '500 ms'"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize("number", [5, 0.5])
+def test_a_bare_number_is_no_duration_because_its_unit_is_unknown(number: float) -> None:
+    with pytest.raises(ValueError, match=f"^{number} has no unit; write '{number} s' or '{number} ms'$"):
+        parse_duration(number)  # type: ignore[arg-type]  # what a suite file may hold
+
+
+@given(st.floats(0, 1e6))
+def test_seconds_written_in_full_read_back_exactly(seconds: float) -> None:
+    text = f"{seconds!r} s"
+    if "e-" not in text or int(text[:-2].split("e-")[1]) < 100:
+        assert parse_duration(text) == seconds
+
+
+@given(st.floats(1e-9, 1e9))
+def test_formatted_seconds_keep_four_digits(seconds: float) -> None:
+    text = format_seconds(seconds)
+    digits = text.split()[0].replace(".", "").strip("0")
+    assert parse_duration(text) == pytest.approx(seconds, rel=5.1e-4, abs=5.1e-13)
+    assert len(digits) <= 4 or seconds >= 9999
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0 us"), (8.5e-7, "0.85 us"), (1.23456e-5, "12.35 us"), (9.9996e-4, "1 ms"), (0.25, "250 ms"),
+        (0.99996, "1 s"), (12.3456, "12.35 s"), (-2e-3, "-2 ms"), (math.inf, "inf s"), (math.nan, "nan s"),
+    ],
+)  # fmt: skip
+def test_seconds_are_shown_in_the_unit_that_fits(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [(1e9, "1 GB/s"), (371.24e9, "371.2 GB/s"), (1e6, "0.001 GB/s"), (0, "0 GB/s"), (math.nan, "nan GB/s")],
+)
+def test_rates_are_decimal_gigabytes_a_second(rate: float, text: str) -> None:
+    assert format_rate(rate) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("5%", 0.05), (0.05, 0.05), ("0.05", 0.05), (1, 1.0), ("99.9 %", 0.999)]
+)
+def test_fractions_may_be_percentages(text: str | float, value: float) -> None:
+    assert parse_fraction(text) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("text", ["5", "101%", -0.1, 2, math.nan, math.inf, "x%", True, None, "%"])
+def test_a_wrong_fraction_shows_one_that_is_right(text: str) -> None:
+    with pytest.raises(ValueError, match=r"write '5%'"):
+        parse_fraction(text)
+
+
+@given(st.one_of(st.text(), st.integers(), st.floats(), st.lists(st.text()), st.integers(10**40, 10**41)))
+def test_what_was_seen_is_shown_on_one_short_line(value: object) -> None:
+    assert shown(value).isprintable() or isinstance(value, list)
+    assert len(shown(value)) < 620
+
+
+@pytest.mark.parametrize("parse", [parse_size, parse_duration, parse_fraction])
+@given(text=st.text(max_size=60))
+def test_any_text_is_a_quantity_or_a_value_error_with_a_cure(
+    parse: Callable[[str], float], text: str
+) -> None:
+    problem = ""
+    try:
+        value = parse(text)
+    except ValueError as error:
+        value, problem = 0, str(error)
+    assert value >= 0
+    assert not problem or "; write " in problem

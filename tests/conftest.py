@@ -1,0 +1,57 @@
+"""What all tests share: a clean environment, and no silent skips in CI.
+
+Under ``CCBENCH_CI=1`` a skipped test fails the session unless it is marked ``gpu``: a machine that builds
+ccbench must be able to test all of it.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+CI_VARIABLE = "CCBENCH_CI"
+
+_skipped: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No setting of the person who runs the tests reaches them."""
+    for name in list(os.environ):
+        if name.startswith(("CCBENCH_", "_CCBENCH_", "NCCL_")) and name != CI_VARIABLE:
+            monkeypatch.delenv(name)
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+
+
+def _note_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    expected_to_fail = hasattr(report, "wasxfail")
+    if report.skipped and not expected_to_fail and "gpu" not in getattr(report, "keywords", ()):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        _skipped.append(f"{report.nodeid}: {reason}")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Collect tests that skipped."""
+    _note_skip(report)
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """Collect modules that skipped as a whole."""
+    _note_skip(report)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a CI session that skipped anything but GPU tests."""
+    if os.environ.get(CI_VARIABLE) == "1" and _skipped and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which skips failed the session, before pytest's own closing line."""
+    if os.environ.get(CI_VARIABLE) == "1" and _skipped:
+        terminalreporter.section("skips that are not allowed in CI")
+        for line in _skipped:
+            terminalreporter.write_line(line)

@@ -1,0 +1,53 @@
+"""In CI nothing may be skipped unseen."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CONFTEST = Path(__file__).parent / "conftest.py"
+
+GPU_SKIP = "import pytest\n@pytest.mark.gpu\ndef test_gpu():\n    pytest.skip('no GPU')\n"
+OTHER_SKIP = "import pytest\ndef test_mpi():\n    pytest.skip('no MPI')\n"
+MODULE_SKIP = "import pytest\npytest.skip('no torch', allow_module_level=True)\n"
+EXPECTED_FAILURE = "import pytest\n@pytest.mark.xfail\ndef test_later():\n    assert False\n"
+PASSING = "def test_fine():\n    pass\n"
+
+
+def session(folder: Path, tests: str, ci: str) -> subprocess.CompletedProcess[str]:
+    """One pytest session over ``tests`` with this project's conftest."""
+    shutil.copy(CONFTEST, folder / "conftest.py")
+    (folder / "test_one.py").write_text(tests)
+    (folder / "test_passing.py").write_text(PASSING)
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    gpu: needs a GPU\n")
+    environment = {**os.environ, "CCBENCH_CI": ci}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder)
+
+
+@pytest.mark.parametrize("tests", [OTHER_SKIP, MODULE_SKIP])
+def test_a_skip_fails_the_session_and_is_named_before_the_closing_line(tmp_path: Path, tests: str) -> None:
+    ended = session(tmp_path, tests, ci="1")
+    assert ended.returncode == 1, ended.stdout
+    assert "skips that are not allowed in CI" in ended.stdout
+    assert "1 passed, 1 skipped" in ended.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize("tests", [GPU_SKIP, EXPECTED_FAILURE, PASSING])
+def test_gpu_skips_and_expected_failures_are_allowed(tmp_path: Path, tests: str) -> None:
+    ended = session(tmp_path, tests, ci="1")
+    assert ended.returncode == 0, ended.stdout
+    assert "not allowed" not in ended.stdout
+
+
+def test_outside_ci_a_skip_is_just_a_skip(tmp_path: Path) -> None:
+    assert session(tmp_path, OTHER_SKIP, ci="").returncode == 0
+
+
+def test_a_failure_stays_a_failure(tmp_path: Path) -> None:
+    assert session(tmp_path, OTHER_SKIP + "def test_bad():\n    assert 0\n", ci="1").returncode == 1

@@ -113,7 +113,7 @@ def recursive_doubling_all_gather(ranks: int, parameter: int) -> Schedule:
 
     Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
     MPICH", 2005. Steps log2 p; every rank sends n(p-1)/p. Other than powers of two: 2 steps more, and
-    hosts send n(p-1)/p more at most (everything but the guest's own block).
+    hosts send up to 2.5n, because they return to their guests all blocks but the guest's own.
     """
     core = core_of(ranks)
     phases = [

@@ -122,7 +122,7 @@ class SimulatedTeam:
         self._ranks = request.ranks
         self._machine: Machine = request.machine
         self._seed = request.seed
-        self._loads: dict[tuple[str, str, int, int, int], list[StepLoad]] = {}
+        self._loads: dict[tuple[str, str, int, int, int, bool], list[StepLoad]] = {}
 
     def usable(self) -> bool:
         """Always: nothing here can die."""
@@ -182,9 +182,16 @@ class SimulatedTeam:
 
     def _priced(self, case: Case, algorithm: str) -> _Choice:
         schedule = _schedule(case, algorithm)
-        key = (schedule.collective, schedule.algorithm, schedule.ranks, schedule.root, schedule.parameter)
+        key = (
+            schedule.collective,
+            schedule.algorithm,
+            schedule.ranks,
+            schedule.root,
+            schedule.parameter,
+            case.in_place,
+        )
         if key not in self._loads:
-            self._loads[key] = step_loads(schedule, self._machine.fabric.cores)
+            self._loads[key] = step_loads(schedule, self._machine.fabric.cores, case.in_place)
         prices = price_sizes(
             schedule, [case.count], item_bytes(case.dtype), self._machine, case.in_place, self._loads[key]
         )

@@ -26,13 +26,13 @@ import numpy as np
 COPY, REDUCE = "copy", "reduce"
 KINDS = (COPY, REDUCE)
 
-WORKING_SETS_BYTES = (32 << 10, 256 << 10, 1 << 20, 8 << 20, 64 << 20)
-"""From the first cache level to memory."""
+WORKING_SETS_BYTES = tuple(size << 10 for size in (32, 256, 1024, 2048, 8192, 16384, 32768, 65536))
+"""From the first cache level to memory, closer together where a last-level cache may end."""
 
 MOST_MEMORY_BYTES = 1 << 30
 """Of all processes together; large working sets are left out where cores are many."""
 
-SAMPLE_SECONDS = 0.0008
+SAMPLE_SECONDS = 0.0006
 """A sample repeats its operation for about this long."""
 
 FEWEST_ROUNDS = 3

@@ -39,10 +39,66 @@ class StepLoad:
     flags: int
 
 
-def own_copies(schedule: Schedule, cores: int) -> StepLoad | None:
-    """What out of place adds to a schedule: input slots that are output slots too must be copied over.
+@dataclass(frozen=True)
+class _CoreWork:
+    """What each core does in one step, shape (cores that have ranks,); slots as in StepLoad."""
 
-    In place they lie where they belong; None where there are none (a sum of several is written anew).
+    operations: Integers
+    copied: Integers
+    reduced: Integers
+
+    def plus(self, other: _CoreWork) -> _CoreWork:
+        return _CoreWork(
+            self.operations + other.operations, self.copied + other.copied, self.reduced + other.reduced
+        )
+
+    def load(self, repeat: int, waits: bool, flags: int) -> StepLoad:
+        distinct = np.unique(np.stack((self.operations, self.copied, self.reduced)), axis=1)
+        active = int(np.count_nonzero(self.operations))
+        return StepLoad(repeat, distinct[0], distinct[1], distinct[2], active, waits, flags)
+
+
+def step_loads(schedule: Schedule, cores: int, in_place: bool) -> list[StepLoad]:
+    """The steps of ``schedule`` in order, repetitions joined, for ranks dealt to cores round robin.
+
+    Whoever pushes or pulls does the work: the source of a pushed phase, else the target. Repetitions of
+    a phase are taken to load the cores as its first one does, which is exact where every rank does the
+    same and where the indices do not advance. Out of place, the first step also has each rank copy what
+    it keeps from its input to its output buffer.
+    """
+    kept = None if in_place else _kept_work(schedule, cores)
+    loads: list[StepLoad] = []
+    touched = _Touched.nothing()
+    for phase in schedule.phases:
+        work = _phase_work(phase, schedule.ranks, cores)
+        flags = _most_flags(phase, schedule.ranks)
+        for turn, repeat in ((0, 1), (1, phase.repeat - 1)):
+            if repeat < 1:
+                continue
+            here = _Touched.by(phase, schedule, turn)
+            waits = touched.conflicts_with(here)
+            touched = here if waits else touched.joined(here)
+            first = kept is not None and not loads
+            loads.append((work.plus(kept) if kept and first else work).load(repeat, waits, flags))
+    if kept is not None and not loads:
+        loads.append(kept.load(1, waits=False, flags=0))
+    return loads
+
+
+def _phase_work(phase: Phase, ranks: int, cores: int) -> _CoreWork:
+    core = (phase.source if phase.pushed else phase.target) % cores
+    bins = min(ranks, cores)
+    operations = np.bincount(core, minlength=bins).astype(np.int64)
+    moved = np.bincount(core, weights=phase.width, minlength=bins).astype(np.int64)
+    nothing = np.zeros_like(moved)
+    copied, reduced = (nothing, moved) if phase.reduces else (moved, nothing)
+    return _CoreWork(operations, copied, reduced)
+
+
+def _kept_work(schedule: Schedule, cores: int) -> _CoreWork | None:
+    """Copies of input slots that are output slots as well; None where there are none.
+
+    In place they lie where they belong, and a sum of several is written anew anyway.
     """
     row, ranks, root = collective(schedule.collective), schedule.ranks, max(schedule.root, 0)
     if (row.reduces and ranks > 1) or not row.moves_data:
@@ -55,48 +111,12 @@ def own_copies(schedule: Schedule, cores: int) -> StepLoad | None:
 
     slots = np.full(ranks, kept((root + 1) % ranks), dtype=np.int64)
     slots[root] = kept(root)
+    if not slots.any():
+        return None
     core = np.arange(ranks) % cores
     operations = np.bincount(core, weights=slots > 0).astype(np.int64)
     copied = np.bincount(core, weights=slots).astype(np.int64)
-    active = int(np.count_nonzero(copied))
-    if not active:
-        return None
-    distinct = np.unique(np.stack((operations, copied)), axis=1)
-    nothing = np.zeros_like(distinct[1])
-    return StepLoad(1, distinct[0], distinct[1], nothing, active, waits=False, flags=0)
-
-
-def step_loads(schedule: Schedule, cores: int) -> list[StepLoad]:
-    """The steps of ``schedule`` in order, repetitions joined, for ranks dealt to cores round robin.
-
-    Whoever pushes or pulls does the work: the source of a pushed phase, else the target. Repetitions of
-    a phase are taken to load the cores as its first one does, which is exact where every rank does the
-    same and where the indices do not advance.
-    """
-    loads: list[StepLoad] = []
-    touched = _Touched.nothing()
-    for phase in schedule.phases:
-        operations, copied, reduced, active = _work_of_cores(phase, schedule.ranks, cores)
-        flags = _most_flags(phase, schedule.ranks)
-        for turn, repeat in ((0, 1), (1, phase.repeat - 1)):
-            if repeat < 1:
-                continue
-            here = _Touched.by(phase, schedule, turn)
-            waits = touched.conflicts_with(here)
-            touched = here if waits else touched.joined(here)
-            loads.append(StepLoad(repeat, operations, copied, reduced, active, waits, flags))
-    return loads
-
-
-def _work_of_cores(phase: Phase, ranks: int, cores: int) -> tuple[Integers, Integers, Integers, int]:
-    core = (phase.source if phase.pushed else phase.target) % cores
-    bins = min(ranks, cores)
-    operations = np.bincount(core, minlength=bins).astype(np.int64)
-    moved = np.bincount(core, weights=phase.width, minlength=bins).astype(np.int64)
-    distinct = np.unique(np.stack((operations, moved)), axis=1)
-    nothing = np.zeros_like(distinct[1])
-    copied, reduced = (nothing, distinct[1]) if phase.reduces else (distinct[1], nothing)
-    return distinct[0], copied, reduced, int(np.count_nonzero(operations))
+    return _CoreWork(operations, copied, np.zeros_like(copied))
 
 
 def _most_flags(phase: Phase, ranks: int) -> int:

@@ -143,6 +143,8 @@ class SharedMemory:
             value = getattr(self, name)
             if not (value >= 0 and math.isfinite(value)):
                 raise MachineError(f"{name}: {value} is not a number of seconds, zero or more")
+        if not self.operation_seconds:
+            raise MachineError("operation_seconds: 0, but no call is free; give what one costs")
         if self.best_flag_latency_seconds > self.flag_latency_seconds:
             raise MachineError("best_flag_latency_seconds: larger than flag_latency_seconds; it cannot be")
         self._check_peak()

@@ -17,7 +17,7 @@ from ccbench.cases import Case
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes as bytes_of_item
 from ccbench.model.bounds import bound_seconds, working_set_bytes
-from ccbench.model.loads import StepLoad, own_copies, step_loads
+from ccbench.model.loads import StepLoad, step_loads
 from ccbench.model.machine import Floats, Machine, SharedMemory
 from ccbench.model.prediction import Prediction
 from ccbench.units import format_seconds
@@ -94,7 +94,7 @@ def price_sizes(
 
     counts: elements as in Case.count; item_bytes: bytes of one element. A buffer that is cut into pieces
     is priced as if every piece were its exact share, fractions of an element included.
-    loads: what ``step_loads`` gave for this schedule and as many cores, to find them only once.
+    loads: what ``step_loads`` gave for this schedule, cores and place, to find them only once.
     """
     fabric = machine.fabric
     row = collective(schedule.collective)
@@ -102,12 +102,12 @@ def price_sizes(
     slot_bytes = size_of_count if row.blocked else size_of_count / schedule.pieces
     cached = working_set_bytes(row, schedule.ranks, schedule.root, size_of_count, fabric.cores, in_place)
     terms = np.zeros((4, len(size_of_count)))
-    steps = list(step_loads(schedule, fabric.cores) if loads is None else loads)
-    own = None if in_place else own_copies(schedule, fabric.cores)
-    if own is not None:
-        steps.append(own)
+    steps = step_loads(schedule, fabric.cores, in_place) if loads is None else loads
     for load in steps:
         terms += load.repeat * _step_terms(load, slot_bytes, cached, schedule.ranks, fabric)
+    if not steps:
+        # Nothing to do is still a call.
+        terms[OPERATIONS] += fabric.operation_seconds
     edge = _wait_seconds(schedule.ranks - 1, schedule.ranks, fabric)
     terms[FLAGS] += 2 * edge
     bound = bound_seconds(row, schedule.ranks, counts, item_bytes, machine, schedule.root, in_place)

@@ -1,0 +1,46 @@
+"""Run the command line in this process and look at what it left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccbench.cli import main
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How one command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Stdout as JSON."""
+        return json.loads(self.out)
+
+
+Command = Callable[..., Ended]
+
+
+@pytest.fixture
+def ccbench(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """``ccbench("run", "quick")`` in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> Ended:
+        with pytest.raises(SystemExit) as leaving:
+            main(list(arguments))
+        out, err = capfd.readouterr()
+        code = leaving.value.code
+        assert isinstance(code, int)
+        return Ended(code, out, err)
+
+    return run

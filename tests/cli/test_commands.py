@@ -1,0 +1,151 @@
+"""The commands that measure nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ccbench.backends import backend_names
+from ccbench.collectives import COLLECTIVES
+from ccbench.doctor import Check
+from ccbench.model import Machine, load_machine, machine_names
+from tests.cli.conftest import Command
+
+POINT_KEYS = [
+    "collective", "algorithm", "protocol", "ranks", "size_bytes", "bound_seconds", "predicted_seconds",
+    "algbw_GB_s", "busbw_GB_s", "bottleneck",
+]  # fmt: skip
+MACHINE = "cpu-default"
+
+
+def price(ccbench: Command, *arguments: str) -> list[dict[str, float]]:
+    ended = ccbench("predict", "--machine", MACHINE, "--json", *arguments)
+    assert ended.code == 0, ended.err
+    points: list[dict[str, float]] = ended.json
+    return points
+
+
+def test_predict_prints_the_promised_keys(ccbench: Command) -> None:
+    (point,) = price(
+        ccbench,
+        *("--collective", "all_reduce", "--algorithm", "ring", "--ranks", "4", "--sizes", "1MiB"),
+    )
+    assert list(point) == POINT_KEYS
+    assert point["size_bytes"] == 1 << 20
+    assert 0 < point["bound_seconds"] <= point["predicted_seconds"]
+    assert point["algbw_GB_s"] == pytest.approx((1 << 20) / point["predicted_seconds"] / 1e9)
+    assert point["busbw_GB_s"] == pytest.approx(point["algbw_GB_s"] * 2 * 3 / 4)
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_predict_prices_every_algorithm_when_none_is_named(ccbench: Command, collective: str) -> None:
+    points = price(ccbench, "--collective", collective, "--ranks", "3", "--sizes", "1KiB:1MiB:32")
+    assert points
+    assert all(point["bound_seconds"] <= point["predicted_seconds"] for point in points)
+    names = {point["algorithm"] for point in points}
+    sizes = [point["size_bytes"] for point in points if point["algorithm"] == min(names)]
+    assert sizes == sorted(set(sizes))
+
+
+def test_predict_writes_a_table_for_people(ccbench: Command) -> None:
+    ended = ccbench(
+        *("predict", "--machine", MACHINE, "--collective", "all_gather", "--ranks", "2"),
+        *("--sizes", "64KiB,1MiB"),
+    )
+    assert ended.out.splitlines()[0].split()[:3] == ["algorithm", "size", "bound"]
+    assert "64 KiB" in ended.out
+
+
+@pytest.mark.parametrize(
+    "sizes", ["8:4", "0:8:2", "8:16:1", "8:16:0.5", "8:1:2:3", "lots", "8:16:x", "8:9:nan"]
+)
+def test_predict_refuses_sizes_that_never_end(ccbench: Command, sizes: str) -> None:
+    ended = ccbench(
+        *("predict", "--machine", MACHINE, "--collective", "all_reduce", "--ranks", "2", "--sizes", sizes)
+    )
+    assert ended.code == 2
+    assert "--sizes" in ended.err
+    assert "8:1GiB:2" in ended.err
+
+
+def test_schedule_prints_and_proves(ccbench: Command) -> None:
+    ended = ccbench("schedule", "all_reduce", "ring", "--ranks", "4", "--prove")
+    assert ended.code == 0, ended.err
+    assert ended.out.splitlines()[-1].startswith("proven: every output of 4 ranks")
+
+
+def test_schedule_draws(ccbench: Command, tmp_path: Path) -> None:
+    ended = ccbench("schedule", "broadcast", "binomial", "--ranks", "5", "--root", "2", "--draw", "b.svg")
+    assert ended.code == 0, ended.err
+    assert "<svg" in (tmp_path / "b.svg").read_text()
+
+
+def test_schedule_of_an_unknown_algorithm_lists_the_known_ones(ccbench: Command) -> None:
+    ended = ccbench("schedule", "barrier", "ring", "--ranks", "4")
+    assert ended.code == 2
+    assert "dissemination" in ended.err
+
+
+def test_calibrate_writes_a_machine_that_can_be_read_back(
+    ccbench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+
+    def measure_machine(seconds: float) -> Machine:
+        asked.append(seconds)
+        return load_machine(MACHINE)
+
+    monkeypatch.setattr("ccbench.model.calibration.measure_machine", measure_machine)
+    ended = ccbench("calibrate", "-o", "mine.yaml", "--time", "500ms")
+    assert ended.code == 0, ended.err
+    assert asked == [0.5]
+    assert load_machine(tmp_path / "mine.yaml") == load_machine(MACHINE)
+
+
+def test_calibrate_refuses_a_file_it_could_not_read_back_before_measuring(ccbench: Command) -> None:
+    ended = ccbench("calibrate", "-o", "mine.txt")
+    assert ended.code == 2
+    assert ".yaml" in ended.err
+    assert "measuring" not in ended.err
+
+
+def test_list_knows_everything_there_is(ccbench: Command) -> None:
+    listed = ccbench("list", "--json").json
+    assert list(listed["collectives"]) == list(COLLECTIVES)
+    assert tuple(listed["backends"]) == backend_names()
+    assert tuple(listed["machines"]) == machine_names()
+    assert {"quick", "allreduce"} <= set(listed["suites"])
+    assert "all_reduce ring" in listed["algorithms"]
+
+
+def test_list_of_one_kind_starts_each_line_with_the_name(ccbench: Command) -> None:
+    ended = ccbench("list", "suites")
+    assert any(line.startswith("quick ") for line in ended.out.splitlines())
+    assert "collectives\n" not in ended.out
+
+
+def test_doctor_ends_with_2_only_when_there_is_a_problem(
+    ccbench: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks = [Check("clock", "ok", "ticks"), Check("load", "note", "busy", "wait")]
+    monkeypatch.setattr("ccbench.doctor.examine", lambda: tuple(checks))
+    ended = ccbench("doctor")
+    assert ended.code == 0
+    assert ended.out.splitlines() == ["ok       clock: ticks", "note     load: busy", "         -> wait"]
+    checks.append(Check("/dev/shm", "problem", "64 MiB", "more"))
+    ended = ccbench("doctor", "--json")
+    assert ended.code == 2
+    assert ended.json[-1] == {"name": "/dev/shm", "status": "problem", "seen": "64 MiB", "advice": "more"}
+
+
+def test_suite_schema_is_a_json_schema(ccbench: Command) -> None:
+    schema = ccbench("suite-schema").json
+    assert schema["type"] == "object"
+    assert {"suite", "question", "sweep"} <= set(schema["properties"])
+
+
+def test_report_without_any_run_says_what_to_do(ccbench: Command) -> None:
+    ended = ccbench("report")
+    assert ended.code == 2
+    assert "run a suite first" in ended.err

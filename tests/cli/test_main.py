@@ -1,0 +1,141 @@
+"""Every way a command can end: one line for a person, one exit code for a machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ccbench import __version__
+from ccbench.errors import CcbenchError, SuiteError
+from tests.cli.conftest import Command
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def test_help_names_every_command_and_the_first_one_to_try(ccbench: Command) -> None:
+    ended = ccbench("--help")
+    assert ended.code == 0
+    assert "ccbench run quick" in ended.out
+    for name in ("run", "report", "schedule", "predict", "calibrate", "doctor", "list", "suite-schema"):
+        assert f"\n  {name}" in ended.out
+
+
+def test_version(ccbench: Command) -> None:
+    assert ccbench("--version").out == f"ccbench, version {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [("fly",), ("run",), ("run", "quick", "--fast"), ("run", "quick", "--ranks", "0")]
+)
+def test_a_usage_error_ends_with_2_and_says_where_help_is(
+    ccbench: Command, arguments: tuple[str, ...]
+) -> None:
+    ended = ccbench(*arguments)
+    assert ended.code == 2
+    assert ended.out == ""
+    assert "--help" in ended.err
+    assert "Error: " in ended.err
+
+
+def test_a_mistake_of_the_user_is_one_line_without_a_traceback(ccbench: Command) -> None:
+    ended = ccbench("run", "nosuchsuite")
+    assert ended.code == 2
+    assert ended.out == ""
+    (line,) = ended.err.splitlines()
+    assert line.startswith("ccbench: error: nosuchsuite: ")
+
+
+def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """Make ``ccbench doctor`` raise ``error``."""
+
+    def examine() -> None:
+        raise error
+
+    monkeypatch.setattr("ccbench.doctor.examine", examine)
+
+
+def test_the_error_class_decides_the_exit_code_and_lines_are_joined(
+    ccbench: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class NoVerdictError(CcbenchError):
+        exit_code = 3
+
+    fail_with(monkeypatch, NoVerdictError("two\n  lines"))
+    ended = ccbench("doctor")
+    assert (ended.code, ended.err) == (3, "ccbench: error: two lines\n")
+    fail_with(monkeypatch, SuiteError("x"))
+    assert ccbench("doctor").code == 2
+
+
+def test_an_unexpected_exception_says_it_is_a_bug_and_shows_the_traceback(
+    ccbench: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_with(monkeypatch, ZeroDivisionError("by zero"))
+    ended = ccbench("doctor")
+    assert ended.code == 70
+    assert ended.err.startswith(f"ccbench: this is a bug in ccbench {__version__} (ZeroDivisionError)")
+    assert "Traceback" in ended.err
+
+
+def test_ctrl_c_ends_with_130(ccbench: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_with(monkeypatch, KeyboardInterrupt())
+    ended = ccbench("doctor")
+    assert (ended.code, ended.err) == (130, "ccbench: interrupted\n")
+
+
+def as_process(*arguments: str, **settings: object) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "ccbench", *arguments],
+        env={**environment, **settings.pop("env", {})},  # type: ignore[dict-item] # a dict of text
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_reader_that_goes_away_ends_it_quietly_with_141() -> None:
+    process = as_process("list", "collectives")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()  # long before the first line is printed
+    errors = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(), errors) == (141, "")
+
+
+def test_a_closed_stderr_does_not_change_the_exit_code() -> None:
+    process = as_process("run", "nosuchsuite")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stderr.close()
+    process.stdout.close()
+    assert process.wait() == 2
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])  # for bash click runs bash itself
+def test_shell_completion_scripts_are_printed(shell: str) -> None:
+    process = as_process(env={"_CCBENCH_COMPLETE": f"{shell}_source"})
+    script, _ = process.communicate()
+    assert process.returncode == 0
+    assert "_CCBENCH_COMPLETE" in script
+
+
+def completions(*words: str) -> set[str]:
+    environment = {
+        "_CCBENCH_COMPLETE": "bash_complete",
+        "COMP_WORDS": " ".join(["ccbench", *words]),
+        "COMP_CWORD": str(len(words)),
+    }
+    text, _ = as_process(env=environment).communicate()
+    return {line.split(",", 1)[1] for line in text.splitlines()}
+
+
+def test_suites_collectives_and_algorithms_are_completed() -> None:
+    assert "quick" in completions("run", "qui")
+    assert completions("schedule", "all_g") == {"all_gather"}
+    assert completions("schedule", "barrier", "d") == {"dissemination"}

@@ -1,0 +1,157 @@
+"""``ccbench run``: what it asks of the runner, and what it says about the outcome."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccbench.cases import Case, Status
+from ccbench.runner import Plan, RunOptions, RunOutcome, Terminated
+from tests.cli.conftest import Command
+
+CASE = Case("quick", "cpu", "all_reduce", "ring", "float32", "sum", 4096, 1024, 2)
+
+
+@dataclass
+class Fakes:
+    """The runner and the report, replaced; remembers what they were asked."""
+
+    outcome: RunOutcome = field(default_factory=lambda: RunOutcome(Path("results/r"), 0, {Status.OK: 3}))
+    options: RunOptions | None = None
+    reported: list[Any] = field(default_factory=list)
+
+    def run_suite(self, suite: object, options: RunOptions, progress: object) -> RunOutcome:
+        self.options = options
+        return self.outcome
+
+    def plan_suite(self, suite: object, options: RunOptions) -> Plan:
+        self.options = options
+        return Plan((CASE,), 8192, 0.5, ("one note",))
+
+    def write_report(self, runs: list[Any], output: Path, **more: object) -> tuple[Path, ...]:
+        self.reported.append((runs, output))
+        return (output / "report.md",)
+
+
+@pytest.fixture
+def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
+    made = Fakes()
+    monkeypatch.setattr("ccbench.runner.run_suite", made.run_suite)
+    monkeypatch.setattr("ccbench.runner.plan_suite", made.plan_suite)
+    monkeypatch.setattr("ccbench.report.write_report", made.write_report)
+    monkeypatch.setattr("ccbench.report.screen_table", lambda run, width: f"a table {width} wide")
+    monkeypatch.setattr("ccbench.report.verdict_lines", lambda run: ["all is well"])
+    monkeypatch.setattr("ccbench.runs.load_run", lambda path: path)
+    return made
+
+
+def test_a_run_prints_table_verdicts_and_where_things_are(ccbench: Command, fakes: Fakes) -> None:
+    ended = ccbench("run", "quick")
+    assert ended.code == 0
+    assert ended.out.splitlines() == ["a table 100 wide", "all is well", "wrote results/r/report.md"]
+    assert ended.err == "run folder: results/r\n"
+
+
+def test_options_reach_the_runner_in_its_units(ccbench: Command, fakes: Fakes) -> None:
+    ccbench(
+        *("run", "quick", "-o", "here", "--backend", "cpu", "--backend", "simulated", "--ranks", "3"),
+        *("--machine", "cpu-default", "--only", "ring", "--time-limit", "1m30s"),
+    )
+    assert fakes.options == RunOptions(
+        output=Path("here"),
+        backends=("cpu", "simulated"),
+        ranks=3,
+        machine="cpu-default",
+        only="ring",
+        resume=None,
+        time_limit_seconds=90.0,
+        results_root=Path("results"),
+    )
+
+
+@pytest.mark.parametrize("code", [0, 1, 4, 5, 130])
+def test_the_exit_code_is_the_outcomes(ccbench: Command, fakes: Fakes, code: int) -> None:
+    fakes.outcome = RunOutcome(Path("r"), code, {Status.WRONG: 1}, interrupted=code == 130)
+    ended = ccbench("run", "quick", "--json")
+    assert ended.code == code
+    assert ended.json["exit_code"] == code
+    assert ended.json["interrupted"] is (code == 130)
+
+
+def test_json_is_one_object_on_stdout(ccbench: Command, fakes: Fakes) -> None:
+    assert ccbench("run", "quick", "--json").json == {
+        "folder": "results/r",
+        "exit_code": 0,
+        "interrupted": False,
+        "counts": {"ok": 3},
+        "verdicts": ["all is well"],
+        "files": ["results/r/report.md"],
+    }
+
+
+def test_no_report_draws_nothing(ccbench: Command, fakes: Fakes) -> None:
+    ended = ccbench("run", "quick", "--no-report")
+    assert fakes.reported == []
+    assert "wrote" not in ended.out
+
+
+def test_a_plan_lists_cases_and_runs_nothing(ccbench: Command, fakes: Fakes) -> None:
+    ended = ccbench("run", "quick", "--plan")
+    assert ended.code == 0
+    assert ended.out.splitlines() == [
+        f"{CASE.case_id}  {CASE.label}",
+        "note: one note",
+        "1 cases, 8 KiB at once at most, about 500 ms",
+    ]
+    assert fakes.reported == []
+
+
+def test_a_plan_as_json(ccbench: Command, fakes: Fakes) -> None:
+    assert ccbench("run", "quick", "--plan", "--json").json == {
+        "cases": [{"case_id": CASE.case_id, "label": CASE.label}],
+        "total_bytes": 8192,
+        "expected_seconds": 0.5,
+        "notes": ["one note"],
+    }
+
+
+def test_output_and_resume_together_are_refused(ccbench: Command, fakes: Fakes) -> None:
+    ended = ccbench("run", "quick", "-o", "here", "--resume", "there")
+    assert ended.code == 2
+    assert "--output and --resume" in ended.err
+    assert fakes.options is None
+
+
+def test_a_signal_before_the_first_case_ends_with_its_code(
+    ccbench: Command, fakes: Fakes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*arguments: object) -> RunOutcome:
+        raise Terminated(15)
+
+    monkeypatch.setattr("ccbench.runner.run_suite", stopped)
+    ended = ccbench("run", "quick")
+    assert (ended.code, ended.err) == (143, "ccbench: terminated\n")
+
+
+def test_a_duration_without_a_unit_is_a_usage_error(ccbench: Command, fakes: Fakes) -> None:
+    ended = ccbench("run", "quick", "--time-limit", "10")
+    assert ended.code == 2
+    assert "--time-limit" in ended.err
+    assert "500 ms" in ended.err
+
+
+def test_a_suite_runs_end_to_end_on_the_simulated_backend(ccbench: Command, tmp_path: Path) -> None:
+    ended = ccbench("run", "quick", "--backend", "simulated", "--only", "all_reduce", "-o", "made", "--json")
+    assert ended.code == 0, ended.err
+    assert ended.json["folder"] == "made"
+    assert set(ended.json["counts"]) == {"ok"}
+    assert (tmp_path / "made" / "run.json").is_file()
+    assert len(list((tmp_path / "made" / "cases").glob("*.parquet"))) == ended.json["counts"]["ok"]
+    for file in ended.json["files"]:
+        assert (tmp_path / file).is_file()
+    again = ccbench("report", "made", "--json")
+    assert again.code == 0, again.err
+    assert again.json["files"]

@@ -49,7 +49,7 @@ def read_at(place: Sequence[str | int], read: Callable[[Any], Any], value: Any) 
 def suggestion(word: object, known: Iterable[str]) -> str:
     """``did you mean 'ring'?`` or the whole list, for the end of an error."""
     known = tuple(known)
-    near = difflib.get_close_matches(str(word)[:64].lower(), known, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(str(word)[:64].lower(), known, n=1, cutoff=0.7)
     return f"did you mean {near[0]!r}?" if near else f"write one of {', '.join(known)}"
 
 
@@ -72,7 +72,9 @@ def words(
         found: list[str] = []
         for place, item in items(value, kind):
             if not isinstance(item, str) or item not in allowed:
-                raise MisfitError(f"{shown(item)} is not a {kind}; {suggestion(item, allowed)}", *place)
+                article = "an" if kind[0] in "aeiou" else "a"
+                problem = f"{shown(item)} is not {article} {kind}; {suggestion(item, allowed)}"
+                raise MisfitError(problem, *place)
             found.extend(everything if everything and item == "all" else (item,))
         return tuple(dict.fromkeys(found))
 

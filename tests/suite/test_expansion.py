@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.cases import NO_OP, NO_ROOT, Case
+from ccbench.collectives import COLLECTIVES
+from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES
+from ccbench.errors import BackendUnavailable, SuiteError, UsageError
+from ccbench.suite import Suite, expand, load_suite, read_suite
+from ccbench.suite.axes import MODES, OPS, PLACEMENTS
+from ccbench.suite.model import IN_PLACE_COLLECTIVES
+
+from .offers import ALGORITHMS, algorithms_of, context
+
+
+def cases(sweep: str, **changes: object) -> tuple[Case, ...]:
+    return expand(read_suite(f"order: written\nsweep: {sweep}"), context(**changes))
+
+
+def test_every_combination_is_a_case() -> None:
+    found = cases(
+        "{collective: all_reduce, size: [8, 16], dtype: [int8, float32], op: [sum, max], mode: all}"
+    )
+    assert len(found) == len(set(found)) == 16
+    assert {(case.backend, case.ranks, case.suite) for case in found} == {("cpu", 4, "suite")}
+
+
+@given(
+    collective=st.lists(st.sampled_from(list(COLLECTIVES)), min_size=1, max_size=4, unique=True),
+    algorithm=st.sampled_from([["default"], ["all"], ["default", "all"]]),
+    size=st.lists(st.integers(0, 4096), min_size=1, max_size=4, unique=True),
+    ranks=st.lists(st.integers(1, 9), min_size=1, max_size=3, unique=True),
+    dtype=st.lists(st.sampled_from(CPU_DTYPES), min_size=1, max_size=3, unique=True),
+    op=st.lists(st.sampled_from(OPS), min_size=1, max_size=3, unique=True),
+    placement=st.sampled_from([PLACEMENTS, PLACEMENTS[:1]]),
+    mode=st.sampled_from([MODES, MODES[:1]]),
+)
+def test_counts_follow_from_the_axes_that_mean_something(**axes: Sequence[object]) -> None:
+    values = {key: list(value) for key, value in axes.items()}
+    suite = Suite.model_validate({"sweep": {**values, "root": "all"}})
+    expected = 0
+    for name in values["collective"]:
+        row = COLLECTIVES[str(name)]
+        algorithms = {*(() if "default" not in values["algorithm"] else ("default",))}
+        algorithms |= set(ALGORITHMS[row.name]) if "all" in values["algorithm"] else set()
+        for ranks in values["ranks"]:
+            units = [ITEM_BYTES[str(d)] * (int(str(ranks)) if row.blocked else 1) for d in values["dtype"]]
+            points = sum(len({int(str(size)) // unit for size in values["size"]}) for unit in units)
+            free = len(algorithms) * len(values["mode"])
+            free *= len(values["op"]) if row.reduces else 1
+            free *= int(str(ranks)) if row.rooted else 1
+            free *= len(values["placement"]) if row.name in IN_PLACE_COLLECTIVES else 1
+            expected += free * (points if row.moves_data else 1)
+    found = expand(suite, context())
+    assert len(found) == len({case.case_id for case in found}) == expected
+
+
+@given(
+    st.sampled_from(sorted(COLLECTIVES)),
+    st.sampled_from(CPU_DTYPES),
+    st.integers(0, 2**30),
+    st.integers(1, 100),
+)
+def test_sizes_round_down_to_whole_elements_of_every_block(
+    name: str, dtype: str, size: int, ranks: int
+) -> None:
+    (case,) = cases(f"{{collective: {name}, dtype: {dtype}, size: {size}, ranks: {ranks}}}")
+    row = COLLECTIVES[name]
+    if not row.moves_data:
+        assert (case.size_bytes, case.count) == (0, 0)
+        return
+    unit = ITEM_BYTES[dtype] * (ranks if row.blocked else 1)
+    assert case.size_bytes == case.count * unit
+    assert size - unit < case.size_bytes <= size
+
+
+def test_sizes_that_round_to_the_same_count_are_one_case() -> None:
+    found = cases("{collective: all_gather, size: [0, 1, 8, 15, 16, 17, 32]}")
+    assert [case.size_bytes for case in found] == [0, 16, 32]
+
+
+def test_no_empty_case_appears_unless_asked_for_or_rounded_to() -> None:
+    assert all(case.count for case in cases("{collective: all_gather, size: {from: 16, to: 1024}}"))
+
+
+def test_axes_without_meaning_collapse() -> None:
+    (barrier,) = cases("{collective: barrier, size: [8, 16], dtype: all, op: all, root: all, placement: all}")
+    assert (barrier.size_bytes, barrier.op, barrier.root, barrier.in_place) == (0, NO_OP, NO_ROOT, False)
+    (gather,) = cases("{collective: all_gather, size: 64, op: all, root: [0, 1]}")
+    assert (gather.op, gather.root) == (NO_OP, NO_ROOT)
+
+
+def test_in_place_is_left_out_where_input_and_output_are_apart() -> None:
+    found = cases("{collective: all, size: 64, placement: [out_of_place, in_place]}")
+    assert {case.collective for case in found if case.in_place} == set(COLLECTIVES) - {
+        "all_to_all", "send_recv", "barrier",
+    }  # fmt: skip
+    only = cases("{collective: all, size: 64, placement: in_place}")
+    assert {case.collective for case in only if not case.in_place} == {"barrier"}
+    assert "all_to_all" not in {case.collective for case in only}
+
+
+def test_roots_beyond_a_number_of_ranks_are_left_out_there() -> None:
+    found = cases("{collective: broadcast, size: 8, ranks: [2, 4], root: [0, 3]}")
+    assert {(case.ranks, case.root) for case in found} == {(2, 0), (4, 0), (4, 3)}
+    assert {case.root for case in cases("{collective: reduce, size: 8, ranks: 3, root: all}")} == {0, 1, 2}
+
+
+def test_a_backend_leaves_out_algorithms_that_it_does_not_have() -> None:
+    sweep = "{collective: all_reduce, size: 8, algorithm: [default, ring, one_shot, tree]}"
+    found = cases(sweep, backends=("cpu", "nccl", "mpi"))
+    assert {(case.backend, case.algorithm) for case in found} == {
+        ("cpu", "default"), ("cpu", "ring"), ("cpu", "one_shot"),
+        ("nccl", "default"), ("nccl", "ring"), ("nccl", "tree"), ("mpi", "default"),
+    }  # fmt: skip
+
+
+def test_all_algorithms_of_a_backend_that_names_none_is_its_default() -> None:
+    found = cases("{collective: all_reduce, size: 8, algorithm: all}", backends=("mpi",))
+    assert [case.algorithm for case in found] == ["default"]
+
+
+def test_an_algorithms_parameter_belongs_to_the_case_not_to_the_name() -> None:
+    (case,) = cases("{collective: all_reduce, size: 8, algorithm: 'hierarchical:2'}")
+    assert case.algorithm == "hierarchical:2"
+
+
+def test_an_algorithm_only_another_backend_knows_is_no_mistake_under_an_override() -> None:
+    sweep = "{collective: all_reduce, size: 8, algorithm: [default, one_shot]}"
+    assert {case.algorithm for case in cases(sweep, backends=("nccl",))} == {"default"}
+
+
+def test_a_backend_that_cannot_be_asked_does_not_hide_a_misspelt_algorithm() -> None:
+    def asked(backend: str, collective: str) -> tuple[str, ...]:
+        if backend == "cuda":
+            raise BackendUnavailable("cuda: no driver")
+        return algorithms_of(backend, collective)
+
+    suite = read_suite("sweep: {collective: all_reduce, algorithm: [default, rign]}\nbackends: [cpu]")
+    with pytest.raises(SuiteError, match=r"'rign' is no algorithm of .*; did you mean 'ring'"):
+        expand(suite, context(backends=("cpu",), auto_backends=("cuda",), algorithms_of=asked))
+
+
+def test_gpu_only_dtypes_are_left_out_on_other_backends() -> None:
+    sweep = "{collective: all_reduce, size: 8, dtype: [float32, uint32]}"
+    assert {(c.backend, c.dtype) for c in cases(sweep, backends=("cpu", "nccl"))} == {
+        ("cpu", "float32"), ("nccl", "float32"), ("nccl", "uint32"),
+    }  # fmt: skip
+    with pytest.raises(SuiteError, match=r"sweep: nothing is left to run on cpu with 4 ranks: take .*dtypes"):
+        cases("{collective: all_reduce, size: 8, dtype: uint32}")
+
+
+def test_the_command_line_replaces_backends_and_ranks() -> None:
+    suite = read_suite("backends: [nccl]\nsweep: {collective: all_reduce, size: 8, ranks: [2, 4]}")
+    found = expand(suite, context(backends=("cpu", "cpu"), ranks=3))
+    assert [(case.backend, case.ranks) for case in found] == [("cpu", 3)]
+
+
+def test_auto_means_what_the_machine_says_and_at_least_two_ranks() -> None:
+    suite = read_suite("backends: [simulated, auto]\nsweep: {collective: all_reduce, size: 8}")
+    found = expand(suite, context(auto_backends=("nccl", "cuda"), auto_ranks=1))
+    assert {(case.backend, case.ranks) for case in found} == {("simulated", 2), ("nccl", 2), ("cuda", 2)}
+    assert cases("{collective: all_reduce, size: 8, ranks: 1}")[0].ranks == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"backends": ("ncll",)}, "backend 'ncll' is not known; did you mean 'nccl'?"),
+        ({"ranks": 0}, "0 ranks cannot be; give 1 to 1048576"),
+        ({"only": "nothing"}, "only 'nothing' matches none of 64 cases, such as "),
+    ],
+)
+def test_what_the_command_line_gets_wrong_is_a_usage_error(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError) as problem:
+        expand(load_suite("quick"), context(**changes))
+    assert str(problem.value).startswith(message)
+
+
+def test_only_keeps_the_cases_whose_label_has_every_word() -> None:
+    everything = expand(load_suite("quick"), context())
+    found = expand(load_suite("quick"), context(only=" reduce  512 "))
+    assert set(found) == {c for c in everything if "reduce" in c.label and "512" in c.label}
+    assert {case.collective for case in found} == {"all_reduce", "reduce_scatter", "reduce"}
+
+
+def test_sweeps_are_joined_and_their_common_points_appear_once() -> None:
+    found = cases("[{collective: all_reduce, size: [8, 16]}, {collective: all_reduce, size: [16, 32]}]")
+    assert [case.size_bytes for case in found] == [8, 16, 32]
+
+
+@pytest.mark.parametrize(
+    "sweep",
+    [
+        "{collective: all_reduce, size: {from: 0, to: 99999, step: 1}, op: [sum, max]}",
+        "{collective: broadcast, root: all, ranks: 1000000}",
+        "{collective: all, dtype: all, op: all, algorithm: all, size: {from: 1, to: 1 PiB, factor: 1.05}}",
+        "{collective: all_reduce, ranks: {from: 1, to: 50000, step: 1}}",
+    ],
+)
+def test_more_than_100000_cases_are_refused_by_counting(sweep: str) -> None:
+    with pytest.raises(SuiteError, match=r"^suite:2: sweep: asks for more than 100,000 cases on cpu; "):
+        cases(sweep)
+
+
+def test_the_written_order_is_the_order_of_the_file() -> None:
+    found = cases("{collective: [reduce, all_gather], size: [64, 32]}")
+    assert [(case.collective, case.size_bytes) for case in found] == [
+        ("reduce", 64), ("reduce", 32), ("all_gather", 64), ("all_gather", 32),
+    ]  # fmt: skip
+
+
+def test_the_interleaved_order_depends_on_the_seed_alone() -> None:
+    text = "seed: {}\nsweep: {{collective: all, size: [64, 128, 256], ranks: [2, 4]}}"
+    first, again, other = (expand(read_suite(text.format(seed)), context()) for seed in (1, 1, 2))
+    assert first == again
+    assert first != other
+    assert set(first) == set(other)
+
+
+def test_interleaving_keeps_the_backends_of_a_point_together_in_changing_order() -> None:
+    suite = read_suite("sweep: {collective: all_reduce, size: {from: 4, to: 1 MiB}, ranks: [2, 4]}")
+    found = expand(suite, context(auto_backends=("cpu", "simulated")))
+    pairs = list(zip(found[::2], found[1::2], strict=True))
+    assert all((a.count, a.ranks) == (b.count, b.ranks) and a.backend != b.backend for a, b in pairs)
+    assert len(Counter(first.backend for first, _ in pairs)) == 2
+    assert len({case.ranks for case in found[:12]}) == 2

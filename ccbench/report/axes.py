@@ -1,0 +1,144 @@
+"""Scales, limits and ticks: sizes in KiB and MiB, times in us and ms, never in powers of ten."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ccbench.report.figure import Axis, Figure, Kind
+from ccbench.units import format_seconds, format_size
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MOST_TICKS = 9
+MARGIN = 0.04
+FAR_BOUND = 4.0
+"""A bound this many times above everything else is left outside a linear axis, and that is written there."""
+
+
+def apply_axes(figure: Figure, axes: Axes) -> None:
+    """Scale, limits, ticks and labels of both axes of ``figure``."""
+    xs = [x for series in figure.series for x in series.x]
+    ys = _heights(figure)
+    axes.set_xlabel(figure.x.label, labelpad=6)
+    axes.set_ylabel(_label(figure.y), labelpad=6)
+    both = xs + ys if figure.topic == "prediction" else None
+    for axis, values, name in ((figure.x, both or xs, "x"), (figure.y, both or ys, "y")):
+        low, high = limits(axis, values)
+        bounds = axes.set_xlim if name == "x" else axes.set_ylim
+        if axis.scale != "linear":
+            (axes.set_xscale if name == "x" else axes.set_yscale)(
+                "log", base=2 if axis.scale == "log2" else 10
+            )
+        bounds(low, high)
+        _ticks(axis, low, high, axes, name)
+    if figure.topic == "bandwidth":
+        _name_far_bound(figure, axes)
+
+
+def _label(axis: Axis) -> str:
+    return f"{axis.label} (GB/s)" if axis.unit == "GB/s" else axis.label
+
+
+def _heights(figure: Figure) -> list[float]:
+    """All values of y that the axis must hold."""
+    near = [
+        value
+        for series in figure.series
+        if series.kind != Kind.BOUND
+        for value in (*series.y, *series.low, *series.high)
+    ]
+    bounds = [value for series in figure.series if series.kind == Kind.BOUND for value in series.y]
+    if _bound_is_far(figure):
+        return near
+    return near + bounds
+
+
+def _bound_is_far(figure: Figure) -> bool:
+    bounds = [value for series in figure.series if series.kind == Kind.BOUND for value in series.y]
+    near = [value for series in figure.series if series.kind != Kind.BOUND for value in series.y]
+    linear = figure.y.scale == "linear"
+    return linear and bool(bounds) and bool(near) and max(bounds) > FAR_BOUND * max(near)
+
+
+def _name_far_bound(figure: Figure, axes: Axes) -> None:
+    if _bound_is_far(figure):
+        highest = max(value for one in figure.series if one.kind == Kind.BOUND for value in one.y)
+        axes.text(
+            0.99, 0.99, f"bound rises to {highest:.3g} GB/s, above this axis", transform=axes.transAxes,
+            ha="right", va="top", fontsize=8, color="#666666",
+        )  # fmt: skip
+
+
+def limits(axis: Axis, values: Sequence[float]) -> tuple[float, float]:
+    """Ends of an axis with a little room around ``values``; never empty, even for one value."""
+    if axis.unit == "rank":
+        return -0.6, max(values) + 0.6
+    if axis.scale == "linear":
+        if axis.unit == "ratio":
+            low, high = min(*values, 0.99), max(*values, 1.01)
+            return low - 0.06 * (high - low), high + 0.06 * (high - low)
+        return 0.0, max(values) * 1.08 or 1.0
+    low, high = min(values), max(values)
+    if axis.unit == "ratio":
+        low, high = 1.0, max(high, 1.25)
+    span = math.log(high / low)
+    if span < math.log(4) and axis.unit != "ratio":
+        low, high = low / 2, high * 2
+        span = math.log(high / low)
+    factor = math.exp(MARGIN * span)
+    return low / factor, high * factor
+
+
+def _ticks(axis: Axis, low: float, high: float, axes: Axes, name: str) -> None:
+    from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+
+    part = axes.xaxis if name == "x" else axes.yaxis
+    places = tick_values(axis, low, high)
+    if places is None:
+        return
+    part.set_major_locator(FixedLocator(places))
+    part.set_major_formatter(FixedFormatter([tick_text(axis, place) for place in places]))
+    part.set_minor_locator(NullLocator())
+
+
+def tick_values(axis: Axis, low: float, high: float) -> list[float] | None:
+    """Round values for ticks between ``low`` and ``high``; None leaves them to matplotlib."""
+    if axis.unit == "rank":
+        count = int(high) + 1
+        step = max(1, 2 ** math.ceil(math.log2(count / 16))) if count > 16 else 1
+        return [float(rank) for rank in range(0, count, step)]
+    if axis.scale == "log2":
+        first, last = math.ceil(math.log2(low)), math.floor(math.log2(high))
+        step = max(1, math.ceil((last - first + 1) / MOST_TICKS))
+        # 1 KiB and 1 MiB should be among the ticks wherever the step allows.
+        first += -first % step if 10 % step == 0 else 0
+        return [2.0**power for power in range(first, last + 1, step)]
+    if axis.scale == "log10":
+        return _decimal_ticks(low, high)
+    return None
+
+
+def _decimal_ticks(low: float, high: float) -> list[float]:
+    """1-2-5 ticks, thinned to 1-3 or 1 alone where there would be too many."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for steps in ((1, 1.5, 2, 3, 4, 5, 6, 8), (1, 2, 3, 5), (1, 2, 5), (1, 3), (1,)):
+        places = [step * 10.0**decade for decade in decades for step in steps]
+        inside = [place for place in places if low <= place * (1 + 1e-9) and place <= high * (1 + 1e-9)]
+        if len(inside) <= MOST_TICKS:
+            return inside or [low]
+    every = math.ceil(len(inside) / MOST_TICKS)
+    return inside[::every]
+
+
+def tick_text(axis: Axis, value: float) -> str:
+    """What stands at a tick."""
+    if axis.unit == "bytes":
+        return format_size(round(value)) if value >= 1 else ""
+    if axis.unit == "seconds":
+        return format_seconds(value)
+    if axis.unit == "ratio":
+        return f"{value:g}x"
+    return f"{value:g}"

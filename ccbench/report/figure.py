@@ -1,0 +1,92 @@
+"""A figure as data: what is drawn, where, with which words. Nothing here knows how to draw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+Scale = Literal["linear", "log2", "log10"]
+Unit = Literal["bytes", "seconds", "GB/s", "ratio", "rank", "ranks"]
+
+
+class Kind(str, Enum):
+    """What a series shows; the renderer has one look for each."""
+
+    MEASURED = "measured"
+    PREDICTED = "predicted"
+    BOUND = "bound"
+    BASELINE = "baseline"
+    REFERENCE = "reference"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis; values are in ``unit``, ticks are written in words people use."""
+
+    label: str
+    unit: Unit
+    scale: Scale
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points of one line.
+
+    low, high: ends of the interval of y, empty where there is none.
+    trusted: False for points whose case was flagged, drawn hollow; empty means all are.
+    style: number of the colour, marker and dash; the same number is the same thing in a figure.
+    joined: whether a line between neighbours means anything.
+    missing: x of cases without a result: a line is broken there, and a cross on the axis says so.
+    """
+
+    label: str
+    kind: Kind
+    style: int
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    trusted: tuple[bool, ...] = ()
+    joined: bool = True
+    missing: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of the x axis where one series leads."""
+
+    low: float
+    high: float
+    label: str
+    style: int
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One x value worth a line: a crossover."""
+
+    x: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Everything a renderer needs.
+
+    key: unique within a report; becomes the file's name.
+    footnote: lines of small print, in order of importance.
+    message: shown instead of axes where there is nothing to draw.
+    """
+
+    key: str
+    topic: Literal["bandwidth", "time", "algorithms", "prediction", "ranks", "nothing"]
+    title: str
+    subtitle: str
+    x: Axis
+    y: Axis
+    series: tuple[Series, ...]
+    footnote: tuple[str, ...]
+    spans: tuple[Span, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    message: str = ""

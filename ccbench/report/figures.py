@@ -1,0 +1,333 @@
+"""From points to figures: bandwidth, time, and algorithms against size, one figure per kind of case.
+
+Pure functions. The figures of prediction and of ranks are in ``figures_across``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from ccbench.cases import NO_OP, Status
+from ccbench.report.crossovers import Crossover, leads
+from ccbench.report.figure import Axis, Figure, Kind, Mark, Series, Span
+from ccbench.report.figures_across import prediction_figures, rank_figures
+from ccbench.report.footnotes import footnote, missing_groups
+from ccbench.report.points import Point, SeriesKey, provenance, series_key, series_names
+from ccbench.report.text import plural
+from ccbench.stats import Interval
+from ccbench.units import format_size
+
+MOST_SERIES = 6
+"""Lines one figure can hold and still be read; more are spread over several figures."""
+
+FEWEST_JOINED = 4
+WIDEST_GAP = 16
+"""Points are joined by lines only where there are enough of them and neighbours are close in size."""
+
+SIZE = Axis("size", "bytes", "log2")
+TIME = Axis("time per launch", "seconds", "log10")
+BANDWIDTH = Axis("bus bandwidth", "GB/s", "linear")
+SLOWDOWN = Axis("time relative to the fastest", "ratio", "log10")
+
+GROUP_FIELDS = ("collective", "ranks", "nodes", "dtype", "op")
+
+Value = Callable[[Point, float | None], float | None]
+
+
+def figures_of(points: Sequence[Point]) -> tuple[Figure, ...]:
+    """Every figure of a report; one that says so when nothing was measured."""
+    figures: list[Figure] = []
+    for group in _groups(points):
+        figures += _size_figures(group)
+    figures += _barrier_figures(points)
+    figures += prediction_figures(points)
+    figures += rank_figures(points)
+    return tuple(figures) or (_nothing(points),)
+
+
+def _groups(points: Sequence[Point]) -> list[list[Point]]:
+    """Points that belong in one figure, groups without any speed left out."""
+    groups: dict[tuple[object, ...], list[Point]] = defaultdict(list)
+    for point in points:
+        groups[tuple(getattr(point, name) for name in GROUP_FIELDS)].append(point)
+    return [group for _, group in sorted(groups.items(), key=str) if any(_has_size(one) for one in group)]
+
+
+def _has_size(point: Point) -> bool:
+    return point.size_bytes > 0 and bool(point.median_seconds)
+
+
+def _size_figures(group: Sequence[Point]) -> list[Figure]:
+    parts = _parts(group)
+    figures = []
+    for index, part in enumerate(parts):
+        suffix = f" ({index + 1} of {len(parts)})" if len(parts) > 1 else ""
+        key = f"-{index + 1}" if len(parts) > 1 else ""
+        if any(point.busbw is not None for point in part):
+            figures.append(_against_size(part, "bandwidth", suffix, key))
+        figures.append(_against_size(part, "time", suffix, key))
+    race = _algorithms(group)
+    return [*figures, race] if race else figures
+
+
+def _parts(group: Sequence[Point]) -> list[list[Point]]:
+    """``group`` in parts of at most MOST_SERIES series: by backend first, then by number."""
+    by_backend: dict[str, list[Point]] = defaultdict(list)
+    whole = {series_key(point) for point in group if not point.baseline}
+    for point in group:
+        by_backend["" if len(whole) <= MOST_SERIES else point.backend].append(point)
+    parts = []
+    for _, members in sorted(by_backend.items()):
+        keys = sorted({series_key(point) for point in members if not point.baseline}, key=str)
+        for start in range(0, max(len(keys), 1), MOST_SERIES):
+            chosen = set(keys[start : start + MOST_SERIES])
+            part = [one for one in members if one.baseline or series_key(one) in chosen]
+            if any(_has_size(one) for one in part):
+                parts.append(part)
+    return parts
+
+
+def _title(points: Sequence[Point], what: str) -> str:
+    first = points[0]
+    words = [word for word in (provenance(points), first.collective) if word]
+    return f"{' '.join(words)}: {what}"
+
+
+def _subtitle(points: Sequence[Point]) -> str:
+    first = points[0]
+    parts = [plural(first.ranks, "rank")]
+    if first.nodes > 1:
+        parts.append(plural(first.nodes, "node"))
+    parts.append(first.dtype + ("" if first.op == NO_OP else f" {first.op}"))
+    backends = sorted({point.backend for point in points})
+    parts.append(", ".join(backends))
+    return " · ".join(parts)
+
+
+def group_key(point: Point) -> str:
+    """Words that name a figure's file."""
+    return f"{point.collective}-{point.ranks}ranks-{point.nodes}nodes-{point.dtype}-{point.op}"
+
+
+def _against_size(points: Sequence[Point], topic: str, suffix: str, key: str) -> Figure:
+    bandwidth = topic == "bandwidth"
+    value: Value = Point.busbw_at if bandwidth else _seconds
+    names = series_names(points)
+    keys = sorted({series_key(point) for point in points if not point.baseline}, key=str)
+    series: list[Series] = []
+    for style, one in enumerate(keys):
+        series += _lines(
+            [p for p in points if not p.baseline and series_key(p) == one], names[one], style, value
+        )
+    for style, one in enumerate(sorted({series_key(point) for point in points if point.baseline}, key=str)):
+        curve = measured_series([p for p in points if p.baseline and series_key(p) == one], "", style, value)
+        series += [replace(curve, kind=Kind.BASELINE, label=f"baseline {names[one]}", low=(), high=())]
+    notes = list(footnote(points))
+    if any(point.size_bytes == 0 and point.median_seconds for point in points):
+        notes.append("Not drawn: 0 bytes, which has no place on a logarithmic axis")
+    return Figure(
+        key=f"{topic}-{group_key(points[0])}{key}",
+        topic="bandwidth" if bandwidth else "time",
+        title=_title(points, f"{'bus bandwidth' if bandwidth else 'time'} against size{suffix}"),
+        subtitle=_subtitle(points),
+        x=SIZE,
+        y=BANDWIDTH if bandwidth else TIME,
+        series=tuple(_shared_bound(series)),
+        footnote=tuple(notes),
+    )
+
+
+def _seconds(point: Point, seconds: float | None) -> float | None:
+    return seconds if seconds and seconds > 0 else None
+
+
+def _lines(points: Sequence[Point], name: str, style: int, value: Value) -> list[Series]:
+    """Measured, predicted and bound lines of one series, those that have points."""
+    lines = [measured_series(points, name, style, value)]
+    for kind, seconds in ((Kind.PREDICTED, "predicted_seconds"), (Kind.BOUND, "bound_seconds")):
+        drawn = sorted(
+            (point.size_bytes, figure)
+            for point in points
+            if point.size_bytes > 0 and (figure := value(point, getattr(point, seconds))) is not None
+        )
+        label = f"{name}: {kind.value}"
+        x, y = tuple(float(size) for size, _ in drawn), tuple(figure for _, figure in drawn)
+        lines.append(Series(label, kind, style, x, y, joined=joinable(x)))
+    return [line for line in lines if line.x or line.missing]
+
+
+def measured_series(points: Sequence[Point], name: str, style: int, value: Value) -> Series:
+    """The measured line of one series, by size; low and high are ends of y, whichever way y runs."""
+    rows = []
+    for point in sorted(points, key=lambda one: one.size_bytes):
+        middle = value(point, point.median_seconds)
+        ends = [value(point, point.low_seconds), value(point, point.high_seconds)]
+        if point.size_bytes > 0 and middle is not None:
+            known = [end for end in ends if end is not None] + [middle]
+            rows.append((float(point.size_bytes), middle, min(known), max(known), point.trusted))
+    x = tuple(row[0] for row in rows)
+    return Series(
+        label=name,
+        kind=Kind.MEASURED,
+        style=style,
+        x=x,
+        y=tuple(row[1] for row in rows),
+        low=tuple(row[2] for row in rows),
+        high=tuple(row[3] for row in rows),
+        trusted=tuple(row[4] for row in rows),
+        joined=joinable(x),
+        missing=tuple(sorted({float(one.size_bytes) for one in points if _has_no_result(one)})),
+    )
+
+
+def _has_no_result(point: Point) -> bool:
+    return point.size_bytes > 0 and point.status not in (Status.OK, Status.SKIPPED, Status.UNSUPPORTED)
+
+
+def joinable(sizes: Sequence[float]) -> bool:
+    """Whether lines between neighbouring sizes say something that was nearly measured."""
+    gaps = [high / low for low, high in pairwise(sizes)]
+    return len(sizes) >= FEWEST_JOINED and max(gaps) <= WIDEST_GAP
+
+
+def _shared_bound(series: Sequence[Series]) -> list[Series]:
+    """One bound instead of several equal ones: it does not depend on the algorithm."""
+    bounds = [one for one in series if one.kind == Kind.BOUND]
+    values: dict[float, float] = {}
+    for bound in bounds:
+        for size, value in zip(bound.x, bound.y, strict=True):
+            if not math.isclose(values.setdefault(size, value), value, rel_tol=1e-6):
+                return list(series)
+    if not values:
+        return list(series)
+    sizes = tuple(sorted(values))
+    heights = tuple(values[size] for size in sizes)
+    shared = Series("bound", Kind.BOUND, -1, sizes, heights, joined=joinable(sizes))
+    return [*(one for one in series if one.kind != Kind.BOUND), shared]
+
+
+def _algorithms(group: Sequence[Point]) -> Figure | None:
+    """All series of a group relative to the fastest at each size, with the crossovers; None for one."""
+    points = [point for point in group if not point.baseline]
+    names = series_names(points)
+    curves = {key: _curve(points, key) for key in sorted(names, key=str)}
+    curves = {key: curve for key, curve in curves.items() if curve}
+    if len(curves) < 2:
+        return None
+    best = {
+        size: min(c[size].median for c in curves.values() if size in c) for c in curves.values() for size in c
+    }
+    drawn = sorted(curves, key=lambda key: _closest(curves[key], best))[:MOST_SERIES]
+    style = {names[key]: place for place, key in enumerate(sorted(drawn, key=str))}
+    found, crossings = leads({names[key]: curves[key] for key in sorted(drawn, key=str)})
+    kept = [point for point in points if series_key(point) in set(drawn)]
+    series = [
+        measured_series(
+            [p for p in kept if series_key(p) == key], names[key], style[names[key]],
+            lambda p, seconds: seconds / best[p.size_bytes] if seconds else None,
+        )
+        for key in sorted(drawn, key=str)
+    ]  # fmt: skip
+    left_out = sorted(names[key] for key in curves if key not in set(drawn))
+    return Figure(
+        key=f"algorithms-{group_key(points[0])}",
+        topic="algorithms",
+        title=_title(points, "which is fastest at which size"),
+        subtitle=_subtitle(points),
+        x=SIZE,
+        y=SLOWDOWN,
+        series=tuple(series),
+        footnote=(*_crossing_notes(crossings, left_out), *footnote(points)),
+        spans=tuple(Span(one.low_bytes, one.high_bytes, one.name, style[one.name]) for one in found),
+        marks=tuple(Mark(one.size_bytes, approximate_size(one.size_bytes)) for one in crossings),
+    )
+
+
+def _curve(points: Sequence[Point], key: SeriesKey) -> dict[int, Interval]:
+    return {
+        point.size_bytes: Interval(point.low_seconds, point.median_seconds, point.high_seconds, 0.0)
+        for point in points
+        if series_key(point) == key and _has_size(point)
+        and point.median_seconds and point.low_seconds is not None and point.high_seconds is not None
+    }  # fmt: skip
+
+
+def _closest(curve: dict[int, Interval], best: dict[int, float]) -> tuple[float, float]:
+    """How near a curve comes to the fastest anywhere, then how far it is in the middle."""
+    ratios = sorted(interval.median / best[size] for size, interval in curve.items())
+    return ratios[0], ratios[len(ratios) // 2]
+
+
+def _crossing_notes(crossings: Sequence[Crossover], left_out: Sequence[str]) -> list[str]:
+    lines = []
+    if crossings:
+        texts = [
+            f"{one.after} overtakes {one.before} at about {approximate_size(one.size_bytes)} "
+            f"(measured at {format_size(one.low_bytes)} and {format_size(one.high_bytes)})"
+            for one in crossings
+        ]
+        lines.append("; ".join(texts) + "; straight lines on log-log axes between measured sizes")
+    else:
+        lines.append("No crossover: nowhere does the leader's interval lie wholly above another's")
+    if left_out:
+        lines.append(f"Not drawn for want of room: {', '.join(left_out)}")
+    return lines
+
+
+def approximate_size(size_bytes: float) -> str:
+    """A size to two digits, for sizes that were estimated: ``96 KiB``."""
+    power = min(int(math.log2(max(size_bytes, 1.0)) // 10), 4)
+    value = size_bytes / 1024**power
+    digits = 1 - math.floor(math.log10(value)) if value >= 1 else 1
+    return f"{round(value, digits):g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
+
+
+def _barrier_figures(points: Sequence[Point]) -> list[Figure]:
+    """Collectives that move no data, against the number of ranks."""
+    moved = [p for p in points if p.size_bytes == 0 and p.busbw_at(1.0) is None and not p.baseline]
+    figures = []
+    for collective in sorted({point.collective for point in moved}):
+        members = [point for point in moved if point.collective == collective]
+        if len({point.ranks for point in members if point.median_seconds}) < 2:
+            continue
+        names = series_names(members)
+        # Ranks take the place of the size: the rest of the line is built the same way.
+        shifted = [replace(point, size_bytes=point.ranks) for point in members]
+        series = [
+            replace(line, joined=len(line.x) >= FEWEST_JOINED)
+            for style, key in enumerate(sorted(names, key=str)[:MOST_SERIES])
+            for line in _lines([p for p in shifted if series_key(p) == key], names[key], style, _seconds)
+        ]
+        figures.append(
+            Figure(
+                key=f"time-{collective}-by-ranks",
+                topic="time",
+                title=_title(members, "time against ranks"),
+                subtitle=", ".join(sorted({point.backend for point in members})),
+                x=Axis("ranks", "ranks", "log2"),
+                y=TIME,
+                series=tuple(_shared_bound(series)),
+                footnote=footnote(members),
+            )
+        )
+    return figures
+
+
+def _nothing(points: Sequence[Point]) -> Figure:
+    reasons = missing_groups(points)
+    label = provenance(points)
+    return Figure(
+        key="nothing-measured",
+        topic="nothing",
+        title=f"{label}: no case has a speed" if label else "No case has a speed",
+        subtitle=plural(len(points), "case"),
+        x=SIZE,
+        y=TIME,
+        series=(),
+        footnote=footnote(points) if points else (),
+        message="The run holds no case." if not reasons else f"{plural(len(points), 'case')}, none ended ok.",
+    )

@@ -1,0 +1,351 @@
+"""Figures to PNG, SVG and PDF with matplotlib's own Figure and canvases: no pyplot, no display, no state.
+
+Colours are those of M. Okabe and K. Ito, "Color Universal Design" (2008), safe for every common kind of
+colour blindness. Each colour has its own marker and its own dashes, so that a grey print says the same.
+"""
+
+from __future__ import annotations
+
+import io
+import textwrap
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+from ccbench.report.axes import apply_axes, limits
+from ccbench.report.figure import Figure, Kind, Series
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+DASHES: tuple[tuple[float, ...], ...] = (
+    (5, 2), (5, 2, 1, 2), (3, 1.5), (7, 2, 1, 1.5, 1, 2), (2, 1), (9, 3),
+)  # fmt: skip
+INK, GREY, FAINT = "#222222", "#666666", "#d9d9d9"
+
+WIDTH_INCHES = 9.6
+PLOT_INCHES = 4.4
+LEFT_INCHES, RIGHT_INCHES = 0.95, 2.55
+TITLE_INCHES, AXIS_INCHES, LINE_INCHES = 0.78, 0.62, 0.165
+SPAN_INCHES = 0.46
+DOTS_PER_INCH = 150
+FOOTNOTE_COLUMNS = 150
+LEGEND_COLUMNS = 27
+
+FORMATS = ("png", "svg", "pdf")
+
+
+def render(figure: Figure, form: str) -> bytes:
+    """``figure`` as a file of ``form`` (one of FORMATS); the same figure gives the same bytes."""
+    with _quiet():
+        canvas = _canvas(figure)
+        sink = io.BytesIO()
+        dates = {"svg": "Date", "pdf": "CreationDate"}
+        metadata = {dates[form]: None} if form in dates else {}
+        canvas.savefig(sink, format=form, dpi=DOTS_PER_INCH, metadata=metadata)
+    return sink.getvalue()
+
+
+def render_pages(figures: Sequence[Figure]) -> bytes:
+    """All figures as one PDF, a page each."""
+    with _quiet():
+        from matplotlib.backends.backend_pdf import PdfPages
+
+        sink = io.BytesIO()
+        with PdfPages(sink, metadata={"CreationDate": None}) as pages:
+            for figure in figures:
+                pages.savefig(_canvas(figure))
+    return sink.getvalue()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Settings that hold for one rendering only, whatever the user's matplotlibrc says."""
+    import matplotlib
+
+    settings: dict[Any, Any] = {
+        "font.family": "sans-serif",
+        "font.sans-serif": ["DejaVu Sans"],
+        "font.size": 9,
+        "axes.edgecolor": GREY,
+        "axes.linewidth": 0.8,
+        "pdf.fonttype": 42,
+        "svg.hashsalt": "ccbench",
+        "text.usetex": False,
+        "text.parse_math": False,
+    }
+    with warnings.catch_warnings(), matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        for name, value in settings.items():
+            matplotlib.rcParams[name] = value
+        # A host's name may have letters the font lacks; a box in their place is all that can be done.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
+        yield
+
+
+def _canvas(figure: Figure) -> Canvas:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Canvas
+
+    lines = [line for note in figure.footnote for line in _wrapped(note)]
+    top = TITLE_INCHES + (SPAN_INCHES if figure.spans else 0.0)
+    bottom = AXIS_INCHES + 0.18 + LINE_INCHES * len(lines)
+    height = top + PLOT_INCHES + bottom
+    canvas = Canvas(figsize=(WIDTH_INCHES, height), facecolor="white")
+    FigureCanvasAgg(canvas)
+    left = LEFT_INCHES / WIDTH_INCHES
+    canvas.text(left, 1 - 0.20 / height, figure.title, fontsize=13, weight="bold", color=INK, va="top")
+    canvas.text(left, 1 - 0.46 / height, figure.subtitle, fontsize=9.5, color=GREY, va="top")
+    for index, line in enumerate(reversed(lines)):
+        place = (0.10 + LINE_INCHES * index) / height
+        canvas.text(left, place, line, fontsize=7.2, color=GREY, va="bottom")
+    width = 1 - (LEFT_INCHES + RIGHT_INCHES) / WIDTH_INCHES
+    axes = canvas.add_axes((left, bottom / height, width, PLOT_INCHES / height))
+    if figure.topic == "nothing":
+        axes.axis("off")
+        axes.text(0.5, 0.5, figure.message, ha="center", va="center", fontsize=14, color=GREY)
+        return canvas
+    _draw(figure, axes)
+    return canvas
+
+
+def _wrapped(note: str) -> list[str]:
+    return textwrap.wrap(note, FOOTNOTE_COLUMNS, subsequent_indent="    ") or [""]
+
+
+def _draw(figure: Figure, axes: Axes) -> None:
+    axes.set_axisbelow(True)
+    axes.grid(visible=True, color=FAINT, linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    apply_axes(figure, axes)
+    for series in figure.series:
+        if figure.topic == "ranks":
+            _draw_ranks(series, axes)
+        else:
+            _DRAWERS[series.kind](series, axes)
+    _draw_spans(figure, axes)
+    _legend(figure, axes)
+
+
+def _draw_measured(series: Series, axes: Axes) -> None:
+    colour, marker = COLOURS[series.style % len(COLOURS)], MARKERS[series.style % len(MARKERS)]
+    if series.joined:
+        for piece in _unbroken(series):
+            x, y = series.x[piece], series.y[piece]
+            axes.plot(x, y, color=colour, linewidth=1.6, zorder=4)
+            if series.low:
+                low, high = series.low[piece], series.high[piece]
+                axes.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0, zorder=3)
+    elif series.low:
+        below = [y - low for y, low in zip(series.y, series.low, strict=True)]
+        above = [high - y for y, high in zip(series.y, series.high, strict=True)]
+        axes.errorbar(
+            series.x, series.y, yerr=[below, above], fmt="none", ecolor=colour, elinewidth=1.1, capsize=2.5,
+            zorder=3,
+        )  # fmt: skip
+    size = 5.0 if len(series.x) <= 40 else 3.6
+    _markers(series, axes, colour, marker, size)
+    if series.missing:
+        axes.plot(
+            series.missing, [0.0] * len(series.missing), transform=axes.get_xaxis_transform(),
+            linestyle="none", marker="x", markersize=7, markeredgewidth=1.8, color=colour, clip_on=False,
+            zorder=6,
+        )  # fmt: skip
+
+
+def _unbroken(series: Series) -> Iterator[slice]:
+    """Stretches of a line's points with no missing case between neighbours."""
+    start = 0
+    for index in range(1, len(series.x)):
+        if any(series.x[index - 1] < gap < series.x[index] for gap in series.missing):
+            yield slice(start, index)
+            start = index
+    yield slice(start, len(series.x))
+
+
+def _markers(series: Series, axes: Axes, colour: str, marker: str, size: float) -> None:
+    """Filled markers for trusted points, hollow ones for flagged."""
+    trusted = series.trusted or (True,) * len(series.x)
+    for wanted, face in ((True, colour), (False, "white")):
+        chosen = [(x, y) for x, y, one in zip(series.x, series.y, trusted, strict=True) if one == wanted]
+        if chosen:
+            axes.plot(
+                [x for x, _ in chosen], [y for _, y in chosen], linestyle="none", marker=marker,
+                markersize=size, markerfacecolor=face, markeredgecolor=colour, markeredgewidth=1.1, zorder=5,
+            )  # fmt: skip
+
+
+def _draw_predicted(series: Series, axes: Axes) -> None:
+    style = series.style % len(COLOURS)
+    if series.joined:
+        axes.plot(
+            series.x, series.y, color=COLOURS[style], linewidth=1.2, linestyle=(0, DASHES[style]), zorder=3
+        )
+    else:
+        axes.plot(
+            series.x, series.y, color=COLOURS[style], marker="_", markersize=13, markeredgewidth=1.4,
+            linestyle="none", zorder=3,
+        )  # fmt: skip
+
+
+def _draw_bound(series: Series, axes: Axes) -> None:
+    colour = INK if series.style < 0 else COLOURS[series.style % len(COLOURS)]
+    if series.joined:
+        axes.plot(series.x, series.y, color=colour, linewidth=1.3, linestyle=(0, (1, 1.6)), zorder=2)
+    else:
+        axes.plot(
+            series.x, series.y, color=colour, marker="_", markersize=13, markeredgewidth=1.4,
+            linestyle="none", zorder=2,
+        )  # fmt: skip
+
+
+def _draw_baseline(series: Series, axes: Axes) -> None:
+    marker = MARKERS[series.style % len(MARKERS)]
+    line = "-" if series.joined else "none"
+    axes.plot(
+        series.x, series.y, color="#9a9a9a", linewidth=1.1, linestyle=line, marker=marker, markersize=3.4,
+        markerfacecolor="white", zorder=2,
+    )  # fmt: skip
+
+
+def _draw_reference(series: Series, axes: Axes) -> None:
+    axes.plot(series.x, series.y, color=GREY, linewidth=1.0, zorder=1)
+
+
+_DRAWERS = {
+    Kind.MEASURED: _draw_measured,
+    Kind.PREDICTED: _draw_predicted,
+    Kind.BOUND: _draw_bound,
+    Kind.BASELINE: _draw_baseline,
+    Kind.REFERENCE: _draw_reference,
+}
+
+
+def _draw_ranks(series: Series, axes: Axes) -> None:
+    """A strip of dots for every rank and a bar at their median; dots are spread sideways to be seen."""
+    if series.kind == Kind.REFERENCE:
+        axes.hlines(
+            series.y, [x - 0.32 for x in series.x], [x + 0.32 for x in series.x], color=COLOURS[1],
+            linewidth=2.4, zorder=6,
+        )  # fmt: skip
+        axes.axhline(1.0, color=GREY, linewidth=0.9, zorder=1)
+        return
+    ranks = int(max(series.x)) + 1
+    cases = max(1, len(series.x) // ranks)
+    spread = [0.44 * ((index // ranks + 0.5) / cases - 0.5) for index in range(len(series.x))]
+    moved = tuple(x + shift for x, shift in zip(series.x, spread, strict=True))
+    shown = Series(series.label, series.kind, 0, moved, series.y, trusted=series.trusted)
+    _markers(shown, axes, COLOURS[0], "o", 3.6 if len(series.x) <= 600 else 2.2)
+
+
+def _draw_spans(figure: Figure, axes: Axes) -> None:
+    """A strip above the axes that says who leads, and a thin line at every crossover."""
+    from matplotlib.patches import Rectangle
+
+    across = axes.get_xaxis_transform()
+    low, high = limits(figure.x, [x for series in figure.series for x in series.x])
+    for span in figure.spans:
+        begin, end = max(span.low, low), min(span.high, high)
+        begin = low if span == figure.spans[0] else begin
+        end = high if span == figure.spans[-1] else end
+        colour = COLOURS[span.style % len(COLOURS)]
+        axes.add_patch(
+            Rectangle(
+                (begin, 1.015), end - begin, 0.045, transform=across, color=colour, clip_on=False, linewidth=0
+            )
+        )
+        # Roughly how many letters of this size a stretch of the strip holds.
+        room = int(78 * _share(axes, begin, end))
+        if len(span.label) <= room:
+            middle = (begin * end) ** 0.5
+            axes.text(
+                middle, 1.036, span.label, transform=across, ha="center", va="center", color="white",
+                fontsize=7.5, weight="bold",
+            )  # fmt: skip
+    last = -1.0
+    for mark in figure.marks:
+        axes.axvline(mark.x, color=GREY, linewidth=0.9, linestyle=(0, (2, 2)), zorder=2)
+        place = _share(axes, low, mark.x)
+        # The footnote lists every crossover, so a label without room can be left out.
+        if place - last > 0.09:
+            axes.text(
+                mark.x, 1.075, mark.label, transform=across, ha="center", va="bottom", fontsize=7.8, color=INK
+            )
+            last = place
+
+
+def _share(axes: Axes, low: float, high: float) -> float:
+    """How much of the axis' width lies between two values."""
+    points = axes.transData.transform([(low, 1.0), (high, 1.0)])
+    return float((points[1][0] - points[0][0]) / axes.bbox.width)
+
+
+def _legend(figure: Figure, axes: Axes) -> None:
+    handles, labels = _legend_rows(figure)
+    legend = axes.legend(
+        handles, labels, loc="upper left", bbox_to_anchor=(1.015, 1.0), frameon=False, fontsize=8.5,
+        handlelength=2.4, borderaxespad=0.0, labelspacing=0.65,
+    )  # fmt: skip
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+        text.set_color(INK)
+
+
+def _legend_rows(figure: Figure) -> tuple[list[Any], list[str]]:
+    """One row for each measured series, then one for each kind of line that is drawn."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    rows: list[tuple[Any, str]] = []
+    kinds = {series.kind for series in figure.series}
+    for series in figure.series:
+        if series.kind == Kind.MEASURED:
+            rows.append((_measured_handle(series, figure.topic == "ranks"), series.label))
+        elif series.kind == Kind.BASELINE:
+            marker = MARKERS[series.style % len(MARKERS)]
+            handle = Line2D([], [], color="#9a9a9a", marker=marker, markersize=3.4, markerfacecolor="white")
+            rows.append((handle, series.label))
+        elif series.kind == Kind.REFERENCE:
+            ranks = figure.topic == "ranks"
+            colour, width = (COLOURS[1], 2.4) if ranks else (GREY, 1.0)
+            rows.append((Line2D([], [], color=colour, linewidth=width), series.label))
+    if any(series.low and series.joined for series in figure.series):
+        rows.append((Patch(facecolor=GREY, alpha=0.25, linewidth=0), "interval of the median"))
+    joined = {series.kind for series in figure.series if series.joined}
+    for kind, colour, dashes, label in (
+        (Kind.PREDICTED, GREY, DASHES[0], "predicted, same colour"),
+        (Kind.BOUND, INK, (1, 1.6), "bound"),
+    ):
+        if kind in joined:
+            rows.append((Line2D([], [], color=colour, linewidth=1.3, linestyle=(0, dashes)), label))
+        elif kind in kinds:
+            dash = Line2D(
+                [], [], color=colour, linestyle="none", marker="_", markersize=13, markeredgewidth=1.4
+            )
+            rows.append((dash, label))
+    if any(series.missing for series in figure.series):
+        cross = Line2D([], [], linestyle="none", marker="x", markersize=7, markeredgewidth=1.8, color=GREY)
+        rows.append((cross, "no result"))
+    if any(not all(series.trusted) for series in figure.series):
+        hollow = Line2D(
+            [], [], linestyle="none", marker="o", markersize=5, markerfacecolor="white", markeredgecolor=GREY
+        )
+        rows.append((hollow, "flagged as doubtful"))
+    labels = ["\n".join(textwrap.wrap(label, LEGEND_COLUMNS)[:3]) for _, label in rows]
+    # matplotlib leaves out labels that begin with an underscore.
+    return [handle for handle, _ in rows], [f" {one}" if one.startswith("_") else one for one in labels]
+
+
+def _measured_handle(series: Series, bare: bool) -> Any:
+    from matplotlib.lines import Line2D
+
+    style = series.style % len(COLOURS)
+    line: Literal["-", "none"] = "-" if series.joined and not bare else "none"
+    return Line2D(
+        [], [], color=COLOURS[style], linewidth=1.6, linestyle=line, marker="o" if bare else MARKERS[style],
+        markersize=5, markeredgewidth=1.1,
+    )  # fmt: skip

@@ -1,0 +1,133 @@
+"""A run in the text format of NVIDIA's nccl-tests, for the many tools that read it.
+
+The layout follows the tables nccl-tests 2.13 to 2.16 print (github.com/NVIDIA/nccl-tests,
+src/common.cu): sizes in bytes, times in us, rates in GB/s, two placements a row, N/A for what is not there.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ccbench.cases import Status
+from ccbench.report.points import Point, provenance
+from ccbench.report.text import plain
+
+TYPE_NAMES = {
+    "float16": "half",
+    "bfloat16": "bfloat16",
+    "float32": "float",
+    "float64": "double",
+    "float8_e4m3": "f8e4m3",
+    "float8_e5m2": "f8e5m2",
+}
+"""nccl-tests' names of element types, where they are not ours."""
+
+COLLECTIVE_NAMES = {"all_to_all": "alltoall", "send_recv": "sendrecv"}
+
+TABLE_FIELDS = ("run", "backend", "collective", "algorithm", "protocol", "ranks", "nodes", "mode")
+
+_HEADER = (
+    "#                                                              out-of-place"
+    "                       in-place          ",
+    "#       size         count      type   redop    root     time   algbw   busbw #wrong"
+    "     time   algbw   busbw #wrong",
+    "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)       "
+    "     (us)  (GB/s)  (GB/s)       ",
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table: what one run of an nccl-tests binary would have printed."""
+
+    name: str
+    text: str
+
+
+def nccl_tests_tables(points: Sequence[Point]) -> tuple[Table, ...]:
+    """One table for every (backend, collective, algorithm, ranks) and whatever else tells runs apart."""
+    groups: dict[tuple[object, ...], list[Point]] = defaultdict(list)
+    for point in points:
+        groups[tuple(getattr(point, name) for name in TABLE_FIELDS)].append(point)
+    return tuple(_table(group) for _, group in sorted(groups.items(), key=lambda item: str(item[0])))
+
+
+def _table(points: Sequence[Point]) -> Table:
+    first = points[0]
+    words = [first.backend, first.collective, first.algorithm, f"{first.ranks}ranks"]
+    words += [first.protocol] * (first.protocol != "default") + [first.mode] * (first.mode != "streaming")
+    words += [f"{first.nodes}nodes"] * (first.nodes > 1) + [first.run] * bool(first.run)
+    lines = [*_preamble(points), *_HEADER]
+    rows: dict[tuple[object, ...], dict[bool, Point]] = defaultdict(dict)
+    for point in points:
+        rows[point.dtype, point.op, point.root, point.size_bytes, point.count][point.in_place] = point
+    for placements in (rows[key] for key in sorted(rows, key=_row_order)):
+        lines.append(_row(next(iter(placements.values())), placements))
+        lines += [_remark(one) for one in placements.values() if one.status != Status.OK]
+    return Table("-".join(words), "\n".join([*lines, *_summary(points)]) + "\n")
+
+
+def _row_order(key: tuple[object, ...]) -> tuple[str, str, int, int]:
+    dtype, op, root, size, _ = key
+    return str(dtype), str(op), int(str(root)), int(str(size))
+
+
+def _preamble(points: Sequence[Point]) -> list[str]:
+    first = points[0]
+    sizes = [point.size_bytes for point in points]
+    label = provenance(points)
+    lines = [
+        f"# Collective test starting: {COLLECTIVE_NAMES.get(first.collective, first.collective)}_perf",
+        f"# nThread 1 nGpus {first.ranks} minBytes {min(sizes)} maxBytes {max(sizes)}",
+        "#",
+        f"# written by ccbench: backend {first.backend} {first.backend_version}".rstrip()
+        + f", algorithm {first.algorithm}, protocol {first.protocol}, mode {first.mode}",
+        f"# {first.ranks} ranks on {first.nodes} nodes; host {first.host or 'unknown'}, "
+        f"machine {first.machine or 'unknown'}; times are medians",
+    ]
+    if label:
+        lines.append(f"# {label}: times come from a model")
+    return [*lines, "#"]
+
+
+def _row(point: Point, placements: dict[bool, Point]) -> str:
+    kind = TYPE_NAMES.get(point.dtype, point.dtype)
+    start = f"{point.size_bytes:>12}  {point.count:>12}  {kind:>8}  {point.op:>6}  {point.root:>6}"
+    return start + "".join(_placement(placements.get(in_place)) for in_place in (False, True))
+
+
+def _placement(point: Point | None) -> str:
+    """Four columns of one placement; N/A wherever nothing was measured."""
+    if point is None or point.median_seconds is None:
+        time = algbw = busbw = "N/A"
+    else:
+        time = _microseconds(point.median_seconds)
+        # A case that moves no data has no bandwidth here; nccl-tests prints zero for it.
+        algbw, busbw = (f"{rate or 0.0:.2f}" for rate in (point.algbw, point.busbw))
+    wrong = "N/A" if point is None or point.wrong_elements is None else f"{point.wrong_elements:g}"
+    return f"  {time:>7}  {algbw:>6}  {busbw:>6}  {wrong:>5}"
+
+
+def _microseconds(seconds: float) -> str:
+    """As nccl-tests writes times: two decimals below 100 us, one below 10000, none above."""
+    value = seconds * 1e6
+    return f"{value:.2f}" if value < 100 else f"{value:.1f}" if value < 10_000 else f"{value:.0f}"
+
+
+def _remark(point: Point) -> str:
+    where = "in place" if point.in_place else "out of place"
+    return f"# {point.size_bytes} B {where}: {point.status.value} {plain(point.detail, 200)}".rstrip()
+
+
+def _summary(points: Sequence[Point]) -> list[str]:
+    """The two closing lines; like nccl-tests', the average is over all sizes and says little."""
+    wrong = sum(bool(point.wrong_elements) for point in points)
+    rates = [point.busbw or 0.0 for point in points if point.median_seconds is not None]
+    average = f"{sum(rates) / len(rates):g}" if rates else "N/A"
+    return [
+        f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}",
+        f"# Avg bus bandwidth    : {average} ",
+        "#",
+    ]

@@ -1,0 +1,230 @@
+"""The rows of a run as typed values, and where they come from in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ccbench.cases import NO_ROOT, Status
+from ccbench.collectives import COLLECTIVES
+from ccbench.report.text import plain
+from ccbench.runs import Run
+from ccbench.runs.rows import is_null
+from ccbench.units import format_size
+
+BYTES_PER_GIGABYTE = 1e9
+
+SIMULATED = "SIMULATED"
+LOOPBACK = "loopback"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One case of a run, as the report sees it. Text is plain; times are seconds per launch.
+
+    Figures of speed are None unless the case is OK; bound and prediction unless one was made.
+    """
+
+    run: str
+    baseline: bool
+    backend: str
+    backend_version: str
+    collective: str
+    algorithm: str
+    algorithm_used: str
+    protocol: str
+    dtype: str
+    op: str
+    size_bytes: int
+    count: int
+    ranks: int
+    nodes: int
+    root: int
+    in_place: bool
+    mode: str
+    simulated: bool
+    status: Status
+    detail: str
+    samples: int
+    median_seconds: float | None
+    low_seconds: float | None
+    high_seconds: float | None
+    confidence: float | None
+    algbw: float | None
+    busbw: float | None
+    bound_seconds: float | None
+    predicted_seconds: float | None
+    bottleneck: str
+    wrong_elements: int | None
+    rank_medians: tuple[float, ...]
+    slowest_rank: int | None
+    flags: tuple[str, ...]
+    host: str
+    machine: str
+
+    @property
+    def trusted(self) -> bool:
+        """Whether nothing was flagged while the case ran."""
+        return not self.flags
+
+    @property
+    def bound_share(self) -> float | None:
+        """How much of the speed of light was reached: bound over measured time."""
+        if not self.median_seconds or self.bound_seconds is None:
+            return None
+        return self.bound_seconds / self.median_seconds
+
+    @property
+    def prediction_error(self) -> float | None:
+        """Predicted over measured time, minus one: negative where the machine was slower than predicted."""
+        if not self.median_seconds or self.predicted_seconds is None:
+            return None
+        return self.predicted_seconds / self.median_seconds - 1
+
+    def busbw_at(self, seconds: float | None) -> float | None:
+        """Bus bandwidth in GB/s this case would have if it took ``seconds``; None where it has none."""
+        row = COLLECTIVES.get(self.collective)
+        if not seconds or not self.size_bytes or row is None or not row.moves_data:
+            return None
+        return self.size_bytes / seconds / BYTES_PER_GIGABYTE * row.bus_factor(self.ranks)
+
+    @property
+    def label(self) -> str:
+        """One line that tells this case from the others of its run."""
+        words = [self.backend, self.collective, self.algorithm, self.dtype, format_size(self.size_bytes)]
+        words.append(f"on {self.ranks} ranks")
+        if self.in_place:
+            words.append("in place")
+        return " ".join(words)
+
+
+def points_of(run: Run, *, name: str = "", baseline: bool = False) -> tuple[Point, ...]:
+    """Every case of ``run``, in the run's order. ``name`` tells runs apart where there are several."""
+    host, machine = host_name(run.manifest), machine_name(run.manifest)
+    records = run.cases.to_dict("records")
+    return tuple(_point(record, name, baseline, host, machine) for record in records)
+
+
+def _point(row: Mapping[Any, Any], run: str, baseline: bool, host: str, machine: str) -> Point:
+    flags = tuple(plain(flag) for flag in row["flags"])
+    if row["oversubscribed"] and not flags:
+        flags = ("oversubscribed",)
+    rank_medians = () if is_null(row["rank_median_seconds"]) else row["rank_median_seconds"]
+    return Point(
+        run=run,
+        baseline=baseline,
+        backend=plain(row["backend"]),
+        backend_version=plain(row["backend_version"]),
+        collective=plain(row["collective"]),
+        algorithm=plain(row["algorithm"]),
+        algorithm_used=plain(row["algorithm_used"]),
+        protocol=plain(row["protocol"]),
+        dtype=plain(row["dtype"]),
+        op=plain(row["op"]),
+        size_bytes=int(row["size_bytes"]),
+        count=int(row["count"]),
+        ranks=int(row["ranks"]),
+        nodes=int(row["nodes"]),
+        root=int(row["root"]),
+        in_place=bool(row["in_place"]),
+        mode=plain(row["mode"]),
+        simulated=bool(row["simulated"]),
+        status=Status(row["status"]),
+        detail=plain(row["detail"], 300),
+        samples=0 if is_null(row["samples_seconds"]) else len(row["samples_seconds"]),
+        median_seconds=_number(row["median_seconds"]),
+        low_seconds=_number(row["low_seconds"]),
+        high_seconds=_number(row["high_seconds"]),
+        confidence=_number(row["interval_confidence"]),
+        algbw=_number(row["algbw_GB_s"]),
+        busbw=_number(row["busbw_GB_s"]),
+        bound_seconds=_number(row["bound_seconds"]),
+        predicted_seconds=_number(row["predicted_seconds"]),
+        bottleneck="" if is_null(row["bottleneck"]) else plain(row["bottleneck"], 200),
+        wrong_elements=None if is_null(row["wrong_elements"]) else int(row["wrong_elements"]),
+        rank_medians=tuple(float(one) for one in rank_medians),
+        slowest_rank=None if is_null(row["slowest_rank"]) else int(row["slowest_rank"]),
+        flags=flags,
+        host=host,
+        machine=machine,
+    )
+
+
+def _number(value: Any) -> float | None:
+    return None if is_null(value) else float(value)
+
+
+def host_name(manifest: Mapping[str, Any]) -> str:
+    """The host of a run's environment, empty when run.json does not tell."""
+    environment = manifest.get("environment")
+    host = environment.get("host") if isinstance(environment, Mapping) else manifest.get("host")
+    return _name_in(host)
+
+
+def machine_name(manifest: Mapping[str, Any]) -> str:
+    """The machine predictions were priced on, empty when run.json does not tell."""
+    return _name_in(manifest.get("machine"))
+
+
+def suite_name(run: Run) -> str:
+    """The suite's name, from the manifest or else the cases."""
+    name = _name_in(run.manifest.get("suite"))
+    if not name and len(run.cases):
+        name = plain(run.cases["suite"].iloc[0])
+    return name
+
+
+def _name_in(value: object) -> str:
+    """``value`` itself when it is text, or the name inside a mapping."""
+    if isinstance(value, Mapping):
+        value = value.get("name", "")
+    return plain(value) if isinstance(value, str) else ""
+
+
+def provenance(points: Iterable[Point]) -> str:
+    """``SIMULATED`` when every point is, ``PARTLY SIMULATED``, or nothing."""
+    kinds = {point.simulated for point in points}
+    if kinds == {True}:
+        return SIMULATED
+    return f"PARTLY {SIMULATED}" if True in kinds else ""
+
+
+def is_loopback(points: Iterable[Point]) -> bool:
+    """Whether a flag says that ranks talked to themselves (several ranks on one device or over loopback)."""
+    return any(LOOPBACK in flag.lower() for point in points for flag in point.flags)
+
+
+SERIES_FIELDS = ("run", "backend", "algorithm", "protocol", "mode", "root", "in_place")
+"""What may tell one line of a figure from another; the name shows those that differ."""
+
+
+SeriesKey = tuple[object, ...]
+
+
+def series_key(point: Point) -> SeriesKey:
+    """What all points of one line have in common."""
+    return tuple(getattr(point, name) for name in SERIES_FIELDS)
+
+
+def series_names(points: Sequence[Point]) -> dict[SeriesKey, str]:
+    """Series key -> the shortest words that tell it from the others among ``points``."""
+    keys = sorted({series_key(point) for point in points}, key=str)
+    varying = {name for index, name in enumerate(SERIES_FIELDS) if len({key[index] for key in keys}) > 1}
+    return {key: _series_name(dict(zip(SERIES_FIELDS, key, strict=True)), varying) for key in keys}
+
+
+def _series_name(fields: Mapping[str, Any], varying: set[str]) -> str:
+    words = [str(fields["run"])] if "run" in varying and fields["run"] else []
+    if "backend" in varying:
+        words.append(str(fields["backend"]))
+    words.append(str(fields["algorithm"]))
+    if "protocol" in varying or fields["protocol"] != "default":
+        words.append(str(fields["protocol"]))
+    if "mode" in varying:
+        words.append(str(fields["mode"]))
+    if "root" in varying and fields["root"] != NO_ROOT:
+        words.append(f"root {fields['root']}")
+    if "in_place" in varying:
+        words.append("in place" if fields["in_place"] else "out of place")
+    return " ".join(words)

@@ -1,0 +1,329 @@
+"""One table of all cases, for the screen, for Markdown and for CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ccbench.cases import Status
+from ccbench.report.footnotes import footnote
+from ccbench.report.points import Point, points_of, provenance, suite_name
+from ccbench.report.text import csv_text, markdown, percent, plain, plural
+from ccbench.runs import Run
+from ccbench.units import format_seconds, format_size
+
+NARROWEST = 40
+DOUBTFUL = "~"
+IDENTITY = ("run", "backend", "collective", "algorithm", "ranks", "nodes")
+NEVER_SHARED = ("size", "time [interval]")
+MOST_DISPENSABLE = 5
+"""Columns kept no more than this go before what tells series apart leaves the rows."""
+
+LONGEST_CELL = 32
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the table for people.
+
+    keep: the larger, the longer the column stays when the screen is narrow.
+    """
+
+    header: str
+    text: Callable[[Point], str]
+    keep: int
+    right: bool = True
+
+
+def _algorithm(point: Point) -> str:
+    """The algorithm asked for, and the one that ran where that is another."""
+    used = point.algorithm_used
+    words = [point.algorithm + (f" ({used})" if used and used != point.algorithm else "")]
+    if point.protocol != "default":
+        words.append(point.protocol)
+    if point.mode != "streaming":
+        words.append(point.mode)
+    if point.root > 0:
+        words.append(f"root {point.root}")
+    if point.in_place:
+        words.append("in place")
+    return " ".join(words)
+
+
+def _time(point: Point) -> str:
+    """The median and its interval, in the unit of the median; the status where there is no time."""
+    if point.median_seconds is None:
+        return point.status.value
+    text = format_seconds(point.median_seconds)
+    text = text if point.trusted else DOUBTFUL + text
+    if point.low_seconds is None or point.high_seconds is None:
+        return text
+    unit = text.split(" ")[1]
+    factor = {"us": 1e6, "ms": 1e3}.get(unit, 1.0)
+    return f"{text} [{point.low_seconds * factor:.4g}, {point.high_seconds * factor:.4g}]"
+
+
+def _rate(rate: float | None) -> str:
+    return "-" if rate is None else f"{rate:.2f}" if rate >= 0.1 else f"{rate:.2g}"
+
+
+def _wrong(point: Point) -> str:
+    return "-" if point.wrong_elements is None else str(point.wrong_elements)
+
+
+def _flags(point: Point) -> str:
+    """What is doubtful, or why there is no result."""
+    if point.status != Status.OK:
+        return plain(point.detail or point.status.value, LONGEST_CELL)
+    return plain("; ".join(point.flags), LONGEST_CELL)
+
+
+def _seconds(seconds: float | None) -> str:
+    return "-" if seconds is None else format_seconds(seconds)
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column("run", lambda point: point.run, 9, right=False),
+    Column("backend", lambda point: point.backend, 9, right=False),
+    Column("collective", lambda point: point.collective, 9, right=False),
+    Column("algorithm", _algorithm, 9, right=False),
+    Column("ranks", lambda point: str(point.ranks), 9),
+    Column("nodes", lambda point: str(point.nodes), 9),
+    Column("dtype", lambda point: point.dtype, 2, right=False),
+    Column("op", lambda point: point.op, 1, right=False),
+    Column("size", lambda point: format_size(point.size_bytes), 10),
+    Column("time [interval]", _time, 10),
+    Column("algbw", lambda point: _rate(point.algbw), 4),
+    Column("busbw", lambda point: _rate(point.busbw), 8),
+    Column("predicted", lambda point: _seconds(point.predicted_seconds), 5),
+    Column("of bound", lambda point: "-" if point.bound_share is None else percent(point.bound_share), 6),
+    Column("wrong", _wrong, 8),
+    Column("flags", _flags, 3, right=False),
+)
+"""Bandwidths are in GB/s; "of bound" is the share of the speed of light that was reached."""
+
+ALWAYS = ("collective", "algorithm", "ranks", "dtype", "size", "time [interval]", "algbw", "busbw",
+          "predicted", "of bound", "wrong", "flags")  # fmt: skip
+"""Shown where there is room, even when all rows say the same."""
+
+
+def _useful(points: Sequence[Point]) -> list[Column]:
+    """The columns of ALWAYS, and the others where rows differ."""
+    return [
+        column
+        for column in COLUMNS
+        if column.header in ALWAYS or len({column.text(point) for point in points}) > 1
+    ]
+
+
+def screen_table(run: Run, width: int) -> str:
+    """The cases of ``run`` as plain text no wider than ``width`` characters (but never below 40).
+
+    Where the screen is narrow, what every row shares moves into the heading, then the least important
+    columns go (the last lines say which), then what tells series apart becomes a line above their rows.
+    """
+    points = points_of(run)
+    label = provenance(points)
+    title = ": ".join(part for part in (suite_name(run), plural(len(points), "case")) if part)
+    title = f"{label} {title}" if label else title
+    if not points:
+        return title
+    width = max(width, NARROWEST)
+    fit = _fitting(_useful(points), points, width)
+    lines = [plain(title, width)]
+    if fit.shared:
+        lines += _wrapped("every row: " + ", ".join(fit.shared), width)
+    lines += [plain_end(line, width) for line in _rows(fit, points)]
+    lines += _wrapped("GB/s = 1e9 bytes/s; of bound: share of the speed of light reached", width)
+    if not all(point.trusted for point in points):
+        lines += _wrapped(f"{DOUBTFUL} flagged as doubtful", width)
+    if fit.dropped:
+        lines += _wrapped(f"not shown for want of width: {', '.join(fit.dropped)}", width)
+    if label:
+        lines += _wrapped(f"{label}: times come from a model", width)
+    return "\n".join(lines)
+
+
+def plain_end(line: str, width: int) -> str:
+    """``line`` cut to ``width``, with a sign that it was."""
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How a table fits a width.
+
+    headings: columns that became lines above the rows they hold for.
+    shared: what every row says. dropped: headers of columns left out.
+    """
+
+    columns: tuple[Column, ...]
+    headings: tuple[Column, ...]
+    shared: tuple[str, ...]
+    dropped: tuple[str, ...]
+
+
+def _fitting(columns: list[Column], points: Sequence[Point], width: int) -> Fit:
+    shared: list[str] = []
+    dropped: list[str] = []
+    headings: list[Column] = []
+    if _width(columns, points) > width and len(points) > 1:
+        for column in [one for one in columns if one.header not in NEVER_SHARED]:
+            texts = {column.text(point) for point in points}
+            if len(texts) == 1:
+                columns.remove(column)
+                (text,) = texts
+                shared += [f"{column.header} {text}"] * (text not in ("", "-"))
+    while _width(columns, points) > width:
+        least = min(columns, key=lambda column: column.keep)
+        if least.keep <= MOST_DISPENSABLE:
+            dropped.append(least.header)
+            columns.remove(least)
+        elif not headings and any(column.header in IDENTITY for column in columns):
+            headings = [column for column in columns if column.header in IDENTITY]
+            columns = [column for column in columns if column not in headings]
+        elif len(columns) > 2:
+            dropped.append(least.header)
+            columns.remove(least)
+        else:
+            break
+    return Fit(tuple(columns), tuple(headings), tuple(shared), tuple(dropped))
+
+
+def _rows(fit: Fit, points: Sequence[Point]) -> list[str]:
+    """Header and rows, with a line above each group of rows where columns became headings."""
+    header, *rows = _grid(fit.columns, points)
+    lines, last = [header], ""
+    for point, row in zip(points, rows, strict=True):
+        heading = " ".join(
+            f"{column.header} {column.text(point)}" if column.right else column.text(point)
+            for column in fit.headings
+        )
+        if heading != last:
+            lines.append(f"- {heading}")
+            last = heading
+        lines.append(row)
+    return lines
+
+
+def _width(columns: Sequence[Column], points: Sequence[Point]) -> int:
+    return max(len(line) for line in _grid(columns, points))
+
+
+def _grid(columns: Sequence[Column], points: Sequence[Point]) -> list[str]:
+    """Header and rows with aligned columns."""
+    cells = [[column.header for column in columns]]
+    cells += [[plain(column.text(point), LONGEST_CELL) for column in columns] for point in points]
+    widths = [max(len(row[index]) for row in cells) for index in range(len(columns))]
+    return [
+        "  ".join(
+            cell.rjust(size) if column.right else cell.ljust(size)
+            for cell, size, column in zip(row, widths, columns, strict=True)
+        ).rstrip()
+        for row in cells
+    ]
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(plain(text, 2000), width)
+
+
+def markdown_table(points: Sequence[Point]) -> str:
+    """All cases as a Markdown table."""
+    columns = _useful(points)
+    lines = [
+        "| " + " | ".join(column.header for column in columns) + " |",
+        "| " + " | ".join("---:" if column.right else "---" for column in columns) + " |",
+    ]
+    for point in points:
+        cells = [markdown(column.text(point)) or " " for column in columns]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def markdown_report(
+    title: str,
+    points: Sequence[Point],
+    verdict: Sequence[str],
+    problems: Sequence[str],
+    images: Sequence[str],
+) -> str:
+    """A page: verdict, figures, table, small print. ``images`` are file names beside the page."""
+    label = provenance(points)
+    parts = [f"# {markdown(' '.join(part for part in (label, title) if part))}"]
+    parts += ["\n".join(f"* {markdown(line, 500)}" for line in verdict)]
+    parts += [f"![{name.rsplit('.', 1)[0]}]({name})" for name in images]
+    if points:
+        parts += [
+            "## Cases",
+            "Bandwidths in GB/s (1e9 bytes/s); of bound: share of the speed of light reached.",
+        ]
+        parts += [markdown_table(points)]
+        parts += ["## Small print", "\n".join(f"* {markdown(line, 2000)}" for line in footnote(points))]
+    if problems:
+        parts += ["## Files that could not be read", "\n".join(f"* {markdown(one, 500)}" for one in problems)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+CSV_COLUMNS: tuple[tuple[str, Callable[[Point], object]], ...] = (
+    ("run", lambda point: point.run),
+    ("baseline", lambda point: point.baseline),
+    ("simulated", lambda point: point.simulated),
+    ("host", lambda point: point.host),
+    ("machine", lambda point: point.machine),
+    ("backend", lambda point: point.backend),
+    ("backend_version", lambda point: point.backend_version),
+    ("collective", lambda point: point.collective),
+    ("algorithm", lambda point: point.algorithm),
+    ("algorithm_used", lambda point: point.algorithm_used),
+    ("protocol", lambda point: point.protocol),
+    ("dtype", lambda point: point.dtype),
+    ("op", lambda point: point.op),
+    ("size_bytes", lambda point: point.size_bytes),
+    ("count", lambda point: point.count),
+    ("ranks", lambda point: point.ranks),
+    ("nodes", lambda point: point.nodes),
+    ("root", lambda point: point.root),
+    ("in_place", lambda point: point.in_place),
+    ("mode", lambda point: point.mode),
+    ("status", lambda point: point.status.value),
+    ("detail", lambda point: point.detail),
+    ("samples", lambda point: point.samples),
+    ("median_seconds", lambda point: point.median_seconds),
+    ("low_seconds", lambda point: point.low_seconds),
+    ("high_seconds", lambda point: point.high_seconds),
+    ("interval_confidence", lambda point: point.confidence),
+    ("algbw_GB_s", lambda point: point.algbw),
+    ("busbw_GB_s", lambda point: point.busbw),
+    ("bound_seconds", lambda point: point.bound_seconds),
+    ("predicted_seconds", lambda point: point.predicted_seconds),
+    ("bound_share", lambda point: point.bound_share),
+    ("bottleneck", lambda point: point.bottleneck),
+    ("slowest_rank", lambda point: point.slowest_rank),
+    ("wrong_elements", lambda point: point.wrong_elements),
+    ("flags", lambda point: "; ".join(point.flags)),
+)
+"""Every column of the CSV file: full precision, units in the names, empty where there is no value."""
+
+
+def csv_table(points: Sequence[Point]) -> str:
+    """All cases as CSV (RFC 4180), for spreadsheets and scripts."""
+    sink = io.StringIO()
+    writer = csv.writer(sink, lineterminator="\r\n")
+    writer.writerow([name for name, _ in CSV_COLUMNS])
+    for point in points:
+        writer.writerow([_csv_cell(value(point)) for _, value in CSV_COLUMNS])
+    return sink.getvalue()
+
+
+def _csv_cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return csv_text(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value)

@@ -1,0 +1,143 @@
+"""Write a report: every asked-for format of one or several runs, each file whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ccbench.errors import RunFolderError, UsageError
+from ccbench.report.figure import Figure
+from ccbench.report.figures import figures_of
+from ccbench.report.nccl_tests_format import nccl_tests_tables
+from ccbench.report.points import Point, points_of, suite_name
+from ccbench.report.tables import csv_table, markdown_report
+from ccbench.report.text import file_name
+from ccbench.report.verdict import verdict_lines
+from ccbench.runs import Run
+from ccbench.runs.folder import write_atomically
+
+FORMATS = ("png", "svg", "pdf", "md", "csv", "nccl-tests")
+DEFAULT_FORMATS = ("png", "md", "csv")
+
+ONE_FILE = {"pdf": "report.pdf", "md": "report.md", "csv": "cases.csv"}
+"""Formats that are a single file, and its name in a report's folder."""
+
+Files = dict[str, bytes]
+
+
+def write_report(
+    runs: Sequence[Run],
+    output: Path | None = None,
+    formats: Sequence[str] = DEFAULT_FORMATS,
+    *,
+    baseline: Run | None = None,
+) -> tuple[Path, ...]:
+    """Write the report of ``runs``, drawn together, and return its files.
+
+    output: the folder of the report, made when it is not there; a file (``x.pdf``, ``x.md``, ``x.csv``)
+        when that format alone is asked for; None for ``report/`` in the first run's folder.
+    baseline: an earlier run, drawn in grey behind the others.
+
+    Raises UsageError for an unknown format or no run, RunFolderError when a file cannot be written.
+    """
+    _check(runs, output, formats)
+    named = len(runs) > 1
+    points = [point for run in runs for point in points_of(run, name=run.path.name if named else "")]
+    behind = points_of(baseline, name=baseline.path.name, baseline=True) if baseline is not None else ()
+    files = _files(runs, points, behind, formats)
+    if output is not None and output.suffix and len(formats) == 1 and formats[0] in ONE_FILE:
+        targets = [(output, next(iter(files.values())))]
+    else:
+        folder = output if output is not None else runs[0].path / "report"
+        targets = [(folder / name, content) for name, content in files.items()]
+    for target, content in targets:
+        _write(target, content)
+    return tuple(target for target, _ in targets)
+
+
+def _write(target: Path, content: bytes) -> None:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(target, content)
+    except OSError as error:
+        raise RunFolderError(
+            f"{target}: cannot be written ({error.strerror or error}); name another place with -o"
+        ) from error
+
+
+def _check(runs: Sequence[Run], output: Path | None, formats: Sequence[str]) -> None:
+    if not runs:
+        raise UsageError("report: no run was given; name a run folder")
+    unknown = [one for one in formats if one not in FORMATS]
+    if unknown or not formats:
+        seen = repr(unknown[0]) if unknown else "nothing"
+        raise UsageError(f"report: format is {seen}, expected one of {', '.join(FORMATS)}")
+    suffix = output.suffix.lstrip(".") if output is not None and not output.is_dir() else ""
+    if suffix in (*FORMATS, "txt") and list(formats) != [suffix]:
+        raise UsageError(
+            f"report: {output} is a file name, but {', '.join(formats)} make several files; name a folder"
+        )
+    if suffix in ("png", "svg"):
+        raise UsageError(f"report: {suffix} makes one file per figure; name a folder instead of {output}")
+
+
+def _files(
+    runs: Sequence[Run], points: Sequence[Point], behind: Sequence[Point], formats: Sequence[str]
+) -> Files:
+    files: Files = {}
+    figures: tuple[Figure, ...] = ()
+    if {"png", "svg", "pdf"} & set(formats):
+        figures = figures_of([*points, *behind])
+    for form in dict.fromkeys(formats):
+        if form in ("png", "svg"):
+            files.update(_images(figures, form))
+        elif form == "pdf":
+            from ccbench.report.matplotlib_renderer import render_pages
+
+            files[ONE_FILE[form]] = render_pages(figures)
+        elif form == "csv":
+            files[ONE_FILE[form]] = csv_table([*points, *behind]).encode()
+        elif form == "nccl-tests":
+            files.update(_text_tables(points))
+    if "md" in formats:
+        # Last, because it shows the images written beside it.
+        images = [name for name in files if name.endswith(".png")] or [
+            name for name in files if name.endswith(".svg")
+        ]
+        files[ONE_FILE["md"]] = _page(runs, points, images).encode()
+    return files
+
+
+def _images(figures: Sequence[Figure], form: str) -> Files:
+    from ccbench.report.matplotlib_renderer import render
+
+    names = _unique([figure.key for figure in figures])
+    return {f"{name}.{form}": render(figure, form) for name, figure in zip(names, figures, strict=True)}
+
+
+def _text_tables(points: Sequence[Point]) -> Files:
+    tables = nccl_tests_tables(points)
+    names = _unique([table.name for table in tables])
+    return {f"{name}.nccl-tests.txt": table.text.encode() for name, table in zip(names, tables, strict=True)}
+
+
+def _page(runs: Sequence[Run], points: Sequence[Point], images: Sequence[str]) -> str:
+    title = ", ".join(dict.fromkeys(suite_name(run) or run.path.name for run in runs))
+    verdict: list[str] = []
+    for run in runs:
+        start = f"{run.path.name}: " if len(runs) > 1 else ""
+        verdict += [start + line for line in verdict_lines(run)]
+    problems = [problem for run in runs for problem in run.problems]
+    return markdown_report(title, points, verdict, problems, images)
+
+
+def _unique(keys: Sequence[str]) -> list[str]:
+    """File names of ``keys``; where two keys give the same name, the later one is numbered."""
+    names: list[str] = []
+    for key in keys:
+        name, number = file_name(key), 1
+        while name in names:
+            number += 1
+            name = f"{file_name(key)}-{number}"
+        names.append(name)
+    return names

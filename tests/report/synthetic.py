@@ -1,0 +1,109 @@
+"""Runs that look like real ones: alpha-beta times, noise, outliers, a slow rank, a few failures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ccbench.cases import NO_OP, Case, Conditions, Measurement, Status
+from ccbench.collectives import COLLECTIVES, collective
+from ccbench.model.prediction import Prediction
+from ccbench.runs import Run, RunFolder, load_run
+
+MANIFEST: Mapping[str, Any] = {
+    "suite": {"name": "allreduce"},
+    "machine": {"name": "epyc-2x64"},
+    "environment": {"host": {"name": "node7"}},
+    "versions": {"ccbench": "0.1.0"},
+}
+
+ALPHA_SECONDS = 1.5e-6
+BYTES_PER_SECOND = 9e9
+
+Edit = Callable[[Measurement], Measurement]
+
+
+def case(name: str, algorithm: str, size_bytes: int, ranks: int = 4, **changes: Any) -> Case:
+    row = collective(name)
+    count = row.count_for(size_bytes, ranks, 4)
+    plain = Case(
+        "allreduce", "cpu", name, algorithm, "float32", "sum" if row.reduces else NO_OP,
+        row.size_bytes(count, ranks, 4), count, ranks, root=0 if row.rooted else -1,
+    )  # fmt: skip
+    return replace(plain, **changes)
+
+
+def prediction(one: Case) -> Prediction:
+    """An alpha-beta price: tree pays the whole buffer each level, the others a share each step."""
+    steps = {"tree": 2 * np.log2(one.ranks), "halving_doubling": 2 * np.log2(one.ranks)}
+    latency = ALPHA_SECONDS * float(steps.get(one.algorithm, 2 * (one.ranks - 1)))
+    factor = 2.6 if one.algorithm == "tree" else 1.12 if one.algorithm == "halving_doubling" else 1.0
+    share = COLLECTIVES[one.collective].bus_factor(one.ranks)
+    ideal = share * one.size_bytes / BYTES_PER_SECOND
+    bound = ALPHA_SECONDS * float(np.log2(one.ranks)) + ideal * 0.8
+    return Prediction(bound, latency + factor * ideal, latency, factor * ideal, "link between cores 1 and 2")
+
+
+def measurement(one: Case, random: np.random.Generator, slow_rank: int = 2) -> Measurement:
+    """Samples 5 to 20 % above the prediction, skewed to the right, one outlier in thirty."""
+    centre = prediction(one).predicted_seconds * float(random.uniform(1.02, 1.18))
+    samples = centre * (1 + random.gamma(2.0, 0.02, size=30))
+    samples[11] *= 1.6
+    shares = 1 - 0.02 * random.random((one.ranks, 1)) - 0.01 * random.random((one.ranks, 30))
+    shares[min(slow_rank, one.ranks - 1)] = 1.0
+    return Measurement(
+        case=one,
+        status=Status.OK,
+        backend_version="numpy 2.1",
+        algorithm_used=one.algorithm,
+        launches_per_sample=16,
+        samples_seconds=tuple(samples.tolist()),
+        skew_seconds=tuple((0.02 * samples).tolist()),
+        rank_samples_seconds=tuple(tuple(row) for row in (shares * samples).tolist()),
+        wrong_elements=0,
+        stop_reason="interval narrow enough",
+        started_at="2026-03-04T05:06:07Z",
+    )
+
+
+def failed(one: Measurement, status: Status, detail: str) -> Measurement:
+    return Measurement(
+        one.case, status, detail=detail, backend_version=one.backend_version, simulated=one.simulated
+    )
+
+
+def flagged(one: Measurement, *flags: str) -> Measurement:
+    return replace(one, conditions=Conditions(flags=flags))
+
+
+def write_run(
+    path: Path,
+    cases: Iterable[Case],
+    edits: Mapping[int, Edit] | None = None,
+    manifest: Mapping[str, Any] = MANIFEST,
+    simulated: bool = False,
+    priced: bool = True,
+    slowdown: float = 1.0,
+) -> Run:
+    """Write and load a run; ``edits`` changes the measurement with that number."""
+    random = np.random.default_rng(7)
+    with RunFolder.create(path, manifest) as folder:
+        for number, one in enumerate(cases):
+            got = measurement(one, random)
+            times = tuple(slowdown * sample for sample in got.samples_seconds)
+            got = replace(got, simulated=simulated, samples_seconds=times)
+            edit = (edits or {}).get(number)
+            got = edit(got) if edit is not None else got
+            folder.write(got, prediction(one) if priced else None)
+    return load_run(path)
+
+
+def sweep(
+    name: str = "all_reduce", algorithms: Iterable[str] = ("ring",), last: int = 26, **changes: Any
+) -> list[Case]:
+    """Sizes 1 KiB to 2**last, factor 4, for every algorithm."""
+    return [case(name, one, 2**power, **changes) for one in algorithms for power in range(10, last + 1, 2)]

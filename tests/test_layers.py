@@ -17,7 +17,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("collectives", "topology"),
     ("cases", "algorithms"),
     ("suite", "model", "verification", "teams"),
-    ("measure", "conditions", "faults"),
+    ("measure", "conditions", "faults", "visits"),
     ("backends",),
     ("worker",),
     ("runs", "progress"),

@@ -121,7 +121,7 @@ def _print_outcome(outcome: RunOutcome, draw: bool, as_json: bool) -> None:
 
     measured = load_run(outcome.folder)
     # Files first: the reader of stdout may go away before the table ends.
-    files = write_report([measured], outcome.folder) if draw else ()
+    files = write_report([measured]) if draw else ()
     verdicts = verdict_lines(measured)
     if as_json:
         print_json(

@@ -149,3 +149,40 @@ def test_report_without_any_run_says_what_to_do(ccbench: Command) -> None:
     ended = ccbench("report")
     assert ended.code == 2
     assert "run a suite first" in ended.err
+
+
+def test_a_report_draws_runs_together_and_one_behind(
+    ccbench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b", "c"):
+        made = ccbench(
+            *(
+                "run",
+                "quick",
+                "--backend",
+                "simulated",
+                "--only",
+                "broadcast",
+                "--no-report",
+                "-q",
+                "-o",
+                name,
+            )
+        )
+        assert made.code == 0, made.err
+    ended = ccbench(
+        *("report", "a", "b", "--baseline", "c", "-o", "drawn", "--format", "md,csv", "--json"),
+    )
+    assert ended.code == 0, ended.err
+    files = [Path(file) for file in ended.json["files"]]
+    assert {file.suffix for file in files} == {".md", ".csv"}
+    assert all((tmp_path / file).is_file() and file.parts[0] == "drawn" for file in files)
+    assert list(ended.json["verdicts"]) == ["a", "b"]
+
+
+def test_a_report_in_an_unknown_format_lists_the_known_ones(ccbench: Command) -> None:
+    ccbench("run", "quick", "--backend", "simulated", "--only", "barrier", "--no-report", "-q", "-o", "a")
+    ended = ccbench("report", "a", "--format", "gif")
+    assert ended.code == 2
+    assert "'gif'" in ended.err
+    assert "png" in ended.err

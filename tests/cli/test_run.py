@@ -31,9 +31,9 @@ class Fakes:
         self.options = options
         return Plan((CASE,), 8192, 0.5, ("one note",))
 
-    def write_report(self, runs: list[Any], output: Path, **more: object) -> tuple[Path, ...]:
-        self.reported.append((runs, output))
-        return (output / "report.md",)
+    def write_report(self, runs: list[Any]) -> tuple[Path, ...]:
+        self.reported += runs
+        return (runs[0] / "report" / "report.md",)
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
 def test_a_run_prints_table_verdicts_and_where_things_are(ccbench: Command, fakes: Fakes) -> None:
     ended = ccbench("run", "quick")
     assert ended.code == 0
-    assert ended.out.splitlines() == ["a table 100 wide", "all is well", "wrote results/r/report.md"]
+    assert ended.out.splitlines() == ["a table 100 wide", "all is well", "wrote results/r/report/report.md"]
     assert ended.err == "run folder: results/r\n"
 
 
@@ -88,7 +88,7 @@ def test_json_is_one_object_on_stdout(ccbench: Command, fakes: Fakes) -> None:
         "interrupted": False,
         "counts": {"ok": 3},
         "verdicts": ["all is well"],
-        "files": ["results/r/report.md"],
+        "files": ["results/r/report/report.md"],
     }
 
 

@@ -7,6 +7,8 @@ Counts, not sets: a rank added twice is as wrong as a rank left out, and a set c
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -66,15 +68,22 @@ class Contributions:
         self.counts[at] = sums
 
     def show(self, rank: int, slot: int) -> str:
-        """``A0+A2``: letters are pieces, numbers are ranks; runs of ranks as ``A0..3``, nothing as ``.``."""
+        """``A0+A4..7``: letters are pieces, numbers are ranks, ``..`` is a run of three or more.
+
+        ``-`` is an empty slot, ``2*A0`` a contribution counted twice.
+        """
         if self.piece[rank, slot] == NOTHING:
-            return "."
+            return "-"
         name = piece_name(int(self.piece[rank, slot]))
         held = self.counts[rank, slot]
-        origins = np.flatnonzero(held).tolist()
-        if len(origins) > 2 and origins[-1] - origins[0] == len(origins) - 1 and int(held.max()) == 1:
-            return f"{name}{origins[0]}..{origins[-1]}"
-        return "+".join((f"{held[one]}*" if held[one] > 1 else "") + f"{name}{one}" for one in origins)
+        words: list[str] = []
+        for count, first, last in _runs(held):
+            times = f"{count}*" if count > 1 else ""
+            if last - first >= 2:
+                words.append(f"{times}{name}{first}..{last}")
+            else:
+                words += [f"{times}{name}{origin}" for origin in range(first, last + 1)]
+        return "+".join(words)
 
     def _single_slots(self, step: Step) -> tuple[Indices, Indices, Indices, Indices]:
         """The flows of ``step`` cut into flows of one slot each."""
@@ -149,7 +158,14 @@ class Contributions:
 
     def _error(self, step: Step, rank: object, slot: object, seen: str) -> ScheduleError:
         name = f"{self.schedule.collective} {self.schedule.algorithm}, {self.schedule.ranks} ranks"
-        return ScheduleError(f"{name}: step {step.index}: slot {slot} of rank {rank} {seen}")
+        return ScheduleError(f"{name}: step {step.index + 1}: slot {slot} of rank {rank} {seen}")
+
+
+def _runs(counts: NDArray[np.int16]) -> list[tuple[int, int, int]]:
+    """(count, first, last) of every run of equal counts, zeros left out."""
+    bounds = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), len(counts)]
+    runs = [(int(counts[first]), first, end - 1) for first, end in itertools.pairwise(bounds)]
+    return [run for run in runs if run[0]]
 
 
 def piece_name(piece: int) -> str:

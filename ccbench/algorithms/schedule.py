@@ -107,12 +107,17 @@ class Schedule:
         index = 0
         for phase in self.phases:
             for turn in range(phase.repeat):
-                yield Step(
-                    index,
-                    phase,
-                    (phase.source + turn * phase.advance.source) % self.ranks,
-                    (phase.target + turn * phase.advance.target) % self.ranks,
-                    self.wrapped(phase.source_slot, turn * phase.advance.source_slot),
-                    self.wrapped(phase.target_slot, turn * phase.advance.target_slot),
-                )
+                yield self.turn(phase, turn, index)
                 index += 1
+
+    def turn(self, phase: Phase, turn: int, index: int) -> Step:
+        """Repetition ``turn`` of ``phase``, the step number ``index`` of the schedule."""
+        advance = phase.advance
+        return Step(
+            index,
+            phase,
+            (phase.source + turn * advance.source) % self.ranks,
+            (phase.target + turn * advance.target) % self.ranks,
+            self.wrapped(phase.source_slot, turn * advance.source_slot),
+            self.wrapped(phase.target_slot, turn * advance.target_slot),
+        )

@@ -29,7 +29,7 @@ def exchange(**options: Any) -> Phase:
     [
         (
             made("all_reduce", exchange(reduces=True, repeat=2)),
-            "all_reduce made_up, 2 ranks: step 1: slot 0 of rank 0 gets the contribution A0 2 times, "
+            "all_reduce made_up, 2 ranks: step 2: slot 0 of rank 0 gets the contribution A0 2 times, "
             "expected once",
         ),
         (
@@ -42,31 +42,31 @@ def exchange(**options: Any) -> Phase:
         ),
         (
             made("broadcast", phase(1, 0, 0), root=0),
-            "step 0: slot 0 of rank 1 is read, but nothing was written to it; send it there before",
+            "step 1: slot 0 of rank 1 is read, but nothing was written to it; send it there before",
         ),
         (
             made("reduce", phase(1, 0, 0, 1, reduces=True), slots=2, root=0),
-            "step 0: slot 1 of rank 0 is combined with piece A, but holds nothing; copy to it first",
+            "step 1: slot 1 of rank 0 is combined with piece A, but holds nothing; copy to it first",
         ),
         (
             made("all_reduce", phase(0, 1, 0, 1, reduces=True), pieces=2, slots=2),
-            "step 0: slot 1 of rank 1 holds B1 and is combined with piece A, expected piece B",
+            "step 1: slot 1 of rank 1 holds B1 and is combined with piece A, expected piece B",
         ),
         (
             made("broadcast", phase([0, 1], 2, 0), ranks=3, root=0),
-            "step 0: slot 0 of rank 1 is read",
+            "step 1: slot 0 of rank 1 is read",
         ),
         (
             made("send_recv", phase([0, 0], [1, 1], 0, 1), slots=2),
-            "step 0: slot 1 of rank 1 is written by 2 flows at once, expected one",
+            "step 1: slot 1 of rank 1 is written by 2 flows at once, expected one",
         ),
         (
             made("all_reduce", phase([0, 1], 2, 0, reduces=True), ranks=3),
-            "step 0: slot 0 of rank 2 is written by 2 flows at once, expected one",
+            "step 1: slot 0 of rank 2 is written by 2 flows at once, expected one",
         ),
         (
             made("all_gather", exchange(reduces=True), pieces=2, slots=2),
-            "step 0: slot 0 of rank 1 is read",
+            "step 1: slot 0 of rank 1 is read",
         ),
         (
             made("all_gather", phase([0, 1], [1, 0], [0, 1]), phase(0, 0, 0, 1), pieces=2, slots=2),

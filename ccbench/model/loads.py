@@ -5,7 +5,7 @@ That is why a sweep over sizes is cheap: loads are found once and multiplied by 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from ccbench.collectives import collective
 
 Integers = NDArray[np.int64]
 
-MOST_TRACKED_SLOTS = 4_000_000
+MOST_TRACKED_SLOTS = 500_000
 """A step that touches more slots than this counts as depending on the one before it, unlooked at."""
 
 
@@ -47,27 +47,44 @@ class _CoreWork:
     copied: Integers
     reduced: Integers
 
-    def plus(self, other: _CoreWork) -> _CoreWork:
+    def plus(self, other: _CoreWork, times: int) -> _CoreWork:
         return _CoreWork(
-            self.operations + other.operations, self.copied + other.copied, self.reduced + other.reduced
+            self.operations + times * other.operations,
+            self.copied + times * other.copied,
+            self.reduced + times * other.reduced,
         )
 
-    def load(self, repeat: int, waits: bool, flags: int) -> StepLoad:
-        distinct = np.unique(np.stack((self.operations, self.copied, self.reduced)), axis=1)
-        active = int(np.count_nonzero(self.operations))
-        return StepLoad(repeat, distinct[0], distinct[1], distinct[2], active, waits, flags)
+
+@dataclass(frozen=True)
+class _Group:
+    """Like a StepLoad, core by core."""
+
+    work: _CoreWork
+    repeat: int
+    waits: bool
+    flags: int
+
+    def load(self) -> StepLoad:
+        work = self.work
+        distinct = np.unique(np.stack((work.operations, work.copied, work.reduced)), axis=1)
+        active = int(np.count_nonzero(work.operations))
+        return StepLoad(self.repeat, distinct[0], distinct[1], distinct[2], active, self.waits, self.flags)
 
 
 def step_loads(schedule: Schedule, cores: int, in_place: bool) -> list[StepLoad]:
-    """The steps of ``schedule`` in order, repetitions joined, for ranks dealt to cores round robin.
+    """The steps of ``schedule`` in order, for ranks dealt to cores round robin.
+
+    Repetitions are joined, and so are steps between which nobody waits: each rank does them in one go.
 
     Whoever pushes or pulls does the work: the source of a pushed phase, else the target. Repetitions of
     a phase are taken to load the cores as its first one does, which is exact where every rank does the
-    same and where the indices do not advance. Out of place, the first step also has each rank copy what
-    it keeps from its input to its output buffer.
+    same and where the indices do not advance. Out of place, each rank first copies what it keeps from its
+    input to its output buffer.
     """
+    groups: list[_Group] = []
     kept = None if in_place else _kept_work(schedule, cores)
-    loads: list[StepLoad] = []
+    if kept is not None:
+        groups.append(_Group(kept, 1, waits=False, flags=0))
     touched = _Touched.nothing()
     for phase in schedule.phases:
         work = _phase_work(phase, schedule.ranks, cores)
@@ -77,12 +94,13 @@ def step_loads(schedule: Schedule, cores: int, in_place: bool) -> list[StepLoad]
                 continue
             here = _Touched.by(phase, schedule, turn)
             waits = touched.conflicts_with(here)
-            touched = here if waits else touched.joined(here)
-            first = kept is not None and not loads
-            loads.append((work.plus(kept) if kept and first else work).load(repeat, waits, flags))
-    if kept is not None and not loads:
-        loads.append(kept.load(1, waits=False, flags=0))
-    return loads
+            last = here if repeat == 1 else _Touched.by(phase, schedule, phase.repeat - 1)
+            touched = last if waits else touched.joined(last, complete=repeat == 1)
+            if groups and not waits and groups[-1].repeat == 1:
+                groups[-1] = replace(groups[-1], work=groups[-1].work.plus(work, times=repeat))
+            else:
+                groups.append(_Group(work, repeat, waits, flags))
+    return [group.load() for group in groups]
 
 
 def _phase_work(phase: Phase, ranks: int, cores: int) -> _CoreWork:
@@ -157,13 +175,14 @@ class _Touched:
         written = _places(target, phase.target_slot, turn * phase.advance.target_slot, phase, schedule)
         return _Touched(read, worker, written, worker)
 
-    def joined(self, other: _Touched) -> _Touched:
+    def joined(self, other: _Touched, complete: bool) -> _Touched:
+        """Both; ``complete`` says that nothing was touched in between that neither lists."""
         joined = _Touched(
             np.concatenate((self.read, other.read)),
             np.concatenate((self.reader, other.reader)),
             np.concatenate((self.written, other.written)),
             np.concatenate((self.writer, other.writer)),
-            self.known and other.known,
+            self.known and other.known and complete,
         )
         if len(joined.written) > MOST_TRACKED_SLOTS:
             return _Touched(*(np.zeros(0, dtype=np.int64),) * 4, known=False)

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.errors import MachineError
+from ccbench.model.machine import Machine, RatePoint, Rates, load_machine, machine_names, save_machine
+
+from .machines import flat, machines, toy
+
+
+@given(machines())
+def test_a_saved_machine_loads_as_the_same_value(
+    tmp_path_factory: pytest.TempPathFactory, machine: Machine
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "machine.yaml"
+    save_machine(machine, path)
+    assert load_machine(path) == machine
+
+
+@pytest.mark.parametrize("name", machine_names())
+def test_every_shipped_machine_loads_under_its_own_name(name: str) -> None:
+    assert load_machine(name).name == name
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> str:
+    save_machine(toy(), tmp_path / "toy.yaml")
+    return (tmp_path / "toy.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("seen", "instead", "complaint"),
+    [
+        ("cores: 4", "cores: '4'", "fabric.cores: input should be a valid integer; seen '4'"),
+        ("cores: 4", "cores: 0", "cores: 0 is not at least 1"),
+        ("cores: 4", "cores: 4\n  cores: 5", "line 4: not valid YAML ('cores' is given twice)"),
+        ("cores: 4", "cores: 4\n  sockets: 1", "fabric.sockets: unexpected keyword argument"),
+        ("  cores: 4\n", "", "fabric.cores: field required"),
+        ("1.0e-05", "1e-5", "exponents as in 1.0e-7"),
+        ("1.0e-05", ".nan", "fabric.yield_seconds"),
+        ("1.0e-05", "-1.0", "yield_seconds: -1.0 is not a number of seconds"),
+        ("kind: cpu", "kind: gpu", "kind: input should be 'cpu'; seen 'gpu'"),
+        ("name: toy", "name: [", "not valid YAML"),
+        ("  yield_seconds: made up for a test\n", "", "origins: nothing about yield_seconds"),
+        ("  cores: made", "  sockets: made up\n  cores: made", "origins: sockets is not a number"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_path_and_place(
+    tmp_path: Path, text: str, seen: str, instead: str, complaint: str
+) -> None:
+    assert seen in text
+    path = tmp_path / "wrong.yaml"
+    path.write_text(text.replace(seen, instead, 1))
+    with pytest.raises(MachineError) as caught:
+        load_machine(path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ")
+    assert complaint in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"- 1", b"\xff\xfe", b"a: " + b"x" * (1 << 20), b"2020-01-01", b"[" * 5000]
+)
+def test_a_file_that_is_no_machine_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "other.yaml"
+    path.write_bytes(content)
+    with pytest.raises(MachineError) as caught:
+        load_machine(path)
+    assert str(caught.value).startswith(str(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(MachineError, match=r"'cpu-defualt' is not known; one of .*cpu-default"):
+        load_machine("cpu-defualt")
+
+
+def test_missing_and_unwritable_paths_are_named(tmp_path: Path) -> None:
+    with pytest.raises(MachineError, match="cannot be read"):
+        load_machine(tmp_path / "absent.yaml")
+    with pytest.raises(MachineError, match="cannot be written"):
+        save_machine(toy(), tmp_path / "no-folder" / "toy.yaml")
+
+
+def test_a_peak_below_a_rate_that_was_seen_is_refused() -> None:
+    with pytest.raises(MachineError, match="less than 2 x copy"):
+        replace(toy().fabric, peak_traffic=flat(1.9e9, 8e9))
+    with pytest.raises(MachineError, match="less than 3 x reduce"):
+        replace(toy().fabric, peak_traffic=flat(2e9, 8e9), reduce=flat(5e8, 4e9))
+
+
+def test_points_must_rise_and_larger_must_not_be_quicker() -> None:
+    with pytest.raises(MachineError, match="rising order"):
+        Rates((RatePoint(8, 1.0), RatePoint(8, 1.0)), (RatePoint(8, 1.0),))
+    with pytest.raises(MachineError, match="would take"):
+        Rates((RatePoint(8, 1.0), RatePoint(16, 2.1)), (RatePoint(8, 1.0),))
+
+
+def test_rates_are_straight_lines_in_log_log() -> None:
+    rates = Rates((RatePoint(100, 4e9), RatePoint(10_000, 1e9)), (RatePoint(100, 16e9),))
+    assert rates.at([1, 100, 1000, 10_000, 10**9], 1, 4) == pytest.approx([4e9, 4e9, 2e9, 1e9, 1e9])
+    # Two of four cores are half way, on a logarithmic scale, between one and all.
+    assert rates.at(100, 2, 4) == pytest.approx(8e9)
+    assert rates.at(100, 4, 4) == pytest.approx(16e9)
+
+
+@given(machines(), st.integers(1, 9))
+def test_time_never_falls_as_the_working_set_grows(machine: Machine, processes: int) -> None:
+    sizes = np.geomspace(1, 1e10, 200)
+    seconds = sizes / machine.fabric.copy.at(sizes, processes, machine.fabric.cores)
+    assert np.all(np.diff(seconds) >= -1e-9 * seconds[1:])

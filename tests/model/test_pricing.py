@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccbench.algorithms import algorithms_of, schedule_for
+from ccbench.algorithms.schedule import Phase, Schedule
+from ccbench.cases import Case
+from ccbench.collectives import COLLECTIVES
+from ccbench.errors import ScheduleError
+from ccbench.model.loads import step_loads
+from ccbench.model.machine import Machine, RatePoint, Rates
+from ccbench.model.pricing import predict, price, price_sizes
+
+from .machines import machines, toy
+
+FLAG, CHECK, YIELD, CALL = 1e-6, 1e-7, 1e-5, 2e-6
+COPY, ADD = 1e-9, 2e-9
+"""Seconds per byte on one core of the toy."""
+
+
+def edges(ranks: int) -> float:
+    """Entry and exit: each rank hears from all others."""
+    return 2 * (FLAG + (ranks - 2) * CHECK)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_ring_all_reduce_costs_its_closed_form(ranks: int) -> None:
+    # 2 (p - 1) steps of n / p bytes, p - 1 of them adding; all but the first wait for the neighbour.
+    count = 3_000_000
+    block = count * 4 / ranks
+    steps = ranks - 1
+    expected = edges(ranks) + 2 * steps * CALL + (2 * steps - 1) * FLAG + steps * block * (ADD + COPY)
+    found = price(schedule_for("all_reduce", "ring", ranks), count, 4, toy())
+    assert found.predicted_seconds == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_two_shot_all_reduce_needs_no_flag_between_its_halves(ranks: int) -> None:
+    # Each rank adds p - 1 foreign pieces to its own and pushes the sum to p - 1 others.
+    count = 3_000_000
+    block = count * 4 / ranks
+    others = ranks - 1
+    expected = edges(ranks) + 2 * others * CALL + others * block * (ADD + COPY)
+    found = price(schedule_for("all_reduce", "two_shot", ranks), count, 4, toy())
+    assert found.predicted_seconds == pytest.approx(expected, rel=1e-12)
+
+
+def test_ranks_that_share_a_core_take_turns_on_it() -> None:
+    # Four ranks on two cores: work per core doubles, and every wait hands each core round once.
+    count, ranks = 4_000_000, 4
+    block = count * 4 / ranks
+    wait = FLAG + (ranks - 2) * CHECK + 2 * YIELD
+    expected = 2 * wait + 2 * (6 * CALL + 3 * block * (ADD + COPY))
+    found = price(schedule_for("all_reduce", "two_shot", ranks), count, 4, toy(cores=2))
+    assert found.predicted_seconds == pytest.approx(expected, rel=1e-12)
+
+
+def test_out_of_place_each_rank_also_copies_what_it_keeps() -> None:
+    schedule = schedule_for("all_gather", "direct", 4)
+    out, within = (price(schedule, 1000, 4, toy(), in_place).predicted_seconds for in_place in (False, True))
+    assert out - within == pytest.approx(CALL + 4000 * COPY, rel=1e-9)
+
+
+def test_the_roots_own_copy_happens_while_others_pull() -> None:
+    schedule = schedule_for("scatter", "direct", 4)
+    out, within = (price(schedule, 10**6, 4, toy(), in_place).predicted_seconds for in_place in (False, True))
+    assert out == pytest.approx(within)
+
+
+def test_between_steps_without_a_wait_only_the_busiest_ranks_sum_counts() -> None:
+    # In place the root has nothing to pull but three pieces to push, the others one to pull, two to push.
+    count = 4_000_000
+    expected = edges(4) + 3 * CALL + 3 * count * COPY
+    found = price(schedule_for("broadcast", "direct", 4), count, 4, toy(), in_place=True)
+    assert found.predicted_seconds == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_two_parts_add_up_and_zero_bytes_are_latency_alone() -> None:
+    schedule = schedule_for("all_reduce", "ring", 4)
+    full, empty = price(schedule, 10**6, 4, toy()), price(schedule, 0, 4, toy())
+    assert full.latency_seconds + full.bandwidth_seconds == pytest.approx(full.predicted_seconds)
+    assert empty.bandwidth_seconds == 0.0
+    assert empty.predicted_seconds == empty.latency_seconds == pytest.approx(full.latency_seconds)
+
+
+def test_the_bottleneck_names_the_largest_term() -> None:
+    schedule = schedule_for("all_reduce", "ring", 4)
+    assert price(schedule, 10**7, 4, toy()).bottleneck.startswith("adding through memory: 67%")
+    assert price(schedule, 0, 4, toy()).bottleneck.startswith("fixed cost of array operations: 62%")
+    assert price(schedule, 0, 4, toy(cores=1)).bottleneck.startswith("7 waits for flags")
+
+
+def test_a_barrier_moves_no_bytes_whatever_its_count() -> None:
+    schedule = schedule_for("barrier", "dissemination", 4)
+    assert price(schedule, 10**6, 4, toy()) == price(schedule, 0, 4, toy())
+
+
+def test_a_launch_without_work_still_costs_a_call() -> None:
+    found = price(schedule_for("all_reduce", "ring", 1), 0, 4, toy())
+    assert found.predicted_seconds == CALL
+
+
+def test_predict_takes_size_type_and_place_from_the_case() -> None:
+    schedule = schedule_for("all_gather", "ring", 4)
+    case = Case("s", "cpu", "all_gather", "ring", "float64", "none", 32_000, 1000, 4)
+    assert predict(case, toy(), schedule) == price(schedule, 1000, 8, toy(), in_place=False)
+    inside = replace(case, in_place=True)
+    assert predict(inside, toy(), schedule) == price(schedule, 1000, 8, toy(), in_place=True)
+
+
+def test_many_sizes_at_once_cost_what_each_costs_alone() -> None:
+    schedule = schedule_for("broadcast", "binomial", 7)
+    counts = [0, 3, 1000, 10**8]
+    together = price_sizes(schedule, counts, 4, toy())
+    alone = [price(schedule, count, 4, toy()) for count in counts]
+    assert [together.prediction(i) for i in range(4)] == alone
+
+
+def two_steps(second_source: list[int], second_slot: list[int], pushed: bool) -> Schedule:
+    """Rank i pulls slot i of its right neighbour, then whatever is said."""
+
+    def whole(*numbers: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+        return np.array(numbers, dtype=np.int32)
+
+    first = Phase(whole(1, 2, 0), whole(0, 1, 2), whole(0, 1, 2), whole(0, 1, 2), whole(1, 1, 1))
+    slots = whole(*second_slot)
+    second = Phase(whole(*second_source), whole(2, 0, 1), slots, slots, whole(1, 1, 1), pushed=pushed)
+    return Schedule("all_reduce", "made-up", 3, 3, 3, (first, second))
+
+
+def test_reading_what_another_rank_wrote_waits_for_it() -> None:
+    loads = step_loads(two_steps([0, 1, 2], [0, 1, 2], pushed=False), 4, in_place=True)
+    assert [load.waits for load in loads] == [False, True]
+
+
+def test_pushing_what_one_wrote_oneself_waits_for_nobody() -> None:
+    loads = step_loads(two_steps([0, 1, 2], [0, 1, 2], pushed=True), 4, in_place=True)
+    assert [load.waits for load in loads] == [False]
+    assert loads[0].operations.tolist() == [2]
+
+
+def test_overwriting_what_another_rank_read_waits_for_it() -> None:
+    # Rank 0 read slot 0 of rank 1; now rank 2 pushes into slot 0 of rank 1.
+    loads = step_loads(two_steps([0, 1, 2], [1, 2, 0], pushed=True), 4, in_place=True)
+    assert [load.waits for load in loads] == [False, True]
+
+
+def any_schedule(data: st.DataObject) -> Schedule | None:
+    name = data.draw(st.sampled_from(sorted(COLLECTIVES)))
+    algorithm = data.draw(st.sampled_from(algorithms_of(name)))
+    try:
+        return schedule_for(name, algorithm, data.draw(st.integers(1, 9)))
+    except ScheduleError:
+        return None
+
+
+@settings(max_examples=40, deadline=None)
+@given(machines(), st.data())
+def test_more_bytes_never_cost_less(machine: Machine, data: st.DataObject) -> None:
+    schedule = any_schedule(data)
+    if schedule is None:
+        return
+    counts = [0, *np.unique(np.geomspace(1, 1e9, 60).astype(int)).tolist()]
+    seconds = price_sizes(schedule, counts, 4, machine).seconds
+    assert np.all(np.diff(seconds) >= -1e-9 * seconds[1:])
+
+
+def scaled(rates: Rates, factor: float) -> Rates:
+    return Rates(
+        *(
+            tuple(RatePoint(p.working_set_bytes, factor * p.bytes_per_second) for p in points)
+            for points in (rates.one_process, rates.all_cores)
+        )
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(machines(), st.data(), st.floats(1.0, 10.0))
+def test_more_bandwidth_is_never_slower(machine: Machine, data: st.DataObject, factor: float) -> None:
+    schedule = any_schedule(data)
+    if schedule is None:
+        return
+    fabric = machine.fabric
+    quicker = replace(
+        fabric,
+        copy=scaled(fabric.copy, factor),
+        reduce=scaled(fabric.reduce, factor),
+        peak_traffic=scaled(fabric.peak_traffic, factor),
+    )
+    before = price_sizes(schedule, [0, 10, 10**6], 4, machine)
+    after = price_sizes(schedule, [0, 10, 10**6], 4, replace(machine, fabric=quicker))
+    assert np.all(after.seconds <= before.seconds * (1 + 1e-9))
+    assert np.all(after.bound <= before.bound * (1 + 1e-9))
+
+
+def test_a_ring_of_131072_ranks_is_priced_as_one_step_many_times() -> None:
+    ranks = 131_072
+    schedule = schedule_for("all_reduce", "ring", ranks, prove=False)
+    loads = step_loads(schedule, ranks, in_place=False)
+    assert len(loads) <= 2 * len(schedule.phases)
+    found = price(schedule, ranks, 4, toy(cores=ranks))
+    steps = ranks - 1
+    expected = edges(ranks) + 2 * steps * CALL + (2 * steps - 1) * FLAG + steps * 4 * (ADD + COPY)
+    assert found.predicted_seconds == pytest.approx(expected, rel=1e-9)

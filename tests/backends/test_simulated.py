@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccbench.algorithms import algorithms_of, schedule_for
+from ccbench.algorithms.schedule import Schedule
+from ccbench.backends import open_backend
+from ccbench.backends.base import TeamRequest
+from ccbench.backends.simulated import BACKEND, CHECKED_ELEMENTS, NOISE_SIGMA, execute
+from ccbench.cases import NO_OP, NO_ROOT, Case, Measurement, Sampling, Status
+from ccbench.collectives import COLLECTIVES
+from ccbench.dtypes import CPU_DTYPES, item_bytes
+from ccbench.model import load_machine, price
+from ccbench.verification import check
+
+MACHINE = load_machine("cpu-default")
+
+
+def case_of(
+    collective: str = "all_reduce",
+    algorithm: str = "ring",
+    ranks: int = 4,
+    size_bytes: int = 4096,
+    dtype: str = "float32",
+    op: str = "sum",
+    root: int = 0,
+    in_place: bool = False,
+) -> Case:
+    row = COLLECTIVES[collective]
+    return Case(
+        suite="test",
+        backend="simulated",
+        collective=collective,
+        algorithm=algorithm,
+        dtype=dtype,
+        op=op if row.reduces else NO_OP,
+        size_bytes=size_bytes,
+        count=row.count_for(size_bytes, ranks, item_bytes(dtype)),
+        ranks=ranks,
+        root=root if row.rooted else NO_ROOT,
+        in_place=in_place,
+    )
+
+
+def run(case: Case, sampling: Sampling | None = None, seed: int = 0) -> Measurement:
+    team = BACKEND.open_team(TeamRequest(case.ranks, MACHINE, seed))
+    return team.run(case, sampling or Sampling())
+
+
+def test_it_is_found_by_name_and_always_works() -> None:
+    assert open_backend("simulated") is BACKEND
+    assert BACKEND.unavailable() is None
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_every_algorithm_computes_the_right_result(data: st.DataObject) -> None:
+    collective = data.draw(st.sampled_from(sorted(COLLECTIVES)))
+    ranks = data.draw(st.integers(1, 9))
+    case = case_of(
+        collective,
+        data.draw(st.sampled_from(("default", *algorithms_of(collective)))),
+        ranks,
+        data.draw(st.integers(0, 40_000)),
+        data.draw(st.sampled_from(CPU_DTYPES)),
+        data.draw(st.sampled_from(("sum", "prod", "min", "max", "avg"))),
+        data.draw(st.integers(0, ranks - 1)),
+        data.draw(st.booleans()),
+    )
+    if BACKEND.unsupported(case):
+        return
+    measurement = run(case)
+    assert measurement.status is Status.OK, measurement.detail
+    assert measurement.wrong_elements == 0
+    assert min(measurement.samples_seconds) > 0
+
+
+def test_a_wrong_schedule_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = schedule_for("all_reduce", "ring", 4)
+    # One step of the second half left out: a quarter of every rank's result is not the sum.
+    wrong = replace(right, phases=(right.phases[0], replace(right.phases[1], repeat=2)))
+    monkeypatch.setattr("ccbench.backends.simulated.schedule_for", lambda *args, **names: wrong)
+    measurement = run(case_of(size_bytes=4096))
+    assert measurement.status is Status.WRONG
+    # Each rank lacks one of four pieces; by chance a few partial sums equal the whole one.
+    assert 0.9 * 4 * 256 < (measurement.wrong_elements or 0) <= 4 * 256
+
+
+def test_samples_lie_around_the_models_price() -> None:
+    case = case_of(size_bytes=1 << 22)
+    sampling = Sampling(minimum_samples=400)
+    samples = np.array(run(case, sampling).samples_seconds)
+    expected = price(schedule_for("all_reduce", "ring", 4), case.count, 4, MACHINE).predicted_seconds
+    # Five standard errors of a mean of 400.
+    assert np.log(samples / expected).mean() == pytest.approx(0, abs=5 * NOISE_SIGMA / 20)
+    assert np.log(samples).std() == pytest.approx(NOISE_SIGMA, rel=0.3)
+
+
+def test_a_seed_gives_the_same_samples_again_and_another_does_not() -> None:
+    case = case_of()
+    assert run(case, seed=1).samples_seconds == run(case, seed=1).samples_seconds
+    assert run(case, seed=1).samples_seconds != run(case, seed=2).samples_seconds
+    assert run(case).samples_seconds != run(replace(case, algorithm="two_shot")).samples_seconds
+
+
+def test_what_is_simulated_says_so() -> None:
+    measurement = run(case_of())
+    assert measurement.simulated
+    assert measurement.backend_version == "model of cpu-default"
+
+
+def test_every_rank_has_a_sample_and_none_is_longer_than_the_whole() -> None:
+    measurement = run(case_of(ranks=5))
+    whole = np.array(measurement.samples_seconds)
+    ranks = np.array(measurement.rank_samples_seconds)
+    assert ranks.shape == (5, len(whole))
+    assert np.all(ranks > 0)
+    assert np.all(ranks.max(axis=0) == whole)  # the first to start sees all of it
+    skew = np.array(measurement.skew_seconds)
+    latest = (whole - ranks.min(axis=0)) * measurement.launches_per_sample
+    assert skew == pytest.approx(latest, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "reason", "samples"),
+    [
+        (Sampling(minimum_samples=20, target_relative_width=1.0), "interval", 20),
+        (
+            Sampling(target_relative_width=0.0, maximum_samples=33, budget_seconds=100),
+            "maximum of samples",
+            33,
+        ),
+        (Sampling(target_relative_width=0.0, minimum_samples=7, budget_seconds=0), "budget", 7),
+    ],
+)
+def test_sampling_stops_for_the_reason_it_gives(sampling: Sampling, reason: str, samples: int) -> None:
+    measurement = run(case_of(), sampling)
+    assert (measurement.stop_reason, len(measurement.samples_seconds)) == (reason, samples)
+
+
+def test_short_launches_are_repeated_within_a_sample_unless_isolated() -> None:
+    case = case_of(size_bytes=8)
+    together = run(case, Sampling(minimum_sample_seconds=0.001))
+    assert together.launches_per_sample * np.median(together.samples_seconds) >= 0.0009
+    assert run(replace(case, mode="isolated")).launches_per_sample == 1
+
+
+def test_default_is_the_cheapest_algorithm_at_each_size() -> None:
+    for size in (8, 1 << 24):
+        found = run(case_of(algorithm="default", size_bytes=size)).algorithm_used.partition(":")[0]
+        prices = {
+            name: price(
+                schedule_for("all_reduce", name, 4, size_bytes=size), size // 4, 4, MACHINE
+            ).predicted_seconds
+            for name in algorithms_of("all_reduce")
+        }
+        assert found == min(prices, key=lambda name: prices[name])
+
+
+def test_a_large_case_is_checked_on_a_small_one_and_says_so() -> None:
+    measurement = run(case_of(size_bytes=1 << 30))
+    assert measurement.detail == f"result checked on a count of {CHECKED_ELEMENTS} instead of {1 << 28}"
+    assert run(case_of(size_bytes=4096)).detail == ""
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        (case_of(algorithm="rong"), "'rong' is not known"),
+        (case_of(dtype="float8_e4m3"), "float8_e4m3 cannot be checked"),
+        (case_of(op="xor"), "op 'xor' is not known"),
+        (replace(case_of(), nodes=2), "2 nodes"),
+        (replace(case_of(), protocol="LL"), "protocol 'LL'"),
+        (case_of(ranks=2000), "2000 ranks"),
+        (case_of(algorithm="hierarchical:3"), "groups of 3 do not divide 4 ranks"),
+    ],
+)
+def test_what_cannot_be_simulated_is_unsupported_with_the_reason(case: Case, reason: str) -> None:
+    assert reason in (BACKEND.unsupported(case) or "")
+    measurement = run(case)
+    assert measurement.status is Status.UNSUPPORTED
+    assert reason in measurement.detail
+    assert measurement.samples_seconds == ()
+    assert measurement.wrong_elements is None
+
+
+def test_a_case_for_another_number_of_ranks_is_turned_away() -> None:
+    team = BACKEND.open_team(TeamRequest(2, MACHINE))
+    assert "a team of 2" in team.run(case_of(ranks=4), Sampling()).detail
+    assert team.usable()
+    team.close()
+    team.close()
+
+
+def test_a_slot_that_no_flow_wrote_is_wrong_whatever_it_would_hold() -> None:
+    case = case_of("all_gather", "direct", ranks=3, size_bytes=24)
+    idle: Schedule = replace(schedule_for("all_gather", "direct", 3), phases=())
+    outputs = execute(idle, replace(case, dtype="float64", count=1))
+    found = check(replace(case, dtype="float64", count=1), 0, outputs[0], salt=1, launches=1)
+    assert found is not None
+    assert found.wrong_elements == 2

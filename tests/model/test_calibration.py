@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from ccbench.errors import MachineError
+from ccbench.model import calibration
+from ccbench.model.calibration import PEAK_MARGIN, machine_from_samples, quick_machine
+from ccbench.model.calibration_worker import KINDS, Samples, collect, payload_bytes
+from ccbench.model.machine import Machine, load_machine, save_machine
+
+NOW = datetime(2031, 5, 6, 7, 8, tzinfo=timezone.utc)
+CALL = 1e-7
+
+
+class FakeProbe:
+    """A machine of plain numbers whose every third sample is disturbed; each sample takes a second."""
+
+    def __init__(self, cores: int = 4, pinned: bool = True) -> None:
+        self.cores = cores
+        self.working_sets_bytes: tuple[int, ...] = (1 << 15, 1 << 20, 1 << 26)
+        self.seconds = 0.0
+        self._pinned = pinned
+        self._samples = 0
+
+    def clock(self) -> float:
+        return self.seconds
+
+    def _sample(self, seconds: float) -> float:
+        self.seconds += 1.0
+        self._samples += 1
+        return seconds * (3.0 if self._samples % 3 == 0 else 1.0)
+
+    def flag_seconds(self) -> float:
+        return self._sample(2e-7)
+
+    def yield_seconds(self) -> float | None:
+        return self._sample(3e-6) if self._pinned else None
+
+    def check_seconds(self) -> float:
+        return self._sample(5e-8)
+
+    def operation_seconds(self) -> float:
+        return self._sample(3e-7)
+
+    def call_seconds(self) -> float:
+        return self._sample(CALL)
+
+    def operation_time(self, kind: str, working_set_bytes: int, processes: int) -> float:
+        rate = {"copy": 8e9, "reduce": 5e9}[kind] * (2.0 if working_set_bytes < 1 << 24 else 1.0)
+        # Twice one process's rate is what memory gives, however many cores ask.
+        shared = 1.0 if working_set_bytes < 1 << 24 else max(1.0, processes / 2)
+        return self._sample(CALL + payload_bytes(kind, working_set_bytes) * shared / rate)
+
+
+def collected(probe: FakeProbe, until: float = 300.0) -> Samples:
+    return collect(probe, until, probe.clock, lambda share: None)
+
+
+def machine_of(probe: FakeProbe) -> Machine:
+    return machine_from_samples(vars(collected(probe)), NOW)
+
+
+def test_the_numbers_of_the_machine_come_back() -> None:
+    fabric = machine_of(FakeProbe()).fabric
+    assert fabric.cores == 4
+    assert fabric.flag_latency_seconds == pytest.approx(2e-7)
+    assert fabric.yield_seconds == pytest.approx(3e-6)
+    assert fabric.flag_check_seconds == pytest.approx(5e-8)
+    assert fabric.operation_seconds == pytest.approx(3e-7)
+    assert [p.bytes_per_second for p in fabric.copy.one_process] == pytest.approx([16e9, 16e9, 8e9], rel=0.01)
+    assert [p.bytes_per_second for p in fabric.copy.all_cores] == pytest.approx([64e9, 64e9, 16e9], rel=0.01)
+    assert [p.bytes_per_second for p in fabric.reduce.all_cores] == pytest.approx(
+        [40e9, 40e9, 10e9], rel=0.01
+    )
+
+
+def test_peaks_are_the_best_traffic_and_a_margin() -> None:
+    # Per payload byte a copy moves two bytes and an addition three: 3 x 40 is less than 2 x 64.
+    peaks = machine_of(FakeProbe()).fabric.peak_traffic
+    assert [p.bytes_per_second / PEAK_MARGIN for p in peaks.all_cores] == pytest.approx(
+        [128e9, 128e9, 32e9], rel=0.01
+    )
+
+
+def test_a_round_samples_everything_once_and_rounds_go_on_until_the_time_is_over() -> None:
+    probe = FakeProbe()
+    samples = collected(probe, until=100.0)
+    in_a_round = 5 + len(KINDS) * 3 * 2
+    assert len(samples.flag) == -(-100 // in_a_round)
+    assert all(len(values) == len(samples.flag) for values in samples.operations.values())
+    assert len(samples.operations) == in_a_round - 5
+
+
+def test_three_rounds_are_taken_even_when_there_is_no_time() -> None:
+    assert len(collected(FakeProbe(), until=0.0).flag) == 3
+
+
+def test_progress_rises_to_one() -> None:
+    probe, shares = FakeProbe(), list[float]()
+    collect(probe, 100.0, probe.clock, shares.append)
+    assert shares == sorted(shares)
+    assert 0 < shares[0] < shares[-1] == 1.0
+
+
+def test_one_core_has_one_curve() -> None:
+    fabric = machine_of(FakeProbe(cores=1)).fabric
+    assert fabric.copy.one_process == fabric.copy.all_cores
+
+
+def test_where_processes_cannot_be_pinned_the_yield_is_assumed_and_says_so() -> None:
+    machine = machine_of(FakeProbe(pinned=False))
+    assert machine.fabric.yield_seconds == calibration.ASSUMED_YIELD_SECONDS
+    assert machine.origins["yield_seconds"].startswith("assumed")
+    assert machine_of(FakeProbe()).origins["yield_seconds"].startswith("measured 2031-05-06 07:08 UTC")
+
+
+def test_noise_that_breaks_the_curves_is_smoothed_until_the_machine_is_valid() -> None:
+    samples = vars(collected(FakeProbe()))
+    # 64 MiB quicker than 1 MiB, and all cores slower than one.
+    samples["operations"]["copy/67108864/1"] = [1e-9]
+    samples["operations"]["copy/1048576/4"] = [1.0]
+    fabric = machine_from_samples(samples, NOW).fabric
+    for points in (fabric.copy.one_process, fabric.peak_traffic.one_process):
+        seconds = [p.working_set_bytes / p.bytes_per_second for p in points]
+        assert seconds == sorted(seconds)
+
+
+def test_this_machine_can_be_measured_and_saved(tmp_path: Path) -> None:
+    shares: list[float] = []
+    machine = quick_machine(shares.append)
+    assert shares[-1] == 1.0
+    assert machine.fabric.cores >= 1
+    assert machine.fabric.flag_latency_seconds > 0
+    save_machine(machine, tmp_path / "here.yaml")
+    assert load_machine(tmp_path / "here.yaml") == machine
+
+
+def test_a_worker_that_fails_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(MachineError, match=r"exit status 1: no message\); name a machine instead"):
+        quick_machine()
+
+
+def test_measuring_that_hangs_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "GRACE_SECONDS", -0.9 * calibration.QUICK_SECONDS)
+    with pytest.raises(MachineError, match="exit status -9"):
+        quick_machine()
+
+
+def running(marker: str) -> list[int]:
+    """Processes, alive, whose command line holds ``marker``."""
+    return [int(folder.name) for folder in Path("/proc").glob("[0-9]*") if marker in command_line(folder)]
+
+
+def command_line(folder: Path) -> str:
+    try:
+        return (folder / "cmdline").read_text()
+    except OSError:
+        return ""  # it ended meanwhile
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal is Linux's")
+def test_nothing_is_left_when_the_measuring_process_is_killed() -> None:
+    # The time at which to stop is far away and serves as the mark of these processes.
+    until = repr(time.monotonic() + 1000.125)
+    program = (
+        "import threading; from ccbench.model import calibration;"
+        f"calibration._measured({until}, 1000, lambda share: print(share, flush=True))"
+    )
+    root = str(Path(calibration.__file__).parents[2])
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": root}
+    )
+    watchdog = threading.Timer(60, parent.kill)
+    watchdog.start()
+    assert parent.stdout is not None
+    with parent.stdout:
+        assert parent.stdout.readline()
+        assert len(running(f"calibration_worker\0{until}")) >= 2
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+    watchdog.cancel()
+    deadline = time.monotonic() + 20
+    while running(f"calibration_worker\0{until}") and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert running(f"calibration_worker\0{until}") == []

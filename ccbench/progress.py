@@ -194,13 +194,14 @@ class PlainProgress:
         """One line, unless a good case ended right after the last line."""
         self._done += 1
         now = self._clock()
-        good = measurement.status is Status.OK
-        if good and self._done < self._total and now - self._spoke_at < self._interval_seconds:
+        dispensable = measurement.status is Status.OK and self._done != self._total
+        if dispensable and now - self._spoke_at < self._interval_seconds:
             return
         self._spoke_at = now
         left = remaining_seconds(self._total, self._done, now - self._started_at, self._expected_seconds)
         ending = f" (left {clock_text(left)})" if self._done < self._total else ""
-        counter = f"[{self._done}/{self._total}]"
+        # A run may measure cases again that stayed unclear, so it can do more than it announced.
+        counter = f"[{self._done}/{max(self._done, self._total)}]"
         self._say(f"{counter} {measurement.case.label}: {result_text(measurement, prediction)}{ending}")
 
     def note(self, text: str) -> None:
@@ -284,7 +285,11 @@ class LiveProgress:
         elapsed_seconds = self._clock() - self._started_at
         left = remaining_seconds(self._total, self._done, elapsed_seconds, self._expected_seconds)
         self._bar.update(
-            self._task, completed=self._done, description=one_line(description), left=clock_text(left)
+            self._task,
+            total=max(self._done, self._total),
+            completed=self._done,
+            description=one_line(description),
+            left=clock_text(left),
         )
         self._bar.refresh()
 

@@ -100,6 +100,18 @@ def test_plain_lines_about_good_cases_keep_their_distance() -> None:
     assert [int(count) for count in re.findall(r"\[(\d+)/100\]", stream.getvalue())] == [1, 17, 33, 49]
 
 
+def test_more_cases_than_announced_keep_their_distance_and_never_exceed_the_total() -> None:
+    stream, clock = io.StringIO(), FakeClock()
+    plain, live = PlainProgress(stream, 60, clock), LiveProgress(Terminal(), clock, width=80)
+    for progress in (plain, live):
+        progress.started(2, 1.0)
+        for number in range(1, 6):
+            progress.case_started(CASE, number)
+            progress.case_finished(ended(), None)
+        progress.finished()
+    assert re.findall(r"\[(\d+)/(\d+)\]", stream.getvalue()) == [("1", "2"), ("2", "2")]
+
+
 def test_a_live_bar_leaves_only_bad_cases_and_notes_behind() -> None:
     stream = Terminal()
     run_three_cases(LiveProgress(stream, width=100))

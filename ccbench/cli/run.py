@@ -110,7 +110,7 @@ def _print_plan(plan: Plan, as_json: bool) -> None:
     for note in plan.notes:
         click.echo(f"note: {note}")
     click.echo(
-        f"{len(plan.cases)} cases, {format_size(plan.total_bytes)} at once at most, "
+        f"{len(plan.cases)} case{'' if len(plan.cases) == 1 else 's'}, {format_size(plan.total_bytes)} at once at most, "
         f"about {format_seconds(plan.expected_seconds)}"
     )
 

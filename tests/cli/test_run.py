@@ -104,7 +104,7 @@ def test_a_plan_lists_cases_and_runs_nothing(ccbench: Command, fakes: Fakes) -> 
     assert ended.out.splitlines() == [
         f"{CASE.case_id}  {CASE.label}",
         "note: one note",
-        "1 cases, 8 KiB at once at most, about 500 ms",
+        "1 case, 8 KiB at once at most, about 500 ms",
     ]
     assert fakes.reported == []
 

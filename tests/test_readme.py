@@ -1,0 +1,51 @@
+"""What README promises is there: its files, its commands, its options."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from ccbench.backends import backend_names
+from ccbench.cli import commands
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+LINKING = ("README.md", "CONTRIBUTING.md", "docs/design.md", "docs/results.md", "docs/model.md")
+
+
+@pytest.mark.parametrize("name", LINKING)
+def test_relative_links_lead_somewhere(name: str) -> None:
+    page = CHECKOUT / name
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), target
+
+
+def command_lines() -> list[str]:
+    blocks = re.findall(r"^```\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
+    lines = [line for block in blocks for line in block.splitlines()]
+    # Two spaces or more set a command off from what is said about it.
+    return [re.split(r" {2,}", line)[0] for line in lines if line.startswith("ccbench ")]
+
+
+@pytest.mark.parametrize("line", command_lines())
+def test_every_command_line_is_understood(line: str) -> None:
+    words = [word for word in shlex.split(line)[1:] if not re.fullmatch(r"\[.*", word)]
+    command = commands.commands[words[0]]
+    context = command.make_context(words[0], words[1:], resilient_parsing=False)
+    assert isinstance(context, click.Context)
+
+
+def test_the_table_of_backends_is_complete() -> None:
+    assert set(re.findall(r"^\| `(\w+)` \|", README, flags=re.MULTILINE)) == set(backend_names())
+
+
+def test_the_two_commands_use_what_the_checkout_has() -> None:
+    assert "pip install . && .venv/bin/ccbench run quick" in README
+    assert "\nmake install check\n" in README
+    targets = set(re.findall(r"^(\w+):", (CHECKOUT / "Makefile").read_text(), flags=re.MULTILINE))
+    assert {"install", "check"} <= targets
+    assert "make install check" in (CHECKOUT / ".ci/run").read_text()

@@ -109,8 +109,9 @@ def _print_plan(plan: Plan, as_json: bool) -> None:
         click.echo(f"{case.case_id}  {case.label}")
     for note in plan.notes:
         click.echo(f"note: {note}")
+    plural = "" if len(plan.cases) == 1 else "s"
     click.echo(
-        f"{len(plan.cases)} case{'' if len(plan.cases) == 1 else 's'}, {format_size(plan.total_bytes)} at once at most, "
+        f"{len(plan.cases)} case{plural}, {format_size(plan.total_bytes)} at once at most, "
         f"about {format_seconds(plan.expected_seconds)}"
     )
 

@@ -22,6 +22,9 @@ GPU_ONLY_DTYPES = tuple(name for name in ITEM_BYTES if name not in CPU_DTYPES)
 
 OPS = ("sum", "prod", "min", "max", "avg")
 PLACEMENTS = ("out_of_place", "in_place")
+MOST_ITEMS = 1000
+"""Values that one list may have; a suite with more of them has ranges to say so."""
+
 MODES = ("streaming", "isolated")
 PROTOCOLS = ("default", "ll", "ll128", "simple")
 
@@ -59,6 +62,8 @@ def items(value: Any, kind: str) -> list[tuple[tuple[int, ...], Any]]:
         return [((), value)]
     if not value:
         raise MisfitError(f"is an empty list; write at least one {kind}")
+    if len(value) > MOST_ITEMS:
+        raise MisfitError(f"lists {len(value)} values; write at most {MOST_ITEMS}, or a range where one fits")
     return [((index,), item) for index, item in enumerate(value)]
 
 

@@ -62,10 +62,11 @@ class _Block:
 
     def count(self) -> int:
         """Cases before equal ones are joined, by multiplication."""
-        sizes = sum(size.count() if isinstance(size, Range) else 1 for size in self.sweep.size)
         axes = (self.algorithms, self.dtypes, self.ops, self.roots, self.placements)
-        free = (self.sweep.mode, self.sweep.protocol)
-        return math.prod(map(len, (*axes, *free))) * (sizes if self.row.moves_data else 1)
+        others = math.prod(map(len, (*axes, self.sweep.mode, self.sweep.protocol)))
+        if not others or not self.row.moves_data:
+            return others
+        return others * sum(size.count() if isinstance(size, Range) else 1 for size in self.sweep.size)
 
 
 def expand(suite: Suite, context: ExpansionContext) -> tuple[Case, ...]:

@@ -17,8 +17,11 @@ MOST_RANKS = 2**20
 MOST_POINTS = 100_000
 """Cases a suite may expand to, and points one range may have."""
 
-SMALLEST_FACTOR = 1.01
-"""With it, a range of factors over all sizes still has fewer than 4,000 points."""
+MOST_RANK_COUNTS = 1000
+"""Different numbers of ranks in one range."""
+
+SMALLEST_FACTOR = 1.05
+"""With it, a range of factors over all sizes still has fewer than 1,000 points."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +123,15 @@ def _rank_count(value: Any) -> int:
 
 def read_sizes(value: Any) -> tuple[int | Range, ...]:
     """Sizes in bytes: one, a range, ``from:to:factor`` as text, or a list of any of these."""
-    sizes = [read_at(place, _one_size, item) for place, item in items(value, "size")]
-    return tuple(dict.fromkeys(sizes))
+    found: dict[int | Range, None] = {}
+    points = 0
+    for place, item in items(value, "size"):
+        size = read_at(place, _one_size, item)
+        found[size] = None
+        points += size.count() if isinstance(size, Range) else 1
+        if points > MOST_POINTS:
+            raise MisfitError(f"more than {MOST_POINTS:,} points in all; write fewer or shorter ranges")
+    return tuple(found)
 
 
 def _one_size(item: Any) -> int | Range:
@@ -162,7 +172,12 @@ def read_ranks(value: Any) -> tuple[int, ...] | str:
 
 def _some_ranks(item: Any) -> tuple[int, ...]:
     if isinstance(item, Mapping):
-        return _read_range(item, ("factor", "step"), _rank_count).points()
+        found = _read_range(item, ("factor", "step"), _rank_count)
+        if found.count() > MOST_RANK_COUNTS:
+            raise MisfitError(
+                f"{found.count():,} numbers of ranks; at most {MOST_RANK_COUNTS:,}: write a factor"
+            )
+        return found.points()
     if isinstance(item, str):
         raise MisfitError(f"{shown(item)} is not a number of ranks; write 'auto' or a number such as 4")
     return (_rank_count(item),)

@@ -6,7 +6,7 @@ They cross process boundaries, so this module imports nothing but the standard l
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 
 NO_ROOT = -1
@@ -14,6 +14,10 @@ NO_ROOT = -1
 
 NO_OP = "none"
 """The op of a case whose collective does not reduce."""
+
+
+MORE_VISITS = "more visits planned"
+"""The stop reason of a case that was measured, but not yet as often as asked."""
 
 
 class Status(str, Enum):
@@ -79,9 +83,15 @@ class Case:
 
 @dataclass(frozen=True)
 class Sampling:
-    """When a case has been measured well enough, and when to give up."""
+    """When a case has been measured well enough, and when to give up.
+
+    A case is visited ``visits`` times, spread over the run with all other cases in between, and up to twice
+    as often while its interval is wider than the target. Samples, warm-up and budget are those of all
+    ``visits`` together. launches: launches per sample, 0 to find out.
+    """
 
     confidence: float = 0.95
+    visits: int = 6
     target_relative_width: float = 0.05
     minimum_samples: int = 10
     maximum_samples: int = 400
@@ -89,6 +99,18 @@ class Sampling:
     minimum_sample_seconds: float = 0.001
     budget_seconds: float = 0.5
     time_limit_seconds: float = 60.0
+    launches: int = 0
+
+    def of_one_visit(self, launches: int) -> Sampling:
+        """The rules inside one visit, with ``launches`` per sample where an earlier visit found them."""
+        return replace(
+            self,
+            minimum_samples=-(-self.minimum_samples // self.visits),
+            maximum_samples=max(1, self.maximum_samples // self.visits),
+            warmup_seconds=self.warmup_seconds / self.visits,
+            budget_seconds=self.budget_seconds / self.visits,
+            launches=launches,
+        )
 
 
 @dataclass(frozen=True)
@@ -110,6 +132,8 @@ class Measurement:
 
     ``samples_seconds``: one figure per sample, from the first rank's start to the last rank's end.
     ``rank_samples_seconds``: the same samples as each rank saw them, ``[rank][sample]``.
+    ``launching_seconds``: time rank 0 spent in warm-up and measured launches, all together.
+    ``visit_samples``: how many of the samples each visit gave, in order; they add up to all.
     ``skew_seconds``: per sample, last rank's start minus first rank's start.
     ``wrong_elements``: None when nothing was checked (the case did not run to its end).
     """
@@ -124,6 +148,8 @@ class Measurement:
     warmup_seconds: tuple[float, ...] = ()
     skew_seconds: tuple[float, ...] = ()
     rank_samples_seconds: tuple[tuple[float, ...], ...] = ()
+    visit_samples: tuple[int, ...] = ()
+    launching_seconds: float = 0.0
     wrong_elements: int | None = None
     stop_reason: str = ""
     started_at: str = ""

@@ -2,8 +2,8 @@
 
 Every rank runs ``measure`` at once. A sample is the time from the first rank's start to the last rank's end
 of ``launches`` launches, divided by launches (ReproMPI's definition on a shared clock). Rank 0 decides, all
-ranks follow, so that all stop together. The first and the last sample run on freshly filled inputs and
-poisoned outputs, and what those timed launches left is compared with what is right on every rank.
+ranks follow, so that all stop together. The last sample runs on freshly filled inputs and poisoned outputs,
+and what those timed launches left is compared with what is right, on every rank.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class RankResult:
     warmup_seconds: tuple[float, ...]
     launches: int
     stop_reason: str
-    mismatches: tuple[Mismatch, ...]
-    wrong_elements: int
+    mismatch: Mismatch | None
+    launching_seconds: float
 
 
 class StopRule:
@@ -95,50 +95,57 @@ class StopRule:
         return "budget" if elapsed_seconds >= rule.budget_seconds else ""
 
 
-def measure(endpoint: Endpoint, case: Case, sampling: Sampling, launch_limit: int) -> RankResult:
-    """Take part in measuring ``case``.
+def measure(endpoint: Endpoint, case: Case, sampling: Sampling, launch_limit: int, salt: int) -> RankResult:
+    """Take part in one visit of ``case``.
 
     launch_limit: launches that the data stand before they must be filled anew.
+    salt: a number that changes from visit to visit, so that old results are not taken for new ones.
     """
     endpoint.poison()
-    endpoint.refill(0)
-    warmup = _warm_up(endpoint, sampling, launch_limit)
+    endpoint.refill(2 * salt)
+    warmup, warming_seconds = _warm_up(endpoint, sampling, launch_limit, 2 * salt)
     launches = _launches_per_sample(endpoint, case, sampling, warmup[-1], launch_limit)
-    found: list[Mismatch | None] = [_checked_sample(endpoint, 0, 1, launches)]
-    count, reason = _sample(endpoint, sampling, launches, launch_limit, warmup[-1])
-    found.append(_checked_sample(endpoint, count, 2, launches))
+    count, reason = _sample(endpoint, sampling, launches, launch_limit, warmup[-1], 2 * salt)
+    mismatch = _checked_sample(endpoint, count, 2 * salt + 1, launches)
     endpoint.barrier()
-    mismatches = tuple(mismatch for mismatch in found if mismatch is not None)
+    stamps = endpoint.stamps[:, : count + 1].copy()
     return RankResult(
         endpoint.rank,
-        endpoint.stamps[:, : count + 1].copy(),
+        stamps,
         tuple(warmup),
         launches,
         reason,
-        mismatches,
-        sum(mismatch.wrong_elements for mismatch in mismatches),
+        mismatch,
+        float(np.sum(stamps[endpoint.rank, :, 1] - stamps[endpoint.rank, :, 0])) + warming_seconds,
     )
 
 
-def _warm_up(endpoint: Endpoint, sampling: Sampling, launch_limit: int) -> list[float]:
-    """Twice as many launches each time, until the warm-up time is over; seconds per launch of each turn."""
+def _warm_up(
+    endpoint: Endpoint, sampling: Sampling, launch_limit: int, salt: int
+) -> tuple[list[float], float]:
+    """Twice as many launches each time, until the warm-up time is over.
+
+    Seconds per launch of each turn, and of all launches together.
+    """
+    total = 0.0
     seconds: list[float] = []
     launches = 1
     began = time.perf_counter()
     for turn in range(WARMUP_SAMPLES_LIMIT):
         endpoint.watch(-1 - turn)
         if launch_limit < UNLIMITED_LAUNCHES:
-            endpoint.refill(0)
+            endpoint.refill(salt)
         endpoint.barrier()
         start = time.perf_counter()
         endpoint.launch(launches)
         now = time.perf_counter()
         seconds.append((now - start) / launches)
+        total += now - start
         over = turn > 0 and now - began >= sampling.warmup_seconds
         if endpoint.agree(int(over)):
             break
         launches = min(2 * launches, launch_limit, LAUNCHES_LIMIT)
-    return seconds
+    return seconds, total
 
 
 def _launches_per_sample(
@@ -146,6 +153,8 @@ def _launches_per_sample(
 ) -> int:
     if case.mode == "isolated":
         return 1
+    if sampling.launches:
+        return sampling.launches
     wanted = math.ceil(sampling.minimum_sample_seconds / max(launch_seconds, 1e-9))
     return endpoint.agree(max(1, min(wanted, launch_limit, LAUNCHES_LIMIT)))
 
@@ -167,13 +176,18 @@ def _checked_sample(endpoint: Endpoint, sample: int, salt: int, launches: int) -
 
 
 def _sample(
-    endpoint: Endpoint, sampling: Sampling, launches: int, launch_limit: int, launch_seconds: float
+    endpoint: Endpoint,
+    sampling: Sampling,
+    launches: int,
+    launch_limit: int,
+    launch_seconds: float,
+    salt: int,
 ) -> tuple[int, str]:
-    """Samples 1 to the one before the last; (their number plus one, why it stopped)."""
+    """All samples but the last; (their number, why it stopped)."""
     rule = StopRule(sampling)
     slow = bool(endpoint.agree(int(launches * launch_seconds > SLOW_SAMPLE_SECONDS)))
     began = time.perf_counter()
-    count, next_look = 1, sampling.minimum_samples - 1
+    count, next_look = 0, sampling.minimum_samples - 1
     reasons = ("", "interval", "budget", "maximum of samples")
     while True:
         if slow or count >= next_look or count >= sampling.maximum_samples - 1:
@@ -182,13 +196,14 @@ def _sample(
             reason = ""
             if endpoint.rank == 0:
                 samples = durations(endpoint.stamps[:, :count]) / launches
-                # The last, checked sample still comes, so one more is on its way.
-                reason = rule.reason(np.append(samples, samples[-1]), time.perf_counter() - began)
+                # The checked sample still comes: until then the newest one stands in for it.
+                samples = np.append(samples, samples[-1:] if count else launch_seconds)
+                reason = rule.reason(samples, time.perf_counter() - began)
             decision = reasons[endpoint.agree(reasons.index(reason))]
             if decision:
                 return count, decision
         if launch_limit < UNLIMITED_LAUNCHES:
-            endpoint.refill(1)
+            endpoint.refill(salt)
         _timed(endpoint, count, launches)
         count += 1
 

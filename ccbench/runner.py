@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ccbench.algorithms import parse_algorithm, schedule_for
 from ccbench.backends import open_backend
 from ccbench.backends.base import Backend, Team, TeamRequest
-from ccbench.cases import NO_ROOT, Case, Measurement, Sampling, Status
+from ccbench.cases import MORE_VISITS, NO_ROOT, Case, Measurement, Sampling, Status
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
 from ccbench.environment import capture
@@ -25,12 +26,16 @@ from ccbench.model.machine import Machine, load_machine
 from ccbench.model.prediction import Prediction
 from ccbench.progress import Progress
 from ccbench.runs import RunFolder, default_folder
+from ccbench.visits import judged, merged, visits_of
 
 if TYPE_CHECKING:
     from ccbench.suite import Suite
 
 SIMULATION_MACHINE = "cpu-default"
 """What simulated cases are priced on when no machine is named."""
+
+DETECT = "detect"
+"""The machine's name that stands for measuring this one."""
 
 TEAM_FAILURES_LIMIT = 3
 """After so many teams of one kind could not even start, its other cases fail at once."""
@@ -158,9 +163,10 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
     with _signals(), _folder(suite, options, machine, backends) as folder:
         for note in plan.notes:
             progress.note(note)
-        done = folder.finished() if options.resume else set()
-        run = _Run(suite.sampling, suite.seed, options, machine, backends, folder, progress)
-        return run.all([case for case in plan.cases if case.case_id not in done], len(done))
+        done = folder.finished() if options.resume else {}
+        begun = folder.unfinished() if options.resume else {}
+        run = _Run(suite.sampling, suite.seed, options, machine, backends, folder, progress, begun)
+        return run.all([case for case in plan.cases if case.case_id not in done], done)
 
 
 def _open_backends(cases: Sequence[Case]) -> dict[str, Backend]:
@@ -173,9 +179,9 @@ def _open_backends(cases: Sequence[Case]) -> dict[str, Backend]:
 
 
 def _machine(cases: Sequence[Case], options: RunOptions, progress: Progress) -> Machine:
-    if options.machine:
+    if options.machine and options.machine != DETECT:
         return load_machine(options.machine)
-    if all(case.backend == "simulated" for case in cases):
+    if not options.machine and all(case.backend == "simulated" for case in cases):
         return load_machine(SIMULATION_MACHINE)
     from ccbench.model.calibration import quick_machine
 
@@ -263,6 +269,7 @@ class _Run:
         backends: Mapping[str, Backend],
         folder: RunFolder,
         progress: Progress,
+        begun: dict[str, Measurement],
     ) -> None:
         self._sampling = sampling
         self._seed = seed
@@ -273,22 +280,18 @@ class _Run:
         self._limit_seconds = options.time_limit_seconds
         self._teams: dict[tuple[str, int], Team] = {}
         self._failures: dict[tuple[str, int], int] = {}
-        self._counts: dict[Status, int] = {}
+        self._results: dict[str, Measurement] = begun
 
-    def all(self, cases: Sequence[Case], done_before: int) -> RunOutcome:
+    def all(self, cases: Sequence[Case], done_before: Mapping[str, Status]) -> RunOutcome:
         """Run every case; never loses one that was written."""
         expected = sum(_expected_seconds(case, self._sampling) for case in cases)
         if done_before:
-            self._progress.note(f"{done_before} cases were finished before; {len(cases)} are left")
-        self._progress.started(len(cases), expected)
+            self._progress.note(f"{len(done_before)} cases were finished before; {len(cases)} are left")
+        self._progress.started(self._visits_left(cases), expected)
         deadline = None if self._limit_seconds is None else time.monotonic() + self._limit_seconds
         exit_code = 0
         try:
-            for number, case in enumerate(cases, 1):
-                if deadline is not None and time.monotonic() >= deadline:
-                    self._skip(len(cases) - number + 1)
-                    break
-                self._one(case, number, deadline)
+            self._rounds(cases, deadline)
         except KeyboardInterrupt:
             exit_code = 130
         except Terminated as stop:
@@ -296,30 +299,56 @@ class _Run:
         finally:
             self._close()
             self._progress.finished()
-        return RunOutcome(self._folder.path, exit_code or self._exit_code(), dict(self._counts), bool(exit_code))
+        counts = self._counts(cases, done_before)
+        code = exit_code or _exit_code(counts)
+        return RunOutcome(self._folder.path, code, counts, bool(exit_code))
 
-    def _skip(self, number: int) -> None:
-        self._counts[Status.SKIPPED] = number
+    def _visits_left(self, cases: Sequence[Case]) -> int:
+        done = sum(len(visits_of(measurement)) for measurement in self._results.values())
+        return max(len(cases), len(cases) * self._sampling.visits - done)
+
+    def _rounds(self, cases: Sequence[Case], deadline: float | None) -> None:
+        """Visit every case once a round until each is done, so that drift of the machine hits all alike."""
+        number = 0
+        left = list(cases)
+        while left:
+            for case in left:
+                if deadline is not None and time.monotonic() >= deadline:
+                    self._out_of_time(cases)
+                    return
+                number += 1
+                self._visit(case, number, deadline)
+            left = [case for case in left if self._results[case.case_id].stop_reason == MORE_VISITS]
+
+    def _out_of_time(self, cases: Sequence[Case]) -> None:
+        missing = sum(case.case_id not in self._results for case in cases)
         self._progress.note(
-            f"the time limit is spent; {number} cases were not started "
-            f"(ccbench run ... --resume {self._folder.path} measures them)"
+            f"the time limit is spent; {missing} cases were not started, others may lack visits "
+            f"(ccbench run ... --resume {self._folder.path} goes on)"
         )
 
-    def _one(self, case: Case, number: int, deadline: float | None) -> None:
+    def _counts(self, cases: Sequence[Case], done_before: Mapping[str, Status]) -> dict[Status, int]:
+        results = (self._results.get(case.case_id) for case in cases)
+        now = [result.status if result else Status.SKIPPED for result in results]
+        return dict(Counter([*done_before.values(), *now]))
+
+    def _visit(self, case: Case, number: int, deadline: float | None) -> None:
         self._progress.case_started(case, number)
-        measurement = self._measure(case, deadline)
-        if not measurement.started_at:
-            now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-            measurement = replace(measurement, started_at=now)
-        if not measurement.backend_version:
-            version = self._backends[case.backend].version()
-            measurement = replace(measurement, backend_version=version)
+        before = self._results.get(case.case_id)
+        now = self._measure(case, deadline, before.launches_per_sample if before else 0)
+        measurement = judged(merged(before, self._complete(now)), self._sampling)
         prediction = self._predict(measurement)
         self._folder.write(measurement, prediction, self._sampling.confidence)
-        self._counts[measurement.status] = self._counts.get(measurement.status, 0) + 1
+        self._results[case.case_id] = measurement
         self._progress.case_finished(measurement, prediction)
 
-    def _measure(self, case: Case, deadline: float | None) -> Measurement:
+    def _complete(self, measurement: Measurement) -> Measurement:
+        """Fill in what a team that died could not say."""
+        version = measurement.backend_version or self._backends[measurement.case.backend].version()
+        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        return replace(measurement, backend_version=version, started_at=measurement.started_at or now)
+
+    def _measure(self, case: Case, deadline: float | None, launches: int) -> Measurement:
         backend = self._backends[case.backend]
         reason = backend.unsupported(case)
         if reason:
@@ -332,7 +361,7 @@ class _Run:
         except BackendUnavailable as error:
             self._failures[key] = self._failures.get(key, 0) + 1
             return Measurement(case, Status.FAILED, str(error))
-        sampling = self._sampling
+        sampling = self._sampling.of_one_visit(launches)
         if deadline is not None:
             left = max(1.0, deadline - time.monotonic())
             sampling = replace(sampling, time_limit_seconds=min(sampling.time_limit_seconds, left))
@@ -371,11 +400,12 @@ class _Run:
             team.close()
         self._teams.clear()
 
-    def _exit_code(self) -> int:
-        for status, code in _EXIT_CODES.items():
-            if self._counts.get(status):
-                return code
-        return 0
+
+def _exit_code(counts: Mapping[Status, int]) -> int:
+    for status, code in _EXIT_CODES.items():
+        if counts.get(status):
+            return code
+    return 0
 
 
 def check_output(options: RunOptions) -> None:

@@ -54,7 +54,9 @@ class RankReport:
 
 def rank_main(endpoint: CpuEndpoint, connection: Connection) -> None:
     """Measure one case after the other until the leader hangs up."""
+    # No collection may fall into a launch; between cases only what came since the fork is looked at.
     gc.disable()
+    gc.freeze()
     while True:
         try:
             case, sampling = connection.recv()
@@ -78,7 +80,7 @@ def _rank_case(endpoint: CpuEndpoint, case: Case, sampling: Sampling) -> RankRep
         return RankReport(Status.OUT_OF_MEMORY, str(error))
     cpu_began, times_began = time.process_time(), read_cpu_times()
     latency_before = endpoint.core_latency_seconds()
-    result = measure(endpoint, case, sampling, launches_between_refills(case))
+    result = measure(endpoint, case, sampling, launches_between_refills(case), endpoint.next_salt())
     latency_after = endpoint.core_latency_seconds()
     cpu_seconds = time.process_time() - cpu_began
     words = endpoint.control.words
@@ -88,8 +90,8 @@ def _rank_case(endpoint: CpuEndpoint, case: Case, sampling: Sampling) -> RankRep
     all_cpu = sum(endpoint.control.read(rank, Word.CPU_NANOSECONDS) for rank in range(endpoint.ranks)) / 1e9
     share = shares(times_began, times_ended, all_cpu) if times_began and times_ended else None
     endpoint.finish()
-    status = Status.WRONG if result.wrong_elements else Status.OK
-    detail = "; ".join(str(mismatch) for mismatch in result.mismatches)
+    status = Status.WRONG if result.mismatch else Status.OK
+    detail = str(result.mismatch) if result.mismatch else ""
     return RankReport(status, detail, algorithm, result, cpu_seconds, (latency_before, latency_after), share)
 
 
@@ -214,7 +216,9 @@ class Leader:
             rank_samples_seconds=tuple(
                 tuple(row) for row in ((stamps[:, :, 1] - stamps[:, :, 0]) / launches).tolist()
             ),
-            wrong_elements=sum(part.wrong_elements for part in results),
+            launching_seconds=result.launching_seconds,
+            visit_samples=(stamps.shape[1],),
+            wrong_elements=sum(part.mismatch.wrong_elements for part in results if part.mismatch),
             stop_reason=result.stop_reason,
             conditions=conditions,
         )

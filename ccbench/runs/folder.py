@@ -19,10 +19,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ccbench.cases import Measurement, Status
+from ccbench.cases import MORE_VISITS, Measurement, Status
 from ccbench.errors import RunFolderError
 from ccbench.model.prediction import Prediction
-from ccbench.runs.rows import row_of
+from ccbench.runs.rows import measurement_of, row_of
 from ccbench.runs.schema import SCHEMA_VERSION, arrow_schema
 
 MANIFEST_NAME = "run.json"
@@ -104,6 +104,9 @@ class RunFolder:
     ) -> Path:
         """Store one case, whole or not at all, and return its file.
 
+        A case that still lacks visits is not synced to the disk: it survives this process, whatever kills
+        it, and the next visit writes it again; only a power cut may cost it.
+
         confidence: of the interval of the median. Raises RunFolderError when the disk refuses; what was
         written before stays readable.
         """
@@ -112,22 +115,38 @@ class RunFolder:
         row = row_of(measurement, prediction, confidence)
         target = self.path / CASES_NAME / f"{row['case_id']}.parquet"
         with _cured(target):
-            write_atomically(target, _as_parquet(row))
+            write_atomically(target, _as_parquet(row), durable=measurement.stop_reason != MORE_VISITS)
         return target
 
-    def finished(self) -> set[str]:
-        """Ids of the cases that need no other attempt; unreadable files count as not written."""
+    def finished(self) -> dict[str, Status]:
+        """Cases that need no other attempt, by id; unreadable files count as not written."""
         from ccbench.runs.loading import read_case
 
-        ids = set()
+        found = {}
         for path in (self.path / CASES_NAME).glob("*.parquet"):
             try:
-                row = read_case(path, ["case_id", "status"]).to_pylist()[0]
+                row = read_case(path, ["case_id", "status", "stop_reason"]).to_pylist()[0]
             except RunFolderError:
                 continue
+            if row["stop_reason"] == MORE_VISITS:
+                continue
             if row["status"] in {status.value for status in FINISHED}:
-                ids.add(row["case_id"])
-        return ids
+                found[row["case_id"]] = Status(row["status"])
+        return found
+
+    def unfinished(self) -> dict[str, Measurement]:
+        """Measurements that still lack visits, by case id: what a resumed run adds to."""
+        from ccbench.runs.loading import read_case
+
+        found = {}
+        for path in (self.path / CASES_NAME).glob("*.parquet"):
+            try:
+                row = read_case(path).to_pylist()[0]
+            except RunFolderError:
+                continue
+            if row["stop_reason"] == MORE_VISITS:
+                found[row["case_id"]] = measurement_of(row)
+        return found
 
     def close(self) -> None:
         """Release the lock; safe to call twice."""
@@ -166,24 +185,26 @@ def default_folder(root: Path | str, suite: str, host: str, now: datetime) -> Pa
                 return path
 
 
-def write_atomically(target: Path, content: bytes) -> None:
+def write_atomically(target: Path, content: bytes, durable: bool = True) -> None:
     """Give ``target`` its whole new content or leave it as it was, whatever happens meanwhile.
 
     The temporary name starts with a dot and ends in .tmp: no reader of *.parquet picks it up. Raises
-    OSError and leaves no temporary file behind.
+    OSError and leaves no temporary file behind. durable: it is on the disk when this returns.
     """
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         os.replace(temporary, target)
     except BaseException:
         with suppress(OSError):
             temporary.unlink()
         raise
-    _sync_folder(target.parent)
+    if durable:
+        _sync_folder(target.parent)
 
 
 def _sync_folder(path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from ccbench.cases import Case, Conditions, Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.model.prediction import Prediction
-from ccbench.stats import median_interval, tukey_outliers
+from ccbench.stats import tukey_outliers, visited_interval
 
 Row = dict[str, Any]
 
@@ -46,6 +46,8 @@ def row_of(measurement: Measurement, prediction: Prediction | None, confidence: 
         "warmup_seconds": list(measurement.warmup_seconds) or None,
         "skew_seconds": list(measurement.skew_seconds) or None,
         "rank_samples_seconds": [list(one) for one in measurement.rank_samples_seconds] or None,
+        "visit_samples": list(measurement.visit_samples) or None,
+        "launching_seconds": measurement.launching_seconds or None,
         "wrong_elements": measurement.wrong_elements,
         "stop_reason": measurement.stop_reason,
         "started_at": measurement.started_at,
@@ -89,7 +91,7 @@ def _speed_columns(measurement: Measurement, confidence: float) -> Row:
     samples = measurement.samples_seconds
     if measurement.status != Status.OK or not samples or not all(map(_is_time, samples)):
         return nothing
-    interval = median_interval(samples, confidence)
+    interval = visited_interval(samples, measurement.visit_samples, confidence)
     if not math.isfinite(interval.median):
         return nothing
     mild, severe = tukey_outliers(samples)
@@ -159,6 +161,8 @@ def measurement_of(row: Mapping[str, Any]) -> Measurement:
         warmup_seconds=_floats(row["warmup_seconds"]),
         skew_seconds=_floats(row["skew_seconds"]),
         rank_samples_seconds=tuple(_floats(one) for one in _listed(row["rank_samples_seconds"])),
+        visit_samples=tuple(int(one) for one in _listed(row["visit_samples"])),
+        launching_seconds=0.0 if is_null(row["launching_seconds"]) else float(row["launching_seconds"]),
         wrong_elements=_whole(row["wrong_elements"]),
         stop_reason=str(row["stop_reason"]),
         started_at=str(row["started_at"]),

@@ -75,6 +75,15 @@ SCHEMA: tuple[Column, ...] = (
         "the same samples as each rank saw them, [rank][sample]", _NOT_MEASURED,
     ),
     Column(
+        "visit_samples", "list<int64>", "samples",
+        "how many of the samples each visit gave; a case is visited several times during a run",
+        _NOT_MEASURED,
+    ),
+    Column(
+        "launching_seconds", "double", "seconds",
+        "time spent in warm-up and measured launches; the rest of the case is the harness", _NOT_MEASURED,
+    ),
+    Column(
         "rank_median_seconds", "list<double>", "seconds per launch",
         "median of each rank's own samples, in rank order", _NO_SPEED + ", or ranks were not timed apart",
     ),
@@ -86,12 +95,12 @@ SCHEMA: tuple[Column, ...] = (
         "wrong_elements", "int64", "elements", "elements of the timed result that were wrong",
         "nothing was checked",
     ),
-    Column("median_seconds", "double", "seconds per launch", "median of the samples", _NO_SPEED),
+    Column("median_seconds", "double", "seconds per launch", "median of the visits' medians, of the samples if visits are few", _NO_SPEED),
     Column("low_seconds", "double", "seconds per launch", "lower end of the interval", _NO_SPEED),
     Column("high_seconds", "double", "seconds per launch", "upper end of the interval", _NO_SPEED),
     Column(
         "interval_confidence", "double", "",
-        "confidence of the interval of the median (order statistics)", _NO_SPEED,
+        "confidence of the interval: order statistics of the visits' medians, of the samples if visits are few", _NO_SPEED,
     ),
     Column("outliers", "int64", "samples", "samples outside Tukey's fences; they are kept", _NO_SPEED),
     Column("stop_reason", "string", "", "why sampling ended; may be empty"),

@@ -116,6 +116,7 @@ class SamplingRules(StrictModel):
 
     confidence: Annotated[float, _fraction(0.5, 0.999)] = 0.95
     target_width: Annotated[float, _fraction(0.001, 1.0)] = 0.05
+    visits: Annotated[int, _whole(1, 100)] = 6
     minimum_samples: Annotated[int, _whole(1, 1_000_000)] = 10
     maximum_samples: Annotated[int, _whole(1, 1_000_000)] = 400
     warmup: Annotated[float, _seconds(0.0)] = 0.02
@@ -223,6 +224,7 @@ class Suite(StrictModel):
         return Sampling(
             confidence=rules.confidence,
             target_relative_width=rules.target_width,
+            visits=rules.visits,
             minimum_samples=rules.minimum_samples,
             maximum_samples=rules.maximum_samples,
             warmup_seconds=rules.warmup,

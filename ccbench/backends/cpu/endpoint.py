@@ -19,7 +19,7 @@ from ccbench.dtypes import item_bytes, numpy_dtype
 from ccbench.faults import Fault
 from ccbench.verification import Array, Mismatch, check, fill, poison
 
-KEEP_BYTES = 64 << 20
+KEEP_BYTES = 512 << 20
 """Arenas larger than this are given back after the case; smaller ones save the next case page faults."""
 
 MEMORY_SHARE = 0.9
@@ -76,6 +76,12 @@ class CpuEndpoint:
         self._barriers = 0
         self._pings = 0
         self._held_bytes = 0
+        self._cases = 0
+
+    def next_salt(self) -> int:
+        """A number that is new in every visit and the same on all ranks."""
+        self._cases += 1
+        return self._cases
 
     # -- one case ------------------------------------------------------------------------------------
 

@@ -1,0 +1,78 @@
+"""A case is visited several times during a run; here its visits become one measurement."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ccbench.cases import MORE_VISITS, Conditions, Measurement, Sampling, Status
+from ccbench.stats import relative_width, visited_interval
+
+EXTRA_VISITS_FACTOR = 2
+"""A case whose interval stays wide is visited up to this many times as often as planned."""
+
+
+def merged(before: Measurement | None, now: Measurement) -> Measurement:
+    """What all visits so far gave together; a visit that failed speaks for the whole case.
+
+    Samples of earlier visits are kept whatever the newest one brought.
+    """
+    if before is None or before.status is not Status.OK:
+        return now
+    if not now.samples_seconds:
+        return replace(now, algorithm_used=before.algorithm_used, **_samples(before))
+    ranks = zip(before.rank_samples_seconds, now.rank_samples_seconds, strict=True)
+    return replace(
+        now,
+        started_at=before.started_at,
+        samples_seconds=before.samples_seconds + now.samples_seconds,
+        warmup_seconds=before.warmup_seconds + now.warmup_seconds,
+        skew_seconds=before.skew_seconds + now.skew_seconds,
+        rank_samples_seconds=tuple(first + then for first, then in ranks),
+        visit_samples=visits_of(before) + visits_of(now),
+        launching_seconds=before.launching_seconds + now.launching_seconds,
+        wrong_elements=(before.wrong_elements or 0) + (now.wrong_elements or 0),
+        conditions=_worst(before.conditions, now.conditions),
+    )
+
+
+def _samples(measurement: Measurement) -> dict[str, tuple[object, ...]]:
+    names = ("samples_seconds", "warmup_seconds", "skew_seconds", "rank_samples_seconds", "visit_samples")
+    return {name: getattr(measurement, name) for name in names}
+
+
+def visits_of(measurement: Measurement) -> tuple[int, ...]:
+    """Samples per visit; a measurement that does not say was one visit."""
+    if measurement.visit_samples or not measurement.samples_seconds:
+        return measurement.visit_samples
+    return (len(measurement.samples_seconds),)
+
+
+def judged(measurement: Measurement, sampling: Sampling) -> Measurement:
+    """The measurement with the reason why it is done, or MORE_VISITS."""
+    if measurement.status is not Status.OK:
+        return measurement
+    visits = len(visits_of(measurement))
+    if visits < sampling.visits:
+        return replace(measurement, stop_reason=MORE_VISITS)
+    interval = visited_interval(measurement.samples_seconds, visits_of(measurement), sampling.confidence)
+    if relative_width(interval) <= sampling.target_relative_width:
+        return replace(measurement, stop_reason="interval")
+    if visits >= EXTRA_VISITS_FACTOR * sampling.visits:
+        return replace(measurement, stop_reason="maximum of visits")
+    return replace(measurement, stop_reason=MORE_VISITS)
+
+
+def _worst(before: Conditions, now: Conditions) -> Conditions:
+    """First and last core latency, and of everything else what speaks most against the figures."""
+    return replace(
+        now,
+        core_latency_before_seconds=before.core_latency_before_seconds,
+        foreign_cpu_share=_larger(before.foreign_cpu_share, now.foreign_cpu_share),
+        steal_share=_larger(before.steal_share, now.steal_share),
+        flags=tuple(dict.fromkeys(before.flags + now.flags)),
+    )
+
+
+def _larger(one: float | None, other: float | None) -> float | None:
+    known = [value for value in (one, other) if value is not None]
+    return max(known) if known else None

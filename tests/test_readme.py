@@ -14,12 +14,11 @@ from ccbench.cli import commands
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
-LINKING = ("README.md", "CONTRIBUTING.md", "docs/design.md", "docs/results.md", "docs/model.md")
+PAGES = sorted([*CHECKOUT.glob("*.md"), *CHECKOUT.glob("docs/*.md")])
 
 
-@pytest.mark.parametrize("name", LINKING)
-def test_relative_links_lead_somewhere(name: str) -> None:
-    page = CHECKOUT / name
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_relative_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target
 

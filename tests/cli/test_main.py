@@ -61,10 +61,10 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
 def test_the_error_class_decides_the_exit_code_and_lines_are_joined(
     ccbench: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class NoVerdictError(CcbenchError):
+    class NoVerdict(CcbenchError):
         exit_code = 3
 
-    fail_with(monkeypatch, NoVerdictError("two\n  lines"))
+    fail_with(monkeypatch, NoVerdict("two\n  lines"))
     ended = ccbench("doctor")
     assert (ended.code, ended.err) == (3, "ccbench: error: two lines\n")
     fail_with(monkeypatch, SuiteError("x"))

@@ -143,11 +143,15 @@ def machine_from_samples(samples: Mapping[str, Any], measured_at: datetime) -> M
         reduce=reduce,
         peak_traffic=peak,
     )
-    return Machine(f"measured-{cores}-cores", fabric, _origins(len(flags), bool(shared), measured_at))
+    return Machine(
+        f"measured-{cores}-cores", fabric, _origins(len(flags), bool(shared), times.spread(), measured_at)
+    )
 
 
-def _origins(rounds: int, pinned: bool, measured_at: datetime) -> dict[str, str]:
+def _origins(rounds: int, pinned: bool, spread: float, measured_at: datetime) -> dict[str, str]:
     when = f"measured {measured_at:%Y-%m-%d %H:%M} UTC"
+    # Far above 1, something else was using the machine, and the rates are too low.
+    usual = f"median took {spread:.2f} times the best"
     median, numpy = f"{when}, median of {rounds}", f"NumPy {np.__version__}"
     return {
         "cores": f"{when}, processors this process may use",
@@ -158,8 +162,8 @@ def _origins(rounds: int, pinned: bool, measured_at: datetime) -> dict[str, str]
         if pinned
         else "assumed, for processes cannot be pinned here",
         "operation_seconds": f"{median} windows, {numpy}, one element",
-        "copy": f"{median}, {numpy} copyto on shared memory, fixed cost of the call taken off",
-        "reduce": f"{median}, {numpy} add with out= on shared memory, fixed cost of the call taken off",
+        "copy": f"{median}, {numpy} copyto on shared memory, cost of the call taken off; {usual}",
+        "reduce": f"{median}, {numpy} add with out= on shared memory, cost of the call taken off; {usual}",
         "peak_traffic": f"{when}, best of {rounds} copies and additions times {PEAK_MARGIN}",
     }
 
@@ -178,6 +182,10 @@ class _Times:
     @property
     def working_sets(self) -> list[int]:
         return sorted({working_set for _, working_set, _ in self._seconds})
+
+    def spread(self) -> float:
+        """How much longer than its best an operation usually took, at the median over all operations."""
+        return statistics.median(statistics.median(v) / min(v) for v in self._seconds.values())
 
     def rate(
         self, kind: str, working_set: int, processes: int, choose: Callable[[list[float]], float]

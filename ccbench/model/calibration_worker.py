@@ -44,6 +44,10 @@ WAIT_LIMIT_SECONDS = 20.0
 """No process waits longer than this for another: it then ends, and with it all the others."""
 
 
+give_way: Callable[[], None] = getattr(os, "sched_yield", lambda: time.sleep(0))
+"""Offer the core to another process; some systems only know a sleep of no length."""
+
+
 class Probe(Protocol):
     """What can be timed; tests have one that is made of numbers."""
 
@@ -208,7 +212,7 @@ class _Party:
             if patient and polls > POLLS_BEFORE_SLEEP:
                 time.sleep(0.0001)
             else:
-                os.sched_yield()
+                give_way()
             if polls % 64 == 0 and time.monotonic() > limit:
                 os._exit(1)
         return words[index]
@@ -223,7 +227,7 @@ class _Party:
             for _ in range(MOST_YIELDS):
                 if words[index] >= goal:
                     return
-                os.sched_yield()
+                give_way()
             os._exit(1)
 
 

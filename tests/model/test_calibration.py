@@ -123,6 +123,15 @@ def test_where_processes_cannot_be_pinned_the_yield_is_assumed_and_says_so() -> 
     assert machine_of(FakeProbe()).origins["yield_seconds"].startswith("measured 2031-05-06 07:08 UTC")
 
 
+def test_the_origin_tells_how_disturbed_the_machine_was() -> None:
+    samples = vars(collected(FakeProbe()))
+    quiet = {key: [1e-3, 1e-3, 1e-3] for key in samples["operations"]}
+    busy = {key: [1e-3, 2e-3, 3e-3] for key in samples["operations"]}
+    for operations, said in ((quiet, "took 1.00 times"), (busy, "took 2.00 times")):
+        machine = machine_from_samples({**samples, "operations": operations, "call": [0.0]}, NOW)
+        assert said in machine.origins["copy"]
+
+
 def test_noise_that_breaks_the_curves_is_smoothed_until_the_machine_is_valid() -> None:
     samples = vars(collected(FakeProbe()))
     # 64 MiB quicker than 1 MiB, and all cores slower than one.

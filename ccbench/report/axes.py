@@ -112,10 +112,10 @@ def tick_values(axis: Axis, low: float, high: float) -> list[float] | None:
         return [float(rank) for rank in range(0, count, step)]
     if axis.scale == "log2":
         first, last = math.ceil(math.log2(low)), math.floor(math.log2(high))
-        step = max(1, math.ceil((last - first + 1) / MOST_TICKS))
-        # 1 KiB and 1 MiB should be among the ticks wherever the step allows.
-        first += -first % step if 10 % step == 0 else 0
-        return [2.0**power for power in range(first, last + 1, step)]
+        # Steps that divide ten put 1 KiB, 1 MiB and 1 GiB among the ticks.
+        step = next((one for one in (1, 2, 5) if (last - first) // one < MOST_TICKS), 10)
+        first += -first % step
+        return [2.0**power for power in range(first, last + 1, step)] or [low]
     if axis.scale == "log10":
         return _decimal_ticks(low, high)
     return None

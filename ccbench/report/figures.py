@@ -243,7 +243,7 @@ def _algorithms(group: Sequence[Point]) -> Figure | None:
         series=tuple(series),
         footnote=(*_crossing_notes(crossings, left_out), *footnote(points)),
         spans=tuple(Span(one.low_bytes, one.high_bytes, one.name, style[one.name]) for one in found),
-        marks=tuple(Mark(one.size_bytes, approximate_size(one.size_bytes)) for one in crossings),
+        marks=tuple(Mark(one.size_bytes, _crossing_label(one)) for one in crossings),
     )
 
 
@@ -266,7 +266,7 @@ def _crossing_notes(crossings: Sequence[Crossover], left_out: Sequence[str]) -> 
     lines = []
     if crossings:
         texts = [
-            f"{one.after} overtakes {one.before} at about {approximate_size(one.size_bytes)} "
+            f"{one.after} overtakes {one.before} {_crossing_place(one)} "
             f"(measured at {format_size(one.low_bytes)} and {format_size(one.high_bytes)})"
             for one in crossings
         ]
@@ -276,6 +276,19 @@ def _crossing_notes(crossings: Sequence[Crossover], left_out: Sequence[str]) -> 
     if left_out:
         lines.append(f"Not drawn for want of room: {', '.join(left_out)}")
     return lines
+
+
+def _crossing_place(crossing: Crossover) -> str:
+    """Where, as exactly as the distance between the measured sizes allows."""
+    if crossing.high_bytes > WIDEST_GAP * crossing.low_bytes:
+        return "somewhere between"
+    return f"at about {approximate_size(crossing.size_bytes)}"
+
+
+def _crossing_label(crossing: Crossover) -> str:
+    if crossing.high_bytes > WIDEST_GAP * crossing.low_bytes:
+        return f"{format_size(crossing.low_bytes)} to {format_size(crossing.high_bytes)}"
+    return approximate_size(crossing.size_bytes)
 
 
 def approximate_size(size_bytes: float) -> str:

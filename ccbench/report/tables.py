@@ -17,6 +17,7 @@ from ccbench.units import format_seconds, format_size
 
 NARROWEST = 40
 DOUBTFUL = "~"
+GAP = "  "
 IDENTITY = ("run", "backend", "collective", "algorithm", "ranks", "nodes")
 NEVER_SHARED = ("size", "time [interval]")
 MOST_DISPENSABLE = 5
@@ -97,10 +98,10 @@ COLUMNS: tuple[Column, ...] = (
     Column("size", lambda point: format_size(point.size_bytes), 10),
     Column("time [interval]", _time, 10),
     Column("algbw", lambda point: _rate(point.algbw), 4),
-    Column("busbw", lambda point: _rate(point.busbw), 8),
+    Column("busbw", lambda point: _rate(point.busbw), 9),
     Column("predicted", lambda point: _seconds(point.predicted_seconds), 5),
     Column("of bound", lambda point: "-" if point.bound_share is None else percent(point.bound_share), 6),
-    Column("wrong", _wrong, 8),
+    Column("wrong", _wrong, 7),
     Column("flags", _flags, 3, right=False),
 )
 """Bandwidths are in GB/s; "of bound" is the share of the speed of light that was reached."""
@@ -170,14 +171,18 @@ def _fitting(columns: list[Column], points: Sequence[Point], width: int) -> Fit:
     shared: list[str] = []
     dropped: list[str] = []
     headings: list[Column] = []
-    if _width(columns, points) > width and len(points) > 1:
+    widths = {
+        column.header: max(len(column.header), *(len(_cell(column, point)) for point in points))
+        for column in columns
+    }
+    if _width(columns, widths) > width and len(points) > 1:
         for column in [one for one in columns if one.header not in NEVER_SHARED]:
             texts = {column.text(point) for point in points}
             if len(texts) == 1:
                 columns.remove(column)
                 (text,) = texts
                 shared += [f"{column.header} {text}"] * (text not in ("", "-"))
-    while _width(columns, points) > width:
+    while _width(columns, widths) > width:
         least = min(columns, key=lambda column: column.keep)
         if least.keep <= MOST_DISPENSABLE:
             dropped.append(least.header)
@@ -209,17 +214,21 @@ def _rows(fit: Fit, points: Sequence[Point]) -> list[str]:
     return lines
 
 
-def _width(columns: Sequence[Column], points: Sequence[Point]) -> int:
-    return max(len(line) for line in _grid(columns, points))
+def _width(columns: Sequence[Column], widths: dict[str, int]) -> int:
+    return sum(widths[column.header] for column in columns) + len(GAP) * (len(columns) - 1)
+
+
+def _cell(column: Column, point: Point) -> str:
+    return plain(column.text(point), LONGEST_CELL)
 
 
 def _grid(columns: Sequence[Column], points: Sequence[Point]) -> list[str]:
     """Header and rows with aligned columns."""
     cells = [[column.header for column in columns]]
-    cells += [[plain(column.text(point), LONGEST_CELL) for column in columns] for point in points]
+    cells += [[_cell(column, point) for column in columns] for point in points]
     widths = [max(len(row[index]) for row in cells) for index in range(len(columns))]
     return [
-        "  ".join(
+        GAP.join(
             cell.rjust(size) if column.right else cell.ljust(size)
             for cell, size, column in zip(row, widths, columns, strict=True)
         ).rstrip()

@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ccbench.cases import Measurement, Status
+from ccbench.report.figure import Figure, Kind
+from ccbench.report.figures import MOST_SERIES, approximate_size, figures_of, joinable
+from ccbench.report.points import points_of
+
+from .synthetic import case, failed, flagged, prediction, sweep, write_run
+
+
+def _figures(path: Path, *args: object, **kwargs: object) -> dict[str, Figure]:
+    run = write_run(path / "run", *args, **kwargs)  # type: ignore[arg-type]  # passed on as given
+    return {figure.key: figure for figure in figures_of(points_of(run))}
+
+
+ALL_REDUCE = "all_reduce-4ranks-1nodes-float32-sum"
+
+
+def test_every_kind_of_figure_is_made_from_one_run(tmp_path: Path) -> None:
+    figures = _figures(tmp_path, sweep(algorithms=("ring", "tree")))
+    assert {figure.topic for figure in figures.values()} == {
+        "bandwidth", "time", "algorithms", "prediction", "ranks",
+    }  # fmt: skip
+
+
+def test_bandwidth_shows_what_was_measured_predicted_and_possible(tmp_path: Path) -> None:
+    figure = _figures(tmp_path, sweep())[f"bandwidth-{ALL_REDUCE}"]
+    by_kind = {series.kind: series for series in figure.series}
+    measured, predicted, bound = (by_kind[k] for k in (Kind.MEASURED, Kind.PREDICTED, Kind.BOUND))
+    assert measured.x == predicted.x == bound.x
+    for low, middle, high in zip(measured.low, measured.y, measured.high, strict=True):
+        assert low <= middle <= high
+    one = sweep()[3]
+    assert predicted.y[3] == pytest.approx(1.5 * one.size_bytes / prediction(one).predicted_seconds / 1e9)
+    assert all(top >= below for top, below in zip(bound.y, predicted.y, strict=True))
+
+
+def test_equal_bounds_of_several_algorithms_are_one_line(tmp_path: Path) -> None:
+    figure = _figures(tmp_path, sweep(algorithms=("ring", "tree")))[f"time-{ALL_REDUCE}"]
+    assert sum(series.kind == Kind.BOUND for series in figure.series) == 1
+    assert sum(series.kind == Kind.PREDICTED for series in figure.series) == 2
+
+
+def test_flagged_points_are_not_trusted_and_the_flag_is_in_the_footnote(tmp_path: Path) -> None:
+    figure = _figures(tmp_path, sweep(), {2: lambda one: flagged(one, "clock fell")})[f"time-{ALL_REDUCE}"]
+    (measured,) = [series for series in figure.series if series.kind == Kind.MEASURED]
+    assert measured.trusted.index(False) == 2
+    assert any("clock fell (1 point)" in line for line in figure.footnote)
+
+
+def test_cases_without_a_result_break_the_line_and_are_listed(tmp_path: Path) -> None:
+    def hang(one: Measurement) -> Measurement:
+        return failed(one, Status.TIMED_OUT, "rank 2 hung")
+
+    figure = _figures(tmp_path, sweep(), {3: hang})[f"bandwidth-{ALL_REDUCE}"]
+    (measured,) = [series for series in figure.series if series.kind == Kind.MEASURED]
+    assert measured.missing == (65536.0,)
+    assert 65536.0 not in measured.x
+    assert any("ring 64 KiB timed_out (rank 2 hung)" in line for line in figure.footnote)
+
+
+def test_the_footnote_tells_machine_backend_samples_and_interval(tmp_path: Path) -> None:
+    first = _figures(tmp_path, sweep())[f"time-{ALL_REDUCE}"].footnote[0]
+    for words in ("node7", "epyc-2x64", "cpu (numpy 2.1)", "30 samples", "96 % interval"):
+        assert words in first
+
+
+def test_a_simulated_run_says_so_in_every_title_and_footnote(tmp_path: Path) -> None:
+    figures = _figures(tmp_path, [*sweep(algorithms=("ring", "tree")), *_barriers()], simulated=True)
+    for figure in figures.values():
+        assert figure.title.startswith("SIMULATED")
+        assert any(line.startswith("SIMULATED") for line in figure.footnote)
+
+
+def test_a_run_that_is_simulated_in_part_says_which_part(tmp_path: Path) -> None:
+    cases = [*sweep(), *sweep(backend="simulated")]
+    edits = {number: lambda one: replace(one, simulated=True) for number in range(9, 18)}
+    figure = _figures(tmp_path, cases, edits)[f"time-{ALL_REDUCE}"]
+    assert figure.title.startswith("PARTLY SIMULATED")
+    assert any("times of simulated come from a model" in line for line in figure.footnote)
+    assert {series.label for series in figure.series if series.kind == Kind.MEASURED} == {
+        "cpu ring", "simulated ring",
+    }  # fmt: skip
+
+
+def test_loopback_is_named_in_the_footnote(tmp_path: Path) -> None:
+    edits = {0: lambda one: flagged(one, "loopback: 4 ranks on one device")}
+    figure = _figures(tmp_path, sweep(), edits)[f"time-{ALL_REDUCE}"]
+    assert any(line.startswith("Loopback") for line in figure.footnote)
+
+
+def test_crossovers_are_marked_and_explained(tmp_path: Path) -> None:
+    figure = _figures(tmp_path, sweep(algorithms=("ring", "tree")))[f"algorithms-{ALL_REDUCE}"]
+    assert [span.label for span in figure.spans] == ["tree", "ring"]
+    assert len(figure.marks) == 1
+    assert "ring overtakes tree at about" in figure.footnote[0]
+    assert "log-log" in figure.footnote[0]
+    best = [min(ys) for ys in zip(*(series.y for series in figure.series), strict=True)]
+    assert best == [1.0] * len(best)
+
+
+def test_a_crossover_between_far_sizes_gets_no_exact_place(tmp_path: Path) -> None:
+    cases = [case("all_reduce", name, size) for name in ("ring", "tree") for size in (1024, 2**20)]
+    figure = _figures(tmp_path, cases)[f"algorithms-{ALL_REDUCE}"]
+    assert figure.marks[0].label == "1 KiB to 1 MiB"
+    assert "somewhere between" in figure.footnote[0]
+
+
+def test_many_series_are_spread_over_figures_and_none_is_lost(tmp_path: Path) -> None:
+    algorithms = ("ring", "tree", "halving_doubling", "default")
+    cases = [one for b in ("cpu", "mpi", "gloo") for one in sweep(algorithms=algorithms, backend=b)]
+    figures = _figures(tmp_path, cases)
+    parts = [figure for key, figure in figures.items() if key.startswith("bandwidth")]
+    labels = [
+        f"{figure.subtitle} {series.label}"
+        for figure in parts
+        for series in figure.series
+        if series.kind == Kind.MEASURED
+    ]
+    assert len(parts) == 3
+    assert len(set(labels)) == 12
+    race = figures[f"algorithms-{ALL_REDUCE}"]
+    assert len(race.series) == MOST_SERIES
+    assert any(line.startswith("Not drawn for want of room") for line in race.footnote)
+
+
+def test_few_or_far_sizes_are_not_joined() -> None:
+    assert not joinable([1024.0, 4096.0, 16384.0])
+    assert not joinable([8.0, 1024.0, 2**20, 2**30])
+    assert joinable([1024.0, 4096.0, 16384.0, 65536.0])
+    assert not joinable([])
+
+
+def test_one_point_makes_figures_without_lines(tmp_path: Path) -> None:
+    figures = _figures(tmp_path, [case("all_reduce", "ring", 4096)])
+    assert {figure.topic for figure in figures.values()} == {"bandwidth", "time", "prediction", "ranks"}
+    assert not any(series.joined for series in figures[f"time-{ALL_REDUCE}"].series)
+
+
+def _barriers() -> list[object]:
+    return [case("barrier", "dissemination", 0, ranks=ranks) for ranks in (2, 4, 8, 16)]
+
+
+def test_barriers_are_drawn_against_ranks_and_have_no_bandwidth(tmp_path: Path) -> None:
+    figures = _figures(tmp_path, _barriers())
+    figure = figures["time-barrier-by-ranks"]
+    assert figure.series[0].x == (2.0, 4.0, 8.0, 16.0)
+    assert figure.x.unit == "ranks"
+    assert not any(figure.topic == "bandwidth" for figure in figures.values())
+
+
+def test_without_any_speed_one_figure_says_so(tmp_path: Path) -> None:
+    nothing = _figures(tmp_path, [])
+    assert nothing["nothing-measured"].message == "The run holds no case."
+    edits = {number: lambda one: failed(one, Status.FAILED, "no peer access") for number in range(9)}
+    write_run(tmp_path / "all", sweep(), edits)
+    run = write_run(tmp_path / "failed", sweep(), edits)
+    (figure,) = figures_of(points_of(run))
+    assert "9 cases" in figure.message
+    assert any("failed (no peer access)" in line for line in figure.footnote)
+
+
+def test_the_slowest_rank_is_named(tmp_path: Path) -> None:
+    figure = _figures(tmp_path, sweep())["ranks-cpu-4ranks-1nodes"]
+    assert "rank 2 slowest in 9 of 9" in figure.subtitle
+    assert max(figure.series[0].y) == pytest.approx(1.0)
+
+
+def test_the_median_error_of_the_prediction_is_in_the_subtitle(tmp_path: Path) -> None:
+    points = points_of(write_run(tmp_path / "run", sweep()))
+    errors = sorted(abs((one.predicted_seconds or 0.0) / (one.median_seconds or 1.0) - 1) for one in points)
+    figure = next(figure for figure in figures_of(points) if figure.topic == "prediction")
+    assert f"median error {100 * errors[len(errors) // 2]:.0f} %" in figure.subtitle
+    assert "slower than predicted" in figure.subtitle
+
+
+def test_a_baseline_is_drawn_but_not_raced(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", sweep(algorithms=("ring", "tree")))
+    old = write_run(tmp_path / "old", sweep(), slowdown=1.3)
+    points = [*points_of(run), *points_of(old, name="old", baseline=True)]
+    figures = {figure.key: figure for figure in figures_of(points)}
+    (baseline,) = [s for s in figures[f"time-{ALL_REDUCE}"].series if s.kind == Kind.BASELINE]
+    assert baseline.label == "baseline old ring"
+    assert len(figures[f"algorithms-{ALL_REDUCE}"].series) == 2
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(1.0, "1 B"), (98304.0, "96 KiB"), (674000.0, "660 KiB"), (1.5e12, "1.4 TiB")]
+)
+def test_estimated_sizes_have_two_digits(size: float, text: str) -> None:
+    assert approximate_size(size) == text

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ccbench.cases import Status
+from ccbench.report.figure import Figure
+from ccbench.report.figures import figures_of
+from ccbench.report.matplotlib_renderer import COLOURS, DASHES, MARKERS, render, render_pages
+from ccbench.report.points import points_of
+
+from .synthetic import MANIFEST, case, failed, flagged, sweep, write_run
+
+HOSTILE = ["$x$", "$\\frac{1}{", "<b>&amp;</b>", "a|b", "two\nlines", "_hidden", "\x00\x1b[31m", "日本語", ""]
+
+
+@pytest.fixture(scope="module")
+def figures(tmp_path_factory: pytest.TempPathFactory) -> tuple[Figure, ...]:
+    cases = sweep(algorithms=("ring", "tree"))
+    edits = {
+        1: lambda one: flagged(one, "clock fell"),
+        4: lambda one: failed(one, Status.TIMED_OUT, "rank 2 hung"),
+    }
+    run = write_run(tmp_path_factory.mktemp("runs") / "run", cases, edits)
+    return figures_of(points_of(run))
+
+
+@pytest.mark.parametrize(("form", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_every_figure_is_drawn_in_every_format(figures: tuple[Figure, ...], form: str, start: bytes) -> None:
+    for figure in figures:
+        assert render(figure, form).startswith(start)
+
+
+def test_the_same_figure_gives_the_same_bytes(figures: tuple[Figure, ...]) -> None:
+    for form in ("png", "svg", "pdf"):
+        assert render(figures[0], form) == render(figures[0], form)
+
+
+def test_all_figures_make_one_document(figures: tuple[Figure, ...]) -> None:
+    assert render_pages(figures).count(b"/Type /Page ") == len(figures)
+
+
+def test_text_lies_inside_the_image_and_does_not_overlap(figures: tuple[Figure, ...]) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.text import Text
+
+    from ccbench.report.matplotlib_renderer import _canvas, _quiet
+
+    for figure in figures:
+        with _quiet():
+            canvas = _canvas(figure)
+            agg = canvas.canvas
+            assert isinstance(agg, FigureCanvasAgg)
+            agg.draw()  # type: ignore[no-untyped-call]  # matplotlib's types leave it out
+            texts = [one for one in canvas.findobj(Text) if isinstance(one, Text) and one.get_text().strip()]
+            boxes = [(one.get_text(), one.get_window_extent()) for one in texts if one.get_visible()]
+        width, height = canvas.bbox.width, canvas.bbox.height
+        for index, (text, box) in enumerate(boxes):
+            assert box.x0 >= 0, text
+            assert box.y0 >= 0, text
+            assert box.x1 <= width, text
+            assert box.y1 <= height, text
+            for other, second in boxes[index + 1 :]:
+                assert not box.overlaps(second), (figure.key, text, other)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_names_are_drawn_as_they_are(tmp_path: Path, text: str) -> None:
+    cases = [replace(one, algorithm=text, backend=text) for one in sweep(last=18)]
+    manifest = {**MANIFEST, "machine": {"name": text}, "environment": {"host": {"name": text}}}
+    run = write_run(tmp_path / "run", cases, {0: lambda one: flagged(one, text)}, manifest)
+    for figure in figures_of(points_of(run)):
+        assert render(figure, "png").startswith(b"\x89PNG")
+        ElementTree.fromstring(render(figure, "svg"))
+
+
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=st.text(max_size=80))
+def test_any_title_is_drawn(text: str, figures: tuple[Figure, ...]) -> None:
+    from ccbench.report.text import plain
+
+    figure = replace(figures[0], title=plain(text), footnote=(plain(text, 400),))
+    ElementTree.fromstring(render(figure, "svg"))
+
+
+def test_runs_with_nothing_and_with_one_point_are_drawn(tmp_path: Path) -> None:
+    empty = write_run(tmp_path / "empty", [])
+    single = write_run(tmp_path / "single", [case("all_reduce", "ring", 8, ranks=1)])
+    for run in (empty, single):
+        for figure in figures_of(points_of(run)):
+            assert render(figure, "png").startswith(b"\x89PNG")
+
+
+def test_every_style_differs_in_colour_marker_and_dash() -> None:
+    assert len(set(COLOURS)) == len(set(MARKERS)) == len(set(DASHES)) == len(COLOURS)
+
+
+def test_drawing_never_loads_pyplot_and_leaves_settings_alone(tmp_path: Path) -> None:
+    program = (
+        "import sys, matplotlib\n"
+        "from pathlib import Path\n"
+        "from ccbench.report import write_report\n"
+        "from ccbench.runs import load_run\n"
+        "matplotlib.rcParams['font.size'] = 3\n"
+        "write_report([load_run(sys.argv[1])], None, ['png', 'pdf'])\n"
+        "assert 'matplotlib.pyplot' not in sys.modules\n"
+        "assert matplotlib.rcParams['font.size'] == 3\n"
+    )
+    run = write_run(tmp_path / "run", [case("all_reduce", "ring", 4096)])
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(run.path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import csv
+import io
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.report.text import csv_text, file_name, markdown, percent, plain, plural
+
+
+@given(st.text())
+def test_plain_text_is_one_line_of_printable_characters(text: str) -> None:
+    line = plain(text, 40)
+    assert len(line) <= 40
+    assert line.isprintable()
+    line.encode()
+
+
+@given(st.text())
+def test_markdown_text_cannot_leave_its_cell_or_become_a_tag(text: str) -> None:
+    safe = markdown(text)
+    assert not re.search(r"[<>|]", safe)
+    assert "\n" not in safe
+
+
+@pytest.mark.parametrize(
+    ("text", "safe"),
+    [
+        ("a|b", "a&#124;b"),
+        ("<b>x</b>", "&lt;b&gt;x&lt;/b&gt;"),
+        ("$x$", "&#36;x&#36;"),
+        ("[link](u)", r"\[link\](u)"),
+        ("all_reduce", "all_reduce"),
+        ("_emphasis_", r"\_emphasis\_"),
+        ("two\nlines", "two lines"),
+    ],
+)
+def test_markdown_shows_text_as_it_is(text: str, safe: str) -> None:
+    assert markdown(text) == safe
+
+
+@given(st.text())
+def test_no_csv_cell_starts_like_a_formula(text: str) -> None:
+    cell = csv_text(text)
+    assert cell[:1] not in ("=", "+", "-", "@", "\t", "\r")
+    sink = io.StringIO()
+    csv.writer(sink).writerow([cell, "next"])
+    (row,) = csv.reader(io.StringIO(sink.getvalue()))
+    assert row == [cell, "next"]
+
+
+def test_a_formula_is_kept_readable_behind_an_apostrophe() -> None:
+    assert csv_text("=cmd|' /C calc'!A0") == "'=cmd|' /C calc'!A0"
+    assert csv_text("\t=1+1") == "'=1+1"
+    assert csv_text("ring") == "ring"
+
+
+@given(st.text(max_size=300))
+def test_file_names_are_plain(text: str) -> None:
+    assert re.fullmatch(r"[a-z0-9_-]{1,80}", file_name(text))
+
+
+def test_small_words() -> None:
+    assert (percent(0.123), percent(0.004)) == ("12 %", "0.4 %")
+    assert (plural(1, "case"), plural(2, "case")) == ("1 case", "2 cases")

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from ccbench.errors import RunFolderError, UsageError
+from ccbench.report import FORMATS, write_report
+from ccbench.runs import Run
+
+from .synthetic import case, sweep, write_run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return write_run(tmp_path / "run", [case("all_reduce", "ring", 4096)])
+
+
+def test_the_report_lies_in_the_runs_own_folder_unless_told_otherwise(run: Run, tmp_path: Path) -> None:
+    files = write_report([run])
+    assert {path.parent for path in files} == {run.path / "report"}
+    assert {path.suffix for path in files} == {".png", ".md", ".csv"}
+    assert all(path.is_file() for path in files)
+    elsewhere = write_report([run], tmp_path / "deep" / "er", ["csv"])
+    assert elsewhere == (tmp_path / "deep" / "er" / "cases.csv",)
+
+
+def test_the_page_shows_every_image_beside_it(run: Run) -> None:
+    files = write_report([run])
+    page = (run.path / "report" / "report.md").read_text(encoding="utf-8")
+    images = [path.name for path in files if path.suffix == ".png"]
+    assert images
+    assert all(f"({name})" in page for name in images)
+
+
+def test_all_formats_are_written_at_once(run: Run) -> None:
+    names = {path.name for path in write_report([run], None, FORMATS)}
+    assert {"report.pdf", "report.md", "cases.csv"} <= names
+    assert {"time-all_reduce-4ranks-1nodes-float32-sum.svg", "prediction-cpu.png"} <= names
+    assert "cpu-all_reduce-ring-4ranks.nccl-tests.txt" in names
+
+
+def test_one_document_can_be_given_a_name(run: Run, tmp_path: Path) -> None:
+    assert write_report([run], tmp_path / "x.pdf", ["pdf"]) == (tmp_path / "x.pdf",)
+    assert (tmp_path / "x.pdf").read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.parametrize(
+    ("formats", "output", "words"),
+    [
+        (["gif"], None, "'gif', expected one of png"),
+        ([], None, "nothing, expected"),
+        (["png", "csv"], "x.csv", "make several files"),
+        (["png"], "x.png", "one file per figure"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_with_the_cure(
+    run: Run, tmp_path: Path, formats: list[str], output: str | None, words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        write_report([run], tmp_path / output if output else None, formats)
+    with pytest.raises(UsageError, match="no run"):
+        write_report([])
+
+
+def test_several_runs_are_drawn_together_and_told_apart(tmp_path: Path) -> None:
+    first = write_run(tmp_path / "monday", sweep(last=18))
+    second = write_run(tmp_path / "friday", sweep(last=18), slowdown=1.2)
+    files = write_report([first, second], tmp_path / "both", ["svg", "csv", "md"])
+    assert any("algorithms" in path.name for path in files)
+    text = (tmp_path / "both" / "cases.csv").read_text(encoding="utf-8")
+    assert "monday" in text
+    assert "friday" in text
+    page = (tmp_path / "both" / "report.md").read_text(encoding="utf-8")
+    assert "* monday: 5 of 5 cases measured" in page
+
+
+def test_a_baseline_is_in_the_files(tmp_path: Path) -> None:
+    new = write_run(tmp_path / "new", sweep(last=18))
+    old = write_run(tmp_path / "old", sweep(last=18), slowdown=1.2)
+    write_report([new], tmp_path / "out", ["csv"], baseline=old)
+    rows = (tmp_path / "out" / "cases.csv").read_text(encoding="utf-8").splitlines()
+    assert sum(row.startswith("old,true") for row in rows) == 5
+
+
+def test_a_full_disk_leaves_the_old_report_whole(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    (target,) = write_report([run], None, ["csv"])
+    before = target.read_bytes()
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RunFolderError, match=r"cases\.csv: cannot be written \(No space left"):
+        write_report([run], None, ["csv"])
+    assert target.read_bytes() == before
+    assert os.listdir(target.parent) == [target.name]
+
+
+def test_names_that_become_the_same_file_name_are_numbered(tmp_path: Path) -> None:
+    cases = [case("all_reduce", name, 4096) for name in ("a/b", "a b")]
+    files = write_report([write_run(tmp_path / "run", cases)], tmp_path / "out", ["nccl-tests"])
+    assert len(set(files)) == 2
+
+
+def test_an_empty_run_still_has_a_report(tmp_path: Path) -> None:
+    files = write_report([write_run(tmp_path / "run", [])])
+    assert {path.name for path in files} == {"nothing-measured.png", "report.md", "cases.csv"}

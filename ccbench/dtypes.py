@@ -59,5 +59,6 @@ def numpy_dtype(name: str) -> np.dtype[np.generic]:
     if name == "bfloat16":
         import ml_dtypes
 
-        return numpy.dtype(ml_dtypes.bfloat16)
-    return numpy.dtype(name)
+        bfloat16: np.dtype[np.generic] = numpy.dtype(ml_dtypes.bfloat16)
+        return bfloat16
+    return numpy.dtype(name)  # type: ignore[no-any-return,unused-ignore]  # depends on NumPy's own stubs

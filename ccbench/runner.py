@@ -40,7 +40,13 @@ DETECT = "detect"
 TEAM_FAILURES_LIMIT = 3
 """After so many teams of one kind could not even start, its other cases fail at once."""
 
-_EXIT_CODES = {Status.WRONG: 1, Status.TIMED_OUT: 4, Status.FAILED: 5, Status.OUT_OF_MEMORY: 5, Status.SKIPPED: 5}
+_EXIT_CODES = {
+    Status.WRONG: 1,
+    Status.TIMED_OUT: 4,
+    Status.FAILED: 5,
+    Status.OUT_OF_MEMORY: 5,
+    Status.SKIPPED: 5,
+}
 
 
 @dataclass(frozen=True)
@@ -209,7 +215,7 @@ def _folder(
         folder = RunFolder.resume(options.resume)
         _refuse_other_run(folder, manifest)
     else:
-        host = str(manifest["environment"].get("host", {}).get("hostname", "host"))
+        host = str(manifest["environment"].get("host", {}).get("name") or "host")
         now = datetime.now(timezone.utc)
         path = options.output or default_folder(options.results_root, suite.name, host, now)
         folder = RunFolder.create(path, manifest)
@@ -223,7 +229,7 @@ def _refuse_other_run(folder: RunFolder, manifest: Mapping[str, Any]) -> None:
 
     def processor(of: Mapping[str, Any]) -> Any:
         found = of.get("environment", {}).get("processor", {})
-        return found.get("model"), found.get("online") or found.get("cores")
+        return found.get("model"), found.get("cores")
 
     for name, then, now in (
         ("suite", stored.get("suite"), manifest["suite"]),
@@ -368,7 +374,9 @@ class _Run:
         measurement = team.run(case, sampling)
         if not team.usable():
             del self._teams[key]
-            self._progress.note(f"{measurement.status.value}: {measurement.detail}; going on with a fresh team")
+            self._progress.note(
+                f"{measurement.status.value}: {measurement.detail}; going on with a fresh team"
+            )
         return measurement
 
     def _team(self, backend: Backend, case: Case) -> Team:
@@ -389,7 +397,12 @@ class _Run:
         root = 0 if case.root == NO_ROOT else case.root
         try:
             schedule = schedule_for(
-                case.collective, algorithm, case.ranks, root=root, parameter=parameter, size_bytes=case.size_bytes
+                case.collective,
+                algorithm,
+                case.ranks,
+                root=root,
+                parameter=parameter,
+                size_bytes=case.size_bytes,
             )
         except CcbenchError:
             return None  # a library's own algorithm: there is no schedule to price

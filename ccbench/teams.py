@@ -25,9 +25,7 @@ GRACE_SECONDS = 5.0
 
 CLOSE_SECONDS = 2.0
 
-_SINGLE_THREADED = {
-    name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-}
+_SINGLE_THREADED = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """The leader forks, so it must have one thread; elementwise NumPy uses no more anyway."""
 
 

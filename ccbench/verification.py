@@ -103,7 +103,8 @@ def values(case: Case, rank: int, start: int, length: int, salt: int) -> Array:
     """Elements [start, start + length) of what ``rank`` puts in; length at most one period."""
     table = _table(case.dtype, case.op, case.ranks)
     begin = (_shift(rank, salt) + start) % PERIOD_ELEMENTS
-    return table[begin : begin + length]
+    part: Array = table[begin : begin + length]
+    return part
 
 
 def fill(case: Case, rank: int, buffer: Array, salt: int) -> None:
@@ -152,9 +153,7 @@ def expected_parts(
             yield block * case.count + start, one[:length]
 
 
-def _combined(
-    case: Case, sources: list[tuple[int, int]], length: int, salt: int, launches: int
-) -> Array:
+def _combined(case: Case, sources: list[tuple[int, int]], length: int, salt: int, launches: int) -> Array:
     parts = [values(case, origin, start, length, salt) for origin, start in sources]
     if not collective(case.collective).reduces:
         return parts[0]

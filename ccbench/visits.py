@@ -19,7 +19,14 @@ def merged(before: Measurement | None, now: Measurement) -> Measurement:
     if before is None or before.status is not Status.OK:
         return now
     if not now.samples_seconds:
-        return replace(now, algorithm_used=before.algorithm_used, **_samples(before))
+        return replace(
+            before,
+            status=now.status,
+            detail=now.detail,
+            wrong_elements=now.wrong_elements,
+            stop_reason=now.stop_reason,
+            conditions=_worst(before.conditions, now.conditions),
+        )
     ranks = zip(before.rank_samples_seconds, now.rank_samples_seconds, strict=True)
     return replace(
         now,
@@ -33,11 +40,6 @@ def merged(before: Measurement | None, now: Measurement) -> Measurement:
         wrong_elements=(before.wrong_elements or 0) + (now.wrong_elements or 0),
         conditions=_worst(before.conditions, now.conditions),
     )
-
-
-def _samples(measurement: Measurement) -> dict[str, tuple[object, ...]]:
-    names = ("samples_seconds", "warmup_seconds", "skew_seconds", "rank_samples_seconds", "visit_samples")
-    return {name: getattr(measurement, name) for name in names}
 
 
 def visits_of(measurement: Measurement) -> tuple[int, ...]:

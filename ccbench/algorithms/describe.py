@@ -42,6 +42,16 @@ def slot_name(schedule: Schedule, slot: int) -> str:
     return f"work {piece}" if extra == 0 else f"work{extra + 1} {piece}"
 
 
+def slot_range(schedule: Schedule, first: int, width: int) -> str:
+    """``width`` slots from ``first`` on: ``3``, ``2-3``, or around the end of the region ``3,0-1``."""
+    pieces = schedule.pieces
+    before_end = min(width, pieces - first % pieces)
+    text = _range(slot_name(schedule, first), before_end, first % pieces)
+    if before_end == width:
+        return text
+    return f"{text},{_range('0', width - before_end, 0)}"
+
+
 def _header(schedule: Schedule) -> Iterator[str]:
     name = f"{schedule.collective} {schedule.algorithm}"
     root = f", root {schedule.root}" if schedule.root >= 0 else ""
@@ -51,12 +61,11 @@ def _header(schedule: Schedule) -> Iterator[str]:
             if row.parameter:
                 yield f"parameter: {schedule.parameter} ({row.parameter})"
             yield f"source: {row.source}"
-    moves_data = collective(schedule.collective).moves_data
-    if moves_data:
+    if collective(schedule.collective).moves_data:
         yield f"pieces: {_pieces(schedule)}"
     local = sum(phase.repeat for phase in schedule.phases if _is_local(phase))
     yield f"steps: {schedule.steps}" + (f", and {local} of local moves" if local else "")
-    yield f"sent by each rank: {_sent(schedule, moves_data)}"
+    yield f"sent by each rank: {sent_text(schedule)}"
 
 
 def _pieces(schedule: Schedule) -> str:
@@ -67,10 +76,11 @@ def _pieces(schedule: Schedule) -> str:
     )
 
 
-def _sent(schedule: Schedule, moves_data: bool) -> str:
+def sent_text(schedule: Schedule) -> str:
+    """``6 pieces = 1.5 x the size``: what each rank sends to others, as a span where ranks differ."""
     sent = sent_pieces(schedule)
     pieces = _span(*(str(bound) for bound in (sent.min(), sent.max())))
-    if not moves_data:
+    if not collective(schedule.collective).moves_data:
         return f"{pieces} notices, no data"
     share = _span(*(f"{bound / schedule.pieces:.4g}" for bound in (sent.min(), sent.max())))
     return f"{pieces} pieces = {share} x the size"
@@ -161,22 +171,12 @@ def _step(schedule: Schedule, step: Step, total: int) -> Iterator[str]:
 
 def _flow(schedule: Schedule, step: Step, flow: int) -> str:
     width = int(step.phase.width[flow])
-    read = _slots(schedule, int(step.source_slot[flow]), width)
-    written = _slots(schedule, int(step.target_slot[flow]), width)
+    read = slot_range(schedule, int(step.source_slot[flow]), width)
+    written = slot_range(schedule, int(step.target_slot[flow]), width)
     digits = len(str(schedule.ranks - 1))
     what = read if read == written else f"{read} -> {written}"
     ends = f"{step.source[flow]:>{digits}} -> {step.target[flow]:>{digits}}"
     return f"  rank {ends}   {'slot' if width == 1 else 'slots'} {what}"
-
-
-def _slots(schedule: Schedule, first: int, width: int) -> str:
-    """``3``, ``2-3``, or around the end of the region ``3,0-1``."""
-    pieces = schedule.pieces
-    before_end = min(width, pieces - first % pieces)
-    text = _range(slot_name(schedule, first), before_end, first % pieces)
-    if before_end == width:
-        return text
-    return f"{text},{_range('0', width - before_end, 0)}"
 
 
 def _range(name: str, width: int, piece: int) -> str:

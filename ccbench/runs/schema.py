@@ -95,12 +95,16 @@ SCHEMA: tuple[Column, ...] = (
         "wrong_elements", "int64", "elements", "elements of the timed result that were wrong",
         "nothing was checked",
     ),
-    Column("median_seconds", "double", "seconds per launch", "median of the visits' medians, of the samples if visits are few", _NO_SPEED),
+    Column(
+        "median_seconds", "double", "seconds per launch",
+        "median of the visits' medians; of the samples where visits are too few for the confidence",
+        _NO_SPEED,
+    ),
     Column("low_seconds", "double", "seconds per launch", "lower end of the interval", _NO_SPEED),
     Column("high_seconds", "double", "seconds per launch", "upper end of the interval", _NO_SPEED),
     Column(
         "interval_confidence", "double", "",
-        "confidence of the interval: order statistics of the visits' medians, of the samples if visits are few", _NO_SPEED,
+        "confidence of the interval, by order statistics of what the median is taken of", _NO_SPEED,
     ),
     Column("outliers", "int64", "samples", "samples outside Tukey's fences; they are kept", _NO_SPEED),
     Column("stop_reason", "string", "", "why sampling ended; may be empty"),

@@ -29,7 +29,7 @@ PROBE_WINDOWS = 4
 PROBE_ROUND_TRIPS = 50
 
 
-class OutOfMemory(Exception):  # noqa: N818 - it names the outcome, not a bug
+class OutOfMemory(Exception):
     """The case needs more memory than there is; the text says how much."""
 
 
@@ -92,7 +92,9 @@ class CpuEndpoint:
         """
         self._say(Activity.PREPARING)
         self._case = case
-        self._fault = self._any_fault if self._any_fault and self._any_fault.matches(case, self.rank) else None
+        self._fault = (
+            self._any_fault if self._any_fault and self._any_fault.matches(case, self.rank) else None
+        )
         schedule = concrete_schedule(case)
         layout = Layout(schedule, case.count, case.in_place)
         compiled = compile_case(layout, [self.rank])
@@ -200,7 +202,7 @@ class CpuEndpoint:
         self.control.words[self.control.index(self.rank, Word.ACTIVITY)] = activity
 
     def core_latency_seconds(self) -> float | None:
-        """Half the best round trip of a flag between ranks 0 and 1, None where they share a core. Collective."""
+        """Half a flag's best round trip between ranks 0 and 1, None where they share a core. Collective."""
         if self.ranks < 2 or self._oversubscribed:
             return None
         self.barrier()

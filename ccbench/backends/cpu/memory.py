@@ -144,7 +144,9 @@ def buffer_offsets(sizes_bytes: list[int]) -> tuple[list[int], int]:
     return offsets, end
 
 
-def available_bytes(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
+def available_bytes(
+    meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")
+) -> int | None:
     """Memory that can still be had: the system's, or the control group's where that is less."""
     found = []
     with suppress(OSError, ValueError, IndexError):

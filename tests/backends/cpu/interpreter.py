@@ -29,9 +29,7 @@ def buffers_of(compiled: CompiledCase, dtype: type) -> Buffers:
     for rank in range(layout.schedule.ranks):
         for space in Space:
             count = (
-                compiled.work_elements[rank]
-                if space is Space.WORK
-                else layout.buffer_elements(rank, space)
+                compiled.work_elements[rank] if space is Space.WORK else layout.buffer_elements(rank, space)
             )
             buffers[(rank, space)] = np.full(count, -99, dtype)
     return buffers
@@ -99,7 +97,9 @@ def compiled(schedule, count: int, in_place: bool) -> CompiledCase:  # type: ign
     return compile_case(Layout(schedule, count, in_place))
 
 
-def run_and_collect(case_compiled: CompiledCase, inputs: list[Array], launches: int, seed: int) -> list[Array]:
+def run_and_collect(
+    case_compiled: CompiledCase, inputs: list[Array], launches: int, seed: int
+) -> list[Array]:
     """Fill inputs, run, and return every rank's output in buffer order; inputs must survive out of place."""
     layout = case_compiled.layout
     buffers = buffers_of(case_compiled, np.int64)

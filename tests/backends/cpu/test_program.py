@@ -11,10 +11,14 @@ from ccbench.algorithms import ALGORITHMS, algorithm_row, schedule_for
 from ccbench.collectives import collective
 from tests.backends.cpu.interpreter import compiled, run_and_collect
 
-PAIRS = [(name, algorithm) for (name, algorithm) in sorted({(row.collective, row.name) for row in ALGORITHMS})]
+PAIRS = [
+    (name, algorithm) for (name, algorithm) in sorted({(row.collective, row.name) for row in ALGORITHMS})
+]
 
 
-def expected_outputs(name: str, count: int, ranks: int, root: int, inputs: list[np.ndarray]) -> list[np.ndarray]:
+def expected_outputs(
+    name: str, count: int, ranks: int, root: int, inputs: list[np.ndarray]
+) -> list[np.ndarray]:
     row = collective(name)
     outputs = []
     for rank in range(ranks):
@@ -37,14 +41,14 @@ def check(name: str, algorithm: str, ranks: int, root: int, count: int, in_place
     schedule = schedule_for(name, algorithm, ranks, root=root, size_bytes=1 << 20)
     case = compiled(schedule, count, in_place)
     generator = np.random.default_rng(seed)
-    inputs = [
-        generator.integers(1, 1000, row.input_count(count, ranks, rank, root)) for rank in range(ranks)
-    ]
+    inputs = [generator.integers(1, 1000, row.input_count(count, ranks, rank, root)) for rank in range(ranks)]
     launches = 1 if in_place else 2
     outputs = run_and_collect(case, inputs, launches, seed)
     if not row.moves_data:
         return
-    for rank, (seen, right) in enumerate(zip(outputs, expected_outputs(name, count, ranks, root, inputs), strict=True)):
+    for rank, (seen, right) in enumerate(
+        zip(outputs, expected_outputs(name, count, ranks, root, inputs), strict=True)
+    ):
         np.testing.assert_array_equal(seen, right, err_msg=f"{name} {algorithm} rank {rank} of {ranks}")
 
 

@@ -1,0 +1,176 @@
+"""From visits to figures: medians, ratios, the memory-traffic bound, targets. Pure functions of visits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from benchmarks.points import CCBENCH, COPY_BYTES, GLOO, MEMCPY, MIB, MPIS, PEERS, TITLES, Point, Visit
+from ccbench.units import format_size
+
+OK = "ok"
+COPY_TRAFFIC = 2
+"""Bytes moved per byte copied: one read and one written."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Minimum, median and maximum of one figure over rounds."""
+
+    low: float
+    middle: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Target:
+    """What ccbench sets out to reach. value: None where nothing could be measured."""
+
+    text: str
+    value: float | None
+    at_least: float
+    unit: str = "x"
+
+    @property
+    def verdict(self) -> str:
+        """PASS, FAIL or NO VERDICT."""
+        if self.value is None:
+            return "NO VERDICT"
+        return "PASS" if self.value >= self.at_least else "FAIL"
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Over at least one value."""
+    return Spread(min(values), median(values), max(values))
+
+
+class Figures:
+    """Looks visits up. A visit counts by the median of its samples; a visit that is not ok does not count."""
+
+    def __init__(self, visits: Iterable[Visit]) -> None:
+        self.visits = tuple(visits)
+        self._medians: dict[tuple[str, int, Point], dict[int, float]] = {}
+        for visit in self.visits:
+            if visit.status == OK and visit.contender != MEMCPY:
+                by_round = self._medians.setdefault((visit.contender, visit.ranks, visit.point), {})
+                by_round[visit.round_number] = median(visit.samples_seconds)
+
+    def rank_counts(self) -> list[int]:
+        """Team sizes that were measured."""
+        return sorted({visit.ranks for visit in self.visits if visit.contender != MEMCPY})
+
+    def points(self) -> list[Point]:
+        """Points that were measured, by collective, placement and size."""
+        found = {visit.point for visit in self.visits if visit.contender != MEMCPY}
+        return sorted(found, key=lambda point: (point.collective, not point.in_place, point.size_bytes))
+
+    def contenders(self) -> list[str]:
+        """ccbench and the peers that were measured."""
+        seen = {visit.contender for visit in self.visits}
+        return [name for name in (CCBENCH, *PEERS) if name in seen]
+
+    def seconds(self, contender: str, ranks: int, point: Point) -> Spread | None:
+        """Time per call over rounds; None where the contender was not measured."""
+        rounds = self._medians.get((contender, ranks, point))
+        return spread(list(rounds.values())) if rounds else None
+
+    def fastest(self, contenders: Sequence[str], ranks: int, point: Point) -> str | None:
+        """The one with the smallest median over rounds."""
+        timed = [(self.seconds(name, ranks, point), name) for name in contenders]
+        return min(((time.middle, name) for time, name in timed if time), default=(0.0, None))[1]
+
+    def speedup(self, contender: str | None, ranks: int, point: Point) -> float | None:
+        """How many times longer ``contender`` takes than ccbench, by medians over rounds."""
+        own = self.seconds(CCBENCH, ranks, point)
+        other = self.seconds(contender, ranks, point) if contender else None
+        return other.middle / own.middle if own and other else None
+
+    def paired_speedup(self, contender: str, ranks: int, point: Point) -> Spread | None:
+        """The same ratio taken within each round."""
+        own = self._medians.get((CCBENCH, ranks, point), {})
+        other = self._medians.get((contender, ranks, point), {})
+        ratios = [other[number] / own[number] for number in sorted(own.keys() & other.keys())]
+        return spread(ratios) if ratios else None
+
+    def best_traffic(self) -> tuple[float, str] | None:
+        """(bytes per second, kind of memory) of the fastest sample of all copies; None without copies.
+
+        The fastest, because this is to be a limit: a bound from a median could be beaten by luck.
+        """
+        found = [
+            (COPY_TRAFFIC * COPY_BYTES * visit.ranks / min(visit.samples_seconds), visit.memory)
+            for visit in self.visits
+            if visit.contender == MEMCPY and visit.status == OK
+        ]
+        return max(found, default=None)
+
+    def copy_traffic(self, memory: str) -> Spread | None:
+        """Bytes per second that all copying processes move together, over rounds."""
+        found = [
+            COPY_TRAFFIC * COPY_BYTES * visit.ranks / median(visit.samples_seconds)
+            for visit in self.visits
+            if visit.contender == MEMCPY and visit.status == OK and visit.memory == memory
+        ]
+        return spread(found) if found else None
+
+    def bound_seconds(self, ranks: int, point: Point) -> float | None:
+        """No all_reduce of buffers that must come from memory can be faster.
+
+        Each of ``ranks`` inputs is read once and each output written once: ranks * 2 * size bytes, over the
+        best rate at which this machine was seen to move bytes.
+        """
+        best = self.best_traffic()
+        return ranks * 2 * point.size_bytes / best[0] if best else None
+
+    def share_of_bound(self, ranks: int, point: Point) -> float | None:
+        """Bound over ccbench's median: 1 is perfect."""
+        bound, own = self.bound_seconds(ranks, point), self.seconds(CCBENCH, ranks, point)
+        return bound / own.middle if bound and own else None
+
+
+def targets(figures: Figures) -> list[Target]:
+    """Every target at every measured number of ranks."""
+    return [target for ranks in figures.rank_counts() for target in _targets(figures, ranks)]
+
+
+def _targets(figures: Figures, ranks: int) -> list[Target]:
+    found = []
+
+    def against(point: Point, rivals: Sequence[str], name: str, at_least: float) -> None:
+        best = figures.fastest(rivals, ranks, point)
+        title = f"{name}, {TITLES[best]}" if best and len(rivals) > 1 else name
+        text = f"{point.collective} {format_size(point.size_bytes)}, {ranks} ranks, against {title}"
+        found.append(Target(text, figures.speedup(best, ranks, point), at_least))
+
+    against(Point("all_reduce", 8), MPIS, "the best MPI", 1 / 5)
+    for size in (MIB, 256 * MIB):
+        against(Point("all_reduce", size), PEERS, "the best of all", 1.5)
+        against(Point("all_reduce", size), (GLOO,), "Gloo", 3.0)
+    against(Point("all_gather", 64 * MIB), MPIS, "the best MPI", 1.0)
+    against(Point("broadcast", 64 * MIB, in_place=True), MPIS, "the best MPI", 1.0)
+    if ranks == 2:
+        share = figures.share_of_bound(ranks, Point("all_reduce", COPY_BYTES))
+        found.append(Target("all_reduce 256 MiB, 2 ranks, share of the memory bound", share, 0.60, "of 1"))
+    return found
+
+
+def exit_code(figures: Figures) -> int:
+    """0 all targets met, 1 a target missed or a result wrong, 3 something could not be judged."""
+    if any(visit.status == "wrong" for visit in figures.visits):
+        return 1
+    verdicts = {target.verdict for target in targets(figures)}
+    return 1 if "FAIL" in verdicts else 3 if "NO VERDICT" in verdicts else 0
+
+
+def conditions(figures: Figures) -> dict[str, Spread]:
+    """What else went on: shares of the processors' time, and nanoseconds between the two processors."""
+    columns = {
+        "foreign CPU %": [
+            100 * v.foreign_cpu_share for v in figures.visits if v.foreign_cpu_share is not None
+        ],
+        "steal %": [100 * v.steal_share for v in figures.visits if v.steal_share is not None],
+        "core to core ns": [1e9 * v.core_latency_seconds for v in figures.visits if v.core_latency_seconds],
+    }
+    return {name: spread(values) for name, values in columns.items() if values and math.isfinite(sum(values))}

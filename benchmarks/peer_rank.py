@@ -1,0 +1,239 @@
+"""``python -m benchmarks.peer_rank PEER RANKS SOCKET CONTROL PINNED``: one rank of a peer library.
+
+The rank runs ccbench's own worker loop and ccbench's own ``measure`` on ccbench's own data and check; only
+the timed call is the peer's. What differs is thus the library, not the way of measuring. Between two visits
+it blocks on a socket, outside the library, so that it takes no processor from whoever is measured.
+"""
+
+from __future__ import annotations
+
+import importlib
+import mmap
+import os
+import socket
+import sys
+from collections.abc import Callable
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from benchmarks.points import GLOO, MEMCPY, MPICH, OPENMPI, SHARED
+from ccbench.backends.cpu.endpoint import CpuEndpoint
+from ccbench.backends.cpu.memory import LINE_WORDS, Control
+from ccbench.cases import Case
+from ccbench.collectives import collective
+from ccbench.dtypes import numpy_dtype
+from ccbench.verification import Array, Mismatch, check, fill
+from ccbench.worker import SAMPLE_CAPACITY, rank_main
+
+RANK_VARIABLES = ("CCBENCH_PEER_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"
+
+Call = Callable[[], object]
+
+
+def control_bytes(ranks: int) -> int:
+    """Size of the file that holds a team's flags and time stamps."""
+    return ranks * (LINE_WORDS * 8 + SAMPLE_CAPACITY * 16)
+
+
+class FileControl(Control):
+    """A control block in a file, because the ranks of an MPI are not forked from one process."""
+
+    def __init__(self, path: str, ranks: int) -> None:
+        with open(path, "r+b") as file:
+            mapping = mmap.mmap(file.fileno(), control_bytes(ranks))
+        word_bytes = ranks * LINE_WORDS * 8
+        self.ranks = ranks
+        self.words = memoryview(mapping)[:word_bytes].cast("q")
+        self.stamps = np.frombuffer(mapping, np.float64, ranks * SAMPLE_CAPACITY * 2, word_bytes).reshape(
+            ranks, SAMPLE_CAPACITY, 2
+        )
+
+
+class MpiLibrary:
+    """mpi4py, with the thread level that a single-threaded program asks for."""
+
+    def __init__(self, expected: str, rank: int, ranks: int) -> None:
+        # Its default, MPI_THREAD_MULTIPLE, would cost MPICH more than a microsecond a call.
+        importlib.import_module("mpi4py").rc.thread_level = "single"
+        self._mpi = importlib.import_module("mpi4py.MPI")
+        self._world = self._mpi.COMM_WORLD
+        seen = " ".join(self._mpi.Get_library_version().split("\n")[0].split("\0")[0].split(",")[0].split())
+        if expected not in seen:
+            raise SystemExit(f"this interpreter's mpi4py loads {seen!r}, not {expected}")
+        if (self._world.rank, self._world.size) != (rank, ranks):
+            raise SystemExit(
+                f"rank {self._world.rank} of {self._world.size} instead of {rank} of {ranks}: "
+                "mpiexec and mpi4py belong to different MPIs"
+            )
+        mpi4py = importlib.import_module("mpi4py").__version__
+        level = "single" if self._mpi.Query_thread() == self._mpi.THREAD_SINGLE else "above single"
+        self.version = f"{seen}, mpi4py {mpi4py}, thread level {level}"
+
+    def barrier(self) -> None:
+        self._world.Barrier()
+
+    def call(self, case: Case, source: Array, target: Array) -> Call:
+        """The collective on these buffers, as a function without arguments."""
+        send, receive = ([part, len(part), self._mpi.FLOAT] for part in (source, target))
+        if case.collective == "all_reduce":
+            return partial(self._world.Allreduce, send, receive, self._mpi.SUM)
+        if case.collective == "all_gather":
+            return partial(self._world.Allgather, send, [target, len(source), self._mpi.FLOAT])
+        if case.collective == "broadcast" and case.in_place:
+            return partial(self._world.Bcast, receive, case.root)
+        raise ValueError(f"{case.label}: no MPI call is known for this")
+
+
+class GlooLibrary:
+    """torch.distributed over loopback TCP, which is all that Gloo has between processes of one host."""
+
+    def __init__(self, rank: int, ranks: int, rendezvous: str) -> None:
+        os.environ.setdefault(INTERFACE_VARIABLE, "lo")
+        torch = importlib.import_module("torch")
+        self._torch = torch
+        self._group = importlib.import_module("torch.distributed")
+        torch.set_num_threads(1)
+        self._group.init_process_group(
+            "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=ranks
+        )
+        self.version = f"Gloo of PyTorch {torch.__version__}"
+
+    def barrier(self) -> None:
+        self._group.barrier()
+
+    def call(self, case: Case, source: Array, target: Array) -> Call:
+        """The collective on tensors that share these buffers, as a function without arguments."""
+        receive = self._torch.from_numpy(target)
+        if case.collective == "all_reduce" and case.in_place:
+            return partial(self._group.all_reduce, receive)
+        if case.collective == "all_gather":
+            return partial(self._group.all_gather_into_tensor, receive, self._torch.from_numpy(source))
+        if case.collective == "broadcast" and case.in_place:
+            return partial(self._group.broadcast, receive, case.root)
+        raise ValueError(f"{case.label}: no Gloo call is known for this")
+
+
+class CopyLibrary:
+    """No library: every process copies from one of its buffers to the other."""
+
+    version = f"np.copyto of NumPy {np.__version__}"
+
+    def barrier(self) -> None:
+        """Nothing but the endpoint's own barrier is needed."""
+
+    def call(self, case: Case, source: Array, target: Array) -> Call:
+        """The copy as a function without arguments."""
+        return partial(np.copyto, target, source)
+
+
+Library = MpiLibrary | GlooLibrary | CopyLibrary
+
+
+def new_buffer(elements: int, dtype: np.dtype[Any], memory: str = "") -> Array:
+    """Private memory from NumPy, which asks for huge pages, or an anonymous shared mapping."""
+    if memory == SHARED:
+        return np.frombuffer(mmap.mmap(-1, max(1, elements * dtype.itemsize)), dtype, elements)
+    return np.empty(elements, dtype)
+
+
+class PeerEndpoint(CpuEndpoint):
+    """ccbench's endpoint with buffers of the rank's own and another library's call."""
+
+    def __init__(self, library: Library, rank: int, control: Control, oversubscribed: bool) -> None:
+        super().__init__(rank, control, [], oversubscribed, None)
+        self._library = library
+
+    def prepare(self, case: Case) -> str:
+        """Take memory and bind the call; returns what ran."""
+        self._case = case
+        row, dtype = collective(case.collective), numpy_dtype(case.dtype)
+        root = max(case.root, 0)
+        read = row.input_count(case.count, case.ranks, self._data_rank, root)
+        written = row.output_count(case.count, case.ranks, self._data_rank, root)
+        self._refuse_too_much((read + written) * dtype.itemsize * self.ranks)
+        self._output = self._whole_output = new_buffer(written, dtype, case.algorithm)
+        if case.in_place:
+            self._input = self._output[:read]
+        else:
+            self._input = new_buffer(read, dtype, case.algorithm)
+        self._call = self._library.call(case, self._input, self._output)
+        return case.algorithm
+
+    @property
+    def _data_rank(self) -> int:
+        return self.rank
+
+    def launch(self, times: int) -> None:
+        """Call the library ``times`` times, back to back."""
+        call = self._call
+        for _ in range(times):
+            call()
+
+    def barrier(self) -> None:
+        """The library's barrier, so that it may finish what it left; then flags, so that all start at once."""
+        self._library.barrier()
+        super().barrier()
+
+    def finish(self) -> None:
+        """Drop the buffers."""
+        del self._call
+        self._input = self._output = self._whole_output = np.empty(0, np.uint8)
+        self._held_bytes = 0
+        self.barrier()
+
+
+class CopyEndpoint(PeerEndpoint):
+    """Processes that copy side by side; each is rank 0 of a case of its own."""
+
+    @property
+    def _data_rank(self) -> int:
+        return 0
+
+    def refill(self, salt: int) -> None:
+        """Fill the source."""
+        fill(self._case, 0, self._input, salt)
+
+    def check(self, salt: int, launches: int) -> Mismatch | None:
+        """Compare the target with what was in the source."""
+        return check(self._case, 0, self._output, salt, launches)
+
+
+def load(peer: str, rank: int, ranks: int, rendezvous: str) -> Library:
+    """Import and start the peer's library. Collective."""
+    if peer == OPENMPI:
+        return MpiLibrary("Open MPI", rank, ranks)
+    if peer == MPICH:
+        return MpiLibrary("MPICH", rank, ranks)
+    if peer == GLOO:
+        return GlooLibrary(rank, ranks, rendezvous)
+    if peer == MEMCPY:
+        return CopyLibrary()
+    raise SystemExit(f"{peer!r} is no peer")
+
+
+def main(arguments: list[str]) -> None:
+    """Join the team, then measure until the benchmark hangs up."""
+    peer, ranks_text, address, control_path, pinned = arguments
+    ranks = int(ranks_text)
+    rank = int(next(os.environ[name] for name in RANK_VARIABLES if name in os.environ))
+    cpus = sorted(os.sched_getaffinity(0))
+    if pinned == "pinned":
+        # Before the library is loaded, so that its threads stay on the rank's processor too.
+        os.sched_setaffinity(0, {cpus[rank % len(cpus)]})
+    control = FileControl(control_path, ranks)
+    library = load(peer, rank, ranks, f"{address}.rendezvous")
+    end = socket.socket(socket.AF_UNIX)
+    end.connect(address)
+    connection = Connection(end.detach())
+    endpoint_class = CopyEndpoint if peer == MEMCPY else PeerEndpoint
+    endpoint = endpoint_class(library, rank, control, ranks > len(cpus))
+    connection.send((rank, os.getpid(), library.version, tuple(sorted(os.sched_getaffinity(0)))))
+    rank_main(endpoint, connection)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

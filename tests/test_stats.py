@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.stats import (
@@ -18,7 +18,10 @@ from ccbench.stats import (
     percentile,
     relative_width,
     tukey_outliers,
+    visited_interval,
 )
+
+patient = settings(deadline=None)  # shared machines pause at will
 
 times = st.lists(st.floats(1e-9, 1e3), min_size=1, max_size=60)
 
@@ -28,6 +31,7 @@ def exact_coverage(samples: int, rank: int) -> Fraction:
     return 1 - Fraction(2 * below, 2**samples)
 
 
+@patient
 @given(st.integers(1, 400), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
 def test_the_ranks_are_the_innermost_that_cover_by_exact_counting(samples: int, confidence: float) -> None:
     rank, coverage = median_ranks(samples, confidence)
@@ -69,6 +73,7 @@ def test_the_interval_covers_the_true_median_as_often_as_it_says(draw: str) -> N
     assert intervals[0].confidence >= 0.95
 
 
+@patient
 @given(times, st.sampled_from([0.5, 0.9, 0.95]))
 def test_an_interval_encloses_its_median_within_the_samples(samples: list[float], confidence: float) -> None:
     interval = median_interval(samples, confidence)
@@ -76,6 +81,7 @@ def test_an_interval_encloses_its_median_within_the_samples(samples: list[float]
     assert relative_width(interval) >= 0
 
 
+@patient
 @given(times, st.randoms(use_true_random=False))
 def test_an_interval_does_not_depend_on_the_order_of_samples(samples: list[float], chance: object) -> None:
     shuffled = list(samples)
@@ -83,6 +89,7 @@ def test_an_interval_does_not_depend_on_the_order_of_samples(samples: list[float
     assert median_interval(shuffled) == median_interval(samples)
 
 
+@patient
 @given(times, st.integers(-20, 20))
 def test_an_interval_scales_with_its_samples(samples: list[float], power: int) -> None:
     factor = 2.0**power
@@ -103,6 +110,7 @@ def test_relative_width_of_a_zero_median_is_infinite_unless_nothing_varies() -> 
     assert relative_width(Interval(9.0, 10.0, 12.0, 0.95)) == pytest.approx(0.3)
 
 
+@patient
 @given(
     st.tuples(st.integers(0, 9), st.integers(0, 9)).map(sorted),
     st.tuples(st.integers(0, 9), st.integers(0, 9)).map(sorted),
@@ -139,6 +147,7 @@ def test_a_percentile_needs_enough_samples_to_mean_something(
     assert percentile(np.arange(float(count)), fraction) == value
 
 
+@patient
 @given(st.lists(st.floats(0, 1e3), min_size=20, max_size=60), st.sampled_from([0.1, 0.25, 0.5, 0.9]))
 def test_a_percentile_is_a_sample_with_that_share_at_or_below(samples: list[float], fraction: float) -> None:
     value = percentile(samples, fraction)
@@ -157,6 +166,7 @@ def test_equal_samples_have_no_outliers_but_one_that_differs_is_severe() -> None
     assert tukey_outliers([1.0] * 10 + [1.1]) == ((), (10,))
 
 
+@patient
 @given(times)
 def test_no_outlier_is_both_mild_and_severe_and_none_lies_inside_the_quartiles(samples: list[float]) -> None:
     mild, severe = tukey_outliers(samples)
@@ -199,3 +209,17 @@ def test_long_series_are_joined_into_blocks_and_still_drift() -> None:
     long = drift(1 + np.linspace(0, 0.2, count) + 0.1 * random.standard_normal(count))
     assert long.p_value < 1e-12
     assert long.relative_change == pytest.approx(0.2 / 1.1, rel=0.05)
+
+
+def test_visits_count_once_each_when_there_are_enough_of_them() -> None:
+    samples = [float(visit) + noise for visit in range(6) for noise in (0.0, 0.1, 0.2)]
+    interval = visited_interval(samples, [3] * 6)
+    assert (interval.low, interval.high) == (0.1, 5.1)
+    assert interval.median == pytest.approx(2.6)
+    assert interval.confidence == pytest.approx(1 - 2 / 2**6)
+
+
+@pytest.mark.parametrize("visits", [[18], [9, 9], [3, 3]])
+def test_samples_are_pooled_when_visits_are_few_or_do_not_add_up(visits: list[int]) -> None:
+    samples = [float(value) for value in range(18)]
+    assert visited_interval(samples, visits) == median_interval(samples)

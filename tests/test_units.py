@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.units import (
@@ -18,6 +18,8 @@ from ccbench.units import (
     parse_size,
     shown,
 )
+
+patient = settings(deadline=None)  # shared machines pause at will
 
 
 @pytest.mark.parametrize(
@@ -54,11 +56,13 @@ def test_a_wrong_size_says_what_to_write(text: str, message: str) -> None:
         parse_size(text)
 
 
+@patient
 @given(st.integers(0, 2**60))
 def test_a_formatted_size_reads_back_exactly(size_bytes: int) -> None:
     assert parse_size(format_size(size_bytes)) == size_bytes
 
 
+@patient
 @given(st.integers(0, 10**6), st.sampled_from(sorted(SIZE_UNITS)), st.sampled_from(["", " ", "  "]))
 def test_every_unit_multiplies(number: int, unit: str, space: str) -> None:
     assert parse_size(f"{number}{space}{unit}") == number * SIZE_UNITS[unit]
@@ -106,6 +110,7 @@ def test_a_bare_number_is_no_duration_because_its_unit_is_unknown(number: float)
         parse_duration(number)  # type: ignore[arg-type]  # what a suite file may hold
 
 
+@patient
 @given(st.floats(0, 1e6))
 def test_seconds_written_in_full_read_back_exactly(seconds: float) -> None:
     text = f"{seconds!r} s"
@@ -113,6 +118,7 @@ def test_seconds_written_in_full_read_back_exactly(seconds: float) -> None:
         assert parse_duration(text) == seconds
 
 
+@patient
 @given(st.floats(1e-9, 1e9))
 def test_formatted_seconds_keep_four_digits(seconds: float) -> None:
     text = format_seconds(seconds)
@@ -153,6 +159,7 @@ def test_a_wrong_fraction_shows_one_that_is_right(text: str) -> None:
         parse_fraction(text)
 
 
+@patient
 @given(st.one_of(st.text(), st.integers(), st.floats(), st.lists(st.text()), st.integers(10**40, 10**41)))
 def test_what_was_seen_is_shown_on_one_short_line(value: object) -> None:
     assert shown(value).isprintable() or isinstance(value, list)
@@ -160,6 +167,7 @@ def test_what_was_seen_is_shown_on_one_short_line(value: object) -> None:
 
 
 @pytest.mark.parametrize("parse", [parse_size, parse_duration, parse_fraction])
+@patient
 @given(text=st.text(max_size=60))
 def test_any_text_is_a_quantity_or_a_value_error_with_a_cure(
     parse: Callable[[str], float], text: str

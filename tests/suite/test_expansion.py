@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.cases import NO_OP, NO_ROOT, Case
@@ -16,6 +16,8 @@ from ccbench.suite.axes import MODES, OPS, PLACEMENTS
 from ccbench.suite.model import IN_PLACE_COLLECTIVES
 
 from .offers import ALGORITHMS, algorithms_of, context
+
+patient = settings(deadline=None)  # shared machines pause at will
 
 
 def cases(sweep: str, **changes: object) -> tuple[Case, ...]:
@@ -30,6 +32,7 @@ def test_every_combination_is_a_case() -> None:
     assert {(case.backend, case.ranks, case.suite) for case in found} == {("cpu", 4, "suite")}
 
 
+@patient
 @given(
     collective=st.lists(st.sampled_from(list(COLLECTIVES)), min_size=1, max_size=4, unique=True),
     algorithm=st.sampled_from([["default"], ["all"], ["default", "all"]]),
@@ -60,6 +63,7 @@ def test_counts_follow_from_the_axes_that_mean_something(**axes: Sequence[object
     assert len(found) == len({case.case_id for case in found}) == expected
 
 
+@patient
 @given(
     st.sampled_from(sorted(COLLECTIVES)),
     st.sampled_from(CPU_DTYPES),

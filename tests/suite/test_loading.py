@@ -35,6 +35,7 @@ sweep:
   protocol: ll128
 sampling:
   confidence: 99%
+  visits: 3
   target_width: 0.1
   minimum_samples: 5
   maximum_samples: 50
@@ -75,7 +76,17 @@ def test_a_file_may_say_everything(tmp_path: Path) -> None:
             protocol=("ll128",),
         ),
     )
-    assert suite.sampling == Sampling(0.99, 0.1, 5, 50, 0.001, 0.0002, 1.0, 120.0)
+    assert suite.sampling == Sampling(
+        confidence=0.99,
+        visits=3,
+        target_relative_width=0.1,
+        minimum_samples=5,
+        maximum_samples=50,
+        warmup_seconds=0.001,
+        minimum_sample_seconds=0.0002,
+        budget_seconds=1.0,
+        time_limit_seconds=120.0,
+    )
     assert (suite.order, suite.seed) == ("written", 7)
 
 

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ccbench.dtypes import ITEM_BYTES
+from ccbench.suite import Suite, expand, read_suite, shipped_suites
+from ccbench.suite.axes import MODES, OPS, PLACEMENTS, PROTOCOLS
+from ccbench.suite.model import SamplingRules, Sweep
+
+from .offers import context
+
+PAGE = (Path(__file__).parents[2] / "docs" / "suites.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"^```yaml\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+PROGRAMS = re.findall(r"^```python\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("text", EXAMPLES)
+def test_every_example_is_a_suite(text: str) -> None:
+    assert expand(read_suite(text), context())
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_program_runs(program: str, capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compile(program, "suites.md", "exec"), {})
+    assert len(capsys.readouterr().out.splitlines()) == 64
+
+
+def test_the_complete_example_has_every_key_and_shows_the_defaults() -> None:
+    (complete,) = (text for text in EXAMPLES if "\nseed:" in text)
+    suite = read_suite(complete)
+    for model in (suite, *suite.sweep, suite.sampling_rules):
+        assert model.model_fields_set == set(type(model).model_fields)
+    plain = read_suite("sweep: {collective: [all_reduce, broadcast], algorithm: [default, ring]}")
+    assert suite.sweep == plain.sweep
+    assert suite.sampling_rules == plain.sampling_rules
+    assert (suite.backends, suite.order, suite.seed) == (plain.backends, plain.order, plain.seed)
+
+
+def test_every_key_word_and_shipped_suite_is_explained() -> None:
+    keys = [
+        field.alias or name for m in (Suite, Sweep, SamplingRules) for name, field in m.model_fields.items()
+    ]
+    for word in (*keys, *ITEM_BYTES, *OPS, *PLACEMENTS, *MODES, *PROTOCOLS, *shipped_suites()):
+        assert f"`{word}`" in PAGE or f"{word}:" in PAGE, word
+
+
+def test_the_questions_of_shipped_suites_are_the_files_own() -> None:
+    for name, path in shipped_suites().items():
+        suite = read_suite(path.read_bytes())
+        assert f"| `{name}` | {suite.question} |" in PAGE

@@ -1,0 +1,325 @@
+"""A schedule as a picture: a lane for each rank, time from left to right, an arrow for each flow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ccbench.algorithms.describe import sent_text, slot_range
+from ccbench.algorithms.registry import ALGORITHMS
+from ccbench.algorithms.schedule import Schedule, Step
+from ccbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = (".svg", ".png", ".pdf")
+
+MOST_LANES, MOST_WIDE_LANES = 64, 16
+FIRST_STEPS, LAST_STEPS = 12, 6
+MOST_LABELS_A_STEP = 20
+MOST_ARROWS_A_STEP = 250
+DOTS_PER_INCH = 150
+
+# Okabe and Ito, "Color Universal Design", 2008: told apart with any common colour blindness; dashes and
+# markers say the same on a grey print.
+COMBINE, COPY = "#D55E00", "#0072B2"
+DASHES = (0, (3.2, 1.6))
+INK, GREY, LANE, BAND = "#222222", "#666666", "#dddddd", "#f4f4f2"
+
+STEP_INCHES, LANE_INCHES = 1.25, 0.52
+LABEL_LANES, LABEL_INCHES = 0.27, 0.16
+MOST_LABEL_LETTERS = 22
+MARGIN_STEPS = 0.12
+LEFT_INCHES, RIGHT_INCHES, TOP_INCHES, BOTTOM_INCHES = 0.9, 0.3, 0.95, 0.62
+MOST_WIDTH_INCHES, LEAST_WIDTH_INCHES = 26.0, 6.6
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Where the arrows go; ``step_inches`` is the width of one step on paper."""
+
+    axes: Axes
+    schedule: Schedule
+    step_inches: float
+
+
+@dataclass(frozen=True)
+class Column:
+    """One step that is drawn; ``left`` is its place on the time axis. Without a step: a gap."""
+
+    left: float
+    step: Step | None
+
+
+def draw_schedule(schedule: Schedule, path: Path | str) -> None:
+    """Draw ``schedule`` into ``path``, whose ending chooses SVG, PNG or PDF.
+
+    Steps run from left to right; what a rank holds after a step is the dot at the step's right edge.
+    Vermilion solid arrows into a plus are combined, blue dashed arrows into a ring are copied. Wider
+    lines carry more pieces; labels name the slots where there is room. Of long schedules the first 12
+    and the last 6 steps are drawn.
+
+    Raises UsageError for another ending, and for more ranks than there is room for lanes (64).
+    """
+    path = Path(path)
+    if path.suffix.lower() not in FORMATS:
+        raise UsageError(
+            f"{path}: {path.suffix!r} is not a picture format; end in one of {', '.join(FORMATS)}"
+        )
+    if schedule.ranks > MOST_LANES:
+        raise UsageError(
+            f"{path}: {schedule.ranks} ranks have no room in one picture; draw {MOST_LANES} or fewer, the "
+            "pattern is the same"
+        )
+    form = path.suffix.lower()
+    dates = {".svg": "Date", ".pdf": "CreationDate"}
+    metadata = {dates[form]: None} if form in dates else {}
+    with _settings():
+        picture(schedule).savefig(path, format=form[1:], dpi=DOTS_PER_INCH, metadata=metadata)
+
+
+def picture(schedule: Schedule) -> Figure:
+    """The drawing as a matplotlib figure, one arrow for each flow of the steps that are drawn."""
+    from matplotlib.figure import Figure
+
+    columns = list(_columns(schedule))
+    steps = max(len(columns), 1)
+    wanted = steps * STEP_INCHES + LEFT_INCHES + RIGHT_INCHES
+    width = min(max(wanted, LEAST_WIDTH_INCHES), MOST_WIDTH_INCHES)
+    lane = LANE_INCHES if schedule.ranks <= MOST_WIDE_LANES else LANE_INCHES / 2
+    height = max(schedule.ranks, 2) * lane + TOP_INCHES + BOTTOM_INCHES
+    figure = Figure(figsize=(width, height), facecolor="white")
+    inner_width, inner_height = width - LEFT_INCHES - RIGHT_INCHES, height - TOP_INCHES - BOTTOM_INCHES
+    axes = figure.add_axes(
+        (LEFT_INCHES / width, BOTTOM_INCHES / height, inner_width / width, inner_height / height)
+    )
+    _lanes(axes, schedule, columns)
+    panel = Panel(axes, schedule, inner_width / (steps + 2 * MARGIN_STEPS))
+    for column in columns:
+        _column(panel, column)
+    _texts(figure, schedule, width, height)
+    return figure
+
+
+@contextmanager
+def _settings() -> Iterator[None]:
+    """Settings for one drawing only; the same schedule gives the same bytes on every machine."""
+    import matplotlib
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(
+            {
+                "font.family": "DejaVu Sans",
+                "svg.hashsalt": "ccbench",
+                "pdf.fonttype": 42,
+                "text.parse_math": False,
+            }
+        )
+        yield
+
+
+def _columns(schedule: Schedule) -> Iterator[Column]:
+    total = sum(phase.repeat for phase in schedule.phases)
+    shortened = total > FIRST_STEPS + LAST_STEPS + 1
+    for step in schedule.expanded():
+        if not shortened or step.index < FIRST_STEPS:
+            yield Column(step.index, step)
+        elif step.index == FIRST_STEPS:
+            yield Column(FIRST_STEPS, None)
+        elif step.index >= total - LAST_STEPS:
+            yield Column(FIRST_STEPS + 1 + step.index - (total - LAST_STEPS), step)
+
+
+def _texts(figure: Figure, schedule: Schedule, width: float, height: float) -> None:
+    left = 0.25 / width
+    root = f", root {schedule.root}" if schedule.root >= 0 else ""
+    title = f"{schedule.collective} {schedule.algorithm}, {_counted(schedule.ranks, 'rank')}{root}"
+    subtitle = f"{_counted(schedule.steps, 'step')}; each rank sends {sent_text(schedule)}"
+    if any(phase.flows <= MOST_LABELS_A_STEP for phase in schedule.phases):
+        subtitle += "; labels are slots"
+    figure.text(left, 1 - 0.18 / height, title, fontsize=13, weight="bold", color=INK, va="top")
+    figure.text(left, 1 - 0.43 / height, subtitle, fontsize=9, color=GREY, va="top")
+    for row in ALGORITHMS:
+        if (row.collective, row.name) == (schedule.collective, schedule.algorithm):
+            note = f"After {row.source}"
+            figure.text(left, 0.12 / height, note, fontsize=7, color=GREY, va="bottom")
+    handles, labels = _legend(schedule)
+    figure.legend(
+        handles,
+        labels,
+        loc="lower left",
+        bbox_to_anchor=(left, 0.3 / height),
+        ncols=4,
+        frameon=False,
+        borderpad=0,
+        borderaxespad=0,
+        handlelength=3.4,
+        fontsize=8.5,
+    )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def _lanes(axes: Axes, schedule: Schedule, columns: list[Column]) -> None:
+    right = max(len(columns), 1)
+    axes.set_xlim(-MARGIN_STEPS, right + MARGIN_STEPS)
+    axes.set_ylim(max(schedule.ranks, 2) - 0.5, -0.5)
+    if not columns:
+        axes.text(0.5, 0.5, "nothing to move", transform=axes.transAxes, ha="center", color=GREY)
+    for rank in range(schedule.ranks):
+        axes.axhline(rank, color=LANE, linewidth=1.0, zorder=1)
+    axes.set_yticks(range(schedule.ranks), [f"rank {rank}" for rank in range(schedule.ranks)])
+    axes.set_xticks([])
+    axes.tick_params(length=0, labelsize=9, labelcolor=INK)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    edges = sorted({column.left + side for column in columns if column.step for side in (0, 1)} or {0})
+    grid_x, grid_y = np.meshgrid(edges, np.arange(schedule.ranks))
+    axes.plot(grid_x.ravel(), grid_y.ravel(), ".", color="#aaaaaa", markersize=4, zorder=2)
+
+
+def _column(panel: Panel, column: Column) -> None:
+    axes, left, step = panel.axes, column.left, column.step
+    across = axes.get_xaxis_transform()
+    if step is None:
+        hidden = sum(phase.repeat for phase in panel.schedule.phases) - FIRST_STEPS - LAST_STEPS
+        axes.axvspan(left + 0.12, left + 0.88, color="white", zorder=6)
+        axes.text(
+            left + 0.5, 0.5, f"{hidden} more steps", transform=across, rotation=90, ha="center", va="center",
+            fontsize=9, color=GREY, zorder=7,
+        )  # fmt: skip
+        return
+    if step.index % 2 == 0:
+        axes.axvspan(left, left + 1, color=BAND, zorder=0, linewidth=0)
+    axes.annotate(
+        f"step {step.index + 1}", (left + 0.5, 1), (0, 4), xycoords=across, textcoords="offset points",
+        ha="center", va="bottom", fontsize=8.5, color=GREY,
+    )  # fmt: skip
+    _flows(panel, left, step)
+    remote = step.source != step.target
+    written = np.unique(step.target[remote])
+    at = np.full(len(written), left + 1)
+    if step.phase.reduces:
+        axes.plot(at, written, "o", color=COMBINE, markersize=8.5, zorder=5)
+        axes.plot(at, written, "+", color="white", markersize=5.5, markeredgewidth=1.4, zorder=5.5)
+    else:
+        (rings,) = axes.plot(at, written, "o", color=COPY, markersize=7, markeredgewidth=1.7, zorder=5)
+        rings.set_markerfacecolor("white")
+
+
+def _flows(panel: Panel, left: float, step: Step) -> None:
+    from matplotlib.collections import LineCollection
+    from matplotlib.patches import FancyArrowPatch
+
+    axes, phase = panel.axes, step.phase
+    colour = COMBINE if phase.reduces else COPY
+    widest = max(int(one.width.max()) for one in panel.schedule.phases)
+    lines = 1.0 + 1.6 * phase.width / widest if widest > 1 else np.full(phase.flows, 1.5)
+    ends = [((left, int(a)), (left + 1, int(b))) for a, b in zip(step.source, step.target, strict=True)]
+    if phase.flows > MOST_ARROWS_A_STEP:
+        style = "solid" if phase.reduces else DASHES
+        axes.add_collection(
+            LineCollection(ends, colors=colour, linewidths=0.5, linestyles=[style], alpha=0.5, zorder=3)
+        )
+        return
+    for (begin, end), line in zip(ends, lines.tolist(), strict=True):
+        local = begin[1] == end[1]
+        axes.add_patch(
+            FancyArrowPatch(
+                begin,
+                end,
+                arrowstyle="-|>" if phase.reduces else "->",
+                linestyle="solid" if phase.reduces else DASHES,
+                linewidth=line,
+                color=GREY if local else colour,
+                mutation_scale=9,
+                shrinkA=2.5,
+                shrinkB=6,
+                zorder=3,
+            )
+        )
+    if phase.flows <= MOST_LABELS_A_STEP:
+        _labels(panel, left, step)
+
+
+def _labels(panel: Panel, left: float, step: Step) -> None:
+    """The slots of each arrow beside its source, or beside its target where a source has several arrows.
+
+    Always a quarter of a lane away from the rank: labels of arrows down from one rank and up from the next
+    would else meet half-way.
+    """
+    colour = COMBINE if step.phase.reduces else COPY
+    texts = _slots_moved(panel.schedule, step)
+    ways = [(source, np.sign(target - source)) for source, target in texts]
+    for (source, target), text in texts.items():
+        way = int(np.sign(target - source))
+        if len(text) > MOST_LABEL_LETTERS:
+            continue
+        along = max(LABEL_LANES / max(abs(target - source), 1), LABEL_INCHES / panel.step_inches)
+        if way == 0:
+            x, y, side = left + 0.5, source - LABEL_LANES, "center"
+        elif ways.count((source, way)) > 1:
+            x, y, side = left + 1 - along, target - LABEL_LANES * way, "right"
+        else:
+            x, y, side = left + along, source + LABEL_LANES * way, "left"
+        panel.axes.text(
+            x,
+            y,
+            text,
+            ha=side if len(text) > 3 else "center",
+            va="center",
+            fontsize=7,
+            color=colour if way else GREY,
+            bbox={"boxstyle": "round,pad=0.14", "facecolor": "white", "edgecolor": "none", "alpha": 0.85},
+            zorder=4,
+        )
+
+
+def _slots_moved(schedule: Schedule, step: Step) -> dict[tuple[int, int], str]:
+    """(source, target) -> the slots that move between them in this step."""
+    texts: dict[tuple[int, int], list[str]] = {}
+    for flow in range(step.phase.flows):
+        width = int(step.phase.width[flow])
+        read = slot_range(schedule, int(step.source_slot[flow]), width)
+        written = slot_range(schedule, int(step.target_slot[flow]), width)
+        pair = (int(step.source[flow]), int(step.target[flow]))
+        texts.setdefault(pair, []).append(read if read == written else f"{read} → {written}")
+    return {pair: ", ".join(parts) for pair, parts in texts.items()}
+
+
+def _legend(schedule: Schedule) -> tuple[list[Any], list[str]]:
+    from matplotlib.lines import Line2D
+
+    entries: dict[str, Any] = {}
+    remote = [phase for phase in schedule.phases if bool(np.any(phase.source != phase.target))]
+    if any(phase.reduces for phase in remote):
+        disc = Line2D([], [], color=COMBINE, linewidth=1.5, marker="o", markersize=8)
+        plus = Line2D([], [], color="white", linewidth=0, marker="+", markersize=5, markeredgewidth=1.3)
+        entries["combined"] = (disc, plus)
+    if any(not phase.reduces for phase in remote):
+        entries["copied"] = Line2D(
+            [],
+            [],
+            color=COPY,
+            linewidth=1.5,
+            linestyle=DASHES,
+            marker="o",
+            markerfacecolor="white",
+            markeredgewidth=1.6,
+            markersize=6.5,
+        )
+    if any(bool(np.any(phase.source == phase.target)) for phase in schedule.phases):
+        entries["moved inside the rank"] = Line2D([], [], color=GREY, linewidth=1.5, linestyle=DASHES)
+    if len({width for phase in schedule.phases for width in phase.width.tolist()}) > 1:
+        entries["wider: more pieces"] = Line2D([], [], color=INK, linewidth=2.6)
+    return list(entries.values()), list(entries)

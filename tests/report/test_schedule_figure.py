@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from matplotlib.collections import LineCollection
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch
+
+from ccbench.algorithms import ALGORITHMS, Algorithm, schedule_for
+from ccbench.errors import UsageError
+from ccbench.report.schedule_figure import COMBINE, COPY, draw_schedule, picture
+
+ROWS = [pytest.param(row, id=f"{row.collective}-{row.name}") for row in ALGORITHMS]
+BEGINNINGS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
+
+
+def arrows(figure: Figure) -> list[FancyArrowPatch]:
+    return [patch for patch in figure.axes[0].patches if isinstance(patch, FancyArrowPatch)]
+
+
+def texts(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.axes[0].texts]
+
+
+@pytest.mark.parametrize("ending", sorted(BEGINNINGS))
+def test_the_ending_chooses_the_format_and_the_bytes_are_always_the_same(ending: str, tmp_path: Path) -> None:
+    schedule = schedule_for("all_reduce", "double_binary_tree", 4)
+    files = [tmp_path / f"{name}{ending}" for name in ("one", "two")]
+    for file in files:
+        draw_schedule(schedule, file)
+    first, second = (file.read_bytes() for file in files)
+    assert first.startswith(BEGINNINGS[ending])
+    assert first == second
+
+
+def test_another_ending_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(
+        UsageError, match=r"'\.gif' is not a picture format; end in one of \.svg, \.png, \.pdf"
+    ):
+        draw_schedule(schedule_for("all_reduce", "ring", 4), tmp_path / "ring.gif")
+    assert not list(tmp_path.iterdir())
+
+
+def test_more_ranks_than_lanes_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="65 ranks have no room in one picture; draw 64 or fewer"):
+        draw_schedule(schedule_for("all_reduce", "ring", 65), tmp_path / "ring.svg")
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_every_flow_is_an_arrow_from_its_source_to_its_target(row: Algorithm) -> None:
+    schedule = schedule_for(row.collective, row.name, 5)
+    expected = [
+        ((step.index, int(source)), (step.index + 1, int(target)), step.phase.reduces)
+        for step in schedule.expanded()
+        for source, target in zip(step.source, step.target, strict=True)
+        if source != target
+    ]
+    drawn = []
+    for arrow in arrows(picture(schedule)):
+        begin, end = arrow._posA_posB  # type: ignore[attr-defined]  # matplotlib tells the ends nowhere else
+        colour = to_hex(arrow.get_edgecolor()).upper()
+        if begin[1] != end[1]:
+            assert colour in (COMBINE, COPY)
+            assert (arrow.get_linestyle() in ("solid", "-")) == (colour == COMBINE)
+            drawn.append((begin, end, colour == COMBINE))
+    assert sorted(drawn) == sorted(expected)
+
+
+def test_labels_name_the_slots_where_there_is_room() -> None:
+    ring = texts(picture(schedule_for("all_reduce", "ring", 4)))
+    assert ring == [
+        "step 1", "3", "0", "1", "2",
+        "step 2", "2", "3", "0", "1",
+        "step 3", "1", "2", "3", "0",
+        "step 4", "0", "1", "2", "3",
+        "step 5", "3", "0", "1", "2",
+        "step 6", "2", "3", "0", "1",
+    ]  # fmt: skip
+    halving = texts(picture(schedule_for("all_reduce", "halving_doubling", 4)))
+    assert halving[:5] == ["step 1", "2-3", "2-3", "0-1", "0-1"]
+    assert texts(picture(schedule_for("all_reduce", "ring", 32)))[:2] == ["step 1", "step 2"]
+
+
+def test_title_and_legend_say_what_is_seen() -> None:
+    figure = picture(schedule_for("all_to_all", "bruck", 4))
+    title, subtitle, source = (text.get_text() for text in figure.texts)
+    assert title == "all_to_all bruck, 4 ranks"
+    assert subtitle == "2 steps; each rank sends 4 pieces = 1 x the size; labels are slots"
+    assert source.startswith("After Bruck et al.")
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend == ["copied", "moved inside the rank", "wider: more pieces"]
+    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == [f"rank {r}" for r in range(4)]
+
+
+def test_long_schedules_are_cut_in_the_middle() -> None:
+    schedule = schedule_for("all_reduce", "ring", 16)
+    figure = picture(schedule)
+    heads = [text for text in texts(figure) if "step" in text]
+    first, last = range(1, 13), range(25, 31)
+    assert heads == [*(f"step {n}" for n in first), "12 more steps", *(f"step {n}" for n in last)]
+    assert len(arrows(figure)) == 18 * 16
+
+
+def test_crowded_steps_are_drawn_as_plain_lines() -> None:
+    figure = picture(schedule_for("all_reduce", "one_shot", 32))
+    assert arrows(figure) == []
+    (lines,) = [one for one in figure.axes[0].collections if isinstance(one, LineCollection)]
+    assert len(lines.get_segments()) == 32 * 31
+
+
+def test_one_rank_alone_has_nothing_to_move(tmp_path: Path) -> None:
+    schedule = schedule_for("all_reduce", "ring", 1)
+    assert texts(picture(schedule)) == ["nothing to move"]
+    draw_schedule(schedule, str(tmp_path / "one.svg"))
+    assert (tmp_path / "one.svg").is_file()

@@ -41,12 +41,25 @@ def _source(points: Sequence[Point]) -> str:
     if machines:
         parts.append(f"machine {', '.join(machines)}")
     parts.append(", ".join(sorted({_backend(point) for point in points})) or "no backend")
-    counts = [point.samples for point in points if point.status == Status.OK]
-    if counts:
-        low, high = min(counts), max(counts)
-        parts.append(f"{low} to {high} samples a point" if low < high else f"{plural(low, 'sample')} a point")
+    parts.append(_samples([point for point in points if point.status == Status.OK]))
     parts.append(_interval(points))
     return " · ".join(part for part in parts if part)
+
+
+def _samples(points: Sequence[Point]) -> str:
+    """How often a point was measured: ``60 to 90 samples in 6 visits a point``."""
+    if not points:
+        return ""
+    text = _span([point.samples for point in points], "sample")
+    visits = [point.visits for point in points]
+    if max(visits) > 1:
+        text += f" in {_span(visits, 'visit')}"
+    return f"{text} a point"
+
+
+def _span(counts: Sequence[int], noun: str) -> str:
+    low, high = min(counts), max(counts)
+    return f"{low} to {plural(high, noun)}" if low < high else plural(low, noun)
 
 
 def _backend(point: Point) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ccbench.cases import NO_ROOT, Status
+from ccbench.cases import MORE_VISITS, NO_ROOT, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.report.text import plain
 from ccbench.runs import Run
@@ -23,6 +23,7 @@ LOOPBACK = "loopback"
 class Point:
     """One case of a run, as the report sees it. Text is plain; times are seconds per launch.
 
+    complete: False while visits are planned that the run did not come to.
     Figures of speed are None unless the case is OK; bound and prediction unless one was made.
     """
 
@@ -47,6 +48,8 @@ class Point:
     status: Status
     detail: str
     samples: int
+    visits: int
+    complete: bool
     median_seconds: float | None
     low_seconds: float | None
     high_seconds: float | None
@@ -133,6 +136,8 @@ def _point(row: Mapping[Any, Any], run: str, baseline: bool, host: str, machine:
         status=Status(row["status"]),
         detail=plain(row["detail"], 300),
         samples=0 if is_null(row["samples_seconds"]) else len(row["samples_seconds"]),
+        visits=0 if is_null(row["visit_samples"]) else len(row["visit_samples"]),
+        complete=row["stop_reason"] != MORE_VISITS,
         median_seconds=_number(row["median_seconds"]),
         low_seconds=_number(row["low_seconds"]),
         high_seconds=_number(row["high_seconds"]),

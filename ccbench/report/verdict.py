@@ -128,6 +128,9 @@ def _doubtful(points: Sequence[Point]) -> list[str]:
         lines.append(
             f"{len(flagged)} of {plural(len(ok), 'case')} flagged as doubtful, most often: {flag} ({count})."
         )
+    begun = [point for point in ok if not point.complete]
+    if begun:
+        lines.append(f"{plural(len(begun), 'case')} not visited as often as planned: the run ended early.")
     if is_loopback(points):
         lines.append("Loopback: ranks shared a device or a host's loopback; no link was measured.")
     return lines

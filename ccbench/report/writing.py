@@ -75,7 +75,8 @@ def _check(runs: Sequence[Run], output: Path | None, formats: Sequence[str]) -> 
     suffix = output.suffix.lstrip(".") if output is not None and not output.is_dir() else ""
     if suffix in (*FORMATS, "txt") and list(formats) != [suffix]:
         raise UsageError(
-            f"report: {output} is a file name, but {', '.join(formats)} make several files; name a folder"
+            f"report: {output} is a file name, but {', '.join(formats)} make several files; name a folder, "
+            f"or ask for one of {', '.join(ONE_FILE)} alone"
         )
     if suffix in ("png", "svg"):
         raise UsageError(f"report: {suffix} makes one file per figure; name a folder instead of {output}")

@@ -64,6 +64,7 @@ def measurement(one: Case, random: np.random.Generator, slow_rank: int = 2) -> M
         samples_seconds=tuple(samples.tolist()),
         skew_seconds=tuple((0.02 * samples).tolist()),
         rank_samples_seconds=tuple(tuple(row) for row in (shares * samples).tolist()),
+        visit_samples=(5,) * 6,
         wrong_elements=0,
         stop_reason="interval narrow enough",
         started_at="2026-03-04T05:06:07Z",

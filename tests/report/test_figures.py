@@ -66,7 +66,7 @@ def test_cases_without_a_result_break_the_line_and_are_listed(tmp_path: Path) ->
 
 def test_the_footnote_tells_machine_backend_samples_and_interval(tmp_path: Path) -> None:
     first = _figures(tmp_path, sweep())[f"time-{ALL_REDUCE}"].footnote[0]
-    for words in ("node7", "epyc-2x64", "cpu (numpy 2.1)", "30 samples", "96 % interval"):
+    for words in ("node7", "epyc-2x64", "cpu (numpy 2.1)", "30 samples in 6 visits a point", "97 % interval"):
         assert words in first
 
 
@@ -168,7 +168,7 @@ def test_without_any_speed_one_figure_says_so(tmp_path: Path) -> None:
 def test_the_slowest_rank_is_named(tmp_path: Path) -> None:
     figure = _figures(tmp_path, sweep())["ranks-cpu-4ranks-1nodes"]
     assert "rank 2 slowest in 9 of 9" in figure.subtitle
-    assert max(figure.series[0].y) == pytest.approx(1.0)
+    assert max(figure.series[0].y) == pytest.approx(1.0, rel=0.02)
 
 
 def test_the_median_error_of_the_prediction_is_in_the_subtitle(tmp_path: Path) -> None:

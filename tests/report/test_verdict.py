@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from ccbench.cases import Status
+from ccbench.cases import MORE_VISITS, Status
 from ccbench.report import verdict_lines
 
 from .synthetic import failed, flagged, prediction, sweep, write_run
@@ -43,6 +43,12 @@ def test_the_worst_comes_first(tmp_path: Path) -> None:
     assert "256 KiB" in gap
     assert "3 times the prediction" in gap
     assert any(line.startswith("1 of 6 cases flagged") and "clock fell" in line for line in lines)
+
+
+def test_a_run_that_ended_early_says_so(tmp_path: Path) -> None:
+    edits = {0: lambda one: replace(one, stop_reason=MORE_VISITS)}
+    lines = verdict_lines(write_run(tmp_path / "run", sweep(), edits))
+    assert "1 case not visited as often as planned: the run ended early." in lines
 
 
 def test_speeds_beyond_the_bound_are_called_impossible(tmp_path: Path) -> None:

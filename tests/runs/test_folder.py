@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas
 import pytest
 
-from ccbench.cases import Status
+from ccbench.cases import MORE_VISITS, Status
 from ccbench.errors import RunFolderError
 from ccbench.runs import RunFolder, default_folder, load_run
 
@@ -134,8 +134,20 @@ def test_resume_knows_what_is_finished_and_clears_leftovers(tmp_path: Path) -> N
         finished = folder.finished()
         assert not list((folder.path / "cases").glob(".*"))
     written = {row.case_id: row.status for row in load_run(tmp_path / "run").cases.itertuples()}
-    assert {written[one] for one in finished} == {"ok", "wrong", "unsupported"}
-    assert len(finished) == 3
+    assert sorted(finished.values()) == [Status.OK, Status.UNSUPPORTED, Status.WRONG]
+    assert all(written[one] == status for one, status in finished.items())
+
+
+def test_a_case_that_lacks_visits_is_not_finished_and_comes_back_whole(tmp_path: Path) -> None:
+    begun = measured(1024, visit_samples=(6, 6), stop_reason=MORE_VISITS)
+    with RunFolder.create(tmp_path / "run", MANIFEST) as folder:
+        folder.write(begun, None)
+        folder.write(measured(2048), None)
+    with RunFolder.resume(tmp_path / "run") as folder:
+        assert folder.unfinished() == {begun.case.case_id: begun}
+        assert set(folder.finished()) == {measured(2048).case.case_id}
+        folder.write(replace(begun, stop_reason="interval"), None)
+        assert folder.unfinished() == {}
 
 
 def test_a_case_that_is_tried_again_replaces_its_first_attempt(tmp_path: Path) -> None:

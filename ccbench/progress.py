@@ -29,6 +29,9 @@ class Progress(Protocol):
     def started(self, total: int, expected_seconds: float | None) -> None:
         """The run begins: ``total`` cases that should take ``expected_seconds`` together."""
 
+    def extended(self, more: int) -> None:
+        """``more`` cases than announced are to come (fewer when negative): unclear ones are repeated."""
+
     def case_started(self, case: Case, number: int) -> None:
         """Case ``number`` (from 1) begins."""
 
@@ -130,6 +133,13 @@ def remaining_seconds(
     return share * paced + (1 - share) * planned
 
 
+def extended_seconds(expected_seconds: float | None, total: int, more: int) -> float | None:
+    """The expected time of ``total + more`` cases, from that of ``total``."""
+    if expected_seconds is None or total <= 0:
+        return expected_seconds
+    return expected_seconds * max(0, total + more) / total
+
+
 def clock_text(seconds: float | None) -> str:
     """``1:05`` or ``2:00:05``; ``?`` when unknown."""
     if seconds is None:
@@ -147,6 +157,9 @@ class SilentProgress:
     """Says nothing."""
 
     def started(self, total: int, expected_seconds: float | None) -> None:
+        """Nothing."""
+
+    def extended(self, more: int) -> None:
         """Nothing."""
 
     def case_started(self, case: Case, number: int) -> None:
@@ -187,6 +200,11 @@ class PlainProgress:
         about = "" if expected_seconds is None else f", about {clock_text(expected_seconds)}"
         self._say(f"{total} case{'' if total == 1 else 's'}{about}")
 
+    def extended(self, more: int) -> None:
+        """Count on, and expect as much time for each of them."""
+        self._expected_seconds = extended_seconds(self._expected_seconds, self._total, more)
+        self._total += more
+
     def case_started(self, case: Case, number: int) -> None:
         """Nothing: the line comes when the case ends."""
 
@@ -200,8 +218,7 @@ class PlainProgress:
         self._spoke_at = now
         left = remaining_seconds(self._total, self._done, now - self._started_at, self._expected_seconds)
         ending = f" (left {clock_text(left)})" if self._done < self._total else ""
-        # A run may measure cases again that stayed unclear, so it can do more than it announced.
-        counter = f"[{self._done}/{max(self._done, self._total)}]"
+        counter = f"[{self._done}/{self._total}]"
         self._say(f"{counter} {measurement.case.label}: {result_text(measurement, prediction)}{ending}")
 
     def note(self, text: str) -> None:
@@ -259,6 +276,11 @@ class LiveProgress:
         self._task = self._bar.add_task("", total=total, left=clock_text(expected_seconds))
         self._bar.refresh()
 
+    def extended(self, more: int) -> None:
+        """Count on, and expect as much time for each of them."""
+        self._expected_seconds = extended_seconds(self._expected_seconds, self._total, more)
+        self._total += more
+
     def case_started(self, case: Case, number: int) -> None:
         """Show the case beside the bar."""
         self._move(_short(case))
@@ -286,7 +308,7 @@ class LiveProgress:
         left = remaining_seconds(self._total, self._done, elapsed_seconds, self._expected_seconds)
         self._bar.update(
             self._task,
-            total=max(self._done, self._total),
+            total=self._total,
             completed=self._done,
             description=one_line(description),
             left=clock_text(left),

@@ -310,12 +310,16 @@ class _Run:
         return RunOutcome(self._folder.path, code, counts, bool(exit_code))
 
     def _visits_left(self, cases: Sequence[Case]) -> int:
-        done = sum(len(visits_of(measurement)) for measurement in self._results.values())
-        return max(len(cases), len(cases) * self._sampling.visits - done)
+        return sum(max(1, self._sampling.visits - self._visits(case)) for case in cases)
+
+    def _visits(self, case: Case) -> int:
+        result = self._results.get(case.case_id)
+        return len(visits_of(result)) if result else 0
 
     def _rounds(self, cases: Sequence[Case], deadline: float | None) -> None:
         """Visit every case once a round until each is done, so that drift of the machine hits all alike."""
         number = 0
+        announced = self._visits_left(cases)
         left = list(cases)
         while left:
             for case in left:
@@ -325,6 +329,9 @@ class _Run:
                 number += 1
                 self._visit(case, number, deadline)
             left = [case for case in left if self._results[case.case_id].stop_reason == MORE_VISITS]
+            missing = sum(max(1, self._sampling.visits - self._visits(case)) for case in left)
+            self._progress.extended(number + missing - announced)
+            announced = number + missing
 
     def _out_of_time(self, cases: Sequence[Case]) -> None:
         missing = sum(case.case_id not in self._results for case in cases)

@@ -1,7 +1,8 @@
 """Data for timed launches, and the check that they arrived: rank-dependent, never zero, exact.
 
 Every value is a small whole number, so small that no sum, product or repeated in-place sum leaves the
-range in which the element type is exact. Every comparison is therefore for equality, in every dtype.
+range in which the element type is exact; whole numbers may also wrap, which is exact in any order. Every
+comparison is therefore for equality, in every dtype.
 The values repeat with a prime period, so two chunks of a buffer never hold the same data by chance, and
 a *salt* shifts them, so that a buffer left over from an earlier sample is not taken for the result.
 """
@@ -68,25 +69,47 @@ def launches_between_refills(case: Case) -> int:
         return UNLIMITED_LAUNCHES
     launches = 1
     limit = EXACT_LIMIT[case.dtype]
-    while _magnitude(case.dtype, case.ranks) * case.ranks ** (launches + 1) <= limit:
+    magnitude = _magnitude(case.dtype, case.op, case.ranks, shared=False)
+    while magnitude * case.ranks ** (launches + 1) <= limit:
         launches += 1
     return launches
 
 
-def _magnitude(dtype: str, ranks: int) -> int:
-    return max(1, min(LARGEST_VALUE, EXACT_LIMIT[dtype] // ranks**2))
+def _averages_shared(case: Case) -> bool:
+    """True when the average of these ranks' own data could not be exact: then all bring the same.
+
+    Only whole multiples of ranks have an exact average whatever they are added up to, and many ranks' sum
+    of those leaves a small type's range (int8 with 12 ranks).
+    """
+    return case.op == "avg" and EXACT_LIMIT[case.dtype] < case.ranks**2
+
+
+def _magnitude(dtype: str, op: str, ranks: int, shared: bool) -> int:
+    """The largest value: sums of ``ranks`` of them must be exact, everything else has the type's range."""
+    limit = EXACT_LIMIT[dtype]
+    if op == "sum" and dtype.startswith("uint"):
+        # Sums of many ranks may wrap (exactly, in any order), but a buffer of nothing but 1 proves little.
+        return max(4, min(LARGEST_VALUE, limit // ranks**2))
+    if op == "avg" and shared:
+        limit //= ranks
+    elif op in ("sum", "avg"):
+        limit //= ranks**2
+    return max(1, min(LARGEST_VALUE, limit))
 
 
 @lru_cache(maxsize=64)
-def _table(dtype: str, op: str, ranks: int) -> Array:
+def _table(dtype: str, op: str, ranks: int, shared: bool) -> Array:
     """Two periods of values, so that any slice of up to one period is a view."""
     generator = np.random.default_rng(20_21)
-    if op == "prod":
+    whole = dtype.startswith(("int", "uint"))
+    if op == "prod" and whole:
+        values = generator.choice([1, 3], PERIOD_ELEMENTS)  # odd products wrap, but never to zero
+    elif op == "prod":
         # Powers of two multiply exactly; few ranks can afford a 2 without leaving float16's range.
         values = generator.integers(1, 3 if ranks <= 8 else 2, PERIOD_ELEMENTS)
     else:
-        values = generator.integers(1, _magnitude(dtype, ranks) + 1, PERIOD_ELEMENTS)
-    if op == "avg":
+        values = generator.integers(1, _magnitude(dtype, op, ranks, shared) + 1, PERIOD_ELEMENTS)
+    if op == "avg" and not shared:
         values *= ranks  # the average of whole multiples is whole, so that averaging again changes nothing
     if not dtype.startswith("uint"):
         values *= generator.choice([-1, 1], PERIOD_ELEMENTS)
@@ -101,8 +124,9 @@ def _shift(rank: int, salt: int) -> int:
 
 def values(case: Case, rank: int, start: int, length: int, salt: int) -> Array:
     """Elements [start, start + length) of what ``rank`` puts in; length at most one period."""
-    table = _table(case.dtype, case.op, case.ranks)
-    begin = (_shift(rank, salt) + start) % PERIOD_ELEMENTS
+    shared = _averages_shared(case)
+    table = _table(case.dtype, case.op, case.ranks, shared)
+    begin = (_shift(0 if shared else rank, salt) + start) % PERIOD_ELEMENTS
     part: Array = table[begin : begin + length]
     return part
 
@@ -156,9 +180,10 @@ def expected_parts(
 def _combined(case: Case, sources: list[tuple[int, int]], length: int, salt: int, launches: int) -> Array:
     parts = [values(case, origin, start, length, salt) for origin, start in sources]
     if not collective(case.collective).reduces:
-        return parts[0]
+        copied: Array = parts[0]
+        return copied
     function = {"sum": np.add, "avg": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
-    result = parts[0].copy()
+    result: Array = parts[0].copy()
     for part in parts[1:]:
         function[case.op](result, part, out=result)
     if case.op == "avg":

@@ -24,6 +24,7 @@ from ccbench.progress import (
     SilentProgress,
     TolerantStream,
     clock_text,
+    extended_seconds,
     one_line,
     progress_for,
     remaining_seconds,
@@ -264,3 +265,20 @@ def test_no_color_is_respected_on_a_real_terminal(tmp_path: Path) -> None:
     assert "0/2" in drawn
     # SGR sequences that set a colour: 3x, 4x, 9x and 38;... (bold and reset are not colours).
     assert not re.search(r"\x1b\[[0-9;]*(3|4|9)[0-9](;[0-9;]*)?m", drawn)
+
+
+def test_a_run_that_grows_counts_on_to_its_new_total() -> None:
+    stream = io.StringIO()
+    progress = PlainProgress(stream, interval_seconds=0.0)
+    progress.started(1, 1.0)
+    progress.extended(1)
+    progress.case_finished(ended(), PREDICTION)
+    progress.case_finished(ended(), PREDICTION)
+    assert [line.split()[0] for line in stream.getvalue().splitlines()[1:]] == ["[1/2]", "[2/2]"]
+
+
+def test_expected_time_grows_with_the_number_of_cases() -> None:
+    assert extended_seconds(10.0, 5, 5) == 20.0
+    assert extended_seconds(10.0, 5, -5) == 0.0
+    assert extended_seconds(None, 5, 5) is None
+    assert extended_seconds(0.0, 0, 5) == 0.0

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 RESULTS = Path("results")
 
+FILES_NAMED = 3
+"""More written files than this are counted instead of listed."""
+
 
 def suite_completions(
     context: click.Context, parameter: click.Parameter, incomplete: str
@@ -139,5 +142,8 @@ def _print_outcome(outcome: RunOutcome, draw: bool, as_json: bool) -> None:
     click.echo(screen_table(measured, screen_width()))
     for line in verdicts:
         click.echo(line)
-    for file in files:
-        click.echo(f"wrote {file}")
+    if len(files) > FILES_NAMED:
+        click.echo(f"wrote {len(files)} plots and tables to {files[0].parent}")
+    else:
+        for file in files:
+            click.echo(f"wrote {file}")

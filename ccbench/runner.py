@@ -166,7 +166,7 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
     plan = plan_suite(suite, options)
     backends = _open_backends(plan.cases)
     machine = _machine(plan.cases, options, progress)
-    with _signals(), _folder(suite, options, machine, backends) as folder:
+    with _signals(), _folder(suite, options, machine, backends, plan.notes) as folder:
         for note in plan.notes:
             progress.note(note)
         done = folder.finished() if options.resume else {}
@@ -197,12 +197,17 @@ def _machine(cases: Sequence[Case], options: RunOptions, progress: Progress) -> 
 
 @contextmanager
 def _folder(
-    suite: Suite, options: RunOptions, machine: Machine, backends: Mapping[str, Backend]
+    suite: Suite,
+    options: RunOptions,
+    machine: Machine,
+    backends: Mapping[str, Backend],
+    notes: Sequence[str],
 ) -> Iterator[RunFolder]:
     manifest: dict[str, Any] = {
         "suite": suite.as_document(),
         "machine": asdict(machine),
         "environment": capture(),
+        "notes": list(notes),
         "versions": {name: backend.version() for name, backend in backends.items()},
         "options": {
             "backends": list(options.backends),

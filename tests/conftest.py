@@ -9,10 +9,15 @@ from __future__ import annotations
 import os
 
 import pytest
+from hypothesis import settings
 
 CI_VARIABLE = "CCBENCH_CI"
 
 _skipped: list[str] = []
+
+# Examples are not timed: a busy machine would fail them, and speed is no subject of these tests.
+settings.register_profile("ccbench", deadline=None)
+settings.load_profile("ccbench")
 
 
 @pytest.fixture(autouse=True)

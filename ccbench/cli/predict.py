@@ -64,20 +64,12 @@ def _machine(name: str) -> Machine:
 
 def _sizes(text: str) -> tuple[int, ...]:
     """``8:1GiB:2`` or ``8,64KiB`` in bytes."""
-    from ccbench.suite.ranges import Range
-    from ccbench.units import parse_size
+    from ccbench.suite import parse_sizes
 
     try:
-        if ":" not in text:
-            return tuple(parse_size(part) for part in text.split(","))
-        first, last, *rest = text.split(":")
-        (factor,) = rest or ["2"]
-        sweep = Range(parse_size(first), parse_size(last), "factor", float(factor))
+        return tuple(size for part in text.split(",") for size in parse_sizes(part))
     except ValueError as error:
         raise click.BadParameter(f"{error}; write 8:1GiB:2 or 8,64KiB", param_hint="--sizes") from None
-    if not 1 <= sweep.first <= sweep.last or not sweep.amount > 1:
-        raise click.BadParameter(f"{text!r} never ends or is empty; write 8:1GiB:2", param_hint="--sizes")
-    return sweep.points()
 
 
 def _points(

@@ -126,11 +126,11 @@ SCHEMA: tuple[Column, ...] = (
     Column("bottleneck", "string", "", "the link or term that costs most", _NO_PREDICTION),
     Column(
         "core_latency_before_seconds", "double", "seconds",
-        "core-to-core round trip just before the case", _UNKNOWN,
+        "time of a flag from one core to another, before the case", _UNKNOWN,
     ),
     Column(
         "core_latency_after_seconds", "double", "seconds",
-        "core-to-core round trip just after the case", _UNKNOWN,
+        "time of a flag from one core to another, after the case", _UNKNOWN,
     ),
     Column(
         "foreign_cpu_share", "double", "fraction", "processor time other programs took meanwhile", _UNKNOWN

@@ -187,8 +187,9 @@ def _combined(case: Case, sources: list[tuple[int, int]], length: int, salt: int
     for part in parts[1:]:
         function[case.op](result, part, out=result)
     if case.op == "avg":
-        # Whole multiples of ranks were put in, so whole-number division is the exact average.
-        result = (result.astype(np.int64) // case.ranks).astype(result.dtype)
+        # The sum is a whole multiple of ranks (or wrapped: then whole numbers are cut towards zero, as in C).
+        total = result.astype(np.int64)
+        result = (np.sign(total) * (np.abs(total) // case.ranks)).astype(result.dtype)
     if case.in_place and case.op == "sum" and case.collective == "all_reduce" and launches > 1:
         scale = np.asarray(case.ranks ** (launches - 1)).astype(result.dtype)
         np.multiply(result, scale, out=result)

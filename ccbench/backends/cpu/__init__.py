@@ -7,7 +7,7 @@ import os
 from ccbench.algorithms import algorithm_row, algorithms_of, parse_algorithm
 from ccbench.backends.base import Team, TeamRequest
 from ccbench.cases import Case
-from ccbench.dtypes import CPU_DTYPES
+from ccbench.dtypes import CPU_DTYPES, EXACT_LIMIT
 from ccbench.teams import ProcessTeam
 
 RANKS_LIMIT = 256
@@ -42,6 +42,8 @@ class CpuBackend:
             return "the cpu backend has no protocols"
         if case.ranks > RANKS_LIMIT:
             return f"{case.ranks} ranks; one machine's processors are shared by at most {RANKS_LIMIT} here"
+        if case.op == "avg" and case.ranks > EXACT_LIMIT[case.dtype]:
+            return f"the average of {case.ranks} ranks: {case.dtype} cannot hold the divisor"
         if case.algorithm == "default":
             return None
         name, parameter = parse_algorithm(case.algorithm)

@@ -1,0 +1,327 @@
+"""Damaged results are always reported, right results never: against a reference written by hand."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccbench.cases import NO_OP, NO_ROOT, Case
+from ccbench.collectives import COLLECTIVES, OPS, collective, reference
+from ccbench.dtypes import CPU_DTYPES, EXACT_LIMIT, item_bytes, numpy_dtype
+from ccbench.verification import (
+    PERIOD_ELEMENTS,
+    UNLIMITED_LAUNCHES,
+    check,
+    fill,
+    launches_between_refills,
+    poison,
+)
+
+Outputs = list[np.ndarray[Any, Any]]
+
+MOVING = [name for name, row in COLLECTIVES.items() if row.moves_data]
+IN_PLACE = [name for name in MOVING if name not in ("all_to_all", "send_recv")]
+TRIALS = 200
+CHUNK_ELEMENTS = 32
+
+
+def case_of(
+    name: str, dtype: str, op: str, count: int, ranks: int, root: int = 0, in_place: bool = False
+) -> Case:
+    row = collective(name)
+    return Case(
+        "s",
+        "cpu",
+        name,
+        "default",
+        dtype,
+        op if row.reduces else NO_OP,
+        row.size_bytes(count, ranks, item_bytes(dtype)),
+        count,
+        ranks,
+        root if row.rooted else NO_ROOT,
+        in_place,
+    )
+
+
+def inputs_of(case: Case, salt: int) -> Outputs:
+    row = collective(case.collective)
+    root = max(case.root, 0)
+    buffers = []
+    for rank in range(case.ranks):
+        elements = row.input_count(case.count, case.ranks, rank, root)
+        buffers.append(np.zeros(elements, numpy_dtype(case.dtype)))
+        fill(case, rank, buffers[-1], salt)
+    return buffers
+
+
+def results_of(case: Case, salt: int, launches: int = 1) -> Outputs:
+    """The outputs after ``launches`` launches; in place the result is the next input."""
+    buffers = inputs_of(case, salt)
+    outputs = reference(buffers, case.op, case.collective, max(case.root, 0))
+    for _ in range(launches - 1):
+        if case.in_place:
+            buffers = _next_inputs(case, buffers, outputs)
+        outputs = reference(buffers, case.op, case.collective, max(case.root, 0))
+    return outputs
+
+
+def _next_inputs(case: Case, inputs: Outputs, outputs: Outputs) -> Outputs:
+    """What a launch in place leaves where the next one's input is read."""
+    row = collective(case.collective)
+    pieces = case.ranks if row.blocked else 1
+    following = []
+    for rank in range(case.ranks):
+        given, made = (of(rank, case.ranks, pieces, max(case.root, 0)) for of in (row.inputs, row.outputs))
+        blocks = dict(zip(given, np.split(inputs[rank], max(1, len(given))), strict=False))
+        for slot, block in zip(made, np.split(outputs[rank], max(1, len(made))), strict=False):
+            if slot in blocks:
+                blocks[slot] = block
+        following.append(np.concatenate([blocks[slot] for slot in given] or [inputs[rank]]))
+    return following
+
+
+# -- right results are never reported ----------------------------------------------------------------------
+
+
+@given(
+    name=st.sampled_from(MOVING),
+    dtype=st.sampled_from(CPU_DTYPES),
+    op=st.sampled_from(OPS),
+    count=st.integers(0, 300),
+    ranks=st.one_of(st.integers(1, 20), st.sampled_from([45, 64, 100])),
+    root=st.integers(0, 99),
+    in_place=st.booleans(),
+    salt=st.integers(0, 2**40),
+)
+@settings(max_examples=400, deadline=None)
+def test_right_results_are_never_reported(
+    name: str, dtype: str, op: str, count: int, ranks: int, root: int, in_place: bool, salt: int
+) -> None:
+    in_place = in_place and name in IN_PLACE
+    case = case_of(name, dtype, op, count, ranks, root % ranks, in_place)
+    launches = min(3, launches_between_refills(case))
+    for rank, output in enumerate(results_of(case, salt, launches)):
+        assert check(case, rank, output, salt, launches) is None
+
+
+@pytest.mark.parametrize("dtype", CPU_DTYPES)
+def test_every_combination_passes_in_its_own_arithmetic(dtype: str) -> None:
+    """All launches that the data stand, added up in the element type itself and in two orders."""
+    checked = 0
+    for op in OPS:
+        for ranks in (2, 3, 8, 12, 17):
+            case = case_of("all_reduce", dtype, op, 5000, ranks, in_place=True)
+            launches = min(6, launches_between_refills(case))
+            for order in (1, -1):
+                buffers = inputs_of(case, 7)
+                for _ in range(launches):
+                    buffers = [_folded(buffers[::order], op)] * ranks
+                assert check(case, ranks - 1, buffers[0], 7, launches) is None, (op, ranks, order)
+                checked += 1
+    assert checked == len(OPS) * 5 * 2
+
+
+def _folded(buffers: Outputs, op: str) -> np.ndarray[Any, Any]:
+    """One after the other, rounded or wrapped to the element type after every step."""
+    functions: dict[str, Callable[..., Any]] = {"prod": np.multiply, "min": np.minimum, "max": np.maximum}
+    total = buffers[0].copy()
+    for buffer in buffers[1:]:
+        total = functions.get(op, np.add)(total, buffer)
+    if op == "avg":
+        quotient = total.astype(np.float64) / len(buffers)
+        total = (np.trunc(quotient) if total.dtype.kind in "iu" else quotient).astype(total.dtype)
+    return total
+
+
+def test_the_data_repeat_beyond_one_period_and_are_checked_there() -> None:
+    case = case_of("all_reduce", "int32", "sum", 3 * PERIOD_ELEMENTS + 11, 3)
+    output = results_of(case, 4)[1]
+    assert check(case, 1, output, 4, 1) is None
+    output[-1] += 1
+    found = check(case, 1, output, 4, 1)
+    assert found is not None
+    assert (found.offset, found.wrong_elements) == (len(output) - 1, 1)
+
+
+@given(
+    dtype=st.sampled_from(CPU_DTYPES),
+    op=st.sampled_from((NO_OP, *OPS)),
+    ranks=st.integers(1, 64),
+    rank=st.integers(0, 63),
+    salt=st.integers(0, 2**30),
+)
+@settings(deadline=None)
+def test_the_data_are_never_zero_and_exact_in_their_type(
+    dtype: str, op: str, ranks: int, rank: int, salt: int
+) -> None:
+    case = replace(case_of("all_reduce", dtype, "sum", 1000, ranks), op=op)
+    buffer = np.zeros(1000, numpy_dtype(dtype))
+    fill(case, rank % ranks, buffer, salt)
+    whole = buffer.astype(np.float64)
+    assert np.all(whole != 0)
+    assert np.all(whole == np.trunc(whole))
+    assert np.all(np.abs(whole) <= EXACT_LIMIT[dtype])
+
+
+@pytest.mark.parametrize("dtype", CPU_DTYPES)
+@pytest.mark.parametrize("op", [NO_OP, *OPS])
+@pytest.mark.parametrize("ranks", [2, 9, 16])
+def test_no_result_is_one_value_over_and_over(dtype: str, op: str, ranks: int) -> None:
+    """Otherwise a swapped chunk could not be told."""
+    name = "all_gather" if op == NO_OP else "all_reduce"
+    output = results_of(case_of(name, dtype, op, 4096, ranks), 3)[0]
+    most_frequent = max(Counter(output.view(f"u{output.dtype.itemsize}").tolist()).values())
+    assert most_frequent < 0.9 * len(output)
+
+
+# -- damaged results always are ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Damage:
+    """What was done to an output: elements [first, last) may differ, the element ``sure`` does."""
+
+    first: int
+    last: int
+    sure: int | None
+
+
+def wrong_element(
+    output: np.ndarray[Any, Any], stale: np.ndarray[Any, Any], chooser: random.Random
+) -> Damage:
+    where = chooser.randrange(len(output))
+    bits = output.view(f"u{output.dtype.itemsize}")
+    bits[where] ^= bits.dtype.type(1 << chooser.randrange(8 * output.dtype.itemsize))
+    return Damage(where, where + 1, where)
+
+
+def nan_bits(output: np.ndarray[Any, Any], stale: np.ndarray[Any, Any], chooser: random.Random) -> Damage:
+    """All ones: a NaN in every floating point type, -1 or the largest value in the others."""
+    where = chooser.randrange(len(output))
+    bits = output.view(f"u{output.dtype.itemsize}")
+    if bits[where] == np.iinfo(bits.dtype).max:
+        where = next(index for index, value in enumerate(bits) if value != np.iinfo(bits.dtype).max)
+    bits[where] = np.iinfo(bits.dtype).max
+    return Damage(where, where + 1, where)
+
+
+def swapped_chunks(
+    output: np.ndarray[Any, Any], stale: np.ndarray[Any, Any], chooser: random.Random
+) -> Damage:
+    length = chooser.randint(CHUNK_ELEMENTS, len(output) // 2)
+    one = chooser.randrange(len(output) - 2 * length + 1)
+    other = chooser.randrange(one + length, len(output) - length + 1)
+    kept = output[one : one + length].copy()
+    output[one : one + length] = output[other : other + length]
+    output[other : other + length] = kept
+    return Damage(one, other + length, None)
+
+
+def stale_buffer(output: np.ndarray[Any, Any], stale: np.ndarray[Any, Any], chooser: random.Random) -> Damage:
+    """A chunk that was not written in this launch: the last salt's result, or the poison."""
+    length = chooser.randint(CHUNK_ELEMENTS, len(output))
+    begin = chooser.randrange(len(output) - length + 1)
+    if chooser.random() < 0.5:
+        output[begin : begin + length] = stale[begin : begin + length]
+        return Damage(begin, begin + length, None)
+    poison(output[begin : begin + length])
+    return Damage(begin, begin + length, begin)
+
+
+@pytest.mark.parametrize("damage", [wrong_element, nan_bits, swapped_chunks, stale_buffer])
+def test_damage_is_reported_in_every_trial_with_rank_and_offset(
+    damage: Callable[..., Damage], capsys: pytest.CaptureFixture[str]
+) -> None:
+    chooser = random.Random(damage.__name__)
+    reported = 0
+    for _ in range(TRIALS):
+        case, rank = _random_case(chooser)
+        salt = chooser.randrange(1, 10_000)
+        output = results_of(case, salt)[rank]
+        right = output.copy()
+        done = damage(output, results_of(case, salt - 1)[rank], chooser)
+        bits = f"u{output.dtype.itemsize}"
+        differs = np.flatnonzero(output.view(bits) != right.view(bits))
+        found = check(case, rank, output, salt, 1)
+        assert found is not None, (case, rank, done)
+        assert (found.rank, found.offset, found.wrong_elements) == (rank, differs[0], len(differs))
+        assert done.first <= found.offset < done.last
+        assert done.sure in (None, found.offset)
+        assert f"rank {rank}: {len(differs)} wrong, first at element {differs[0]}: " in str(found)
+        reported += 1
+    with capsys.disabled():
+        print(f"\n{damage.__name__}: {reported} of {TRIALS} reported")
+    assert reported == TRIALS
+
+
+def _random_case(chooser: random.Random) -> tuple[Case, int]:
+    """A case and one of its ranks that has an output."""
+    name = chooser.choice(MOVING)
+    ranks = chooser.randint(2, 16)
+    root = chooser.randrange(ranks)
+    count = chooser.randint(2 * CHUNK_ELEMENTS, 3000)
+    in_place = name in IN_PLACE and chooser.random() < 0.5
+    case = case_of(name, chooser.choice(CPU_DTYPES), chooser.choice(OPS), count, ranks, root, in_place)
+    row = collective(name)
+    having = [rank for rank in range(ranks) if row.output_count(count, ranks, rank, root)]
+    return case, chooser.choice(having)
+
+
+def test_the_values_of_a_mismatch_are_told() -> None:
+    case = case_of("all_reduce", "float32", "sum", 100, 2)
+    output = results_of(case, 1)[0]
+    right = output[7]
+    output[7] = np.nan
+    assert str(check(case, 0, output, 1, 1)) == (
+        f"rank 0: 1 wrong, first at element 7: nan instead of {float(right)}"
+    )
+
+
+def test_a_launch_too_few_in_place_is_reported() -> None:
+    case = case_of("all_reduce", "int64", "sum", 100, 3, in_place=True)
+    output = results_of(case, 1, launches=3)[0]
+    assert check(case, 0, output, 1, 3) is None
+    assert check(case, 0, output, 1, 4) is not None
+
+
+# -- how long data last ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "op", "ranks", "in_place", "launches"),
+    [
+        ("all_reduce", "sum", 2, False, UNLIMITED_LAUNCHES),
+        ("all_reduce", "max", 2, True, UNLIMITED_LAUNCHES),
+        ("all_reduce", "avg", 2, True, UNLIMITED_LAUNCHES),
+        ("all_reduce", "prod", 2, True, 1),
+        ("all_reduce", "sum", 1, True, UNLIMITED_LAUNCHES),
+        ("reduce_scatter", "sum", 2, True, 1),
+        ("reduce", "avg", 2, True, 1),
+        ("all_gather", NO_OP, 4, True, UNLIMITED_LAUNCHES),
+        ("broadcast", NO_OP, 4, True, UNLIMITED_LAUNCHES),
+        ("barrier", "sum", 4, True, UNLIMITED_LAUNCHES),
+    ],
+)
+def test_how_often_data_stand_a_launch(name: str, op: str, ranks: int, in_place: bool, launches: int) -> None:
+    case = case_of(name, "float32", op, 64, ranks, in_place=in_place)
+    assert launches_between_refills(case) == launches
+
+
+@given(dtype=st.sampled_from(CPU_DTYPES), ranks=st.integers(2, 64))
+@settings(deadline=None)
+def test_sums_in_place_stay_exact_as_long_as_is_promised(dtype: str, ranks: int) -> None:
+    case = case_of("all_reduce", dtype, "sum", 2000, ranks, in_place=True)
+    launches = launches_between_refills(case)
+    assert 1 <= launches < UNLIMITED_LAUNCHES
+    largest = max(abs(float(value)) for value in inputs_of(case, 0)[0])
+    whole = numpy_dtype(dtype).kind in "iu"  # whole numbers may wrap: exactly
+    assert launches == 1 or whole or largest * ranks**launches <= EXACT_LIMIT[dtype]

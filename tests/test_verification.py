@@ -133,7 +133,7 @@ def test_every_combination_passes_in_its_own_arithmetic(dtype: str) -> None:
 def _folded(buffers: Outputs, op: str) -> np.ndarray[Any, Any]:
     """One after the other, rounded or wrapped to the element type after every step."""
     functions: dict[str, Callable[..., Any]] = {"prod": np.multiply, "min": np.minimum, "max": np.maximum}
-    total = buffers[0].copy()
+    total: np.ndarray[Any, Any] = buffers[0].copy()
     for buffer in buffers[1:]:
         total = functions.get(op, np.add)(total, buffer)
     if op == "avg":

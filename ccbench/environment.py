@@ -98,10 +98,14 @@ class Memory:
 
 @dataclass(frozen=True)
 class Limits:
-    """What the control group allows: ``cores`` may be a fraction; None means no limit is set."""
+    """What the control group allows: ``cores`` may be a fraction; None means no limit is set.
+
+    memory_free_bytes: what is left of the tightest memory limit.
+    """
 
     cores: float | None
     memory_bytes: int | None
+    memory_free_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -348,6 +352,7 @@ def control_group_limits(files: Files) -> Limits:
     """
     cores: list[float] = []
     memory_bytes: list[int] = []
+    free_bytes: list[int] = []
     for line in (files.text("/proc/self/cgroup") or "").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, group = rest.partition(":")
@@ -355,20 +360,31 @@ def control_group_limits(files: Files) -> Limits:
         if number == "0" and not controllers:
             for folder in _upwards("/sys/fs/cgroup", group):
                 cores += _quota(*(files.text(f"{folder}/cpu.max") or "").split())
-                memory_bytes += [files.number(f"{folder}/memory.max") or _V1_UNLIMITED_BYTES]
+                limit = files.number(f"{folder}/memory.max") or _V1_UNLIMITED_BYTES
+                memory_bytes.append(limit)
+                free_bytes.append(limit - (files.number(f"{folder}/memory.current") or 0))
         if "cpu" in names:
             for folder in _upwards("/sys/fs/cgroup/cpu", group):
                 quota = files.text(f"{folder}/cpu.cfs_quota_us") or ""
                 cores += _quota(quota, files.text(f"{folder}/cpu.cfs_period_us") or "")
         if "memory" in names:
             for folder in _upwards("/sys/fs/cgroup/memory", group):
-                limit = files.number(f"{folder}/memory.limit_in_bytes")
-                memory_bytes += [limit or _V1_UNLIMITED_BYTES]
-    tightest = min(memory_bytes, default=_V1_UNLIMITED_BYTES)
+                limit = files.number(f"{folder}/memory.limit_in_bytes") or _V1_UNLIMITED_BYTES
+                memory_bytes.append(limit)
+                free_bytes.append(limit - (files.number(f"{folder}/memory.usage_in_bytes") or 0))
+    limited = min(memory_bytes, default=_V1_UNLIMITED_BYTES) < _V1_UNLIMITED_BYTES
     return Limits(
         cores=min(cores, default=None),
-        memory_bytes=tightest if tightest < _V1_UNLIMITED_BYTES else None,
+        memory_bytes=min(memory_bytes) if limited else None,
+        memory_free_bytes=max(0, min(free_bytes)) if limited else None,
     )
+
+
+def available_memory_bytes(files: Files | None = None) -> int | None:
+    """Memory that can still be had: the system's, or the control group's where that is less."""
+    files = files or Files()
+    found = (_memory(files).available_bytes, control_group_limits(files).memory_free_bytes)
+    return min((amount for amount in found if amount is not None), default=None)
 
 
 def _upwards(mount: str, group: str) -> list[str]:

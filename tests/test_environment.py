@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench import environment
-from ccbench.environment import REDACTED, Files, control_group_limits, counted, git_revision, kept_variables
+from ccbench.environment import (
+    REDACTED,
+    Files,
+    available_memory_bytes,
+    control_group_limits,
+    counted,
+    git_revision,
+    kept_variables,
+)
 
 CPU = "sys/devices/system/cpu"
 
@@ -201,11 +209,14 @@ def test_the_tightest_limit_of_nested_v2_groups_counts(tmp_path: Path) -> None:
             "proc/self/cgroup": "0::/pod/box\n",
             "sys/fs/cgroup/pod/box/cpu.max": "max 100000\n",
             "sys/fs/cgroup/pod/box/memory.max": "4096\n",
+            "sys/fs/cgroup/pod/box/memory.current": "1000\n",
+            "proc/meminfo": "MemAvailable:  8 kB\n",
             "sys/fs/cgroup/pod/cpu.max": "150000 100000\n",
             "sys/fs/cgroup/pod/memory.max": "max\n",
         },
     )
-    assert control_group_limits(Files(tmp_path)) == environment.Limits(1.5, 4096)
+    assert control_group_limits(Files(tmp_path)) == environment.Limits(1.5, 4096, 3096)
+    assert available_memory_bytes(Files(tmp_path)) == 3096
 
 
 def test_a_container_that_cannot_see_its_host_path_reads_the_mount_itself(tmp_path: Path) -> None:

@@ -10,11 +10,9 @@ its content, so that no order between two stores is relied upon.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import mmap
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable
@@ -22,6 +20,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
+
+from ccbench.processes import die_with_parent
 
 COPY, REDUCE = "copy", "reduce"
 KINDS = (COPY, REDUCE)
@@ -287,10 +287,11 @@ class SharedMemoryProbe:
         self._number, self._turn = 0, 0
         self._times: dict[tuple[str, int], int] = {}
         self._workers: list[int] = []
+        leader = os.getpid()
         for rank in range(1, ranks):
             worker = os.fork()
             if not worker:
-                _run_worker(_Party(rank, memory, ranks, region, epoch), self.working_sets_bytes)
+                _run_worker(_Party(rank, memory, ranks, region, epoch), self.working_sets_bytes, leader)
             self._workers.append(worker)
         self._party = _Party(0, memory, ranks, region, epoch)
         pin(0)
@@ -397,11 +398,11 @@ class SharedMemoryProbe:
         return times
 
 
-def _run_worker(party: _Party, working_sets_bytes: tuple[int, ...]) -> None:
+def _run_worker(party: _Party, working_sets_bytes: tuple[int, ...], leader: int) -> None:
     """The forked process; never returns, whatever happens."""
     status = 1
     try:
-        die_with_parent()
+        die_with_parent(leader)
         pin(party.rank)
         party.touch()
         follow(party, working_sets_bytes)
@@ -410,19 +411,9 @@ def _run_worker(party: _Party, working_sets_bytes: tuple[int, ...]) -> None:
         os._exit(status)
 
 
-def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends (Linux; elsewhere waits run out instead)."""
-    parent = os.getppid()
-    if sys.platform == "linux":
-        set_parent_death_signal = 1
-        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)
-
-
 def main(arguments: list[str]) -> int:
     """``until``: the monotonic clock's reading at which to stop."""
-    die_with_parent()
+    die_with_parent(os.getppid())
     until_seconds = float(arguments[0])
     probe = SharedMemoryProbe()
 

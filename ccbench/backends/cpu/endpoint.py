@@ -12,10 +12,11 @@ from ccbench.algorithms.schedule import Schedule
 from ccbench.backends.cpu.choice import default_algorithm
 from ccbench.backends.cpu.execution import Buffers, Launcher, Pace
 from ccbench.backends.cpu.layout import Layout, Place, Space
-from ccbench.backends.cpu.memory import Activity, Arena, Control, Word, available_bytes, buffer_offsets
+from ccbench.backends.cpu.memory import Activity, Arena, Control, Word, buffer_offsets
 from ccbench.backends.cpu.program import CompiledCase, compile_case
 from ccbench.cases import NO_ROOT, Case
 from ccbench.dtypes import item_bytes, numpy_dtype
+from ccbench.environment import available_memory_bytes
 from ccbench.faults import Fault
 from ccbench.verification import Array, Mismatch, check, fill, poison
 
@@ -124,7 +125,7 @@ class CpuEndpoint:
         }
 
     def _refuse_too_much(self, needed_bytes: int) -> None:
-        available = available_bytes()
+        available = available_memory_bytes()
         limit = 1 << 62 if available is None else int(available * MEMORY_SHARE) + self._held_bytes
         limit = self.agree(limit)
         if needed_bytes > limit:

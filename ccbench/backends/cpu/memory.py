@@ -12,9 +12,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from enum import IntEnum
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,18 +140,3 @@ def buffer_offsets(sizes_bytes: list[int]) -> tuple[list[int], int]:
         offsets.append(begin)
         end = begin + size
     return offsets, end
-
-
-def available_bytes(
-    meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")
-) -> int | None:
-    """Memory that can still be had: the system's, or the control group's where that is less."""
-    found = []
-    with suppress(OSError, ValueError, IndexError):
-        lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines() if ":" in line)
-        found.append(int(lines["MemAvailable"].split()[0]) * 1024)
-    with suppress(OSError, ValueError):
-        limit = (cgroup / "memory.max").read_text().strip()
-        if limit != "max":
-            found.append(int(limit) - int((cgroup / "memory.current").read_text()))
-    return min(found) if found else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ccbench.report.figure import Axis, Figure, Kind
@@ -33,7 +34,7 @@ def apply_axes(figure: Figure, axes: Axes) -> None:
                 "log", base=2 if axis.scale == "log2" else 10
             )
         bounds(low, high)
-        _ticks(axis, low, high, axes, name)
+        _ticks(axis, low, high, axes, name, values)
     if figure.topic == "bandwidth":
         _name_far_bound(figure, axes)
 
@@ -92,11 +93,11 @@ def limits(axis: Axis, values: Sequence[float]) -> tuple[float, float]:
     return low / factor, high * factor
 
 
-def _ticks(axis: Axis, low: float, high: float, axes: Axes, name: str) -> None:
+def _ticks(axis: Axis, low: float, high: float, axes: Axes, name: str, values: Sequence[float]) -> None:
     from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
     part = axes.xaxis if name == "x" else axes.yaxis
-    places = tick_values(axis, low, high)
+    places = tick_values(axis, low, high, values)
     if places is None:
         return
     part.set_major_locator(FixedLocator(places))
@@ -104,16 +105,24 @@ def _ticks(axis: Axis, low: float, high: float, axes: Axes, name: str) -> None:
     part.set_minor_locator(NullLocator())
 
 
-def tick_values(axis: Axis, low: float, high: float) -> list[float] | None:
-    """Round values for ticks between ``low`` and ``high``; None leaves them to matplotlib."""
+def tick_values(axis: Axis, low: float, high: float, values: Sequence[float] = ()) -> list[float] | None:
+    """Places of ticks between ``low`` and ``high``; None leaves them to matplotlib.
+
+    Few sizes that lie well apart are their own ticks; otherwise ticks are round numbers.
+    """
     if axis.unit == "rank":
         count = int(high) + 1
         step = max(1, 2 ** math.ceil(math.log2(count / 16))) if count > 16 else 1
         return [float(rank) for rank in range(0, count, step)]
     if axis.scale == "log2":
+        own = sorted(set(values))
+        narrowest = math.log(high / low) / (1.5 * MOST_TICKS)
+        apart = all(math.log(then / now) >= narrowest for now, then in pairwise(own))
+        if len(own) <= MOST_TICKS and apart and (len(own) > 2 or axis.unit == "ranks"):
+            return own
         first, last = math.ceil(math.log2(low)), math.floor(math.log2(high))
-        # Steps that divide ten put 1 KiB, 1 MiB and 1 GiB among the ticks.
-        step = next((one for one in (1, 2, 5) if (last - first) // one < MOST_TICKS), 10)
+        # 1 KiB is among the ticks for steps 1, 2 and 5, and so are 1 MiB and 1 GiB.
+        step = next((one for one in (1, 2, 3, 5) if (last - first) // one < MOST_TICKS), 10)
         first += -first % step
         return [2.0**power for power in range(first, last + 1, step)] or [low]
     if axis.scale == "log10":

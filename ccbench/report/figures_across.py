@@ -11,8 +11,6 @@ from ccbench.report.footnotes import footnote
 from ccbench.report.points import Point, provenance
 from ccbench.report.text import percent, plural
 
-MOST_COLOURS = 6
-
 
 def prediction_figures(points: Sequence[Point]) -> list[Figure]:
     """Measured against predicted time, one figure per backend, one colour per collective."""
@@ -37,9 +35,7 @@ def _prediction_figure(backend: str, members: Sequence[Point], priced: Sequence[
         x, y = tuple(row[0] for row in rows), tuple(row[1] for row in rows)
         flags = tuple(row[2] for row in rows)
         if x:
-            series.append(
-                Series(collective, Kind.MEASURED, style % MOST_COLOURS, x, y, trusted=flags, joined=False)
-            )
+            series.append(Series(collective, Kind.MEASURED, style, x, y, trusted=flags, joined=False))
     every = [value for one in series for value in (*one.x, *one.y)]
     ends = (min(every), max(every)) if every else (1e-6, 1.0)
     series.append(Series("measured = predicted", Kind.REFERENCE, -1, ends, ends))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-MARKERS = ("o", "s", "^", "D", "v", "P")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 DASHES: tuple[tuple[float, ...], ...] = (
     (5, 2), (5, 2, 1, 2), (3, 1.5), (7, 2, 1, 1.5, 1, 2), (2, 1), (9, 3),
 )  # fmt: skip
@@ -343,9 +343,9 @@ def _legend_rows(figure: Figure) -> tuple[list[Any], list[str]]:
 def _measured_handle(series: Series, bare: bool) -> Any:
     from matplotlib.lines import Line2D
 
-    style = series.style % len(COLOURS)
+    colour, marker = COLOURS[series.style % len(COLOURS)], MARKERS[series.style % len(MARKERS)]
     line: Literal["-", "none"] = "-" if series.joined and not bare else "none"
     return Line2D(
-        [], [], color=COLOURS[style], linewidth=1.6, linestyle=line, marker="o" if bare else MARKERS[style],
+        [], [], color=colour, linewidth=1.6, linestyle=line, marker="o" if bare else marker,
         markersize=5, markeredgewidth=1.1,
     )  # fmt: skip

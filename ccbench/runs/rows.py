@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import median
 from typing import Any
 
 from ccbench.cases import Case, Conditions, Measurement, Status
@@ -54,7 +53,7 @@ def row_of(measurement: Measurement, prediction: Prediction | None, confidence: 
         **_condition_columns(measurement.conditions),
         **_prediction_columns(prediction),
         **_speed_columns(measurement, confidence),
-        **_rank_columns(measurement),
+        **_rank_columns(measurement, confidence),
     }
     return {name: _storable(value) for name, value in row.items()}
 
@@ -123,13 +122,16 @@ def bandwidths(case: Case, seconds: float) -> tuple[float | None, float | None]:
     return algbw, None if collective is None else algbw * collective.bus_factor(case.ranks)
 
 
-def _rank_columns(measurement: Measurement) -> Row:
-    """Medians of the ranks, and the slowest one when there is one."""
+def _rank_columns(measurement: Measurement, confidence: float) -> Row:
+    """Medians of the ranks, taken as the case's own is, and the slowest one when there is one."""
     ranks = measurement.rank_samples_seconds
     complete = bool(ranks) and all(one and all(map(_is_time, one)) for one in ranks)
     if measurement.status != Status.OK or not complete:
         return {"rank_median_seconds": None, "slowest_rank": None}
-    medians = [float(median(one)) for one in ranks]
+    visits = measurement.visit_samples
+    medians = [visited_interval(one, visits, confidence).median for one in ranks]
+    if not all(map(math.isfinite, medians)):
+        return {"rank_median_seconds": None, "slowest_rank": None}
     differ = max(medians) > min(medians)
     slowest = max(range(len(medians)), key=medians.__getitem__) if differ else None
     return {"rank_median_seconds": medians, "slowest_rank": slowest}

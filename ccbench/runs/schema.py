@@ -85,7 +85,8 @@ SCHEMA: tuple[Column, ...] = (
     ),
     Column(
         "rank_median_seconds", "list<double>", "seconds per launch",
-        "median of each rank's own samples, in rank order", _NO_SPEED + ", or ranks were not timed apart",
+        "each rank's median, taken as median_seconds is, in rank order",
+        _NO_SPEED + ", or ranks were not timed apart",
     ),
     Column(
         "slowest_rank", "int64", "", "rank with the largest median",

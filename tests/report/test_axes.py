@@ -22,6 +22,13 @@ def test_sizes_are_written_in_binary_units_at_powers_of_two() -> None:
     assert "1 MiB" in _texts(SIZE, [8.0, 2.0**34])
 
 
+def test_few_sizes_that_lie_apart_are_their_own_ticks() -> None:
+    sizes = [64.0, 512.0, 4096.0, 3 * 2.0**20]
+    assert tick_values(SIZE, *limits(SIZE, sizes), sizes) == sizes
+    close = [64.0, 80.0, 2.0**20]
+    assert tick_values(SIZE, *limits(SIZE, close), close) != close
+
+
 def test_times_are_written_in_us_and_ms() -> None:
     assert _texts(TIME, [3e-6, 2e-3]) == [
         "5 us", "10 us", "20 us", "50 us", "100 us", "200 us", "500 us", "1 ms", "2 ms",

@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ccbench.cases import Status
+from ccbench.collectives import COLLECTIVES
 from ccbench.report.figure import Figure
-from ccbench.report.figures import figures_of
+from ccbench.report.figures import MOST_SERIES, figures_of
 from ccbench.report.matplotlib_renderer import COLOURS, DASHES, MARKERS, render, render_pages
 from ccbench.report.points import points_of
 
@@ -98,8 +99,12 @@ def test_runs_with_nothing_and_with_one_point_are_drawn(tmp_path: Path) -> None:
             assert render(figure, "png").startswith(b"\x89PNG")
 
 
-def test_every_style_differs_in_colour_marker_and_dash() -> None:
-    assert len(set(COLOURS)) == len(set(MARKERS)) == len(set(DASHES)) == len(COLOURS)
+def test_every_style_of_a_figure_differs_in_colour_marker_and_dash() -> None:
+    assert len(set(COLOURS)) == len(set(DASHES)) == MOST_SERIES
+    # A figure of predictions has one style per collective, which is more than there are colours.
+    looks = {(COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]) for i in range(len(COLLECTIVES))}
+    assert len(looks) == len(COLLECTIVES)
+    assert len(set(MARKERS)) >= len(COLLECTIVES)
 
 
 def test_drawing_never_loads_pyplot_and_leaves_settings_alone(tmp_path: Path) -> None:

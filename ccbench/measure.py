@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -101,6 +101,9 @@ def measure(endpoint: Endpoint, case: Case, sampling: Sampling, launch_limit: in
     launch_limit: launches that the data stand before they must be filled anew.
     salt: a number that changes from visit to visit, so that old results are not taken for new ones.
     """
+    # There is room for so many stamps: the rest of a longer visit is for the next ones.
+    room = endpoint.stamps.shape[1]
+    sampling = replace(sampling, maximum_samples=min(sampling.maximum_samples, room))
     endpoint.poison()
     endpoint.refill(2 * salt)
     warmup, warming_seconds = _warm_up(endpoint, sampling, launch_limit, 2 * salt)

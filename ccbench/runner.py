@@ -165,14 +165,15 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
     """
     plan = plan_suite(suite, options)
     backends = _open_backends(plan.cases)
-    machine = _machine(plan.cases, options, progress)
-    with _signals(), _folder(suite, options, machine, backends, plan.notes) as folder:
-        for note in plan.notes:
-            progress.note(note)
-        done = folder.finished() if options.resume else {}
-        begun = folder.unfinished() if options.resume else {}
-        run = _Run(suite.sampling, suite.seed, options, machine, backends, folder, progress, begun)
-        return run.all([case for case in plan.cases if case.case_id not in done], done)
+    with _signals():
+        machine = _machine(plan.cases, options, progress)
+        with _folder(suite, options, machine, backends, plan.notes) as folder:
+            for note in plan.notes:
+                progress.note(note)
+            done = folder.finished() if options.resume else {}
+            begun = folder.unfinished() if options.resume else {}
+            run = _Run(suite.sampling, suite.seed, options, machine, backends, folder, progress, begun)
+            return run.all([case for case in plan.cases if case.case_id not in done], done)
 
 
 def _open_backends(cases: Sequence[Case]) -> dict[str, Backend]:
@@ -257,8 +258,10 @@ def _signals() -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         raise Terminated(number)
 
+    # nohup has SIGHUP ignored, and means it.
+    heard = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
     try:
-        before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+        before = {number: signal.signal(number, stop) for number in heard}
     except ValueError:  # not the main thread: the embedding program handles its signals itself
         before = {}
     try:
@@ -333,10 +336,14 @@ class _Run:
                     return
                 number += 1
                 self._visit(case, number, deadline)
-            left = [case for case in left if self._results[case.case_id].stop_reason == MORE_VISITS]
+            left = [case for case in left if self._wants_more(case)]
             missing = sum(max(1, self._sampling.visits - self._visits(case)) for case in left)
             self._progress.extended(number + missing - announced)
             announced = number + missing
+
+    def _wants_more(self, case: Case) -> bool:
+        result = self._results.get(case.case_id)  # None: the run's time limit cut its first visit short
+        return result is None or result.stop_reason == MORE_VISITS
 
     def _out_of_time(self, cases: Sequence[Case]) -> None:
         missing = sum(case.case_id not in self._results for case in cases)
@@ -354,6 +361,8 @@ class _Run:
         self._progress.case_started(case, number)
         before = self._results.get(case.case_id)
         now = self._measure(case, deadline, before.launches_per_sample if before else 0)
+        if now.status is Status.TIMED_OUT and deadline is not None and time.monotonic() >= deadline:
+            return  # it was given too little time to be called hung; a resumed run visits it again
         measurement = judged(merged(before, self._complete(now)), self._sampling)
         prediction = self._predict(measurement)
         self._folder.write(measurement, prediction, self._sampling.confidence)

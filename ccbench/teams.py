@@ -45,16 +45,23 @@ class ProcessTeam:
                 env={**os.environ, **_SINGLE_THREADED, "CCBENCH_RUNNER": str(os.getpid())},
             )
         self._connection = Connection(ours.detach())
-        if not self._connection.poll(START_LIMIT_SECONDS):
+        try:
+            self.pids = self._greeting(backend, ranks)
+        except BaseException:  # Ctrl-C too
             self.close()
+            raise
+
+    def _greeting(self, backend: str, ranks: int) -> tuple[int, ...]:
+        """The ranks' process ids, which the leader sends once all have started."""
+        if not self._connection.poll(START_LIMIT_SECONDS):
             raise BackendUnavailable(f"{backend}: {ranks} ranks did not start in {START_LIMIT_SECONDS:.0f} s")
         try:
-            self.pids = self._connection.recv()
+            pids = self._connection.recv()
         except (EOFError, OSError):
-            self.close()
             raise BackendUnavailable(
                 f"{backend}: the team's leader ended before {ranks} ranks had started; its error is above"
             ) from None
+        return tuple(pids)
 
     def run(self, case: Case, sampling: Sampling) -> Measurement:
         """Measure ``case``; every failure is a status."""

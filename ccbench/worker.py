@@ -32,8 +32,6 @@ from ccbench.verification import launches_between_refills
 
 SAMPLE_CAPACITY = 4096
 POLL_SECONDS = 0.2
-LAST_WORDS_SECONDS = 0.5
-"""How long to wait for the other ranks' errors once one has failed."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +90,8 @@ def _rank_case(endpoint: CpuEndpoint, case: Case, sampling: Sampling) -> RankRep
     endpoint.finish()
     status = Status.WRONG if result.mismatch else Status.OK
     detail = str(result.mismatch) if result.mismatch else ""
+    if endpoint.rank:  # the stamps are everybody's, so one rank's copy is enough
+        result = replace(result, stamps=result.stamps[:, :0])
     return RankReport(status, detail, algorithm, result, cpu_seconds, (latency_before, latency_after), share)
 
 
@@ -107,6 +107,7 @@ class Leader:
         self.cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
         self.oversubscribed = ranks > (len(self.cpus) or os.cpu_count() or 1)
         self.pids: list[int] = []
+        self.reaped: set[int] = set()
         self.connections: list[Connection] = []
 
     def fork(self, runner: Connection) -> None:
@@ -129,6 +130,8 @@ class Leader:
                     endpoint = CpuEndpoint(rank, self.control, arenas, self.oversubscribed, fault)
                     rank_main(endpoint, theirs)
                     status = 0
+                except BaseException:  # os._exit would lose it
+                    traceback.print_exc()
                 finally:
                     os._exit(status)
             theirs.close()
@@ -170,12 +173,14 @@ class Leader:
                 return Measurement(case, Status.FAILED, self._death(rank))
             if reports[rank].status is Status.FAILED:
                 return Measurement(case, Status.FAILED, reports[rank].detail)
-        if time.monotonic() >= deadline:
-            return Measurement(case, Status.TIMED_OUT, self._who_hangs(set(pending.values()) - set(reports)))
+        silent = set(pending.values()) - set(reports)
+        if silent and time.monotonic() >= deadline:
+            return Measurement(case, Status.TIMED_OUT, self._who_hangs(silent))
         return None
 
     def _death(self, rank: int) -> str:
         _, status = os.waitpid(self.pids[rank], 0)
+        self.reaped.add(self.pids[rank])
         during = Activity(self.control.read(rank, Word.ACTIVITY)).name.lower().replace("_", " ")
         return f"rank {rank} (process {self.pids[rank]}) {ending(status)} while {during}"
 
@@ -240,10 +245,11 @@ class Leader:
         """Kill and reap whatever is left."""
         for connection in self.connections:
             connection.close()
-        for pid in self.pids:
+        left = [pid for pid in self.pids if pid not in self.reaped]  # others' numbers may be somebody else's
+        for pid in left:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        for pid in self.pids:
+        for pid in left:
             with suppress(ChildProcessError):
                 os.waitpid(pid, 0)
 

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,6 +32,16 @@ RANK_VARIABLES = ("CCBENCH_PEER_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"
 
 Call = Callable[[], object]
+
+
+class Hello(NamedTuple):
+    """A rank's first words. processors: where it may run."""
+
+    rank: int
+    pid: int
+    version: str
+    setting: str
+    processors: tuple[int, ...]
 
 
 def control_bytes(ranks: int) -> int:
@@ -54,11 +64,10 @@ class FileControl(Control):
 
 
 class MpiLibrary:
-    """mpi4py, with the thread level that a single-threaded program asks for."""
+    """mpi4py, with the thread level at which the MPI is fastest."""
 
-    def __init__(self, expected: str, rank: int, ranks: int) -> None:
-        # Its default, MPI_THREAD_MULTIPLE, would cost MPICH more than a microsecond a call.
-        importlib.import_module("mpi4py").rc.thread_level = "single"
+    def __init__(self, expected: str, rank: int, ranks: int, thread_level: str) -> None:
+        importlib.import_module("mpi4py").rc.thread_level = thread_level
         self._mpi = importlib.import_module("mpi4py.MPI")
         self._world = self._mpi.COMM_WORLD
         seen = " ".join(self._mpi.Get_library_version().split("\n")[0].split("\0")[0].split(",")[0].split())
@@ -69,11 +78,12 @@ class MpiLibrary:
                 f"rank {self._world.rank} of {self._world.size} instead of {rank} of {ranks}: "
                 "mpiexec and mpi4py belong to different MPIs"
             )
-        mpi4py = importlib.import_module("mpi4py").__version__
-        level = "single" if self._mpi.Query_thread() == self._mpi.THREAD_SINGLE else "above single"
-        self.version = f"{seen}, mpi4py {mpi4py}, thread level {level}"
+        self.version = f"{seen}, mpi4py {importlib.import_module('mpi4py').__version__}"
+        levels = {self._mpi.THREAD_SINGLE: "single", self._mpi.THREAD_MULTIPLE: "multiple"}
+        self.setting = f"thread level {levels.get(self._mpi.Query_thread(), 'between single and multiple')}"
 
     def barrier(self) -> None:
+        """The library's barrier."""
         self._world.Barrier()
 
     def call(self, case: Case, source: Array, target: Array) -> Call:
@@ -100,9 +110,11 @@ class GlooLibrary:
         self._group.init_process_group(
             "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=ranks
         )
-        self.version = f"Gloo of PyTorch {torch.__version__}"
+        self.version = f"PyTorch {torch.__version__}"
+        self.setting = f"TCP on {os.environ[INTERFACE_VARIABLE]}"
 
     def barrier(self) -> None:
+        """The library's barrier."""
         self._group.barrier()
 
     def call(self, case: Case, source: Array, target: Array) -> Call:
@@ -121,6 +133,7 @@ class CopyLibrary:
     """No library: every process copies from one of its buffers to the other."""
 
     version = f"np.copyto of NumPy {np.__version__}"
+    setting = "no library"
 
     def barrier(self) -> None:
         """Nothing but the endpoint's own barrier is needed."""
@@ -174,7 +187,7 @@ class PeerEndpoint(CpuEndpoint):
             call()
 
     def barrier(self) -> None:
-        """The library's barrier, so that it may finish what it left; then flags, so that all start at once."""
+        """The library's barrier, to finish what it left behind; then flags, so that all start at once."""
         self._library.barrier()
         super().barrier()
 
@@ -202,12 +215,17 @@ class CopyEndpoint(PeerEndpoint):
         return check(self._case, 0, self._output, salt, launches)
 
 
-def load(peer: str, rank: int, ranks: int, rendezvous: str) -> Library:
-    """Import and start the peer's library. Collective."""
+def load(peer: str, rank: int, ranks: int, oversubscribed: bool, rendezvous: str) -> Library:
+    """Import and start the peer's library. Collective.
+
+    mpi4py's own default is the thread level multiple, which costs MPICH up to a microsecond a call. Below it
+    MPICH 5.0 spins without ever yielding: with more ranks than processors 8 bytes then take milliseconds
+    instead of microseconds, so there it gets multiple.
+    """
     if peer == OPENMPI:
-        return MpiLibrary("Open MPI", rank, ranks)
+        return MpiLibrary("Open MPI", rank, ranks, "single")
     if peer == MPICH:
-        return MpiLibrary("MPICH", rank, ranks)
+        return MpiLibrary("MPICH", rank, ranks, "multiple" if oversubscribed else "single")
     if peer == GLOO:
         return GlooLibrary(rank, ranks, rendezvous)
     if peer == MEMCPY:
@@ -225,13 +243,16 @@ def main(arguments: list[str]) -> None:
         # Before the library is loaded, so that its threads stay on the rank's processor too.
         os.sched_setaffinity(0, {cpus[rank % len(cpus)]})
     control = FileControl(control_path, ranks)
-    library = load(peer, rank, ranks, f"{address}.rendezvous")
+    oversubscribed = ranks > len(cpus)
+    library = load(peer, rank, ranks, oversubscribed, f"{address}.rendezvous")
     end = socket.socket(socket.AF_UNIX)
     end.connect(address)
     connection = Connection(end.detach())
     endpoint_class = CopyEndpoint if peer == MEMCPY else PeerEndpoint
-    endpoint = endpoint_class(library, rank, control, ranks > len(cpus))
-    connection.send((rank, os.getpid(), library.version, tuple(sorted(os.sched_getaffinity(0)))))
+    endpoint = endpoint_class(library, rank, control, oversubscribed)
+    processors = tuple(sorted(os.sched_getaffinity(0)))
+    # As a plain tuple: this module is __main__ here, which the other side could not look up.
+    connection.send(tuple(Hello(rank, os.getpid(), library.version, library.setting, processors)))
     rank_main(endpoint, connection)
 
 

@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-from benchmarks.peer_rank import control_bytes
+from benchmarks.peer_rank import Hello, control_bytes
 from benchmarks.points import MEMCPY, MPICH, MPIS, OPENMPI
 from ccbench.backends.cpu.memory import anonymous_file
 from ccbench.cases import Case, Sampling, Status
@@ -65,7 +65,7 @@ def environment() -> dict[str, str]:
 class PeerTeam:
     """One peer's ranks, alive from round to round and asleep between visits.
 
-    version: the library's own words. pids: of the ranks. bindings: processors of each rank.
+    version, setting: the library's own words. pids: of the ranks. bindings: processors of each rank.
     Raises BackendUnavailable, with the peer's last words, when the ranks do not start.
     """
 
@@ -73,6 +73,7 @@ class PeerTeam:
         self.peer, self.ranks = peer, ranks
         self._log = scratch / f"{peer}-{ranks}.log"
         self._address = str(scratch / f"{peer}-{ranks}")
+        self.pids: list[int] = []
         self._connections: list[Connection] = []
         self._processes: list[subprocess.Popen[bytes]] = []
         self._control = anonymous_file()
@@ -106,20 +107,18 @@ class PeerTeam:
                     )
                 )
             accepted = self._accept(listener)
-        hellos = sorted((connection.recv(), connection) for connection in accepted)
+        hellos = sorted((Hello(*connection.recv()), connection) for connection in accepted)
         self._connections = [connection for _, connection in hellos]
-        self.pids = [hello[1] for hello, _ in hellos]
-        self.version = str(hellos[0][0][2])
-        self.bindings = tuple(hello[3] for hello, _ in hellos)
+        self.pids = [hello.pid for hello, _ in hellos]
+        self.version, self.setting = hellos[0][0].version, hellos[0][0].setting
+        self.bindings = tuple(hello.processors for hello, _ in hellos)
 
     def _accept(self, listener: socket.socket) -> list[Connection]:
         deadline = time.monotonic() + START_LIMIT_SECONDS
         while len(self._connections) < self.ranks:
             ended = any(process.poll() is not None for process in self._processes)
             if ended or time.monotonic() > deadline:
-                raise BackendUnavailable(
-                    f"{self.peer}, {self.ranks} ranks: did not start: {self._last_words()}"
-                )
+                raise BackendUnavailable(f"{self.peer} did not start: {self._last_words()}")
             with suppress(TimeoutError):
                 end, _ = listener.accept()
                 self._connections.append(Connection(end.detach()))
@@ -138,9 +137,8 @@ class PeerTeam:
                 connection.send((case, sampling))
             reports = self._gather(time.monotonic() + sampling.time_limit_seconds)
         except (EOFError, OSError) as error:
-            reports = [
-                RankReport(Status.FAILED, f"a rank ended ({type(error).__name__}): {self._last_words()}")
-            ]
+            detail = f"a rank ended ({type(error).__name__}): {self._last_words()}"
+            reports = [RankReport(Status.FAILED, detail)]
         if any(report.status not in (Status.OK, Status.OUT_OF_MEMORY, Status.WRONG) for report in reports):
             self.close()
         return reports
@@ -159,6 +157,18 @@ class PeerTeam:
                 reports[pending[ready]] = report
         return [reports[rank] for rank in range(self.ranks)]
 
+    def _force(self) -> None:
+        """End ranks that hang, and remove the shared memory that they can no longer remove themselves."""
+        left_behind = {path for pid in self.pids for path in shared_memory_files(pid)}
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for process in self._processes:
+                if process.poll() is None:
+                    process.send_signal(number)
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(END_LIMIT_SECONDS)
+        for path in left_behind:
+            path.unlink(missing_ok=True)
+
     def usable(self) -> bool:
         """False once closed."""
         return bool(self._connections)
@@ -171,17 +181,22 @@ class PeerTeam:
         for process in self._processes:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(END_LIMIT_SECONDS if process.poll() is None else 0)
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            for process in self._processes:
-                if process.poll() is None:
-                    # An MPI's launcher passes SIGTERM on and removes its files.
-                    process.send_signal(number)
-                    with suppress(subprocess.TimeoutExpired):
-                        process.wait(END_LIMIT_SECONDS)
+        if any(process.poll() is None for process in self._processes):
+            self._force()
         self._processes = []
         if self._control >= 0:
             os.close(self._control)
             self._control = -1
+
+
+def shared_memory_files(pid: int) -> set[Path]:
+    """Files below /dev/shm that a process has mapped."""
+    try:
+        lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    except OSError:
+        return set()
+    paths = {line.split(maxsplit=5)[5] for line in lines if len(line.split(maxsplit=5)) == 6}
+    return {Path(path) for path in paths if path.startswith("/dev/shm/") and not path.endswith("(deleted)")}
 
 
 def processor_seconds(pids: list[int]) -> float:

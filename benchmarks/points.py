@@ -57,6 +57,7 @@ class Visit:
     """What one contender gave at one point in one round. Times in seconds, one per sample, per call.
 
     status: as in ccbench.cases.Status. memory: kind of memory of a copy, else ''.
+    wall_seconds: of the whole visit, with taking and filling memory, warming up and checking.
     core_latency_seconds: half a flag's round trip between ranks 0 and 1 just before; None where they
         share a processor.
     """
@@ -74,6 +75,11 @@ class Visit:
     core_latency_seconds: float | None = None
     foreign_cpu_share: float | None = None
     steal_share: float | None = None
+    wall_seconds: float = 0.0
+
+
+COPY_POINT = Point("send_recv", COPY_BYTES)
+"""What the copies are filed under."""
 
 
 def points(quick: bool) -> tuple[Point, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from benchmarks.figures import Figures, Spread, conditions, targets
+from benchmarks.figures import Figures, Spread, conditions, spread, targets
 from benchmarks.points import (
     CCBENCH,
     COPY_BYTES,
@@ -16,7 +16,7 @@ from benchmarks.points import (
     TITLES,
     Point,
 )
-from ccbench.units import format_rate, format_seconds, format_size
+from ccbench.units import format_size
 
 BEGIN = "<!-- figures of benchmarks/cpu.py begin -->"
 END = "<!-- figures of benchmarks/cpu.py end -->"
@@ -54,15 +54,8 @@ def markdown(header: Header, figures: Figures) -> str:
 def _table(figures: Figures, ranks: int) -> list[str]:
     contenders = figures.contenders()
     titles = [TITLES[name] for name in contenders]
-    head = [
-        "collective",
-        "size",
-        *titles,
-        "best MPI / ccbench",
-        "in each round",
-        "Gloo / ccbench",
-        "in each round",
-    ]
+    head = ["collective", "size", *titles]
+    head += ["best MPI / ccbench", "round by round", "Gloo / ccbench", "round by round"]
     rows = [head, ["---", *["---:"] * (len(head) - 1)]]
     for point in figures.points():
         cells = [_name(point), format_size(point.size_bytes)]
@@ -82,44 +75,57 @@ def _name(point: Point) -> str:
 
 
 def _time(time: Spread | None) -> str:
+    """The middle with its unit, then the extremes in the same unit."""
     if time is None:
         return NOTHING
-    return f"{format_seconds(time.middle)} ({_bare(time.low)} to {_bare(time.high)})"
+    factor, unit = (1e3, "ms") if time.middle >= 1e-3 else (1e6, "us")
+    low, middle, high = (_three_digits(factor * value) for value in (time.low, time.middle, time.high))
+    return f"**{middle} {unit}** ({low} to {high})"
 
 
-def _bare(seconds: float) -> str:
-    return format_seconds(seconds)
+def _three_digits(value: float) -> str:
+    decimals = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
+    return f"{value:.{decimals}f}"
 
 
 def _ratio(ratio: float | None) -> str:
-    return NOTHING if ratio is None else f"{ratio:.2f}"
+    return NOTHING if ratio is None else f"**{_three_digits(ratio)}**"
 
 
 def _ratios(ratios: Spread | None) -> str:
-    return NOTHING if ratios is None else f"{ratios.low:.2f} / {ratios.middle:.2f} / {ratios.high:.2f}"
+    if ratios is None:
+        return NOTHING
+    return " / ".join(_three_digits(value) for value in (ratios.low, ratios.middle, ratios.high))
 
 
 def _bound(figures: Figures) -> list[str]:
-    best = figures.best_traffic()
-    if best is None:
-        return ["Not measured."]
     lines = [
         f"* copies of {format_size(COPY_BYTES)} on all processors at once, {MEMORY_NAMES[memory]}: "
-        f"{format_rate(traffic.middle)} of traffic, all together ({format_rate(traffic.low)} to "
-        f"{format_rate(traffic.high)} over rounds)"
+        f"{_rates(traffic)} of traffic, all together"
         for memory in (PRIVATE, SHARED)
         if (traffic := figures.copy_traffic(memory))
     ]
-    lines.append(f"* fastest single sample: {format_rate(best[0])} ({MEMORY_NAMES[best[1]]})")
+    if not lines:
+        return ["Not measured."]
+    best = spread(list(figures.best_traffic().values()))
+    lines.append(f"* fastest single copy of each round: {_rates(best)}")
+    point = Point("all_reduce", COPY_BYTES)
     for ranks in figures.rank_counts():
-        for point in figures.points():
-            bound, share = figures.bound_seconds(ranks, point), figures.share_of_bound(ranks, point)
-            if point == Point("all_reduce", COPY_BYTES) and bound and share:
-                lines.append(
-                    f"* all_reduce {format_size(point.size_bytes)}, {ranks} ranks: no faster than "
-                    f"{format_seconds(bound)}; {TITLES[CCBENCH]} reaches {100 * share:.0f} % of that"
-                )
+        share, strict = figures.share_of_bound(ranks, point), figures.strict_share_of_bound(ranks, point)
+        if share and strict:
+            bound = spread(list(figures.bound_seconds(ranks, point).values()))
+            lines.append(
+                f"* {point.collective} {format_size(point.size_bytes)}, {ranks} ranks: bound {_time(bound)}; "
+                f"{TITLES[CCBENCH]} reaches {100 * share.low:.0f} / **{100 * share.middle:.0f}** / "
+                f"{100 * share.high:.0f} % of it round by round, and {100 * strict:.0f} % of what "
+                "the fastest copy of the whole run would allow"
+            )
     return lines
+
+
+def _rates(rates: Spread) -> str:
+    low, middle, high = (_three_digits(rate / 1e9) for rate in (rates.low, rates.middle, rates.high))
+    return f"**{middle} GB/s** ({low} to {high})"
 
 
 def verdicts(figures: Figures) -> list[str]:

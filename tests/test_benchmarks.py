@@ -1,0 +1,294 @@
+"""The benchmark's arithmetic and command line on written-down visits; nothing is timed, no peer is needed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.figures import Figures, exit_code, spread, targets
+from benchmarks.options import Options, parse
+from benchmarks.peer_teams import install_line, launch_command, shared_memory_files
+from benchmarks.points import (
+    CCBENCH,
+    COPY_BYTES,
+    COPY_POINT,
+    GLOO,
+    MEMCPY,
+    MIB,
+    MPICH,
+    OPENMPI,
+    PEERS,
+    PRIVATE,
+    SHARED,
+    Point,
+    Visit,
+    case_for,
+    own_points,
+    points,
+    sampling_for,
+)
+from benchmarks.session import Stop, from_json, stops, to_json
+from benchmarks.tables import BEGIN, END, Header, inserted, markdown, verdicts
+from ccbench.errors import BackendUnavailable
+
+ONE_MIB = Point("all_reduce", MIB)
+LARGEST = Point("all_reduce", COPY_BYTES)
+HEADER = Header("2026-01-02", "2 x processor", {CCBENCH: "0.1.0"}, {CCBENCH: "pinned"}, 2)
+TEAMS = [(name, ranks) for ranks in (2, 4) for name in (CCBENCH, *PEERS)] + [(MEMCPY, 2)]
+
+
+def visit(contender: str, point: Point, seconds: float, round_number: int = 0, memory: str = "") -> Visit:
+    """Three samples around a median, two ranks."""
+    samples = (seconds * 0.9, seconds, seconds * 1.5)
+    return Visit(contender, 2, point, round_number, "ok", samples, 1, memory=memory)
+
+
+def recorded() -> list[Visit]:
+    """Two rounds in which the machine was half as fast the second time."""
+    found = []
+    for number, slowness in enumerate((1.0, 2.0)):
+        found += [
+            visit(CCBENCH, ONE_MIB, 25e-6 * slowness, number),
+            visit(OPENMPI, ONE_MIB, 125e-6 * slowness, number),
+            visit(MPICH, ONE_MIB, 150e-6 * slowness, number),
+            visit(GLOO, ONE_MIB, 750e-6 * slowness, number),
+            visit(CCBENCH, LARGEST, 20e-3 * slowness, number),
+            visit(MEMCPY, COPY_POINT, COPY_BYTES / 16e9 * slowness, number, PRIVATE),
+            visit(MEMCPY, COPY_POINT, COPY_BYTES / 10e9 * slowness, number, SHARED),
+        ]
+    return found
+
+
+# -- figures ----------------------------------------------------------------------------------------------
+
+
+def test_a_visit_counts_by_its_median_and_a_contender_by_the_median_over_rounds() -> None:
+    time = Figures(recorded()).seconds(CCBENCH, 2, ONE_MIB)
+    assert time is not None
+    assert (time.low, time.middle, time.high) == pytest.approx((25e-6, 37.5e-6, 50e-6))
+
+
+def test_ratios_within_a_round_do_not_see_that_the_machine_became_slower() -> None:
+    paired = Figures(recorded()).paired_speedup(OPENMPI, 2, ONE_MIB)
+    assert paired is not None
+    assert (paired.low, paired.middle, paired.high) == pytest.approx((5, 5, 5))
+
+
+def test_the_best_rival_is_the_one_with_the_smallest_median() -> None:
+    figures = Figures(recorded())
+    assert figures.fastest((MPICH, OPENMPI), 2, ONE_MIB) == OPENMPI
+    assert figures.fastest((MPICH, OPENMPI), 2, Point("all_gather", MIB)) is None
+
+
+def test_a_round_that_one_of_the_two_missed_makes_no_pair() -> None:
+    visits = [one for one in recorded() if (one.contender, one.round_number) != (GLOO, 1)]
+    paired = Figures(visits).paired_speedup(GLOO, 2, ONE_MIB)
+    assert paired is not None
+    assert paired.low == paired.high == pytest.approx(30)
+
+
+def test_the_bound_is_the_compulsory_traffic_over_the_fastest_copy_of_the_round() -> None:
+    figures = Figures(recorded())
+    # Two processes, a byte read and a byte written each; the fastest sample took 0.9 of the median.
+    fastest = 2 * 2 * 16e9 / 0.9
+    assert figures.best_traffic() == pytest.approx({0: fastest, 1: fastest / 2})
+    assert figures.bound_seconds(2, LARGEST)[0] == pytest.approx(2 * 2 * COPY_BYTES / fastest)
+
+
+def test_the_strict_share_compares_with_the_fastest_copy_of_the_whole_run() -> None:
+    figures = Figures(recorded())
+    share, strict = figures.share_of_bound(2, LARGEST), figures.strict_share_of_bound(2, LARGEST)
+    assert share is not None
+    assert share.low == pytest.approx(share.high)
+    assert strict == pytest.approx(share.low * 20 / 30)
+
+
+def test_visits_that_are_not_ok_have_no_time() -> None:
+    bad = Visit(CCBENCH, 2, ONE_MIB, 0, "failed", detail="rank 1 ended")
+    assert Figures([bad]).seconds(CCBENCH, 2, ONE_MIB) is None
+
+
+@given(st.lists(st.floats(1e-9, 1e3), min_size=1, max_size=20))
+def test_a_spread_is_ordered(values: list[float]) -> None:
+    found = spread(values)
+    assert found.low <= found.middle <= found.high
+
+
+# -- targets ----------------------------------------------------------------------------------------------
+
+
+def test_targets_pass_fail_or_stay_open() -> None:
+    found = {target.text: target.verdict for target in targets(Figures(recorded()))}
+    assert found["all_reduce 1 MiB, 2 ranks, against the best of all, Open MPI"] == "PASS"
+    assert found["all_reduce 1 MiB, 2 ranks, against Gloo"] == "PASS"
+    assert found["all_reduce 256 MiB, 2 ranks, against Gloo"] == "NO VERDICT"
+    slow = [visit(CCBENCH, ONE_MIB, 1.0), *recorded()[1:7]]
+    lines = verdicts(Figures(slow))
+    assert "FAIL: all_reduce 1 MiB, 2 ranks, against Gloo: 0.00 x (wanted: at least 3.00 x)" in lines
+
+
+def test_the_exit_code_tells_a_miss_from_an_open_question_and_wrong_results_outrank_all() -> None:
+    assert exit_code(Figures(recorded())) == 3
+    assert exit_code(Figures([visit(CCBENCH, ONE_MIB, 1.0), *recorded()[1:7]])) == 1
+    wrong = Visit(GLOO, 2, ONE_MIB, 0, "wrong", detail="rank 0: 1 wrong")
+    assert exit_code(Figures([*recorded(), wrong])) == 1
+
+
+# -- tables -----------------------------------------------------------------------------------------------
+
+
+def test_a_table_has_as_many_cells_in_every_row_and_names_what_was_not_measured() -> None:
+    text = markdown(HEADER, Figures(recorded()))
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert len({row.count("|") for row in rows}) == 1
+    one_mib = next(row for row in rows if "1 MiB" in row)
+    assert "**37.5 us** (25.0 to 50.0)" in one_mib
+    assert "**5.00** | 5.00 / 5.00 / 5.00 | **30.0**" in one_mib
+    largest = next(row for row in rows if "256 MiB" in row)
+    assert "| - | - | - |" in largest
+
+
+def test_failures_are_listed_with_their_reason() -> None:
+    bad = Visit(MPICH, 4, ONE_MIB, 0, "timed_out", detail="no answer from ranks [3]")
+    assert "timed_out: MPICH, all_reduce 1 MiB, 4 ranks: no answer from ranks [3]" in markdown(
+        HEADER, Figures([*recorded(), bad])
+    )
+
+
+def test_what_was_recorded_reads_back_as_it_was() -> None:
+    assert from_json(to_json(HEADER, recorded())) == (HEADER, recorded())
+
+
+def test_only_what_is_between_the_markers_is_replaced() -> None:
+    document = f"before\n{BEGIN}\nold\n{END}\nafter\n"
+    assert inserted(document, "new") == f"before\n{BEGIN}\n\nnew\n{END}\nafter\n"
+    assert inserted(inserted(document, "a"), "b") == inserted(document, "b")
+    with pytest.raises(ValueError, match="expected the lines"):
+        inserted("no markers", "new")
+
+
+def test_the_page_on_performance_has_the_markers() -> None:
+    page = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
+    assert "\nnew figures\n" in inserted(page.read_text(), "new figures")
+
+
+# -- plan -------------------------------------------------------------------------------------------------
+
+
+def test_every_round_visits_everything_once_in_an_order_of_its_own() -> None:
+    options = parse([])
+    first, second = (stops(options, TEAMS, number) for number in (0, 1))
+    assert first != second
+    assert set(first) == set(second)
+    assert len(first) == len(set(first)) == 2 * (4 * len(points(False)) + len(own_points(False))) + 2
+    assert first == stops(options, TEAMS, 0)
+
+
+def test_contenders_of_one_point_follow_each_other_and_copies_are_beside_what_they_bound() -> None:
+    order = stops(parse([]), TEAMS, 3)
+    blocks = [(2, LARGEST) if stop.contender == MEMCPY else (stop.ranks, stop.point) for stop in order]
+    changes = sum(before != after for before, after in pairwise(blocks))
+    assert changes == len(set(blocks)) - 1
+
+
+def test_teams_that_did_not_start_are_not_visited() -> None:
+    order = stops(parse(["--quick"]), [(CCBENCH, 2), (GLOO, 2)], 0)
+    assert {(stop.contender, stop.ranks) for stop in order} == {(CCBENCH, 2), (GLOO, 2)}
+    assert max(stop.point.size_bytes for stop in order) <= MIB
+    assert Stop(GLOO, 2, Point("broadcast", MIB)) not in order
+
+
+def test_all_contenders_get_the_same_case_but_gloo_whose_all_reduce_is_in_place() -> None:
+    for point in points(quick=False):
+        cases = {name: case_for(name, point, 4) for name in (CCBENCH, OPENMPI, MPICH)}
+        assert len(set(cases.values())) == 1
+        assert cases[CCBENCH].size_bytes == point.size_bytes
+    assert case_for(GLOO, ONE_MIB, 2).in_place
+    assert not case_for(GLOO, Point("all_gather", MIB), 2).in_place
+
+
+@pytest.mark.parametrize("size", [8, MIB, COPY_BYTES])
+def test_the_number_of_samples_is_fixed_and_at_least_seven(size: int) -> None:
+    sampling = sampling_for(size)
+    assert sampling.minimum_samples == sampling.maximum_samples >= 7
+
+
+# -- command line and start -------------------------------------------------------------------------------
+
+
+def test_defaults_compare_with_all_peers_at_two_and_four_ranks() -> None:
+    options = parse([])
+    assert (options.ranks, options.rounds, options.peers) == ((2, 4), 5, PEERS)
+    assert options.pinned == (OPENMPI, MPICH)
+    assert set(options.pythons.values()) == {sys.executable}
+
+
+def test_options_are_taken_over() -> None:
+    given = ["--ranks", "4,2,2", "--rounds", "3", "--peers", "gloo", "--pin", "gloo"]
+    given += ["--python-gloo", "/e/python", "--json", "f", "--note", "x"]
+    options = parse(given)
+    assert isinstance(options, Options)
+    assert (options.ranks, options.rounds, options.peers, options.pinned) == ((2, 4), 3, (GLOO,), (GLOO,))
+    assert (options.pythons[GLOO], options.json, options.note) == ("/e/python", Path("f"), "x")
+    assert parse(["--quick"]).rounds == 2
+    assert parse(["--peers", ""]).peers == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("--ranks two", "write 2,4"),
+        ("--ranks 1,2", "fewer than 2"),
+        ("--rounds 0", "write 1 or more"),
+        ("--peers gloo,ucc", "ucc not known; choose of openmpi, mpich, gloo"),
+        ("--pin ccbench", "--pin: ccbench not known"),
+    ],
+)
+def test_mistakes_end_with_two_and_say_what_to_write(
+    given: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(given.split())
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_mpiexec_beside_the_interpreter_comes_first(tmp_path: Path) -> None:
+    mpiexec = tmp_path / "mpiexec"
+    mpiexec.touch()
+    python = str(tmp_path / "python")
+    assert launch_command(MPICH, python, 4, 2) == [str(mpiexec), "-n", "4"]
+    bound = [str(mpiexec), "-n", "2", "--bind-to", "none"]
+    assert launch_command(OPENMPI, python, 2, 2) == bound
+    assert launch_command(OPENMPI, python, 4, 2)[-1] == "--oversubscribe"
+    assert launch_command(GLOO, python, 2, 2) == []
+
+
+def test_without_mpiexec_the_error_has_the_install_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BackendUnavailable, match="pip install numpy mpi4py mpich"):
+        launch_command(MPICH, str(tmp_path / "python"), 2, 2)
+    assert "--python-gloo" in install_line(GLOO)
+
+
+def test_a_process_without_shared_memory_files_has_none_to_leave() -> None:
+    assert shared_memory_files(os.getpid()) == set()
+
+
+def test_the_script_runs_from_anywhere_and_replays_a_record(tmp_path: Path) -> None:
+    record = tmp_path / "run.json"
+    record.write_text(to_json(HEADER, recorded()))
+    script = Path(__file__).resolve().parents[1] / "benchmarks" / "cpu.py"
+    command = [sys.executable, str(script), "--replay", str(record), "--note", "A replay."]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert ended.returncode == 3, ended.stderr
+    assert ended.stdout.startswith("**A replay.**\n\n2026-01-02, 2 x processor, 2 rounds.")

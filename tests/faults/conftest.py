@@ -1,0 +1,193 @@
+"""Runs of tiny suites in processes of their own, and the proof that nothing is left of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccbench.runs import load_run
+from tests.faults import traces
+
+ROOT = Path(__file__).resolve().parents[2]
+
+if not sys.platform.startswith("linux"):
+    pytest.skip("faults are proven with /proc, which only Linux has", allow_module_level=True)
+
+SAMPLING: dict[str, Any] = {
+    "visits": 1,
+    "budget": "20 ms",
+    "warmup": "2 ms",
+    "minimum_sample": "200 us",
+    "time_limit": "20 s",
+}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended, how long it took, and what it measured (case id and label of every row)."""
+
+    code: int
+    out: str
+    err: str
+    seconds: float
+    folder: Path
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The cases in the run folder, as every reader sees them."""
+        return rows_of(self.folder)
+
+    def row(self, collective: str) -> dict[str, Any]:
+        """The only case of a collective."""
+        (found,) = (row for row in self.rows if row["collective"] == collective)
+        return found
+
+
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    """All cases of a run folder; none may be unreadable."""
+    run = load_run(folder)
+    assert run.problems == ()
+    return [dict(row) for row in run.cases.to_dict("records")]
+
+
+@dataclass
+class Bench:
+    """``ccbench`` as a user has it, in a folder of its own."""
+
+    folder: Path
+    mark: str
+    environment: dict[str, str] = field(default_factory=dict)
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
+    before_exec: Callable[[], None] | None = None
+
+    def suite(self, *sweeps: dict[str, Any], **sampling: Any) -> Path:
+        """Write a suite; sampling rules on top of SAMPLING."""
+        path = self.folder / "tiny.yaml"
+        document = {
+            "suite": "tiny",
+            "backends": ["cpu"],
+            "sweep": [{"ranks": 2, "size": "4 KiB", **sweep} for sweep in sweeps],
+            "sampling": {**SAMPLING, **sampling},
+            "order": "written",
+        }
+        path.write_text(json.dumps(document))  # JSON is YAML
+        return path
+
+    def long_suite(self) -> Path:
+        """One case that takes some ten seconds unless something ends it, then a short one."""
+        return self.suite(
+            {"collective": "all_reduce", "algorithm": "ring", "ranks": 3},
+            {"collective": "broadcast", "ranks": 3, "size": "1 KiB"},
+            budget="8 s",
+            target_width="0.1%",
+            maximum_samples=4000,
+            minimum_samples=4000,
+            minimum_sample="2 ms",
+        )
+
+    def start(self, *arguments: str | Path, fault: str = "") -> subprocess.Popen[str]:
+        """A command under way, in a process group of its own."""
+        environment = {**os.environ, **self.environment}
+        if fault:
+            environment["CCBENCH_FAULT"] = fault
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ccbench", *map(str, arguments)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.folder,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=self.before_exec,
+        )
+        self.started.append(process)
+        return process
+
+    def start_run(
+        self, suite: Path, *arguments: str | Path, output: str = "out", fault: str = ""
+    ) -> subprocess.Popen[str]:
+        """``ccbench run`` under way."""
+        where = () if "--resume" in arguments else ("-o", output)
+        quick = ("-q", "--no-report", "--machine", "cpu-default")
+        return self.start("run", suite, *where, *quick, *arguments, fault=fault)
+
+    def run(self, suite: Path, *arguments: str | Path, output: str = "out", fault: str = "") -> Ended:
+        """``ccbench run`` to its end."""
+        began = time.monotonic()
+        return self.end(self.start_run(suite, *arguments, output=output, fault=fault), began, output)
+
+    def command(self, *arguments: str | Path) -> Ended:
+        """Any command to its end."""
+        return self.end(self.start(*arguments), time.monotonic())
+
+    def end(self, process: subprocess.Popen[str], since: float, output: str = "out") -> Ended:
+        """Wait for a command; seconds count from ``since``."""
+        out, err = process.communicate(timeout=60)
+        seconds = time.monotonic() - since
+        assert "Traceback" not in err, err
+        return Ended(process.returncode, out, err, seconds, self.folder / output)
+
+    def kill_all(self) -> None:
+        """Whatever a failed test left."""
+        for process in self.started:
+            if process.poll() is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+        for pid in traces.marked(self.mark):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def figure(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Prints a measured figure where it can be seen."""
+
+    def tell(text: str) -> None:
+        with capsys.disabled():
+            print(f"\n  {text}", end=" ")
+
+    return tell
+
+
+@pytest.fixture(autouse=True)
+def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Marks every process that the test causes; afterwards nothing may be left of any of them."""
+    value = uuid.uuid4().hex
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv(traces.MARK, value)
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    before = traces.shared_memory()
+    yield value
+    processes = traces.left_behind(value)
+    assert processes == [], f"processes left behind: {processes}"
+    assert sorted(os.listdir(temporary)) == []
+    assert traces.shared_memory() - before == set()
+
+
+@pytest.fixture
+def bench(tmp_path: Path, mark: str) -> Iterator[Bench]:
+    """See Bench."""
+    made = Bench(tmp_path, mark)
+    yield made
+    # A test that passed left none; one that failed must not take others with it.
+    alive = [process.pid for process in made.started if process.poll() is None]
+    leaves = traces.left_behind(mark) if not alive else []
+    made.kill_all()
+    assert alive == []
+    assert leaves == [], f"processes left behind: {leaves}"

@@ -1,0 +1,72 @@
+"""Ctrl-C and SIGTERM: an exit code that tells, everything kept, and the table all the same."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from ccbench.cases import Status
+from tests.faults import traces
+from tests.faults.conftest import Bench
+
+ENDED_WITHIN_SECONDS = 10.0
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_a_signal_keeps_what_was_measured_and_prints_it(
+    bench: Bench, number: signal.Signals, code: int, figure: Any
+) -> None:
+    suite = bench.suite(
+        {"collective": "all_reduce"},
+        {"collective": "broadcast", "algorithm": "chain"},
+        {"collective": "barrier"},
+        visits=100,
+        budget="60 s",
+        target_width="0.1%",
+        minimum_samples=100_000,
+        maximum_samples=1_000_000,
+        time_limit="100 s",
+    )
+    process = bench.start_run(suite)
+    traces.leader_of(process.pid)
+    cases = bench.folder / "out" / "cases"
+    traces.wait_until(lambda: list(cases.glob("*.parquet")))
+    sent = time.monotonic()
+    os.kill(process.pid, number)
+    ended = bench.end(process, sent)
+    assert ended.code == code
+    assert ended.seconds < ENDED_WITHIN_SECONDS
+    (row, *_) = rows = ended.rows
+    assert {row["status"] for row in rows} == {Status.OK.value}
+    assert len(row["samples_seconds"]) > 0
+    assert "all_reduce" in ended.out
+    assert "run folder: out" in ended.err
+    figure(f"{number.name}: exit code {code}, {len(rows)} cases kept, ended after {ended.seconds:.2f} s")
+
+
+def test_sigterm_while_the_machine_is_measured_ends_in_one_line(bench: Bench) -> None:
+    suite = bench.suite({"collective": "barrier"})
+    process = bench.start("run", suite, "-o", "out", "--no-report")
+    traces.wait_until(lambda: traces.children(process.pid))
+    os.kill(process.pid, signal.SIGTERM)
+    ended = bench.end(process, time.monotonic())
+    assert ended.code == 143
+    assert ended.err.splitlines()[-1] == "ccbench: terminated"
+
+
+def test_nohup_is_respected(bench: Bench) -> None:
+    """A runner that was started with SIGHUP ignored does not hear it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process = bench.start_run(bench.suite({"collective": "barrier"}, budget="500 ms"))
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    traces.leader_of(process.pid)
+    os.kill(process.pid, signal.SIGHUP)
+    assert bench.end(process, time.monotonic()).code == 0

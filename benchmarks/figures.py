@@ -13,6 +13,10 @@ OK = "ok"
 COPY_TRAFFIC = 2
 """Bytes moved per byte copied: one read and one written."""
 
+FOREIGN = "foreign CPU %"
+QUIET_PERCENT = 5.0
+"""Median share of the processors' time over visits that other programs may take."""
+
 
 @dataclass(frozen=True)
 class Spread:
@@ -180,8 +184,14 @@ def conditions(figures: Figures) -> dict[str, Spread]:
     """What else went on: shares of the processors' time, and nanoseconds between the two processors."""
     visits = figures.visits
     columns = {
-        "foreign CPU %": [100 * v.foreign_cpu_share for v in visits if v.foreign_cpu_share is not None],
+        FOREIGN: [100 * v.foreign_cpu_share for v in visits if v.foreign_cpu_share is not None],
         "steal %": [100 * v.steal_share for v in visits if v.steal_share is not None],
         "core to core ns": [1e9 * v.core_latency_seconds for v in visits if v.core_latency_seconds],
     }
     return {name: spread(values) for name, values in columns.items() if values}
+
+
+def is_quiet(figures: Figures) -> bool:
+    """False when other programs took so much processor time that the figures should not be shown around."""
+    foreign = conditions(figures).get(FOREIGN)
+    return foreign is None or foreign.middle <= QUIET_PERCENT

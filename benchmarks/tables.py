@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from benchmarks.figures import Figures, Spread, conditions, spread, targets
+from benchmarks.figures import Figures, Spread, conditions, is_quiet, spread, targets
 from benchmarks.points import (
     CCBENCH,
     COPY_BYTES,
@@ -143,6 +143,8 @@ def _conditions(figures: Figures) -> list[str]:
         f"* {name}, over visits: {seen.low:.1f} / {seen.middle:.1f} / {seen.high:.1f} (min / median / max)"
         for name, seen in conditions(figures).items()
     ]
+    if not is_quiet(figures):
+        lines.append("* **The machine was not quiet: measure again before believing these figures.**")
     bad = [visit for visit in figures.visits if visit.status != "ok"]
     for visit in bad:
         place = f"{_name(visit.point)} {format_size(visit.point.size_bytes)}, {visit.ranks} ranks"

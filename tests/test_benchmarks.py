@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -160,6 +161,16 @@ def test_failures_are_listed_with_their_reason() -> None:
     assert "timed_out: MPICH, all_reduce 1 MiB, 4 ranks: no answer from ranks [3]" in markdown(
         HEADER, Figures([*recorded(), bad])
     )
+
+
+def test_a_busy_machine_is_named_under_the_tables() -> None:
+    def text(share: float) -> str:
+        visits = [replace(one, foreign_cpu_share=share) for one in recorded()]
+        return markdown(HEADER, Figures(visits))
+
+    assert "not quiet" in text(0.2)
+    assert "not quiet" not in text(0.01)
+    assert "foreign CPU %, over visits: 20.0 / 20.0 / 20.0" in text(0.2)
 
 
 def test_what_was_recorded_reads_back_as_it_was() -> None:

@@ -166,6 +166,11 @@ class PeerTeam:
                     process.send_signal(number)
                     with suppress(subprocess.TimeoutExpired):
                         process.wait(END_LIMIT_SECONDS)
+        for pid in self.pids:
+            # A launcher may end before its ranks; the socket's name tells that the number is still theirs.
+            if self._address in command_line(pid):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         for path in left_behind:
             path.unlink(missing_ok=True)
 
@@ -187,6 +192,14 @@ class PeerTeam:
         if self._control >= 0:
             os.close(self._control)
             self._control = -1
+
+
+def command_line(pid: int) -> list[str]:
+    """Words that a process was started with; none once it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []
 
 
 def shared_memory_files(pid: int) -> set[Path]:

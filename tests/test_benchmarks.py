@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from benchmarks.figures import Figures, exit_code, spread, targets
 from benchmarks.options import Options, parse
-from benchmarks.peer_teams import install_line, launch_command, shared_memory_files
+from benchmarks.peer_teams import command_line, install_line, launch_command, shared_memory_files
 from benchmarks.points import (
     CCBENCH,
     COPY_BYTES,
@@ -293,6 +293,13 @@ def test_without_mpiexec_the_error_has_the_install_line(
 
 def test_a_process_without_shared_memory_files_has_none_to_leave() -> None:
     assert shared_memory_files(os.getpid()) == set()
+
+
+def test_a_command_line_tells_whose_process_a_number_is() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()", "a b"], stdin=subprocess.PIPE) as process:
+        assert command_line(process.pid)[-2] == "a b"
+        process.communicate(b"\n")
+    assert command_line(process.pid) == []
 
 
 def test_the_script_runs_from_anywhere_and_replays_a_record(tmp_path: Path) -> None:

@@ -132,6 +132,8 @@ class Measurement:
 
     ``samples_seconds``: one figure per sample, from the first rank's start to the last rank's end.
     ``rank_samples_seconds``: the same samples as each rank saw them, ``[rank][sample]``.
+    ``rank_waiting_seconds``: of a launch, what each rank waited for others (of visits, the mean). Ranks end
+    together, so this alone tells which one is late: it waits least.
     ``launching_seconds``: time rank 0 spent in warm-up and measured launches, all together.
     ``visit_samples``: how many of the samples each visit gave, in order; they add up to all.
     ``skew_seconds``: per sample, last rank's start minus first rank's start.
@@ -148,6 +150,7 @@ class Measurement:
     warmup_seconds: tuple[float, ...] = ()
     skew_seconds: tuple[float, ...] = ()
     rank_samples_seconds: tuple[tuple[float, ...], ...] = ()
+    rank_waiting_seconds: tuple[float, ...] = ()
     visit_samples: tuple[int, ...] = ()
     launching_seconds: float = 0.0
     wrong_elements: int | None = None

@@ -46,6 +46,9 @@ class Endpoint(Protocol):
     def launch(self, times: int) -> None:
         """Run the collective ``times`` times, back to back."""
 
+    def launch_and_time_waits(self, times: int) -> float:
+        """As ``launch``; the seconds of it that this rank waited for others."""
+
     def barrier(self) -> None:
         """Return when every rank has called it."""
 
@@ -63,12 +66,14 @@ class Endpoint(Protocol):
 class RankResult:
     """What one rank saw. ``samples`` etc. are the same on all ranks: they come from shared stamps.
 
-    stamps: (ranks, samples, 2) in seconds; warmup_seconds: per launch, as this rank saw it.
+    stamps: (ranks, samples, 2) in seconds; warmup_seconds: per launch, as this rank saw it;
+    waiting_seconds: of a launch, what this rank waited for others.
     """
 
     rank: int
     stamps: NDArray[np.float64]
     warmup_seconds: tuple[float, ...]
+    waiting_seconds: float
     launches: int
     stop_reason: str
     mismatch: Mismatch | None
@@ -106,29 +111,38 @@ def measure(endpoint: Endpoint, case: Case, sampling: Sampling, launch_limit: in
     sampling = replace(sampling, maximum_samples=min(sampling.maximum_samples, room))
     endpoint.poison()
     endpoint.refill(2 * salt)
-    warmup, warming_seconds = _warm_up(endpoint, sampling, launch_limit, 2 * salt)
-    launches = _launches_per_sample(endpoint, case, sampling, warmup[-1], launch_limit)
-    count, reason = _sample(endpoint, sampling, launches, launch_limit, warmup[-1], 2 * salt)
+    warmup = _warm_up(endpoint, sampling, launch_limit, 2 * salt)
+    launch_seconds = warmup.turns_seconds[-1]
+    launches = _launches_per_sample(endpoint, case, sampling, launch_seconds, launch_limit)
+    count, reason = _sample(endpoint, sampling, launches, launch_limit, launch_seconds, 2 * salt)
     mismatch = _checked_sample(endpoint, count, 2 * salt + 1, launches)
     endpoint.barrier()
     stamps = endpoint.stamps[:, : count + 1].copy()
     return RankResult(
         endpoint.rank,
         stamps,
-        tuple(warmup),
+        warmup.turns_seconds,
+        warmup.waiting_seconds,
         launches,
         reason,
         mismatch,
-        float(np.sum(stamps[endpoint.rank, :, 1] - stamps[endpoint.rank, :, 0])) + warming_seconds,
+        float(np.sum(stamps[endpoint.rank, :, 1] - stamps[endpoint.rank, :, 0])) + warmup.total_seconds,
     )
 
 
-def _warm_up(
-    endpoint: Endpoint, sampling: Sampling, launch_limit: int, salt: int
-) -> tuple[list[float], float]:
+@dataclass(frozen=True)
+class _WarmUp:
+    """Seconds per launch of each turn; of all launches together; and waiting per launch of the last turn."""
+
+    turns_seconds: tuple[float, ...]
+    total_seconds: float
+    waiting_seconds: float
+
+
+def _warm_up(endpoint: Endpoint, sampling: Sampling, launch_limit: int, salt: int) -> _WarmUp:
     """Twice as many launches each time, until the warm-up time is over.
 
-    Seconds per launch of each turn, and of all launches together.
+    Waits are timed here and not in the samples, which they would make longer.
     """
     total = 0.0
     seconds: list[float] = []
@@ -140,7 +154,7 @@ def _warm_up(
             endpoint.refill(salt)
         endpoint.barrier()
         start = time.perf_counter()
-        endpoint.launch(launches)
+        waited = endpoint.launch_and_time_waits(launches) / launches
         now = time.perf_counter()
         seconds.append((now - start) / launches)
         total += now - start
@@ -148,7 +162,7 @@ def _warm_up(
         if endpoint.agree(int(over)):
             break
         launches = min(2 * launches, launch_limit, LAUNCHES_LIMIT)
-    return seconds, total
+    return _WarmUp(tuple(seconds), total, waited)
 
 
 def _launches_per_sample(

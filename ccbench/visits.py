@@ -35,11 +35,18 @@ def merged(before: Measurement | None, now: Measurement) -> Measurement:
         warmup_seconds=before.warmup_seconds + now.warmup_seconds,
         skew_seconds=before.skew_seconds + now.skew_seconds,
         rank_samples_seconds=tuple(first + then for first, then in ranks),
+        rank_waiting_seconds=_mean_waiting(before, now),
         visit_samples=visits_of(before) + visits_of(now),
         launching_seconds=before.launching_seconds + now.launching_seconds,
         wrong_elements=(before.wrong_elements or 0) + (now.wrong_elements or 0),
         conditions=_worst(before.conditions, now.conditions),
     )
+
+
+def _mean_waiting(before: Measurement, now: Measurement) -> tuple[float, ...]:
+    visits = len(visits_of(before))
+    both = zip(before.rank_waiting_seconds, now.rank_waiting_seconds, strict=True)
+    return tuple((visits * earlier + newest) / (visits + 1) for earlier, newest in both)
 
 
 def visits_of(measurement: Measurement) -> tuple[int, ...]:

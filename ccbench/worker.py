@@ -206,7 +206,7 @@ class Leader:
         conditions = self._conditions(first)
         if result is None:
             return Measurement(case, status, first.detail, conditions=conditions)
-        results = [report.result for report in reports.values() if report.result]
+        results = {rank: report.result for rank, report in reports.items() if report.result}
         launches = result.launches
         stamps = result.stamps
         return Measurement(
@@ -221,9 +221,10 @@ class Leader:
             rank_samples_seconds=tuple(
                 tuple(row) for row in ((stamps[:, :, 1] - stamps[:, :, 0]) / launches).tolist()
             ),
+            rank_waiting_seconds=tuple(one.waiting_seconds for _, one in sorted(results.items())),
             launching_seconds=result.launching_seconds,
             visit_samples=(stamps.shape[1],),
-            wrong_elements=sum(part.mismatch.wrong_elements for part in results if part.mismatch),
+            wrong_elements=sum(one.mismatch.wrong_elements for one in results.values() if one.mismatch),
             stop_reason=result.stop_reason,
             conditions=conditions,
         )

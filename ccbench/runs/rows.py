@@ -15,6 +15,9 @@ Row = dict[str, Any]
 
 BYTES_PER_GIGABYTE = 1e9
 
+WAITING_SHARE = 0.1
+"""Of a launch; ranks whose waiting differs by less are equally fast."""
+
 
 def row_of(measurement: Measurement, prediction: Prediction | None, confidence: float) -> Row:
     """Every column of the schema for one case; only a case that is OK gets figures of speed."""
@@ -45,6 +48,7 @@ def row_of(measurement: Measurement, prediction: Prediction | None, confidence: 
         "warmup_seconds": list(measurement.warmup_seconds) or None,
         "skew_seconds": list(measurement.skew_seconds) or None,
         "rank_samples_seconds": [list(one) for one in measurement.rank_samples_seconds] or None,
+        "rank_waiting_seconds": list(measurement.rank_waiting_seconds) or None,
         "visit_samples": list(measurement.visit_samples) or None,
         "launching_seconds": measurement.launching_seconds or None,
         "wrong_elements": measurement.wrong_elements,
@@ -132,9 +136,22 @@ def _rank_columns(measurement: Measurement, confidence: float) -> Row:
     medians = [visited_interval(one, visits, confidence).median for one in ranks]
     if not all(map(math.isfinite, medians)):
         return {"rank_median_seconds": None, "slowest_rank": None}
-    differ = max(medians) > min(medians)
-    slowest = max(range(len(medians)), key=medians.__getitem__) if differ else None
+    waiting = measurement.rank_waiting_seconds
+    slowest = _waits_least(waiting, max(medians)) if waiting else _largest(medians)
     return {"rank_median_seconds": medians, "slowest_rank": slowest}
+
+
+def _largest(medians: Sequence[float]) -> int | None:
+    differ = max(medians) > min(medians)
+    return max(range(len(medians)), key=medians.__getitem__) if differ else None
+
+
+def _waits_least(waiting: Sequence[float], launch_seconds: float) -> int | None:
+    """The rank that the others wait for: ranks end together, so a late one shows by not waiting itself."""
+    if len(waiting) < 2:
+        return None
+    first, second = sorted(range(len(waiting)), key=waiting.__getitem__)[:2]
+    return first if waiting[second] - waiting[first] >= WAITING_SHARE * launch_seconds else None
 
 
 def _is_time(seconds: float) -> bool:
@@ -163,6 +180,7 @@ def measurement_of(row: Mapping[str, Any]) -> Measurement:
         warmup_seconds=_floats(row["warmup_seconds"]),
         skew_seconds=_floats(row["skew_seconds"]),
         rank_samples_seconds=tuple(_floats(one) for one in _listed(row["rank_samples_seconds"])),
+        rank_waiting_seconds=_floats(row["rank_waiting_seconds"]),
         visit_samples=tuple(int(one) for one in _listed(row["visit_samples"])),
         launching_seconds=0.0 if is_null(row["launching_seconds"]) else float(row["launching_seconds"]),
         wrong_elements=_whole(row["wrong_elements"]),

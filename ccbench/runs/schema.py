@@ -89,7 +89,14 @@ SCHEMA: tuple[Column, ...] = (
         _NO_SPEED + ", or ranks were not timed apart",
     ),
     Column(
-        "slowest_rank", "int64", "", "rank with the largest median",
+        "rank_waiting_seconds", "list<double>", "seconds per launch",
+        "what each rank waited for others, by the last turns of the warm-ups, in rank order",
+        _NOT_MEASURED + ", or the backend does not tell",
+    ),
+    Column(
+        "slowest_rank", "int64", "",
+        "rank that waits for others less than every other rank by a tenth of a launch or more; "
+        "the one with the largest median where waiting is not known",
         _NO_SPEED + ", or no rank differs from the others",
     ),
     Column(

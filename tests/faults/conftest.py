@@ -59,7 +59,7 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
     """All cases of a run folder; none may be unreadable."""
     run = load_run(folder)
     assert run.problems == ()
-    return [dict(row) for row in run.cases.to_dict("records")]
+    return [{str(name): value for name, value in row.items()} for row in run.cases.to_dict("records")]
 
 
 @dataclass

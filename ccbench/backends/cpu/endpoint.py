@@ -157,12 +157,21 @@ class CpuEndpoint:
 
     def launch(self, times: int) -> None:
         """Run the collective ``times`` times, back to back."""
+        self._launch(times, time_waits=False)
+
+    def launch_and_time_waits(self, times: int) -> float:
+        """As ``launch``; the seconds of it that this rank waited for others."""
+        self._pace.waited_seconds = 0.0
+        self._launch(times, time_waits=True)
+        return self._pace.waited_seconds
+
+    def _launch(self, times: int, time_waits: bool) -> None:
         if self._fault and self._fault.kind == "slow":
             for _ in range(times):
                 self._fault.before_sample()
-                self._launcher.launch(1)
+                self._launcher.launch(1, time_waits)
             return
-        self._launcher.launch(times)
+        self._launcher.launch(times, time_waits)
 
     def barrier(self) -> None:
         """All ranks' barrier counters reach the same number."""

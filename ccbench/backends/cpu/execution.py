@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -42,6 +43,7 @@ class Pace:
 
     def __init__(self, control: Control, oversubscribed: bool) -> None:
         self.base = 1
+        self.waited_seconds = 0.0
         self._words = control.words
         self._polls = 0 if oversubscribed else POLLS_BEFORE_YIELD
 
@@ -56,6 +58,15 @@ class Pace:
                 while words[index] < goal:
                     os.sched_yield()
         fence()
+
+    def timed_until(self, index: int, goal: int) -> None:
+        """As ``until``; adds the time to ``waited_seconds``, which costs a fifth of a microsecond a wait."""
+        if self._words[index] < goal:
+            began = time.perf_counter()
+            self.until(index, goal)
+            self.waited_seconds += time.perf_counter() - began
+        else:
+            fence()
 
 
 class Launcher:
@@ -82,9 +93,10 @@ class Launcher:
         self._stride = compiled.stride
         self._pace = pace
 
-    def launch(self, times: int = 1) -> None:
+    def launch(self, times: int = 1, time_waits: bool = False) -> None:
         """Take part in ``times`` launches, back to back; every rank must ask for as many."""
-        words, mine, until, stride = self._words, self._mine, self._pace.until, self._stride
+        words, mine, stride = self._words, self._mine, self._stride
+        until = self._pace.timed_until if time_waits else self._pace.until
         base = self._pace.base
         for _ in range(times):
             words[mine] = base

@@ -1,0 +1,50 @@
+"""A rank that is late in every launch: ranks end together, so it shows by being the one that never waits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ccbench.cases import Case, Sampling, Status
+from ccbench.collectives import COLLECTIVES
+from ccbench.runs.rows import row_of
+from ccbench.teams import ProcessTeam
+from tests.faults.conftest import Bench
+
+SAMPLING = Sampling(
+    visits=1, budget_seconds=0.02, warmup_seconds=0.002, minimum_sample_seconds=0.0002, minimum_samples=3
+)
+
+
+def case_of(collective: str, ranks: int) -> Case:
+    row = COLLECTIVES[collective]
+    op = "sum" if row.reduces else "none"
+    size = row.size_bytes(256, ranks, 4)
+    root = 0 if row.rooted else -1
+    return Case("s", "cpu", collective, "default", "float32", op, size, 256, ranks, root)
+
+
+@pytest.mark.parametrize("slow", [0, 1, 2])
+def test_the_slow_rank_is_the_slowest_in_every_collective(
+    monkeypatch: pytest.MonkeyPatch, slow: int, figure: Any
+) -> None:
+    monkeypatch.setenv("CCBENCH_FAULT", f"slow:rank={slow}")
+    team = ProcessTeam("cpu", 3)
+    named = {}
+    for collective in COLLECTIVES:
+        measurement = team.run(case_of(collective, 3), SAMPLING)
+        assert measurement.status is Status.OK
+        named[collective] = row_of(measurement, None, 0.95)["slowest_rank"]
+    team.close()
+    assert named == dict.fromkeys(COLLECTIVES, slow)
+    figure(f"rank {slow} sleeps 5 ms a launch: named in {len(named)} of {len(named)} collectives")
+
+
+def test_the_run_folder_names_the_slow_rank_too(bench: Bench) -> None:
+    suite = bench.suite({"collective": "all_reduce", "ranks": 3}, visits=2, budget="400 ms")
+    ended = bench.run(suite, fault="slow:rank=1")
+    row = ended.row("all_reduce")
+    assert (ended.code, row["slowest_rank"]) == (0, 1)
+    waiting = row["rank_waiting_seconds"]
+    assert min(waiting[0], waiting[2]) > 0.004 > waiting[1]

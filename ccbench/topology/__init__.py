@@ -1,0 +1,1 @@
+"""Machines as graphs: devices, links with numbers, where each number came from."""

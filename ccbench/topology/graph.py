@@ -1,0 +1,159 @@
+"""A machine or a cluster as a graph of devices and directed links.
+
+Three things are told apart everywhere: a link that is *not there* (no Link), one that is there but *down*
+(LinkState.DOWN), and one that the source could not see (LinkState.NOT_VISIBLE, or a notice where not even its
+ends are known). Rates are datasheet or stated rates in bytes per second in one direction; what a protocol
+makes of them is the model's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+
+class DeviceKind(str, Enum):
+    """What stands at a vertex."""
+
+    GPU = "gpu"  # or any accelerator: NPU, one die of a package
+    CPU = "cpu"  # one NUMA node: cores, memory, root ports
+    PCIE_SWITCH = "pcie_switch"
+    NVSWITCH = "nvswitch"
+    NIC = "nic"
+    NETWORK_SWITCH = "network_switch"
+
+
+class LinkKind(str, Enum):
+    """What a link is made of."""
+
+    NVLINK = "nvlink"
+    C2C = "c2c"
+    XGMI = "xgmi"
+    HCCS = "hccs"
+    PCIE = "pcie"
+    INTER_SOCKET = "inter_socket"
+    SHARED_MEMORY = "shared_memory"
+    INFINIBAND = "infiniband"
+    ROCE = "roce"
+    EFA = "efa"
+    ETHERNET = "ethernet"
+
+
+class LinkState(str, Enum):
+    """UP carries data; DOWN is there and carries none; NOT_VISIBLE could not be asked."""
+
+    UP = "up"
+    DOWN = "down"
+    NOT_VISIBLE = "not_visible"
+
+
+class TopologyClass(str, Enum):
+    """How the GPUs of one node hang together."""
+
+    PCIE = "pcie"
+    NVLINK_BRIDGE = "nvlink-bridge"
+    NVLINK_MESH = "nvlink-mesh"
+    NVLINK_CUBE_MESH = "nvlink-cube-mesh"
+    NVSWITCH = "nvswitch"
+    XGMI_MESH = "xgmi-mesh"
+    HCCS_FULL_MESH = "hccs-full-mesh"
+    SINGLE_GPU = "single-gpu"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Device:
+    """A vertex. ``name`` is unique in its topology: gpu0, cpu0, nic3, nvswitch1, pcie5, switch2, n1.gpu0.
+
+    node: index of the machine it is in (0 in a single machine), -1 for switches of the network.
+    numa_node: None where not known; -1 is what the system says when it does not know either.
+    attributes: whatever else the source says (model, uuid, lanes, cores ...), plain JSON values.
+    """
+
+    name: str
+    kind: DeviceKind
+    node: int = 0
+    bus_id: str = ""
+    numa_node: int | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class Link:
+    """``count`` equal physical links from ``source`` to ``target``; one direction.
+
+    bytes_per_second: of all ``count`` together, in this direction; None where the source does not say.
+    latency_seconds: of one hop; None where the source does not say.
+    origin: where the numbers come from (a file's own words, a datasheet, a constant of the catalog).
+    """
+
+    source: str
+    target: str
+    kind: LinkKind
+    bytes_per_second: float | None = None
+    latency_seconds: float | None = None
+    count: int = 1
+    state: LinkState = LinkState.UP
+    origin: str = ""
+    attributes: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Something a source said that could not be taken as it stands: nothing is guessed silently.
+
+    kind: a fixed word: unknown_spelling, self_link, missing_peer, repeated_bus_id, truncated, damaged_line,
+        several_hosts, not_visible, contradiction, unsupported.
+    line: 1-based line of the source, None where it has none.
+    """
+
+    kind: str
+    text: str
+    line: int | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something about the machine that a person should look at. severity: problem or note."""
+
+    severity: str
+    kind: str
+    devices: tuple[str, ...]
+    evidence: str
+    advice: str
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A graph. ``facts`` holds what a source says besides the graph (rings, matrices, versions), JSON values.
+
+    matrix: (gpu name, gpu name) -> what nvidia-smi or the like calls their path (NV12, PIX, SYS, XGMI, ...),
+        where the source prints one.
+    """
+
+    name: str
+    devices: tuple[Device, ...]
+    links: tuple[Link, ...] = ()
+    topology_class: TopologyClass = TopologyClass.UNKNOWN
+    source: str = ""
+    notices: tuple[Notice, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    matrix: Mapping[tuple[str, str], str] = field(default_factory=dict, hash=False)
+
+    def of_kind(self, kind: DeviceKind) -> tuple[Device, ...]:
+        """Devices of one kind, in order."""
+        return tuple(device for device in self.devices if device.kind is kind)
+
+    @property
+    def gpus(self) -> tuple[Device, ...]:
+        """The accelerators, in rank order."""
+        return self.of_kind(DeviceKind.GPU)
+
+    def device(self, name: str) -> Device:
+        """The device called ``name``; KeyError when there is none."""
+        for device in self.devices:
+            if device.name == name:
+                return device
+        raise KeyError(name)

@@ -1,4 +1,4 @@
-"""The benchmark's arithmetic and command line on written-down visits; nothing is timed, no peer is needed."""
+"""The benchmark's arithmetic and command line on written-down visits; no peer library is needed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from benchmarks.figures import Figures, exit_code, spread, targets
 from benchmarks.options import Options, parse
-from benchmarks.peer_teams import command_line, install_line, launch_command, shared_memory_files
+from benchmarks.peer_teams import PeerTeam, command_line, install_line, launch_command, shared_memory_files
 from benchmarks.points import (
     CCBENCH,
     COPY_BYTES,
@@ -31,12 +31,14 @@ from benchmarks.points import (
     Point,
     Visit,
     case_for,
+    copy_case,
     own_points,
     points,
     sampling_for,
 )
-from benchmarks.session import Stop, from_json, stops, to_json
+from benchmarks.session import Stop, from_json, from_reports, stops, to_json
 from benchmarks.tables import BEGIN, END, Header, inserted, markdown, verdicts
+from ccbench.cases import Sampling
 from ccbench.errors import BackendUnavailable
 
 ONE_MIB = Point("all_reduce", MIB)
@@ -300,6 +302,27 @@ def test_a_command_line_tells_whose_process_a_number_is() -> None:
         assert command_line(process.pid)[-2] == "a b"
         process.communicate(b"\n")
     assert command_line(process.pid) == []
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ranks are pinned and find files in /proc")
+def test_a_team_measures_with_the_code_that_ccbench_measures_with(tmp_path: Path) -> None:
+    case = replace(copy_case(PRIVATE), size_bytes=4096, count=1024)
+    sampling = Sampling(minimum_samples=7, maximum_samples=7, warmup_seconds=0, minimum_sample_seconds=0)
+    team = PeerTeam(MEMCPY, sys.executable, 2, True, tmp_path)
+    try:
+        reports = [team.run(one, sampling) for one in (case, replace(case, algorithm=SHARED))]
+        assert all(len(processors) == 1 for processors in team.bindings)
+        failed = team.run(replace(case, dtype="complex64"), sampling)
+    finally:
+        team.close()
+    stop = Visit(MEMCPY, 2, COPY_POINT, 0, "skipped")
+    for pair in reports:
+        found = from_reports(stop, pair)
+        assert (found.status, found.detail, len(found.samples_seconds)) == ("ok", "", 7)
+    assert from_reports(stop, failed).status == "failed"
+    assert "complex64" in from_reports(stop, failed).detail
+    assert not team.usable()
+    assert [command_line(pid) for pid in team.pids] == [[], []]
 
 
 def test_the_script_runs_from_anywhere_and_replays_a_record(tmp_path: Path) -> None:

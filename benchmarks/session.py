@@ -127,9 +127,9 @@ def look_at_sleepers(teams: Teams) -> None:
     say(f"{len(teams)} sleeping teams use {100 * total:.1f} % of one processor")
     if total > IDLE_LIMIT:
         worst = max(shares, key=lambda key: shares[key])
-        say(
-            f"WARNING: {TITLES[worst[0]]} with {worst[1]} ranks uses {100 * shares[worst]:.0f} %: all figures suffer"
-        )
+        name, ranks = worst
+        share = f"{100 * shares[worst]:.0f} %"
+        say(f"WARNING: {TITLES[name]} with {ranks} ranks takes {share}: all figures suffer")
 
 
 def visit(team: ProcessTeam | PeerTeam, stop: Stop, round_number: int) -> Visit:

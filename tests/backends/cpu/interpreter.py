@@ -73,7 +73,7 @@ def _rank_steps(
                     yield False
             for strand in group.strands:
                 for operation in strand.operations:
-                    _execute(operation, buffers)
+                    execute(operation, buffers)
                     yield True
             progress[rank] = base + group.post
             yield True
@@ -82,7 +82,9 @@ def _rank_steps(
                 yield False
 
 
-def _execute(operation: Operation, buffers: Buffers) -> None:
+def execute(operation: Operation, buffers: Buffers) -> None:
+    """Do one operation (sums only) on all of its elements."""
+
     def view(place: Place) -> Array:
         return buffers[(place.rank, place.space)][place.offset : place.offset + place.elements]
 

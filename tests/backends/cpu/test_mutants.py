@@ -1,0 +1,153 @@
+"""No wait of a compiled program is superfluous but those that others imply, and no post may come early."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ccbench.algorithms import algorithm_row, schedule_for
+from ccbench.backends.cpu.program import CompiledCase
+from ccbench.collectives import collective
+from ccbench.verification import Array
+from tests.backends.cpu.interpreter import Deadlock, compiled
+from tests.backends.cpu.mutants import (
+    LAUNCHES,
+    Site,
+    is_for_a_rewrite,
+    is_implied,
+    posted_early,
+    run_late,
+    sites,
+    waited_event,
+    without,
+)
+from tests.backends.cpu.test_program import PAIRS, expected_outputs
+
+SEEDS = 12
+RANKS = (2, 3, 4)
+ROOT = 1
+COUNT = 12
+
+DATA_PAIRS = [(name, algorithm) for name, algorithm in PAIRS if collective(name).moves_data]
+
+
+def programs(name: str, algorithm: str, in_place: bool) -> list[CompiledCase]:
+    """The programs of a pair, for all rank counts that it has."""
+    root = ROOT if collective(name).rooted else 0
+    return [
+        compiled(schedule_for(name, algorithm, ranks, root=root, size_bytes=1 << 20), COUNT, in_place)
+        for ranks in RANKS
+        if not algorithm_row(name, algorithm).unsupported(ranks, 0)
+    ]
+
+
+def inputs_of(case: CompiledCase) -> list[list[Array]]:
+    """[launch][rank]; every value is new."""
+    schedule = case.layout.schedule
+    row = collective(schedule.collective)
+    generator = np.random.default_rng(9)
+    return [
+        [
+            generator.integers(
+                1, 1 << 40, row.input_count(COUNT, schedule.ranks, rank, max(schedule.root, 0))
+            )
+            for rank in range(schedule.ranks)
+        ]
+        for _ in range(LAUNCHES)
+    ]
+
+
+def right(case: CompiledCase, inputs: list[list[Array]]) -> list[list[Array]]:
+    schedule = case.layout.schedule
+    root = max(schedule.root, 0)
+    return [expected_outputs(schedule.collective, COUNT, schedule.ranks, root, given) for given in inputs]
+
+
+def dies(mutant: CompiledCase, inputs: list[list[Array]], outputs: list[list[Array]], late: int) -> bool:
+    """True when some order of events gives a wrong result or none; ``late`` is who should be waited for."""
+    for seed in range(SEEDS):
+        late_rank = late if seed < SEEDS // 2 else seed % len(outputs[0])
+        try:
+            seen = run_late(mutant, inputs, late_rank, seed)
+        except Deadlock:
+            return True
+        same = (np.array_equal(a, b) for one, two in zip(seen, outputs, strict=True)
+                for a, b in zip(one, two, strict=True))  # fmt: skip
+        if not all(same):
+            return True
+    return False
+
+
+def over_all(find: Callable[[CompiledCase], tuple[int, int, list[Any]]], in_place: bool) -> tuple[int, int]:
+    """Sum of (dead, equivalent) over all programs; nobody else may survive."""
+    dead = equivalent = 0
+    survivors: list[str] = []
+    for name, algorithm in DATA_PAIRS:
+        for case in programs(name, algorithm, in_place):
+            killed, same, alive = find(case)
+            dead, equivalent = dead + killed, equivalent + same
+            survivors += [f"{name} {algorithm} {case.layout.schedule.ranks} ranks: {one}" for one in alive]
+    assert survivors == []
+    return dead, equivalent
+
+
+def is_equivalent(case: CompiledCase, site: Site) -> bool:
+    """Nothing can change without this wait; see the two reasons."""
+    return is_implied(case, site) or is_for_a_rewrite(case, site)
+
+
+def _missing_waits(case: CompiledCase) -> tuple[int, int, list[Any]]:
+    inputs = inputs_of(case)
+    outputs = right(case, inputs)
+    every = list(sites(case))
+    needed = [site for site in every if not is_equivalent(case, site)]
+    alive = [site for site in needed if not dies(without(case, site), inputs, outputs, site.wait[0])]
+    return len(needed) - len(alive), len(every) - len(needed), alive
+
+
+def _early_posts(case: CompiledCase) -> tuple[int, int, list[Any]]:
+    """A post made early matters when a wait that nothing implies is for exactly this post."""
+    inputs = inputs_of(case)
+    outputs = right(case, inputs)
+    awaited = {waited_event(case, 0, site.wait) for site in sites(case) if not is_equivalent(case, site)}
+    posts = [
+        (rank, number) for rank, program in case.programs.items() for number in range(len(program.groups))
+    ]
+    needed = [(rank, number) for rank, number in posts if (rank, 0, number + 1) in awaited]
+    alive = [post for post in needed if not dies(posted_early(case, *post), inputs, outputs, post[0])]
+    return len(needed) - len(alive), len(posts) - len(needed), alive
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_programs_are_right_whoever_is_late(in_place: bool) -> None:
+    checked = 0
+    for name, algorithm in DATA_PAIRS:
+        for case in programs(name, algorithm, in_place):
+            inputs = inputs_of(case)
+            outputs = right(case, inputs)
+            assert not any(dies(case, inputs, outputs, late) for late in case.programs), (name, algorithm)
+            checked += 1
+    assert checked > len(DATA_PAIRS)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_every_wait_that_is_not_implied_is_missed(in_place: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    dead, implied = over_all(_missing_waits, in_place)
+    with capsys.disabled():
+        print(f"\n  in place {in_place}: {dead} of {dead} missing waits found, {implied} more change nothing")
+    assert dead > 300
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_every_post_that_is_awaited_is_missed_when_early(
+    in_place: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dead, unawaited = over_all(_early_posts, in_place)
+    with capsys.disabled():
+        print(
+            f"\n  in place {in_place}: {dead} of {dead} early posts found, {unawaited} are awaited by nobody"
+        )
+    assert dead > 100

@@ -1,0 +1,244 @@
+"""Measuring, on endpoints whose clock and ranks are the test's."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from ccbench.cases import Case, Sampling
+from ccbench.measure import OVERTIME_FACTOR, RankResult, StopRule, durations, measure
+from ccbench.verification import UNLIMITED_LAUNCHES, Mismatch
+
+CASE = Case("s", "fake", "all_reduce", "ring", "float32", "sum", 4096, 1024, 2)
+RULE = Sampling(
+    visits=1, budget_seconds=0.01, warmup_seconds=0.0005, minimum_sample_seconds=0.0001, minimum_samples=5
+)
+
+
+# -- when to stop ------------------------------------------------------------------------------------------
+
+
+def reason(samples: list[float], elapsed_seconds: float = 0.0, **changes: float) -> str:
+    rule = Sampling(budget_seconds=1.0, minimum_samples=10, maximum_samples=50, **changes)  # type: ignore[arg-type]
+    return StopRule(rule).reason(np.array(samples), elapsed_seconds)
+
+
+def test_equal_samples_are_enough_as_soon_as_there_are_enough_of_them() -> None:
+    assert reason([1.0] * 9) == ""
+    assert reason([1.0] * 10) == "interval"
+
+
+def test_a_wide_interval_goes_on_until_the_budget_is_spent() -> None:
+    wide = [1.0, 2.0] * 10
+    assert reason(wide, 0.99) == ""
+    assert reason(wide, 1.0) == "budget"
+
+
+def test_too_few_samples_have_some_overtime_and_no_more() -> None:
+    assert reason([1.0] * 3, OVERTIME_FACTOR - 0.01) == ""
+    assert reason([1.0] * 3, OVERTIME_FACTOR) == "budget"
+
+
+def test_the_maximum_of_samples_ends_everything() -> None:
+    assert reason([1.0, 2.0] * 25) == "maximum of samples"
+
+
+def test_an_interval_is_not_narrow_without_the_confidence_that_was_asked_for() -> None:
+    few = Sampling(minimum_samples=3, confidence=0.95, budget_seconds=1.0)
+    assert StopRule(few).reason(np.ones(5), 0.0) == ""
+    assert StopRule(few).reason(np.ones(6), 0.0) == "interval"
+
+
+@given(
+    st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=80),
+    st.floats(0, 10),
+    st.integers(1, 40),
+    st.integers(1, 40),
+)
+def test_it_always_ends(samples: list[float], elapsed: float, minimum: int, maximum: int) -> None:
+    rule = Sampling(minimum_samples=minimum, maximum_samples=maximum, budget_seconds=1.0)
+    why = StopRule(rule).reason(np.array(samples), elapsed)
+    if len(samples) >= maximum or elapsed >= OVERTIME_FACTOR:
+        assert why
+    assert why in ("", "interval", "budget", "maximum of samples")
+
+
+def test_a_sample_lasts_from_the_first_start_to_the_last_end() -> None:
+    stamps = np.array([[[1.0, 2.0], [5.0, 6.0]], [[1.5, 3.0], [4.0, 5.5]]])
+    assert durations(stamps).tolist() == [2.0, 2.0]
+
+
+# -- measuring ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Shared:
+    """What the ranks of a fake team share."""
+
+    ranks: int
+    stamps: NDArray[np.float64]
+    meeting: threading.Barrier
+    decision: int = 0
+
+
+@dataclass
+class FakeEndpoint:
+    """One rank in a thread; notes what was done to it."""
+
+    rank: int
+    shared: Shared
+    mismatch: Mismatch | None = None
+    ranks: int = 2
+    done: list[str] = field(default_factory=list)
+    launched: list[int] = field(default_factory=list)
+    salts: list[int] = field(default_factory=list)
+
+    stamps: NDArray[np.float64] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.stamps = self.shared.stamps
+
+    def refill(self, salt: int) -> None:
+        self.done.append("refill")
+        self.salts.append(salt)
+
+    def poison(self) -> None:
+        self.done.append("poison")
+
+    def launch(self, times: int) -> None:
+        self.done.append("launch")
+        self.launched.append(times)
+
+    def launch_and_time_waits(self, times: int) -> float:
+        self.launch(times)
+        return 0.25 * times * (1 + self.rank)
+
+    def barrier(self) -> None:
+        self.shared.meeting.wait(20)
+
+    def agree(self, value: int) -> int:
+        if self.rank == 0:
+            self.shared.decision = value
+        self.barrier()
+        agreed = self.shared.decision
+        self.barrier()
+        return agreed
+
+    def check(self, salt: int, launches: int) -> Mismatch | None:
+        self.done.append(f"check {salt} {launches}")
+        return self.mismatch
+
+    def watch(self, sample: int) -> None:
+        self.done.append(f"watch {sample}")
+
+
+def measured(
+    sampling: Sampling = RULE,
+    case: Case = CASE,
+    launch_limit: int = UNLIMITED_LAUNCHES,
+    capacity: int = 500,
+    mismatch: Mismatch | None = None,
+) -> tuple[list[FakeEndpoint], list[RankResult]]:
+    """Two ranks in two threads."""
+    shared = Shared(2, np.zeros((2, capacity, 2)), threading.Barrier(2))
+    endpoints = [FakeEndpoint(rank, shared, mismatch if rank else None) for rank in range(2)]
+    results: list[RankResult | None] = [None, None]
+
+    def work(rank: int) -> None:
+        try:
+            results[rank] = measure(endpoints[rank], case, sampling, launch_limit, 3)
+        except BaseException:
+            shared.meeting.abort()
+            raise
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    whole = [result for result in results if result is not None]
+    assert len(whole) == 2
+    return endpoints, whole
+
+
+def test_all_ranks_stop_together_with_the_same_launches() -> None:
+    _, (one, other) = measured()
+    assert one.launches == other.launches
+    assert one.stop_reason == other.stop_reason
+    assert np.array_equal(one.stamps, other.stamps)
+    assert one.stamps.shape[1] >= RULE.minimum_samples
+
+
+def test_the_last_sample_runs_on_fresh_data_and_is_the_one_that_is_checked() -> None:
+    (endpoint, _), (result, _) = measured()
+    last = result.stamps.shape[1] - 1
+    assert endpoint.done[-5:] == ["poison", "refill", f"watch {last}", "launch", f"check 7 {result.launches}"]
+    assert endpoint.salts == [6, 7]
+
+
+def test_a_mismatch_belongs_to_the_rank_that_saw_it() -> None:
+    found = Mismatch(1, 2, 3, "4", "5")
+    _, (one, other) = measured(mismatch=found)
+    assert (one.mismatch, other.mismatch) == (None, found)
+
+
+def test_data_that_stand_few_launches_are_filled_anew_before_every_sample() -> None:
+    (endpoint, _), (result, _) = measured(launch_limit=2)
+    assert max(endpoint.launched) <= 2
+    assert endpoint.done.count("refill") == len(endpoint.launched) + 1
+    assert result.launches <= 2
+
+
+def test_an_isolated_case_has_one_launch_a_sample() -> None:
+    case = Case("s", "fake", "all_reduce", "ring", "float32", "sum", 4096, 1024, 2, mode="isolated")
+    (endpoint, _), (result, _) = measured(case=case)
+    assert result.launches == 1
+    assert set(endpoint.launched[-result.stamps.shape[1] :]) == {1}
+
+
+def test_launches_that_an_earlier_visit_found_are_kept() -> None:
+    _, (result, _) = measured(RULE.of_one_visit(17))
+    assert result.launches == 17
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 7])
+def test_no_sample_is_taken_for_which_there_is_no_room(capacity: int) -> None:
+    wide = Sampling(
+        visits=1, budget_seconds=30.0, warmup_seconds=0.0, minimum_samples=1000, maximum_samples=2000
+    )
+    _, (result, _) = measured(wide, capacity=capacity)
+    assert result.stamps.shape[1] == capacity
+    assert result.stop_reason == "maximum of samples"
+
+
+def test_waiting_is_that_of_one_launch_of_the_last_warm_up_turn() -> None:
+    _, (one, other) = measured()
+    assert (one.waiting_seconds, other.waiting_seconds) == (0.25, 0.5)
+
+
+@given(
+    minimum=st.integers(1, 12), maximum=st.integers(1, 30), limit=st.sampled_from([1, 3, UNLIMITED_LAUNCHES])
+)
+@settings(max_examples=25, deadline=None)
+def test_numbers_of_samples_are_within_the_rules(minimum: int, maximum: int, limit: int) -> None:
+    sampling = Sampling(
+        visits=1,
+        budget_seconds=0.002,
+        warmup_seconds=0.0001,
+        minimum_sample_seconds=0.00001,
+        minimum_samples=minimum,
+        maximum_samples=maximum,
+    )
+    (endpoint, _), (result, _) = measured(sampling, launch_limit=limit)
+    samples = result.stamps.shape[1]
+    assert 1 <= samples <= maximum
+    assert samples >= min(minimum, maximum) or result.stop_reason == "budget"
+    assert np.all(result.stamps[:, :, 1] >= result.stamps[:, :, 0])
+    assert len(result.warmup_seconds) + samples == len(endpoint.launched)
+    assert result.launching_seconds > 0

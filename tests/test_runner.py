@@ -1,0 +1,291 @@
+"""The runner with teams made of answers: what it does with every kind of outcome."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from ccbench.backends.base import Backend, Team, TeamRequest
+from ccbench.cases import Case, Measurement, Sampling, Status
+from ccbench.errors import BackendUnavailable, RunFolderError, UsageError
+from ccbench.progress import SilentProgress
+from ccbench.runner import (
+    RunOptions,
+    RunOutcome,
+    Terminated,
+    case_bytes,
+    check_output,
+    plan_suite,
+    run_suite,
+)
+from ccbench.runs import load_run
+from ccbench.suite import Suite, load_suite
+
+Answer = Callable[[Case, Sampling], Measurement]
+
+COLLECTIVES = ["all_reduce", "broadcast", "barrier"]
+
+
+def good(case: Case, sampling: Sampling) -> Measurement:
+    samples = (1e-6,) * 5
+    return Measurement(
+        case, Status.OK, samples_seconds=samples, visit_samples=(5,), launches_per_sample=3, wrong_elements=0
+    )
+
+
+@dataclass
+class Teams:
+    """Implements Backend and its teams; remembers who was asked what."""
+
+    answers: dict[str, Answer] = field(default_factory=dict)
+    asked: list[tuple[str, Sampling]] = field(default_factory=list)
+    opened: int = 0
+    closed: int = 0
+    opens: bool = True
+    name: str = "cpu"
+
+    def unavailable(self) -> str | None:
+        return None
+
+    def version(self) -> str:
+        return "fake 1"
+
+    def algorithms(self, collective: str) -> tuple[str, ...]:
+        return ("ring", "direct")
+
+    def unsupported(self, case: Case) -> str | None:
+        return "not here" if case.collective == "scatter" else None
+
+    def open_team(self, request: TeamRequest) -> Team:
+        if not self.opens:
+            raise BackendUnavailable("cpu: no ranks today")
+        self.opened += 1
+        return FakeTeam(self)
+
+
+@dataclass
+class FakeTeam:
+    """Implements Team: unusable after a failure, as real ones are."""
+
+    backend: Teams
+    whole: bool = True
+
+    def run(self, case: Case, sampling: Sampling) -> Measurement:
+        self.backend.asked.append((case.collective, sampling))
+        measurement = self.backend.answers.get(case.collective, good)(case, sampling)
+        self.whole = measurement.status not in (Status.FAILED, Status.TIMED_OUT)
+        return measurement
+
+    def usable(self) -> bool:
+        return self.whole
+
+    def close(self) -> None:
+        self.backend.closed += 1
+
+
+def status_of(status: Status, detail: str = "as asked") -> Answer:
+    return lambda case, sampling: Measurement(case, status, detail)
+
+
+@pytest.fixture
+def teams(monkeypatch: pytest.MonkeyPatch) -> Teams:
+    made = Teams()
+
+    def opened(name: str) -> Backend:
+        return made
+
+    monkeypatch.setattr("ccbench.runner.open_backend", opened)
+    return made
+
+
+def suite_of(tmp_path: Path, collectives: Sequence[str] = COLLECTIVES, visits: int = 1) -> Suite:
+    path = tmp_path / "tiny.yaml"
+    document = {
+        "suite": "tiny",
+        "backends": "cpu",
+        "order": "written",
+        "sweep": {"collective": list(collectives), "ranks": 2, "size": "4 KiB"},
+        "sampling": {"visits": visits, "budget": "10 ms", "warmup": "1 ms"},
+    }
+    path.write_text(json.dumps(document))
+    return load_suite(path)
+
+
+def run(suite: Suite, tmp_path: Path, **options: object) -> RunOutcome:
+    chosen: dict[str, object] = {"machine": "cpu-default", **options}
+    if "resume" not in chosen:
+        chosen["output"] = tmp_path / "out"
+    return run_suite(suite, RunOptions(**chosen), SilentProgress())  # type: ignore[arg-type]  # named above
+
+
+def statuses(folder: Path) -> dict[str, str]:
+    return {str(row["collective"]): str(row["status"]) for _, row in load_run(folder).cases.iterrows()}
+
+
+@pytest.mark.parametrize(
+    ("found", "code"),
+    [
+        ([Status.OK], 0),
+        ([Status.UNSUPPORTED], 0),
+        ([Status.FAILED], 5),
+        ([Status.OUT_OF_MEMORY], 5),
+        ([Status.TIMED_OUT], 4),
+        ([Status.WRONG], 1),
+        ([Status.FAILED, Status.TIMED_OUT], 4),
+        ([Status.TIMED_OUT, Status.WRONG], 1),
+    ],
+)
+def test_the_exit_code_is_that_of_the_worst_case(
+    tmp_path: Path, teams: Teams, found: list[Status], code: int
+) -> None:
+    for collective, status in zip(COLLECTIVES, found, strict=False):
+        if status is not Status.OK:
+            teams.answers[collective] = status_of(status)
+    outcome = run(suite_of(tmp_path), tmp_path)
+    assert outcome.exit_code == code
+    assert sum(outcome.counts.values()) == 3
+    assert statuses(outcome.folder) == {
+        collective: (found[number] if number < len(found) else Status.OK).value
+        for number, collective in enumerate(COLLECTIVES)
+    }
+
+
+def test_a_failure_costs_the_team_and_the_next_case_has_a_fresh_one(tmp_path: Path, teams: Teams) -> None:
+    teams.answers["broadcast"] = status_of(Status.FAILED, "rank 1 died")
+    run(suite_of(tmp_path), tmp_path)
+    assert teams.opened == 2
+    assert [name for name, _ in teams.asked] == COLLECTIVES
+
+
+def test_teams_that_cannot_start_are_tried_three_times(tmp_path: Path, teams: Teams) -> None:
+    teams.opens = False
+    outcome = run(suite_of(tmp_path, [*COLLECTIVES, "gather", "reduce"]), tmp_path)
+    assert outcome.exit_code == 5
+    details = list(load_run(outcome.folder).cases["detail"])
+    assert sorted(details) == ["2 ranks could not be started three times"] * 2 + ["cpu: no ranks today"] * 3
+
+
+def test_visits_go_round_and_keep_the_launches_that_the_first_one_found(tmp_path: Path, teams: Teams) -> None:
+    run(suite_of(tmp_path, visits=6), tmp_path)
+    assert [name for name, _ in teams.asked] == COLLECTIVES * 6
+    assert [sampling.launches for _, sampling in teams.asked] == [0] * 3 + [3] * 15
+    assert teams.asked[0][1].budget_seconds == pytest.approx(0.010 / 6)
+
+
+def test_what_a_backend_does_not_support_is_not_asked_of_it(tmp_path: Path, teams: Teams) -> None:
+    outcome = run(suite_of(tmp_path, ["scatter", "barrier"]), tmp_path)
+    assert statuses(outcome.folder) == {"scatter": "unsupported", "barrier": "ok"}
+    assert {name for name, _ in teams.asked} == {"barrier"}
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(KeyboardInterrupt(), 130), (Terminated(15), 143), (Terminated(1), 129)]
+)
+def test_an_interrupted_run_keeps_its_cases_and_closes_its_teams(
+    tmp_path: Path, teams: Teams, error: BaseException, code: int
+) -> None:
+    def interrupted(case: Case, sampling: Sampling) -> Measurement:
+        raise error
+
+    teams.answers["broadcast"] = interrupted
+    outcome = run(suite_of(tmp_path), tmp_path)
+    assert (outcome.exit_code, outcome.interrupted) == (code, True)
+    assert outcome.counts == {Status.OK: 1, Status.SKIPPED: 2}
+    assert statuses(outcome.folder) == {"all_reduce": "ok"}
+    assert teams.closed == teams.opened == 1
+
+
+def test_a_run_out_of_time_says_so_and_resumes(tmp_path: Path, teams: Teams) -> None:
+    outcome = run(suite_of(tmp_path), tmp_path, time_limit_seconds=0.0)
+    assert (outcome.exit_code, outcome.counts) == (5, {Status.SKIPPED: 3})
+    assert teams.asked == []
+    again = run(suite_of(tmp_path), tmp_path, resume=outcome.folder)
+    assert (again.exit_code, again.counts) == (0, {Status.OK: 3})
+
+
+def test_a_case_that_the_runs_own_limit_cut_is_not_called_hung(tmp_path: Path, teams: Teams) -> None:
+    def cut(case: Case, sampling: Sampling) -> Measurement:
+        time.sleep(0.3)
+        return Measurement(case, Status.TIMED_OUT, "cut")
+
+    teams.answers["barrier"] = cut
+    outcome = run(suite_of(tmp_path), tmp_path, time_limit_seconds=0.25)
+    assert outcome.counts == {Status.OK: 2, Status.SKIPPED: 1}
+    assert outcome.exit_code == 5
+    assert "barrier" not in statuses(outcome.folder)
+
+
+def test_resume_measures_what_failed_and_leaves_the_rest(tmp_path: Path, teams: Teams) -> None:
+    teams.answers["broadcast"] = status_of(Status.FAILED)
+    outcome = run(suite_of(tmp_path), tmp_path)
+    teams.asked.clear()
+    teams.answers.clear()
+    again = run(suite_of(tmp_path), tmp_path, resume=outcome.folder)
+    assert {name for name, _ in teams.asked} == {"broadcast"}
+    assert (again.exit_code, again.counts) == (0, {Status.OK: 3})
+
+
+def test_resume_adds_the_visits_that_are_missing(tmp_path: Path, teams: Teams) -> None:
+    visits = 0
+
+    def twice(case: Case, sampling: Sampling) -> Measurement:
+        nonlocal visits
+        visits += 1
+        if visits == 3:
+            raise KeyboardInterrupt
+        return good(case, sampling)
+
+    teams.answers["barrier"] = twice
+    outcome = run(suite_of(tmp_path, ["barrier"], visits=6), tmp_path)
+    assert outcome.exit_code == 130
+    run(suite_of(tmp_path, ["barrier"], visits=6), tmp_path, resume=outcome.folder)
+    (row,) = load_run(outcome.folder).cases.to_dict("records")
+    assert [int(samples) for samples in row["visit_samples"]] == [5] * 6
+    assert len(row["samples_seconds"]) == 30
+
+
+@pytest.mark.parametrize(
+    ("name", "collectives", "options"), [("suite", ["barrier"], {}), ("options", COLLECTIVES, {"ranks": 3})]
+)
+def test_resume_refuses_another_run(
+    tmp_path: Path, teams: Teams, name: str, collectives: list[str], options: dict[str, object]
+) -> None:
+    outcome = run(suite_of(tmp_path), tmp_path)
+    with pytest.raises(RunFolderError, match=f"{name} of this run was "):
+        run(suite_of(tmp_path, collectives), tmp_path, resume=outcome.folder, **options)
+    # The refusal let go of the folder.
+    assert run(suite_of(tmp_path), tmp_path, resume=outcome.folder).exit_code == 0
+
+
+def test_a_backend_that_cannot_work_here_ends_the_run_before_it_begins(
+    tmp_path: Path, teams: Teams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Teams, "unavailable", lambda self: "no such hardware; buy some")
+    with pytest.raises(BackendUnavailable, match="backend cpu: no such hardware; buy some"):
+        run(suite_of(tmp_path), tmp_path)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_plan_counts_cases_and_bytes_and_starts_nothing(tmp_path: Path, teams: Teams) -> None:
+    plan = plan_suite(suite_of(tmp_path), RunOptions())
+    assert [case.collective for case in plan.cases] == COLLECTIVES
+    assert plan.total_bytes == 4 * 4096  # all_reduce: input and output on two ranks
+    assert plan.expected_seconds > 0
+    assert teams.opened == 0
+
+
+def test_bytes_of_a_case_are_those_of_all_ranks() -> None:
+    gather = Case("s", "cpu", "gather", "default", "int32", "none", 4096, 256, 4, root=2)
+    assert case_bytes(gather) == 4 * (4 * 256 + 4 * 256)
+    in_place = replace(gather, collective="all_reduce", op="sum", count=1024, in_place=True)
+    assert case_bytes(in_place) == 4 * 4096
+
+
+def test_a_folder_of_its_own_and_one_to_go_on_with_contradict_each_other() -> None:
+    with pytest.raises(UsageError, match="--output and --resume"):
+        check_output(RunOptions(output=Path("a"), resume=Path("b")))

@@ -1,0 +1,133 @@
+"""A team of real processes: it starts, measures, says what is wrong, and leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ccbench import teams
+from ccbench.cases import Case, Measurement, Sampling, Status
+from ccbench.errors import BackendUnavailable
+from ccbench.processes import state
+from ccbench.teams import ProcessTeam
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+
+SAMPLING = Sampling(visits=1, budget_seconds=0.02, warmup_seconds=0.002, minimum_sample_seconds=0.0002)
+GATHER = Case("s", "cpu", "all_gather", "default", "int32", "none", 4096, 512, 2)
+
+
+@pytest.fixture
+def team() -> Iterator[ProcessTeam]:
+    made = ProcessTeam("cpu", 2)
+    yield made
+    made.close()
+
+
+def leader() -> int:
+    """The only child of this process that leads a team; 0 when there is none."""
+    found = []
+    for entry in os.listdir("/proc"):
+        try:
+            words = Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()
+            leads = b"ccbench.worker" in Path("/proc", entry, "cmdline").read_bytes()
+        except OSError:
+            continue
+        if leads and int(words[1]) == os.getpid():
+            found.append(int(entry))
+    assert len(found) < 2
+    return found[0] if found else 0
+
+
+def test_a_measurement_is_whole(team: ProcessTeam) -> None:
+    measurement = team.run(GATHER, SAMPLING)
+    assert measurement.status is Status.OK
+    assert measurement.case == GATHER
+    assert measurement.algorithm_used == "direct"
+    samples = len(measurement.samples_seconds)
+    assert samples >= SAMPLING.minimum_samples
+    assert measurement.visit_samples == (samples,)
+    assert len(measurement.skew_seconds) == samples
+    assert [len(one) for one in measurement.rank_samples_seconds] == [samples] * 2
+    assert len(measurement.rank_waiting_seconds) == 2
+    assert all(seconds > 0 for seconds in measurement.samples_seconds)
+    assert all(
+        max(ranks) <= whole * 1.000001
+        for whole, *ranks in zip(measurement.samples_seconds, *measurement.rank_samples_seconds, strict=True)
+    )
+    assert (measurement.wrong_elements, measurement.detail) == (0, "")
+    assert measurement.stop_reason in ("interval", "budget", "maximum of samples")
+    assert measurement.started_at.endswith("+00:00")
+    assert len(measurement.conditions.binding) == 2
+
+
+def test_one_team_measures_many_cases(team: ProcessTeam) -> None:
+    for count in (0, 1, 7, 100_000):
+        case = Case("s", "cpu", "all_reduce", "ring", "float64", "sum", 8 * count, count, 2)
+        assert team.run(case, SAMPLING).status is Status.OK
+    assert team.usable()
+
+
+def test_a_case_that_has_no_schedule_fails_with_the_reason(team: ProcessTeam) -> None:
+    measurement = team.run(Case("s", "cpu", "all_reduce", "ring:3", "int8", "sum", 8, 8, 2), SAMPLING)
+    assert measurement.status is Status.FAILED
+    assert measurement.detail.startswith("rank ")
+    assert "ring" in measurement.detail
+    assert not team.usable()
+
+
+def test_closing_ends_every_process_and_may_be_done_twice() -> None:
+    team = ProcessTeam("cpu", 3)
+    first = leader()
+    assert first
+    assert len(team.pids) == 3
+    team.close()
+    team.close()
+    assert not team.usable()
+    assert not leader()
+    assert all(state(pid) in ("", "Z") for pid in team.pids)
+
+
+def test_a_leader_that_cannot_start_is_an_error_not_a_hang(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CCBENCH_FAULT", "no such fault")
+    with pytest.raises(BackendUnavailable, match="ended before 2 ranks had started; its error is above"):
+        ProcessTeam("cpu", 2)
+    assert "'no such fault' is not a fault" in capfd.readouterr().err
+    assert not leader()
+
+
+def test_a_leader_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(teams, "START_LIMIT_SECONDS", 0.0)
+    with pytest.raises(BackendUnavailable, match="2 ranks did not start in 0 s"):
+        ProcessTeam("cpu", 2)
+    assert not leader()
+
+
+def test_ctrl_c_while_a_team_starts_leaves_no_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(team: ProcessTeam, backend: str, ranks: int) -> Measurement:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ProcessTeam, "_greeting", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ProcessTeam("cpu", 2)
+    assert not leader()
+
+
+def test_large_buffers_are_given_back_after_the_case(
+    team: ProcessTeam, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 300 << 20  # with input and output on two ranks more than the team keeps
+    large = Case("s", "cpu", "broadcast", "default", "float64", "none", size, size // 8, 2, root=0)
+    short = Sampling(visits=1, budget_seconds=0.01, warmup_seconds=0.0, minimum_samples=1, maximum_samples=1)
+    assert team.run(large, short).status is Status.OK
+    for pid in team.pids:
+        files = [f for f in Path("/proc", str(pid), "fd").iterdir() if "memfd:ccbench" in os.readlink(f)]
+        assert len(files) == 2
+        assert sum(os.stat(file).st_size for file in files) == 0
+    assert team.run(GATHER, SAMPLING).status is Status.OK

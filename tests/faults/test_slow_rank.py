@@ -10,11 +10,14 @@ from ccbench.cases import Case, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.runs.rows import row_of
 from ccbench.teams import ProcessTeam
+from ccbench.visits import merged
 from tests.faults.conftest import Bench
 
 SAMPLING = Sampling(
-    visits=1, budget_seconds=0.02, warmup_seconds=0.002, minimum_sample_seconds=0.0002, minimum_samples=3
+    visits=1, budget_seconds=0.01, warmup_seconds=0.03, minimum_sample_seconds=0.0002, minimum_samples=3
 )
+VISITS = 3
+"""So that a time slice that another program took from a rank is not taken for slowness."""
 
 
 def case_of(collective: str, ranks: int) -> Case:
@@ -33,7 +36,10 @@ def test_the_slow_rank_is_the_slowest_in_every_collective(
     team = ProcessTeam("cpu", 3)
     named = {}
     for collective in COLLECTIVES:
-        measurement = team.run(case_of(collective, 3), SAMPLING)
+        measurement = None
+        for _ in range(VISITS):
+            measurement = merged(measurement, team.run(case_of(collective, 3), SAMPLING))
+        assert measurement is not None
         assert measurement.status is Status.OK
         named[collective] = row_of(measurement, None, 0.95)["slowest_rank"]
     team.close()
@@ -42,9 +48,9 @@ def test_the_slow_rank_is_the_slowest_in_every_collective(
 
 
 def test_the_run_folder_names_the_slow_rank_too(bench: Bench) -> None:
-    suite = bench.suite({"collective": "all_reduce", "ranks": 3}, visits=2, budget="400 ms")
+    suite = bench.suite({"collective": "all_reduce", "ranks": 3}, visits=3, warmup="90 ms")
     ended = bench.run(suite, fault="slow:rank=1")
     row = ended.row("all_reduce")
     assert (ended.code, row["slowest_rank"]) == (0, 1)
     waiting = row["rank_waiting_seconds"]
-    assert min(waiting[0], waiting[2]) > 0.004 > waiting[1]
+    assert min(waiting[0], waiting[2]) > waiting[1]

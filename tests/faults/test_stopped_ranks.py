@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from ccbench import teams
 from ccbench.cases import Case, Sampling, Status
-from ccbench.teams import GRACE_SECONDS, ProcessTeam
+from ccbench.teams import ProcessTeam
 from tests.faults import traces
 from tests.faults.conftest import Bench
 
@@ -46,7 +47,8 @@ def test_a_rank_stopped_from_outside_is_named_in_time(figure: Any) -> None:
     figure(f"stopped: named {seconds:.2f} s after the case began, limit {LIMIT_SECONDS:.0f} s")
 
 
-def test_a_stopped_leader_is_killed_with_its_team(figure: Any) -> None:
+def test_a_stopped_leader_is_killed_with_its_team(monkeypatch: pytest.MonkeyPatch, figure: Any) -> None:
+    monkeypatch.setattr(teams, "GRACE_SECONDS", 0.5)
     team = ProcessTeam("cpu", 2)
     os.kill(traces.leader_of(os.getpid()), signal.SIGSTOP)
     began = time.monotonic()
@@ -55,7 +57,7 @@ def test_a_stopped_leader_is_killed_with_its_team(figure: Any) -> None:
     seconds = time.monotonic() - began
     assert measurement.status is Status.TIMED_OUT
     assert re.fullmatch(r"the team's leader did not answer in \d+ s; the team was killed", measurement.detail)
-    assert seconds < 0.2 + GRACE_SECONDS + 5.0
+    assert seconds < 0.2 + teams.GRACE_SECONDS + 5.0
     assert traces.all_gone(team.pids)
     figure(f"leader stopped: its team is gone {seconds:.1f} s after the case began")
 

@@ -1,0 +1,270 @@
+"""A Topology as a JSON or YAML file and back, without loss.
+
+The file says ``ccbench_topology: 1`` and then what the Topology holds, field by field; the matrix is a list
+of [from, to, label]. Fields with their default may be left out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from ccbench.errors import MachineError
+from ccbench.topology.documents import check_plain, parse_json, parse_yaml, read_document
+from ccbench.topology.graph import (
+    Device,
+    DeviceKind,
+    Link,
+    LinkKind,
+    LinkState,
+    Notice,
+    Topology,
+    TopologyClass,
+)
+from ccbench.units import shown
+
+VERSION = 1
+"""Of the file's form; a reader refuses any other."""
+
+VERSION_KEY = "ccbench_topology"
+
+Check = Callable[[Any, str], Any]
+
+
+def load_topology(path: str | Path) -> Topology:
+    """The topology in a ``.json``, ``.yaml`` or ``.yml`` file.
+
+    Raises MachineError, one line with path and place, for anything but exactly a topology: unknown and
+    missing fields, wrong types, repeated names, links whose ends are no devices.
+    """
+    return from_plain(read_document(path), str(path))
+
+
+def save_topology(topology: Topology, path: str | Path) -> None:
+    """Write ``topology`` so that ``load_topology(path)`` gives an equal value; MachineError if it cannot."""
+    where = Path(path)
+    if where.suffix.lower() not in {".json", ".yaml", ".yml"}:
+        raise MachineError(f"{where}: is neither .json nor .yaml; give the file one of these endings")
+    text = topology_json(topology) if where.suffix.lower() == ".json" else topology_yaml(topology)
+    try:
+        where.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise MachineError(f"{where}: cannot be written ({error.strerror}); choose another place") from None
+
+
+def topology_json(topology: Topology) -> str:
+    """JSON text that ``read_json`` reads back; MachineError where a value has no JSON form."""
+    return json.dumps(to_plain(topology), indent=1) + "\n"
+
+
+def topology_yaml(topology: Topology) -> str:
+    """YAML text that ``read_yaml`` reads back; MachineError where a value has no JSON form."""
+    import yaml
+
+    class Plain(yaml.SafeDumper):
+        """The safe dumper without anchors, which the reader refuses."""
+
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    # Everything but ASCII is escaped, so that no editor or locale can change a name. Width: no folded lines.
+    return yaml.dump(to_plain(topology), Dumper=Plain, sort_keys=False, allow_unicode=False, width=10**9)
+
+
+def read_json(text: str, place: str = "JSON text") -> Topology:
+    """The topology in JSON text. Raises MachineError whose line begins with ``place``."""
+    return from_plain(parse_json(text, place), place)
+
+
+def read_yaml(text: str, place: str = "YAML text") -> Topology:
+    """The topology in YAML text. Raises MachineError whose line begins with ``place``."""
+    return from_plain(parse_yaml(text, place), place)
+
+
+def to_plain(topology: Topology) -> dict[str, Any]:
+    """The topology as dicts, lists, text and numbers; defaults are left out."""
+    plain: dict[str, Any] = {VERSION_KEY: VERSION, **_sparse(topology)}
+    if topology.matrix:
+        plain["matrix"] = [[*pair, label] for pair, label in topology.matrix.items()]
+    for name in ("devices", "links", "notices"):
+        if name in plain:
+            plain[name] = [_sparse(entry) for entry in plain[name]]
+    check_plain(plain, f"topology {shown(topology.name)}")
+    # What cannot be read back must not be written.
+    from_plain(plain, f"topology {shown(topology.name)}")
+    return plain
+
+
+def _sparse(value: Any) -> dict[str, Any]:
+    """Fields that differ from their default; 1 and 1.0 and True are told apart, as JSON does."""
+    plain: dict[str, Any] = {}
+    for entry in fields(value):
+        content = getattr(value, entry.name)
+        if isinstance(content, Mapping):
+            if content:
+                plain[entry.name] = dict(content)
+        elif entry.default is MISSING or content != entry.default:
+            plain[entry.name] = content.value if isinstance(content, Enum) else content
+    return plain
+
+
+def from_plain(plain: Any, place: str) -> Topology:
+    """The topology that ``to_plain`` took apart. Raises MachineError whose line begins with ``place``."""
+    mapping = dict(_mapping(plain, place))
+    version = mapping.pop(VERSION_KEY, None)
+    if type(version) is not int or version != VERSION:
+        raise MachineError(
+            f"{place}: {VERSION_KEY} is {shown(version)}; this release reads '{VERSION_KEY}: {VERSION}'"
+        )
+    topology = Topology(**_checked(mapping, TOPOLOGY, ("name", "devices"), place))
+    names: set[str] = set()
+    for index, device in enumerate(topology.devices):
+        if device.name in names:
+            raise MachineError(
+                f"{place}.devices[{index}].name: {shown(device.name)} is given twice; rename it"
+            )
+        names.add(device.name)
+    for index, link in enumerate(topology.links):
+        for end in ("source", "target"):
+            if getattr(link, end) not in names:
+                seen = shown(getattr(link, end))
+                raise MachineError(
+                    f"{place}.links[{index}].{end}: {seen} is not a device; name one of devices"
+                )
+    return topology
+
+
+def _checked(
+    mapping: Mapping[str, Any], checks: Mapping[str, Check], required: tuple[str, ...], place: str
+) -> dict[str, Any]:
+    missing = [name for name in required if name not in mapping]
+    if missing:
+        raise MachineError(f"{place}: {missing[0]} is missing; give it")
+    for name in mapping:
+        if name not in checks:
+            raise MachineError(f"{place}: {shown(name)} is not a field; one of {', '.join(checks)}")
+    return {name: checks[name](value, f"{place}.{name}") for name, value in mapping.items()}
+
+
+def _wrong(value: Any, place: str, expected: str) -> MachineError:
+    return MachineError(f"{place}: {shown(value)} is not {expected}; write {expected}")
+
+
+def _mapping(value: Any, place: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping) or not all(type(key) is str for key in value):
+        raise _wrong(value, place, "a mapping with names as keys")
+    return dict(value)
+
+
+def _text(value: Any, place: str) -> str:
+    if not isinstance(value, str):
+        raise _wrong(value, place, "text")
+    return value
+
+
+def _name(value: Any, place: str) -> str:
+    if not _text(value, place):
+        raise MachineError(f"{place}: empty; give a name")
+    return str(value)
+
+
+def _whole(lowest: int | None) -> Check:
+    def check(value: Any, place: str) -> int:
+        at_least = "" if lowest is None else f", {lowest} or more"
+        if type(value) is not int or (lowest is not None and value < lowest):
+            raise _wrong(value, place, f"a whole number{at_least}")
+        return value
+
+    return check
+
+
+def _quantity(value: Any, place: str) -> float:
+    """A number, zero or more. YAML 1.1 reads 1e-7 as text, which the error explains."""
+    cure = " without quotes, exponents as in 1.0e-7" if isinstance(value, str) else ""
+    try:
+        number = math.nan if isinstance(value, (bool, str)) else float(value)
+    except (TypeError, OverflowError):
+        number = math.nan
+    if not (number >= 0 and math.isfinite(number)):
+        raise _wrong(value, place, f"a number, zero or more{cure}")
+    return number
+
+
+def _or_none(check: Check) -> Check:
+    return lambda value, place: None if value is None else check(value, place)
+
+
+def _one_of(kind: type[Enum]) -> Check:
+    def check(value: Any, place: str) -> Enum:
+        words = [str(member.value) for member in kind]
+        if not isinstance(value, str) or value not in words:
+            raise MachineError(f"{place}: {shown(value)} is not known; one of {', '.join(words)}")
+        return kind(value)
+
+    return check
+
+
+def _list_of(entry_check: Check) -> Check:
+    def check(value: Any, place: str) -> tuple[Any, ...]:
+        if not isinstance(value, (list, tuple)):
+            raise _wrong(value, place, "a list")
+        return tuple(entry_check(entry, f"{place}[{index}]") for index, entry in enumerate(value))
+
+    return check
+
+
+def _built(kind: Callable[..., Any], checks: Mapping[str, Check], required: tuple[str, ...]) -> Check:
+    return lambda value, place: kind(**_checked(_mapping(value, place), checks, required, place))
+
+
+def _matrix(value: Any, place: str) -> dict[tuple[str, str], str]:
+    matrix: dict[tuple[str, str], str] = {}
+    for index, entry in enumerate(_list_of(lambda entry, _: entry)(value, place)):
+        where = f"{place}[{index}]"
+        words = _list_of(_text)(entry, where)
+        if len(words) != 3:
+            raise _wrong(entry, where, "[from, to, label]")
+        if words[:2] in matrix:
+            raise MachineError(f"{where}: {words[0]} to {words[1]} is given twice; keep one")
+        matrix[words[0], words[1]] = words[2]
+    return matrix
+
+
+DEVICE: Mapping[str, Check] = {
+    "name": _name,
+    "kind": _one_of(DeviceKind),
+    "node": _whole(-1),
+    "bus_id": _text,
+    "numa_node": _or_none(_whole(None)),
+    "attributes": _mapping,
+}
+
+LINK: Mapping[str, Check] = {
+    "source": _name,
+    "target": _name,
+    "kind": _one_of(LinkKind),
+    "bytes_per_second": _or_none(_quantity),
+    "latency_seconds": _or_none(_quantity),
+    "count": _whole(1),
+    "state": _one_of(LinkState),
+    "origin": _text,
+    "attributes": _mapping,
+}
+
+NOTICE: Mapping[str, Check] = {"kind": _name, "text": _text, "line": _or_none(_whole(0))}
+
+TOPOLOGY: Mapping[str, Check] = {
+    "name": _text,
+    "devices": _list_of(_built(Device, DEVICE, ("name", "kind"))),
+    "links": _list_of(_built(Link, LINK, ("source", "target", "kind"))),
+    "topology_class": _one_of(TopologyClass),
+    "source": _text,
+    "notices": _list_of(_built(Notice, NOTICE, ("kind", "text"))),
+    "facts": _mapping,
+    "matrix": _matrix,
+}

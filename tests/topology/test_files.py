@@ -1,0 +1,226 @@
+"""A topology written and read is the same topology; anything else in a file is refused in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccbench.errors import MachineError
+from ccbench.topology.files import (
+    load_topology,
+    read_json,
+    read_yaml,
+    save_topology,
+    to_plain,
+    topology_json,
+    topology_yaml,
+)
+from ccbench.topology.graph import (
+    Device,
+    DeviceKind,
+    Link,
+    LinkKind,
+    LinkState,
+    Notice,
+    Topology,
+    TopologyClass,
+)
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+MAPPINGS = st.dictionaries(st.text(), VALUES, max_size=3)
+QUANTITIES = st.none() | st.floats(min_value=0, allow_nan=False, allow_infinity=False)
+
+
+@st.composite
+def topologies(draw: st.DrawFn) -> Topology:
+    names = draw(st.lists(st.text(min_size=1), min_size=1, max_size=4, unique=True))
+    devices = tuple(
+        Device(
+            name,
+            draw(st.sampled_from(DeviceKind)),
+            draw(st.integers(-1, 9)),
+            draw(st.text()),
+            draw(st.none() | st.integers(-1, 8)),
+            draw(MAPPINGS),
+        )
+        for name in names
+    )
+    links = st.builds(
+        Link,
+        st.sampled_from(names),
+        st.sampled_from(names),
+        st.sampled_from(LinkKind),
+        QUANTITIES,
+        QUANTITIES,
+        st.integers(1, 99),
+        st.sampled_from(LinkState),
+        st.text(),
+        MAPPINGS,
+    )
+    notices = st.builds(Notice, st.text(min_size=1), st.text(), st.none() | st.integers(0, 999))
+    return Topology(
+        draw(st.text()),
+        devices,
+        tuple(draw(st.lists(links, max_size=4))),
+        draw(st.sampled_from(TopologyClass)),
+        draw(st.text()),
+        tuple(draw(st.lists(notices, max_size=2))),
+        draw(MAPPINGS),
+        draw(
+            st.dictionaries(st.tuples(st.sampled_from(names), st.sampled_from(names)), st.text(), max_size=3)
+        ),
+    )
+
+
+@given(topologies())
+def test_json_gives_back_what_was_written(topology: Topology) -> None:
+    assert repr(read_json(topology_json(topology))) == repr(topology)
+
+
+@given(topologies())
+def test_yaml_gives_back_what_was_written(topology: Topology) -> None:
+    assert repr(read_yaml(topology_yaml(topology))) == repr(topology)
+
+
+TWO = Topology(
+    "pair",
+    (Device("gpu0", DeviceKind.GPU), Device("gpu1", DeviceKind.GPU)),
+    (Link("gpu0", "gpu1", LinkKind.NVLINK, 25e9, 1e-7, 2),),
+)
+
+
+@pytest.mark.parametrize("ending", ["json", "yaml", "yml"])
+def test_a_file_of_either_kind_is_written_and_read(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"pair.{ending}"
+    save_topology(TWO, path)
+    assert load_topology(path) == TWO
+
+
+def changed(**changes: Any) -> str:
+    return json.dumps({**to_plain(TWO), **changes})
+
+
+DEVICES = to_plain(TWO)["devices"]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "not valid JSON"),
+        ("[" * 100_000, "not valid JSON"),
+        ("[]", "is not a mapping"),
+        ('{"a": 1, "a": 2}', "'a' is given twice"),
+        ('{"a": NaN}', "NaN is not a number"),
+        ("{}", "this release reads 'ccbench_topology: 1'"),
+        (changed(ccbench_topology=2), "ccbench_topology is 2"),
+        (changed(colour="red"), "'colour' is not a field"),
+        (changed(devices=3), "devices: 3 is not a list"),
+        (changed(devices=[]), r"links\[0\].source: 'gpu0' is not a device"),
+        (changed(devices=[*DEVICES, DEVICES[0]]), r"devices\[2\].name: 'gpu0' is given twice"),
+        (changed(devices=[{"name": "a"}]), r"devices\[0\]: kind is missing"),
+        (changed(devices=[{"name": "", "kind": "gpu"}]), r"devices\[0\].name: empty"),
+        (changed(devices=[{"name": "a", "kind": "tpu"}]), "'tpu' is not known; one of gpu"),
+        (changed(devices=[{"name": "a", "kind": "gpu", "node": True}]), "True is not a whole number"),
+        (
+            changed(links=[{"source": "gpu0", "target": "gpu1", "kind": "nvlink", "count": 0}]),
+            "count: 0 is not",
+        ),
+        (
+            changed(
+                links=[{"source": "gpu0", "target": "gpu1", "kind": "nvlink", "latency_seconds": "1e-7"}]
+            ),
+            "without quotes, exponents as in 1.0e-7",
+        ),
+        (
+            changed(links=[{"source": "gpu0", "target": "gpu1", "kind": "pcie", "latency_seconds": -1}]),
+            "-1 is not",
+        ),
+        (changed(matrix=[["gpu0", "gpu1"]]), r"matrix\[0\]: .* is not \[from, to, label\]"),
+        (changed(matrix=[["a", "b", "X"], ["a", "b", "Y"]]), "given twice"),
+        (changed(notices=[{"kind": "x", "text": 1}]), r"notices\[0\].text: 1 is not text"),
+    ],
+)
+def test_whatever_is_wrong_in_a_file_is_named_in_one_line(text: str, complaint: str) -> None:
+    with pytest.raises(MachineError, match=complaint) as caught:
+        read_json(text, "box.json")
+    assert str(caught.value).startswith("box.json")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("a: 1\na: 2\n", "line 2: not valid YAML .'a' is given twice"),
+        ("a: &x [1]\nb: *x\n", "line 2: aliases"),
+        ("a: &x {b: 1}\nc:\n  <<: *x\n", "aliases"),
+        ("[" * 100_000, "nested more than 64 levels"),
+        ("a: 2024-01-01\n", "a: .* is not a JSON value; write text in quotes"),
+        ("1: 2\n", "key 1 is not text"),
+        ("a: .nan\n", "a: nan is not a finite number"),
+        ("? [1]\n: 2\n", "cannot be a key"),
+        ("a: !!python/object:os.system x\n", "not valid YAML"),
+        ("a: [1\n", "not valid YAML"),
+        ("\x00", "not valid YAML"),
+    ],
+)
+def test_yaml_beyond_plain_values_is_refused(text: str, complaint: str) -> None:
+    with pytest.raises(MachineError, match=complaint) as caught:
+        read_yaml(text, "box.yaml")
+    assert "\n" not in str(caught.value)
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_damaged_files_never_raise_anything_but_a_machine_error(data: st.DataObject) -> None:
+    write, read = data.draw(st.sampled_from([(topology_json, read_json), (topology_yaml, read_yaml)]))
+    text = list(write(TWO))
+    for _ in range(data.draw(st.integers(1, 4))):
+        text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.characters())
+    kept = data.draw(st.integers(0, len(text)))
+    complaint = ""
+    try:
+        read("".join(text[:kept]))
+    except MachineError as error:
+        complaint = str(error)
+    assert "\n" not in complaint
+
+
+@pytest.mark.parametrize("value", [(1, 2), {1: 2}, float("inf"), b"x", {"a": {3}}])
+def test_what_json_cannot_give_back_is_not_written(value: object) -> None:
+    strange = Topology("x", (Device("gpu0", DeviceKind.GPU, attributes={"strange": value}),))
+    with pytest.raises(MachineError, match="strange"):
+        topology_json(strange)
+
+
+def test_a_link_to_nowhere_is_not_written() -> None:
+    with pytest.raises(MachineError, match=r"links\[0\].target: 'gpu7' is not a device"):
+        topology_json(Topology("x", TWO.devices, (Link("gpu0", "gpu7", LinkKind.PCIE),)))
+
+
+def test_files_that_are_missing_or_binary_or_of_another_kind_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(MachineError, match="cannot be read"):
+        load_topology(tmp_path / "none.json")
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(MachineError, match="not UTF-8"):
+        load_topology(tmp_path / "binary.yaml")
+    with pytest.raises(MachineError, match=r"neither \.json nor \.yaml"):
+        load_topology(tmp_path / "box.toml")
+    with pytest.raises(MachineError, match=r"neither \.json nor \.yaml"):
+        save_topology(TWO, tmp_path / "box.toml")
+    with pytest.raises(MachineError, match="cannot be written"):
+        save_topology(TWO, tmp_path / "none" / "box.json")
+
+
+def test_a_file_above_the_limit_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+    (tmp_path / "large.yaml").write_bytes(b"# " + b"x" * (4 << 20))
+    with pytest.raises(MachineError, match="larger than 4194304 bytes"):
+        load_topology(tmp_path / "large.yaml")

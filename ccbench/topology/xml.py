@@ -1,0 +1,205 @@
+"""XML that strangers wrote: parsed without trusting it, and kept as far as it goes when it is damaged.
+
+Document types, entities and external references are refused, size, depth and number of elements are bounded,
+so that no small file can cost much time or memory, or open another file. A document that ends early or breaks
+in the middle keeps every element whose start tag was read; what follows the damage is left out and named in
+a notice with its line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ccbench.errors import MachineError
+from ccbench.topology.graph import Notice
+
+MOST_CHARACTERS = 16 * 2**20
+"""Characters a document may have; the largest topology seen in the wild has about 1.5 million."""
+
+MOST_DEPTH = 200
+"""Elements that may stand inside each other; cascaded PCIe switches reach about 15."""
+
+MOST_ELEMENTS = 200_000
+"""Elements a document may have; NCCL itself reads at most 256 of one host."""
+
+_CHUNK = 2**16
+
+
+@dataclass
+class Element:
+    """One element. ``line`` is that of its start tag; ``closed`` is False where its end was never read.
+
+    text: what stands directly in it, without blanks around; empty where the element is not closed.
+    """
+
+    tag: str
+    attributes: dict[str, str]
+    line: int
+    children: list[Element] = field(default_factory=list)
+    closed: bool = False
+    text: str = ""
+
+    def walk(self) -> Iterator[Element]:
+        """This element and all below it, in document order."""
+        waiting = [self]
+        while waiting:
+            element = waiting.pop()
+            yield element
+            waiting.extend(reversed(element.children))
+
+    def named(self, tag: str) -> list[Element]:
+        """Direct children called ``tag``, in order."""
+        return [child for child in self.children if child.tag == tag]
+
+
+@dataclass(frozen=True)
+class Document:
+    """What could be read. ``complete`` is False where the root's end was not: elements may be missing."""
+
+    root: Element
+    notices: tuple[Notice, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether the whole root element was read."""
+        return self.root.closed
+
+
+class _Builder:
+    """Receives the parser's events; SAX fixes the names of the methods."""
+
+    def __init__(self, name: str, first_line: int, locator: Any) -> None:
+        self.name = name
+        self.first_line = first_line
+        self.locator = locator
+        self.root: Element | None = None
+        self.open: list[Element] = []
+        self.texts: list[list[str]] = []
+        self.count = 0
+
+    def line(self) -> int:
+        return int(self.locator.getLineNumber() or 1) + self.first_line - 1
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        self.count += 1
+        if self.count > MOST_ELEMENTS:
+            raise MachineError(
+                f"{self.name}: line {self.line()}: more than {MOST_ELEMENTS} elements; is this a topology file?"
+            )
+        if len(self.open) >= MOST_DEPTH:
+            raise MachineError(
+                f"{self.name}: line {self.line()}: elements nested more than {MOST_DEPTH} deep; expected a "
+                "tree of PCIe devices; check the file"
+            )
+        element = Element(tag, attributes, self.line())
+        if self.open:
+            self.open[-1].children.append(element)
+        else:
+            self.root = element
+        self.open.append(element)
+        self.texts.append([])
+
+    def end(self) -> None:
+        element = self.open.pop()
+        element.text = "".join(self.texts.pop()).strip()
+        element.closed = True
+
+    def characters(self, content: str) -> None:
+        if self.texts:
+            self.texts[-1].append(content)
+
+
+def _handler(builder: _Builder) -> Any:
+    from xml.sax.handler import ContentHandler
+
+    class Handler(ContentHandler):
+        def startElement(self, name: str, attrs: Any) -> None:  # noqa: N802 - SAX's name
+            builder.start(name, dict(attrs.items()))
+
+        def endElement(self, name: str) -> None:  # noqa: N802 - SAX's name
+            builder.end()
+
+        def characters(self, content: str) -> None:
+            builder.characters(content)
+
+    return Handler()
+
+
+def _parser(doctype_allowed: bool) -> Any:
+    from xml.sax.handler import feature_external_ges
+
+    from defusedxml.expatreader import DefusedExpatParser  # type: ignore[import-untyped]  # ships no types
+
+    # A bare document type names a file; with external entities off nobody opens it.
+    parser = DefusedExpatParser(
+        forbid_dtd=not doctype_allowed, forbid_entities=True, forbid_external=not doctype_allowed
+    )
+    parser.setFeature(feature_external_ges, False)
+    return parser
+
+
+def _feed(text: str, parser: Any, builder: _Builder) -> str:
+    """Parse ``text`` into ``builder``; the parser's complaint, empty when there is none."""
+    from xml.sax import SAXParseException
+
+    from defusedxml.common import DefusedXmlException  # type: ignore[import-untyped]  # ships no types
+
+    parser.setContentHandler(_handler(builder))
+    try:
+        for start in range(0, len(text), _CHUNK):
+            parser.feed(text[start : start + _CHUNK])
+        parser.close()
+    except SAXParseException as error:
+        return str(error.getMessage())
+    except DefusedXmlException as error:
+        raise MachineError(
+            f"{builder.name}: line {builder.line()}: {type(error).__name__}: a document type or an entity is "
+            "declared; expected plain elements; remove the declaration"
+        ) from None
+    return ""
+
+
+def parse_xml(text: str, name: str, doctype_allowed: bool = False) -> Document:
+    """The elements of ``text``; ``name`` (of the kind of file) opens every error message.
+
+    doctype_allowed: accept ``<!DOCTYPE name SYSTEM "...">`` (never fetched); entities stay refused.
+    Raises MachineError for text without any element, for declared entities, and above the limits.
+    """
+    if len(text) > MOST_CHARACTERS:
+        raise MachineError(
+            f"{name}: {len(text)} characters; at most {MOST_CHARACTERS} are read; is this a topology file?"
+        )
+    notices: list[Notice] = []
+    start = max(text.find("<"), 0)
+    if text[:start].strip().strip("\ufeff"):
+        notices.append(Notice("damaged_line", "text before the first element is left out", 1))
+    first_line = text.count("\n", 0, start) + 1
+    parser = _parser(doctype_allowed)
+    builder = _Builder(name, first_line, parser)
+    # Lone surrogates (from files opened with errors="surrogateescape") cannot be handed to the parser.
+    sound = text[start:].encode("utf-8", errors="replace").decode("utf-8")
+    complaint = _feed(sound, parser, builder)
+    if builder.root is None:
+        raise MachineError(
+            f"{name}: no XML element found ({complaint or 'the text is empty'}); expected a file such as "
+            "NCCL_TOPO_DUMP_FILE writes; check that the whole file was copied"
+        )
+    if complaint:
+        notices.append(_damage(builder, complaint, sound))
+    return Document(builder.root, tuple(notices))
+
+
+def _damage(builder: _Builder, complaint: str, text: str) -> Notice:
+    line = builder.line()
+    if builder.root is not None and builder.root.closed:
+        return Notice(
+            "damaged_line", f"text after the end of <{builder.root.tag}> is left out ({complaint})", line
+        )
+    opened = builder.open[-1].tag if builder.open else ""
+    last_line = text.count("\n") + builder.first_line
+    where = "ends" if line >= last_line else "breaks"
+    return Notice(
+        "truncated", f"the document {where} inside <{opened}> ({complaint}): the rest is left out", line
+    )

@@ -102,9 +102,14 @@ class Sampling:
     launches: int = 0
 
     def of_one_visit(self, launches: int) -> Sampling:
-        """The rules inside one visit, with ``launches`` per sample where an earlier visit found them."""
+        """The rules inside one visit, with ``launches`` per sample where an earlier visit found them.
+
+        Of several visits none stops early: samples of one visit resemble each other, so that their
+        interval says little. Between visits the interval decides.
+        """
         return replace(
             self,
+            target_relative_width=self.target_relative_width if self.visits == 1 else 0.0,
             minimum_samples=-(-self.minimum_samples // self.visits),
             maximum_samples=max(1, self.maximum_samples // self.visits),
             warmup_seconds=self.warmup_seconds / self.visits,
@@ -115,12 +120,17 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What the machine did around one case; ``flags`` name what makes its figures doubtful."""
+    """What the machine did around one case; ``flags`` name what makes its figures doubtful.
+
+    ``foreign_cpu_share`` and ``steal_share`` are of ``watched_cpu_seconds`` (all processors together). The
+    system counts in ticks of 10 ms, so over short times they are rough and may even be a little negative.
+    """
 
     core_latency_before_seconds: float | None = None
     core_latency_after_seconds: float | None = None
     foreign_cpu_share: float | None = None
     steal_share: float | None = None
+    watched_cpu_seconds: float = 0.0
     binding: tuple[int, ...] = ()
     oversubscribed: bool = False
     flags: tuple[str, ...] = ()

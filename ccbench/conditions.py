@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+from ccbench.cases import Conditions
 
 FOREIGN_CPU_LIMIT = 0.10
 STEAL_LIMIT = 0.05
 CORE_LATENCY_RATIO_LIMIT = 2.0
 """Beyond these a case is flagged. On virtual machines the distance between two cores changes by a factor of
 four when the hypervisor moves one, which changes a 1 MiB all_reduce by up to six."""
+
+
+TICKS_NEEDED = 10
+"""Clock ticks, over all processors, below which load is not judged."""
 
 
 @dataclass(frozen=True)
@@ -37,36 +44,54 @@ def read_cpu_times(path: Path = Path("/proc/stat")) -> CpuTimes | None:
     return CpuTimes(busy / second, steal / second, (busy + idle + iowait + steal) / second)
 
 
-def shares(before: CpuTimes, after: CpuTimes, own_cpu_seconds: float) -> tuple[float, float] | None:
-    """(foreign share, steal share) of the machine's processor time between two readings.
-
-    None when too few clock ticks passed to tell (ten ticks over all processors).
-    """
+def watched(before: CpuTimes, after: CpuTimes, own_cpu_seconds: float) -> Conditions:
+    """What the processors did between two readings besides ``own_cpu_seconds`` of ours."""
     total = after.total_seconds - before.total_seconds
-    if total < 10 / os.sysconf("SC_CLK_TCK"):
-        return None
+    if total <= 0:
+        return Conditions()
     foreign = after.busy_seconds - before.busy_seconds - own_cpu_seconds
     steal = after.steal_seconds - before.steal_seconds
-    return max(0.0, foreign / total), max(0.0, steal / total)
+    return Conditions(foreign_cpu_share=foreign / total, steal_share=steal / total, watched_cpu_seconds=total)
 
 
-def flags(
-    core_latency_before_seconds: float | None,
-    core_latency_after_seconds: float | None,
-    foreign_cpu_share: float | None,
-    steal_share: float | None,
-    oversubscribed: bool,
-) -> tuple[str, ...]:
-    """Names of what makes a case untrustworthy: other_load, steal, core_distance_changed, oversubscribed."""
-    found = []
-    if foreign_cpu_share is not None and foreign_cpu_share > FOREIGN_CPU_LIMIT:
-        found.append("other_load")
-    if steal_share is not None and steal_share > STEAL_LIMIT:
-        found.append("steal")
-    if core_latency_before_seconds and core_latency_after_seconds:
-        ratio = core_latency_after_seconds / core_latency_before_seconds
-        if not 1 / CORE_LATENCY_RATIO_LIMIT <= ratio <= CORE_LATENCY_RATIO_LIMIT:
-            found.append("core_distance_changed")
-    if oversubscribed:
+def over_all(before: Conditions, now: Conditions) -> Conditions:
+    """The conditions of two visits as those of one: shares over both, first and last distance, all flags."""
+    seconds = before.watched_cpu_seconds + now.watched_cpu_seconds
+
+    def share(earlier: float | None, newest: float | None) -> float | None:
+        if earlier is None or newest is None or seconds == 0:
+            return newest if earlier is None else earlier
+        return (earlier * before.watched_cpu_seconds + newest * now.watched_cpu_seconds) / seconds
+
+    moved = [flag for flag in (*before.flags, *now.flags) if flag not in LOAD_FLAGS]
+    both = replace(
+        now,
+        core_latency_before_seconds=before.core_latency_before_seconds,
+        foreign_cpu_share=share(before.foreign_cpu_share, now.foreign_cpu_share),
+        steal_share=share(before.steal_share, now.steal_share),
+        watched_cpu_seconds=seconds,
+    )
+    return replace(both, flags=tuple(dict.fromkeys((*_load_flags(both), *moved))))
+
+
+def flagged(conditions: Conditions) -> Conditions:
+    """The conditions of one visit with their flags."""
+    found = list(_load_flags(conditions))
+    before, after = conditions.core_latency_before_seconds, conditions.core_latency_after_seconds
+    if before and after and not 1 / CORE_LATENCY_RATIO_LIMIT <= after / before <= CORE_LATENCY_RATIO_LIMIT:
+        found.append("core_distance_changed")
+    if conditions.oversubscribed:
         found.append("oversubscribed")
-    return tuple(found)
+    return replace(conditions, flags=tuple(found))
+
+
+LOAD_FLAGS = ("other_load", "steal")
+
+
+def _load_flags(conditions: Conditions) -> Iterator[str]:
+    if conditions.watched_cpu_seconds < TICKS_NEEDED / os.sysconf("SC_CLK_TCK"):
+        return
+    if conditions.foreign_cpu_share is not None and conditions.foreign_cpu_share > FOREIGN_CPU_LIMIT:
+        yield "other_load"
+    if conditions.steal_share is not None and conditions.steal_share > STEAL_LIMIT:
+        yield "steal"

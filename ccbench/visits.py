@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ccbench.cases import MORE_VISITS, Conditions, Measurement, Sampling, Status
+from ccbench.cases import MORE_VISITS, Measurement, Sampling, Status
+from ccbench.conditions import over_all
 from ccbench.stats import relative_width, visited_interval
 
 EXTRA_VISITS_FACTOR = 2
@@ -25,7 +26,7 @@ def merged(before: Measurement | None, now: Measurement) -> Measurement:
             detail=now.detail,
             wrong_elements=now.wrong_elements,
             stop_reason=now.stop_reason,
-            conditions=_worst(before.conditions, now.conditions),
+            conditions=over_all(before.conditions, now.conditions),
         )
     ranks = zip(before.rank_samples_seconds, now.rank_samples_seconds, strict=True)
     return replace(
@@ -39,7 +40,7 @@ def merged(before: Measurement | None, now: Measurement) -> Measurement:
         visit_samples=visits_of(before) + visits_of(now),
         launching_seconds=before.launching_seconds + now.launching_seconds,
         wrong_elements=(before.wrong_elements or 0) + (now.wrong_elements or 0),
-        conditions=_worst(before.conditions, now.conditions),
+        conditions=over_all(before.conditions, now.conditions),
     )
 
 
@@ -69,19 +70,3 @@ def judged(measurement: Measurement, sampling: Sampling) -> Measurement:
     if visits >= EXTRA_VISITS_FACTOR * sampling.visits:
         return replace(measurement, stop_reason="maximum of visits")
     return replace(measurement, stop_reason=MORE_VISITS)
-
-
-def _worst(before: Conditions, now: Conditions) -> Conditions:
-    """First and last core latency, and of everything else what speaks most against the figures."""
-    return replace(
-        now,
-        core_latency_before_seconds=before.core_latency_before_seconds,
-        foreign_cpu_share=_larger(before.foreign_cpu_share, now.foreign_cpu_share),
-        steal_share=_larger(before.steal_share, now.steal_share),
-        flags=tuple(dict.fromkeys(before.flags + now.flags)),
-    )
-
-
-def _larger(one: float | None, other: float | None) -> float | None:
-    known = [value for value in (one, other) if value is not None]
-    return max(known) if known else None

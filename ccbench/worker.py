@@ -15,7 +15,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection, wait
 from ccbench.backends.cpu.endpoint import CpuEndpoint, OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Arena, Control, Word
 from ccbench.cases import Case, Conditions, Measurement, Sampling, Status
-from ccbench.conditions import flags, read_cpu_times, shares
+from ccbench.conditions import flagged, read_cpu_times, watched
 from ccbench.errors import CcbenchError
 from ccbench.faults import fault_from_environment
 from ccbench.measure import RankResult, durations, measure
@@ -43,8 +43,7 @@ class RankReport:
     algorithm_used: str = ""
     result: RankResult | None = None
     cpu_seconds: float = 0.0
-    core_latency_seconds: tuple[float | None, float | None] = (None, None)
-    shares: tuple[float, float] | None = None
+    conditions: Conditions = field(default_factory=Conditions)
 
 
 # -- ranks ------------------------------------------------------------------------------------------------
@@ -86,13 +85,18 @@ def _rank_case(endpoint: CpuEndpoint, case: Case, sampling: Sampling) -> RankRep
     endpoint.barrier()
     times_ended = read_cpu_times()
     all_cpu = sum(endpoint.control.read(rank, Word.CPU_NANOSECONDS) for rank in range(endpoint.ranks)) / 1e9
-    share = shares(times_began, times_ended, all_cpu) if times_began and times_ended else None
+    conditions = Conditions()
+    if times_began and times_ended:
+        conditions = watched(times_began, times_ended, all_cpu)
+    conditions = replace(
+        conditions, core_latency_before_seconds=latency_before, core_latency_after_seconds=latency_after
+    )
     endpoint.finish()
     status = Status.WRONG if result.mismatch else Status.OK
     detail = str(result.mismatch) if result.mismatch else ""
     if endpoint.rank:  # the stamps are everybody's, so one rank's copy is enough
         result = replace(result, stamps=result.stamps[:, :0])
-    return RankReport(status, detail, algorithm, result, cpu_seconds, (latency_before, latency_after), share)
+    return RankReport(status, detail, algorithm, result, cpu_seconds, conditions)
 
 
 # -- leader -----------------------------------------------------------------------------------------------
@@ -230,17 +234,8 @@ class Leader:
         )
 
     def _conditions(self, report: RankReport) -> Conditions:
-        before, after = report.core_latency_seconds
-        foreign, steal = report.shares or (None, None)
-        return Conditions(
-            before,
-            after,
-            foreign,
-            steal,
-            tuple(self.binding(rank) for rank in range(self.ranks)) if self.cpus else (),
-            self.oversubscribed,
-            flags(before, after, foreign, steal, self.oversubscribed),
-        )
+        binding = tuple(self.binding(rank) for rank in range(self.ranks)) if self.cpus else ()
+        return flagged(replace(report.conditions, binding=binding, oversubscribed=self.oversubscribed))
 
     def end(self) -> None:
         """Kill and reap whatever is left."""

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.conditions import CpuTimes, flags, read_cpu_times, shares
+from ccbench.cases import Conditions
+from ccbench.conditions import CpuTimes, flagged, over_all, read_cpu_times, watched
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -29,21 +30,46 @@ def test_a_stat_file_of_another_kind_tells_nothing(tmp_path: Path, text: str) ->
 
 
 def test_foreign_time_is_what_is_neither_idle_nor_ours() -> None:
-    before = CpuTimes(100.0, 5.0, 1000.0)
-    after = CpuTimes(160.0, 15.0, 1100.0)
-    assert shares(before, after, own_cpu_seconds=20.0) == pytest.approx((0.4, 0.1))
+    seen = watched(CpuTimes(100.0, 5.0, 1000.0), CpuTimes(160.0, 15.0, 1100.0), own_cpu_seconds=20.0)
+    assert (seen.foreign_cpu_share, seen.steal_share) == pytest.approx((0.4, 0.1))
+    assert seen.watched_cpu_seconds == 100.0
 
 
-def test_rounding_never_makes_a_share_negative() -> None:
-    assert shares(CpuTimes(0, 0, 0), CpuTimes(10, 0, 100), own_cpu_seconds=10.5) == (0.0, 0.0)
+def test_a_clock_that_stood_still_tells_nothing() -> None:
+    assert watched(CpuTimes(1, 1, 1), CpuTimes(1, 1, 1), 0.0) == Conditions()
 
 
-def test_too_few_ticks_tell_nothing() -> None:
-    assert shares(CpuTimes(0, 0, 0), CpuTimes(1 / TICKS, 0, 9 / TICKS), 0.0) is None
+def test_too_few_ticks_are_not_judged() -> None:
+    seen = flagged(watched(CpuTimes(0, 0, 0), CpuTimes(9 / TICKS, 9 / TICKS, 9 / TICKS), 0.0))
+    assert seen.foreign_cpu_share == 1.0
+    assert seen.flags == ()
+
+
+def test_many_short_visits_are_judged_together() -> None:
+    short = flagged(watched(CpuTimes(0, 0, 0), CpuTimes(4 / TICKS, 0, 6 / TICKS), 0.0))
+    both = over_all(short, short)
+    assert short.flags == ()
+    assert both.flags == ("other_load",)
+    assert both.foreign_cpu_share == pytest.approx(4 / 6)
+
+
+def test_load_of_one_visit_is_forgiven_when_all_together_were_quiet() -> None:
+    loaded = flagged(Conditions(foreign_cpu_share=0.5, steal_share=0.0, watched_cpu_seconds=1.0))
+    quiet = flagged(Conditions(foreign_cpu_share=0.0, steal_share=0.0, watched_cpu_seconds=9.0))
+    assert loaded.flags == ("other_load",)
+    assert over_all(loaded, quiet).flags == ()
+
+
+def test_a_processor_that_moved_in_any_visit_stays_flagged() -> None:
+    moved = flagged(Conditions(core_latency_before_seconds=1e-7, core_latency_after_seconds=5e-7))
+    calm = flagged(Conditions(core_latency_before_seconds=5e-7, core_latency_after_seconds=5e-7))
+    both = over_all(over_all(calm, moved), calm)
+    assert both.flags == ("core_distance_changed",)
+    assert (both.core_latency_before_seconds, both.core_latency_after_seconds) == (5e-7, 5e-7)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "found"),
+    ("fields", "found"),
     [
         ((1e-7, 1e-7, 0.0, 0.0, False), ()),
         ((None, None, None, None, False), ()),
@@ -58,11 +84,14 @@ def test_too_few_ticks_tell_nothing() -> None:
     ],
 )
 def test_flags_name_what_is_doubtful(
-    arguments: tuple[float | None, float | None, float | None, float | None, bool], found: tuple[str, ...]
+    fields: tuple[float | None, float | None, float | None, float | None, bool], found: tuple[str, ...]
 ) -> None:
-    assert flags(*arguments) == found
+    before, after, foreign, steal, oversubscribed = fields
+    seen = Conditions(before, after, foreign, steal, 10.0, (), oversubscribed)
+    assert flagged(seen).flags == found
 
 
 @given(st.floats(1e-9, 1e-3), st.floats(1e-9, 1e-3))
 def test_a_distance_that_grew_counts_as_one_that_shrank(one: float, other: float) -> None:
-    assert flags(one, other, None, None, False) == flags(other, one, None, None, False)
+    there, back = Conditions(one, other), Conditions(other, one)
+    assert flagged(there).flags == flagged(back).flags

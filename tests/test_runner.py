@@ -13,16 +13,9 @@ import pytest
 from ccbench.backends.base import Backend, Team, TeamRequest
 from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable, RunFolderError, UsageError
+from ccbench.planning import RunOptions, case_bytes, check_output, plan_suite
 from ccbench.progress import SilentProgress
-from ccbench.runner import (
-    RunOptions,
-    RunOutcome,
-    Terminated,
-    case_bytes,
-    check_output,
-    plan_suite,
-    run_suite,
-)
+from ccbench.runner import RunOutcome, Terminated, run_suite
 from ccbench.runs import load_run
 from ccbench.suite import Suite, load_suite
 

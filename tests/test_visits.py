@@ -83,11 +83,14 @@ def test_a_case_that_failed_before_starts_afresh() -> None:
     assert merged(Measurement(CASE, Status.FAILED, "x"), visit(1.0)) == visit(1.0)
 
 
-def test_of_the_conditions_the_worst_is_kept() -> None:
-    first = Conditions(1e-7, 2e-7, 0.3, None, (0, 1), False, ("other_load",))
-    then = Conditions(5e-7, 6e-7, 0.1, 0.2, (0, 1), False, ("steal", "other_load"))
+def test_conditions_are_those_of_all_visits_together() -> None:
+    first = Conditions(1e-7, 2e-7, 0.4, None, 1.0, (0, 1), False, ("core_distance_changed",))
+    then = Conditions(5e-7, 6e-7, 0.2, 0.1, 3.0, (0, 1), False, ())
     whole = merged(visit(1.0, conditions=first), visit(2.0, conditions=then)).conditions
-    assert whole == Conditions(1e-7, 6e-7, 0.3, 0.2, (0, 1), False, ("other_load", "steal"))
+    assert (whole.core_latency_before_seconds, whole.core_latency_after_seconds) == (1e-7, 6e-7)
+    assert whole.foreign_cpu_share == pytest.approx(0.25)
+    assert whole.steal_share == 0.1
+    assert whole.flags == ("other_load", "steal", "core_distance_changed")
 
 
 def test_samples_without_word_of_visits_were_one_visit() -> None:

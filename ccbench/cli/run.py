@@ -12,7 +12,8 @@ from click.shell_completion import CompletionItem
 from ccbench.cli.output import as_json, duration, print_json, say, screen_width
 
 if TYPE_CHECKING:
-    from ccbench.runner import Plan, RunOutcome
+    from ccbench.planning import Plan
+    from ccbench.runner import RunOutcome
 
 RESULTS = Path("results")
 
@@ -66,8 +67,9 @@ def run(
 
     Results go to results/<time>-<suite>-<host>, each case as soon as it is measured.
     """
+    from ccbench.planning import RunOptions, check_output, plan_suite
     from ccbench.progress import progress_for
-    from ccbench.runner import RunOptions, Terminated, check_output, plan_suite, run_suite
+    from ccbench.runner import Terminated, run_suite
     from ccbench.suite import load_suite
 
     options = RunOptions(

@@ -68,6 +68,7 @@ def _condition_columns(conditions: Conditions) -> Row:
         "core_latency_after_seconds": conditions.core_latency_after_seconds,
         "foreign_cpu_share": conditions.foreign_cpu_share,
         "steal_share": conditions.steal_share,
+        "watched_cpu_seconds": conditions.watched_cpu_seconds or None,
         "binding": list(conditions.binding) or None,
         "oversubscribed": conditions.oversubscribed,
         "flags": list(conditions.flags),
@@ -216,6 +217,7 @@ def _conditions_of(row: Mapping[str, Any]) -> Conditions:
     )  # fmt: skip
     return Conditions(
         **{name: None if is_null(row[name]) else float(row[name]) for name in shares},
+        watched_cpu_seconds=0.0 if is_null(row["watched_cpu_seconds"]) else float(row["watched_cpu_seconds"]),
         binding=tuple(int(one) for one in _listed(row["binding"])),
         oversubscribed=bool(row["oversubscribed"]),
         flags=tuple(str(one) for one in _listed(row["flags"])),

@@ -144,6 +144,11 @@ SCHEMA: tuple[Column, ...] = (
         "foreign_cpu_share", "double", "fraction", "processor time other programs took meanwhile", _UNKNOWN
     ),
     Column("steal_share", "double", "fraction", "processor time the hypervisor took meanwhile", _UNKNOWN),
+    Column(
+        "watched_cpu_seconds", "double", "seconds",
+        "processor time, all processors together, that the two shares are of; they are rough below 0.1 s",
+        _UNKNOWN,
+    ),
     Column("binding", "list<int64>", "", "logical processor each rank was bound to", "ranks were not bound"),
     Column("oversubscribed", "bool", "", "ranks shared processors or devices"),
     Column("flags", "list<string>", "", "what makes the figures doubtful; an empty list when nothing does"),

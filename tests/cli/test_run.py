@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from ccbench.cases import Case, Status
-from ccbench.runner import Plan, RunOptions, RunOutcome, Terminated
+from ccbench.planning import Plan, RunOptions
+from ccbench.runner import RunOutcome, Terminated
 from tests.cli.conftest import Command
 
 CASE = Case("quick", "cpu", "all_reduce", "ring", "float32", "sum", 4096, 1024, 2)
@@ -40,7 +41,7 @@ class Fakes:
 def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
     made = Fakes()
     monkeypatch.setattr("ccbench.runner.run_suite", made.run_suite)
-    monkeypatch.setattr("ccbench.runner.plan_suite", made.plan_suite)
+    monkeypatch.setattr("ccbench.planning.plan_suite", made.plan_suite)
     monkeypatch.setattr("ccbench.report.write_report", made.write_report)
     monkeypatch.setattr("ccbench.report.screen_table", lambda run, width: f"a table {width} wide")
     monkeypatch.setattr("ccbench.report.verdict_lines", lambda run: ["all is well"])

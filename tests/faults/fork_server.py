@@ -11,8 +11,9 @@ import sys
 from pathlib import Path
 
 from ccbench.model.calibration import quick_machine  # noqa: F401 - imported for the forks
+from ccbench.planning import RunOptions
 from ccbench.progress import SilentProgress
-from ccbench.runner import RunOptions, run_suite
+from ccbench.runner import run_suite
 from ccbench.runs.schema import arrow_schema
 from ccbench.suite import load_suite
 

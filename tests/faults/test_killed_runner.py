@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ccbench.cases import Status
-from ccbench.runner import RunOptions, plan_suite
+from ccbench.planning import RunOptions, plan_suite
 from ccbench.runs.folder import MANIFEST_NAME
 from ccbench.suite import load_suite
 from tests.faults import traces

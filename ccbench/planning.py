@@ -1,0 +1,109 @@
+"""What a run would do: options and a suite become cases, their memory and their time."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ccbench.backends import open_backend
+from ccbench.cases import NO_ROOT, Case, Sampling
+from ccbench.collectives import collective
+from ccbench.dtypes import item_bytes
+from ccbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from ccbench.suite import Suite
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What the command line adds to a suite.
+
+    output: the run folder itself; default: a new one under ``results_root``.
+    machine: a machine's name or file to price on; default: measure this one in a second or two.
+    """
+
+    output: Path | None = None
+    backends: tuple[str, ...] = ()
+    ranks: int | None = None
+    machine: str | None = None
+    only: str | None = None
+    resume: Path | None = None
+    time_limit_seconds: float | None = None
+    results_root: Path = Path("results")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run would do. total_bytes: largest memory that one case takes on all ranks together."""
+
+    cases: tuple[Case, ...]
+    total_bytes: int
+    expected_seconds: float
+    notes: tuple[str, ...]
+
+
+def plan_suite(suite: Suite, options: RunOptions) -> Plan:
+    """Expand ``suite`` for this machine; measures nothing and starts nothing."""
+    from ccbench.suite import ExpansionContext, expand
+
+    automatic, notes = automatic_backends()
+    context = ExpansionContext(
+        backends=options.backends or None,
+        auto_backends=automatic,
+        ranks=options.ranks,
+        auto_ranks=automatic_ranks(),
+        algorithms_of=lambda name, collective: open_backend(name).algorithms(collective),
+        only=options.only,
+    )
+    cases = expand(suite, context)
+    if "auto" not in suite.backends or options.backends:
+        notes = ()
+    memory = max((case_bytes(case) for case in cases), default=0)
+    seconds = sum(expected_seconds(case, suite.sampling) for case in cases)
+    return Plan(cases, memory, seconds, notes)
+
+
+def automatic_backends() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What ``auto`` means here, and a sentence that says why."""
+    return ("cpu",), ("backend auto: cpu (this version drives no GPU)",)
+
+
+def automatic_ranks() -> int:
+    """Processors that this process may use, at least 2."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(2, count)
+
+
+def case_bytes(case: Case) -> int:
+    """Input and output buffers of all ranks together (work space comes on top, at most as much again)."""
+    row = collective(case.collective)
+    root = 0 if case.root == NO_ROOT else case.root
+    elements = sum(
+        max(inputs, outputs) if case.in_place else inputs + outputs
+        for inputs, outputs in (
+            (
+                row.input_count(case.count, case.ranks, rank, root),
+                row.output_count(case.count, case.ranks, rank, root),
+            )
+            for rank in range(case.ranks)
+        )
+    )
+    return elements * item_bytes(case.dtype)
+
+
+def expected_seconds(case: Case, sampling: Sampling) -> float:
+    """What a case should take with everything around it, from its sampling rules and its bytes."""
+    if case.backend == "simulated":
+        return 0.005
+    touched_per_second = 2e9  # filling, poisoning, checking and measuring, on a slow machine
+    floor = sampling.warmup_seconds + sampling.budget_seconds / 2 + 0.01
+    return max(floor, case_bytes(case) * (sampling.minimum_samples + 6) / touched_per_second)
+
+
+def check_output(options: RunOptions) -> None:
+    """UsageError for options that contradict each other."""
+    if options.output and options.resume:
+        raise UsageError("--output and --resume: a resumed run stays in its folder; leave out --output")

@@ -75,15 +75,15 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
     """
     plan = plan_suite(suite, options)
     backends = _open_backends(plan.cases)
-    with _signals():
+    with _signals(), _folder(suite, options, backends, plan.notes) as folder:
         machine = _machine(plan.cases, options, progress)
-        with _folder(suite, options, machine, backends, plan.notes) as folder:
-            for note in plan.notes:
-                progress.note(note)
-            done = folder.finished() if options.resume else {}
-            begun = folder.unfinished() if options.resume else {}
-            run = _Run(suite.sampling, suite.seed, options, machine, backends, folder, progress, begun)
-            return run.all([case for case in plan.cases if case.case_id not in done], done)
+        folder.describe(machine=asdict(machine))
+        for note in plan.notes:
+            progress.note(note)
+        done = folder.finished() if options.resume else {}
+        begun = folder.unfinished() if options.resume else {}
+        run = _Run(suite.sampling, suite.seed, options, machine, backends, folder, progress, begun)
+        return run.all([case for case in plan.cases if case.case_id not in done], done)
 
 
 def _open_backends(cases: Sequence[Case]) -> dict[str, Backend]:
@@ -110,13 +110,11 @@ def _machine(cases: Sequence[Case], options: RunOptions, progress: Progress) -> 
 def _folder(
     suite: Suite,
     options: RunOptions,
-    machine: Machine,
     backends: Mapping[str, Backend],
     notes: Sequence[str],
 ) -> Iterator[RunFolder]:
     manifest: dict[str, Any] = {
         "suite": suite.as_document(),
-        "machine": asdict(machine),
         "environment": capture(),
         "notes": list(notes),
         "versions": {name: backend.version() for name, backend in backends.items()},

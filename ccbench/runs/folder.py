@@ -99,6 +99,12 @@ class RunFolder:
             raise
         return cls(path, manifest, lock)
 
+    def describe(self, **entries: Any) -> None:
+        """Add ``entries`` to run.json, for what is known only after the folder was made."""
+        self.manifest = {**self.manifest, **entries}
+        with _cured(self.path):
+            write_atomically(self.path / MANIFEST_NAME, _as_json(self.path, self.manifest).encode())
+
     def write(
         self, measurement: Measurement, prediction: Prediction | None, confidence: float = 0.95
     ) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import resource
 import shutil
@@ -132,7 +133,9 @@ def test_two_runs_at_once_into_one_root_get_two_folders(bench: Bench, figure: An
 
 def test_the_second_run_into_one_folder_is_refused_and_disturbs_nothing(bench: Bench, figure: Any) -> None:
     process = bench.start_run(bench.long_suite())
-    traces.wait_until(lambda: (bench.folder / "out" / "run.json").exists())
+    manifest = bench.folder / "out" / "run.json"
+    # The machine is measured once the folder is the run's own; then run.json is complete.
+    traces.wait_until(lambda: manifest.exists() and "machine" in json.loads(manifest.read_text()))
     before = _contents(bench.folder / "out")
     second = bench.run(bench.suite({"collective": "barrier"}))
     assert second.code == 2

@@ -1,0 +1,129 @@
+"""The words people know from ``nvidia-smi topo -m``, worked out from a graph that came without them.
+
+NV# a bundle of # NVLinks, C2C, XGMI, HCCS; PIX one PCIe switch, PXB several, PHB through the host bridge of a
+processor, NODE through several host bridges of one processor, SYS between processors, NET over a network.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology
+
+_DIRECT: Mapping[LinkKind, str] = {LinkKind.XGMI: "XGMI", LinkKind.HCCS: "HCCS", LinkKind.C2C: "C2C"}
+_NETWORK = frozenset({LinkKind.INFINIBAND, LinkKind.ROCE, LinkKind.EFA, LinkKind.ETHERNET})
+
+# A path is chosen by what it passes, worst first: network, other processors, processors, switches.
+_Cost = tuple[int, int, int, int]
+_NO_PATH = "-"
+
+
+def path_labels(topology: Topology, devices: Sequence[Device] | None = None) -> dict[tuple[str, str], str]:
+    """(name, name) -> label for every pair of ``devices``: the GPUs, then the NICs, unless others are given.
+
+    What the topology's own matrix says stands; only the rest is worked out. ``-`` where no path is known.
+    """
+    chosen = _chosen(topology) if devices is None else tuple(devices)
+    labels: dict[tuple[str, str], str] = {}
+    paths = _Paths(topology)
+    for one in chosen:
+        found: dict[str, str] | None = None
+        for other in chosen:
+            pair = (one.name, other.name)
+            printed = topology.matrix.get(pair) or topology.matrix.get((other.name, one.name))
+            if one.name == other.name:
+                labels[pair] = "X"
+            elif printed:
+                labels[pair] = printed
+            else:
+                found = paths.labels_from(one.name) if found is None else found
+                labels[pair] = paths.direct(*pair) or found.get(other.name, _NO_PATH)
+    return labels
+
+
+def _chosen(topology: Topology) -> tuple[Device, ...]:
+    return topology.gpus + topology.of_kind(DeviceKind.NIC)
+
+
+class _Paths:
+    """Paths of one graph, without NVLinks and the like: those are only looked at between neighbours."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._devices = {device.name: device for device in topology.devices}
+        self._edges: dict[str, list[str]] = {}
+        self._nvlinks: Counter[tuple[str, str]] = Counter()
+        self._to_switches: dict[str, Counter[str]] = {}
+        self._named: dict[tuple[str, str], str] = {}
+        self._bridges: dict[str, str] = {}
+        for link in topology.links:
+            if link.state is not LinkState.DOWN:
+                self._take(link)
+
+    def _take(self, link: Link) -> None:
+        target = self._devices.get(link.target)
+        if target is None or link.source not in self._devices:
+            return
+        if link.kind is LinkKind.NVLINK:
+            if target.kind is DeviceKind.NVSWITCH:
+                self._to_switches.setdefault(link.source, Counter())[link.target] += link.count
+            else:
+                self._nvlinks[(link.source, link.target)] += link.count
+        elif link.kind in _DIRECT:
+            self._named[(link.source, link.target)] = _DIRECT[link.kind]
+        else:
+            self._edges.setdefault(link.source, []).append(link.target)
+
+    def direct(self, one: str, other: str) -> str:
+        """NV# and the like for two devices that are joined by such links, else nothing."""
+        count = self._nvlinks[(one, other)]
+        if not count:
+            mine, yours = self._to_switches.get(one), self._to_switches.get(other)
+            if mine and yours and mine.keys() & yours.keys():
+                count = min(sum(mine.values()), sum(yours.values()))
+        return f"NV{count}" if count else self._named.get((one, other), "")
+
+    def labels_from(self, start: str) -> dict[str, str]:
+        """The label of the best path from ``start`` to every GPU and NIC it leads to."""
+        best: dict[str, _Cost] = {start: (0, 0, 0, 0)}
+        through: dict[str, tuple[str, ...]] = {start: (start,)}
+        waiting: list[tuple[_Cost, str]] = [((0, 0, 0, 0), start)]
+        labels = {}
+        while waiting:
+            cost, name = heapq.heappop(waiting)
+            if cost > best[name]:
+                continue
+            device = self._devices[name]
+            if name != start and device.kind in (DeviceKind.GPU, DeviceKind.NIC):
+                labels[name] = self._label(through[name])
+            if name != start and device.kind is DeviceKind.GPU:
+                continue  # nothing passes through a GPU
+            for target in self._edges.get(name, ()):
+                further = _further(cost, self._devices[target].kind)
+                if target not in best or further < best[target]:
+                    best[target], through[target] = further, (*through[name], target)
+                    heapq.heappush(waiting, (further, target))
+        return labels
+
+    def _label(self, path: Iterable[str]) -> str:
+        devices = [self._devices[name] for name in path]
+        kinds = Counter(device.kind for device in devices[1:-1])
+        if kinds[DeviceKind.NETWORK_SWITCH] or devices[0].node != devices[-1].node:
+            return "NET"
+        if kinds[DeviceKind.CPU] > 1:
+            return "SYS"
+        if kinds[DeviceKind.CPU] == 1:
+            ends = {str(devices[place].attributes.get("host_bridge") or "") for place in (0, -1)}
+            return "NODE" if len(ends) == 2 and "" not in ends else "PHB"
+        return "PXB" if kinds[DeviceKind.PCIE_SWITCH] > 1 else "PIX"
+
+
+def _further(cost: _Cost, kind: DeviceKind) -> _Cost:
+    network, processors, switches, hops = cost
+    return (
+        network + (kind is DeviceKind.NETWORK_SWITCH),
+        processors + (kind is DeviceKind.CPU),
+        switches + (kind is DeviceKind.PCIE_SWITCH),
+        hops + 1,
+    )

@@ -1,0 +1,35 @@
+"""What is known of GPU models by their names: how many NVLinks they have, and whether a bridge is optional."""
+
+from __future__ import annotations
+
+import re
+
+_NVLINKS: tuple[tuple[str, int], ...] = (
+    (r"P100", 4),
+    (r"V100", 6),
+    (r"A800", 8),
+    (r"A100", 12),
+    (r"H800", 8),
+    (r"H100 NVL|H200 NVL|H100 PCIE", 12),
+    (r"GH200|H200|H100|H20", 18),
+    (r"GB200|GB300|B100|B200|B300", 18),
+)
+"""Name -> NVLinks, first match counts. NVIDIA's whitepapers of Pascal, Volta, Ampere, Hopper and Blackwell;
+export models: 8 of 12 and of 18 links. Cards with PCIe connectors: three bridges of four links."""
+
+_CARD = re.compile(
+    r"PCIE|\bNVL\b|\bRTX\b|GEFORCE|QUADRO|TITAN|\bA[0-9]{4}\b|\bL[0-9]{1,2}S?\b", re.IGNORECASE
+)
+
+
+def nvlinks_of_model(model: str) -> int | None:
+    """NVLinks of one GPU of ``model`` (a driver's or a catalog's name); None where it is not known."""
+    for pattern, links in _NVLINKS:
+        if re.search(rf"(?<![A-Z0-9])(?:{pattern})(?![0-9])", model, re.IGNORECASE):
+            return links
+    return None
+
+
+def is_card(model: str) -> bool:
+    """Whether GPUs of ``model`` are cards, whose NVLinks all rest unless somebody plugs a bridge on."""
+    return _CARD.search(model) is not None

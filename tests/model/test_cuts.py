@@ -1,0 +1,262 @@
+"""Bounds of graphs: published optima to the printed digit, brute force over all cuts, and the explanation."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccbench.errors import MachineError
+from ccbench.model.cuts import (
+    BOUNDS,
+    all_gather_bound,
+    all_reduce_bound,
+    all_reduce_two_phase,
+    all_to_all_bound,
+    broadcast_bound,
+    farthest_pair_seconds,
+    gather_bound,
+    reduce_bound,
+    reduce_scatter_bound,
+    scatter_bound,
+    send_recv_bound,
+)
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology
+from tests.model.graphs import CUBE_MESH, FULL_MESH, GB, boxes, grid, meshed, mi250, topology
+
+P100 = tuple(tuple(min(1, count) for count in row) for row in CUBE_MESH)
+
+
+def gigabytes(rate: Fraction) -> float:
+    return float(rate) / GB
+
+
+# The first six are what the authors' own program (github.com/liangyuRain/ForestColl) prints.
+@pytest.mark.parametrize(
+    ("machine", "expected"),
+    [
+        (boxes(1, 8, 300, 0), "342.857"),
+        (boxes(2, 8, 300, 25, 2), "346.667"),
+        (boxes(4, 8, 300, 25, 2), "266.667"),
+        (meshed(mi250(), 50), "342.857"),
+        (meshed(mi250(), 50, 2, 16), "354.133"),
+        (meshed(mi250(), 50, 4, 16), "341.333"),
+        (meshed(CUBE_MESH, 25), "171.43"),
+        (meshed(P100, 20), "91.43"),
+        (meshed(FULL_MESH, 28), "224.0"),
+        (boxes(2, 8, 450, 50), "533.3"),
+        (boxes(16, 8, 450, 50), "426.7"),
+        (boxes(8, 72, 900, 50), "951.7"),
+        (grid([16], 50), "106.7"),
+        (grid([8, 8], 50), "203.2"),
+        (grid([4, 4, 4], 50), "304.8"),
+        (grid([2] * 6, 50), "304.8"),
+    ],
+)
+def test_all_gather_reaches_the_published_optimum(machine: Topology, expected: str) -> None:
+    bound = all_gather_bound(machine)
+    decimals = len(expected.partition(".")[2])
+    assert f"{gigabytes(bound.algbw_bytes_per_second):.{decimals}f}" == expected
+    assert bound.exact
+
+
+def test_a_thousand_gpus_take_less_than_two_seconds() -> None:
+    machine = boxes(128, 8, 450, 50)
+    start = time.process_time()
+    bound = all_gather_bound(machine)
+    assert time.process_time() - start < 2
+    assert bound.algbw_bytes_per_second == Fraction(8 * 50 * 10**9 * 1024, 1024 - 8)  # 403.15 GB/s
+
+
+def test_the_cut_names_the_links_that_are_the_bottleneck() -> None:
+    (cut,) = all_gather_bound(boxes(4, 8, 300, 25)).cuts
+    assert len(cut.ranks) == 8
+    assert {link.source for link in cut.links} == {"network0"}
+    assert {link.target for link in cut.links} == set(cut.ranks)
+    assert cut.bytes_per_second == 200 * 10**9
+    assert str(cut).startswith("200 GB/s into gpu")
+
+
+def test_reduce_scatter_looks_at_what_leaves_and_all_gather_at_what_arrives() -> None:
+    slow_out = topology(
+        3,
+        [
+            ("gpu0", "s", 1),
+            ("gpu1", "s", 10),
+            ("gpu2", "s", 10),
+            *((("s"), f"gpu{r}", 10.0) for r in range(3)),
+        ],
+        both_ways=False,
+    )
+    scattered, gathered = reduce_scatter_bound(slow_out), all_gather_bound(slow_out)
+    assert gigabytes(gathered.algbw_bytes_per_second) == 3  # gpu0's shard leaves at 1 GB/s
+    assert gigabytes(scattered.algbw_bytes_per_second) == 1.5  # two partial shards leave gpu0
+    assert scattered.cuts[0].outward
+    assert scattered.cuts[0].ranks == ("gpu0",)
+    assert [(link.source, link.target) for link in scattered.cuts[0].links] == [("gpu0", "s")]
+
+
+@st.composite
+def random_graphs(draw: st.DrawFn) -> Topology:
+    gpus, switches = draw(st.integers(2, 4)), draw(st.integers(0, 2))
+    names = [f"gpu{rank}" for rank in range(gpus)] + [f"switch{index}" for index in range(switches)]
+    pairs = list(itertools.permutations(names, 2))
+    rates = draw(st.lists(st.sampled_from([0, 0, 1, 2, 3, 5.5]), min_size=len(pairs), max_size=len(pairs)))
+    edges = [(*pair, rate) for pair, rate in zip(pairs, rates, strict=True) if rate]
+    return topology(gpus, edges, both_ways=False)
+
+
+def every_side(machine: Topology) -> list[set[str]]:
+    names = [device.name for device in machine.devices]
+    return [set(part) for size in range(1, len(names)) for part in itertools.combinations(names, size)]
+
+
+def leaving(machine: Topology, side: set[str]) -> Fraction:
+    crossing = [link for link in machine.links if link.source in side and link.target not in side]
+    return sum((Fraction(link.bytes_per_second or 0) for link in crossing), Fraction(0))
+
+
+@settings(max_examples=60)
+@given(random_graphs())
+def test_bounds_equal_the_worst_of_all_cuts(machine: Topology) -> None:
+    ranks = {device.name for device in machine.gpus}
+    sides = [side for side in every_side(machine) if side & ranks]
+    gather_all = min(leaving(machine, s) / len(s & ranks) for s in sides if ranks - s) * len(ranks)
+    to_root = min(leaving(machine, s) / len(s & ranks) for s in sides if "gpu0" not in s) * len(ranks)
+    from_root = min(leaving(machine, s) for s in sides if "gpu0" in s and ranks - s)
+    assert all_gather_bound(machine).algbw_bytes_per_second == gather_all
+    assert gather_bound(machine, 0).algbw_bytes_per_second == to_root
+    assert broadcast_bound(machine, 0).algbw_bytes_per_second == from_root
+    pairwise = min(
+        leaving(machine, s) * len(ranks) / (len(s & ranks) * len(ranks - s)) for s in sides if ranks - s
+    )
+    assert all_to_all_bound(machine).algbw_bytes_per_second >= pairwise
+
+
+@settings(max_examples=60)
+@given(random_graphs())
+def test_turning_all_links_round_swaps_gathering_and_scattering(machine: Topology) -> None:
+    links = tuple(Link(link.target, link.source, link.kind, link.bytes_per_second) for link in machine.links)
+    turned = Topology("turned", machine.devices, links)
+    for forward, backward in (
+        (all_gather_bound, reduce_scatter_bound),
+        (gather_bound, scatter_bound),
+        (broadcast_bound, reduce_bound),
+    ):
+        assert forward(machine).algbw_bytes_per_second == backward(turned).algbw_bytes_per_second
+
+
+@settings(max_examples=60)
+@given(random_graphs())
+def test_a_limit_of_all_reduce_never_lies_below_what_two_phases_reach(machine: Topology) -> None:
+    limit, reached = all_reduce_bound(machine), all_reduce_two_phase(machine)
+    assert limit.algbw_bytes_per_second >= reached.algbw_bytes_per_second
+
+
+@pytest.mark.parametrize(
+    "machine", [boxes(1, 8, 300, 0), boxes(4, 8, 300, 25, 2), meshed(CUBE_MESH, 25), meshed(FULL_MESH, 28)]
+)
+def test_on_symmetric_machines_two_phases_are_the_best_all_reduce(machine: Topology) -> None:
+    limit, reached = all_reduce_bound(machine), all_reduce_two_phase(machine)
+    assert limit.algbw_bytes_per_second == reached.algbw_bytes_per_second
+    assert reached.algbw_bytes_per_second * 2 == all_gather_bound(machine).algbw_bytes_per_second
+
+
+def test_four_boxes_all_reduce_at_the_rate_of_their_network() -> None:
+    bound = all_reduce_bound(boxes(4, 8, 300, 25, 2))
+    assert f"{gigabytes(bound.algbw_bytes_per_second):.1f}" == "133.3"
+    assert len(bound.cuts) == 4
+
+
+def test_all_to_all_sees_the_narrow_middle_that_all_gather_does_not() -> None:
+    leaves = [(f"gpu{rank}", f"leaf{rank // 8}", 50.0) for rank in range(16)]
+    wide = topology(16, [*leaves, ("leaf0", "leaf1", 400.0)])
+    narrow = topology(16, [*leaves, ("leaf0", "leaf1", 100.0)])
+    assert all_gather_bound(wide).algbw_bytes_per_second == all_gather_bound(narrow).algbw_bytes_per_second
+    assert gigabytes(all_to_all_bound(wide).algbw_bytes_per_second) == pytest.approx(50 * 16 / 15)
+    bound = all_to_all_bound(narrow)
+    assert gigabytes(bound.algbw_bytes_per_second) == 100 * 16 / 64
+    assert [(link.source, link.target) for link in bound.cuts[0].links] == [("leaf0", "leaf1")]
+
+
+def test_a_ring_shift_is_bound_by_the_narrowest_rank() -> None:
+    bound = send_recv_bound(topology(3, [("gpu0", "s", 9), ("gpu1", "s", 4), ("gpu2", "s", 9)]))
+    assert gigabytes(bound.algbw_bytes_per_second) == 4
+    assert bound.cuts[0].ranks == ("gpu1",)
+
+
+def test_a_group_on_a_full_mesh_uses_only_the_links_among_its_members() -> None:
+    machine = meshed(FULL_MESH, 28)
+    four = all_gather_bound(machine, ["gpu0", "gpu1", "gpu2", "gpu3"])
+    # Three links into each of four ranks: 3 x 28 GB/s for three quarters of the buffer.
+    assert gigabytes(four.algbw_bytes_per_second) == pytest.approx(3 * 28 * 4 / 3)
+
+
+def test_a_rank_that_nothing_reaches_takes_for_ever() -> None:
+    apart = topology(3, [("gpu0", "gpu1", 1)])
+    for name, bound in BOUNDS.items():
+        assert bound(apart).seconds(8) == float("inf"), name
+    assert all_gather_bound(apart).seconds(0) == 0
+    assert farthest_pair_seconds(apart) == float("inf")
+
+
+def test_links_that_are_down_carry_nothing() -> None:
+    up = boxes(1, 3, 10, 0)
+    links = tuple(
+        Link(link.source, link.target, link.kind, link.bytes_per_second, state=LinkState.DOWN)
+        if "gpu2" in (link.source, link.target)
+        else link
+        for link in up.links
+    )
+    assert all_gather_bound(Topology("down", up.devices, links)).algbw_bytes_per_second == 0
+
+
+def test_rates_that_do_not_fit_the_solver_still_give_a_true_and_tight_cut() -> None:
+    machine = meshed(CUBE_MESH, 25.781000001, 4, 12.345678901)
+    bound = all_gather_bound(machine)
+    inward = min(6 * 25.781000001 + 12.345678901, 12.345678901 * 8 * 31 / 24)
+    assert gigabytes(bound.algbw_bytes_per_second) == pytest.approx(inward * 32 / 31, rel=1e-6)
+    (cut,) = bound.cuts
+    expected = cut.bytes_per_second * 32 / (32 - len(cut.ranks))
+    assert bound.algbw_bytes_per_second == expected
+
+
+@pytest.mark.parametrize(
+    ("machine", "participants", "complaint"),
+    [
+        (boxes(1, 1, 10, 0), None, "1 participants; give at least two"),
+        (boxes(1, 4, 10, 0), ["gpu0", "gpu0"], "each once"),
+        (boxes(1, 4, 10, 0), ["gpu0", "gpu9"], "'gpu9' is not a GPU"),
+    ],
+)
+def test_groups_that_cannot_be_are_refused(
+    machine: Topology, participants: list[str] | None, complaint: str
+) -> None:
+    with pytest.raises(MachineError, match=complaint):
+        all_gather_bound(machine, participants)
+
+
+def test_a_link_without_a_rate_and_an_unknown_root_are_refused() -> None:
+    gpus = tuple(Device(f"gpu{rank}", DeviceKind.GPU) for rank in range(2))
+    with pytest.raises(MachineError, match="gpu0 -> gpu1 has no rate"):
+        all_gather_bound(Topology("x", gpus, (Link("gpu0", "gpu1", LinkKind.PCIE),)))
+    with pytest.raises(MachineError, match="root: 8 is not a rank; write 0 to 7"):
+        broadcast_bound(boxes(1, 8, 10, 0), 8)
+
+
+def test_latency_is_that_of_the_farthest_pair_along_its_cheapest_path() -> None:
+    gpus = tuple(Device(f"gpu{rank}", DeviceKind.GPU) for rank in range(4))
+    hops = [(0, 1, 1e-6), (1, 2, 2e-6), (2, 3, 4e-6), (0, 3, 100e-6)]
+    links = tuple(
+        Link(f"gpu{a}", f"gpu{b}", LinkKind.NVLINK, 1e9, latency)
+        for x, y, latency in hops
+        for a, b in ((x, y), (y, x))
+    )
+    machine = Topology("chain", gpus, links)
+    assert farthest_pair_seconds(machine) == pytest.approx(7e-6)
+    assert farthest_pair_seconds(machine, ["gpu0", "gpu1"]) == pytest.approx(1e-6)
+    assert farthest_pair_seconds(boxes(2, 8, 300, 25)) == 0  # nothing stated

@@ -138,7 +138,7 @@ def screen_table(run: Run, width: int) -> str:
     if fit.shared:
         lines += _wrapped("every row: " + ", ".join(fit.shared), width)
     lines += [plain_end(line, width) for line in _rows(fit, points)]
-    lines += _wrapped("GB/s = 1e9 bytes/s; of bound: share of the speed of light reached", width)
+    lines += _wrapped("GB/s = 1e9 bytes/s; of bound: the bound's time over the measured one", width)
     if not all(point.trusted for point in points):
         lines += _wrapped(f"{DOUBTFUL} flagged as doubtful", width)
     if fit.dropped:
@@ -268,7 +268,7 @@ def markdown_report(
     if points:
         parts += [
             "## Cases",
-            "Bandwidths in GB/s (1e9 bytes/s); of bound: share of the speed of light reached.",
+            "Bandwidths in GB/s (1e9 bytes/s); of bound: the bound's time over the measured one.",
         ]
         parts += [markdown_table(points)]
         parts += ["## Small print", "\n".join(f"* {markdown(line, 2000)}" for line in footnote(points))]

@@ -64,7 +64,9 @@ def read_text(text: str, name: str = "") -> Topology:
     else:
         where = name or "the text"
         seen = shown(text.strip()) if text.strip() else "nothing"
-        raise MachineError(f"{where}: this is no machine description ccbench knows: {seen}; give it {FORMATS}")
+        raise MachineError(
+            f"{where}: this is no machine description ccbench knows: {seen}; give it {FORMATS}"
+        )
     try:
         topology = candidate.read(text)
     except MachineError as error:

@@ -1,0 +1,217 @@
+"""Reads ``nvidia-smi topo``: the matrix (``-m``, ``-mp``), peer-to-peer (``-p2p``), CPU queries (``-c N``).
+
+The matrix holds, for each pair of GPUs and NICs, the best path between them: NV# (NVLinks, directly or over
+switches), else the nearest common part of the PCIe tree. It has no rates and no NVSwitches of its own, so links
+carry no bytes per second here, and the class comes from counting links (ccbench.topology.nvlink_class).
+
+Facts (as printed unless said): gpu_count and nic_count (columns of the matrix), nic_columns, nic_rows,
+nic_names and nic_legend, gpu_matrix (None for a row that was not printed whole), complete_rows,
+link_types_between_gpus, nvlinks_per_gpu, links_per_pair, nvlink_groups, nearest_nics, cpu_affinity,
+numa_affinity, gpu_numa_id (by GPU, None for an empty or damaged cell), numa_nodes_seen, numa_nodes (at least: the
+nodes named, and node 0, which Linux always has), numa_nodes_with_gpus, cpu_numa_nodes, p2p_matrix,
+status_values, topology_class_reason, topology_class_candidates; and for a CPU query the CPU's number itself.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ccbench.errors import MachineError
+from ccbench.topology.graph import Notice, Topology, TopologyClass
+from ccbench.topology.nvlink_class import FEWEST_TO_SWITCHES, Verdict, class_of_counts
+from ccbench.topology.smi_graph import graph_of
+from ccbench.topology.smi_matrix import Matrix, affinity_facts, matrix_of
+from ccbench.topology.smi_table import Table, tables_of
+from ccbench.topology.text import plain_lines
+from ccbench.units import shown
+
+_CELL = r"(?:X|NV[0-9]{1,3}|PIX|PXB|PHB|NODE|SYS|SOC|OK|CNS|GNS|TNS|NS|DR|U)"
+_SEEN = re.compile(
+    rf"GPU[0-9]{{1,3}}[ \t]+{_CELL}(?:[ \t]|{_CELL}|$)|GPU[0-9]{{1,3}}[ \t]+CPU Affinity"
+    r"|GPUs that have an affinity with CPU [0-9]",
+    re.ASCII | re.MULTILINE,
+)
+_LEGEND = re.compile(r"[\s>|#]*(NIC[0-9]{1,3}): ?([\w.:-]{1,64})\s*", re.ASCII)
+_QUERY = re.compile(r"The GPUs that have an affinity with CPU ([0-9]{1,6}) are:")
+_NUMBERS = re.compile(r"\s*([0-9]{1,3}(?:\s*,\s*[0-9]{1,3}){0,500})\s*,?\s*", re.ASCII)
+SOURCE = "nvidia-smi topo"
+
+
+def recognises(text: str) -> bool:
+    """Whether the text holds a row or the answer of ``nvidia-smi topo``."""
+    return _SEEN.search(text) is not None
+
+
+def read(text: str) -> Topology:
+    """The machine of an ``nvidia-smi topo`` output, however damaged; MachineError when it holds no GPU."""
+    lines = plain_lines(text)
+    tables, notices = tables_of(lines)
+    matrices = [table for table in tables if not table.is_p2p]
+    statuses = [table for table in tables if table.is_p2p]
+    # A heading alone says how many GPUs there are, but a table with rows says more.
+    matrices.sort(key=lambda table: not table.rows)
+    queries = _queries(lines, notices)
+    if matrices and matrices[0].rows:
+        return _machine(matrices, statuses, lines, notices)
+    if statuses:
+        return _peers(statuses, notices)
+    if queries:
+        return Topology("", (), source=f"{SOURCE} -c", facts=queries, notices=tuple(notices))
+    if matrices and len(matrices[0].affinities) > 0:
+        return _machine(matrices, statuses, lines, notices)
+    raise MachineError(
+        f"{SOURCE}: no row of a GPU in {shown(text.strip())}; expected lines such as 'GPU0  X  NV18  0-55  0'; "
+        "give the whole output of 'nvidia-smi topo -m'"
+    )
+
+
+def _machine(
+    matrices: list[Table], statuses: list[Table], lines: list[str], notices: list[Notice]
+) -> Topology:
+    """The topology of the first matrix; of further tables only the peer-to-peer statuses are kept."""
+    for extra in matrices[1:]:
+        if extra.rows:
+            notices.append(Notice("unsupported", "a second matrix in the text: not used", extra.line))
+    legend = dict(match.groups() for match in map(_LEGEND.fullmatch, lines) if match)
+    matrix = matrix_of(matrices[0], legend, notices)
+    verdict = _class_of(matrix, matrices[0], lines, notices)
+    facts = {**_gpu_facts(matrix, verdict), **affinity_facts(matrix), **_nic_facts(matrix, legend)}
+    if statuses:
+        facts.update(_status_facts(statuses[0]))
+    devices, links = graph_of(matrix, verdict, notices)
+    facts["cpu_count"] = sum(device.kind.value == "cpu" for device in devices) or None
+    labels = {(f"gpu{one}", f"gpu{other}"): label for (one, other), label in matrix.between_gpus.items()}
+    return Topology(
+        name="",
+        devices=devices,
+        links=links,
+        topology_class=verdict.topology_class,
+        source=f"{SOURCE} -m",
+        notices=tuple(notices),
+        facts=facts,
+        matrix=labels,
+    )
+
+
+def _class_of(matrix: Matrix, table: Table, lines: list[str], notices: list[Notice]) -> Verdict:
+    """The class; unknown where a cut matrix leaves pairs open that could change it."""
+    # The oldest headings, and those that say SOC, come from drivers before NUMA Affinity was printed (2020).
+    old = bool(table.affinities) and "NUMA Affinity" not in table.affinities
+    old = old or "SOC" in matrix.between_gpus.values()
+    verdict = class_of_counts(matrix.nvlinks, matrix.gpu_count, before_2020=old)
+    pairs = matrix.gpu_count * (matrix.gpu_count - 1)
+    if len(matrix.between_gpus) < pairs and verdict.topology_class is not TopologyClass.NVSWITCH:
+        seen_gpus = {one for one, _ in matrix.between_gpus}
+        open_rows = matrix.gpu_count - len(seen_gpus)
+        if open_rows or not matrix.between_gpus or matrix.nvlinks:
+            verdict = Verdict(TopologyClass.UNKNOWN, "the matrix is cut: not every pair of GPUs was printed")
+    if verdict.topology_class is TopologyClass.UNKNOWN:
+        notices.append(Notice("not_visible", f"the class of the machine: {verdict.reason}", table.line))
+    elif verdict.topology_class is TopologyClass.PCIE and _hides_nvlinks(lines):
+        text = "the legend has no NV#: 'topo -mp' hides NVLinks, so the machine may have some"
+        notices.append(Notice("not_visible", text, table.line))
+    return verdict
+
+
+def _hides_nvlinks(lines: list[str]) -> bool:
+    """Whether a legend of the drivers that know NVLink is there and leaves NV# out, as ``-mp`` does."""
+    words = [line.split("=")[0].strip() for line in lines if "=" in line]
+    return "NODE" in words and "PIX" in words and "NV#" not in words
+
+
+def _gpu_facts(matrix: Matrix, verdict: Verdict) -> dict[str, Any]:
+    nvswitch = verdict.nvswitch
+    if nvswitch is None and matrix.nvlinks and max(matrix.nvlinks.values()) < FEWEST_TO_SWITCHES:
+        nvswitch = False
+    pairs = {links for links in matrix.nvlinks.values()}
+    labels = [label for (one, other), label in matrix.between_gpus.items() if one != other]
+    return {
+        "gpu_count": matrix.gpu_count,
+        "nvswitch": nvswitch,
+        "nvswitch_count": None if nvswitch is not False else 0,
+        "topology_class_reason": verdict.reason,
+        "topology_class_candidates": [candidate.value for candidate in verdict.candidates],
+        "topology_class_from_matrix_alone": _spoken_class(verdict),
+        "nvlinks_per_gpu": matrix.nvlinks_per_gpu(verdict.topology_class),
+        "links_per_pair": pairs.pop() if len(pairs) == 1 else None,
+        "nvlink_groups": matrix.nvlink_groups,
+        "gpu_matrix": matrix.gpu_rows,
+        "complete_rows": matrix.complete_rows,
+        "link_types_between_gpus": sorted(set(labels)),
+    }
+
+
+def _spoken_class(verdict: Verdict) -> str:
+    if (
+        verdict.topology_class is not TopologyClass.UNKNOWN
+        or TopologyClass.NVSWITCH not in verdict.candidates
+    ):
+        return verdict.topology_class.value
+    return "nvlink (bridge or nvswitch)" if len(verdict.candidates) > 2 else "nvlink (mesh or nvswitch)"
+
+
+def _nic_facts(matrix: Matrix, legend: dict[str, str]) -> dict[str, Any]:
+    columns = matrix.nic_columns
+    return {
+        "nic_count": len(columns),
+        "nic_columns": columns,
+        "nic_rows": matrix.nic_row_count,
+        "nic_names": [legend.get(name, name) for name in columns],
+        "nic_legend": legend,
+        "nearest_nics": matrix.nearest_nics(),
+    }
+
+
+def _status_facts(table: Table) -> dict[str, Any]:
+    columns = [name for name in table.columns if name.startswith("GPU")]
+    rows = {row.name: row.cells[: len(columns)] for row in table.rows}
+    matrix = [rows[name] if len(rows.get(name, ())) == len(columns) else None for name in columns]
+    values = {cell for row in table.rows for cell in row.cells} - {"X"}
+    return {"p2p_matrix": matrix, "status_values": sorted(values)}
+
+
+def _peers(tables: list[Table], notices: list[Notice]) -> Topology:
+    """GPUs without links: a status says what the driver allows, not what is there."""
+    from ccbench.topology.graph import Device, DeviceKind
+
+    table = tables[0]
+    columns = [name for name in table.columns if name.startswith("GPU")]
+    devices = tuple(
+        Device(f"gpu{index}", DeviceKind.GPU, attributes={"name": name}) for index, name in enumerate(columns)
+    )
+    text = "links: 'topo -p2p' says what the driver allows between GPUs, 'topo -m' says how they are linked"
+    facts = {**_status_facts(table), "gpu_count": len(columns), "nvswitch": None, "nvlinks_per_gpu": None}
+    facts |= {"nic_count": None, "cpu_count": None, "nvswitch_count": None}
+    return Topology(
+        name="",
+        devices=devices,
+        source=f"{SOURCE} -p2p",
+        notices=(*notices, Notice("not_visible", text, table.line)),
+        facts=facts,
+    )
+
+
+def _queries(lines: list[str], notices: list[Notice]) -> dict[str, Any]:
+    """Answers of ``topo -c N``: the CPU's number -> its GPUs; empty when there are none."""
+    answers: dict[str, Any] = {}
+    asked: tuple[str, int] | None = None
+    for number, line in enumerate(lines, 1):
+        match = _QUERY.search(line)
+        if match:
+            asked = (match[1], number)
+            continue
+        if asked is None or not line.strip():
+            continue
+        found = _NUMBERS.fullmatch(line)
+        if found:
+            answers[asked[0]] = [int(gpu) for gpu in found[1].split(",")]
+            asked = None
+        else:
+            notices.append(
+                Notice("damaged_line", f"no GPU numbers after the question for CPU {asked[0]}", number)
+            )
+            asked = None
+    if asked is not None:
+        notices.append(Notice("truncated", f"the answer for CPU {asked[0]} is missing", asked[1]))
+    return {**answers, "nvswitch": None, "gpu_count": None} if answers else {}

@@ -1,0 +1,218 @@
+"""What the matrix of ``nvidia-smi topo -m`` says: paths between GPUs and NICs, and the affinity columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ccbench.topology.graph import Notice, TopologyClass
+from ccbench.topology.nvlink_class import linked_groups, links_per_gpu
+from ccbench.topology.smi_table import HEADINGS, Row, Table
+from ccbench.topology.text import overlap, ranges
+
+CPU, NUMA, GPU_NUMA = HEADINGS
+_DISTANCE = {"PIX": 0, "PXB": 1, "PHB": 2, "NODE": 3, "SYS": 4, "SOC": 4}
+_NVLINKS = re.compile(r"NV([0-9]{1,3})", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A table in terms of GPUs and NICs by index.
+
+    labels: (row name, column name) -> cell, both directions where either was printed, without the diagonal.
+    cells: GPU name -> its affinity cells by heading, None where empty or damaged; rows that were printed only.
+    """
+
+    gpus: tuple[str, ...]
+    nic_columns: list[str]
+    nics: tuple[str, ...]
+    nic_names: Mapping[str, str]
+    labels: Mapping[tuple[str, str], str]
+    gpu_rows: list[list[str] | None]
+    cells: Mapping[str, Mapping[str, str | None]]
+    complete_rows: int
+    nic_row_count: int
+
+    @property
+    def gpu_count(self) -> int:
+        """GPUs of the heading."""
+        return len(self.gpus)
+
+    @property
+    def between_gpus(self) -> dict[tuple[int, int], str]:
+        """(GPU, GPU) -> label, by index."""
+        index = {name: position for position, name in enumerate(self.gpus)}
+        return {
+            (index[one], index[other]): label
+            for (one, other), label in self.labels.items()
+            if one in index and other in index
+        }
+
+    @property
+    def nvlinks(self) -> dict[tuple[int, int], int]:
+        """(GPU, GPU) -> the number that NV# prints, for pairs that have one above 0."""
+        found = {pair: _NVLINKS.fullmatch(label) for pair, label in self.between_gpus.items()}
+        return {pair: int(match[1]) for pair, match in found.items() if match and int(match[1])}
+
+    @property
+    def nvlink_groups(self) -> list[list[str]]:
+        """GPUs that reach each other over NVLinks."""
+        return [[self.gpus[gpu] for gpu in group] for group in linked_groups(self.nvlinks)]
+
+    def nvlinks_per_gpu(self, topology_class: TopologyClass) -> list[int] | None:
+        """NVLinks of each GPU: the sum over its peers, or NV# itself where all lead to switches.
+
+        Where the class is open, NV# of two GPUs is the same both ways; of more it is not stated.
+        """
+        counts = self.nvlinks
+        if topology_class is TopologyClass.UNKNOWN and self.gpu_count > 2:
+            return None
+        if topology_class is TopologyClass.NVSWITCH:
+            most = [0] * self.gpu_count
+            for (gpu, _), links in counts.items():
+                most[gpu] = max(most[gpu], links)
+            return most
+        return links_per_gpu(counts, self.gpu_count)
+
+    def nearest_nics(self) -> dict[str, dict[str, Any]]:
+        """GPU -> the shortest path to a NIC and the NIC columns at that distance; GPUs with whole rows only."""
+        nearest: dict[str, dict[str, Any]] = {}
+        for gpu in self.gpus:
+            paths = [(self.labels.get((gpu, nic), ""), nic) for nic in self.nic_columns]
+            if not paths or any(path not in _DISTANCE for path, _ in paths):
+                continue
+            shortest = min((path for path, _ in paths), key=_DISTANCE.__getitem__)
+            nearest[gpu] = {"path": shortest, "nics": [nic for path, nic in paths if path == shortest]}
+        return nearest
+
+
+def matrix_of(table: Table, legend: Mapping[str, str], notices: list[Notice]) -> Matrix:
+    """The table's meaning; contradictions and damage go to ``notices``."""
+    gpus = tuple(dict.fromkeys(name for name in table.columns if name.startswith("GPU")))
+    nic_columns = list(dict.fromkeys(name for name in table.columns if not name.startswith("GPU")))
+    nic_rows = [row for row in table.rows if not row.name.startswith("GPU")]
+    _missing_columns(table, gpus, nic_columns, nic_rows, notices)
+    cells = {row.name: _affinity_cells(row, table, notices) for row in table.rows if row.name in gpus}
+    _overlapping(cells, notices)
+    nics = tuple(dict.fromkeys([*nic_columns, *(row.name for row in nic_rows)]))
+    width = len(gpus)
+    by_name = {row.name: row for row in table.rows}
+    rows = [by_name[gpu].cells[:width] if gpu in by_name else [] for gpu in gpus]
+    return Matrix(
+        gpus=gpus,
+        nic_columns=nic_columns,
+        nics=nics,
+        nic_names={name: legend.get(name, name) for name in nics},
+        labels=_labels(table, notices),
+        gpu_rows=[row if len(row) == width else None for row in rows],
+        cells=cells,
+        complete_rows=sum(_is_complete(row, table, cells) for row in table.rows),
+        nic_row_count=len(nic_rows),
+    )
+
+
+def _missing_columns(
+    table: Table, gpus: tuple[str, ...], nic_columns: list[str], nic_rows: list[Row], notices: list[Notice]
+) -> None:
+    for row in table.rows:
+        known = row.name in gpus or row.name in nic_columns or not row.name.startswith("GPU")
+        if not known:
+            notices.append(Notice("contradiction", f"row {row.name} has no column", row.line))
+    without = [row.name for row in nic_rows if row.name not in nic_columns]
+    if without:
+        text = f"NIC columns cut out: rows {', '.join(without[:8])} have none"
+        notices.append(Notice("damaged_line", text, table.line))
+
+
+def _labels(table: Table, notices: list[Notice]) -> dict[tuple[str, str], str]:
+    printed: dict[tuple[str, str], str] = {}
+    for row in table.rows:
+        for column, label in zip(table.columns, row.cells, strict=False):
+            if (column == row.name) != (label == "X"):
+                text = f"{row.name}: {label} stands in the column of {column}"
+                notices.append(Notice("contradiction", text, row.line))
+            elif column != row.name:
+                printed[row.name, column] = label
+        whole = len(row.cells) >= len(table.columns) or row.cut
+        if not whole and not row.name.startswith("NIC"):
+            text = f"row {row.name} has {len(row.cells)} of {len(table.columns)} cells"
+            notices.append(Notice("damaged_line", text, row.line))
+    both = dict(printed)
+    for (one, other), label in printed.items():
+        back = both.setdefault((other, one), label)
+        if back != label and one < other:
+            text = f"{one} to {other} is {label}, back it is {back}"
+            notices.append(Notice("contradiction", text, table.line))
+    return both
+
+
+def _affinity_cells(row: Row, table: Table, notices: list[Notice]) -> dict[str, str | None]:
+    """The cells behind the matrix by heading. An empty cell shows only where tabs were kept."""
+    tokens: list[str | None] = list(row.rest.split())
+    wanted = table.affinities
+    if not wanted or len(row.cells) < len(table.columns):
+        return dict.fromkeys(wanted)
+    before = row.rest[: len(row.rest) - len(row.rest.lstrip())]
+    if tokens and before.count("\t") >= 2 and len(tokens) < len(wanted):
+        tokens.insert(0, None)
+    if len(tokens) > len(wanted):
+        text = f"{row.name}: {len(tokens)} cells behind the matrix under {len(wanted)} headings"
+        notices.append(Notice("damaged_line", text, row.line))
+    if len(tokens) == 2 and len(wanted) == 3 and re.search(r"\S[ ]*\t[ ]*\t[ ]*\t", row.rest.rstrip()):
+        tokens.insert(1, None)
+    padded = [*tokens, *[None] * len(wanted)]
+    cells = dict(zip(wanted, padded, strict=False))
+    for heading, cell in cells.items():
+        if cell is not None and cell != "N/A" and ranges(cell) is None:
+            notices.append(Notice("damaged_line", f"{row.name}: {heading} {cell!r} is no list", row.line))
+            cells[heading] = None
+    return cells
+
+
+def _overlapping(cells: Mapping[str, Mapping[str, str | None]], notices: list[Notice]) -> None:
+    """Different CPU lists name different NUMA nodes and so no CPU twice, unless one was damaged."""
+    lists = {text: ranges(text) for row in cells.values() if (text := row.get(CPU)) and text != "N/A"}
+    # Bounded, because every two lists are compared: no machine has more NUMA nodes with GPUs.
+    found = [(text, numbers) for text, numbers in lists.items() if numbers and len(numbers) <= 512][:64]
+    for position, (text, numbers) in enumerate(found):
+        for other, others in found[:position]:
+            if overlap(numbers, others):
+                message = f"CPU Affinity {other} and {text} share CPUs: one of them is damaged"
+                notices.append(Notice("damaged_line", message))
+
+
+def _is_complete(row: Row, table: Table, cells: Mapping[str, Mapping[str, str | None]]) -> bool:
+    if row.cut or len(row.cells) < len(table.columns):
+        return False
+    return (
+        row.name not in cells or not table.affinities or cells[row.name].get(table.affinities[0]) is not None
+    )
+
+
+def affinity_facts(matrix: Matrix) -> dict[str, Any]:
+    """cpu_affinity, numa_affinity, gpu_numa_id by GPU, and the NUMA nodes they name."""
+    facts: dict[str, Any] = {}
+    for key, heading in (("cpu_affinity", CPU), ("numa_affinity", NUMA), ("gpu_numa_id", GPU_NUMA)):
+        printed = {gpu: row[heading] for gpu, row in matrix.cells.items() if heading in row}
+        facts[key] = printed or None
+    cpus, nodes, own = (_values(facts[key]) for key in ("cpu_affinity", "numa_affinity", "gpu_numa_id"))
+    facts["numa_nodes_seen"] = sorted(nodes) or None
+    facts["numa_nodes"] = _node_count(nodes | own) or (len(cpus) if facts["numa_affinity"] is None else None)
+    facts["numa_nodes_with_gpus"] = len(nodes - {"N/A"}) or None
+    facts["cpu_numa_nodes"] = len(cpus) or None
+    return facts
+
+
+def _values(by_gpu: Mapping[str, str | None] | None) -> set[str]:
+    return {cell for cell in (by_gpu or {}).values() if cell is not None}
+
+
+def _node_count(cells: set[str]) -> int | None:
+    """Nodes named and node 0, where any is named."""
+    named: set[int] = set()
+    for cell in cells:
+        for first, last in ranges(cell) or ():
+            named.update(range(first, min(last, first + 4096) + 1))
+    return len(named | {0}) if named else None

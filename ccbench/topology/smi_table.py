@@ -1,0 +1,249 @@
+"""The tables of ``nvidia-smi topo``: from pasted text to rows of cells, whatever happened on the way.
+
+Seen in the wild and read here: terminal colours around the heading, tabs turned into blanks or lost, names or
+cells glued together, a heading without its leading tab, behind a shell prompt, or missing, lines indented or
+quoted, rows wrapped by a terminal, a table cut anywhere, several tables in one text. Cells are found by what
+they say, never by their column on the screen.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from ccbench.topology.graph import Notice
+
+PATHS = ("PIX", "PXB", "PHB", "NODE", "SYS", "SOC")
+"""Paths without NVLink, nearest first; SOC is what drivers up to 2017 called SYS."""
+
+STATUSES = ("OK", "CNS", "GNS", "TNS", "NS", "DR", "U")
+"""Cells of ``topo -p2p``."""
+
+HEADINGS = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
+"""The columns behind the matrix, in the only order they come in."""
+
+_BY_SQUEEZED = {heading.replace(" ", ""): heading for heading in HEADINGS}
+_LABEL = re.compile(r"NV[0-9]{1,3}|X|" + "|".join(PATHS + STATUSES), re.ASCII)
+_WORD = re.compile(r"[A-Z][A-Z0-9]{1,7}", re.ASCII)
+_AFFINITY = re.compile(r"[-0-9,]+|N/A", re.ASCII)
+_DEVICE = re.compile(
+    r"GPU[0-9]{1,3}|NIC[0-9]{1,3}|mlx[0-9]_(?:bond_)?[0-9]{1,3}|[A-Za-z][A-Za-z_.-]*[0-9][\w.-]*"
+)
+_HEADING_SPLIT = re.compile(r"\s*(CPU\s?Affinity|NUMA\s?Affinity|GPU\s?NUMA\s?ID)\s*")
+_ROW = re.compile(r"[\s>|#]*([A-Za-z][\w.-]{0,40})(?=\s|$)")
+_ROW_NAME = re.compile(r"(?:GPU|NIC)[0-9]{1,3}", re.ASCII)
+_PROMPT = re.compile(r"[^\w]*|.*\btopo\b.*", re.DOTALL)
+_LONGEST_LINE = 20_000
+
+
+@dataclass
+class Row:
+    """One device's row: its matrix cells and what stands behind them, as printed."""
+
+    name: str
+    line: int
+    cells: list[str] = field(default_factory=list)
+    rest: str = ""
+    cut: bool = False
+
+
+@dataclass
+class Table:
+    """One matrix; ``columns`` is empty until known where the text has no heading."""
+
+    columns: list[str]
+    affinities: list[str]
+    line: int
+    rows: list[Row] = field(default_factory=list)
+
+    @property
+    def is_p2p(self) -> bool:
+        """Whether the cells are peer-to-peer statuses; an empty or one-GPU table is not."""
+        labels = {cell for row in self.rows for cell in row.cells} - {"X"}
+        return bool(labels) and labels <= set(STATUSES)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every column has its row."""
+        return len(self.rows) >= len(self.columns)
+
+
+def labels_of(token: str) -> list[str]:
+    """The labels glued together in ``token`` (``PXBNODE``); empty where it is anything else."""
+    found, position = [], 0
+    while position < len(token):
+        match = _LABEL.match(token, position)
+        if match is None:
+            return []
+        found.append(match[0])
+        position = match.end()
+    return found
+
+
+def tables_of(lines: list[str]) -> tuple[list[Table], list[Notice]]:
+    """Every table in the text, and what could not be read in them."""
+    scanner = _Scanner()
+    for number, line in enumerate(lines, 1):
+        if len(line) <= _LONGEST_LINE:
+            scanner.take(line, number)
+        elif scanner.open:
+            scanner.notices.append(Notice("damaged_line", f"a line of {len(line)} characters", number))
+    scanner.finish(lines)
+    return scanner.tables, scanner.notices
+
+
+class _Scanner:
+    """Goes through the lines once; a table is open between its heading and the first line that is no row."""
+
+    def __init__(self) -> None:
+        self.tables: list[Table] = []
+        self.notices: list[Notice] = []
+        self.open = False
+
+    def take(self, line: str, number: int) -> None:
+        row = self._row(line, number)
+        if row is not None:
+            self._add(row)
+            return
+        heading = _heading(line)
+        if heading is not None:
+            self.tables.append(Table(*heading, line=number))
+            self.open = True
+        elif self.open and line.strip():
+            self.open = self._continues(line, number)
+
+    def _row(self, line: str, number: int) -> Row | None:
+        match = _ROW.match(line)
+        if match is None:
+            return None
+        table = self.tables[-1] if self.open else None
+        name = match[1]
+        if not _ROW_NAME.fullmatch(name) and (table is None or name not in table.columns):
+            return None
+        row = Row(name, number)
+        self._fill(row, line[match.end() :], len(table.columns) if table else 0)
+        in_table = table is not None and bool(table.rows)
+        if row.cells or (in_table and not row.rest.strip()):
+            return row
+        return None
+
+    def _fill(self, row: Row, text: str, limit: int) -> None:
+        """Cells up to ``limit`` (0: as many as there are), the rest behind them."""
+        position = 0
+        for match in re.finditer(r"\S+", text):
+            token = match[0]
+            if limit and len(row.cells) >= limit:
+                break
+            labels = labels_of(token)
+            if not labels and _WORD.fullmatch(token) and row.cells:
+                self.notices.append(_unknown(token, row))
+                labels = [token]
+            if not labels:
+                break
+            row.cells += labels
+            position = match.end()
+        row.rest = text[position:]
+
+    def _add(self, row: Row) -> None:
+        if self.open:
+            table = self.tables[-1]
+            if any(known.name == row.name for known in table.rows):
+                # A second matrix right behind the first, its heading lost.
+                table = Table(list(table.columns), list(table.affinities), row.line)
+                self.tables.append(table)
+        else:
+            table = Table([], [], row.line)
+            self.tables.append(table)
+            self.open = True
+        table.rows.append(row)
+
+    def _continues(self, line: str, number: int) -> bool:
+        """Takes the line as a wrapped part of the heading or of the last row; False ends the table."""
+        table = self.tables[-1]
+        if not table.rows:
+            more = _names(line)
+            if more is None:
+                return False
+            table.columns += more[0]
+            table.affinities += more[1]
+            return True
+        row, missing = table.rows[-1], len(table.columns) - len(table.rows[-1].cells)
+        first = line.split()[0]
+        if missing > 0 and labels_of(first):
+            rest = Row(row.name, number)
+            self._fill(rest, line, missing)
+            row.cells += rest.cells
+            row.rest = rest.rest
+            return True
+        if missing <= 0 and table.affinities and _AFFINITY.fullmatch(first):
+            row.rest += "\t" + line
+            return True
+        return False
+
+    def finish(self, lines: list[str]) -> None:
+        """Names the columns of tables without heading, and finds the row that the text's end cut."""
+        for table in self.tables:
+            if not table.columns:
+                table.columns = _columns_of_rows(table)
+        last = next((number for number in range(len(lines), 0, -1) if lines[number - 1].strip()), 0)
+        if not self.tables or not self.tables[-1].rows:
+            return
+        table = self.tables[-1]
+        row = table.rows[-1]
+        short = len(row.cells) < len(table.columns)
+        if row.line == last and (not table.is_finished or short):
+            self._cut(table, row, lines[last - 1], short)
+
+    def _cut(self, table: Table, row: Row, line: str, short: bool) -> None:
+        ends_in_token = line == line.rstrip()
+        row.cut = ends_in_token or short
+        # Half a word at the very end says something wrong (NV1 of NV12, 0-23,4 of 0-23,48-71): leave it out.
+        if ends_in_token and row.rest.strip():
+            row.rest = row.rest[: len(row.rest.rstrip()) - len(row.rest.split()[-1])]
+        elif ends_in_token and short and row.cells:
+            dropped = row.cells.pop()
+            self.notices = [n for n in self.notices if n.line != row.line or n.kind != "unknown_spelling"]
+            self.notices.append(Notice("truncated", f"the text ends in {dropped!r}: not used", row.line))
+            return
+        self.notices.append(Notice("truncated", f"the text ends in row {row.name}", row.line))
+
+
+def _unknown(token: str, row: Row) -> Notice:
+    return Notice("unknown_spelling", f"{row.name}: path {token!r} is not known", row.line)
+
+
+def _columns_of_rows(table: Table) -> list[str]:
+    """Columns where the heading is missing: the rows' names, or GPU0, GPU1, ... as many as cells."""
+    width = max((len(row.cells) for row in table.rows), default=0)
+    names = [row.name for row in table.rows]
+    return names[:width] if len(names) >= width else [f"GPU{index}" for index in range(width)]
+
+
+def _heading(line: str) -> tuple[list[str], list[str]] | None:
+    start = line.find("GPU")
+    while start >= 0 and not _ROW_NAME.match(line, start):
+        start = line.find("GPU", start + 1)
+    if start < 0 or not _PROMPT.fullmatch(line[:start]):
+        return None
+    found = _names(line[start:])
+    return found if found and found[0] and found[0][0].startswith("GPU") else None
+
+
+def _names(text: str) -> tuple[list[str], list[str]] | None:
+    """Column names and affinity headings of a line; None when it holds anything else."""
+    parts = _HEADING_SPLIT.split(text)
+    if any(part.strip() for part in parts[2::2]):
+        return None
+    affinities = [_BY_SQUEEZED["".join(part.split())] for part in parts[1::2]]
+    names: list[str] = []
+    for token in parts[0].split():
+        position = 0
+        while position < len(token):
+            match = _DEVICE.match(token, position)
+            if match is None or labels_of(token):
+                return None
+            names.append(match[0])
+            position = match.end()
+    if not names and not affinities:
+        return None
+    return names, affinities

@@ -8,6 +8,7 @@ a notice with its line.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +26,9 @@ MOST_ELEMENTS = 200_000
 """Elements a document may have; NCCL itself reads at most 256 of one host."""
 
 _CHUNK = 2**16
+_PROLOGUE = 2**18
+_TAG = re.compile(r"<([A-Za-z_][\w.:-]{0,63})(?=[\s/>])")
+_SKIPPED = (("<!--", "-->"), ("<?", "?>"), ("<!", ">"))
 
 
 @dataclass
@@ -158,6 +162,19 @@ def _feed(text: str, parser: Any, builder: _Builder) -> str:
             f"{builder.name}: line {builder.line()}: {type(error).__name__}: a document type or an entity is "
             "declared; expected plain elements; remove the declaration"
         ) from None
+    return ""
+
+
+def root_tag(text: str) -> str:
+    """The name of the first element of ``text``, empty when its beginning is no XML; cheap, never raises."""
+    start = text.find("<", 0, _PROLOGUE)
+    while start >= 0:
+        match = _TAG.match(text, start)
+        if match is not None:
+            return match[1]
+        end = next((end for begin, end in _SKIPPED if text.startswith(begin, start)), "")
+        stop = text.find(end, start, start + _PROLOGUE) if end else -1
+        start = text.find("<", stop + len(end), stop + _PROLOGUE) if stop >= 0 else -1
     return ""
 
 

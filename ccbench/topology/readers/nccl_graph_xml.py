@@ -7,13 +7,12 @@ the topology has devices and facts, and no links. Sources: NVIDIA/nccl, src/grap
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
 from ccbench.errors import MachineError
 from ccbench.topology.graph import Device, DeviceKind, Notice, Topology, TopologyClass
-from ccbench.topology.xml import Element, parse_xml
+from ccbench.topology.xml import Element, parse_xml, root_tag
 
 NAME = "NCCL graph XML"
 
@@ -34,8 +33,6 @@ _SYSTEM_SHIFT = 56
 """Bits above it name the host in an id of NCCL 2.28 and later (NCCL_TOPO_ID_SYSTEM_ID in src/graph/topo.h)."""
 
 _AS_PRINTED = ("id", "pattern", "nchannels", "speedintra", "speedinter", "typeintra", "typeinter")
-_ROOT = re.compile(r"<graphs[\s>/]")
-_START = 2**16
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,7 @@ class _Graph:
 
 def recognises(text: str) -> bool:
     """Whether ``text`` looks like this format; never raises."""
-    return _ROOT.search(text[:_START]) is not None
+    return root_tag(text) == "graphs"
 
 
 def read(text: str) -> Topology:
@@ -104,7 +101,9 @@ def _graph(element: Element, notices: list[Notice]) -> _Graph:
     if pattern not in PATTERNS:
         notices.append(Notice("unknown_spelling", f"pattern {pattern!r} of a graph", element.line))
     if stated != str(len(channels)):
-        text = f"graph {element.attributes.get('id', '')!r} says {stated!r} channels and lists {len(channels)}"
+        text = (
+            f"graph {element.attributes.get('id', '')!r} says {stated!r} channels and lists {len(channels)}"
+        )
         notices.append(Notice("contradiction", text, element.line))
     return _Graph(element, channels)
 
@@ -117,13 +116,17 @@ def _channel(element: Element, notices: list[Notice]) -> _Channel:
         if child.tag not in ids:
             notices.append(Notice("unsupported", f"<{child.tag}> in a channel is left out", child.line))
         elif number is None:
-            notices.append(Notice("damaged_line", f"<{child.tag}> with dev {printed!r} is left out", child.line))
+            notices.append(
+                Notice("damaged_line", f"<{child.tag}> with dev {printed!r} is left out", child.line)
+            )
         else:
             ids[child.tag].append((number, printed))
     gpus = tuple(number for number, _ in ids["gpu"])
     if len(set(gpus)) != len(gpus):
         notices.append(Notice("contradiction", "a GPU stands twice in one channel", element.line))
-    return _Channel(gpus, tuple(printed for _, printed in ids["gpu"]), tuple(number for number, _ in ids["net"]))
+    return _Channel(
+        gpus, tuple(printed for _, printed in ids["gpu"]), tuple(number for number, _ in ids["net"])
+    )
 
 
 def _devices(graphs: list[_Graph]) -> tuple[Device, ...]:

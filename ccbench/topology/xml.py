@@ -90,7 +90,8 @@ class _Builder:
         self.count += 1
         if self.count > MOST_ELEMENTS:
             raise MachineError(
-                f"{self.name}: line {self.line()}: more than {MOST_ELEMENTS} elements; is this a topology file?"
+                f"{self.name}: line {self.line()}: more than {MOST_ELEMENTS} elements; expected the few "
+                "hundred of a topology; check the file"
             )
         if len(self.open) >= MOST_DEPTH:
             raise MachineError(

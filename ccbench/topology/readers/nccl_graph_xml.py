@@ -1,8 +1,9 @@
 """NCCL graph XML: the rings and trees NCCL searched (``NCCL_GRAPH_DUMP_FILE``) or is told to use.
 
 A ``<graph>`` is the result of one search, a ``<channel>`` one order of GPUs, with the nets by which it enters
-and leaves the node. The file says who follows whom and over what kind of path at worst, not which links exist:
-the topology has devices and facts, and no links. Sources: NVIDIA/nccl, src/graph/search.cc and src/include/graph.h.
+and leaves the node. The file says who follows whom and over what kind of path at worst, not which links
+exist: the topology has devices and facts, and no links. Sources: NVIDIA/nccl, src/graph/search.cc and
+src/include/graph.h.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ PATTERNS = {
 
 _NVLINK_TYPES = frozenset({"LOC", "NVL", "PORT", "NVB"})
 _SYSTEM_SHIFT = 56
-"""Bits above it name the host in an id of NCCL 2.28 and later (NCCL_TOPO_ID_SYSTEM_ID in src/graph/topo.h)."""
+"""Bits above it name the host in an id (NCCL_TOPO_ID in NVIDIA/nccl, src/graph/topo.h)."""
 
 _AS_PRINTED = ("id", "pattern", "nchannels", "speedintra", "speedinter", "typeintra", "typeinter")
 
@@ -136,7 +137,8 @@ def _devices(graphs: list[_Graph]) -> tuple[Device, ...]:
     nets = sorted({net for channel in channels for net in channel.nets})
     hosts = sorted({number >> _SYSTEM_SHIFT for number in gpus}) or [0]
     node_of = {host: node for node, host in enumerate(hosts)}
-    devices, counts = [], {}
+    devices: list[Device] = []
+    counts: dict[tuple[DeviceKind, int], int] = {}
     for kind, numbers in ((DeviceKind.GPU, gpus), (DeviceKind.NIC, nets)):
         for number in numbers:
             node = node_of.get(number >> _SYSTEM_SHIFT, 0)

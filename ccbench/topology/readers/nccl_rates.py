@@ -22,8 +22,8 @@ NVLINK: Mapping[int, float] = {
     100: 50e9,
     103: 50e9,
 }
-"""Compute capability x 10 -> one NVLink. hwloc's topology-nvml.c (20, 25, 25, 25, 50 GB/s for versions 1 to 5);
-8.6 as nvidia-smi prints it (14.062 GB/s); 7.5 from NVIDIA's Turing architecture whitepaper."""
+"""Compute capability x 10 -> one NVLink. hwloc's topology-nvml.c (20, 25, 25, 25, 50 GB/s for versions 1 to
+5); 8.6 as nvidia-smi prints it (14.062 GB/s); 7.5 from NVIDIA's Turing architecture whitepaper."""
 
 XGMI: Mapping[str, tuple[float, str]] = {
     "gfx906": (24e9, "RCCL's constant for Vega, an effective rate"),
@@ -86,7 +86,7 @@ def pcie_link(attributes: Mapping[str, str]) -> PcieLink:
 
 
 def nvlink_rate(sm: str) -> tuple[float | None, str]:
-    """Bytes per second of one NVLink of a GPU with ``sm`` as the file prints it, and where that is from."""
+    """Bytes per second of one NVLink of a GPU with ``sm`` as the file prints it, and its origin."""
     rate = NVLINK.get(int(sm)) if re.fullmatch(r"[0-9]{2,3}", sm, re.ASCII) else None
     if rate is None:
         return None, "rate not stated"
@@ -94,7 +94,7 @@ def nvlink_rate(sm: str) -> tuple[float | None, str]:
 
 
 def xgmi_rate(gcn: str) -> tuple[float | None, str]:
-    """Bytes per second of one xGMI link of a GPU with ``gcn`` (``gfx942``, ``910``), and where that is from."""
+    """Bytes per second of one xGMI link of a GPU with ``gcn`` (``gfx942``, ``910``), and its origin."""
     name = _OLD_NAMES.get(gcn, gcn if gcn.startswith("gfx") else f"gfx{gcn}")
     for beginning, (rate, origin) in XGMI.items():
         if name.startswith(beginning):

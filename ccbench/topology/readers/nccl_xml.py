@@ -1,8 +1,8 @@
-"""NCCL topology XML and RCCL's dialect of it: what ``NCCL_TOPO_DUMP_FILE`` writes and ``NCCL_TOPO_FILE`` reads.
+"""NCCL topology XML and RCCL's dialect: what ``NCCL_TOPO_DUMP_FILE`` writes and ``NCCL_TOPO_FILE`` reads.
 
-Dumps state everything NCCL saw; the files of clouds are written by hand and leave much to the driver. Both are
-trees of ``<cpu>``, ``<pci>``, ``<gpu>`` and ``<nic>`` with the links between GPUs inside ``<gpu>``. Sources:
-NVIDIA/nccl src/graph/xml.cc and topo.cc, ROCm/rccl tools/topo_expl/models.
+Dumps state everything NCCL saw; the files of clouds are written by hand and leave much to the driver. Both
+are trees of ``<cpu>``, ``<pci>``, ``<gpu>`` and ``<nic>`` with the links between GPUs inside ``<gpu>``.
+Sources: NVIDIA/nccl src/graph/xml.cc and topo.cc, ROCm/rccl tools/topo_expl/models.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The links that ``<nvlink>``, ``<xgmi>`` and ``<c2c>`` of an NCCL or RCCL topology file name, drawn both ways.
+"""The links that ``<nvlink>``, ``<xgmi>`` and ``<c2c>`` of a topology file name, drawn both ways.
 
 NVLinks and xGMI links name their far end by bus id and PCI class: a GPU of the same host, an NVSwitch, or a
 bridge of the CPU (0x068001, POWER). A far end the driver may not show is ``fffffff:ff:ff.0``, an NVSwitch.
@@ -119,7 +119,7 @@ def _to_gpu(tree: Tree, gpu: Gpu, element: Element, joined: Joined, count: int) 
     peer = tree.buses.get((gpu.node, target), "")
     if target == gpu.bus_id or peer == gpu.name:
         joined.selves += 1
-        text = f"{gpu.name}: {count} {element.tag} links to itself ({target}): left out, the true end is not known"
+        text = f"{gpu.name}: {count} {element.tag} links to itself ({target}): the true end is not known"
         tree.note("self_link", text, element)
     elif peer not in tree.gpu_names:
         joined.missing += 1
@@ -160,7 +160,9 @@ def _draw_pairs(tree: Tree, joined: Joined, kind: LinkKind) -> None:
     for source, target, count, stated in list(_directions(joined)):
         if stated != count:
             element = gpus[source].detail or gpus[source].pci
-            text = f"{source} states {stated} {kind.value} links to {target}, {target} states {count} to {source}"
+            text = (
+                f"{stated} {kind.value} links from {source} to {target}, {count} back: both should be equal"
+            )
             tree.note("contradiction", text, element)
         drawn = _link(gpus[source], kind, stated or count)
         tree.links.append(

@@ -37,7 +37,7 @@ _GROUP = re.compile(r"[0-9a-fA-F]{1,8}", re.ASCII)
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU of the file. ``detail`` is its ``<gpu>``, None where a hand-written file has only the ``<pci>``."""
+    """A GPU of the file. ``detail`` is its ``<gpu>``; None where a hand-written file has only ``<pci>``."""
 
     name: str
     node: int
@@ -271,10 +271,8 @@ def _suspect(tree: Tree, chain: tuple[tuple[Element, PcieLink], ...]) -> None:
         if element.line in tree.suspected or not (link.width == 1 or speed <= 2.5 or 4 * speed <= fastest):
             continue
         tree.suspected.add(element.line)
-        text = (
-            f"{element.attributes.get('busid', '')}: {link.speed_printed} x{link.width_printed} on the way to a "
-            "GPU is implausible (a virtual port, or an idle link); kept as stated"
-        )
+        bus_id, seen = element.attributes.get("busid", ""), f"{link.speed_printed} x{link.width_printed}"
+        text = f"{bus_id}: {seen} on the way to a GPU is implausible (virtual or idle port); kept as stated"
         tree.note("contradiction", text, element)
 
 
@@ -290,7 +288,7 @@ def _bare_nic(tree: Tree, element: Element, place: _Place) -> None:
 
 
 def _net_attributes(tree: Tree, nets: list[Element]) -> dict[str, Any]:
-    """Name, rate, gdr and latency of a NIC with the ports ``nets``; bytes per second of all ports together."""
+    """Name, gdr, latency and the rate of all ports together of a NIC with the ports ``nets``."""
     tree.nets.extend(nets)
     if not nets:
         return {}

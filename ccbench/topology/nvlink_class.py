@@ -7,13 +7,14 @@ directly, to the switches where they are not. The rules therefore count links:
   architecture papers). Where the NV# of one GPU's row add up to more, the links must be shared: **NVSwitch**.
 * Fewer than 6 links never lead to a switch: the GPUs behind NVSwitches have 6 (DGX-2), 8 (H800), 12 or 18.
   All pairs linked with fewer: **mesh** (HGX A100 4-GPU 4 per pair, DGX Station and 4 x V100 boards 2).
-* All pairs with 6 to 18, and few enough GPUs for direct links: both exist (H100 4-GPU boards and H200 NVL with
-  6 per pair; part of a DGX-2 or HGX board; two A100 PCIe cards under three bridges print NV12 as two A100 SXM
-  do): **unknown**, except in the heading of drivers before 2020, when no GPU had more than 6 links.
+* All pairs with 6 to 18, and few enough GPUs for direct links: both exist (H100 4-GPU boards and H200 NVL
+  with 6 per pair; part of a DGX-2 or HGX board; two A100 PCIe cards under three bridges print NV12 as two
+  A100 SXM do): **unknown**, except in the heading of drivers before 2020, when no GPU had more than 6 links.
 * Eight GPUs, four peers each, two complete quads joined by a perfect matching: **cube mesh** (DGX-1, whatever
   the order of the GPUs; NVIDIA DGX-1 architecture paper).
-* Pairs only: **bridge** where a bridge has that many links (1 or 2: GeForce and Quadro RTX 20; 4: GeForce 3090,
-  RTX A6000; 4, 8, 12 or 18: A100, H100 and H200 NVL cards), else a board's own links (NV3 of POWER9): **mesh**.
+* Pairs only: **bridge** where a bridge has that many links (1 or 2: GeForce and Quadro RTX 20; 4: GeForce
+  3090, RTX A6000; 4, 8, 12 or 18: A100, H100 and H200 NVL cards), else a board's own links (NV3 of POWER9):
+  **mesh**.
   The heading of drivers before 2020 has no NUMA Affinity; bridges of that time had 1 or 2 links outside
   workstations, so NV4 there is a board.
 * No NV# at all: **pcie**. What is left: **mesh**, partly connected.
@@ -43,11 +44,15 @@ BRIDGES_BEFORE_2020 = frozenset({1, 2})
 
 @dataclass(frozen=True)
 class Verdict:
-    """A class and why; ``candidates`` where the class is unknown but not open."""
+    """A class and why; ``candidates`` where the class is unknown but not open.
+
+    certain: False for the usual class where a rarer one would look the same.
+    """
 
     topology_class: TopologyClass
     reason: str
     candidates: tuple[TopologyClass, ...] = ()
+    certain: bool = True
 
     @property
     def nvswitch(self) -> bool | None:

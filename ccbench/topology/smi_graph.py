@@ -1,7 +1,7 @@
 """Devices and links out of a ``topo -m`` matrix: the PCIe tree as far as the path names tell it, and NVLinks.
 
-PIX and PXB between a GPU and something else: both hang on PCIe switches, drawn as one switch. PHB and NODE: the
-same NUMA node. SYS: different ones. The matrix prints no rates, so no link has any.
+PIX and PXB between a GPU and something else: both hang on PCIe switches, drawn as one switch. PHB and NODE:
+the same NUMA node. SYS: different ones. The matrix prints no rates, so no link has any.
 """
 
 from __future__ import annotations

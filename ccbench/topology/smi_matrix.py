@@ -22,7 +22,7 @@ class Matrix:
     """A table in terms of GPUs and NICs by index.
 
     labels: (row name, column name) -> cell, both directions where either was printed, without the diagonal.
-    cells: GPU name -> its affinity cells by heading, None where empty or damaged; rows that were printed only.
+    cells: GPU name -> its affinity cells by heading, None where empty or damaged; printed rows only.
     """
 
     gpus: tuple[str, ...]
@@ -77,7 +77,7 @@ class Matrix:
         return links_per_gpu(counts, self.gpu_count)
 
     def nearest_nics(self) -> dict[str, dict[str, Any]]:
-        """GPU -> the shortest path to a NIC and the NIC columns at that distance; GPUs with whole rows only."""
+        """GPU -> the shortest path to a NIC and the NIC columns that near; GPUs with whole rows only."""
         nearest: dict[str, dict[str, Any]] = {}
         for gpu in self.gpus:
             paths = [(self.labels.get((gpu, nic), ""), nic) for nic in self.nic_columns]

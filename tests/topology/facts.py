@@ -1,7 +1,7 @@
 """Compares what a reader found with what the manifest says it must find, fact by fact.
 
-Tolerant in representation only: ``"48"`` or 48 as a key, tuple or list, one value for all GPUs or one per GPU,
-a matrix as rows of labels or as one string per GPU. Never in substance.
+Tolerant in representation only: ``"48"`` or 48 as a key, tuple or list, one value for all GPUs or one per
+GPU, a matrix as rows of labels or as one string per GPU. Never in substance.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Readers of other tools' machine descriptions: one module each, picked by what the text says.
 
-A reader module has ``recognises(text) -> bool``, cheap and never raising, and ``read(text) -> Topology``, which
-raises MachineError and nothing else. Modules are imported when a text is read, so that a reader's heavy library
-costs nothing to those who do not read its format.
+A reader module has ``recognises(text) -> bool``, cheap and never raising, and ``read(text) -> Topology``,
+which raises MachineError and nothing else. Modules are imported when a text is read, so that a reader's heavy
+library costs nothing to those who do not read its format.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Reads ``nvidia-smi topo``: the matrix (``-m``, ``-mp``), peer-to-peer (``-p2p``), CPU queries (``-c N``).
 
 The matrix holds, for each pair of GPUs and NICs, the best path between them: NV# (NVLinks, directly or over
-switches), else the nearest common part of the PCIe tree. It has no rates and no NVSwitches of its own, so links
-carry no bytes per second here, and the class comes from counting links (ccbench.topology.nvlink_class).
+switches), else the nearest common part of the PCIe tree. It has no rates and no NVSwitches of its own, so
+links carry no bytes per second here, and the class comes from counting links (ccbench.topology.nvlink_class).
 
 Facts (as printed unless said): gpu_count and nic_count (columns of the matrix), nic_columns, nic_rows,
 nic_names and nic_legend, gpu_matrix (None for a row that was not printed whole), complete_rows,
 link_types_between_gpus, nvlinks_per_gpu, links_per_pair, nvlink_groups, nearest_nics, cpu_affinity,
-numa_affinity, gpu_numa_id (by GPU, None for an empty or damaged cell), numa_nodes_seen, numa_nodes (at least: the
-nodes named, and node 0, which Linux always has), numa_nodes_with_gpus, cpu_numa_nodes, p2p_matrix,
+numa_affinity, gpu_numa_id (by GPU, None for an empty or damaged cell), numa_nodes_seen, numa_nodes (at least:
+the nodes named, and node 0, which Linux always has), numa_nodes_with_gpus, cpu_numa_nodes, p2p_matrix,
 status_values, topology_class_reason, topology_class_candidates; and for a CPU query the CPU's number itself.
 """
 
@@ -18,7 +18,7 @@ import re
 from typing import Any
 
 from ccbench.errors import MachineError
-from ccbench.topology.graph import Notice, Topology, TopologyClass
+from ccbench.topology.graph import Device, DeviceKind, Notice, Topology, TopologyClass
 from ccbench.topology.nvlink_class import FEWEST_TO_SWITCHES, Verdict, class_of_counts
 from ccbench.topology.smi_graph import graph_of
 from ccbench.topology.smi_matrix import Matrix, affinity_facts, matrix_of
@@ -61,8 +61,8 @@ def read(text: str) -> Topology:
     if matrices and len(matrices[0].affinities) > 0:
         return _machine(matrices, statuses, lines, notices)
     raise MachineError(
-        f"{SOURCE}: no row of a GPU in {shown(text.strip())}; expected lines such as 'GPU0  X  NV18  0-55  0'; "
-        "give the whole output of 'nvidia-smi topo -m'"
+        f"{SOURCE}: no row of a GPU in {shown(text.strip())}; expected lines such as "
+        "'GPU0  X  NV18  0-55  0'; give it the whole output of 'nvidia-smi topo -m'"
     )
 
 
@@ -70,10 +70,12 @@ def _machine(
     matrices: list[Table], statuses: list[Table], lines: list[str], notices: list[Notice]
 ) -> Topology:
     """The topology of the first matrix; of further tables only the peer-to-peer statuses are kept."""
-    for extra in matrices[1:]:
-        if extra.rows:
-            notices.append(Notice("unsupported", "a second matrix in the text: not used", extra.line))
-    legend = dict(match.groups() for match in map(_LEGEND.fullmatch, lines) if match)
+    notices += [
+        Notice("unsupported", "a second matrix in the text: not used", extra.line)
+        for extra in matrices[1:]
+        if extra.rows
+    ]
+    legend = {match[1]: match[2] for line in lines if (match := _LEGEND.fullmatch(line))}
     matrix = matrix_of(matrices[0], legend, notices)
     verdict = _class_of(matrix, matrices[0], lines, notices)
     facts = {**_gpu_facts(matrix, verdict), **affinity_facts(matrix), **_nic_facts(matrix, legend)}
@@ -124,7 +126,7 @@ def _gpu_facts(matrix: Matrix, verdict: Verdict) -> dict[str, Any]:
     nvswitch = verdict.nvswitch
     if nvswitch is None and matrix.nvlinks and max(matrix.nvlinks.values()) < FEWEST_TO_SWITCHES:
         nvswitch = False
-    pairs = {links for links in matrix.nvlinks.values()}
+    pairs = set(matrix.nvlinks.values())
     labels = [label for (one, other), label in matrix.between_gpus.items() if one != other]
     return {
         "gpu_count": matrix.gpu_count,
@@ -173,8 +175,6 @@ def _status_facts(table: Table) -> dict[str, Any]:
 
 def _peers(tables: list[Table], notices: list[Notice]) -> Topology:
     """GPUs without links: a status says what the driver allows, not what is there."""
-    from ccbench.topology.graph import Device, DeviceKind
-
     table = tables[0]
     columns = [name for name in table.columns if name.startswith("GPU")]
     devices = tuple(

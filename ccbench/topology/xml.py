@@ -19,7 +19,7 @@ from ccbench.topology.graph import Notice
 MOST_CHARACTERS = 16 * 2**20
 """Characters a document may have; the largest topology seen in the wild has about 1.5 million."""
 
-MOST_DEPTH = 200
+MOST_DEPTH = 64
 """Elements that may stand inside each other; cascaded PCIe switches reach about 15."""
 
 MOST_ELEMENTS = 200_000

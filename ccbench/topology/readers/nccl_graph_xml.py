@@ -14,6 +14,7 @@ from typing import Any
 from ccbench.errors import MachineError
 from ccbench.topology.graph import Device, DeviceKind, Notice, Topology, TopologyClass
 from ccbench.topology.xml import Element, parse_xml, root_tag
+from ccbench.units import shown
 
 NAME = "NCCL graph XML"
 
@@ -100,11 +101,10 @@ def _graph(element: Element, notices: list[Notice]) -> _Graph:
     channels = tuple(_channel(channel, notices) for channel in element.named("channel"))
     pattern, stated = element.attributes.get("pattern", ""), element.attributes.get("nchannels", "")
     if pattern not in PATTERNS:
-        notices.append(Notice("unknown_spelling", f"pattern {pattern!r} of a graph", element.line))
+        notices.append(Notice("unknown_spelling", f"pattern {shown(pattern)} of a graph", element.line))
     if stated != str(len(channels)):
-        text = (
-            f"graph {element.attributes.get('id', '')!r} says {stated!r} channels and lists {len(channels)}"
-        )
+        name = shown(element.attributes.get("id", ""))
+        text = f"graph {name} says {shown(stated)} channels and lists {len(channels)}"
         notices.append(Notice("contradiction", text, element.line))
     return _Graph(element, channels)
 
@@ -115,10 +115,10 @@ def _channel(element: Element, notices: list[Notice]) -> _Channel:
         printed = child.attributes.get("dev", "")
         number = _number(printed)
         if child.tag not in ids:
-            notices.append(Notice("unsupported", f"<{child.tag}> in a channel is left out", child.line))
+            notices.append(Notice("unsupported", f"<{child.tag[:40]}> in a channel is left out", child.line))
         elif number is None:
             notices.append(
-                Notice("damaged_line", f"<{child.tag}> with dev {printed!r} is left out", child.line)
+                Notice("damaged_line", f"<{child.tag}> with dev {shown(printed)} is left out", child.line)
             )
         else:
             ids[child.tag].append((number, printed))

@@ -116,8 +116,9 @@ def _hosts(tree: Tree) -> dict[str, Any]:
     cpu = tree.cpus[0].attributes if tree.cpus else {}
     numa = [element.attributes.get("numaid", "") for element in tree.cpus]
     nodes = range(len(tree.hosts))
-    gpus = [sum(gpu.node == node for gpu in tree.gpus) for node in nodes]
-    nics = [0 for _ in nodes]
+    gpus, nics = [0 for _ in nodes], [0 for _ in nodes]
+    for gpu in tree.gpus:
+        gpus[gpu.node] += 1
     for device in tree.devices:
         if device.kind is DeviceKind.NIC and str(device.attributes.get("class", "")).startswith(NIC_CLASSES):
             nics[device.node] += 1

@@ -26,8 +26,11 @@ SWITCH_CLASSES = ("0x068000",)
 FASTEST_NET_MBPS = 1_600_000
 """Twice the fastest port sold (800 Gb/s): what a file says beyond it was made up."""
 
-MOST_SOCKETS = 64
+MOST_SOCKETS = 16
 """NUMA nodes of one host that are joined with each other; a file with more of them is no machine."""
+
+LONGEST_TEXT = 200
+"""Characters of a notice: it quotes the file, and a damaged file can hold anything."""
 
 _KNOWN = frozenset({"cpu", "pci", "nic", "net", "gpu", "nvlink", "c2c", "xgmi", "pcilink"})
 _WHOLE = re.compile(r"-?[0-9]{1,18}", re.ASCII)
@@ -76,8 +79,8 @@ class Tree:
     unclear: int = 0
 
     def note(self, kind: str, text: str, element: Element) -> None:
-        """Add a notice about ``element``."""
-        self.notices.append(Notice(kind, text, element.line))
+        """Add a notice about ``element``, on one line and not longer than people read."""
+        self.notices.append(Notice(kind, " ".join(text[:LONGEST_TEXT].split()), element.line))
 
     def name(self, node: int, word: str) -> str:
         """The next free name such as ``gpu3``, with the host in front where there are several."""

@@ -24,6 +24,7 @@ from ccbench.cli.report import report
 from ccbench.cli.run import run
 from ccbench.cli.schedule import schedule
 from ccbench.cli.suite_schema import print_suite_schema
+from ccbench.cli.topo import topo
 from ccbench.errors import CcbenchError
 
 BUG_EXIT_CODE = 70  # EX_SOFTWARE of BSD's sysexits.h
@@ -41,7 +42,7 @@ def commands() -> None:
     """
 
 
-for _command in (run, report, schedule, predict, calibrate, doctor, list_names, print_suite_schema):
+for _command in (run, report, topo, schedule, predict, calibrate, doctor, list_names, print_suite_schema):
     commands.add_command(_command)
 
 

@@ -104,7 +104,7 @@ def _isolation(topology: Topology) -> Iterator[Finding]:
         yield Finding(
             "note", "iommu_translates", _names(topology.gpus),
             f"the IOMMU translates: group types {', '.join(map(str, translating))}",
-            "peer traffic may go through the IOMMU; boot with iommu=pt, or switch it off where no VM needs it",
+            "peer traffic may go through the IOMMU; boot with iommu=pt, or without it where no VM needs it",
         )  # fmt: skip
 
 
@@ -125,7 +125,7 @@ def _paths(topology: Topology) -> Iterator[Finding]:
     if far:
         yield Finding(
             "note", "gpu_far_from_nics", _names(far),
-            f"{_listed(far)} reach{'es' if len(far) == 1 else ''} every NIC only through another processor (SYS)",
+            f"only another processor leads from {_listed(far)} to any NIC (SYS)",
             "their network traffic crosses the link between the sockets; move a NIC or use other GPUs",
         )  # fmt: skip
 
@@ -150,8 +150,8 @@ def _flattened(
     where = f"hypervisor: {shown(hypervisor)}; " if hypervisor else ""
     return Finding(
         "note", "flattened_tree", tuple(ends),
-        f"{where}every path over PCIe is {' or '.join(sorted(over_pcie))}: this looks like a VM that hides the "
-        "PCIe switches",
+        f"{where}every path over PCIe is {' or '.join(sorted(over_pcie))}: this looks like a VM "
+        "that hides the PCIe switches",
         "which NIC is near which GPU is hidden; give NCCL the provider's NCCL_TOPO_FILE",
     )  # fmt: skip
 

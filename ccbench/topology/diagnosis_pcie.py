@@ -96,7 +96,7 @@ def _slow(lower: Device, where: str, seen: str) -> Finding:
         )  # fmt: skip
     return Finding(
         "problem", "pcie_speed", (lower.name,), f"{where}: {seen}",
-        "look for link errors (AER in dmesg), a riser or cable of an older generation, the BIOS's speed limit",
+        "look for link errors (AER in dmesg), an older riser or cable, a speed limit in the BIOS",
     )  # fmt: skip
 
 

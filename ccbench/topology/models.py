@@ -1,4 +1,4 @@
-"""What is known of GPU models by their names: how many NVLinks they have, and whether a bridge is optional."""
+"""What the name of a GPU model says: how many NVLinks it has, and whether a bridge is optional."""
 
 from __future__ import annotations
 

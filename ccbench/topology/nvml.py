@@ -8,7 +8,7 @@ driver's place. An answer may be missing in two ways that must not be mixed up: 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Protocol
@@ -30,7 +30,7 @@ LINK_VERSIONS: Mapping[int, tuple[str, float]] = {
     6: ("4.0", 25e9),
     7: ("5.0", 50e9),
 }
-"""NVML's number -> (version, bytes per second of one link in one direction), after hwloc's topology-nvml.c."""
+"""NVML's number -> (version, bytes per second of one link in one direction), as in hwloc's source."""
 
 RATE_OF_CAPABILITY: Mapping[int, float] = {6: 20e9, 7: 25e9, 8: 25e9, 9: 25e9, 10: 50e9}
 """Major compute capability -> the same, where the version was not told."""
@@ -176,8 +176,8 @@ def read_nvml(nvml: Nvml) -> Topology:
 
 
 def _gpu(nvml: Nvml, gpu: int) -> Device:
-    pcie = known(nvml.pcie(gpu)) or [None] * 4
-    nodes = known(nvml.numa_nodes(gpu)) or ()
+    pcie: Sequence[int | None] = known(nvml.pcie(gpu)) or [None] * 4
+    nodes: tuple[int, ...] = known(nvml.numa_nodes(gpu)) or ()
     capability = known(nvml.compute_capability(gpu))
     attributes = {
         "model": known(nvml.name(gpu)),
@@ -317,13 +317,7 @@ def _peer_matrix(nvml: Nvml, count: int, access: int) -> dict[str, str]:
     for one in range(count):
         words = []
         for other in range(count):
-            status = nvml.peer_status(one, other, access) if one != other else None
-            words.append(
-                "X"
-                if status is None
-                else "?"
-                if isinstance(status, Missing)
-                else PEER_STATUS.get(status, "?")
-            )
+            status = known(nvml.peer_status(one, other, access)) if one != other else None
+            words.append("X" if one == other else PEER_STATUS.get(-1 if status is None else status, "?"))
         rows[f"GPU{one}"] = " ".join(words)
     return rows

@@ -1,0 +1,82 @@
+"""``ccbench topo``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ccbench.cli.output import as_json, print_json
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from ccbench.topology.graph import Topology
+
+
+def source_completions(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Names of the catalog, else files."""
+    from click.shell_completion import CompletionItem
+
+    from ccbench.topology.catalog import catalog_names
+
+    names = [CompletionItem(name) for name in catalog_names() if name.startswith(incomplete)]
+    return names or [CompletionItem(incomplete, type="file")]
+
+
+@click.command(short_help="Show how GPUs, processors and NICs hang together, and what is wrong.")
+@click.argument("source", required=False, shell_complete=source_completions)
+@click.option("--nodes", type=click.IntRange(min=1), help="Make a cluster of so many of these machines.")
+@click.option("--network", help="Network between them: ib-ndr-400x8, roce-100x2, efa-100x4, tcp-25x1.")
+@as_json
+@click.option("--yaml", "as_yaml", is_flag=True, help="Print a topology file on stdout, to edit and load.")
+@click.option("--draw", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: .svg, .png or .pdf.")
+def topo(
+    source: str | None,
+    nodes: int | None,
+    network: str | None,
+    as_json: bool,
+    as_yaml: bool,
+    draw: Path | None,
+) -> None:
+    """Show the topology of this machine, or of SOURCE.
+
+    SOURCE is a catalog name (dgx-a100), a topology file, or what another tool printed: nvidia-smi topo -m,
+    an NCCL topology XML, an NCCL log, rocm-smi --showtopo, hwloc XML ...; - reads stdin.
+    """
+    from ccbench.cli.topo_text import as_text
+    from ccbench.topology.diagnosis import diagnose
+    from ccbench.topology.sources import load_topology
+    from ccbench.topology.summary import summary
+
+    if as_json and as_yaml:
+        raise click.UsageError("--json and --yaml both want stdout; choose one")
+    topology = _cluster(load_topology(source or ""), nodes, network)
+    if draw is not None:
+        from ccbench.report.topology_figure import draw_topology
+
+        draw_topology(topology, draw)
+        click.echo(f"wrote {draw}", err=as_json or as_yaml)
+    if as_json:
+        print_json(summary(topology, diagnose(topology)))
+    elif as_yaml:
+        from ccbench.topology.files import topology_yaml
+
+        click.echo(topology_yaml(topology), nl=False)
+    elif draw is None:
+        click.echo(as_text(topology, diagnose(topology)))
+
+
+def _cluster(topology: Topology, nodes: int | None, network: str | None) -> Topology:
+    if nodes is None and network is None:
+        return topology
+    if nodes is None or (network is None and nodes > 1):
+        raise click.UsageError("a cluster needs both: --nodes 4 --network ib-ndr-400x8")
+    if network is None:
+        return topology
+    from ccbench.topology.composition import compose
+
+    return compose(topology, nodes, network)

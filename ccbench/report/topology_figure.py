@@ -1,0 +1,237 @@
+"""A topology as a picture: network at the top, then NICs, processors, PCIe switches, GPUs, NVSwitches.
+
+GPUs that are joined among themselves stand on a circle, so that every link can be followed. Kinds of links
+differ by colour and by dashes, rates by width; equal links side by side are one line with their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ccbench.errors import UsageError
+from ccbench.report.text import plain, plural
+from ccbench.report.topology_layout import Drawn, Layout, Placed, laid_out
+from ccbench.topology.graph import DeviceKind, LinkKind, LinkState, Topology
+from ccbench.topology.summary import node_count
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = (".svg", ".png", ".pdf")
+DOTS_PER_INCH = 150
+INK, GREY, FAINT = "#222222", "#666666", "#f4f4f2"
+DOWN_COLOUR = "#C00000"
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a kind of link is drawn; ``dashes`` are on and off lengths, empty for a solid line."""
+
+    label: str
+    colour: str
+    dashes: tuple[float, ...]
+
+
+# Okabe and Ito, "Color Universal Design", 2008; dashes say the same on a grey print.
+_NETWORK = Look("network", "#009E73", (6, 1.5, 1.5, 1.5))
+LOOKS: dict[LinkKind, Look] = {
+    LinkKind.NVLINK: Look("NVLink", "#0072B2", ()),
+    LinkKind.C2C: Look("NVLink C2C", "#56B4E9", ()),
+    LinkKind.XGMI: Look("XGMI", "#CC79A7", ()),
+    LinkKind.HCCS: Look("HCCS", "#CC79A7", ()),
+    LinkKind.PCIE: Look("PCIe", "#D55E00", (4, 1.5)),
+    LinkKind.INTER_SOCKET: Look("between processors", "#7a7a7a", (1.2, 1.2)),
+    LinkKind.SHARED_MEMORY: Look("shared memory", "#7a7a7a", (1.2, 1.2)),
+    LinkKind.INFINIBAND: _NETWORK,
+    LinkKind.ROCE: _NETWORK,
+    LinkKind.EFA: _NETWORK,
+    LinkKind.ETHERNET: _NETWORK,
+}
+FILLS: dict[DeviceKind, str] = {
+    DeviceKind.GPU: "#d6e8f5",
+    DeviceKind.CPU: "#ececec",
+    DeviceKind.NIC: "#d3efe5",
+    DeviceKind.PCIE_SWITCH: "#fae3d4",
+    DeviceKind.NVSWITCH: "#b9d7ec",
+    DeviceKind.NETWORK_SWITCH: "#b5e3d3",
+}
+
+
+def draw_topology(topology: Topology, path: Path | str) -> None:
+    """Draw ``topology`` into ``path``, whose ending chooses SVG, PNG or PDF.
+
+    Of a cluster the first machines are drawn, then how many more there are. The same topology gives the
+    same bytes. Raises UsageError for another ending, and where the file cannot be written.
+    """
+    path = Path(path)
+    form = path.suffix.lower()
+    if form not in FORMATS:
+        raise UsageError(
+            f"{path}: {path.suffix!r} is not a picture format; end in one of {', '.join(FORMATS)}"
+        )
+    dates = {".svg": "Date", ".pdf": "CreationDate"}
+    metadata = {dates[form]: None} if form in dates else {}
+    with _settings():
+        try:
+            picture(topology).savefig(path, format=form[1:], dpi=DOTS_PER_INCH, metadata=metadata)
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
+
+
+def picture(topology: Topology) -> Figure:
+    """The drawing as a matplotlib figure."""
+    from matplotlib.figure import Figure
+
+    layout = laid_out(topology)
+    margin, top, bottom = 0.35, 0.85, 0.55
+    width = max(layout.width + 2 * margin, 7.0)
+    height = layout.height + top + bottom
+    figure = Figure(figsize=(width, height), facecolor="white")
+    shift = (width - layout.width) / 2
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_xlim(-shift, width - shift)
+    axes.set_ylim(-bottom, layout.height + top)
+    axes.axis("off")
+    for frame in layout.frames:
+        _frame(axes, frame)
+    widest = max((one.bytes_per_second or 0.0 for one in layout.links), default=0.0)
+    for link in layout.links:
+        _link(axes, layout, link, widest)
+    for device in layout.devices.values():
+        _device(axes, device)
+    for x, y, text in layout.remarks:
+        axes.text(x, y, text, ha="center", va="center", fontsize=10, color=GREY, zorder=8)
+    _texts(figure, topology, layout, width, height)
+    return figure
+
+
+@contextmanager
+def _settings() -> Iterator[None]:
+    """Settings for one drawing only; the same topology gives the same bytes on every machine."""
+    import warnings
+
+    import matplotlib
+
+    with warnings.catch_warnings(), matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(
+            {
+                "font.family": "DejaVu Sans",
+                "svg.hashsalt": "ccbench",
+                "pdf.fonttype": 42,
+                "text.parse_math": False,
+            }
+        )
+        # A name may have letters the font lacks; a box in their place is all that can be done.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
+        yield
+
+
+def _frame(axes: Axes, frame: tuple[float, float, float, float, str]) -> None:
+    from matplotlib.patches import FancyBboxPatch
+
+    left, bottom, width, height, label = frame
+    axes.add_patch(
+        FancyBboxPatch(
+            (left, bottom), width, height, boxstyle="round,pad=0,rounding_size=0.12", facecolor="#fafaf8",
+            edgecolor="#c8c8c8", linewidth=0.9, zorder=0,
+        )
+    )  # fmt: skip
+    axes.text(left + 0.12, bottom + height - 0.1, label, fontsize=8.5, color=GREY, va="top", zorder=1)
+
+
+def _line_width(rate: float | None, widest: float) -> float:
+    """Points: grows with the square root of the rate, so that 12 and 900 GB/s can both be seen."""
+    return 0.9 if not rate or not widest else 0.7 + 4.3 * float((rate / widest) ** 0.5)
+
+
+def _link(axes: Axes, layout: Layout, link: Drawn, widest: float) -> None:
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path as Curve
+
+    look, down = LOOKS[link.kind], link.state is LinkState.DOWN
+    begin, end = link.begin(layout), link.end(layout)
+    points, codes = [begin, end], [Curve.MOVETO, Curve.LINETO]
+    if link.bend:
+        middle = ((begin[0] + end[0]) / 2, (begin[1] + end[1]) / 2 + link.bend)
+        points, codes = [begin, middle, end], [Curve.MOVETO, Curve.CURVE3, Curve.CURVE3]
+    dashes = (1.0, 2.0) if down else look.dashes
+    axes.add_patch(
+        PathPatch(
+            Curve(points, codes), facecolor="none", edgecolor=DOWN_COLOUR if down else look.colour,
+            linewidth=1.2 if down else _line_width(link.bytes_per_second, widest),
+            linestyle=(0, dashes) if dashes else "solid", capstyle="butt", alpha=0.9, zorder=2,
+        )
+    )  # fmt: skip
+    if link.label:
+        along = link.label_at
+        axes.text(
+            begin[0] + along * (end[0] - begin[0]),
+            begin[1] + along * (end[1] - begin[1]) + link.bend / 2,
+            f"{link.label} down" if down else link.label,
+            ha="center", va="center", fontsize=6.6, color=DOWN_COLOUR if down else look.colour, zorder=4,
+            bbox={"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none", "alpha": 0.9},
+        )  # fmt: skip
+
+
+def _device(axes: Axes, device: Placed) -> None:
+    from matplotlib.patches import FancyBboxPatch
+
+    left, bottom = device.x - device.width / 2, device.y - device.height / 2
+    axes.add_patch(
+        FancyBboxPatch(
+            (left, bottom), device.width, device.height, boxstyle="round,pad=0,rounding_size=0.07",
+            facecolor=FILLS[device.kind], edgecolor=INK, linewidth=0.8, zorder=5,
+        )
+    )  # fmt: skip
+    shift = 0.085 if device.detail else 0.0
+    axes.text(
+        device.x, device.y + shift, device.label, ha="center", va="center", fontsize=8, color=INK,
+        weight="bold" if device.kind is DeviceKind.GPU else "normal", zorder=6,
+    )  # fmt: skip
+    if device.detail:
+        axes.text(
+            device.x, device.y - 0.1, device.detail, ha="center", va="center", fontsize=6.2, color=GREY,
+            zorder=6,
+        )  # fmt: skip
+
+
+def _texts(figure: Figure, topology: Topology, layout: Layout, width: float, height: float) -> None:
+    left = 0.3 / width
+    figure.text(
+        left, 1 - 0.16 / height, plain(topology.name), fontsize=13, weight="bold", color=INK, va="top"
+    )
+    nodes = node_count(topology)
+    words = [topology.topology_class.value]
+    words += [plural(nodes, "machine")] if nodes > 1 else []
+    words += [plural(len(topology.gpus), "GPU")] if topology.gpus else []
+    models = {str(gpu.attributes["model"]): None for gpu in topology.gpus if gpu.attributes.get("model")}
+    words += [plain(model) for model in list(models)[:2]]
+    figure.text(left, 1 - 0.42 / height, ", ".join(words), fontsize=9, color=GREY, va="top")
+    handles, labels = _legend(layout.links)
+    if handles:
+        figure.legend(
+            handles, labels, loc="lower left", bbox_to_anchor=(left, 0.14 / height), ncols=len(labels),
+            frameon=False, borderpad=0, borderaxespad=0, handlelength=3.2, fontsize=8.5, columnspacing=1.6,
+        )  # fmt: skip
+
+
+def _legend(links: Sequence[Drawn]) -> tuple[list[Any], list[str]]:
+    from matplotlib.lines import Line2D
+
+    entries: dict[str, Any] = {}
+    for link in links:
+        look = LOOKS[link.kind]
+        if link.state is not LinkState.DOWN and look.label not in entries:
+            style: Any = (0, look.dashes) if look.dashes else "solid"
+            entries[look.label] = Line2D([], [], color=look.colour, linewidth=2.2, linestyle=style)
+    if any(link.state is LinkState.DOWN for link in links):
+        entries["down"] = Line2D([], [], color=DOWN_COLOUR, linewidth=1.2, linestyle=(0, (1, 2)))
+    if entries:
+        entries["wider: more GB/s, one direction"] = Line2D([], [], color=INK, linewidth=4)
+    return list(entries.values()), list(entries)

@@ -1,0 +1,367 @@
+"""Where each device of a topology stands in its picture, and which lines are drawn between them. In inches."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ccbench.report.text import plain
+from ccbench.topology.graph import Device, DeviceKind, LinkKind, LinkState, Topology
+
+MOST_MACHINES = 2
+MOST_IN_A_ROW = 16
+MOST_LABELS = 20
+SLOT, ROW, GAP = 0.86, 1.05, 0.14
+BOX_WIDTH, BOX_HEIGHT = 0.72, 0.36
+FRAME_PAD, FRAME_TOP = 0.3, 0.34
+MACHINE_GAP = 0.55
+
+ROWS = (DeviceKind.NIC, DeviceKind.CPU, DeviceKind.PCIE_SWITCH, DeviceKind.GPU, DeviceKind.NVSWITCH)
+"""From top to bottom inside a machine."""
+
+_MESHED = frozenset({LinkKind.NVLINK, LinkKind.XGMI, LinkKind.HCCS})
+_WORDS = {
+    DeviceKind.GPU: "GPU",
+    DeviceKind.CPU: "CPU",
+    DeviceKind.NIC: "NIC",
+    DeviceKind.PCIE_SWITCH: "PCIe",
+    DeviceKind.NVSWITCH: "NVSw",
+    DeviceKind.NETWORK_SWITCH: "switch",
+}
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A box; ``x`` and ``y`` are its middle."""
+
+    kind: DeviceKind
+    x: float
+    y: float
+    label: str
+    detail: str = ""
+    width: float = BOX_WIDTH
+    height: float = BOX_HEIGHT
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One line: all links of a kind and state between two devices; the rate is of one direction."""
+
+    source: str
+    target: str
+    kind: LinkKind
+    state: LinkState
+    count: int
+    bytes_per_second: float | None
+    label: str = ""
+    label_at: float = 0.5
+    bend: float = 0.0
+
+    def begin(self, layout: Layout) -> tuple[float, float]:
+        """Where the line leaves its source's middle."""
+        one = layout.devices[self.source]
+        return one.x, one.y
+
+    def end(self, layout: Layout) -> tuple[float, float]:
+        """Where it meets its target's middle."""
+        one = layout.devices[self.target]
+        return one.x, one.y
+
+
+@dataclass
+class Layout:
+    """The finished plan; frames are (left, bottom, width, height, label), remarks (x, y, text)."""
+
+    width: float = 0.0
+    height: float = 0.0
+    devices: dict[str, Placed] = field(default_factory=dict)
+    links: list[Drawn] = field(default_factory=list)
+    frames: list[tuple[float, float, float, float, str]] = field(default_factory=list)
+    remarks: list[tuple[float, float, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Graph:
+    """The topology as the layout needs it."""
+
+    devices: Mapping[str, Device]
+    neighbours: Mapping[str, Mapping[str, LinkKind]]
+    shared: frozenset[str]
+
+
+def laid_out(topology: Topology) -> Layout:
+    """The plan of ``topology``: of many machines the first two, of many devices in a row the first sixteen."""
+    graph = _graph(topology)
+    machines = sorted({device.node for device in topology.devices if device.name not in graph.shared})
+    layout = Layout()
+    left, tallest = 0.0, 0.0
+    plans = []
+    for node in machines[:MOST_MACHINES]:
+        inside = [one for one in topology.devices if one.node == node and one.name not in graph.shared]
+        plans.append((node, _machine(graph, inside)))
+    tallest = max((plan.height for _, plan in plans), default=0.0)
+    below = _shared_rows(graph, topology, DeviceKind.NVSWITCH)
+    above = _shared_rows(graph, topology, DeviceKind.NETWORK_SWITCH)
+    bottom = ROW * len(below)
+    for node, plan in plans:
+        _take(layout, plan, left, bottom + tallest - plan.height)
+        if len(machines) > 1:
+            layout.frames.append(
+                (left, bottom + tallest - plan.height, plan.width, plan.height, f"machine {node}")
+            )
+        left += plan.width + MACHINE_GAP
+    layout.width = max(left - MACHINE_GAP, 0.0)
+    if len(machines) > MOST_MACHINES:
+        more = f"… and {len(machines) - MOST_MACHINES}\nmore\nmachines"
+        layout.remarks.append((layout.width + 0.65, bottom + tallest / 2, more))
+        layout.width += 1.3
+    layout.height = bottom + tallest
+    _shared(layout, graph, above, below)
+    layout.links = _lines(topology, layout)
+    return layout
+
+
+def _graph(topology: Topology) -> _Graph:
+    devices = {device.name: device for device in topology.devices}
+    neighbours: dict[str, dict[str, LinkKind]] = {name: {} for name in devices}
+    for link in topology.links:
+        if link.source in devices and link.target in devices:
+            neighbours[link.source][link.target] = link.kind
+            neighbours[link.target].setdefault(link.source, link.kind)
+    shared = {
+        name
+        for name, device in devices.items()
+        if device.kind is DeviceKind.NETWORK_SWITCH
+        or device.node < 0
+        or (device.kind is DeviceKind.NVSWITCH and len({devices[one].node for one in neighbours[name]}) > 1)
+    }
+    return _Graph(devices, neighbours, frozenset(shared))
+
+
+def _take(layout: Layout, plan: Layout, left: float, bottom: float) -> None:
+    for name, placed in plan.devices.items():
+        layout.devices[name] = Placed(
+            placed.kind, placed.x + left, placed.y + bottom, placed.label, placed.detail, placed.width
+        )
+    layout.remarks += [(x + left, y + bottom, text) for x, y, text in plan.remarks]
+
+
+def _machine(graph: _Graph, inside: Sequence[Device]) -> Layout:
+    """One machine by itself, its lower left corner at the origin."""
+    rows = {kind: [one for one in inside if one.kind is kind] for kind in ROWS}
+    hidden = {kind: len(row) - MOST_IN_A_ROW for kind, row in rows.items()}
+    rows = {kind: row[:MOST_IN_A_ROW] for kind, row in rows.items() if row}
+    gpus = rows.get(DeviceKind.GPU, [])
+    circle = _on_circle(graph, gpus)
+    longest = max((len(row) for row in rows.values()), default=1)
+    anchors = _anchors(gpus, circle)
+    width = SLOT * max(longest, 2) + 2 * FRAME_PAD + (0.5 if circle else 0.0)
+    plan = Layout(width=width)
+    circle_height = max(2.5, 0.5 * len(gpus)) if circle else 0.0
+    heights = [circle_height if circle and kind is DeviceKind.GPU else ROW for kind in rows]
+    plan.height = sum(heights) + FRAME_TOP
+    y = sum(heights)
+    places: dict[str, float] = dict(anchors)
+    levels = {}
+    for kind, height in zip(rows, heights, strict=True):
+        levels[kind], y = y - height / 2, y - height
+    for kind in (DeviceKind.GPU, DeviceKind.PCIE_SWITCH, DeviceKind.CPU, DeviceKind.NIC, DeviceKind.NVSWITCH):
+        if kind not in rows:
+            continue
+        if kind is DeviceKind.GPU and circle:
+            _place_circle(plan, rows[kind], width / 2, levels[kind], circle_height)
+            continue
+        wanted = [_wanted(graph, one, places) for one in rows[kind]]
+        for one, x in zip(rows[kind], _apart(wanted), strict=True):
+            places[one.name] = x
+            plan.devices[one.name] = _box(one, width / 2 + x, levels[kind])
+        if hidden.get(kind, 0) > 0:
+            plan.remarks.append((width / 2, levels[kind] + 0.3, f"… and {hidden[kind]} more"))
+    return plan
+
+
+def _on_circle(graph: _Graph, gpus: Sequence[Device]) -> bool:
+    names = {gpu.name for gpu in gpus}
+    return len(gpus) > 2 and any(
+        kind in _MESHED
+        for gpu in gpus
+        for other, kind in graph.neighbours[gpu.name].items()
+        if other in names
+    )
+
+
+def _anchors(gpus: Sequence[Device], circle: bool) -> dict[str, float]:
+    """Where what a GPU hangs on should stand, the machine's middle being 0.
+
+    On a circle the lower GPUs' switches stand outside, so that their lines go round it.
+    """
+    half = (len(gpus) + 1) // 2
+    anchors = {}
+    for index, gpu in enumerate(gpus):
+        if not circle:
+            anchors[gpu.name] = (index - (len(gpus) - 1) / 2) * SLOT
+        elif index < half:
+            anchors[gpu.name] = -(index + 0.5) * SLOT
+        else:
+            anchors[gpu.name] = (index - half + 0.5) * SLOT
+    return anchors
+
+
+def _place_circle(plan: Layout, gpus: Sequence[Device], x: float, y: float, height: float) -> None:
+    half = (len(gpus) + 1) // 2
+    across, up = min(2.1, plan.width / 2 - BOX_WIDTH), height / 2 - BOX_HEIGHT
+    for index, gpu in enumerate(gpus):
+        left = index < half
+        number, count = (index, half) if left else (index - half, len(gpus) - half)
+        angle = math.pi * (number + 0.5) / count
+        side = -1 if left else 1
+        plan.devices[gpu.name] = _box(gpu, x + side * across * math.sin(angle), y + up * math.cos(angle))
+
+
+def _wanted(graph: _Graph, device: Device, places: Mapping[str, float]) -> float:
+    """Above or below the middle of those of its neighbours that stand already."""
+    near = [places[one] for one in graph.neighbours[device.name] if one in places and one != device.name]
+    if device.name in places:
+        return places[device.name]
+    return sum(near) / len(near) if near else 1e3  # what hangs on nothing goes to the right
+
+
+def _apart(wanted: Sequence[float]) -> list[float]:
+    """The nearest places with room between boxes, in the order that is wanted."""
+    order = sorted(range(len(wanted)), key=lambda index: (wanted[index], index))
+    loose = [min(wanted[index], SLOT * len(wanted)) for index in order]
+    found = list(loose)
+    for position in range(1, len(found)):
+        found[position] = max(found[position], found[position - 1] + SLOT)
+    # Pushing only to the right leans the row; move clusters that were pushed back by half.
+    start = 0
+    for position in range(1, len(found) + 1):
+        if position == len(found) or found[position] - found[position - 1] > SLOT + 1e-9:
+            cluster = range(start, position)
+            shift = sum(found[one] - loose[one] for one in cluster) / len(cluster)
+            room = found[start] - SLOT - found[start - 1] if start else math.inf
+            for one in cluster:
+                found[one] -= min(shift, room)
+            start = position
+    places = [0.0] * len(wanted)
+    for position, index in enumerate(order):
+        places[index] = found[position]
+    return places
+
+
+def _box(device: Device, x: float, y: float) -> Placed:
+    tail = device.name.rpartition(".")[2]
+    number = re.search(r"[0-9]+$", tail)
+    label = f"{_WORDS[device.kind]} {number[0]}" if number else plain(tail, 10)
+    detail = ""
+    if device.kind is DeviceKind.NIC:
+        detail = plain(device.attributes.get("name") or "", 13)
+    elif device.kind is DeviceKind.GPU and device.bus_id:
+        detail = plain(device.bus_id.removeprefix("0000:").removesuffix(".0"), 13)
+    return Placed(device.kind, x, y, label, detail)
+
+
+def _shared_rows(graph: _Graph, topology: Topology, kind: DeviceKind) -> list[list[Device]]:
+    """Devices outside the machines, by how far they are from one: leaves first, then spines."""
+    inside = {one.name for one in topology.devices if one.name not in graph.shared}
+    left = {name for name in graph.shared if graph.devices[name].kind is kind}
+    reached, rows = inside, []
+    while left:
+        row = {name for name in left if reached & graph.neighbours[name].keys()}
+        row = row or set(left)
+        rows.append([one for one in topology.devices if one.name in row])
+        left -= row
+        reached = row
+    return rows
+
+
+def _shared(
+    layout: Layout, graph: _Graph, above: Iterable[list[Device]], below: Iterable[list[Device]]
+) -> None:
+    """Rows of switches over and under the machines; only those that what is drawn leads to."""
+    bottom = layout.height
+    y = bottom + ROW / 2
+    for row in above:
+        if _place_row(layout, graph, row, y):
+            y += ROW
+    layout.height = max(layout.height, y - ROW / 2)
+    y = min((one.y for one in layout.devices.values()), default=0.0) - ROW
+    for row in below:
+        _place_row(layout, graph, row, y)
+        y -= ROW
+
+
+def _place_row(layout: Layout, graph: _Graph, row: list[Device], y: float) -> bool:
+    middle = layout.width / 2
+    places = {name: placed.x - middle for name, placed in layout.devices.items()}
+    near = [one for one in row if graph.neighbours[one.name].keys() & layout.devices.keys()]
+    most = max(4, min(MOST_IN_A_ROW, int(layout.width / SLOT)))
+    shown = near[:most]
+    wanted = [_wanted(graph, one, places) for one in shown]
+    for one, x in zip(shown, _apart(wanted), strict=True):
+        layout.devices[one.name] = _box(one, middle + x, y)
+    if shown and len(row) > len(shown):
+        right = max(layout.devices[one.name].x for one in shown)
+        layout.remarks.append((right + 0.95, y, f"… and {len(row) - len(shown)} more"))
+        layout.width = max(layout.width, right + 1.6)
+    return bool(shown)
+
+
+def _lines(topology: Topology, layout: Layout) -> list[Drawn]:
+    """One line for all links of a kind and state between two boxes."""
+    found: dict[tuple[str, str, LinkKind, LinkState], list[tuple[int, float | None]]] = {}
+    seen: dict[tuple[str, str, LinkKind, LinkState], str] = {}
+    for link in topology.links:
+        if (
+            link.source not in layout.devices
+            or link.target not in layout.devices
+            or link.source == link.target
+        ):
+            continue
+        pair = (link.source, link.target) if link.source <= link.target else (link.target, link.source)
+        key = (*pair, link.kind, link.state)
+        # Both directions are given as a rule; the one that comes first stands for the pair.
+        if seen.setdefault(key, link.source) == link.source:
+            found.setdefault(key, []).append((link.count, link.bytes_per_second))
+    lines = []
+    for (one, other, kind, state), links in found.items():
+        rates = [rate for _, rate in links if rate is not None]
+        count = sum(count for count, _ in links)
+        lines.append(Drawn(one, other, kind, state, count, sum(rates) if rates else None))
+    lines.sort(key=lambda line: line.bytes_per_second or 0.0)
+    return _labelled(lines, layout)
+
+
+def _labelled(lines: Sequence[Drawn], layout: Layout) -> list[Drawn]:
+    """Numbers of parallel links where they differ and where there is room; arcs over boxes in between."""
+    counts: dict[LinkKind, list[int]] = {}
+    for line in lines:
+        counts.setdefault(line.kind, []).append(line.count)
+    labelled = []
+    for line in lines:
+        numbers = counts[line.kind]
+        differs = len(set(numbers)) > 1 and len(numbers) <= 2 * MOST_LABELS
+        worth = max(numbers) > 1 and (differs or len(numbers) <= MOST_LABELS)
+        label = f"x{line.count}" if (worth and line.count > 1) or line.state is LinkState.DOWN else ""
+        labelled.append(
+            Drawn(
+                line.source, line.target, line.kind, line.state, line.count, line.bytes_per_second, label,
+                0.33 if line.kind in _MESHED else 0.5, _bend(line, layout),
+            )
+        )  # fmt: skip
+    return labelled
+
+
+def _bend(line: Drawn, layout: Layout) -> float:
+    """How far a line within a row bows out so that it passes the boxes between its ends."""
+    one, other = layout.devices[line.source], layout.devices[line.target]
+    if abs(one.y - other.y) > 0.01 or abs(one.x - other.x) < 1.5 * SLOT:
+        return 0.0
+    if not any(
+        abs(box.y - one.y) < BOX_HEIGHT and min(one.x, other.x) < box.x < max(one.x, other.x)
+        for box in layout.devices.values()
+    ):
+        return 0.0
+    return 0.55 + 0.12 * abs(one.x - other.x)

@@ -7,8 +7,8 @@ Certain:
   none active on two cards means **pcie**.
 * Modules for boards (SXM, and the names that only modules have). V100-DGXS is a DGX Station's: **mesh**.
   V100-SXM3 exists in DGX-2 and HGX-2, H800 and B200 / B300 on eight-GPU boards: **NVSwitch**. A GPU number of
-  4 or more means an eight-GPU board: **NVSwitch** from A100 on, **cube mesh** for P100-SXM2 and V100-SXM2, for
-  which no board had switches.
+  4 or more means an eight-GPU board: **NVSwitch** from A100 on, **cube mesh** for P100-SXM2 and V100-SXM2,
+  for which no board had switches.
 
 Not certain, and marked so: H100, H200 and GB200 modules are taken for NVSwitch, since the boards with four of
 them and no switches (HGX H100 4-GPU, GB200 NVL4) are rare; A100-SXM4 with numbers below 4 is left **unknown**,

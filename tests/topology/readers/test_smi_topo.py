@@ -1,0 +1,322 @@
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from ccbench.errors import MachineError
+from ccbench.topology.graph import DeviceKind, LinkKind, Topology, TopologyClass
+from ccbench.topology.readers import read_text
+from ccbench.topology.readers.smi_topo import read, recognises
+from tests.topology.dumps import entries, names, text_of
+from tests.topology.facts import checked_facts, compare
+
+ENTRIES = entries("smi_topo")
+
+PAIR = (
+    "\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n"
+    "GPU0\t X \tNV4\tPHB\t0-15\t0\t\tN/A\n"
+    "GPU1\tNV4\t X \tSYS\t16-31\t1\t\tN/A\n"
+    "NIC0\tPHB\tSYS\t X \t\t\t\t\n"
+    "\n"
+    "NIC Legend:\n\n  NIC0: mlx5_7\n"
+)
+
+
+def matrix_text(count: int, label: str, heading: str = "CPU Affinity\tNUMA Affinity") -> str:
+    gpus = [f"GPU{index}" for index in range(count)]
+    rows = ["\t" + "\t".join([*gpus, heading])]
+    for gpu in gpus:
+        cells = [" X " if other == gpu else label for other in gpus]
+        rows.append("\t".join([gpu, *cells, "0-15", *["0"] * heading.count("NUMA")]))
+    return "\n".join(rows) + "\n"
+
+
+def counted(counts: dict[tuple[int, int], int], gpus: int) -> str:
+    """A matrix with NV# for the pairs given and SYS elsewhere."""
+    rows = ["\t" + "\t".join(f"GPU{index}" for index in range(gpus)) + "\tCPU Affinity\tNUMA Affinity"]
+    for one in range(gpus):
+        cells = [
+            " X " if one == other else f"NV{links}" if (links := both(counts, one, other)) else "SYS"
+            for other in range(gpus)
+        ]
+        rows.append("\t".join([f"GPU{one}", *cells, "0-15", "0"]))
+    return "\n".join(rows)
+
+
+def both(counts: dict[tuple[int, int], int], one: int, other: int) -> int:
+    return counts.get((one, other)) or counts.get((other, one)) or 0
+
+
+def kinds(topology: Topology) -> set[str]:
+    return {notice.kind for notice in topology.notices}
+
+
+# 2xA100_NV12_two_numa states the class of the machine while saying that the matrix alone cannot tell it.
+OPEN = {"topology_class", "nvswitch"}
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=names(ENTRIES))
+def test_every_fact_of_a_real_output_is_found(entry: dict[str, Any]) -> None:
+    text = text_of(entry)
+    assert recognises(text)
+    topology = read(text)
+    missed = compare(entry, topology)
+    if "topology_class_from_matrix_alone" in entry["expected"]:
+        assert topology.topology_class is TopologyClass.UNKNOWN
+        assert entry["expected"]["topology_class"] in topology.facts["topology_class_candidates"]
+        missed = [miss for miss in missed if miss.split(": ")[1] not in OPEN]
+    assert len(checked_facts(entry)) > 0
+    assert not missed
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=names(ENTRIES))
+def test_an_output_cut_anywhere_is_read_or_refused(entry: dict[str, Any]) -> None:
+    text = text_of(entry)
+    whole = read(text)
+    for length in range(0, len(text), 64):
+        try:
+            part = read(text[:length])
+        except MachineError:
+            continue
+        assert len(part.gpus) <= max(len(whole.gpus), 1)
+        for pair, label in part.matrix.items():
+            assert whole.matrix.get(pair, label) == label
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=names(ENTRIES))
+@settings(max_examples=15, deadline=None)
+@given(changes=st.lists(st.tuples(st.integers(0, 10_000), st.characters()), min_size=1, max_size=12))
+def test_an_output_with_changed_characters_is_read_or_refused(
+    entry: dict[str, Any], changes: list[tuple[int, str]]
+) -> None:
+    characters = list(text_of(entry))
+    for position, character in changes:
+        characters[position % len(characters)] = character
+    refused_or_read("".join(characters))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(alphabet="GPUNICXVSY019 \t\n-,/:_[m", max_size=300))
+@example("GPU0")
+@example("\tGPU0\n")
+@example("GPU0\tX")
+@example("GPU0 GPU0 GPU0 CPU Affinity\nGPU0 X X X 0")
+@example("GPU0\tCPU Affinity\nGPU9\tX\t0")
+@example("The GPUs that have an affinity with CPU 3 are:")
+def test_any_text_is_read_or_refused(text: str) -> None:
+    assert recognises(text) in (True, False)
+    refused_or_read(text)
+
+
+def refused_or_read(text: str) -> None:
+    try:
+        topology = read(text)
+    except MachineError as error:
+        assert "\n" not in str(error)
+        return
+    named = [device.name for device in topology.devices]
+    assert len(named) == len(set(named))
+    assert all(link.source in named and link.target in named for link in topology.links)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "GPU0 " * 5,
+        "GPU0\tX\tNV1\t0-1\n",
+        "0-1,2-3,",
+        "GPU0GPU1GPU2",
+        "GPU1 NV4 X 1,2,3,5-9 0\n",
+        "NVNV",
+        "\x1b[4",
+    ],
+)
+def test_a_megabyte_takes_less_than_two_seconds(line: str) -> None:
+    text = PAIR + line * (1_000_000 // len(line))
+    started = time.perf_counter()
+    recognises(text)
+    refused_or_read(text)
+    assert time.perf_counter() - started < 2
+
+
+def test_nothing_is_refused_with_one_line_that_says_what_to_give() -> None:
+    with pytest.raises(MachineError, match="topo -m") as caught:
+        read("")
+    assert "\n" not in str(caught.value)
+    assert not recognises("")
+
+
+def test_devices_links_and_attributes_of_a_small_machine() -> None:
+    topology = read(PAIR)
+    assert [device.name for device in topology.devices] == ["gpu0", "gpu1", "cpu0", "cpu1", "nic0"]
+    assert topology.device("nic0").attributes["name"] == "mlx5_7"
+    assert [device.numa_node for device in topology.gpus] == [0, 1]
+    assert topology.matrix == {("gpu0", "gpu1"): "NV4", ("gpu1", "gpu0"): "NV4"}
+    nvlinks = [link for link in topology.links if link.kind is LinkKind.NVLINK]
+    assert [(link.source, link.target, link.count) for link in nvlinks] == [
+        ("gpu0", "gpu1", 4),
+        ("gpu1", "gpu0", 4),
+    ]
+    assert all(link.bytes_per_second is None for link in topology.links), "the matrix prints no rates"
+    ends = {(link.source, link.target) for link in topology.links}
+    assert {("nic0", "cpu0"), ("cpu0", "nic0"), ("gpu1", "cpu1"), ("cpu0", "cpu1")} <= ends
+
+
+def test_gpus_and_nics_under_one_switch_share_a_pcie_switch() -> None:
+    text = (
+        "\tGPU0\tGPU1\tmlx5_0\tmlx5_1\tCPU Affinity\tNUMA Affinity\n"
+        "GPU0\tX\tSYS\tPIX\tSYS\t0-7\t0\nGPU1\tSYS\tX\tSYS\tPXB\t8-15\t1\n"
+    )
+    topology = read(text)
+    assert len(topology.of_kind(DeviceKind.PCIE_SWITCH)) == 2
+    ends = {(link.source, link.target) for link in topology.links}
+    assert {("nic0", "pcie0"), ("gpu0", "pcie0"), ("pcie0", "cpu0"), ("gpu1", "pcie1")} <= ends
+    assert ("nic0", "cpu0") not in ends
+
+
+@pytest.mark.parametrize(
+    ("count", "label", "wanted"),
+    [
+        (8, "NV18", "nvswitch"),
+        (8, "NV8", "nvswitch"),
+        (16, "NV6", "nvswitch"),
+        (4, "NV18", "nvswitch"),
+        (4, "NV12", "nvswitch"),
+        (4, "NV4", "nvlink-mesh"),
+        (4, "NV2", "nvlink-mesh"),
+        (3, "NV2", "nvlink-mesh"),
+        (4, "NV6", "unknown"),
+        (3, "NV6", "unknown"),
+        (2, "NV18", "unknown"),
+        (2, "NV12", "unknown"),
+        (2, "NV8", "unknown"),
+        (2, "NV4", "nvlink-bridge"),
+        (2, "NV2", "nvlink-bridge"),
+        (2, "NV3", "nvlink-mesh"),
+        (8, "SYS", "pcie"),
+        (2, "PIX", "pcie"),
+        (1, "", "single-gpu"),
+    ],
+)
+def test_the_class_follows_from_counting_links(count: int, label: str, wanted: str) -> None:
+    assert read(matrix_text(count, label)).topology_class.value == wanted
+
+
+def test_the_heading_of_old_drivers_leaves_fewer_machines() -> None:
+    assert read(matrix_text(4, "NV6", "CPU Affinity")).topology_class is TopologyClass.NVSWITCH
+    assert read(matrix_text(2, "NV2", "CPU Affinity")).topology_class is TopologyClass.NVLINK_BRIDGE
+    assert read(matrix_text(2, "NV4", "CPU Affinity")).topology_class is TopologyClass.NVLINK_MESH
+
+
+@given(st.permutations(range(8)))
+@settings(max_examples=30, deadline=None)
+def test_a_cube_mesh_is_one_in_any_order_of_its_gpus(order: list[int]) -> None:
+    quads = [(a, b) for base in (0, 4) for a in range(base, base + 4) for b in range(a + 1, base + 4)]
+    across = [(gpu, gpu + 4) for gpu in range(4)]
+    counts = {(order[one], order[other]): 1 for one, other in quads + across}
+    assert read(counted(counts, 8)).topology_class is TopologyClass.NVLINK_CUBE_MESH
+    del counts[order[0], order[4]]
+    assert read(counted(counts, 8)).topology_class is TopologyClass.NVLINK_MESH
+
+
+def test_a_ring_of_eight_with_four_peers_each_is_no_cube_mesh() -> None:
+    counts = {(gpu, (gpu + step) % 8): 1 for gpu in range(8) for step in (1, 2)}
+    assert read(counted(counts, 8)).topology_class is TopologyClass.NVLINK_MESH
+
+
+def test_bridged_pairs_of_cards_are_bridges_and_odd_pairs_are_a_board() -> None:
+    pairs = {(0, 1): 12, (2, 3): 12, (4, 5): 12, (6, 7): 12}
+    assert read(counted(pairs, 8)).topology_class is TopologyClass.NVLINK_BRIDGE
+    assert read(counted(dict.fromkeys(pairs, 3), 8)).topology_class is TopologyClass.NVLINK_MESH
+
+
+def test_a_switched_machine_has_one_nvswitch_that_stands_for_all() -> None:
+    topology = read(matrix_text(8, "NV18"))
+    assert topology.facts["nvswitch_count"] is None, "the matrix does not count them"
+    assert len(topology.of_kind(DeviceKind.NVSWITCH)) == 1
+    up = [link for link in topology.links if link.target == "nvswitch0"]
+    assert [link.count for link in up] == [18] * 8
+    assert topology.facts["nvlinks_per_gpu"] == [18] * 8
+
+
+def test_a_wrapped_row_is_joined_again() -> None:
+    text = PAIR.replace("GPU1\tNV4\t", "GPU1\tNV4\n\t")
+    assert read(text).facts["gpu_matrix"] == [["X", "NV4"], ["NV4", "X"]]
+    assert read(text).facts["cpu_affinity"] == {"GPU0": "0-15", "GPU1": "16-31"}
+
+
+def test_a_wrapped_heading_is_joined_again() -> None:
+    text = PAIR.replace("\tNIC0\tCPU", "\nNIC0\tCPU", 1)
+    assert compare_facts(read(text), read(PAIR)) == []
+
+
+def compare_facts(one: Topology, other: Topology) -> list[str]:
+    return [key for key in other.facts if one.facts.get(key) != other.facts[key]]
+
+
+def test_quoted_indented_and_coloured_text_says_the_same() -> None:
+    quoted = "\n".join(f"> {line}" for line in PAIR.split("\n"))
+    coloured = PAIR.replace("GPU0", "\x1b[4mGPU0", 1).replace("GPU NUMA ID", "GPU NUMA ID\x1b[0m")
+    blanks = PAIR.replace("\t", "    ")
+    windows = PAIR.replace("\n", "\r\n")
+    for text in (quoted, coloured, blanks, windows, "collect_env\n$ nvidia-smi topo -m\n" + PAIR):
+        assert compare_facts(read(text), read(PAIR)) == []
+
+
+def test_empty_affinity_cells_do_not_shift_the_others() -> None:
+    text = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n"
+    text += "GPU0\tX\tSYS\t\t1\t\tN/A\nGPU1\tSYS\tX\t0-3\t\t\tN/A\n"
+    facts = read(text).facts
+    assert facts["cpu_affinity"] == {"GPU0": None, "GPU1": "0-3"}
+    assert facts["numa_affinity"] == {"GPU0": "1", "GPU1": None}
+    assert facts["gpu_numa_id"] == {"GPU0": "N/A", "GPU1": "N/A"}
+
+
+def test_what_cannot_be_taken_as_it_stands_is_noted() -> None:
+    assert "contradiction" in kinds(read(PAIR.replace("GPU1\tNV4", "GPU1\tNV2")))
+    assert "unknown_spelling" in kinds(read(PAIR.replace("NV4", "QPI")))
+    assert "damaged_line" in kinds(read(PAIR.replace("0-15", "-15")))
+    assert "truncated" in kinds(read(PAIR[: PAIR.index("X \tSYS")]))
+    assert "not_visible" in kinds(read(matrix_text(2, "NV12")))
+    assert kinds(read(PAIR)) == set()
+
+
+def test_a_table_without_numbers_of_links_warns_that_pci_only_output_hides_them() -> None:
+    legend = "\nLegend:\n\n  X    = Self\n  NODE = within a NUMA node\n  PIX  = a single PCIe bridge\n"
+    hidden = read(matrix_text(2, "NODE") + legend)
+    assert hidden.topology_class is TopologyClass.PCIE
+    assert any("-mp" in notice.text for notice in hidden.notices)
+    assert kinds(read(matrix_text(2, "NODE") + legend + "  NV#  = a bonded set of # NVLinks\n")) == set()
+
+
+def test_a_matrix_cut_after_some_nvlinks_has_no_class() -> None:
+    whole = matrix_text(4, "NV4")
+    cut = read("\n".join(whole.split("\n")[:2]))
+    assert cut.topology_class is TopologyClass.UNKNOWN
+    assert cut.facts["gpu_matrix"] == [["X", "NV4", "NV4", "NV4"], None, None, None]
+
+
+def test_peer_statuses_stand_beside_the_matrix_and_alone() -> None:
+    statuses = "\n \tGPU0\tGPU1\t\n GPU0\tX\tCNS\t\n GPU1\tOK\tX\t\n"
+    together = read(PAIR + statuses)
+    assert together.facts["p2p_matrix"] == [["X", "CNS"], ["OK", "X"]]
+    assert together.topology_class is TopologyClass.NVLINK_BRIDGE
+    alone = read(statuses)
+    assert alone.facts["status_values"] == ["CNS", "OK"]
+    assert (len(alone.gpus), alone.links, alone.topology_class) == (2, (), TopologyClass.UNKNOWN)
+    assert kinds(alone) == {"not_visible"}
+
+
+def test_cpu_queries_are_answers_by_cpu() -> None:
+    text = "The GPUs that have an affinity with CPU 48 are:\n0, 1\n"
+    assert read(text).facts["48"] == [0, 1]
+    assert "truncated" in kinds(read(text + text.split("\n")[0].replace("48", "5")))
+
+
+def test_the_registry_picks_this_reader_and_names_the_topology() -> None:
+    topology = read_text(PAIR, "box.txt")
+    assert (topology.name, topology.source) == ("box.txt", "nvidia-smi topo -m")

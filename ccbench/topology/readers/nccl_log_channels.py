@@ -6,6 +6,7 @@ Rings are printed by rank 0 only, through a buffer of 128 characters (NCCL's rin
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -96,7 +97,9 @@ class Channels:
             return
         channel = f"{int(found[1]):02d}"
         if channel in self.rings and self.rings[channel] != known:
-            self._note_once("unsupported", "several communicators; rings are those of the first", entry.number)
+            self._note_once(
+                "unsupported", "several communicators; rings are those of the first", entry.number
+            )
             return
         if found[2] is not None and self.total is None:
             self.total = int(found[2])
@@ -172,7 +175,7 @@ class Channels:
     def _read_communicator(self, entry: Entry, body: str) -> None:
         words = body[:600].split()
         values: dict[str, Any] = {"host": entry.host}
-        for word, following in zip(words, words[1:], strict=False):
+        for word, following in itertools.pairwise(words):
             meaning = _COMMUNICATOR_WORDS.get(word)
             if meaning is not None:
                 values.setdefault(meaning, following if meaning == "bus_id" else whole(following))
@@ -273,9 +276,7 @@ def _node_count(channels: Channels, ranks: int | None) -> int | None:
     return None
 
 
-def _rings(
-    channels: Channels, ranks: int | None
-) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+def _rings(channels: Channels, ranks: int | None) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
     """Rings that hold every rank, and those that were cut short; a cut one is closed from ``Ring`` lines."""
     full: dict[str, list[int]] = {}
     cut: dict[str, list[int]] = {}

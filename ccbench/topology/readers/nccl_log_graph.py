@@ -289,7 +289,11 @@ def _links_of_path(source: str, target: str, kind: LinkKind, path: Path) -> list
     rate = path.gigabytes_per_second * 1e9
     origin = f"NCCL log, table of paths: {path.gigabytes_per_second} GB/s over {path.hops} hops"
     attributes = {"hops": path.hops}
-    back = [] if target.startswith("gpu") else [Link(target, source, kind, rate, origin=origin, attributes=attributes)]
+    back = (
+        []
+        if target.startswith("gpu")
+        else [Link(target, source, kind, rate, origin=origin, attributes=attributes)]
+    )
     return [Link(source, target, kind, rate, origin=origin, attributes=attributes), *back]
 
 
@@ -319,7 +323,10 @@ def _count(graph: MachineGraph, dump: Dump, words: list[Node]) -> None:
         numa_unknown=any(_number(node[1]) < 0 for node in cpus) if cpus else None,
         complete_graph=dump.complete,
     )
-    if all((left, right) in graph.matrix for left in gpus for right in gpus if left != right) and graph.matrix:
+    if (
+        all((left, right) in graph.matrix for left in gpus for right in gpus if left != right)
+        and graph.matrix
+    ):
         graph.facts["gpu_matrix"] = [
             ["X" if left == right else graph.matrix[left, right] for right in gpus] for left in gpus
         ]

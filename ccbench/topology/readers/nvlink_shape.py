@@ -20,7 +20,7 @@ def class_of_direct_links(
     """The class of ``gpus`` with NVLinks between the pairs ``joined``; None where no pair is joined.
 
     on_board: NVLinks reach the CPUs too, so pairs hang together by the board and not by a bridge (POWER8,
-        POWER9). UNKNOWN for a shape without a name.
+        POWER9). A shape without a name of its own is a mesh, partly connected.
     """
     peers: dict[str, set[str]] = {gpu: set() for gpu in gpus}
     for left, right in joined:
@@ -35,7 +35,7 @@ def class_of_direct_links(
         return TopologyClass.NVLINK_MESH if on_board or largest > 2 else TopologyClass.NVLINK_BRIDGE
     if len(gpus) == CUBE_MESH_GPUS and all(len(others) == CUBE_MESH_PEERS for others in peers.values()):
         return TopologyClass.NVLINK_CUBE_MESH
-    return TopologyClass.UNKNOWN
+    return TopologyClass.NVLINK_MESH
 
 
 def _groups(peers: dict[str, set[str]]) -> list[set[str]]:

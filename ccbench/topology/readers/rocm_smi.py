@@ -1,0 +1,204 @@
+"""Reads ``rocm-smi --showtopo`` (weights, hops, link types, NUMA nodes), as text or with ``--json``.
+
+No rates are printed. A weight is 15 per XGMI hop; hops is 1 for XGMI even where packets pass another GPU
+(ROCm/rocm-systems issue 5763, open-mpi/hwloc issue 775), so an XGMI label does not prove a direct link.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from ccbench.errors import MachineError
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice, Topology, TopologyClass
+from ccbench.topology.readers.accelerator_tables import Table, read_table, symmetric
+
+_NAME = re.compile(r"GPU\d{1,4}|card\d{1,4}")
+_SECTION = re.compile(r"=+\s?([A-Za-z][A-Za-z \-]{3,60}?)\s?=+$")
+_TITLES = {
+    "weight between two gpus": "weights",
+    "hops between two gpus": "hops",
+    "link type between two gpus": "link_types",
+    "numa nodes": "numa",
+}
+_NUMA = re.compile(r"(?:GPU ?\[?|card)(\d{1,4})\]?\s{0,40}: \(Topology\) Numa (Node|Affinity): (-?\d{1,6})")
+_JSON = re.compile(
+    r"\(Topology\) (Weight|Hops|Link type) between DRM devices (\d{1,4}) and (\d{1,4})", re.IGNORECASE
+)
+_JSON_SECTIONS = {"weight": "weights", "hops": "hops", "link type": "link_types"}
+_SIGN = re.compile(
+    r"(?:Weight|Hops|Link Type) between two GPUs|\(Topology\) Numa |\(Topology\) \w{4,6}(?: type)? between DRM"
+)
+
+Sections = dict[str, Table]
+
+
+def recognises(text: str) -> bool:
+    """Whether ``text`` has a section of ``rocm-smi --showtopo``."""
+    return _SIGN.search(text) is not None
+
+
+def read(text: str) -> Topology:
+    """The GPUs, their NUMA nodes and the XGMI links between them.
+
+    Raises MachineError when no section can be read.
+    """
+    notices: list[Notice] = []
+    if text.lstrip().startswith("{"):
+        sections, numa = _from_json(text)
+    else:
+        sections, numa = _from_text(text, notices)
+    columns = _gpus(sections, numa)
+    if not columns:
+        raise MachineError(
+            "rocm-smi: no table of GPUs and no NUMA nodes found; give the whole output of 'rocm-smi --showtopo'"
+        )
+    types = sections.get("link_types")
+    if types is None:
+        notices.append(Notice("not_visible", "no section 'Link Type between two GPUs': links are not known"))
+    else:
+        symmetric(types, notices)
+    names = {column: f"gpu{index}" for index, column in enumerate(columns)}
+    topology_class = _class(types, len(columns))
+    return Topology(
+        name="rocm-smi topo",
+        devices=tuple(_devices(names, numa)),
+        links=tuple(_links(types, sections.get("weights"), names)),
+        topology_class=topology_class,
+        source="rocm_smi",
+        notices=tuple(notices),
+        facts=_facts(sections, numa, columns, topology_class),
+        matrix={
+            (names[row], names[column]): label for row, column, label in (types.pairs() if types else ())
+        },
+    )
+
+
+def _from_text(text: str, notices: list[Notice]) -> tuple[Sections, dict[str, dict[str, int]]]:
+    bodies: dict[str, list[tuple[int, str]]] = {}
+    numa: dict[str, dict[str, int]] = {}
+    current = ""
+    for number, line in enumerate(text.expandtabs().split("\n"), start=1):
+        stripped = line.strip()[:4000]
+        if stripped.startswith("=") and stripped.endswith("="):
+            title = _SECTION.match(stripped)
+            current = _TITLES.get(title[1].strip().lower(), "") if title else ""
+            continue
+        found = _NUMA.match(stripped)
+        if found:
+            numa.setdefault(f"GPU{int(found[1])}", {}).setdefault(found[2].lower(), int(found[3]))
+        elif current:
+            bodies.setdefault(current, []).append((number, line))
+    sections: Sections = {}
+    for name in ("weights", "hops", "link_types"):
+        table = read_table(bodies.get(name, []), _NAME, notices)
+        if table is not None:
+            sections[name] = table
+    return sections, numa
+
+
+def _from_json(text: str) -> tuple[Sections, dict[str, dict[str, int]]]:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise MachineError(
+            f"rocm-smi JSON: {str(error)[:80]}; expected the whole output of 'rocm-smi --showtopo --json'"
+        ) from None
+    cells: dict[str, dict[tuple[int, int], str]] = {}
+    numa: dict[str, dict[str, int]] = {}
+    for owner, values in document.items() if isinstance(document, dict) else ():
+        for key, value in values.items() if isinstance(values, dict) else ():
+            found = _JSON.fullmatch(key[:120])
+            if found:
+                section = cells.setdefault(_JSON_SECTIONS[found[1].lower()], {})
+                left, right = int(found[2]), int(found[3])
+                section[left, right] = section[right, left] = str(value)[:40]
+            card = re.fullmatch(r"card(\d{1,4})", owner[:20])
+            kind = key.lower().removeprefix("(topology) numa ")
+            if card and kind in {"node", "affinity"} and re.fullmatch(r"-?\d{1,6}", str(value)):
+                numa.setdefault(f"GPU{int(card[1])}", {})[kind] = int(value)
+    return {name: _table(section) for name, section in cells.items()}, numa
+
+
+def _table(cells: dict[tuple[int, int], str]) -> Table:
+    indexes = sorted({index for pair in cells for index in pair})[:256]
+    table = Table([f"GPU{index}" for index in indexes], 1)
+    for row in indexes:
+        table.rows[f"GPU{row}"] = [
+            "0" if row == column else cells.get((row, column), "?") for column in indexes
+        ]
+    return table
+
+
+def _gpus(sections: Sections, numa: dict[str, dict[str, int]]) -> list[str]:
+    """Names of the GPUs: of the widest heading, then those that only the NUMA part has."""
+    widest = max((table.columns for table in sections.values()), key=len, default=[])
+    return list(dict.fromkeys([*widest, *numa]))
+
+
+def _devices(names: dict[str, str], numa: dict[str, dict[str, int]]) -> list[Device]:
+    nodes = sorted(
+        {node for found in numa.values() for node in (found.get("node"),) if node is not None and node >= 0}
+    )
+    cpus = [Device(f"cpu{node}", DeviceKind.CPU, numa_node=node) for node in nodes]
+    gpus = [
+        Device(name, DeviceKind.GPU, numa_node=numa.get(column, {}).get("node"), attributes={"name": column})
+        for column, name in names.items()
+    ]
+    return [*gpus, *cpus]
+
+
+def _links(types: Table | None, weights: Table | None, names: dict[str, str]) -> list[Link]:
+    links = []
+    for row, column, label in types.pairs() if types else ():
+        if label != "XGMI":
+            continue
+        known = weights is not None and row in weights.rows and column in weights.columns
+        weight = weights.label(row, column) if weights is not None and known else None
+        attributes = {"weight": int(weight)} if weight and re.fullmatch(r"\d{1,9}", weight) else {}
+        origin = "rocm-smi --showtopo: XGMI, no rate given"
+        links.append(Link(names[row], names[column], LinkKind.XGMI, origin=origin, attributes=attributes))
+    return links
+
+
+def _class(types: Table | None, gpu_count: int) -> TopologyClass:
+    """XGMI anywhere is the class of meshes, partial ones too; PCIe only when every pair says so."""
+    if types is None:
+        return TopologyClass.UNKNOWN
+    labels = [label for _, _, label in types.pairs()]
+    if "XGMI" in labels:
+        return TopologyClass.XGMI_MESH
+    if len(types.columns) == gpu_count == 1:
+        return TopologyClass.SINGLE_GPU
+    whole = len(labels) == len(types.columns) * (len(types.columns) - 1)
+    return TopologyClass.PCIE if whole and set(labels) == {"PCIE"} else TopologyClass.UNKNOWN
+
+
+def _values(table: Table | None) -> list[int]:
+    if table is None:
+        return []
+    return sorted({int(label) for _, _, label in table.pairs() if re.fullmatch(r"\d{1,9}", label)})
+
+
+def _facts(
+    sections: Sections,
+    numa: dict[str, dict[str, int]],
+    columns: list[str],
+    topology_class: TopologyClass,
+) -> dict[str, Any]:
+    types = sections.get("link_types")
+    return {
+        "gpu_count": len(columns),
+        "nic_count": None,
+        "cpu_count": len({found["node"] for found in numa.values() if "node" in found}) or None,
+        "nvswitch_count": 0 if types else None,
+        "nvlinks_per_gpu": [0] * len(columns) if types else None,
+        "gpu_matrix": [types.rows.get(row) for row in types.columns] if types else None,
+        "link_types": sorted({label for _, _, label in types.pairs()}) if types else [],
+        "hops": _values(sections.get("hops")),
+        "weights": _values(sections.get("weights")),
+        "numa_node": {gpu: found["node"] for gpu, found in numa.items() if "node" in found},
+        "numa_affinity": {gpu: found["affinity"] for gpu, found in numa.items() if "affinity" in found},
+        "nvswitch": False if topology_class is not TopologyClass.UNKNOWN else None,
+    }

@@ -10,10 +10,10 @@ Certain:
   4 or more means an eight-GPU board: **NVSwitch** from A100 on, **cube mesh** for P100-SXM2 and V100-SXM2,
   for which no board had switches.
 
-Not certain, and marked so: H100, H200 and GB200 modules are taken for NVSwitch, since the boards with four of
-them and no switches (HGX H100 4-GPU, GB200 NVL4) are rare; A100-SXM4 with numbers below 4 is left **unknown**,
-since its four-GPU board is not; so are P100-SXM2 and V100-SXM2 with numbers below 4 (mesh or part of a cube
-mesh).
+Not certain, and marked so: H100, H200 and GB200 modules are taken for NVSwitch, since the boards with four
+of them and no switches (HGX H100 4-GPU, GB200 NVL4) are rare; A100-SXM4 with numbers below 4 is left
+**unknown**, since its four-GPU board is not; so are P100-SXM2 and V100-SXM2 with numbers below 4 (mesh or
+part of a cube mesh).
 
 Sources: NVIDIA's data sheets of the boards named, as far as names and numbers of links go.
 """

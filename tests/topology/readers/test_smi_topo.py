@@ -115,8 +115,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 def refused_or_read(text: str) -> None:
     try:
         topology = read(text)
-    except MachineError as error:
-        assert "\n" not in str(error)
+    except MachineError:
         return
     named = [device.name for device in topology.devices]
     assert len(named) == len(set(named))

@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from ccbench.errors import MachineError
+from ccbench.topology.graph import DeviceKind, LinkState, Topology, TopologyClass
+from ccbench.topology.readers import smi_topo
+from ccbench.topology.readers.smi_nvlink import read, recognises
+from tests.topology.dumps import entries, names, text_of
+from tests.topology.facts import checked_facts, compare
+
+ENTRIES = entries("smi_nvlink")
+
+
+def status(model: str, rates: list[list[str]], first: int = 0) -> str:
+    """``nvlink -s`` of GPUs ``first``, first + 1, ... with these words for each link."""
+    lines = []
+    for index, links in enumerate(rates, first):
+        lines.append(f"GPU {index}: {model} (UUID: GPU-0000000{index}-0000-4000-8000-000000000000)")
+        lines += [f"\t Link {number}: {rate}" for number, rate in enumerate(links)]
+    return "\n".join(lines) + "\n"
+
+
+def remote(ends: list[list[tuple[str, int]]], model: str = "NVIDIA A100-SXM4-40GB") -> str:
+    """``nvlink -R``: for each GPU the far end and its link of every link."""
+    words = [[f"Remote Device {address}: Link {link}" for address, link in links] for links in ends]
+    return status(model, words)
+
+
+def kinds(topology: Topology) -> set[str]:
+    return {notice.kind for notice in topology.notices}
+
+
+def open_class(entry: dict[str, Any], topology: Topology) -> bool:
+    """Whether the reader leaves the class open, and the machine's is among what it leaves."""
+    wanted = entry["expected"]["topology_class"]
+    return (
+        topology.topology_class is TopologyClass.UNKNOWN
+        and wanted in topology.facts["topology_class_candidates"]
+        and "not_visible" in kinds(topology)
+    )
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=names(ENTRIES))
+def test_every_fact_of_a_real_output_is_found(entry: dict[str, Any]) -> None:
+    text = text_of(entry)
+    assert recognises(text)
+    assert not smi_topo.recognises(text)
+    topology = read(text)
+    missed = compare(entry, topology)
+    if open_class(entry, topology):
+        # The manifest gives the machine's class; this output alone fits two kinds of boards.
+        missed = [miss for miss in missed if miss.split(": ")[1] not in ("topology_class", "nvswitch")]
+        assert topology.facts["nvswitch"] in (None, entry["expected"]["nvswitch"])
+    assert len(checked_facts(entry)) > 0
+    assert not missed
+
+
+def test_few_real_outputs_leave_the_class_open() -> None:
+    if not ENTRIES:
+        pytest.skip("no dumps")
+    left = [entry["file"] for entry in ENTRIES if open_class(entry, read(text_of(entry)))]
+    assert len(left) <= 3, left
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=names(ENTRIES))
+def test_an_output_cut_anywhere_is_read_or_refused(entry: dict[str, Any]) -> None:
+    text = text_of(entry)
+    whole = read(text)
+    for length in range(0, len(text), 64):
+        try:
+            part = read(text[:length])
+        except MachineError:
+            continue
+        assert len(part.gpus) <= len(whole.gpus)
+        for gpu, links in part.facts["links"].items():
+            assert links["total"] <= whole.facts["links"][gpu]["total"]
+            assert set(links.get("GBps_per_link", ())) <= set(
+                whole.facts["links"][gpu].get("GBps_per_link", ())
+            )
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=names(ENTRIES))
+@settings(max_examples=20, deadline=None)
+@given(changes=st.lists(st.tuples(st.integers(0, 10_000), st.characters()), min_size=1, max_size=12))
+def test_an_output_with_changed_characters_is_read_or_refused(
+    entry: dict[str, Any], changes: list[tuple[int, str]]
+) -> None:
+    characters = list(text_of(entry))
+    for position, character in changes:
+        characters[position % len(characters)] = character
+    refused_or_read("".join(characters))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(alphabet="GPULinkB/s 0192:,.<>ative\n\t()", max_size=300))
+@example("Link 0: 25 GB/s")
+@example("GPU 0: \nLink 99: <inactive>")
+@example("NVML: Unable to retrieve NVLink information as all links are inActive")
+def test_any_text_is_read_or_refused(text: str) -> None:
+    assert recognises(text) in (True, False)
+    refused_or_read(text)
+
+
+def refused_or_read(text: str) -> None:
+    try:
+        topology = read(text)
+    except MachineError:
+        return
+    named = [device.name for device in topology.devices]
+    assert len(named) == len(set(named))
+    assert all(link.source in named and link.target in named for link in topology.links)
+
+
+@pytest.mark.parametrize(
+    "line", ["Link 1: 25 GB/s\n", "GPU 1: " + "(" * 80 + "\n", "Link 1: ", " \t" * 40, "GPU 0: a"]
+)
+def test_a_megabyte_takes_less_than_two_seconds(line: str) -> None:
+    text = "GPU 0: A100\n\t Link 0: 25 GB/s\n" + line * (1_000_000 // len(line))
+    started = time.perf_counter()
+    recognises(text)
+    refused_or_read(text)
+    assert time.perf_counter() - started < 2
+
+
+def test_a_bridged_pair_has_the_printed_rates() -> None:
+    topology = read(status("NVIDIA RTX A6000", [["14.062 GB/s"] * 4] * 2))
+    assert topology.topology_class is TopologyClass.NVLINK_BRIDGE
+    assert [(link.source, link.target, link.count) for link in topology.links] == [
+        ("gpu0", "gpu1", 4),
+        ("gpu1", "gpu0", 4),
+    ]
+    assert topology.links[0].bytes_per_second == pytest.approx(4 * 14.062e9)
+
+
+def test_a_link_that_is_down_is_there_and_down() -> None:
+    links = ["26.562 GB/s"] * 17 + ["<inactive>"]
+    topology = read(status("NVIDIA H100 80GB HBM3", [links], first=5))
+    assert topology.facts["faults"] == [{"gpu": "GPU5", "down": [17]}]
+    states = [(link.state, link.count) for link in topology.links if link.target == "nvswitch0"]
+    assert states == [(LinkState.UP, 17), (LinkState.DOWN, 1)]
+    assert topology.gpus[0].attributes["name"] == "GPU5"
+
+
+def test_links_without_a_bridge_are_not_there_rather_than_down() -> None:
+    links = ["26.562 GB/s"] * 12 + ["<inactive>"] * 6
+    topology = read(status("NVIDIA H100 PCIe", [links] * 2))
+    assert topology.facts["faults"] == []
+    assert {(link.state, link.count) for link in topology.links} == {(LinkState.UP, 12)}
+
+
+@pytest.mark.parametrize(
+    ("model", "first", "wanted"),
+    [
+        ("NVIDIA A100-SXM4-80GB", 4, "nvswitch"),
+        ("NVIDIA A100-SXM4-80GB", 0, "unknown"),
+        ("NVIDIA H100 80GB HBM3", 0, "nvswitch"),
+        ("NVIDIA H200", 0, "nvswitch"),
+        ("NVIDIA H200 NVL", 0, "nvlink-bridge"),
+        ("NVIDIA B200", 0, "nvswitch"),
+        ("NVIDIA GB300", 0, "nvswitch"),
+        ("Tesla V100-SXM3-32GB", 0, "nvswitch"),
+        ("Tesla V100-SXM2-16GB", 0, "unknown"),
+        ("Tesla V100-SXM2-16GB", 6, "nvlink-cube-mesh"),
+        ("Tesla P100-SXM2-16GB", 7, "nvlink-cube-mesh"),
+        ("Tesla V100-DGXS-32GB", 0, "nvlink-mesh"),
+        ("NVIDIA A100 80GB PCIe", 6, "nvlink-bridge"),
+        ("NVIDIA GeForce RTX 2080 Ti", 0, "nvlink-bridge"),
+        ("Graphics Device", 0, "unknown"),
+    ],
+)
+def test_the_class_follows_from_model_and_number(model: str, first: int, wanted: str) -> None:
+    assert read(status(model, [["25 GB/s"] * 4], first)).topology_class.value == wanted
+
+
+def test_a_class_that_is_only_usual_is_noted() -> None:
+    assert "not_visible" in kinds(read(status("NVIDIA H100 80GB HBM3", [["26.562 GB/s"] * 18])))
+    assert kinds(read(status("NVIDIA H100 80GB HBM3", [["26.562 GB/s"] * 18], first=4))) == set()
+
+
+def test_ports_no_gpu_has_are_nvswitches() -> None:
+    topology = read(remote([[("00000000:05:00.0", 46), ("00000000:06:00.0", 3)]] * 2))
+    assert topology.topology_class is TopologyClass.NVSWITCH
+    assert [device.bus_id for device in topology.of_kind(DeviceKind.NVSWITCH)] == [
+        "00000000:05:00.0",
+        "00000000:06:00.0",
+    ]
+    assert all(link.bytes_per_second is None for link in topology.links)
+
+
+def test_far_ends_that_are_the_listed_gpus_are_linked_directly() -> None:
+    addresses = [f"00000000:{index}0:00.0" for index in range(1, 5)]
+    ends = [[(address, 1) for address in addresses if address != own] for own in addresses]
+    topology = read(remote(ends))
+    pairs = {(link.source, link.target) for link in topology.links}
+    assert pairs == {(f"gpu{one}", f"gpu{other}") for one in range(4) for other in range(4) if one != other}
+
+
+def test_a_short_listing_at_the_end_is_cut_and_elsewhere_a_contradiction() -> None:
+    four, two = ["25 GB/s"] * 4, ["25 GB/s"] * 2
+    cut = read(status("NVIDIA A100-SXM4-40GB", [four, two], first=6))
+    assert "truncated" in kinds(cut)
+    assert cut.facts["links"]["GPU7"]["cut"] is True
+    odd = read(status("NVIDIA A100-SXM4-40GB", [two, four], first=6))
+    assert "contradiction" in kinds(odd)
+    assert "cut" not in odd.facts["links"]["GPU6"]
+
+
+def test_lines_that_cannot_be_read_are_noted() -> None:
+    text = status("NVIDIA H100 80GB HBM3", [["26.562 GB/s", "<inact"]], first=4)
+    assert "truncated" in kinds(read(text))
+    text = status("NVIDIA H100 80GB HBM3", [["26.562 GB/s", "lost in space"]], first=4)
+    assert "damaged_line" in kinds(read(text))
+
+
+def test_nothing_is_refused_with_one_line_that_says_what_to_give() -> None:
+    with pytest.raises(MachineError, match="nvlink -s"):
+        read("")
+    assert not recognises("")

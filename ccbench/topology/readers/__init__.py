@@ -20,6 +20,7 @@ READERS: tuple[str, ...] = (
     "nccl_graph_xml",
     "hwloc_xml",
     "nccl_log",
+    "lstopo_text",
     "npu_smi",
     "rocm_smi",
     "smi_topo",
@@ -32,7 +33,7 @@ before ``nvlink``, because a paste of both says more in its matrix.
 """
 
 FORMATS = (
-    "an NCCL or RCCL topology or graph XML, an hwloc XML, an NCCL_DEBUG=INFO log, 'nvidia-smi topo -m', "
+    "an NCCL or RCCL topology or graph XML, an hwloc XML or lstopo text, an NCCL_DEBUG=INFO log, 'nvidia-smi topo -m', "
     "'nvidia-smi nvlink -s', 'rocm-smi --showtopo' or 'npu-smi info -t topo'"
 )
 

@@ -9,7 +9,8 @@ Facts: gpu_count and gpu_entries (GPUs in the text), links (by GPU: total, activ
 distinct rates; cut where the text ends in the list; total is 0 where the driver only says that all are
 inactive, which hides how many there are), faults (by GPU: the numbers of links that are down, or "all"),
 nvlinks_per_gpu, links_per_gpu, remote_devices (by GPU: PCI address -> links), the capabilities (p2p, sysmem,
-p2p_atomics, sysmem_atomics, sli, link_supported; None where the links differ), gpu_models, topology_class_reason and topology_class_candidates.
+p2p_atomics, sysmem_atomics, sli, link_supported; None where the links differ), gpu_models,
+topology_class_reason and topology_class_candidates.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Compares what a reader found with what the manifest says it must find, fact by fact.
 
 Tolerant in representation only: ``"48"`` or 48 as a key, tuple or list, one value for all GPUs or one per
-GPU, a matrix as rows of labels or as one string per GPU. Never in substance.
+GPU, a matrix as rows of labels or as one string per GPU, a list or a dict by number, a remark in brackets
+behind a value. Never in substance.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ NOT_IN_THE_TEXT = {
 """Keys of ``expected`` that state no fact of the text, and why. Only for nvidia-smi's text outputs."""
 
 _SMI_ONLY = ("pcie_gen", "pcie_gen_max", "pcie_gen_idle", "pcie_width")
+_EVERY_CHANNEL = "every listed channel "
 _MATRICES = ("gpu_matrix", "p2p_matrix")
 _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
@@ -66,7 +68,17 @@ def _met(key: str, wanted: Any, found: Any, topology: Topology) -> bool:
         wanted = {gpu: " ".join(row.split()) for gpu, row in wanted.items()}
     wanted, found = _plain(wanted), _plain(found)
     if wanted == found:
-        return type(wanted) is type(found) or isinstance(wanted, (int, float))
+        return isinstance(wanted, bool) is isinstance(found, bool)
+    if isinstance(wanted, str):
+        if wanted.startswith(_EVERY_CHANNEL) and isinstance(found, Mapping):
+            ring = [int(rank) for rank in wanted[len(_EVERY_CHANNEL) :].split()]
+            return bool(found) and all(item == ring for item in found.values())
+        if wanted.startswith("unknown"):
+            return found is None
+        if wanted.endswith(")") and wanted.split(" (")[0] == found:
+            return True
+    if isinstance(wanted, list) and isinstance(found, Mapping):
+        return {str(index): item for index, item in enumerate(wanted)} == found
     return _same_for_all(wanted, found)
 
 

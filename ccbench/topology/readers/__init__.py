@@ -33,8 +33,8 @@ before ``nvlink``, because a paste of both says more in its matrix.
 """
 
 FORMATS = (
-    "an NCCL or RCCL topology or graph XML, an hwloc XML or lstopo text, an NCCL_DEBUG=INFO log, 'nvidia-smi topo -m', "
-    "'nvidia-smi nvlink -s', 'rocm-smi --showtopo' or 'npu-smi info -t topo'"
+    "an NCCL or RCCL topology or graph XML, an hwloc XML or lstopo text, an NCCL_DEBUG=INFO log, "
+    "'nvidia-smi topo -m', 'nvidia-smi nvlink -s', 'rocm-smi --showtopo' or 'npu-smi info -t topo'"
 )
 
 

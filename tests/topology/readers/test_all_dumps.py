@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import time
 from collections import Counter
 from typing import Any
 
@@ -21,7 +23,7 @@ pytestmark = needs_dumps
 def test_nearly_every_fact_of_every_dump_is_found(capsys: pytest.CaptureFixture[str]) -> None:
     checked: Counter[str] = Counter()
     missed: Counter[str] = Counter()
-    lines = []
+    lines: list[str] = []
     for entry in ENTRIES:
         kind = entry["file"].split("/")[0]
         checked[kind] += len(checked_facts(entry))
@@ -37,6 +39,30 @@ def test_nearly_every_fact_of_every_dump_is_found(capsys: pytest.CaptureFixture[
             print(f"  {kind}: {count - missed[kind]} of {count} facts")
         print(f"  {len(ENTRIES)} dumps: {met} of {checked.total()} facts ({met / checked.total():.2%})")
     assert met >= SHARE_MET * checked.total(), "\n".join(lines)
+
+
+def test_a_class_that_is_stated_is_the_right_one() -> None:
+    wrong = [
+        line
+        for entry in ENTRIES
+        for line in compare(entry, read_text(text_of(entry)))
+        if (": topology_class:" in line and not line.endswith("found 'unknown'"))
+        or (": nvswitch:" in line and not line.endswith("found None"))
+    ]
+    assert not wrong
+
+
+def test_comparing_notices_every_fact_that_is_changed() -> None:
+    """A comparison that lets everything pass would make the others worthless."""
+    for entry in ENTRIES:
+        topology = read_text(text_of(entry))
+        met = set(checked_facts(entry)) - {line.split(": ")[1] for line in compare(entry, topology)}
+        for key in met - {"topology_class", "fault"}:
+            wanted = checked_facts(entry)[key]
+            other = dataclasses.replace(topology, facts={**topology.facts, key: "something else"})
+            if wanted == "damaged":
+                other = dataclasses.replace(topology, notices=())
+            assert any(f": {key}: " in line for line in compare(entry, other)), (entry["file"], key)
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=names(ENTRIES))
@@ -77,3 +103,14 @@ def test_what_is_no_machine_is_refused_with_name_and_advice(text: str) -> None:
         read_text(text, "box.txt")
     assert str(caught.value).startswith("box.txt: ")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "line", ["<", "GPU0", "<system ", "NCCL INFO ", "\t", "[0] ", "Link 0", "0-1,", "\n", "  "]
+)
+def test_a_megabyte_of_anything_is_sorted_out_in_seconds(line: str) -> None:
+    text = line * (1_000_000 // len(line))
+    for name in READERS:
+        started = time.perf_counter()
+        reader(name).recognises(text)
+        assert time.perf_counter() - started < 2, name

@@ -6,6 +6,7 @@ differ by colour and by dashes, rates by width; equal links side by side are one
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from ccbench.report.text import plain, plural
 from ccbench.report.topology_layout import Drawn, Layout, Placed, laid_out
 from ccbench.topology.graph import DeviceKind, LinkKind, LinkState, Topology
 from ccbench.topology.summary import node_count
+from ccbench.units import format_rate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,6 +28,11 @@ FORMATS = (".svg", ".png", ".pdf")
 DOTS_PER_INCH = 150
 INK, GREY, FAINT = "#222222", "#666666", "#f4f4f2"
 DOWN_COLOUR = "#C00000"
+WIDEST_RATE = 450e9
+"""Bytes per second of a line five points wide: all NVLinks of an H100 in one direction."""
+
+LEGEND_COLUMNS = 3
+MOST_OF_A_KIND = 4
 
 
 @dataclass(frozen=True)
@@ -88,8 +95,10 @@ def picture(topology: Topology) -> Figure:
     from matplotlib.figure import Figure
 
     layout = laid_out(topology)
-    margin, top, bottom = 0.35, 0.85, 0.55
-    width = max(layout.width + 2 * margin, 7.0)
+    handles, labels = _legend(layout.links)
+    rows = -(-len(labels) // LEGEND_COLUMNS)
+    margin, top, bottom = 0.35, 0.62, 0.25 + 0.2 * rows
+    width = max(layout.width + 2 * margin, 8.4)
     height = layout.height + top + bottom
     figure = Figure(figsize=(width, height), facecolor="white")
     shift = (width - layout.width) / 2
@@ -99,14 +108,19 @@ def picture(topology: Topology) -> Figure:
     axes.axis("off")
     for frame in layout.frames:
         _frame(axes, frame)
-    widest = max((one.bytes_per_second or 0.0 for one in layout.links), default=0.0)
     for link in layout.links:
-        _link(axes, layout, link, widest)
+        _link(axes, layout, link)
     for device in layout.devices.values():
         _device(axes, device)
     for x, y, text in layout.remarks:
         axes.text(x, y, text, ha="center", va="center", fontsize=10, color=GREY, zorder=8)
-    _texts(figure, topology, layout, width, height)
+    _texts(figure, topology, width, height)
+    if handles:
+        figure.legend(
+            handles, labels, loc="lower left", bbox_to_anchor=(0.3 / width, 0.12 / height),
+            ncols=LEGEND_COLUMNS, frameon=False, borderpad=0, borderaxespad=0, handlelength=3.2,
+            fontsize=8.5, columnspacing=1.6,
+        )  # fmt: skip
     return figure
 
 
@@ -145,35 +159,35 @@ def _frame(axes: Axes, frame: tuple[float, float, float, float, str]) -> None:
     axes.text(left + 0.12, bottom + height - 0.1, label, fontsize=8.5, color=GREY, va="top", zorder=1)
 
 
-def _line_width(rate: float | None, widest: float) -> float:
+def _line_width(link: Drawn) -> float:
     """Points: grows with the square root of the rate, so that 12 and 900 GB/s can both be seen."""
-    return 0.9 if not rate or not widest else 0.7 + 4.3 * float((rate / widest) ** 0.5)
+    if link.bytes_per_second is None:
+        return 0.6 + 0.5 * float(min(link.count, 36) ** 0.5)
+    return 0.7 + 4.3 * float(min(link.bytes_per_second / WIDEST_RATE, 1.5) ** 0.5)
 
 
-def _link(axes: Axes, layout: Layout, link: Drawn, widest: float) -> None:
+def _link(axes: Axes, layout: Layout, link: Drawn) -> None:
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path as Curve
 
     look, down = LOOKS[link.kind], link.state is LinkState.DOWN
     begin, end = link.begin(layout), link.end(layout)
-    points, codes = [begin, end], [Curve.MOVETO, Curve.LINETO]
-    if link.bend:
-        middle = ((begin[0] + end[0]) / 2, (begin[1] + end[1]) / 2 + link.bend)
-        points, codes = [begin, middle, end], [Curve.MOVETO, Curve.CURVE3, Curve.CURVE3]
+    middle = ((begin[0] + end[0]) / 2, (begin[1] + end[1]) / 2)
+    control = link.control or middle
     dashes = (1.0, 2.0) if down else look.dashes
     axes.add_patch(
         PathPatch(
-            Curve(points, codes), facecolor="none", edgecolor=DOWN_COLOUR if down else look.colour,
-            linewidth=1.2 if down else _line_width(link.bytes_per_second, widest),
-            linestyle=(0, dashes) if dashes else "solid", capstyle="butt", alpha=0.9, zorder=2,
+            Curve([begin, control, end], [Curve.MOVETO, Curve.CURVE3, Curve.CURVE3]), facecolor="none",
+            edgecolor=DOWN_COLOUR if down else look.colour, linewidth=1.4 if down else _line_width(link),
+            linestyle=(0, dashes) if dashes else "solid", capstyle="butt", alpha=0.85, zorder=2,
         )
     )  # fmt: skip
     if link.label:
-        along = link.label_at
+        near, far = (1 - link.label_at) ** 2, link.label_at**2
+        across = 1 - near - far
+        x, y = (near * begin[axis] + across * control[axis] + far * end[axis] for axis in (0, 1))
         axes.text(
-            begin[0] + along * (end[0] - begin[0]),
-            begin[1] + along * (end[1] - begin[1]) + link.bend / 2,
-            f"{link.label} down" if down else link.label,
+            x, y, f"{link.label} down" if down else link.label,
             ha="center", va="center", fontsize=6.6, color=DOWN_COLOUR if down else look.colour, zorder=4,
             bbox={"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none", "alpha": 0.9},
         )  # fmt: skip
@@ -201,10 +215,16 @@ def _device(axes: Axes, device: Placed) -> None:
         )  # fmt: skip
 
 
-def _texts(figure: Figure, topology: Topology, layout: Layout, width: float, height: float) -> None:
+def _texts(figure: Figure, topology: Topology, width: float, height: float) -> None:
     left = 0.3 / width
     figure.text(
-        left, 1 - 0.16 / height, plain(topology.name), fontsize=13, weight="bold", color=INK, va="top"
+        left,
+        1 - 0.16 / height,
+        plain(topology.name or topology.source) or "topology",
+        fontsize=13,
+        weight="bold",
+        color=INK,
+        va="top",
     )
     nodes = node_count(topology)
     words = [topology.topology_class.value]
@@ -213,25 +233,28 @@ def _texts(figure: Figure, topology: Topology, layout: Layout, width: float, hei
     models = {str(gpu.attributes["model"]): None for gpu in topology.gpus if gpu.attributes.get("model")}
     words += [plain(model) for model in list(models)[:2]]
     figure.text(left, 1 - 0.42 / height, ", ".join(words), fontsize=9, color=GREY, va="top")
-    handles, labels = _legend(layout.links)
-    if handles:
-        figure.legend(
-            handles, labels, loc="lower left", bbox_to_anchor=(left, 0.14 / height), ncols=len(labels),
-            frameon=False, borderpad=0, borderaxespad=0, handlelength=3.2, fontsize=8.5, columnspacing=1.6,
-        )  # fmt: skip
 
 
 def _legend(links: Sequence[Drawn]) -> tuple[list[Any], list[str]]:
+    """A row for each kind, number and rate; of a kind with many rates the most frequent ones."""
     from matplotlib.lines import Line2D
 
+    counted = Counter(
+        (LOOKS[one.kind].label, one.count, one.bytes_per_second, one.kind)
+        for one in links
+        if one.state is not LinkState.DOWN
+    )
     entries: dict[str, Any] = {}
-    for link in links:
-        look = LOOKS[link.kind]
-        if link.state is not LinkState.DOWN and look.label not in entries:
-            style: Any = (0, look.dashes) if look.dashes else "solid"
-            entries[look.label] = Line2D([], [], color=look.colour, linewidth=2.2, linestyle=style)
+    shown: Counter[str] = Counter()
+    for (label, count, rate, kind), _ in sorted(counted.items(), key=lambda entry: (entry[0][0], -entry[1])):
+        shown[label] += 1
+        words = label + (f" x{count}" if count > 1 else "") + (f", {format_rate(rate)}" if rate else "")
+        if shown[label] > MOST_OF_A_KIND or words in entries:
+            continue
+        one = Drawn("", "", kind, LinkState.UP, count, rate)
+        dashes = LOOKS[kind].dashes
+        style: Any = (0, dashes) if dashes else "solid"
+        entries[words] = Line2D([], [], color=LOOKS[kind].colour, linewidth=_line_width(one), linestyle=style)
     if any(link.state is LinkState.DOWN for link in links):
-        entries["down"] = Line2D([], [], color=DOWN_COLOUR, linewidth=1.2, linestyle=(0, (1, 2)))
-    if entries:
-        entries["wider: more GB/s, one direction"] = Line2D([], [], color=INK, linewidth=4)
+        entries["down"] = Line2D([], [], color=DOWN_COLOUR, linewidth=1.4, linestyle=(0, (1, 2)))
     return list(entries.values()), list(entries)

@@ -1,11 +1,11 @@
-"""Where each device of a topology stands in its picture, and which lines are drawn between them. In inches."""
+"""Where each device of a topology stands in its picture, and which lines join them; in inches."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ccbench.report.text import plain
 from ccbench.topology.graph import Device, DeviceKind, LinkKind, LinkState, Topology
@@ -20,6 +20,9 @@ MACHINE_GAP = 0.55
 
 ROWS = (DeviceKind.NIC, DeviceKind.CPU, DeviceKind.PCIE_SWITCH, DeviceKind.GPU, DeviceKind.NVSWITCH)
 """From top to bottom inside a machine."""
+
+_PLACING = (DeviceKind.GPU, DeviceKind.PCIE_SWITCH, DeviceKind.CPU, DeviceKind.NIC, DeviceKind.NVSWITCH)
+"""In which order rows find their places: each stands over what it already leads to."""
 
 _MESHED = frozenset({LinkKind.NVLINK, LinkKind.XGMI, LinkKind.HCCS})
 _WORDS = {
@@ -41,13 +44,17 @@ class Placed:
     y: float
     label: str
     detail: str = ""
+    on_circle: bool = False
     width: float = BOX_WIDTH
     height: float = BOX_HEIGHT
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """One line: all links of a kind and state between two devices; the rate is of one direction."""
+    """One line: all links of a kind and state between two devices; the rate is of one direction.
+
+    control: the point a curved line bends towards; None for a straight one.
+    """
 
     source: str
     target: str
@@ -57,7 +64,7 @@ class Drawn:
     bytes_per_second: float | None
     label: str = ""
     label_at: float = 0.5
-    bend: float = 0.0
+    control: tuple[float, float] | None = None
 
     def begin(self, layout: Layout) -> tuple[float, float]:
         """Where the line leaves its source's middle."""
@@ -92,15 +99,16 @@ class _Graph:
 
 
 def laid_out(topology: Topology) -> Layout:
-    """The plan of ``topology``: of many machines the first two, of many devices in a row the first sixteen."""
+    """The plan of ``topology``: of many machines the first two, of long rows the first sixteen devices."""
     graph = _graph(topology)
     machines = sorted({device.node for device in topology.devices if device.name not in graph.shared})
     layout = Layout()
-    left, tallest = 0.0, 0.0
-    plans = []
+    left, plans = 0.0, []
     for node in machines[:MOST_MACHINES]:
         inside = [one for one in topology.devices if one.node == node and one.name not in graph.shared]
-        plans.append((node, _machine(graph, inside)))
+        plan = _machine(graph, inside)
+        plan.height += FRAME_TOP if len(machines) > 1 else 0.0
+        plans.append((node, plan))
     tallest = max((plan.height for _, plan in plans), default=0.0)
     below = _shared_rows(graph, topology, DeviceKind.NVSWITCH)
     above = _shared_rows(graph, topology, DeviceKind.NETWORK_SWITCH)
@@ -142,44 +150,67 @@ def _graph(topology: Topology) -> _Graph:
 
 def _take(layout: Layout, plan: Layout, left: float, bottom: float) -> None:
     for name, placed in plan.devices.items():
-        layout.devices[name] = Placed(
-            placed.kind, placed.x + left, placed.y + bottom, placed.label, placed.detail, placed.width
-        )
+        layout.devices[name] = replace(placed, x=placed.x + left, y=placed.y + bottom)
     layout.remarks += [(x + left, y + bottom, text) for x, y, text in plan.remarks]
 
 
 def _machine(graph: _Graph, inside: Sequence[Device]) -> Layout:
     """One machine by itself, its lower left corner at the origin."""
-    rows = {kind: [one for one in inside if one.kind is kind] for kind in ROWS}
-    hidden = {kind: len(row) - MOST_IN_A_ROW for kind, row in rows.items()}
-    rows = {kind: row[:MOST_IN_A_ROW] for kind, row in rows.items() if row}
-    gpus = rows.get(DeviceKind.GPU, [])
+    rows = _rows(graph, inside)
+    gpus = next((row[:MOST_IN_A_ROW] for row in rows if row[0].kind is DeviceKind.GPU), [])
     circle = _on_circle(graph, gpus)
-    longest = max((len(row) for row in rows.values()), default=1)
-    anchors = _anchors(gpus, circle)
-    width = SLOT * max(longest, 2) + 2 * FRAME_PAD + (0.5 if circle else 0.0)
-    plan = Layout(width=width)
-    circle_height = max(2.5, 0.5 * len(gpus)) if circle else 0.0
-    heights = [circle_height if circle and kind is DeviceKind.GPU else ROW for kind in rows]
-    plan.height = sum(heights) + FRAME_TOP
-    y = sum(heights)
-    places: dict[str, float] = dict(anchors)
-    levels = {}
-    for kind, height in zip(rows, heights, strict=True):
-        levels[kind], y = y - height / 2, y - height
-    for kind in (DeviceKind.GPU, DeviceKind.PCIE_SWITCH, DeviceKind.CPU, DeviceKind.NIC, DeviceKind.NVSWITCH):
-        if kind not in rows:
-            continue
-        if kind is DeviceKind.GPU and circle:
-            _place_circle(plan, rows[kind], width / 2, levels[kind], circle_height)
-            continue
-        wanted = [_wanted(graph, one, places) for one in rows[kind]]
-        for one, x in zip(rows[kind], _apart(wanted), strict=True):
-            places[one.name] = x
-            plan.devices[one.name] = _box(one, width / 2 + x, levels[kind])
-        if hidden.get(kind, 0) > 0:
-            plan.remarks.append((width / 2, levels[kind] + 0.3, f"… and {hidden[kind]} more"))
+    longest = max((min(len(row), MOST_IN_A_ROW) for row in rows), default=1)
+    places = _anchors(gpus, circle)
+    heights = [max(2.5, 0.5 * len(gpus)) if circle and row[0].kind is DeviceKind.GPU else ROW for row in rows]
+    levels = [sum(heights[place:]) - height / 2 for place, height in enumerate(heights)]
+    shown = {place: _chosen(graph, row) for place, row in enumerate(rows)}
+    for place in sorted(shown, key=lambda place: _PLACING.index(rows[place][0].kind) * 100 - place):
+        if rows[place][0].kind is not DeviceKind.GPU:
+            wanted = [_wanted(graph, one, places) for one in shown[place]]
+            places.update(zip((one.name for one in shown[place]), _apart(wanted), strict=True))
+    reach = max((abs(x) for x in places.values()), default=0.0)
+    plan = Layout(2 * max(reach + SLOT / 2, SLOT * max(longest, 2) / 2) + 2 * FRAME_PAD, sum(heights))
+    middle = plan.width / 2
+    for place, row in enumerate(rows):
+        if circle and row[0].kind is DeviceKind.GPU:
+            _place_circle(plan, gpus, middle, levels[place], heights[place])
+        else:
+            for one in shown[place]:
+                plan.devices[one.name] = _box(one, middle + places[one.name], levels[place])
+        if len(row) > len(shown[place]):
+            hidden = len(row) - len(shown[place])
+            plan.remarks.append((middle, levels[place] + 0.3, f"… and {hidden} more"))
     return plan
+
+
+def _rows(graph: _Graph, inside: Sequence[Device]) -> list[list[Device]]:
+    """Devices by row from top to bottom; switches below switches have rows of their own."""
+    depth = {one.name: 0 for one in inside if one.kind is DeviceKind.CPU}
+    waiting = list(depth)
+    switches = {one.name for one in inside if one.kind is DeviceKind.PCIE_SWITCH}
+    for name in waiting:
+        for other in graph.neighbours[name]:
+            if other in switches and other not in depth:
+                depth[other] = depth[name] + 1
+                waiting.append(other)
+    rows: dict[tuple[int, int], list[Device]] = {}
+    for one in inside:
+        if one.kind in ROWS:
+            level = depth.get(one.name, 1) if one.kind is DeviceKind.PCIE_SWITCH else 0
+            rows.setdefault((ROWS.index(one.kind), level), []).append(one)
+    return [rows[key] for key in sorted(rows)]
+
+
+def _chosen(graph: _Graph, row: Sequence[Device]) -> list[Device]:
+    """At most a row's worth; of PCIe switches those that GPUs hang on come first."""
+
+    def without_gpu(device: Device) -> bool:
+        return not any(graph.devices[one].kind is DeviceKind.GPU for one in graph.neighbours[device.name])
+
+    if row[0].kind is not DeviceKind.PCIE_SWITCH:
+        return list(row[:MOST_IN_A_ROW])
+    kept = {one.name for one in sorted(row, key=without_gpu)[:MOST_IN_A_ROW]}
+    return [one for one in row if one.name in kept]
 
 
 def _on_circle(graph: _Graph, gpus: Sequence[Device]) -> bool:
@@ -203,9 +234,9 @@ def _anchors(gpus: Sequence[Device], circle: bool) -> dict[str, float]:
         if not circle:
             anchors[gpu.name] = (index - (len(gpus) - 1) / 2) * SLOT
         elif index < half:
-            anchors[gpu.name] = -(index + 0.5) * SLOT
+            anchors[gpu.name] = -(index + 0.5) * 1.25 * SLOT
         else:
-            anchors[gpu.name] = (index - half + 0.5) * SLOT
+            anchors[gpu.name] = (index - half + 0.5) * 1.25 * SLOT
     return anchors
 
 
@@ -217,21 +248,30 @@ def _place_circle(plan: Layout, gpus: Sequence[Device], x: float, y: float, heig
         number, count = (index, half) if left else (index - half, len(gpus) - half)
         angle = math.pi * (number + 0.5) / count
         side = -1 if left else 1
-        plan.devices[gpu.name] = _box(gpu, x + side * across * math.sin(angle), y + up * math.cos(angle))
+        place = (x + side * across * math.sin(angle), y + up * math.cos(angle))
+        plan.devices[gpu.name] = _box(gpu, *place, on_circle=True)
 
 
-def _wanted(graph: _Graph, device: Device, places: Mapping[str, float]) -> float:
-    """Above or below the middle of those of its neighbours that stand already."""
-    near = [places[one] for one in graph.neighbours[device.name] if one in places and one != device.name]
-    if device.name in places:
-        return places[device.name]
-    return sum(near) / len(near) if near else 1e3  # what hangs on nothing goes to the right
+def _wanted(graph: _Graph, device: Device, places: Mapping[str, float]) -> float | None:
+    """Above or below the middle of what it leads to and stands already; None where it leads to nothing."""
+    reached = {device.name}
+    for _ in range(3):
+        reached |= {
+            other
+            for one in reached
+            for other in graph.neighbours[one]
+            if graph.devices[other].kind is not DeviceKind.CPU or device.kind is DeviceKind.NIC
+        }
+        near = [places[one] for one in reached if one in places and one != device.name]
+        if near:
+            return sum(near) / len(near)
+    return None
 
 
-def _apart(wanted: Sequence[float]) -> list[float]:
-    """The nearest places with room between boxes, in the order that is wanted."""
-    order = sorted(range(len(wanted)), key=lambda index: (wanted[index], index))
-    loose = [min(wanted[index], SLOT * len(wanted)) for index in order]
+def _apart(wanted: Sequence[float | None]) -> list[float]:
+    """The nearest places with room between boxes, in the order that is wanted; None goes to the right."""
+    stated = sorted((x, index) for index, x in enumerate(wanted) if x is not None)
+    order, loose = [index for _, index in stated], [x for x, _ in stated]
     found = list(loose)
     for position in range(1, len(found)):
         found[position] = max(found[position], found[position - 1] + SLOT)
@@ -248,10 +288,15 @@ def _apart(wanted: Sequence[float]) -> list[float]:
     places = [0.0] * len(wanted)
     for position, index in enumerate(order):
         places[index] = found[position]
+    right = found[-1] if found else -SLOT * (len(wanted) + 1) / 2
+    for index, x in enumerate(wanted):
+        if x is None:
+            right += SLOT
+            places[index] = right
     return places
 
 
-def _box(device: Device, x: float, y: float) -> Placed:
+def _box(device: Device, x: float, y: float, on_circle: bool = False) -> Placed:
     tail = device.name.rpartition(".")[2]
     number = re.search(r"[0-9]+$", tail)
     label = f"{_WORDS[device.kind]} {number[0]}" if number else plain(tail, 10)
@@ -260,7 +305,7 @@ def _box(device: Device, x: float, y: float) -> Placed:
         detail = plain(device.attributes.get("name") or "", 13)
     elif device.kind is DeviceKind.GPU and device.bus_id:
         detail = plain(device.bus_id.removeprefix("0000:").removesuffix(".0"), 13)
-    return Placed(device.kind, x, y, label, detail)
+    return Placed(device.kind, x, y, label, detail, on_circle)
 
 
 def _shared_rows(graph: _Graph, topology: Topology, kind: DeviceKind) -> list[list[Device]]:
@@ -341,27 +386,23 @@ def _labelled(lines: Sequence[Drawn], layout: Layout) -> list[Drawn]:
         counts.setdefault(line.kind, []).append(line.count)
     labelled = []
     for line in lines:
-        numbers = counts[line.kind]
-        differs = len(set(numbers)) > 1 and len(numbers) <= 2 * MOST_LABELS
-        worth = max(numbers) > 1 and (differs or len(numbers) <= MOST_LABELS)
-        label = f"x{line.count}" if (worth and line.count > 1) or line.state is LinkState.DOWN else ""
-        labelled.append(
-            Drawn(
-                line.source, line.target, line.kind, line.state, line.count, line.bytes_per_second, label,
-                0.33 if line.kind in _MESHED else 0.5, _bend(line, layout),
-            )
-        )  # fmt: skip
+        worth = line.count > 1 and len(counts[line.kind]) <= MOST_LABELS
+        label = f"x{line.count}" if worth or line.state is LinkState.DOWN else ""
+        place = 0.33 if line.kind in _MESHED else 0.5
+        labelled.append(replace(line, label=label, label_at=place, control=_control(line, layout)))
     return labelled
 
 
-def _bend(line: Drawn, layout: Layout) -> float:
-    """How far a line within a row bows out so that it passes the boxes between its ends."""
+def _control(line: Drawn, layout: Layout) -> tuple[float, float] | None:
+    """Where a line bends so that it passes the boxes between its ends."""
     one, other = layout.devices[line.source], layout.devices[line.target]
+    upper, lower = (one, other) if one.y >= other.y else (other, one)
+    if line.kind is LinkKind.PCIE and lower.kind is DeviceKind.GPU and lower.on_circle:
+        return upper.x, lower.y  # down outside the circle, then in from the side
     if abs(one.y - other.y) > 0.01 or abs(one.x - other.x) < 1.5 * SLOT:
-        return 0.0
-    if not any(
-        abs(box.y - one.y) < BOX_HEIGHT and min(one.x, other.x) < box.x < max(one.x, other.x)
-        for box in layout.devices.values()
-    ):
-        return 0.0
-    return 0.55 + 0.12 * abs(one.x - other.x)
+        return None
+    between = (min(one.x, other.x), max(one.x, other.x))
+    for box in layout.devices.values():
+        if abs(box.y - one.y) < BOX_HEIGHT and between[0] < box.x < between[1]:
+            return (one.x + other.x) / 2, one.y + 0.55 + 0.12 * (between[1] - between[0])
+    return None

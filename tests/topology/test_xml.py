@@ -1,20 +1,21 @@
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
-from ccbench.topology.xml import MOST_CHARACTERS, MOST_DEPTH, MOST_ELEMENTS, parse_xml, root_tag
+from ccbench.topology.xml import MOST_CHARACTERS, MOST_DEPTH, MOST_ELEMENTS, Document, parse_xml, root_tag
 
 NAME = "a file"
 
 
-def kinds(document):
+def kinds(document: Document) -> list[tuple[str, int | None]]:
     return [(notice.kind, notice.line) for notice in document.notices]
 
 
-def test_elements_keep_order_attributes_text_and_lines():
+def test_elements_keep_order_attributes_text_and_lines() -> None:
     document = parse_xml(
         '<?xml version="1.0"?>\n<a x="1">\n  <b/>\n  <!-- <d/> -->\n  <c y="2">t</c>\n</a>\n', NAME
     )
@@ -30,29 +31,29 @@ def test_elements_keep_order_attributes_text_and_lines():
     assert root.named("c")[0].attributes == {"y": "2"}
 
 
-def test_empty_lines_before_the_declaration_are_forgiven_and_lines_still_count():
+def test_empty_lines_before_the_declaration_are_forgiven_and_lines_still_count() -> None:
     document = parse_xml('\n\n<?xml version="1.0"?>\n<a/>', NAME)
     assert document.root.line == 4
     assert document.notices == ()
 
 
-def test_a_byte_order_mark_is_not_damage():
+def test_a_byte_order_mark_is_not_damage() -> None:
     assert parse_xml("\ufeff<a/>", NAME).notices == ()
 
 
-def test_words_before_the_first_element_are_noticed():
+def test_words_before_the_first_element_are_noticed() -> None:
     document = parse_xml("node0: NCCL dump follows\n<a><b/></a>", NAME)
     assert kinds(document) == [("damaged_line", 1)]
     assert [child.line for child in document.root.children] == [2]
 
 
-def test_text_after_the_end_is_noticed_and_the_document_is_complete():
+def test_text_after_the_end_is_noticed_and_the_document_is_complete() -> None:
     document = parse_xml("<a><b/></a>\n<a/>\n", NAME)
     assert document.complete
     assert kinds(document) == [("damaged_line", 2)]
 
 
-def test_a_cut_document_keeps_what_was_complete_and_says_where_it_ends():
+def test_a_cut_document_keeps_what_was_complete_and_says_where_it_ends() -> None:
     document = parse_xml('<a>\n <b x="1">\n  <c/>\n  <d y="2', NAME)
     assert not document.complete
     assert [element.tag for element in document.root.walk()] == ["a", "b", "c"]
@@ -61,7 +62,7 @@ def test_a_cut_document_keeps_what_was_complete_and_says_where_it_ends():
     assert "inside <b>" in document.notices[0].text
 
 
-def test_damage_in_the_middle_keeps_what_stood_before_it():
+def test_damage_in_the_middle_keeps_what_stood_before_it() -> None:
     document = parse_xml('<a>\n<b/>\n<c x="1" x="2"/>\n<d/>\n</a>', NAME)
     assert [child.tag for child in document.root.children] == ["b"]
     assert kinds(document) == [("truncated", 3)]
@@ -78,12 +79,14 @@ PARAMETER = '<!DOCTYPE a [<!ENTITY % q SYSTEM "file:///etc/hostname"> %q;]><a/>'
 
 @pytest.mark.parametrize("text", [BOMB, STOLEN, PARAMETER])
 @pytest.mark.parametrize("doctype_allowed", [False, True])
-def test_entities_are_refused_whether_or_not_a_document_type_is_allowed(text, doctype_allowed):
+def test_entities_are_refused_whether_or_not_a_document_type_is_allowed(
+    text: str, doctype_allowed: bool
+) -> None:
     with pytest.raises(MachineError, match=r"a file: line 1: .*remove the declaration"):
         parse_xml(text, NAME, doctype_allowed)
 
 
-def test_a_document_type_is_refused_unless_allowed_and_then_never_fetched(tmp_path):
+def test_a_document_type_is_refused_unless_allowed_and_then_never_fetched(tmp_path: Path) -> None:
     definition = tmp_path / "a.dtd"
     definition.write_text('<!ATTLIST a stolen CDATA "yes">')
     text = f'<!DOCTYPE a SYSTEM "{definition}"><a/>'
@@ -92,7 +95,7 @@ def test_a_document_type_is_refused_unless_allowed_and_then_never_fetched(tmp_pa
     assert parse_xml(text, NAME, doctype_allowed=True).root.attributes == {}
 
 
-def test_a_declared_encoding_does_not_change_text_that_is_decoded_already():
+def test_a_declared_encoding_does_not_change_text_that_is_decoded_already() -> None:
     text = '<?xml version="1.0" encoding="UTF-16"?><a x="\u00e9"/>'
     assert parse_xml(text, NAME).root.attributes == {"x": "\u00e9"}
 
@@ -100,12 +103,12 @@ def test_a_declared_encoding_does_not_change_text_that_is_decoded_already():
 @pytest.mark.parametrize(
     "text", ["", " \n", "no element", "<", "<a", "\x00<a/>"[:1], "<!-- only -->", "&amp;"]
 )
-def test_text_without_any_element_is_an_error_that_says_what_was_expected(text):
+def test_text_without_any_element_is_an_error_that_says_what_was_expected(text: str) -> None:
     with pytest.raises(MachineError, match=r"^a file: no XML element found .*expected a file such as"):
         parse_xml(text, NAME)
 
 
-def test_size_depth_and_number_of_elements_are_bounded():
+def test_size_depth_and_number_of_elements_are_bounded() -> None:
     with pytest.raises(MachineError, match=f"at most {MOST_CHARACTERS}"):
         parse_xml(" " * (MOST_CHARACTERS + 1), NAME)
     assert parse_xml("<a>" * MOST_DEPTH + "</a>" * MOST_DEPTH, NAME).complete
@@ -118,7 +121,7 @@ def test_size_depth_and_number_of_elements_are_bounded():
 @pytest.mark.parametrize(
     "garbage", ["<", "<a ", "<!--", "&", "<a>&#65;", '<a x="\n', "<a>x\n", "<!DOCTYPE a [", "<?x ?>", "\x00"]
 )
-def test_a_megabyte_of_garbage_takes_less_than_two_seconds(garbage):
+def test_a_megabyte_of_garbage_takes_less_than_two_seconds(garbage: str) -> None:
     text = garbage * (2**20 // len(garbage))
     started = time.perf_counter()
     root_tag(text)
@@ -141,12 +144,12 @@ def test_a_megabyte_of_garbage_takes_less_than_two_seconds(garbage):
         ("", ""),
     ],
 )
-def test_the_root_is_told_without_parsing(text, tag):
+def test_the_root_is_told_without_parsing(text: str, tag: str) -> None:
     assert root_tag(text) == tag
 
 
 @given(st.text(alphabet=st.sampled_from("<>/ab=\"' \n&;![]-?\ud800\x00"), max_size=80))
-def test_any_text_gives_a_document_or_a_machine_error(text):
+def test_any_text_gives_a_document_or_a_machine_error(text: str) -> None:
     root_tag(text)
     try:
         document = parse_xml(text, NAME)

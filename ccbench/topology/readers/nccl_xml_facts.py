@@ -36,8 +36,10 @@ def class_of(tree: Tree, nvlinks: Joined, xgmi: Joined, complete: bool) -> tuple
             TopologyClass.NVLINK_BRIDGE,
             "all NVLinks of each GPU end at one GPU (wrongly stated as itself)",
         )
-    if nvlinks.selves or xgmi.selves or not names or tree.unclear:
-        return TopologyClass.UNKNOWN, "the ends of the links are not stated"
+    if nvlinks.selves or xgmi.selves:
+        return TopologyClass.UNKNOWN, "links are stated to end where they begin"
+    if not names or tree.unclear:
+        return TopologyClass.UNKNOWN, "which devices are GPUs is not stated"
     if len(names) == 1:
         return TopologyClass.SINGLE_GPU, "one GPU"
     if all(gpu.detail is not None for gpu in tree.gpus):

@@ -82,7 +82,7 @@ def _c2c(tree: Tree, gpu: Gpu, element: Element) -> None:
         return
     each = whole(printed)
     if each is None or each <= 0:
-        tree.note("not_visible", f"{gpu.name}: C2C bandwidth {printed!r} says no rate", element)
+        tree.note("not_visible", f"C2C bandwidth {printed!r} of {gpu.name} says no rate", element)
         each = None
     rate = each * count * 1e6 if each is not None else None
     origin = f"stated: {count} x {printed} MB/s" if rate is not None else "rate not stated"

@@ -15,6 +15,7 @@ from typing import Any
 
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice
 from ccbench.topology.readers.nccl_rates import ACCEPTED, PcieLink, pcie_link
+from ccbench.topology.readers.pci_models import model_of
 from ccbench.topology.xml import Element
 
 GPU_CLASSES = ("0x03", "0x12")  # display controllers; processing accelerators (AMD since MI300)
@@ -243,7 +244,9 @@ def _gpu(tree: Tree, element: Element, name: str, bus_id: str, place: _Place) ->
     detail = details[0] if details else None
     tree.gpu_names.add(name)
     tree.gpus.append(Gpu(name, place.node, bus_id, place.cpu, element, detail))
-    return dict(detail.attributes) if detail is not None else {}
+    model = model_of(element.attributes.get("vendor", ""), element.attributes.get("device", ""))
+    said = dict(detail.attributes) if detail is not None else {}
+    return {**said, "model": model} if model is not None else said
 
 
 def _tree_link(tree: Tree, element: Element, name: str, place: _Place) -> PcieLink:
@@ -252,12 +255,12 @@ def _tree_link(tree: Tree, element: Element, name: str, place: _Place) -> PcieLi
     speed, width = link.speed_printed, link.width_printed
     if link.gigatransfers is None:
         kind = "unknown_spelling" if speed.strip() and "unknown" not in speed.lower() else "not_visible"
-        tree.note(kind, f"{name}: PCIe speed {speed!r} says no rate (NCCL takes 8 GT/s)", element)
+        tree.note(kind, f"PCIe speed {speed!r} above {name} says no rate (NCCL takes 8 GT/s)", element)
     elif speed not in ACCEPTED:
-        text = f"{name}: PCIe speed {speed!r} is read as {link.gigatransfers:g} GT/s (NCCL takes 8 GT/s)"
+        text = f"PCIe speed {speed!r} above {name} is read as {link.gigatransfers:g} GT/s (NCCL takes 8)"
         tree.note("unknown_spelling", text, element)
     if link.width is None:
-        tree.note("not_visible", f"{name}: PCIe width {width!r} says no lanes (NCCL takes 16)", element)
+        tree.note("not_visible", f"PCIe width {width!r} above {name} says no lanes (NCCL takes 16)", element)
     said = {"link_speed": speed, "link_width": width}
     for source, target in ((place.parent, name), (name, place.parent)):
         tree.links.append(

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +19,10 @@ CLASS_NOT_TOLD = {
 }
 
 
-def graph(attributes, *channels):
+Channel = list[tuple[str, int | str]]
+
+
+def graph(attributes: str, *channels: Channel) -> str:
     listed = "".join(
         "<channel>" + "".join(f'<{tag} dev="{dev}"/>' for tag, dev in channel) + "</channel>"
         for channel in channels
@@ -25,13 +30,13 @@ def graph(attributes, *channels):
     return f'<graphs version="1"><graph id="0" {attributes}>{listed}</graph></graphs>'
 
 
-def ring(*gpus):
+def ring(*gpus: int | str) -> Channel:
     return [("gpu", gpu) for gpu in gpus]
 
 
 @needs_dumps
 @pytest.mark.parametrize("entry", DUMPS, ids=names(DUMPS))
-def test_the_facts_of_a_real_graph_file_are_found(entry):
+def test_the_facts_of_a_real_graph_file_are_found(entry: dict[str, Any]) -> None:
     text = text_of(entry)
     assert recognises(text)
     assert not nccl_xml.recognises(text)
@@ -43,16 +48,16 @@ def test_the_facts_of_a_real_graph_file_are_found(entry):
 @pytest.mark.parametrize(
     "text", ["", "<system/>", "nvidia-smi", "<graph/>", "ring <0> of <graphs>", "<!-- <graphs> --><system/>"]
 )
-def test_other_text_is_not_recognised(text):
+def test_other_text_is_not_recognised(text: str) -> None:
     assert not recognises(text)
 
 
-def test_another_root_is_an_error():
+def test_another_root_is_an_error() -> None:
     with pytest.raises(MachineError, match=r"<system> was found, <graphs> was expected"):
         read("<system/>")
 
 
-def test_rings_chains_and_nets_are_facts():
+def test_rings_chains_and_nets_are_facts() -> None:
     channel = [("net", 3), *ring(1, 0), ("net", 2)]
     topology = read(graph('pattern="4" nchannels="1" typeintra="PHB"', channel))
     assert topology.facts["rings"] == [[1, 0]]
@@ -69,7 +74,7 @@ def test_rings_chains_and_nets_are_facts():
     assert tree.facts["rings"] == []
 
 
-def test_hexadecimal_ids_carry_the_host_in_their_highest_bits():
+def test_hexadecimal_ids_carry_the_host_in_their_highest_bits() -> None:
     far = 1 << 56
     topology = read(graph('pattern="4" nchannels="1"', ring("0", "0x1", hex(far), hex(far + 1))))
     assert [(gpu.name, gpu.node, gpu.attributes["dev"]) for gpu in topology.gpus] == [
@@ -113,7 +118,9 @@ RINGS = [ring(0, 1, 2, 3), ring(0, 1, 3, 2), ring(0, 2, 1, 3)]
         ('pattern="4" nchannels="0" typeintra="SYS"', [], TopologyClass.UNKNOWN, None),
     ],
 )
-def test_the_class_is_told_only_where_it_follows(attributes, channels, expected, nvswitch):
+def test_the_class_is_told_only_where_it_follows(
+    attributes: str, channels: list[Channel], expected: TopologyClass, nvswitch: bool | None
+) -> None:
     topology = read(graph(attributes, *channels))
     assert topology.topology_class is expected
     assert topology.facts["nvswitch"] is nvswitch
@@ -142,13 +149,13 @@ def test_the_class_is_told_only_where_it_follows(attributes, channels, expected,
         (graph('pattern="4" nchannels="1"', ring(0, 1))[:-12], "truncated", 1),
     ],
 )
-def test_what_looks_wrong_is_noticed_with_its_line(text, kind, line):
+def test_what_looks_wrong_is_noticed_with_its_line(text: str, kind: str | None, line: int) -> None:
     assert (kind, line) in [(notice.kind, notice.line) for notice in read(text).notices]
 
 
 @needs_dumps
 @pytest.mark.parametrize("entry", DUMPS, ids=names(DUMPS))
-def test_a_file_cut_anywhere_is_noticed_and_never_claims_more(entry):
+def test_a_file_cut_anywhere_is_noticed_and_never_claims_more(entry: dict[str, Any]) -> None:
     text = text_of(entry)
     whole = read(text)
     for end in range(0, len(text.rstrip()), 64):
@@ -164,7 +171,7 @@ def test_a_file_cut_anywhere_is_noticed_and_never_claims_more(entry):
 @needs_dumps
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_flipped_bytes_give_a_topology_or_a_machine_error(data):
+def test_flipped_bytes_give_a_topology_or_a_machine_error(data: st.DataObject) -> None:
     raw = bytearray(text_of(data.draw(st.sampled_from(DUMPS))).encode())
     for _ in range(data.draw(st.integers(1, 4))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))

@@ -1,0 +1,230 @@
+"""Fabrics: closed-form routes agree with search on the same graph, and a hundred thousand ranks are quick."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccbench.errors import MachineError
+from ccbench.topology.dragonflies import dragonfly, dragonfly_plus
+from ccbench.topology.fabric import Fabric, Wire
+from ccbench.topology.fabrics import (
+    full_mesh,
+    hypercube,
+    nvlink_mesh,
+    nvswitch,
+    ring,
+    single_switch,
+    torus,
+)
+from ccbench.topology.fat_trees import fat_tree
+from ccbench.topology.graph import DeviceKind, LinkKind
+from ccbench.topology.routing import routes_by_search
+from tests.model.graphs import CUBE_MESH
+
+WIRE = Wire(50e9, 1e-6)
+FAR = Wire(25e9, 9e-6)
+
+UNIQUE = {
+    "single switch": single_switch(9, WIRE),
+    "nvswitch": nvswitch(8, 18, 25e9, 1e-6),
+    "full mesh": full_mesh(7, WIRE),
+    "ring of odd length": ring(9, WIRE),
+    "tree with one way up": fat_tree((3, 2, 2), WIRE, oversubscription=3.0, parents=(1, 1, 1)),
+    "one row of two": torus((2,), WIRE),
+}
+SEVERAL = {
+    "ring of even length": ring(10, WIRE),
+    "torus": torus((4, 3, 2), WIRE),
+    "torus with a flat side": torus((5, 1, 4), WIRE),
+    "hypercube": hypercube(5, WIRE),
+    "cube mesh": nvlink_mesh(CUBE_MESH, Wire(25e9, 1e-6, LinkKind.NVLINK)),
+    "fat-tree of two levels": fat_tree((4, 6), WIRE),
+    "fat-tree of three levels": fat_tree((2, 3, 4), WIRE, (2.0, 1.5)),
+    "rail-optimised": fat_tree((4, 8), WIRE, rails=4),
+    "dragonfly": dragonfly(9, 4, 2, 2, WIRE, WIRE, FAR),
+    "dragonfly with spare links": dragonfly(4, 3, 2, 3, WIRE, WIRE, FAR),
+    "dragonfly of one group": dragonfly(1, 4, 2, 1, WIRE, WIRE, FAR),
+    "dragonfly+": dragonfly_plus(5, 3, 2, 2, 2, WIRE, WIRE, FAR),
+    "dragonfly+ of one group": dragonfly_plus(1, 3, 2, 2, 2, WIRE, WIRE, FAR),
+}
+ALL = {**UNIQUE, **SEVERAL}
+
+
+def every_pair(fabric: Fabric) -> tuple[np.ndarray, np.ndarray]:
+    pairs = np.array(list(itertools.product(range(fabric.ranks), repeat=2)))
+    return pairs[:, 0], pairs[:, 1]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_route_is_a_chain_of_links_from_source_to_target(name: str) -> None:
+    fabric = ALL[name]
+    for source, target, row in zip(*every_pair(fabric), fabric.route(*every_pair(fabric)), strict=True):
+        links = row[row >= 0]
+        assert (row[len(links) :] == -1).all()
+        here = [source, *fabric.link_target[links]]
+        assert here[:-1] == list(fabric.link_source[links])
+        assert here[-1] == target
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_routes_are_as_short_as_a_search_on_the_graph_finds(name: str) -> None:
+    fabric = ALL[name]
+    # Between groups, two global links can be fewer hops than local, global, local; latency tells them apart.
+    searched = routes_by_search(fabric.topology(), by_latency="dragonfly" in name)
+    assert searched.ranks == fabric.ranks
+    hops = [(routes.route(*every_pair(fabric)) >= 0).sum(axis=1) for routes in (fabric, searched)]
+    assert hops[0].tolist() == hops[1].tolist()
+
+
+@pytest.mark.parametrize("name", UNIQUE)
+def test_where_there_is_one_shortest_route_it_is_the_same_one(name: str) -> None:
+    fabric = UNIQUE[name]
+    searched = routes_by_search(fabric.topology())
+    for ours, theirs in zip(
+        fabric.route(*every_pair(fabric)), searched.route(*every_pair(fabric)), strict=True
+    ):
+        assert [fabric.link_name(i) for i in ours if i >= 0] == [
+            searched.link_name(i) for i in theirs if i >= 0
+        ]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_graph_has_the_fabrics_links_and_unique_names(name: str) -> None:
+    fabric = ALL[name]
+    graph = fabric.topology()
+    assert len(graph.gpus) == fabric.ranks
+    assert len({device.name for device in graph.devices}) == fabric.vertices
+    assert len({(link.source, link.target) for link in graph.links}) == fabric.links
+    back = {(link.target, link.source) for link in graph.links}
+    assert back == {(link.source, link.target) for link in graph.links}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_level_is_a_cut_that_no_set_of_that_size_beats_on_symmetric_fabrics(name: str) -> None:
+    fabric = ALL[name]
+    single = next(level for level in fabric.levels if level.ranks == 1)
+    into = np.bincount(fabric.link_target, fabric.link_bytes_per_second, fabric.vertices)[: fabric.ranks]
+    assert single.bytes_per_second == pytest.approx(into.min())
+    for level in fabric.levels:
+        assert level.groups in {0, fabric.ranks // level.ranks}
+
+
+@settings(max_examples=40)
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=3), st.data())
+def test_any_torus_routes_by_the_shorter_way_round(sizes: list[int], data: st.DataObject) -> None:
+    ranks = int(np.prod(sizes))
+    if ranks < 2:
+        return
+    source, target = (data.draw(st.integers(0, ranks - 1)) for _ in range(2))
+    hops = 0
+    left, right = source, target
+    for size in sizes:
+        ahead = (right - left) % size
+        hops += min(ahead, size - ahead)
+        left, right = left // size, right // size
+    assert (torus(sizes, WIRE).route([source], [target]) >= 0).sum() == hops
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    st.lists(st.integers(1, 3), min_size=3, max_size=3),
+)
+def test_any_fat_tree_climbs_to_the_nearest_common_switch(children: list[int], parents: list[int]) -> None:
+    fabric = fat_tree(children, WIRE, parents=parents[: len(children)])
+    for source, target, row in zip(*every_pair(fabric), fabric.route(*every_pair(fabric)), strict=True):
+        climbed, size = 0, 1
+        for child in children:
+            climbed += int(source // size != target // size)
+            size *= child
+        links = row[row >= 0]
+        assert len(links) == 2 * climbed
+        assert [source, *fabric.link_target[links]] == [*fabric.link_source[links], target]
+
+
+def test_oversubscription_narrows_the_way_up_and_nothing_else() -> None:
+    for ratio in (1.0, 3.0, 4.0, 16.0):
+        levels = fat_tree((16, 16), WIRE, ratio).levels
+        assert levels[0].bytes_per_second == 50e9
+        assert levels[1].bytes_per_second == pytest.approx(16 * 50e9 / ratio)
+
+
+def test_on_rails_the_same_rail_of_neighbours_shares_a_leaf() -> None:
+    fabric = fat_tree((4, 8), WIRE, rails=8)
+    same_rail, other_rail = fabric.route([3, 3], [11, 12])
+    assert (same_rail >= 0).sum() == 2
+    assert (other_rail >= 0).sum() == 4
+
+
+@pytest.mark.parametrize(
+    ("make", "hops"),
+    [
+        (lambda: single_switch(100_000, WIRE), 2),
+        (lambda: fat_tree((32, 32, 100), WIRE, 2.0), 6),
+        (lambda: fat_tree((16, 800, 8), WIRE, rails=8), 6),
+        (lambda: torus((50, 50, 40), WIRE), 70),
+        (lambda: hypercube(17, WIRE), 17),
+        (lambda: dragonfly(129, 32, 25, 4, WIRE), 5),
+        (lambda: dragonfly_plus(100, 32, 32, 32, 4, WIRE), 5),
+    ],
+)
+def test_a_hundred_thousand_ranks_compose_and_route_in_under_a_second(make, hops: int) -> None:  # type: ignore[no-untyped-def]  # lambdas of the table
+    start = time.process_time()
+    fabric = make()
+    every = np.arange(fabric.ranks)
+    routes = fabric.route(every, every ^ 1 if fabric.ranks % 2 == 0 else (every + 1) % fabric.ranks)
+    assert time.process_time() - start < 1
+    assert fabric.ranks >= 100_000
+    assert routes.shape[0] == fabric.ranks
+    assert (fabric.route([0], [fabric.ranks // 2 + 21]) >= 0).sum() <= hops
+
+
+def test_links_have_names_kinds_and_counts() -> None:
+    fabric = nvswitch(8, 18, 25e9, 1e-6)
+    (row,) = fabric.route([2], [5])
+    assert [fabric.link_name(link) for link in row] == ["gpu2 -> nvswitch0", "nvswitch0 -> gpu5"]
+    assert [fabric.link_kind(link) for link in row] == [LinkKind.NVLINK] * 2
+    assert fabric.link_bytes_per_second[row].tolist() == [450e9] * 2
+    assert fabric.link_counts[row].tolist() == [18, 18]
+    assert fabric.topology().device("nvswitch0").kind is DeviceKind.NVSWITCH
+
+
+def test_a_rank_reaches_itself_by_no_link_and_no_flows_are_no_rows() -> None:
+    fabric = single_switch(4, WIRE)
+    assert fabric.route([1, 1], [1, 2]).tolist() == [[-1, -1], [1, 6]]
+    assert fabric.route([], []).shape[0] == 0
+    assert fabric.route([3], [3]).size == 0
+    assert fabric.route(0, [1, 2, 3]).shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda: single_switch(0, WIRE), "ranks: 0 is not a whole number"),
+        (lambda: torus((), WIRE), "ranks: 1 is not a whole number, 2 or more"),
+        (lambda: torus((3, -1), WIRE), "sizes: -1"),
+        (lambda: full_mesh(10_000, WIRE), "full mesh: 99990000 links; at most"),
+        (lambda: Wire(0.0), "bytes_per_second: 0.0 is not a positive number"),
+        (lambda: Wire(1e9, -1.0), "latency_seconds: -1.0"),
+        (lambda: fat_tree((), WIRE), "does not fit 0 levels"),
+        (lambda: fat_tree((4, 4), WIRE, (2.0, 2.0)), "does not fit 2 levels"),
+        (lambda: fat_tree((4, 4), WIRE, 0.0), "does not fit"),
+        (lambda: fat_tree((4, 4), WIRE, parents=(1,)), "1 numbers for 2 levels"),
+        (lambda: fat_tree((4, 3), WIRE, rails=2), "let children"),
+        (lambda: dragonfly(9, 2, 1, 1, WIRE), "2 global links of a group do not reach 8 other groups"),
+        (lambda: nvlink_mesh([[0, 1], [1, 1]], WIRE), "zeros from corner to corner"),
+        (lambda: single_switch(8, WIRE).route([8], [0]), "is not in 0 to 7"),
+        (lambda: nvlink_mesh([[0, 1, 0], [1, 0, 0], [0, 0, 0]], WIRE).route([0], [2]), "no link leads from"),
+        (lambda: single_switch(5000, WIRE).topology(), "5001 vertices; at most 4096"),
+        (lambda: ring(100_000, WIRE).route(np.zeros(90_000, int), np.full(90_000, 50_000)), "ask for fewer"),
+    ],
+)
+def test_what_cannot_be_built_is_refused(make, complaint: str) -> None:  # type: ignore[no-untyped-def]  # lambdas of the table
+    with pytest.raises(MachineError, match=complaint):
+        make()

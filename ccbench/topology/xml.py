@@ -91,12 +91,12 @@ class _Builder:
         if self.count > MOST_ELEMENTS:
             raise MachineError(
                 f"{self.name}: line {self.line()}: more than {MOST_ELEMENTS} elements; expected the few "
-                "hundred of a topology; check the file"
+                "thousand of a machine; check the file"
             )
         if len(self.open) >= MOST_DEPTH:
             raise MachineError(
                 f"{self.name}: line {self.line()}: elements nested more than {MOST_DEPTH} deep; expected a "
-                "tree of PCIe devices; check the file"
+                "machine's tree; check the file"
             )
         element = Element(tag, attributes, self.line())
         if self.open:
@@ -201,8 +201,8 @@ def parse_xml(text: str, name: str, doctype_allowed: bool = False) -> Document:
     complaint = _feed(sound, parser, builder)
     if builder.root is None:
         raise MachineError(
-            f"{name}: no XML element found ({complaint or 'the text is empty'}); expected a file such as "
-            "NCCL_TOPO_DUMP_FILE writes; check that the whole file was copied"
+            f"{name}: no XML element found ({complaint or 'the text is empty'}); expected an XML "
+            "document; check that the whole file was copied"
         )
     if complaint:
         notices.append(_damage(builder, complaint, sound))

@@ -60,7 +60,7 @@ def nvswitch_of(tree: Tree, nvlinks: Joined, found: TopologyClass) -> bool | Non
 
 
 def facts_of(system: Element, tree: Tree, nvlinks: Joined, xgmi: Joined) -> dict[str, Any]:
-    """Everything countable, named as in the tests' manifest; strings where the file prints strings."""
+    """Everything countable; strings where the file prints strings."""
     facts: dict[str, Any] = {
         "root": system.tag,
         "version": system.attributes.get("version"),

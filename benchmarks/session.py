@@ -167,14 +167,14 @@ def from_reports(blank: Visit, reports: Sequence[RankReport]) -> Visit:
     found = replace(blank, status=bad.status.value, detail=bad.detail)
     if first.result is None:
         return found
-    foreign, steal = first.shares or (None, None)
+    seen = first.conditions
     return replace(
         found,
         samples_seconds=tuple((durations(first.result.stamps) / first.result.launches).tolist()),
         calls_per_sample=first.result.launches,
-        core_latency_seconds=first.core_latency_seconds[0],
-        foreign_cpu_share=foreign,
-        steal_share=steal,
+        core_latency_seconds=seen.core_latency_before_seconds,
+        foreign_cpu_share=seen.foreign_cpu_share,
+        steal_share=seen.steal_share,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ class Matrix:
         """GPUs of the heading."""
         return len(self.gpus)
 
-    @property
+    @functools.cached_property
     def between_gpus(self) -> dict[tuple[int, int], str]:
         """(GPU, GPU) -> label, by index."""
         index = {name: position for position, name in enumerate(self.gpus)}
@@ -50,7 +51,7 @@ class Matrix:
             if one in index and other in index
         }
 
-    @property
+    @functools.cached_property
     def nvlinks(self) -> dict[tuple[int, int], int]:
         """(GPU, GPU) -> the number that NV# prints, for pairs that have one above 0."""
         found = {pair: _NVLINKS.fullmatch(label) for pair, label in self.between_gpus.items()}

@@ -94,13 +94,15 @@ def _listings(lines: list[str], notices: list[Notice]) -> list[Listing]:
     """One listing for each GPU line; links before any GPU line belong to a GPU without number."""
     found: dict[int | None, Listing] = {}
     current: Listing | None = None
+    repeated: set[int] = set()
     for number, line in enumerate(lines, 1):
         if len(line) > 1000:
             continue
         gpu = _GPU.fullmatch(line)
         if gpu:
             index = int(gpu[1])
-            if index in found:
+            if index in found and index not in repeated:
+                repeated.add(index)
                 notices.append(Notice("contradiction", f"GPU {index} is listed twice", number))
             current = found.setdefault(index, Listing(index, gpu[2], gpu[3] or ""))
             continue

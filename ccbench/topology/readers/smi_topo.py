@@ -70,11 +70,10 @@ def _machine(
     matrices: list[Table], statuses: list[Table], lines: list[str], notices: list[Notice]
 ) -> Topology:
     """The topology of the first matrix; of further tables only the peer-to-peer statuses are kept."""
-    notices += [
-        Notice("unsupported", "a second matrix in the text: not used", extra.line)
-        for extra in matrices[1:]
-        if extra.rows
-    ]
+    extra = [table for table in matrices[1:] if table.rows]
+    if extra:
+        text = f"{len(extra)} more matrices in the text: not used"
+        notices.append(Notice("unsupported", text, extra[0].line))
     legend = {match[1]: match[2] for line in lines if (match := _LEGEND.fullmatch(line))}
     matrix = matrix_of(matrices[0], legend, notices)
     verdict = _class_of(matrix, matrices[0], lines, notices)
@@ -97,7 +96,11 @@ def _machine(
 
 
 def _class_of(matrix: Matrix, table: Table, lines: list[str], notices: list[Notice]) -> Verdict:
-    """The class; unknown where a cut matrix leaves pairs open that could change it."""
+    """The class; unknown where a cut matrix leaves pairs open that could change it.
+
+    Without any NVLink among the rows that are there, each GPU seen in at least one of them, it is pcie: boards
+    and bridges link every GPU of a machine.
+    """
     # The oldest headings, and those that say SOC, come from drivers before NUMA Affinity was printed (2020).
     old = bool(table.affinities) and "NUMA Affinity" not in table.affinities
     old = old or "SOC" in matrix.between_gpus.values()

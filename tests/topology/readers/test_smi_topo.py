@@ -142,6 +142,14 @@ def test_a_megabyte_takes_less_than_two_seconds(line: str) -> None:
     assert time.perf_counter() - started < 2
 
 
+@pytest.mark.parametrize(("gpus", "label"), [(400, "NV4"), (400, "PIX")])
+def test_a_megabyte_of_one_matrix_takes_seconds(gpus: int, label: str) -> None:
+    text = matrix_text(gpus, label)
+    started = time.perf_counter()
+    assert len(read(text).gpus) == gpus
+    assert time.perf_counter() - started < 5
+
+
 def test_nothing_is_refused_with_one_line_that_says_what_to_give() -> None:
     with pytest.raises(MachineError, match="topo -m") as caught:
         read("")

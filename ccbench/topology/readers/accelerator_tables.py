@@ -20,11 +20,15 @@ class Table:
     line: int
     rows: dict[str, list[str]] = field(default_factory=dict)
     rest: dict[str, str] = field(default_factory=dict)
+    positions: dict[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.positions = {column: index for index, column in enumerate(self.columns)}
 
     def label(self, row: str, column: str) -> str | None:
         """The cell, None where the row is missing or too short."""
         cells = self.rows.get(row, [])
-        index = self.columns.index(column)
+        index = self.positions[column]
         return cells[index] if index < len(cells) else None
 
     def pairs(self) -> Iterable[tuple[str, str, str]]:
@@ -76,14 +80,14 @@ def _heading(words: list[str], names: re.Pattern[str]) -> list[str]:
 
 def _add_row(table: Table, number: int, words: list[str], notices: list[Notice], self_label: str) -> None:
     name, cells = words[0], words[1 : len(table.columns) + 1]
-    if name in table.rows or name not in table.columns:
+    if name in table.rows or name not in table.positions:
         text = f"the row {name} appears twice or has no column; left out"
         notices.append(Notice("damaged_line", text, number))
         return
     if len(cells) < len(table.columns):
         text = f"the row {name} has {len(cells)} of {len(table.columns)} labels"
         notices.append(Notice("truncated", text, number))
-    index = table.columns.index(name)
+    index = table.positions[name]
     if self_label and index < len(cells) and cells[index] != self_label:
         text = f"the row {name} does not show {self_label} under itself; its labels may be shifted"
         notices.append(Notice("damaged_line", text, number))
@@ -94,7 +98,7 @@ def _add_row(table: Table, number: int, words: list[str], notices: list[Notice],
 def symmetric(table: Table, notices: list[Notice]) -> None:
     """A notice for the first pair whose two directions have different labels."""
     for row, column, label in table.pairs():
-        back = table.label(column, row) if column in table.rows and row in table.columns else None
+        back = table.label(column, row) if row in table.positions else None
         if back is not None and back != label:
             text = f"{row} to {column} is {label}, back it is {back}"
             notices.append(Notice("contradiction", text, table.line))

@@ -1,13 +1,14 @@
 """hwloc's distance matrices: bandwidths of NVLinks and XGMI links, latencies between NUMA nodes.
 
-topology-nvml.c fills NVLinkBandwidth per link and direction with 20000 MB/s (NVLink 1), 25000 (2 to 4) or 50000
-(5), added up per pair, 1000000 for a GPU to itself; topology-rsmi.c fills XGMIBandwidth likewise.
+hwloc's topology-nvml.c fills NVLinkBandwidth per link and direction with 20000 MB/s (NVLink 1), 25000 (2 to
+4) or 50000 (5), added up per pair, 1000000 for a GPU to itself; topology-rsmi.c fills XGMIBandwidth likewise.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,7 +50,7 @@ class Matrix:
 
 @dataclass
 class Bandwidths:
-    """Links of the bandwidth matrices. ``direct``: pairs of GPUs; ``per_gpu``: links of each, if countable."""
+    """Links of the matrices. ``direct``: pairs of GPUs; ``per_gpu``: links of each, None if not countable."""
 
     matrices: list[Matrix] = field(default_factory=list)
     links: list[Link] = field(default_factory=list)
@@ -77,11 +78,13 @@ def _matrices(root: Element, notices: list[Notice]) -> list[Matrix]:
     return found
 
 
-def numa_latencies(root: Element, notices: list[Notice]) -> dict[tuple[int | None, int | None], int]:
-    """(NUMA node, NUMA node) -> the kernel's relative distance; 10 is the node itself."""
-    heard: list[Notice] = []  # already noted when the bandwidths were read
+def numa_latencies(root: Element) -> dict[tuple[int | None, int | None], int]:
+    """(NUMA node, NUMA node) -> the kernel's relative distance; 10 is the node itself.
+
+    Says nothing of damage: read_bandwidths has looked at the same matrices.
+    """
     found: dict[tuple[int | None, int | None], int] = {}
-    for matrix in _matrices(root, heard):
+    for matrix in _matrices(root, notices=[]):
         if matrix.name != "NUMALatency":
             continue
         nodes = [key.partition(":")[2] for key in matrix.keys]
@@ -164,10 +167,10 @@ def facts_of(bandwidths: Bandwidths, tree: Tree) -> dict[str, Any]:
     return facts
 
 
-def _one_or_all(values: list[int]) -> int | list[int] | None:
+def _one_or_all(values: Sequence[int]) -> int | list[int] | None:
     if not values:
         return None
-    return values[0] if len(set(values)) == 1 else values
+    return values[0] if len(set(values)) == 1 else list(values)
 
 
 def _distances(matrix: Matrix, tree: Tree) -> dict[str, Any]:

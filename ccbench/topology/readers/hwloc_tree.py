@@ -1,7 +1,7 @@
 """The tree of objects in hwloc's XML: NUMA nodes, PCI bridges and devices become devices and PCIe links.
 
-hwloc lists every port of a PCIe switch as a bridge. Below a host bridge they alternate: root port (part of the
-CPU), upstream port (the switch), downstream port (part of it again), and so on. Switches with nothing of
+hwloc lists every port of a PCIe switch as a bridge. Below a host bridge they alternate: root port (part of
+the CPU), upstream port (the switch), downstream port (part of it again), and so on. Switches with nothing of
 interest below them are left out.
 """
 

@@ -20,6 +20,9 @@ from ccbench.topology.xml import Element, parse_xml
 ONE_GPU_PRODUCTS = ("dgx spark",)
 """Machines whose name alone says that they have one GPU (NVIDIA DGX Spark: one GB10)."""
 
+MOST_JOINED_CPUS = 128
+"""Every pair of CPUs gets a link up to here; larger machines have partitions that hwloc does not show."""
+
 _ROOT = "<topology"
 
 
@@ -39,7 +42,8 @@ def read(text: str) -> Topology:
     root = document.root
     if root.tag != "topology":
         raise MachineError(
-            f"hwloc XML: the root element is <{root.tag[:40]}>; expected <topology>; write the file with 'lstopo x.xml'"
+            f"hwloc XML: the root element is <{root.tag[:40]}>; expected <topology>; "
+            "write the file with 'lstopo x.xml'"
         )
     tree = read_tree(root)
     notices = [*document.notices, *tree.notices]
@@ -108,7 +112,11 @@ def _socket_links(root: Element, tree: Tree, notices: list[Notice]) -> list[Link
     cpus = {device.numa_node: device.name for device in tree.devices if device.kind is DeviceKind.CPU}
     if len(cpus) < 2:
         return []
-    distances = numa_latencies(root, notices)
+    if len(cpus) > MOST_JOINED_CPUS:
+        text = f"{len(cpus)} NUMA nodes: the links between more than {MOST_JOINED_CPUS} are left out"
+        notices.append(Notice("unsupported", text))
+        return []
+    distances = numa_latencies(root)
     return [
         Link(
             cpus[source],

@@ -1,8 +1,8 @@
 """Reads what NCCL or RCCL writes with ``NCCL_DEBUG=INFO`` (``NCCL_DEBUG_SUBSYS=INIT,GRAPH`` shows most).
 
-The machine is the one that the process with the fullest view drew; rings, trees, patterns, masks and names of
-network devices go into facts. Where no graph was printed, the class follows from what NCCL did, and only where
-NCCL's rules leave one answer; ``facts["class_evidence"]`` has the reason.
+The machine is the one that the process with the fullest view drew; rings, trees, patterns, masks and names
+of network devices go into facts. Where no graph was printed, the class follows from what NCCL did, and only
+where NCCL's rules leave one answer; ``facts["class_evidence"]`` has the reason.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ccbench.errors import MachineError
 from ccbench.topology.graph import Notice, Topology
 from ccbench.topology.readers.nccl_log_channels import Channels, facts_of
 from ccbench.topology.readers.nccl_log_class import Evidence, classify
-from ccbench.topology.readers.nccl_log_graph import MachineGraph, machine_of
+from ccbench.topology.readers.nccl_log_graph import MachineGraph, gpus_of_bus_ids, machine_of
 from ccbench.topology.readers.nccl_log_lines import Entry, entries
 from ccbench.topology.readers.nccl_log_system import Dump, best_dump, read_dumps
 
@@ -134,6 +134,8 @@ def read(text: str) -> Topology:
     graph = machine_of(dump, names, session.models)
     facts = {**graph.facts, **facts_of(channels), **_session_facts(session, channels)}
     _complete_node_count(facts)
+    if not graph.devices and facts["gpu_count"]:
+        graph.devices.extend(gpus_of_bus_ids(facts["bus_ids"], session.models))
     evidence = Evidence(graph, facts, session.multicast or bool(session.heads), session.library)
     topology_class, nvswitch, reason = classify(evidence)
     facts.update(nvswitch=nvswitch, class_evidence=reason, nvlinks_per_gpu=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,6 +64,18 @@ def machine_of(dump: Dump, nic_names: dict[int, str], models: dict[str, str]) ->
     _count(graph, dump, words)
     _rates(graph, dump, words, aliases)
     return graph
+
+
+def gpus_of_bus_ids(bus_ids: dict[str, str], models: dict[str, str]) -> list[Device]:
+    """GPUs of a log that draws no machine: the ranks of its one host, by rank, with NCCL's bus ids."""
+    gpus = []
+    for index, (rank, nccl_id) in enumerate(sorted(bus_ids.items(), key=lambda item: int(item[0]))):
+        known = re.fullmatch(r"[0-9a-fA-F]{1,16}", nccl_id) is not None
+        bus_id = _bus_id(nccl_id) if known else ""
+        model = models.get(bus_id.rpartition(".")[0])
+        attributes = {"rank": int(rank), "nccl_id": nccl_id, **({"model": model} if model else {})}
+        gpus.append(Device(f"gpu{index}", DeviceKind.GPU, bus_id=bus_id, attributes=attributes))
+    return gpus
 
 
 def _with_table_columns(dump: Dump) -> list[Node]:
@@ -216,7 +229,7 @@ def _add_links(graph: MachineGraph, dump: Dump, aliases: dict[Node, Node]) -> No
             continue
         stated.add(forth)
         found[forth] = _link(*forth, edge)
-        # Only one end of a PCIe link or of a switch's link is printed; the other direction is the same to NCCL.
+        # Only one end of a PCIe link or of a switch's link is printed; NCCL takes the other as equal.
         found.setdefault((ends[1], ends[0], kind), _link(ends[1], ends[0], kind, edge))
         if edge.kind in _DIRECT:
             _note_direct(graph, *ends)
@@ -264,7 +277,7 @@ def _compare(graph: MachineGraph, link: Link, edge: Edge) -> None:
 
 
 def _add_links_of_paths(graph: MachineGraph, dump: Dump) -> None:
-    """Where the tree is missing, the table still tells the links of one hop and the way to the nearest CPU."""
+    """Where the tree is missing, the table tells the links of one hop and the way to the nearest CPU."""
     linked = {link.source for link in graph.links}
     for node, row in dump.rows.items():
         name = graph.nodes.get(node)

@@ -1,8 +1,8 @@
 """The part of an NCCL log that draws the machine: the tree after ``=== System`` and the table of paths.
 
-NCCL's ``topo.cc`` prints every CPU with what hangs below it, one line per link, children indented to the column
-where their parent's name starts, rates in GB/s of one direction; ``paths.cc`` prints for every GPU and NET the
-path to everything else as (hops/GB/s/type).
+NCCL's ``topo.cc`` prints every CPU with what hangs below it, one line per link, children indented to the
+column where their parent's name starts, rates in GB/s of one direction; ``paths.cc`` prints for every GPU and
+NET the path to everything else as (hops/GB/s/type).
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ _JSON = re.compile(
 )
 _JSON_SECTIONS = {"weight": "weights", "hops": "hops", "link type": "link_types"}
 _SIGN = re.compile(
-    r"(?:Weight|Hops|Link Type) between two GPUs|\(Topology\) Numa |\(Topology\) \w{4,6}(?: type)? between DRM"
+    r"(?:Weight|Hops|Link Type) between two GPUs|\(Topology\) Numa "
+    r"|\(Topology\) \w{4,6}(?: type)? between DRM"
 )
 
 Sections = dict[str, Table]
@@ -49,10 +50,11 @@ def read(text: str) -> Topology:
         sections, numa = _from_json(text)
     else:
         sections, numa = _from_text(text, notices)
-    columns = _gpus(sections, numa)
+    columns = _gpus(sections, numa, notices)
     if not columns:
         raise MachineError(
-            "rocm-smi: no table of GPUs and no NUMA nodes found; give the whole output of 'rocm-smi --showtopo'"
+            "rocm-smi: no table of GPUs and no NUMA nodes found; "
+            "give the whole output of 'rocm-smi --showtopo'"
         )
     types = sections.get("link_types")
     if types is None:
@@ -131,10 +133,19 @@ def _table(cells: dict[tuple[int, int], str]) -> Table:
     return table
 
 
-def _gpus(sections: Sections, numa: dict[str, dict[str, int]]) -> list[str]:
-    """Names of the GPUs: of the widest heading, then those that only the NUMA part has."""
+def _gpus(sections: Sections, numa: dict[str, dict[str, int]], notices: list[Notice]) -> list[str]:
+    """Names of the GPUs: of the link types' heading, or the widest, then those that only the NUMA part has."""
     widest = max((table.columns for table in sections.values()), key=len, default=[])
-    return list(dict.fromkeys([*widest, *numa]))
+    types = sections.get("link_types")
+    columns = list(dict.fromkeys([*(types.columns if types else widest), *numa]))
+    for name, table in sections.items():
+        others = [column for column in table.columns if column not in columns]
+        if others:
+            text = (
+                f"the section of {name.replace('_', ' ')} has GPUs the others lack: {', '.join(others[:4])}"
+            )
+            notices.append(Notice("contradiction", text, table.line))
+    return columns
 
 
 def _devices(names: dict[str, str], numa: dict[str, dict[str, int]]) -> list[Device]:
@@ -154,7 +165,7 @@ def _links(types: Table | None, weights: Table | None, names: dict[str, str]) ->
     for row, column, label in types.pairs() if types else ():
         if label != "XGMI":
             continue
-        known = weights is not None and row in weights.rows and column in weights.columns
+        known = weights is not None and column in weights.positions
         weight = weights.label(row, column) if weights is not None and known else None
         attributes = {"weight": int(weight)} if weight and re.fullmatch(r"\d{1,9}", weight) else {}
         origin = "rocm-smi --showtopo: XGMI, no rate given"

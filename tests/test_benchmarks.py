@@ -298,7 +298,11 @@ def test_a_process_without_shared_memory_files_has_none_to_leave() -> None:
 
 
 def test_a_command_line_tells_whose_process_a_number_is() -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()", "a b"], stdin=subprocess.PIPE) as process:
+    script = "print('up', flush=True); input()"
+    words = [sys.executable, "-c", script, "a b"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # before that the system may not know its words yet
         assert command_line(process.pid)[-2] == "a b"
         process.communicate(b"\n")
     assert command_line(process.pid) == []

@@ -166,9 +166,10 @@ def nvlink_mesh(links_between: Sequence[Sequence[int]], wire: Wire) -> Fabric:
     ]
     cost = 1.0 + 1e-5 * number.min() / number
     paths = cheapest_paths(source, target, cost, ranks, range(ranks))
-    rate_in = counts.sum(axis=0).min() * wire.bytes_per_second
-    rate_out = counts.sum(axis=1).min() * wire.bytes_per_second
-    levels = (LevelCut("rank", 1, float(min(rate_in, rate_out)), 0),)
+    # The wider of in and out: what a cut allows must not be understated for either direction.
+    widest = np.maximum(counts.sum(axis=0), counts.sum(axis=1))
+    groups = ranks if widest.min() == widest.max() else 0
+    levels = (LevelCut("rank", 1, float(widest.min()) * wire.bytes_per_second, groups),)
     return wired("nvlink mesh", ranks, ranks, bundles, paths.paths, gpu, levels)
 
 

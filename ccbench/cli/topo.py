@@ -49,12 +49,11 @@ def topo(
     """
     from ccbench.cli.topo_text import as_text
     from ccbench.topology.diagnosis import diagnose
-    from ccbench.topology.sources import load_topology
     from ccbench.topology.summary import summary
 
     if as_json and as_yaml:
         raise click.UsageError("--json and --yaml both want stdout; choose one")
-    topology = _cluster(load_topology(source or ""), nodes, network)
+    topology = _loaded(source or "", nodes, network)
     if draw is not None:
         from ccbench.report.topology_figure import draw_topology
 
@@ -70,13 +69,11 @@ def topo(
         click.echo(as_text(topology, diagnose(topology)))
 
 
-def _cluster(topology: Topology, nodes: int | None, network: str | None) -> Topology:
-    if nodes is None and network is None:
-        return topology
-    if nodes is None or (network is None and nodes > 1):
-        raise click.UsageError("a cluster needs both: --nodes 4 --network ib-ndr-400x8")
-    if network is None:
-        return topology
-    from ccbench.topology.composition import compose
+def _loaded(source: str, nodes: int | None, network: str | None) -> Topology:
+    from ccbench.topology.sources import load_cluster, load_topology
 
-    return compose(topology, nodes, network)
+    if nodes is None and network is None:
+        return load_topology(source)
+    if nodes is None or network is None:
+        raise click.UsageError("a cluster needs both: --nodes 4 --network ib-ndr-400x8")
+    return load_cluster(source, nodes, network)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from ccbench.report.text import plain
 from ccbench.topology.graph import Device, DeviceKind, LinkKind, LinkState, Topology
+from ccbench.topology.summary import node_count
 
 MOST_MACHINES = 2
 MOST_IN_A_ROW = 16
@@ -121,8 +122,8 @@ def laid_out(topology: Topology) -> Layout:
             )
         left += plan.width + MACHINE_GAP
     layout.width = max(left - MACHINE_GAP, 0.0)
-    if len(machines) > MOST_MACHINES:
-        more = f"… and {len(machines) - MOST_MACHINES}\nmore\nmachines"
+    if (nodes := max(node_count(topology), len(machines))) > MOST_MACHINES:
+        more = f"… and {nodes - MOST_MACHINES}\nmore\nmachines"
         layout.remarks.append((layout.width + 0.65, bottom + tallest / 2, more))
         layout.width += 1.3
     layout.height = bottom + tallest

@@ -76,7 +76,7 @@ def _merged(driver: Device, kernel: Device | None) -> Device:
     if kernel is None:
         return driver
     # The kernel's node is that of the slot; -1 and None are replaced by what the driver knows.
-    known = kernel.numa_node is not None and kernel.numa_node >= 0
+    known = driver.numa_node is None or (kernel.numa_node is not None and kernel.numa_node >= 0)
     attributes: Mapping[str, Any] = {**kernel.attributes, **driver.attributes}
     return replace(driver, numa_node=kernel.numa_node if known else driver.numa_node, attributes=attributes)
 

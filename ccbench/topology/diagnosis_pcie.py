@@ -17,55 +17,46 @@ GENERATION = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 def pcie_findings(topology: Topology) -> Iterator[Finding]:
     """Findings about every PCIe hop the source gives both the present and the possible state of."""
     devices = {device.name: device for device in topology.devices}
+    invented: list[str] = []
     told = set[str]()
     for link in topology.links:
-        lower = devices.get(link.source)
-        upper = devices.get(link.target)
+        lower, upper = devices.get(link.source), devices.get(link.target)
         if link.kind is not LinkKind.PCIE or lower is None or upper is None or not _is_upwards(lower, upper):
             continue
-        told.add(lower.name)
         state = link.attributes
-        if _implausible(lower, state, topology):
-            yield _virtual(link, state)
+        if "max_width" in state:
+            told.add(lower.name)
+        if _implausible(lower, state):
+            invented.append(lower.name)
             continue
         yield from _width(lower, link, state)
         yield from _speed(lower, link, state)
         yield from _slot(lower, state)
+    if invented:
+        yield _virtual(tuple(dict.fromkeys(invented)))
     for gpu in topology.gpus:
-        if gpu.name not in told or not _has_state(gpu, topology):
+        if gpu.name not in told:
             yield from _from_driver(gpu)
 
 
 def _is_upwards(lower: Device, upper: Device) -> bool:
     if lower.kind is DeviceKind.CPU:
         return False
-    # Between two switches the pair is given both ways; the one with the state of its own port is meant.
     return upper.kind in (DeviceKind.CPU, DeviceKind.PCIE_SWITCH)
 
 
-def _has_state(gpu: Device, topology: Topology) -> bool:
-    return any(
-        link.source == gpu.name and link.kind is LinkKind.PCIE and "max_width" in link.attributes
-        for link in topology.links
-    )
+def _implausible(lower: Device, state: Any) -> bool:
+    """x1 at 2.5 GT/s as the most a bridge above a GPU can: a hypervisor's invention (TI 104c:8232)."""
+    if lower.kind is DeviceKind.PCIE_SWITCH:
+        return bool(state.get("max_gigatransfers") == 2.5 and state.get("max_width") == 1)
+    return bool(state.get("port_max_gigatransfers") == 2.5 and state.get("port_max_width") == 1)
 
 
-def _implausible(lower: Device, state: Any, topology: Topology) -> bool:
-    """x1 at 2.5 GT/s as the most a bridge can: a hypervisor's invention (TI 104c:8232 and the like)."""
-    if lower.kind is not DeviceKind.PCIE_SWITCH and not topology.facts.get("hypervisor"):
-        return False
-    return (
-        lower.kind in (DeviceKind.PCIE_SWITCH, DeviceKind.GPU)
-        and state.get("max_gigatransfers") == 2.5
-        and state.get("max_width") == 1
-    )
-
-
-def _virtual(link: Link, state: Any) -> Finding:
+def _virtual(names: tuple[str, ...]) -> Finding:
     return Finding(
-        "note", "virtual_bridge", (link.source,),
-        f"{link.source} to {link.target}: 2.5 GT/s x1 at most, which no GPU hangs on: a hypervisor's bridge",
-        "NCCL believes it (PCI[0.2]); give it the provider's NCCL_TOPO_FILE",
+        "note", "virtual_bridge", names,
+        f"the bridge above {', '.join(names[:8])} says 2.5 GT/s x1 at most: a hypervisor's invention",
+        "NCCL believes it (PCI[0.2] in its graph); give it the provider's NCCL_TOPO_FILE",
     )  # fmt: skip
 
 

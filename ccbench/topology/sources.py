@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from ccbench.errors import MachineError
-from ccbench.topology.graph import Topology
+from ccbench.topology.graph import Notice, Topology
 from ccbench.units import shown
 
 LARGEST_TEXT_BYTES = 64 << 20
 """More than any tool prints; what is larger is not read."""
+
+LARGEST_GRAPH = 4096
+"""Vertices of the largest graph that ``composition.compose`` builds."""
+
+LARGEST_NETWORK_PER_NODE = 17
+"""NICs that a network may add to a machine, and a switch."""
+
+BUILT_NODES = 4
+"""Machines in the graph of a cluster that is too large for one."""
 
 
 def load_topology(source: str = "") -> Topology:
@@ -37,6 +47,29 @@ def load_topology(source: str = "") -> Topology:
     if not path.exists():
         raise MachineError(_unknown(source, tuple(names)))
     return topology_of_text(_decoded(_content(path), source), path.name, source)
+
+
+def load_cluster(source: str, nodes: int, network: str) -> Topology:
+    """``nodes`` machines that ``source`` names, joined by ``network`` (such as ib-ndr-400x8).
+
+    Of a cluster that is too large for a graph the first machines are built; the fact ``nodes`` and a notice
+    say how many there are. Raises MachineError.
+    """
+    from ccbench.topology.composition import compose
+
+    node = load_topology(source)
+    vertices = nodes * (len(node.devices) + LARGEST_NETWORK_PER_NODE)
+    built = nodes if vertices <= LARGEST_GRAPH else min(nodes, BUILT_NODES)
+    found = compose(node, built, network)
+    if built == nodes:
+        return found
+    text = f"the graph holds {built} of {nodes} machines, which are all alike"
+    return replace(
+        found,
+        name=found.name.replace(f"{built} x", f"{nodes} x", 1),
+        notices=(*found.notices, Notice("unsupported", text)),
+        facts={**found.facts, "nodes": nodes},
+    )
 
 
 def topology_of_text(text: str, name: str, place: str = "") -> Topology:

@@ -57,7 +57,14 @@ _COUNTED = {
 
 
 def node_count(topology: Topology) -> int:
-    """Machines it is made of."""
+    """Machines it is made of; the fact ``nodes`` says so where only some of them are in the graph."""
+    stated = topology.facts.get("nodes")
+    if isinstance(stated, int) and stated > 0:
+        return stated
+    return _nodes_in_graph(topology)
+
+
+def _nodes_in_graph(topology: Topology) -> int:
     return len({device.node for device in topology.devices if device.node >= 0})
 
 
@@ -67,7 +74,9 @@ def device_count(topology: Topology, kind: DeviceKind) -> int | None:
     if node_count(topology) <= 1 and f"{word}_count" in topology.facts:
         stated = topology.facts[f"{word}_count"]
         return stated if isinstance(stated, int) else None
-    return len(topology.of_kind(kind))
+    inside = [device for device in topology.of_kind(kind) if device.node >= 0]
+    outside = len(topology.of_kind(kind)) - len(inside)
+    return len(inside) * node_count(topology) // max(_nodes_in_graph(topology), 1) + outside
 
 
 def gpu_matrix(topology: Topology) -> list[list[str]] | None:

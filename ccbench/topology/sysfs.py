@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from ccbench.environment import observe
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice, Topology
@@ -17,6 +17,7 @@ from ccbench.topology.network_cards import Card, read_cards
 from ccbench.topology.pci_tree import DeviceFiles, PciFunction, Port, bytes_per_second, read_functions
 
 NODES = "/sys/devices/system/node"
+Number = TypeVar("Number", int, float)
 
 NVIDIA, AMD, INTEL = 0x10DE, 0x1002, 0x8086
 
@@ -254,11 +255,11 @@ def _add_switch(graph: _Graph, upstream: str, node: int | None) -> str:
 
 def _hop(name: str, parent: str, function: PciFunction, port: PciFunction | None) -> tuple[Link, Link]:
     """The link above ``function``, both ways; ``port`` is the other end."""
+    current, above = function.current, port.maximum if port else Port(None, None)
     maximum = Port(
-        _least(function.maximum.gigatransfers, port.maximum.gigatransfers if port else None),
-        _least(function.maximum.width, port.maximum.width if port else None),
+        _possible(current.gigatransfers, function.maximum.gigatransfers, above.gigatransfers),
+        _possible(current.width, function.maximum.width, above.width),
     )
-    current = function.current
     attributes = {
         "gigatransfers": current.gigatransfers,
         "width": current.width,
@@ -266,6 +267,8 @@ def _hop(name: str, parent: str, function: PciFunction, port: PciFunction | None
         "max_width": maximum.width,
         "device_max_gigatransfers": function.maximum.gigatransfers,
         "device_max_width": function.maximum.width,
+        "port_max_gigatransfers": above.gigatransfers,
+        "port_max_width": above.width,
     }
     speed, words = current.gigatransfers or maximum.gigatransfers, "as it runs now"
     if is_accelerator(function) and maximum.gigatransfers is not None:
@@ -280,8 +283,11 @@ def _hop(name: str, parent: str, function: PciFunction, port: PciFunction | None
     )
 
 
-def _least(*values: Any) -> Any:
-    return min((value for value in values if value is not None), default=None)
+def _possible(now: Number | None, device: Number | None, port: Number | None) -> Number | None:
+    """What both ends can; a port that could do less than what runs is a hypervisor's invention."""
+    if device is None or port is None:
+        return port if device is None else device
+    return device if now is not None and port < now <= device else min(device, port)
 
 
 def _cores_of(graph: _Graph, gpu: Device) -> str | None:

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from ccbench.topology.detection import detect, joined
+from ccbench.topology.graph import DeviceKind, LinkKind, Topology, TopologyClass
+from ccbench.topology.matrix import path_labels
+from ccbench.topology.nvml import read_nvml
+from ccbench.topology.pci_tree import DeviceFiles
+from ccbench.topology.sysfs import read_sysfs
+from tests.topology.fixtures.recorded_nvml import RecordedNvml, cards, switched
+from tests.topology.fixtures.sysfs_tree import flattened_vm, two_sockets_four_switches
+
+
+def dgx(root: Path, count: int = 8) -> Topology:
+    """Eight A100 whose driver counts them from the last PCI address to the first."""
+    two_sockets_four_switches(root)
+    kernel = read_sysfs(DeviceFiles(root))
+    addresses = [gpu.bus_id for gpu in reversed(kernel.gpus)][:count]
+    answers = switched("NVIDIA A100-SXM4-80GB", count, 12, 4, [f"0000{one.upper()}" for one in addresses])
+    return joined(kernel, read_nvml(RecordedNvml(answers)))
+
+
+def test_the_same_gpu_of_both_is_one_and_the_drivers_order_counts(tmp_path: Path) -> None:
+    found = dgx(tmp_path)
+    assert len(found.gpus) == found.facts["gpu_count"] == 8
+    assert [gpu.numa_node for gpu in found.gpus] == [1, 1, 1, 1, 0, 0, 0, 0]
+    assert found.gpus[0].attributes["model"] == "NVIDIA A100-SXM4-80GB"
+    assert found.topology_class is TopologyClass.NVSWITCH
+    kinds = {link.kind for link in found.links if link.source == "gpu0"}
+    assert kinds == {LinkKind.PCIE, LinkKind.NVLINK}
+    names = {device.name for device in found.devices}
+    assert {end for link in found.links for end in (link.source, link.target)} <= names
+    assert len(names) == len(found.devices)
+
+
+def test_nearness_of_gpus_and_cards_follows_the_joined_names(tmp_path: Path) -> None:
+    labels = path_labels(dgx(tmp_path))
+    assert labels[("gpu0", "nic7")] == "PIX"
+    assert labels[("gpu0", "nic0")] == "SYS"
+    assert labels[("gpu0", "gpu7")] == "NV12"
+
+
+def test_gpus_that_the_driver_withholds_are_kept_and_spoken_of(tmp_path: Path) -> None:
+    found = dgx(tmp_path, count=6)
+    assert len(found.gpus) == 8
+    hidden = [notice for notice in found.notices if "does not show it" in notice.text]
+    assert len(hidden) == 2
+    assert len({gpu.name for gpu in found.gpus}) == 8
+
+
+def test_gpus_that_only_the_driver_shows_are_kept_and_spoken_of(tmp_path: Path) -> None:
+    two_sockets_four_switches(tmp_path)
+    kernel = read_sysfs(DeviceFiles(tmp_path))
+    answers = cards("NVIDIA L4", 1, peer=0)
+    answers["gpus"][0]["bus_id"] = "00000000:FE:00.0"
+    found = joined(kernel, read_nvml(RecordedNvml(answers)))
+    assert len(found.gpus) == 9
+    assert "contradiction" in {notice.kind for notice in found.notices}
+
+
+def test_gpus_without_a_driver_are_of_unknown_class_because_nvlinks_are_not_in_sysfs(tmp_path: Path) -> None:
+    two_sockets_four_switches(tmp_path)
+    found = detect(DeviceFiles(tmp_path), driver=Topology("nvml", ()))
+    assert found.topology_class is TopologyClass.UNKNOWN
+    assert any("NVLinks" in notice.text for notice in found.notices)
+
+
+def test_pcie_cards_with_a_driver_are_pcie(tmp_path: Path) -> None:
+    flattened_vm(tmp_path, gpus=2)
+    driver = read_nvml(RecordedNvml(cards("NVIDIA L40S", 2, peer=0)))
+    found = joined(read_sysfs(DeviceFiles(tmp_path)), driver)
+    assert found.topology_class is TopologyClass.PCIE
+    assert len(found.gpus) == 2
+
+
+def test_this_very_machine_is_detected_without_an_error() -> None:
+    found = detect()
+    assert found.of_kind(DeviceKind.CPU)
+    assert found.facts["cpu_count"] == len(found.of_kind(DeviceKind.CPU))
+    if not found.gpus:
+        assert any(notice.kind == "not_visible" for notice in found.notices)

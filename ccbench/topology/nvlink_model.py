@@ -3,6 +3,8 @@
 Certain:
 
 * A far end's link number above 17 is a port of an NVSwitch, because no GPU up to Blackwell has more than 18.
+  So is the address FFFFFFFF:FF:FF.0, which stands for switches that are not shown (NCCL takes it for one as
+  well: src/graph/xml.cc). Far ends that are the listed GPUs themselves, three and more: **mesh**.
 * Cards (PCIe, NVL, GeForce, RTX, A6000 ...) have NVLinks over bridges only: active ones mean **bridge**,
   none active on two cards means **pcie**.
 * Modules for boards (SXM, and the names that only modules have). V100-DGXS is a DGX Station's: **mesh**.
@@ -115,6 +117,11 @@ class Listing:
         return found
 
 
+def is_hidden(remote: str) -> bool:
+    """Whether a far end is the address that stands for NVSwitches which a container or VM does not show."""
+    return remote.upper().startswith("FFFFFF")
+
+
 def is_module(model: str) -> bool:
     """Whether the model is one for a board with NVLinks (SXM and successors), not a card."""
     return bool(_MODULE.search(model)) and not _CARD.search(model)
@@ -125,6 +132,10 @@ def class_of_listings(listings: list[Listing]) -> Verdict:
     far_ports = [link.remote_link for listing in listings for link in listing.links.values()]
     if any(port is not None and port >= MOST_LINKS for port in far_ports):
         return Verdict(TopologyClass.NVSWITCH, "links lead to ports that no GPU has")
+    if any(is_hidden(remote) for listing in listings for remote in listing.remotes):
+        return Verdict(TopologyClass.NVSWITCH, "the far ends are NVSwitches that this system does not show")
+    if len(remote_gpus(listings)) > 2:
+        return Verdict(TopologyClass.NVLINK_MESH, "the far ends are the listed GPUs themselves")
     models = {listing.model for listing in listings}
     model = next(iter(models))
     if len(models) > 1 or not model:
@@ -134,7 +145,7 @@ def class_of_listings(listings: list[Listing]) -> Verdict:
         return _class_of_module(model, highest)
     if not _CARD.search(model):
         return Verdict(TopologyClass.UNKNOWN, f"{model} is not known as a card or a module")
-    if any(listing.active for listing in listings):
+    if any(listing.active or listing.remotes for listing in listings):
         return Verdict(TopologyClass.NVLINK_BRIDGE, f"{model} is a card, its links are bridges")
     if len(listings) > 1 and all(listing.all_inactive for listing in listings):
         return Verdict(TopologyClass.PCIE, f"{model} is a card and no link is active")

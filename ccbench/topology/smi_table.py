@@ -121,19 +121,17 @@ class _Scanner:
         if not _ROW_NAME.fullmatch(name) and (table is None or name not in table.columns):
             return None
         row = Row(name, number)
-        self._fill(row, line[match.end() :], len(table.columns) if table else 0)
+        self._fill(row, line[match.end() :])
         in_table = table is not None and bool(table.rows)
         if row.cells or (in_table and not row.rest.strip()):
             return row
         return None
 
-    def _fill(self, row: Row, text: str, limit: int) -> None:
-        """Cells up to ``limit`` (0: as many as there are), the rest behind them."""
+    def _fill(self, row: Row, text: str) -> None:
+        """The labels at the front are cells, the rest stands behind them."""
         position = 0
         for match in re.finditer(r"\S+", text):
             token = match[0]
-            if limit and len(row.cells) >= limit:
-                break
             labels = labels_of(token)
             if not labels and _WORD.fullmatch(token) and row.cells:
                 self.notices.append(_unknown(token, row))
@@ -171,7 +169,7 @@ class _Scanner:
         first = line.split()[0]
         if missing > 0 and labels_of(first):
             rest = Row(row.name, number)
-            self._fill(rest, line, missing)
+            self._fill(rest, line)
             row.cells += rest.cells
             row.rest = rest.rest
             return True
@@ -183,6 +181,12 @@ class _Scanner:
     def finish(self, lines: list[str]) -> None:
         """Names the columns of tables without heading, and finds the row that the text's end cut."""
         for table in self.tables:
+            width = max((len(row.cells) for row in table.rows), default=0)
+            if table.columns and width > len(table.columns):
+                self.notices.append(
+                    Notice("damaged_line", f"{width} cells under a shorter heading", table.line)
+                )
+                table.columns = []
             if not table.columns:
                 table.columns = _columns_of_rows(table)
         last = next((number for number in range(len(lines), 0, -1) if lines[number - 1].strip()), 0)

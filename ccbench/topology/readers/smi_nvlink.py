@@ -30,7 +30,14 @@ from ccbench.topology.graph import (
     TopologyClass,
 )
 from ccbench.topology.nvlink_class import Verdict
-from ccbench.topology.nvlink_model import Listing, PhysicalLink, class_of_listings, is_module, remote_gpus
+from ccbench.topology.nvlink_model import (
+    Listing,
+    PhysicalLink,
+    class_of_listings,
+    is_hidden,
+    is_module,
+    remote_gpus,
+)
 from ccbench.topology.text import plain_lines
 from ccbench.units import shown
 
@@ -90,32 +97,68 @@ def read(text: str) -> Topology:
     )
 
 
-def _listings(lines: list[str], notices: list[Notice]) -> list[Listing]:
-    """One listing for each GPU line; links before any GPU line belong to a GPU without number."""
-    found: dict[int | None, Listing] = {}
+def _sections(lines: list[str], notices: list[Notice]) -> dict[int | None, list[Listing]]:
+    """GPU -> its listings, one for each command in the text; None: links before any GPU line."""
+    found: dict[int | None, list[Listing]] = {}
     current: Listing | None = None
-    repeated: set[int] = set()
     for number, line in enumerate(lines, 1):
         if len(line) > 1000:
             continue
         gpu = _GPU.fullmatch(line)
         if gpu:
-            index = int(gpu[1])
-            if index in found and index not in repeated:
-                repeated.add(index)
-                notices.append(Notice("contradiction", f"GPU {index} is listed twice", number))
-            current = found.setdefault(index, Listing(index, gpu[2], gpu[3] or ""))
+            current = Listing(int(gpu[1]), gpu[2], gpu[3] or "")
+            found.setdefault(current.index, []).append(current)
             continue
         link = _LINK.fullmatch(line)
         inactive = _INACTIVE in line.lower()
         if (link or inactive) and current is None:
-            current = found.setdefault(None, Listing(None, "", ""))
+            current = Listing(None, "", "")
+            found[None] = [current]
             notices.append(Notice("not_visible", "which GPU the first links belong to: no GPU line", number))
         if current is not None and inactive:
             current.all_inactive = True
         elif current is not None and link:
             _take(current, int(link[1]), link[2], number, notices)
-    return list(found.values())
+    return found
+
+
+def _listings(lines: list[str], notices: list[Notice]) -> list[Listing]:
+    """One listing for each GPU, put together from the outputs of several commands where the text has them."""
+    joined = []
+    for sections in _sections(lines, notices).values():
+        main = next((section for section in sections if section.has_state), sections[0])
+        joined.append(main)
+        others = [section for section in sections if section is not main]
+        twice = [other for other in others if other.has_state]
+        if twice and any(other.links != main.links for other in twice):
+            notices.append(
+                Notice("contradiction", f"{main.name} is listed twice, differently: the first counts")
+            )
+        for other in others:
+            if not other.has_state:
+                _join(main, other, notices)
+    return joined
+
+
+def _join(main: Listing, other: Listing, notices: list[Notice]) -> None:
+    """Adds far ends and capabilities from ``other``'s links to ``main``'s.
+
+    ``-R`` may number the active links only, one after the other, while ``-s`` counts the inactive ones too: a
+    pair of H100 PCIe cards prints links 0-3, 6-9 and 12-15 of 18 in the one and 0-11 in the other.
+    """
+    active = sorted(index for index, link in main.links.items() if not link.is_inactive)
+    ends = [link for _, link in sorted(other.links.items()) if link.remote]
+    if ends and main.has_state and len(ends) != len(active):
+        text = f"{main.name} has {len(active)} active links and {len(ends)} far ends: these are not used"
+        notices.append(Notice("contradiction", text))
+    elif ends:
+        places = active if main.has_state else [link.index for link in ends]
+        for index, end in zip(places, ends, strict=True):
+            link = main.links.setdefault(index, PhysicalLink(index))
+            link.remote, link.remote_link = end.remote, end.remote_link
+    for index, link in other.links.items():
+        if link.capabilities and (index in main.links or not main.has_state):
+            main.links.setdefault(index, PhysicalLink(index)).capabilities |= link.capabilities
 
 
 def _note_cut(listings: list[Listing], notices: list[Notice]) -> None:
@@ -229,7 +272,7 @@ def _attributes(listing: Listing) -> dict[str, Any]:
 
 
 def _switch(index: int, remote: str) -> Device:
-    attributes = {} if remote else {"stands_for": "all NVSwitches of the machine"}
+    attributes = {} if remote and not is_hidden(remote) else {"stands_for": "all NVSwitches of the machine"}
     return Device(f"nvswitch{index}", DeviceKind.NVSWITCH, bus_id=remote.lower(), attributes=attributes)
 
 

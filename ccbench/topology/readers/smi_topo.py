@@ -98,8 +98,8 @@ def _machine(
 def _class_of(matrix: Matrix, table: Table, lines: list[str], notices: list[Notice]) -> Verdict:
     """The class; unknown where a cut matrix leaves pairs open that could change it.
 
-    Without any NVLink among the rows that are there, each GPU seen in at least one of them, it is pcie: boards
-    and bridges link every GPU of a machine.
+    Without any NVLink among the rows that are there, each GPU seen in at least one of them, it is pcie:
+    boards and bridges link every GPU of a machine.
     """
     # The oldest headings, and those that say SOC, come from drivers before NUMA Affinity was printed (2020).
     old = bool(table.affinities) and "NUMA Affinity" not in table.affinities

@@ -197,8 +197,45 @@ def test_far_ends_that_are_the_listed_gpus_are_linked_directly() -> None:
     addresses = [f"00000000:{index}0:00.0" for index in range(1, 5)]
     ends = [[(address, 1) for address in addresses if address != own] for own in addresses]
     topology = read(remote(ends))
+    assert topology.topology_class is TopologyClass.NVLINK_MESH
     pairs = {(link.source, link.target) for link in topology.links}
     assert pairs == {(f"gpu{one}", f"gpu{other}") for one in range(4) for other in range(4) if one != other}
+
+
+def test_switches_that_are_hidden_are_one_nvswitch() -> None:
+    topology = read(remote([[("FFFFFFFF:FF:FF.0", 3)] * 18] * 2, "NVIDIA A100-SXM4-40GB"))
+    assert topology.topology_class is TopologyClass.NVSWITCH
+    assert [device.attributes for device in topology.of_kind(DeviceKind.NVSWITCH)] == [
+        {"stands_for": "all NVSwitches of the machine"}
+    ]
+
+
+def test_rates_and_far_ends_of_two_commands_are_put_together() -> None:
+    """Two H100 PCIe cards under three bridges: -R counts 12 links, -s counts 18 with 6 inactive."""
+    active = [0, 1, 2, 3, 6, 7, 8, 9, 12, 13, 14, 15]
+    rates = ["26.562 GB/s" if number in active else "<inactive>" for number in range(18)]
+    ends = [[(address, link) for link in active] for address in ("00000000:D5:00.0", "00000000:C2:00.0")]
+    for text in (
+        status("NVIDIA H100 PCIe", [rates] * 2) + remote(ends, "NVIDIA H100 PCIe"),
+        remote(ends, "NVIDIA H100 PCIe") + status("NVIDIA H100 PCIe", [rates] * 2),
+    ):
+        topology = read(text)
+        assert (topology.topology_class, kinds(topology)) == (TopologyClass.NVLINK_BRIDGE, set())
+        assert [(link.source, link.target, link.attributes["links"]) for link in topology.links] == [
+            ("gpu0", "gpu1", active),
+            ("gpu1", "gpu0", active),
+        ]
+        assert topology.links[0].bytes_per_second == pytest.approx(12 * 26.562e9)
+    alone = read(remote(ends, "NVIDIA H100 PCIe"))
+    assert (alone.topology_class, len(alone.links)) == (TopologyClass.NVLINK_BRIDGE, 2)
+
+
+def test_two_outputs_that_disagree_are_a_contradiction() -> None:
+    one = status("NVIDIA RTX A6000", [["14.062 GB/s"] * 4] * 2)
+    assert "contradiction" not in kinds(read(one + one))
+    assert "contradiction" in kinds(read(one + one.replace("14.062", "25")))
+    far = remote([[("00000000:05:00.0", 1)] * 3] * 2, "NVIDIA RTX A6000")
+    assert "contradiction" in kinds(read(one + far))
 
 
 def test_a_short_listing_at_the_end_is_cut_and_elsewhere_a_contradiction() -> None:

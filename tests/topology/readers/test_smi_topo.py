@@ -283,6 +283,15 @@ def test_empty_affinity_cells_do_not_shift_the_others() -> None:
     assert facts["gpu_numa_id"] == {"GPU0": "N/A", "GPU1": "N/A"}
 
 
+def test_a_heading_shorter_than_its_rows_is_made_from_them() -> None:
+    text = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\n"
+    text += "GPU0 X NODE SYS 0-11 0\nGPU1 NODE X SYS 0-11 0\nGPU2 SYS SYS X 12-23 1\n"
+    topology = read(text)
+    assert topology.facts["gpu_matrix"] == [["X", "NODE", "SYS"], ["NODE", "X", "SYS"], ["SYS", "SYS", "X"]]
+    assert topology.facts["cpu_affinity"] == {"GPU0": "0-11", "GPU1": "0-11", "GPU2": "12-23"}
+    assert kinds(topology) == {"damaged_line"}
+
+
 def test_what_cannot_be_taken_as_it_stands_is_noted() -> None:
     assert "contradiction" in kinds(read(PAIR.replace("GPU1\tNV4", "GPU1\tNV2")))
     assert "unknown_spelling" in kinds(read(PAIR.replace("NV4", "QPI")))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice
+from ccbench.topology.readers.nccl_log_lines import decimal
 from ccbench.topology.readers.nccl_log_system import PATH_WORDS, Dump, Edge, Node, Path
 
 NO_LIMIT_GIGABYTES_PER_SECOND = 5000.0
@@ -199,8 +200,11 @@ def _ports_of_nics(dump: Dump, words: list[Node], nic_names: dict[int, str]) -> 
         detail = dump.details.get(node, "").split("/")
         if len(detail) == 3:
             port.update(guid=detail[0], port=detail[1])
-        if edge is not None and edge.gigabytes_per_second is not None:
-            port["bytes_per_second"] = edge.gigabytes_per_second * 1e9
+        # The parentheses have six decimals, the link one.
+        rate = decimal(detail[2]) if len(detail) == 3 else None
+        rate = edge.gigabytes_per_second if rate is None and edge is not None else rate
+        if rate is not None:
+            port["bytes_per_second"] = rate * 1e9
         name = nic_names.get(_number(node[1]))
         if name:
             port["name"] = name
@@ -265,7 +269,9 @@ def _link(source: str, target: str, kind: LinkKind, edge: Edge) -> Link:
         target,
         kind,
         rate * 1e9 if rate is not None and limited else None,
-        origin=f"NCCL log, line {edge.line}: {edge.kind}[{rate}] GB/s, all parallel links together",
+        origin=f"NCCL log, line {edge.line}: {edge.kind}[{rate}] GB/s, "
+        + ("all parallel links together" if limited else "NCCL's word for no limit"),
+        attributes={"count_known": False} if kind in _DIRECT.values() else {},
     )
 
 

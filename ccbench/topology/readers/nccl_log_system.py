@@ -115,7 +115,7 @@ def read_dumps(entries: Iterable[Entry]) -> list[Dump]:
             dump.max_bw, dump.total_bw = decimal(header[1]), decimal(header[2])
         else:
             _read_line(dump, entry, body)
-    return [dump for dump in dumps if not dump.is_empty]
+    return [dump for dump in dumps if dump.notices or not dump.is_empty]
 
 
 def _may_belong(body: str, marked: bool) -> bool:

@@ -134,7 +134,7 @@ def _table(cells: dict[tuple[int, int], str]) -> Table:
 
 
 def _gpus(sections: Sections, numa: dict[str, dict[str, int]], notices: list[Notice]) -> list[str]:
-    """Names of the GPUs: of the link types' heading, or the widest, then those that only the NUMA part has."""
+    """The GPUs of the link types, else of the widest heading, then those that only the NUMA part has."""
     widest = max((table.columns for table in sections.values()), key=len, default=[])
     types = sections.get("link_types")
     columns = list(dict.fromkeys([*(types.columns if types else widest), *numa]))

@@ -1,0 +1,107 @@
+"""npu-smi info -t topo."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccbench.errors import MachineError
+from ccbench.topology.graph import LinkKind, TopologyClass
+from ccbench.topology.readers.npu_smi import read, recognises
+from tests.topology.dumps import entries, names, text_of
+from tests.topology.facts import compare
+
+ENTRIES = [entry for entry in entries("other") if entry["kind"].startswith("npu-smi")]
+
+TEXT = """\
+\t   NPU0       NPU1       NPU2       CPU Affinity
+NPU0       X          HCCS       HCCS       0-23,96-119
+NPU1       HCCS       X          HCCS       0-23
+NPU2       HCCS       HCCS       X          24-47
+
+Legend:
+
+  X    = Self
+  SYS  = Path traversing PCIe and NUMA nodes.
+"""
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=names(ENTRIES))
+def test_every_fact_of_a_real_output_is_found(entry: dict[str, Any]) -> None:
+    assert compare(entry, read(text_of(entry))) == []
+
+
+def test_every_hccs_cell_is_a_link_without_a_rate() -> None:
+    topology = read(TEXT)
+    assert len(topology.links) == 6
+    assert {(link.kind, link.bytes_per_second) for link in topology.links} == {(LinkKind.HCCS, None)}
+    assert topology.topology_class is TopologyClass.HCCS_FULL_MESH
+    assert topology.facts["hccs_links_per_npu"] == [2, 2, 2]
+
+
+def test_affinity_is_what_follows_the_labels() -> None:
+    topology = read(TEXT)
+    assert topology.facts["cpu_affinity"] == {"NPU0": "0-23,96-119", "NPU1": "0-23", "NPU2": "24-47"}
+    assert topology.gpus[2].attributes["cpu_affinity"] == "24-47"
+
+
+@pytest.mark.parametrize(
+    ("label", "expected"),
+    [
+        ("PXB", TopologyClass.PCIE),
+        ("SYS", TopologyClass.PCIE),
+        ("HCCS_SW", TopologyClass.UNKNOWN),
+        ("WHAT", TopologyClass.UNKNOWN),
+    ],
+)
+def test_the_class_follows_from_all_labels(label: str, expected: TopologyClass) -> None:
+    topology = read(TEXT.replace("HCCS", label))
+    assert topology.topology_class is expected
+    assert topology.links == ()
+    unknown = [notice for notice in topology.notices if notice.kind == "unknown_spelling"]
+    assert bool(unknown) is (label == "WHAT")
+
+
+def test_hccs_inside_groups_only_is_no_full_mesh() -> None:
+    topology = read(
+        TEXT.replace("NPU0       X          HCCS       HCCS", "NPU0       X          HCCS       SYS ")
+    )
+    assert topology.topology_class is TopologyClass.UNKNOWN
+    assert "contradiction" in {notice.kind for notice in topology.notices}
+
+
+def test_a_shifted_row_is_noticed() -> None:
+    topology = read(TEXT.replace("NPU1       HCCS       X          HCCS", "NPU1       X          HCCS"))
+    assert "damaged_line" in {notice.kind for notice in topology.notices}
+
+
+def test_a_missing_row_leaves_the_class_open() -> None:
+    topology = read("".join(line for line in TEXT.splitlines(keepends=True) if not line.startswith("NPU2")))
+    assert topology.topology_class is TopologyClass.UNKNOWN
+    assert "truncated" in {notice.kind for notice in topology.notices}
+    assert topology.facts["gpu_count"] == 3
+
+
+@pytest.mark.parametrize("text", ["", "NPU0", "hello NPU", "\tGPU0\tGPU1\nGPU0\tX\tPIX\n"])
+def test_other_text_is_refused(text: str) -> None:
+    assert not recognises(text)
+    with pytest.raises(MachineError, match="npu-smi"):
+        read(text)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_flipped_characters_never_raise_anything_but_a_machine_error(data: st.DataObject) -> None:
+    text = list(TEXT)
+    for _ in range(data.draw(st.integers(1, 12))):
+        text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.characters())
+    try:
+        topology = read("".join(text))
+    except MachineError:
+        return
+    known = [device.name for device in topology.devices]
+    assert len(known) == len(set(known))
+    assert all(link.source in known and link.target in known for link in topology.links)

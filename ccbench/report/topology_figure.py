@@ -156,7 +156,7 @@ def _frame(axes: Axes, frame: tuple[float, float, float, float, str]) -> None:
             edgecolor="#c8c8c8", linewidth=0.9, zorder=0,
         )
     )  # fmt: skip
-    axes.text(left + 0.12, bottom + height - 0.1, label, fontsize=8.5, color=GREY, va="top", zorder=1)
+    axes.text(left + 0.12, bottom + 0.1, label, fontsize=8.5, color=GREY, va="bottom", zorder=1)
 
 
 def _line_width(link: Drawn) -> float:

@@ -16,7 +16,7 @@ MOST_IN_A_ROW = 16
 MOST_LABELS = 20
 SLOT, ROW, GAP = 0.86, 1.05, 0.14
 BOX_WIDTH, BOX_HEIGHT = 0.72, 0.36
-FRAME_PAD, FRAME_TOP = 0.3, 0.34
+FRAME_PAD = 0.3
 MACHINE_GAP = 0.55
 
 ROWS = (DeviceKind.NIC, DeviceKind.CPU, DeviceKind.PCIE_SWITCH, DeviceKind.GPU, DeviceKind.NVSWITCH)
@@ -107,9 +107,7 @@ def laid_out(topology: Topology) -> Layout:
     left, plans = 0.0, []
     for node in machines[:MOST_MACHINES]:
         inside = [one for one in topology.devices if one.node == node and one.name not in graph.shared]
-        plan = _machine(graph, inside)
-        plan.height += FRAME_TOP if len(machines) > 1 else 0.0
-        plans.append((node, plan))
+        plans.append((node, _machine(graph, inside)))
     tallest = max((plan.height for _, plan in plans), default=0.0)
     below = _shared_rows(graph, topology, DeviceKind.NVSWITCH)
     above = _shared_rows(graph, topology, DeviceKind.NETWORK_SWITCH)

@@ -73,10 +73,10 @@ def _peers(topology: Topology) -> Iterator[Finding]:
     for fact, access in (("p2p_matrix", "read"), ("p2p_write_matrix", "write")):
         pairs: dict[str, list[tuple[str, str]]] = {}
         rows = topology.facts.get(fact)
-        for row, words in rows.items() if isinstance(rows, dict) else ():
-            for column, word in enumerate(str(words).split()):
+        for row, words in enumerate(rows if isinstance(rows, list) else []):
+            for column, word in enumerate(words if isinstance(words, list) else []):
                 if word in PEER_REASONS:
-                    pairs.setdefault(word, []).append((str(row).lower(), f"gpu{column}"))
+                    pairs.setdefault(word, []).append((f"gpu{row}", f"gpu{column}"))
         for word, between in pairs.items():
             devices = tuple(dict.fromkeys(name for pair in between for name in pair))
             yield Finding(

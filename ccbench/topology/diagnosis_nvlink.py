@@ -61,12 +61,29 @@ def _counted(topology: Topology) -> tuple[Counter[str], Counter[str]]:
     for gpu in topology.gpus:
         resting = gpu.attributes.get("nvlinks_down")
         down[gpu.name] += resting if isinstance(resting, int) else 0
+    for gpu in topology.gpus:
+        down[gpu.name] = max(down[gpu.name], _faults(topology, gpu))
     return up, down
+
+
+def _faults(topology: Topology, gpu: Device) -> int:
+    """Links of ``gpu`` that a listing of the driver calls inactive, where the graph has no ends for them."""
+    faults = topology.facts.get("faults")
+    for fault in faults if isinstance(faults, list) else []:
+        if isinstance(fault, dict) and fault.get("gpu") in (gpu.attributes.get("name"), gpu.name):
+            numbers = fault.get("down")
+            if numbers == ["all"]:
+                return nvlinks_of_model(_model(gpu)) or 1
+            return len(numbers) if isinstance(numbers, list) else 0
+    return 0
 
 
 def _missing(topology: Topology, up: Counter[str], named: set[str]) -> Iterator[Finding]:
     """Fewer than the model has, or than GPUs of the same model have; ``named`` are spoken of already."""
     hidden = {notice.text.partition(":")[0] for notice in topology.notices if notice.kind == "not_visible"}
+    # Only a source that counts links is held to its numbers, and only when it is whole.
+    if not isinstance(topology.facts.get("nvlinks_per_gpu"), list) or _is_damaged(topology):
+        return
     if not any(up.values()) and not _asked(topology):
         return
     groups: dict[str, list[Device]] = {}
@@ -90,6 +107,10 @@ def _missing(topology: Topology, up: Counter[str], named: set[str]) -> Iterator[
             f"{listed}: {counts} NVLinks, where {against}",
             "compare nvidia-smi nvlink -s of the GPUs; collectives fall back to PCIe or to fewer channels",
         )  # fmt: skip
+
+
+def _is_damaged(topology: Topology) -> bool:
+    return any(notice.kind in ("truncated", "damaged_line") for notice in topology.notices)
 
 
 def _asked(topology: Topology) -> bool:

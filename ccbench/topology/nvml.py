@@ -311,13 +311,11 @@ def _matrix(nvml: Nvml, count: int, links: tuple[Link, ...]) -> dict[tuple[str, 
     return matrix
 
 
-def _peer_matrix(nvml: Nvml, count: int, access: int) -> dict[str, str]:
-    """Rows as ``nvidia-smi topo -p2p`` prints them: GPU0 -> ``X OK CNS``; ``?`` where there is no answer."""
-    rows = {}
-    for one in range(count):
-        words = []
-        for other in range(count):
-            status = known(nvml.peer_status(one, other, access)) if one != other else None
-            words.append("X" if one == other else PEER_STATUS.get(-1 if status is None else status, "?"))
-        rows[f"GPU{one}"] = " ".join(words)
-    return rows
+def _peer_matrix(nvml: Nvml, count: int, access: int) -> list[list[str]]:
+    """The words ``nvidia-smi topo -p2p`` prints, by rows; ``?`` where there is no answer."""
+
+    def word(one: int, other: int) -> str:
+        status = known(nvml.peer_status(one, other, access)) if one != other else None
+        return "X" if one == other else PEER_STATUS.get(-1 if status is None else status, "?")
+
+    return [[word(one, other) for other in range(count)] for one in range(count)]

@@ -52,8 +52,8 @@ def load_topology(source: str = "") -> Topology:
 def load_cluster(source: str, nodes: int, network: str) -> Topology:
     """``nodes`` machines that ``source`` names, joined by ``network`` (such as ib-ndr-400x8).
 
-    Of a cluster that is too large for a graph the first machines are built; the fact ``nodes`` and a notice
-    say how many there are. Raises MachineError.
+    Of a cluster that is too large for a graph the first machines are built; the fact ``machines`` and a
+    notice say how many there are. Raises MachineError.
     """
     from ccbench.topology.composition import compose
 
@@ -68,7 +68,7 @@ def load_cluster(source: str, nodes: int, network: str) -> Topology:
         found,
         name=found.name.replace(f"{built} x", f"{nodes} x", 1),
         notices=(*found.notices, Notice("unsupported", text)),
-        facts={**found.facts, "nodes": nodes},
+        facts={**found.facts, "machines": nodes},
     )
 
 

@@ -57,8 +57,8 @@ _COUNTED = {
 
 
 def node_count(topology: Topology) -> int:
-    """Machines it is made of; the fact ``nodes`` says so where only some of them are in the graph."""
-    stated = topology.facts.get("nodes")
+    """Machines it is made of; the fact ``machines`` says so where only some of them are in the graph."""
+    stated = topology.facts.get("machines")
     if isinstance(stated, int) and stated > 0:
         return stated
     return _nodes_in_graph(topology)
@@ -85,7 +85,7 @@ def gpu_matrix(topology: Topology) -> list[list[str]] | None:
     stated = topology.facts.get("gpu_matrix")
     if len(gpus) > MOST_MATRIX or not gpus:
         return None
-    if isinstance(stated, list) and len(stated) == len(gpus):
+    if isinstance(stated, list) and len(stated) == len(gpus) and all(isinstance(row, list) for row in stated):
         return [[str(label) for label in row] for row in stated]
     labels = path_labels(topology, gpus)
     return [[labels[(one.name, other.name)] for other in gpus] for one in gpus]

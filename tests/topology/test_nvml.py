@@ -73,7 +73,7 @@ def test_links_that_could_not_be_asked_are_not_taken_for_missing_ones() -> None:
 def test_cards_without_nvlinks_are_pcie_and_peer_access_is_kept_in_nvidias_words() -> None:
     found = read_nvml(recorded(cards("NVIDIA GeForce RTX 5090", 2, peer=2, ancestor=40)))
     assert found.topology_class is TopologyClass.PCIE
-    assert found.facts["p2p_matrix"] == {"GPU0": "X GNS", "GPU1": "GNS X"}
+    assert found.facts["p2p_matrix"] == [["X", "GNS"], ["GNS", "X"]]
     assert found.matrix[("gpu1", "gpu0")] == "NODE"
 
 

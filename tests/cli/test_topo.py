@@ -1,0 +1,106 @@
+"""``ccbench topo``: any source in, a matrix, JSON, YAML or a picture out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ccbench.cli import main
+from ccbench.topology.files import read_yaml
+
+PAIR = "\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\n" + (
+    "GPU0\t X \tNV12\tPXB\t0-7\t0\nGPU1\tNV12\t X \tSYS\t8-15\t1\nNIC0\tPXB\tSYS\t X \n"
+)
+PEERS = " \tGPU0\tGPU1\t\n GPU0\tX\tCNS\t\n GPU1\tCNS\tX\t\n"
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["topo", *arguments])
+    return int(ended.value.code or 0)
+
+
+def test_a_matrix_is_shown_as_people_know_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "dump").write_text(PAIR)
+    assert run(str(tmp_path / "dump")) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "2 GPUs, 1 NIC" in lines[1]
+    assert any(line.split()[:3] == ["gpu0", "X", "NV12"] for line in lines)
+
+
+def test_findings_come_with_advice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "dump").write_text(PEERS)
+    assert run(str(tmp_path / "dump")) == 0
+    out = capsys.readouterr().out
+    assert "PROBLEM  peer_access" in out
+    assert "         -> " in out
+
+
+def test_json_has_the_promised_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("dgx-a100", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found) == [
+        "name", "source", "class", "nodes", "gpu_count", "nic_count", "cpu_count", "nvswitch_count",
+        "gpu_matrix", "nvlinks_per_gpu", "links", "findings", "notices", "facts",
+    ]  # fmt: skip
+    assert (found["class"], found["gpu_count"], found["nvlinks_per_gpu"]) == ("nvswitch", 8, [12] * 8)
+    assert found["gpu_matrix"][0][:2] == ["X", "NV12"]
+    assert found["findings"] == []
+
+
+def test_yaml_can_be_loaded_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("dgx-1v", "--yaml") == 0
+    text = capsys.readouterr().out
+    (tmp_path / "mine.yaml").write_text(text)
+    assert run(str(tmp_path / "mine.yaml"), "--yaml") == 0
+    assert capsys.readouterr().out == text
+    assert len(read_yaml(text).gpus) == 8
+
+
+def test_this_machine_is_shown_without_a_source(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run() == 0
+    assert "processor" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["one.svg", "one.png"])
+def test_a_picture_is_drawn(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("mi300x", "--draw", str(tmp_path / name)) == 0
+    assert (tmp_path / name).stat().st_size > 5000
+    assert capsys.readouterr().out == f"wrote {tmp_path / name}\n"
+
+
+def test_a_picture_beside_json_leaves_stdout_to_the_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("l40s", "--json", "--draw", str(tmp_path / "one.svg")) == 0
+    assert json.loads(capsys.readouterr().out)["gpu_count"]
+
+
+def test_a_thousand_machines_are_summed_up(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("hgx-h100", "--nodes", "1000", "--network", "ib-ndr-400x8") == 0
+    out = capsys.readouterr().out
+    assert "1000 machines, 8000 GPUs" in out
+    assert len(out.splitlines()) < 60
+    assert max(map(len, out.splitlines())) < 200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("nowhere",), "neither a file nor in the catalog"),
+        (("dgx-1v", "--nodes", "2"), "a cluster needs both"),
+        (("dgx-1v", "--network", "ib-ndr-400x8"), "a cluster needs both"),
+        (("dgx-1v", "--json", "--yaml"), "choose one"),
+        (("dgx-1v", "--nodes", "2", "--network", "carrier-pigeon"), "carrier-pigeon"),
+        (("dgx-1v", "--draw", "x.gif"), "not a picture format"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_2(
+    arguments: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*arguments) == 2
+    captured = capsys.readouterr()
+    assert words in captured.err
+    assert "Traceback" not in captured.err

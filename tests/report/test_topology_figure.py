@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from ccbench.errors import UsageError
+from ccbench.report.topology_figure import LOOKS, draw_topology, picture
+from ccbench.report.topology_layout import BOX_HEIGHT, BOX_WIDTH, Layout, laid_out
+from ccbench.topology.detection import joined
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology, TopologyClass
+from ccbench.topology.nvml import read_nvml
+from ccbench.topology.pci_tree import DeviceFiles
+from ccbench.topology.sysfs import read_sysfs
+from tests.topology.fixtures.recorded_nvml import RecordedNvml, switched
+from tests.topology.fixtures.sysfs_tree import two_sockets_four_switches
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Topology:
+    two_sockets_four_switches(tmp_path)
+    kernel = read_sysfs(DeviceFiles(tmp_path))
+    addresses = [f"0000{gpu.bus_id}" for gpu in kernel.gpus]
+    return joined(kernel, read_nvml(RecordedNvml(switched("NVIDIA A100-SXM4-80GB", 8, 12, 4, addresses))))
+
+
+def mesh(kind: LinkKind = LinkKind.XGMI, state: LinkState = LinkState.UP) -> Topology:
+    gpus = tuple(Device(f"gpu{one}", DeviceKind.GPU) for one in range(8))
+    links = tuple(
+        Link(one.name, other.name, kind, 64e9, state=state) for one in gpus for other in gpus if one != other
+    )
+    return Topology("a mesh", gpus, links, TopologyClass.XGMI_MESH)
+
+
+def machines(count: int) -> Topology:
+    devices, links = [Device("switch0", DeviceKind.NETWORK_SWITCH, node=-1)], []
+    for node in range(count):
+        gpu, nic = f"n{node}.gpu0", f"n{node}.nic0"
+        devices += [Device(gpu, DeviceKind.GPU, node), Device(nic, DeviceKind.NIC, node)]
+        links += [
+            Link(gpu, nic, LinkKind.PCIE, 63e9),
+            Link(nic, gpu, LinkKind.PCIE, 63e9),
+            Link(nic, "switch0", LinkKind.INFINIBAND, 50e9),
+            Link("switch0", nic, LinkKind.INFINIBAND, 50e9),
+        ]
+    return Topology("a cluster", tuple(devices), tuple(links))
+
+
+def apart(layout: Layout) -> bool:
+    boxes = list(layout.devices.values())
+    return all(
+        abs(one.x - other.x) >= BOX_WIDTH or abs(one.y - other.y) >= BOX_HEIGHT
+        for place, one in enumerate(boxes)
+        for other in boxes[:place]
+    )
+
+
+def test_rows_stand_in_order_and_boxes_do_not_overlap(board: Topology) -> None:
+    layout = laid_out(board)
+    heights = {
+        kind: {layout.devices[one.name].y for one in board.of_kind(kind)}
+        for kind in (
+            DeviceKind.NIC,
+            DeviceKind.CPU,
+            DeviceKind.PCIE_SWITCH,
+            DeviceKind.GPU,
+            DeviceKind.NVSWITCH,
+        )
+    }
+    order = [height for row in heights.values() for height in row]
+    assert order == sorted(order, reverse=True)
+    assert len(order) == 5
+    assert len(layout.devices) == len(board.devices)
+    assert apart(layout)
+
+
+def test_every_pair_that_is_joined_has_one_line_with_the_number_of_its_links(board: Topology) -> None:
+    lines = {frozenset((one.source, one.target)): one for one in laid_out(board).links}
+    assert set(lines) == {frozenset((link.source, link.target)) for link in board.links}
+    assert lines[frozenset(("gpu0", "nvswitch0"))].count == 2
+    assert lines[frozenset(("gpu0", "nvswitch0"))].bytes_per_second == 50e9
+
+
+def test_a_mesh_stands_on_a_circle_and_hides_no_link() -> None:
+    layout = laid_out(mesh())
+    assert len(layout.links) == 28
+    assert apart(layout)
+    assert len({(round(one.x, 3), round(one.y, 3)) for one in layout.devices.values()}) == 8
+    middle = sum(one.y for one in layout.devices.values()) / 8
+    assert sum(one.y > middle for one in layout.devices.values()) == 4
+
+
+def test_of_many_machines_two_are_drawn_and_the_rest_counted() -> None:
+    layout = laid_out(machines(100))
+    assert len(layout.frames) == 2
+    assert [text.split("\n")[0] for _, _, text in layout.remarks] == ["… and 98"]
+    assert "switch0" in layout.devices
+    assert layout.devices["switch0"].y > layout.devices["n0.nic0"].y
+    assert apart(layout)
+
+
+def test_kinds_differ_by_colour_or_dashes_and_rates_by_width(board: Topology) -> None:
+    looks = {kind: (look.colour, look.dashes) for kind, look in LOOKS.items()}
+    assert len({looks[kind] for kind in (LinkKind.NVLINK, LinkKind.PCIE, LinkKind.INFINIBAND)}) == 3
+    widths = {patch.get_linewidth() for patch in picture(board).axes[0].patches}
+    assert len({round(width, 2) for width in widths}) >= 3
+
+
+def test_the_legend_says_the_rates(board: Topology) -> None:
+    words = [text.get_text() for text in picture(board).legends[0].get_texts()]
+    assert "NVLink x2, 50 GB/s" in words
+    assert "PCIe, 31.51 GB/s" in words
+
+
+def test_links_that_are_down_are_written_as_such() -> None:
+    words = [text.get_text() for text in picture(mesh(LinkKind.NVLINK, LinkState.DOWN)).axes[0].texts]
+    assert words.count("x1 down") == 28
+
+
+@pytest.mark.parametrize("ending", [".svg", ".png", ".pdf"])
+def test_the_same_topology_gives_the_same_bytes(ending: str, tmp_path: Path) -> None:
+    files = [tmp_path / f"{name}{ending}" for name in ("one", "two")]
+    for file in files:
+        draw_topology(mesh(), file)
+    first, second = (file.read_bytes() for file in files)
+    assert first == second
+    assert len(first) > 2000
+
+
+@pytest.mark.parametrize("name", ["$\\alpha$ & <b>", "雪" * 300, "", "a\nb\x00"])
+def test_any_name_can_be_drawn(name: str, tmp_path: Path) -> None:
+    draw_topology(Topology(name, (Device(f"gpu{name}", DeviceKind.GPU),)), tmp_path / "any.svg")
+    assert (tmp_path / "any.svg").stat().st_size > 500
+
+
+def test_nothing_at_all_can_be_drawn(tmp_path: Path) -> None:
+    draw_topology(Topology("empty", ()), tmp_path / "empty.png")
+    assert (tmp_path / "empty.png").exists()
+
+
+def test_another_ending_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"'\.gif' is not a picture format"):
+        draw_topology(mesh(), tmp_path / "mesh.gif")
+
+
+def test_the_switch_of_a_row_stands_over_the_middle_of_what_hangs_on_it() -> None:
+    layout = laid_out(machines(2))
+    middle = (layout.devices["n0.nic0"].x + layout.devices["n1.nic0"].x) / 2
+    assert math.isclose(layout.devices["switch0"].x, middle, abs_tol=1e-6)

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology
+from ccbench.topology.matrix import path_labels
+
+KINDS = {
+    "gpu": DeviceKind.GPU, "cpu": DeviceKind.CPU, "nic": DeviceKind.NIC, "pcie": DeviceKind.PCIE_SWITCH,
+    "nvs": DeviceKind.NVSWITCH, "net": DeviceKind.NETWORK_SWITCH,
+}  # fmt: skip
+
+
+def graph(*pairs: str, kinds: dict[str, LinkKind] | None = None) -> Topology:
+    """``gpu0 pcie0`` is a PCIe link both ways."""
+    names = dict.fromkeys(name for pair in pairs for name in pair.split())
+    devices = tuple(Device(name, KINDS[name.rstrip("0123456789")]) for name in names)
+    links = []
+    for pair in pairs:
+        one, other = pair.split()
+        kind = (kinds or {}).get(pair, LinkKind.PCIE)
+        links += [Link(one, other, kind), Link(other, one, kind)]
+    return Topology("t", devices, tuple(links))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "label"),
+    [
+        (("gpu0 pcie0", "gpu1 pcie0"), "PIX"),
+        (("gpu0 pcie0", "pcie0 pcie1", "pcie1 gpu1"), "PXB"),
+        (("gpu0 cpu0", "cpu0 gpu1"), "PHB"),
+        (("gpu0 cpu0", "cpu0 cpu1", "cpu1 gpu1"), "SYS"),
+        (("gpu0 pcie0", "gpu1 pcie0", "gpu0 cpu0", "cpu0 gpu1"), "PIX"),
+        (("gpu0 gpu2", "gpu2 gpu1"), "-"),
+        (("gpu0 nic0", "nic0 net0", "net0 nic1", "nic1 gpu1"), "NET"),
+    ],
+)
+def test_a_path_is_called_after_the_worst_it_passes(pairs: tuple[str, ...], label: str) -> None:
+    labels = path_labels(graph(*pairs))
+    assert labels[("gpu0", "gpu1")] == labels[("gpu1", "gpu0")] == label
+    assert labels[("gpu0", "gpu0")] == "X"
+
+
+def test_host_bridges_tell_node_from_phb() -> None:
+    plain = graph("gpu0 cpu0", "cpu0 gpu1")
+    bridges = {"gpu0": "pci0000:16", "gpu1": "pci0000:64"}
+    devices = tuple(
+        replace(one, attributes={"host_bridge": bridges.get(one.name, "")}) for one in plain.devices
+    )
+    assert path_labels(replace(plain, devices=devices))[("gpu0", "gpu1")] == "NODE"
+
+
+def test_direct_links_have_their_own_words() -> None:
+    kinds = {"gpu0 gpu1": LinkKind.XGMI, "gpu1 gpu2": LinkKind.HCCS, "gpu2 gpu3": LinkKind.NVLINK}
+    labels = path_labels(graph(*kinds, kinds=kinds))
+    assert [labels[(f"gpu{one}", f"gpu{one + 1}")] for one in range(3)] == ["XGMI", "HCCS", "NV1"]
+
+
+def test_links_that_are_down_lead_nowhere() -> None:
+    found = graph("gpu0 gpu1", kinds={"gpu0 gpu1": LinkKind.NVLINK})
+    down = replace(found, links=tuple(replace(link, state=LinkState.DOWN) for link in found.links))
+    assert path_labels(down)[("gpu0", "gpu1")] == "-"
+
+
+def test_what_the_source_printed_stands() -> None:
+    found = replace(graph("gpu0 cpu0", "cpu0 gpu1"), matrix={("gpu0", "gpu1"): "NV12"})
+    assert path_labels(found)[("gpu1", "gpu0")] == "NV12"

@@ -196,6 +196,13 @@ def test_a_cut_ring_stays_cut_when_a_rank_did_not_speak() -> None:
     assert read(text).facts["rings"] == {}
 
 
+def test_ranks_own_lines_that_make_two_loops_close_no_ring() -> None:
+    text = ring_lines(4, 2)
+    for rank, wrong in ((1, 0), (3, 2)):
+        text = text.replace(f"-> {rank} -> {(rank + 1) % 4}\n", f"-> {rank} -> {wrong}\n")
+    assert read(text).facts["rings"] == {}
+
+
 def test_rings_of_a_second_communicator_do_not_replace_the_first() -> None:
     text = "NCCL INFO Channel 00/01 : 0 1 2\nNCCL INFO Channel 00/01 : 0 2 1\n"
     topology = read(text)

@@ -1,0 +1,273 @@
+"""Ring orders and trees for a group of GPUs, taken from the links between them.
+
+Behind a switch any order will do. On direct links, rings are cycles through all GPUs that share no link; each
+is run both ways round, so that a cycle of k rings uses 2k directed links of every GPU. What a result does
+not use, and why, stands in its ``note``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from ccbench.errors import MachineError
+from ccbench.topology.graph import DeviceKind, LinkKind, LinkState, Topology
+from ccbench.topology.routing import striped
+
+FAST_KINDS = frozenset({LinkKind.NVLINK, LinkKind.XGMI, LinkKind.HCCS, LinkKind.C2C})
+"""Kinds of links that rings are laid on; PCIe only carries them when there are none of these."""
+
+MOST_STEPS = 200_000
+"""Vertices that the search for rings may try; a cube mesh needs some hundred."""
+
+Counts = list[list[int]]
+
+
+@dataclass(frozen=True)
+class Ring:
+    """GPUs in the order in which data travel, from the last back to the first; ``lanes`` rings like it.
+
+    A lane is one physical link out of every GPU and one into it.
+    """
+
+    order: tuple[str, ...]
+    lanes: int = 1
+
+
+@dataclass(frozen=True)
+class Tree:
+    """For each GPU its parent; the root's is None."""
+
+    parents: dict[str, str | None]
+
+
+@dataclass(frozen=True)
+class RingPlan:
+    """Rings that can run at the same time.
+
+    method: switch, decomposition, search, or fallback. used: part of the physical links between the group's
+    GPUs (to the switch, where there is one) that the rings use. note: what is left, and why.
+    """
+
+    rings: tuple[Ring, ...]
+    method: str
+    used: Fraction
+    note: str = ""
+
+
+def rings_for(topology: Topology, participants: Sequence[str] | None = None) -> RingPlan:
+    """Rings over the fast links of ``topology`` for a group of GPUs (all when None).
+
+    Raises MachineError for fewer than two GPUs, unknown ones, and repeated ones.
+    """
+    group = _group(topology, participants)
+    lanes = _switch_lanes(topology, group)
+    if lanes:
+        return RingPlan((Ring(group, lanes),), "switch", Fraction(1), "any order is as good behind a switch")
+    counts = _counts(topology, group)
+    if len(group) == 2:
+        lanes = min(counts[0][1], counts[1][0])
+        return RingPlan((Ring(group, lanes),), "decomposition", Fraction(1)) if lanes else _fallback(group)
+    between = {counts[a][b] for a in range(len(group)) for b in range(len(group)) if a != b}
+    bundle = between.pop() if len(between) == 1 else 0
+    if bundle and (len(group) % 2 or bundle == 1):
+        cycles, method = walecki(len(group)) * bundle, "decomposition"
+    else:
+        # Of an even full mesh with bundles, a search may also place the matching that Walecki leaves over.
+        cycles, method = max(_packed(counts), walecki(len(group)) * bundle, key=len), "search"
+    if not cycles:
+        return _fallback(group)
+    return _plan(group, counts, cycles, method)
+
+
+def _fallback(group: tuple[str, ...]) -> RingPlan:
+    note = "no ring of direct links joins these GPUs: rank order over PCIe or whatever else joins them"
+    return RingPlan((Ring(group),), "fallback", Fraction(0), note)
+
+
+def _plan(group: tuple[str, ...], counts: Counts, cycles: list[tuple[int, ...]], method: str) -> RingPlan:
+    lanes: dict[tuple[str, ...], int] = {}
+    for cycle in cycles:
+        for order in (cycle, (cycle[0], *cycle[:0:-1])):
+            names = tuple(group[index] for index in order)
+            lanes[names] = lanes.get(names, 0) + 1
+    used = Fraction(2 * len(cycles) * len(group), sum(map(sum, counts)))
+    left = 1 - used
+    note = f"{left.numerator}/{left.denominator} of the links fit into no further ring" if left else ""
+    return RingPlan(tuple(Ring(order, number) for order, number in lanes.items()), method, used, note)
+
+
+def _group(topology: Topology, participants: Sequence[str] | None) -> tuple[str, ...]:
+    gpus = [device.name for device in topology.gpus]
+    group = tuple(gpus if participants is None else participants)
+    for name in group:
+        if name not in gpus:
+            raise MachineError(f"{topology.name}: {name!r} is not a GPU of it; name GPUs such as gpu0")
+    if len(set(group)) != len(group) or len(group) < 2:
+        raise MachineError(f"{topology.name}: {len(group)} participants; give at least two, each once")
+    return group
+
+
+def _switch_lanes(topology: Topology, group: tuple[str, ...]) -> int:
+    """Links of each GPU of the group to NVSwitches that all of them reach; 0 without such."""
+    merged = striped(topology)
+    reach: dict[str, set[str]] = {}
+    links: dict[str, int] = dict.fromkeys(group, 0)
+    switches = {device.name for device in merged.of_kind(DeviceKind.NVSWITCH)}
+    joined = {name: {name} for name in switches}
+    for link in merged.links:
+        if link.state is LinkState.DOWN:
+            continue
+        if link.source in links and link.target in switches:
+            links[link.source] += link.count
+            reach.setdefault(link.source, set()).add(link.target)
+        elif link.source in switches and link.target in switches:
+            joined[link.source].add(link.target)
+    if set(reach) != set(group):
+        return 0
+    everywhere = [set().union(*(joined[switch] for switch in reach[name])) for name in group]
+    return min(links.values()) if set.intersection(*everywhere) else 0
+
+
+def _counts(topology: Topology, group: tuple[str, ...]) -> Counts:
+    index = {name: position for position, name in enumerate(group)}
+    counts = [[0] * len(group) for _ in group]
+    for link in topology.links:
+        carries = link.kind in FAST_KINDS and link.state is not LinkState.DOWN
+        if carries and link.source != link.target and {link.source, link.target} <= index.keys():
+            counts[index[link.source]][index[link.target]] += link.count
+    # A ring is run both ways, so only what is there in both directions counts.
+    size = range(len(group))
+    return [[min(counts[a][b], counts[b][a]) for b in size] for a in size]
+
+
+def walecki(vertices: int) -> list[tuple[int, ...]]:
+    """Cycles through all of ``vertices`` that share no edge: (n - 1) // 2 of them, as many as there can be.
+
+    Walecki's construction (Lucas, 1892): zigzags over a circle, turned step by step, closed through one more
+    vertex. For an even number the middle edges, a perfect matching, are left over.
+    """
+    if vertices < 3:
+        return []
+    circle = vertices - 1 if vertices % 2 else vertices - 2
+    # Vertices 0 .. circle - 1 lie on the circle, the next closes the zigzag. With an even number there is one
+    # more, put into the middle of each zigzag, where it takes the place of one edge.
+    cycles = []
+    for turn in range(circle // 2):
+        zigzag = [turn]
+        for step in range(1, circle // 2):
+            zigzag += [(turn + step) % circle, (turn - step) % circle]
+        zigzag.append((turn + circle // 2) % circle)
+        if vertices % 2 == 0:
+            zigzag.insert(circle // 2, vertices - 1)
+        cycles.append((circle, *zigzag))
+    return cycles
+
+
+def _packed(counts: Counts) -> list[tuple[int, ...]]:
+    """As many cycles as the search finds within its budget; as many as can be where that is few."""
+    most = min(sum(row) for row in counts) // 2
+    residual = [list(row) for row in counts]
+    best: list[tuple[int, ...]] = []
+    steps = [MOST_STEPS]
+
+    def pack(found: list[tuple[int, ...]]) -> bool:
+        nonlocal best
+        if len(found) > len(best):
+            best = list(found)
+        if len(best) >= most:
+            return True
+        for cycle in _cycles(residual, steps):
+            _take(residual, cycle, -1)
+            done = pack([*found, cycle])
+            _take(residual, cycle, 1)
+            if done or steps[0] <= 0:
+                return done
+        return False
+
+    pack([])
+    return best
+
+
+def _take(residual: Counts, cycle: tuple[int, ...], change: int) -> None:
+    for a, b in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
+        residual[a][b] += change
+        residual[b][a] += change
+
+
+def _cycles(residual: Counts, steps: list[int]) -> Iterator[tuple[int, ...]]:
+    """Cycles through all vertices over links that are left, those with most links left first."""
+    size = len(residual)
+    path, seen = [0], {0}
+
+    def options() -> list[int]:
+        here = residual[path[-1]]
+        return sorted((v for v in range(size) if here[v] > 0 and v not in seen), key=lambda v: here[v])
+
+    waiting = [options()]
+    while waiting and steps[0] > 0:
+        if not waiting[-1]:
+            waiting.pop()
+            seen.discard(path.pop())
+            continue
+        steps[0] -= 1
+        vertex = waiting[-1].pop()
+        path.append(vertex)
+        seen.add(vertex)
+        # Each cycle is met in both directions; the one that begins with the lower neighbour counts.
+        if len(path) == size and residual[vertex][0] > 0 and path[1] < vertex:
+            yield tuple(path)
+        waiting.append(options())
+
+
+def trees_for(topology: Topology, participants: Sequence[str] | None = None) -> tuple[Tree, ...]:
+    """Trees that can run at the same time: two binary ones behind a switch, else each ring cut into a chain.
+
+    Of the two binary trees, every GPU but one is a leaf in one and an inner vertex in the other (Sanders,
+    Speck, Träff 2009), where their number is even. Raises MachineError as ``rings_for`` does.
+    """
+    plan = rings_for(topology, participants)
+    if plan.method == "switch":
+        order = plan.rings[0].order
+        return _binary(order), _binary((*order[1:], order[0]))
+    return tuple(_chain(ring.order) for ring in plan.rings)
+
+
+def _chain(order: Sequence[str]) -> Tree:
+    return Tree(dict(zip(order, (None, *order[:-1]), strict=True)))
+
+
+def _binary(order: Sequence[str]) -> Tree:
+    """In-order binary tree: the number of trailing zeros of a place, from 1 on, is its height."""
+    size = len(order)
+    parents: dict[str, str | None] = {}
+    for place in range(1, size + 1):
+        low = place & -place
+        parent = (place - low) | (low << 1)
+        # Beyond the end, the next lower ancestor takes over.
+        while parent > size:
+            low <<= 1
+            parent = (parent - low) | (low << 1) if parent - low else 0
+        parents[order[place - 1]] = order[parent - 1] if parent else None
+    return Tree(parents)
+
+
+def usable_share(topology: Topology, participants: Sequence[str]) -> dict[str, Fraction]:
+    """For each GPU of a group, the part of its fast links over which it can reach the others directly.
+
+    Links to a switch count fully as soon as another GPU of the group is behind it. Raises MachineError.
+    """
+    group = _group(topology, participants)
+    lanes = _switch_lanes(topology, group)
+    share: dict[str, Fraction] = {}
+    for name in group:
+        links = [
+            link
+            for link in topology.links
+            if link.source == name and link.kind in FAST_KINDS and link.state is not LinkState.DOWN
+        ]
+        total = sum(link.count for link in links)
+        used = total if lanes else sum(link.count for link in links if link.target in group)
+        share[name] = Fraction(used, total) if total else Fraction(0)
+    return share

@@ -1,0 +1,157 @@
+"""Rings share no link and use as many as they can; trees reach everybody."""
+
+from __future__ import annotations
+
+from collections import Counter
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccbench.errors import MachineError
+from ccbench.topology.catalog import catalog_names, load_catalog
+from ccbench.topology.fabric import Wire
+from ccbench.topology.fabrics import full_mesh, nvlink_mesh, nvswitch, ring
+from ccbench.topology.graph import LinkKind, Topology
+from ccbench.topology.rings import RingPlan, Tree, rings_for, trees_for, usable_share, walecki
+
+NVLINK = Wire(25e9, kind=LinkKind.NVLINK)
+
+
+def hops(plan: RingPlan) -> Counter[tuple[str, str]]:
+    used: Counter[tuple[str, str]] = Counter()
+    for one in plan.rings:
+        for pair in zip(one.order, (*one.order[1:], one.order[0]), strict=True):
+            used[pair] += one.lanes
+    return used
+
+
+def there(topology: Topology) -> Counter[tuple[str, str]]:
+    counts: Counter[tuple[str, str]] = Counter()
+    for link in topology.links:
+        counts[link.source, link.target] += link.count
+    return counts
+
+
+@pytest.mark.parametrize("vertices", range(2, 30))
+def test_walecki_cycles_pass_all_and_share_no_edge(vertices: int) -> None:
+    cycles = walecki(vertices)
+    assert len(cycles) == (vertices - 1) // 2
+    edges = [frozenset(pair) for cycle in cycles for pair in zip(cycle, (*cycle[1:], cycle[0]), strict=True)]
+    assert all(sorted(cycle) == list(range(vertices)) for cycle in cycles)
+    assert len(edges) == len(set(edges))
+    if vertices % 2:
+        assert len(edges) == vertices * (vertices - 1) // 2
+
+
+@pytest.mark.parametrize(("name", "lanes"), [("dgx-1p", 4), ("dgx-1v", 6), ("gh200x4", 18)])
+def test_rings_over_direct_links_use_every_link_both_ways(name: str, lanes: int) -> None:
+    machine = load_catalog(name)
+    plan = rings_for(machine)
+    assert plan.used == 1
+    assert plan.note == ""
+    assert sum(one.lanes for one in plan.rings) == lanes
+    assert hops(plan) == there(machine)
+
+
+@pytest.mark.parametrize("name", ["mi250", "mi300x", "ascend-910b"])
+def test_where_rings_cannot_use_all_links_the_rest_is_told(name: str) -> None:
+    machine = load_catalog(name)
+    plan = rings_for(machine)
+    have = there(machine)
+    assert all(count <= have[pair] for pair, count in hops(plan).items())
+    assert plan.used == Fraction(sum(hops(plan).values()), sum(have.values())) == Fraction(6, 7)
+    assert "1/7 of the links" in plan.note
+
+
+@pytest.mark.parametrize(("name", "lanes"), [("dgx-2", 6), ("dgx-a100", 12), ("hgx-h100", 18), ("h800", 8)])
+def test_behind_switches_any_order_runs_once_per_link(name: str, lanes: int) -> None:
+    plan = rings_for(load_catalog(name))
+    (only,) = plan.rings
+    assert (plan.method, plan.used, only.lanes) == ("switch", Fraction(1), lanes)
+
+
+@settings(max_examples=30)
+@given(st.integers(3, 7), st.data())
+def test_on_any_mesh_rings_fit_into_the_links(size: int, data: st.DataObject) -> None:
+    rows = [[0] * size for _ in range(size)]
+    for a in range(size):
+        for b in range(a):
+            rows[a][b] = rows[b][a] = data.draw(st.integers(0, 3))
+    if not any(map(any, rows)):
+        return
+    machine = nvlink_mesh(rows, NVLINK).topology()
+    plan = rings_for(machine)
+    names = sorted(device.name for device in machine.gpus)
+    assert all(sorted(one.order) == names for one in plan.rings)
+    if plan.method != "fallback":
+        have = there(machine)
+        assert all(count <= have[pair] for pair, count in hops(plan).items())
+
+
+def test_a_plain_ring_is_found_and_a_pair_uses_its_bundle() -> None:
+    plan = rings_for(ring(6, NVLINK).topology())
+    assert (plan.method, plan.used, len(plan.rings)) == ("search", Fraction(1), 2)
+    (pair,) = rings_for(load_catalog("dgx-1v"), ["gpu0", "gpu3"]).rings
+    assert (pair.order, pair.lanes) == (("gpu0", "gpu3"), 2)
+
+
+@pytest.mark.parametrize("name", ["pcie4-x16", "rtx-pcie", "h100-pcie-bridge"])
+def test_without_a_ring_of_fast_links_the_fallback_is_stated(name: str) -> None:
+    plan = rings_for(load_catalog(name))
+    assert plan.method == "fallback"
+    assert "PCIe" in plan.note
+    assert len(plan.rings) == 1
+
+
+def test_a_group_of_four_on_a_full_mesh_uses_three_sevenths_and_behind_a_switch_all() -> None:
+    mesh, switch = full_mesh(8, NVLINK).topology(), nvswitch(8, 18, 25e9).topology()
+    for size in (2, 4, 8):
+        group = [f"gpu{rank}" for rank in range(size)]
+        assert set(usable_share(mesh, group).values()) == {Fraction(size - 1, 7)}
+        assert set(usable_share(switch, group).values()) == {Fraction(1)}
+        assert set(usable_share(load_catalog("hgx-h100"), group).values()) == {Fraction(1)}
+    assert set(usable_share(load_catalog("ascend-910b"), ["gpu0", "gpu1", "gpu6", "gpu7"]).values()) == {
+        Fraction(3, 7)
+    }
+
+
+def depths(tree: Tree) -> dict[str, int]:
+    found = {}
+    for name in tree.parents:
+        depth, here = 0, tree.parents[name]
+        while here is not None:
+            depth, here = depth + 1, tree.parents[here]
+            assert depth < len(tree.parents)
+        found[name] = depth
+    return found
+
+
+@pytest.mark.parametrize("size", range(2, 33))
+def test_double_binary_trees_are_flat_and_share_the_work(size: int) -> None:
+    first, second = trees_for(nvswitch(size, 4, 25e9).topology())
+    inner = []
+    for tree in (first, second):
+        assert len(tree.parents) == size
+        assert list(tree.parents.values()).count(None) == 1
+        children = Counter(parent for parent in tree.parents.values() if parent is not None)
+        assert max(children.values()) <= 2
+        assert max(depths(tree).values()) <= size.bit_length()
+        inner.append(set(children))
+    if size % 2 == 0:
+        assert not inner[0] & inner[1]
+
+
+@pytest.mark.parametrize("name", [n for n in catalog_names() if len(load_catalog(n).gpus) > 1])
+def test_trees_of_every_machine_reach_all_its_gpus(name: str) -> None:
+    machine = load_catalog(name)
+    for tree in trees_for(machine):
+        assert sorted(tree.parents) == sorted(device.name for device in machine.gpus)
+        depths(tree)
+
+
+@pytest.mark.parametrize("group", [["gpu0"], ["gpu0", "gpu0"], ["gpu0", "gpu99"]])
+def test_groups_that_cannot_be_are_refused(group: list[str]) -> None:
+    with pytest.raises(MachineError, match=r"participants; give|is not a GPU"):
+        rings_for(load_catalog("dgx-1v"), group)

@@ -78,11 +78,13 @@ def _matrix(topology: Topology) -> Iterator[str]:
     heads = [device.name.rpartition(".")[2] for device in rows]
     width = max(4, *(len(label) for label in labels.values()), *map(len, heads)) + 2
     left = max(map(len, heads)) + 2
-    yield f"{'':{left}}" + "".join(f"{head:{width}}" for head in heads) + "NUMA  about"
+    placed = any(device.numa_node is not None for device in rows)
+    title = "NUMA  about" if placed else ""
+    yield (f"{'':{left}}" + "".join(f"{head:{width}}" for head in heads) + title).rstrip()
     for head, device in zip(heads, rows, strict=True):
         cells = "".join(f"{labels[(device.name, other.name)]:{width}}" for other in rows)
         node = "?" if device.numa_node is None else str(device.numa_node)
-        yield f"{head:{left}}{cells}{node:4}  {_about(device)}".rstrip()
+        yield f"{head:{left}}{cells}{f'{node:4}  ' if placed else ''}{_about(device)}".rstrip()
 
 
 def _about(device: Device) -> str:
@@ -96,13 +98,19 @@ def _about(device: Device) -> str:
 
 def _links(topology: Topology) -> Iterator[str]:
     rows = []
+    told = set[tuple[object, ...]]()
     for group in link_groups(topology):
+        # Links are given in both directions; where both are alike one line says it.
+        same = tuple(value for name, value in group.items() if name not in ("from", "to"))
+        if group["from"] != group["to"] and (group["to"], group["from"], *same) in told:
+            continue
+        told.add((group["from"], group["to"], *same))
         rate = group["bytes_per_second"]
         shown = format_rate(rate) if rate is not None and group["state"] != "down" else "rate unknown"
         if group["state"] != "up":
             shown = group["state"].replace("_", " ")
         times = f" (x{group['count']})" if group["count"] > 1 else ""
-        ends = f"{group['from']} to {group['to']}".replace("_", " ")
+        ends = f"{group['from']} - {group['to']}".replace("_", " ")
         rows.append((ends, group["kind"].replace("_", " "), shown + times, group["links"], group["origin"]))
     for ends, kind, rate, links, origin in rows[:MOST_ROWS]:
         yield f"  {ends:26} {kind:13} {rate:20} {plural(links, 'link'):10} {plain(origin)}".rstrip()

@@ -31,6 +31,9 @@ DOWN_COLOUR = "#C00000"
 WIDEST_RATE = 450e9
 """Bytes per second of a line five points wide: all NVLinks of an H100 in one direction."""
 
+MOST_FULL_LINES = 80
+"""More lines than these are drawn thinner, all by the same factor."""
+
 LEGEND_COLUMNS = 3
 MOST_OF_A_KIND = 4
 
@@ -108,8 +111,9 @@ def picture(topology: Topology) -> Figure:
     axes.axis("off")
     for frame in layout.frames:
         _frame(axes, frame)
+    thinner = min(1.0, (MOST_FULL_LINES / max(len(layout.links), 1)) ** 0.5)
     for link in layout.links:
-        _link(axes, layout, link)
+        _link(axes, layout, link, thinner)
     for device in layout.devices.values():
         _device(axes, device)
     for x, y, text in layout.remarks:
@@ -166,7 +170,7 @@ def _line_width(link: Drawn) -> float:
     return 0.7 + 4.3 * float(min(link.bytes_per_second / WIDEST_RATE, 1.5) ** 0.5)
 
 
-def _link(axes: Axes, layout: Layout, link: Drawn) -> None:
+def _link(axes: Axes, layout: Layout, link: Drawn, thinner: float) -> None:
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path as Curve
 
@@ -175,10 +179,11 @@ def _link(axes: Axes, layout: Layout, link: Drawn) -> None:
     middle = ((begin[0] + end[0]) / 2, (begin[1] + end[1]) / 2)
     control = link.control or middle
     dashes = (1.0, 2.0) if down else look.dashes
+    points = 1.4 if down else thinner * _line_width(link)
     axes.add_patch(
         PathPatch(
             Curve([begin, control, end], [Curve.MOVETO, Curve.CURVE3, Curve.CURVE3]), facecolor="none",
-            edgecolor=DOWN_COLOUR if down else look.colour, linewidth=1.4 if down else _line_width(link),
+            edgecolor=DOWN_COLOUR if down else look.colour, linewidth=points,
             linestyle=(0, dashes) if dashes else "solid", capstyle="butt", alpha=0.85, zorder=2,
         )
     )  # fmt: skip

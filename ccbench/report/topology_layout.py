@@ -177,8 +177,10 @@ def _machine(graph: _Graph, inside: Sequence[Device]) -> Layout:
             for one in shown[place]:
                 plan.devices[one.name] = _box(one, middle + places[one.name], levels[place])
         if len(row) > len(shown[place]):
-            hidden = len(row) - len(shown[place])
-            plan.remarks.append((middle, levels[place] + 0.3, f"… and {hidden} more"))
+            plan.remarks.append(
+                (plan.width + 0.45, levels[place], f"… and {len(row) - len(shown[place])} more")
+            )
+    plan.width += 1.3 if plan.remarks else 0.0
     return plan
 
 

@@ -56,7 +56,7 @@ class _Paths:
         self._nvlinks: Counter[tuple[str, str]] = Counter()
         self._to_switches: dict[str, Counter[str]] = {}
         self._named: dict[tuple[str, str], str] = {}
-        self._bridges: dict[str, str] = {}
+        self._joined: dict[str, str] = {}
         for link in topology.links:
             if link.state is not LinkState.DOWN:
                 self._take(link)
@@ -66,7 +66,10 @@ class _Paths:
         if target is None or link.source not in self._devices:
             return
         if link.kind is LinkKind.NVLINK:
-            if target.kind is DeviceKind.NVSWITCH:
+            source = self._devices[link.source]
+            if source.kind is DeviceKind.NVSWITCH and target.kind is DeviceKind.NVSWITCH:
+                self._join(link.source, link.target)
+            elif target.kind is DeviceKind.NVSWITCH:
                 self._to_switches.setdefault(link.source, Counter())[link.target] += link.count
             else:
                 self._nvlinks[(link.source, link.target)] += link.count
@@ -75,12 +78,22 @@ class _Paths:
         else:
             self._edges.setdefault(link.source, []).append(link.target)
 
+    def _plane(self, switch: str) -> str:
+        """One switch for all that are joined among themselves, as the two boards of a DGX-2 are."""
+        while self._joined.get(switch, switch) != switch:
+            switch = self._joined[switch]
+        return switch
+
+    def _join(self, one: str, other: str) -> None:
+        first, second = sorted((self._plane(one), self._plane(other)))
+        self._joined[second] = first
+
     def direct(self, one: str, other: str) -> str:
         """NV# and the like for two devices that are joined by such links, else nothing."""
         count = self._nvlinks[(one, other)]
         if not count:
             mine, yours = self._to_switches.get(one), self._to_switches.get(other)
-            if mine and yours and mine.keys() & yours.keys():
+            if mine and yours and set(map(self._plane, mine)) & set(map(self._plane, yours)):
                 count = min(sum(mine.values()), sum(yours.values()))
         return f"NV{count}" if count else self._named.get((one, other), "")
 

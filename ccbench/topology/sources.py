@@ -81,7 +81,8 @@ def topology_of_text(text: str, name: str, place: str = "") -> Topology:
     from ccbench.topology.readers import read_text
 
     place = place or name
-    begin = text.lstrip("\ufeff \t\r\n")
+    text = text.removeprefix("\ufeff")
+    begin = text.lstrip()
     if begin.startswith("{"):
         return read_json(text, place)
     if any(line.startswith(f"{VERSION_KEY}:") for line in begin[:20000].splitlines()):

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from ccbench.topology.catalog import catalog_names, load_catalog
+from ccbench.topology.classes import topology_class
 from ccbench.topology.detection import joined
 from ccbench.topology.diagnosis import diagnose
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
@@ -275,6 +277,13 @@ def test_part_of_a_mesh_is_not_accused_of_missing_links() -> None:
     part = Topology("part", gpus, links, TopologyClass.NVLINK_MESH)
     assert diagnose(part) == ()
     assert diagnose(replace(part, devices=(), links=())) == ()
+
+
+@pytest.mark.parametrize("name", catalog_names())
+def test_machines_of_the_catalog_are_met_with_silence(name: str) -> None:
+    machine = load_catalog(name)
+    assert [one for one in diagnose(machine) if one.severity == "problem"] == []
+    assert topology_class(machine) is machine.topology_class
 
 
 def test_models_have_the_number_of_links_their_makers_say() -> None:

@@ -58,6 +58,12 @@ def test_direct_links_have_their_own_words() -> None:
     assert [labels[(f"gpu{one}", f"gpu{one + 1}")] for one in range(3)] == ["XGMI", "HCCS", "NV1"]
 
 
+def test_switches_that_are_joined_lead_from_board_to_board() -> None:
+    pairs = ("gpu0 nvs0", "nvs0 nvs1", "nvs1 gpu1", "gpu2 nvs2")
+    labels = path_labels(graph(*pairs, kinds=dict.fromkeys(pairs, LinkKind.NVLINK)))
+    assert (labels[("gpu0", "gpu1")], labels[("gpu0", "gpu2")]) == ("NV1", "-")
+
+
 def test_links_that_are_down_lead_nowhere() -> None:
     found = graph("gpu0 gpu1", kinds={"gpu0 gpu1": LinkKind.NVLINK})
     down = replace(found, links=tuple(replace(link, state=LinkState.DOWN) for link in found.links))

@@ -182,14 +182,15 @@ def all_reduce_bound(topology: Topology, participants: Sequence[str] | None = No
 
     Of each byte, whichever way the ranks are split into k groups, at least 2(k - 1) messages leave a group
     (gossip among k parties takes as many one-way messages), so the time is at least 2(k - 1) size over the
-    sum of what can leave the groups. Tried: single ranks, machines, and the two sides of all_gather's cut.
+    sum of what can leave the groups. Tried: single ranks, equal runs of consecutive ranks, machines, and the
+    two sides of all_gather's cut.
     """
     graph = flow_graph(topology, participants)
     gathered = _gather_bound("all_gather", graph, graph.compute, False)
     inside = set(gathered.cuts[0].ranks)
     two = [[v for v in graph.compute if (graph.names[v] in inside) is chosen] for chosen in (True, False)]
     best: RateBound | None = None
-    for groups in ([[vertex] for vertex in graph.compute], groups_by_node(topology, graph), two):
+    for groups in (*_equal_runs(graph.compute), groups_by_node(topology, graph), two):
         with_ranks = [group for group in groups if set(group) & set(graph.compute)]
         if len(with_ranks) < 2:
             continue
@@ -201,6 +202,15 @@ def all_reduce_bound(topology: Topology, participants: Sequence[str] | None = No
             best = RateBound("all_reduce", len(graph.compute), algbw, cuts, False)
     assert best is not None  # the single ranks are always at least two groups
     return best
+
+
+def _equal_runs(ranks: Sequence[int]) -> list[list[list[int]]]:
+    """``ranks`` one by one, by two, by four, ... as long as the runs are equally long."""
+    splits, size = [], 1
+    while size < len(ranks) and len(ranks) % size == 0:
+        splits.append([list(ranks[start : start + size]) for start in range(0, len(ranks), size)])
+        size *= 2
+    return splits
 
 
 def _separating(graph: FlowGraph, group: Sequence[int], by_flow: bool) -> Side:

@@ -24,6 +24,9 @@ from ccbench.model.prediction import Prediction
 from ccbench.planning import RunOptions, expected_seconds, plan_suite
 from ccbench.progress import Progress
 from ccbench.runs import RunFolder, default_folder
+from ccbench.topology.detection import detect
+from ccbench.topology.diagnosis import diagnose
+from ccbench.topology.files import to_plain
 from ccbench.visits import judged, merged, visits_of
 
 if TYPE_CHECKING:
@@ -77,7 +80,16 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
     backends = _open_backends(plan.cases)
     with _signals(), _folder(suite, options, backends, plan.notes) as folder:
         machine = _machine(plan.cases, options, progress)
-        folder.describe(machine=asdict(machine))
+        topology = detect()
+        findings = diagnose(topology)
+        folder.describe(
+            machine=asdict(machine),
+            topology=to_plain(topology),
+            findings=[asdict(finding) for finding in findings],
+        )
+        for finding in findings:
+            if finding.severity == "problem":
+                progress.note(f"{', '.join(finding.devices)}: {finding.evidence}; {finding.advice}")
         for note in plan.notes:
             progress.note(note)
         done = folder.finished() if options.resume else {}

@@ -25,10 +25,25 @@ def verdict_lines(run: Run) -> list[str]:
     """At most a handful of sentences: what was measured, how near to model and bound, the worst findings."""
     points = points_of(run)
     lines = [_measured(points), *_wrong(points), *_not_measured(points)]
-    lines += [*_against_model(points), *_doubtful(points)]
+    lines += [*_against_model(points), *_doubtful(points), *_machine(run)]
     if run.problems:
         lines.append(f"{plural(len(run.problems), 'file')} could not be read, first: {run.problems[0]}")
     return lines
+
+
+def _machine(run: Run) -> list[str]:
+    """What the diagnosis of the machine found, problems first."""
+    findings = run.manifest.get("findings")
+    if not isinstance(findings, list):
+        return []
+    known = [finding for finding in findings if isinstance(finding, dict)]
+    problems = [finding for finding in known if finding.get("severity") == "problem"]
+    if not problems:
+        return []
+    first = problems[0]
+    devices = ", ".join(map(str, first.get("devices", ())))
+    text = f"{devices}: {first.get('evidence', '')}; {first.get('advice', '')}"
+    return [f"The machine has {plural(len(problems), 'problem')}, first: {text} (ccbench topo lists all)."]
 
 
 def _measured(points: Sequence[Point]) -> str:

@@ -75,3 +75,17 @@ def test_empty_and_failed_runs_and_unreadable_files_are_told(tmp_path: Path) -> 
 def test_a_run_without_predictions_says_nothing_about_them(tmp_path: Path) -> None:
     lines = verdict_lines(write_run(tmp_path / "run", sweep(), priced=False))
     assert len(lines) == 1
+
+
+def test_a_problem_of_the_machine_is_told_and_a_note_is_not(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", sweep())
+    note = {"severity": "note", "devices": ["nic0"], "evidence": "far", "advice": "leave it"}
+    problem = {
+        "severity": "problem",
+        "devices": ["gpu3"],
+        "evidence": "2 of 12 NVLinks",
+        "advice": "reseat it",
+    }
+    assert verdict_lines(replace(run, manifest={**run.manifest, "findings": [note]})) == verdict_lines(run)
+    told = verdict_lines(replace(run, manifest={**run.manifest, "findings": [note, problem]}))[-1]
+    assert told.startswith("The machine has 1 problem, first: gpu3: 2 of 12 NVLinks; leave it")

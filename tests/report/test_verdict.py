@@ -88,4 +88,4 @@ def test_a_problem_of_the_machine_is_told_and_a_note_is_not(tmp_path: Path) -> N
     }
     assert verdict_lines(replace(run, manifest={**run.manifest, "findings": [note]})) == verdict_lines(run)
     told = verdict_lines(replace(run, manifest={**run.manifest, "findings": [note, problem]}))[-1]
-    assert told.startswith("The machine has 1 problem, first: gpu3: 2 of 12 NVLinks; leave it")
+    assert told.startswith("The machine has 1 problem, first: gpu3: 2 of 12 NVLinks; reseat it")

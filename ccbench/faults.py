@@ -2,8 +2,8 @@
 
 Kinds: ``kill`` and ``stop`` (signal itself before a sample), ``raise`` (a Python error), ``slow`` (sleeps
 5 ms in each launch), ``element``, ``nan``, ``swap`` and ``stale`` (spoil the output of a timed sample
-before it is checked). Keys: ``rank`` (default 0), ``collective`` and ``algorithm`` (default: any),
-``size`` in bytes (default: any).
+before it is checked), ``unsynchronised`` (does not wait for other ranks). Keys: ``rank`` (default 0, or
+``all``), ``collective`` and ``algorithm`` (default: any), ``size`` in bytes (default: any).
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from ccbench.errors import UsageError
 from ccbench.verification import Array, poison
 
 VARIABLE = "CCBENCH_FAULT"
-_KINDS = ("kill", "stop", "raise", "slow", "element", "nan", "swap", "stale")
+_KINDS = ("kill", "stop", "raise", "slow", "element", "nan", "swap", "stale", "unsynchronised")
+
+ALL_RANKS = -1
 SLOW_SECONDS = 0.005
 
 
@@ -41,7 +43,7 @@ class Fault:
     def matches(self, case: Case, rank: int) -> bool:
         """True when this rank must misbehave in this case."""
         return (
-            rank == self.rank
+            self.rank in (rank, ALL_RANKS)
             and self.collective in ("", case.collective)
             and self.algorithm in ("", case.algorithm)
             and self.size_bytes in (-1, case.size_bytes)
@@ -88,7 +90,7 @@ def fault_from_environment() -> Fault | None:
         raise UsageError(f"{VARIABLE}: {text!r} is not a fault; one of {', '.join(_KINDS)}")
     return Fault(
         kind,
-        int(fields.get("rank", "0")),
+        ALL_RANKS if fields.get("rank") == "all" else int(fields.get("rank", "0")),
         fields.get("collective", ""),
         fields.get("algorithm", ""),
         int(fields.get("size", "-1")),

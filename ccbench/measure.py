@@ -2,14 +2,19 @@
 
 Every rank runs ``measure`` at once. A sample is the time from the first rank's start to the last rank's end
 of ``launches`` launches, divided by launches (ReproMPI's definition on a shared clock). Rank 0 decides, all
-ranks follow, so that all stop together. The last sample runs on freshly filled inputs and poisoned outputs,
-and what those timed launches left is compared with what is right, on every rank.
+ranks follow, so that all stop together.
+
+Two checks follow the samples, both exact. The last timed sample runs on fresh inputs and poisoned outputs,
+and what it left is compared with what is right on every rank. Since launches on equal inputs cannot show a
+rank that does not wait for the others, a few more launches, not timed, each get new data while ranks enter
+them at different times without any barrier in between.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -22,6 +27,18 @@ from ccbench.verification import UNLIMITED_LAUNCHES, Mismatch
 
 LAUNCHES_LIMIT = 1 << 20
 WARMUP_SAMPLES_LIMIT = 64
+PROVOKED_LAUNCHES = 6
+PROVOKED_LARGE_LAUNCHES = 2
+PROVOKED_SIZE_LIMIT_BYTES = 1 << 20
+SALTS_PER_VISIT = 2 + PROVOKED_LAUNCHES
+
+DELAYS_SECONDS = (0.0, 0.0, 3e-5, 3e-4)
+"""How long ranks dawdle before provoked launches: most not at all, some for many times a small launch."""
+
+DELAY_GROWS_FROM_BYTES = 512 << 10
+DELAY_GROWTH_LIMIT = 64
+"""Filling a large buffer takes time itself, so a late rank must be later still to be late."""
+
 OVERTIME_FACTOR = 4.0
 """A case that cannot reach its minimum of samples stops after this many budgets."""
 
@@ -110,12 +127,14 @@ def measure(endpoint: Endpoint, case: Case, sampling: Sampling, launch_limit: in
     room = endpoint.stamps.shape[1]
     sampling = replace(sampling, maximum_samples=min(sampling.maximum_samples, room))
     endpoint.poison()
-    endpoint.refill(2 * salt)
-    warmup = _warm_up(endpoint, sampling, launch_limit, 2 * salt)
+    endpoint.refill(SALTS_PER_VISIT * salt)
+    warmup = _warm_up(endpoint, sampling, launch_limit, SALTS_PER_VISIT * salt)
     launch_seconds = warmup.turns_seconds[-1]
     launches = _launches_per_sample(endpoint, case, sampling, launch_seconds, launch_limit)
-    count, reason = _sample(endpoint, sampling, launches, launch_limit, launch_seconds, 2 * salt)
-    mismatch = _checked_sample(endpoint, count, 2 * salt + 1, launches)
+    salts = range(SALTS_PER_VISIT * salt, SALTS_PER_VISIT * (salt + 1))
+    count, reason = _sample(endpoint, sampling, launches, launch_limit, launch_seconds, salts[0])
+    mismatch = _checked_sample(endpoint, case, count, salts[1], launches)
+    provoked = _provoked(endpoint, case, salts[2 : 2 + _provoked_launches(case)])
     endpoint.barrier()
     stamps = endpoint.stamps[:, : count + 1].copy()
     return RankResult(
@@ -125,7 +144,7 @@ def measure(endpoint: Endpoint, case: Case, sampling: Sampling, launch_limit: in
         warmup.waiting_seconds,
         launches,
         reason,
-        mismatch,
+        mismatch or provoked,
         float(np.sum(stamps[endpoint.rank, :, 1] - stamps[endpoint.rank, :, 0])) + warmup.total_seconds,
     )
 
@@ -185,11 +204,41 @@ def _timed(endpoint: Endpoint, sample: int, launches: int) -> None:
     endpoint.stamps[endpoint.rank, sample] = (start, end)
 
 
-def _checked_sample(endpoint: Endpoint, sample: int, salt: int, launches: int) -> Mismatch | None:
+def _checked_sample(endpoint: Endpoint, case: Case, sample: int, salt: int, launches: int) -> Mismatch | None:
     endpoint.poison()
     endpoint.refill(salt)
+    if not case.in_place:
+        # Filling leaves buffers in other caches than a stream of launches does: put that right, then
+        # spoil the result again. (In place that would spoil the input.)
+        endpoint.launch(1)
+        endpoint.poison()
     _timed(endpoint, sample, launches)
     return endpoint.check(salt, launches)
+
+
+def _provoked(endpoint: Endpoint, case: Case, salts: Sequence[int]) -> Mismatch | None:
+    """Launches that go wrong when a wait is missing: new data each time, ranks late by turns, no barrier.
+
+    Who reads a late rank's input too early finds old data there; what is pushed to it too early, it
+    overwrites with poison; and who leaves too early spoils its input under the late rank's eyes.
+    """
+    found: Mismatch | None = None
+    growth = min(max(1.0, case.size_bytes / DELAY_GROWS_FROM_BYTES), DELAY_GROWTH_LIMIT)
+    for salt in salts:
+        delay = DELAYS_SECONDS[(7 * salt + 3 * endpoint.rank) % len(DELAYS_SECONDS)] * growth
+        until = time.perf_counter() + delay
+        while time.perf_counter() < until:
+            pass
+        endpoint.poison()
+        endpoint.refill(salt)
+        endpoint.launch(1)
+        found = found or endpoint.check(salt, 1)
+    return found
+
+
+def _provoked_launches(case: Case) -> int:
+    """Fewer where filling and checking a buffer costs more than measuring it."""
+    return PROVOKED_LAUNCHES if case.size_bytes <= PROVOKED_SIZE_LIMIT_BYTES else PROVOKED_LARGE_LAUNCHES
 
 
 def _sample(

@@ -39,9 +39,14 @@ def merged(before: Measurement | None, now: Measurement) -> Measurement:
         rank_waiting_seconds=_mean_waiting(before, now),
         visit_samples=visits_of(before) + visits_of(now),
         launching_seconds=before.launching_seconds + now.launching_seconds,
-        wrong_elements=(before.wrong_elements or 0) + (now.wrong_elements or 0),
+        wrong_elements=_sum_of_known(before.wrong_elements, now.wrong_elements),
         conditions=over_all(before.conditions, now.conditions),
     )
+
+
+def _sum_of_known(one: int | None, other: int | None) -> int | None:
+    known = [number for number in (one, other) if number is not None]
+    return sum(known) if known else None
 
 
 def _mean_waiting(before: Measurement, now: Measurement) -> tuple[float, ...]:

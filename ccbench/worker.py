@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -23,6 +23,7 @@ from multiprocessing.connection import Connection, wait
 from ccbench.backends.cpu.endpoint import CpuEndpoint, OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Arena, Control, Word
 from ccbench.cases import Case, Conditions, Measurement, Sampling, Status
+from ccbench.collectives import collective
 from ccbench.conditions import flagged, read_cpu_times, watched
 from ccbench.errors import CcbenchError
 from ccbench.faults import fault_from_environment
@@ -228,7 +229,7 @@ class Leader:
             rank_waiting_seconds=tuple(one.waiting_seconds for _, one in sorted(results.items())),
             launching_seconds=result.launching_seconds,
             visit_samples=(stamps.shape[1],),
-            wrong_elements=sum(one.mismatch.wrong_elements for one in results.values() if one.mismatch),
+            wrong_elements=_wrong_elements(case, results.values()),
             stop_reason=result.stop_reason,
             conditions=conditions,
         )
@@ -248,6 +249,13 @@ class Leader:
         for pid in left:
             with suppress(ChildProcessError):
                 os.waitpid(pid, 0)
+
+
+def _wrong_elements(case: Case, results: Iterable[RankResult]) -> int | None:
+    """None where nothing was there to be compared."""
+    if case.count == 0 and collective(case.collective).moves_data:
+        return None
+    return sum(one.mismatch.wrong_elements for one in results if one.mismatch)
 
 
 def _severity(status: Status) -> int:

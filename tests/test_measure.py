@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ccbench.cases import Case, Sampling
-from ccbench.measure import OVERTIME_FACTOR, RankResult, StopRule, durations, measure
+from ccbench.measure import (
+    OVERTIME_FACTOR,
+    PROVOKED_LAUNCHES,
+    SALTS_PER_VISIT,
+    RankResult,
+    StopRule,
+    durations,
+    measure,
+)
 from ccbench.verification import UNLIMITED_LAUNCHES, Mismatch
 
 CASE = Case("s", "fake", "all_reduce", "ring", "float32", "sum", 4096, 1024, 2)
@@ -178,8 +186,32 @@ def test_all_ranks_stop_together_with_the_same_launches() -> None:
 def test_the_last_sample_runs_on_fresh_data_and_is_the_one_that_is_checked() -> None:
     (endpoint, _), (result, _) = measured()
     last = result.stamps.shape[1] - 1
-    assert endpoint.done[-5:] == ["poison", "refill", f"watch {last}", "launch", f"check 7 {result.launches}"]
-    assert endpoint.salts == [6, 7]
+    began = endpoint.done.index(f"watch {last}") - 4
+    assert endpoint.done[began : began + 7] == [
+        "poison",
+        "refill",
+        "launch",  # puts the buffers where a stream of launches has them
+        "poison",
+        f"watch {last}",
+        "launch",
+        f"check {SALTS_PER_VISIT * 3 + 1} {result.launches}",
+    ]
+
+
+def test_in_place_nothing_runs_between_filling_and_the_checked_sample() -> None:
+    (endpoint, _), (result, _) = measured(case=replace(CASE, in_place=True))
+    last = result.stamps.shape[1] - 1
+    began = endpoint.done.index(f"watch {last}") - 2
+    assert endpoint.done[began : began + 4] == ["poison", "refill", f"watch {last}", "launch"]
+
+
+def test_launches_that_provoke_follow_each_with_data_of_its_own() -> None:
+    (endpoint, _), _ = measured()
+    one = ["poison", "refill", "launch"]
+    first = SALTS_PER_VISIT * 3 + 2
+    expected = [[*one, f"check {salt} 1"] for salt in range(first, first + PROVOKED_LAUNCHES)]
+    assert endpoint.done[-4 * PROVOKED_LAUNCHES :] == [step for steps in expected for step in steps]
+    assert endpoint.salts == sorted(endpoint.salts)
 
 
 def test_a_mismatch_belongs_to_the_rank_that_saw_it() -> None:
@@ -191,7 +223,8 @@ def test_a_mismatch_belongs_to_the_rank_that_saw_it() -> None:
 def test_data_that_stand_few_launches_are_filled_anew_before_every_sample() -> None:
     (endpoint, _), (result, _) = measured(launch_limit=2)
     assert max(endpoint.launched) <= 2
-    assert endpoint.done.count("refill") == len(endpoint.launched) + 1
+    # The first filling is for the warm-up, whose turns fill again; the warm launch before the check does not.
+    assert endpoint.done.count("refill") == len(endpoint.launched)
     assert result.launches <= 2
 
 
@@ -240,5 +273,6 @@ def test_numbers_of_samples_are_within_the_rules(minimum: int, maximum: int, lim
     assert 1 <= samples <= maximum
     assert samples >= min(minimum, maximum) or result.stop_reason == "budget"
     assert np.all(result.stamps[:, :, 1] >= result.stamps[:, :, 0])
-    assert len(result.warmup_seconds) + samples == len(endpoint.launched)
+    beside = 1 + PROVOKED_LAUNCHES  # the warm launch before the checked one, and those that provoke
+    assert len(result.warmup_seconds) + samples + beside == len(endpoint.launched)
     assert result.launching_seconds > 0

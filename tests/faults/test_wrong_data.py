@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 
-from ccbench.cases import Status
+from ccbench.algorithms import algorithms_of
+from ccbench.cases import NO_OP, NO_ROOT, Case, Sampling, Status
+from ccbench.collectives import COLLECTIVES, Collective
+from ccbench.dtypes import item_bytes
+from ccbench.teams import ProcessTeam
 from tests.faults.conftest import Bench
 
 
@@ -32,3 +36,35 @@ def test_wrong_elements_of_all_ranks_are_added_up(bench: Bench) -> None:
     row = ended.row("all_reduce")
     assert (ended.code, row["wrong_elements"]) == (1, 1)
     assert row["detail"].startswith("rank 0: 1 wrong, first at element 512: ")
+
+
+def test_ranks_that_do_not_wait_for_each_other_are_caught(
+    monkeypatch: pytest.MonkeyPatch, figure: Any
+) -> None:
+    """The same data launch after launch would hide it: launches with new data and late ranks show it."""
+    monkeypatch.setenv("CCBENCH_FAULT", "unsynchronised:rank=all")
+    sampling = Sampling(visits=6, warmup_seconds=0.002, budget_seconds=0.03)
+    caught, missed = 0, []
+    team = ProcessTeam("cpu", 2)
+    try:
+        for name, row in COLLECTIVES.items():
+            for algorithm in algorithms_of(name):
+                for size in (64, 64 << 10) if row.moves_data else (0,):
+                    case = _case(row, algorithm, size)
+                    seen = [team.run(case, sampling.of_one_visit(0)) for _ in range(sampling.visits)]
+                    if any(one.status is Status.WRONG for one in seen):
+                        caught += 1
+                    else:
+                        missed.append(case.label)
+    finally:
+        team.close()
+    assert missed == []
+    figure(f"no waits at all: {caught} of {caught} cases called wrong")
+
+
+def _case(row: Collective, algorithm: str, size_bytes: int) -> Case:
+    dtype, op = "float32" if row.moves_data else "uint8", "sum" if row.reduces else NO_OP
+    count = row.count_for(size_bytes, 2, item_bytes(dtype))
+    root = 0 if row.rooted else NO_ROOT
+    size = row.size_bytes(count, 2, item_bytes(dtype))
+    return Case("faults", "cpu", row.name, algorithm, dtype, op, size, count, 2, root)

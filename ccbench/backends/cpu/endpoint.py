@@ -12,9 +12,10 @@ from ccbench.algorithms.schedule import Schedule
 from ccbench.backends.cpu.choice import default_algorithm
 from ccbench.backends.cpu.execution import Buffers, Launcher, Pace
 from ccbench.backends.cpu.layout import Layout, Place, Space
-from ccbench.backends.cpu.memory import Activity, Arena, Control, Word, buffer_offsets
+from ccbench.backends.cpu.memory import Activity, Arena, Control, Word, buffer_offsets, fence
 from ccbench.backends.cpu.program import CompiledCase, compile_case
 from ccbench.cases import NO_ROOT, Case
+from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes, numpy_dtype
 from ccbench.environment import available_memory_bytes
 from ccbench.faults import Fault
@@ -22,6 +23,8 @@ from ccbench.verification import Array, Mismatch, check, fill, poison
 
 KEEP_BYTES = 512 << 20
 """Arenas larger than this are given back after the case; smaller ones save the next case page faults."""
+
+PROGRAMS_KEPT = 512
 
 MEMORY_SHARE = 0.9
 """Of the available memory, what a case may take."""
@@ -78,6 +81,7 @@ class CpuEndpoint:
         self._pings = 0
         self._held_bytes = 0
         self._cases = 0
+        self._programs: dict[Layout, CompiledCase] = {}
 
     def next_salt(self) -> int:
         """A number that is new in every visit and the same on all ranks."""
@@ -98,13 +102,24 @@ class CpuEndpoint:
         )
         schedule = concrete_schedule(case)
         layout = Layout(schedule, case.count, case.in_place)
-        compiled = compile_case(layout, [self.rank])
+        compiled = self._compiled(layout)
         buffers = self._map(compiled, case)
         self._whole_output = buffers[(self.rank, Space.OUTPUT)]
         self._input = _span(buffers, layout.input_places(self.rank))
         self._output = _span(buffers, layout.output_places(self.rank))
-        self._launcher = Launcher(compiled, self.rank, buffers, case.op, self.control, self._pace)
+        waits = self._fault is None or self._fault.kind != "unsynchronised"
+        self._launcher = Launcher(
+            compiled, self.rank, buffers, case.op, self.control, self._pace, waits=waits
+        )
         return algorithm_label(schedule)
+
+    def _compiled(self, layout: Layout) -> CompiledCase:
+        """This rank's program; a case is visited again and again, and compiled once."""
+        if layout not in self._programs:
+            if len(self._programs) >= PROGRAMS_KEPT:
+                self._programs.clear()
+            self._programs[layout] = compile_case(layout, [self.rank])
+        return self._programs[layout]
 
     def _map(self, compiled: CompiledCase, case: Case) -> Buffers:
         dtype = numpy_dtype(case.dtype)
@@ -150,6 +165,7 @@ class CpuEndpoint:
     def refill(self, salt: int) -> None:
         """Fill this rank's input with the data of ``salt``."""
         fill(self._case, self.rank, self._input, salt)
+        self.control.words[self.control.index(self.rank, Word.ARRIVED)] = salt
 
     def poison(self) -> None:
         """Make the output wrong everywhere."""
@@ -177,6 +193,7 @@ class CpuEndpoint:
         """All ranks' barrier counters reach the same number."""
         self._barriers += 1
         control, goal = self.control, self._barriers
+        fence()
         control.words[control.index(self.rank, Word.BARRIER)] = goal
         for step in range(1, self.ranks):
             peer = (self.rank + step) % self.ranks
@@ -197,7 +214,17 @@ class CpuEndpoint:
         self._say(Activity.CHECKING)
         if self._fault:
             self._fault.spoil(self._output)
+        if not collective(self._case.collective).moves_data:
+            return self._check_arrivals(salt)
         return check(self._case, self.rank, self._output, salt, launches)
+
+    def _check_arrivals(self, salt: int) -> Mismatch | None:
+        """After a barrier every rank must have come as far as this one: each wrote its salt before."""
+        arrived = [self.control.read(rank, Word.ARRIVED) for rank in range(self.ranks)]
+        late = [rank for rank, seen in enumerate(arrived) if seen < salt]
+        if not late:
+            return None
+        return Mismatch(self.rank, len(late), late[0], f"{arrived[late[0]]} (rank had not come)", str(salt))
 
     def watch(self, sample: int) -> None:
         """Tell the watchdog which sample is next (negative: warming up)."""

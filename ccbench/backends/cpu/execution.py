@@ -73,20 +73,28 @@ class Launcher:
     """Runs one rank's program again and again."""
 
     def __init__(
-        self, compiled: CompiledCase, rank: int, buffers: Buffers, op: str, control: Control, pace: Pace
+        self,
+        compiled: CompiledCase,
+        rank: int,
+        buffers: Buffers,
+        op: str,
+        control: Control,
+        pace: Pace,
+        waits: bool = True,
     ) -> None:
+        """waits: False leaves out every wait, which tests use to show that the checks see it."""
         program = compiled.programs[rank]
         bind = _Binder(buffers, op, compiled.layout.schedule.ranks)
         self._groups = tuple(
             (
-                tuple((peer * LINE_WORDS + Word.PROGRESS, offset) for peer, offset in group.waits),
+                tuple((peer * LINE_WORDS + Word.PROGRESS, offset) for peer, offset in group.waits if waits),
                 tuple(bind.calls(group.strands)),
                 group.post,
             )
             for group in program.groups
         )
         self._exit_waits = tuple(
-            (peer * LINE_WORDS + Word.PROGRESS, offset) for peer, offset in program.exit_waits
+            (peer * LINE_WORDS + Word.PROGRESS, offset) for peer, offset in program.exit_waits if waits
         )
         self._words = control.words
         self._mine = control.index(rank, Word.PROGRESS)

@@ -38,6 +38,7 @@ class Word(IntEnum):
     DECISION = 4
     CPU_NANOSECONDS = 5
     PING = 6
+    ARRIVED = 7
 
 
 class Activity(IntEnum):
@@ -55,7 +56,14 @@ def _no_fence() -> None:
 
 
 def _fence_by_lock(lock: threading.Lock = threading.Lock()) -> None:  # noqa: B008 - one lock on purpose
-    """Elsewhere: taking and releasing an uncontended lock orders memory (POSIX, General Concepts 4.12)."""
+    """Elsewhere: what precedes a release stays before it, what follows an acquire stays after it.
+
+    One cycle would let accesses from both sides meet inside the lock, so there are two: a release and a
+    later acquire of one thread keep their order (arm64: STLR before LDAR and CASA). What the lock is does
+    not matter to the processor, so it need not be shared between processes.
+    """
+    with lock:
+        pass
     with lock:
         pass
 

@@ -100,7 +100,7 @@ def _follow(step: Step, layout: Layout, versions: Versions) -> None:
         phase.width.tolist(),
         strict=True,
     ):
-        executor = source if phase.pushed and not phase.fan_in else target
+        executor = source if phase.executed_by_source else target
         for inside in range(width):
             from_key = (source, _wrapped(layout.schedule, source_slot, inside))
             to_key = (target, _wrapped(layout.schedule, target_slot, inside))

@@ -6,16 +6,9 @@ two ports of a switch. Only what the links end at tells them apart.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology, TopologyClass
-
-_SOLDERED = re.compile(r"\bSXM|\bP100(?!-PCIE)|\bV100(?!S?-PCIE)|\bGB?[0-9]00\b", re.IGNORECASE)
-"""Models whose NVLinks are traces of a board; a pair of others is joined by a bridge one plugs on."""
-
-_CUBE = 8
-_CUBE_NEIGHBOURS = 4
+from ccbench.topology.models import is_module
+from ccbench.topology.nvlink_shape import class_of_direct_links
 
 
 def topology_class(topology: Topology) -> TopologyClass:
@@ -45,53 +38,25 @@ def _class_of_node(
     if len(gpus) == 1:
         return TopologyClass.SINGLE_GPU
     names = {gpu.name for gpu in gpus}
-    neighbours: dict[str, set[str]] = {name: set() for name in names}
     between = [link for link in links if link.target in names and link.target != link.source]
-    for link in between:
-        if link.kind is LinkKind.NVLINK:
-            neighbours[link.source].add(link.target)
-            neighbours[link.target].add(link.source)
     kinds = {link.kind for link in between}
     if LinkKind.XGMI in kinds:
         return TopologyClass.XGMI_MESH
     if LinkKind.HCCS in kinds:
         return TopologyClass.HCCS_FULL_MESH
     if LinkKind.NVLINK in kinds:
-        return _nvlink_class(gpus, links, neighbours)
+        return _nvlink_class(gpus, links, names)
     return TopologyClass.PCIE if _was_looked_at(topology, gpus, links) else TopologyClass.UNKNOWN
 
 
-def _nvlink_class(gpus: list[Device], links: list[Link], neighbours: Mapping[str, set[str]]) -> TopologyClass:
-    most = max(map(len, neighbours.values()))
-    if most == 1:
-        soldered = any(_SOLDERED.search(str(gpu.attributes.get("model") or "")) for gpu in gpus)
-        told = any("nvlinks_to_processor" in gpu.attributes for gpu in gpus)
-        drawn = any(link.kind is LinkKind.NVLINK and link.target not in neighbours for link in links)
-        on_board = soldered or told or drawn  # POWER: NVLinks end at the processor too
-        return TopologyClass.NVLINK_MESH if on_board else TopologyClass.NVLINK_BRIDGE
-    if len(gpus) == _CUBE and _is_cube_mesh(neighbours):
-        return TopologyClass.NVLINK_CUBE_MESH
-    return TopologyClass.NVLINK_MESH
-
-
-def _is_cube_mesh(neighbours: Mapping[str, set[str]]) -> bool:
-    """Two full quads, every GPU joined to one of the other quad; one missing edge is forgiven."""
-    edges = sum(map(len, neighbours.values())) // 2
-    if max(map(len, neighbours.values())) > _CUBE_NEIGHBOURS or edges < 2 * _CUBE - 1:
-        return False
-    for name, near in neighbours.items():
-        if len(near) < _CUBE_NEIGHBOURS:
-            continue
-        for other in near:
-            quad = {name, *near} - {other}
-            if _is_full_but_for(neighbours, quad, 1):
-                return _is_full_but_for(neighbours, set(neighbours) - quad, 1)
-    return False
-
-
-def _is_full_but_for(neighbours: Mapping[str, set[str]], quad: set[str], missing: int) -> bool:
-    edges = sum(len(neighbours[name] & quad) for name in quad) // 2
-    return edges >= len(quad) * (len(quad) - 1) // 2 - missing
+def _nvlink_class(gpus: list[Device], links: list[Link], names: set[str]) -> TopologyClass:
+    nvlinks = [link for link in links if link.kind is LinkKind.NVLINK]
+    modules = any(is_module(str(gpu.attributes.get("model") or "")) for gpu in gpus)
+    told = any("nvlinks_to_processor" in gpu.attributes for gpu in gpus)
+    drawn = any(link.target not in names for link in nvlinks)  # POWER: NVLinks end at the processor too
+    pairs = [(link.source, link.target) for link in nvlinks]
+    shape = class_of_direct_links(sorted(names), pairs, on_board=modules or told or drawn, forgiven=1)
+    return shape or TopologyClass.NVLINK_MESH
 
 
 def _was_looked_at(topology: Topology, gpus: list[Device], links: list[Link]) -> bool:

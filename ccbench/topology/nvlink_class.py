@@ -22,14 +22,12 @@ directly, to the switches where they are not. The rules therefore count links:
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ccbench.topology.graph import TopologyClass
-
-MOST_LINKS = 18
-"""NVLinks of the GPU with the most, up to Blackwell."""
+from ccbench.topology.models import MOST_LINKS
+from ccbench.topology.nvlink_shape import connected_groups, is_cube_mesh
 
 MOST_LINKS_BEFORE_2020 = 6
 """NVLinks of a V100."""
@@ -82,7 +80,7 @@ def class_of_counts(counts: Counts, gpu_count: int, *, before_2020: bool = False
             TopologyClass.NVSWITCH,
             f"the NV# of one GPU add up to {widest}, more than the {most_links} links a GPU has",
         )
-    if gpu_count == 8 and _is_cube_mesh(counts):
+    if is_cube_mesh(_peers(counts, range(gpu_count))):
         return Verdict(TopologyClass.NVLINK_CUBE_MESH, "two complete quads joined by a perfect matching")
     groups = linked_groups(counts)
     if all(len(group) == 2 for group in groups):
@@ -118,33 +116,12 @@ def links_per_gpu(counts: Counts, gpu_count: int) -> list[int]:
 
 def linked_groups(counts: Counts) -> list[list[int]]:
     """GPUs that reach each other over NVLinks, groups of two and more, in order."""
-    peers: dict[int, list[int]] = {}
+    return sorted(sorted(group) for group in connected_groups(_peers(counts, ())))
+
+
+def _peers(counts: Counts, gpus: Iterable[int]) -> dict[int, set[int]]:
+    peers: dict[int, set[int]] = {gpu: set() for gpu in gpus}
     for gpu, peer in counts:
-        peers.setdefault(gpu, []).append(peer)
-        peers.setdefault(peer, []).append(gpu)
-    groups, grouped = [], set[int]()
-    for start in sorted(peers):
-        if start in grouped:
-            continue
-        group, waiting = {start}, [start]
-        while waiting:
-            for peer in peers[waiting.pop()]:
-                if peer not in group:
-                    group.add(peer)
-                    waiting.append(peer)
-        grouped |= group
-        groups.append(sorted(group))
-    return groups
-
-
-def _is_cube_mesh(counts: Counts) -> bool:
-    peers = {gpu: {peer for peer in range(8) if (gpu, peer) in counts} for gpu in range(8)}
-    if any(len(found) != 4 for found in peers.values()):
-        return False
-    for three in itertools.combinations(sorted(peers[0]), 3):
-        quad = {0, *three}
-        other = set(range(8)) - quad
-        # Four peers each, three of them in the own complete quad: the fourth is a matching by itself.
-        if all(half - {gpu} <= peers[gpu] for half in (quad, other) for gpu in half):
-            return True
-    return False
+        peers.setdefault(gpu, set()).add(peer)
+        peers.setdefault(peer, set()).add(gpu)
+    return peers

@@ -26,12 +26,9 @@ import re
 from dataclasses import dataclass, field
 
 from ccbench.topology.graph import TopologyClass
-from ccbench.topology.nvlink_class import MOST_LINKS, Verdict
+from ccbench.topology.models import MOST_LINKS, is_card, is_module
+from ccbench.topology.nvlink_class import Verdict
 
-_MODULE = re.compile(r"SXM|DGXS|\bHBM3\b|\bG?B[23]00\b|\bH(?:100|200|800|20)\b", re.IGNORECASE)
-_CARD = re.compile(
-    r"PCIe|\bNVL\b|GeForce|RTX|Quadro|TITAN|\bA(?:2|10|16|30|40)\b|\bL(?:4|20|40S?)\b", re.IGNORECASE
-)
 _ALWAYS_SWITCHED = re.compile(r"SXM3|\bH(?:800|20)\b|\bB[23]00\b", re.IGNORECASE)
 _USUALLY_SWITCHED = re.compile(r"\bH(?:100|200)\b|\bGB[23]00\b", re.IGNORECASE)
 _EIGHT_GPU_BOARD = 4
@@ -122,11 +119,6 @@ def is_hidden(remote: str) -> bool:
     return remote.upper().startswith("FFFFFF")
 
 
-def is_module(model: str) -> bool:
-    """Whether the model is one for a board with NVLinks (SXM and successors), not a card."""
-    return bool(_MODULE.search(model)) and not _CARD.search(model)
-
-
 def class_of_listings(listings: list[Listing]) -> Verdict:
     """The class as far as models, GPU numbers and far ends tell it."""
     far_ports = [link.remote_link for listing in listings for link in listing.links.values()]
@@ -143,7 +135,7 @@ def class_of_listings(listings: list[Listing]) -> Verdict:
     highest = max(listing.index or 0 for listing in listings)
     if is_module(model):
         return _class_of_module(model, highest)
-    if not _CARD.search(model):
+    if not is_card(model):
         return Verdict(TopologyClass.UNKNOWN, f"{model} is not known as a card or a module")
     if any(listing.active or listing.remotes for listing in listings):
         return Verdict(TopologyClass.NVLINK_BRIDGE, f"{model} is a card, its links are bridges")

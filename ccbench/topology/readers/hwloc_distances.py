@@ -7,12 +7,12 @@ hwloc's topology-nvml.c fills NVLinkBandwidth per link and direction with 20000 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ccbench.topology.graph import Link, LinkKind, Notice
+from ccbench.topology.nvlink_shape import connected_groups
 from ccbench.topology.readers.hwloc_tree import Tree
 from ccbench.topology.xml import Element
 
@@ -211,13 +211,13 @@ def _distances(matrix: Matrix, tree: Tree) -> dict[str, Any]:
 def _groups(matrix: Matrix, tree: Tree) -> list[list[str]]:
     """GPUs that reach each other over direct links, by hwloc's names, in the order of the matrix."""
     gpus = [index for index, key in enumerate(matrix.keys) if tree.names.get(key, "").startswith("gpu")]
-    group_of = {gpu: gpu for gpu in gpus}
-    for left in gpus:
-        for right in gpus:
-            if left != right and matrix.value(left, right) and group_of[left] != group_of[right]:
-                old, new = max(group_of[left], group_of[right]), min(group_of[left], group_of[right])
-                group_of = {gpu: new if group == old else group for gpu, group in group_of.items()}
-    groups: dict[int, list[str]] = defaultdict(list)
-    for gpu, group in group_of.items():
-        groups[group].append(tree.os_names.get(matrix.keys[gpu], matrix.keys[gpu]))
-    return list(groups.values())
+    peers = {
+        gpu: [
+            other for other in gpus if other != gpu and (matrix.value(gpu, other) or matrix.value(other, gpu))
+        ]
+        for gpu in gpus
+    }
+    return [
+        [tree.os_names.get(matrix.keys[gpu], matrix.keys[gpu]) for gpu in sorted(group)]
+        for group in connected_groups(peers)
+    ]

@@ -276,7 +276,7 @@ def _hang(tree: Tree, element: Element, place: _Place, counts: dict[str, int], d
 def _cpu(tree: Tree, place: _Place) -> str:
     """The CPU an I/O device hangs at; empty where hwloc puts it at the whole machine of several."""
     if tree.numa_nodes == 0:
-        return "cpu0"
+        return "cpu0" if any(device.name == "cpu0" for device in tree.devices[:1]) else ""
     known = tree.cpu_numa_nodes
     if len(known) == 1:
         return f"cpu{known[0]}"

@@ -12,9 +12,9 @@ from typing import Any
 
 from ccbench.errors import MachineError
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice, Topology, TopologyClass
+from ccbench.topology.nvlink_shape import class_of_direct_links
 from ccbench.topology.readers.hwloc_distances import Bandwidths, facts_of, numa_latencies, read_bandwidths
 from ccbench.topology.readers.hwloc_tree import Tree, read_tree
-from ccbench.topology.readers.nvlink_shape import class_of_direct_links
 from ccbench.topology.xml import Element, parse_xml
 
 ONE_GPU_PRODUCTS = ("dgx spark",)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ccbench.topology.graph import DeviceKind, LinkKind, TopologyClass
+from ccbench.topology.nvlink_shape import class_of_direct_links
 from ccbench.topology.readers.nccl_log_graph import MachineGraph
-from ccbench.topology.readers.nvlink_shape import class_of_direct_links
 
 PCI_CHUNK_BYTES = 2**17
 """NCCL_P2P_PCI_CHUNKSIZE: taken on one node exactly when some pair has no NVLink path (NCCL's init.cc)."""

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from ccbench.topology.graph import DeviceKind, TopologyClass
+from ccbench.topology.nvlink_shape import class_of_direct_links, connected_groups
 from ccbench.topology.readers.nccl_rates import GENERATIONS, pcie_link
 from ccbench.topology.readers.nccl_xml_links import Joined
 from ccbench.topology.readers.nccl_xml_tree import BRIDGE_CLASSES, GPU_CLASSES, NIC_CLASSES, Tree, whole
-from ccbench.topology.readers.nvlink_shape import class_of_direct_links
 from ccbench.topology.xml import Element
 
 
@@ -174,18 +174,7 @@ def _groups(tree: Tree, joined: Joined, word: str) -> dict[str, Any]:
     for source, target in joined.stated:
         near[index[source]].add(index[target])
         near[index[target]].add(index[source])
-    groups: list[list[int]] = []
-    grouped: set[int] = set()
-    for start in near:
-        if start in grouped:
-            continue
-        group, waiting = {start}, [start]
-        while waiting:
-            new = near[waiting.pop()] - group
-            group |= new
-            waiting.extend(new)
-        grouped |= group
-        groups.append(sorted(group))
+    groups = [sorted(group) for group in connected_groups(near)]
     full = all(len(near[number]) == len(group) - 1 for group in groups for number in group)
     symmetric = all(
         joined.stated[target, source] == count for (source, target), count in joined.stated.items()

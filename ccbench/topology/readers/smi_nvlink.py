@@ -29,13 +29,13 @@ from ccbench.topology.graph import (
     Topology,
     TopologyClass,
 )
+from ccbench.topology.models import is_module
 from ccbench.topology.nvlink_class import Verdict
 from ccbench.topology.nvlink_model import (
     Listing,
     PhysicalLink,
     class_of_listings,
     is_hidden,
-    is_module,
     remote_gpus,
 )
 from ccbench.topology.text import plain_lines

@@ -208,3 +208,11 @@ def test_thousands_of_numa_nodes_cost_no_more_than_their_text() -> None:
     topology = read(f'<topology><object type="Machine">{nodes}</object></topology>')
     assert time.perf_counter() - started < 4  # 1 s alone; other work may share the machine
     assert "unsupported" in {notice.kind for notice in topology.notices}
+
+
+def test_devices_of_a_file_without_machine_and_numa_nodes_hang_at_nothing() -> None:
+    text = TWO.replace('type="Machine"', 'type="Thing"').replace('type="NUMANode"', 'type="Node"')
+    topology = read(text)
+    known = {device.name for device in topology.devices}
+    assert len(topology.gpus) == 2
+    assert all({each.source, each.target} <= known for each in topology.links)

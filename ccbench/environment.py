@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -378,6 +378,41 @@ def control_group_limits(files: Files) -> Limits:
         memory_bytes=min(memory_bytes) if limited else None,
         memory_free_bytes=max(0, min(free_bytes)) if limited else None,
     )
+
+
+def allowed_cpus() -> list[int]:
+    """Logical processors that this process may run on; empty where the system does not tell."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
+def usable_cores(files: Files | None = None) -> int:
+    """How many processes can run at once: allowed processors, or the control group's quota where less."""
+    allowed = len(allowed_cpus()) or os.cpu_count() or 1
+    quota = control_group_limits(files or Files()).cores
+    return allowed if quota is None else max(1, min(allowed, int(quota)))
+
+
+def spread_over_cores(cpus: Sequence[int], files: Files | None = None) -> list[int]:
+    """``cpus`` with one hardware thread of every core first, so that few ranks never share a core."""
+    files = files or Files()
+
+    def turn(cpu: int) -> tuple[int, int]:
+        path = f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
+        siblings = [one for one in expanded(files.text(path)) if one in cpus]
+        return (siblings.index(cpu) if cpu in siblings else 0, cpu)
+
+    return sorted(cpus, key=turn)
+
+
+def expanded(ranges: str | None) -> list[int]:
+    """``0-1,8`` -> 0, 1, 8; empty for anything else."""
+    found: list[int] = []
+    for part in (ranges or "").strip().split(","):
+        first, _, last = part.partition("-")
+        if not first.isdecimal() or (last and not last.isdecimal()):
+            return []
+        found += range(int(first), int(last or first) + 1)
+    return found
 
 
 def available_memory_bytes(files: Files | None = None) -> int | None:

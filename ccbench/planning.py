@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ccbench.algorithms import algorithm_row, parse_algorithm
 from ccbench.backends import open_backend
 from ccbench.cases import NO_ROOT, Case, Sampling
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
+from ccbench.environment import usable_cores
 from ccbench.errors import UsageError
 
 if TYPE_CHECKING:
     from ccbench.suite import Suite
+
+
+SCHEDULED_BACKENDS = ("cpu", "simulated")
+"""Backends whose algorithms are ccbench's own schedules."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +65,28 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
         only=options.only,
     )
     cases = expand(suite, context)
+    _refuse_impossible(cases)
     if "auto" not in suite.backends or options.backends:
         notes = ()
     memory = max((case_bytes(case) for case in cases), default=0)
     seconds = sum(expected_seconds(case, suite.sampling) for case in cases)
     return Plan(cases, memory, seconds, notes)
+
+
+def _refuse_impossible(cases: Sequence[Case]) -> None:
+    """Algorithm parameters that no number of ranks could make right are the suite's mistake, told at once.
+
+    What only these ranks cannot run is left to the run, which records it as unsupported.
+    """
+    for backend, collective_name, algorithm in dict.fromkeys(
+        (case.backend, case.collective, case.algorithm) for case in cases
+    ):
+        name, parameter = parse_algorithm(algorithm)
+        if backend not in SCHEDULED_BACKENDS or name == "default":
+            continue
+        row = algorithm_row(collective_name, name)
+        if parameter is not None and not row.parameter:
+            raise UsageError(f"algorithm: {algorithm!r}: {name} has no parameter; write {name!r}")
 
 
 def automatic_backends() -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -73,8 +96,7 @@ def automatic_backends() -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def automatic_ranks() -> int:
     """Processors that this process may use, at least 2."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(2, count)
+    return max(2, usable_cores())
 
 
 def case_bytes(case: Case) -> int:
@@ -99,11 +121,15 @@ def expected_seconds(case: Case, sampling: Sampling) -> float:
     if case.backend == "simulated":
         return 0.005
     touched_per_second = 2e9  # filling, poisoning, checking and measuring, on a slow machine
-    floor = sampling.warmup_seconds + sampling.budget_seconds / 2 + 0.01
-    return max(floor, case_bytes(case) * (sampling.minimum_samples + 6) / touched_per_second)
+    one_visit = 0.006 + (sampling.warmup_seconds + sampling.budget_seconds) / sampling.visits
+    visits = sampling.visits if sampling.visits == 1 else 1.5 * sampling.visits  # unclear cases get more
+    filling = case_bytes(case) * (8 * sampling.visits + sampling.minimum_samples) / touched_per_second
+    return visits * one_visit + filling
 
 
 def check_output(options: RunOptions) -> None:
     """UsageError for options that contradict each other."""
     if options.output and options.resume:
         raise UsageError("--output and --resume: a resumed run stays in its folder; leave out --output")
+    if options.time_limit_seconds is not None and options.time_limit_seconds <= 0:
+        raise UsageError("--time-limit: a run needs some time; write 10m or 30s")

@@ -6,10 +6,33 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 """prctl(2), linux/prctl.h."""
+
+
+def module_command(module: str, *arguments: str) -> list[str]:
+    """The command that runs ``module`` in a fresh interpreter with this one's import path and nothing else.
+
+    ``python -m`` would look in the current folder first, and a folder full of results may hold a numpy.py.
+    """
+    paths = [path for path in sys.path if path and os.path.isabs(path)]
+    root = str(Path(__file__).resolve().parents[1])
+    if root not in paths:
+        paths.insert(0, root)
+    start = (
+        f"import sys; sys.path[:] = {paths!r}; import runpy; "
+        f"runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
+    )
+    return [sys.executable, "-c", start, *arguments]
+
+
+def single_threaded(environment: Mapping[str, str]) -> dict[str, str]:
+    """``environment`` with numeric libraries held to one thread: who forks must have only one."""
+    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    return {**environment, **dict.fromkeys(names, "1")}
 
 
 def die_with_parent(parent: int) -> None:

@@ -19,7 +19,7 @@ from ccbench.backends.base import Backend, Team, TeamRequest
 from ccbench.cases import MORE_VISITS, NO_ROOT, Case, Measurement, Sampling, Status
 from ccbench.environment import capture
 from ccbench.errors import BackendUnavailable, CcbenchError, RunFolderError
-from ccbench.model.machine import Machine, load_machine
+from ccbench.model.machine import Machine, load_machine, machine_from_plain
 from ccbench.model.prediction import Prediction
 from ccbench.planning import RunOptions, expected_seconds, plan_suite
 from ccbench.progress import Progress
@@ -76,10 +76,14 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
 
     Raises CcbenchError before the first case when the suite, the machine or the folder is at fault.
     """
+    limit = options.time_limit_seconds
+    deadline = None if limit is None else time.monotonic() + limit
     plan = plan_suite(suite, options)
     backends = _open_backends(plan.cases)
+    named = _named_machine(plan.cases, options)
+    _import_readers()
     with _signals(), _folder(suite, options, backends, plan.notes) as folder:
-        machine = _machine(plan.cases, options, progress)
+        machine = named or _kept_machine(folder) or _measured_machine(progress)
         topology = detect()
         findings = diagnose(topology)
         folder.describe(
@@ -95,7 +99,7 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
         done = folder.finished() if options.resume else {}
         begun = folder.unfinished() if options.resume else {}
         run = _Run(suite.sampling, suite.seed, options, machine, backends, folder, progress, begun)
-        return run.all([case for case in plan.cases if case.case_id not in done], done)
+        return run.all([case for case in plan.cases if case.case_id not in done], done, deadline)
 
 
 def _open_backends(cases: Sequence[Case]) -> dict[str, Backend]:
@@ -107,11 +111,30 @@ def _open_backends(cases: Sequence[Case]) -> dict[str, Backend]:
     return backends
 
 
-def _machine(cases: Sequence[Case], options: RunOptions, progress: Progress) -> Machine:
+def _import_readers() -> None:
+    """Load what writing and the closing table need, while nothing can interrupt it.
+
+    A signal that raises inside the import of a C extension leaves it half loaded for good.
+    """
+    import pandas  # noqa: F401 - loaded for those who come later
+    import pyarrow.parquet  # type: ignore[import-untyped]  # noqa: F401 - ships no types; loaded for later
+
+
+def _named_machine(cases: Sequence[Case], options: RunOptions) -> Machine | None:
     if options.machine and options.machine != DETECT:
         return load_machine(options.machine)
     if not options.machine and all(case.backend == "simulated" for case in cases):
         return load_machine(SIMULATION_MACHINE)
+    return None
+
+
+def _kept_machine(folder: RunFolder) -> Machine | None:
+    """The machine that a resumed run's first cases were priced on."""
+    stored = folder.manifest.get("machine")
+    return machine_from_plain(stored, folder.path / "run.json") if isinstance(stored, dict) else None
+
+
+def _measured_machine(progress: Progress) -> Machine:
     from ccbench.model.calibration import quick_machine
 
     progress.note("measuring this machine's memory and flags for the predictions (about 1.5 s)")
@@ -146,7 +169,12 @@ def _folder(
         path = options.output or default_folder(options.results_root, suite.name, host, now)
         folder = RunFolder.create(path, manifest)
     with folder:
-        yield folder
+        try:
+            yield folder
+        except BaseException:
+            if not options.resume:
+                folder.remove_if_empty()
+            raise
 
 
 def _refuse_other_run(folder: RunFolder, manifest: Mapping[str, Any]) -> None:
@@ -211,18 +239,18 @@ class _Run:
         self._backends = backends
         self._folder = folder
         self._progress = progress
-        self._limit_seconds = options.time_limit_seconds
         self._teams: dict[tuple[str, int], Team] = {}
         self._failures: dict[tuple[str, int], int] = {}
         self._results: dict[str, Measurement] = begun
 
-    def all(self, cases: Sequence[Case], done_before: Mapping[str, Status]) -> RunOutcome:
+    def all(
+        self, cases: Sequence[Case], done_before: Mapping[str, Status], deadline: float | None
+    ) -> RunOutcome:
         """Run every case; never loses one that was written."""
         expected = sum(expected_seconds(case, self._sampling) for case in cases)
         if done_before:
             self._progress.note(f"{len(done_before)} cases were finished before; {len(cases)} are left")
         self._progress.started(self._visits_left(cases), expected)
-        deadline = None if self._limit_seconds is None else time.monotonic() + self._limit_seconds
         exit_code = 0
         try:
             self._rounds(cases, deadline)
@@ -322,7 +350,7 @@ class _Run:
 
     def _team(self, backend: Backend, case: Case) -> Team:
         key = (case.backend, case.ranks)
-        if key not in self._teams:
+        if key not in self._teams or not self._teams[key].usable():
             self._teams[key] = backend.open_team(TeamRequest(case.ranks, self._machine, self._seed))
         return self._teams[key]
 
@@ -359,4 +387,4 @@ def _exit_code(counts: Mapping[Status, int]) -> int:
     for status, code in _EXIT_CODES.items():
         if counts.get(status):
             return code
-    return 0
+    return 0 if counts.get(Status.OK) else _EXIT_CODES[Status.SKIPPED]

@@ -11,22 +11,19 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
 from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable
+from ccbench.processes import module_command, single_threaded
 
 START_LIMIT_SECONDS = 60.0
 GRACE_SECONDS = 5.0
 """How much longer than the case's own limit the runner waits for the leader to name who hangs."""
 
 CLOSE_SECONDS = 2.0
-
-_SINGLE_THREADED = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-"""The leader forks, so it must have one thread; elementwise NumPy uses no more anyway."""
 
 
 class ProcessTeam:
@@ -36,14 +33,20 @@ class ProcessTeam:
         self.pids: tuple[int, ...] = ()
         ours, theirs = socket.socketpair()
         with theirs:
-            self._leader = subprocess.Popen(
-                [sys.executable, "-m", "ccbench.worker", backend, str(ranks), str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                start_new_session=True,
-                env={**os.environ, **_SINGLE_THREADED, "CCBENCH_RUNNER": str(os.getpid())},
-            )
+            try:
+                self._leader = subprocess.Popen(
+                    module_command("ccbench.worker", backend, str(ranks), str(theirs.fileno())),
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    start_new_session=True,
+                    env={**single_threaded(os.environ), "CCBENCH_RUNNER": str(os.getpid())},
+                )
+            except OSError as error:
+                ours.close()
+                raise BackendUnavailable(
+                    f"{backend}: no process could be started: {error.strerror}"
+                ) from None
         self._connection = Connection(ours.detach())
         try:
             self.pids = self._greeting(backend, ranks)
@@ -84,8 +87,14 @@ class ProcessTeam:
         )
 
     def usable(self) -> bool:
-        """False once closed."""
-        return not self._connection.closed
+        """False once closed, and once a rank or the leader has died while nothing was to do."""
+        if self._connection.closed:
+            return False
+        # Idle, the leader says nothing: what is there to be read is the end of it.
+        if self._leader.poll() is not None or self._connection.poll():
+            self.close()
+            return False
+        return True
 
     def close(self) -> None:
         """Ask the leader to end; kill the whole session when it does not."""

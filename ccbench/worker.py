@@ -25,6 +25,7 @@ from ccbench.backends.cpu.memory import Activity, Arena, Control, Word
 from ccbench.cases import Case, Conditions, Measurement, Sampling, Status
 from ccbench.collectives import collective
 from ccbench.conditions import flagged, read_cpu_times, watched
+from ccbench.environment import allowed_cpus, spread_over_cores, usable_cores
 from ccbench.errors import CcbenchError
 from ccbench.faults import fault_from_environment
 from ccbench.measure import RankResult, durations, measure
@@ -109,8 +110,8 @@ class Leader:
     def __init__(self, ranks: int) -> None:
         self.ranks = ranks
         self.control = Control(ranks, SAMPLE_CAPACITY)
-        self.cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-        self.oversubscribed = ranks > (len(self.cpus) or os.cpu_count() or 1)
+        self.cpus = spread_over_cores(allowed_cpus())
+        self.oversubscribed = ranks > usable_cores()
         self.pids: list[int] = []
         self.reaped: set[int] = set()
         self.connections: list[Connection] = []
@@ -275,6 +276,8 @@ def main(arguments: Sequence[str]) -> None:
         runner.send(tuple(leader.pids))
         usable = True
         while usable:
+            if runner not in wait([runner, *leader.connections]):
+                return  # a rank died while idle: the runner sees the leader go and starts a fresh team
             case, sampling = runner.recv()
             measurement, usable = leader.run(case, sampling, runner)
             runner.send((measurement, usable))

@@ -13,11 +13,15 @@ from ccbench import environment
 from ccbench.environment import (
     REDACTED,
     Files,
+    allowed_cpus,
     available_memory_bytes,
     control_group_limits,
     counted,
+    expanded,
     git_revision,
     kept_variables,
+    spread_over_cores,
+    usable_cores,
 )
 
 CPU = "sys/devices/system/cpu"
@@ -253,3 +257,24 @@ def test_a_checkout_tells_its_revision(tmp_path: Path, tree: dict[str, str | byt
 
 def test_a_folder_that_is_no_checkout_has_no_revision(tmp_path: Path) -> None:
     assert git_revision(tmp_path) is None
+
+
+def test_few_ranks_get_a_core_each_before_any_core_is_shared(tmp_path: Path) -> None:
+    tree = {f"{CPU}/cpu{cpu}/topology/thread_siblings_list": f"{cpu % 2},{cpu % 2 + 2}\n" for cpu in range(4)}
+    files = Files(lay_out(tmp_path, dict(tree)))
+    assert spread_over_cores([0, 1, 2, 3], files) == [0, 1, 2, 3]
+    paired = {f"{CPU}/cpu{cpu}/topology/thread_siblings_list": f"{cpu & 2}-{cpu | 1}\n" for cpu in range(4)}
+    files = Files(lay_out(tmp_path, dict(paired)))
+    assert spread_over_cores([0, 1, 2, 3], files) == [0, 2, 1, 3]
+    assert spread_over_cores([1, 2, 3], files) == [1, 2, 3]
+
+
+def test_a_quota_counts_where_it_is_less_than_the_processors(tmp_path: Path) -> None:
+    quota = {"proc/self/cgroup": "0::/x\n", "sys/fs/cgroup/x/cpu.max": "100000 100000\n"}
+    assert usable_cores(Files(lay_out(tmp_path, dict(quota)))) == 1
+    assert usable_cores(Files(tmp_path / "nothing")) == len(allowed_cpus())
+
+
+@pytest.mark.parametrize(("text", "numbers"), [("0-2,5", [0, 1, 2, 5]), ("", []), (None, []), ("0-x", [])])
+def test_lists_of_processors_are_spelt_out(text: str | None, numbers: list[int]) -> None:
+    assert expanded(text) == numbers

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.processes import ending, state
+from ccbench.processes import ending, module_command, single_threaded, state
 
 LINUX = sys.platform.startswith("linux")
 
@@ -88,3 +88,17 @@ def test_a_child_whose_parent_has_ended_already_ends_too() -> None:
     code = "from ccbench.processes import die_with_parent; die_with_parent(1234567); print('still here')"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (ended.returncode, ended.stdout) == (1, "")
+
+
+def test_a_module_of_the_current_folder_is_not_taken_for_a_library(tmp_path: Path) -> None:
+    (tmp_path / "numpy.py").write_text("raise SystemExit('hostile')")
+    ended = subprocess.run(
+        module_command("ccbench.worker", "cpu"), cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert "hostile" not in ended.stderr
+    assert "ValueError" in ended.stderr  # it got as far as reading its arguments, of which two are missing
+
+
+def test_numeric_libraries_are_held_to_one_thread() -> None:
+    assert single_threaded({"HOME": "/x"})["OMP_NUM_THREADS"] == "1"
+    assert single_threaded({"OMP_NUM_THREADS": "8", "HOME": "/x"})["HOME"] == "/x"

@@ -12,7 +12,8 @@ import pytest
 
 from ccbench.backends.base import Backend, Team, TeamRequest
 from ccbench.cases import Case, Measurement, Sampling, Status
-from ccbench.errors import BackendUnavailable, RunFolderError, UsageError
+from ccbench.errors import BackendUnavailable, MachineError, RunFolderError, UsageError
+from ccbench.model.machine import load_machine, save_machine
 from ccbench.planning import RunOptions, case_bytes, check_output, plan_suite
 from ccbench.progress import SilentProgress
 from ccbench.runner import RunOutcome, Terminated, run_suite
@@ -40,6 +41,7 @@ class Teams:
     opened: int = 0
     closed: int = 0
     opens: bool = True
+    died: bool = False
     name: str = "cpu"
 
     def unavailable(self) -> str | None:
@@ -75,6 +77,8 @@ class FakeTeam:
         return measurement
 
     def usable(self) -> bool:
+        if self.backend.died:
+            self.backend.died, self.whole = False, False
         return self.whole
 
     def close(self) -> None:
@@ -282,3 +286,61 @@ def test_bytes_of_a_case_are_those_of_all_ranks() -> None:
 def test_a_folder_of_its_own_and_one_to_go_on_with_contradict_each_other() -> None:
     with pytest.raises(UsageError, match="--output and --resume"):
         check_output(RunOptions(output=Path("a"), resume=Path("b")))
+
+
+def test_a_machine_that_is_not_known_leaves_no_folder(tmp_path: Path, teams: Teams) -> None:
+    with pytest.raises(MachineError, match="nosuch"):
+        run(suite_of(tmp_path), tmp_path, machine="nosuch")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_never_got_a_case_is_taken_away(
+    tmp_path: Path, teams: Teams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ccbench.runner.detect", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(suite_of(tmp_path), tmp_path)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_resumed_run_is_priced_on_the_machine_it_began_with(tmp_path: Path, teams: Teams) -> None:
+    machine = replace(load_machine("cpu-default"), name="the first")
+    save_machine(machine, tmp_path / "first.yaml")
+    teams.answers["barrier"] = status_of(Status.FAILED)
+    run(suite_of(tmp_path), tmp_path, machine=str(tmp_path / "first.yaml"))
+    manifest = json.loads((tmp_path / "out" / "run.json").read_text())
+    manifest["options"]["machine"] = None  # as if it had been measured
+    (tmp_path / "out" / "run.json").write_text(json.dumps(manifest))
+    run(suite_of(tmp_path), tmp_path, machine=None, resume=tmp_path / "out")
+    assert load_run(tmp_path / "out").manifest["machine"]["name"] == "the first"
+
+
+def test_a_team_that_died_while_idle_is_replaced_and_costs_no_case(tmp_path: Path, teams: Teams) -> None:
+    def dying(case: Case, sampling: Sampling) -> Measurement:
+        teams.died = True
+        return good(case, sampling)
+
+    teams.answers["all_reduce"] = dying
+    outcome = run(suite_of(tmp_path), tmp_path)
+    assert outcome.counts == {Status.OK: 3}
+    assert teams.opened == 2
+
+
+def test_a_parameter_that_an_algorithm_does_not_have_is_refused_in_the_plan(tmp_path: Path) -> None:
+    path = tmp_path / "odd.yaml"
+    path.write_text("sweep: {collective: all_reduce, algorithm: 'ring:4', size: 8 B}")
+    with pytest.raises(UsageError, match="'ring:4': ring has no parameter"):
+        plan_suite(load_suite(path), RunOptions())
+
+
+def test_a_run_without_time_is_refused() -> None:
+    with pytest.raises(UsageError, match="--time-limit"):
+        check_output(RunOptions(time_limit_seconds=0.0))
+
+
+def test_a_run_in_which_nothing_could_run_is_not_fine(tmp_path: Path, teams: Teams) -> None:
+    outcome = run(suite_of(tmp_path, ["scatter"]), tmp_path)
+    assert (outcome.counts, outcome.exit_code) == ({Status.UNSUPPORTED: 1}, 5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -131,3 +132,12 @@ def test_large_buffers_are_given_back_after_the_case(
         assert len(files) == 2
         assert sum(os.stat(file).st_size for file in files) == 0
     assert team.run(GATHER, SAMPLING).status is Status.OK
+
+
+def test_a_team_that_lost_a_rank_while_idle_is_not_used_again(team: ProcessTeam) -> None:
+    assert team.usable()
+    os.kill(team.pids[1], 9)
+    deadline = time.monotonic() + 10
+    while team.usable() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not team.usable()

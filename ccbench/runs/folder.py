@@ -10,6 +10,7 @@ import errno
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, is_dataclass
@@ -153,6 +154,11 @@ class RunFolder:
             if row["stop_reason"] == MORE_VISITS:
                 found[row["case_id"]] = measurement_of(row)
         return found
+
+    def remove_if_empty(self) -> None:
+        """Take the folder away when it never got a case: it would only be in the way of the next run."""
+        if not any((self.path / CASES_NAME).glob("*.parquet")):
+            shutil.rmtree(self.path, ignore_errors=True)
 
     def close(self) -> None:
         """Release the lock; safe to call twice."""

@@ -56,6 +56,11 @@ class Phase:
     pushed: bool = False
 
     @property
+    def executed_by_source(self) -> bool:
+        """Whether the source of a flow does its work, else the target does; what fans in, its owner adds."""
+        return self.pushed and not self.fan_in
+
+    @property
     def flows(self) -> int:
         """Flows in one step."""
         return len(self.source)

@@ -27,7 +27,7 @@ from ccbench.collectives import collective
 from ccbench.conditions import flagged, read_cpu_times, watched
 from ccbench.environment import allowed_cpus, spread_over_cores, usable_cores
 from ccbench.errors import CcbenchError
-from ccbench.faults import fault_from_environment
+from ccbench.faults import Fault, fault_from_environment
 from ccbench.measure import RankResult, durations, measure
 from ccbench.processes import die_with_parent, ending, state
 from ccbench.verification import launches_between_refills
@@ -114,12 +114,13 @@ class Leader:
         self.oversubscribed = ranks > usable_cores()
         self.pids: list[int] = []
         self.reaped: set[int] = set()
+        self.fault: Fault | None = None
         self.connections: list[Connection] = []
 
     def fork(self, runner: Connection) -> None:
         """Start the ranks, each pinned to a processor of its own as far as there are enough."""
         arenas = [Arena() for _ in range(self.ranks)]
-        fault = fault_from_environment()
+        self.fault = fault_from_environment()
         leader = os.getpid()
         for rank in range(self.ranks):
             ours, theirs = Pipe()
@@ -133,7 +134,7 @@ class Leader:
                         connection.close()
                     if self.cpus:
                         os.sched_setaffinity(0, {self.binding(rank)})
-                    endpoint = CpuEndpoint(rank, self.control, arenas, self.oversubscribed, fault)
+                    endpoint = CpuEndpoint(rank, self.control, arenas, self.oversubscribed, self.fault)
                     rank_main(endpoint, theirs)
                     status = 0
                 except BaseException:  # os._exit would lose it
@@ -237,7 +238,9 @@ class Leader:
 
     def _conditions(self, report: RankReport) -> Conditions:
         binding = tuple(self.binding(rank) for rank in range(self.ranks)) if self.cpus else ()
-        return flagged(replace(report.conditions, binding=binding, oversubscribed=self.oversubscribed))
+        seen = flagged(replace(report.conditions, binding=binding, oversubscribed=self.oversubscribed))
+        # Figures made under a deliberate fault must never pass for real ones.
+        return replace(seen, flags=(*seen.flags, "fault_injected")) if self.fault else seen
 
     def end(self) -> None:
         """Kill and reap whatever is left."""

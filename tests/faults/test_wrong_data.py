@@ -24,6 +24,7 @@ def test_a_spoilt_result_is_reported_with_rank_and_element(bench: Bench, kind: s
     assert row["status"] == Status.WRONG.value
     assert re.search(r"^rank 1: \d+ wrong, first at element \d+: \S+ instead of \S+$", row["detail"])
     assert row["wrong_elements"] >= 1
+    assert "fault_injected" in row["flags"]
     assert row["median_seconds"] != row["median_seconds"], "a wrong result has no speed"
     assert ended.row("all_reduce")["status"] == Status.OK.value
     assert "wrong" in ended.out

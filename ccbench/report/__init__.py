@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from ccbench.report.tables import screen_table
 from ccbench.report.verdict import verdict_lines
-from ccbench.report.writing import DEFAULT_FORMATS, FORMATS, write_report
+from ccbench.report.writing import DEFAULT_FORMATS, FORMATS, ReportIncomplete, write_report
 
-__all__ = ["DEFAULT_FORMATS", "FORMATS", "screen_table", "verdict_lines", "write_report"]
+__all__ = ["DEFAULT_FORMATS", "FORMATS", "ReportIncomplete", "screen_table", "verdict_lines", "write_report"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -41,30 +41,48 @@ def leads(curves: Mapping[str, Curve]) -> tuple[tuple[Lead, ...], tuple[Crossove
     """Who leads over which sizes, and the crossovers between.
 
     The leader keeps its place until its interval lies wholly above that of the fastest: two algorithms
-    that cannot be told apart do not take turns. Sizes where fewer than two were measured decide nothing.
+    that cannot be told apart do not take turns. Sizes where fewer than two were measured decide nothing, so
+    a lead ends before them; and it covers no size at which the leader itself was not measured.
     """
-    sizes = [size for size in _sizes(curves) if sum(size in curve for curve in curves.values()) > 1]
+    sizes = sorted({size for curve in curves.values() for size in curve})
     found: list[Lead] = []
     crossings: list[Crossover] = []
-    leader, start = "", 0.0
+    leader, start, last = "", math.nan, 0
     for index, size in enumerate(sizes):
+        if sum(size in curve for curve in curves.values()) < 2:
+            if not math.isnan(start):
+                found.append(Lead(leader, start, float(last)))
+            start = math.nan
+            continue
         fastest = _fastest(curves, size)
-        if not leader:
-            leader, start = fastest, float(size)
-        elif not _holds(curves, leader, fastest, size):
-            crossing = _crossing(curves, leader, fastest, sizes[: index + 1])
-            end = crossing.size_bytes if crossing else float(size)
-            found.append(Lead(leader, start, end))
-            if crossing:
-                crossings.append(crossing)
-            leader, start = fastest, end
-    if leader:
-        found.append(Lead(leader, start, float(sizes[-1])))
+        if not leader or not _holds(curves, leader, fastest, size):
+            crossing = _crossing(curves, leader, fastest, sizes[: index + 1]) if leader else None
+            crossings += [crossing] if crossing else []
+            end, begin = _border(crossing, start, last, size, curves[fastest], sizes)
+            if not math.isnan(start):
+                found.append(Lead(leader, start, end))
+            leader, start = fastest, begin
+        elif math.isnan(start):
+            start = float(size)
+        last = size
+    if not math.isnan(start):
+        found.append(Lead(leader, start, float(last)))
     return tuple(found), tuple(crossings)
 
 
-def _sizes(curves: Mapping[str, Curve]) -> list[int]:
-    return sorted({size for curve in curves.values() for size in curve})
+def _border(
+    crossing: Crossover | None, start: float, last: int, size: int, new: Curve, sizes: Sequence[int]
+) -> tuple[float, float]:
+    """Where the old lead, that began at ``start``, ends and the new one begins.
+
+    That is the crossing, unless it is unknown or a size was measured between it and ``size`` where the new
+    leader was not: then the old lead ends at the ``last`` size it was seen at.
+    """
+    if crossing is None or math.isnan(start) or crossing.size_bytes < start:
+        return float(last), float(size)
+    if any(crossing.size_bytes <= one < size and one not in new for one in sizes):
+        return float(last), float(size)
+    return crossing.size_bytes, crossing.size_bytes
 
 
 def _fastest(curves: Mapping[str, Curve], size: int) -> str:
@@ -78,9 +96,11 @@ def _holds(curves: Mapping[str, Curve], leader: str, fastest: str, size: int) ->
     return mine is not None and intervals_overlap(mine, curves[fastest][size])
 
 
-def _crossing(curves: Mapping[str, Curve], before: str, after: str, sizes: list[int]) -> Crossover | None:
+def _crossing(curves: Mapping[str, Curve], before: str, after: str, sizes: Sequence[int]) -> Crossover | None:
     """The last crossing of two medians up to the last of ``sizes``; None where one was not measured."""
     old, new = curves[before], curves[after]
+    if sizes[-1] not in old:
+        return None
     shared = [size for size in sizes if size in old and size in new]
     for low, high in reversed(list(pairwise(shared))):
         at_low = _gap(old[low].median, new[low].median)

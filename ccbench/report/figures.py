@@ -6,18 +6,19 @@ Pure functions. The figures of prediction and of ranks are in ``figures_across``
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 from ccbench.cases import NO_OP, Status
-from ccbench.report.crossovers import Crossover, leads
+from ccbench.report.crossovers import Crossover, Curve, leads
 from ccbench.report.figure import Axis, Figure, Kind, Mark, Series, Span
 from ccbench.report.figures_across import prediction_figures, rank_figures
 from ccbench.report.footnotes import footnote, missing_groups
 from ccbench.report.points import Point, SeriesKey, provenance, series_key, series_names
-from ccbench.report.text import plural
+from ccbench.report.text import plain, plural
 from ccbench.stats import Interval
 from ccbench.units import format_size
 
@@ -36,17 +37,34 @@ SLOWDOWN = Axis("time relative to the fastest", "ratio", "log10")
 GROUP_FIELDS = ("collective", "ranks", "nodes", "dtype", "op")
 
 Value = Callable[[Point, float | None], float | None]
+Maker = Callable[[], list[Figure]]
 
 
-def figures_of(points: Sequence[Point]) -> tuple[Figure, ...]:
-    """Every figure of a report; one that says so when nothing was measured."""
-    figures: list[Figure] = []
+def figures_of(points: Sequence[Point], problems: list[str] | None = None) -> tuple[Figure, ...]:
+    """Every figure of a report; one that says so when nothing was measured.
+
+    problems: takes one line for every kind of figure that could not be made, so that the rest is not lost;
+        without it the first failure is raised.
+    """
+    makers: list[tuple[str, Maker]] = []
     for group in _groups(points):
-        figures += _size_figures(group)
-    figures += _barrier_figures(points)
-    figures += prediction_figures(points)
-    figures += rank_figures(points)
-    return tuple(figures) or (_nothing(points),)
+        makers.append((f"bandwidth and time of {group_key(group[0])}", partial(_size_figures, group)))
+        makers.append((f"algorithms of {group_key(group[0])}", partial(_race_figures, group)))
+    makers.append(("collectives without data", partial(_barrier_figures, points)))
+    makers.append(("measured against predicted", partial(prediction_figures, points)))
+    makers.append(("ranks", partial(rank_figures, points)))
+    figures = [figure for name, make in makers for figure in _made(name, make, problems)]
+    return tuple(figures) or (() if problems else (_nothing(points),))
+
+
+def _made(name: str, make: Maker, problems: list[str] | None) -> list[Figure]:
+    try:
+        return make()
+    except Exception as error:
+        if problems is None:
+            raise
+        problems.append(f"{name}: {type(error).__name__}: {plain(error, 200)}")
+        return []
 
 
 def _groups(points: Sequence[Point]) -> list[list[Point]]:
@@ -70,8 +88,7 @@ def _size_figures(group: Sequence[Point]) -> list[Figure]:
         if any(point.busbw is not None for point in part):
             figures.append(_against_size(part, "bandwidth", suffix, key))
         figures.append(_against_size(part, "time", suffix, key))
-    race = _algorithms(group)
-    return [*figures, race] if race else figures
+    return figures
 
 
 def _parts(group: Sequence[Point]) -> list[list[Point]]:
@@ -210,29 +227,43 @@ def _shared_bound(series: Sequence[Series]) -> list[Series]:
     return [*(one for one in series if one.kind != Kind.BOUND), shared]
 
 
-def _algorithms(group: Sequence[Point]) -> Figure | None:
-    """All series of a group relative to the fastest at each size, with the crossovers; None for one."""
-    points = [point for point in group if not point.baseline]
+def _race_figures(group: Sequence[Point]) -> list[Figure]:
+    """Who is fastest: among measured points, and among simulated ones, which never race against measured."""
+    racing = [point for point in group if not point.baseline]
+    halves = [[point for point in racing if point.simulated == simulated] for simulated in (False, True)]
+    figures = [_race(half) for half in halves if half]
+    if len(figures) == 2 and figures[1] is not None:
+        figures[1] = replace(figures[1], key=f"{figures[1].key}-simulated")
+    return [figure for figure in figures if figure is not None]
+
+
+def _race(points: Sequence[Point]) -> Figure | None:
+    """All series relative to the fastest at each size that two or more reached, with the crossovers.
+
+    None where no size has two.
+    """
     names = series_names(points)
-    curves = {key: _curve(points, key) for key in sorted(names, key=str)}
-    curves = {key: curve for key, curve in curves.items() if curve}
-    if len(curves) < 2:
+    curves = {key: curve for key in sorted(names, key=str) if (curve := _curve(points, key))}
+    best = _best(curves.values())
+    if not best:
         return None
-    best = {
-        size: min(c[size].median for c in curves.values() if size in c) for c in curves.values() for size in c
-    }
-    drawn = sorted(curves, key=lambda key: _closest(curves[key], best))[:MOST_SERIES]
-    style = {names[key]: place for place, key in enumerate(sorted(drawn, key=str))}
-    found, crossings = leads({names[key]: curves[key] for key in sorted(drawn, key=str)})
-    kept = [point for point in points if series_key(point) in set(drawn)]
+    curves = {key: curve for key, curve in curves.items() if best.keys() & curve.keys()}
+    found, crossings = leads({names[key]: curve for key, curve in curves.items()})
+    ahead = {one.name for one in found}
+    drawn = sorted(curves, key=lambda key: (names[key] not in ahead, *_closest(curves[key], best)))
+    drawn = sorted(drawn[:MOST_SERIES], key=str)
+    style = {names[key]: place for place, key in enumerate(drawn)}
     series = [
         measured_series(
-            [p for p in kept if series_key(p) == key], names[key], style[names[key]],
-            lambda p, seconds: seconds / best[p.size_bytes] if seconds else None,
+            [p for p in points if series_key(p) == key], names[key], style[names[key]],
+            lambda p, seconds: seconds / best[p.size_bytes] if seconds and p.size_bytes in best else None,
         )
-        for key in sorted(drawn, key=str)
+        for key in drawn
     ]  # fmt: skip
-    left_out = sorted(names[key] for key in curves if key not in set(drawn))
+    notes = _crossing_notes(crossings, sorted(names[key] for key in curves if key not in set(drawn)))
+    alone = sorted({size for curve in curves.values() for size in curve} - best.keys())
+    if alone:
+        notes.append(f"Not drawn, because only one was measured there: {', '.join(map(format_size, alone))}")
     return Figure(
         key=f"algorithms-{group_key(points[0])}",
         topic="algorithms",
@@ -241,10 +272,24 @@ def _algorithms(group: Sequence[Point]) -> Figure | None:
         x=SIZE,
         y=SLOWDOWN,
         series=tuple(series),
-        footnote=(*_crossing_notes(crossings, left_out), *footnote(points)),
-        spans=tuple(Span(one.low_bytes, one.high_bytes, one.name, style[one.name]) for one in found),
+        footnote=(*notes, *footnote(points)),
+        spans=tuple(
+            Span(one.low_bytes, one.high_bytes, one.name, style[one.name])
+            for one in found
+            if one.name in style
+        ),
         marks=tuple(Mark(one.size_bytes, _crossing_label(one)) for one in crossings),
     )
+
+
+def _best(curves: Collection[Curve]) -> dict[int, float]:
+    """The shortest median in seconds at each size that at least two of ``curves`` have."""
+    sizes = Counter(size for curve in curves for size in curve)
+    return {
+        size: min(curve[size].median for curve in curves if size in curve)
+        for size, count in sizes.items()
+        if count > 1
+    }
 
 
 def _curve(points: Sequence[Point], key: SeriesKey) -> dict[int, Interval]:
@@ -256,9 +301,9 @@ def _curve(points: Sequence[Point], key: SeriesKey) -> dict[int, Interval]:
     }  # fmt: skip
 
 
-def _closest(curve: dict[int, Interval], best: dict[int, float]) -> tuple[float, float]:
+def _closest(curve: Curve, best: dict[int, float]) -> tuple[float, float]:
     """How near a curve comes to the fastest anywhere, then how far it is in the middle."""
-    ratios = sorted(interval.median / best[size] for size, interval in curve.items())
+    ratios = sorted(interval.median / best[size] for size, interval in curve.items() if size in best)
     return ratios[0], ratios[len(ratios) // 2]
 
 

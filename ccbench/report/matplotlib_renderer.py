@@ -247,11 +247,15 @@ def _draw_spans(figure: Figure, axes: Axes) -> None:
     from matplotlib.patches import Rectangle
 
     across = axes.get_xaxis_transform()
-    low, high = limits(figure.x, [x for series in figure.series for x in series.x])
+    sizes = [x for series in figure.series for x in series.x]
+    low, high = limits(figure.x, sizes)
+    hair = (high / low) ** 0.006
     for span in figure.spans:
         begin, end = max(span.low, low), min(span.high, high)
-        begin = low if span == figure.spans[0] else begin
-        end = high if span == figure.spans[-1] else end
+        # Out to the axis' ends only where nothing else was measured; a single size still gets a width.
+        begin = low if begin <= min(sizes) else begin
+        end = high if end >= max(sizes) else end
+        begin, end = (begin / hair, end * hair) if begin == end else (begin, end)
         colour = COLOURS[span.style % len(COLOURS)]
         axes.add_patch(
             Rectangle(

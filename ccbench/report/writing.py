@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from ccbench.errors import RunFolderError, UsageError
+from ccbench.errors import CcbenchError, RunFolderError, UsageError
 from ccbench.report.figure import Figure
 from ccbench.report.figures import figures_of
 from ccbench.report.nccl_tests_format import nccl_tests_tables
 from ccbench.report.points import Point, points_of, suite_name
 from ccbench.report.tables import csv_table, markdown_report
-from ccbench.report.text import file_name
+from ccbench.report.text import file_name, plain, plural
 from ccbench.report.verdict import verdict_lines
 from ccbench.runs import Run
 from ccbench.runs.folder import write_atomically
@@ -23,6 +24,20 @@ ONE_FILE = {"pdf": "report.pdf", "md": "report.md", "csv": "cases.csv"}
 """Formats that are a single file, and its name in a report's folder."""
 
 Files = dict[str, bytes]
+
+
+class ReportIncomplete(CcbenchError):
+    """Some figures could not be drawn; ``files`` are those of the report that were written all the same."""
+
+    def __init__(self, problems: Sequence[str], files: tuple[Path, ...]) -> None:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        where = files[0].parent if files else "no folder"
+        super().__init__(
+            f"report: {plural(len(problems), 'part')} could not be drawn, first: {problems[0]}{more}; "
+            f"{plural(len(files), 'other file')} written to {where}; report this with the run folder"
+        )
+        self.problems = tuple(problems)
+        self.files = files
 
 
 def write_report(
@@ -38,21 +53,26 @@ def write_report(
         when that format alone is asked for; None for ``report/`` in the first run's folder.
     baseline: an earlier run, drawn in grey behind the others.
 
-    Raises UsageError for an unknown format or no run, RunFolderError when a file cannot be written.
+    Raises UsageError for an unknown format or no run, RunFolderError when a file cannot be written, and
+    ReportIncomplete, after everything else was written, when a figure could not be drawn.
     """
     _check(runs, output, formats)
     named = len(runs) > 1
     points = [point for run in runs for point in points_of(run, name=run.path.name if named else "")]
     behind = points_of(baseline, name=baseline.path.name, baseline=True) if baseline is not None else ()
-    files = _files(runs, points, behind, formats)
+    problems: list[str] = []
+    files = _files(runs, points, behind, formats, problems)
     if output is not None and output.suffix and len(formats) == 1 and formats[0] in ONE_FILE:
-        targets = [(output, next(iter(files.values())))]
+        targets = [(output, content) for content in files.values()]
     else:
         folder = output if output is not None else runs[0].path / "report"
         targets = [(folder / name, content) for name, content in files.items()]
     for target, content in targets:
         _write(target, content)
-    return tuple(target for target, _ in targets)
+    written = tuple(target for target, _ in targets)
+    if problems:
+        raise ReportIncomplete(problems, written)
+    return written
 
 
 def _write(target: Path, content: bytes) -> None:
@@ -83,21 +103,27 @@ def _check(runs: Sequence[Run], output: Path | None, formats: Sequence[str]) -> 
 
 
 def _files(
-    runs: Sequence[Run], points: Sequence[Point], behind: Sequence[Point], formats: Sequence[str]
+    runs: Sequence[Run],
+    points: Sequence[Point],
+    behind: Sequence[Point],
+    formats: Sequence[str],
+    problems: list[str],
 ) -> Files:
+    """The content of every file; figures that cannot be drawn are left out and named in ``problems``."""
     files: Files = {}
     figures: tuple[Figure, ...] = ()
     if {"png", "svg", "pdf"} & set(formats):
-        figures = figures_of([*points, *behind])
+        figures = figures_of([*points, *behind], problems)
     for form in dict.fromkeys(formats):
         if form in ("png", "svg"):
-            files.update(_images(figures, form))
+            files.update(_images(figures, form, problems))
         elif form == "pdf":
-            from ccbench.report.matplotlib_renderer import render_pages
-
-            files[ONE_FILE[form]] = render_pages(figures)
+            files.update(_document(figures, problems))
         elif form == "csv":
-            files[ONE_FILE[form]] = csv_table([*points, *behind]).encode()
+            # Elsewhere a single run goes without its name; rows that are put together later need it.
+            name = runs[0].path.resolve().name
+            named = [replace(point, run=point.run or name) for point in (*points, *behind)]
+            files[ONE_FILE[form]] = csv_table(named).encode()
         elif form == "nccl-tests":
             files.update(_text_tables(points))
     if "md" in formats:
@@ -109,11 +135,34 @@ def _files(
     return files
 
 
-def _images(figures: Sequence[Figure], form: str) -> Files:
+def _images(figures: Sequence[Figure], form: str, problems: list[str]) -> Files:
+    names = _unique([figure.key for figure in figures])
+    drawn = {
+        f"{name}.{form}": _drawn(figure, form, problems) for name, figure in zip(names, figures, strict=True)
+    }
+    return {name: content for name, content in drawn.items() if content is not None}
+
+
+def _document(figures: Sequence[Figure], problems: list[str]) -> Files:
+    """All figures as one file; when that fails, without those that cannot be drawn alone either."""
+    from ccbench.report.matplotlib_renderer import render_pages
+
+    try:
+        return {ONE_FILE["pdf"]: render_pages(figures)}
+    except Exception:  # whatever it was, drawing them one by one finds out whose fault it is
+        whole = [figure for figure in figures if _drawn(figure, "pdf", problems) is not None]
+        return {ONE_FILE["pdf"]: render_pages(whole)} if whole else {}
+
+
+def _drawn(figure: Figure, form: str, problems: list[str]) -> bytes | None:
+    """The figure as a file; None, and a line in ``problems``, when it cannot be drawn."""
     from ccbench.report.matplotlib_renderer import render
 
-    names = _unique([figure.key for figure in figures])
-    return {f"{name}.{form}": render(figure, form) for name, figure in zip(names, figures, strict=True)}
+    try:
+        return render(figure, form)
+    except Exception as error:
+        problems.append(f"{figure.key}.{form}: {type(error).__name__}: {plain(error, 200)}")
+        return None
 
 
 def _text_tables(points: Sequence[Point]) -> Files:

@@ -62,6 +62,16 @@ def test_a_leader_that_was_not_measured_further_on_is_followed_without_a_crossov
     assert found[1].low_bytes == SIZES[4]
 
 
+def test_a_lead_is_broken_where_only_one_was_measured() -> None:
+    gap = [*SIZES[:3], *SIZES[5:]]
+    found, crossings = leads({"ring": _curve(1e-6, 1e-10, gap), "tree": _curve(2e-6, 2e-10, SIZES)})
+    assert [(one.name, one.low_bytes, one.high_bytes) for one in found] == [
+        ("ring", SIZES[0], SIZES[2]),
+        ("ring", SIZES[5], SIZES[-1]),
+    ]
+    assert crossings == ()
+
+
 def test_sizes_with_one_algorithm_decide_nothing() -> None:
     assert leads({"ring": _curve(1e-6, 1e-10, SIZES)}) == ((), ())
     assert leads({}) == ((), ())
@@ -76,13 +86,18 @@ def test_sizes_with_one_algorithm_decide_nothing() -> None:
         ),
     )
 )
-def test_leads_are_a_chain_and_crossings_lie_where_they_say(
+def test_a_lead_covers_only_sizes_that_decide_and_crossings_lie_where_they_say(
     curves: dict[str, dict[int, Interval]],
 ) -> None:
     found, crossings = leads(curves)
     for earlier, later in pairwise(found):
-        assert earlier.high_bytes == later.low_bytes
-        assert earlier.name != later.name
+        assert earlier.high_bytes <= later.low_bytes
+    for lead in found:
+        assert lead.low_bytes <= lead.high_bytes
+        for size in {size for curve in curves.values() for size in curve}:
+            if lead.low_bytes <= size <= lead.high_bytes:
+                assert size in curves[lead.name]
+                assert sum(size in curve for curve in curves.values()) > 1
     for one in crossings:
         assert one.low_bytes * (1 - 1e-9) <= one.size_bytes <= one.high_bytes * (1 + 1e-9)
         assert curves[one.after][one.high_bytes].median < curves[one.before][one.high_bytes].median

@@ -111,6 +111,56 @@ def test_a_crossover_between_far_sizes_gets_no_exact_place(tmp_path: Path) -> No
     assert "somewhere between" in figure.footnote[0]
 
 
+def test_a_sweep_from_zero_bytes_races_only_where_there_is_a_size(tmp_path: Path) -> None:
+    cases = [case("all_reduce", name, size) for name in ("ring", "tree") for size in (0, 1024, 4096)]
+    race = _figures(tmp_path, cases)[f"algorithms-{ALL_REDUCE}"]
+    assert [series.x for series in race.series] == [(1024.0, 4096.0)] * 2
+
+
+def test_simulated_points_never_race_against_measured_ones(tmp_path: Path) -> None:
+    cases = [*sweep(algorithms=("ring", "tree")), *sweep(algorithms=("ring", "tree"), backend="simulated")]
+    edits = {
+        number: lambda one: replace(one, simulated=True, samples_seconds=(1e-9,) * 30)
+        for number in range(18, 36)
+    }
+    figures = _figures(tmp_path, cases, edits)
+    measured, computed = (figures[f"algorithms-{ALL_REDUCE}{end}"] for end in ("", "-simulated"))
+    assert measured.title.startswith("all_reduce")
+    assert measured.subtitle.endswith(" cpu")
+    assert computed.title.startswith("SIMULATED")
+    assert computed.subtitle.endswith(" simulated")
+    assert min(min(series.y) for series in measured.series) == 1.0
+
+
+def test_one_measured_and_one_simulated_series_do_not_race(tmp_path: Path) -> None:
+    cases = [*sweep(), *sweep(backend="simulated")]
+    edits = {number: lambda one: replace(one, simulated=True) for number in range(9, 18)}
+    assert not any(key.startswith("algorithms") for key in _figures(tmp_path, cases, edits))
+
+
+def test_a_size_only_one_algorithm_reached_has_no_fastest(tmp_path: Path) -> None:
+    race = _figures(tmp_path, [*sweep(last=20), *sweep(algorithms=["tree"])])
+    figure = race[f"algorithms-{ALL_REDUCE}"]
+    assert max(max(series.x) for series in figure.series) == 2**20
+    assert max(span.high for span in figure.spans) == 2**20
+    assert any("only one was measured there: 4 MiB, 16 MiB, 64 MiB" in line for line in figure.footnote)
+
+
+def test_a_figure_that_cannot_be_made_costs_only_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(points: object) -> list[Figure]:
+        raise KeyError("rank")
+
+    monkeypatch.setattr("ccbench.report.figures.rank_figures", broken)
+    points = points_of(write_run(tmp_path / "run", sweep()))
+    problems: list[str] = []
+    assert {figure.topic for figure in figures_of(points, problems)} == {"bandwidth", "time", "prediction"}
+    assert problems == ["ranks: KeyError: 'rank'"]
+    with pytest.raises(KeyError):
+        figures_of(points)
+
+
 def test_many_series_are_spread_over_figures_and_none_is_lost(tmp_path: Path) -> None:
     algorithms = ("ring", "tree", "halving_doubling", "default")
     cases = [one for b in ("cpu", "mpi", "gloo") for one in sweep(algorithms=algorithms, backend=b)]

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from ccbench.errors import RunFolderError, UsageError
-from ccbench.report import FORMATS, write_report
+from ccbench.report import FORMATS, ReportIncomplete, write_report
+from ccbench.report.figure import Figure
+from ccbench.report.matplotlib_renderer import render, render_pages
 from ccbench.runs import Run
 
 from .synthetic import case, sweep, write_run
@@ -108,3 +110,35 @@ def test_names_that_become_the_same_file_name_are_numbered(tmp_path: Path) -> No
 def test_an_empty_run_still_has_a_report(tmp_path: Path) -> None:
     files = write_report([write_run(tmp_path / "run", [])])
     assert {path.name for path in files} == {"nothing-measured.png", "report.md", "cases.csv"}
+
+
+def test_a_run_with_zero_bytes_and_two_algorithms_has_a_report(tmp_path: Path) -> None:
+    cases = [case("all_reduce", name, size) for name in ("ring", "tree") for size in (0, 1024, 4096)]
+    files = write_report([write_run(tmp_path / "run", cases)])
+    assert any("algorithms" in path.name for path in files)
+
+
+def test_a_figure_that_cannot_be_drawn_costs_only_itself(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def drawn(figure: Figure, form: str) -> bytes:
+        if figure.topic == "ranks":
+            raise ValueError("no such rank")
+        return render(figure, form)
+
+    def pages(figures: list[Figure]) -> bytes:
+        if any(figure.topic == "ranks" for figure in figures):
+            raise ValueError("no such rank")
+        return render_pages(figures)
+
+    monkeypatch.setattr("ccbench.report.matplotlib_renderer.render", drawn)
+    monkeypatch.setattr("ccbench.report.matplotlib_renderer.render_pages", pages)
+    with pytest.raises(ReportIncomplete, match=r"ranks-cpu.*ValueError: no such rank") as caught:
+        write_report([run], None, ["png", "pdf", "md", "csv"])
+    names = {path.name for path in caught.value.files}
+    assert {"report.md", "cases.csv", "report.pdf", "prediction-cpu.png"} <= names
+    assert not any(name.startswith("ranks") for name in names)
+    assert all(path.is_file() for path in caught.value.files)
+
+
+def test_the_rows_of_a_single_run_carry_its_name(run: Run) -> None:
+    (file,) = write_report([run], None, ["csv"])
+    assert file.read_text(encoding="utf-8").splitlines()[1].startswith("run,false")

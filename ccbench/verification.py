@@ -1,10 +1,12 @@
-"""Data for timed launches, and the check that they arrived: rank-dependent, never zero, exact.
+"""Data for timed launches, and the check that they arrived: rank-dependent, exact, and never the poison.
 
-Every value is a small whole number, so small that no sum, product or repeated in-place sum leaves the
-range in which the element type is exact; whole numbers may also wrap, which is exact in any order. Every
-comparison is therefore for equality, in every dtype.
-The values repeat with a prime period, so two chunks of a buffer never hold the same data by chance, and
-a *salt* shifts them, so that a buffer left over from an earlier sample is not taken for the result.
+Every comparison is for equality, in every dtype. Sums and averages are of whole numbers so small that
+nothing leaves the range in which a floating point type is exact; whole number types may wrap, which is exact
+in any order. Floating point products are of powers of two. Averages are of numbers that differ between the
+ranks and yet add up to a whole multiple of ranks.
+The values repeat with a prime period, and a *salt* shifts them, so that a buffer left over from an earlier
+sample is not taken for the result. One stale element can still hold the right value by chance:
+``stale_match_probability`` says how often, and of a stale chunk every element must do so.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from numpy.typing import NDArray
 
 from ccbench.cases import NO_ROOT, Case
 from ccbench.collectives import collective
-from ccbench.dtypes import EXACT_LIMIT, numpy_dtype
+from ccbench.dtypes import EXACT_LIMIT, item_bytes, numpy_dtype
 
 Array = NDArray[Any]
 
@@ -27,7 +29,24 @@ PERIOD_ELEMENTS = 65_537
 """A prime, so that no power-of-two chunk is a multiple of it."""
 
 POISON_BYTE = 0xA5
+"""In floating point types neither a whole number nor a power of two; of whole numbers, odd and 5 modulo 8."""
+
+RANK_STEP = 7_919
+SALT_STEP = 10_007
+"""How far apart ranks and salts begin in the values."""
+
 LARGEST_VALUE = 1024
+LEAST_REPEATED_VALUE = 16
+"""With fewer values than this, data are rather written anew before every launch than added up repeatedly."""
+
+EXPONENTS = {
+    "float16": (-14, 15),
+    "bfloat16": (-126, 127),
+    "float32": (-126, 127),
+    "float64": (-1022, 1023),
+}
+"""Powers of two that are normal numbers (IEEE 754-2019, table 3.5; bfloat16 has float32's)."""
+
 UNLIMITED_LAUNCHES = 1 << 30
 
 
@@ -69,64 +88,167 @@ def launches_between_refills(case: Case) -> int:
         return UNLIMITED_LAUNCHES
     launches = 1
     limit = EXACT_LIMIT[case.dtype]
-    magnitude = _magnitude(case.dtype, case.op, case.ranks, shared=False)
+    magnitude = _largest_addend(case.dtype, case.ranks, repeated=True)
     while magnitude * case.ranks ** (launches + 1) <= limit:
         launches += 1
     return launches
 
 
-def _averages_shared(case: Case) -> bool:
-    """True when the average of these ranks' own data could not be exact: then all bring the same.
+def _is_whole(dtype: str) -> bool:
+    return dtype.startswith(("int", "uint"))
 
-    Only whole multiples of ranks have an exact average whatever they are added up to, and many ranks' sum
-    of those leaves a small type's range (int8 with 12 ranks).
+
+def _repeats(case: Case) -> bool:
+    """True when every launch adds up what the launch before left."""
+    return case.in_place and case.op == "sum" and case.collective == "all_reduce"
+
+
+def _largest_addend(dtype: str, ranks: int, repeated: bool) -> int:
+    """The largest magnitude of what is summed; ``repeated``: two launches in place where that leaves enough.
+
+    Floating point sums must be exact in any order, whole numbers may wrap.
     """
-    return case.op == "avg" and EXACT_LIMIT[case.dtype] < case.ranks**2
-
-
-def _magnitude(dtype: str, op: str, ranks: int, shared: bool) -> int:
-    """The largest value: sums of ``ranks`` of them must be exact, everything else has the type's range."""
     limit = EXACT_LIMIT[dtype]
-    if op == "sum" and dtype.startswith("uint"):
-        # Sums of many ranks may wrap (exactly, in any order), but a buffer of nothing but 1 proves little.
-        return max(4, min(LARGEST_VALUE, limit // ranks**2))
-    if op == "avg" and shared:
-        limit //= ranks
-    elif op in ("sum", "avg"):
-        limit //= ranks**2
-    return max(1, min(LARGEST_VALUE, limit))
+    if repeated and limit // ranks**2 >= LEAST_REPEATED_VALUE:
+        return min(LARGEST_VALUE, limit // ranks**2)
+    return max(1, min(LARGEST_VALUE, limit if _is_whole(dtype) else limit // ranks))
 
 
-@lru_cache(maxsize=64)
-def _table(dtype: str, op: str, ranks: int, shared: bool) -> Array:
+def _signed(dtype: str, positive: Array) -> Array:
+    signed: Array = positive if dtype.startswith("uint") else np.concatenate([-positive[::-1], positive])
+    return signed
+
+
+def _addends(dtype: str, ranks: int, repeated: bool) -> Array:
+    """All values that a sum is made of. Whole numbers are even, so that no sum is the poison."""
+    largest = _largest_addend(dtype, ranks, repeated)
+    return _signed(dtype, np.arange(2, largest + 1, 2) if _is_whole(dtype) else np.arange(1, largest + 1))
+
+
+def _copied(dtype: str) -> Array:
+    """All values that are copied or compared."""
+    every = _signed(dtype, np.arange(1, min(LARGEST_VALUE, EXACT_LIMIT[dtype]) + 1))
+    return every if item_bytes(dtype) > 1 else np.asarray(every[every % 256 != POISON_BYTE])
+
+
+@dataclass(frozen=True)
+class _Averaged:
+    """Ranges of averaged data: rank r holds mean + d(r) - d(r + 1), so that the ranks' sum is ranks * mean.
+
+    1 <= lowest <= abs(mean) <= highest and 0 <= d <= deviation; from more ranks on than the type counts to
+    the mean is 0.
+    """
+
+    lowest: int
+    highest: int
+    deviation: int
+
+
+def _averaged(dtype: str, ranks: int) -> _Averaged:
+    # Halved for one rank too: means up to 127 are not the poison, neither of int8 nor of uint8.
+    largest = min(LARGEST_VALUE, EXACT_LIMIT[dtype] // max(2, ranks))
+    if dtype.startswith("uint"):  # nothing may fall below zero: deviation <= lowest
+        lowest = (largest + 1) // 2
+        return _Averaged(lowest, largest, max(1, lowest))
+    if _is_whole(dtype):  # sums on the way may wrap, the last one may not
+        return _Averaged(min(1, largest), largest, min(LARGEST_VALUE, EXACT_LIMIT[dtype] - largest))
+    # Of some ranks alone the sum is at most ranks * highest + ranks / 2 * deviation.
+    deviation = max(1, largest // 2)
+    highest = max(0, (EXACT_LIMIT[dtype] - (ranks + 1) // 2 * deviation) // ranks)
+    return _Averaged(min(1, highest), highest, deviation)
+
+
+def _split(case: Case) -> bool:
+    """True when a rank's values follow from what all ranks together shall give."""
+    return case.op == "avg" or (case.op == "prod" and not _is_whole(case.dtype))
+
+
+def stale_match_probability(case: Case) -> float:
+    """How probably one element of a result equals the one of another salt.
+
+    That is the sum of the squared probabilities of all results: two independent draws are equal.
+    """
+    dtype, ranks = case.dtype, case.ranks
+    if not collective(case.collective).reduces:
+        return 1 / len(_copied(dtype))
+    if case.op == "prod":  # whole numbers: uniform on a group of a quarter of all, see _odd_values
+        lowest, highest = EXPONENTS.get(dtype, (0, 0))
+        return 4.0 / 2 ** (8 * item_bytes(dtype)) if _is_whole(dtype) else 0.5 / (highest - lowest + 1)
+    if case.op == "avg":
+        of = _averaged(dtype, ranks)
+        means = of.highest - of.lowest + 1
+        return 1 / means if of.highest == 0 or dtype.startswith("uint") else 0.5 / means
+    if case.op in ("min", "max"):
+        distinct = len(_copied(dtype))
+        below = (np.arange(distinct + 1) / distinct) ** ranks
+        return float(np.sum(np.diff(below) ** 2))
+    addends = _addends(dtype, ranks, _repeats(case))
+    # The distribution of a sum by its Fourier transform (Parseval), around a circle that sums do not pass or,
+    # in one byte, pass as they wrap.
+    circle = 256 if item_bytes(dtype) == 1 else 1 << int(2 * ranks * int(addends.max()) + 1).bit_length()
+    shares = np.bincount(addends % circle, minlength=circle) / len(addends)
+    return float(np.mean(np.abs(np.fft.fft(shares)) ** (2 * ranks)))
+
+
+def _odd_values(dtype: str, generator: np.random.Generator) -> Array:
+    """1 or 3 modulo 8: closed under multiplication, never zero and never the poison, which is 5 modulo 8."""
+    bits = 8 * item_bytes(dtype)
+    eighths = generator.integers(0, 1 << (bits - 3), PERIOD_ELEMENTS, dtype=np.uint64)
+    odd: Array = eighths * np.uint64(8) + generator.choice(np.array([1, 3], np.uint64), PERIOD_ELEMENTS)
+    return odd
+
+
+def _twice(values: Array, dtype: str) -> Array:
     """Two periods of values, so that any slice of up to one period is a view."""
-    generator = np.random.default_rng(20_21)
-    whole = dtype.startswith(("int", "uint"))
-    if op == "prod" and whole:
-        values = generator.choice([1, 3], PERIOD_ELEMENTS)  # odd products wrap, but never to zero
-    elif op == "prod":
-        # Powers of two multiply exactly; few ranks can afford a 2 without leaving float16's range.
-        values = generator.integers(1, 3 if ranks <= 8 else 2, PERIOD_ELEMENTS)
-    else:
-        values = generator.integers(1, _magnitude(dtype, op, ranks, shared) + 1, PERIOD_ELEMENTS)
-    if op == "avg" and not shared:
-        values *= ranks  # the average of whole multiples is whole, so that averaging again changes nothing
-    if not dtype.startswith("uint"):
-        values *= generator.choice([-1, 1], PERIOD_ELEMENTS)
     table = np.concatenate([values, values]).astype(numpy_dtype(dtype))
     table.setflags(write=False)
     return table
 
 
-def _shift(rank: int, salt: int) -> int:
-    return (rank * 7_919 + salt * 10_007) % PERIOD_ELEMENTS
+@lru_cache(maxsize=64)
+def _table(dtype: str, op: str, ranks: int, repeated: bool) -> Array:
+    """What all ranks draw from, each from another place."""
+    generator = np.random.default_rng(20_21)
+    if op == "prod":
+        return _twice(_odd_values(dtype, generator), dtype)
+    values = _addends(dtype, ranks, repeated) if op == "sum" else _copied(dtype)
+    return _twice(generator.choice(values, PERIOD_ELEMENTS), dtype)
+
+
+def _at(table: Array, rank: int) -> Array:
+    """One period of ``table``, from where ``rank`` begins."""
+    return np.roll(table, -rank * RANK_STEP)
+
+
+@lru_cache(maxsize=16)
+def _split_table(dtype: str, op: str, ranks: int, rank: int) -> Array:
+    """What ``rank`` brings to averages and to floating point products."""
+    generator = np.random.default_rng(20_22)
+    signs = generator.choice([-1, 1], PERIOD_ELEMENTS)
+    if op == "avg":
+        of = _averaged(dtype, ranks)
+        means = generator.integers(of.lowest, of.highest + 1, PERIOD_ELEMENTS)
+        means *= 1 if dtype.startswith("uint") else signs
+        deviations = generator.integers(0, of.deviation + 1, PERIOD_ELEMENTS)
+        return _twice(means + _at(deviations, rank) - _at(deviations, (rank + 1) % ranks), dtype)
+    lowest, highest = EXPONENTS[dtype]
+    exponents = generator.integers(lowest, highest + 1, PERIOD_ELEMENTS)
+    turns = generator.integers(0, ranks, PERIOD_ELEMENTS)
+    # floor((x + k) / n) over k = 0..n-1 adds up to x (Hermite's identity); each part has the sign of x, so
+    # that no product of some ranks leaves the range.
+    share = (exponents + (turns + rank) % ranks) // ranks
+    return _twice(np.ldexp(_at(signs, rank).astype(np.float64), share), dtype)
 
 
 def values(case: Case, rank: int, start: int, length: int, salt: int) -> Array:
     """Elements [start, start + length) of what ``rank`` puts in; length at most one period."""
-    shared = _averages_shared(case)
-    table = _table(case.dtype, case.op, case.ranks, shared)
-    begin = (_shift(0 if shared else rank, salt) + start) % PERIOD_ELEMENTS
+    begin = salt * SALT_STEP + start
+    if _split(case):
+        table = _split_table(case.dtype, case.op, case.ranks, rank)
+    else:
+        table = _table(case.dtype, case.op, case.ranks, _repeats(case))
+        begin += rank * RANK_STEP
+    begin %= PERIOD_ELEMENTS
     part: Array = table[begin : begin + length]
     return part
 
@@ -139,7 +261,7 @@ def fill(case: Case, rank: int, buffer: Array, salt: int) -> None:
 
 
 def poison(buffer: Array) -> None:
-    """Overwrite with bytes that no result contains."""
+    """Overwrite with what no element of a result equals."""
     buffer.view(np.uint8).fill(POISON_BYTE)
 
 
@@ -187,10 +309,8 @@ def _combined(case: Case, sources: list[tuple[int, int]], length: int, salt: int
     for part in parts[1:]:
         function[case.op](result, part, out=result)
     if case.op == "avg":
-        # The sum is a whole multiple of ranks (or wrapped: then whole numbers are cut towards zero, as in C).
-        total = result.astype(np.int64)
-        result = (np.sign(total) * (np.abs(total) // case.ranks)).astype(result.dtype)
-    if case.in_place and case.op == "sum" and case.collective == "all_reduce" and launches > 1:
+        result = (result.astype(np.int64) // case.ranks).astype(result.dtype)  # a multiple of ranks
+    if _repeats(case) and launches > 1:
         scale = np.asarray(case.ranks ** (launches - 1)).astype(result.dtype)
         np.multiply(result, scale, out=result)
     return result

@@ -23,6 +23,7 @@ from ccbench.verification import (
     fill,
     launches_between_refills,
     poison,
+    stale_match_probability,
 )
 
 Outputs = list[np.ndarray[Any, Any]]
@@ -160,14 +161,18 @@ def test_the_data_repeat_beyond_one_period_and_are_checked_there() -> None:
     salt=st.integers(0, 2**30),
 )
 @settings(deadline=None)
-def test_the_data_are_never_zero_and_exact_in_their_type(
+def test_the_data_are_exact_in_their_type_and_zero_only_in_averages(
     dtype: str, op: str, ranks: int, rank: int, salt: int
 ) -> None:
     case = replace(case_of("all_reduce", dtype, "sum", 1000, ranks), op=op)
     buffer = np.zeros(1000, numpy_dtype(dtype))
     fill(case, rank % ranks, buffer, salt)
     whole = buffer.astype(np.float64)
-    assert np.all(whole != 0)
+    assert np.all(whole != 0) or op == "avg"
+    if op == "prod":
+        significands = np.abs(np.frexp(whole)[0])
+        assert np.all(significands == 0.5) or numpy_dtype(dtype).kind in "iu"
+        return
     assert np.all(whole == np.trunc(whole))
     assert np.all(np.abs(whole) <= EXACT_LIMIT[dtype])
 
@@ -291,6 +296,108 @@ def test_a_launch_too_few_in_place_is_reported() -> None:
     output = results_of(case, 1, launches=3)[0]
     assert check(case, 0, output, 1, 3) is None
     assert check(case, 0, output, 1, 4) is not None
+
+
+# -- what chance cannot hide ---------------------------------------------------------------------------------
+
+
+@given(dtype=st.sampled_from(CPU_DTYPES), ranks=st.integers(2, 64), salt=st.integers(0, 2**30))
+@settings(max_examples=60, deadline=None)
+def test_the_average_of_data_that_differ_between_ranks_is_exact(dtype: str, ranks: int, salt: int) -> None:
+    case = case_of("all_reduce", dtype, "avg", 500, ranks)
+    inputs = [buffer.astype(np.float64) for buffer in inputs_of(case, salt)]
+    totals = np.sum(inputs, axis=0)
+    limit = EXACT_LIMIT[dtype]
+    assert np.all(totals % ranks == 0)
+    assert np.all(totals != 0)
+    assert np.all(np.abs(totals) <= limit)
+    if numpy_dtype(dtype).kind not in "iu":  # in any order: even of the largest partial sum
+        assert np.all(np.sum(np.maximum(inputs, 0), axis=0) <= limit)
+        assert np.all(np.sum(np.minimum(inputs, 0), axis=0) >= -limit)
+    (right, *_) = results_of(case, salt)
+    assert np.array_equal(right.astype(np.float64), totals / ranks)
+
+
+@pytest.mark.parametrize("dtype", CPU_DTYPES)
+@pytest.mark.parametrize("op", OPS)
+def test_a_rank_that_keeps_its_input_or_skips_a_contribution_is_caught_in_every_trial(
+    dtype: str, op: str
+) -> None:
+    """Skips are told for sums, products and averages; a minimum does not depend on every rank's data."""
+    chooser = random.Random(f"{dtype} {op}")
+    caught = 0
+    for trial in range(TRIALS):
+        # Mostly few ranks: that is quicker, and small types with many ranks are what is hard.
+        ranks, salt = chooser.randint(2, 12 if trial % 8 else 64), chooser.randrange(10_000)
+        case = case_of("all_reduce", dtype, op, 64, ranks)
+        rank, skipped = chooser.randrange(ranks), chooser.randrange(ranks)
+        inputs = inputs_of(case, salt)
+        kept = check(case, rank, inputs[rank], salt, 1) is not None
+        caught += kept and (
+            op in ("min", "max") or check(case, rank, _skip(inputs, skipped, op), salt, 1) is not None
+        )
+    assert caught == TRIALS
+
+
+def _skip(inputs: Outputs, skipped: int, op: str) -> np.ndarray[Any, Any]:
+    """Everything combined but what rank ``skipped`` brought; an average still divides by all ranks."""
+    neutral = inputs[skipped] * 0 + (op == "prod")
+    others = [
+        neutral.astype(buffer.dtype) if rank == skipped else buffer for rank, buffer in enumerate(inputs)
+    ]
+    return reference(others, op, "all_reduce", 0)[0]
+
+
+@pytest.mark.parametrize("dtype", CPU_DTYPES)
+@pytest.mark.parametrize("op", [NO_OP, *OPS])
+def test_poison_is_never_a_right_value(dtype: str, op: str) -> None:
+    name = "broadcast" if op == NO_OP else "all_reduce"
+    for ranks in (1, 2, 3, 4, 5, 8, 9, 12, 16, 17, 46, 64):
+        for in_place in (False, True):
+            case = case_of(name, dtype, op, 8192, ranks, in_place=in_place)
+            for launches in range(1, 1 + min(3, launches_between_refills(case))):
+                (output, *_) = results_of(case, ranks, launches)
+                poisoned = np.empty(1, output.dtype)
+                poison(poisoned)
+                bits = f"u{output.dtype.itemsize}"
+                assert not np.any(output.view(bits) == poisoned.view(bits)), (ranks, in_place, launches)
+
+
+@pytest.mark.parametrize("dtype", CPU_DTYPES)
+@pytest.mark.parametrize("op", [NO_OP, *OPS])
+@pytest.mark.parametrize("ranks", [2, 5, 8, 17, 64])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_stale_element_is_right_by_chance_as_often_as_is_said(
+    dtype: str, op: str, ranks: int, in_place: bool
+) -> None:
+    name = "broadcast" if op == NO_OP else "all_reduce"
+    case = case_of(name, dtype, op, 60_000, ranks, in_place=in_place)
+    outputs = [results_of(case, salt)[0] for salt in (3, 4, 5)]
+    equal = np.mean([outputs[one] == outputs[other] for one, other in ((0, 1), (1, 2), (0, 2))])
+    said = stale_match_probability(case)
+    # Of 180,000 pairs six standard deviations, doubled as pairs share elements; and some few by bad luck.
+    assert abs(equal - said) <= 12 * np.sqrt(said / 180_000) + 5e-5
+
+
+@pytest.mark.parametrize(
+    ("dtype", "op", "ranks", "at_most"),
+    [
+        ("int8", "sum", 8, 1 / 60),
+        ("int8", "sum", 64, 1 / 100),
+        ("uint8", "prod", 64, 1 / 60),
+        ("int8", "max", 64, 1 / 5),
+        ("float16", "prod", 64, 1 / 60),
+        ("bfloat16", "sum", 8, 1 / 100),
+        ("bfloat16", "sum", 64, 1 / 40),
+        ("float32", "prod", 64, 1 / 500),
+        ("float32", "sum", 8, 1 / 5000),
+        ("int8", "avg", 8, 1 / 20),
+        ("int8", "avg", 64, 1 / 2),
+        ("bfloat16", "avg", 64, 1 / 4),
+    ],
+)
+def test_a_stale_element_is_seldom_right(dtype: str, op: str, ranks: int, at_most: float) -> None:
+    assert stale_match_probability(case_of("all_reduce", dtype, op, 64, ranks)) <= at_most
 
 
 # -- how long data last ------------------------------------------------------------------------------------

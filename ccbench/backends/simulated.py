@@ -25,7 +25,7 @@ from ccbench.measure import StopRule
 from ccbench.model.loads import StepLoad, step_loads
 from ccbench.model.machine import Machine
 from ccbench.model.pricing import price_sizes
-from ccbench.verification import check, fill
+from ccbench.verification import Array, check, fill, poison
 
 Floats = NDArray[np.float64]
 
@@ -283,7 +283,8 @@ def _checked(key: _ByIdentity, case: Case) -> int:
 def execute(schedule: Schedule, case: Case) -> list[NDArray[np.generic]]:
     """Outputs of every rank, in buffer order, after running ``schedule`` on the data of ``case``.
 
-    Computed in float64, in which the data's small whole numbers and everything made of them are exact.
+    Floating point types are computed in float64, in which their data and everything made of them are exact;
+    whole numbers in int64, which wraps as they do.
     """
     row = collective(case.collective)
     dtype = numpy_dtype(case.dtype)
@@ -293,12 +294,12 @@ def execute(schedule: Schedule, case: Case) -> list[NDArray[np.generic]]:
     for step in schedule.expanded():
         _execute_step(step, schedule, memory, ufunc)
     if case.op == "avg" and row.reduces:
-        memory /= case.ranks
+        memory = memory / case.ranks if memory.dtype.kind == "f" else memory // case.ranks
     outputs: list[NDArray[np.generic]] = []
     for rank in range(case.ranks):
         slots = row.outputs(rank, case.ranks, schedule.pieces, root)
         parts = [memory[rank, slot, : _elements(schedule, case, slot)] for slot in slots]
-        whole = np.concatenate([*parts, np.zeros(0)])
+        whole = np.concatenate([*parts, np.zeros(0, memory.dtype)])
         outputs.append(whole.astype(dtype))
     return outputs
 
@@ -314,12 +315,17 @@ def _elements(schedule: Schedule, case: Case, slot: int) -> int:
     return case.count * (piece + 1) // schedule.pieces - case.count * piece // schedule.pieces
 
 
-def _filled(schedule: Schedule, case: Case) -> Floats:
-    """Memory of shape (ranks, slots, elements of the largest slot): inputs filled, the rest NaN."""
+def _filled(schedule: Schedule, case: Case) -> Array:
+    """Memory of shape (ranks, slots, elements of the largest slot): inputs filled, the rest NaN or poison."""
     row = collective(case.collective)
     root = 0 if case.root == NO_ROOT else case.root
     largest = max(_elements(schedule, case, slot) for slot in range(schedule.pieces))
-    memory = np.full((case.ranks, schedule.slots, largest), np.nan)
+    shape = (case.ranks, schedule.slots, largest)
+    if numpy_dtype(case.dtype).kind in "iu":
+        memory: Array = np.empty(shape, np.int64)
+        poison(memory)
+    else:
+        memory = np.full(shape, np.nan)
     for rank in range(case.ranks):
         slots = row.inputs(rank, case.ranks, schedule.pieces, root)
         sizes = [_elements(schedule, case, slot) for slot in slots]
@@ -332,7 +338,7 @@ def _filled(schedule: Schedule, case: Case) -> Floats:
     return memory
 
 
-def _execute_step(step: Step, schedule: Schedule, memory: Floats, ufunc: np.ufunc) -> None:
+def _execute_step(step: Step, schedule: Schedule, memory: Array, ufunc: np.ufunc) -> None:
     width = step.phase.width
     flow = np.repeat(np.arange(len(width)), width)
     within = np.arange(len(flow)) - np.repeat(np.cumsum(width) - width, width)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from statistics import median
 from typing import TYPE_CHECKING, Protocol, TextIO, cast
 
 from ccbench.cases import Case, Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.model.prediction import Prediction
+from ccbench.stats import visited_interval
 from ccbench.units import format_rate, format_seconds, format_size
+from ccbench.visits import visits_of
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -96,7 +97,7 @@ def result_text(measurement: Measurement, prediction: Prediction | None) -> str:
         if measurement.wrong_elements:
             words.append(f"({measurement.wrong_elements} wrong elements)")
         return " ".join(words) + (f": {measurement.detail}" if measurement.detail else "")
-    seconds = median(measurement.samples_seconds)
+    seconds = visited_interval(measurement.samples_seconds, visits_of(measurement)).median
     words = [format_seconds(seconds)]
     case = measurement.case
     row = COLLECTIVES.get(case.collective)

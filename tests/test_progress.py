@@ -70,6 +70,17 @@ def test_a_good_result_shows_its_median_time_bus_bandwidth_and_prediction() -> N
     assert result_text(ended(), PREDICTION) == "2 ms, 0.7864 GB/s busbw, predicted 200 us"
 
 
+def test_the_time_of_several_visits_is_the_median_of_their_medians() -> None:
+    """As in files and tables: a visit that gave more samples counts no more than the others."""
+    samples = (1e-3,) * 5 + (2e-3,) * 9 + (3e-3, 3e-3, 3e-3, 3e-3)
+    visits = Measurement(
+        CASE, Status.OK, samples_seconds=samples, visit_samples=(1, 1, 1, 1, 1, 9, 1, 1, 1, 1)
+    )
+    pooled = Measurement(CASE, Status.OK, samples_seconds=samples)
+    assert result_text(visits, None).startswith("1.5 ms, ")
+    assert result_text(pooled, None).startswith("2 ms, ")
+
+
 def test_a_case_without_a_speed_shows_its_status_and_detail() -> None:
     assert result_text(ended(Status.TIMED_OUT, detail="rank 2 was silent"), PREDICTION) == (
         "timed_out: rank 2 was silent"

@@ -12,7 +12,7 @@ from .offers import context
 CASES = {
     "quick": (60, 90),
     "allreduce": (80, 100),
-    "collectives": (1200, 1700),
+    "collectives": (1850, 2200),
     "algorithms": (200, 300),
     "scaling": (100, 150),
     "dtypes": (90, 100),

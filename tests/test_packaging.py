@@ -65,6 +65,12 @@ def test_the_wheel_holds_the_package_its_type_marker_and_its_licence_but_no_test
     }
 
 
+def test_every_machine_of_the_catalog_is_in_the_wheel(unpacked_wheel: Path) -> None:
+    expected = {file.name for file in (CHECKOUT / "ccbench/topology/catalog").glob("*.yaml")}
+    assert "hgx-h100.yaml" in expected
+    assert {file.name for file in (unpacked_wheel / "ccbench/topology/catalog").iterdir()} == expected
+
+
 def test_an_unpacked_wheel_finds_its_own_suites(unpacked_wheel: Path, tmp_path: Path) -> None:
     script = "from ccbench.resources import shipped_folder; print(shipped_folder('suites'))"
     # Run elsewhere with this path only, so that the wheel is imported and not the checkout.

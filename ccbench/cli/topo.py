@@ -58,15 +58,37 @@ def topo(
         from ccbench.report.topology_figure import draw_topology
 
         draw_topology(topology, draw)
-        click.echo(f"wrote {draw}", err=as_json or as_yaml)
+        click.echo(f"wrote {draw}{_part(topology)}", err=as_json or as_yaml)
     if as_json:
         print_json(summary(topology, diagnose(topology)))
     elif as_yaml:
         from ccbench.topology.files import topology_yaml
 
+        _check_whole(topology)
         click.echo(topology_yaml(topology), nl=False)
     elif draw is None:
         click.echo(as_text(topology, diagnose(topology)))
+
+
+def _part(topology: Topology) -> str:
+    """Words for a picture that shows only some of the machines."""
+    from ccbench.topology.summary import is_whole, node_count
+
+    shown = len({device.node for device in topology.devices if device.node >= 0})
+    return "" if is_whole(topology) else f": the first {shown} of {node_count(topology)} machines"
+
+
+def _check_whole(topology: Topology) -> None:
+    """A topology file is the whole graph or nothing: nobody would see what one of it leaves out."""
+    from ccbench.errors import MachineError
+    from ccbench.topology.sources import LARGEST_GRAPH
+    from ccbench.topology.summary import is_whole, node_count
+
+    if not is_whole(topology):
+        raise MachineError(
+            f"--yaml: {node_count(topology)} machines have more than {LARGEST_GRAPH} vertices; "
+            "write one machine with --yaml and give that file with --nodes and --network"
+        )
 
 
 def _loaded(source: str, nodes: int | None, network: str | None) -> Topology:

@@ -13,11 +13,19 @@ from functools import cached_property
 import numpy as np
 
 from ccbench.errors import MachineError
-from ccbench.topology.fabric import LINK_KINDS, Bundle, Fabric, LevelCut, Wire, check_size, wired
+from ccbench.topology.fabric import (
+    LINK_KINDS,
+    Bundle,
+    Fabric,
+    LevelCut,
+    Wire,
+    check_size,
+    wired,
+)
 from ccbench.topology.fabrics import single_switch, whole
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology
 from ccbench.topology.networks import Network, parse_network
-from ccbench.topology.routing import Ints, SearchedRoutes, routes_by_search, striped
+from ccbench.topology.routing import MOST_VERTICES, Ints, SearchedRoutes, routes_by_search, striped
 
 
 def cluster(
@@ -38,15 +46,22 @@ def cluster(
     with links as fast as its port. Several NICs of one GPU are one vertex with that many links.
     Raises MachineError.
     """
+    return _joined(*_parts(node, nodes, network, fabric, rails))
+
+
+def _parts(
+    node: Topology, nodes: int, network: Network | str | None, fabric: Fabric | None, rails: bool
+) -> tuple[_Node, int, Fabric | None, bool]:
+    """The node ready to be copied, how often, what joins the copies, and whether that has rails."""
     whole("nodes", nodes)
     box = striped(node)
     if not box.gpus:
         raise MachineError(f"{node.name}: has no GPU; a cluster is made of nodes with at least one")
     if nodes == 1:
-        return _joined(_Node(box, routes_by_search(box), len(box.gpus), ()), 1, None, False)
+        return _Node(box, routes_by_search(box), len(box.gpus), ()), 1, None, False
     if network is None:
         raise MachineError(f"network: missing for {nodes} nodes; write for example ib-ndr-400x8")
-    wanted = parse_network(network) if isinstance(network, str) else network
+    wanted = _wanted(network)
     ready = _node_with_nics(box, wanted)
     ports = nodes * len(ready.nics)
     port = _port_wire(wanted, len(ready.nics))
@@ -56,7 +71,7 @@ def cluster(
             f"{outer.name}: joins {outer.ranks} ports, but {nodes} nodes have {ports} NICs "
             f"({len(ready.nics)} each); make the fabric as large"
         )
-    return _joined(ready, nodes, outer, rails)
+    return ready, nodes, outer, rails
 
 
 def compose(
@@ -66,9 +81,56 @@ def compose(
     fabric: Fabric | None = None,
     rails: bool = False,
 ) -> Topology:
-    """The same cluster as a graph of devices ``n0.gpu0``, ... Raises MachineError above 4,096 vertices."""
-    made = cluster(node, nodes, network, fabric, rails).topology()
-    return replace(made, topology_class=node.topology_class, source=node.source)
+    """The same cluster as a graph of devices ``n0.gpu0``, ... Raises MachineError above 4,096 vertices.
+
+    ``cluster`` takes NVSwitches of the same GPUs for one, since hardware spreads every message over all of
+    them; the graph has each of them, with the links that the node states, those that are down too.
+    """
+    parts = _parts(node, nodes, network, fabric, rails)
+    made, ready = _joined(*parts), parts[0]
+    box = node if nodes == 1 or not _is_replaced(node, ready) else _new_nics(node, _wanted(network))
+    rest = [device for device in box.devices if device.kind is not DeviceKind.GPU]
+    first_outer = nodes * len(ready.topology.devices)
+    vertices = made.vertices - first_outer + nodes * len(box.devices)
+    if vertices > MOST_VERTICES:
+        raise MachineError(
+            f"{made.name}: {vertices} vertices; at most {MOST_VERTICES} become a graph; take fewer nodes"
+        )
+    graph = made.topology()
+    copies = range(nodes)
+    devices = [
+        _copy(device, copy, nodes) for group in (box.gpus, rest) for copy in copies for device in group
+    ]
+    links = [
+        replace(link, source=_named(link.source, copy, nodes), target=_named(link.target, copy, nodes))
+        for copy in copies
+        for link in box.links
+    ]
+    return replace(
+        graph,
+        devices=(*devices, *graph.devices[first_outer:]),
+        links=(*links, *graph.links[nodes * len(ready.routes.links) :]),
+        topology_class=node.topology_class,
+        source=node.source,
+    )
+
+
+def _wanted(network: Network | str | None) -> Network:
+    assert network is not None  # several nodes without one are refused
+    return parse_network(network) if isinstance(network, str) else network
+
+
+def _is_replaced(node: Topology, ready: _Node) -> bool:
+    """Whether the NICs that ``node`` has make room for those of the network."""
+    return node.of_kind(DeviceKind.NIC) != ready.topology.of_kind(DeviceKind.NIC)
+
+
+def _named(name: str, copy: int, nodes: int) -> str:
+    return name if nodes == 1 else f"n{copy}.{name}"
+
+
+def _copy(device: Device, copy: int, nodes: int) -> Device:
+    return device if nodes == 1 else replace(device, name=_named(device.name, copy, nodes), node=copy)
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,7 +294,7 @@ class _Cluster:
             else:
                 node, number = divmod(vertex - self.ranks, len(self.rest))
                 device = self.rest[number]
-            return device if self.nodes == 1 else replace(device, name=f"n{node}.{device.name}", node=node)
+            return _copy(device, node, self.nodes)
         assert self.outer is not None  # else there is no such vertex
         return self.outer.device(vertex - self.first_outer + self.outer.ranks)
 

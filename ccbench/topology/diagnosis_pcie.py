@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ccbench.topology.graph import Device, DeviceKind, Finding, Link, LinkKind, Topology
@@ -12,6 +12,13 @@ BUSY_STATE = 2
 
 GENERATION = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 """GT/s -> generation of PCI Express."""
+
+
+SLOWEST = 2.5
+"""GT/s of the first generation: what idle links slow down to, and what hypervisors invent."""
+
+FAR_SLOWER = 4
+"""Two generations: below that a hop is found to hold back what is under it."""
 
 
 def pcie_findings(topology: Topology) -> Iterator[Finding]:
@@ -32,11 +39,90 @@ def pcie_findings(topology: Topology) -> Iterator[Finding]:
         yield from _width(lower, link, state)
         yield from _speed(lower, link, state)
         yield from _slot(lower, state)
+    slow, hypervisor = _slow_hops(topology, devices)
+    invented += hypervisor
     if invented:
         yield _virtual(tuple(dict.fromkeys(invented)))
+    yield from slow
     for gpu in topology.gpus:
         if gpu.name not in told:
             yield from _from_driver(gpu)
+
+
+def _slow_hops(topology: Topology, devices: Mapping[str, Device]) -> tuple[list[Finding], list[str]]:
+    """Hops above GPUs of a source that states one speed of each (NCCL's files): findings, invented bridges.
+
+    NCCL states the most that both ends of a bridge's link can, and of a GPU the present speed. Only hops that
+    hold back a GPU far faster are found: a Gen4 card in a Gen3 box is how such boxes are sold.
+    """
+    above = _links_above(topology, devices)
+    slow: dict[tuple[float, int], list[Link]] = {}
+    invented: list[str] = []
+    findings: list[Finding] = []
+    for gpu in topology.gpus:
+        own = above.get(gpu.name)
+        if own is None:
+            continue
+        fastest = own.attributes["gigatransfers"]
+        if fastest <= SLOWEST:
+            findings.append(
+                Finding(
+                    "note", "pcie_idle", (gpu.name,),
+                    f"{gpu.name} to {own.target}: {fastest:g} GT/s, as idle links are",
+                    "look again while it copies; if it stays, treat it as a slow link",
+                )
+            )  # fmt: skip
+        for link in _chain(own, above):
+            speed, width = link.attributes["gigatransfers"], link.attributes["width"]
+            if width == 1 and speed <= SLOWEST:
+                invented.append(link.source)
+            elif width == 1 or FAR_SLOWER * speed <= fastest:
+                slow.setdefault((speed, width), []).append(link)
+    findings += [_hop(hop, links) for hop, links in slow.items()]
+    return findings, invented
+
+
+def _links_above(topology: Topology, devices: Mapping[str, Device]) -> dict[str, Link]:
+    """Device -> its hop towards the processor, found from the processors downwards.
+
+    Between two switches the link alone does not say which is the upper one.
+    """
+    upwards: dict[str, list[Link]] = {}
+    for link in topology.links:
+        state = link.attributes
+        stated = "max_width" not in state and state.get("gigatransfers") and state.get("width")
+        if link.kind is LinkKind.PCIE and stated and link.source in devices:
+            upwards.setdefault(link.target, []).append(link)
+    above: dict[str, Link] = {}
+    waiting = [device.name for device in topology.of_kind(DeviceKind.CPU)]
+    done = set(waiting)
+    while waiting:
+        for link in upwards.get(waiting.pop(), ()):
+            if link.source not in done:
+                done.add(link.source)
+                above[link.source] = link
+                waiting.append(link.source)
+    return above
+
+
+def _chain(own: Link, above: Mapping[str, Link]) -> Iterator[Link]:
+    """``own`` and the hops above it, to the CPU or where the source is silent."""
+    link: Link | None = own
+    while link is not None:
+        yield link
+        link = above.get(link.target)
+
+
+def _hop(hop: tuple[float, int], links: list[Link]) -> Finding:
+    names = tuple(dict.fromkeys(link.source for link in links))
+    speed, width = hop
+    listed = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    return Finding(
+        "note", "pcie_slow_hop", names,
+        f"{speed:g} GT/s x{width} from {listed} upwards holds back the GPUs below, which are far faster",
+        "where traffic really takes it, look at the slot, the BIOS and LnkSta of lspci -vv; a port that only "
+        "looks slow misleads NCCL: give it a corrected NCCL_TOPO_FILE",
+    )  # fmt: skip
 
 
 def _is_upwards(lower: Device, upper: Device) -> bool:

@@ -63,7 +63,7 @@ def load_cluster(source: str, nodes: int, network: str) -> Topology:
     found = compose(node, built, network)
     if built == nodes:
         return found
-    text = f"the graph holds {built} of {nodes} machines, which are all alike"
+    text = f"the graph holds {built} of {nodes} machines, which are all alike; counts are of all of them"
     return replace(
         found,
         name=found.name.replace(f"{built} x", f"{nodes} x", 1),

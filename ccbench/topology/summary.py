@@ -5,12 +5,16 @@ class                   one of TopologyClass
 gpu_count ...           also nic_count, cpu_count, nvswitch_count; null where the source does not say
 gpu_matrix              rows of labels between GPUs; null above MOST_MATRIX GPUs
 nvlinks_per_gpu         NVLinks that are up, by GPU; null where the source does not say
-links                   one entry per kind, kinds of ends, rate and state: how often, count, GB/s
+links                   one entry per kind, kinds of ends, rate and state; ``links`` says how many there are
+                        of them, each of ``count`` physical ones that make ``bytes_per_second`` together
 findings                severity, kind, devices, evidence, advice
 notices                 kind, text, line
 name, source, nodes     what it is called, where it comes from, how many machines it is
 facts                   whatever else the source says
 ======================= ==========================================================================
+
+Of a cluster too large for a graph the first machines stand for all (fact ``machines``, a notice says so):
+counts and links are those of the whole cluster, gpu_matrix and nvlinks_per_gpu are null.
 """
 
 from __future__ import annotations
@@ -39,8 +43,8 @@ def summary(topology: Topology, findings: Sequence[Finding]) -> dict[str, Any]:
         "class": topology.topology_class.value,
         "nodes": node_count(topology),
         **{f"{word}_count": device_count(topology, kind) for word, kind in _COUNTED.items()},
-        "gpu_matrix": gpu_matrix(topology),
-        "nvlinks_per_gpu": nvlinks_per_gpu(topology),
+        "gpu_matrix": gpu_matrix(topology) if is_whole(topology) else None,
+        "nvlinks_per_gpu": nvlinks_per_gpu(topology) if is_whole(topology) else None,
         "links": link_groups(topology),
         "findings": [{**asdict(finding), "devices": list(finding.devices)} for finding in findings],
         "notices": [asdict(notice) for notice in topology.notices],
@@ -64,6 +68,16 @@ def node_count(topology: Topology) -> int:
     return _nodes_in_graph(topology)
 
 
+def is_whole(topology: Topology) -> bool:
+    """Whether every machine is in the graph."""
+    return node_count(topology) == _nodes_in_graph(topology) or node_count(topology) <= 1
+
+
+def _of_all(topology: Topology, number: int) -> int:
+    """What is ``number`` times in the graph, in the whole cluster of equal machines."""
+    return number * node_count(topology) // max(_nodes_in_graph(topology), 1)
+
+
 def _nodes_in_graph(topology: Topology) -> int:
     return len({device.node for device in topology.devices if device.node >= 0})
 
@@ -76,7 +90,7 @@ def device_count(topology: Topology, kind: DeviceKind) -> int | None:
         return stated if isinstance(stated, int) else None
     inside = [device for device in topology.of_kind(kind) if device.node >= 0]
     outside = len(topology.of_kind(kind)) - len(inside)
-    return len(inside) * node_count(topology) // max(_nodes_in_graph(topology), 1) + outside
+    return _of_all(topology, len(inside)) + outside
 
 
 def gpu_matrix(topology: Topology) -> list[list[str]] | None:
@@ -104,13 +118,17 @@ def nvlinks_per_gpu(topology: Topology) -> list[int] | None:
 
 
 def link_groups(topology: Topology) -> list[dict[str, Any]]:
-    """Links that are alike, together: thousands of a cluster are a handful of kinds."""
+    """Links that are alike, together, of all machines: thousands of a cluster are a handful of kinds."""
     kinds = {device.name: device.kind.value for device in topology.devices}
     groups: Counter[tuple[Any, ...]] = Counter()
+    whole = is_whole(topology)
     for link in topology.links:
         ends = (kinds.get(link.source, "?"), kinds.get(link.target, "?"))
         numbers = (link.count, link.bytes_per_second, link.latency_seconds)
         key = (link.kind.value, *ends, *numbers, link.state.value, link.origin)
         groups[key] += 1
     names = ("kind", "from", "to", "count", "bytes_per_second", "latency_seconds", "state", "origin")
-    return [{**dict(zip(names, key, strict=True)), "links": number} for key, number in groups.items()]
+    return [
+        {**dict(zip(names, key, strict=True)), "links": number if whole else _of_all(topology, number)}
+        for key, number in groups.items()
+    ]

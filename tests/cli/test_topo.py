@@ -104,3 +104,15 @@ def test_mistakes_are_one_line_and_exit_2(
     captured = capsys.readouterr()
     assert words in captured.err
     assert "Traceback" not in captured.err
+
+
+def test_a_cluster_too_large_for_a_file_is_refused_with_a_way_out(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("hgx-h100", "--nodes", "1000", "--network", "ib-ndr-400x8", "--yaml") == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "write one machine with --yaml" in err
+
+
+def test_json_of_two_machines_counts_their_nvswitches(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("hgx-h100", "--nodes", "2", "--network", "ib-ndr-400x8", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["nvswitch_count"] == 8

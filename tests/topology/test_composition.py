@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,11 +12,12 @@ import pytest
 from ccbench.errors import MachineError
 from ccbench.model.cuts import all_gather_bound, all_reduce_bound
 from ccbench.model.level_cuts import level_bound
+from ccbench.topology.catalog import load_catalog
 from ccbench.topology.composition import cluster, compose
 from ccbench.topology.fabric import Fabric, Wire
 from ccbench.topology.fabrics import nvswitch, single_switch, torus
 from ccbench.topology.fat_trees import fat_tree
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology, TopologyClass
 from ccbench.topology.networks import parse_network
 from ccbench.topology.routing import routes_by_search
 
@@ -234,3 +236,30 @@ def test_what_cannot_be_composed_is_refused() -> None:
         cluster(A100, 2, "ib-hdr-200x8", single_switch(4, Wire(25e9)))
     with pytest.raises(MachineError, match="at most 4096 become a graph"):
         compose(A100, 400, "ib-hdr-200x8")
+
+
+@pytest.mark.parametrize(("name", "switches"), [("hgx-h100", 4), ("dgx-2", 12), ("gb200-nvl72", 18)])
+def test_a_composed_graph_has_every_nvswitch_and_every_link_of_its_nodes(name: str, switches: int) -> None:
+    node = load_catalog(name)
+    for nodes in (1, 3):
+        made = compose(node, nodes, "ib-ndr-400x8")
+        assert len(made.of_kind(DeviceKind.NVSWITCH)) == nodes * switches
+        inside = [link for link in made.links if link.kind is LinkKind.NVLINK]
+        stated = [link for link in node.links if link.kind is LinkKind.NVLINK]
+        assert len(inside) == nodes * len(stated)
+        assert {link.origin for link in inside} == {link.origin for link in stated}
+        assert [device.name for device in made.gpus][:2] == (
+            ["gpu0", "gpu1"] if nodes == 1 else ["n0.gpu0", "n0.gpu1"]
+        )
+
+
+def test_links_that_are_down_stay_in_the_composed_graph_as_down() -> None:
+    node = load_catalog("hgx-h100")
+    broken = replace(node, links=(replace(node.links[0], state=LinkState.DOWN), *node.links[1:]))
+    made = compose(broken, 2, "ib-ndr-400x8")
+    assert [link.state for link in made.links].count(LinkState.DOWN) == 2
+
+
+def test_a_graph_with_all_switches_that_is_too_large_is_refused() -> None:
+    with pytest.raises(MachineError, match=r"at most 4096 become a graph"):
+        compose(load_catalog("dgx-2"), 120, "ib-ndr-400x8")

@@ -14,6 +14,7 @@ from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology,
 from ccbench.topology.models import is_card, nvlinks_of_model
 from ccbench.topology.nvml import read_nvml
 from ccbench.topology.pci_tree import DeviceFiles
+from ccbench.topology.readers import read_text
 from ccbench.topology.sysfs import read_sysfs
 from tests.topology.fixtures.recorded_nvml import RecordedNvml, cards, switched
 from tests.topology.fixtures.sysfs_tree import (
@@ -303,3 +304,37 @@ def test_models_have_the_number_of_links_their_makers_say() -> None:
     assert {model: nvlinks_of_model(model) for model in numbers} == numbers
     assert is_card("NVIDIA A100 80GB PCIe")
     assert not is_card("NVIDIA GB200 NVL72")
+
+
+def nccl_file(port: str, width: int, gpu: str = "64.0 GT/s PCIe") -> Topology:
+    def pci(bus: str, pci_class: str, speed: str, lanes: int, inside: str) -> str:
+        return (
+            f'<pci busid="0000:{bus}:00.0" class="{pci_class}" link_speed="{speed}" link_width="{lanes}">'
+            f"{inside}</pci>"
+        )
+
+    card = pci("03", "0x030200", gpu, 16, '<gpu dev="0" sm="90" rank="0"/>')
+    inner = pci("02", "0x060400", "64.0 GT/s PCIe", 16, card)
+    text = f'<system version="1"><cpu numaid="0">{pci("01", "0x060400", port, width, inner)}</cpu></system>'
+    return read_text(text, "file")
+
+
+@pytest.mark.parametrize(
+    ("port", "width", "gpu", "expected"),
+    [
+        ("64.0 GT/s PCIe", 16, "64.0 GT/s PCIe", []),
+        ("32.0 GT/s PCIe", 16, "64.0 GT/s PCIe", []),
+        ("16.0 GT/s PCIe", 16, "64.0 GT/s PCIe", ["pcie_slow_hop"]),
+        ("16.0 GT/s PCIe", 1, "64.0 GT/s PCIe", ["pcie_slow_hop"]),
+        ("2.5 GT/s PCIe", 1, "32.0 GT/s PCIe", ["virtual_bridge"]),
+        ("64.0 GT/s PCIe", 16, "2.5 GT/s PCIe", ["pcie_idle"]),
+        ("", 0, "64.0 GT/s PCIe", []),
+    ],
+)
+def test_a_hop_far_slower_than_the_gpu_below_is_named(
+    port: str, width: int, gpu: str, expected: list[str]
+) -> None:
+    found = diagnose(nccl_file(port, width, gpu))
+    assert [finding.kind for finding in found] == expected
+    if expected and expected != ["pcie_idle"]:
+        assert found[0].devices == ("pcie0",)

@@ -261,7 +261,9 @@ def _tree_link(tree: Tree, element: Element, name: str, place: _Place) -> PcieLi
         tree.note("unknown_spelling", text, element)
     if link.width is None:
         tree.note("not_visible", f"PCIe width {width!r} above {name} says no lanes (NCCL takes 16)", element)
-    said = {"link_speed": speed, "link_width": width}
+    said: dict[str, Any] = {"link_speed": speed, "link_width": width}
+    said.update({"gigatransfers": link.gigatransfers} if link.gigatransfers is not None else {})
+    said.update({"width": link.width} if link.width is not None else {})
     for source, target in ((place.parent, name), (name, place.parent)):
         tree.links.append(
             Link(source, target, LinkKind.PCIE, link.bytes_per_second, origin=link.origin, attributes=said)

@@ -154,7 +154,12 @@ def test_gpus_and_nics_hang_below_switches_with_the_rates_the_file_states() -> N
     )
     above_gpu = the_link(topology, "gpu0", "pcie0", LinkKind.PCIE)
     assert above_gpu.bytes_per_second == pytest.approx(31.508e9, rel=1e-4)
-    assert above_gpu.attributes == {"link_speed": "16.0 GT/s PCIe", "link_width": "16"}
+    assert above_gpu.attributes == {
+        "link_speed": "16.0 GT/s PCIe",
+        "link_width": "16",
+        "gigatransfers": 16.0,
+        "width": 16,
+    }
     assert the_link(topology, "pcie0", "nic0", LinkKind.PCIE).bytes_per_second == pytest.approx(
         15.754e9, rel=1e-4
     )

@@ -1,0 +1,88 @@
+"""Every dump and machine of the catalog goes the whole way: read, judged, summarised, printed, drawn."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ccbench.cli.topo_text import as_text
+from ccbench.report.topology_figure import draw_topology
+from ccbench.topology.catalog import catalog_names, load_catalog
+from ccbench.topology.diagnosis import diagnose
+from ccbench.topology.files import read_json, topology_json
+from ccbench.topology.graph import Topology
+from ccbench.topology.readers import read_text
+from ccbench.topology.sources import load_cluster
+from ccbench.topology.summary import summary
+from tests.topology.dumps import entries, names, needs_dumps, text_of
+
+ENTRIES = entries()
+DRAWN = ENTRIES[::13]
+"""Drawing takes a second each; these are of every kind."""
+
+KINDS = {"nvlink_down", "nvlinks_missing", "peer_access", "pcie_width", "fabric_not_ready", "mig_enabled"}
+"""Problems that a dump may truly have; any other kind of problem in a dump is looked at by a person first."""
+
+
+def gone_all_the_way(topology: Topology) -> dict[str, Any]:
+    """The JSON of ``topology`` after it was printed too."""
+    findings = diagnose(topology)
+    text = as_text(topology, findings)
+    assert topology.topology_class.value in text.splitlines()[0]
+    assert all(finding.kind in text for finding in findings)
+    plain: dict[str, Any] = json.loads(json.dumps(summary(topology, findings)))
+    return plain
+
+
+@needs_dumps
+def test_the_corpus_is_whole() -> None:
+    assert len(ENTRIES) == 131
+
+
+@needs_dumps
+@pytest.mark.parametrize("entry", ENTRIES, ids=names(ENTRIES))
+def test_a_dump_goes_the_whole_way(entry: dict[str, Any]) -> None:
+    topology = read_text(text_of(entry), "dump")
+    plain = gone_all_the_way(topology)
+    assert plain["class"] == topology.topology_class.value
+    assert {one["kind"] for one in plain["findings"] if one["severity"] == "problem"} <= KINDS
+    assert read_json(topology_json(topology)) == topology
+
+
+@needs_dumps
+@pytest.mark.parametrize("entry", DRAWN, ids=names(DRAWN))
+def test_a_dump_is_drawn(entry: dict[str, Any], tmp_path: Path) -> None:
+    draw_topology(read_text(text_of(entry), "dump"), tmp_path / "dump.svg")
+    assert "</svg>" in (tmp_path / "dump.svg").read_text()
+
+
+@pytest.mark.parametrize("name", catalog_names())
+def test_a_machine_of_the_catalog_is_well_and_of_its_class(name: str) -> None:
+    machine = load_catalog(name)
+    plain = gone_all_the_way(machine)
+    file = Path(shipped_catalog()) / f"{name}.yaml"
+    declared = yaml.safe_load(file.read_text())
+    assert plain["class"] == declared.get("class", "unknown")
+    assert [one for one in plain["findings"] if one["severity"] == "problem"] == []
+    assert plain["gpu_count"] == (declared.get("gpus") or {}).get("count", 0)
+
+
+def shipped_catalog() -> Path:
+    """The folder that the package reads its machines from."""
+    import ccbench.topology.catalog as catalog
+
+    return Path(catalog.__file__).with_name("catalog")
+
+
+def test_a_cluster_too_large_for_a_graph_counts_all_its_machines() -> None:
+    large, small = (summary(load_cluster("hgx-h100", nodes, "ib-ndr-400x8"), ()) for nodes in (1000, 2))
+    assert (large["nodes"], large["gpu_count"], large["nvswitch_count"], large["nic_count"]) == (
+        1000, 8000, 4000, 8000,
+    )  # fmt: skip
+    assert large["gpu_matrix"] is large["nvlinks_per_gpu"] is None
+    counted = [{**group, "links": group["links"] // 500} for group in large["links"]]
+    assert counted == small["links"]

@@ -7,6 +7,7 @@ by seed. Results are not simulated: the schedule is executed on small buffers an
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import lru_cache
@@ -116,12 +117,16 @@ class _Choice:
 
 
 class SimulatedTeam:
-    """Prices, draws samples and checks; keeps the loads of the schedules it has priced."""
+    """Prices, draws samples and checks; keeps the loads of the schedules it has priced.
+
+    A case is drawn anew at each visit: the same seed and order of cases give the same samples again.
+    """
 
     def __init__(self, request: TeamRequest) -> None:
         self._ranks = request.ranks
         self._machine: Machine = request.machine
         self._seed = request.seed
+        self._visits: Counter[str] = Counter()
         self._loads: dict[tuple[str, str, int, int, int, bool], list[StepLoad]] = {}
 
     def usable(self) -> bool:
@@ -150,7 +155,9 @@ class SimulatedTeam:
             wrong, checked = _wrong_elements(choice.schedule, case)
         except CcbenchError as error:
             return replace(blank, status=Status.FAILED, detail=str(error))
-        drawn = _draw(choice.seconds, case, sampling, self._seed, self._machine)
+        visit = self._visits[case.case_id]
+        self._visits[case.case_id] += 1
+        drawn = _draw(choice.seconds, case, sampling, [self._seed, visit], self._machine)
         return replace(
             blank,
             status=Status.WRONG if wrong else Status.OK,
@@ -193,7 +200,14 @@ class SimulatedTeam:
         if key not in self._loads:
             self._loads[key] = step_loads(schedule, self._machine.fabric.cores, case.in_place)
         prices = price_sizes(
-            schedule, [case.count], item_bytes(case.dtype), self._machine, case.in_place, self._loads[key]
+            schedule,
+            [case.count],
+            item_bytes(case.dtype),
+            self._machine,
+            case.in_place,
+            self._loads[key],
+            case.dtype,
+            case.op,
         )
         name, asked = parse_algorithm(algorithm)
         used = f"{name}:{schedule.parameter}" if schedule.parameter or asked else name
@@ -221,9 +235,9 @@ class _Drawn:
         return np.asarray(self.samples - self.starts / self.launches)
 
 
-def _draw(seconds: float, case: Case, sampling: Sampling, seed: int, machine: Machine) -> _Drawn:
+def _draw(seconds: float, case: Case, sampling: Sampling, seeds: list[int], machine: Machine) -> _Drawn:
     """Samples until ``sampling`` is content, on a clock that advances by the samples themselves."""
-    random = np.random.default_rng([seed, int(case.case_id, 16)])
+    random = np.random.default_rng([*seeds, int(case.case_id, 16)])
     most = max(sampling.maximum_samples, 1)
     samples = seconds * random.lognormal(0.0, NOISE_SIGMA, most)
     launches = 1

@@ -24,8 +24,17 @@ from typing import Any
 import numpy as np
 
 from ccbench.errors import MachineError
+from ccbench.model.arithmetic import BLOCK_BYTES
 from ccbench.model.calibration_worker import COPY, REDUCE, payload_bytes
-from ccbench.model.machine import COPY_TRAFFIC, REDUCE_TRAFFIC, Machine, RatePoint, Rates, SharedMemory
+from ccbench.model.machine import (
+    COPY_TRAFFIC,
+    REDUCE_TRAFFIC,
+    Machine,
+    RatePoint,
+    Rates,
+    SharedMemory,
+    calls_of,
+)
 
 QUICK_SECONDS = 1.2
 
@@ -142,6 +151,10 @@ def machine_from_samples(samples: Mapping[str, Any], measured_at: datetime) -> M
         copy=copy,
         reduce=reduce,
         peak_traffic=peak,
+        operation_bytes_per_second={
+            key: BLOCK_BYTES / _without_call(statistics.median(seconds), calls_of(key) * call_seconds)
+            for key, seconds in samples["arithmetic"].items()
+        },
     )
     return Machine(
         f"measured-{cores}-cores", fabric, _origins(len(flags), bool(shared), times.spread(), measured_at)
@@ -164,8 +177,14 @@ def _origins(rounds: int, pinned: bool, spread: float, measured_at: datetime) ->
         "operation_seconds": f"{median} windows, {numpy}, one element",
         "copy": f"{median}, {numpy} copyto on shared memory, cost of the call taken off; {usual}",
         "reduce": f"{median}, {numpy} add with out= on shared memory, cost of the call taken off; {usual}",
+        "operation_bytes_per_second": f"{median}, {numpy}, one process, blocks of {BLOCK_BYTES >> 10} KiB in "
+        "cache, cost of the calls taken off",
         "peak_traffic": f"{when}, best of {rounds} copies and additions times {PEAK_MARGIN}",
     }
+
+
+def _without_call(seconds: float, call_seconds: float) -> float:
+    return max(seconds - call_seconds, LEAST_SHARE_OF_WORK * seconds)
 
 
 class _Times:
@@ -176,7 +195,7 @@ class _Times:
         for key, values in operations.items():
             kind, working_set, processes = key.split("/")
             self._seconds[(kind, int(working_set), int(processes))] = [
-                max(value - call_seconds, LEAST_SHARE_OF_WORK * value) for value in values
+                _without_call(value, call_seconds) for value in values
             ]
 
     @property

@@ -21,6 +21,7 @@ from typing import Protocol
 
 import numpy as np
 
+from ccbench.model.arithmetic import KEYS, Arithmetic
 from ccbench.processes import die_with_parent
 
 COPY, REDUCE = "copy", "reduce"
@@ -69,13 +70,19 @@ class Probe(Protocol):
     def call_seconds(self) -> float:
         """The array operation alone."""
 
+    def arithmetic_seconds(self, key: str) -> float:
+        """One block of ``arithmetic.BLOCK_BYTES`` by one process; ``key`` is one of ``arithmetic.KEYS``."""
+
     def operation_time(self, kind: str, working_set_bytes: int, processes: int) -> float:
         """Seconds per operation of ``kind`` when ``processes`` do the same; payload as in ``payload``."""
 
 
 @dataclass
 class Samples:
-    """Raw samples in seconds. ``operations``: "kind/working set/processes" -> seconds per operation."""
+    """Raw samples in seconds.
+
+    operations: "kind/working set/processes" -> seconds per operation. arithmetic: key -> seconds per block.
+    """
 
     cores: int
     flag: list[float] = field(default_factory=list)
@@ -84,6 +91,7 @@ class Samples:
     operation: list[float] = field(default_factory=list)
     call: list[float] = field(default_factory=list)
     operations: dict[str, list[float]] = field(default_factory=dict)
+    arithmetic: dict[str, list[float]] = field(default_factory=dict)
 
 
 def payload_bytes(kind: str, working_set_bytes: int) -> int:
@@ -112,6 +120,8 @@ def collect(
         samples.check.append(probe.check_seconds())
         samples.operation.append(probe.operation_seconds())
         samples.call.append(probe.call_seconds())
+        for key in KEYS:
+            samples.arithmetic.setdefault(key, []).append(probe.arithmetic_seconds(key))
         for working_set in probe.working_sets_bytes:
             for kind in KINDS:
                 for processes in sorted({1, probe.cores}):
@@ -296,6 +306,7 @@ class SharedMemoryProbe:
         self._party = _Party(0, memory, ranks, region, epoch)
         pin(0)
         self._party.touch()
+        self.arithmetic_seconds = Arithmetic().seconds
         self._wait_for(range(1, ranks), self._tell(range(1, ranks), WAKE))
 
     def close(self) -> None:

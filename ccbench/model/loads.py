@@ -14,6 +14,7 @@ from ccbench.algorithms.schedule import Indices, Phase, Schedule
 from ccbench.collectives import collective
 
 Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 MOST_TRACKED_SLOTS = 500_000
 """A step that touches more slots than this counts as depending on the one before it, unlooked at."""
@@ -76,10 +77,9 @@ def step_loads(schedule: Schedule, cores: int, in_place: bool) -> list[StepLoad]
 
     Repetitions are joined, and so are steps between which nobody waits: each rank does them in one go.
 
-    Whoever pushes or pulls does the work: the source of a pushed phase, else the target. Repetitions of
-    a phase are taken to load the cores as its first one does, which is exact where every rank does the
-    same and where the indices do not advance. Out of place, each rank first copies what it keeps from its
-    input to its output buffer.
+    ``Phase.executed_by_source`` says who does the work. Repetitions of a phase are taken to load the cores
+    as its first one does, which is exact where every rank does the same and where the indices do not
+    advance. Out of place, each rank first copies what it keeps from its input to its output buffer.
     """
     groups: list[_Group] = []
     kept = None if in_place else _kept_work(schedule, cores)
@@ -103,8 +103,43 @@ def step_loads(schedule: Schedule, cores: int, in_place: bool) -> list[StepLoad]
     return [group.load() for group in groups]
 
 
+@dataclass(frozen=True)
+class CompletedLoad:
+    """What completed reductions ask of each core, arrays of shape (distinct loads,).
+
+    operations: separate stretches of slots. slots: slots of payload. active_cores: cores with any.
+    """
+
+    operations: Floats
+    slots: Floats
+    active_cores: int
+
+
+def completed_load(schedule: Schedule, cores: int) -> CompletedLoad | None:
+    """The reduced slots that no later reduction reads, on the cores of the ranks that reduced them last.
+
+    Approximate: they are taken to be what the last turn of the last reducing phase writes. Where that is
+    less than one whole result, because pieces are completed one after another, each core's part is scaled
+    until it is one. None where nothing is reduced.
+    """
+    reducing = [phase for phase in schedule.phases if phase.reduces and phase.flows]
+    if not reducing:
+        return None
+    phase, bins = reducing[-1], min(schedule.ranks, cores)
+    touched = _Touched.by(phase, schedule, phase.repeat - 1, most_slots=None)
+    _, first = np.unique(touched.written, return_index=True)
+    slots = np.bincount(touched.writer[first] % cores, minlength=bins).astype(np.float64)
+    starts = np.cumsum(phase.width) - phase.width
+    _, first_flow = np.unique(touched.written[starts], return_index=True)
+    writers = touched.writer[starts][first_flow]
+    operations = np.bincount(writers % cores, minlength=bins).astype(np.float64)
+    scale = max(1.0, schedule.pieces / float(slots.sum()))
+    distinct = np.unique(np.stack((operations, slots)), axis=1) * scale
+    return CompletedLoad(distinct[0], distinct[1], int(np.count_nonzero(slots)))
+
+
 def _phase_work(phase: Phase, ranks: int, cores: int) -> _CoreWork:
-    core = (phase.source if phase.pushed else phase.target) % cores
+    core = (phase.source if phase.executed_by_source else phase.target) % cores
     bins = min(ranks, cores)
     operations = np.bincount(core, minlength=bins).astype(np.int64)
     moved = np.bincount(core, weights=phase.width, minlength=bins).astype(np.int64)
@@ -166,13 +201,15 @@ class _Touched:
         return _Touched(none, none, none, none)
 
     @staticmethod
-    def by(phase: Phase, schedule: Schedule, turn: int) -> _Touched:
-        if int(phase.width.sum()) > MOST_TRACKED_SLOTS:
+    def by(
+        phase: Phase, schedule: Schedule, turn: int, most_slots: int | None = MOST_TRACKED_SLOTS
+    ) -> _Touched:
+        if most_slots is not None and int(phase.width.sum()) > most_slots:
             none = np.zeros(0, dtype=np.int64)
             return _Touched(none, none, none, none, known=False)
         source = (phase.source + turn * phase.advance.source) % schedule.ranks
         target = (phase.target + turn * phase.advance.target) % schedule.ranks
-        worker = np.repeat(source if phase.pushed else target, phase.width).astype(np.int64)
+        worker = np.repeat(source if phase.executed_by_source else target, phase.width).astype(np.int64)
         read = _places(source, phase.source_slot, turn * phase.advance.source_slot, phase, schedule)
         written = _places(target, phase.target_slot, turn * phase.advance.target_slot, phase, schedule)
         return _Touched(read, worker, written, worker)

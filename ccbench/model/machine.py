@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import MachineError
 from ccbench.units import shown
 
@@ -120,8 +121,11 @@ class SharedMemory:
     yield_seconds: handing a core from one rank to another that shares it.
     operation_seconds: fixed cost of one array operation on one block, bookkeeping of its step included.
     copy: payload bytes per second of ``b[:] = a`` (a payload byte is one byte of result).
-    reduce: payload bytes per second of ``c[:] = a + b``.
+    reduce: payload bytes per second of ``c[:] = a + b`` on float32.
     peak_traffic: the best bytes read plus bytes written per second ever seen, for bounds only.
+    operation_bytes_per_second: payload bytes per second of one core that computes on a block in its cache,
+        by ``arithmetic_key``: what the arithmetic itself allows, however fast memory is. A type or an
+        operation that is not listed is priced as limited by memory alone.
     """
 
     cores: int
@@ -133,6 +137,7 @@ class SharedMemory:
     copy: Rates
     reduce: Rates
     peak_traffic: Rates
+    operation_bytes_per_second: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     __pydantic_config__: ClassVar[dict[str, object]] = STRICT
 
@@ -147,6 +152,8 @@ class SharedMemory:
             raise MachineError("operation_seconds: 0, but no call is free; give what one costs")
         if self.best_flag_latency_seconds > self.flag_latency_seconds:
             raise MachineError("best_flag_latency_seconds: larger than flag_latency_seconds; it cannot be")
+        for key, rate in self.operation_bytes_per_second.items():
+            _check_arithmetic(key, rate)
         self._check_peak()
 
     def _check_peak(self) -> None:
@@ -178,6 +185,35 @@ class SharedMemory:
         one = self.peak_traffic.at(knots, 1, self.cores)
         if bool(np.any(one > slack * self.peak_traffic.at(knots, self.cores, self.cores))):
             raise MachineError("peak_traffic: all_cores lies below one_process; it cannot")
+
+
+def _check_arithmetic(key: str, rate: float) -> None:
+    dtype, _, kind = key.partition(" ")
+    if dtype not in ITEM_BYTES or kind not in ARITHMETIC:
+        raise MachineError(
+            f"operation_bytes_per_second: {shown(key)} is not a type and one of {', '.join(ARITHMETIC)}; "
+            "write for example 'float16 sum'"
+        )
+    if not (rate > 0 and math.isfinite(rate)):
+        raise MachineError(f"operation_bytes_per_second: {key}: {rate} is not a positive number")
+
+
+AVERAGE = "average"
+"""The pass that makes a finished sum an average; its additions are those of ``sum``."""
+
+ARITHMETIC = ("sum", "prod", "min", "max", AVERAGE)
+"""Kinds of arithmetic that have a rate of their own, each for each type."""
+
+
+def arithmetic_key(dtype: str, kind: str) -> str:
+    """The key of SharedMemory.operation_bytes_per_second; ``kind`` is one of ARITHMETIC."""
+    return f"{dtype} {kind}"
+
+
+def calls_of(key: str) -> int:
+    """Array operations behind a key: whole numbers take three to average (see the CPU backend)."""
+    dtype, _, kind = key.partition(" ")
+    return 3 if kind == AVERAGE and "int" in dtype else 1
 
 
 SECONDS_FIELDS = (
@@ -217,7 +253,9 @@ class Machine:
         if not self.name:
             raise MachineError("name: empty; give the machine a name")
         numbers = {entry.name for entry in fields(self.fabric)}
-        missing = sorted(numbers - set(self.origins))
+        # Rates of types may be left out, and nothing need be said about none.
+        optional = set() if self.fabric.operation_bytes_per_second else {"operation_bytes_per_second"}
+        missing = sorted(numbers - optional - set(self.origins))
         unknown = sorted(set(self.origins) - numbers)
         if missing:
             raise MachineError(f"origins: nothing about {', '.join(missing)}; say where each came from")
@@ -270,6 +308,7 @@ def save_machine(machine: Machine, path: str | Path) -> None:
 
     plain = asdict(machine)
     plain["origins"] = dict(machine.origins)
+    plain["fabric"]["operation_bytes_per_second"] = dict(machine.fabric.operation_bytes_per_second)
     # asdict keeps tuples, which YAML's safe dialect does not know.
     text = yaml.safe_dump(json.loads(json.dumps(plain)), sort_keys=False, allow_unicode=True)
     try:
@@ -280,7 +319,6 @@ def save_machine(machine: Machine, path: str | Path) -> None:
 
 def _parsed(text: str, path: Path) -> Machine:
     import yaml
-    from pydantic import TypeAdapter, ValidationError
 
     try:
         plain = yaml.load(text, Loader=_strict_loader())
@@ -289,6 +327,13 @@ def _parsed(text: str, path: Path) -> Machine:
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}:" if mark is not None else ""
         raise MachineError(f"{path}:{line} not valid YAML ({problem})") from None
+    return machine_from_plain(plain, path)
+
+
+def machine_from_plain(plain: object, path: Path) -> Machine:
+    """The machine that plain values (of YAML or JSON) hold; ``path`` names them in a MachineError."""
+    from pydantic import TypeAdapter, ValidationError
+
     try:
         # Through JSON, because only there does strict checking take a list for a tuple.
         return TypeAdapter(Machine).validate_json(json.dumps(plain), strict=True)

@@ -7,6 +7,7 @@ the others share the memory with it. docs/model.md has the formulas, their sourc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,12 +18,12 @@ from ccbench.cases import Case
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes as bytes_of_item
 from ccbench.model.bounds import bound_seconds, working_set_bytes
-from ccbench.model.loads import StepLoad, step_loads
-from ccbench.model.machine import Floats, Machine, SharedMemory
+from ccbench.model.loads import StepLoad, completed_load, step_loads
+from ccbench.model.machine import AVERAGE, Floats, Machine, SharedMemory, arithmetic_key, calls_of
 from ccbench.model.prediction import Prediction
 from ccbench.units import format_seconds
 
-FLAGS, OPERATIONS, COPYING, REDUCING = range(4)
+TERMS = FLAGS, OPERATIONS, COPYING, REDUCING, COMPUTING = range(5)
 """Rows of a price."""
 
 
@@ -31,16 +32,20 @@ class Prices:
     """Prices of one schedule at several counts; every array has shape (counts,), in seconds.
 
     flags: waiting for other ranks. operations: fixed costs of array operations.
-    copying, reducing: time that grows with bytes. bound: see ``bounds``.
+    copying, reducing, computing: time that grows with bytes; a reduction counts as reducing where memory
+        limits it, as computing where the arithmetic of its type does. bound: see ``bounds``.
     synchronisations: how often a rank waits, entry and exit included.
+    arithmetic: what is computed, in words.
     """
 
     flags: Floats
     operations: Floats
     copying: Floats
     reducing: Floats
+    computing: Floats
     bound: Floats
     synchronisations: int
+    arithmetic: str
 
     @property
     def latency(self) -> Floats:
@@ -50,7 +55,7 @@ class Prices:
     @property
     def bandwidth(self) -> Floats:
         """The part that does."""
-        return np.asarray(self.copying + self.reducing)
+        return np.asarray(self.copying + self.reducing + self.computing)
 
     @property
     def seconds(self) -> Floats:
@@ -73,6 +78,7 @@ class Prices:
             "fixed cost of array operations": self.operations,
             "copying through memory": self.copying,
             "adding through memory": self.reducing,
+            f"arithmetic of {self.arithmetic}": self.computing,
         }
         total = float(self.seconds[index])
         if total <= 0:
@@ -89,25 +95,32 @@ def price_sizes(
     machine: Machine,
     in_place: bool = False,
     loads: Sequence[StepLoad] | None = None,
+    dtype: str = "float32",
+    op: str = "sum",
 ) -> Prices:
     """Price one launch at every count at once.
 
     counts: elements as in Case.count; item_bytes: bytes of one element. A buffer that is cut into pieces
     is priced as if every piece were its exact share, fractions of an element included.
     loads: what ``step_loads`` gave for this schedule, cores and place, to find them only once.
+    dtype, op: what is computed, as in Case; of no account where nothing is reduced or the machine has no
+        rate for them.
     """
     fabric = machine.fabric
     row = collective(schedule.collective)
     size_of_count = np.asarray(counts, dtype=np.float64) * (item_bytes if row.moves_data else 0)
     slot_bytes = size_of_count if row.blocked else size_of_count / schedule.pieces
     cached = working_set_bytes(row, schedule.ranks, schedule.root, size_of_count, fabric.cores, in_place)
-    terms = np.zeros((4, len(size_of_count)))
+    terms = np.zeros((len(TERMS), len(size_of_count)))
     steps = step_loads(schedule, fabric.cores, in_place) if loads is None else loads
+    compute_rate = _arithmetic_rate(fabric, dtype, "sum" if op == "avg" else op)
     for load in steps:
-        terms += load.repeat * _step_terms(load, slot_bytes, cached, schedule.ranks, fabric)
+        terms += load.repeat * _step_terms(load, slot_bytes, cached, schedule.ranks, fabric, compute_rate)
     if not steps:
         # Nothing to do is still a call.
         terms[OPERATIONS] += fabric.operation_seconds
+    if op == "avg" and row.reduces:
+        terms += _average_terms(schedule, slot_bytes, cached, fabric, dtype)
     edge = _wait_seconds(schedule.ranks - 1, schedule.ranks, fabric)
     terms[FLAGS] += 2 * edge
     bound = bound_seconds(row, schedule.ranks, counts, item_bytes, machine, schedule.root, in_place)
@@ -117,27 +130,65 @@ def price_sizes(
         operations=terms[OPERATIONS],
         copying=terms[COPYING],
         reducing=terms[REDUCING],
+        computing=terms[COMPUTING],
         bound=bound,
         synchronisations=waits,
+        arithmetic=f"{dtype} {op}",
     )
 
 
 def _step_terms(
-    load: StepLoad, slot_bytes: Floats, cached: Floats, ranks: int, fabric: SharedMemory
+    load: StepLoad,
+    slot_bytes: Floats,
+    cached: Floats,
+    ranks: int,
+    fabric: SharedMemory,
+    compute_rate: float,
 ) -> Floats:
-    """One step's terms, shape (4, counts): those of the core that takes longest at each count."""
+    """One step's terms, shape (terms, counts): those of the core that takes longest at each count."""
     share = max(load.active_cores, 1)
     copy_rate = fabric.copy.at(cached, share, fabric.cores) / share
     reduce_rate = fabric.reduce.at(cached, share, fabric.cores) / share
-    per_core = np.zeros((4, len(load.operations), len(slot_bytes)))
+    computing = reduce_rate > compute_rate
+    reductions = load.reduced[:, None] * (slot_bytes / np.minimum(reduce_rate, compute_rate))
+    per_core = np.zeros((len(TERMS), len(load.operations), len(slot_bytes)))
     per_core[OPERATIONS] = load.operations[:, None] * fabric.operation_seconds
     per_core[COPYING] = load.copied[:, None] * (slot_bytes / copy_rate)
-    per_core[REDUCING] = load.reduced[:, None] * (slot_bytes / reduce_rate)
+    per_core[REDUCING] = np.where(computing, 0.0, reductions)
+    per_core[COMPUTING] = np.where(computing, reductions, 0.0)
     busiest = per_core.sum(axis=0).argmax(axis=0)
     terms = per_core[:, busiest, np.arange(len(slot_bytes))]
     if load.waits:
         terms[FLAGS] = _wait_seconds(max(load.flags, 1), ranks, fabric)
     return np.asarray(terms)
+
+
+def _arithmetic_rate(fabric: SharedMemory, dtype: str, kind: str) -> float:
+    """Bytes per second and core; infinite, so that memory alone limits, where the machine does not say."""
+    return fabric.operation_bytes_per_second.get(arithmetic_key(dtype, kind), math.inf)
+
+
+def _average_terms(
+    schedule: Schedule, slot_bytes: Floats, cached: Floats, fabric: SharedMemory, dtype: str
+) -> Floats:
+    """One pass in place over what is complete, shape (terms, counts), by whoever reduced it last.
+
+    The pass follows the addition block by block, in the cache, so that memory does not limit it. Where its
+    rate is not known it costs as much as copying.
+    """
+    terms = np.zeros((len(TERMS), len(slot_bytes)))
+    load = completed_load(schedule, fabric.cores)
+    if load is None:
+        return terms
+    share = load.active_cores
+    rate = fabric.operation_bytes_per_second.get(arithmetic_key(dtype, AVERAGE))
+    calls = calls_of(arithmetic_key(dtype, AVERAGE))
+    terms[OPERATIONS] = load.operations.max() * calls * fabric.operation_seconds
+    if rate is None:
+        terms[COPYING] = load.slots.max() * slot_bytes * share / fabric.copy.at(cached, share, fabric.cores)
+    else:
+        terms[COMPUTING] = load.slots.max() * slot_bytes / rate
+    return terms
 
 
 def _wait_seconds(flags: int, ranks: int, fabric: SharedMemory) -> float:
@@ -154,12 +205,23 @@ def _wait_seconds(flags: int, ranks: int, fabric: SharedMemory) -> float:
 
 
 def price(
-    schedule: Schedule, count: int, item_bytes: int, machine: Machine, in_place: bool = False
+    schedule: Schedule,
+    count: int,
+    item_bytes: int,
+    machine: Machine,
+    in_place: bool = False,
+    dtype: str = "float32",
+    op: str = "sum",
 ) -> Prediction:
-    """The prediction for one launch of ``schedule`` with ``count`` elements of ``item_bytes`` bytes."""
-    return price_sizes(schedule, [count], item_bytes, machine, in_place).prediction(0)
+    """The prediction for one launch of ``schedule`` with ``count`` elements of ``item_bytes`` bytes.
+
+    dtype, op: see ``price_sizes``.
+    """
+    prices = price_sizes(schedule, [count], item_bytes, machine, in_place, dtype=dtype, op=op)
+    return prices.prediction(0)
 
 
 def predict(case: Case, machine: Machine, schedule: Schedule) -> Prediction:
     """The prediction for one launch of ``case`` when ``schedule`` runs it."""
-    return price(schedule, case.count, bytes_of_item(case.dtype), machine, case.in_place)
+    item = bytes_of_item(case.dtype)
+    return price(schedule, case.count, item, machine, case.in_place, case.dtype, case.op)

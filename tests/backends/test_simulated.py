@@ -16,7 +16,9 @@ from ccbench.cases import NO_OP, NO_ROOT, Case, Measurement, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import CPU_DTYPES, item_bytes
 from ccbench.model import load_machine, price
+from ccbench.stats import visited_interval
 from ccbench.verification import check
+from ccbench.visits import merged
 
 MACHINE = load_machine("cpu-default")
 
@@ -106,6 +108,40 @@ def test_a_seed_gives_the_same_samples_again_and_another_does_not() -> None:
     assert run(case, seed=1).samples_seconds == run(case, seed=1).samples_seconds
     assert run(case, seed=1).samples_seconds != run(case, seed=2).samples_seconds
     assert run(case).samples_seconds != run(replace(case, algorithm="two_shot")).samples_seconds
+
+
+def visits(count: int, seed: int = 3) -> list[Measurement]:
+    """Visits to two cases in turn by one team; those to the first case."""
+    team = BACKEND.open_team(TeamRequest(4, MACHINE, seed))
+    mine, other = case_of(), case_of(algorithm="two_shot")
+    return [(team.run(mine, Sampling()), team.run(other, Sampling()))[0] for _ in range(count)]
+
+
+def test_every_visit_draws_anew_so_that_visits_have_an_interval() -> None:
+    seen = visits(6)
+    assert len({measurement.samples_seconds for measurement in seen}) == 6
+    whole = seen[0]
+    for one in seen[1:]:
+        whole = merged(whole, one)
+    interval = visited_interval(whole.samples_seconds, whole.visit_samples)
+    assert interval.low < interval.median < interval.high
+    assert interval.high / interval.low < 1 + 5 * NOISE_SIGMA
+
+
+def test_the_visits_of_a_whole_run_are_the_same_again_for_one_seed() -> None:
+    def samples(measurements: list[Measurement]) -> list[tuple[float, ...]]:
+        return [measurement.samples_seconds for measurement in measurements]
+
+    assert samples(visits(3)) == samples(visits(3))
+    assert not set(samples(visits(3))) & set(samples(visits(3, seed=4)))
+
+
+def test_the_type_and_the_operation_count() -> None:
+    def usual(dtype: str, op: str) -> float:
+        return float(np.median(run(case_of(size_bytes=1 << 22, dtype=dtype, op=op)).samples_seconds))
+
+    assert usual("float16", "sum") > 5 * usual("float32", "sum")
+    assert usual("int8", "avg") > 5 * usual("int8", "sum")
 
 
 def test_what_is_simulated_says_so() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 
 from hypothesis import strategies as st
 
+from ccbench.model.arithmetic import KEYS
 from ccbench.model.machine import Machine, RatePoint, Rates, SharedMemory
 
 
@@ -18,7 +20,7 @@ def machine_of(fabric: SharedMemory, name: str = "toy") -> Machine:
     return Machine(name, fabric, {entry.name: "made up for a test" for entry in fields(fabric)})
 
 
-def toy(cores: int = 4) -> Machine:
+def toy(cores: int = 4, arithmetic: Mapping[str, float] | None = None) -> Machine:
     """Copies 1e9, adds 5e8 bytes per second and core; cores do not disturb each other."""
     fabric = SharedMemory(
         cores=cores,
@@ -30,6 +32,7 @@ def toy(cores: int = 4) -> Machine:
         copy=flat(1e9, cores * 1e9),
         reduce=flat(5e8, cores * 5e8),
         peak_traffic=flat(2e9, cores * 2e9),
+        operation_bytes_per_second=arithmetic or {},
     )
     return machine_of(fabric)
 
@@ -73,5 +76,6 @@ def machines(draw: st.DrawFn) -> Machine:
         copy=rates_of(*copies),
         reduce=rates_of(*sums),
         peak_traffic=rates_of(*peaks),
+        operation_bytes_per_second=draw(st.dictionaries(st.sampled_from(KEYS), rate)),
     )
     return machine_of(fabric, "random")

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from ccbench.algorithms import algorithms_of, schedule_for
 from ccbench.cases import Case
 from ccbench.collectives import COLLECTIVES
+from ccbench.dtypes import CPU_DTYPES, item_bytes
 from ccbench.errors import ScheduleError
 from ccbench.model.bounds import bound, bound_seconds, compulsory
 from ccbench.model.machine import Machine
@@ -81,5 +82,6 @@ def test_no_schedule_is_priced_below_the_bound(
         schedule = schedule_for(name, algorithm, ranks, root)
     except ScheduleError:
         return
-    prices = price_sizes(schedule, COUNTS, 4, machine, in_place)
+    dtype, op = data.draw(st.sampled_from(CPU_DTYPES)), data.draw(st.sampled_from(("sum", "max", "avg")))
+    prices = price_sizes(schedule, COUNTS, item_bytes(dtype), machine, in_place, dtype=dtype, op=op)
     assert np.all(prices.bound <= prices.seconds * (1 + 1e-9))

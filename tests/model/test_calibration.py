@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from ccbench.dtypes import CPU_DTYPES
 from ccbench.errors import MachineError
 from ccbench.model import calibration
+from ccbench.model.arithmetic import BLOCK_BYTES
 from ccbench.model.calibration import PEAK_MARGIN, machine_from_samples, quick_machine
 from ccbench.model.calibration_worker import KINDS, Samples, collect, payload_bytes
-from ccbench.model.machine import Machine, load_machine, save_machine
+from ccbench.model.machine import ARITHMETIC, Machine, calls_of, load_machine, save_machine
 
 NOW = datetime(2031, 5, 6, 7, 8, tzinfo=timezone.utc)
 CALL = 1e-7
@@ -54,6 +56,10 @@ class FakeProbe:
     def call_seconds(self) -> float:
         return self._sample(CALL)
 
+    def arithmetic_seconds(self, key: str) -> float:
+        """Not disturbed, and takes no time of this clock: there are many of them."""
+        return calls_of(key) * CALL + BLOCK_BYTES / (3e8 if key.startswith("float16") else 2e10)
+
     def operation_time(self, kind: str, working_set_bytes: int, processes: int) -> float:
         rate = {"copy": 8e9, "reduce": 5e9}[kind] * (2.0 if working_set_bytes < 1 << 24 else 1.0)
         # Twice one process's rate is what memory gives, however many cores ask.
@@ -81,6 +87,15 @@ def test_the_numbers_of_the_machine_come_back() -> None:
     assert [p.bytes_per_second for p in fabric.reduce.all_cores] == pytest.approx(
         [40e9, 40e9, 10e9], rel=0.01
     )
+
+
+def test_each_type_and_operation_has_its_rate_without_the_cost_of_its_calls() -> None:
+    machine = machine_of(FakeProbe())
+    rates = machine.fabric.operation_bytes_per_second
+    assert set(rates) == {f"{dtype} {kind}" for dtype in CPU_DTYPES for kind in ARITHMETIC}
+    assert rates["float16 max"] == pytest.approx(3e8)
+    assert [rates["int8 average"], rates["float32 sum"]] == pytest.approx([2e10, 2e10])
+    assert "blocks of 32 KiB in cache" in machine.origins["operation_bytes_per_second"]
 
 
 def test_peaks_are_the_best_traffic_and_a_margin() -> None:

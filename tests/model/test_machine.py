@@ -96,6 +96,34 @@ def test_a_peak_below_a_rate_that_was_seen_is_refused() -> None:
         replace(toy().fabric, peak_traffic=flat(2e9, 8e9), reduce=flat(5e8, 4e9))
 
 
+@pytest.mark.parametrize("key", ["float16", "float16 xor", "float17 sum", "sum float16", ""])
+def test_a_rate_of_an_unknown_type_or_operation_is_refused(key: str) -> None:
+    with pytest.raises(MachineError, match="is not a type and one of sum, prod, min, max, average"):
+        toy(arithmetic={key: 1e9})
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_rate_of_a_type_is_a_positive_number(rate: float) -> None:
+    with pytest.raises(MachineError, match=f"int8 sum: {rate} is not a positive number"):
+        toy(arithmetic={"int8 sum": rate})
+
+
+def test_a_file_without_rates_of_types_is_a_machine_and_one_with_them_says_where_from(tmp_path: Path) -> None:
+    path = tmp_path / "toy.yaml"
+    for rates in ({}, {"int8 sum": 1e9}):
+        save_machine(toy(arithmetic=rates), path)
+        text = path.read_text()
+        without = text.replace("  operation_bytes_per_second: made up for a test\n", "")
+        without = without.replace("  operation_bytes_per_second: {}\n", "")
+        assert without != text
+        path.write_text(without)
+        if not rates:
+            assert load_machine(path).fabric.operation_bytes_per_second == {}
+            continue
+        with pytest.raises(MachineError, match="nothing about operation_bytes_per_second"):
+            load_machine(path)
+
+
 def test_points_must_rise_and_larger_must_not_be_quicker() -> None:
     with pytest.raises(MachineError, match="rising order"):
         Rates((RatePoint(8, 1.0), RatePoint(8, 1.0)), (RatePoint(8, 1.0),))

@@ -121,6 +121,88 @@ def test_many_sizes_at_once_cost_what_each_costs_alone() -> None:
     assert [together.prediction(i) for i in range(4)] == alone
 
 
+HALF = {"float16 sum": 1e8, "float16 average": 2e8, "int8 average": 2.5e8, "float32 sum": 1e12}
+"""Rates of types of a toy whose memory adds 5e8 bytes a second."""
+
+
+def test_a_reduction_takes_what_its_type_or_memory_allows_whichever_is_slower() -> None:
+    schedule, machine = schedule_for("all_reduce", "two_shot", 4), toy(arithmetic=HALF)
+    block = 3_000_000 * 2 / 4
+    expected = edges(4) + 6 * CALL + 3 * block * (1 / 1e8 + COPY)
+    found = price(schedule, 3_000_000, 2, machine, dtype="float16", op="sum")
+    assert found.predicted_seconds == pytest.approx(expected, rel=1e-12)
+    assert found.bottleneck.startswith("arithmetic of float16 sum: 91%")
+    # Memory is slower than the arithmetic of float32, and of float16's max nothing is known.
+    for dtype, op in (("float32", "sum"), ("float16", "max"), ("float64", "sum")):
+        plain = price(schedule, 3_000_000, 4, toy())
+        assert price(schedule, 3_000_000, 4, machine, dtype=dtype, op=op) == plain
+
+
+@pytest.mark.parametrize(
+    ("name", "algorithm", "slots"),
+    # In quarters of a rank's buffer: only what no later step adds to is averaged, by the busiest rank.
+    [
+        ("all_reduce", "ring", 1),
+        ("all_reduce", "two_shot", 1),
+        ("all_reduce", "one_shot", 4),
+        ("all_reduce", "recursive_doubling", 4),
+        ("all_reduce", "halving_doubling", 1),
+        ("reduce", "chain", 4),
+        ("reduce", "binomial", 4),
+        ("reduce", "direct", 1),
+    ],
+)
+@pytest.mark.parametrize(("dtype", "calls", "rate"), [("float16", 1, 2e8), ("int8", 3, 2.5e8)])
+def test_an_average_adds_one_pass_over_what_is_complete(
+    name: str, algorithm: str, slots: int, dtype: str, calls: int, rate: float
+) -> None:
+    schedule, machine, count = schedule_for(name, algorithm, 4), toy(arithmetic=HALF), 4_000_000
+    total, mean = (
+        price(schedule, count, 1, machine, dtype=dtype, op=op).predicted_seconds for op in ("sum", "avg")
+    )
+    assert mean - total == pytest.approx(calls * CALL + slots * count / 4 / rate, rel=1e-9)
+
+
+def test_an_average_of_unknown_rate_costs_a_copy_and_one_rank_averages_nothing() -> None:
+    schedule = schedule_for("reduce_scatter", "ring", 4)
+    total, mean = (price(schedule, 10**6, 4, toy(), op=op).predicted_seconds for op in ("sum", "avg"))
+    assert mean - total == pytest.approx(CALL + 4e6 * COPY, rel=1e-9)
+    alone = schedule_for("all_reduce", "ring", 1)
+    assert price(alone, 10**6, 4, toy(), op="avg") == price(alone, 10**6, 4, toy())
+
+
+@pytest.mark.parametrize("cores", [1, 2, 4])
+def test_ranks_that_share_a_core_average_one_after_another(cores: int) -> None:
+    schedule, machine = schedule_for("all_reduce", "ring", 4), toy(cores, HALF)
+    total, mean = (
+        price(schedule, 4_000_000, 2, machine, dtype="float16", op=op).predicted_seconds
+        for op in ("sum", "avg")
+    )
+    assert mean - total == pytest.approx(4 / cores * (CALL + 2_000_000 / 2e8), rel=1e-9)
+
+
+def test_what_moves_without_reducing_costs_the_same_in_every_type() -> None:
+    schedule = schedule_for("all_gather", "ring", 4)
+    found = price(schedule, 10**6, 2, toy(arithmetic=HALF), dtype="float16", op="none")
+    assert found == price(schedule, 10**6, 2, toy())
+
+
+def test_predict_takes_type_and_operation_from_the_case() -> None:
+    schedule, machine = schedule_for("all_reduce", "ring", 4), toy(arithmetic=HALF)
+    case = Case("s", "cpu", "all_reduce", "ring", "float16", "avg", 2000, 1000, 4)
+    assert predict(case, machine, schedule) == price(schedule, 1000, 2, machine, dtype="float16", op="avg")
+
+
+def test_a_fan_in_is_the_work_of_the_slots_owner_even_where_it_is_pushed() -> None:
+    whole = [np.array(numbers, dtype=np.int32) for numbers in ((1, 2, 3), (0, 0, 0), (1, 1, 1))]
+    source, zero, width = whole
+    for fan_in, expected in ((True, [[0, 3], [0, 3]]), (False, [[0, 1], [0, 1]])):
+        phase = Phase(source, zero, zero, zero, width, reduces=True, fan_in=fan_in, pushed=True)
+        assert phase.executed_by_source is not fan_in
+        (load,) = step_loads(Schedule("reduce", "made-up", 4, 1, 1, (phase,), root=0), 4, in_place=True)
+        assert [load.operations.tolist(), load.reduced.tolist()] == expected
+
+
 def two_steps(second_source: list[int], second_slot: list[int], pushed: bool) -> Schedule:
     """Rank i pulls slot i of its right neighbour, then whatever is said."""
 

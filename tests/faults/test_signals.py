@@ -57,7 +57,7 @@ def test_sigterm_while_the_machine_is_measured_ends_in_one_line(bench: Bench) ->
     os.kill(process.pid, signal.SIGTERM)
     ended = bench.end(process, time.monotonic())
     assert ended.code == 143
-    assert ended.err.splitlines()[-1] == "ccbench: terminated"
+    assert ended.err.splitlines()[-1] == "ccbench: terminated by SIGTERM before the first case"
 
 
 def test_nohup_is_respected(bench: Bench) -> None:

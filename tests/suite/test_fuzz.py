@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import json
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ccbench.cli import main
 from ccbench.errors import SuiteError
 from ccbench.suite import expand, read_suite, shipped_suites
 
@@ -24,6 +27,7 @@ FUZZ = settings(
 TEXTS = [path.read_text(encoding="utf-8") for path in shipped_suites().values()]
 TREES = [read_suite(text).as_document() for text in TEXTS]
 CONTEXT = context()
+LIMIT_SECONDS = 1.0
 
 FRAGMENTS = [
     "&a ",
@@ -194,6 +198,13 @@ def mutated_trees(draw: st.DrawFn) -> str:
 
 
 def works_or_is_refused(text: str) -> None:
+    # Of this process, so that a busy machine does not decide: a suite must never be a way to stall a run.
+    began_seconds = time.process_time()
+    judged(text)
+    assert time.process_time() - began_seconds <= LIMIT_SECONDS
+
+
+def judged(text: str) -> None:
     try:
         suite = read_suite(text, "x.yaml")
         cases = expand(suite, CONTEXT)
@@ -222,3 +233,33 @@ def test_a_mutated_tree_works_or_is_refused_in_one_line(text: str) -> None:
 @pytest.mark.parametrize("text", TEXTS)
 def test_what_the_fuzz_starts_from_works(text: str) -> None:
     assert expand(read_suite(text), CONTEXT)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\t",
+        "sweep: &a {collective: *a}",
+        "sweep: {colective: all_reduce}",
+        "sweep: {collective: all_reduce, size: 1 MiBs}",
+        "sweep: {collective: all_reduce, size: 8:1TiB:1.0000001}",
+        "sweep: {collective: all, root: 99}\nsampling: {budget: -1 s}",
+        "sweep: {collective: all_reduce, dtype: !!python/object/apply:os.system x}",
+        "[" * 500,
+        "sweep: {collective: 'a\x1b[31m\u202eb'}",
+    ],
+)
+def test_the_command_refuses_a_broken_suite_in_one_line_with_2(
+    text: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(SystemExit) as leaving:
+        main(["run", str(path), "--plan"])
+    out, err = capfd.readouterr()
+    assert leaving.value.code == 2
+    assert out == ""
+    (line,) = err.removesuffix("\n").split("\n")
+    assert line.isprintable()
+    assert "x.yaml" in line

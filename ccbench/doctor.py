@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from ccbench.backends import backend_names
 from ccbench.environment import Environment, Files, installed_version, observe
 from ccbench.units import format_seconds
 
@@ -57,13 +58,14 @@ SMALLEST_FREE_MEMORY_BYTES = 2 << 30
 COARSEST_CLOCK_SECONDS = 1e-6
 GOOD_CLOCK_SOURCES = ("tsc", "arch_sys_counter", "timebase")
 
-LIBRARIES: Mapping[str, tuple[str, tuple[str, ...], str]] = {
-    # name: (module, distributions, install line)
-    "CuPy": ("cupy", ("cupy-cuda13x", "cupy-cuda12x", "cupy"), "pip install cupy-cuda12x"),
-    "NCCL": ("nvidia.nccl", ("nvidia-nccl-cu13", "nvidia-nccl-cu12"), "pip install nvidia-nccl-cu12"),
-    "MPI": ("mpi4py", ("mpi4py",), "pip install mpi4py mpich"),
-    "torch": ("torch", ("torch",), "pip install torch"),
+LIBRARIES: Mapping[str, tuple[str, str, tuple[str, ...], str]] = {
+    # name: (backend that uses it, module, distributions, install line)
+    "CuPy": ("nccl", "cupy", ("cupy-cuda13x", "cupy-cuda12x", "cupy"), "pip install cupy-cuda12x"),
+    "NCCL": ("nccl", "nvidia.nccl", ("nvidia-nccl-cu13", "nvidia-nccl-cu12"), "pip install nvidia-nccl-cu12"),
+    "MPI": ("mpi", "mpi4py", ("mpi4py",), "pip install mpi4py mpich"),
+    "torch": ("torch", "torch", ("torch",), "pip install torch"),
 }
+"""Nobody is advised to install what no backend of this version uses."""
 
 
 def examine(
@@ -74,6 +76,7 @@ def examine(
     root: the machine's files. results: the folder runs will be written to.
     """
     around = surroundings if surroundings is not None else _this_system()
+    backends = backend_names()
     seen = observe(root)
     files = Files(root)
     return (
@@ -89,7 +92,7 @@ def examine(
         _clock_source(seen),
         _clock_resolution(around),
         _gpu(files),
-        *(_library(name, around) for name in LIBRARIES),
+        *(_library(name, around) for name, (backend, *_) in LIBRARIES.items() if backend in backends),
         _results_folder(results),
     )
 
@@ -271,7 +274,7 @@ def _gpu(files: Files) -> Check:
 
 
 def _library(name: str, around: Surroundings) -> Check:
-    module, distributions, install = LIBRARIES[name]
+    _, module, distributions, install = LIBRARIES[name]
     versions = [version for version in map(around.version, distributions) if version is not None]
     if around.has_module(module):
         return Check(name, "ok", f"{module} {versions[0] if versions else '(version unknown)'}")

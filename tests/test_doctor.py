@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ccbench import doctor
+from ccbench.backends import backend_names
 from ccbench.doctor import Check, Surroundings, examine
 
 CPU = "sys/devices/system/cpu"
@@ -186,10 +187,19 @@ def test_the_clock_is_judged_by_its_smallest_step(tmp_path: Path, step_seconds: 
 
 
 @pytest.mark.parametrize("name", doctor.LIBRARIES)
-def test_a_library_that_is_not_there_comes_with_its_install_line(tmp_path: Path, name: str) -> None:
+def test_a_library_that_a_backend_lacks_comes_with_its_install_line(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "backend_names", lambda: ("cpu", "mpi", "nccl", "torch"))
     found = check(tmp_path, name, has_module=lambda module: False, version=lambda distribution: None)
     assert (found.status, found.seen) == ("note", "not installed")
     assert "pip install " in found.advice
+
+
+def test_nobody_is_advised_to_install_what_no_backend_uses() -> None:
+    looked_at = {one.name for one in examine()}
+    for name, (backend, *_) in doctor.LIBRARIES.items():
+        assert (name in looked_at) == (backend in backend_names())
 
 
 def test_a_results_folder_that_is_not_there_yet_is_fine_and_not_made(tmp_path: Path) -> None:

@@ -63,9 +63,24 @@ def _header(schedule: Schedule) -> Iterator[str]:
             yield f"source: {row.source}"
     if collective(schedule.collective).moves_data:
         yield f"pieces: {_pieces(schedule)}"
-    local = sum(phase.repeat for phase in schedule.phases if _is_local(phase))
+    local = local_steps(schedule)
     yield f"steps: {schedule.steps}" + (f", and {local} of local moves" if local else "")
     yield f"sent by each rank: {sent_text(schedule)}"
+
+
+def local_steps(schedule: Schedule) -> int:
+    """Steps that only move pieces inside ranks; ``schedule.steps`` does not count them."""
+    return sum(phase.repeat for phase in schedule.phases if _is_local(phase))
+
+
+def proven_text(schedule: Schedule) -> str:
+    """What a proof of ``schedule`` has shown, in one sentence without its full stop."""
+    row, ranks = collective(schedule.collective), _counted(schedule.ranks, "rank")
+    if not row.moves_data:
+        return f"every one of {ranks} has heard of every other"
+    if row.reduces:
+        return f"every output of {ranks} holds every contribution exactly once"
+    return f"every output of {ranks} holds the piece it should, and nothing else"
 
 
 def _pieces(schedule: Schedule) -> str:

@@ -1,11 +1,12 @@
 """The command line: commands parse, call and print; every mistake ends in one line and an exit code.
 
 Exit codes: 0 fine, 1 wrong results, 2 usage or configuration, 4 timed out or hung, 5 partial,
-70 a bug in ccbench, 130 interrupted, 141 the reader of stdout went away.
+70 a bug in ccbench, 129, 130 and 143 stopped by a signal, 141 the reader of stdout went away.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -18,7 +19,7 @@ from ccbench import __version__
 from ccbench.cli.calibrate import calibrate
 from ccbench.cli.doctor import doctor
 from ccbench.cli.listing import list_names
-from ccbench.cli.output import say
+from ccbench.cli.output import WatchedStream, drop, drop_if_broken, open_closed_streams, say, watched_stdout
 from ccbench.cli.predict import predict
 from ccbench.cli.report import report
 from ccbench.cli.run import run
@@ -48,17 +49,21 @@ for _command in (run, report, topo, schedule, predict, calibrate, doctor, list_n
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and leave with its exit code; ``arguments`` are the process's own unless given."""
+    open_closed_streams()
     if COMPLETION_VARIABLE in os.environ:
         commands.main(prog_name="ccbench", complete_var=COMPLETION_VARIABLE)
-    sys.exit(_exit_code(list(sys.argv[1:] if arguments is None else arguments)))
+    with watched_stdout() as stdout:
+        exit_code = _exit_code(list(sys.argv[1:] if arguments is None else arguments), stdout)
+    drop_if_broken(sys.stderr)
+    sys.exit(exit_code)
 
 
-def _exit_code(arguments: list[str]) -> int:
+def _exit_code(arguments: list[str], stdout: WatchedStream) -> int:
     # Not click's own main(): that leaves with 1 when stdout's reader is gone, which here means wrong results.
     try:
         with commands.make_context("ccbench", arguments) as context:
             result = commands.invoke(context)
-        sys.stdout.flush()
+        stdout.flush()
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
     except click.ClickException as mistake:
@@ -70,12 +75,21 @@ def _exit_code(arguments: list[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         say("ccbench: interrupted")
         return INTERRUPTED_EXIT_CODE
-    except BrokenPipeError:
-        # Python flushes stdout once more when it ends; let that go nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return READER_GONE_EXIT_CODE
     except Exception as error:
-        say(f"ccbench: this is a bug in ccbench {__version__} ({type(error).__name__}); please report:")
-        say(traceback.format_exc())
-        return BUG_EXIT_CODE
+        # Only stdout's own failure: one of a file that nobody foresaw is a bug.
+        return _stdout_lost(error) if isinstance(error, OSError) and error is stdout.failure else _bug(error)
     return result if isinstance(result, int) else 0
+
+
+def _stdout_lost(failure: OSError) -> int:
+    drop(sys.stdout)
+    if failure.errno == errno.EPIPE:
+        return READER_GONE_EXIT_CODE
+    say(f"ccbench: error: stdout: cannot be written ({failure.strerror}); send it somewhere else")
+    return CcbenchError.exit_code
+
+
+def _bug(error: Exception) -> int:
+    say(f"ccbench: this is a bug in ccbench {__version__} ({type(error).__name__}); please report:")
+    say("".join(traceback.format_exception(error)))
+    return BUG_EXIT_CODE

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import click
 
 from ccbench.cli.output import as_json, print_json
 
 KINDS = ("collectives", "algorithms", "backends", "machines", "suites")
-Listing = dict[str, str]
+Listing = Mapping[str, str | list[str]]
+"""Name -> what there is to say about it; a collective's algorithms are a list."""
 
 
 @click.command("list", short_help="List collectives, algorithms, backends, machines, suites.")
@@ -24,7 +27,8 @@ def list_names(kind: str | None, as_json: bool) -> None:
         if kind is None:
             click.echo(one)
         width = max(map(len, names), default=0)
-        for name, text in names.items():
+        for name, said in names.items():
+            text = said if isinstance(said, str) else ", ".join(said)
             click.echo(f"{'' if kind else '  '}{name:{width}}  {text}".rstrip())
 
 
@@ -43,7 +47,7 @@ def _collectives() -> Listing:
     from ccbench.algorithms import algorithms_of
     from ccbench.collectives import COLLECTIVES
 
-    return {name: ", ".join(algorithms_of(name)) for name in COLLECTIVES}
+    return {name: list(algorithms_of(name)) for name in COLLECTIVES}
 
 
 def _algorithms() -> Listing:

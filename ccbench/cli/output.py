@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import json
+import os
 import shutil
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO, cast
 
 import click
 
+from ccbench.errors import UsageError
 from ccbench.units import parse_duration
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout, for machines.")
@@ -27,8 +36,91 @@ def print_json(value: object) -> None:
 
 
 def screen_width() -> int:
-    """Columns of the terminal, 100 where stdout is none."""
-    return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
+    """COLUMNS where that is set, else the terminal's columns, else 100."""
+    return shutil.get_terminal_size((100, 24)).columns
+
+
+def open_closed_streams() -> None:
+    """Join standard streams that were closed (``>&-``) before ccbench started to nothing.
+
+    Else the next file that is opened would get the number 1 or 2, and a library's message would land in it.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            number = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8"))
+
+
+class WatchedStream:
+    """A text stream that remembers its last failure to write to it; everything else is the stream's own."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.failure: OSError | None = None
+
+    def write(self, text: str) -> int:
+        """As the stream does."""
+        try:
+            return self._stream.write(text)
+        except OSError as error:
+            self.failure = error
+            raise
+
+    def flush(self) -> None:
+        """As the stream does."""
+        try:
+            self._stream.flush()
+        except OSError as error:
+            self.failure = error
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def watched_stdout() -> Iterator[WatchedStream]:
+    """Replace stdout, so that its failures can be told from those of files."""
+    stream = sys.stdout
+    if isinstance(stream, io.TextIOWrapper) and codecs.lookup(stream.encoding).name == "ascii":
+        stream.reconfigure(encoding="utf-8")  # click would write UTF-8 past this stream, unwatched
+    watched = WatchedStream(stream)
+    sys.stdout = cast("TextIO", watched)
+    try:
+        yield watched
+    finally:
+        sys.stdout = stream
+
+
+def drop(stream: TextIO) -> None:
+    """Let everything printed to ``stream`` from now on, and what Python flushes at its end, go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+def drop_if_broken(stream: TextIO) -> None:
+    """Drop a stream that cannot be flushed: Python's own last flush would make the exit code 120."""
+    try:
+        stream.flush()
+    except OSError:
+        drop(stream)
+
+
+def check_writable(path: Path, option: str) -> None:
+    """Raise UsageError where no file can be written at ``path``; leaves nothing behind."""
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(None, "it is a folder")
+        if path.exists():
+            with path.open("ab"):
+                return
+        with tempfile.TemporaryFile(dir=path.parent):
+            return
+    except OSError as error:
+        reason = f"no folder {path.parent}" if not path.parent.is_dir() else error.strerror
+        raise UsageError(f"{option} {path}: cannot be written ({reason}); name another place") from None
 
 
 def duration(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:

@@ -113,9 +113,11 @@ def _print_table(points: list[Point]) -> None:
         f"{'algorithm':20} {'size':>10} {'bound':>10} {'predicted':>10} {'busbw GB/s':>10}  bottleneck"
     )
     for point in points:
+        bound, busbw = float(point["bound_seconds"]), float(point["busbw_GB_s"])
         click.echo(
             f"{point['algorithm']:20} {format_size(int(point['size_bytes'])):>10} "
-            f"{format_seconds(float(point['bound_seconds'])):>10} "
+            # One rank sends nothing and a barrier moves no data: a zero is no speed and no limit.
+            f"{format_seconds(bound) if bound > 0 else '-':>10} "
             f"{format_seconds(float(point['predicted_seconds'])):>10} "
-            f"{float(point['busbw_GB_s']):10.3f}  {point['bottleneck']}"
+            f"{f'{busbw:.3f}' if busbw > 0 else '-':>10}  {point['bottleneck']}"
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,11 +11,12 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from ccbench.cli.output import as_json, duration, print_json, say, screen_width
+from ccbench.cli.output import as_json, drop, duration, print_json, say, screen_width
 
 if TYPE_CHECKING:
-    from ccbench.planning import Plan
+    from ccbench.planning import Plan, RunOptions
     from ccbench.runner import RunOutcome
+    from ccbench.runs import Run
 
 RESULTS = Path("results")
 
@@ -37,7 +40,7 @@ def suite_completions(
 @click.option("--backend", "backends", multiple=True, help="Only this backend; may be repeated.")
 @click.option("--ranks", type=click.IntRange(min=1), help="Ranks instead of the suite's.")
 @click.option("--machine", help="Machine to predict for: a name, a file, or 'detect'.")
-@click.option("--only", metavar="TEXT", help="Only cases whose line contains TEXT.")
+@click.option("--only", metavar="TEXT", help="Only cases whose line has every word of TEXT.")
 @click.option("--resume", type=click.Path(path_type=Path), metavar="RUN", help="Go on with this run folder.")
 @click.option("--plan", is_flag=True, help="List cases, bytes and expected time; run nothing.")
 @click.option(
@@ -90,11 +93,40 @@ def run(
     try:
         outcome = run_suite(loaded, options, progress_for(sys.stderr, quiet))
     except Terminated as stop:  # before the first case
-        say("ccbench: terminated")
+        say(f"ccbench: {_stopped_by(stop.exit_code)} before the first case")
         return stop.exit_code
     say(f"run folder: {outcome.folder}")
+    _say_how_to_go_on(suite, options, outcome)
     _print_outcome(outcome, draw=not no_report, as_json=as_json)
     return outcome.exit_code
+
+
+def _say_how_to_go_on(suite: str, options: RunOptions, outcome: RunOutcome) -> None:
+    """After a signal or the time limit: what stopped the run, and the line that goes on with it."""
+    from ccbench.cases import Status
+
+    if outcome.interrupted:
+        why = _stopped_by(outcome.exit_code)
+    elif outcome.counts.get(Status.SKIPPED):
+        why = "not every case was started"
+    else:
+        return
+    say(f"ccbench: {why}; go on with: {_resume_line(suite, options, outcome.folder)}")
+
+
+def _stopped_by(exit_code: int) -> str:
+    number = signal.Signals(exit_code - 128)
+    return "interrupted" if number is signal.SIGINT else f"terminated by {number.name}"
+
+
+def _resume_line(suite: str, options: RunOptions, folder: Path) -> str:
+    """The command that goes on with the run in ``folder``; it needs the options the run was started with."""
+    words = ["ccbench", "run", suite, "--resume", str(folder)]
+    for backend in options.backends:
+        words += ["--backend", backend]
+    for name, value in (("--ranks", options.ranks), ("--machine", options.machine), ("--only", options.only)):
+        words += [] if value is None else [name, str(value)]
+    return shlex.join(words)
 
 
 def _print_plan(plan: Plan, as_json: bool) -> None:
@@ -122,12 +154,25 @@ def _print_plan(plan: Plan, as_json: bool) -> None:
 
 
 def _print_outcome(outcome: RunOutcome, draw: bool, as_json: bool) -> None:
-    from ccbench.report import screen_table, verdict_lines, write_report
+    """Write the report, then print; after a signal nothing that fails here may change the exit code."""
+    try:
+        _print_results(outcome, draw, as_json)
+    except (KeyboardInterrupt, Exception) as error:
+        if not outcome.interrupted:
+            raise
+        if isinstance(error, OSError):
+            drop(sys.stdout)  # most likely it was stdout, and its last flush would fail once more
+        reason = str(error) or type(error).__name__
+        say(f"note: the results were not all shown ({reason}); try: ccbench report {outcome.folder}")
+
+
+def _print_results(outcome: RunOutcome, draw: bool, as_json: bool) -> None:
+    from ccbench.report import screen_table, verdict_lines
     from ccbench.runs import load_run
 
     measured = load_run(outcome.folder)
     # Files first: the reader of stdout may go away before the table ends.
-    files = write_report([measured]) if draw else ()
+    files = _drawn(measured, outcome) if draw else ()
     verdicts = verdict_lines(measured)
     if as_json:
         print_json(
@@ -149,3 +194,20 @@ def _print_outcome(outcome: RunOutcome, draw: bool, as_json: bool) -> None:
     else:
         for file in files:
             click.echo(f"wrote {file}")
+
+
+def _drawn(measured: Run, outcome: RunOutcome) -> tuple[Path, ...]:
+    """Files of the report; none of a run that was stopped before anything was measured."""
+    from ccbench.cases import Status
+    from ccbench.report import write_report
+
+    if not outcome.interrupted:
+        return write_report([measured])
+    if not any(number for status, number in outcome.counts.items() if status is not Status.SKIPPED):
+        return ()
+    try:
+        return write_report([measured])
+    except (KeyboardInterrupt, Exception) as error:
+        reason = str(error) or type(error).__name__
+        say(f"note: the report was not drawn ({reason}); try: ccbench report {outcome.folder}")
+        return ()

@@ -7,6 +7,9 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
+from ccbench.cli.output import check_writable
+from ccbench.errors import UsageError
+
 
 def collective_completions(
     context: click.Context, parameter: click.Parameter, incomplete: str
@@ -32,24 +35,38 @@ def algorithm_completions(
 @click.argument("collective", shell_complete=collective_completions)
 @click.argument("algorithm", shell_complete=algorithm_completions)
 @click.option("--ranks", type=click.IntRange(min=1), required=True, help="Number of ranks.")
-@click.option("--root", type=click.IntRange(min=0), default=0, show_default=True, help="Root rank, if any.")
+@click.option("--root", type=click.IntRange(min=0), help="Root rank of a rooted collective; else 0.")
 @click.option("--prove", "proven", is_flag=True, help="Prove that it does what the collective says.")
 @click.option("--draw", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: .svg, .png or .pdf.")
-def schedule(collective: str, algorithm: str, ranks: int, root: int, proven: bool, draw: Path | None) -> None:
+def schedule(
+    collective: str, algorithm: str, ranks: int, root: int | None, proven: bool, draw: Path | None
+) -> None:
     """Show the schedule of ALGORITHM for COLLECTIVE ('ccbench list algorithms').
 
     An algorithm may carry its parameter: chain:8, hierarchical:4.
     """
     from ccbench.algorithms import prove, schedule_for
-    from ccbench.algorithms.describe import describe
+    from ccbench.algorithms.describe import describe, proven_text
+    from ccbench.report.schedule_figure import check_drawable, draw_schedule
 
-    built = schedule_for(collective, algorithm, ranks, root=root, prove=False)
+    _check_root(collective, root)
+    built = schedule_for(collective, algorithm, ranks, root=root or 0, prove=False)
+    if draw is not None:
+        check_drawable(built, draw)
+        check_writable(draw, "--draw")
     click.echo(describe(built))
     if proven:
         prove(built)
-        click.echo(f"proven: every output of {ranks} ranks holds every contribution exactly once")
+        click.echo(f"proven: {proven_text(built)}")
     if draw is not None:
-        from ccbench.report.schedule_figure import draw_schedule
-
         draw_schedule(built, draw)
         click.echo(f"wrote {draw}")
+
+
+def _check_root(collective_name: str, root: int | None) -> None:
+    from ccbench.collectives import COLLECTIVES, collective
+
+    if root is None or collective(collective_name).rooted:
+        return
+    rooted = ", ".join(name for name, row in COLLECTIVES.items() if row.rooted)
+    raise UsageError(f"--root {root}: {collective_name} has no root ({rooted} have); leave it out")

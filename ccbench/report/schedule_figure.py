@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ccbench.algorithms.describe import sent_text, slot_range
+from ccbench.algorithms.describe import local_steps, sent_text, slot_range
 from ccbench.algorithms.registry import ALGORITHMS
 from ccbench.algorithms.schedule import Schedule, Step
 from ccbench.errors import UsageError
@@ -35,7 +35,8 @@ INK, GREY, LANE, BAND = "#222222", "#666666", "#dddddd", "#f4f4f2"
 
 STEP_INCHES, LANE_INCHES = 1.25, 0.52
 LABEL_LANES, LABEL_INCHES = 0.27, 0.16
-MOST_LABEL_LETTERS = 22
+LETTER_INCHES, LINE_INCHES = 0.064, 0.135
+"""Room for a letter and a line of a label: seven points of DejaVu Sans with its white frame."""
 MARGIN_STEPS = 0.12
 LEFT_INCHES, RIGHT_INCHES, TOP_INCHES, BOTTOM_INCHES = 0.9, 0.3, 0.95, 0.62
 MOST_WIDTH_INCHES, LEAST_WIDTH_INCHES = 26.0, 6.6
@@ -43,11 +44,16 @@ MOST_WIDTH_INCHES, LEAST_WIDTH_INCHES = 26.0, 6.6
 
 @dataclass(frozen=True)
 class Panel:
-    """Where the arrows go; ``step_inches`` is the width of one step on paper."""
+    """Where the arrows go; ``step_inches`` and ``lane_inches`` are a step and a lane on paper.
+
+    taken: the labels so far, as left, right, top and bottom on paper in inches.
+    """
 
     axes: Axes
     schedule: Schedule
     step_inches: float
+    lane_inches: float
+    taken: list[tuple[float, float, float, float]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -66,9 +72,23 @@ def draw_schedule(schedule: Schedule, path: Path | str) -> None:
     lines carry more pieces; labels name the slots where there is room. Of long schedules the first 12
     and the last 6 steps are drawn.
 
-    Raises UsageError for another ending, and for more ranks than there is room for lanes (64).
+    Raises UsageError for another ending, for more ranks than there is room for lanes (64), for steps of
+    more flows than can be told apart, and where the file cannot be written.
     """
     path = Path(path)
+    check_drawable(schedule, path)
+    form = path.suffix.lower()
+    dates = {".svg": "Date", ".pdf": "CreationDate"}
+    metadata = {dates[form]: None} if form in dates else {}
+    with _settings():
+        try:
+            picture(schedule).savefig(path, format=form[1:], dpi=DOTS_PER_INCH, metadata=metadata)
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
+
+
+def check_drawable(schedule: Schedule, path: Path) -> None:
+    """Raise UsageError where ``draw_schedule`` would refuse the schedule or the file's ending."""
     if path.suffix.lower() not in FORMATS:
         raise UsageError(
             f"{path}: {path.suffix!r} is not a picture format; end in one of {', '.join(FORMATS)}"
@@ -78,11 +98,12 @@ def draw_schedule(schedule: Schedule, path: Path | str) -> None:
             f"{path}: {schedule.ranks} ranks have no room in one picture; draw {MOST_LANES} or fewer, the "
             "pattern is the same"
         )
-    form = path.suffix.lower()
-    dates = {".svg": "Date", ".pdf": "CreationDate"}
-    metadata = {dates[form]: None} if form in dates else {}
-    with _settings():
-        picture(schedule).savefig(path, format=form[1:], dpi=DOTS_PER_INCH, metadata=metadata)
+    flows = max((phase.flows for phase in schedule.phases), default=0)
+    if flows > MOST_ARROWS_A_STEP:
+        raise UsageError(
+            f"{path}: {flows} flows in one step cannot be told apart, {MOST_ARROWS_A_STEP} can; draw fewer "
+            "ranks, the pattern is the same"
+        )
 
 
 def picture(schedule: Schedule) -> Figure:
@@ -91,7 +112,7 @@ def picture(schedule: Schedule) -> Figure:
 
     columns = list(_columns(schedule))
     steps = max(len(columns), 1)
-    wanted = steps * STEP_INCHES + LEFT_INCHES + RIGHT_INCHES
+    wanted = steps * _step_inches(schedule, columns) + LEFT_INCHES + RIGHT_INCHES
     width = min(max(wanted, LEAST_WIDTH_INCHES), MOST_WIDTH_INCHES)
     lane = LANE_INCHES if schedule.ranks <= MOST_WIDE_LANES else LANE_INCHES / 2
     height = max(schedule.ranks, 2) * lane + TOP_INCHES + BOTTOM_INCHES
@@ -101,7 +122,7 @@ def picture(schedule: Schedule) -> Figure:
         (LEFT_INCHES / width, BOTTOM_INCHES / height, inner_width / width, inner_height / height)
     )
     _lanes(axes, schedule, columns)
-    panel = Panel(axes, schedule, inner_width / (steps + 2 * MARGIN_STEPS))
+    panel = Panel(axes, schedule, inner_width / (steps + 2 * MARGIN_STEPS), lane)
     for column in columns:
         _column(panel, column)
     _texts(figure, schedule, width, height)
@@ -142,7 +163,9 @@ def _texts(figure: Figure, schedule: Schedule, width: float, height: float) -> N
     left = 0.25 / width
     root = f", root {schedule.root}" if schedule.root >= 0 else ""
     title = f"{schedule.collective} {schedule.algorithm}, {_counted(schedule.ranks, 'rank')}{root}"
-    subtitle = f"{_counted(schedule.steps, 'step')}; each rank sends {sent_text(schedule)}"
+    local = local_steps(schedule)
+    steps = _counted(schedule.steps, "step") + (f" (+ {local} of local moves)" if local else "")
+    subtitle = f"{steps}; each rank sends {sent_text(schedule)}"
     if any(phase.flows <= MOST_LABELS_A_STEP for phase in schedule.phases):
         subtitle += "; labels are slots"
     figure.text(left, 1 - 0.18 / height, title, fontsize=13, weight="bold", color=INK, va="top")
@@ -218,7 +241,6 @@ def _column(panel: Panel, column: Column) -> None:
 
 
 def _flows(panel: Panel, left: float, step: Step) -> None:
-    from matplotlib.collections import LineCollection
     from matplotlib.patches import FancyArrowPatch
 
     axes, phase = panel.axes, step.phase
@@ -226,12 +248,6 @@ def _flows(panel: Panel, left: float, step: Step) -> None:
     widest = max(int(one.width.max()) for one in panel.schedule.phases)
     lines = 1.0 + 1.6 * phase.width / widest if widest > 1 else np.full(phase.flows, 1.5)
     ends = [((left, int(a)), (left + 1, int(b))) for a, b in zip(step.source, step.target, strict=True)]
-    if phase.flows > MOST_ARROWS_A_STEP:
-        style = "solid" if phase.reduces else DASHES
-        axes.add_collection(
-            LineCollection(ends, colors=colour, linewidths=0.5, linestyles=[style], alpha=0.5, zorder=3)
-        )
-        return
     for (begin, end), line in zip(ends, lines.tolist(), strict=True):
         local = begin[1] == end[1]
         axes.add_patch(
@@ -252,37 +268,75 @@ def _flows(panel: Panel, left: float, step: Step) -> None:
         _labels(panel, left, step)
 
 
-def _labels(panel: Panel, left: float, step: Step) -> None:
-    """The slots of each arrow beside its source, or beside its target where a source has several arrows.
+def _step_inches(schedule: Schedule, columns: list[Column]) -> float:
+    """Wide enough for the longest label beside the rank it belongs to."""
+    letters = [
+        len(text)
+        for column in columns
+        if column.step is not None and column.step.phase.flows <= MOST_LABELS_A_STEP
+        for text in _slots_moved(schedule, column.step).values()
+    ]
+    return max(STEP_INCHES, LETTER_INCHES * max(letters, default=0) / (1 - LABEL_LANES))
 
-    Always a quarter of a lane away from the rank: labels of arrows down from one rank and up from the next
-    would else meet half-way.
-    """
-    colour = COMBINE if step.phase.reduces else COPY
+
+def _labels(panel: Panel, left: float, step: Step) -> None:
+    """The slots of each arrow; an arrow whose label finds no room has none."""
     texts = _slots_moved(panel.schedule, step)
     ways = [(source, np.sign(target - source)) for source, target in texts]
+    colour = COMBINE if step.phase.reduces else COPY
     for (source, target), text in texts.items():
         way = int(np.sign(target - source))
-        if len(text) > MOST_LABEL_LETTERS:
-            continue
-        along = max(LABEL_LANES / max(abs(target - source), 1), LABEL_INCHES / panel.step_inches)
-        if way == 0:
-            x, y, side = left + 0.5, source - LABEL_LANES, "center"
-        elif ways.count((source, way)) > 1:
-            x, y, side = left + 1 - along, target - LABEL_LANES * way, "right"
-        else:
-            x, y, side = left + along, source + LABEL_LANES * way, "left"
-        panel.axes.text(
-            x,
-            y,
-            text,
-            ha=side if len(text) > 3 else "center",
-            va="center",
-            fontsize=7,
-            color=colour if way else GREY,
-            bbox={"boxstyle": "round,pad=0.14", "facecolor": "white", "edgecolor": "none", "alpha": 0.85},
-            zorder=4,
-        )
+        crowded = ways.count((source, way)) > 1
+        for x, y, side in _places(panel, left, source, target, crowded):
+            if not _take(panel, left, x, y, side if len(text) > 3 else "center", text):
+                continue
+            panel.axes.text(
+                x,
+                y,
+                text,
+                ha=side if len(text) > 3 else "center",
+                va="center",
+                fontsize=7,
+                color=colour if way else GREY,
+                bbox={"boxstyle": "round,pad=0.14", "facecolor": "white", "edgecolor": "none", "alpha": 0.85},
+                zorder=4,
+            )
+            break
+
+
+def _places(
+    panel: Panel, left: float, source: int, target: int, crowded: bool
+) -> Iterator[tuple[float, float, str]]:
+    """Where an arrow's label may be (x, y, alignment), best first: at its source, at its target if crowded.
+
+    Always a quarter of a lane away from a rank: labels of arrows down from one rank and up from the next
+    would else meet half-way.
+    """
+    way = int(np.sign(target - source))
+    if way == 0:
+        yield left + 0.5, source - LABEL_LANES, "center"
+        return
+    along = max(LABEL_LANES / abs(target - source), LABEL_INCHES / panel.step_inches)
+    places = [
+        (left + along, source + LABEL_LANES * way, "left"),
+        (left + 1 - along, target - LABEL_LANES * way, "right"),
+    ]
+    yield from reversed(places) if crowded else places
+
+
+def _take(panel: Panel, left: float, x: float, y: float, side: str, text: str) -> bool:
+    """Reserve a label's room inside its step; False where there is none or another label has it."""
+    width = LETTER_INCHES * max(len(text), 2)
+    begin = x * panel.step_inches - {"left": 0.0, "center": width / 2, "right": width}[side]
+    middle = y * panel.lane_inches
+    box = (begin, begin + width, middle - LINE_INCHES / 2, middle + LINE_INCHES / 2)
+    spare = LETTER_INCHES / 2
+    if box[0] < left * panel.step_inches - spare or box[1] > (left + 1) * panel.step_inches + spare:
+        return False
+    if any(box[0] < b[1] and b[0] < box[1] and box[2] < b[3] and b[2] < box[3] for b in panel.taken):
+        return False
+    panel.taken.append(box)
+    return True
 
 
 def _slots_moved(schedule: Schedule, step: Step) -> dict[tuple[int, int], str]:
@@ -294,7 +348,16 @@ def _slots_moved(schedule: Schedule, step: Step) -> dict[tuple[int, int], str]:
         written = slot_range(schedule, int(step.target_slot[flow]), width)
         pair = (int(step.source[flow]), int(step.target[flow]))
         texts.setdefault(pair, []).append(read if read == written else f"{read} → {written}")
-    return {pair: ", ".join(parts) for pair, parts in texts.items()}
+    return {pair: _joined(parts) for pair, parts in texts.items()}
+
+
+def _joined(parts: list[str]) -> str:
+    """``work 1,3,5`` for ``work 1``, ``work 3`` and ``work 5``."""
+    word, space, _ = parts[0].partition(" ")
+    start = word + space
+    if space and not any("→" in part or not part.startswith(start) for part in parts):
+        return start + ",".join(part.removeprefix(start) for part in parts)
+    return ", ".join(parts)
 
 
 def _legend(schedule: Schedule) -> tuple[list[Any], list[str]]:

@@ -34,6 +34,7 @@ Command = Callable[..., Ended]
 def ccbench(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     """``ccbench("run", "quick")`` in an empty folder."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
 
     def run(*arguments: str) -> Ended:
         with pytest.raises(SystemExit) as leaving:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -81,6 +83,61 @@ def test_schedule_draws(ccbench: Command, tmp_path: Path) -> None:
     assert "<svg" in (tmp_path / "b.svg").read_text()
 
 
+@pytest.mark.parametrize(
+    ("drawing", "seen"),
+    [
+        ("nodir/x.png", "no folder nodir"),
+        ("x.gif", "'.gif' is not a picture format"),
+        ("folder.svg", "it is a folder"),
+    ],
+)
+def test_a_drawing_that_cannot_be_is_refused_before_anything_is_printed(
+    ccbench: Command, tmp_path: Path, drawing: str, seen: str
+) -> None:
+    (tmp_path / "folder.svg").mkdir()
+    ended = ccbench("schedule", "all_reduce", "ring", "--ranks", "4", "--draw", drawing)
+    assert (ended.code, ended.out) == (2, "")
+    (line,) = ended.err.splitlines()
+    assert seen in line
+
+
+@pytest.mark.parametrize(
+    ("collective", "algorithm", "ranks", "proven"),
+    [
+        ("all_reduce", "ring", "1", "every output of 1 rank holds every contribution exactly once"),
+        ("all_gather", "ring", "4", "every output of 4 ranks holds the piece it should, and nothing else"),
+        ("barrier", "dissemination", "4", "every one of 4 ranks has heard of every other"),
+    ],
+)
+def test_a_proof_says_what_the_collective_promises(
+    ccbench: Command, collective: str, algorithm: str, ranks: str, proven: str
+) -> None:
+    ended = ccbench("schedule", collective, algorithm, "--ranks", ranks, "--prove")
+    assert ended.out.splitlines()[-1] == f"proven: {proven}"
+
+
+@pytest.mark.parametrize("root", ["0", "9"])
+def test_a_root_is_refused_where_the_collective_has_none(ccbench: Command, root: str) -> None:
+    ended = ccbench("schedule", "all_reduce", "ring", "--ranks", "4", "--root", root)
+    assert (ended.code, ended.out) == (2, "")
+    assert f"--root {root}: all_reduce has no root (broadcast, reduce, gather, scatter have)" in ended.err
+
+
+@pytest.mark.parametrize(("collective", "ranks", "dashes"), [("all_reduce", "1", 2), ("barrier", "4", 1)])
+def test_what_has_no_speed_or_limit_is_a_dash(
+    ccbench: Command, collective: str, ranks: str, dashes: int
+) -> None:
+    ended = ccbench(
+        *("predict", "--machine", MACHINE, "--collective", collective, "--ranks", ranks, "--sizes", "8")
+    )
+    rows = ended.out.splitlines()[1:]
+    assert rows
+    for row in rows:
+        assert row.split().count("-") == dashes
+        assert " 0.000 " not in row
+        assert " 0 us " not in row
+
+
 def test_schedule_of_an_unknown_algorithm_lists_the_known_ones(ccbench: Command) -> None:
     ended = ccbench("schedule", "barrier", "ring", "--ranks", "4")
     assert ended.code == 2
@@ -100,7 +157,9 @@ def test_calibrate_writes_a_machine_that_can_be_read_back(
     ended = ccbench("calibrate", "-o", "mine.yaml", "--time", "500ms")
     assert ended.code == 0, ended.err
     assert asked == [0.5]
-    assert load_machine(tmp_path / "mine.yaml") == load_machine(MACHINE)
+    written = load_machine(tmp_path / "mine.yaml")
+    assert replace(written, name=MACHINE) == load_machine(MACHINE)
+    assert written.name.startswith(platform.node())
 
 
 def test_calibrate_refuses_a_file_it_could_not_read_back_before_measuring(ccbench: Command) -> None:
@@ -108,6 +167,46 @@ def test_calibrate_refuses_a_file_it_could_not_read_back_before_measuring(ccbenc
     assert ended.code == 2
     assert ".yaml" in ended.err
     assert "measuring" not in ended.err
+
+
+def no_measuring(seconds: float) -> Machine:
+    raise AssertionError("measured before the output was checked")
+
+
+def test_calibrate_replaces_a_file_only_when_forced(
+    ccbench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.yaml").write_text("precious")
+    monkeypatch.setattr("ccbench.model.calibration.measure_machine", no_measuring)
+    ended = ccbench("calibrate", "-o", "mine.yaml")
+    assert ended.code == 2
+    assert "is there already" in ended.err
+    assert "--force" in ended.err
+    assert (tmp_path / "mine.yaml").read_text() == "precious"
+    monkeypatch.setattr("ccbench.model.calibration.measure_machine", lambda seconds: load_machine(MACHINE))
+    assert ccbench("calibrate", "-o", "mine.yaml", "--force").code == 0
+    assert load_machine(tmp_path / "mine.yaml").fabric == load_machine(MACHINE).fabric
+
+
+@pytest.mark.parametrize(("output", "seen"), [("no/mine.yaml", "no folder no"), ("d.yaml", "it is a folder")])
+def test_calibrate_checks_its_output_before_measuring(
+    ccbench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, seen: str
+) -> None:
+    (tmp_path / "d.yaml").mkdir()
+    monkeypatch.setattr("ccbench.model.calibration.measure_machine", no_measuring)
+    ended = ccbench("calibrate", "--force", "-o", output)
+    assert ended.code == 2
+    assert seen in ended.err
+
+
+def test_a_collectives_algorithms_are_a_list_in_json_and_a_line_for_people(ccbench: Command) -> None:
+    listed = ccbench("list", "collectives", "--json").json["collectives"]
+    assert listed["barrier"] == ["dissemination"]
+    assert "all_gather" in listed
+    line = next(
+        one for one in ccbench("list", "collectives").out.splitlines() if one.startswith("all_gather")
+    )
+    assert line.split(maxsplit=1)[1] == ", ".join(listed["all_gather"])
 
 
 def test_list_knows_everything_there_is(ccbench: Command) -> None:

@@ -98,8 +98,9 @@ def as_process(*arguments: str, **settings: object) -> subprocess.Popen[str]:
     )
 
 
-def test_a_reader_that_goes_away_ends_it_quietly_with_141() -> None:
-    process = as_process("list", "collectives")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_goes_away_ends_it_quietly_with_141(unbuffered: str) -> None:
+    process = as_process("list", "collectives", env={"PYTHONUNBUFFERED": unbuffered})
     assert process.stdout is not None
     assert process.stderr is not None
     process.stdout.close()  # long before the first line is printed
@@ -108,8 +109,61 @@ def test_a_reader_that_goes_away_ends_it_quietly_with_141() -> None:
     assert (process.wait(), errors) == (141, "")
 
 
-def test_a_closed_stderr_does_not_change_the_exit_code() -> None:
-    process = as_process("run", "nosuchsuite")
+needs_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is Linux's")
+
+
+def in_shell(line: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a line of sh in which ``ccbench`` is this checkout's."""
+    command = f"ccbench() {{ '{sys.executable}' -m ccbench \"$@\"; }}; {line}"
+    return subprocess.run(
+        ["sh", "-c", command],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_closed_stdout_is_no_mistake(tmp_path: Path) -> None:
+    ended = in_shell("ccbench list collectives >&-", tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@needs_full
+@pytest.mark.parametrize("environment", [{}, {"PYTHONUNBUFFERED": "1"}, {"PYTHONIOENCODING": "ascii"}])
+@pytest.mark.parametrize("arguments", ["list collectives", "--help"])
+def test_a_full_stdout_is_one_line_and_exit_2(
+    tmp_path: Path, arguments: str, environment: dict[str, str]
+) -> None:
+    ended = in_shell(f"ccbench {arguments} > /dev/full", tmp_path, **environment)
+    assert ended.returncode == 2
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("ccbench: error: stdout: cannot be written (No space left on device)")
+
+
+@needs_full
+def test_a_run_is_kept_and_drawn_before_stdout_fails(tmp_path: Path) -> None:
+    line = "ccbench run quick --backend simulated --only barrier -q -o made > /dev/full"
+    ended = in_shell(line, tmp_path)
+    assert ended.returncode == 2
+    assert "Traceback" not in ended.stderr
+    assert list((tmp_path / "made" / "cases").glob("*.parquet"))
+    assert (tmp_path / "made" / "report" / "report.md").is_file()
+
+
+def test_the_failure_of_a_file_is_not_taken_for_stdouts(
+    ccbench: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_with(monkeypatch, OSError(28, "No space left on device"))
+    ended = ccbench("doctor")
+    assert ended.code == 70
+    assert "Traceback" in ended.err
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_closed_stderr_does_not_change_the_exit_code(unbuffered: str) -> None:
+    process = as_process("run", "nosuchsuite", env={"PYTHONUNBUFFERED": unbuffered})
     assert process.stdout is not None
     assert process.stderr is not None
     process.stderr.close()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import shlex
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ccbench.cases import Case, Status
+from ccbench.errors import RunFolderError
 from ccbench.planning import Plan, RunOptions
 from ccbench.runner import RunOutcome, Terminated
 from tests.cli.conftest import Command
@@ -23,6 +25,7 @@ class Fakes:
     outcome: RunOutcome = field(default_factory=lambda: RunOutcome(Path("results/r"), 0, {Status.OK: 3}))
     options: RunOptions | None = None
     reported: list[Any] = field(default_factory=list)
+    failure: BaseException | None = None
 
     def run_suite(self, suite: object, options: RunOptions, progress: object) -> RunOutcome:
         self.options = options
@@ -34,6 +37,8 @@ class Fakes:
 
     def write_report(self, runs: list[Any]) -> tuple[Path, ...]:
         self.reported += runs
+        if self.failure is not None:
+            raise self.failure
         return (runs[0] / "report" / "report.md",)
 
 
@@ -93,6 +98,91 @@ def test_json_is_one_object_on_stdout(ccbench: Command, fakes: Fakes) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("code", "why"), [(130, "interrupted"), (143, "terminated by SIGTERM"), (129, "terminated by SIGHUP")]
+)
+def test_a_stopped_run_says_why_prints_its_table_and_how_to_go_on(
+    ccbench: Command, fakes: Fakes, code: int, why: str
+) -> None:
+    fakes.outcome = RunOutcome(Path("results/a b"), code, {Status.OK: 1, Status.SKIPPED: 2}, interrupted=True)
+    ended = ccbench("run", "quick", "--ranks", "3", "--backend", "cpu", "--only", "ring 4KiB")
+    assert ended.code == code
+    again = "ccbench run quick --resume 'results/a b' --backend cpu --ranks 3 --only 'ring 4KiB'"
+    assert ended.err.splitlines() == ["run folder: results/a b", f"ccbench: {why}; go on with: {again}"]
+    assert ended.out.splitlines()[0] == "a table 100 wide"
+    assert fakes.reported == [Path("results/a b")]
+
+
+def test_the_line_that_goes_on_asks_for_the_same_run(
+    ccbench: Command, fakes: Fakes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fakes.outcome = RunOutcome(Path("r"), 130, {Status.SKIPPED: 2}, interrupted=True)
+    said = ccbench(
+        "run", "quick", "--backend", "cpu", "--backend", "simulated", "--machine", "cpu-default"
+    ).err
+    before = fakes.options
+    assert before is not None
+    words = shlex.split(said.splitlines()[1].split("go on with: ccbench ")[1])
+    ccbench(*words)
+    assert fakes.options == replace(before, resume=Path("r"))
+
+
+def test_a_run_out_of_time_says_how_to_go_on(ccbench: Command, fakes: Fakes) -> None:
+    fakes.outcome = RunOutcome(Path("r"), 5, {Status.OK: 1, Status.SKIPPED: 2})
+    ended = ccbench("run", "quick", "--time-limit", "1s")
+    assert ended.code == 5
+    assert ended.err.splitlines()[1].endswith("go on with: ccbench run quick --resume r")
+
+
+def test_nothing_is_drawn_of_a_run_that_was_stopped_before_it_measured(
+    ccbench: Command, fakes: Fakes
+) -> None:
+    fakes.outcome = RunOutcome(Path("r"), 130, {Status.SKIPPED: 3}, interrupted=True)
+    ended = ccbench("run", "quick")
+    assert ended.code == 130
+    assert fakes.reported == []
+    assert "a table" in ended.out
+
+
+@pytest.mark.parametrize("failure", [RunFolderError("disk full"), KeyboardInterrupt(), ZeroDivisionError()])
+def test_a_failing_drawing_after_a_stop_is_a_note(
+    ccbench: Command, fakes: Fakes, failure: BaseException
+) -> None:
+    fakes.outcome = RunOutcome(Path("r"), 143, {Status.OK: 3}, interrupted=True)
+    fakes.failure = failure
+    ended = ccbench("run", "quick")
+    assert ended.code == 143
+    assert "a table" in ended.out
+    assert f"note: the report was not drawn ({str(failure) or type(failure).__name__})" in ended.err
+
+
+def test_a_failing_drawing_of_a_whole_run_is_an_error(ccbench: Command, fakes: Fakes) -> None:
+    fakes.failure = RunFolderError("disk full")
+    ended = ccbench("run", "quick")
+    assert ended.code == 2
+    assert "error: disk full" in ended.err
+
+
+def test_a_failing_table_after_a_stop_keeps_the_exit_code(
+    ccbench: Command, fakes: Fakes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(run: object, width: int) -> str:
+        raise RunFolderError("unreadable")
+
+    monkeypatch.setattr("ccbench.report.screen_table", broken)
+    fakes.outcome = RunOutcome(Path("r"), 129, {Status.OK: 3}, interrupted=True)
+    ended = ccbench("run", "quick")
+    assert ended.code == 129
+    assert "note: the results were not all shown (unreadable)" in ended.err
+
+
+def test_columns_decides_the_width_where_there_is_no_terminal(
+    ccbench: Command, fakes: Fakes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "61")
+    assert ccbench("run", "quick").out.splitlines()[0] == "a table 61 wide"
+
+
 def test_no_report_draws_nothing(ccbench: Command, fakes: Fakes) -> None:
     ended = ccbench("run", "quick", "--no-report")
     assert fakes.reported == []
@@ -134,7 +224,7 @@ def test_a_signal_before_the_first_case_ends_with_its_code(
 
     monkeypatch.setattr("ccbench.runner.run_suite", stopped)
     ended = ccbench("run", "quick")
-    assert (ended.code, ended.err) == (143, "ccbench: terminated\n")
+    assert (ended.code, ended.err) == (143, "ccbench: terminated by SIGTERM before the first case\n")
 
 
 def test_a_duration_without_a_unit_is_a_usage_error(ccbench: Command, fakes: Fakes) -> None:

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 
 import pytest
-from matplotlib.collections import LineCollection
+from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
@@ -87,7 +88,9 @@ def test_title_and_legend_say_what_is_seen() -> None:
     figure = picture(schedule_for("all_to_all", "bruck", 4))
     title, subtitle, source = (text.get_text() for text in figure.texts)
     assert title == "all_to_all bruck, 4 ranks"
-    assert subtitle == "2 steps; each rank sends 4 pieces = 1 x the size; labels are slots"
+    assert (
+        subtitle == "2 steps (+ 2 of local moves); each rank sends 4 pieces = 1 x the size; labels are slots"
+    )
     assert source.startswith("After Bruck et al.")
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
     assert legend == ["copied", "moved inside the rank", "wider: more pieces"]
@@ -103,11 +106,39 @@ def test_long_schedules_are_cut_in_the_middle() -> None:
     assert len(arrows(figure)) == 18 * 16
 
 
-def test_crowded_steps_are_drawn_as_plain_lines() -> None:
-    figure = picture(schedule_for("all_reduce", "one_shot", 32))
-    assert arrows(figure) == []
-    (lines,) = [one for one in figure.axes[0].collections if isinstance(one, LineCollection)]
-    assert len(lines.get_segments()) == 32 * 31
+def test_steps_of_more_flows_than_can_be_told_apart_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="552 flows in one step cannot be told apart, 250 can; draw fewer"):
+        draw_schedule(schedule_for("all_reduce", "two_shot", 24), tmp_path / "shot.svg")
+    assert not list(tmp_path.iterdir())
+    draw_schedule(schedule_for("all_reduce", "two_shot", 16), tmp_path / "shot.svg")
+
+
+def test_a_drawing_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"ring\.png: cannot be written \(No such file or directory\)"):
+        draw_schedule(schedule_for("all_reduce", "ring", 4), tmp_path / "nodir" / "ring.png")
+
+
+@pytest.mark.parametrize("ranks", [4, 6, 17])
+@pytest.mark.parametrize("row", ROWS)
+def test_no_label_covers_another(row: Algorithm, ranks: int) -> None:
+    if row.unsupported(ranks, row.default_parameter(ranks, 0)):
+        pytest.skip("cannot run on so many ranks")
+    figure = picture(schedule_for(row.collective, row.name, ranks))
+    width, height = figure.bbox.width, figure.bbox.height
+    renderer = RendererAgg(width, height, figure.dpi)  # type: ignore[no-untyped-call]  # matplotlib's
+    labels = [text for text in figure.axes[0].texts if text.get_fontsize() == 7]
+    boxes = [text.get_window_extent(renderer) for text in labels]
+    covering = [
+        (one.get_text(), other.get_text())
+        for (one, left), (other, right) in combinations(zip(labels, boxes, strict=True), 2)
+        if left.x0 < right.x1 and right.x0 < left.x1 and left.y0 < right.y1 and right.y0 < left.y1
+    ]
+    assert covering == []
+
+
+def test_slots_of_one_region_name_it_once() -> None:
+    labels = texts(picture(schedule_for("all_to_all", "bruck", 6)))
+    assert labels.count("work 1,3,5") == 6
 
 
 def test_one_rank_alone_has_nothing_to_move(tmp_path: Path) -> None:

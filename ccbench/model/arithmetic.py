@@ -29,7 +29,7 @@ class Arithmetic:
 
     They hold whole numbers of either sign between 1 and 100, in random order. So do the buffers of a
     launch, more or less, and that matters: operations on 16-bit floats branch on signs and on zeros, and
-    take two to three times as long when that cannot be foreseen. None overflows, and none becomes so small
+    take two to five times as long when that cannot be foreseen. None overflows, and none becomes so small
     that a processor takes longer over it.
     """
 

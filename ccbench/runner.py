@@ -27,6 +27,7 @@ from ccbench.runs import RunFolder, default_folder
 from ccbench.topology.detection import detect
 from ccbench.topology.diagnosis import diagnose
 from ccbench.topology.files import to_plain
+from ccbench.units import shown
 from ccbench.visits import judged, merged, visits_of
 
 if TYPE_CHECKING:
@@ -193,10 +194,24 @@ def _refuse_other_run(folder: RunFolder, manifest: Mapping[str, Any]) -> None:
     ):
         if then != now:
             folder.close()
+            place, was, is_now = first_difference(name, then, now)
             raise RunFolderError(
-                f"{folder.path}: {name} of this run was {then!r}, now it is {now!r}; "
+                f"{folder.path}: {place} of this run was {shown(was)}, now it is {shown(is_now)}; "
                 "resume with what it was started with, or start a new run"
             )
+
+
+def first_difference(place: str, then: Any, now: Any) -> tuple[str, Any, Any]:
+    """Where two plain values differ first, such as ``suite.sweep[0].size``, and what stands there."""
+    if isinstance(then, dict) and isinstance(now, dict):
+        for key in [*now, *(key for key in then if key not in now)]:
+            if then.get(key) != now.get(key):
+                return first_difference(f"{place}.{key}", then.get(key), now.get(key))
+    if isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
+        for index, (one, other) in enumerate(zip(then, now, strict=True)):
+            if one != other:
+                return first_difference(f"{place}[{index}]", one, other)
+    return place, then, now
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from ccbench.errors import BackendUnavailable, MachineError, RunFolderError, Usa
 from ccbench.model.machine import load_machine, save_machine
 from ccbench.planning import RunOptions, case_bytes, check_output, plan_suite
 from ccbench.progress import SilentProgress
-from ccbench.runner import RunOutcome, Terminated, run_suite
+from ccbench.runner import RunOutcome, Terminated, first_difference, run_suite
 from ccbench.runs import load_run
 from ccbench.suite import Suite, load_suite
 
@@ -253,7 +253,7 @@ def test_resume_refuses_another_run(
     tmp_path: Path, teams: Teams, name: str, collectives: list[str], options: dict[str, object]
 ) -> None:
     outcome = run(suite_of(tmp_path), tmp_path)
-    with pytest.raises(RunFolderError, match=f"{name} of this run was "):
+    with pytest.raises(RunFolderError, match=rf"{name}\S* of this run was "):
         run(suite_of(tmp_path, collectives), tmp_path, resume=outcome.folder, **options)
     # The refusal let go of the folder.
     assert run(suite_of(tmp_path), tmp_path, resume=outcome.folder).exit_code == 0
@@ -344,3 +344,14 @@ def test_a_run_without_time_is_refused() -> None:
 def test_a_run_in_which_nothing_could_run_is_not_fine(tmp_path: Path, teams: Teams) -> None:
     outcome = run(suite_of(tmp_path, ["scatter"]), tmp_path)
     assert (outcome.counts, outcome.exit_code) == ({Status.UNSUPPORTED: 1}, 5)
+
+
+def test_the_first_difference_of_two_runs_is_named_by_its_place() -> None:
+    then = {"sweep": [{"size": [8]}], "seed": 1}
+    assert first_difference("suite", then, {"sweep": [{"size": [16]}], "seed": 2}) == (
+        "suite.sweep[0].size[0]",
+        8,
+        16,
+    )
+    assert first_difference("suite", {"a": 1}, {}) == ("suite.a", 1, None)
+    assert first_difference("ranks", [1], [1, 2]) == ("ranks", [1], [1, 2])

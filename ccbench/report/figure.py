@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Literal
 
 Scale = Literal["linear", "log2", "log10"]
-Unit = Literal["bytes", "seconds", "GB/s", "ratio", "rank", "ranks"]
+Unit = Literal["bytes", "seconds", "GB/s", "ratio", "share", "rank", "ranks"]
 
 
 class Kind(str, Enum):

@@ -85,7 +85,7 @@ def _size_figures(group: Sequence[Point]) -> list[Figure]:
     for index, part in enumerate(parts):
         suffix = f" ({index + 1} of {len(parts)})" if len(parts) > 1 else ""
         key = f"-{index + 1}" if len(parts) > 1 else ""
-        if any(point.busbw is not None for point in part):
+        if any(point.busbw is not None and point.ranks > 1 for point in part):
             figures.append(_against_size(part, "bandwidth", suffix, key))
         figures.append(_against_size(part, "time", suffix, key))
     return figures

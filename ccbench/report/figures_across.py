@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from statistics import median
@@ -10,6 +11,19 @@ from ccbench.report.figure import Axis, Figure, Kind, Series
 from ccbench.report.footnotes import footnote
 from ccbench.report.points import Point, provenance
 from ccbench.report.text import percent, plural
+from ccbench.runs.rows import WAITING_SHARE
+
+CHANCE = 0.01
+"""A rank is named when ranks that are all alike would give one of them as many cases no more often."""
+
+CLEAR = 1.02
+"""The slowest rank's median must exceed the next one's by this factor to decide a case."""
+
+MEDIANS_NOTE = f"A case is decided where one rank's median is above all others' by {CLEAR - 1:.0%} or more"
+WAITING_NOTE = (
+    "The slowest rank is the one that waits least, because the others wait for it; "
+    f"a case is decided where it waits less than every other by {WAITING_SHARE:.0%} of the launch or more"
+)
 
 
 def prediction_figures(points: Sequence[Point]) -> list[Figure]:
@@ -40,14 +54,13 @@ def _prediction_figure(backend: str, members: Sequence[Point], priced: Sequence[
     ends = (min(every), max(every)) if every else (1e-6, 1.0)
     series.append(Series("measured = predicted", Kind.REFERENCE, -1, ends, ends))
     error, bias = error_and_bias(priced)
-    side = "slower" if bias < 0 else "faster"
     label = provenance(members)
     return Figure(
         key=f"prediction-{backend}",
         topic="prediction",
         title=f"{label + ' ' if label else ''}{backend}: measured against predicted time",
         subtitle=f"{plural(len(priced), 'point')} · median error {percent(error)} of the measured time · "
-        f"typically {percent(abs(bias))} {side} than predicted",
+        f"{bias_text(bias)}",
         x=Axis("predicted time", "seconds", "log10"),
         y=Axis("measured time", "seconds", "log10"),
         series=tuple(series),
@@ -56,58 +69,109 @@ def _prediction_figure(backend: str, members: Sequence[Point], priced: Sequence[
 
 
 def error_and_bias(points: Sequence[Point]) -> tuple[float, float]:
-    """Median of |predicted / measured - 1|, and median of predicted / measured - 1, as fractions.
+    """Median of |predicted / measured - 1|, and median of measured / predicted - 1, as fractions.
 
-    The bias is negative where the machine is slower than predicted. ``points`` have a prediction.
+    The bias is positive where the machine is slower than predicted. ``points`` have a prediction.
     """
     errors = [point.prediction_error for point in points if point.prediction_error is not None]
-    return median(abs(error) for error in errors), median(errors)
+    # A prediction of zero seconds is infinitely exceeded: error -1 has no finite bias.
+    biases = [1 / (1 + error) - 1 if error > -1 else math.inf for error in errors]
+    return median(abs(error) for error in errors), median(biases)
+
+
+def bias_text(bias: float) -> str:
+    """On which side of the prediction the measured times typically lie, in words."""
+    if abs(bias) <= 0.005:
+        return "measured times typically lie at the prediction"
+    side = "above" if bias > 0 else "below"
+    return f"measured times are typically {percent(abs(bias))} {side} the prediction"
 
 
 def rank_figures(points: Sequence[Point]) -> list[Figure]:
-    """How ranks differ, one figure per (backend, ranks, nodes): rank medians over the case's median."""
+    """How ranks differ, one figure per (backend, ranks, nodes).
+
+    Drawn is what the slowest rank is taken from: the time each rank waits for others where that is known,
+    because ranks of a collective end together and their own times hardly differ; else the ranks' medians.
+    """
     groups: dict[tuple[str, int, int], list[Point]] = defaultdict(list)
     for point in points:
-        timed = point.ranks > 1 and len(point.rank_medians) == point.ranks
+        timed = point.ranks > 1 and point.ranks in (len(point.rank_medians), len(point.rank_waiting))
         if timed and point.median_seconds and not point.baseline:
             groups[point.backend, point.ranks, point.nodes].append(point)
     return [_rank_figure(group) for _, group in sorted(groups.items())]
 
 
 def _rank_figure(points: Sequence[Point]) -> Figure:
+    waited = [point for point in points if len(point.rank_waiting) == point.ranks]
+    shown = waited or points
     first = points[0]
-    x, y, trusted = [], [], []
-    for point in points:
-        for rank, seconds in enumerate(point.rank_medians):
-            x.append(float(rank))
-            y.append(seconds / (point.median_seconds or 1.0))
-            trusted.append(point.trusted)
-    columns = [
-        [one.rank_medians[rank] / (one.median_seconds or 1.0) for one in points]
-        for rank in range(first.ranks)
-    ]
-    ranks = tuple(float(rank) for rank in range(first.ranks))
-    each = tuple(median(column) for column in columns)
-    label = provenance(points)
+    rows = [_row(point) for point in shown]
+    each = tuple(median(row[rank] for row in rows) for rank in range(first.ranks))
+    label = provenance(shown)
+    what = "how long each rank waits for others" if waited else "time of each rank"
+    unit = Axis("time a rank waits for others, share of the launch", "share", "linear")
     return Figure(
         key=f"ranks-{first.backend}-{first.ranks}ranks-{first.nodes}nodes",
         topic="ranks",
-        title=f"{label + ' ' if label else ''}{first.backend}: time of each rank",
-        subtitle=f"{plural(first.ranks, 'rank')} · {plural(len(points), 'case')} · {slowest_text(points)}",
+        title=f"{label + ' ' if label else ''}{first.backend}: {what}",
+        subtitle=f"{plural(first.ranks, 'rank')} · {plural(len(shown), 'case')} · {slowest_text(shown)}",
         x=Axis("rank", "rank", "linear"),
-        y=Axis("rank's median over the case's median", "ratio", "linear"),
+        y=unit if waited else Axis("rank's median over the case's median", "ratio", "linear"),
         series=(
-            Series("one case", Kind.MEASURED, 0, tuple(x), tuple(y), trusted=tuple(trusted), joined=False),
-            Series("median over cases", Kind.REFERENCE, 1, ranks, each, joined=False),
+            Series(
+                "one case", Kind.MEASURED, 0, tuple(float(rank) for row in rows for rank in range(len(row))),
+                tuple(value for row in rows for value in row),
+                trusted=tuple(point.trusted for point in shown for _ in range(point.ranks)), joined=False,
+            ),
+            Series(
+                "median over cases", Kind.REFERENCE, 1, tuple(float(rank) for rank in range(first.ranks)),
+                each, joined=False,
+            ),
         ),
-        footnote=footnote(points),
-    )
+        footnote=(WAITING_NOTE if waited else MEDIANS_NOTE, *footnote(shown)),
+    )  # fmt: skip
+
+
+def _row(point: Point) -> tuple[float, ...]:
+    """What is drawn of a case, in rank order."""
+    if len(point.rank_waiting) == point.ranks:
+        return point.rank_waiting
+    return tuple(seconds / (point.median_seconds or 1.0) for seconds in point.rank_medians)
 
 
 def slowest_text(points: Sequence[Point]) -> str:
-    """Which rank is slowest most often, in words."""
-    counts = Counter(point.slowest_rank for point in points if point.slowest_rank is not None)
+    """Which rank is slowest, in words, where one stands out from the others.
+
+    It does when ranks that are all alike would hardly give one of them so many cases (binomial tail, times
+    the number of ranks), and when no other rank is slowest half as often.
+    """
+    decided = [rank for point in points if (rank := _slowest(point)) is not None]
+    of = f"{len(decided)} of {plural(len(points), 'case')} decided"
+    counts = sorted(Counter(decided).items(), key=lambda item: (-item[1], item[0]))
     if not counts:
-        return "no rank is slower than the others"
-    rank, times = min(counts.items(), key=lambda item: (-item[1], item[0]))
-    return f"rank {rank} slowest in {times} of {len(points)}"
+        return f"no rank stands out ({of})"
+    rank, times = counts[0]
+    second = counts[1][1] if len(counts) > 1 else 0
+    by_chance = points[0].ranks * _tail(times, len(decided), 1 / points[0].ranks)
+    if by_chance > CHANCE or 2 * second > times:
+        return f"no rank stands out ({of})"
+    return f"rank {rank} slowest in {times} of {plural(len(decided), 'decided case')}"
+
+
+def _tail(times: int, tries: int, share: float) -> float:
+    """Probability of ``times`` or more successes in ``tries``; by logarithms, which do not overflow."""
+    return sum(
+        math.exp(
+            math.lgamma(tries + 1) - math.lgamma(k + 1) - math.lgamma(tries - k + 1)
+            + k * math.log(share) + (tries - k) * math.log1p(-share)
+        )
+        for k in range(times, tries + 1)
+    )  # fmt: skip
+
+
+def _slowest(point: Point) -> int | None:
+    """The case's slowest rank, None where others come too near to it."""
+    if len(point.rank_waiting) == point.ranks or point.slowest_rank is None:
+        return point.slowest_rank
+    second, most = sorted(point.rank_medians)[-2:]
+    return point.slowest_rank if most >= CLEAR * second else None

@@ -23,8 +23,14 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 DASHES: tuple[tuple[float, ...], ...] = (
-    (5, 2), (5, 2, 1, 2), (3, 1.5), (7, 2, 1, 1.5, 1, 2), (2, 1), (9, 3),
+    (5, 2), (5, 2, 1, 2), (3, 1.5), (7, 2, 1, 1.5, 1, 2), (4, 3), (9, 3),
 )  # fmt: skip
+DOTS = (1, 1.6)
+"""The bound's line; no prediction is drawn in dots alone."""
+
+PREDICTED_MARKER, BOUND_MARKER = "_", "+"
+"""Single points of a prediction and of a bound: no measured series has these."""
+
 INK, GREY, FAINT = "#222222", "#666666", "#d9d9d9"
 
 WIDTH_INCHES = 9.6
@@ -127,6 +133,8 @@ def _draw(figure: Figure, axes: Axes) -> None:
             _draw_ranks(series, axes)
         else:
             _DRAWERS[series.kind](series, axes)
+    if figure.topic == "ranks" and figure.y.unit == "ratio":
+        axes.axhline(1.0, color=GREY, linewidth=0.9, zorder=1)
     _draw_spans(figure, axes)
     _legend(figure, axes)
 
@@ -181,26 +189,22 @@ def _markers(series: Series, axes: Axes, colour: str, marker: str, size: float) 
 
 def _draw_predicted(series: Series, axes: Axes) -> None:
     style = series.style % len(COLOURS)
-    if series.joined:
-        axes.plot(
-            series.x, series.y, color=COLOURS[style], linewidth=1.2, linestyle=(0, DASHES[style]), zorder=3
-        )
-    else:
-        axes.plot(
-            series.x, series.y, color=COLOURS[style], marker="_", markersize=13, markeredgewidth=1.4,
-            linestyle="none", zorder=3,
-        )  # fmt: skip
+    look = _look(series.joined, DASHES[style], PREDICTED_MARKER)
+    axes.plot(series.x, series.y, color=COLOURS[style], linewidth=1.2, zorder=3, **look)
 
 
 def _draw_bound(series: Series, axes: Axes) -> None:
     colour = INK if series.style < 0 else COLOURS[series.style % len(COLOURS)]
-    if series.joined:
-        axes.plot(series.x, series.y, color=colour, linewidth=1.3, linestyle=(0, (1, 1.6)), zorder=2)
-    else:
-        axes.plot(
-            series.x, series.y, color=colour, marker="_", markersize=13, markeredgewidth=1.4,
-            linestyle="none", zorder=2,
-        )  # fmt: skip
+    look = _look(series.joined, DOTS, BOUND_MARKER)
+    axes.plot(series.x, series.y, color=colour, linewidth=1.3, zorder=2, **look)
+
+
+def _look(line: bool, dashes: tuple[float, ...], marker: str) -> dict[str, Any]:
+    """A line, or markers where neighbours are too far apart for one."""
+    if line:
+        return {"linestyle": (0, dashes)}
+    size = 13 if marker == PREDICTED_MARKER else 9
+    return {"linestyle": "none", "marker": marker, "markersize": size, "markeredgewidth": 1.4}
 
 
 def _draw_baseline(series: Series, axes: Axes) -> None:
@@ -232,7 +236,6 @@ def _draw_ranks(series: Series, axes: Axes) -> None:
             series.y, [x - 0.32 for x in series.x], [x + 0.32 for x in series.x], color=COLOURS[1],
             linewidth=2.4, zorder=6,
         )  # fmt: skip
-        axes.axhline(1.0, color=GREY, linewidth=0.9, zorder=1)
         return
     ranks = int(max(series.x)) + 1
     cases = max(1, len(series.x) // ranks)
@@ -305,7 +308,6 @@ def _legend_rows(figure: Figure) -> tuple[list[Any], list[str]]:
     from matplotlib.patches import Patch
 
     rows: list[tuple[Any, str]] = []
-    kinds = {series.kind for series in figure.series}
     for series in figure.series:
         if series.kind == Kind.MEASURED:
             rows.append((_measured_handle(series, figure.topic == "ranks"), series.label))
@@ -319,18 +321,7 @@ def _legend_rows(figure: Figure) -> tuple[list[Any], list[str]]:
             rows.append((Line2D([], [], color=colour, linewidth=width), series.label))
     if any(series.low and series.joined for series in figure.series):
         rows.append((Patch(facecolor=GREY, alpha=0.25, linewidth=0), "interval of the median"))
-    joined = {series.kind for series in figure.series if series.joined}
-    for kind, colour, dashes, label in (
-        (Kind.PREDICTED, GREY, DASHES[0], "predicted, same colour"),
-        (Kind.BOUND, INK, (1, 1.6), "bound"),
-    ):
-        if kind in joined:
-            rows.append((Line2D([], [], color=colour, linewidth=1.3, linestyle=(0, dashes)), label))
-        elif kind in kinds:
-            dash = Line2D(
-                [], [], color=colour, linestyle="none", marker="_", markersize=13, markeredgewidth=1.4
-            )
-            rows.append((dash, label))
+    rows += _kind_rows(figure)
     if any(series.missing for series in figure.series):
         cross = Line2D([], [], linestyle="none", marker="x", markersize=7, markeredgewidth=1.8, color=GREY)
         rows.append((cross, "no result"))
@@ -342,6 +333,24 @@ def _legend_rows(figure: Figure) -> tuple[list[Any], list[str]]:
     labels = ["\n".join(textwrap.wrap(label, LEGEND_COLUMNS)[:3]) for _, label in rows]
     # matplotlib leaves out labels that begin with an underscore.
     return [handle for handle, _ in rows], [f" {one}" if one.startswith("_") else one for one in labels]
+
+
+def _kind_rows(figure: Figure) -> list[tuple[Any, str]]:
+    """Rows for predictions and bounds, each look that occurs; several bounds have their series' colour."""
+    from matplotlib.lines import Line2D
+
+    rows: list[tuple[Any, str]] = []
+    for kind, dashes, marker in (
+        (Kind.PREDICTED, DASHES[0], PREDICTED_MARKER),
+        (Kind.BOUND, DOTS, BOUND_MARKER),
+    ):
+        drawn = [series for series in figure.series if series.kind == kind and series.x]
+        own = any(series.style >= 0 for series in drawn)
+        label, colour = (f"{kind.value}, same colour", GREY) if own else (kind.value, INK)
+        for line in sorted({series.joined for series in drawn}, reverse=True):
+            look = _look(line, dashes, marker)
+            rows.append((Line2D([], [], color=colour, linewidth=1.3, **look), label))
+    return rows
 
 
 def _measured_handle(series: Series, bare: bool) -> Any:

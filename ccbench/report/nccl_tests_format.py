@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ccbench.cases import Status
 from ccbench.report.points import Point, provenance
-from ccbench.report.text import plain
+from ccbench.report.text import plain, plural
 
 TYPE_NAMES = {
     "float16": "half",
@@ -84,7 +84,7 @@ def _preamble(points: Sequence[Point]) -> list[str]:
         "#",
         f"# written by ccbench: backend {first.backend} {first.backend_version}".rstrip()
         + f", algorithm {first.algorithm}, protocol {first.protocol}, mode {first.mode}",
-        f"# {first.ranks} ranks on {first.nodes} nodes; host {first.host or 'unknown'}, "
+        f"# {plural(first.ranks, 'rank')} on {plural(first.nodes, 'node')}; host {first.host or 'unknown'}, "
         f"machine {first.machine or 'unknown'}; times are medians",
     ]
     if label:

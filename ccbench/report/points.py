@@ -8,12 +8,15 @@ from typing import Any
 
 from ccbench.cases import MORE_VISITS, NO_ROOT, Status
 from ccbench.collectives import COLLECTIVES
-from ccbench.report.text import plain
+from ccbench.report.text import plain, plural
 from ccbench.runs import Run
 from ccbench.runs.rows import is_null
 from ccbench.units import format_size
 
 BYTES_PER_GIGABYTE = 1e9
+
+IMPOSSIBLE = 0.98
+"""A time below this share of the bound is faster than rounding explains: bound or measurement are wrong."""
 
 SIMULATED = "SIMULATED"
 LOOPBACK = "loopback"
@@ -23,6 +26,8 @@ LOOPBACK = "loopback"
 class Point:
     """One case of a run, as the report sees it. Text is plain; times are seconds per launch.
 
+    beaten_share: share of the samples that are faster than the bound allows; None where there is no bound.
+    rank_waiting: share of a launch each rank waited for others, in rank order; empty where not known.
     complete: False while visits are planned that the run did not come to.
     Figures of speed are None unless the case is OK; bound and prediction unless one was made.
     """
@@ -60,7 +65,9 @@ class Point:
     predicted_seconds: float | None
     bottleneck: str
     wrong_elements: int | None
+    beaten_share: float | None
     rank_medians: tuple[float, ...]
+    rank_waiting: tuple[float, ...]
     slowest_rank: int | None
     flags: tuple[str, ...]
     host: str
@@ -73,8 +80,8 @@ class Point:
 
     @property
     def bound_share(self) -> float | None:
-        """How much of the speed of light was reached: bound over measured time."""
-        if not self.median_seconds or self.bound_seconds is None:
+        """How much of the speed of light was reached: bound over measured time; one rank has no bound."""
+        if not self.median_seconds or self.bound_seconds is None or self.ranks < 2:
             return None
         return self.bound_seconds / self.median_seconds
 
@@ -86,9 +93,9 @@ class Point:
         return self.predicted_seconds / self.median_seconds - 1
 
     def busbw_at(self, seconds: float | None) -> float | None:
-        """Bus bandwidth in GB/s this case would have if it took ``seconds``; None where it has none."""
+        """Bus bandwidth in GB/s this case would have if it took ``seconds``; None where no bus is used."""
         row = COLLECTIVES.get(self.collective)
-        if not seconds or not self.size_bytes or row is None or not row.moves_data:
+        if not seconds or not self.size_bytes or self.ranks < 2 or row is None or not row.moves_data:
             return None
         return self.size_bytes / seconds / BYTES_PER_GIGABYTE * row.bus_factor(self.ranks)
 
@@ -96,7 +103,7 @@ class Point:
     def label(self) -> str:
         """One line that tells this case from the others of its run."""
         words = [self.backend, self.collective, self.algorithm, self.dtype, format_size(self.size_bytes)]
-        words.append(f"on {self.ranks} ranks")
+        words.append(f"on {plural(self.ranks, 'rank')}")
         if self.in_place:
             words.append("in place")
         return " ".join(words)
@@ -114,6 +121,8 @@ def _point(row: Mapping[Any, Any], run: str, baseline: bool, host: str, machine:
     if row["oversubscribed"] and not flags:
         flags = ("oversubscribed",)
     rank_medians = () if is_null(row["rank_median_seconds"]) else row["rank_median_seconds"]
+    samples = () if is_null(row["samples_seconds"]) else row["samples_seconds"]
+    median_seconds, bound_seconds = _number(row["median_seconds"]), _number(row["bound_seconds"])
     return Point(
         run=run,
         baseline=baseline,
@@ -135,25 +144,39 @@ def _point(row: Mapping[Any, Any], run: str, baseline: bool, host: str, machine:
         simulated=bool(row["simulated"]),
         status=Status(row["status"]),
         detail=plain(row["detail"], 300),
-        samples=0 if is_null(row["samples_seconds"]) else len(row["samples_seconds"]),
+        samples=len(samples),
         visits=0 if is_null(row["visit_samples"]) else len(row["visit_samples"]),
         complete=row["stop_reason"] != MORE_VISITS,
-        median_seconds=_number(row["median_seconds"]),
+        median_seconds=median_seconds,
         low_seconds=_number(row["low_seconds"]),
         high_seconds=_number(row["high_seconds"]),
         confidence=_number(row["interval_confidence"]),
         algbw=_number(row["algbw_GB_s"]),
         busbw=_number(row["busbw_GB_s"]),
-        bound_seconds=_number(row["bound_seconds"]),
+        bound_seconds=bound_seconds,
         predicted_seconds=_number(row["predicted_seconds"]),
         bottleneck="" if is_null(row["bottleneck"]) else plain(row["bottleneck"], 200),
         wrong_elements=None if is_null(row["wrong_elements"]) else int(row["wrong_elements"]),
+        beaten_share=_beaten(samples, bound_seconds),
         rank_medians=tuple(float(one) for one in rank_medians),
+        rank_waiting=_waiting(row["rank_waiting_seconds"], median_seconds),
         slowest_rank=None if is_null(row["slowest_rank"]) else int(row["slowest_rank"]),
         flags=flags,
         host=host,
         machine=machine,
     )
+
+
+def _beaten(samples: Sequence[float], bound_seconds: float | None) -> float | None:
+    if bound_seconds is None or not len(samples):
+        return None
+    return sum(one < IMPOSSIBLE * bound_seconds for one in samples) / len(samples)
+
+
+def _waiting(waiting: Any, launch_seconds: float | None) -> tuple[float, ...]:
+    if is_null(waiting) or not launch_seconds:
+        return ()
+    return tuple(float(one) / launch_seconds for one in waiting)
 
 
 def _number(value: Any) -> float | None:

@@ -98,7 +98,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("size", lambda point: format_size(point.size_bytes), 10),
     Column("time [interval]", _time, 10),
     Column("algbw", lambda point: _rate(point.algbw), 4),
-    Column("busbw", lambda point: _rate(point.busbw), 9),
+    Column("busbw", lambda point: _rate(point.busbw if point.ranks > 1 else None), 9),
     Column("predicted", lambda point: _seconds(point.predicted_seconds), 5),
     Column("of bound", lambda point: "-" if point.bound_share is None else percent(point.bound_share), 6),
     Column("wrong", _wrong, 7),

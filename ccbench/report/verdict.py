@@ -7,18 +7,23 @@ from collections.abc import Sequence
 from statistics import median
 
 from ccbench.cases import Status
-from ccbench.report.figures_across import error_and_bias
+from ccbench.report.figures_across import bias_text, error_and_bias
 from ccbench.report.footnotes import flag_counts
 from ccbench.report.points import Point, is_loopback, points_of, provenance
 from ccbench.report.text import percent, plural
 from ccbench.runs import Run
-from ccbench.units import format_seconds
+from ccbench.units import format_seconds, format_size
 
 NOTABLE_GAP = 1.5
 """A case this many times slower than predicted is named."""
 
-IMPOSSIBLE = 0.98
-"""Faster than the bound by more than rounding: the bound or the measurement is wrong."""
+BEATEN = 0.05
+"""A case beats its bound when more than this share of its samples does: fewer may be the clock's doing."""
+
+SMALLEST_FOR_BOUND = 64 * 1024
+"""Bytes; below, the bound is the time of little more than one flag, and a share of it says nothing."""
+
+MOST_FILES_NAMED = 5
 
 
 def verdict_lines(run: Run) -> list[str]:
@@ -26,8 +31,13 @@ def verdict_lines(run: Run) -> list[str]:
     points = points_of(run)
     lines = [_measured(points), *_wrong(points), *_not_measured(points)]
     lines += [*_against_model(points), *_doubtful(points), *_machine(run)]
-    if run.problems:
-        lines.append(f"{plural(len(run.problems), 'file')} could not be read, first: {run.problems[0]}")
+    return lines + _unreadable(run.problems)
+
+
+def _unreadable(problems: Sequence[str]) -> list[str]:
+    lines = [f"Problem with a file: {problem}" for problem in problems[:MOST_FILES_NAMED]]
+    if len(problems) > MOST_FILES_NAMED:
+        lines.append(f"{len(problems) - MOST_FILES_NAMED} more files have problems, {len(problems)} in all.")
     return lines
 
 
@@ -55,7 +65,9 @@ def _measured(points: Sequence[Point]) -> str:
     backends = ", ".join(sorted({point.backend for point in points}))
     verb = "computed by a model" if label and not label.startswith("PARTLY") else "measured"
     text = f"{len(ok)} of {plural(len(points), 'case')} {verb}: {collectives} on {backends}."
-    fastest = max((point for point in ok if point.busbw), key=lambda one: one.busbw or 0.0, default=None)
+    fastest = max(
+        (one for one in ok if one.busbw and one.ranks > 1), key=lambda one: one.busbw or 0.0, default=None
+    )
     if fastest is not None:
         text += f" Peak bus bandwidth {fastest.busbw:.4g} GB/s ({fastest.label})."
     return f"{label}: {text}" if label else text
@@ -73,7 +85,10 @@ def _wrong(points: Sequence[Point]) -> list[str]:
 
 
 def _not_measured(points: Sequence[Point]) -> list[str]:
-    """Failures with their first reason; what is merely unsupported or skipped is counted."""
+    """Failures with their first reason; what is merely unsupported or skipped is counted.
+
+    Where nothing ran at all, the first unsupported case's reason is told too.
+    """
     lines = []
     words = {
         Status.TIMED_OUT: "timed out or hung",
@@ -89,8 +104,20 @@ def _not_measured(points: Sequence[Point]) -> list[str]:
         point.status.value for point in points if point.status in (Status.UNSUPPORTED, Status.SKIPPED)
     )
     if quiet:
-        lines.append(", ".join(f"{plural(n, 'case')} {status}" for status, n in sorted(quiet.items())) + ".")
+        text = ", ".join(f"{plural(n, 'case')} {status}" for status, n in sorted(quiet.items()))
+        lines.append(f"{text}{_first_reason(points)}.")
     return lines
+
+
+def _first_reason(points: Sequence[Point]) -> str:
+    """Why nothing ran: the first unsupported case, else the first skipped one; empty where a case is ok."""
+    if any(point.status == Status.OK for point in points):
+        return ""
+    for status in (Status.UNSUPPORTED, Status.SKIPPED):
+        for point in points:
+            if point.status == status and point.detail:
+                return f"; first: {point.label} ({point.detail.rstrip('.')})"
+    return ""
 
 
 def _against_model(points: Sequence[Point]) -> list[str]:
@@ -98,19 +125,32 @@ def _against_model(points: Sequence[Point]) -> list[str]:
     priced = [point for point in points if point.prediction_error is not None]
     if priced:
         error, bias = error_and_bias(priced)
-        side = "slower" if bias < 0 else "faster"
-        text = f"Median error of the prediction {percent(error)}"
-        text += f", typically {percent(abs(bias))} {side} than predicted" if abs(bias) > 0.005 else ""
+        text = f"Median error of the prediction {percent(error)}; {bias_text(bias)}"
         lines.append(text + f" ({plural(len(priced), 'case')}).{_biggest_gap(priced)}")
-    shares = [point.bound_share for point in points if point.bound_share is not None]
+    return [*lines, *_against_bound(points)]
+
+
+def _against_bound(points: Sequence[Point]) -> list[str]:
+    """How near large cases come to the bound, and which beat it; a single rank has no bound to speak of."""
+    lines = []
+    bounded = [point for point in points if point.bound_share is not None]
+    shares = [point.bound_share or 0.0 for point in bounded if point.size_bytes >= SMALLEST_FOR_BOUND]
     if shares:
-        lines.append(f"Half of the cases reach at least {percent(median(shares))} of the bound.")
-    beyond = [point for point in points if (point.bound_share or 0.0) > 1 / IMPOSSIBLE]
-    if beyond:
-        first = max(beyond, key=lambda point: point.bound_share or 0.0)
         lines.append(
-            f"{plural(len(beyond), 'case')} faster than the bound, which cannot be: the machine's numbers or "
-            f"the measurement are off; most: {first.label}, {percent(first.bound_share or 0.0)} of the bound."
+            f"Half of the {plural(len(shares), 'case')} of at least {format_size(SMALLEST_FOR_BOUND)} reach "
+            f"{percent(median(shares))} of the bound or more (below that size it is one flag's time)."
+        )
+    beaten = [point for point in bounded if (point.beaten_share or 0.0) > BEATEN]
+    if beaten:
+        most = max(beaten, key=lambda point: point.bound_share or 0.0)
+        cause = (
+            "the bound or the model is wrong"
+            if all(point.simulated for point in beaten)
+            else "the machine was busy when it was measured; calibrate again"
+        )
+        lines.append(
+            f"Bound beaten in {plural(len(beaten), 'case')} (by more than {percent(BEATEN)} of the samples): "
+            f"{cause}. Most: {most.label}, {percent(most.bound_share or 0.0)} of the bound."
         )
     return lines
 

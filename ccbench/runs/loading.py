@@ -33,7 +33,7 @@ class Run:
     manifest: run.json, empty when that cannot be read.
     cases: one row per case, columns as in ``ccbench.runs.SCHEMA``, sorted by ORDER. A missing float or
         text is NaN, a missing whole number is pandas.NA.
-    problems: one line for every file that could not be read.
+    problems: one line for every file that could not be read, or is of another schema version.
     """
 
     path: Path
@@ -52,7 +52,7 @@ def load_run(path: Path | str) -> Run:
     if not path.is_dir() or not (folder.is_dir() or (path / MANIFEST_NAME).is_file()):
         raise RunFolderError(
             f"{path}: not a run folder (no {MANIFEST_NAME} and no {CASES_NAME}/); "
-            "name a folder that 'ccbench run' or 'ccbench import' wrote"
+            "name a folder that 'ccbench run' wrote"
         )
     problems: list[str] = []
     manifest = _read_manifest(path / MANIFEST_NAME, problems)
@@ -97,6 +97,12 @@ def _read_manifest(file: Path, problems: list[str]) -> Mapping[str, Any]:
     if not isinstance(manifest, dict):
         problems.append(f"{file}: holds {type(manifest).__name__}, expected a mapping; shown without it")
         return {}
+    version = manifest.get("schema_version", SCHEMA_VERSION)
+    if version != SCHEMA_VERSION:
+        problems.append(
+            f"{file}: schema version is {str(version)[:40]}, expected {SCHEMA_VERSION}; "
+            "use the ccbench that wrote it"
+        )
     return manifest
 
 

@@ -53,7 +53,7 @@ def measurement(one: Case, random: np.random.Generator, slow_rank: int = 2) -> M
     centre = prediction(one).predicted_seconds * float(random.uniform(1.02, 1.18))
     samples = centre * (1 + random.gamma(2.0, 0.02, size=30))
     samples[11] *= 1.6
-    shares = 1 - 0.02 * random.random((one.ranks, 1)) - 0.01 * random.random((one.ranks, 30))
+    shares = 0.97 - 0.02 * random.random((one.ranks, 1)) - 0.01 * random.random((one.ranks, 30))
     shares[min(slow_rank, one.ranks - 1)] = 1.0
     return Measurement(
         case=one,

@@ -8,9 +8,11 @@ import pytest
 from ccbench.cases import Measurement, Status
 from ccbench.report.figure import Figure, Kind
 from ccbench.report.figures import MOST_SERIES, approximate_size, figures_of, joinable
+from ccbench.report.figures_across import _tail
 from ccbench.report.points import points_of
+from ccbench.report.text import percent
 
-from .synthetic import case, failed, flagged, prediction, sweep, write_run
+from .synthetic import Edit, case, failed, flagged, prediction, sweep, write_run
 
 
 def _figures(path: Path, *args: object, **kwargs: object) -> dict[str, Figure]:
@@ -217,8 +219,58 @@ def test_without_any_speed_one_figure_says_so(tmp_path: Path) -> None:
 
 def test_the_slowest_rank_is_named(tmp_path: Path) -> None:
     figure = _figures(tmp_path, sweep())["ranks-cpu-4ranks-1nodes"]
-    assert "rank 2 slowest in 9 of 9" in figure.subtitle
+    assert "rank 2 slowest in 9 of 9 decided cases" in figure.subtitle
     assert max(figure.series[0].y) == pytest.approx(1.0, rel=0.02)
+
+
+def test_ranks_that_take_turns_do_not_stand_out(tmp_path: Path) -> None:
+    def turn(number: int) -> Edit:
+        def change(one: Measurement) -> Measurement:
+            shares = [1.1 if rank == number % 4 else 1.0 for rank in range(4)]
+            rows = tuple(tuple(share * s for s in one.samples_seconds) for share in shares)
+            return replace(one, rank_samples_seconds=rows)
+
+        return change
+
+    figures = _figures(tmp_path, sweep(), {number: turn(number) for number in range(9)})
+    assert "no rank stands out (9 of 9 cases decided)" in figures["ranks-cpu-4ranks-1nodes"].subtitle
+
+
+def test_ranks_that_tie_decide_no_case(tmp_path: Path) -> None:
+    def tie(one: Measurement) -> Measurement:
+        shares = (1.004, 1.0, 1.003, 1.001)
+        return replace(
+            one, rank_samples_seconds=tuple(tuple(x * s for s in one.samples_seconds) for x in shares)
+        )
+
+    figures = _figures(tmp_path, sweep(), dict.fromkeys(range(9), tie))
+    assert "no rank stands out (0 of 9 cases decided)" in figures["ranks-cpu-4ranks-1nodes"].subtitle
+
+
+def test_ranks_are_drawn_by_what_the_slowest_is_taken_from(tmp_path: Path) -> None:
+    def wait(one: Measurement) -> Measurement:
+        launch = sorted(one.samples_seconds)[15]
+        return replace(one, rank_waiting_seconds=tuple(share * launch for share in (0.5, 0.1, 0.6, 0.4)))
+
+    figure = _figures(tmp_path, sweep(), dict.fromkeys(range(9), wait))["ranks-cpu-4ranks-1nodes"]
+    assert "rank 1 slowest in 9 of 9 decided cases" in figure.subtitle
+    assert figure.y.unit == "share"
+    assert figure.series[1].y == pytest.approx((0.5, 0.1, 0.6, 0.4), rel=0.05)
+    assert any("waits least" in line and "10% of the launch" in line for line in figure.footnote)
+
+
+@pytest.mark.parametrize(
+    ("times", "tries", "ranks", "exact"), [(1, 1, 4, 0.25), (0, 7, 2, 1.0), (9, 10, 2, 11 / 1024)]
+)
+def test_chance_is_the_tail_of_the_binomial(times: int, tries: int, ranks: int, exact: float) -> None:
+    assert _tail(times, tries, 1 / ranks) == pytest.approx(exact)
+    assert 0 < _tail(1020, 2000, 0.5) < 0.5
+
+
+def test_one_rank_has_no_bandwidth(tmp_path: Path) -> None:
+    figures = _figures(tmp_path, sweep("broadcast", ["binomial_tree"], ranks=1))
+    assert not any(key.startswith("bandwidth") for key in figures)
+    assert any(figure.subtitle.startswith("1 rank ·") for figure in figures.values())
 
 
 def test_the_median_error_of_the_prediction_is_in_the_subtitle(tmp_path: Path) -> None:
@@ -226,7 +278,9 @@ def test_the_median_error_of_the_prediction_is_in_the_subtitle(tmp_path: Path) -
     errors = sorted(abs((one.predicted_seconds or 0.0) / (one.median_seconds or 1.0) - 1) for one in points)
     figure = next(figure for figure in figures_of(points) if figure.topic == "prediction")
     assert f"median error {100 * errors[len(errors) // 2]:.0f} %" in figure.subtitle
-    assert "slower than predicted" in figure.subtitle
+    above = sorted((one.median_seconds or 0.0) / (one.predicted_seconds or 1.0) - 1 for one in points)
+    text = f"measured times are typically {percent(above[len(above) // 2])} above the prediction"
+    assert text in figure.subtitle
 
 
 def test_a_baseline_is_drawn_but_not_raced(tmp_path: Path) -> None:

@@ -123,3 +123,43 @@ def test_drawing_never_loads_pyplot_and_leaves_settings_alone(tmp_path: Path) ->
         [sys.executable, "-c", program, str(run.path)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("last", [14, 26])
+def test_bound_and_prediction_of_several_runs_look_different_and_are_in_the_legend(
+    tmp_path: Path, last: int
+) -> None:
+    from matplotlib.lines import Line2D
+
+    from ccbench.report.matplotlib_renderer import _canvas, _quiet
+
+    runs = [write_run(tmp_path / name, sweep(last=last), manifest=MANIFEST) for name in ("a", "b")]
+    points = [point for run in runs for point in points_of(run, name=run.path.name)]
+    points = [
+        replace(one, bound_seconds=(one.bound_seconds or 0.0) * (0.9 if one.run == "a" else 0.8))
+        for one in points
+    ]
+    figure = next(figure for figure in figures_of(points) if figure.topic == "time")
+    with _quiet():
+        (axes,) = _canvas(figure).axes
+
+    def look(line: object) -> tuple[str, str]:
+        assert isinstance(line, Line2D)
+        return str(line.get_marker()), str(line._dash_pattern)  # type: ignore[attr-defined]  # no public way
+
+    drawn: dict[str, set[tuple[str, str]]] = {"predicted": set(), "bound": set()}
+    for series in figure.series:
+        if series.kind.value in drawn:
+            lines = [one for one in axes.get_lines() if tuple(map(float, list(one.get_ydata()))) == series.y]  # type: ignore[arg-type]  # an array
+            assert lines
+            drawn[series.kind.value] |= {look(line) for line in lines}
+    assert not drawn["predicted"] & drawn["bound"]
+    legend = axes.get_legend()
+    assert legend is not None
+    rows = {
+        text.get_text(): look(handle)
+        for text, handle in zip(legend.get_texts(), legend.legend_handles, strict=True)
+    }
+    assert rows["predicted, same colour"] != rows["bound, same colour"]
+    assert rows["bound, same colour"][0] in {marker for marker, _ in drawn["bound"]}
+    assert rows["predicted, same colour"][0] in {marker for marker, _ in drawn["predicted"]}

@@ -160,6 +160,17 @@ def test_a_broken_manifest_is_named_and_the_cases_load(tmp_path: Path, text: str
     assert "run.json" in run.problems[0]
 
 
+def test_a_manifest_of_another_schema_version_is_named_and_shown(tmp_path: Path) -> None:
+    path = _written(tmp_path / "run", measured(1024))
+    manifest = json.loads((path / "run.json").read_text())
+    (path / "run.json").write_text(json.dumps({**manifest, "schema_version": 99}))
+    run = load_run(path)
+    assert run.manifest["suite"] == "smoke"
+    assert len(run.cases) == 1
+    (problem,) = run.problems
+    assert "run.json: schema version is 99, expected 1" in problem
+
+
 def test_a_run_without_cases_loads_as_an_empty_table_with_all_columns(tmp_path: Path) -> None:
     path = _written(tmp_path / "run")
     run = load_run(path)
@@ -182,8 +193,9 @@ def test_cases_come_sorted_whatever_order_they_were_measured_in(tmp_path: Path) 
 
 def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "absent"):
-        with pytest.raises(RunFolderError, match="not a run folder"):
+        with pytest.raises(RunFolderError, match="not a run folder") as refused:
             load_run(path)
+        assert "import" not in str(refused.value)
 
 
 def test_the_newest_run_is_the_one_created_last_whatever_its_name(tmp_path: Path) -> None:

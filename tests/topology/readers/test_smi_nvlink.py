@@ -11,6 +11,7 @@ from ccbench.errors import MachineError
 from ccbench.topology.graph import DeviceKind, LinkState, Topology, TopologyClass
 from ccbench.topology.readers import smi_topo
 from ccbench.topology.readers.smi_nvlink import read, recognises
+from tests.topology.damage import changed, read_or_refused
 from tests.topology.dumps import entries, names, text_of
 from tests.topology.facts import checked_facts, compare
 
@@ -91,10 +92,7 @@ def test_an_output_cut_anywhere_is_read_or_refused(entry: dict[str, Any]) -> Non
 def test_an_output_with_changed_characters_is_read_or_refused(
     entry: dict[str, Any], changes: list[tuple[int, str]]
 ) -> None:
-    characters = list(text_of(entry))
-    for position, character in changes:
-        characters[position % len(characters)] = character
-    refused_or_read("".join(characters))
+    read_or_refused(read, changed(text_of(entry), changes))
 
 
 @settings(max_examples=200, deadline=None)
@@ -104,17 +102,7 @@ def test_an_output_with_changed_characters_is_read_or_refused(
 @example("NVML: Unable to retrieve NVLink information as all links are inActive")
 def test_any_text_is_read_or_refused(text: str) -> None:
     assert recognises(text) in (True, False)
-    refused_or_read(text)
-
-
-def refused_or_read(text: str) -> None:
-    try:
-        topology = read(text)
-    except MachineError:
-        return
-    named = [device.name for device in topology.devices]
-    assert len(named) == len(set(named))
-    assert all(link.source in named and link.target in named for link in topology.links)
+    read_or_refused(read, text)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +112,7 @@ def test_a_megabyte_takes_less_than_two_seconds(line: str) -> None:
     text = "GPU 0: A100\n\t Link 0: 25 GB/s\n" + line * (1_000_000 // len(line))
     started = time.perf_counter()
     recognises(text)
-    refused_or_read(text)
+    read_or_refused(read, text)
     assert time.perf_counter() - started < 2
 
 

@@ -156,10 +156,8 @@ def test_bound_and_prediction_of_several_runs_look_different_and_are_in_the_lege
     assert not drawn["predicted"] & drawn["bound"]
     legend = axes.get_legend()
     assert legend is not None
-    rows = {
-        text.get_text(): look(handle)
-        for text, handle in zip(legend.get_texts(), legend.legend_handles, strict=True)
-    }
+    handles = zip(legend.get_texts(), legend.legend_handles, strict=True)
+    rows = {text.get_text(): look(one) for text, one in handles if isinstance(one, Line2D)}
     assert rows["predicted, same colour"] != rows["bound, same colour"]
     assert rows["bound, same colour"][0] in {marker for marker, _ in drawn["bound"]}
     assert rows["predicted, same colour"][0] in {marker for marker, _ in drawn["predicted"]}

@@ -135,8 +135,8 @@ def _copied(dtype: str) -> Array:
 class _Averaged:
     """Ranges of averaged data: rank r holds mean + d(r) - d(r + 1), so that the ranks' sum is ranks * mean.
 
-    1 <= lowest <= abs(mean) <= highest and 0 <= d <= deviation; from more ranks on than the type counts to
-    the mean is 0.
+    1 <= lowest <= abs(mean) <= highest and 0 <= d <= deviation. Where no multiple of ranks but 0 is exact
+    (128 ranks of int8) the mean is 0, and stale data cannot be told.
     """
 
     lowest: int
@@ -149,7 +149,7 @@ def _averaged(dtype: str, ranks: int) -> _Averaged:
     largest = min(LARGEST_VALUE, EXACT_LIMIT[dtype] // max(2, ranks))
     if dtype.startswith("uint"):  # nothing may fall below zero: deviation <= lowest
         lowest = (largest + 1) // 2
-        return _Averaged(lowest, largest, max(1, lowest))
+        return _Averaged(lowest, largest, lowest)
     if _is_whole(dtype):  # sums on the way may wrap, the last one may not
         return _Averaged(min(1, largest), largest, min(LARGEST_VALUE, EXACT_LIMIT[dtype] - largest))
     # Of some ranks alone the sum is at most ranks * highest + ranks / 2 * deviation.

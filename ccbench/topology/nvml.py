@@ -15,25 +15,11 @@ from typing import Any, Protocol
 
 from ccbench.topology.classes import topology_class
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Notice, Topology
+from ccbench.topology.nvlink_rates import OF_CAPABILITY, OF_VERSION
 from ccbench.topology.pci_tree import normal_address
 
 MOST_LINKS = 36
 """NVLINK_MAX_LINKS of nvml.h, driver 580 and later; 18 before."""
-
-
-LINK_VERSIONS: Mapping[int, tuple[str, float]] = {
-    1: ("1.0", 20e9),
-    2: ("2.0", 25e9),
-    3: ("2.2", 25e9),
-    4: ("3.0", 25e9),
-    5: ("3.1", 14.0625e9),  # GeForce and workstation cards of the Ampere line: 14.062 GB/s in nvidia-smi
-    6: ("4.0", 25e9),
-    7: ("5.0", 50e9),
-}
-"""NVML's number -> (version, bytes per second of one link in one direction), as in hwloc's source."""
-
-RATE_OF_CAPABILITY: Mapping[int, float] = {6: 20e9, 7: 25e9, 8: 25e9, 9: 25e9, 10: 50e9}
-"""Major compute capability -> the same, where the version was not told."""
 
 ANCESTORS: Mapping[int, str] = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 """nvmlGpuTopologyLevel_t of nvml.h -> the word nvidia-smi prints."""
@@ -94,7 +80,7 @@ class Nvml(Protocol):
         """Whether an NVLink carries data."""
 
     def link_version(self, gpu: int, link: int) -> int | Missing:
-        """NVML's number of the NVLink version, a key of ``LINK_VERSIONS``."""
+        """NVML's number of the NVLink version, a key of ``nvlink_rates.OF_VERSION``."""
 
     def link_remote_type(self, gpu: int, link: int) -> int | Missing:
         """0 GPU, 1 POWER processor, 2 switch, 255 unknown."""
@@ -250,13 +236,14 @@ def _far_end(state: _Build, gpu: int, link: int) -> str:
 
 def _rate(nvml: Nvml, gpu: int, link: int) -> tuple[float | None, str]:
     version = known(nvml.link_version(gpu, link))
-    if version in LINK_VERSIONS:
-        word, rate = LINK_VERSIONS[version]
-        return rate, f"NVLink {word}: {rate / 1e9:g} GB/s a link"
+    if version in OF_VERSION:
+        word, each = OF_VERSION[version]
+        return each, f"NVLink {word}: {each / 1e9:g} GB/s a link"
     capability = known(nvml.compute_capability(gpu))
-    if capability and capability[0] in RATE_OF_CAPABILITY:
-        rate = RATE_OF_CAPABILITY[capability[0]]
-        return rate, f"NVLink of compute capability {capability[0]}: {rate / 1e9:g} GB/s a link"
+    rate = OF_CAPABILITY.get(capability[0] * 10 + capability[1]) if capability else None
+    if capability and rate is not None:
+        named = f"{capability[0]}.{capability[1]}"
+        return rate, f"NVLink of compute capability {named}: {rate / 1e9:g} GB/s a link"
     return None, "nvml: NVLink version not told"
 
 

@@ -27,7 +27,7 @@ _MEGABYTES_OF_MODEL = (
     (re.compile(r"\bG?B[123]00|\bR100|Rubin"), 50_000),
     (re.compile(r"[VAH]100|[AH]800|H20|A30|A40|A6000|3090|QUADRO|Quadro|TITAN|L40"), 25_000),
 )
-"""MB/s that hwloc counts for one link of a GPU, by its model."""
+"""MB/s that hwloc counts for one link of a GPU, by its model: to divide by, not what the link carries."""
 
 
 @dataclass

@@ -10,20 +10,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ccbench.topology.nvlink_rates import OF_CAPABILITY
 from ccbench.topology.pci_tree import CODING
-
-NVLINK: Mapping[int, float] = {
-    60: 20e9,
-    70: 25e9,
-    75: 25e9,
-    80: 25e9,
-    86: 14.0625e9,
-    90: 25e9,
-    100: 50e9,
-    103: 50e9,
-}
-"""Compute capability x 10 -> one NVLink. hwloc's topology-nvml.c (20, 25, 25, 25, 50 GB/s for versions 1 to
-5); 8.6 as nvidia-smi prints it (14.062 GB/s); 7.5 from NVIDIA's Turing architecture whitepaper."""
 
 XGMI: Mapping[str, tuple[float, str]] = {
     "gfx906": (24e9, "RCCL's constant for Vega, an effective rate"),
@@ -87,7 +75,7 @@ def pcie_link(attributes: Mapping[str, str]) -> PcieLink:
 
 def nvlink_rate(sm: str) -> tuple[float | None, str]:
     """Bytes per second of one NVLink of a GPU with ``sm`` as the file prints it, and its origin."""
-    rate = NVLINK.get(int(sm)) if re.fullmatch(r"[0-9]{2,3}", sm, re.ASCII) else None
+    rate = OF_CAPABILITY.get(int(sm)) if re.fullmatch(r"[0-9]{2,3}", sm, re.ASCII) else None
     if rate is None:
         return None, "rate not stated"
     return rate, f"datasheet rate of one NVLink at compute capability {int(sm) / 10:.1f}"

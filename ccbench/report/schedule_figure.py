@@ -37,6 +37,9 @@ STEP_INCHES, LANE_INCHES = 1.25, 0.52
 LABEL_LANES, LABEL_INCHES = 0.27, 0.16
 LETTER_INCHES, LINE_INCHES = 0.064, 0.135
 """Room for a letter and a line of a label: seven points of DejaVu Sans with its white frame."""
+MOST_LABEL_LETTERS = 24
+"""A longer label is left out: no step is made that wide."""
+
 MARGIN_STEPS = 0.12
 LEFT_INCHES, RIGHT_INCHES, TOP_INCHES, BOTTOM_INCHES = 0.9, 0.3, 0.95, 0.62
 MOST_WIDTH_INCHES, LEAST_WIDTH_INCHES = 26.0, 6.6
@@ -275,6 +278,7 @@ def _step_inches(schedule: Schedule, columns: list[Column]) -> float:
         for column in columns
         if column.step is not None and column.step.phase.flows <= MOST_LABELS_A_STEP
         for text in _slots_moved(schedule, column.step).values()
+        if len(text) <= MOST_LABEL_LETTERS
     ]
     return max(STEP_INCHES, LETTER_INCHES * max(letters, default=0) / (1 - LABEL_LANES))
 
@@ -285,6 +289,8 @@ def _labels(panel: Panel, left: float, step: Step) -> None:
     ways = [(source, np.sign(target - source)) for source, target in texts]
     colour = COMBINE if step.phase.reduces else COPY
     for (source, target), text in texts.items():
+        if len(text) > MOST_LABEL_LETTERS:
+            continue
         way = int(np.sign(target - source))
         crowded = ways.count((source, way)) > 1
         for x, y, side in _places(panel, left, source, target, crowded):

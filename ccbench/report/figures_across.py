@@ -19,10 +19,12 @@ CHANCE = 0.01
 CLEAR = 1.02
 """The slowest rank's median must exceed the next one's by this factor to decide a case."""
 
-MEDIANS_NOTE = f"A case is decided where one rank's median is above all others' by {CLEAR - 1:.0%} or more"
+MEDIANS_NOTE = (
+    f"A case is decided where one rank's median is above all others' by {percent(CLEAR - 1)} or more"
+)
 WAITING_NOTE = (
     "The slowest rank is the one that waits least, because the others wait for it; "
-    f"a case is decided where it waits less than every other by {WAITING_SHARE:.0%} of the launch or more"
+    f"a case is decided where it does so by {percent(WAITING_SHARE)} of the launch or more"
 )
 
 

@@ -256,7 +256,7 @@ def test_ranks_are_drawn_by_what_the_slowest_is_taken_from(tmp_path: Path) -> No
     assert "rank 1 slowest in 9 of 9 decided cases" in figure.subtitle
     assert figure.y.unit == "share"
     assert figure.series[1].y == pytest.approx((0.5, 0.1, 0.6, 0.4), rel=0.05)
-    assert any("waits least" in line and "10% of the launch" in line for line in figure.footnote)
+    assert any("waits least" in line and "10 % of the launch" in line for line in figure.footnote)
 
 
 @pytest.mark.parametrize(

@@ -130,3 +130,12 @@ def test_csv_keeps_full_precision_and_leaves_missing_values_empty(run: Run) -> N
             assert row["root"] == "-1"
         else:
             assert row["median_seconds"] == row["busbw_GB_s"] == ""
+
+
+def test_one_rank_has_no_bus_bandwidth_and_no_bound(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", [case("broadcast", "binomial_tree", 4096, ranks=1)])
+    columns = [name.strip() for name in markdown_table(points_of(run)).splitlines()[0].split("|")]
+    values = [name.strip() for name in markdown_table(points_of(run)).splitlines()[2].split("|")]
+    told = dict(zip(columns, values, strict=True))
+    assert told["busbw"] == told["of bound"] == "-"
+    assert told["algbw"] != "-"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from ccbench.topology.diagnosis_nvlink import nvlink_findings
 from ccbench.topology.diagnosis_pcie import pcie_findings
 from ccbench.topology.graph import Device, DeviceKind, Finding, Topology, TopologyClass
-from ccbench.topology.matrix import path_labels
+from ccbench.topology.matrix import DOWN, NO_PATH, NOT_VISIBLE, path_labels
 from ccbench.units import shown
 
 MOST_GPUS = 128
@@ -28,6 +28,7 @@ PEER_REASONS = {
 """nvmlGpuP2PStatus_t of nvml.h, in words."""
 
 _DIRECT = ("NV", "XGMI", "HCCS", "C2C", "X")
+_NO_PATHS = {NO_PATH, NOT_VISIBLE, DOWN}
 
 
 def diagnose(topology: Topology) -> tuple[Finding, ...]:
@@ -121,11 +122,12 @@ def _paths(topology: Topology) -> Iterator[Finding]:
         yield flattened
         return
     near = {gpu.name: {labels[(gpu.name, nic.name)] for nic in fast} for gpu in gpus}
-    far = [gpu for gpu in gpus if near[gpu.name] and near[gpu.name] <= {"SYS"}]
+    far = [gpu for gpu in gpus if near[gpu.name] and near[gpu.name] <= {"SYS", "SOC"}]
     if far:
         yield Finding(
             "note", "gpu_far_from_nics", _names(far),
-            f"only another processor leads from {_listed(far)} to any NIC (SYS)",
+            f"only another processor leads from {_listed(far)} to any NIC "
+            f"({' or '.join(sorted(set().union(*(near[gpu.name] for gpu in far))))})",
             "their network traffic crosses the link between the sockets; move a NIC or use other GPUs",
         )  # fmt: skip
 
@@ -138,7 +140,7 @@ def _flattened(
     ends = [gpu.name for gpu in gpus]
     between = {labels[(one, other)] for one in ends for other in ends if one != other}
     outside = {labels[(one, nic.name)] for one in ends for nic in nics}
-    over_pcie = {label for label in between | outside if not label.startswith(_DIRECT)} - {"-"}
+    over_pcie = {label for label in between | outside if not label.startswith(_DIRECT)} - _NO_PATHS
     if len(gpus) < 2 or not over_pcie or not over_pcie <= {"PHB", "SYS", "NODE"}:
         return None
     nodes = {gpu.numa_node for gpu in gpus}

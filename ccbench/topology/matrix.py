@@ -17,17 +17,28 @@ _NETWORK = frozenset({LinkKind.INFINIBAND, LinkKind.ROCE, LinkKind.EFA, LinkKind
 
 # A path is chosen by what it passes, worst first: network, other processors, processors, switches.
 _Cost = tuple[int, int, int, int]
-_NO_PATH = "-"
+NO_PATH = "-"
+"""A complete source states no path."""
+
+NOT_VISIBLE = "?"
+"""The source does not show the path."""
+
+DOWN = "down"
+"""Only links that are down."""
+
+_DAMAGE = frozenset({"truncated", "damaged_line", "not_visible", "missing_peer"})
 
 
 def path_labels(topology: Topology, devices: Sequence[Device] | None = None) -> dict[tuple[str, str], str]:
     """(name, name) -> label for every pair of ``devices``: the GPUs, then the NICs, unless others are given.
 
-    What the topology's own matrix says stands; only the rest is worked out. ``-`` where no path is known.
+    What the topology's own matrix says stands; only the rest is worked out, and nothing where the source
+    prints words for every pair (fact ``paths``). Without a path: ``-``, ``?`` or ``down``, as named above.
     """
     chosen = _chosen(topology) if devices is None else tuple(devices)
     labels: dict[tuple[str, str], str] = {}
     paths = _Paths(topology)
+    only_printed = topology.facts.get("paths") == "as printed" and bool(topology.matrix)
     for one in chosen:
         found: dict[str, str] | None = None
         for other in chosen:
@@ -37,9 +48,11 @@ def path_labels(topology: Topology, devices: Sequence[Device] | None = None) -> 
                 labels[pair] = "X"
             elif printed:
                 labels[pair] = printed
+            elif only_printed and one.node == other.node:
+                labels[pair] = NOT_VISIBLE
             else:
                 found = paths.labels_from(one.name) if found is None else found
-                labels[pair] = paths.direct(*pair) or found.get(other.name, _NO_PATH)
+                labels[pair] = paths.direct(*pair) or found.get(other.name) or paths.absent(*pair)
     return labels
 
 
@@ -57,9 +70,15 @@ class _Paths:
         self._to_switches: dict[str, Counter[str]] = {}
         self._named: dict[tuple[str, str], str] = {}
         self._joined: dict[str, str] = {}
+        self._is_damaged = any(notice.kind in _DAMAGE for notice in topology.notices)
+        self._linked: set[str] = set()
+        self._down: set[tuple[str, str]] = set()
         for link in topology.links:
-            if link.state is not LinkState.DOWN:
+            if link.state is LinkState.DOWN:
+                self._down.add((link.source, link.target))
+            elif link.state is LinkState.UP:
                 self._take(link)
+                self._linked |= {link.source, link.target}
 
     def _take(self, link: Link) -> None:
         target = self._devices.get(link.target)
@@ -96,6 +115,14 @@ class _Paths:
             if mine and yours and set(map(self._plane, mine)) & set(map(self._plane, yours)):
                 count = min(sum(mine.values()), sum(yours.values()))
         return f"NV{count}" if count else self._named.get((one, other), "")
+
+    def absent(self, one: str, other: str) -> str:
+        """Why two devices have no path: what no link is named of, or what is damaged, was not seen whole."""
+        if (one, other) in self._down or (other, one) in self._down:
+            return DOWN
+        if self._is_damaged or not {one, other} <= self._linked:
+            return NOT_VISIBLE
+        return NO_PATH
 
     def labels_from(self, start: str) -> dict[str, str]:
         """The label of the best path from ``start`` to every GPU and NIC it leads to."""

@@ -204,12 +204,17 @@ class _Scanner:
         # Half a word at the very end says something wrong (NV1 of NV12, 0-23,4 of 0-23,48-71): leave it out.
         if ends_in_token and row.rest.strip():
             row.rest = row.rest[: len(row.rest.rstrip()) - len(row.rest.split()[-1])]
-        elif ends_in_token and short and row.cells:
+        elif ends_in_token and row.cells and (short or _may_be_half(row.cells[-1], table)):
             dropped = row.cells.pop()
             self.notices = [n for n in self.notices if n.line != row.line or n.kind != "unknown_spelling"]
             self.notices.append(Notice("truncated", f"the text ends in {dropped!r}: not used", row.line))
             return
         self.notices.append(Notice("truncated", f"the text ends in row {row.name}", row.line))
+
+
+def _may_be_half(cell: str, table: Table) -> bool:
+    """Whether a full row may end in half a word: SY of SYS, NV1 of NV18 where affinities should follow."""
+    return not labels_of(cell) or (bool(table.affinities) and cell.startswith("NV"))
 
 
 def _unknown(token: str, row: Row) -> Notice:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Notice, Topology
 from ccbench.topology.matrix import path_labels
 
 KINDS = {
@@ -67,9 +67,24 @@ def test_switches_that_are_joined_lead_from_board_to_board() -> None:
 def test_links_that_are_down_lead_nowhere() -> None:
     found = graph("gpu0 gpu1", kinds={"gpu0 gpu1": LinkKind.NVLINK})
     down = replace(found, links=tuple(replace(link, state=LinkState.DOWN) for link in found.links))
-    assert path_labels(down)[("gpu0", "gpu1")] == "-"
+    assert path_labels(down)[("gpu0", "gpu1")] == "down"
 
 
 def test_what_the_source_printed_stands() -> None:
     found = replace(graph("gpu0 cpu0", "cpu0 gpu1"), matrix={("gpu0", "gpu1"): "NV12"})
     assert path_labels(found)[("gpu1", "gpu0")] == "NV12"
+
+
+def test_what_the_source_does_not_show_is_not_called_missing() -> None:
+    found = graph("gpu0 nvs0", "gpu1 nvs1", kinds=dict.fromkeys(("gpu0 nvs0", "gpu1 nvs1"), LinkKind.NVLINK))
+    assert path_labels(found)[("gpu0", "gpu1")] == "-"
+    cut = replace(found, notices=(Notice("truncated", "the text ends"),))
+    assert path_labels(cut)[("gpu0", "gpu1")] == "?"
+    assert path_labels(replace(found, links=()))[("gpu0", "gpu1")] == "?"
+
+
+def test_of_a_printed_matrix_no_other_path_is_worked_out() -> None:
+    found = graph("gpu0 cpu0", "cpu0 gpu1", "cpu0 nic0")
+    found = replace(found, matrix={("gpu0", "gpu1"): "NODE"}, facts={"paths": "as printed"})
+    labels = path_labels(found)
+    assert (labels[("gpu1", "gpu0")], labels[("gpu0", "nic0")]) == ("NODE", "?")

@@ -9,7 +9,8 @@ nic_names and nic_legend, gpu_matrix (None for a row that was not printed whole)
 link_types_between_gpus, nvlinks_per_gpu, links_per_pair, nvlink_groups, nearest_nics, cpu_affinity,
 numa_affinity, gpu_numa_id (by GPU, None for an empty or damaged cell), numa_nodes_seen, numa_nodes (at least:
 the nodes named, and node 0, which Linux always has), numa_nodes_with_gpus, cpu_numa_nodes, p2p_matrix,
-status_values, topology_class_reason, topology_class_candidates; and for a CPU query the CPU's number itself.
+status_values, topology_class_reason, topology_class_candidates, paths ("as printed": what Topology.matrix
+leaves out was not printed); and for a CPU query the CPU's number itself.
 """
 
 from __future__ import annotations
@@ -82,7 +83,15 @@ def _machine(
         facts.update(_status_facts(statuses[0]))
     devices, links = graph_of(matrix, verdict, notices)
     facts["cpu_count"] = sum(device.kind.value == "cpu" for device in devices) or None
-    labels = {(f"gpu{one}", f"gpu{other}"): label for (one, other), label in matrix.between_gpus.items()}
+    # What the graph is made from loses words (PXB, NODE): the printed ones stand beside it, and all of them.
+    facts["paths"] = "as printed"
+    names = {gpu: f"gpu{index}" for index, gpu in enumerate(matrix.gpus)}
+    names |= {nic: f"nic{index}" for index, nic in enumerate(matrix.nics)}
+    labels = {
+        (names[one], names[other]): label
+        for (one, other), label in matrix.labels.items()
+        if one in names and other in names
+    }
     return Topology(
         name="",
         devices=devices,

@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
 from ccbench.topology.graph import DeviceKind, LinkKind, Topology, TopologyClass
+from ccbench.topology.matrix import path_labels
 from ccbench.topology.readers import read_text
 from ccbench.topology.readers.smi_topo import read, recognises
+from ccbench.topology.smi_table import tables_of
+from ccbench.topology.text import plain_lines
 from tests.topology.damage import changed, read_or_refused
 from tests.topology.dumps import entries, names, text_of
 from tests.topology.facts import checked_facts, compare
@@ -150,7 +153,8 @@ def test_devices_links_and_attributes_of_a_small_machine() -> None:
     assert [device.name for device in topology.devices] == ["gpu0", "gpu1", "cpu0", "cpu1", "nic0"]
     assert topology.device("nic0").attributes["name"] == "mlx5_7"
     assert [device.numa_node for device in topology.gpus] == [0, 1]
-    assert topology.matrix == {("gpu0", "gpu1"): "NV4", ("gpu1", "gpu0"): "NV4"}
+    between = {("gpu0", "gpu1"): "NV4", ("gpu0", "nic0"): "PHB", ("gpu1", "nic0"): "SYS"}
+    assert topology.matrix == between | {pair[::-1]: label for pair, label in between.items()}
     nvlinks = [link for link in topology.links if link.kind is LinkKind.NVLINK]
     assert [(link.source, link.target, link.count) for link in nvlinks] == [
         ("gpu0", "gpu1", 4),
@@ -324,3 +328,27 @@ def test_cpu_queries_are_answers_by_cpu() -> None:
 def test_the_registry_picks_this_reader_and_names_the_topology() -> None:
     topology = read_text(PAIR, "box.txt")
     assert (topology.name, topology.source) == ("box.txt", "nvidia-smi topo -m")
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=names(ENTRIES))
+def test_every_cell_is_labelled_as_the_dump_prints_it(entry: dict[str, Any]) -> None:
+    tables, _ = tables_of(plain_lines(text_of(entry)))
+    tables = [table for table in tables if table.rows and not table.is_p2p]
+    if not tables:
+        pytest.skip("no matrix of paths in this dump")
+    topology = read(text_of(entry))
+    named = {str(one.attributes.get("column") or one.attributes["name"]): one.name for one in topology.devices
+             if one.kind in (DeviceKind.GPU, DeviceKind.NIC)}  # fmt: skip
+    labels = path_labels(topology)
+    printed = {
+        (named[row.name], named[column]): cell
+        for row in tables[0].rows
+        for column, cell in zip(tables[0].columns, row.cells, strict=False)
+        if column != row.name and cell != "X" and row.name in named
+    }
+    assert printed or len(topology.gpus) == 1
+    assert {pair: labels[pair] for pair in printed} == printed
+    unseen = (
+        {pair for pair in labels if pair[0] != pair[1]} - printed.keys() - {pair[::-1] for pair in printed}
+    )
+    assert {labels[pair] for pair in unseen} <= {"?"}

@@ -106,10 +106,13 @@ def compose(
         for copy in copies
         for link in box.links
     ]
+    # A fabric keeps no origins; the default one has the network's ports and nothing else.
+    origin = f"{_wanted(network)}: nominal rate of its ports" if nodes > 1 and fabric is None else ""
+    outer = [replace(link, origin=origin) for link in graph.links[nodes * len(ready.routes.links) :]]
     return replace(
         graph,
         devices=(*devices, *graph.devices[first_outer:]),
-        links=(*links, *graph.links[nodes * len(ready.routes.links) :]),
+        links=(*links, *outer),
         topology_class=node.topology_class,
         source=node.source,
     )

@@ -248,6 +248,7 @@ def test_a_composed_graph_has_every_nvswitch_and_every_link_of_its_nodes(name: s
         stated = [link for link in node.links if link.kind is LinkKind.NVLINK]
         assert len(inside) == nodes * len(stated)
         assert {link.origin for link in inside} == {link.origin for link in stated}
+        assert all(link.origin for link in made.links)
         assert [device.name for device in made.gpus][:2] == (
             ["gpu0", "gpu1"] if nodes == 1 else ["n0.gpu0", "n0.gpu1"]
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -156,7 +157,11 @@ class _Binder:
         sources = [self._view(place, begin, end) for place in operation.sources]
         if operation.kind == COPY:
             return [(np.copyto, (target, sources[0]))]
-        return [(_REDUCTIONS[self._op], (sources[0], sources[1], target))]
+        reduction = _REDUCTIONS[self._op]
+        if self._op in ("min", "max"):
+            # These two take their output by keyword only (NumPy 2.4 deprecates it as third argument).
+            return [(partial(reduction, out=target), (sources[0], sources[1]))]
+        return [(reduction, (sources[0], sources[1], target))]
 
 
 def _average(target: Array, ranks: int) -> list[Call]:

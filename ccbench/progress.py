@@ -199,7 +199,7 @@ class PlainProgress:
         self._total, self._done, self._expected_seconds = total, 0, expected_seconds
         self._started_at = self._clock()
         about = "" if expected_seconds is None else f", about {clock_text(expected_seconds)}"
-        self._say(f"{total} case{'' if total == 1 else 's'}{about}")
+        self._say(f"{total} visit{'' if total == 1 else 's'}{about}")
 
     def extended(self, more: int) -> None:
         """Count on, and expect as much time for each of them."""

@@ -265,6 +265,9 @@ class _Run:
         expected = sum(expected_seconds(case, self._sampling) for case in cases)
         if done_before:
             self._progress.note(f"{len(done_before)} cases were finished before; {len(cases)} are left")
+        if self._sampling.visits > 1:
+            often = self._sampling.visits
+            self._progress.note(f"{len(cases)} cases, each visited {often} times; unclear ones again")
         self._progress.started(self._visits_left(cases), expected)
         exit_code = 0
         try:

@@ -92,7 +92,7 @@ def test_plain_lines_come_for_the_start_for_bad_cases_and_for_the_last_one() -> 
     stream, clock = io.StringIO(), FakeClock()
     run_three_cases(PlainProgress(stream, interval_seconds=60, clock=clock))
     lines = stream.getvalue().splitlines()
-    assert lines[0] == "3 cases, about 0:06"
+    assert lines[0] == "3 visits, about 0:06"
     assert lines[1].startswith("[1/3] all_reduce ring float32 sum")
     assert lines[2].endswith("failed: rank 1 died (left 0:01)")
     assert lines[3].startswith("[3/3]")

@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO, cast
@@ -131,3 +131,14 @@ def duration(context: click.Context, parameter: click.Parameter, text: str | Non
         return parse_duration(text)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
+
+
+def drawn_as_far_as_possible(draw: Callable[[], tuple[Path, ...]]) -> tuple[Path, ...]:
+    """The files of a report; what could not be drawn is a note, so that the table is still printed."""
+    from ccbench.report import ReportIncomplete
+
+    try:
+        return draw()
+    except ReportIncomplete as error:
+        say(f"note: {error}")
+        return tuple(error.files)

@@ -34,7 +34,7 @@ def predict(
     dtype: str,
     as_json: bool,
 ) -> None:
-    """Price a collective on a machine: the bound no algorithm can beat, and what each should take."""
+    """Price a collective on a machine: the bound that no algorithm should beat, and what each should take."""
     names = (algorithm,) if algorithm is not None else _possible(collective, ranks)
     priced_on = _machine(machine)
     sizes_bytes = _sizes(sizes)
@@ -87,7 +87,7 @@ def _points(
     for count in counts:
         size_bytes = row.size_bytes(count, ranks, item)
         schedule = schedule_for(collective_name, algorithm, ranks, size_bytes=size_bytes, prove=False)
-        priced = price(schedule, count, item, machine)
+        priced = price(schedule, count, item, machine, dtype=dtype)
         rate = size_bytes / priced.predicted_seconds / 1e9 if priced.predicted_seconds > 0 else 0.0
         points.append(
             {

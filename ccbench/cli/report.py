@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ccbench.cli.output import as_json, print_json, screen_width
+from ccbench.cli.output import as_json, drawn_as_far_as_possible, print_json, screen_width
 from ccbench.cli.run import RESULTS
 
 
@@ -36,7 +36,7 @@ def report(
     loaded = load_runs(runs or (newest_run(RESULTS),))
     chosen = DEFAULT_FORMATS if formats is None else tuple(formats.split(","))
     behind = None if baseline is None else load_run(baseline)
-    files = write_report(loaded, output, chosen, baseline=behind)
+    files = drawn_as_far_as_possible(lambda: write_report(loaded, output, chosen, baseline=behind))
     if as_json:
         verdicts = {str(one.path): verdict_lines(one) for one in loaded}
         print_json({"files": [str(file) for file in files], "verdicts": verdicts})

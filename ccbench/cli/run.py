@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from ccbench.cli.output import as_json, drop, duration, print_json, say, screen_width
+from ccbench.cli.output import (
+    as_json,
+    drawn_as_far_as_possible,
+    drop,
+    duration,
+    print_json,
+    say,
+    screen_width,
+)
 
 if TYPE_CHECKING:
     from ccbench.planning import Plan, RunOptions
@@ -202,7 +210,7 @@ def _drawn(measured: Run, outcome: RunOutcome) -> tuple[Path, ...]:
     from ccbench.report import write_report
 
     if not outcome.interrupted:
-        return write_report([measured])
+        return drawn_as_far_as_possible(lambda: write_report([measured]))
     if not any(number for status, number in outcome.counts.items() if status is not Status.SKIPPED):
         return ()
     try:

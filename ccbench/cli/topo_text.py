@@ -9,7 +9,14 @@ from typing import Any
 from ccbench.report.text import plain, plural
 from ccbench.topology.graph import Device, DeviceKind, Finding, Topology
 from ccbench.topology.matrix import path_labels
-from ccbench.topology.summary import device_count, link_groups, node_count, nvlinks_per_gpu
+from ccbench.topology.summary import (
+    device_count,
+    link_groups,
+    links_per_gpu,
+    node_count,
+    nvlinks_per_gpu,
+    usable_shares,
+)
 from ccbench.units import format_rate
 
 MOST_ROWS = 40
@@ -17,6 +24,12 @@ MOST_ROWS = 40
 
 MOST_NOTICES = 12
 WIDTH = 100
+_LINK_WORDS = {"xgmi": "xGMI", "hccs": "HCCS"}
+_LEGEND = {
+    "?": "? not shown by the source",
+    "-": "- no path",
+    "down": "down: only links that are down",
+}
 _WORDS = {
     DeviceKind.GPU: "GPU",
     DeviceKind.NIC: "NIC",
@@ -50,12 +63,20 @@ def _head(topology: Topology) -> Iterator[str]:
     models = {str(gpu.attributes["model"]): None for gpu in topology.gpus if gpu.attributes.get("model")}
     if models:
         yield "GPUs: " + ", ".join(plain(model) for model in list(models)[:4])
-    per_gpu = nvlinks_per_gpu(topology)
-    if per_gpu and any(per_gpu):
-        numbers = sorted(set(per_gpu))
-        yield "NVLinks per GPU: " + (
-            str(numbers[0]) if len(numbers) == 1 else " ".join(map(str, per_gpu[:64]))
-        )
+    counts = {"NVLinks": nvlinks_per_gpu(topology) or ()}
+    counts |= {f"{_LINK_WORDS[kind]} links": per_gpu for kind, per_gpu in links_per_gpu(topology).items()}
+    for word, per_gpu in counts.items():
+        if any(per_gpu):
+            shown = ["?" if number is None else str(number) for number in per_gpu]
+            yield f"{word} per GPU: " + (shown[0] if len(set(shown)) == 1 else " ".join(shown[:64]))
+    yield from _shares(topology)
+
+
+def _shares(topology: Topology) -> Iterator[str]:
+    shares = usable_shares(topology)
+    if shares:
+        parts = ["all" if share == "1" else share for share in shares.values()]
+        yield f"groups of {', '.join(shares)} GPUs use {', '.join(parts)} of a GPU's links"
 
 
 def _matrix(topology: Topology) -> Iterator[str]:
@@ -79,12 +100,16 @@ def _matrix(topology: Topology) -> Iterator[str]:
     width = max(4, *(len(label) for label in labels.values()), *map(len, heads)) + 2
     left = max(map(len, heads)) + 2
     placed = any(device.numa_node is not None for device in rows)
-    title = "NUMA  about" if placed else ""
+    about = "about" if any(_about(device) for device in rows) else ""
+    title = f"NUMA  {about}" if placed else about
     yield (f"{'':{left}}" + "".join(f"{head:{width}}" for head in heads) + title).rstrip()
     for head, device in zip(heads, rows, strict=True):
         cells = "".join(f"{labels[(device.name, other.name)]:{width}}" for other in rows)
         node = "?" if device.numa_node is None else str(device.numa_node)
         yield f"{head:{left}}{cells}{f'{node:4}  ' if placed else ''}{_about(device)}".rstrip()
+    used = [words for label, words in _LEGEND.items() if label in labels.values()]
+    if used:
+        yield "; ".join(used)
 
 
 def _about(device: Device) -> str:
@@ -98,22 +123,17 @@ def _about(device: Device) -> str:
 
 def _links(topology: Topology) -> Iterator[str]:
     rows = []
-    told = set[tuple[object, ...]]()
     for group in link_groups(topology):
-        # Links are given in both directions; where both are alike one line says it.
-        same = tuple(value for name, value in group.items() if name not in ("from", "to"))
-        if group["from"] != group["to"] and (group["to"], group["from"], *same) in told:
-            continue
-        told.add((group["from"], group["to"], *same))
         rate = group["bytes_per_second"]
         shown = format_rate(rate) if rate is not None and group["state"] != "down" else "rate unknown"
         if group["state"] != "up":
             shown = group["state"].replace("_", " ")
-        times = f" (x{group['count']})" if group["count"] > 1 else ""
-        ends = f"{group['from']} - {group['to']}".replace("_", " ")
-        rows.append((ends, group["kind"].replace("_", " "), shown + times, group["links"], group["origin"]))
-    for ends, kind, rate, links, origin in rows[:MOST_ROWS]:
-        yield f"  {ends:26} {kind:13} {rate:20} {plural(links, 'link'):10} {plain(origin)}".rstrip()
+        times = f" x {plural(group['count'], 'link')}"
+        ends = f"{group['from']} {'-' if group['both_ways'] else '->'} {group['to']}".replace("_", " ")
+        pairs = plural(group["pairs"], "pair") + times
+        rows.append((ends, group["kind"].replace("_", " "), shown, pairs, group["origin"]))
+    for ends, kind, rate, pairs, origin in rows[:MOST_ROWS]:
+        yield f"  {ends:26} {kind:13} {rate:14} {pairs:20} {plain(origin)}".rstrip()
     if len(rows) > MOST_ROWS:
         yield f"  and {len(rows) - MOST_ROWS} more kinds of links"
 

@@ -74,7 +74,9 @@ def _head(topology: Topology) -> Iterator[str]:
 
 def _shares(topology: Topology) -> Iterator[str]:
     shares = usable_shares(topology)
-    if shares:
+    if shares and set(shares.values()) == {"1"}:
+        yield "a group of any size uses all of a GPU's links"
+    elif shares:
         parts = ["all" if share == "1" else share for share in shares.values()]
         yield f"groups of {', '.join(shares)} GPUs use {', '.join(parts)} of a GPU's links"
 

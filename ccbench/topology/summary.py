@@ -3,10 +3,14 @@
 ======================= ==========================================================================
 class                   one of TopologyClass
 gpu_count ...           also nic_count, cpu_count, nvswitch_count; null where the source does not say
-gpu_matrix              rows of labels between GPUs; null above MOST_MATRIX GPUs
-nvlinks_per_gpu         NVLinks that are up, by GPU; null where the source does not say
-links                   one entry per kind, kinds of ends, rate and state; ``links`` says how many there are
-                        of them, each of ``count`` physical ones that make ``bytes_per_second`` together
+devices                 name, kind, node, bus_id, numa_node, called (the source's own name: mlx5_0)
+gpu_matrix              rows of labels between GPUs, null for what is not shown; null above MOST_MATRIX GPUs
+nic_matrix              a row for each NIC: labels to the GPUs, then to the NICs; null without NICs
+nvlinks_per_gpu         NVLinks that are up, by GPU; null, also of one GPU, where the source does not say
+links_per_gpu           the same for xGMI and HCCS, by kind
+usable_share            part of a GPU's fast links that a group of the first 2, 4, 8 ... GPUs can use
+links                   one entry per kind, kinds of ends, rate and state; ``pairs`` says how many pairs of
+                        devices have them, each ``count`` physical ones, ``bytes_per_second`` together
 findings                severity, kind, devices, evidence, advice
 notices                 kind, text, line
 name, source, nodes     what it is called, where it comes from, how many machines it is
@@ -24,11 +28,25 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ccbench.topology.graph import DeviceKind, Finding, LinkKind, LinkState, Topology
-from ccbench.topology.matrix import path_labels
+from ccbench.topology.graph import Device, DeviceKind, Finding, LinkKind, LinkState, Topology, TopologyClass
+from ccbench.topology.matrix import NOT_VISIBLE, path_labels
+from ccbench.topology.rings import usable_share
 
 MOST_MATRIX = 64
 """GPUs up to which every pair is listed."""
+
+MOST_SHARED = 16
+"""GPUs up to which the usable share of smaller groups is worked out."""
+
+_DIRECTLY_LINKED = frozenset(
+    {
+        TopologyClass.NVLINK_MESH,
+        TopologyClass.NVLINK_CUBE_MESH,
+        TopologyClass.NVSWITCH,
+        TopologyClass.XGMI_MESH,
+        TopologyClass.HCCS_FULL_MESH,
+    }
+)
 
 _ALREADY = frozenset(
     {"gpu_count", "nic_count", "cpu_count", "nvswitch_count", "gpu_matrix", "nvlinks_per_gpu"}
@@ -43,8 +61,12 @@ def summary(topology: Topology, findings: Sequence[Finding]) -> dict[str, Any]:
         "class": topology.topology_class.value,
         "nodes": node_count(topology),
         **{f"{word}_count": device_count(topology, kind) for word, kind in _COUNTED.items()},
+        "devices": [_plain(device) for device in topology.devices],
         "gpu_matrix": gpu_matrix(topology) if is_whole(topology) else None,
+        "nic_matrix": nic_matrix(topology) if is_whole(topology) else None,
         "nvlinks_per_gpu": nvlinks_per_gpu(topology) if is_whole(topology) else None,
+        "links_per_gpu": links_per_gpu(topology),
+        "usable_share": usable_shares(topology),
         "links": link_groups(topology),
         "findings": [{**asdict(finding), "devices": list(finding.devices)} for finding in findings],
         "notices": [asdict(notice) for notice in topology.notices],
@@ -93,42 +115,129 @@ def device_count(topology: Topology, kind: DeviceKind) -> int | None:
     return _of_all(topology, len(inside)) + outside
 
 
-def gpu_matrix(topology: Topology) -> list[list[str]] | None:
+def _plain(device: Device) -> dict[str, Any]:
+    return {
+        "name": device.name,
+        "kind": device.kind.value,
+        "node": device.node,
+        "bus_id": device.bus_id or None,
+        "numa_node": device.numa_node,
+        "called": device.attributes.get("name"),
+    }
+
+
+def gpu_matrix(topology: Topology) -> list[list[str | None]] | None:
     """Labels between the GPUs: as printed where the source printed them, else worked out from the links."""
     gpus = topology.gpus
     stated = topology.facts.get("gpu_matrix")
     if len(gpus) > MOST_MATRIX or not gpus:
         return None
     if isinstance(stated, list) and len(stated) == len(gpus) and all(isinstance(row, list) for row in stated):
-        return [[str(label) for label in row] for row in stated]
-    labels = path_labels(topology, gpus)
-    return [[labels[(one.name, other.name)] for other in gpus] for one in gpus]
+        return [[None if label is None else str(label) for label in row] for row in stated]
+    return _rows(topology, gpus, gpus)
 
 
-def nvlinks_per_gpu(topology: Topology) -> list[int] | None:
-    """NVLinks that carry data, by GPU."""
+def nic_matrix(topology: Topology) -> list[list[str | None]] | None:
+    """A row for each NIC: labels to the GPUs, then to the NICs."""
+    nics = topology.of_kind(DeviceKind.NIC)
+    ends = (*topology.gpus, *nics)
+    return _rows(topology, nics, ends) if nics and len(ends) <= 2 * MOST_MATRIX else None
+
+
+def _rows(topology: Topology, ones: Sequence[Device], ends: Sequence[Device]) -> list[list[str | None]]:
+    labels = path_labels(topology, ends)
+    rows = [[labels[(one.name, other.name)] for other in ends] for one in ones]
+    return [[None if label == NOT_VISIBLE else label for label in row] for row in rows]
+
+
+def nvlinks_per_gpu(topology: Topology) -> Sequence[int | None] | None:
+    """NVLinks that carry data, by GPU; None for a GPU whose links were not all seen."""
     stated = topology.facts.get("nvlinks_per_gpu")
     if isinstance(stated, list) and len(stated) == len(topology.gpus):
-        return stated
+        if topology.facts.get("paths") != "as printed":
+            return stated
+        # Behind switches every path shows all links of a GPU; else each path has its own.
+        switched = topology.topology_class is TopologyClass.NVSWITCH
+        hidden = _hidden(topology)
+        known = zip(topology.gpus, stated, strict=True)
+        return [None if gpu.name in hidden and not (switched and count) else count for gpu, count in known]
+    counts = _counted(topology, LinkKind.NVLINK)
+    if not counts:
+        return None
+    hidden = _hidden(topology) if any(not counts[gpu.name] for gpu in topology.gpus) else set()
+    return [counts[gpu.name] or (None if gpu.name in hidden else 0) for gpu in topology.gpus]
+
+
+def _hidden(topology: Topology) -> set[str]:
+    """GPUs with a path to another GPU that the source does not show."""
+    if len(topology.gpus) > MOST_MATRIX:
+        return set()
+    labels = path_labels(topology, topology.gpus)
+    return {one for (one, _), label in labels.items() if label == NOT_VISIBLE}
+
+
+def _counted(topology: Topology, kind: LinkKind) -> Counter[str]:
     counts: Counter[str] = Counter()
     for link in topology.links:
-        if link.kind is LinkKind.NVLINK and link.state is LinkState.UP:
+        if link.kind is kind and link.state is LinkState.UP:
             counts[link.source] += link.count
-    return [counts[gpu.name] for gpu in topology.gpus] if counts else None
+    return counts
+
+
+def links_per_gpu(topology: Topology) -> dict[str, list[int | None]]:
+    """xGMI and HCCS links that carry data, by kind, then by GPU; None for a GPU without any that was seen."""
+    found = {kind.value: _counted(topology, kind) for kind in (LinkKind.XGMI, LinkKind.HCCS)}
+    return {
+        kind: [counts[gpu.name] or None for gpu in topology.gpus]
+        for kind, counts in found.items()
+        if any(counts[gpu.name] for gpu in topology.gpus)
+    }
+
+
+def usable_shares(topology: Topology) -> dict[str, str] | None:
+    """Number of GPUs -> part of its fast links that the worst-off of the first so many can use, as 3/7.
+
+    None for several machines, more than MOST_SHARED GPUs, and GPUs that no mesh or switch joins.
+    """
+    gpus = [gpu.name for gpu in topology.gpus]
+    if (
+        topology.topology_class not in _DIRECTLY_LINKED
+        or node_count(topology) > 1
+        or not 2 <= len(gpus) <= MOST_SHARED
+        or not topology.links
+        or _hidden(topology)
+    ):
+        return None
+    sizes = sorted({size for size in (2, 4, 8, 16) if size < len(gpus)} | {len(gpus)})
+    return {str(size): str(min(usable_share(topology, gpus[:size]).values())) for size in sizes}
 
 
 def link_groups(topology: Topology) -> list[dict[str, Any]]:
-    """Links that are alike, together, of all machines: thousands of a cluster are a handful of kinds."""
+    """Links that are alike, together, of all machines: thousands of a cluster are a handful of kinds.
+
+    A pair of devices whose links are alike both ways counts once.
+    """
     kinds = {device.name: device.kind.value for device in topology.devices}
-    groups: Counter[tuple[Any, ...]] = Counter()
-    whole = is_whole(topology)
+    directions: dict[tuple[Any, ...], list[Any]] = {}
     for link in topology.links:
-        ends = (kinds.get(link.source, "?"), kinds.get(link.target, "?"))
         numbers = (link.count, link.bytes_per_second, link.latency_seconds)
-        key = (link.kind.value, *ends, *numbers, link.state.value, link.origin)
-        groups[key] += 1
+        ends = tuple(sorted((link.source, link.target)))
+        key = (*ends, link.kind.value, *numbers, link.state.value, link.origin)
+        words = (kinds.get(link.source, "?"), kinds.get(link.target, "?"))
+        ways = directions.setdefault(key, [words, 0, 0])
+        ways[1 if link.source == ends[0] else 2] += 1
+    groups: Counter[tuple[Any, ...]] = Counter()
+    for key, ((one, other), forth, back) in directions.items():
+        kind, *rest = key[2:]
+        turned = (kind, other, one, *rest, bool(forth and back))
+        same = (kind, one, other, *rest, bool(forth and back))
+        groups[turned if turned in groups and forth and back else same] += max(forth, back)
     names = ("kind", "from", "to", "count", "bytes_per_second", "latency_seconds", "state", "origin")
+    whole = is_whole(topology)
     return [
-        {**dict(zip(names, key, strict=True)), "links": number if whole else _of_all(topology, number)}
+        {
+            **dict(zip((*names, "both_ways"), key, strict=True)),
+            "pairs": number if whole else _of_all(topology, number),
+        }
         for key, number in groups.items()
     ]

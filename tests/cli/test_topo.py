@@ -43,7 +43,8 @@ def test_json_has_the_promised_keys(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(capsys.readouterr().out)
     assert list(found) == [
         "name", "source", "class", "nodes", "gpu_count", "nic_count", "cpu_count", "nvswitch_count",
-        "gpu_matrix", "nvlinks_per_gpu", "links", "findings", "notices", "facts",
+        "devices", "gpu_matrix", "nic_matrix", "nvlinks_per_gpu", "links_per_gpu", "usable_share", "links",
+        "findings", "notices", "facts",
     ]  # fmt: skip
     assert (found["class"], found["gpu_count"], found["nvlinks_per_gpu"]) == ("nvswitch", 8, [12] * 8)
     assert found["gpu_matrix"][0][:2] == ["X", "NV12"]
@@ -116,3 +117,41 @@ def test_a_cluster_too_large_for_a_file_is_refused_with_a_way_out(capsys: pytest
 def test_json_of_two_machines_counts_their_nvswitches(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("hgx-h100", "--nodes", "2", "--network", "ib-ndr-400x8", "--json") == 0
     assert json.loads(capsys.readouterr().out)["nvswitch_count"] == 8
+
+
+def test_links_are_counted_by_pairs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("dgx-1v", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(one["pairs"], one["count"], one["both_ways"]) for one in found["links"]] == [
+        (8, 1, True),
+        (8, 2, True),
+    ]
+    assert found["usable_share"] == {"2": "1/6", "4": "2/3", "8": "1"}
+    assert run("dgx-1v") == 0
+    out = capsys.readouterr().out
+    assert "8 pairs x 2 links" in out
+    assert "groups of 2, 4, 8 GPUs use 1/6, 2/3, all of a GPU's links" in out
+
+
+def test_json_lists_devices_and_the_paths_of_nics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "dump").write_text(PAIR + "\nNIC Legend:\n\n  NIC0: mlx5_7\n")
+    assert run(str(tmp_path / "dump"), "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    nic = next(one for one in found["devices"] if one["kind"] == "nic")
+    assert nic == {
+        "name": "nic0", "kind": "nic", "node": 0, "bus_id": None, "numa_node": 0, "called": "mlx5_7",
+    }  # fmt: skip
+    assert found["nic_matrix"] == [["PXB", "SYS", "X"]]
+
+
+def test_what_a_cut_dump_does_not_show_is_no_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    heading = "\tGPU0\tGPU1\tGPU2\tNIC0\tCPU Affinity\n"
+    (tmp_path / "dump").write_text(heading + "GPU0\t X \tNV2\tNV2\tPXB\t0-7\n")
+    assert run(str(tmp_path / "dump")) == 0
+    out = capsys.readouterr().out
+    assert ["gpu1", "NV2", "X", "?", "?"] in [line.split()[:5] for line in out.splitlines()]
+    assert "? not shown by the source" in out.splitlines()
+    assert run(str(tmp_path / "dump"), "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["gpu_matrix"][1] == ["NV2", "X", None]
+    assert 0 not in (found["nvlinks_per_gpu"] or [])

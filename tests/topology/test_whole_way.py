@@ -84,5 +84,5 @@ def test_a_cluster_too_large_for_a_graph_counts_all_its_machines() -> None:
         1000, 8000, 4000, 8000,
     )  # fmt: skip
     assert large["gpu_matrix"] is large["nvlinks_per_gpu"] is None
-    counted = [{**group, "links": group["links"] // 500} for group in large["links"]]
+    counted = [{**group, "pairs": group["pairs"] // 500} for group in large["links"]]
     assert counted == small["links"]

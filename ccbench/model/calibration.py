@@ -12,13 +12,11 @@ import os
 import signal
 import statistics
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,6 +33,7 @@ from ccbench.model.machine import (
     SharedMemory,
     calls_of,
 )
+from ccbench.processes import module_command, single_threaded
 
 QUICK_SECONDS = 1.2
 
@@ -71,23 +70,13 @@ def quick_machine(progress: Progress | None = None) -> Machine:
 
 
 def _measured(until_seconds: float, limit_seconds: float, progress: Progress) -> Mapping[str, Any]:
-    root = str(Path(__file__).resolve().parents[2])
-    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-    # One process per core works; a library's own threads would only disturb it.
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
-        "PYTHONSAFEPATH": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "OMP_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-    }
     leader = subprocess.Popen(
-        [sys.executable, "-m", "ccbench.model.calibration_worker", repr(until_seconds)],
+        module_command("ccbench.model.calibration_worker", repr(until_seconds)),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=environment,
+        # One process per core works; a library's own threads would only disturb it.
+        env=single_threaded(os.environ),
         start_new_session=True,
         text=True,
     )

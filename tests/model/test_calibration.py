@@ -209,11 +209,11 @@ def test_nothing_is_left_when_the_measuring_process_is_killed() -> None:
     assert parent.stdout is not None
     with parent.stdout:
         assert parent.stdout.readline()
-        assert len(running(f"calibration_worker\0{until}")) >= 2
+        assert len(running(f"\0{until}\0")) >= 2
         parent.send_signal(signal.SIGKILL)
         parent.wait()
     watchdog.cancel()
     deadline = time.monotonic() + 20
-    while running(f"calibration_worker\0{until}") and time.monotonic() < deadline:
+    while running(f"\0{until}\0") and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert running(f"calibration_worker\0{until}") == []
+    assert running(f"\0{until}\0") == []

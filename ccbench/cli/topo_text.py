@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ccbench.cli.topo_channels import channel_lines, network_line
 from ccbench.report.text import plain, plural
 from ccbench.topology.graph import Device, DeviceKind, Finding, Topology
 from ccbench.topology.matrix import path_labels
@@ -42,7 +43,14 @@ _WORDS = {
 
 def as_text(topology: Topology, findings: Sequence[Finding]) -> str:
     """Everything ``ccbench topo`` prints."""
-    parts = [_head(topology), _matrix(topology), _links(topology), _findings(findings), _notices(topology)]
+    parts = [
+        _head(topology),
+        _matrix(topology),
+        _links(topology),
+        (plain(line, 400) for line in channel_lines(topology.facts)),
+        _findings(findings),
+        _notices(topology),
+    ]
     return "\n\n".join("\n".join(part) for part in (list(lines) for lines in parts) if part)
 
 
@@ -55,11 +63,15 @@ def _head(topology: Topology) -> Iterator[str]:
         if count:
             ending = "es" if word.endswith("ch") else "s"
             counted.append(f"{count} {word}" + ("" if count == 1 else ending))
+        elif count is None and topology.of_kind(kind):
+            counted.append(f"{plural(len(topology.of_kind(kind)), word)} named")
     nodes = node_count(topology)
     if nodes > 1:
         counted.insert(0, f"{nodes} machines")
     if counted:
         yield ", ".join(counted)
+    elif network_line(topology.facts):
+        yield plain(network_line(topology.facts), 400)
     models = {str(gpu.attributes["model"]): None for gpu in topology.gpus if gpu.attributes.get("model")}
     if models:
         yield "GPUs: " + ", ".join(plain(model) for model in list(models)[:4])

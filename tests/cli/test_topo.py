@@ -155,3 +155,11 @@ def test_what_a_cut_dump_does_not_show_is_no_zero(tmp_path: Path, capsys: pytest
     found = json.loads(capsys.readouterr().out)
     assert found["gpu_matrix"][1] == ["NV2", "X", None]
     assert 0 not in (found["nvlinks_per_gpu"] or [])
+
+
+def test_a_log_without_a_machine_shows_its_rings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ring = " ".join(str(rank) for rank in range(16))
+    line = "host:1:1 [0] NCCL INFO Channel {:02}/02 : " + ring
+    (tmp_path / "log").write_text(line.format(0) + "\n" + line.format(1) + "\n")
+    assert run(str(tmp_path / "log")) == 0
+    assert f"ring: {ring}  (x2)".split() in [one.split() for one in capsys.readouterr().out.splitlines()]

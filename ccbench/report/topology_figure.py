@@ -51,12 +51,12 @@ class Look:
 _NETWORK = Look("network", "#009E73", (6, 1.5, 1.5, 1.5))
 LOOKS: dict[LinkKind, Look] = {
     LinkKind.NVLINK: Look("NVLink", "#0072B2", ()),
-    LinkKind.C2C: Look("NVLink C2C", "#56B4E9", ()),
-    LinkKind.XGMI: Look("XGMI", "#CC79A7", ()),
-    LinkKind.HCCS: Look("HCCS", "#CC79A7", ()),
+    LinkKind.C2C: Look("NVLink C2C", "#56B4E9", (7, 1, 2, 1)),
+    LinkKind.XGMI: Look("XGMI", "#CC79A7", (9, 1.2)),
+    LinkKind.HCCS: Look("HCCS", "#E69F00", (12, 1, 1.5, 1)),
     LinkKind.PCIE: Look("PCIe", "#D55E00", (4, 1.5)),
     LinkKind.INTER_SOCKET: Look("between processors", "#7a7a7a", (1.2, 1.2)),
-    LinkKind.SHARED_MEMORY: Look("shared memory", "#7a7a7a", (1.2, 1.2)),
+    LinkKind.SHARED_MEMORY: Look("shared memory", "#000000", (3, 1, 1, 1, 1, 1)),
     LinkKind.INFINIBAND: _NETWORK,
     LinkKind.ROCE: _NETWORK,
     LinkKind.EFA: _NETWORK,
@@ -98,7 +98,8 @@ def picture(topology: Topology) -> Figure:
     from matplotlib.figure import Figure
 
     layout = laid_out(topology)
-    handles, labels = _legend(layout.links)
+    thinner = min(1.0, (MOST_FULL_LINES / max(len(layout.links), 1)) ** 0.5)
+    handles, labels = _legend(layout.links, thinner)
     rows = -(-len(labels) // LEGEND_COLUMNS)
     margin, top, bottom = 0.35, 0.62, 0.25 + 0.2 * rows
     width = max(layout.width + 2 * margin, 8.4)
@@ -111,7 +112,6 @@ def picture(topology: Topology) -> Figure:
     axes.axis("off")
     for frame in layout.frames:
         _frame(axes, frame)
-    thinner = min(1.0, (MOST_FULL_LINES / max(len(layout.links), 1)) ** 0.5)
     for link in layout.links:
         _link(axes, layout, link, thinner)
     for device in layout.devices.values():
@@ -180,9 +180,15 @@ def _link(axes: Axes, layout: Layout, link: Drawn, thinner: float) -> None:
     control = link.control or middle
     dashes = (1.0, 2.0) if down else look.dashes
     points = 1.4 if down else thinner * _line_width(link)
+    corners, codes = [begin, control, end], [Curve.MOVETO, Curve.CURVE3, Curve.CURVE3]
+    if link.points and link.control is None:
+        corners, codes = list(link.points), [Curve.MOVETO] + [Curve.LINETO] * (len(link.points) - 1)
+        first, second = link.points[:2]
+        control = ((first[0] + second[0]) / 2, (first[1] + second[1]) / 2)
+        begin, end = first, second
     axes.add_patch(
         PathPatch(
-            Curve([begin, control, end], [Curve.MOVETO, Curve.CURVE3, Curve.CURVE3]), facecolor="none",
+            Curve(corners, codes), facecolor="none",
             edgecolor=DOWN_COLOUR if down else look.colour, linewidth=points,
             linestyle=(0, dashes) if dashes else "solid", capstyle="butt", alpha=0.85, zorder=2,
         )
@@ -240,8 +246,8 @@ def _texts(figure: Figure, topology: Topology, width: float, height: float) -> N
     figure.text(left, 1 - 0.42 / height, ", ".join(words), fontsize=9, color=GREY, va="top")
 
 
-def _legend(links: Sequence[Drawn]) -> tuple[list[Any], list[str]]:
-    """A row for each kind, number and rate; of a kind with many rates the most frequent ones."""
+def _legend(links: Sequence[Drawn], thinner: float) -> tuple[list[Any], list[str]]:
+    """A row for each kind, number and rate, the fastest first; of a kind with many the most frequent."""
     from matplotlib.lines import Line2D
 
     counted = Counter(
@@ -249,17 +255,21 @@ def _legend(links: Sequence[Drawn]) -> tuple[list[Any], list[str]]:
         for one in links
         if one.state is not LinkState.DOWN
     )
-    entries: dict[str, Any] = {}
     shown: Counter[str] = Counter()
-    for (label, count, rate, kind), _ in sorted(counted.items(), key=lambda entry: (entry[0][0], -entry[1])):
-        shown[label] += 1
+    chosen = []
+    for entry, _ in counted.most_common():
+        shown[entry[0]] += 1
+        if shown[entry[0]] <= MOST_OF_A_KIND:
+            chosen.append(entry)
+    chosen.sort(key=lambda entry: (-(entry[2] or 0.0), -entry[1], entry[0]))
+    entries: dict[str, Any] = {}
+    for label, count, rate, kind in chosen:
         words = label + (f" x{count}" if count > 1 else "") + (f", {format_rate(rate)}" if rate else "")
-        if shown[label] > MOST_OF_A_KIND or words in entries:
-            continue
         one = Drawn("", "", kind, LinkState.UP, count, rate)
         dashes = LOOKS[kind].dashes
         style: Any = (0, dashes) if dashes else "solid"
-        entries[words] = Line2D([], [], color=LOOKS[kind].colour, linewidth=_line_width(one), linestyle=style)
+        points = thinner * _line_width(one)
+        entries.setdefault(words, Line2D([], [], color=LOOKS[kind].colour, linewidth=points, linestyle=style))
     if any(link.state is LinkState.DOWN for link in links):
         entries["down"] = Line2D([], [], color=DOWN_COLOUR, linewidth=1.4, linestyle=(0, (1, 2)))
     return list(entries.values()), list(entries)

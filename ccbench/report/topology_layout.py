@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ccbench.report.text import plain
+from ccbench.report.topology_boxes import condensed, merged
+from ccbench.report.topology_routes import Router
 from ccbench.topology.graph import Device, DeviceKind, LinkKind, LinkState, Topology
 from ccbench.topology.summary import node_count
+from ccbench.units import format_rate
 
 MOST_MACHINES = 2
 MOST_IN_A_ROW = 16
 MOST_LABELS = 20
 SLOT, ROW, GAP = 0.86, 1.05, 0.14
 BOX_WIDTH, BOX_HEIGHT = 0.72, 0.36
+WIDE_BOX = 3.4
 FRAME_PAD = 0.3
 MACHINE_GAP = 0.55
 
@@ -24,6 +29,9 @@ ROWS = (DeviceKind.NIC, DeviceKind.CPU, DeviceKind.PCIE_SWITCH, DeviceKind.GPU, 
 
 _PLACING = (DeviceKind.GPU, DeviceKind.PCIE_SWITCH, DeviceKind.CPU, DeviceKind.NIC, DeviceKind.NVSWITCH)
 """In which order rows find their places: each stands over what it already leads to."""
+
+_LEVELS = ("leaf", "spine", "core")
+"""Switches of a network by how far they are from the machines."""
 
 _MESHED = frozenset({LinkKind.NVLINK, LinkKind.XGMI, LinkKind.HCCS})
 _WORDS = {
@@ -48,6 +56,12 @@ class Placed:
     on_circle: bool = False
     width: float = BOX_WIDTH
     height: float = BOX_HEIGHT
+    stands_for: int = 1
+
+    @property
+    def hangs(self) -> bool:
+        """Whether lines to boxes of its own row pass below: over GPUs there is PCIe."""
+        return self.kind is DeviceKind.GPU
 
 
 @dataclass(frozen=True)
@@ -55,6 +69,7 @@ class Drawn:
     """One line: all links of a kind and state between two devices; the rate is of one direction.
 
     control: the point a curved line bends towards; None for a straight one.
+    points: its ends and the corners between them, on the edges of its boxes; empty on a circle.
     """
 
     source: str
@@ -66,14 +81,19 @@ class Drawn:
     label: str = ""
     label_at: float = 0.5
     control: tuple[float, float] | None = None
+    points: tuple[tuple[float, float], ...] = ()
 
     def begin(self, layout: Layout) -> tuple[float, float]:
-        """Where the line leaves its source's middle."""
+        """Where the line leaves its source: at its edge, on a circle from its middle."""
+        if self.points:
+            return self.points[0]
         one = layout.devices[self.source]
         return one.x, one.y
 
     def end(self, layout: Layout) -> tuple[float, float]:
-        """Where it meets its target's middle."""
+        """Where it meets its target."""
+        if self.points:
+            return self.points[-1]
         one = layout.devices[self.target]
         return one.x, one.y
 
@@ -101,6 +121,7 @@ class _Graph:
 
 def laid_out(topology: Topology) -> Layout:
     """The plan of ``topology``: of many machines the first two, of long rows the first sixteen devices."""
+    topology = condensed(topology)
     graph = _graph(topology)
     machines = sorted({device.node for device in topology.devices if device.name not in graph.shared})
     layout = Layout()
@@ -126,6 +147,7 @@ def laid_out(topology: Topology) -> Layout:
         layout.width += 1.3
     layout.height = bottom + tallest
     _shared(layout, graph, above, below)
+    _widen(layout, graph)
     layout.links = _lines(topology, layout)
     return layout
 
@@ -159,6 +181,8 @@ def _machine(graph: _Graph, inside: Sequence[Device]) -> Layout:
     gpus = next((row[:MOST_IN_A_ROW] for row in rows if row[0].kind is DeviceKind.GPU), [])
     circle = _on_circle(graph, gpus)
     longest = max((min(len(row), MOST_IN_A_ROW) for row in rows), default=1)
+    if any(merged(one) > 1 or one.kind is DeviceKind.NVSWITCH for one in inside):
+        longest = max(longest, 6)
     places = _anchors(gpus, circle)
     heights = [max(2.5, 0.5 * len(gpus)) if circle and row[0].kind is DeviceKind.GPU else ROW for row in rows]
     levels = [sum(heights[place:]) - height / 2 for place, height in enumerate(heights)]
@@ -297,16 +321,48 @@ def _apart(wanted: Sequence[float | None]) -> list[float]:
     return places
 
 
-def _box(device: Device, x: float, y: float, on_circle: bool = False) -> Placed:
+def _box(device: Device, x: float, y: float, on_circle: bool = False, level: str = "") -> Placed:
     tail = device.name.rpartition(".")[2]
     number = re.search(r"[0-9]+$", tail)
     label = f"{_WORDS[device.kind]} {number[0]}" if number else plain(tail, 10)
-    detail = ""
+    detail = str(device.attributes.get("detail", ""))
     if device.kind is DeviceKind.NIC:
         detail = plain(device.attributes.get("name") or "", 13)
-    elif device.kind is DeviceKind.GPU and device.bus_id:
+    elif device.kind is DeviceKind.GPU and device.bus_id and not detail:
         detail = plain(device.bus_id.removeprefix("0000:").removesuffix(".0"), 13)
-    return Placed(device.kind, x, y, label, detail, on_circle)
+    elif level:
+        label, detail = level, detail or plain(tail, 13)
+    if (count := merged(device)) > 1:
+        words = {DeviceKind.GPU: "GPUs", DeviceKind.NVSWITCH: "NVSwitches"}
+        level_words = f"{level.split()[0]} switches" if level else "switches"
+        label = f"{count} {words.get(device.kind, level_words)}"
+    elif device.attributes.get("stands_for"):
+        label = "all NVSwitches"
+    many = device.kind is DeviceKind.GPU and count > 1
+    width = WIDE_BOX if many else BOX_WIDTH
+    return Placed(device.kind, x, y, label, detail, on_circle, width, stands_for=count if many else 1)
+
+
+def _widen(layout: Layout, graph: _Graph) -> None:
+    """Switches reach over all that hangs on them, in rows where no two would touch; from below upwards."""
+    rows: dict[tuple[float, DeviceKind], list[str]] = {}
+    for name, box in layout.devices.items():
+        if box.kind in (DeviceKind.NVSWITCH, DeviceKind.NETWORK_SWITCH):
+            rows.setdefault((round(box.y, 3), box.kind), []).append(name)
+    for (y, kind), names in sorted(rows.items()):
+        spans = {}
+        for name in names:
+            near = [layout.devices[one] for one in graph.neighbours[name] if one in layout.devices]
+            near = [one for one in near if (one.y < y) == (kind is DeviceKind.NETWORK_SWITCH)]
+            near = near or [layout.devices[name]]
+            left = min(one.x - one.width / 2 for one in near)
+            right = max(one.x + one.width / 2 for one in near)
+            spare = max(0.0, WIDE_BOX - (right - left)) / 2 if layout.devices[name].detail else 0.0
+            spans[name] = left - spare, right + spare
+        order = sorted(spans.values())
+        if all(one[1] + GAP / 2 <= other[0] for one, other in itertools.pairwise(order)):
+            for name, (left, right) in spans.items():
+                layout.devices[name] = replace(layout.devices[name], x=(left + right) / 2, width=right - left)
 
 
 def _shared_rows(graph: _Graph, topology: Topology, kind: DeviceKind) -> list[list[Device]]:
@@ -329,8 +385,10 @@ def _shared(
     """Rows of switches over and under the machines; only those that what is drawn leads to."""
     bottom = layout.height
     y = bottom + ROW / 2
-    for row in above:
-        if _place_row(layout, graph, row, y):
+    rows = list(above)
+    names = _LEVELS[: len(rows)] if 1 < len(rows) <= len(_LEVELS) else ()
+    for place, row in enumerate(rows):
+        if _place_row(layout, graph, row, y, names[place] if names else ""):
             y += ROW
     layout.height = max(layout.height, y - ROW / 2)
     y = min((one.y for one in layout.devices.values()), default=0.0) - ROW
@@ -339,15 +397,18 @@ def _shared(
         y -= ROW
 
 
-def _place_row(layout: Layout, graph: _Graph, row: list[Device], y: float) -> bool:
+def _place_row(layout: Layout, graph: _Graph, row: list[Device], y: float, level: str = "") -> bool:
     middle = layout.width / 2
     places = {name: placed.x - middle for name, placed in layout.devices.items()}
     near = [one for one in row if graph.neighbours[one.name].keys() & layout.devices.keys()]
     most = max(4, min(MOST_IN_A_ROW, int(layout.width / SLOT)))
     shown = near[:most]
     wanted = [_wanted(graph, one, places) for one in shown]
-    for one, x in zip(shown, _apart(wanted), strict=True):
-        layout.devices[one.name] = _box(one, middle + x, y)
+    # In the order of their numbers, whatever they lead to.
+    numbers = {one.name: number for number, one in enumerate(row)}
+    for one, x in zip(shown, sorted(_apart(wanted)), strict=True):
+        words = f"{level} {numbers[one.name]}" if level else ""
+        layout.devices[one.name] = _box(one, middle + x, y, level=words)
     if shown and len(row) > len(shown):
         right = max(layout.devices[one.name].x for one in shown)
         layout.remarks.append((right + 0.95, y, f"… and {len(row) - len(shown)} more"))
@@ -381,29 +442,49 @@ def _lines(topology: Topology, layout: Layout) -> list[Drawn]:
 
 
 def _labelled(lines: Sequence[Drawn], layout: Layout) -> list[Drawn]:
-    """Numbers of parallel links where they differ and where there is room; arcs over boxes in between."""
-    counts: dict[LinkKind, list[int]] = {}
+    """Each with its way; between rows one line of each kind and rate has words, on a circle all or none."""
+    flat = [line for line in lines if not _round(line, layout)]
+    ways = Router(layout.devices, [(line.source, line.target) for line in flat]).ways()
+    routed = []
+    for line, way in zip(flat, ways, strict=True):
+        arc = len(way) == 3
+        routed.append(replace(line, points=(way[0], way[2]) if arc else way, control=way[1] if arc else None))
+    labelled, said = [], set()
+    for line in sorted(routed, key=lambda line: min(line.points)):
+        kinds = frozenset(layout.devices[one].kind for one in (line.source, line.target))
+        bundle = (line.kind, line.count, line.bytes_per_second, kinds)
+        down = line.state is LinkState.DOWN
+        label = "" if bundle in said and not down else _words(line)
+        if label and any(layout.devices[one].stands_for > 1 for one in (line.source, line.target)):
+            label += " per GPU"
+        said.add(bundle)
+        labelled.append(replace(line, label=label))
+    counts: dict[LinkKind, int] = {}
     for line in lines:
-        counts.setdefault(line.kind, []).append(line.count)
-    labelled = []
+        counts[line.kind] = counts.get(line.kind, 0) + 1
     for line in lines:
-        worth = line.count > 1 and len(counts[line.kind]) <= MOST_LABELS
-        label = f"x{line.count}" if worth or line.state is LinkState.DOWN else ""
-        place = 0.33 if line.kind in _MESHED else 0.5
-        labelled.append(replace(line, label=label, label_at=place, control=_control(line, layout)))
-    return labelled
+        if _round(line, layout):
+            worth = line.count > 1 and counts[line.kind] <= MOST_LABELS
+            label = f"x{line.count}" if worth or line.state is LinkState.DOWN else ""
+            place = 0.33 if line.kind in _MESHED else 0.5
+            labelled.append(replace(line, label=label, label_at=place, control=_control(line, layout)))
+    return sorted(labelled, key=lambda line: line.bytes_per_second or 0.0)
+
+
+def _words(line: Drawn) -> str:
+    number = f"x{line.count}" if line.count > 1 or line.state is LinkState.DOWN else ""
+    rate = format_rate(line.bytes_per_second) if line.bytes_per_second else ""
+    return ", ".join(word for word in (number, rate) if word)
+
+
+def _round(line: Drawn, layout: Layout) -> bool:
+    return layout.devices[line.source].on_circle or layout.devices[line.target].on_circle
 
 
 def _control(line: Drawn, layout: Layout) -> tuple[float, float] | None:
-    """Where a line bends so that it passes the boxes between its ends."""
+    """Where a line to a circle bends: down outside it, then in from the side."""
     one, other = layout.devices[line.source], layout.devices[line.target]
     upper, lower = (one, other) if one.y >= other.y else (other, one)
     if line.kind is LinkKind.PCIE and lower.kind is DeviceKind.GPU and lower.on_circle:
-        return upper.x, lower.y  # down outside the circle, then in from the side
-    if abs(one.y - other.y) > 0.01 or abs(one.x - other.x) < 1.5 * SLOT:
-        return None
-    between = (min(one.x, other.x), max(one.x, other.x))
-    for box in layout.devices.values():
-        if abs(box.y - one.y) < BOX_HEIGHT and between[0] < box.x < between[1]:
-            return (one.x + other.x) / 2, one.y + 0.55 + 0.12 * (between[1] - between[0])
+        return upper.x, lower.y
     return None

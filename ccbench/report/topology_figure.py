@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from ccbench.errors import UsageError
 from ccbench.report.text import plain, plural
-from ccbench.report.topology_layout import Drawn, Layout, Placed, laid_out
+from ccbench.report.topology_layout import laid_out
+from ccbench.report.topology_plan import Drawn, Layout, Placed
 from ccbench.topology.graph import DeviceKind, LinkKind, LinkState, Topology
 from ccbench.topology.summary import node_count
 from ccbench.units import format_rate

@@ -6,10 +6,11 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from ccbench.report.text import plain
 from ccbench.report.topology_boxes import condensed, merged
+from ccbench.report.topology_plan import BOX_HEIGHT, BOX_WIDTH, Drawn, Layout, Placed
 from ccbench.report.topology_routes import Router
 from ccbench.topology.graph import Device, DeviceKind, LinkKind, LinkState, Topology
 from ccbench.topology.summary import node_count
@@ -19,7 +20,6 @@ MOST_MACHINES = 2
 MOST_IN_A_ROW = 16
 MOST_LABELS = 20
 SLOT, ROW, GAP = 0.86, 1.05, 0.14
-BOX_WIDTH, BOX_HEIGHT = 0.72, 0.36
 WIDE_BOX = 3.4
 FRAME_PAD = 0.3
 MACHINE_GAP = 0.55
@@ -42,72 +42,6 @@ _WORDS = {
     DeviceKind.NVSWITCH: "NVSw",
     DeviceKind.NETWORK_SWITCH: "switch",
 }
-
-
-@dataclass(frozen=True)
-class Placed:
-    """A box; ``x`` and ``y`` are its middle."""
-
-    kind: DeviceKind
-    x: float
-    y: float
-    label: str
-    detail: str = ""
-    on_circle: bool = False
-    width: float = BOX_WIDTH
-    height: float = BOX_HEIGHT
-    stands_for: int = 1
-
-    @property
-    def hangs(self) -> bool:
-        """Whether lines to boxes of its own row pass below: over GPUs there is PCIe."""
-        return self.kind is DeviceKind.GPU
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """One line: all links of a kind and state between two devices; the rate is of one direction.
-
-    control: the point a curved line bends towards; None for a straight one.
-    points: its ends and the corners between them, on the edges of its boxes; empty on a circle.
-    """
-
-    source: str
-    target: str
-    kind: LinkKind
-    state: LinkState
-    count: int
-    bytes_per_second: float | None
-    label: str = ""
-    label_at: float = 0.5
-    control: tuple[float, float] | None = None
-    points: tuple[tuple[float, float], ...] = ()
-
-    def begin(self, layout: Layout) -> tuple[float, float]:
-        """Where the line leaves its source: at its edge, on a circle from its middle."""
-        if self.points:
-            return self.points[0]
-        one = layout.devices[self.source]
-        return one.x, one.y
-
-    def end(self, layout: Layout) -> tuple[float, float]:
-        """Where it meets its target."""
-        if self.points:
-            return self.points[-1]
-        one = layout.devices[self.target]
-        return one.x, one.y
-
-
-@dataclass
-class Layout:
-    """The finished plan; frames are (left, bottom, width, height, label), remarks (x, y, text)."""
-
-    width: float = 0.0
-    height: float = 0.0
-    devices: dict[str, Placed] = field(default_factory=dict)
-    links: list[Drawn] = field(default_factory=list)
-    frames: list[tuple[float, float, float, float, str]] = field(default_factory=list)
-    remarks: list[tuple[float, float, str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -183,6 +117,7 @@ def _machine(graph: _Graph, inside: Sequence[Device]) -> Layout:
     longest = max((min(len(row), MOST_IN_A_ROW) for row in rows), default=1)
     if any(merged(one) > 1 or one.kind is DeviceKind.NVSWITCH for one in inside):
         longest = max(longest, 6)
+    longest += sum(5 for gpu in gpus if merged(gpu) > 1)
     places = _anchors(gpus, circle)
     heights = [max(2.5, 0.5 * len(gpus)) if circle and row[0].kind is DeviceKind.GPU else ROW for row in rows]
     levels = [sum(heights[place:]) - height / 2 for place, height in enumerate(heights)]
@@ -255,9 +190,10 @@ def _anchors(gpus: Sequence[Device], circle: bool) -> dict[str, float]:
     """
     half = (len(gpus) + 1) // 2
     anchors = {}
+    widths = [WIDE_BOX + SLOT - BOX_WIDTH if merged(gpu) > 1 else SLOT for gpu in gpus]
     for index, gpu in enumerate(gpus):
         if not circle:
-            anchors[gpu.name] = (index - (len(gpus) - 1) / 2) * SLOT
+            anchors[gpu.name] = sum(widths[:index]) + (widths[index] - sum(widths)) / 2
         elif index < half:
             anchors[gpu.name] = -(index + 0.5) * 1.25 * SLOT
         else:

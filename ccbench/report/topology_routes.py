@@ -16,13 +16,21 @@ class Box(Protocol):
     """What a way needs to know of a box; x and y are its middle."""
 
     @property
-    def x(self) -> float: ...
+    def x(self) -> float:
+        """Inches from the left."""
+
     @property
-    def y(self) -> float: ...
+    def y(self) -> float:
+        """Inches from below."""
+
     @property
-    def width(self) -> float: ...
+    def width(self) -> float:
+        """Inches."""
+
     @property
-    def height(self) -> float: ...
+    def height(self) -> float:
+        """Inches."""
+
     @property
     def hangs(self) -> bool:
         """Whether lines to boxes of its own row pass below."""

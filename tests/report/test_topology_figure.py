@@ -8,7 +8,8 @@ import pytest
 from ccbench.errors import UsageError
 from ccbench.report.topology_boxes import condensed
 from ccbench.report.topology_figure import LOOKS, draw_topology, picture
-from ccbench.report.topology_layout import BOX_HEIGHT, Layout, laid_out
+from ccbench.report.topology_layout import laid_out
+from ccbench.report.topology_plan import BOX_HEIGHT, Layout
 from ccbench.topology.detection import joined
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology, TopologyClass
 from ccbench.topology.nvml import read_nvml

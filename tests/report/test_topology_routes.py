@@ -7,7 +7,8 @@ import itertools
 import pytest
 
 from ccbench.report.topology_boxes import condensed
-from ccbench.report.topology_layout import Drawn, Layout, laid_out
+from ccbench.report.topology_layout import laid_out
+from ccbench.report.topology_plan import Drawn, Layout
 from ccbench.topology.catalog import catalog_names
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology
 from ccbench.topology.sources import load_cluster, load_topology
@@ -113,6 +114,8 @@ def test_gpus_whose_links_are_down_do_not_hide_among_the_others() -> None:
     found = condensed(switched(72, 18, broken=1))
     assert {gpu.name for gpu in found.gpus} == {"gpu0", "gpu1"}
     assert found.device("gpu1").attributes["merged"] == 71
+    boxes = laid_out(switched(72, 18, broken=1)).devices
+    assert boxes["gpu1"].x - boxes["gpu0"].x > (boxes["gpu1"].width + boxes["gpu0"].width) / 2
 
 
 def test_switches_are_named_by_level_in_the_order_of_their_numbers() -> None:

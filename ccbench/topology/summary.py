@@ -23,6 +23,7 @@ counts and links are those of the whole cluster, gpu_matrix and nvlinks_per_gpu 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -73,6 +74,9 @@ def summary(topology: Topology, findings: Sequence[Finding]) -> dict[str, Any]:
         "facts": {name: value for name, value in topology.facts.items() if name not in _ALREADY},
     }
 
+
+_LINE = re.compile(r",? line [0-9]+")
+"""Where in a source a link stands tells apart what is alike."""
 
 _COUNTED = {
     "gpu": DeviceKind.GPU,
@@ -162,7 +166,8 @@ def nvlinks_per_gpu(topology: Topology) -> Sequence[int | None] | None:
         known = zip(topology.gpus, stated, strict=True)
         return [None if gpu.name in hidden and not (switched and count) else count for gpu, count in known]
     counts = _counted(topology, LinkKind.NVLINK)
-    if not counts:
+    # A source that states null has links in the graph that stand for an unknown number, or for a part.
+    if not counts or topology.facts.get("nvlinks_per_gpu", counts) is None:
         return None
     hidden = _hidden(topology) if any(not counts[gpu.name] for gpu in topology.gpus) else set()
     return [counts[gpu.name] or (None if gpu.name in hidden else 0) for gpu in topology.gpus]
@@ -209,7 +214,10 @@ def usable_shares(topology: Topology) -> dict[str, str] | None:
     ):
         return None
     sizes = sorted({size for size in (2, 4, 8, 16) if size < len(gpus)} | {len(gpus)})
-    return {str(size): str(min(usable_share(topology, gpus[:size]).values())) for size in sizes}
+    shares = {size: min(usable_share(topology, gpus[:size]).values()) for size in sizes}
+    if not shares[len(gpus)]:
+        return None  # the graph does not hold the links between them, such as those between two boards
+    return {str(size): str(share) for size, share in shares.items()}
 
 
 def link_groups(topology: Topology) -> list[dict[str, Any]]:
@@ -222,7 +230,7 @@ def link_groups(topology: Topology) -> list[dict[str, Any]]:
     for link in topology.links:
         numbers = (link.count, link.bytes_per_second, link.latency_seconds)
         ends = tuple(sorted((link.source, link.target)))
-        key = (*ends, link.kind.value, *numbers, link.state.value, link.origin)
+        key = (*ends, link.kind.value, *numbers, link.state.value, _LINE.sub("", link.origin))
         words = (kinds.get(link.source, "?"), kinds.get(link.target, "?"))
         ways = directions.setdefault(key, [words, 0, 0])
         ways[1 if link.source == ends[0] else 2] += 1

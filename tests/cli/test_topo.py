@@ -9,6 +9,8 @@ import pytest
 
 from ccbench.cli import main
 from ccbench.topology.files import read_yaml
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
+from ccbench.topology.summary import link_groups, usable_shares
 
 PAIR = "\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\n" + (
     "GPU0\t X \tNV12\tPXB\t0-7\t0\nGPU1\tNV12\t X \tSYS\t8-15\t1\nNIC0\tPXB\tSYS\t X \n"
@@ -163,3 +165,28 @@ def test_a_log_without_a_machine_shows_its_rings(tmp_path: Path, capsys: pytest.
     (tmp_path / "log").write_text(line.format(0) + "\n" + line.format(1) + "\n")
     assert run(str(tmp_path / "log")) == 0
     assert f"ring: {ring}  (x2)".split() in [one.split() for one in capsys.readouterr().out.splitlines()]
+
+
+def test_links_alike_are_one_line_wherever_the_source_names_them() -> None:
+    gpus = tuple(Device(f"gpu{index}", DeviceKind.GPU) for index in range(3))
+    ends = [("gpu0", "gpu1"), ("gpu1", "gpu0"), ("gpu2", "gpu0")]
+    links = tuple(
+        Link(*pair, LinkKind.XGMI, 24e9, origin=f"a log, line {number}: XGMI")
+        for number, pair in enumerate(ends, 1)
+    )
+    groups = link_groups(Topology("t", gpus, links))
+    assert [(one["pairs"], one["both_ways"], one["origin"]) for one in groups] == [
+        (1, True, "a log: XGMI"),
+        (1, False, "a log: XGMI"),
+    ]
+
+
+def test_no_share_is_told_where_the_graph_does_not_join_the_gpus() -> None:
+    devices = (*(Device(f"gpu{index}", DeviceKind.GPU) for index in range(2)),
+               *(Device(f"nvswitch{index}", DeviceKind.NVSWITCH) for index in range(2)))  # fmt: skip
+    apart = [("gpu0", "nvswitch0"), ("nvswitch0", "gpu0"), ("gpu1", "nvswitch1"), ("nvswitch1", "gpu1")]
+    links = tuple(Link(*pair, LinkKind.NVLINK) for pair in apart)
+    assert usable_shares(Topology("t", devices, links, TopologyClass.NVSWITCH)) is None
+    joined = (*links, Link("nvswitch0", "nvswitch1", LinkKind.NVLINK))
+    joined += (Link("nvswitch1", "nvswitch0", LinkKind.NVLINK),)
+    assert usable_shares(Topology("t", devices, joined, TopologyClass.NVSWITCH)) == {"2": "1"}

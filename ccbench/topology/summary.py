@@ -159,7 +159,10 @@ def nvlinks_per_gpu(topology: Topology) -> Sequence[int | None] | None:
     stated = topology.facts.get("nvlinks_per_gpu")
     if isinstance(stated, list) and len(stated) == len(topology.gpus):
         if topology.facts.get("paths") != "as printed":
-            return stated
+            return [
+                None if _is_cut(topology, gpu) else count
+                for gpu, count in zip(topology.gpus, stated, strict=True)
+            ]
         # Behind switches every path shows all links of a GPU; else each path has its own.
         switched = topology.topology_class is TopologyClass.NVSWITCH
         hidden = _hidden(topology)
@@ -171,6 +174,13 @@ def nvlinks_per_gpu(topology: Topology) -> Sequence[int | None] | None:
         return None
     hidden = _hidden(topology) if any(not counts[gpu.name] for gpu in topology.gpus) else set()
     return [counts[gpu.name] or (None if gpu.name in hidden else 0) for gpu in topology.gpus]
+
+
+def _is_cut(topology: Topology, gpu: Device) -> bool:
+    """Whether the source's list of this GPU's links ends too early (fact ``links``)."""
+    links = topology.facts.get("links")
+    listing = links.get(gpu.attributes.get("name")) if isinstance(links, dict) else None
+    return isinstance(listing, dict) and listing.get("cut") is True
 
 
 def _hidden(topology: Topology) -> set[str]:

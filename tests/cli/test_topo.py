@@ -10,7 +10,7 @@ import pytest
 from ccbench.cli import main
 from ccbench.topology.files import read_yaml
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
-from ccbench.topology.summary import link_groups, usable_shares
+from ccbench.topology.summary import link_groups, nvlinks_per_gpu, usable_shares
 
 PAIR = "\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\n" + (
     "GPU0\t X \tNV12\tPXB\t0-7\t0\nGPU1\tNV12\t X \tSYS\t8-15\t1\nNIC0\tPXB\tSYS\t X \n"
@@ -190,3 +190,11 @@ def test_no_share_is_told_where_the_graph_does_not_join_the_gpus() -> None:
     joined = (*links, Link("nvswitch0", "nvswitch1", LinkKind.NVLINK))
     joined += (Link("nvswitch1", "nvswitch0", LinkKind.NVLINK),)
     assert usable_shares(Topology("t", devices, joined, TopologyClass.NVSWITCH)) == {"2": "1"}
+
+
+def test_a_listing_of_links_that_was_cut_is_not_counted() -> None:
+    gpus = tuple(
+        Device(f"gpu{index}", DeviceKind.GPU, attributes={"name": f"GPU{index}"}) for index in (0, 1)
+    )
+    facts = {"nvlinks_per_gpu": [12, 3], "links": {"GPU0": {"total": 12}, "GPU1": {"total": 3, "cut": True}}}
+    assert nvlinks_per_gpu(Topology("t", gpus, facts=facts)) == [12, None]

@@ -338,3 +338,13 @@ def test_a_hop_far_slower_than_the_gpu_below_is_named(
     assert [finding.kind for finding in found] == expected
     if expected and expected != ["pcie_idle"]:
         assert found[0].devices == ("pcie0",)
+
+
+def test_far_from_nics_goes_by_the_printed_words() -> None:
+    heading = "\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\n"
+    rows = "GPU0\t X \tNODE\tSYS\t0-7\t0\nGPU1\tNODE\t X \tPHB\t0-7\t0\nNIC0\tSYS\tPHB\t X \n"
+    far = [one for one in diagnose(read_text(heading + rows)) if one.kind == "gpu_far_from_nics"]
+    assert [one.devices for one in far] == [("gpu0",)]
+    assert "(SYS)" in far[0].evidence
+    old = diagnose(read_text((heading + rows).replace("SYS", "SOC")))
+    assert "(SOC)" in next(one for one in old if one.kind == "gpu_far_from_nics").evidence

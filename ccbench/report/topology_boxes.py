@@ -64,7 +64,7 @@ def _replaced(topology: Topology, groups: Iterable[Sequence[Device]]) -> Topolog
     for group in groups:
         if len(group) > 1:
             first.update((one.name, group[0].name) for one in group)
-            sizes[group[0].name] = len(group), f"{group[0].name} ... {group[-1].name}"
+            sizes[group[0].name] = len(group), _names(group)
     devices = []
     for one in topology.devices:
         if one.name in sizes:
@@ -81,6 +81,16 @@ def _replaced(topology: Topology, groups: Iterable[Sequence[Device]]) -> Topolog
         for link in topology.links
     )
     return replace(topology, devices=tuple(devices), links=links)
+
+
+def _names(group: Sequence[Device]) -> str:
+    """``gpu0 ... gpu71`` for neighbours in a row; few numbers of switches are all written."""
+    tails = [one.name.rpartition(".")[2] for one in group]
+    stem = tails[0].rstrip("0123456789")
+    numbers = [tail[len(stem) :] for tail in tails]
+    if group[0].kind is DeviceKind.NETWORK_SWITCH and all(tail.startswith(stem) for tail in tails):
+        return ", ".join(numbers) if len(numbers) <= 4 else f"{numbers[0]} ... {numbers[-1]}"
+    return f"{tails[0]} ... {tails[-1]}"
 
 
 def _with_details(topology: Topology) -> Topology:

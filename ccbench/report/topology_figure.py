@@ -48,13 +48,14 @@ class Look:
     dashes: tuple[float, ...]
 
 
-# Okabe and Ito, "Color Universal Design", 2008; dashes say the same on a grey print.
+# Okabe and Ito, "Color Universal Design", 2008; dashes say the same on a grey print. The meshes of
+# different makers never meet in one picture: all are solid, which many crossing lines need.
 _NETWORK = Look("network", "#009E73", (6, 1.5, 1.5, 1.5))
 LOOKS: dict[LinkKind, Look] = {
     LinkKind.NVLINK: Look("NVLink", "#0072B2", ()),
     LinkKind.C2C: Look("NVLink C2C", "#56B4E9", (7, 1, 2, 1)),
-    LinkKind.XGMI: Look("XGMI", "#CC79A7", (9, 1.2)),
-    LinkKind.HCCS: Look("HCCS", "#E69F00", (12, 1, 1.5, 1)),
+    LinkKind.XGMI: Look("XGMI", "#CC79A7", ()),
+    LinkKind.HCCS: Look("HCCS", "#E69F00", ()),
     LinkKind.PCIE: Look("PCIe", "#D55E00", (4, 1.5)),
     LinkKind.INTER_SOCKET: Look("between processors", "#7a7a7a", (1.2, 1.2)),
     LinkKind.SHARED_MEMORY: Look("shared memory", "#000000", (3, 1, 1, 1, 1, 1)),

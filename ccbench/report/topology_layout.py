@@ -267,10 +267,12 @@ def _box(device: Device, x: float, y: float, on_circle: bool = False, level: str
     elif device.kind is DeviceKind.GPU and device.bus_id and not detail:
         detail = plain(device.bus_id.removeprefix("0000:").removesuffix(".0"), 13)
     elif level:
-        label, detail = level, detail or plain(tail, 13)
+        # The source's own name where its number is another one: a second number would only confuse.
+        same = number is not None and level.split()[-1] == number[0]
+        label, detail = level, detail or ("" if same else plain(tail, 13))
     if (count := merged(device)) > 1:
         words = {DeviceKind.GPU: "GPUs", DeviceKind.NVSWITCH: "NVSwitches"}
-        level_words = f"{level.split()[0]} switches" if level else "switches"
+        level_words = f"{level.split()[0]}s" if level else "switches"
         label = f"{count} {words.get(device.kind, level_words)}"
     elif device.attributes.get("stands_for"):
         label = "all NVSwitches"
@@ -299,6 +301,13 @@ def _widen(layout: Layout, graph: _Graph) -> None:
         if all(one[1] + GAP / 2 <= other[0] for one, other in itertools.pairwise(order)):
             for name, (left, right) in spans.items():
                 layout.devices[name] = replace(layout.devices[name], x=(left + right) / 2, width=right - left)
+            edge = order[-1][1] + 0.6
+            layout.remarks = [
+                (max(x, edge) if abs(height - y) < 0.01 else x, height, text)
+                for x, height, text in layout.remarks
+            ]
+            beside = [x + 0.65 for x, height, _ in layout.remarks if abs(height - y) < 0.01]
+            layout.width = max([layout.width, *beside])
 
 
 def _shared_rows(graph: _Graph, topology: Topology, kind: DeviceKind) -> list[list[Device]]:
@@ -388,7 +397,7 @@ def _labelled(lines: Sequence[Drawn], layout: Layout) -> list[Drawn]:
     labelled, said = [], set()
     for line in sorted(routed, key=lambda line: min(line.points)):
         kinds = frozenset(layout.devices[one].kind for one in (line.source, line.target))
-        bundle = (line.kind, line.count, line.bytes_per_second, kinds)
+        bundle = (line.kind, line.count, line.bytes_per_second, line.state, kinds)
         down = line.state is LinkState.DOWN
         label = "" if bundle in said and not down else _words(line)
         if label and any(layout.devices[one].stands_for > 1 for one in (line.source, line.target)):

@@ -78,12 +78,14 @@ class Router:
         for (name, side), lines in sorted(edges.items(), key=lambda edge: self.boxes[edge[0][0]].width):
             box = self.boxes[name]
             y = box.y + side * box.height / 2
-            for place, (far_x, index, end) in enumerate(sorted(lines)):
+            for place, (_, index, end) in enumerate(sorted(lines)):
                 x = box.x + 0.7 * box.width * ((place + 0.5) / len(lines) - 0.5)
                 if box.width > WIDE:
-                    far_x = ports.get((index, 1 - end), (far_x, 0.0))[0]
-                    room = box.width / 2 - 0.1
-                    x = min(max(far_x, box.x - room), box.x + room)
+                    over = [ports.get((i, 1 - e), (middle, 0.0))[0] for middle, i, e in sorted(lines)]
+                    # Straight up or down where all can be; at a corner lines would meet.
+                    reachable = all(abs(one - box.x) <= box.width / 2 - 0.1 for one in over)
+                    if reachable and len(set(over)) == len(over):
+                        x = over[place]
                 ports[index, end] = x, y
         return ports
 

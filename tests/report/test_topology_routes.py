@@ -114,7 +114,9 @@ def test_gpus_whose_links_are_down_do_not_hide_among_the_others() -> None:
     found = condensed(switched(72, 18, broken=1))
     assert {gpu.name for gpu in found.gpus} == {"gpu0", "gpu1"}
     assert found.device("gpu1").attributes["merged"] == 71
-    boxes = laid_out(switched(72, 18, broken=1)).devices
+    layout = laid_out(switched(72, 18, broken=1))
+    assert sum(line.label == "x36, 900 GB/s per GPU" for line in layout.links) == 1
+    boxes = layout.devices
     assert boxes["gpu1"].x - boxes["gpu0"].x > (boxes["gpu1"].width + boxes["gpu0"].width) / 2
 
 
@@ -122,7 +124,8 @@ def test_switches_are_named_by_level_in_the_order_of_their_numbers() -> None:
     layout = laid_out(leaves_and_spines())
     row = sorted((box.x, box.label) for box in layout.devices.values() if box.label.startswith("leaf"))
     assert [label for _, label in row] == ["leaf 0", "leaf 1", "leaf 2", "leaf 3"]
-    assert layout.devices["switch4"].label == "2 spine switches"
+    assert layout.devices["switch4"].detail == "4, 5"
+    assert layout.devices["switch4"].label == "2 spines"
 
 
 def test_a_bundle_says_its_rate_once() -> None:

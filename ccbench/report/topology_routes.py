@@ -50,7 +50,7 @@ class Router:
     def ways(self) -> list[tuple[Point, ...]]:
         """The corners of each pair's way; three for an arc within a row, whose second is the control."""
         ports = self._ports()
-        found = []
+        found: list[tuple[Point, ...]] = []
         for index, (one, other) in enumerate(self.pairs):
             start, end = ports[index, 0], ports[index, 1]
             if abs(start[1] - end[1]) < 0.01 and self._side(one, other) == self._side(other, one):

@@ -164,7 +164,7 @@ def _text(value: Any) -> str:
 def read_driver() -> Topology:
     """``read_nvml`` of the installed driver; without one, an empty topology whose notice says why."""
     try:
-        import pynvml  # type: ignore[import-untyped,unused-ignore]  # has no types of its own
+        import pynvml  # type: ignore[import-untyped,import-not-found,unused-ignore]  # optional, untyped
     except ImportError:
         return _nothing(
             "NVLinks and peer access were not asked for: the Python module pynvml is missing "

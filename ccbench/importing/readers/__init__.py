@@ -1,0 +1,1 @@
+"""One reader for each tool's form of output."""

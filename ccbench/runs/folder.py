@@ -23,6 +23,7 @@ from typing import Any
 from ccbench.cases import MORE_VISITS, Measurement, Status
 from ccbench.errors import RunFolderError
 from ccbench.model.prediction import Prediction
+from ccbench.runs.imported import Origin
 from ccbench.runs.rows import measurement_of, row_of
 from ccbench.runs.schema import SCHEMA_VERSION, arrow_schema
 
@@ -107,22 +108,28 @@ class RunFolder:
             write_atomically(self.path / MANIFEST_NAME, _as_json(self.path, self.manifest).encode())
 
     def write(
-        self, measurement: Measurement, prediction: Prediction | None, confidence: float = 0.95
+        self,
+        measurement: Measurement,
+        prediction: Prediction | None,
+        confidence: float = 0.95,
+        origin: Origin | None = None,
     ) -> Path:
         """Store one case, whole or not at all, and return its file.
 
         A case that still lacks visits is not synced to the disk: it survives this process, whatever kills
         it, and the next visit writes it again; only a power cut may cost it.
 
-        confidence: of the interval of the median. Raises RunFolderError when the disk refuses; what was
+        confidence: of the interval of the median. origin: of a case that another tool measured; it is not
+        synced either, since it can be imported again. Raises RunFolderError when the disk refuses; what was
         written before stays readable.
         """
         if self._lock is None:
             raise RunFolderError(f"{self.path}: this run folder was closed; open it again with resume")
-        row = row_of(measurement, prediction, confidence)
+        row = row_of(measurement, prediction, confidence, origin)
         target = self.path / CASES_NAME / f"{row['case_id']}.parquet"
         with _cured(target):
-            write_atomically(target, _as_parquet(row), durable=measurement.stop_reason != MORE_VISITS)
+            durable = origin is None and measurement.stop_reason != MORE_VISITS
+            write_atomically(target, _as_parquet(row), durable)
         return target
 
     def finished(self) -> dict[str, Status]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccbench.errors import RunFolderError
 from ccbench.runs.folder import CASES_NAME, MANIFEST_NAME
-from ccbench.runs.schema import SCHEMA, SCHEMA_VERSION, VERSION_KEY, arrow_schema
+from ccbench.runs.schema import OLDEST_READABLE, SCHEMA, SCHEMA_VERSION, VERSION_KEY, arrow_schema
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,6 +24,8 @@ ORDER = (
 """Rows of ``Run.cases`` are sorted by these columns, whatever order they were measured in."""
 
 MOST_READERS = 8
+
+_READABLE = f"{OLDEST_READABLE} to {SCHEMA_VERSION}"
 
 
 @dataclass(frozen=True)
@@ -98,9 +100,9 @@ def _read_manifest(file: Path, problems: list[str]) -> Mapping[str, Any]:
         problems.append(f"{file}: holds {type(manifest).__name__}, expected a mapping; shown without it")
         return {}
     version = manifest.get("schema_version", SCHEMA_VERSION)
-    if version != SCHEMA_VERSION:
+    if version not in range(OLDEST_READABLE, SCHEMA_VERSION + 1):
         problems.append(
-            f"{file}: schema version is {str(version)[:40]}, expected {SCHEMA_VERSION}; "
+            f"{file}: schema version is {str(version)[:40]}, expected {_READABLE}; "
             "use the ccbench that wrote it"
         )
     return manifest
@@ -133,11 +135,12 @@ def read_case(file: Path, columns: Sequence[str] | None = None) -> pa.Table:
         # The memory copy keeps a file that shrinks meanwhile from taking the process down.
         content = file.read_bytes()
         with pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True) as parquet:
-            _check_schema(file, parquet.schema_arrow)
+            version = _check_schema(file, parquet.schema_arrow)
             if parquet.metadata.num_rows != 1:
                 raise RunFolderError(f"{file}: holds {parquet.metadata.num_rows} rows, expected 1; remove it")
             table = parquet.read(columns=None if columns is None else list(columns))
         table.validate(full=True)
+        table = _upgraded(table, version, columns)
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         raise RunFolderError(
             f"{file}: cannot be read ({_one_line(error)}); remove it and measure that case again"
@@ -147,19 +150,34 @@ def read_case(file: Path, columns: Sequence[str] | None = None) -> pa.Table:
     return table
 
 
-def _check_schema(file: Path, found: pa.Schema) -> None:
-    expected = arrow_schema()
-    version = (found.metadata or {}).get(VERSION_KEY)
-    if version is None:
+def _check_schema(file: Path, found: pa.Schema) -> int:
+    """The file's schema version, after a look at whether it has that version's columns."""
+    text = (found.metadata or {}).get(VERSION_KEY)
+    if text is None:
         raise RunFolderError(f"{file}: not a case of ccbench (its metadata has no schema version); remove it")
-    if version != str(SCHEMA_VERSION).encode():
-        text = version.decode("utf-8", "replace")
+    versions = {str(version).encode(): version for version in range(OLDEST_READABLE, SCHEMA_VERSION + 1)}
+    if text not in versions:
         raise RunFolderError(
-            f"{file}: schema version is {text}, expected {SCHEMA_VERSION}; use the ccbench that wrote it"
+            f"{file}: schema version is {text.decode('utf-8', 'replace')[:40]}, expected {_READABLE}; "
+            "use the ccbench that wrote it"
         )
-    for one in expected:
+    for one in arrow_schema(versions[text]):
         if one.name not in found.names or found.field(one.name).type != one.type:
             raise RunFolderError(f"{file}: column {one.name} is not {one.type}; measure that case again")
+    return versions[text]
+
+
+def _upgraded(table: pa.Table, version: int, columns: Sequence[str] | None) -> pa.Table:
+    """``table`` with the columns that came after ``version``, as far as they were asked for."""
+    import pyarrow as pa
+
+    types = arrow_schema()
+    for column in SCHEMA:
+        if column.since > version and (columns is None or column.name in columns):
+            field = types.field(column.name)
+            values = pa.array([column.before] * table.num_rows, type=field.type)
+            table = table.append_column(field, values)
+    return table
 
 
 def _frame(tables: Sequence[pa.Table]) -> pd.DataFrame:

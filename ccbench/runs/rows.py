@@ -9,6 +9,7 @@ from typing import Any
 from ccbench.cases import Case, Conditions, Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.model.prediction import Prediction
+from ccbench.runs.imported import OF_SAMPLES, Origin, imported_case_id, imported_speed, origin_columns
 from ccbench.stats import tukey_outliers, visited_interval
 
 Row = dict[str, Any]
@@ -19,8 +20,13 @@ WAITING_SHARE = 0.1
 """Of a launch; ranks whose waiting differs by less are equally fast."""
 
 
-def row_of(measurement: Measurement, prediction: Prediction | None, confidence: float) -> Row:
-    """Every column of the schema for one case; only a case that is OK gets figures of speed."""
+def row_of(
+    measurement: Measurement, prediction: Prediction | None, confidence: float, origin: Origin | None = None
+) -> Row:
+    """Every column of the schema for one case; only a case that is OK gets figures of speed.
+
+    origin: of a case that another tool measured.
+    """
     case = measurement.case
     row: Row = {
         "suite": case.suite,
@@ -58,7 +64,14 @@ def row_of(measurement: Measurement, prediction: Prediction | None, confidence: 
         **_prediction_columns(prediction),
         **_speed_columns(measurement, confidence),
         **_rank_columns(measurement, confidence),
+        **origin_columns(origin),
     }
+    if origin is not None:
+        row["case_id"] = imported_case_id(case, origin)
+        if measurement.samples_seconds:
+            row["time_statistic"] = OF_SAMPLES
+        else:
+            row.update(imported_speed(measurement, origin))
     return {name: _storable(value) for name, value in row.items()}
 
 

@@ -3,17 +3,22 @@
 History of the schema, newest last; a version changes when a column is added, dropped or means another thing:
 
 1. The first: one row per file, one file per case.
+2. Rows imported from other tools: the columns from ``source`` to ``extra``. What a row of version 1 has there
+   is ``Column.before``. ``nodes`` may be 0 and ``count`` -1 where an imported output does not say.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+
+OLDEST_READABLE = 1
+"""Files from this version on are read; what they lack is filled in."""
 
 VERSION_KEY = b"ccbench_schema_version"
 """Key of the file metadata under which every case file states its schema version."""
@@ -24,6 +29,7 @@ class Column:
     """One column. ``null_when`` is empty for a column that always has a value.
 
     kind: string, int64, double, bool, or list<...> of those, as parquet and Arrow call them.
+    since: the schema version that brought the column. before: its value in rows of earlier versions.
     """
 
     name: str
@@ -31,29 +37,38 @@ class Column:
     unit: str
     meaning: str
     null_when: str = ""
+    since: int = 1
+    before: Any = None
 
 
 _NOT_MEASURED = "no sample was taken"
 _NO_SPEED = "status is not ok"
+_NO_INTERVAL = "status is not ok, or an imported row has no samples"
 _NO_BANDWIDTH = "status is not ok, or the collective moves no data (barrier, 0 bytes)"
 _NO_PREDICTION = "no prediction was made"
 _UNKNOWN = "not known on this machine"
+_NOT_IMPORTED = "ccbench measured the case"
+_AS_PRINTED = "as the source prints it, whatever the status"
+_NOT_PRINTED = "ccbench measured the case, or the output does not print it"
 
 SCHEMA: tuple[Column, ...] = (
     Column("suite", "string", "", "name of the suite the case belongs to"),
     Column("case_id", "string", "", "sixteen hex digits that depend on everything asked of the case"),
-    Column("backend", "string", "", "cpu, cuda, nccl, mpi, gloo, simulated, or the tool imported from"),
+    Column("backend", "string", "", "cpu, cuda, nccl, mpi, gloo, simulated, or the library an import names"),
     Column("backend_version", "string", "", "library and version that ran; may be empty"),
     Column("collective", "string", "", "as nccl-tests names it, with underscores"),
     Column("algorithm", "string", "", "algorithm asked for; `default` leaves the choice to the backend"),
     Column("algorithm_used", "string", "", "algorithm that ran; empty when the backend does not tell"),
     Column("protocol", "string", "", "protocol asked for, or `default`"),
-    Column("dtype", "string", "", "type of one element"),
+    Column("dtype", "string", "", "type of one element; empty where an import does not say"),
     Column("op", "string", "", "reduction, `none` where nothing is reduced"),
     Column("size_bytes", "int64", "bytes", "largest buffer of one rank (nccl-tests' size)"),
-    Column("count", "int64", "elements", "nccl-tests' count: the buffer, or one rank's block of it"),
+    Column(
+        "count", "int64", "elements",
+        "nccl-tests' count: the buffer, or one rank's block of it; -1 where an import does not say",
+    ),
     Column("ranks", "int64", "", "ranks that took part"),
-    Column("nodes", "int64", "", "machines the ranks were spread over"),
+    Column("nodes", "int64", "", "machines the ranks were spread over; 0 where an import does not say"),
     Column("root", "int64", "", "root rank, -1 where the collective has none"),
     Column("in_place", "bool", "", "input and output share memory"),
     Column("mode", "string", "", "how launches follow each other: streaming, isolated, graph"),
@@ -105,21 +120,26 @@ SCHEMA: tuple[Column, ...] = (
     ),
     Column(
         "median_seconds", "double", "seconds per launch",
-        "median of the visits' medians; of the samples where visits are too few for the confidence",
-        _NO_SPEED,
+        "median of the visits' medians; of the samples where visits are too few for the confidence; "
+        "of an imported row what time_statistic says", _NO_SPEED,
     ),
-    Column("low_seconds", "double", "seconds per launch", "lower end of the interval", _NO_SPEED),
-    Column("high_seconds", "double", "seconds per launch", "upper end of the interval", _NO_SPEED),
+    Column("low_seconds", "double", "seconds per launch", "lower end of the interval", _NO_INTERVAL),
+    Column("high_seconds", "double", "seconds per launch", "upper end of the interval", _NO_INTERVAL),
     Column(
         "interval_confidence", "double", "",
-        "confidence of the interval, by order statistics of what the median is taken of", _NO_SPEED,
+        "confidence of the interval, by order statistics of what the median is taken of", _NO_INTERVAL,
     ),
-    Column("outliers", "int64", "samples", "samples outside Tukey's fences; they are kept", _NO_SPEED),
+    Column("outliers", "int64", "samples", "samples outside Tukey's fences; they are kept", _NO_INTERVAL),
     Column("stop_reason", "string", "", "why sampling ended; may be empty"),
-    Column("algbw_GB_s", "double", "1e9 bytes/second", "size_bytes / median_seconds", _NO_BANDWIDTH),
+    Column(
+        "algbw_GB_s", "double", "1e9 bytes/second",
+        "size_bytes / median_seconds; of an imported row as printed, where that is not rounded to 0",
+        _NO_BANDWIDTH,
+    ),
     Column(
         "busbw_GB_s", "double", "1e9 bytes/second",
-        "algbw times the collective's bus factor (nccl-tests doc/PERFORMANCE.md)", _NO_BANDWIDTH,
+        "algbw times the collective's bus factor (nccl-tests doc/PERFORMANCE.md); imported as algbw_GB_s is",
+        _NO_BANDWIDTH,
     ),
     Column("bound_seconds", "double", "seconds", "no schedule can be faster here", _NO_PREDICTION),
     Column("predicted_seconds", "double", "seconds", "price of the schedule that ran", _NO_PREDICTION),
@@ -153,12 +173,37 @@ SCHEMA: tuple[Column, ...] = (
     Column("oversubscribed", "bool", "", "ranks shared processors or devices"),
     Column("flags", "list<string>", "", "what makes the figures doubtful; an empty list when nothing does"),
     Column("started_at", "string", "", "when the case began, ISO 8601 in UTC; may be empty"),
+    Column(
+        "source", "string", "", "file, or repository and path, a row was imported from; else empty",
+        since=2, before="",
+    ),
+    Column("source_table", "int64", "", "number of the table in its source, from 1", _NOT_IMPORTED, since=2),
+    Column("source_line", "int64", "", "line of the source, from 1", _NOT_IMPORTED, since=2),
+    Column("tool", "string", "", "program whose output was imported; else empty", since=2, before=""),
+    Column("tool_version", "string", "", "its version; may be empty", since=2, before=""),
+    Column("device_model", "string", "", "devices as an output names them; may be empty", since=2, before=""),
+    Column(
+        "outcome", "string", "",
+        "how an imported output ends: complete, cut, crashed, hung, unknown; else empty",
+        since=2, before="",
+    ),
+    Column(
+        "time_statistic", "string", "",
+        "what median_seconds is: median (of samples), mean (over launches, as printed), printed (not said "
+        "of what), from bandwidth (no time was printed)", since=2, before="median",
+    ),
+    Column("printed_seconds", "double", "seconds per launch", _AS_PRINTED, _NOT_PRINTED, since=2),
+    Column("printed_algbw_GB_s", "double", "1e9 bytes/second", _AS_PRINTED, _NOT_PRINTED, since=2),
+    Column("printed_busbw_GB_s", "double", "1e9 bytes/second", _AS_PRINTED, _NOT_PRINTED, since=2),
+    Column(
+        "extra", "string", "", "JSON of columns that only this tool prints; else empty", since=2, before=""
+    ),
 )  # fmt: skip
 """Every column in file order."""
 
 
-def arrow_schema() -> pa.Schema:
-    """SCHEMA as a pyarrow schema, with its version in the metadata."""
+def arrow_schema(version: int = SCHEMA_VERSION) -> pa.Schema:
+    """SCHEMA, as it was at ``version``, as a pyarrow schema with that version in the metadata."""
     import pyarrow as pa
 
     scalar = {"string": pa.string(), "int64": pa.int64(), "double": pa.float64(), "bool": pa.bool_()}
@@ -169,9 +214,11 @@ def arrow_schema() -> pa.Schema:
         return scalar[kind]
 
     fields = [
-        pa.field(column.name, arrow_type(column.kind), nullable=bool(column.null_when)) for column in SCHEMA
+        pa.field(column.name, arrow_type(column.kind), nullable=bool(column.null_when))
+        for column in SCHEMA
+        if column.since <= version
     ]
-    return pa.schema(fields, metadata={VERSION_KEY: str(SCHEMA_VERSION).encode()})
+    return pa.schema(fields, metadata={VERSION_KEY: str(version).encode()})
 
 
 def schema_table() -> str:

@@ -15,7 +15,7 @@ import pytest
 
 from ccbench.cases import MORE_VISITS, Status
 from ccbench.errors import RunFolderError
-from ccbench.runs import RunFolder, default_folder, load_run
+from ccbench.runs import SCHEMA_VERSION, RunFolder, default_folder, load_run
 
 from .samples import CASE, PREDICTION, failed, measured
 
@@ -26,7 +26,7 @@ def test_a_new_folder_holds_the_manifest_with_schema_version_and_time(tmp_path: 
     with RunFolder.create(tmp_path / "deep" / "run", MANIFEST) as folder:
         manifest = json.loads((folder.path / "run.json").read_text())
     assert manifest["machine"] == {"name": "box"}
-    assert manifest["schema_version"] == 1
+    assert manifest["schema_version"] == SCHEMA_VERSION
     assert datetime.fromisoformat(manifest["created_at"]).tzinfo is not None
 
 
@@ -162,7 +162,7 @@ def test_resuming_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="no run folder"):
         RunFolder.resume(tmp_path)
     (tmp_path / "run.json").write_text('{"schema_version": 99}')
-    with pytest.raises(RunFolderError, match="schema version is 99, expected 1"):
+    with pytest.raises(RunFolderError, match="schema version is 99, expected 2"):
         RunFolder.resume(tmp_path)
     (tmp_path / "run.json").write_text('{"schema_')
     with pytest.raises(RunFolderError, match="cannot be read"):

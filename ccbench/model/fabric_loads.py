@@ -1,0 +1,247 @@
+"""What each step of an algorithm asks of the links of a fabric: nothing here knows a size.
+
+T(step) = latency + slot bytes x worst link: the latency is that of the slowest way, the worst link the one
+whose flows, each with a fair share of it, take longest (Hockney's model with contention; Parallel Computing
+20 (1994) 389). Both are numbers that do not depend on the size, so a sweep over sizes costs nothing more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ccbench.errors import MachineError
+from ccbench.model.patterns import AllPairs, Steps
+from ccbench.model.symmetry import MOST_EXACT_FLOWS, MOST_SAMPLED_FLOWS, sampled_turns, stratified
+from ccbench.topology.fabric import LINK_KINDS, Fabric
+from ccbench.topology.graph import LinkKind
+from ccbench.topology.routing import Floats, Ints
+
+MOST_FLOWS_AT_ONCE = 262_144
+"""Flows routed in one go; more at once are slower, for they no longer fit the caches."""
+
+
+@dataclass(frozen=True, eq=False)
+class FabricCosts:
+    """What a message costs beyond what the fabric itself states.
+
+    sender_seconds: of every message, before it is on its way.
+    link_latency_seconds: one number per link, instead of the fabric's.
+    rate_efficiency: what is usable of a link's rate, above 0 and at most 1: one number, one per kind (1 where
+        none is given), or one per link.
+    reduction_bytes_per_second: how fast one rank combines what it received; infinite where it costs nothing.
+    """
+
+    sender_seconds: float = 0.0
+    link_latency_seconds: Floats | None = None
+    rate_efficiency: float | Mapping[LinkKind, float] | Floats = 1.0
+    reduction_bytes_per_second: float = math.inf
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.sender_seconds < math.inf:
+            raise MachineError(f"sender_seconds: {self.sender_seconds} is not a number of seconds")
+        if not self.reduction_bytes_per_second > 0:
+            raise MachineError(
+                f"reduction_bytes_per_second: {self.reduction_bytes_per_second} is not a positive number"
+            )
+
+    def latencies(self, fabric: Fabric) -> Floats:
+        """Latency of each link in seconds. Raises MachineError where they do not fit the fabric."""
+        if self.link_latency_seconds is None:
+            return fabric.link_latency_seconds
+        given = np.asarray(self.link_latency_seconds, dtype=np.float64)
+        if given.shape != (fabric.links,) or not bool(np.all((given >= 0) & np.isfinite(given))):
+            raise MachineError(
+                f"link_latency_seconds: {given.shape} numbers for {fabric.links} links of {fabric.name}; "
+                "give each link one that is not negative"
+            )
+        return given
+
+    def rates(self, fabric: Fabric) -> Floats:
+        """Usable bytes per second of each link. Raises MachineError for efficiencies that cannot be."""
+        if isinstance(self.rate_efficiency, Mapping):
+            by_code = np.array([self.rate_efficiency.get(kind, 1.0) for kind in LINK_KINDS])
+            share = by_code[fabric.link_kind_codes]
+        else:
+            share = np.asarray(self.rate_efficiency, dtype=np.float64)
+        if share.shape not in {(), (fabric.links,)} or not bool(np.all((share > 0) & (share <= 1))):
+            raise MachineError(
+                f"rate_efficiency: not above 0 and at most 1 for each of {fabric.links} links of "
+                f"{fabric.name}; give one number, one per link kind, or one per link"
+            )
+        rates: Floats = fabric.link_bytes_per_second * share
+        return rates
+
+
+@dataclass(frozen=True)
+class StepLoad:
+    """``repeat`` equal steps.
+
+    latency_seconds, hops: of the slowest way. seconds_per_slot_byte: of the worst link, whose number is
+    ``link`` (-1: none) and through which ``load`` slots go. reduced: slots that the busiest rank combines.
+    spread: how far this step is from the next one sampled, in (latency, seconds_per_slot_byte); 0 if exact.
+    """
+
+    repeat: int
+    latency_seconds: float
+    hops: int
+    seconds_per_slot_byte: float
+    link: int
+    load: float
+    reduced: float
+    spread: tuple[float, float] = (0.0, 0.0)
+
+
+@dataclass(eq=False)
+class LinkTable:
+    """A fabric's links with what they cost; routes flows and adds up what goes through each link."""
+
+    fabric: Fabric
+    costs: FabricCosts
+    ranks: int
+    latency: Floats = field(init=False)
+    seconds_per_byte: Floats = field(init=False)
+
+    def __post_init__(self) -> None:
+        # The last entry is what the -1 of a route points at.
+        self.latency = np.append(self.costs.latencies(self.fabric), 0.0)
+        self.seconds_per_byte = 1.0 / self.costs.rates(self.fabric)
+
+    def routed(self, source: Ints, target: Ints) -> Iterator[tuple[slice, Ints]]:
+        """Link ids of the flows, -1 for none, part by part. No flow may be local."""
+        for start in range(0, len(source), MOST_FLOWS_AT_ONCE):
+            part = slice(start, start + MOST_FLOWS_AT_ONCE)
+            yield part, self.fabric.router(source[part], target[part])
+
+    def way(self, ids: Ints) -> tuple[float, int]:
+        """Latency of the slowest row, and its links; among equally slow ones, the most links."""
+        seconds, hops = np.zeros(len(ids)), np.zeros(len(ids), dtype=np.int64)
+        for column in ids.T:  # column by column, for there are few and sums along short rows are slow
+            seconds += self.latency[column]
+            hops += column >= 0
+        slowest = float(seconds.max(initial=0.0))
+        return slowest, int(hops[seconds == slowest].max(initial=0))
+
+    def carried(self, ids: Ints, width: Ints | None) -> Floats:
+        """What goes through each link when row i carries ``width[i]`` (1 where None)."""
+        weights = None if width is None else np.repeat(width, ids.shape[1])
+        return np.asarray(np.bincount(ids.ravel() + 1, weights, self.fabric.links + 1)[1:])
+
+
+def flows_load(
+    table: LinkTable, source: Ints, target: Ints, width: Ints, repeat: int, reduces: bool
+) -> StepLoad | None:
+    """One step's load; None where all its flows are local."""
+    apart = source != target
+    if not bool(apart.all()):
+        source, target, width = source[apart], target[apart], width[apart]
+    if not len(source):
+        return None
+    equal = int(width.min()) == int(width.max())
+    loads, ways = None, []
+    for part, ids in table.routed(source, target):
+        carried = table.carried(ids, None if equal else width[part])
+        loads = carried if loads is None else loads + carried
+        ways.append(table.way(ids))
+    assert loads is not None  # there is at least one flow
+    scale = int(width[0]) if equal else 1
+    return _worst(table, loads, scale, repeat, max(ways), most_reduced(target, width) if reduces else 0.0)
+
+
+def most_reduced(target: Ints, width: Ints) -> float:
+    """Slots that the busiest target combines."""
+    return float(np.bincount(target, weights=width).max(initial=0.0))
+
+
+def _worst(
+    table: LinkTable, loads: Floats, scale: int, repeat: int, way: tuple[float, int], reduced: float
+) -> StepLoad:
+    busy = loads * table.seconds_per_byte
+    link = int(busy.argmax())
+    return StepLoad(repeat, *way, float(busy[link]) * scale, link, float(loads[link]) * scale, reduced)
+
+
+def steps_loads(table: LinkTable, steps: Steps) -> list[StepLoad]:
+    """The loads of all turns, equal ones together; a stratified sample where there are too many."""
+    if len(steps.source) == 1 and steps.turns > 1:
+        return _single_flow_loads(table, steps)
+    ranks = table.ranks
+    sample = sampled_turns(steps, ranks)
+    found = []
+    for turn, count in zip(sample.turns, sample.counts, strict=True):
+        source = (steps.source + turn * steps.source_move) % ranks
+        target = (steps.target + turn * steps.target_move) % ranks
+        load = flows_load(table, source, target, steps.width, count, steps.reduces)
+        if load is not None:
+            found.append(load)
+    return found if sample.exact else _with_spread(found)
+
+
+def _with_spread(loads: list[StepLoad]) -> list[StepLoad]:
+    """Each with its distance to the next one: half its square estimates the variance within a stratum."""
+    return [
+        one
+        if one.repeat == 1
+        else replace(
+            one,
+            spread=(
+                abs(one.latency_seconds - other.latency_seconds),
+                abs(one.seconds_per_slot_byte - other.seconds_per_slot_byte),
+            ),
+        )
+        for one, other in zip(loads, [*loads[1:], *loads[-2:-1]], strict=True)
+    ]
+
+
+def _single_flow_loads(table: LinkTable, steps: Steps) -> list[StepLoad]:
+    """All turns of one flow at once: it is alone on its links, so only ways of equal cost are told apart."""
+    ranks, turn = table.ranks, np.arange(steps.turns)
+    source = (steps.source[0] + turn * steps.source_move) % ranks
+    target = (steps.target[0] + turn * steps.target_move) % ranks
+    apart = source != target
+    width = float(steps.width[0])
+    rows = []
+    slowness = np.append(table.seconds_per_byte, 0.0)
+    for _, ids in table.routed(source[apart], target[apart]):
+        busy = slowness[ids]
+        link = np.take_along_axis(ids, busy.argmax(axis=1)[:, None], axis=1)[:, 0]
+        hops = (ids >= 0).sum(axis=1)
+        rows.append(np.stack([table.latency[ids].sum(axis=1), hops, busy.max(axis=1), link]))
+    if not rows:
+        return []
+    table_of_turns = np.concatenate(rows, axis=1)
+    _, first, count = np.unique(table_of_turns[:3], axis=1, return_index=True, return_counts=True)
+    reduced = width if steps.reduces else 0.0
+    return [
+        StepLoad(int(times), float(latency), int(hops), float(busy) * width, int(link), width, reduced)
+        for times, (latency, hops, busy, link) in zip(count, table_of_turns[:, first].T, strict=True)
+    ]
+
+
+def all_pairs_load(table: LinkTable, pattern: AllPairs) -> StepLoad | None:
+    """One step between all pairs of ranks, summed shift by shift.
+
+    Beyond some 1,000 ranks a stratified sample of the shifts stands for all: exact on the ranks' own links
+    and wherever the shifts of a stratum load a link alike, as on fat-trees that D-mod-k routing balances.
+    """
+    ranks, links = table.ranks, table.fabric.links
+    if ranks < 2:
+        return None
+    rank = np.arange(ranks)
+    shifts = ranks - 1
+    most = shifts if ranks * shifts <= MOST_EXACT_FLOWS else max(8, MOST_SAMPLED_FLOWS // ranks)
+    sample = stratified(shifts, most)
+    loads, ways = np.zeros(links), []
+    for turn, count in zip(sample.turns, sample.counts, strict=True):
+        target = (rank + 1 + turn) % ranks
+        source = rank
+        if pattern.spared >= 0:
+            kept = target != pattern.spared
+            source, target = rank[kept], target[kept]
+        for _, ids in table.routed(source, target):
+            loads += table.carried(ids, None) * float(count)
+            ways.append(table.way(ids))
+    return _worst(table, loads, 1, 1, max(ways), float(ranks - 1) if pattern.reduces else 0.0)

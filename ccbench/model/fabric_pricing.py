@@ -1,0 +1,321 @@
+"""What a schedule costs on a fabric, all sizes of a sweep at once.
+
+T = sum over steps of (sender + latency of the slowest way + slot bytes x worst link + combining). Steps
+follow one another for all ranks together; within a step all flows run at once and share links fairly.
+docs/model.md has the formulas, their sources and what is left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ccbench.algorithms.schedule import Schedule
+from ccbench.collectives import collective as collective_row
+from ccbench.errors import MachineError
+from ccbench.model.fabric_loads import (
+    FabricCosts,
+    LinkTable,
+    StepLoad,
+    all_pairs_load,
+    most_reduced,
+    steps_loads,
+)
+from ccbench.model.patterns import AllPairs, Pipeline, Steps, Traffic, traffic_for, traffic_of
+from ccbench.model.pipelining import PipelineLoad, PipelineTotals, piece_counts, pipeline_load
+from ccbench.topology.fabric import Fabric
+from ccbench.topology.routing import Floats, Ints
+
+__all__ = [
+    "FabricCosts",
+    "FabricLoads",
+    "FabricPrices",
+    "fabric_loads",
+    "price_algorithm",
+    "price_loads",
+    "price_schedule",
+    "price_traffic",
+]
+
+PLAIN = FabricCosts()
+"""What the fabric itself states, and nothing more."""
+
+
+@dataclass(frozen=True, eq=False)
+class FabricLoads:
+    """A traffic on a fabric with costs, without a size: steps, and pipelines for any number of pieces."""
+
+    traffic: Traffic
+    fabric: Fabric
+    costs: FabricCosts
+    steps: tuple[StepLoad, ...]
+    pipelines: tuple[PipelineLoad, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class FabricPrices:
+    """Prices at several sizes; arrays have shape (sizes,), in seconds unless said otherwise.
+
+    latency: sender overhead and the way of the first byte, step by step. bandwidth: bytes through each
+    step's worst link. reduction: combining what was received.
+    pieces: how many pieces a pipeline was cut into at each size, 0 where there is none.
+    sampling_error: standard error of latency + bandwidth where only some of many steps were looked at.
+    """
+
+    size_bytes: Floats
+    latency: Floats
+    bandwidth: Floats
+    reduction: Floats
+    pieces: Ints
+    sampling_error: Floats
+    loads: FabricLoads
+
+    @property
+    def seconds(self) -> Floats:
+        """Predicted time of one launch."""
+        return np.asarray(self.latency + self.bandwidth + self.reduction)
+
+    def steps(self, index: int) -> int:
+        """How many steps follow one another."""
+        pipelined = sum(load.starts + int(self.pieces[index]) - 1 for load in self.loads.pipelines)
+        return sum(load.repeat for load in self.loads.steps) + pipelined
+
+    def bottleneck_link(self, index: int) -> tuple[int, float, float]:
+        """The link on which most seconds are spent at ``size_bytes[index]``, its load in bytes, the seconds.
+
+        The load is that of one step. -1 where no byte takes time.
+        """
+        slot = self._slot_bytes(index)
+        seconds: dict[int, float] = {}
+        load: dict[int, float] = {}
+        for step in self.loads.steps:
+            seconds[step.link] = seconds.get(step.link, 0.0) + step.repeat * step.seconds_per_slot_byte * slot
+            load[step.link] = max(load.get(step.link, 0.0), step.load * slot)
+        pieces = int(self.pieces[index])
+        for pipeline in self.loads.pipelines:
+            link, cost = pipeline.bottleneck(pieces)
+            seconds[link] = seconds.get(link, 0.0) + pipeline.totals(pieces).seconds_per_slot_byte * slot
+            rate = self.loads.costs.rates(self.loads.fabric)[link]
+            load[link] = max(load.get(link, 0.0), cost * float(rate) * slot)
+        if not seconds:
+            return -1, 0.0, 0.0
+        worst = max(seconds, key=lambda link: seconds[link])
+        return worst, load[worst], seconds[worst]
+
+    def explanation(self, index: int) -> str:
+        """One sentence: the split in percent, the worst link by name with its load, steps and hops."""
+        total = float(self.seconds[index])
+        if total <= 0:
+            return "nothing to do"
+        parts = []
+        if self.bandwidth[index] > 0:
+            parts.append((float(self.bandwidth[index]), self._link_words(index)))
+        if self.reduction[index] > 0:
+            parts.append((float(self.reduction[index]), "combining what was received"))
+        if self.latency[index] > 0:
+            hops = max(
+                *(load.hops for load in self.loads.steps), *(load.hops for load in self.loads.pipelines), 0, 0
+            )
+            words = f"latency of {self.steps(index)} steps over up to {hops} links"
+            parts.append((float(self.latency[index]), words))
+        parts.sort(key=lambda part: -part[0])
+        return "; ".join(f"{seconds / total:.0%} {words}" for seconds, words in parts)
+
+    def _link_words(self, index: int) -> str:
+        link, load, seconds = self.bottleneck_link(index)
+        fabric = self.loads.fabric
+        rate = float(self.loads.costs.rates(fabric)[link])
+        flows = load / self._slot_bytes(index)
+        share = seconds / float(self.bandwidth[index])
+        most = "" if share > 0.995 else f" (the worst link for {share:.0%} of that)"
+        return (
+            f"bandwidth of {fabric.link_name(link)}, {rate / 1e9:.4g} GB/s, "
+            f"{_counted(flows)} through it in a step{most}"
+        )
+
+    def _slot_bytes(self, index: int) -> float:
+        cut = self.loads.traffic.pieces * max(1, int(self.pieces[index]))
+        return float(self.size_bytes[index]) / cut
+
+
+def _counted(slots: float) -> str:
+    return "1 slot" if slots == 1 else f"{slots:.4g} slots"
+
+
+Found = tuple[tuple[StepLoad, ...], tuple[PipelineLoad, ...]]
+
+_KEPT: WeakKeyDictionary[
+    Fabric, WeakKeyDictionary[Schedule | Traffic, WeakKeyDictionary[FabricCosts, Found]]
+] = WeakKeyDictionary()
+"""Loads that were found already, as long as somebody still holds what they are of."""
+
+
+def fabric_loads(what: Schedule | Traffic, fabric: Fabric, costs: FabricCosts = PLAIN) -> FabricLoads:
+    """The loads of a schedule or traffic; found once for the same three values.
+
+    Raises MachineError where the fabric has too few ranks or the costs do not fit it.
+    """
+    traffic = traffic_of(what) if isinstance(what, Schedule) else what
+    if traffic.ranks > fabric.ranks:
+        raise MachineError(
+            f"{traffic.collective} {traffic.algorithm}: {traffic.ranks} ranks, but {fabric.name} has "
+            f"{fabric.ranks}; describe a larger fabric"
+        )
+    of_fabric = _KEPT.setdefault(fabric, WeakKeyDictionary())
+    of_traffic = of_fabric.setdefault(what, WeakKeyDictionary())
+    if costs not in of_traffic:
+        of_traffic[costs] = _found(traffic, LinkTable(fabric, costs, traffic.ranks))
+    return FabricLoads(traffic, fabric, costs, *of_traffic[costs])
+
+
+def _found(traffic: Traffic, table: LinkTable) -> Found:
+    steps: list[StepLoad] = []
+    pipelines: list[PipelineLoad] = []
+    seen: list[tuple[Steps, StepLoad]] = []
+    for pattern in traffic.patterns:
+        if isinstance(pattern, Pipeline):
+            load = pipeline_load(table, pattern)
+            pipelines += [load] if load else []
+        elif isinstance(pattern, AllPairs):
+            one = all_pairs_load(table, pattern)
+            steps += [one] if one else []
+        else:
+            # A reduce-scatter and the all-gather after it often have the same flows.
+            like = next((load for other, load in seen if _same_flows(pattern, other)), None)
+            if like is not None:
+                reduced = most_reduced(pattern.target, pattern.width) if pattern.reduces else 0.0
+                steps.append(replace(like, reduced=reduced))
+                continue
+            loads = steps_loads(table, pattern)
+            steps += loads
+            if pattern.turns == 1 and loads:
+                seen.append((pattern, loads[0]))
+    return tuple(steps), tuple(pipelines)
+
+
+def _same_flows(one: Steps, other: Steps) -> bool:
+    return (
+        one.turns == 1
+        and len(one.source) == len(other.source)
+        and np.array_equal(one.source, other.source)
+        and np.array_equal(one.target, other.target)
+        and np.array_equal(one.width, other.width)
+    )
+
+
+def price_loads(loads: FabricLoads, size_bytes: ArrayLike, pieces: int | None = None) -> FabricPrices:
+    """Prices at every size; ``pieces`` of pipelines, by default those that are fastest at each size.
+
+    Raises MachineError for sizes or pieces that cannot be.
+    """
+    sizes = np.atleast_1d(np.asarray(size_bytes, dtype=np.float64))
+    if sizes.ndim != 1 or not bool(np.all((sizes >= 0) & np.isfinite(sizes))):
+        raise MachineError(f"size_bytes: {size_bytes!r} are not sizes; give numbers of bytes, zero or more")
+    if not collective_row(loads.traffic.collective).moves_data:
+        sizes = np.zeros_like(sizes)
+    fixed = loads.traffic.pieces_under_way if pieces is None else pieces
+    if fixed is not None and fixed < 1:
+        raise MachineError(f"pieces: {fixed}; a pipeline has at least one")
+    slot = sizes / loads.traffic.pieces
+    plain = _step_terms(loads, slot)
+    chosen = np.zeros(len(sizes), dtype=np.int64)
+    if loads.pipelines:
+        counts = piece_counts() if fixed is None else np.array([fixed])
+        options = np.stack([_pipeline_terms(loads, slot, int(count)) for count in counts])
+        best = options.sum(axis=1).argmin(axis=0)
+        plain += options[best, :, np.arange(len(sizes))].T
+        chosen = counts[best]
+    latency, bandwidth, reduction = plain
+    return FabricPrices(sizes, latency, bandwidth, reduction, chosen, _sampling_error(loads, slot), loads)
+
+
+def _step_terms(loads: FabricLoads, slot: Floats) -> Floats:
+    """Latency, bandwidth and reduction, shape (3, sizes)."""
+    repeat, latency, cost, reduced = (
+        np.array([getattr(step, name) for step in loads.steps], dtype=np.float64)
+        for name in ("repeat", "latency_seconds", "seconds_per_slot_byte", "reduced")
+    )
+    constant = float(repeat @ (latency + loads.costs.sender_seconds)) if len(repeat) else 0.0
+    return np.stack(
+        [
+            np.full_like(slot, constant),
+            float(repeat @ cost) * slot,
+            float(repeat @ reduced) / loads.costs.reduction_bytes_per_second * slot,
+        ]
+    )
+
+
+def _pipeline_terms(loads: FabricLoads, slot: Floats, pieces: int) -> Floats:
+    """The same for all pipelines, one after the other, when ``pieces`` pieces are under way."""
+    totals: list[PipelineTotals] = [load.totals(pieces) for load in loads.pipelines]
+    steps = sum(total.steps for total in totals)
+    constant = sum(total.latency_seconds for total in totals) + steps * loads.costs.sender_seconds
+    part = slot / pieces
+    reduced = sum(total.reduced for total in totals) / loads.costs.reduction_bytes_per_second
+    return np.stack(
+        [
+            np.full_like(slot, constant),
+            sum(total.seconds_per_slot_byte for total in totals) * part,
+            reduced * part,
+        ]
+    )
+
+
+def _sampling_error(loads: FabricLoads, slot: Floats) -> Floats:
+    """Standard error of the sum over sampled steps, from the differences between neighbouring samples."""
+    sampled = [step for step in loads.steps if step.spread != (0.0, 0.0)]
+    repeat = np.array([step.repeat for step in sampled], dtype=np.float64)
+    spread = np.array([step.spread for step in sampled], dtype=np.float64).reshape(-1, 2)
+    each = spread[:, :1] + spread[:, 1:] * slot
+    return np.asarray(np.sqrt(np.square(repeat[:, None] * each).sum(axis=0) / 2))
+
+
+def price_traffic(
+    traffic: Traffic,
+    fabric: Fabric,
+    size_bytes: ArrayLike,
+    costs: FabricCosts = PLAIN,
+    pieces: int | None = None,
+) -> FabricPrices:
+    """``price_loads`` of the traffic's loads, which are found first."""
+    return price_loads(fabric_loads(traffic, fabric, costs), size_bytes, pieces)
+
+
+def price_schedule(
+    schedule: Schedule, fabric: Fabric, size_bytes: ArrayLike, costs: FabricCosts = PLAIN
+) -> FabricPrices:
+    """The price of ``schedule`` as it stands, rank r of it on rank r of the fabric.
+
+    size_bytes: in the sense of nccl-tests, one or many. Raises MachineError as ``fabric_loads`` and
+    ``price_loads`` do.
+    """
+    return price_loads(fabric_loads(schedule, fabric, costs), size_bytes)
+
+
+def price_algorithm(
+    collective: str,
+    algorithm: str,
+    fabric: Fabric,
+    size_bytes: ArrayLike,
+    costs: FabricCosts = PLAIN,
+    ranks: int | None = None,
+    root: int = 0,
+    parameter: int | None = None,
+) -> FabricPrices:
+    """The price of ``algorithm`` (a name or ``name:parameter``) on all (or ``ranks``) ranks of the fabric.
+
+    Pipelines without a parameter take the number of pieces that is fastest at each size. Works for any number
+    of ranks, those included for which no schedule can be listed. Raises UsageError and ScheduleError as
+    ``schedule_for`` does, and MachineError as ``price_schedule``.
+    """
+    traffic = _traffic(collective, algorithm, fabric.ranks if ranks is None else ranks, root, parameter)
+    return price_traffic(traffic, fabric, size_bytes, costs)
+
+
+@lru_cache(maxsize=64)
+def _traffic(collective: str, algorithm: str, ranks: int, root: int, parameter: int | None) -> Traffic:
+    return traffic_for(collective, algorithm, ranks, root, parameter)

@@ -1,0 +1,214 @@
+"""Who sends to whom in an algorithm, without slots: all that the price on a fabric depends on.
+
+Mostly that is read off a schedule. Where a schedule would not fit into memory (all pairs of 100,000 ranks)
+or repeats the same flows hundreds of times (pipelines), the pattern is made directly; tests compare both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ccbench.algorithms.binary_tree import Edges, complement, tree_edges
+from ccbench.algorithms.flows import distances_up_to, everyone
+from ccbench.algorithms.registry import algorithm_row, parse_algorithm, schedule_for
+from ccbench.algorithms.schedule import Indices, Phase, Schedule
+from ccbench.collectives import collective as collective_row
+from ccbench.errors import ScheduleError
+from ccbench.topology.routing import Ints
+
+MOST_SCHEDULED_PAIRS = 512
+"""Above this, flows between all pairs of ranks are not listed."""
+
+# Patterns hold arrays, so they are equal only to themselves (eq=False), as phases are.
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """``turns`` steps in which ``width[i]`` slots go from ``source[i]`` to ``target[i]``, all i at once.
+
+    source_move, target_move: added to all sources and targets after each step, modulo the ranks.
+    """
+
+    source: Ints
+    target: Ints
+    width: Ints
+    turns: int = 1
+    source_move: int = 0
+    target_move: int = 0
+    reduces: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class AllPairs:
+    """One step in which every rank sends one slot to every other one; none to ``spared`` where it is >= 0."""
+
+    reduces: bool = False
+    spared: int = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Pipeline:
+    """k pieces travel one behind the other: edge i is busy in the steps start[i] to start[i] + k - 1."""
+
+    source: Ints
+    target: Ints
+    start: Ints
+    reduces: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Traffic:
+    """An algorithm's patterns, one after the other.
+
+    pieces: slots in the size of the collective; for pipelines, of each piece that is under way.
+    pieces_under_way: k of its pipelines where it is fixed; None where it is free or there are none.
+    """
+
+    collective: str
+    algorithm: str
+    ranks: int
+    pieces: int
+    patterns: tuple[Steps | AllPairs | Pipeline, ...]
+    pieces_under_way: int | None = None
+
+    @property
+    def pipelined(self) -> bool:
+        """Whether it has pipelines, so that the number of pieces is to be chosen."""
+        return any(isinstance(pattern, Pipeline) for pattern in self.patterns)
+
+
+def traffic_of(schedule: Schedule) -> Traffic:
+    """What ``schedule`` sends; local moves are left out."""
+    patterns = tuple(_steps(phase) for phase in schedule.phases)
+    return Traffic(schedule.collective, schedule.algorithm, schedule.ranks, schedule.pieces, patterns)
+
+
+def _steps(phase: Phase) -> Steps:
+    advance = phase.advance
+    return Steps(
+        phase.source.astype(np.int64),
+        phase.target.astype(np.int64),
+        phase.width.astype(np.int64),
+        phase.repeat,
+        advance.source,
+        advance.target,
+        phase.reduces,
+    )
+
+
+def traffic_for(
+    collective: str, algorithm: str, ranks: int, root: int = 0, parameter: int | None = None
+) -> Traffic:
+    """What ``algorithm`` (a name, or ``name:parameter``) sends on ``ranks`` ranks, however many these are.
+
+    parameter: as in ``schedule_for``; None leaves the pieces of a pipeline free.
+    Raises UsageError and ScheduleError as ``schedule_for`` does.
+    """
+    name, named = parse_algorithm(algorithm)
+    row = algorithm_row(collective, name)
+    asked = named if parameter is None else parameter
+    place = root if collective_row(collective).rooted else 0
+    if (collective, name) in PIPELINES:
+        checked = asked if asked is not None else row.default_parameter(ranks, 0)
+        reason = _refusal(ranks, place) or row.unsupported(ranks, checked)
+        if reason:
+            raise ScheduleError(f"{collective} {algorithm}: {reason}")
+        lanes, pipelines = PIPELINES[collective, name](ranks, place)
+        return Traffic(collective, name, ranks, lanes, pipelines, asked)
+    if (collective, name) in ALL_PAIRS and ranks > MOST_SCHEDULED_PAIRS and not asked:
+        reason = _refusal(ranks, place)
+        if reason:
+            raise ScheduleError(f"{collective} {algorithm}: {reason}")
+        pieces, patterns = ALL_PAIRS[collective, name](ranks, place)
+        return Traffic(collective, name, ranks, pieces, patterns)
+    return traffic_of(schedule_for(collective, algorithm, ranks, root, parameter, prove=False))
+
+
+def _refusal(ranks: int, root: int) -> str | None:
+    if ranks < 1:
+        return f"{ranks} ranks, expected 1 at least"
+    return None if 0 <= root < ranks else f"root {root}, expected 0 to {ranks - 1}"
+
+
+def _moved(ranks: int, root: int, *edges: Indices) -> list[Ints]:
+    return [(end.astype(np.int64) + root) % ranks for end in edges]
+
+
+def _chain(ranks: int, root: int) -> tuple[int, tuple[Pipeline, ...]]:
+    edge = everyone(ranks - 1)
+    source, target = _moved(ranks, root, edge, edge + np.int32(1))
+    return 1, (Pipeline(source, target, edge.astype(np.int64)),)
+
+
+def _chain_to_root(ranks: int, root: int) -> tuple[int, tuple[Pipeline, ...]]:
+    edge = everyone(ranks - 1)
+    source, target = _moved(ranks, root, ranks - 1 - edge, ranks - 2 - edge)
+    return 1, (Pipeline(source, target, edge.astype(np.int64), reduces=True),)
+
+
+def _up_and_down(*trees: Edges) -> tuple[int, tuple[Pipeline, ...]]:
+    child, parent, below = (
+        np.concatenate([getattr(tree, name) for tree in trees]).astype(np.int64)
+        for name in ("child", "parent", "depth")
+    )
+    up = Pipeline(child, parent, below.max(initial=0) - below, reduces=True)
+    return len(trees), (up, Pipeline(parent, child, below - 1))
+
+
+def _tree(ranks: int, root: int) -> tuple[int, tuple[Pipeline, ...]]:
+    return _up_and_down(tree_edges(ranks))
+
+
+def _two_trees(ranks: int, root: int) -> tuple[int, tuple[Pipeline, ...]]:
+    one = tree_edges(ranks)
+    return _up_and_down(one, complement(one, ranks, 0))
+
+
+PIPELINES: dict[tuple[str, str], Callable[[int, int], tuple[int, tuple[Pipeline, ...]]]] = {
+    ("broadcast", "chain"): _chain,
+    ("reduce", "chain"): _chain_to_root,
+    ("all_reduce", "binary_tree"): _tree,
+    ("all_reduce", "double_binary_tree"): _two_trees,
+}
+"""(ranks, root) -> parts of the buffer that travel separately, and the pipelines."""
+
+Patterns = tuple[Steps | AllPairs, ...]
+
+
+def _between(ranks: int, root: int, *, to_root: bool) -> Steps:
+    others = np.delete(np.arange(ranks), root)
+    roots = np.full_like(others, root)
+    ends = (others, roots) if to_root else (roots, others)
+    return Steps(*ends, np.ones_like(others))
+
+
+def _bruck(ranks: int, root: int) -> tuple[int, Patterns]:
+    """Every block whose way has the bit of a step moves on by it."""
+    rank = np.arange(ranks)
+    steps = []
+    for distance in distances_up_to(ranks):
+        width = np.full(ranks, int(np.count_nonzero(rank & distance)))
+        steps.append(Steps(rank, (rank + distance) % ranks, width))
+    return ranks, tuple(steps)
+
+
+ALL_PAIRS: dict[tuple[str, str], Callable[[int, int], tuple[int, Patterns]]] = {
+    ("all_reduce", "one_shot"): lambda ranks, root: (1, (AllPairs(reduces=True),)),
+    ("all_reduce", "two_shot"): lambda ranks, root: (ranks, (AllPairs(reduces=True), AllPairs())),
+    ("all_gather", "direct"): lambda ranks, root: (ranks, (AllPairs(),)),
+    ("reduce_scatter", "direct"): lambda ranks, root: (ranks, (AllPairs(reduces=True),)),
+    ("broadcast", "direct"): lambda ranks, root: (
+        ranks,
+        (_between(ranks, root, to_root=False), AllPairs(spared=root)),
+    ),
+    ("reduce", "direct"): lambda ranks, root: (
+        ranks,
+        (AllPairs(reduces=True), _between(ranks, root, to_root=True)),
+    ),
+    ("all_to_all", "direct"): lambda ranks, root: (ranks, (AllPairs(),)),
+    ("all_to_all", "bruck"): _bruck,
+}
+"""(ranks, root) -> pieces and patterns, for what has a flow for each pair of ranks as a schedule."""

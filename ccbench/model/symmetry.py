@@ -1,0 +1,72 @@
+"""Which of many steps need a look: equal ones once, of too many different ones a stated sample."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ccbench.model.patterns import Steps
+
+MOST_EXACT_FLOWS = 1_200_000
+"""Flows, counted over all its steps, up to which each step of a pattern is looked at."""
+
+MOST_EXACT_TURNS = 4096
+MOST_SAMPLED_FLOWS = 2_400_000
+FEWEST_SAMPLES = 12
+
+
+@dataclass(frozen=True)
+class Sample:
+    """``turns`` that stand for ``counts`` turns each; exact where each stands for itself or its equals."""
+
+    turns: tuple[int, ...]
+    counts: tuple[int, ...]
+    exact: bool
+
+
+def sampled_turns(steps: Steps, ranks: int) -> Sample:
+    """The turns of ``steps`` to look at.
+
+    Steps with the same flows, or with the same set of flows in another order, are looked at once: that is
+    exact. Otherwise every turn is looked at as long as these are few, and a stratified sample beyond.
+    """
+    if steps.turns == 1 or _repeats(steps, ranks):
+        return Sample((0,), (steps.turns,), exact=True)
+    flows = len(steps.source) * steps.turns
+    if steps.turns <= MOST_EXACT_TURNS and flows <= MOST_EXACT_FLOWS:
+        return Sample(tuple(range(steps.turns)), (1,) * steps.turns, exact=True)
+    return stratified(steps.turns, max(FEWEST_SAMPLES, MOST_SAMPLED_FLOWS // max(1, len(steps.source))))
+
+
+def _repeats(steps: Steps, ranks: int) -> bool:
+    """Whether the second step, and so every one, has the same set of flows as the first."""
+    source_move, target_move = steps.source_move % ranks, steps.target_move % ranks
+    if source_move == target_move == 0:
+        return True
+    if source_move != target_move or len(steps.source) < 2:
+        return False
+    before = steps.source * ranks + steps.target
+    after = (steps.source + source_move) % ranks * ranks + (steps.target + target_move) % ranks
+    first, second = np.lexsort((steps.width, before)), np.lexsort((steps.width, after))
+    same_pairs = np.array_equal(before[first], after[second])
+    return same_pairs and np.array_equal(steps.width[first], steps.width[second])
+
+
+def stratified(turns: int, samples: int) -> Sample:
+    """About ``samples`` of ``turns`` turns: dense near both ends, where shifts are short, even between.
+
+    Each stratum is represented by a turn near its middle, moved off it by a fixed golden fraction so that no
+    power of two of the fabric's sizes is met every time.
+    """
+    if turns <= samples:
+        return Sample(tuple(range(turns)), (1,) * turns, exact=True)
+    near = [1 << bit for bit in range(max(1, min(samples // 4, turns.bit_length() - 2)))]
+    even = np.linspace(0, turns, max(2, samples - 2 * len(near)) + 1)
+    edges = np.unique(np.concatenate([even.astype(np.int64), near, turns - np.array(near)]))
+    edges = edges[(edges >= 0) & (edges <= turns)]
+    sizes = np.diff(edges)
+    golden = (math.sqrt(5) - 1) / 2
+    places = edges[:-1] + (sizes * ((np.arange(len(sizes)) + 1) * golden % 1.0)).astype(np.int64)
+    return Sample(tuple(places.tolist()), tuple(sizes.tolist()), exact=False)

@@ -18,6 +18,7 @@ import click
 from ccbench import __version__
 from ccbench.cli.calibrate import calibrate
 from ccbench.cli.doctor import doctor
+from ccbench.cli.importing import import_files
 from ccbench.cli.listing import list_names
 from ccbench.cli.output import WatchedStream, drop, drop_if_broken, open_closed_streams, say, watched_stdout
 from ccbench.cli.predict import predict
@@ -43,7 +44,9 @@ def commands() -> None:
     """
 
 
-for _command in (run, report, topo, schedule, predict, calibrate, doctor, list_names, print_suite_schema):
+for _command in (
+    run, report, topo, schedule, predict, calibrate, import_files, doctor, list_names, print_suite_schema,
+):  # fmt: skip
     commands.add_command(_command)
 
 

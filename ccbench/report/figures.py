@@ -17,7 +17,14 @@ from ccbench.report.crossovers import Crossover, Curve, leads
 from ccbench.report.figure import Axis, Figure, Kind, Mark, Series, Span
 from ccbench.report.figures_across import prediction_figures, rank_figures
 from ccbench.report.footnotes import footnote, missing_groups
-from ccbench.report.points import Point, SeriesKey, provenance, series_key, series_names
+from ccbench.report.points import (
+    Point,
+    SeriesKey,
+    imported_from,
+    provenance,
+    series_key,
+    series_names,
+)
 from ccbench.report.text import plain, plural
 from ccbench.stats import Interval
 from ccbench.units import format_size
@@ -122,7 +129,8 @@ def _subtitle(points: Sequence[Point]) -> str:
     parts.append(first.dtype + ("" if first.op == NO_OP else f" {first.op}"))
     backends = sorted({point.backend for point in points})
     parts.append(", ".join(backends))
-    return " · ".join(parts)
+    parts += [label] if (label := imported_from(points)) else []
+    return " · ".join(part for part in parts if part)
 
 
 def group_key(point: Point) -> str:
@@ -187,14 +195,15 @@ def measured_series(points: Sequence[Point], name: str, style: int, value: Value
             known = [end for end in ends if end is not None] + [middle]
             rows.append((float(point.size_bytes), middle, min(known), max(known), point.trusted))
     x = tuple(row[0] for row in rows)
+    intervals = any(point.low_seconds is not None for point in points)  # imported cases have none
     return Series(
         label=name,
         kind=Kind.MEASURED,
         style=style,
         x=x,
         y=tuple(row[1] for row in rows),
-        low=tuple(row[2] for row in rows),
-        high=tuple(row[3] for row in rows),
+        low=tuple(row[2] for row in rows) if intervals else (),
+        high=tuple(row[3] for row in rows) if intervals else (),
         trusted=tuple(row[4] for row in rows),
         joined=joinable(x),
         missing=tuple(sorted({float(one.size_bytes) for one in points if _has_no_result(one)})),

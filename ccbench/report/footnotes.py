@@ -6,7 +6,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from ccbench.cases import Status
-from ccbench.report.points import SIMULATED, Point, is_loopback, provenance, series_key, series_names
+from ccbench.report.points import (
+    SIMULATED,
+    Point,
+    imported_from,
+    is_loopback,
+    provenance,
+    series_key,
+    series_names,
+)
 from ccbench.report.text import percent, plural
 from ccbench.units import format_size
 
@@ -41,6 +49,7 @@ def _source(points: Sequence[Point]) -> str:
     if machines:
         parts.append(f"machine {', '.join(machines)}")
     parts.append(", ".join(sorted({_backend(point) for point in points})) or "no backend")
+    parts.append(imported_from(points))
     parts.append(_samples([point for point in points if point.status == Status.OK]))
     parts.append(_interval(points))
     return " · ".join(part for part in parts if part)
@@ -48,8 +57,10 @@ def _source(points: Sequence[Point]) -> str:
 
 def _samples(points: Sequence[Point]) -> str:
     """How often a point was measured: ``60 to 90 samples in 6 visits a point``."""
+    printed = sorted({point.time_statistic for point in points if not point.samples})
+    points = [point for point in points if point.samples]
     if not points:
-        return ""
+        return f"times as printed ({', '.join(printed)}), without samples or interval" if printed else ""
     text = _span([point.samples for point in points], "sample")
     visits = [point.visits for point in points]
     if max(visits) > 1:

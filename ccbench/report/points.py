@@ -8,6 +8,7 @@ from typing import Any
 
 from ccbench.cases import MORE_VISITS, NO_ROOT, Status
 from ccbench.collectives import COLLECTIVES
+from ccbench.report.sources import table_labels
 from ccbench.report.text import plain, plural
 from ccbench.runs import Run
 from ccbench.runs.rows import is_null
@@ -17,6 +18,9 @@ BYTES_PER_GIGABYTE = 1e9
 
 IMPOSSIBLE = 0.98
 """A time below this share of the bound is faster than rounding explains: bound or measurement are wrong."""
+
+LONGEST_SOURCE = 200
+"""Characters of a source's name that are shown: a repository and a path may be long."""
 
 SIMULATED = "SIMULATED"
 LOOPBACK = "loopback"
@@ -72,6 +76,14 @@ class Point:
     flags: tuple[str, ...]
     host: str
     machine: str
+    source: str = ""
+    tool: str = ""
+    time_statistic: str = "median"
+
+    @property
+    def imported(self) -> bool:
+        """Whether another tool measured the case."""
+        return bool(self.source)
 
     @property
     def trusted(self) -> bool:
@@ -110,10 +122,18 @@ class Point:
 
 
 def points_of(run: Run, *, name: str = "", baseline: bool = False) -> tuple[Point, ...]:
-    """Every case of ``run``, in the run's order. ``name`` tells runs apart where there are several."""
+    """Every case of ``run``, in the run's order. ``name`` tells runs apart where there are several.
+
+    Imported cases that would else be one line, though they come from different tables, get the name of their
+    source added.
+    """
     host, machine = host_name(run.manifest), machine_name(run.manifest)
     records = run.cases.to_dict("records")
-    return tuple(_point(record, name, baseline, host, machine) for record in records)
+    labels = table_labels(records)
+    return tuple(
+        _point(record, " ".join(part for part in (name, label) if part), baseline, host, machine)
+        for record, label in zip(records, labels, strict=True)
+    )
 
 
 def _point(row: Mapping[Any, Any], run: str, baseline: bool, host: str, machine: str) -> Point:
@@ -164,6 +184,9 @@ def _point(row: Mapping[Any, Any], run: str, baseline: bool, host: str, machine:
         flags=flags,
         host=host,
         machine=machine,
+        source=plain(row["source"], LONGEST_SOURCE),
+        tool=" ".join(part for part in (plain(row["tool"]), plain(row["tool_version"])) if part),
+        time_statistic=plain(row["time_statistic"]),
     )
 
 
@@ -216,6 +239,17 @@ def provenance(points: Iterable[Point]) -> str:
     if kinds == {True}:
         return SIMULATED
     return f"PARTLY {SIMULATED}" if True in kinds else ""
+
+
+def imported_from(points: Iterable[Point]) -> str:
+    """``imported from FILE (nccl-tests 2.13.8)``, the number of files where there are several; or nothing."""
+    sources = list(dict.fromkeys((point.source, point.tool) for point in points if point.imported))
+    if not sources:
+        return ""
+    tools = ", ".join(dict.fromkeys(tool for _, tool in sources if tool))
+    files = list(dict.fromkeys(source for source, _ in sources))
+    where = files[0] if len(files) == 1 else plural(len(files), "source")
+    return f"imported from {where}" + (f" ({plain(tools, LONGEST_SOURCE)})" if tools else "")
 
 
 def is_loopback(points: Iterable[Point]) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ccbench.cases import Status
 from ccbench.report.footnotes import footnote
-from ccbench.report.points import Point, points_of, provenance, suite_name
+from ccbench.report.points import Point, imported_from, points_of, provenance, suite_name
 from ccbench.report.text import csv_text, markdown, percent, plain, plural
 from ccbench.runs import Run
 from ccbench.units import format_seconds, format_size
@@ -145,6 +145,8 @@ def screen_table(run: Run, width: int) -> str:
         lines += _wrapped(f"not shown for want of width: {', '.join(fit.dropped)}", width)
     if label:
         lines += _wrapped(f"{label}: times come from a model", width)
+    if any(point.imported for point in points):
+        lines += _wrapped(imported_from(points), width)
     return "\n".join(lines)
 
 
@@ -314,6 +316,9 @@ CSV_COLUMNS: tuple[tuple[str, Callable[[Point], object]], ...] = (
     ("slowest_rank", lambda point: point.slowest_rank),
     ("wrong_elements", lambda point: point.wrong_elements),
     ("flags", lambda point: "; ".join(point.flags)),
+    ("time_statistic", lambda point: point.time_statistic),
+    ("source", lambda point: point.source),
+    ("tool", lambda point: point.tool),
 )
 """Every column of the CSV file: full precision, units in the names, empty where there is no value."""
 

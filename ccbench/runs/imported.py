@@ -29,6 +29,7 @@ class Origin:
     source: a file's name, or repository and path. table, line: from 1.
     time_statistic: what a printed time is, such as ``mean``.
     seconds per launch, algbw and busbw in 1e9 bytes per second: as printed, None where not printed.
+    comparable: algbw and busbw mean what they mean here; where not, they are computed from the time.
     extra: columns only this tool has, plain JSON values.
     """
 
@@ -43,6 +44,7 @@ class Origin:
     seconds: float | None = None
     algbw: float | None = None
     busbw: float | None = None
+    comparable: bool = True
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
@@ -95,18 +97,18 @@ def imported_speed(measurement: Measurement, origin: Origin) -> dict[str, Any]:
     if measurement.status != Status.OK:
         return row
     factor = bus_factor(case)
+    algbw, busbw = (_positive(rate) if origin.comparable else None for rate in (origin.algbw, origin.busbw))
     seconds = _positive(origin.seconds)
     if seconds is None:
-        seconds = _from_bandwidth(case, origin, factor)
-        row["time_statistic"] = FROM_BANDWIDTH if seconds is not None else origin.time_statistic
+        known = algbw or (busbw / factor if busbw and factor else None)
+        seconds = None if known is None else _positive(case.size_bytes / known / BYTES_PER_GIGABYTE)
+        row["time_statistic"] = origin.time_statistic if seconds is None else FROM_BANDWIDTH
     row["median_seconds"] = seconds
-    if case.size_bytes > 0 and factor is not None:
-        algbw = _positive(origin.algbw) or _rate(case.size_bytes, seconds)
-        row["algbw_GB_s"] = algbw
-        row["busbw_GB_s"] = _positive(origin.busbw) or (None if algbw is None else algbw * factor)
-    elif case.size_bytes > 0:
-        row["algbw_GB_s"] = _positive(origin.algbw) or _rate(case.size_bytes, seconds)
-        row["busbw_GB_s"] = _positive(origin.busbw)
+    collective = COLLECTIVES.get(case.collective)
+    if case.size_bytes > 0 and (collective is None or collective.moves_data):
+        computed = None if seconds is None else case.size_bytes / seconds / BYTES_PER_GIGABYTE
+        row["algbw_GB_s"] = algbw or computed
+        row["busbw_GB_s"] = busbw or (computed * factor if computed and factor else None)
     return row
 
 
@@ -114,17 +116,6 @@ def bus_factor(case: Case) -> float | None:
     """busbw / algbw of ``case``; None for a collective that ccbench does not know or that moves no data."""
     row = COLLECTIVES.get(case.collective)
     return row.bus_factor(case.ranks) if row is not None and row.moves_data else None
-
-
-def _from_bandwidth(case: Case, origin: Origin, factor: float | None) -> float | None:
-    algbw, busbw = _positive(origin.algbw), _positive(origin.busbw)
-    if algbw is None and busbw is not None and factor:
-        algbw = busbw / factor
-    return None if algbw is None or case.size_bytes <= 0 else case.size_bytes / algbw / BYTES_PER_GIGABYTE
-
-
-def _rate(size_bytes: int, seconds: float | None) -> float | None:
-    return None if seconds is None else size_bytes / seconds / BYTES_PER_GIGABYTE
 
 
 def _positive(value: float | None) -> float | None:

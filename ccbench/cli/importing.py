@@ -1,0 +1,144 @@
+"""``ccbench import``."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ccbench.cli.output import as_json, print_json, say
+from ccbench.cli.run import RESULTS
+
+if TYPE_CHECKING:
+    from ccbench.importing.log import ImportedLog
+    from ccbench.importing.ranks import Given
+    from ccbench.importing.runs import Imported
+
+PARTIAL_EXIT_CODE = 5
+
+
+@click.command("import", short_help="Make a run of what another tool printed.")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@click.option("--machine", help="Machine they were measured on, where they do not say: a name or a file.")
+@click.option("--nodes", type=click.IntRange(min=1), help="How many of these machines.")
+@click.option("--network", help="Network between them, such as ib-ndr-400x8.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The run folder itself.")
+@as_json
+def import_files(
+    files: tuple[Path, ...],
+    machine: str | None,
+    nodes: int | None,
+    network: str | None,
+    output: Path | None,
+    as_json: bool,
+) -> int:
+    """Make one run of all FILEs: output of nccl-tests, rccl-tests, OSU, Intel MPI Benchmarks and others.
+
+    Which tool wrote a file is told from its text. What a file does not say, --machine, --nodes and --network
+    may; tables that still lack their ranks are left out and listed.
+    """
+    from ccbench.importing.writing import import_logs, write_import
+
+    given = _given(machine, nodes, network)
+    logs, problems = _read(files)
+    found = import_logs(logs, given)
+    left_out = [*problems, *(line for file in found for line in file.refused)]
+    folder = None
+    if any(file.cases for file in found):
+        name = found[0].log.source if len(found) == 1 else f"{len(found)} files"
+        folder = write_import(output or _folder(found), found, given, name)
+    if as_json:
+        print_json(_as_json(folder, found, left_out))
+    else:
+        for file in found:
+            click.echo(_line(file))
+        if folder is not None:
+            click.echo(f"wrote {folder}")
+    for line in (*(note for file in found for note in file.notes), *left_out):
+        say(f"note: {line}")
+    if folder is None:
+        say("ccbench: error: import: nothing could be imported; the notes above say why")
+        return 2
+    return PARTIAL_EXIT_CODE if left_out else 0
+
+
+def _given(machine: str | None, nodes: int | None, network: str | None) -> Given:
+    """The options, checked before any file is read."""
+    from ccbench.importing.ranks import Given
+    from ccbench.topology.graph import DeviceKind
+    from ccbench.topology.networks import parse_network
+    from ccbench.topology.sources import load_topology
+
+    if network is not None:
+        parse_network(network)
+    if machine is None:
+        return Given("", None, nodes, network or "")
+    topology = load_topology(machine)
+    gpus = sum(device.kind == DeviceKind.GPU for device in topology.devices)
+    return Given(topology.name or machine, gpus or None, nodes, network or "")
+
+
+def _read(files: tuple[Path, ...]) -> tuple[list[tuple[Path, ImportedLog]], list[str]]:
+    """Every file that can be read, and one line for every other."""
+    from ccbench.errors import CcbenchError
+    from ccbench.importing.sources import read_log
+
+    def attempt(path: Path) -> ImportedLog | str:
+        try:
+            return read_log(path)
+        except CcbenchError as error:
+            return " ".join(str(error).split())
+
+    read = [(path, attempt(path)) for path in files]
+    logs = [(path, log) for path, log in read if not isinstance(log, str)]
+    return logs, [problem for _, problem in read if isinstance(problem, str)]
+
+
+def _folder(found: tuple[Imported, ...]) -> Path:
+    from ccbench.runs import default_folder
+
+    stem = Path(found[0].log.source).stem if len(found) == 1 else f"{len(found)}-files"
+    return default_folder(RESULTS, stem, "imported", datetime.now(timezone.utc))
+
+
+def _line(file: Imported) -> str:
+    from ccbench.report.text import plural
+
+    log = file.log
+    flagged = sum(bool(one.measurement.conditions.flags) for one in file.cases)
+    words = [log.tool, plural(len(log.tables), "table"), plural(len(file.cases), "row")]
+    words += [f"{flagged} flagged"] * bool(flagged)
+    words += [f"{count} {status}" for status, count in _statuses(file).items() if status != "ok"]
+    words += [f"{plural(len(file.refused), 'part')} left out"] * bool(file.refused)
+    return f"{log.source}: {', '.join(words)}, {log.outcome.value}"
+
+
+def _statuses(file: Imported) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for one in file.cases:
+        status = one.measurement.status.value
+        found[status] = found.get(status, 0) + 1
+    return found
+
+
+def _as_json(folder: Path | None, found: tuple[Imported, ...], left_out: list[str]) -> dict[str, Any]:
+    return {
+        "run": None if folder is None else str(folder),
+        "files": [
+            {
+                "file": file.log.source,
+                "tool": file.log.tool,
+                "tables": len(file.log.tables),
+                "rows": len(file.cases),
+                "flagged": sum(bool(one.measurement.conditions.flags) for one in file.cases),
+                "statuses": _statuses(file),
+                "outcome": file.log.outcome.value,
+                "notes": list(file.notes),
+                "left_out": list(file.refused),
+            }
+            for file in found
+        ],
+        "left_out": left_out,
+    }

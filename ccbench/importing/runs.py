@@ -1,0 +1,332 @@
+"""What another tool's output says -> cases as a run stores them: every row kept, every reason told.
+
+Nothing is dropped without a word: a table on an unknown number of ranks is refused with a note, and a row
+that ends in nothing becomes a case with the status that fits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from ccbench.cases import NO_OP, Case, Conditions, Measurement, Status
+from ccbench.collectives import COLLECTIVES
+from ccbench.dtypes import ITEM_BYTES
+from ccbench.environment import kept_variables
+from ccbench.importing.checks import ALGBW_PER_RANK, SIZE_NOT_STATED, SIZE_PER_RANK, checked
+from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable, Outcome
+from ccbench.importing.ranks import Given, Team, team_of
+from ccbench.runs.imported import Origin
+
+UNKNOWN_COUNT = -1
+"""Count of a case whose source prints none and whose element type it does not say."""
+
+LARGEST = 2**63 - 1
+"""A parquet column of whole numbers holds no more; a larger figure in a log is damage."""
+
+TIME_STATISTIC = {
+    "nccl-tests": "mean",  # src/common.cu: time of all iterations over their number, then over ranks (-a)
+    "rccl-tests": "mean",  # as nccl-tests, which it was made from
+    "hccl_test": "mean",
+    "osu": "mean",  # osu_util_mpi.c: sums over iterations and ranks, divided
+    "imb": "mean",  # t_avg[usec]
+    "torch-all-reduce-bench": "mean",
+    "mscclpp": "mean",
+}
+"""What a printed time is, where the tool's sources say."""
+
+LIBRARY_OF_TOOL = {
+    "nccl-tests": "nccl",
+    "rccl-tests": "rccl",
+    "torch-all-reduce-bench": "nccl",
+    "osu": "mpi",
+    "imb": "mpi",
+    "hccl_test": "hccl",
+    "nccom-test": "nccom",
+    "mscclpp": "mscclpp",
+    "gloo-benchmark": "gloo",
+}
+"""What a tool measures when its output does not name a library."""
+
+STATUS_OF_OUTCOME = {Outcome.CRASHED: Status.FAILED, Outcome.HUNG: Status.TIMED_OUT}
+
+
+@dataclass(frozen=True)
+class ImportedCase:
+    """One row of a run to be: the case with its status, and where it is from."""
+
+    measurement: Measurement
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What one file gave.
+
+    log: as read, ranks filled in and rows checked. cases: in the order of the file.
+    refused: one line for every table, and every row, that could not be taken. notes: what else to know.
+    """
+
+    log: ImportedLog
+    cases: tuple[ImportedCase, ...]
+    refused: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def imported(log: ImportedLog, given: Given = Given()) -> Imported:  # noqa: B008  # frozen, so shared safely
+    """Cases of every table of ``log``. given: what the user says where the output says nothing."""
+    teams = [team_of(table, log.devices, given) for table in log.tables]
+    counted = tuple(
+        replace(table, ranks=team.ranks or None, nodes=team.nodes or None)
+        for table, team in zip(log.tables, teams, strict=True)
+    )
+    whole = checked(replace(log, tables=counted))
+    cases: list[ImportedCase] = []
+    refused: list[str] = []
+    notes: list[str] = []
+    for number, (table, team) in enumerate(zip(whole.tables, teams, strict=True), start=1):
+        where = f"{log.source}:{table.line}: table {number}"
+        if not team.ranks or not table.collective:
+            reason = team.reason if not team.ranks else "the output does not say which collective"
+            refused.append(f"{where} ({len(table.rows)} rows) left out: {reason}")
+            continue
+        if team.reason not in ("stated", "given"):
+            notes.append(f"{where}: {team.ranks} ranks {team.reason}")
+        cases += _cases_of(whole, table, number, team, refused)
+        notes += _ending(whole, table, where)
+    return Imported(whole, tuple(cases), tuple(refused), tuple(notes))
+
+
+def _cases_of(
+    log: ImportedLog, table: ImportedTable, number: int, team: Team, refused: list[str]
+) -> Iterator[ImportedCase]:
+    for row in (*table.rows, *_row_in_flight(table)):
+        damage = _damage(row)
+        if damage:
+            refused.append(f"{log.source}:{row.line}: row left out: {damage}")
+            continue
+        yield ImportedCase(_measurement(log, table, row, team), _origin(log, table, row, number))
+
+
+def _damage(row: ImportedRow) -> str:
+    """Why a row cannot be stored; empty where it can."""
+    whole = (row.size_bytes, row.count or 0, row.root, row.wrong_elements or 0)
+    if any(abs(one) > LARGEST for one in whole) or row.size_bytes < 0:
+        return "a whole number is out of range"
+    figures = (row.seconds, row.algbw, row.busbw, *row.samples_seconds)
+    if any(one is not None and not math.isfinite(one) for one in figures):
+        return "a figure is not finite"
+    return ""
+
+
+def _measurement(log: ImportedLog, table: ImportedTable, row: ImportedRow, team: Team) -> Measurement:
+    status, detail = _status(log, table, row)
+    library = library_word(log, table)
+    case = Case(
+        suite=log.tool,
+        backend=library,
+        collective=table.collective,
+        algorithm=table.algorithm,
+        dtype=row.dtype,
+        op=row.op or NO_OP,
+        size_bytes=row.size_bytes,
+        count=_count(table, row, team.ranks),
+        ranks=team.ranks,
+        root=row.root,
+        in_place=row.in_place,
+        mode=table.mode,
+        protocol=table.protocol,
+        nodes=team.nodes,
+    )
+    keeps_samples = status in (Status.OK, Status.WRONG)
+    return Measurement(
+        case=case,
+        status=status,
+        detail=detail,
+        backend_version=library_version(log),
+        samples_seconds=row.samples_seconds if keeps_samples else (),
+        wrong_elements=row.wrong_elements,
+        stop_reason="imported",
+        conditions=Conditions(flags=row.flags),
+    )
+
+
+def _status(log: ImportedLog, table: ImportedTable, row: ImportedRow) -> tuple[Status, str]:
+    """How the row ended, and why that is no speed."""
+    stated = row.extra.get("status")
+    if stated in {status.value for status in Status}:
+        return Status(stated), str(row.extra.get("detail", ""))
+    if row.wrong_elements:
+        return Status.WRONG, f"{row.wrong_elements} wrong elements"
+    if row.seconds or row.algbw or row.busbw or row.samples_seconds:
+        return Status.OK, ""
+    if row is _last_without_figures(table) and _outcome(log, table) in STATUS_OF_OUTCOME:
+        return STATUS_OF_OUTCOME[_outcome(log, table)], log.detail or "the output ends here"
+    if row.seconds == 0.0:
+        return Status.OK, ""
+    return Status.SKIPPED, "no figure is printed"
+
+
+def _outcome(log: ImportedLog, table: ImportedTable) -> Outcome:
+    """The table's own end, or the log's where that is the last table and does not tell itself."""
+    if table.outcome in (Outcome.UNKNOWN, Outcome.CUT) and log.tables and table is log.tables[-1]:
+        return log.outcome if log.outcome != Outcome.UNKNOWN else table.outcome
+    return table.outcome
+
+
+def _last_without_figures(table: ImportedTable) -> ImportedRow | None:
+    for row in table.rows[-2:]:
+        if row.seconds is None and row.algbw is None and row.busbw is None:
+            return row
+    return None
+
+
+def _row_in_flight(table: ImportedTable) -> tuple[ImportedRow, ...]:
+    """The row that a crash or a time-out kept from being printed, where the sweep tells which it was.
+
+    nccl-tests measures sizes in order, out of place before in place, so the next size follows from the
+    last three when they grow alike.
+    """
+    if table.outcome not in STATUS_OF_OUTCOME or _last_without_figures(table) is not None:
+        return ()
+    size = next_size([row.size_bytes for row in table.rows])
+    if size is None or size > int(table.facts.get("maximum_bytes") or LARGEST):
+        return ()
+    last = table.rows[-1]
+    status = STATUS_OF_OUTCOME[table.outcome]
+    grown = None if last.count is None or not last.size_bytes else last.count * size // last.size_bytes
+    lost = {"status": status.value, "detail": "the output ends before this row, the next of the sweep"}
+    return (
+        ImportedRow(
+            size, grown, last.dtype, last.op, last.root, False, None, None, None, line=last.line, extra=lost
+        ),
+    )
+
+
+def next_size(sizes: Sequence[int]) -> int | None:
+    """The size after ``sizes`` in a sweep by a factor or a step; None where the last three do not tell."""
+    distinct = list(dict.fromkeys(sizes))[-3:]
+    if len(distinct) < 3 or not all(0 < low < high for low, high in pairwise(distinct)):
+        return None
+    first, second, third = distinct
+    if second * second == first * third:
+        return third * third // second
+    return third + (third - second) if third - second == second - first else None
+
+
+def _origin(log: ImportedLog, table: ImportedTable, row: ImportedRow, number: int) -> Origin:
+    return Origin(
+        source=log.source,
+        table=number,
+        line=row.line,
+        tool=log.tool,
+        tool_version=_version(log, "tool", log.tool),
+        device_model=device_models(log),
+        outcome=_outcome(log, table).value,
+        time_statistic=TIME_STATISTIC.get(log.tool, "printed"),
+        seconds=row.seconds,
+        algbw=row.algbw,
+        busbw=row.busbw,
+        comparable=not {ALGBW_PER_RANK, SIZE_PER_RANK, SIZE_NOT_STATED} & set(row.flags),
+        extra={name: value for name, value in row.extra.items() if name not in ("status", "detail")},
+    )
+
+
+def _count(table: ImportedTable, row: ImportedRow, ranks: int) -> int:
+    if row.count is not None:
+        return row.count
+    collective = COLLECTIVES.get(table.collective)
+    if collective is None or row.dtype not in ITEM_BYTES or SIZE_NOT_STATED in row.flags:
+        return UNKNOWN_COUNT
+    return collective.count_for(row.size_bytes, ranks, ITEM_BYTES[row.dtype])
+
+
+def library_word(log: ImportedLog, table: ImportedTable | None = None) -> str:
+    """The library measured, as ``backend`` names it: nccl, rccl, mpi, gloo, ..., else the tool's name."""
+    stated = str((table.facts.get("backend") if table is not None else None) or log.library).strip().lower()
+    if not stated:
+        return LIBRARY_OF_TOOL.get(log.tool, log.tool)
+    if "mpi" in stated.split() or stated.endswith("mpi") or stated.startswith(("mpich", "mvapich")):
+        return "mpi"
+    return "-".join(stated.split())
+
+
+def library_version(log: ImportedLog) -> str:
+    """Library and version, such as ``NCCL 2.21.5``; empty where the output does not tell."""
+    version = _version(log, "library", log.library, library_word(log))
+    return f"{log.library or library_word(log).upper()} {version}" if version else ""
+
+
+def device_models(log: ImportedLog) -> str:
+    """Every model among the devices, in order, once each."""
+    return ", ".join(dict.fromkeys(device.model for device in log.devices if device.model))
+
+
+def _version(log: ImportedLog, *names: str) -> str:
+    by_name = {name.lower(): value for name, value in log.versions.items()}
+    return next((str(by_name[name.lower()]) for name in names if name and name.lower() in by_name), "")
+
+
+def _ending(log: ImportedLog, table: ImportedTable, where: str) -> list[str]:
+    outcome = _outcome(log, table)
+    if outcome in (Outcome.COMPLETE, Outcome.UNKNOWN):
+        return []
+    reason = f" ({log.detail})" if log.detail else ""
+    return [f"{where}: {outcome.value}{reason}"]
+
+
+def described(one: Imported) -> Mapping[str, Any]:
+    """What run.json keeps of one file: everything the rows do not say, secrets blanked."""
+    log = one.log
+    return {
+        "source": log.source,
+        "tool": log.tool,
+        "library": log.library,
+        "outcome": log.outcome.value,
+        "detail": _blanked(log.detail),
+        "versions": {name: _blanked(str(text)) for name, text in log.versions.items()},
+        "environment": kept_variables({str(name): str(text) for name, text in log.environment.items()}),
+        "hints": [_blanked(line) for line in log.hints],
+        "notices": [asdict(notice) for notice in log.notices],
+        "devices": [asdict(device) for device in log.devices],
+        "facts": _plain(log.facts),
+        "tables": [_table_described(table) for table in log.tables],
+        "left_out": list(one.refused),
+        "notes": list(one.notes),
+    }
+
+
+def _table_described(table: ImportedTable) -> Mapping[str, Any]:
+    return {
+        "collective": table.collective,
+        "line": table.line,
+        "rows": len(table.rows),
+        "ranks": table.ranks,
+        "nodes": table.nodes,
+        "algorithm": table.algorithm,
+        "protocol": table.protocol,
+        "outcome": table.outcome.value,
+        "average_busbw": table.average_busbw,
+        "facts": _plain(table.facts),
+    }
+
+
+def _blanked(text: str) -> str:
+    """``text`` as the house keeps the value of a variable: printable, short, blank where it looks secret."""
+    return kept_variables({"NCCL_TEXT": text})["NCCL_TEXT"]
+
+
+def _plain(value: Any) -> Any:
+    """``value`` as JSON holds it: text for whatever JSON has no word for, and for NaN and infinity."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(one) for one in value]
+    if isinstance(value, str):
+        return _blanked(value)
+    if value is None or isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    return str(value)

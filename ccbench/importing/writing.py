@@ -1,0 +1,72 @@
+"""Imported files -> one run folder."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ccbench.importing.log import ImportedLog
+from ccbench.importing.ranks import Given
+from ccbench.importing.runs import Imported, described, imported
+from ccbench.runs import RunFolder
+from ccbench.runs.imported import imported_case_id
+
+
+def import_logs(logs: Sequence[tuple[Path, ImportedLog]], given: Given) -> tuple[Imported, ...]:
+    """What each file gives, under a short source name that no two of them share."""
+    names = unique_names([path for path, _ in logs])
+    return tuple(
+        imported(replace(log, source=name), given) for name, (_, log) in zip(names, logs, strict=True)
+    )
+
+
+def unique_names(paths: Sequence[Path]) -> list[str]:
+    """The file names; where two are the same, as much of their paths as tells them apart."""
+    parts = [Path(os.path.abspath(path)).parts for path in paths]
+    names = []
+    for one in parts:
+        length = 1
+        while length < len(one) and sum(other[-length:] == one[-length:] for other in parts) > 1:
+            length += 1
+        names.append("/".join(one[-length:]))
+    repeats: Counter[str] = Counter()
+    for index, name in enumerate(names):
+        repeats[name] += 1
+        if repeats[name] > 1:
+            names[index] = f"{name} ({repeats[name]})"  # the very same file, given again
+    return names
+
+
+def write_import(folder: Path, files: Sequence[Imported], given: Given, name: str) -> Path:
+    """Write ``files`` as one run and return its folder.
+
+    name: of the run, in titles. Raises RunFolderError as RunFolder does.
+    """
+    with RunFolder.create(folder, _manifest(files, given, name)) as run:
+        written: set[str] = set()
+        for file in files:
+            for one in file.cases:
+                origin = one.origin
+                # Two rows of one line that say the same: both are kept, as tables of their own.
+                while imported_case_id(one.measurement.case, origin) in written:
+                    origin = replace(origin, table=origin.table + len(file.log.tables))
+                written.add(imported_case_id(one.measurement.case, origin))
+                run.write(one.measurement, None, origin=origin)
+    return folder
+
+
+def _manifest(files: Sequence[Imported], given: Given, name: str) -> dict[str, Any]:
+    from ccbench import __version__
+
+    return {
+        "suite": {"name": name},
+        "machine": {"name": given.machine},
+        "network": given.network,
+        "nodes": given.nodes,
+        "imported": [described(file) for file in files],
+        "versions": {"ccbench": __version__},
+    }

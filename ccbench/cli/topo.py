@@ -53,7 +53,7 @@ def topo(
 
     if as_json and as_yaml:
         raise click.UsageError("--json and --yaml both want stdout; choose one")
-    topology = _loaded(source or "", nodes, network)
+    topology = _loaded(source, nodes, network)
     if draw is not None:
         from ccbench.report.topology_figure import draw_topology
 
@@ -91,7 +91,7 @@ def _check_whole(topology: Topology) -> None:
         )
 
 
-def _loaded(source: str, nodes: int | None, network: str | None) -> Topology:
+def _loaded(source: str | None, nodes: int | None, network: str | None) -> Topology:
     from ccbench.topology.sources import load_cluster, load_topology
 
     if nodes is None and network is None:

@@ -9,7 +9,7 @@ from typing import Any
 from ccbench.cli.topo_channels import channel_lines, network_line
 from ccbench.report.text import plain, plural
 from ccbench.topology.graph import Device, DeviceKind, Finding, Topology
-from ccbench.topology.matrix import path_labels
+from ccbench.topology.matrix import BY_A_PEER, DOWN, NO_PATH, NOT_VISIBLE, path_labels
 from ccbench.topology.summary import (
     device_count,
     link_groups,
@@ -27,9 +27,10 @@ MOST_NOTICES = 12
 WIDTH = 100
 _LINK_WORDS = {"xgmi": "xGMI", "hccs": "HCCS"}
 _LEGEND = {
-    "?": "? not shown by the source",
-    "-": "- no path",
-    "down": "down: only links that are down",
+    NOT_VISIBLE: "? not shown by the source",
+    NO_PATH: "- no path",
+    DOWN: "down: only links that are down",
+    BY_A_PEER: "PXN over NVLink to the GPU of that NIC",
 }
 _WORDS = {
     DeviceKind.GPU: "GPU",

@@ -23,8 +23,9 @@ from ccbench.topology.fabric import (
     wired,
 )
 from ccbench.topology.fabrics import single_switch, whole
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology
-from ccbench.topology.networks import Network, parse_network
+from ccbench.topology.graph import Device, DeviceKind, Link, Notice, Topology
+from ccbench.topology.networks import MOST_NICS, Network, parse_network
+from ccbench.topology.node_nics import check_joined, check_rates, port_wire, with_nics
 from ccbench.topology.routing import MOST_VERTICES, Ints, SearchedRoutes, routes_by_search, striped
 
 
@@ -42,29 +43,34 @@ def cluster(
         that never blocks, or one per rail with ``rails``.
 
     NICs that ``node`` has are used if there are as many as the network says and no more than GPUs; otherwise
-    NICs are added: each on the PCIe switch or CPU of its GPU where there is one, else on the GPU itself,
-    with links as fast as its port. Several NICs of one GPU are one vertex with that many links.
-    Raises MachineError.
+    NICs are added, see ``node_nics.with_nics``. More NICs than GPUs are one vertex for each GPU, whose links
+    have an even share of all. One node with a network has its NICs, which then lead nowhere.
+    Raises MachineError, also for links of ``node`` without a rate.
     """
-    return _joined(*_parts(node, nodes, network, fabric, rails))
+    return _joined(*_parts(node, nodes, network, fabric, rails, most_ports=len(node.gpus)))
 
 
 def _parts(
-    node: Topology, nodes: int, network: Network | str | None, fabric: Fabric | None, rails: bool
+    node: Topology,
+    nodes: int,
+    network: Network | str | None,
+    fabric: Fabric | None,
+    rails: bool,
+    most_ports: int,
 ) -> tuple[_Node, int, Fabric | None, bool]:
     """The node ready to be copied, how often, what joins the copies, and whether that has rails."""
-    whole("nodes", nodes)
+    _check(node, nodes, network)
+    check_rates(node)
+    check_joined(node)
     box = striped(node)
-    if not box.gpus:
-        raise MachineError(f"{node.name}: has no GPU; a cluster is made of nodes with at least one")
-    if nodes == 1:
-        return _Node(box, routes_by_search(box), len(box.gpus), ()), 1, None, False
     if network is None:
-        raise MachineError(f"network: missing for {nodes} nodes; write for example ib-ndr-400x8")
+        return _Node(box, routes_by_search(box), len(box.gpus), ()), 1, None, False
     wanted = _wanted(network)
-    ready = _node_with_nics(box, wanted)
+    ready = _ready(with_nics(box, wanted, min(wanted.nics, most_ports)))
+    if nodes == 1:
+        return ready, 1, None, False
     ports = nodes * len(ready.nics)
-    port = _port_wire(wanted, len(ready.nics))
+    port = port_wire(wanted, len(ready.nics))
     outer = fabric or (_rail_switches(nodes, len(ready.nics), port) if rails else single_switch(ports, port))
     if outer.ranks != ports:
         raise MachineError(
@@ -83,12 +89,23 @@ def compose(
 ) -> Topology:
     """The same cluster as a graph of devices ``n0.gpu0``, ... Raises MachineError above 4,096 vertices.
 
+    One node is itself, with the NICs of ``network`` where that is given; its links need no rates then.
+
     ``cluster`` takes NVSwitches of the same GPUs for one, since hardware spreads every message over all of
-    them; the graph has each of them, with the links that the node states, those that are down too.
+    them; the graph has each of them, with the links that the node states, those that are down too. Each NIC
+    is a device of its own, unless ``fabric`` is given, whose ranks are those of ``cluster``.
     """
-    parts = _parts(node, nodes, network, fabric, rails)
-    made, ready = _joined(*parts), parts[0]
-    box = node if nodes == 1 or not _is_replaced(node, ready) else _new_nics(node, _wanted(network))
+    if nodes == 1:
+        _check(node, nodes, network)
+        if network is None:
+            return node
+        wanted = _wanted(network)
+        return _noted(with_nics(node, wanted, wanted.nics), wanted)
+    # A fabric's ranks are the vertices of ``cluster``; the default network has as many ports as NICs.
+    most_ports = len(node.gpus) if fabric else MOST_NICS
+    parts = _parts(node, nodes, network, fabric, rails, most_ports)
+    made, ready, wanted = _joined(*parts), parts[0], _wanted(network)
+    box = with_nics(node, wanted, len(ready.nics))
     rest = [device for device in box.devices if device.kind is not DeviceKind.GPU]
     first_outer = nodes * len(ready.topology.devices)
     vertices = made.vertices - first_outer + nodes * len(box.devices)
@@ -107,25 +124,45 @@ def compose(
         for link in box.links
     ]
     # A fabric keeps no origins; the default one has the network's ports and nothing else.
-    origin = f"{_wanted(network)}: nominal rate of its ports" if nodes > 1 and fabric is None else ""
+    origin = f"{wanted}: nominal rate of its ports" if fabric is None else ""
     outer = [replace(link, origin=origin) for link in graph.links[nodes * len(ready.routes.links) :]]
-    return replace(
+    whole_graph = replace(
         graph,
         devices=(*devices, *graph.devices[first_outer:]),
         links=(*links, *outer),
         topology_class=node.topology_class,
         source=node.source,
+        notices=box.notices,
+        facts={name: box.facts[name] for name in _KEPT_FACTS if name in box.facts},
+        matrix={
+            (_named(one, copy, nodes), _named(other, copy, nodes)): label
+            for copy in copies
+            for (one, other), label in box.matrix.items()
+        },
     )
+    return _noted(whole_graph, wanted)
+
+
+_KEPT_FACTS = ("omits", "paths")
+"""What a source leaves out, and that its words for paths stand: true of every copy of a machine."""
+
+
+def _check(node: Topology, nodes: int, network: Network | str | None) -> None:
+    whole("nodes", nodes)
+    if not node.gpus:
+        raise MachineError(f"{node.name}: has no GPU; a cluster is made of nodes with at least one")
+    if network is None and nodes > 1:
+        raise MachineError(f"network: missing for {nodes} nodes; write for example ib-ndr-400x8")
+
+
+def _noted(made: Topology, network: Network) -> Topology:
+    text = network.contradiction
+    return replace(made, notices=(*made.notices, Notice("contradiction", text))) if text else made
 
 
 def _wanted(network: Network | str | None) -> Network:
     assert network is not None  # several nodes without one are refused
     return parse_network(network) if isinstance(network, str) else network
-
-
-def _is_replaced(node: Topology, ready: _Node) -> bool:
-    """Whether the NICs that ``node`` has make room for those of the network."""
-    return node.of_kind(DeviceKind.NIC) != ready.topology.of_kind(DeviceKind.NIC)
 
 
 def _named(name: str, copy: int, nodes: int) -> str:
@@ -157,55 +194,10 @@ class _Node:
         return np.asarray((hops * (nics + 1) + (np.arange(nics) - share) % nics).argmin(axis=1))
 
 
-def _port_wire(network: Network, ports: int) -> Wire:
-    count = max(1, network.nics // ports)
-    rate = network.bytes_per_second * network.nics / ports
-    return Wire(rate, 0.0, network.kind, count, f"{network}: nominal rate of its ports")
-
-
-def _node_with_nics(box: Topology, network: Network) -> _Node:
+def _ready(box: Topology) -> _Node:
     gpus = [device.name for device in box.gpus]
-    own = box.of_kind(DeviceKind.NIC)
-    if len(own) != network.nics or len(own) > len(gpus):
-        box = _new_nics(box, network)
     nics = [device.name for device in box.of_kind(DeviceKind.NIC)]
     return _Node(box, routes_by_search(box, ends=gpus + nics), len(gpus), tuple(nics))
-
-
-def _new_nics(box: Topology, network: Network) -> Topology:
-    """``box`` without the NICs it has and with those of ``network``, at most one vertex per GPU."""
-    gpus = [device.name for device in box.gpus]
-    ports = min(network.nics, len(gpus))
-    old = {device.name for device in box.of_kind(DeviceKind.NIC)}
-    wire = _port_wire(network, ports)
-    origin = f"{network}: assumed as fast as its port"
-    devices = [device for device in box.devices if device.name not in old]
-    links = [link for link in box.links if link.source not in old and link.target not in old]
-    above = _host_side(box)
-    for port in range(ports):
-        name = f"nic{port}"
-        devices.append(Device(name, DeviceKind.NIC, box.gpus[0].node))
-        homes = [gpu for index, gpu in enumerate(gpus) if index * ports // len(gpus) == port]
-        for place in dict.fromkeys(above.get(gpu, gpu) for gpu in homes):
-            for source, target in ((place, name), (name, place)):
-                links.append(
-                    Link(
-                        source, target, LinkKind.PCIE, wire.bytes_per_second, None, wire.count, origin=origin
-                    )
-                )
-    return replace(box, devices=tuple(devices), links=tuple(links))
-
-
-def _host_side(box: Topology) -> dict[str, str]:
-    """The PCIe switch or CPU that each GPU hangs on, where the topology shows one."""
-    kind = {device.name: device.kind for device in box.devices}
-    return {
-        link.source: link.target
-        for link in reversed(box.links)
-        if kind.get(link.source) is DeviceKind.GPU
-        and kind.get(link.target) in {DeviceKind.PCIE_SWITCH, DeviceKind.CPU}
-        and link.state is not LinkState.DOWN
-    }
 
 
 def _rail_switches(nodes: int, rails: int, wire: Wire) -> Fabric:
@@ -361,7 +353,11 @@ def _joined(node: _Node, nodes: int, outer: Fabric | None, rails: bool) -> Fabri
 def _levels(shape: _Cluster) -> tuple[LevelCut, ...]:
     """A GPU's own links, a node's ports, and those levels of the network that hold whole nodes."""
     flows = {device.name: [0.0, 0.0] for device in shape.node.topology.gpus}
+    # Without a network the NICs lead nowhere, so nothing can leave a GPU over them.
+    idle = set() if shape.outer else set(shape.node.nics)
     for link in shape.node.routes.links:
+        if {link.source, link.target} & idle:
+            continue
         for end, way in ((link.target, 0), (link.source, 1)):
             if end in flows:
                 flows[end][way] += link.bytes_per_second or 0.0

@@ -137,7 +137,4 @@ def _facts(kernel: Topology, driver: Topology, gpus: list[Device]) -> dict[str, 
         "nvswitch_count": kernel.facts.get("nvswitch_count") or switches,
         "numa_affinity": [gpu.numa_node for gpu in gpus],
         "cpu_affinity": [cores.get(gpu.numa_node) for gpu in gpus],
-        "gpu_matrix": [
-            [driver.matrix.get((one.name, other.name), "-") for other in driver.gpus] for one in driver.gpus
-        ],
     }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -46,13 +48,46 @@ class _Groups:
         return group, port, other, port // span * span + (span - 1 - port % span)
 
 
-def _checked_groups(name: str, groups: int, ports: int) -> _Groups:
+def _laid(name: str, groups: int, sizes: Mapping[str, int], gates: str) -> _Groups:
+    """The global links of a dragonfly with these ``sizes``; ``gates`` are the switches that have them."""
+    for label, value in sizes.items():
+        whole(label, value)
+    ports = sizes[gates] * sizes["global_links"]
     laid = _Groups(whole("groups", groups), ports)
     if groups > 1 and laid.copies < 1:
         raise MachineError(
             f"{name}: {ports} global links of a group do not reach {groups - 1} other groups; give it more"
         )
     return laid
+
+
+class _Shape(Protocol):
+    """What both kinds of dragonfly know of themselves."""
+
+    @property
+    def laid(self) -> _Groups: ...
+    @property
+    def ranks(self) -> int: ...
+    @property
+    def vertices(self) -> int: ...
+    @property
+    def links(self) -> int: ...
+    def bundles(self, wire: Wire, local: Wire, far: Wire) -> list[Bundle]: ...
+    def route(self, source: Ints, target: Ints) -> Ints: ...
+    def device(self, vertex: int) -> Device: ...
+
+
+def _built(name: str, shape: _Shape, wire: Wire, local: Wire | None, far: Wire | None) -> Fabric:
+    """The fabric of ``shape``; wires within and between groups are like ``wire`` where none is given."""
+    check_size(name, shape.links)
+    local, far = local or wire, far or wire
+    levels = [LevelCut("rank", 1, wire.bytes_per_second, shape.ranks)]
+    laid = shape.laid
+    if laid.groups > 1:
+        out = laid.used * far.bytes_per_second
+        levels.append(LevelCut("group", shape.ranks // laid.groups, out, laid.groups))
+    bundles = shape.bundles(wire, local, far)
+    return wired(name, shape.ranks, shape.vertices, bundles, shape.route, shape.device, tuple(levels))
 
 
 @dataclass(frozen=True)
@@ -73,8 +108,16 @@ class _Dragonfly:
         return self.switches * self.hosts
 
     @property
+    def vertices(self) -> int:
+        return self.ranks + self.switches
+
+    @property
     def locals(self) -> int:
         return self.switches * (self.routers - 1)
+
+    @property
+    def links(self) -> int:
+        return 2 * self.ranks + self.locals + self.laid.groups * self.laid.used
 
     def bundles(self, wire: Wire, local: Wire, far: Wire) -> list[Bundle]:
         rank = np.arange(self.ranks)
@@ -161,28 +204,9 @@ def dragonfly(
     rounds of one link to every other group. Routes are minimal: at most one local link, one global one, one
     local one. local, far: wires within and between groups, like ``wire`` by default. Raises MachineError.
     """
-    for label, value in (("routers", routers), ("hosts", hosts), ("global_links", global_links)):
-        whole(label, value)
-    laid = _checked_groups("dragonfly", groups, routers * global_links)
-    far = far or wire
-    shape = _Dragonfly(laid, routers, hosts, global_links)
-    check_size("dragonfly", 2 * shape.ranks + shape.locals + groups * laid.used)
-    return wired(
-        "dragonfly",
-        shape.ranks,
-        shape.ranks + shape.switches,
-        shape.bundles(wire, local or wire, far),
-        shape.route,
-        shape.device,
-        _group_levels(laid, routers * hosts, wire, far),
-    )
-
-
-def _group_levels(laid: _Groups, size: int, wire: Wire, far: Wire) -> tuple[LevelCut, ...]:
-    rank = LevelCut("rank", 1, wire.bytes_per_second, laid.groups * size)
-    if laid.groups < 2:
-        return (rank,)
-    return rank, LevelCut("group", size, laid.used * far.bytes_per_second, laid.groups)
+    sizes = {"routers": routers, "hosts": hosts, "global_links": global_links}
+    laid = _laid("dragonfly", groups, sizes, gates="routers")
+    return _built("dragonfly", _Dragonfly(laid, routers, hosts, global_links), wire, local, far)
 
 
 @dataclass(frozen=True)
@@ -204,8 +228,16 @@ class _DragonflyPlus:
         return self.leaf_count * self.hosts
 
     @property
+    def vertices(self) -> int:
+        return self.first_spine + self.laid.groups * self.spines
+
+    @property
     def locals(self) -> int:
         return self.leaf_count * self.spines
+
+    @property
+    def links(self) -> int:
+        return 2 * (self.ranks + self.locals) + self.laid.groups * self.laid.used
 
     @property
     def first_spine(self) -> int:
@@ -279,18 +311,6 @@ def dragonfly_plus(
     the spine; between groups the spines that hold the link are passed. Raises MachineError.
     """
     sizes = {"leaves": leaves, "spines": spines, "hosts": hosts, "global_links": global_links}
-    for label, value in sizes.items():
-        whole(label, value)
-    laid = _checked_groups("dragonfly+", groups, spines * global_links)
-    far = far or wire
+    laid = _laid("dragonfly+", groups, sizes, gates="spines")
     shape = _DragonflyPlus(laid, leaves, spines, hosts, global_links)
-    check_size("dragonfly+", 2 * (shape.ranks + shape.locals) + groups * laid.used)
-    return wired(
-        "dragonfly+",
-        shape.ranks,
-        shape.first_spine + groups * spines,
-        shape.bundles(wire, local or wire, far),
-        shape.route,
-        shape.device,
-        _group_levels(laid, leaves * hosts, wire, far),
-    )
+    return _built("dragonfly+", shape, wire, local, far)

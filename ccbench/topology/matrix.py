@@ -1,7 +1,8 @@
 """The words people know from ``nvidia-smi topo -m``, worked out from a graph that came without them.
 
 NV# a bundle of # NVLinks, C2C, XGMI, HCCS; PIX one PCIe switch, PXB several, PHB through the host bridge of a
-processor, NODE through several host bridges of one processor, SYS between processors, NET over a network.
+processor, NODE through several host bridges of one processor, SYS between processors, PXN over NVLink to
+another GPU and its NIC, NET to another machine over a network.
 """
 
 from __future__ import annotations
@@ -13,18 +14,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology
 
 _DIRECT: Mapping[LinkKind, str] = {LinkKind.XGMI: "XGMI", LinkKind.HCCS: "HCCS", LinkKind.C2C: "C2C"}
-_NETWORK = frozenset({LinkKind.INFINIBAND, LinkKind.ROCE, LinkKind.EFA, LinkKind.ETHERNET})
+_ENDS = frozenset({DeviceKind.GPU, DeviceKind.NIC})
 
 # A path is chosen by what it passes, worst first: network, other processors, processors, switches.
 _Cost = tuple[int, int, int, int]
 NO_PATH = "-"
-"""A complete source states no path."""
+"""Not there: the source shows the machine whole, and nothing joins the two."""
 
 NOT_VISIBLE = "?"
-"""The source does not show the path."""
+"""Not visible: there may be a path, but the source does not show it."""
 
 DOWN = "down"
-"""Only links that are down."""
+"""There, but only with links that are down."""
+
+BY_A_PEER = "PXN"
+"""GPU to NIC over NVLink, through the GPU that the NIC hangs on; NCCL's name for it."""
 
 _DAMAGE = frozenset({"truncated", "damaged_line", "not_visible", "missing_peer"})
 
@@ -33,7 +37,8 @@ def path_labels(topology: Topology, devices: Sequence[Device] | None = None) -> 
     """(name, name) -> label for every pair of ``devices``: the GPUs, then the NICs, unless others are given.
 
     What the topology's own matrix says stands; only the rest is worked out, and nothing where the source
-    prints words for every pair (fact ``paths``). Without a path: ``-``, ``?`` or ``down``, as named above.
+    prints words for every pair (fact ``paths``). Paths between devices of one machine stay in it. Without a
+    path: ``-``, ``?`` or ``down``, as named above.
     """
     chosen = _chosen(topology) if devices is None else tuple(devices)
     labels: dict[tuple[str, str], str] = {}
@@ -52,7 +57,8 @@ def path_labels(topology: Topology, devices: Sequence[Device] | None = None) -> 
                 labels[pair] = NOT_VISIBLE
             else:
                 found = paths.labels_from(one.name) if found is None else found
-                labels[pair] = paths.direct(*pair) or found.get(other.name) or paths.absent(*pair)
+                label = paths.direct(*pair) or found.get(other.name) or paths.by_a_peer(*pair)
+                labels[pair] = label or paths.absent(*pair)
     return labels
 
 
@@ -71,6 +77,10 @@ class _Paths:
         self._named: dict[tuple[str, str], str] = {}
         self._joined: dict[str, str] = {}
         self._is_damaged = any(notice.kind in _DAMAGE for notice in topology.notices)
+        # Where the host is left out, or shown, two devices without a path have one that was not seen.
+        self._has_host = topology.facts.get("omits", "nothing") != "nothing" or any(
+            device.kind in (DeviceKind.CPU, DeviceKind.PCIE_SWITCH) for device in topology.devices
+        )
         self._linked: set[str] = set()
         self._down: set[tuple[str, str]] = set()
         for link in topology.links:
@@ -116,13 +126,28 @@ class _Paths:
                 count = min(sum(mine.values()), sum(yours.values()))
         return f"NV{count}" if count else self._named.get((one, other), "")
 
+    def by_a_peer(self, one: str, other: str) -> str:
+        """PXN for a GPU and a NIC on another GPU that it is directly linked to in its machine; else nothing."""
+        ends = {self._devices[name].kind: name for name in (one, other)}
+        if set(ends) != {DeviceKind.GPU, DeviceKind.NIC} or not self._is_inside(one, other):
+            return ""
+        gpu, nic = ends[DeviceKind.GPU], ends[DeviceKind.NIC]
+        peers = (name for name in self._edges.get(nic, ()) if self._devices[name].kind is DeviceKind.GPU)
+        return BY_A_PEER if any(self.direct(gpu, peer) for peer in peers) else ""
+
     def absent(self, one: str, other: str) -> str:
         """Why two devices have no path: what no link is named of, or what is damaged, was not seen whole."""
         if (one, other) in self._down or (other, one) in self._down:
             return DOWN
-        if self._is_damaged or not {one, other} <= self._linked:
+        if self._is_damaged:
             return NOT_VISIBLE
-        return NO_PATH
+        unlinked = {one, other} - self._linked
+        if unlinked:  # such as a GPU whose links to the NVSwitches are all down
+            return DOWN if unlinked <= {source for source, _ in self._down} else NOT_VISIBLE
+        return NOT_VISIBLE if self._has_host and self._is_inside(one, other) else NO_PATH
+
+    def _is_inside(self, one: str, other: str) -> bool:
+        return self._devices[one].node == self._devices[other].node
 
     def labels_from(self, start: str) -> dict[str, str]:
         """The label of the best path from ``start`` to every GPU and NIC it leads to."""
@@ -135,22 +160,36 @@ class _Paths:
             if cost > best[name]:
                 continue
             device = self._devices[name]
-            if name != start and device.kind in (DeviceKind.GPU, DeviceKind.NIC):
-                labels[name] = self._label(through[name])
+            label = self._label(through[name]) if name != start and device.kind in _ENDS else ""
+            if label:
+                labels[name] = label
             if name != start and device.kind is DeviceKind.GPU:
                 continue  # nothing passes through a GPU
             for target in self._edges.get(name, ()):
+                if device.kind is DeviceKind.NIC and self._turns(start, through[name], target):
+                    continue
                 further = _further(cost, self._devices[target].kind)
                 if target not in best or further < best[target]:
                     best[target], through[target] = further, (*through[name], target)
                     heapq.heappush(waiting, (further, target))
         return labels
 
+    def _turns(self, start: str, path: Sequence[str], target: str) -> bool:
+        """Whether a path that has come to a NIC would leave it again on the side it came from."""
+        if path[-1] == start:
+            return False
+        outside = {DeviceKind.NETWORK_SWITCH, DeviceKind.NIC}
+        came, goes = self._devices[path[-2]], self._devices[target]
+        return came.kind not in outside and goes.kind not in outside
+
     def _label(self, path: Iterable[str]) -> str:
+        """The word for a path; nothing for one that leaves the machine it ends in."""
         devices = [self._devices[name] for name in path]
         kinds = Counter(device.kind for device in devices[1:-1])
-        if kinds[DeviceKind.NETWORK_SWITCH] or devices[0].node != devices[-1].node:
+        if devices[0].node != devices[-1].node:
             return "NET"
+        if kinds[DeviceKind.NETWORK_SWITCH]:
+            return ""
         if kinds[DeviceKind.CPU] > 1:
             return "SYS"
         if kinds[DeviceKind.CPU] == 1:

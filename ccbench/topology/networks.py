@@ -27,6 +27,9 @@ KINDS: dict[str, LinkKind] = {
 MOST_GIGABITS = 10_000
 MOST_NICS = 256
 
+PORT_GIGABITS: dict[str, int] = {"ib-fdr": 56, "ib-edr": 100, "ib-hdr": 200, "ib-ndr": 400, "ib-xdr": 800}
+"""What a port of four lanes carries, as the InfiniBand Trade Association's roadmap names the generations."""
+
 _TEXT = re.compile(r"([a-z]+(?:-[a-z]+)?)-([0-9]{1,6}(?:\.[0-9]{1,3})?)x([0-9]{1,4})", re.ASCII)
 
 
@@ -44,6 +47,19 @@ class Network:
 
     def __str__(self) -> str:
         return f"{self.word}-{self.bytes_per_second * 8 / 1e9:g}x{self.nics}"
+
+    @property
+    def contradiction(self) -> str:
+        """What kind and rate say against each other, as ib-ndr-100 does; empty where they agree.
+
+        Ports of two lanes (HDR100, NDR200) have half the rate of their generation, so those agree.
+        """
+        whole, gigabits = PORT_GIGABITS.get(self.word), self.bytes_per_second * 8 / 1e9
+        if whole is None or round(gigabits, 3) in (whole, whole / 2):
+            return ""
+        fitting = [word for word, rate in PORT_GIGABITS.items() if rate == round(gigabits, 3)]
+        cure = f"{fitting[0]}-{gigabits:g} is such a port" if fitting else f"write {self.word}-{whole}"
+        return f"{self}: {self.word} ports carry {whole} or {whole / 2:g} Gb/s; {gigabits:g} is taken; {cure}"
 
 
 def parse_network(text: str) -> Network:

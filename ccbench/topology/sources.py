@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import stat
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,51 +18,61 @@ LARGEST_TEXT_BYTES = 64 << 20
 LARGEST_GRAPH = 4096
 """Vertices of the largest graph that ``composition.compose`` builds."""
 
-LARGEST_NETWORK_PER_NODE = 17
-"""NICs that a network may add to a machine, and a switch."""
+LARGEST_HEAD = 4 << 20
+"""Bytes of a large text within which the format must show; what is not known by then is not read on."""
+
+_SAMPLE_BYTES = 64 << 10
 
 BUILT_NODES = 4
 """Machines in the graph of a cluster that is too large for one."""
 
 
-def load_topology(source: str = "") -> Topology:
+def load_topology(source: str | None = None) -> Topology:
     """The topology that ``source`` names.
 
-    Empty or ``detect``: this machine. ``-``: the text on stdin. A name of the catalog. A path: one of our
-    YAML or JSON files, or another tool's output, told apart by what it says. A file that is called like a
-    machine of the catalog needs ``./`` before its name.
+    None or ``detect``: this machine. ``-``: the text on stdin. A name of the catalog, in any case. A path:
+    one of our YAML or JSON files, or another tool's output, told apart by what it says. A file that is called
+    like a machine of the catalog needs ``./`` before its name.
 
     Raises MachineError when there is no such thing, or nothing can be made of it.
     """
-    if source in ("", "detect"):
+    if source is not None and not source.strip():
+        raise MachineError(
+            "the source is empty; leave it out for this machine, or name a file or a machine of the catalog"
+        )
+    if source is None or source == "detect":
         from ccbench.topology.detection import detect
 
         return detect()
     if source == "-":
-        return topology_of_text(_decoded(_stdin(), "stdin"), "stdin")
+        return _topology_of_bytes(_stdin(), "stdin")
     from ccbench.topology.catalog import catalog_names, load_catalog
 
     names = catalog_names()
     if source in names:
         return load_catalog(source)
     path = Path(source)
-    if not path.exists():
-        raise MachineError(_unknown(source, tuple(names)))
-    return topology_of_text(_decoded(_content(path), source), path.name, source)
+    if _exists(path):
+        return _topology_of_bytes(_content(path), path.name, source)
+    if source.lower() in names:
+        return load_catalog(source.lower())
+    raise MachineError(_unknown(source, tuple(names)))
 
 
-def load_cluster(source: str, nodes: int, network: str) -> Topology:
+def load_cluster(source: str | None, nodes: int, network: str) -> Topology:
     """``nodes`` machines that ``source`` names, joined by ``network`` (such as ib-ndr-400x8).
 
     Of a cluster that is too large for a graph the first machines are built; the fact ``machines`` and a
     notice say how many there are. Raises MachineError.
     """
     from ccbench.topology.composition import compose
+    from ccbench.topology.networks import parse_network
 
+    wanted = parse_network(network)
     node = load_topology(source)
-    vertices = nodes * (len(node.devices) + LARGEST_NETWORK_PER_NODE)
+    vertices = nodes * (len(node.devices) + wanted.nics) + 1
     built = nodes if vertices <= LARGEST_GRAPH else min(nodes, BUILT_NODES)
-    found = compose(node, built, network)
+    found = compose(node, built, wanted)
     if built == nodes:
         return found
     text = f"the graph holds {built} of {nodes} machines, which are all alike; counts are of all of them"
@@ -77,25 +89,81 @@ def topology_of_text(text: str, name: str, place: str = "") -> Topology:
 
     name: of the topology where the text gives none. place: what an error begins with; ``name`` if empty.
     """
-    from ccbench.topology.files import VERSION_KEY, read_json, read_yaml
+    from ccbench.topology.files import read_json, read_yaml
     from ccbench.topology.readers import read_text
 
     place = place or name
     text = text.removeprefix("\ufeff")
-    begin = text.lstrip()
-    if begin.startswith("{"):
+    if _is_json(text):
         return read_json(text, place)
-    if any(line.startswith(f"{VERSION_KEY}:") for line in begin[:20000].splitlines()):
+    if _is_yaml(text):
         return read_yaml(text, place)
     return read_text(text, name)
+
+
+_BEGIN = re.compile(r"\s*")
+
+
+def _is_json(text: str) -> bool:
+    begin = _BEGIN.match(text)
+    return begin is not None and text.startswith("{", begin.end())
+
+
+def _is_yaml(text: str) -> bool:
+    from ccbench.topology.files import VERSION_KEY
+
+    return any(line.startswith(f"{VERSION_KEY}:") for line in text[:20000].splitlines())
+
+
+def _is_ours(text: str) -> bool:
+    return _is_json(text) or _is_yaml(text)
+
+
+def _topology_of_bytes(content: bytes, name: str, place: str = "") -> Topology:
+    place = place or name
+    if len(content) > LARGEST_TEXT_BYTES:
+        raise MachineError(
+            f"{place}: larger than {LARGEST_TEXT_BYTES >> 20} MiB; cut out the part with the topology"
+        )
+    if _is_binary(content[:_SAMPLE_BYTES]):
+        raise MachineError(
+            f"{place}: is no text but binary data; give what a tool printed, or a YAML or JSON file, in UTF-8"
+        )
+    if len(content) > LARGEST_HEAD:
+        _check_head(_decoded(content[:LARGEST_HEAD]), place)
+    return topology_of_text(_decoded(content), name, place)
+
+
+def _check_head(head: str, place: str) -> None:
+    """Refuse a large text whose beginning is of no format: every reader would search all of it in vain."""
+    from ccbench.topology.readers import FORMATS, READERS, reader
+
+    if not _is_ours(head) and not any(reader(name).recognises(head) for name in READERS):
+        raise MachineError(
+            f"{place}: its first {LARGEST_HEAD >> 20} MiB are no machine description ccbench knows; "
+            f"cut out the part with the topology: {FORMATS}"
+        )
 
 
 def _stdin() -> bytes:
     return sys.stdin.buffer.read(LARGEST_TEXT_BYTES + 1)
 
 
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # too long a name, a zero byte
+        return False
+
+
 def _content(path: Path) -> bytes:
     try:
+        kind = path.stat().st_mode
+        if stat.S_ISDIR(kind):
+            raise MachineError(f"{path}: is a folder; name a file in it, or a machine of the catalog")
+        # Reading a pipe or a device may wait for ever, or never come to an end.
+        if not stat.S_ISREG(kind):
+            raise MachineError(f"{path}: is a pipe or a device and no file; pipe its text in: ccbench topo -")
         with path.open("rb") as file:
             return file.read(LARGEST_TEXT_BYTES + 1)
     except OSError as error:
@@ -104,19 +172,29 @@ def _content(path: Path) -> bytes:
         ) from None
 
 
-def _decoded(content: bytes, place: str) -> str:
-    if len(content) > LARGEST_TEXT_BYTES:
-        raise MachineError(
-            f"{place}: larger than {LARGEST_TEXT_BYTES >> 20} MiB; cut out the part with the topology"
-        )
-    encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
+def _is_binary(sample: bytes) -> bool:
+    """Whether more than a tenth of it is neither text nor white space; a damaged text has less."""
+    if sample[:2] in _UTF_16:
+        return False
+    text = sample.decode("utf-8", "replace")
+    odd = sum(not (sign.isprintable() or sign in _SPACES) or sign == "\ufffd" for sign in text)
+    return odd * 10 > len(text)
+
+
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_SPACES = frozenset("\t\n\r\f\v\b\x1b\ufeff\xa0")
+"""Signs that text has besides those to print: terminals write escapes, some editors other blanks."""
+
+
+def _decoded(content: bytes) -> str:
+    encoding = "utf-16" if content[:2] in _UTF_16 else "utf-8"
     return content.decode(encoding, "backslashreplace").removeprefix("\ufeff")
 
 
 def _unknown(source: str, names: tuple[str, ...]) -> str:
     import difflib
 
-    near = difflib.get_close_matches(source, names, n=3, cutoff=0.4)
+    near = difflib.get_close_matches(source.lower(), names, n=3, cutoff=0.4)
     listed = ", ".join(near) if near else ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
     kind = "Did you mean" if near else "The catalog has"
     return f"{shown(source)} is neither a file nor in the catalog. {kind}: {listed}"

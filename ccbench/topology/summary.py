@@ -4,7 +4,8 @@
 class                   one of TopologyClass
 gpu_count ...           also nic_count, cpu_count, nvswitch_count; null where the source does not say
 devices                 name, kind, node, bus_id, numa_node, called (the source's own name: mlx5_0)
-gpu_matrix              rows of labels between GPUs, null for what is not shown; null above MOST_MATRIX GPUs
+gpu_matrix              rows of labels between GPUs: ``-`` not there, ``down`` only links that are down, null
+                        not visible; null as a whole above MOST_MATRIX GPUs
 nic_matrix              a row for each NIC: labels to the GPUs, then to the NICs; null without NICs
 nvlinks_per_gpu         NVLinks that are up, by GPU; null, also of one GPU, where the source does not say
 links_per_gpu           the same for xGMI and HCCS, by kind
@@ -185,7 +186,8 @@ def _is_cut(topology: Topology, gpu: Device) -> bool:
 
 def _hidden(topology: Topology) -> set[str]:
     """GPUs with a path to another GPU that the source does not show."""
-    if len(topology.gpus) > MOST_MATRIX:
+    # PCIe that a description leaves out hides none of the links that it describes.
+    if len(topology.gpus) > MOST_MATRIX or topology.facts.get("omits", "nothing") != "nothing":
         return set()
     labels = path_labels(topology, topology.gpus)
     return {one for (one, _), label in labels.items() if label == NOT_VISIBLE}

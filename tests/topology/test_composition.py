@@ -8,6 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
 from ccbench.model.cuts import all_gather_bound, all_reduce_bound
@@ -18,6 +20,7 @@ from ccbench.topology.fabric import Fabric, Wire
 from ccbench.topology.fabrics import nvswitch, single_switch, torus
 from ccbench.topology.fat_trees import fat_tree
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology, TopologyClass
+from ccbench.topology.matrix import path_labels
 from ccbench.topology.networks import parse_network
 from ccbench.topology.routing import routes_by_search
 
@@ -111,7 +114,7 @@ def test_with_rails_a_message_changes_rail_inside_its_node() -> None:
 
 
 def test_more_nics_than_gpus_are_bundled_and_fewer_are_shared() -> None:
-    many = compose(H100, 2, "efa-100x32")
+    many = cluster(H100, 2, "efa-100x32").topology()
     (link,) = [link for link in many.links if link.source == "n1.nic3" and link.target == "switch0"]
     assert (link.bytes_per_second, link.count, link.kind) == (50e9, 4, LinkKind.EFA)
     few = cluster(H100, 2, "slingshot-200x4")
@@ -264,3 +267,151 @@ def test_links_that_are_down_stay_in_the_composed_graph_as_down() -> None:
 def test_a_graph_with_all_switches_that_is_too_large_is_refused() -> None:
     with pytest.raises(MachineError, match=r"at most 4096 become a graph"):
         compose(load_catalog("dgx-2"), 120, "ib-ndr-400x8")
+
+
+HOSTED = load_catalog("pcie4-x16")
+
+
+@pytest.mark.parametrize("nics", [1, 3, 4, 8, 12, 13, 16, 32])
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("node", [load_catalog("hgx-h100"), HOSTED], ids=["NVSwitch", "PCIe"])
+def test_any_number_of_nics_is_in_the_graph_at_its_rate(node: Topology, nodes: int, nics: int) -> None:
+    made = compose(node, nodes, f"ib-ndr-400x{nics}")
+    names = {device.name for device in made.of_kind(DeviceKind.NIC)}
+    assert len(names) == nodes * nics
+    assert all(device.attributes["bytes_per_second"] == 50e9 for device in made.of_kind(DeviceKind.NIC))
+    ports = [link for link in made.links if link.kind is LinkKind.INFINIBAND]
+    assert len(ports) == (2 * nodes * nics if nodes > 1 else 0)
+    inside = [
+        link for link in made.links if link.kind is LinkKind.PCIE and {link.source, link.target} & names
+    ]
+    assert {(link.bytes_per_second, link.count) for link in (*ports, *inside)} == {(50e9, 1)}
+    assert names <= {link.target for link in inside}
+    if nodes > 1:
+        closed = cluster(node, nodes, f"ib-ndr-400x{nics}").levels
+        (level,) = [level for level in closed if level.name == "node"]
+        assert level.bytes_per_second == pytest.approx(nics * 50e9)
+
+
+@pytest.mark.parametrize("nics", [1, 2, 3, 8, 16])
+def test_a_nic_of_a_machine_with_pcie_has_one_place(nics: int) -> None:
+    made = compose(HOSTED, 1, f"roce-100x{nics}")
+    places = [[link.source for link in made.links if link.target == f"nic{nic}"] for nic in range(nics)]
+    assert {len(place) for place in places} == {1}
+    expected = {1: ["cpu0"], 2: ["cpu0", "cpu1"]}
+    if nics in expected:
+        assert [place for (place,) in places] == expected[nics]
+
+
+def test_one_node_with_a_network_shows_its_nics() -> None:
+    alone = compose(load_catalog("hgx-h100"), 1, "ib-ndr-400x8")
+    assert len(alone.of_kind(DeviceKind.NIC)) == 8
+    assert alone.facts["omits"].startswith("PCIe")
+    bound = level_bound(cluster(A100, 1, "ib-hdr-200x8"), "all_gather").algbw_bytes_per_second
+    assert bound == level_bound(cluster(A100, 1), "all_gather").algbw_bytes_per_second
+
+
+def test_nics_that_make_room_for_the_networks_are_spoken_of() -> None:
+    box = pcie_box()
+    nic = Device("nic0", DeviceKind.NIC)
+    links = tuple(Link(a, b, LinkKind.PCIE, 16e9) for a, b in (("cpu1", "nic0"), ("nic0", "cpu1")))
+    with_nic = replace(
+        box,
+        devices=(*box.devices, nic),
+        links=(*box.links, *links),
+        matrix={("gpu0", "gpu1"): "PIX", ("gpu0", "nic0"): "SYS"},
+        facts={"nic_count": 1, "driver": "1"},
+    )
+    made = compose(with_nic, 1, "roce-100x2")
+    assert [notice.text for notice in made.notices] == [
+        "box has 1 of its own NICs, roce-100x2 says 2: the latter are shown"
+    ]
+    assert (made.facts, made.matrix) == ({"driver": "1"}, {("gpu0", "gpu1"): "PIX"})
+    assert compose(with_nic, 1, "roce-100x1").notices == ()
+    copied = compose(with_nic, 2, "roce-100x1")
+    assert copied.matrix[("n1.gpu0", "n1.nic0")] == "SYS"
+
+
+def test_paths_inside_a_machine_of_a_cluster_stay_inside() -> None:
+    for node, inside in ((load_catalog("hgx-h100"), {"PIX", "PXN"}), (HOSTED, {"PIX", "PHB", "SYS"})):
+        made = compose(node, 2, "ib-ndr-400x8")
+        labels = path_labels(made, (*made.gpus, *made.of_kind(DeviceKind.NIC)))
+        gpus, nics = ([device.name for device in made.of_kind(kind)] for kind in ENDS)
+        near = {labels[(gpu, nic)] for gpu in gpus for nic in nics if gpu[:2] == nic[:2]}
+        far = {labels[(gpu, nic)] for gpu in gpus for nic in nics if gpu[:2] != nic[:2]}
+        assert (near, far) == (inside, {"NET"})
+
+
+ENDS = (DeviceKind.GPU, DeviceKind.NIC)
+
+
+@pytest.mark.parametrize("paths", [{}, {"paths": "as printed"}])
+def test_printed_words_go_along_and_what_was_not_printed_stays_unknown(paths: dict[str, str]) -> None:
+    printed = replace(pcie_box(), matrix={("gpu0", "gpu1"): "PIX"}, facts=paths)
+    made = compose(printed, 2, "roce-100x4")
+    labels = path_labels(made)
+    assert labels[("n1.gpu1", "n1.gpu0")] == "PIX"
+    assert labels[("n0.gpu0", "n0.gpu3")] == ("?" if paths else "SYS")
+    assert labels[("n0.gpu0", "n0.nic0")] == "PIX"
+
+
+def test_links_without_a_rate_are_named_with_the_cure() -> None:
+    links = tuple(replace(link, bytes_per_second=None) for link in HOSTED.links)
+    with pytest.raises(MachineError) as caught:
+        compose(replace(HOSTED, links=links), 2, "ib-ndr-400x8")
+    said = str(caught.value)
+    assert "26 of 26 links have no rate" in said
+    assert "8 pcie (pcie0 -> cpu0 ...)" in said
+    assert "2 inter_socket (cpu0 -> cpu1 ...)" in said
+    assert "--yaml" in said
+    assert "\n" not in said
+    assert compose(replace(HOSTED, links=links), 1, "ib-ndr-400x8").of_kind(DeviceKind.NIC)
+
+
+def test_links_that_are_down_need_no_rate() -> None:
+    node = load_catalog("hgx-h100")
+    down = tuple(replace(node.links[0], state=LinkState.DOWN, bytes_per_second=None) for _ in (0,))
+    assert compose(replace(node, links=(*down, *node.links[1:])), 2, "ib-ndr-400x8").gpus
+
+
+def test_gpus_that_nothing_joins_are_named() -> None:
+    box = Topology("two cards", tuple(Device(f"gpu{rank}", DeviceKind.GPU) for rank in range(2)))
+    with pytest.raises(MachineError, match="two cards: shows no link that joins gpu0 to gpu1"):
+        cluster(box, 2, "roce-100x1")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("ib-ndr-400x8", ""),
+        ("ib-ndr-200x8", ""),
+        ("ib-hdr-100x8", ""),
+        ("ib-fdr-56x1", ""),
+        ("ib-800x1", ""),
+        ("roce-123x1", ""),
+        ("ib-ndr-100x8", "ib-edr-100 is such a port"),
+        ("ib-edr-400x8", "ib-ndr-400 is such a port"),
+        ("ib-xdr-33x8", "write ib-xdr-800"),
+    ],
+)
+def test_a_rate_that_its_generation_does_not_have_is_spoken_of(text: str, said: str) -> None:
+    contradiction = parse_network(text).contradiction
+    assert bool(contradiction) is bool(said)
+    assert said in contradiction
+    for nodes in (1, 2):
+        notices = compose(A100, nodes, text).notices
+        assert [notice.text for notice in notices] == ([contradiction] if said else [])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 9), st.integers(1, 40), st.integers(1, 3))
+def test_nics_are_dealt_evenly_in_order_and_every_gpu_has_one(gpus: int, nics: int, nodes: int) -> None:
+    made = compose(nvswitch(gpus, 2, 25e9).topology(), nodes, f"roce-100x{nics}")
+    served: dict[str, list[str]] = {gpu.name: [] for gpu in made.gpus}
+    for link in made.links:
+        if link.source in served and "nic" in link.target:
+            served[link.source].append(link.target)
+    counts = [len(of_gpu) for of_gpu in served.values()]
+    assert min(counts) >= 1
+    assert max(counts) - min(counts) <= 1
+    assert len({nic for of_gpu in served.values() for nic in of_gpu}) == nics * nodes

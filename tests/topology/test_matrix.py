@@ -34,13 +34,49 @@ def graph(*pairs: str, kinds: dict[str, LinkKind] | None = None) -> Topology:
         (("gpu0 cpu0", "cpu0 cpu1", "cpu1 gpu1"), "SYS"),
         (("gpu0 pcie0", "gpu1 pcie0", "gpu0 cpu0", "cpu0 gpu1"), "PIX"),
         (("gpu0 gpu2", "gpu2 gpu1"), "-"),
-        (("gpu0 nic0", "nic0 net0", "net0 nic1", "nic1 gpu1"), "NET"),
+        (("gpu0 nic0", "nic0 gpu1"), "-"),
     ],
 )
 def test_a_path_is_called_after_the_worst_it_passes(pairs: tuple[str, ...], label: str) -> None:
     labels = path_labels(graph(*pairs))
     assert labels[("gpu0", "gpu1")] == labels[("gpu1", "gpu0")] == label
     assert labels[("gpu0", "gpu0")] == "X"
+
+
+ACROSS = ("gpu0 nic0", "nic0 net0", "net0 nic1", "nic1 gpu1")
+
+
+def test_between_machines_a_path_is_called_after_the_network() -> None:
+    found = graph(*ACROSS)
+    nodes = {"gpu0": 0, "nic0": 0, "net0": -1, "nic1": 1, "gpu1": 1}
+    apart = replace(found, devices=tuple(replace(one, node=nodes[one.name]) for one in found.devices))
+    labels = path_labels(apart)
+    assert labels[("gpu0", "gpu1")] == labels[("nic0", "gpu1")] == labels[("nic0", "nic1")] == "NET"
+    assert labels[("gpu0", "nic0")] == "PIX"
+
+
+def test_inside_a_machine_no_path_goes_over_the_network() -> None:
+    assert path_labels(graph(*ACROSS))[("gpu0", "gpu1")] == "-"
+    hosted = path_labels(graph(*ACROSS, "gpu0 cpu0", "cpu0 cpu1", "cpu1 gpu1", "cpu1 nic1"))
+    assert (hosted[("gpu0", "gpu1")], hosted[("gpu0", "nic1")]) == ("SYS", "SYS")
+
+
+def test_the_nic_of_another_gpu_is_reached_over_nvlink() -> None:
+    pairs = ("gpu0 nvs0", "gpu1 nvs0", "gpu1 nic0", "gpu2 pcie0")
+    kinds = dict.fromkeys(pairs[:2], LinkKind.NVLINK)
+    labels = path_labels(graph(*pairs, kinds=kinds))
+    assert labels[("gpu0", "nic0")] == labels[("nic0", "gpu0")] == "PXN"
+    assert (labels[("gpu1", "nic0")], labels[("gpu2", "nic0")]) == ("PIX", "?")
+
+
+def test_where_the_host_is_shown_or_left_out_a_missing_path_was_not_seen() -> None:
+    apart = ("gpu0 pcie0", "gpu1 pcie1")
+    assert path_labels(graph(*apart))[("gpu0", "gpu1")] == "?"
+    pairs = ("gpu0 gpu1", "gpu2 gpu3")
+    alone = graph(*pairs, kinds=dict.fromkeys(pairs, LinkKind.NVLINK))
+    assert path_labels(alone)[("gpu0", "gpu2")] == "-"
+    assert path_labels(replace(alone, facts={"omits": "PCIe"}))[("gpu0", "gpu2")] == "?"
+    assert path_labels(replace(alone, facts={"omits": "nothing"}))[("gpu0", "gpu2")] == "-"
 
 
 def test_host_bridges_tell_node_from_phb() -> None:
@@ -68,6 +104,19 @@ def test_links_that_are_down_lead_nowhere() -> None:
     found = graph("gpu0 gpu1", kinds={"gpu0 gpu1": LinkKind.NVLINK})
     down = replace(found, links=tuple(replace(link, state=LinkState.DOWN) for link in found.links))
     assert path_labels(down)[("gpu0", "gpu1")] == "down"
+
+
+def test_a_gpu_whose_links_to_the_switches_are_all_down_is_cut_off_and_not_unseen() -> None:
+    pairs = ("gpu0 nvs0", "gpu1 nvs0", "gpu2 nvs0")
+    found = graph(*pairs, kinds=dict.fromkeys(pairs, LinkKind.NVLINK))
+    links = tuple(
+        replace(one, state=LinkState.DOWN) if "gpu0" in (one.source, one.target) else one
+        for one in found.links
+    )
+    labels = path_labels(replace(found, links=links))
+    assert (labels[("gpu0", "gpu1")], labels[("gpu1", "gpu0")], labels[("gpu1", "gpu2")]) == (
+        "down", "down", "NV1",
+    )  # fmt: skip
 
 
 def test_what_the_source_printed_stands() -> None:

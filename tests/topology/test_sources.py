@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,8 +15,16 @@ from ccbench.errors import MachineError
 from ccbench.topology.catalog import catalog_names, load_catalog
 from ccbench.topology.files import topology_json, topology_yaml
 from ccbench.topology.graph import DeviceKind
-from ccbench.topology.sources import load_cluster, load_topology, topology_of_text
+from ccbench.topology.matrix import path_labels
+from ccbench.topology.sources import (
+    LARGEST_HEAD,
+    LARGEST_TEXT_BYTES,
+    load_cluster,
+    load_topology,
+    topology_of_text,
+)
 from ccbench.topology.summary import device_count, node_count
+from tests.topology.dumps import DUMPS, entries, needs_dumps
 
 MATRIX = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV4\t0-7\nGPU1\tNV4\t X \t0-7\n"
 
@@ -57,8 +67,86 @@ def test_an_unknown_name_is_one_line_with_the_nearest_ones() -> None:
         load_topology("hgx-h10")
 
 
+@pytest.mark.parametrize("source", ["", " ", "\t"])
+def test_an_empty_source_is_refused_and_does_not_mean_this_machine(source: str) -> None:
+    with pytest.raises(MachineError, match="the source is empty; leave it out for this machine"):
+        load_topology(source)
+
+
+@pytest.mark.parametrize("source", ["HGX-H100", "Hgx-h100"])
+def test_names_of_the_catalog_are_found_in_any_case(source: str) -> None:
+    assert load_topology(source) == load_catalog("hgx-h100")
+
+
+def test_a_file_comes_before_a_name_that_is_spelled_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "HGX-H100").write_text(MATRIX)
+    assert len(load_topology("HGX-H100").gpus) == 2
+
+
+def test_the_nearest_names_are_found_in_any_case() -> None:
+    with pytest.raises(MachineError, match=r"Did you mean: .*hgx-h100"):
+        load_topology("HGX-H10")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(
+        MachineError, match="is a pipe or a device and no file; pipe its text in: ccbench topo -"
+    ):
+        load_topology(str(tmp_path / "pipe"))
+
+
+@pytest.mark.skipif(not Path(os.devnull).is_char_device(), reason="this system shows no devices as files")
+def test_a_device_is_refused() -> None:
+    with pytest.raises(MachineError, match="is a pipe or a device"):
+        load_topology(os.devnull)
+
+
+@pytest.mark.parametrize("source", ["x" * 5000, "a\0b", "a/" * 3000])
+def test_what_can_be_no_path_is_no_source(source: str) -> None:
+    with pytest.raises(MachineError, match="neither a file nor in the catalog") as caught:
+        load_topology(source)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(
+    "content", [bytes(range(256)) * 8, b"\x7fELF" + b"\0" * 900, "GPU0".encode("utf-16-le")]
+)
+def test_binary_data_is_called_so(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(content)
+    with pytest.raises(MachineError, match="is no text but binary data"):
+        load_topology(str(tmp_path / "data"))
+
+
+def test_a_text_with_damaged_bytes_is_read(tmp_path: Path) -> None:
+    (tmp_path / "dump").write_bytes(MATRIX.encode() + b"\0\xff\xfe\x1b[4m")
+    assert len(load_topology(str(tmp_path / "dump")).gpus) == 2
+
+
+def test_a_large_text_of_no_format_is_refused_by_its_beginning(tmp_path: Path) -> None:
+    (tmp_path / "large").write_text("no machine\n" * (LARGEST_HEAD // 11 + 1) + MATRIX)
+    with pytest.raises(MachineError, match="its first 4 MiB are no machine description"):
+        load_topology(str(tmp_path / "large"))
+
+
+def test_a_large_text_is_read_whole_where_it_begins_with_a_format(tmp_path: Path) -> None:
+    (tmp_path / "large").write_text(MATRIX + "\n" * LARGEST_HEAD)
+    assert len(load_topology(str(tmp_path / "large")).gpus) == 2
+
+
+def test_a_text_above_the_limit_is_refused(tmp_path: Path) -> None:
+    with (tmp_path / "huge").open("wb") as file:
+        file.truncate(LARGEST_TEXT_BYTES + 1)
+    with pytest.raises(MachineError, match="larger than 64 MiB"):
+        load_topology(str(tmp_path / "huge"))
+
+
 def test_a_folder_is_refused_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(MachineError, match="cannot be read"):
+    with pytest.raises(MachineError, match="is a folder; name a file in it"):
         load_topology(str(tmp_path))
 
 
@@ -80,3 +168,41 @@ def test_a_small_cluster_is_whole() -> None:
 def test_any_text_gives_a_topology_or_a_machine_error(text: str) -> None:
     with contextlib.suppress(MachineError):
         assert topology_of_text(text, "text").name is not None
+
+
+@pytest.mark.parametrize(("name", "network"), [("gb200-nvl72", "ib-xdr-800x72"), ("l40s", "tcp-25x256")])
+@pytest.mark.parametrize("nodes", [5, 11, 12, 13, 15, 16, 17, 30, 38])
+def test_a_cluster_of_any_size_with_many_nics_is_built(name: str, network: str, nodes: int) -> None:
+    found = load_cluster(name, nodes, network)
+    assert node_count(found) == nodes
+    assert device_count(found, DeviceKind.NIC) == nodes * int(network.rpartition("x")[2])
+
+
+@needs_dumps
+@pytest.mark.parametrize("entry", entries("smi_topo"), ids=lambda entry: str(entry["file"]))
+def test_a_printed_matrix_made_a_cluster_is_refused_by_the_links_it_has_no_rates_of(
+    entry: dict[str, Any],
+) -> None:
+    assert DUMPS is not None
+    path = str(DUMPS / entry["file"])
+    if not load_topology(path).gpus:
+        return
+    with pytest.raises(MachineError) as caught:
+        load_cluster(path, 2, "ib-ndr-400x2")
+    said = str(caught.value)
+    assert "links have no rate" in said or "shows no link that joins" in said or not load_topology(path).links
+    assert "ccbench topo SOURCE --yaml" in said
+    assert "\n" not in said
+    assert len(load_cluster(path, 1, "ib-ndr-400x2").of_kind(DeviceKind.NIC)) == 2
+
+
+def test_a_machine_written_with_its_rates_becomes_a_cluster(tmp_path: Path) -> None:
+    (tmp_path / "dump").write_text(MATRIX)
+    written = topology_yaml(load_topology(str(tmp_path / "dump")))
+    origin = "  origin: nvidia-smi topo -m (prints no rates)\n"
+    assert written.count(origin) == 6
+    (tmp_path / "machine.yaml").write_text(written.replace(origin, "  bytes_per_second: 50000000000\n"))
+    found = load_cluster(str(tmp_path / "machine.yaml"), 2, "ib-ndr-400x2")
+    assert (len(found.gpus), device_count(found, DeviceKind.NIC)) == (4, 4)
+    labels = path_labels(found)
+    assert (labels[("n1.gpu0", "n1.gpu1")], labels[("n1.gpu0", "n1.nic0")]) == ("NV4", "PHB")

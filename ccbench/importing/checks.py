@@ -1,0 +1,113 @@
+"""Rows whose own figures contradict each other are kept and flagged.
+
+Three printed figures and a size are tied twice (NVIDIA/nccl-tests, doc/PERFORMANCE.md): algbw = size / time,
+and busbw = algbw x the collective's factor. Printed figures are rounded, so a row is in order when some
+figures within half a unit of the last printed digit fulfil both.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from ccbench.collectives import COLLECTIVES
+from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable
+
+ALGBW_CONTRADICTS_TIME = "algbw_contradicts_time"
+"""time x algbw is not the size, beyond rounding."""
+
+BUSBW_CONTRADICTS_ALGBW = "busbw_contradicts_algbw"
+"""busbw is not algbw x the collective's factor for these ranks, beyond rounding."""
+
+ALGBW_PER_RANK = "algbw_per_rank"
+"""The tool counted algbw on the bytes of one rank (NVIDIA/nccl-tests#44): algbw = size / ranks / time and
+busbw = algbw x (ranks - 1); the size is that of all ranks, as today."""
+
+SIZE_PER_RANK = "size_per_rank"
+"""The tool printed the bytes of one rank; size_bytes is ranks times as much (extra: printed_size_bytes),
+algbw and busbw are those of ALGBW_PER_RANK."""
+
+SIZE_NOT_STATED = "size_not_stated"
+"""The row does not say its size; size_bytes is 0 and means nothing."""
+
+INCOMPLETE = "incomplete"
+"""The line ends, or is broken, before its last column; only placements that are whole were taken."""
+
+SURPLUS_COLUMNS = "surplus_columns"
+"""The line has more columns than its header; those that the header names were taken."""
+
+FLAGS = (
+    ALGBW_CONTRADICTS_TIME,
+    BUSBW_CONTRADICTS_ALGBW,
+    ALGBW_PER_RANK,
+    SIZE_PER_RANK,
+    SIZE_NOT_STATED,
+    INCOMPLETE,
+    SURPLUS_COLUMNS,
+)
+"""Every word that ImportedRow.flags may hold."""
+
+_SLACK = 1e-4
+"""Relative room beyond the printed rounding: tools may compute rates from times that they rounded."""
+
+
+def checked(log: ImportedLog) -> ImportedLog:
+    """``log`` with a flag on every row whose figures contradict each other; figures and order stay.
+
+    What a row does not print, and ties whose factor is not known (collective or ranks not said), are not
+    checked. Running it twice changes nothing more.
+    """
+    return replace(log, tables=tuple(_checked_table(table) for table in log.tables))
+
+
+def bus_factor(collective: str, ranks: int | None) -> float | None:
+    """busbw / algbw of a collective on these ranks; None where either is not known or nothing moves."""
+    row = COLLECTIVES.get(collective)
+    if row is None or ranks is None or ranks < 1 or not row.moves_data:
+        return None
+    return row.bus_factor(ranks)
+
+
+def _checked_table(table: ImportedTable) -> ImportedTable:
+    factor = bus_factor(table.collective, table.ranks)
+    return replace(table, rows=tuple(_checked_row(row, factor, table.ranks) for row in table.rows))
+
+
+def _checked_row(row: ImportedRow, factor: float | None, ranks: int | None) -> ImportedRow:
+    found = [flag for flag in row.flags if flag not in (ALGBW_CONTRADICTS_TIME, BUSBW_CONTRADICTS_ALGBW)]
+    moved: float | None = row.size_bytes
+    if ALGBW_PER_RANK in row.flags or SIZE_PER_RANK in row.flags:
+        factor = None if ranks is None else float(ranks - 1)
+        moved = None if ranks is None else row.size_bytes / ranks
+    if SIZE_NOT_STATED in row.flags:
+        moved = None
+    if moved is not None and not _algbw_fits(row, moved):
+        found.append(ALGBW_CONTRADICTS_TIME)
+    if factor is not None and not _busbw_fits(row, factor):
+        found.append(BUSBW_CONTRADICTS_ALGBW)
+    return row if tuple(found) == row.flags else replace(row, flags=tuple(found))
+
+
+def _algbw_fits(row: ImportedRow, moved_bytes: float) -> bool:
+    if row.seconds is None or row.algbw is None:
+        return True
+    low, high = _around(row.seconds, row.half_units[0])
+    slow, fast = _around(row.algbw, row.half_units[1])
+    return _within(moved_bytes, low * slow * 1e9, high * fast * 1e9)
+
+
+def _busbw_fits(row: ImportedRow, factor: float) -> bool:
+    if row.algbw is None or row.busbw is None:
+        return True
+    slow, fast = _around(row.algbw, row.half_units[1])
+    low, high = _around(row.busbw, row.half_units[2])
+    return slow * factor * (1 - _SLACK) <= high and low <= fast * factor * (1 + _SLACK)
+
+
+def _around(value: float, half_unit: float | None) -> tuple[float, float]:
+    room = half_unit or 0.0
+    return max(value - room, 0.0), value + room
+
+
+def _within(value: float, low: float, high: float) -> bool:
+    return math.isfinite(high) and low * (1 - _SLACK) <= value <= high * (1 + _SLACK)

@@ -1,0 +1,85 @@
+"""Lines of a log without what launchers, web pages and terminals put before them.
+
+mpirun --tag-output, srun --label, Ray, torchrun, kubectl logs, pdsh and docker compose write who said it
+before each line; a line of NCCL_DEBUG output can start in the middle of a table's row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+LONGEST_LINE = 4096
+"""Characters of a line that are looked at; no tool read here prints more in one."""
+
+_PREFIX = re.compile(
+    r"\([^()\n]{0,120}pid=\d{1,10}[^()\n]{0,60}\)\s?"  # Ray
+    r"|\[[^\]\s\d,][^\]\s,]{0,60}[,:]\d{1,9},\d{1,9}\](?:<std(?:out|err|diag)>)?:?\s?"  # Open MPI 5
+    r"|\[\d{1,9},\d{1,9}\](?:<std(?:out|err|diag)>)?:?\s?"  # mpirun --tag-output
+    r"|\[default\d{1,6}\]:\s?"  # torchrun
+    r"|\[pod/[^\]\s]{1,200}\]\s?"  # kubectl logs --prefix
+    r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\s"  # --timestamps
+    r"|\s{0,6}\d{1,7}:\s"  # srun --label
+    r"|[A-Za-z][\w.-]{0,80}(?::|\s{1,4}\|)\s(?=\s{0,8}#|\s{0,16}\d{1,20}\s{1,16}\d{1,20}\s)"  # pdsh, compose
+    r"|>\s"  # a quotation
+)
+_PREFIX_STARTS = frozenset("([>0123456789 \t") | frozenset(
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+)
+_MOST_PREFIXES = 5
+
+_MESSAGE = re.compile(
+    r"(?:[\w.-]{1,80}:\d{1,10}:\d{1,10} )?\[\d{1,5}\] (?:NCCL|RCCL|MCCL) (?:INFO|WARN|TRACE|ERROR)\b"
+)
+_COMMENT = re.compile(r"\s{0,200}#+[ \t]?")
+_TERMINAL = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]|[\x00-\x08\x0b\x0e-\x1f\x7f]")
+
+_RULES = dict.fromkeys(range(9472, 9600), " ") | {ord("|"): " ", ord("\u00a0"): " "}
+"""Box-drawing characters and bars stand between cells and mean nothing."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """number: 1-based, of the source. text: without prefixes and comment marks. message: of the library."""
+
+    number: int
+    text: str
+    commented: bool = False
+    message: bool = False
+
+    def cells(self) -> list[str]:
+        """The words of a table's line, whatever draws its borders."""
+        return self.text.translate(_RULES).split()
+
+
+def lines_of(text: str) -> Iterator[Line]:
+    """Every line that holds something, in order; a message inside a row follows as a line of its own."""
+    for number, raw in enumerate(text.split("\n"), start=1):
+        if not raw or raw.isspace():
+            continue
+        bare = without_prefix(_TERMINAL.sub("", raw[:LONGEST_LINE]).rstrip())
+        message = _MESSAGE.search(bare) if "CCL " in bare else None
+        if message is not None:
+            if message.start() and any(character.isdigit() for character in bare[: message.start()]):
+                yield _plain(number, bare[: message.start()])
+            yield Line(number, bare[message.start() :], message=True)
+        elif bare:
+            yield _plain(number, bare)
+
+
+def without_prefix(line: str) -> str:
+    """``line`` without what a launcher wrote before it."""
+    for _ in range(_MOST_PREFIXES):
+        found = _PREFIX.match(line) if line[:1] in _PREFIX_STARTS else None
+        if found is None:
+            break
+        line = line[found.end() :]
+    return line
+
+
+def _plain(number: int, bare: str) -> Line:
+    comment = _COMMENT.match(bare)
+    if comment is None:
+        return Line(number, bare)
+    return Line(number, bare[comment.end() :], commented=True)

@@ -1,0 +1,336 @@
+"""nccl-tests' lines put together into runs, tables and rows, whatever stands between them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ccbench.importing.checks import INCOMPLETE, SURPLUS_COLUMNS
+from ccbench.importing.log import DeviceLine, ImportedRow
+from ccbench.importing.readers import nccl_tests_facts as facts
+from ccbench.importing.readers.nccl_tests_columns import (
+    TYPES,
+    Cells,
+    Layout,
+    extended_layout,
+    guessed_layout,
+    header_layout,
+    row_cells,
+)
+from ccbench.importing.readers.nccl_tests_lines import Line
+from ccbench.importing.readers.nccl_tests_numbers import figure, half_unit, is_figure, whole
+from ccbench.topology.graph import Notice
+
+_AVERAGE = re.compile(r"Avg bus bandwidth\s{0,12}:\s{0,12}(\S{1,40})")
+_WRONG_VALUES = re.compile(r"Out of bounds values\s{0,12}:\s{0,12}(\d{1,12})")
+_LOWERED = re.compile(r"Reducing maxBytes to (\d{1,20})")
+_HOLE = re.compile(r"\[?(?:\.{3,6}|\u2026)\]?|.{0,40}\(?truncated.{0,60}|<snip>|\[snip\]", re.IGNORECASE)
+_REMARK = re.compile(r"(\d{1,20}) B (in|out of) place: ([a-z_]{2,20})\s?(.{0,200})")
+_WRITTEN = re.compile(
+    r"written by ccbench: backend (\S{1,40})(?: (\S{1,60}))?, algorithm (\S{1,60}), protocol (\S{1,40}), mode (\S{1,40})"
+)
+_PLACED = re.compile(r"(\d{1,7}) ranks? on (\d{1,7}) nodes?;")
+_MEASURED_WORDS = 3
+
+
+@dataclass
+class OpenTable:
+    """A table while its lines are read."""
+
+    layout: Layout | None
+    line: int
+    header: str = ""
+    rows: list[ImportedRow] = field(default_factory=list)
+    holes: list[int] = field(default_factory=list)
+    average: float | None = None
+    wrong_values: int | None = None
+    concluded: bool = False
+    closed: bool = False
+
+
+@dataclass
+class OpenRun:
+    """One start of the program while its lines are read: what its header says, and its tables."""
+
+    config: dict[str, Any] = field(default_factory=dict)
+    devices: dict[DeviceLine, None] = field(default_factory=dict)
+    programs: list[str] = field(default_factory=list)
+    written: dict[str, Any] = field(default_factory=dict)
+    ranks: int | None = None
+    nodes: int | None = None
+    started: bool = False
+    concluded: bool = False
+    tables: list[OpenTable] = field(default_factory=list)
+
+    @property
+    def table(self) -> OpenTable | None:
+        """The table that is being read."""
+        return self.tables[-1] if self.tables else None
+
+
+class Tables:
+    """Takes lines in order; ``finish`` gives the runs. Broken lines become notices and never raise."""
+
+    def __init__(self) -> None:
+        self.runs = [OpenRun()]
+        self.notices: list[Notice] = []
+        self._pending: tuple[Line, list[str]] | None = None
+
+    def finish(self) -> list[OpenRun]:
+        """The runs that say anything, after the last line."""
+        self._close_pending()
+        for run in self.runs:
+            if not run.tables and (run.config or run.started):  # it ended before its table began
+                run.tables.append(OpenTable(None, 0))
+        return [run for run in self.runs if run.tables or run.config or run.devices or run.started]
+
+    def take(self, line: Line) -> None:
+        """One line, that is no message of the library."""
+        words = line.cells()
+        if self._wrapped(line, words) or not words:
+            return
+        if words[0][:1].isdigit():
+            self._maybe_row(line, words)
+        elif self._header(line, words) or self._footer(line) or self._preamble(line):
+            return
+        elif (
+            (self.runs[-1].tables or not line.commented)
+            and len(line.text) < 120
+            and _HOLE.fullmatch(line.text.strip())
+        ):
+            self._hole(line)
+
+    def learn(self, text: str) -> None:
+        """A message of the library: ranks and nodes of its communicator."""
+        ranks, nodes = facts.communicator(text)
+        run = self.runs[-1]
+        run.ranks = max(filter(None, (run.ranks, ranks)), default=None)
+        run.nodes = max(filter(None, (run.nodes, nodes)), default=None)
+
+    def _run_for_preamble(self) -> OpenRun:
+        run = self.runs[-1]
+        if run.tables:
+            self.runs.append(OpenRun())
+        return self.runs[-1]
+
+    def _preamble(self, line: Line) -> bool:
+        if device := facts.device_line(line.text):
+            self._run_for_preamble().devices[device] = None
+        elif config := facts.config_facts(line.text):
+            run = self._run_for_preamble()
+            run.config = config
+        elif program := facts.started_program(line.text):
+            run = self._run_for_preamble() if program[0] == "starting" else self.runs[-1]
+            run.started = run.started or program[0] == "starting"
+            run.concluded = program[0] == "concluded"
+            run.programs.append(program[1])
+            if run.table and run.concluded:
+                run.table.concluded = run.table.closed = True
+        elif written := _WRITTEN.match(line.text):
+            names = ("backend", "backend_version", "algorithm", "protocol", "mode")
+            self.runs[-1].written |= {k: v for k, v in zip(names, written.groups(), strict=True) if v}
+        elif placed := _PLACED.match(line.text):
+            self.runs[-1].ranks, self.runs[-1].nodes = int(placed[1]), int(placed[2])
+        elif lowered := _LOWERED.search(line.text):
+            self.runs[-1].config["maximum_bytes"] = int(lowered[1])
+        else:
+            return False
+        return True
+
+    def _header(self, line: Line, words: list[str]) -> bool:
+        lowered = line.text.lower()
+        if "busbw" not in lowered and "algbw" not in lowered:
+            return False
+        layout = header_layout(words)
+        if layout is None:
+            return False
+        self._close_pending()
+        self.runs[-1].tables.append(OpenTable(layout, line.number, line.text))
+        return True
+
+    def _footer(self, line: Line) -> bool:
+        run = self.runs[-1]
+        average, wrong = _AVERAGE.search(line.text), _WRONG_VALUES.search(line.text)
+        if average is None and wrong is None:
+            return False
+        self._close_pending()
+        if run.table is None:
+            run.tables.append(OpenTable(None, line.number))
+        table = run.tables[-1]
+        if wrong is not None:
+            table.wrong_values = int(wrong[1])
+        if average is not None:
+            table.average = figure(average[1].removesuffix("GB/s"))
+            table.closed = True
+        return True
+
+    def _hole(self, line: Line) -> None:
+        self._close_pending()
+        table = self.runs[-1].table
+        if table is not None and not table.closed:
+            table.holes.append(line.number)
+        self.notices.append(Notice("truncated", "lines were left out of the source here", line.number))
+
+    def _wrapped(self, line: Line, words: list[str]) -> bool:
+        """Whether this line is the rest of the row, or of the header, before it."""
+        table = self.runs[-1].table
+        if self._pending is not None:
+            first, before = self._pending
+            if words and self._completes(before, words):
+                self._pending = None
+                self._row(first, before + words)
+                return True
+            if words and words[0][:1].isdigit():
+                joined = [*before[:-1], before[-1] + words[0], *words[1:]]
+                if self._completes(joined, []):
+                    self._pending = None
+                    self._row(first, joined)
+                    return True
+        elif table is not None and table.layout is not None and not table.rows:
+            longer = extended_layout(table.layout, words)
+            if longer is not None:
+                table.layout = longer
+                return True
+        return False
+
+    def _completes(self, before: list[str], words: list[str]) -> bool:
+        table = self.runs[-1].table
+        if table is None or table.layout is None or not all(map(is_figure, words)):
+            return False
+        cells = row_cells(before + words, table.layout)
+        return cells is not None and not cells.missing and not cells.surplus
+
+    def _maybe_row(self, line: Line, words: list[str]) -> None:
+        words = [word for word in words if not re.fullmatch(r"\[\d{1,6}\]", word)]
+        run, table = self.runs[-1], self.runs[-1].table
+        layout = table.layout if table is not None else None
+        if layout is None or (table is not None and table.closed):
+            guessed = guessed_layout(words)
+            if guessed is None:
+                self._remark(line)
+                return
+            self._close_pending()
+            if table is None or table.closed:
+                run.tables.append(OpenTable(guessed, line.number))
+            else:
+                table.layout = guessed
+            layout = guessed
+        cells = row_cells(words, layout)
+        if cells is None or (cells.missing and cells.surplus and not cells.figures):
+            if not self._remark(line) and sum(map(is_figure, words)) > _MEASURED_WORDS:
+                self.notices.append(
+                    Notice("damaged_line", "figures without the start of their row", line.number)
+                )
+            return
+        self._close_pending()
+        if cells.missing:
+            self._pending = line, words
+        else:
+            self._row(line, words)
+
+    def _close_pending(self) -> None:
+        if self._pending is not None:
+            line, words = self._pending
+            self._pending = None
+            self._row(line, words)
+
+    def _row(self, line: Line, words: list[str]) -> None:
+        table = self.runs[-1].table
+        if table is None or table.layout is None:
+            return
+        cells = row_cells(words, table.layout)
+        if cells is None:
+            return
+        if cells.missing and not (moved := self._only_in_place(line, table, cells)):
+            self.notices.append(
+                Notice("damaged_line", f"{cells.missing} columns of a row are missing", line.number)
+            )
+        elif cells.missing and moved:
+            cells = replace(cells, missing=0)
+            table.rows += imported_rows(cells, line.number, (True,))
+            return
+        table.rows += imported_rows(cells, line.number)
+
+    def _only_in_place(self, line: Line, table: OpenTable, cells: Cells) -> bool:
+        """Whether the figures of one placement stand under the second: the first was left blank."""
+        if (
+            len(cells.figures) != 1
+            or table.layout is None
+            or cells.missing != len(table.layout.placements[-1])
+        ):
+            return False
+        rate = table.header.lower().find("busbw")
+        first = line.text.find(" " + cells.figures[0].get("time", "\0") + " ")
+        return rate >= 0 and first > rate
+
+    def _remark(self, line: Line) -> bool:
+        """A remark of ccbench's own tables on a case that has no figures."""
+        remark = _REMARK.match(line.text)
+        table = self.runs[-1].table
+        if remark is None or table is None or not table.rows:
+            return False
+        last, in_place = table.rows[-1], remark[2] == "in"
+        extra = {"status": remark[3], **({"detail": remark[4].strip()} if remark[4].strip() else {})}
+        for position in range(max(0, len(table.rows) - 2), len(table.rows)):
+            row = table.rows[position]
+            if row.in_place is in_place and row.size_bytes == int(remark[1]):
+                table.rows[position] = replace(row, extra={**row.extra, **extra})
+                return True
+        empty = replace(last, in_place=in_place, seconds=None, algbw=None, busbw=None, wrong_elements=None)
+        table.rows.append(replace(empty, half_units=(None, None, None), extra=extra))
+        return True
+
+
+def imported_rows(cells: Cells, line: int, places: Iterable[bool] = (False, True)) -> list[ImportedRow]:
+    """The placements of one row; placements that print nothing are left out, unless none prints anything."""
+    kind = cells.head.get("type", "")
+    op = cells.head.get("redop", "").lower()
+    root = cells.head.get("root", "")
+    flags = (INCOMPLETE,) * bool(cells.missing) + (SURPLUS_COLUMNS,) * bool(cells.surplus)
+    other = {k: v for k, v in cells.head.items() if k not in ("size", "count", "type", "redop", "root") and v}
+    if cells.tail:
+        other["timestamp"] = " ".join(cells.tail)
+    start = ImportedRow(
+        whole(cells.head["size"]) or 0,
+        whole(cells.head["count"]) if "count" in cells.head else None,
+        TYPES.get(kind.lower(), kind),
+        op,
+        int(root) if root else -1,
+        False,
+        None,
+        None,
+        None,
+        flags=flags,
+        line=line,
+        extra=other,
+    )
+    rows = [_placement(start, figures, where) for figures, where in zip(cells.figures, places, strict=False)]
+    return [row for row in rows if _prints_something(row)] or rows[:1] or [start]
+
+
+def _placement(start: ImportedRow, figures: dict[str, str], in_place: bool) -> ImportedRow:
+    printed = [figures.get(name, "") for name in ("time", "algbw", "busbw")]
+    values, halves = [figure(token) for token in printed], [half_unit(token) for token in printed]
+    extra = dict(start.extra)
+    for name, token in figures.items():
+        if name == "error":
+            extra["largest_error"] = figure(token)
+        elif name not in ("time", "algbw", "busbw", "wrong"):
+            extra[name] = figure(token)
+    wrong = figure(figures.get("wrong", ""))
+    return replace(
+        start,
+        in_place=in_place,
+        seconds=None if values[0] is None else values[0] / 1e6,
+        algbw=values[1],
+        busbw=values[2],
+        wrong_elements=None if wrong is None else int(wrong),
+        half_units=(None if halves[0] is None else halves[0] / 1e6, halves[1], halves[2]),
+        extra={key: value for key, value in extra.items() if value is not None},
+    )
+
+
+def _prints_something(row: ImportedRow) -> bool:
+    return any(value is not None for value in (row.seconds, row.algbw, row.busbw))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,18 +13,16 @@ from ccbench.algorithms.describe import local_steps, sent_text, slot_range
 from ccbench.algorithms.registry import ALGORITHMS
 from ccbench.algorithms.schedule import Schedule, Step
 from ccbench.errors import UsageError
+from ccbench.report.picture_file import check_ending, save_picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FORMATS = (".svg", ".png", ".pdf")
-
 MOST_LANES, MOST_WIDE_LANES = 64, 16
 FIRST_STEPS, LAST_STEPS = 12, 6
 MOST_LABELS_A_STEP = 20
 MOST_ARROWS_A_STEP = 250
-DOTS_PER_INCH = 150
 
 # Okabe and Ito, "Color Universal Design", 2008: told apart with any common colour blindness; dashes and
 # markers say the same on a grey print.
@@ -80,22 +77,12 @@ def draw_schedule(schedule: Schedule, path: Path | str) -> None:
     """
     path = Path(path)
     check_drawable(schedule, path)
-    form = path.suffix.lower()
-    dates = {".svg": "Date", ".pdf": "CreationDate"}
-    metadata = {dates[form]: None} if form in dates else {}
-    with _settings():
-        try:
-            picture(schedule).savefig(path, format=form[1:], dpi=DOTS_PER_INCH, metadata=metadata)
-        except OSError as error:
-            raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
+    save_picture(lambda: picture(schedule), path)
 
 
 def check_drawable(schedule: Schedule, path: Path) -> None:
     """Raise UsageError where ``draw_schedule`` would refuse the schedule or the file's ending."""
-    if path.suffix.lower() not in FORMATS:
-        raise UsageError(
-            f"{path}: {path.suffix!r} is not a picture format; end in one of {', '.join(FORMATS)}"
-        )
+    check_ending(path)
     if schedule.ranks > MOST_LANES:
         raise UsageError(
             f"{path}: {schedule.ranks} ranks have no room in one picture; draw {MOST_LANES} or fewer, the "
@@ -130,24 +117,6 @@ def picture(schedule: Schedule) -> Figure:
         _column(panel, column)
     _texts(figure, schedule, width, height)
     return figure
-
-
-@contextmanager
-def _settings() -> Iterator[None]:
-    """Settings for one drawing only; the same schedule gives the same bytes on every machine."""
-    import matplotlib
-
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(
-            {
-                "font.family": "DejaVu Sans",
-                "svg.hashsalt": "ccbench",
-                "pdf.fonttype": 42,
-                "text.parse_math": False,
-            }
-        )
-        yield
 
 
 def _columns(schedule: Schedule) -> Iterator[Column]:

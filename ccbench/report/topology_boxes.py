@@ -1,25 +1,42 @@
-"""What is drawn as one wide box: switches with the same neighbours, and long rows of GPUs that are alike."""
+"""What is written on the boxes: what a box that stands for several devices stands for, and their links."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from ccbench.report.text import plain, plural
+from ccbench.report.topology_alike import MOST_SEPARATE, reduced
+from ccbench.report.topology_hops import by_hops
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkState, Topology
 from ccbench.units import format_rate
 
-MOST_SEPARATE = 16
-"""So many alike GPUs of a machine still have a box each."""
-
-_SWITCHES = (DeviceKind.NVSWITCH, DeviceKind.NETWORK_SWITCH)
+_WORDS = {
+    DeviceKind.GPU: "GPU",
+    DeviceKind.CPU: "CPU",
+    DeviceKind.NIC: "NIC",
+    DeviceKind.PCIE_SWITCH: "PCIe",
+    DeviceKind.NVSWITCH: "NVSw",
+    DeviceKind.NETWORK_SWITCH: "switch",
+}
+_MANY = {
+    DeviceKind.GPU: "GPUs",
+    DeviceKind.CPU: "CPUs",
+    DeviceKind.NIC: "NICs",
+    DeviceKind.PCIE_SWITCH: "PCIe switches",
+    DeviceKind.NVSWITCH: "NVSwitches",
+    DeviceKind.NETWORK_SWITCH: "switches",
+}
 
 
 def condensed(topology: Topology) -> Topology:
     """``topology`` with one device for each group; its attributes ``merged`` and ``detail`` say what it is.
 
-    A group of switches has all their links, one of GPUs those of its first GPU: what each of them has.
+    A link of a group is what each of its devices has. Many GPUs that are joined among themselves without
+    a switch are told by their distance from the first.
     """
-    return _with_details(_gpus_merged(_switches_merged(topology)))
+    smaller = by_hops(topology, MOST_SEPARATE) or reduced(topology)
+    return _with_details(smaller)
 
 
 def merged(device: Device) -> int:
@@ -28,81 +45,68 @@ def merged(device: Device) -> int:
     return count if isinstance(count, int) else 1
 
 
-def _switches_merged(topology: Topology) -> Topology:
-    near = _touching(topology)
-    groups: dict[object, list[Device]] = {}
-    for one in topology.devices:
-        if one.kind in _SWITCHES and near[one.name]:
-            alike = frozenset((link.source, link.target) for link in near[one.name])
-            others = frozenset(name for pair in alike for name in pair if name != one.name)
-            groups.setdefault((one.kind, one.node, others), []).append(one)
-    return _replaced(topology, groups.values())
+def words(device: Device) -> tuple[str, str]:
+    """The two lines of a box: what it is, and a detail or nothing."""
+    attributes = device.attributes
+    detail = plain(attributes.get("detail", ""), 60)
+    if "folded" in attributes:
+        return _folded_words(device)
+    if (count := merged(device)) > 1:
+        level = str(attributes.get("level") or "")
+        many = {"leaf": "leaves"}.get(level, f"{level}s") if level else _MANY[device.kind]
+        return (f"… {count} more {many}" if attributes.get("more") else f"{count} {many}"), detail
+    tail = device.name.rpartition(".")[2]
+    number = tail[len(tail.rstrip("0123456789")) :]
+    label = f"{_WORDS[device.kind]} {number[-6:]}" if number else plain(tail, 10)
+    if attributes.get("level"):
+        label = f"{attributes['level']} {attributes['number']}"
+        # The source's own name where its number is another one: a second number would only confuse.
+        detail = detail or ("" if number == str(attributes["number"]) else plain(tail, 13))
+    if device.kind is DeviceKind.NIC and not detail:
+        detail = plain(attributes.get("name") or "", 13)
+    elif device.kind is DeviceKind.GPU and device.bus_id and not detail:
+        detail = plain(device.bus_id.removeprefix("0000:").removesuffix(".0"), 13)
+    return label, detail
 
 
-def _gpus_merged(topology: Topology) -> Topology:
-    near = _touching(topology)
-    groups: dict[object, list[Device]] = {}
-    for one in topology.gpus:
-        alike = frozenset(
-            (
-                link.target if link.source == one.name else link.source, link.source == one.name,
-                link.kind, link.state, link.count, link.bytes_per_second,
-            )
-            for link in near[one.name]
-        )  # fmt: skip
-        groups.setdefault((one.node, alike), []).append(one)
-    long = [group for group in groups.values() if len(group) > MOST_SEPARATE]
-    dropped = {one.name for group in long for one in group[1:]}
-    kept = tuple(link for link in topology.links if not {link.source, link.target} & dropped)
-    return replace(_replaced(topology, long), links=kept)
-
-
-def _replaced(topology: Topology, groups: Iterable[Sequence[Device]]) -> Topology:
-    """Each group becomes its first device; links that led to the others lead to that one."""
-    first: dict[str, str] = {}
-    sizes: dict[str, tuple[int, str]] = {}
-    for group in groups:
-        if len(group) > 1:
-            first.update((one.name, group[0].name) for one in group)
-            sizes[group[0].name] = len(group), _names(group)
-    devices = []
-    for one in topology.devices:
-        if one.name in sizes:
-            count, names = sizes[one.name]
-            one = replace(one, attributes={**one.attributes, "merged": count, "detail": names})
-        if first.get(one.name, one.name) == one.name:
-            devices.append(one)
-    links = tuple(
-        replace(
-            link,
-            source=first.get(link.source, link.source),
-            target=first.get(link.target, link.target),
-        )
-        for link in topology.links
-    )
-    return replace(topology, devices=tuple(devices), links=links)
-
-
-def _names(group: Sequence[Device]) -> str:
-    """``gpu0 ... gpu71`` for neighbours in a row; few numbers of switches are all written."""
-    tails = [one.name.rpartition(".")[2] for one in group]
-    stem = tails[0].rstrip("0123456789")
-    numbers = [tail[len(stem) :] for tail in tails]
-    if group[0].kind is DeviceKind.NETWORK_SWITCH and all(tail.startswith(stem) for tail in tails):
-        return ", ".join(numbers) if len(numbers) <= 4 else f"{numbers[0]} ... {numbers[-1]}"
-    return f"{tails[0]} ... {tails[-1]}"
+def _folded_words(device: Device) -> tuple[str, str]:
+    attributes = device.attributes
+    name, like = plain(attributes["folded"], 14), bool(attributes["like_first"])
+    kind = "machine" if device.node >= 0 else "group"
+    first = "like machine 0" if device.node >= 0 else "like the first"
+    if (count := merged(device)) > 1:
+        return f"… {count} more {kind}s", first if like else f"{attributes['inside']} each"
+    return name, first if like else plain(attributes["inside"], 24)
 
 
 def _with_details(topology: Topology) -> Topology:
-    """NVSwitches say what each GPU has to them, where all have the same."""
+    """Groups say who is in them; NVSwitches what each GPU has to them, where all have the same."""
     near = _touching(topology)
     gpus = {gpu.name for gpu in topology.gpus}
     devices = []
     for one in topology.devices:
-        if one.kind is DeviceKind.NVSWITCH and (words := _per_gpu(near[one.name], gpus)):
-            one = replace(one, attributes={**one.attributes, "detail": words})
+        detail = ""
+        if one.kind is DeviceKind.NVSWITCH:
+            detail = _per_gpu(near[one.name], gpus)
+        if not detail and merged(one) > 1 and "detail" not in one.attributes:
+            detail = _names(one)
+            if one.kind is DeviceKind.NIC and not near[one.name]:
+                detail = "the source states no link"
+        if detail:
+            one = replace(one, attributes={**one.attributes, "detail": detail})
         devices.append(one)
     return replace(topology, devices=tuple(devices))
+
+
+def _names(device: Device) -> str:
+    """``gpu0 ... gpu71``; few numbers of switches are all written."""
+    members = [str(name) for name in device.attributes.get("members", ())]
+    tails = [name.rpartition(".")[2] for name in members]
+    stem = tails[0].rstrip("0123456789")
+    numbers = [tail[len(stem) :] for tail in tails]
+    if device.kind is DeviceKind.NETWORK_SWITCH and all(tail.startswith(stem) for tail in tails):
+        return ", ".join(numbers) if len(numbers) <= 4 else f"{numbers[0]} ... {numbers[-1]}"
+    return f"{plain(tails[0], 12)} ... {plain(tails[-1], 12)}"
 
 
 def _per_gpu(links: Sequence[Link], gpus: set[str]) -> str:
@@ -116,8 +120,8 @@ def _per_gpu(links: Sequence[Link], gpus: set[str]) -> str:
     if len(set(sums.values())) != 1:
         return ""
     count, rate = next(iter(sums.values()))
-    words = f"{count} links per GPU" if count != 1 else "1 link per GPU"
-    return f"{words} · {format_rate(rate)} each way" if rate else words
+    text = f"{plural(count, 'link')} per GPU"
+    return f"{text} · {format_rate(rate)} each way" if rate else text
 
 
 def _touching(topology: Topology) -> Mapping[str, list[Link]]:

@@ -7,17 +7,17 @@ differ by colour and by dashes, rates by width; equal links side by side are one
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ccbench.errors import UsageError
+from ccbench.report.picture_file import save_picture
 from ccbench.report.text import plain, plural
 from ccbench.report.topology_layout import laid_out
-from ccbench.report.topology_plan import Drawn, Layout, Placed
-from ccbench.topology.graph import DeviceKind, LinkKind, LinkState, Topology
+from ccbench.report.topology_lines import LABEL_POINTS
+from ccbench.report.topology_plan import Drawn, Layout, Placed, line_point
+from ccbench.topology.graph import DeviceKind, LinkKind, LinkState, Topology, TopologyClass
 from ccbench.topology.summary import node_count
 from ccbench.units import format_rate
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FORMATS = (".svg", ".png", ".pdf")
-DOTS_PER_INCH = 150
 INK, GREY, FAINT = "#222222", "#666666", "#f4f4f2"
 DOWN_COLOUR = "#C00000"
 WIDEST_RATE = 450e9
@@ -34,6 +32,12 @@ WIDEST_RATE = 450e9
 
 MOST_FULL_LINES = 80
 """More lines than these are drawn thinner, all by the same factor."""
+
+DASH_POINTS = 1.7
+"""How long a dash of length one is."""
+
+LEAST_WIDTH = 7.6
+"""Inches: room for the title and the legend."""
 
 LEGEND_COLUMNS = 3
 MOST_OF_A_KIND = 4
@@ -50,7 +54,6 @@ class Look:
 
 # Okabe and Ito, "Color Universal Design", 2008; dashes say the same on a grey print. The meshes of
 # different makers never meet in one picture: all are solid, which many crossing lines need.
-_NETWORK = Look("network", "#009E73", (6, 1.5, 1.5, 1.5))
 LOOKS: dict[LinkKind, Look] = {
     LinkKind.NVLINK: Look("NVLink", "#0072B2", ()),
     LinkKind.C2C: Look("NVLink C2C", "#56B4E9", (7, 1, 2, 1)),
@@ -59,10 +62,10 @@ LOOKS: dict[LinkKind, Look] = {
     LinkKind.PCIE: Look("PCIe", "#D55E00", (4, 1.5)),
     LinkKind.INTER_SOCKET: Look("between processors", "#7a7a7a", (1.2, 1.2)),
     LinkKind.SHARED_MEMORY: Look("shared memory", "#000000", (3, 1, 1, 1, 1, 1)),
-    LinkKind.INFINIBAND: _NETWORK,
-    LinkKind.ROCE: _NETWORK,
-    LinkKind.EFA: _NETWORK,
-    LinkKind.ETHERNET: _NETWORK,
+    LinkKind.INFINIBAND: Look("InfiniBand", "#009E73", (6, 1.5, 1.5, 1.5)),
+    LinkKind.ROCE: Look("RoCE", "#7B3294", (6, 1.5)),
+    LinkKind.EFA: Look("EFA", "#B8860B", (6, 1.5, 1.5, 1.5, 1.5, 1.5)),
+    LinkKind.ETHERNET: Look("Ethernet", "#5E3C1E", (2.5, 1)),
 }
 FILLS: dict[DeviceKind, str] = {
     DeviceKind.GPU: "#d6e8f5",
@@ -80,19 +83,7 @@ def draw_topology(topology: Topology, path: Path | str) -> None:
     Of a cluster the first machines are drawn, then how many more there are. The same topology gives the
     same bytes. Raises UsageError for another ending, and where the file cannot be written.
     """
-    path = Path(path)
-    form = path.suffix.lower()
-    if form not in FORMATS:
-        raise UsageError(
-            f"{path}: {path.suffix!r} is not a picture format; end in one of {', '.join(FORMATS)}"
-        )
-    dates = {".svg": "Date", ".pdf": "CreationDate"}
-    metadata = {dates[form]: None} if form in dates else {}
-    with _settings():
-        try:
-            picture(topology).savefig(path, format=form[1:], dpi=DOTS_PER_INCH, metadata=metadata)
-        except OSError as error:
-            raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
+    save_picture(lambda: picture(topology), Path(path))
 
 
 def picture(topology: Topology) -> Figure:
@@ -103,8 +94,8 @@ def picture(topology: Topology) -> Figure:
     thinner = min(1.0, (MOST_FULL_LINES / max(len(layout.links), 1)) ** 0.5)
     handles, labels = _legend(layout.links, thinner)
     rows = -(-len(labels) // LEGEND_COLUMNS)
-    margin, top, bottom = 0.35, 0.62, 0.25 + 0.2 * rows
-    width = max(layout.width + 2 * margin, 8.4)
+    margin, top, bottom = 0.3, 0.62, 0.48 + 0.2 * rows
+    width = max(layout.width + 2 * margin, LEAST_WIDTH)
     height = layout.height + top + bottom
     figure = Figure(figsize=(width, height), facecolor="white")
     shift = (width - layout.width) / 2
@@ -119,50 +110,29 @@ def picture(topology: Topology) -> Figure:
     for device in layout.devices.values():
         _device(axes, device)
     for x, y, text in layout.remarks:
-        axes.text(x, y, text, ha="center", va="center", fontsize=10, color=GREY, zorder=8)
+        axes.text(x, y, text, ha="center", va="center", fontsize=9, color=GREY, zorder=8)
     _texts(figure, topology, width, height)
     if handles:
+        note = "A wider line carries more; numbers are links and bytes per second in one direction."
+        figure.text(0.3 / width, 0.14 / height, note, fontsize=7.5, color=GREY, va="bottom")
         figure.legend(
-            handles, labels, loc="lower left", bbox_to_anchor=(0.3 / width, 0.12 / height),
+            handles, labels, loc="lower left", bbox_to_anchor=(0.3 / width, 0.36 / height),
             ncols=LEGEND_COLUMNS, frameon=False, borderpad=0, borderaxespad=0, handlelength=3.2,
             fontsize=8.5, columnspacing=1.6,
         )  # fmt: skip
     return figure
 
 
-@contextmanager
-def _settings() -> Iterator[None]:
-    """Settings for one drawing only; the same topology gives the same bytes on every machine."""
-    import warnings
-
-    import matplotlib
-
-    with warnings.catch_warnings(), matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(
-            {
-                "font.family": "DejaVu Sans",
-                "svg.hashsalt": "ccbench",
-                "pdf.fonttype": 42,
-                "text.parse_math": False,
-            }
-        )
-        # A name may have letters the font lacks; a box in their place is all that can be done.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
-        yield
-
-
-def _frame(axes: Axes, frame: tuple[float, float, float, float, str]) -> None:
+def _frame(axes: Axes, frame: tuple[float, float, float, float]) -> None:
     from matplotlib.patches import FancyBboxPatch
 
-    left, bottom, width, height, label = frame
+    left, bottom, width, height = frame
     axes.add_patch(
         FancyBboxPatch(
             (left, bottom), width, height, boxstyle="round,pad=0,rounding_size=0.12", facecolor="#fafaf8",
             edgecolor="#c8c8c8", linewidth=0.9, zorder=0,
         )
     )  # fmt: skip
-    axes.text(left + 0.12, bottom + 0.1, label, fontsize=8.5, color=GREY, va="bottom", zorder=1)
 
 
 def _line_width(link: Drawn) -> float:
@@ -170,6 +140,11 @@ def _line_width(link: Drawn) -> float:
     if link.bytes_per_second is None:
         return 0.6 + 0.5 * float(min(link.count, 36) ** 0.5)
     return 0.7 + 4.3 * float(min(link.bytes_per_second / WIDEST_RATE, 1.5) ** 0.5)
+
+
+def _dashes(dashes: Sequence[float], points: float) -> Any:
+    """Dashes of the same length whatever the line's width, which matplotlib multiplies them by."""
+    return (0, tuple(one * DASH_POINTS / points for one in dashes)) if dashes else "solid"
 
 
 def _link(axes: Axes, layout: Layout, link: Drawn, thinner: float) -> None:
@@ -185,24 +160,19 @@ def _link(axes: Axes, layout: Layout, link: Drawn, thinner: float) -> None:
     corners, codes = [begin, control, end], [Curve.MOVETO, Curve.CURVE3, Curve.CURVE3]
     if link.points and link.control is None:
         corners, codes = list(link.points), [Curve.MOVETO] + [Curve.LINETO] * (len(link.points) - 1)
-        first, second = link.points[:2]
-        control = ((first[0] + second[0]) / 2, (first[1] + second[1]) / 2)
-        begin, end = first, second
     axes.add_patch(
         PathPatch(
             Curve(corners, codes), facecolor="none",
             edgecolor=DOWN_COLOUR if down else look.colour, linewidth=points,
-            linestyle=(0, dashes) if dashes else "solid", capstyle="butt", alpha=0.85, zorder=2,
+            linestyle=_dashes(dashes, points), capstyle="butt", alpha=0.85, zorder=2,
         )
     )  # fmt: skip
     if link.label:
-        near, far = (1 - link.label_at) ** 2, link.label_at**2
-        across = 1 - near - far
-        x, y = (near * begin[axis] + across * control[axis] + far * end[axis] for axis in (0, 1))
+        x, y = line_point(link, layout, link.label_at)
         axes.text(
-            x, y, f"{link.label} down" if down else link.label,
-            ha="center", va="center", fontsize=6.6, color=DOWN_COLOUR if down else look.colour, zorder=4,
-            bbox={"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none", "alpha": 0.9},
+            x, y, link.label, ha="center", va="center", fontsize=LABEL_POINTS,
+            color=DOWN_COLOUR if down else look.colour, zorder=4,
+            bbox={"boxstyle": "square,pad=0.08", "facecolor": "white", "edgecolor": "none", "alpha": 0.9},
         )  # fmt: skip
 
 
@@ -210,21 +180,24 @@ def _device(axes: Axes, device: Placed) -> None:
     from matplotlib.patches import FancyBboxPatch
 
     left, bottom = device.x - device.width / 2, device.y - device.height / 2
+    fill, edge = ("white", GREY) if device.ghost else (FILLS[device.kind], INK)
     axes.add_patch(
         FancyBboxPatch(
             (left, bottom), device.width, device.height, boxstyle="round,pad=0,rounding_size=0.07",
-            facecolor=FILLS[device.kind], edgecolor=INK, linewidth=0.8, zorder=5,
+            facecolor=fill, edgecolor=edge,
+            linewidth=0.8, linestyle=(0, (4, 2)) if device.ghost else "solid", zorder=5,
         )
     )  # fmt: skip
-    shift = 0.085 if device.detail else 0.0
+    shift = 0.075 if device.detail else 0.0
+    bold = device.kind is DeviceKind.GPU and device.width > 0.6 and not device.ghost
     axes.text(
         device.x, device.y + shift, device.label, ha="center", va="center", fontsize=8, color=INK,
-        weight="bold" if device.kind is DeviceKind.GPU else "normal", zorder=6,
+        weight="bold" if bold else "normal", zorder=6,
     )  # fmt: skip
     if device.detail:
         axes.text(
-            device.x, device.y - 0.1, device.detail, ha="center", va="center", fontsize=6.2, color=GREY,
-            zorder=6,
+            device.x, device.y - 0.095, device.detail, ha="center", va="center", fontsize=7,
+            color="#555555", zorder=6,
         )  # fmt: skip
 
 
@@ -240,9 +213,13 @@ def _texts(figure: Figure, topology: Topology, width: float, height: float) -> N
         va="top",
     )
     nodes = node_count(topology)
-    words = [topology.topology_class.value]
+    present = len({device.node for device in topology.devices if device.node >= 0})
+    # Of a very large cluster only the first machines are in the graph.
+    gpus = len(topology.gpus) * nodes // max(present, 1) if nodes > present else len(topology.gpus)
+    known = topology.topology_class is not TopologyClass.UNKNOWN
+    words = [topology.topology_class.value] if known else []
     words += [plural(nodes, "machine")] if nodes > 1 else []
-    words += [plural(len(topology.gpus), "GPU")] if topology.gpus else []
+    words += [plural(gpus, "GPU") if gpus else "no GPU seen"]
     models = {str(gpu.attributes["model"]): None for gpu in topology.gpus if gpu.attributes.get("model")}
     words += [plain(model) for model in list(models)[:2]]
     figure.text(left, 1 - 0.42 / height, ", ".join(words), fontsize=9, color=GREY, va="top")
@@ -269,9 +246,9 @@ def _legend(links: Sequence[Drawn], thinner: float) -> tuple[list[Any], list[str
         words = label + (f" x{count}" if count > 1 else "") + (f", {format_rate(rate)}" if rate else "")
         one = Drawn("", "", kind, LinkState.UP, count, rate)
         dashes = LOOKS[kind].dashes
-        style: Any = (0, dashes) if dashes else "solid"
         points = thinner * _line_width(one)
+        style = _dashes(dashes, points)
         entries.setdefault(words, Line2D([], [], color=LOOKS[kind].colour, linewidth=points, linestyle=style))
     if any(link.state is LinkState.DOWN for link in links):
-        entries["down"] = Line2D([], [], color=DOWN_COLOUR, linewidth=1.4, linestyle=(0, (1, 2)))
+        entries["down"] = Line2D([], [], color=DOWN_COLOUR, linewidth=1.4, linestyle=_dashes((1.0, 2.0), 1.4))
     return list(entries.values()), list(entries)

@@ -1,89 +1,95 @@
-"""Where each device of a topology stands in its picture, and which lines join them; in inches."""
+"""Where each device of a topology stands in its picture; in inches."""
 
 from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ccbench.report.text import plain
-from ccbench.report.topology_boxes import condensed, merged
-from ccbench.report.topology_plan import BOX_HEIGHT, BOX_WIDTH, Drawn, Layout, Placed
-from ccbench.report.topology_routes import Router
-from ccbench.topology.graph import Device, DeviceKind, LinkKind, LinkState, Topology
+from ccbench.report.topology_boxes import condensed, merged, words
+from ccbench.report.topology_lines import lines
+from ccbench.report.topology_plan import BOX_HEIGHT, Layout, Placed, fitting, text_width
+from ccbench.topology.graph import Device, DeviceKind, LinkKind, Topology
 from ccbench.topology.summary import node_count
-from ccbench.units import format_rate
 
-MOST_MACHINES = 2
+MOST_MACHINES = 5
 MOST_IN_A_ROW = 16
-MOST_LABELS = 20
-SLOT, ROW, GAP = 0.86, 1.05, 0.14
+WIDEST = 9.6
+"""Inches for machines and what stands beside them: a page, and letters of seven points on 800 pixels."""
+
+WIDEST_SLOT, NARROWEST_SLOT, ROW, GAP = 0.86, 0.6, 1.05, 0.1
 WIDE_BOX = 3.4
 FRAME_PAD = 0.3
-MACHINE_GAP = 0.55
+MACHINE_GAP = 0.35
 
-ROWS = (DeviceKind.NIC, DeviceKind.CPU, DeviceKind.PCIE_SWITCH, DeviceKind.GPU, DeviceKind.NVSWITCH)
-"""From top to bottom inside a machine."""
+WITH_NETWORK = (DeviceKind.NIC, DeviceKind.CPU, DeviceKind.PCIE_SWITCH, DeviceKind.GPU, DeviceKind.NVSWITCH)
+"""From top to bottom inside a machine of a cluster: NICs below the network's switches."""
+
+ALONE = (DeviceKind.CPU, DeviceKind.PCIE_SWITCH, DeviceKind.NIC, DeviceKind.GPU, DeviceKind.NVSWITCH)
+"""The same without a network: NICs below what they hang on."""
 
 _PLACING = (DeviceKind.GPU, DeviceKind.PCIE_SWITCH, DeviceKind.CPU, DeviceKind.NIC, DeviceKind.NVSWITCH)
 """In which order rows find their places: each stands over what it already leads to."""
 
-_LEVELS = ("leaf", "spine", "core")
-"""Switches of a network by how far they are from the machines."""
-
-_MESHED = frozenset({LinkKind.NVLINK, LinkKind.XGMI, LinkKind.HCCS})
-_WORDS = {
-    DeviceKind.GPU: "GPU",
-    DeviceKind.CPU: "CPU",
-    DeviceKind.NIC: "NIC",
-    DeviceKind.PCIE_SWITCH: "PCIe",
-    DeviceKind.NVSWITCH: "NVSw",
-    DeviceKind.NETWORK_SWITCH: "switch",
-}
+_MESHED = frozenset(set(LinkKind) - {LinkKind.PCIE, LinkKind.INTER_SOCKET, LinkKind.SHARED_MEMORY})
 
 
 @dataclass(frozen=True)
 class _Graph:
-    """The topology as the layout needs it."""
+    """The topology as the layout needs it; ``slot`` is the room of one small box."""
 
     devices: Mapping[str, Device]
     neighbours: Mapping[str, Mapping[str, LinkKind]]
     shared: frozenset[str]
+    rows: tuple[DeviceKind, ...] = ALONE
+    slot: float = WIDEST_SLOT
 
 
 def laid_out(topology: Topology) -> Layout:
-    """The plan of ``topology``: of many machines the first two, of long rows the first sixteen devices."""
+    """The plan of ``topology``: the first machine, what is like it beside it, the network above."""
+    nodes = node_count(topology)
+    present = len({device.node for device in topology.devices if device.node >= 0})
     topology = condensed(topology)
     graph = _graph(topology)
-    machines = sorted({device.node for device in topology.devices if device.name not in graph.shared})
+    own = [one for one in topology.devices if one.name not in graph.shared]
+    beside = [one for one in own if "folded" in one.attributes][: MOST_MACHINES - 1]
+    inside = [one for one in own if "folded" not in one.attributes]
+    if beside and nodes > present:
+        # The graph has only the first machines of a very large cluster.
+        count = merged(beside[-1]) + nodes - present
+        beside[-1] = replace(beside[-1], attributes={**beside[-1].attributes, "merged": count})
+    graph = replace(graph, slot=_slot(graph, inside, beside))
     layout = Layout()
-    left, plans = 0.0, []
-    for node in machines[:MOST_MACHINES]:
-        inside = [one for one in topology.devices if one.node == node and one.name not in graph.shared]
-        plans.append((node, _machine(graph, inside)))
-    tallest = max((plan.height for _, plan in plans), default=0.0)
+    first = _machine(graph, inside) if inside else Layout()
     below = _shared_rows(graph, topology, DeviceKind.NVSWITCH)
     above = _shared_rows(graph, topology, DeviceKind.NETWORK_SWITCH)
     bottom = ROW * len(below)
-    for node, plan in plans:
-        _take(layout, plan, left, bottom + tallest - plan.height)
-        if len(machines) > 1:
-            layout.frames.append(
-                (left, bottom + tallest - plan.height, plan.width, plan.height, f"machine {node}")
-            )
-        left += plan.width + MACHINE_GAP
-    layout.width = max(left - MACHINE_GAP, 0.0)
-    if (nodes := max(node_count(topology), len(machines))) > MOST_MACHINES:
-        more = f"… and {nodes - MOST_MACHINES}\nmore\nmachines"
-        layout.remarks.append((layout.width + 0.65, bottom + tallest / 2, more))
-        layout.width += 1.3
-    layout.height = bottom + tallest
+    _take(layout, first, 0.0, bottom)
+    if beside:
+        layout.frames.append((0.0, bottom, first.width, first.height))
+        # In the corner that no line to the network or to shared switches passes.
+        label_y = bottom + (first.height - 0.16 if below else 0.16)
+        layout.remarks.append((0.5, label_y, f"machine {max(inside[0].node, 0)}"))
+    layout.width, layout.height = first.width, bottom + first.height
+    for one in beside:
+        box = _box(one, 0.0, bottom + first.height - ROW / 2, graph.slot)
+        layout.width += MACHINE_GAP
+        layout.devices[one.name] = replace(box, x=layout.width + box.width / 2)
+        layout.width += box.width
     _shared(layout, graph, above, below)
     _widen(layout, graph)
-    layout.links = _lines(topology, layout)
+    layout.links = lines(topology, layout)
+    peaks = [(one.points[0][1] + one.control[1]) / 2 for one in layout.links if one.control and one.points]
+    layout.height = max([layout.height, *(peak + 0.12 for peak in peaks)])
     return layout
+
+
+def _slot(graph: _Graph, inside: Sequence[Device], beside: Sequence[Device]) -> float:
+    """As much room for a box as lets the longest row stand on a page."""
+    longest = max((len(row) for row in _rows(graph, inside)), default=1)
+    room = WIDEST - sum(_box(one, 0.0, 0.0, NARROWEST_SLOT).width + MACHINE_GAP for one in beside)
+    return min(max(room / min(longest, MOST_IN_A_ROW), NARROWEST_SLOT), WIDEST_SLOT)
 
 
 def _graph(topology: Topology) -> _Graph:
@@ -100,7 +106,8 @@ def _graph(topology: Topology) -> _Graph:
         or device.node < 0
         or (device.kind is DeviceKind.NVSWITCH and len({devices[one].node for one in neighbours[name]}) > 1)
     }
-    return _Graph(devices, neighbours, frozenset(shared))
+    networked = any(one.kind is DeviceKind.NETWORK_SWITCH for one in topology.devices)
+    return _Graph(devices, neighbours, frozenset(shared), WITH_NETWORK if networked else ALONE)
 
 
 def _take(layout: Layout, plan: Layout, left: float, bottom: float) -> None:
@@ -112,35 +119,44 @@ def _take(layout: Layout, plan: Layout, left: float, bottom: float) -> None:
 def _machine(graph: _Graph, inside: Sequence[Device]) -> Layout:
     """One machine by itself, its lower left corner at the origin."""
     rows = _rows(graph, inside)
-    gpus = next((row[:MOST_IN_A_ROW] for row in rows if row[0].kind is DeviceKind.GPU), [])
+    gpus = [gpu for row in rows if row[0].kind is DeviceKind.GPU for gpu in row[:MOST_IN_A_ROW]]
     circle = _on_circle(graph, gpus)
-    longest = max((min(len(row), MOST_IN_A_ROW) for row in rows), default=1)
-    if any(merged(one) > 1 or one.kind is DeviceKind.NVSWITCH for one in inside):
-        longest = max(longest, 6)
-    longest += sum(5 for gpu in gpus if merged(gpu) > 1)
-    places = _anchors(gpus, circle)
-    heights = [max(2.5, 0.5 * len(gpus)) if circle and row[0].kind is DeviceKind.GPU else ROW for row in rows]
+    heights = [
+        max(4.0, 0.36 * len(gpus)) if circle and row[0].kind is DeviceKind.GPU else ROW for row in rows
+    ]
     levels = [sum(heights[place:]) - height / 2 for place, height in enumerate(heights)]
     shown = {place: _chosen(graph, row) for place, row in enumerate(rows)}
+    places = _anchors(graph, gpus, circle)
+    boxes: dict[str, Placed] = {}
     for place in sorted(shown, key=lambda place: _PLACING.index(rows[place][0].kind) * 100 - place):
+        made = [_box(one, 0.0, levels[place], graph.slot - _between(graph, one)) for one in shown[place]]
         if rows[place][0].kind is not DeviceKind.GPU:
             wanted = [_wanted(graph, one, places) for one in shown[place]]
-            places.update(zip((one.name for one in shown[place]), _apart(wanted), strict=True))
-    reach = max((abs(x) for x in places.values()), default=0.0)
-    plan = Layout(2 * max(reach + SLOT / 2, SLOT * max(longest, 2) / 2) + 2 * FRAME_PAD, sum(heights))
-    middle = plan.width / 2
+            widths = [box.width + _between(graph, one) for one, box in zip(shown[place], made, strict=True)]
+            found = _apart(wanted, widths)
+            places.update(zip((one.name for one in shown[place]), found, strict=True))
+        if not (circle and rows[place][0].kind is DeviceKind.GPU):
+            for one, box in zip(shown[place], made, strict=True):
+                boxes[one.name] = replace(box, x=places[one.name], width=box.width)
+    reach = [box.x + side * box.width / 2 for box in boxes.values() for side in (-1, 1)]
+    reach += [-_across(gpus) - 0.45, _across(gpus) + 0.45] if circle else [-graph.slot, graph.slot]
+    plan = Layout(max(reach) - min(reach) + 2 * FRAME_PAD, sum(heights))
+    shift = FRAME_PAD - min(reach)
+    plan.devices = {name: replace(box, x=box.x + shift) for name, box in boxes.items()}
     for place, row in enumerate(rows):
         if circle and row[0].kind is DeviceKind.GPU:
-            _place_circle(plan, gpus, middle, levels[place], heights[place])
-        else:
-            for one in shown[place]:
-                plan.devices[one.name] = _box(one, middle + places[one.name], levels[place])
+            _place_circle(plan, graph, gpus, shift, levels[place], heights[place])
         if len(row) > len(shown[place]):
-            plan.remarks.append(
-                (plan.width + 0.45, levels[place], f"… and {len(row) - len(shown[place])} more")
-            )
-    plan.width += 1.3 if plan.remarks else 0.0
+            text = f"… and {len(row) - len(shown[place])} more"
+            right = max(plan.devices[one.name].x + plan.devices[one.name].width / 2 for one in shown[place])
+            plan.remarks.append((right + 0.65, levels[place], text))
+    plan.width = max([plan.width, *(x + 0.65 for x, _, _ in plan.remarks)])
     return plan
+
+
+def _between(graph: _Graph, device: Device) -> float:
+    """NICs above GPUs leave room for the lines that pass between them."""
+    return 0.16 if device.kind is DeviceKind.NIC and graph.rows == ALONE and graph.slot > 0.75 else 0.0
 
 
 def _rows(graph: _Graph, inside: Sequence[Device]) -> list[list[Device]]:
@@ -155,10 +171,16 @@ def _rows(graph: _Graph, inside: Sequence[Device]) -> list[list[Device]]:
                 waiting.append(other)
     rows: dict[tuple[int, int], list[Device]] = {}
     for one in inside:
-        if one.kind in ROWS:
-            level = depth.get(one.name, 1) if one.kind is DeviceKind.PCIE_SWITCH else 0
-            rows.setdefault((ROWS.index(one.kind), level), []).append(one)
+        if one.kind in graph.rows:
+            level = depth.get(one.name, 1) if one.kind is DeviceKind.PCIE_SWITCH else _hop(one)
+            rows.setdefault((graph.rows.index(one.kind), level), []).append(one)
     return [rows[key] for key in sorted(rows)]
+
+
+def _hop(device: Device) -> int:
+    """Rows of GPUs that are told by their distance from the first."""
+    hop = device.attributes.get("hop", 0)
+    return hop if isinstance(hop, int) else 0
 
 
 def _chosen(graph: _Graph, row: Sequence[Device]) -> list[Device]:
@@ -175,42 +197,65 @@ def _chosen(graph: _Graph, row: Sequence[Device]) -> list[Device]:
 
 def _on_circle(graph: _Graph, gpus: Sequence[Device]) -> bool:
     names = {gpu.name for gpu in gpus}
-    return len(gpus) > 2 and any(
-        kind in _MESHED
-        for gpu in gpus
-        for other, kind in graph.neighbours[gpu.name].items()
-        if other in names
+    told_by_hops = any("hop" in gpu.attributes for gpu in gpus)
+    return (
+        len(gpus) > 2
+        and not told_by_hops
+        and any(
+            kind in _MESHED
+            for gpu in gpus
+            for other, kind in graph.neighbours[gpu.name].items()
+            if other in names
+        )
     )
 
 
-def _anchors(gpus: Sequence[Device], circle: bool) -> dict[str, float]:
+def _anchors(graph: _Graph, gpus: Sequence[Device], circle: bool) -> dict[str, float]:
     """Where what a GPU hangs on should stand, the machine's middle being 0.
 
     On a circle the lower GPUs' switches stand outside, so that their lines go round it.
     """
+    if any("hop" in gpu.attributes for gpu in gpus):
+        return {gpu.name: 0.0 for gpu in gpus}
     half = (len(gpus) + 1) // 2
     anchors = {}
-    widths = [WIDE_BOX + SLOT - BOX_WIDTH if merged(gpu) > 1 else SLOT for gpu in gpus]
+    widths = [_box(gpu, 0.0, 0.0, graph.slot).width + GAP for gpu in gpus]
     for index, gpu in enumerate(gpus):
         if not circle:
             anchors[gpu.name] = sum(widths[:index]) + (widths[index] - sum(widths)) / 2
         elif index < half:
-            anchors[gpu.name] = -(index + 0.5) * 1.25 * SLOT
+            anchors[gpu.name] = -(index + 0.5) * 1.25 * graph.slot
         else:
-            anchors[gpu.name] = (index - half + 0.5) * 1.25 * SLOT
+            anchors[gpu.name] = (index - half + 0.5) * 1.25 * graph.slot
     return anchors
 
 
-def _place_circle(plan: Layout, gpus: Sequence[Device], x: float, y: float, height: float) -> None:
+def _is_ring(graph: _Graph, gpus: Sequence[Device], half: int) -> bool:
+    """Whether GPUs follow each other all the way round; else the two halves face each other."""
+    names = [gpu.name for gpu in gpus]
+    joined = names[half] in graph.neighbours[names[half - 1]] and names[-1] in graph.neighbours[names[0]]
+    return joined and names[half] not in graph.neighbours[names[0]]
+
+
+def _across(gpus: Sequence[Device]) -> float:
+    """Half the width of the circle of GPUs."""
+    return 2.05 + 0.14 * max(len(gpus) - 8, 0)
+
+
+def _place_circle(
+    plan: Layout, graph: _Graph, gpus: Sequence[Device], x: float, y: float, height: float
+) -> None:
     half = (len(gpus) + 1) // 2
-    across, up = min(2.1, plan.width / 2 - BOX_WIDTH), height / 2 - BOX_HEIGHT
+    around = _is_ring(graph, gpus, half)
+    across, up = _across(gpus), height / 2 - BOX_HEIGHT
     for index, gpu in enumerate(gpus):
         left = index < half
         number, count = (index, half) if left else (index - half, len(gpus) - half)
+        number = count - 1 - number if around and not left else number
         angle = math.pi * (number + 0.5) / count
         side = -1 if left else 1
         place = (x + side * across * math.sin(angle), y + up * math.cos(angle))
-        plan.devices[gpu.name] = _box(gpu, *place, on_circle=True)
+        plan.devices[gpu.name] = _box(gpu, *place, graph.slot, on_circle=True)
 
 
 def _wanted(graph: _Graph, device: Device, places: Mapping[str, float]) -> float | None:
@@ -223,62 +268,60 @@ def _wanted(graph: _Graph, device: Device, places: Mapping[str, float]) -> float
             for other in graph.neighbours[one]
             if graph.devices[other].kind is not DeviceKind.CPU or device.kind is DeviceKind.NIC
         }
-        near = [places[one] for one in reached if one in places and one != device.name]
+        near = [one for one in reached if one in places and one != device.name]
+        # Over what the first machine has; a box for other machines is beside it anyway.
+        near = [one for one in near if "folded" not in graph.devices[one].attributes] or near
         if near:
-            return sum(near) / len(near)
+            return sum(places[one] for one in near) / len(near)
     return None
 
 
-def _apart(wanted: Sequence[float | None]) -> list[float]:
+def _apart(wanted: Sequence[float | None], widths: Sequence[float]) -> list[float]:
     """The nearest places with room between boxes, in the order that is wanted; None goes to the right."""
     stated = sorted((x, index) for index, x in enumerate(wanted) if x is not None)
     order, loose = [index for _, index in stated], [x for x, _ in stated]
+    steps = [(widths[one] + widths[other]) / 2 + GAP for one, other in itertools.pairwise(order)]
     found = list(loose)
-    for position in range(1, len(found)):
-        found[position] = max(found[position], found[position - 1] + SLOT)
+    for position, step in enumerate(steps, 1):
+        found[position] = max(found[position], found[position - 1] + step)
     # Pushing only to the right leans the row; move clusters that were pushed back by half.
     start = 0
     for position in range(1, len(found) + 1):
-        if position == len(found) or found[position] - found[position - 1] > SLOT + 1e-9:
+        if position == len(found) or found[position] - found[position - 1] > steps[position - 1] + 1e-9:
             cluster = range(start, position)
             shift = sum(found[one] - loose[one] for one in cluster) / len(cluster)
-            room = found[start] - SLOT - found[start - 1] if start else math.inf
+            room = found[start] - steps[start - 1] - found[start - 1] if start else math.inf
             for one in cluster:
                 found[one] -= min(shift, room)
             start = position
     places = [0.0] * len(wanted)
     for position, index in enumerate(order):
         places[index] = found[position]
-    right = found[-1] if found else -SLOT * (len(wanted) + 1) / 2
+    right = found[-1] + widths[order[-1]] / 2 if found else -(sum(widths) + GAP * len(widths)) / 2 - GAP
     for index, x in enumerate(wanted):
         if x is None:
-            right += SLOT
-            places[index] = right
+            places[index] = right + GAP + widths[index] / 2
+            right += GAP + widths[index]
     return places
 
 
-def _box(device: Device, x: float, y: float, on_circle: bool = False, level: str = "") -> Placed:
-    tail = device.name.rpartition(".")[2]
-    number = re.search(r"[0-9]+$", tail)
-    label = f"{_WORDS[device.kind]} {number[0]}" if number else plain(tail, 10)
-    detail = str(device.attributes.get("detail", ""))
-    if device.kind is DeviceKind.NIC:
-        detail = plain(device.attributes.get("name") or "", 13)
-    elif device.kind is DeviceKind.GPU and device.bus_id and not detail:
-        detail = plain(device.bus_id.removeprefix("0000:").removesuffix(".0"), 13)
-    elif level:
-        # The source's own name where its number is another one: a second number would only confuse.
-        same = number is not None and level.split()[-1] == number[0]
-        label, detail = level, detail or ("" if same else plain(tail, 13))
-    if (count := merged(device)) > 1:
-        words = {DeviceKind.GPU: "GPUs", DeviceKind.NVSWITCH: "NVSwitches"}
-        level_words = f"{level.split()[0]}s" if level else "switches"
-        label = f"{count} {words.get(device.kind, level_words)}"
-    elif device.attributes.get("stands_for"):
-        label = "all NVSwitches"
-    many = device.kind is DeviceKind.GPU and count > 1
-    width = WIDE_BOX if many else BOX_WIDTH
-    return Placed(device.kind, x, y, label, detail, on_circle, width, stands_for=count if many else 1)
+def _box(device: Device, x: float, y: float, slot: float, on_circle: bool = False) -> Placed:
+    label, detail = words(device)
+    count = merged(device)
+    narrow = slot - GAP
+    whole = "folded" in device.attributes
+    many = device.kind is DeviceKind.GPU and count > MOST_IN_A_ROW and not device.attributes.get("more")
+    least = WIDE_BOX if many and not whole and "hop" not in device.attributes else narrow
+    if count > 1 or whole or "hop" in device.attributes:
+        least = max(least, text_width(label, 8) + 0.16, text_width(detail, 7) + 0.16)
+    elif device.kind is not DeviceKind.NVSWITCH:
+        # Over NVSwitches there is room: they reach over their GPUs.
+        detail = fitting(detail, 7, narrow - 0.04)
+    ghost = bool(device.attributes.get("more") or ("folded" in device.attributes and count > 1))
+    per = "in all" if "hop" in device.attributes else "each"
+    per = "per GPU" if per == "each" and device.kind is DeviceKind.GPU and not whole else per
+    per = per if count > 1 else ""
+    return Placed(device.kind, x, y, label, detail, on_circle, least, per=per, ghost=ghost)
 
 
 def _widen(layout: Layout, graph: _Graph) -> None:
@@ -291,11 +334,14 @@ def _widen(layout: Layout, graph: _Graph) -> None:
         spans = {}
         for name in names:
             near = [layout.devices[one] for one in graph.neighbours[name] if one in layout.devices]
-            near = [one for one in near if (one.y < y) == (kind is DeviceKind.NETWORK_SWITCH)]
+            side = 1 if kind is DeviceKind.NETWORK_SWITCH else -1
+            near = [one for one in near if (y - one.y) * side > 0.01]
             near = near or [layout.devices[name]]
             left = min(one.x - one.width / 2 for one in near)
             right = max(one.x + one.width / 2 for one in near)
-            spare = max(0.0, WIDE_BOX - (right - left)) / 2 if layout.devices[name].detail else 0.0
+            box = layout.devices[name]
+            least = max(text_width(box.label, 8), text_width(box.detail, 7)) + 0.2
+            spare = max(0.0, least - (right - left)) / 2
             spans[name] = left - spare, right + spare
         order = sorted(spans.values())
         if all(one[1] + GAP / 2 <= other[0] for one, other in itertools.pairwise(order)):
@@ -330,10 +376,8 @@ def _shared(
     """Rows of switches over and under the machines; only those that what is drawn leads to."""
     bottom = layout.height
     y = bottom + ROW / 2
-    rows = list(above)
-    names = _LEVELS[: len(rows)] if 1 < len(rows) <= len(_LEVELS) else ()
-    for place, row in enumerate(rows):
-        if _place_row(layout, graph, row, y, names[place] if names else ""):
+    for row in above:
+        if _place_row(layout, graph, row, y):
             y += ROW
     layout.height = max(layout.height, y - ROW / 2)
     y = min((one.y for one in layout.devices.values()), default=0.0) - ROW
@@ -342,94 +386,22 @@ def _shared(
         y -= ROW
 
 
-def _place_row(layout: Layout, graph: _Graph, row: list[Device], y: float, level: str = "") -> bool:
+def _place_row(layout: Layout, graph: _Graph, row: list[Device], y: float) -> bool:
     middle = layout.width / 2
     places = {name: placed.x - middle for name, placed in layout.devices.items()}
     near = [one for one in row if graph.neighbours[one.name].keys() & layout.devices.keys()]
-    most = max(4, min(MOST_IN_A_ROW, int(layout.width / SLOT)))
+    most = max(4, min(MOST_IN_A_ROW, int(layout.width / WIDEST_SLOT)))
     shown = near[:most]
     wanted = [_wanted(graph, one, places) for one in shown]
-    # In the order of their numbers, whatever they lead to.
-    numbers = {one.name: number for number, one in enumerate(row)}
-    for one, x in zip(shown, sorted(_apart(wanted)), strict=True):
-        words = f"{level} {numbers[one.name]}" if level else ""
-        layout.devices[one.name] = _box(one, middle + x, y, level=words)
+    boxes = [_box(one, 0.0, y, WIDEST_SLOT) for one in shown]
+    found = _apart(wanted, [box.width for box in boxes])
+    if len({box.width for box in boxes}) == 1:
+        # In the order of their numbers, whatever they lead to.
+        found = sorted(found)
+    for one, box, x in zip(shown, boxes, found, strict=True):
+        layout.devices[one.name] = replace(box, x=middle + x)
     if shown and len(row) > len(shown):
-        right = max(layout.devices[one.name].x for one in shown)
-        layout.remarks.append((right + 0.95, y, f"… and {len(row) - len(shown)} more"))
-        layout.width = max(layout.width, right + 1.6)
+        right = max(layout.devices[one.name].x + layout.devices[one.name].width / 2 for one in shown)
+        layout.remarks.append((right + 0.6, y, f"… and {len(row) - len(shown)} more"))
+        layout.width = max(layout.width, right + 1.2)
     return bool(shown)
-
-
-def _lines(topology: Topology, layout: Layout) -> list[Drawn]:
-    """One line for all links of a kind and state between two boxes."""
-    found: dict[tuple[str, str, LinkKind, LinkState], list[tuple[int, float | None]]] = {}
-    seen: dict[tuple[str, str, LinkKind, LinkState], str] = {}
-    for link in topology.links:
-        if (
-            link.source not in layout.devices
-            or link.target not in layout.devices
-            or link.source == link.target
-        ):
-            continue
-        pair = (link.source, link.target) if link.source <= link.target else (link.target, link.source)
-        key = (*pair, link.kind, link.state)
-        # Both directions are given as a rule; the one that comes first stands for the pair.
-        if seen.setdefault(key, link.source) == link.source:
-            found.setdefault(key, []).append((link.count, link.bytes_per_second))
-    lines = []
-    for (one, other, kind, state), links in found.items():
-        rates = [rate for _, rate in links if rate is not None]
-        count = sum(count for count, _ in links)
-        lines.append(Drawn(one, other, kind, state, count, sum(rates) if rates else None))
-    lines.sort(key=lambda line: line.bytes_per_second or 0.0)
-    return _labelled(lines, layout)
-
-
-def _labelled(lines: Sequence[Drawn], layout: Layout) -> list[Drawn]:
-    """Each with its way; between rows one line of each kind and rate has words, on a circle all or none."""
-    flat = [line for line in lines if not _round(line, layout)]
-    ways = Router(layout.devices, [(line.source, line.target) for line in flat]).ways()
-    routed = []
-    for line, way in zip(flat, ways, strict=True):
-        arc = len(way) == 3
-        routed.append(replace(line, points=(way[0], way[2]) if arc else way, control=way[1] if arc else None))
-    labelled, said = [], set()
-    for line in sorted(routed, key=lambda line: min(line.points)):
-        kinds = frozenset(layout.devices[one].kind for one in (line.source, line.target))
-        bundle = (line.kind, line.count, line.bytes_per_second, line.state, kinds)
-        down = line.state is LinkState.DOWN
-        label = "" if bundle in said and not down else _words(line)
-        if label and any(layout.devices[one].stands_for > 1 for one in (line.source, line.target)):
-            label += " per GPU"
-        said.add(bundle)
-        labelled.append(replace(line, label=label))
-    counts: dict[LinkKind, int] = {}
-    for line in lines:
-        counts[line.kind] = counts.get(line.kind, 0) + 1
-    for line in lines:
-        if _round(line, layout):
-            worth = line.count > 1 and counts[line.kind] <= MOST_LABELS
-            label = f"x{line.count}" if worth or line.state is LinkState.DOWN else ""
-            place = 0.33 if line.kind in _MESHED else 0.5
-            labelled.append(replace(line, label=label, label_at=place, control=_control(line, layout)))
-    return sorted(labelled, key=lambda line: line.bytes_per_second or 0.0)
-
-
-def _words(line: Drawn) -> str:
-    number = f"x{line.count}" if line.count > 1 or line.state is LinkState.DOWN else ""
-    rate = format_rate(line.bytes_per_second) if line.bytes_per_second else ""
-    return ", ".join(word for word in (number, rate) if word)
-
-
-def _round(line: Drawn, layout: Layout) -> bool:
-    return layout.devices[line.source].on_circle or layout.devices[line.target].on_circle
-
-
-def _control(line: Drawn, layout: Layout) -> tuple[float, float] | None:
-    """Where a line to a circle bends: down outside it, then in from the side."""
-    one, other = layout.devices[line.source], layout.devices[line.target]
-    upper, lower = (one, other) if one.y >= other.y else (other, one)
-    if line.kind is LinkKind.PCIE and lower.kind is DeviceKind.GPU and lower.on_circle:
-        return upper.x, lower.y
-    return None

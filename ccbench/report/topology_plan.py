@@ -6,12 +6,30 @@ from dataclasses import dataclass, field
 
 from ccbench.topology.graph import DeviceKind, LinkKind, LinkState
 
-BOX_WIDTH, BOX_HEIGHT = 0.72, 0.36
+BOX_WIDTH, BOX_HEIGHT = 0.76, 0.4
+
+
+def text_width(text: str, points: float) -> float:
+    """Inches that a line of DejaVu Sans takes at most: capitals and digits are two thirds of its size."""
+    return sum(0.36 if one in " .,:;|iljtf'·" else 0.66 for one in text) * points / 72
+
+
+def fitting(text: str, points: float, width: float) -> str:
+    """``text``, or its beginning and an ellipsis where it is wider than ``width`` inches."""
+    if text_width(text, points) <= width:
+        return text
+    kept = next(
+        (size for size in range(len(text) - 1, 0, -1) if text_width(f"{text[:size]}…", points) <= width), 0
+    )
+    return f"{text[:kept]}…"
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A box; ``x`` and ``y`` are its middle."""
+    """A box; ``x`` and ``y`` are its middle.
+
+    per: what a line's numbers are of where the box stands for several devices. ghost: more like others.
+    """
 
     kind: DeviceKind
     x: float
@@ -21,12 +39,13 @@ class Placed:
     on_circle: bool = False
     width: float = BOX_WIDTH
     height: float = BOX_HEIGHT
-    stands_for: int = 1
+    per: str = ""
+    ghost: bool = False
 
     @property
     def hangs(self) -> bool:
-        """Whether lines to boxes of its own row pass below: over GPUs there is PCIe."""
-        return self.kind is DeviceKind.GPU
+        """Whether lines to boxes of its own row pass below: over GPUs there is PCIe, over NVSwitches GPUs."""
+        return self.kind in (DeviceKind.GPU, DeviceKind.NVSWITCH)
 
 
 @dataclass(frozen=True)
@@ -65,11 +84,26 @@ class Drawn:
 
 @dataclass
 class Layout:
-    """The finished plan; frames are (left, bottom, width, height, label), remarks (x, y, text)."""
+    """The finished plan; frames are (left, bottom, width, height), remarks (x, y, text)."""
 
     width: float = 0.0
     height: float = 0.0
     devices: dict[str, Placed] = field(default_factory=dict)
     links: list[Drawn] = field(default_factory=list)
-    frames: list[tuple[float, float, float, float, str]] = field(default_factory=list)
+    frames: list[tuple[float, float, float, float]] = field(default_factory=list)
     remarks: list[tuple[float, float, str]] = field(default_factory=list)
+
+
+def line_point(line: Drawn, layout: Layout, place: float) -> tuple[float, float]:
+    """The point at ``place`` (0 to 1) of a line: of its curve, or of the first stretch between corners."""
+    begin, end = line.begin(layout), line.end(layout)
+    control = line.control
+    if control is None:
+        begin, end = line.points[:2] if line.points else (begin, end)
+        control = (begin[0] + end[0]) / 2, (begin[1] + end[1]) / 2
+    near, far = (1 - place) ** 2, place**2
+    across = 1 - near - far
+    return (
+        near * begin[0] + across * control[0] + far * end[0],
+        near * begin[1] + across * control[1] + far * end[1],
+    )

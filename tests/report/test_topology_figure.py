@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,9 +64,9 @@ def test_rows_stand_in_order_and_boxes_do_not_overlap(board: Topology) -> None:
     heights = {
         kind: {layout.devices[one.name].y for one in condensed(board).of_kind(kind)}
         for kind in (
-            DeviceKind.NIC,
             DeviceKind.CPU,
             DeviceKind.PCIE_SWITCH,
+            DeviceKind.NIC,
             DeviceKind.GPU,
             DeviceKind.NVSWITCH,
         )
@@ -93,13 +94,40 @@ def test_a_mesh_stands_on_a_circle_and_hides_no_link() -> None:
     assert sum(one.y > middle for one in layout.devices.values()) == 4
 
 
-def test_of_many_machines_two_are_drawn_and_the_rest_counted() -> None:
+def test_of_many_machines_the_first_is_drawn_and_the_rest_counted() -> None:
     layout = laid_out(machines(100))
-    assert len(layout.frames) == 2
-    assert [text.split("\n")[0] for _, _, text in layout.remarks] == ["… and 98"]
-    assert "switch0" in layout.devices
+    assert len(layout.frames) == 1
+    assert layout.devices["n1.gpu0"].label == "… 99 more machines"
+    assert layout.devices["n1.gpu0"].detail == "like machine 0"
+    assert "n1.nic0" not in layout.devices
     assert layout.devices["switch0"].y > layout.devices["n0.nic0"].y
     assert apart(layout)
+
+
+def test_a_machine_unlike_the_first_says_what_is_in_it() -> None:
+    cluster = machines(2)
+    other = replace(cluster, devices=(*cluster.devices, Device("n1.gpu1", DeviceKind.GPU, 1)))
+    assert laid_out(other).devices["n1.gpu0"].detail == "2 GPUs, 1 NIC"
+
+
+def test_every_kind_of_network_has_a_colour_of_its_own() -> None:
+    kinds = (
+        LinkKind.INFINIBAND,
+        LinkKind.ROCE,
+        LinkKind.EFA,
+        LinkKind.ETHERNET,
+        LinkKind.NVLINK,
+        LinkKind.PCIE,
+    )
+    assert len({LOOKS[kind].colour for kind in kinds}) == 6
+    assert len({LOOKS[kind].label for kind in kinds}) == 6
+
+
+def test_the_figure_says_what_width_means() -> None:
+    words = " ".join(text.get_text() for text in picture(machines(2)).texts)
+    assert "A wider line carries more" in words
+    labels = [text.get_text() for text in picture(machines(2)).legends[0].get_texts()]
+    assert "InfiniBand, 50 GB/s" in labels
 
 
 def test_kinds_differ_by_colour_or_dashes_and_rates_by_width(board: Topology) -> None:
@@ -146,7 +174,35 @@ def test_another_ending_is_refused(tmp_path: Path) -> None:
         draw_topology(mesh(), tmp_path / "mesh.gif")
 
 
-def test_the_switch_of_a_row_stands_over_the_middle_of_what_hangs_on_it() -> None:
+def test_the_switch_of_a_row_reaches_over_what_hangs_on_it() -> None:
     layout = laid_out(machines(2))
-    middle = (layout.devices["n0.nic0"].x + layout.devices["n1.nic0"].x) / 2
-    assert math.isclose(layout.devices["switch0"].x, middle, abs_tol=1e-6)
+    switch = layout.devices["switch0"]
+    for name in ("n0.nic0", "n1.gpu0"):
+        assert abs(layout.devices[name].x - switch.x) < switch.width / 2
+    assert math.isclose(
+        switch.x + switch.width / 2, layout.devices["n1.gpu0"].x + layout.devices["n1.gpu0"].width / 2
+    )
+
+
+def test_without_a_network_nics_stand_below_what_they_hang_on(board: Topology) -> None:
+    layout = laid_out(board)
+    switches = {layout.devices[one.name].y for one in board.of_kind(DeviceKind.PCIE_SWITCH)}
+    nics = {layout.devices[one.name].y for one in board.of_kind(DeviceKind.NIC)}
+    gpus = {layout.devices[one.name].y for one in board.gpus}
+    assert max(nics) < min(switches)
+    assert min(nics) > max(gpus)
+
+
+def test_nics_that_nothing_is_said_of_are_one_box_that_says_so() -> None:
+    lost = tuple(Device(f"nic{one}", DeviceKind.NIC) for one in range(1, 5))
+    devices = (
+        Device("cpu0", DeviceKind.CPU),
+        Device("gpu0", DeviceKind.GPU),
+        Device("nic0", DeviceKind.NIC),
+        *lost,
+    )
+    links = (Link("cpu0", "gpu0", LinkKind.PCIE), Link("cpu0", "nic0", LinkKind.PCIE))
+    layout = laid_out(Topology("lost", devices, links))
+    assert layout.devices["nic1"].label == "… 4 more NICs"
+    assert layout.devices["nic1"].detail == "the source states no link"
+    assert {"nic2", "nic3", "nic4"}.isdisjoint(layout.devices)

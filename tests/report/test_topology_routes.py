@@ -80,7 +80,7 @@ def test_no_line_of_a_machine_passes_behind_a_box(name: str) -> None:
 
 
 def test_no_line_of_a_cluster_passes_behind_a_box() -> None:
-    assert check(laid_out(load_cluster("hgx-h100", 2, "ib-ndr-400x8"))) == 48
+    assert check(laid_out(load_cluster("hgx-h100", 2, "ib-ndr-400x8"))) == 25
     assert check(laid_out(leaves_and_spines())) == 12
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ccbench.algorithms.schedule import Indices
 from ccbench.errors import MachineError
 from ccbench.model.patterns import AllPairs, Steps
 from ccbench.model.symmetry import MOST_EXACT_FLOWS, MOST_SAMPLED_FLOWS, sampled_turns, stratified
@@ -151,7 +152,7 @@ def flows_load(
     return _worst(table, loads, scale, repeat, max(ways), most_reduced(target, width) if reduces else 0.0)
 
 
-def most_reduced(target: Ints, width: Ints) -> float:
+def most_reduced(target: Ints | Indices, width: Ints | Indices) -> float:
     """Slots that the busiest target combines."""
     return float(np.bincount(target, weights=width).max(initial=0.0))
 
@@ -169,12 +170,15 @@ def steps_loads(table: LinkTable, steps: Steps) -> list[StepLoad]:
     if len(steps.source) == 1 and steps.turns > 1:
         return _single_flow_loads(table, steps)
     ranks = table.ranks
+    # Schedules keep 32 bits, in which products of ranks would not fit.
+    first, last = steps.source.astype(np.int64), steps.target.astype(np.int64)
+    width = steps.width.astype(np.int64)
     sample = sampled_turns(steps, ranks)
     found = []
     for turn, count in zip(sample.turns, sample.counts, strict=True):
-        source = (steps.source + turn * steps.source_move) % ranks
-        target = (steps.target + turn * steps.target_move) % ranks
-        load = flows_load(table, source, target, steps.width, count, steps.reduces)
+        source = (first + turn * steps.source_move) % ranks
+        target = (last + turn * steps.target_move) % ranks
+        load = flows_load(table, source, target, width, count, steps.reduces)
         if load is not None:
             found.append(load)
     return found if sample.exact else _with_spread(found)
@@ -199,8 +203,8 @@ def _with_spread(loads: list[StepLoad]) -> list[StepLoad]:
 def _single_flow_loads(table: LinkTable, steps: Steps) -> list[StepLoad]:
     """All turns of one flow at once: it is alone on its links, so only ways of equal cost are told apart."""
     ranks, turn = table.ranks, np.arange(steps.turns)
-    source = (steps.source[0] + turn * steps.source_move) % ranks
-    target = (steps.target[0] + turn * steps.target_move) % ranks
+    source = (int(steps.source[0]) + turn * steps.source_move) % ranks
+    target = (int(steps.target[0]) + turn * steps.target_move) % ranks
     apart = source != target
     width = float(steps.width[0])
     rows = []

@@ -32,9 +32,9 @@ class Steps:
     source_move, target_move: added to all sources and targets after each step, modulo the ranks.
     """
 
-    source: Ints
-    target: Ints
-    width: Ints
+    source: Ints | Indices
+    target: Ints | Indices
+    width: Ints | Indices
     turns: int = 1
     source_move: int = 0
     target_move: int = 0
@@ -89,9 +89,9 @@ def traffic_of(schedule: Schedule) -> Traffic:
 def _steps(phase: Phase) -> Steps:
     advance = phase.advance
     return Steps(
-        phase.source.astype(np.int64),
-        phase.target.astype(np.int64),
-        phase.width.astype(np.int64),
+        phase.source,
+        phase.target,
+        phase.width,
         phase.repeat,
         advance.source,
         advance.target,

@@ -47,8 +47,9 @@ def _repeats(steps: Steps, ranks: int) -> bool:
         return True
     if source_move != target_move or len(steps.source) < 2:
         return False
-    before = steps.source * ranks + steps.target
-    after = (steps.source + source_move) % ranks * ranks + (steps.target + target_move) % ranks
+    source, target = steps.source.astype(np.int64), steps.target.astype(np.int64)
+    before = source * ranks + target
+    after = (source + source_move) % ranks * ranks + (target + target_move) % ranks
     first, second = np.lexsort((steps.width, before)), np.lexsort((steps.width, after))
     same_pairs = np.array_equal(before[first], after[second])
     return same_pairs and np.array_equal(steps.width[first], steps.width[second])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ccbench.errors import MachineError
@@ -155,8 +155,8 @@ def _intra(topology: Topology, gpus: Sequence[Device]) -> Intra:
         found = topology.topology_class
     if found not in _OF_CLASS or found is TopologyClass.SINGLE_GPU:
         raise MachineError(
-            f"{topology.name}: the source does not show what joins its {len(gpus)} GPUs; name a machine of the "
-            "catalog, or a dump that shows NVLinks and PCIe"
+            f"{topology.name}: the source does not show what joins its {len(gpus)} GPUs; name a machine of "
+            "the catalog, or a dump that shows NVLinks and PCIe"
         )
     kind = _OF_CLASS[found]
     if kind is Intra.BRIDGE and not _all_joined(topology, gpus):
@@ -257,8 +257,8 @@ def _ports(topology: Topology, nodes: int, network: Network | None) -> tuple[Net
     known = [float(rate) for rate in rates if isinstance(rate, (int, float)) and rate > 0]
     if not known or len(known) < len(nics):
         raise MachineError(
-            f"{topology.name}: {nodes} nodes, and the rates of its NICs are not known; name a network, such as "
-            "ib-ndr-400x8"
+            f"{topology.name}: {nodes} nodes, and the rates of its NICs are not known; name a network, such "
+            "as ib-ndr-400x8"
         )
     return NetworkPorts(_word(topology, nics), min(known), len(nics)), "the NICs that the source shows"
 
@@ -276,9 +276,10 @@ def _word(topology: Topology, nics: Sequence[Device]) -> str:
 
 
 def _host(topology: Topology, generation: Generation, kind: Intra) -> tuple[Host, str]:
-    said = [topology.facts.get("cpu"), *(cpu.attributes for cpu in topology.of_kind(DeviceKind.CPU))]
+    said: list[Any] = [topology.facts.get("cpu")]
+    said += [cpu.attributes for cpu in topology.of_kind(DeviceKind.CPU)]
     for facts in said:
-        words = " ".join(str(value) for value in facts.values()).lower() if hasattr(facts, "values") else ""
+        words = " ".join(map(str, facts.values())).lower() if isinstance(facts, Mapping) else ""
         for word, host in _VENDORS.items():
             if word in words:
                 return host, "stated by the source"

@@ -22,14 +22,15 @@ from ccbench.model.library.generations import (
 )
 from ccbench.model.library.hosts import host_of
 from ccbench.model.library.network_words import ports_of
-from ccbench.model.library.system import Generation, Host, Intra, LibrarySystem, NetworkPorts
+from ccbench.model.library.system import Generation, Intra, LibrarySystem, NetworkPorts
 from ccbench.topology.catalog import load_catalog
 from ccbench.topology.models import is_card, is_module
 from ccbench.units import shown
 
 _SHARED = re.compile(r"ranks? on (?:one|a single|the same) GPU", re.IGNORECASE)
 _NO_PEERS = re.compile(
-    r"P2P (?:not available|off|disabled)|no (?:P2P|peer access)|without (?:P2P|peer)|\bSHM\b|\b[CGT]?NS\b|host[- ]staged",
+    r"P2P (?:not available|off|disabled)|no (?:P2P|peer access)|without (?:P2P|peer)|host[- ]staged"
+    r"|\bSHM\b|\b[CGT]?NS\b",
     re.IGNORECASE,
 )
 _DOMAIN = re.compile(r"nvl-?([0-9]{2,3})\b", re.IGNORECASE)
@@ -242,9 +243,8 @@ def _unsaid(gpu: str, generation: Generation, ranks: int, words: str) -> _Inside
     """Words that say nothing: boards that exist in one form only, and cards, are taken as such."""
     if re.search(r"none", words, re.IGNORECASE):
         raise MachineError(f"interconnect: {shown(words)} for {ranks} GPUs of a node; write what joins them")
-    if is_module(gpu) and ranks <= 8 and generation in (Generation.HOPPER, Generation.BLACKWELL):
-        inside = _nvlinks(gpu, generation, f"nvswitch of an HGX board, assumed ({words})", Intra.NVSWITCH)
-    elif is_module(gpu) and ranks == 8 and generation is Generation.AMPERE:
+    whole_board = ranks == 8 and generation is Generation.AMPERE  # fewer may be the mesh of four
+    if is_module(gpu) and ranks <= 8 and (whole_board or generation in _MULTICASTING):
         inside = _nvlinks(gpu, generation, f"nvswitch of an HGX board, assumed ({words})", Intra.NVSWITCH)
     elif generation is Generation.CDNA3 and ranks <= 8:
         inside = _xgmi(gpu, generation, ranks, f"the board's mesh, assumed ({words})")

@@ -1,7 +1,7 @@
 """Intel MPI Benchmarks (IMB-MPI1, IMB-NBC): the tables of "# Benchmarking NAME" sections.
 
-The time is the slowest rank's (t_max), from which the tool computes its own rates; the fastest rank and the
-mean are kept beside it. Mbytes/sec is kept as printed and is no algbw: Sendrecv counts every byte twice,
+The time is the mean over ranks (t_avg), as in OSU's benchmarks and nccl-tests; the fastest and the slowest rank
+are kept beside it. Mbytes/sec is kept as printed and is no algbw: Sendrecv counts every byte twice,
 Exchange four times, and the unit was 2^20 bytes before 2018 and 1e6 since. Roots of rooted collectives go
 round the ranks. Source: Intel MPI Benchmarks User Guide; IMB_output.c of
 https://github.com/intel/mpi-benchmarks.
@@ -28,10 +28,10 @@ _STATED = re.compile(
 _GIVEN_UP = ("time-out", "out-of-mem", "int-overflow")
 _CLOSING = "All processes entering MPI_Finalize"
 
-_TIMES = ("t_max[usec]", "t[usec]", "t_pure[usec]")
+_TIMES = ("t_avg[usec]", "t[usec]", "t_pure[usec]")
 _EXTRA_NAMES = {
     "t_min[usec]": "minimum_seconds",
-    "t_avg[usec]": "average_seconds",
+    "t_max[usec]": "maximum_seconds",
     "t_ovrl[usec]": "overlapped_seconds",
     "t_CPU[usec]": "compute_seconds",
 }
@@ -206,7 +206,7 @@ def _extra(by_column: dict[str, str]) -> dict[str, float | int]:
 
 
 def _closed(table: _Table) -> ImportedTable:
-    facts = {"name": table.name, "seconds_are": "the slowest rank's mean over iterations"}
+    facts = {"name": table.name, "seconds_are": "mean over ranks of means over iterations"}
     if table.groups:
         facts["simultaneous_groups"] = str(table.groups)
     return ImportedTable(

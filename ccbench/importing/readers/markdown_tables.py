@@ -1,8 +1,8 @@
 """Markdown pages with tables of figures, as people publish them: several tables, columns in any order.
 
 Columns are told apart by their headings (payload, busbw, algbw, time, GPUs, nodes, algorithm, collective) and
-by the units in their cells. A column of rates becomes a table of its own: its heading may name ranks, nodes or
-a variant ("4 nodes", "busbw, NVLS off"). A rate whose heading does not say which one it is stays beside the
+by the units in their cells. A column of rates becomes a table of its own: its heading may name ranks, nodes
+or a variant ("4 nodes", "busbw, NVLS off"). A rate whose heading does not say which one it is stays beside the
 row and is not taken for busbw. Nothing that the page does not say is filled in.
 """
 
@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ccbench.importing.checks import SIZE_NOT_STATED
 from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable, Outcome
 from ccbench.importing.readers.figures import half_unit_of, value_of, whole
 from ccbench.importing.readers.markdown_cells import (
@@ -25,7 +26,7 @@ from ccbench.importing.readers.markdown_cells import (
     without_markup,
 )
 from ccbench.importing.readers.markdown_pipes import PipeTable, pipe_tables
-from ccbench.importing.readers.words import SIZE_UNKNOWN, dtype_name, op_of
+from ccbench.importing.readers.words import dtype_name, op_of
 
 RATE_KIND_UNKNOWN = "rate_kind_unknown"
 """Flag of a row with a rate that may be algbw or busbw; it is in extra as rate_gb_per_second."""
@@ -186,7 +187,10 @@ def _row(
         return None
     time, algbw, busbw = (figures.get(kind) for kind in ("seconds", "algbw", "busbw"))
     unlabelled = figures.get("rate")
-    flags = (*((SIZE_UNKNOWN,) if size_bytes is None else ()), *((RATE_KIND_UNKNOWN,) if unlabelled else ()))
+    flags = (
+        *((SIZE_NOT_STATED,) if size_bytes is None else ()),
+        *((RATE_KIND_UNKNOWN,) if unlabelled else ()),
+    )
     return ImportedRow(
         size_bytes=size_bytes or 0,
         count=None,

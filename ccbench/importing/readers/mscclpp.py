@@ -41,7 +41,6 @@ def read(text: str) -> ImportedLog:
         rows.setdefault(key, []).append(row)
     return ImportedLog(
         tool="mscclpp",
-        library="MSCCL++",
         tables=tuple(_table(*key, tuple(found)) for key, found in rows.items()),
         notices=tuple(notices),
         outcome=Outcome.UNKNOWN,

@@ -1,8 +1,8 @@
 """nccom-test of AWS Neuron (Trainium, Inferentia): a table without a comment sign and a closing average.
 
 size(B) is nccl-tests' size (for all-gather the gathered buffer). algbw and busbw were in 2^30 bytes per
-second as its documentation says, and are in 1e9 in newer versions; the rows tell which. Source: the user guide
-of nccom-test, https://awsdocs-neuron.readthedocs-hosted.com, and published tables of both kinds.
+second as its documentation says, and are in 1e9 in newer versions; the rows tell which. Source: user guide of
+nccom-test, https://awsdocs-neuron.readthedocs-hosted.com, and published tables of both kinds.
 """
 
 from __future__ import annotations
@@ -86,7 +86,6 @@ def read(text: str) -> ImportedLog:
     outcome = ending[0] if ending else Outcome.COMPLETE if complete else Outcome.CUT
     return ImportedLog(
         tool="nccom-test",
-        library="Neuron collectives",
         tables=tuple(_closed(table) for table in tables),
         notices=tuple(notices),
         outcome=outcome,

@@ -103,7 +103,7 @@ def read(text: str) -> ImportedLog:
     outcome = ending[0] if ending else Outcome.CUT if torn else Outcome.UNKNOWN
     return ImportedLog(
         tool="osu",
-        library=tables[0].flavour if tables else "",
+        library=tables[0].flavour.partition("-")[0] if tables else "",
         tables=tuple(_closed(table) for table in tables),
         versions={"osu": tables[0].version} if tables and tables[0].version else {},
         notices=tuple(notices),
@@ -206,6 +206,7 @@ def _closed(table: _Table) -> ImportedTable:
         line=table.line,
         facts={
             "title": table.title,
+            "flavour": table.flavour,  # MPI-CUDA: buffers on the device
             "seconds_are": "mean over ranks of means over iterations",
             "non_blocking": table.title.startswith("Non-blocking"),
         },

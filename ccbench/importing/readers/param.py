@@ -1,8 +1,8 @@
 """PARAM's comms.py: the lines that begin with COMMS-RES, under a header that begins so too.
 
 The size is nccl-tests' size (the bytes of all blocks for all-gather, reduce-scatter and all-to-all); the time
-is the median over ranks of each rank's mean over iterations; rates are in 1e9 bytes per second. Old lines have
-tabs and name no collective; new ones are COMMS-RES-<collective>-<dtype>. Source: train/comms/pt/comms.py and
+is the median over ranks of each rank's mean over iterations; rates are in 1e9 bytes per second. Old lines
+have tabs and name no collective; new ones are COMMS-RES-<collective>-<dtype>. Source: train/comms/pt/comms.py and
 pytorch_dist_backend.py (get_mem_size) of https://github.com/facebookresearch/param.
 """
 

@@ -1,8 +1,8 @@
 """all_reduce_bench.py (torch), in the forms it has printed over the years.
 
 Blocks of one rank and one trial ("3:", "duration: s", "algo throughput: bps", "busbw: Gbps"), where busbw is
-in bits and "algo throughput" counts the buffer twice, so that it is no algbw; one closing paragraph with algbw
-and busbw in GBps; a Markdown table of payloads. The type is float32 in all of them. Source:
+in bits and "algo throughput" counts the buffer twice, so that it is no algbw; one closing paragraph with
+algbw and busbw in GBps; a Markdown table of payloads. The type is float32 in all of them. Source:
 https://github.com/bigscience-workshop/bigscience (experiments/bandwidth) and
 https://github.com/stas00/ml-engineering (network/benchmarks/all_reduce_bench.py).
 """
@@ -13,12 +13,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
+from ccbench.importing.checks import SIZE_NOT_STATED
 from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable, Outcome
 from ccbench.importing.readers import markdown_tables, torch_blocks
 from ccbench.importing.readers.figures import LARGEST_SIZE, Figure, figure, half_unit_of, value_of, whole
 from ccbench.importing.readers.lines import Line, bad_ending, source_lines
 from ccbench.importing.readers.torch_nccl import devices_of, environment_of, hints_of, versions_of
-from ccbench.importing.readers.words import SIZE_UNKNOWN
 from ccbench.topology.graph import Notice
 
 _PAYLOAD = re.compile(r"(?:^|[ \t])data size:[ \t]*(\d[\d.e+]{0,20}) GB")
@@ -112,7 +112,7 @@ def _of_blocks(found: torch_blocks.Trials, lines: list[Line], size_bytes: int | 
     row = replace(
         _row(size_bytes or 0, shown.duration, None, shown.busbw, shown.line),
         samples_seconds=tuple(block.duration.value for block in found.slowest),
-        flags=() if size_bytes else (SIZE_UNKNOWN,),
+        flags=() if size_bytes else (SIZE_NOT_STATED,),
         extra={
             "rank": shown.rank,
             "blocks": found.blocks,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
+from ccbench.importing.blocks import SIZE_OF_ONE_BLOCK
 
 _COLLECTIVES = {
     **{name.replace("_", ""): name for name in COLLECTIVES},
@@ -30,12 +31,6 @@ _DTYPES = {
 
 # MPI benchmarks print the bytes of one block where nccl-tests counts the largest buffer of a rank.
 _BLOCKWISE = {"all_gather", "all_to_all", "gather", "scatter"}
-
-SIZE_UNKNOWN = "size_unknown"
-"""Flag of a row whose size the source does not say; its size_bytes is 0."""
-
-SIZE_OF_ONE_BLOCK = "size_of_one_block"
-"""Flag of a row whose size is that of one rank's block, because the source does not say how many ranks."""
 
 
 def plain(word: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from ccbench.cases import NO_OP, Case, Conditions, Measurement, Status
+from ccbench.cases import NO_OP, NO_ROOT, Case, Conditions, Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.environment import kept_variables
@@ -50,6 +50,11 @@ LIBRARY_OF_TOOL = {
     "gloo-benchmark": "gloo",
 }
 """What a tool measures when its output does not name a library."""
+
+_NO_COLLECTIVE = (
+    "the output does not say which collective; put a line above it that names the program, such as "
+    "'# all_reduce_perf'"
+)
 
 STATUS_OF_OUTCOME = {Outcome.CRASHED: Status.FAILED, Outcome.HUNG: Status.TIMED_OUT}
 
@@ -90,20 +95,22 @@ def imported(log: ImportedLog, given: Given = Given()) -> Imported:  # noqa: B00
     for number, (table, team) in enumerate(zip(whole.tables, teams, strict=True), start=1):
         where = f"{log.source}:{table.line}: table {number}"
         if not team.ranks or not table.collective:
-            reason = team.reason if not team.ranks else "the output does not say which collective"
+            reason = team.reason if not team.ranks else _NO_COLLECTIVE
             refused.append(f"{where} ({len(table.rows)} rows) left out: {reason}")
             continue
         if team.reason not in ("stated", "given"):
             notes.append(f"{where}: {team.ranks} ranks {team.reason}")
         cases += _cases_of(whole, table, number, team, refused)
-        notes += _ending(whole, table, where)
+        notes += [*_ending(whole, table, where), *_empty(whole, table, where)]
     return Imported(whole, tuple(cases), tuple(refused), tuple(notes))
 
 
 def _cases_of(
     log: ImportedLog, table: ImportedTable, number: int, team: Team, refused: list[str]
 ) -> Iterator[ImportedCase]:
-    for row in (*table.rows, *_row_in_flight(table)):
+    for row in (*table.rows, *_row_in_flight(log, table)):
+        if _is_empty(log, table, row):
+            continue
         damage = _damage(row)
         if damage:
             refused.append(f"{log.source}:{row.line}: row left out: {damage}")
@@ -146,7 +153,7 @@ def _measurement(log: ImportedLog, table: ImportedTable, row: ImportedRow, team:
         case=case,
         status=status,
         detail=detail,
-        backend_version=library_version(log),
+        backend_version=str(table.facts.get("backend_version") or library_version(log)),
         samples_seconds=row.samples_seconds if keeps_samples else (),
         wrong_elements=row.wrong_elements,
         stop_reason="imported",
@@ -161,13 +168,25 @@ def _status(log: ImportedLog, table: ImportedTable, row: ImportedRow) -> tuple[S
         return Status(stated), str(row.extra.get("detail", ""))
     if row.wrong_elements:
         return Status.WRONG, f"{row.wrong_elements} wrong elements"
+    if SIZE_NOT_STATED in row.flags and not row.seconds:
+        return Status.SKIPPED, "a rate is printed without the size it was measured at"
     if row.seconds or row.algbw or row.busbw or row.samples_seconds:
         return Status.OK, ""
     if row is _last_without_figures(table) and _outcome(log, table) in STATUS_OF_OUTCOME:
         return STATUS_OF_OUTCOME[_outcome(log, table)], log.detail or "the output ends here"
-    if row.seconds == 0.0:
-        return Status.OK, ""
-    return Status.SKIPPED, "no figure is printed"
+    return Status.SKIPPED, "no time or rate above 0 is printed"
+
+
+def _is_empty(log: ImportedLog, table: ImportedTable, row: ImportedRow) -> bool:
+    """Whether the row stands for nothing: a placement that was not asked for is printed as N/A."""
+    said = row.wrong_elements or row.samples_seconds or "status" in row.extra
+    ended = row is _last_without_figures(table) and _outcome(log, table) in STATUS_OF_OUTCOME
+    return not said and not ended and row.seconds is None and row.algbw is None and row.busbw is None
+
+
+def _empty(log: ImportedLog, table: ImportedTable, where: str) -> list[str]:
+    count = sum(_is_empty(log, table, row) for row in table.rows)
+    return [f"{where}: {count} of {len(table.rows)} placements print no figure"] if count else []
 
 
 def _outcome(log: ImportedLog, table: ImportedTable) -> Outcome:
@@ -184,26 +203,36 @@ def _last_without_figures(table: ImportedTable) -> ImportedRow | None:
     return None
 
 
-def _row_in_flight(table: ImportedTable) -> tuple[ImportedRow, ...]:
+def _row_in_flight(log: ImportedLog, table: ImportedTable) -> tuple[ImportedRow, ...]:
     """The row that a crash or a time-out kept from being printed, where the sweep tells which it was.
 
     nccl-tests measures sizes in order, out of place before in place, so the next size follows from the
-    last three when they grow alike.
+    last three when they grow alike; where there is no row at all it is the first that the settings state.
     """
-    if table.outcome not in STATUS_OF_OUTCOME or _last_without_figures(table) is not None:
+    outcome = _outcome(log, table)
+    if outcome not in STATUS_OF_OUTCOME or _last_without_figures(table) is not None:
         return ()
+    lost = {
+        "status": STATUS_OF_OUTCOME[outcome].value,
+        "detail": log.detail or "the output ends before this row, the next of the sweep",
+    }
+    if not table.rows:
+        first = table.facts.get("minimum_bytes")
+        if not isinstance(first, int):
+            return ()
+        line = table.line
+        return (ImportedRow(first, None, "", "", NO_ROOT, False, None, None, None, line=line, extra=lost),)
     size = next_size([row.size_bytes for row in table.rows])
     if size is None or size > int(table.facts.get("maximum_bytes") or LARGEST):
         return ()
     last = table.rows[-1]
-    status = STATUS_OF_OUTCOME[table.outcome]
     grown = None if last.count is None or not last.size_bytes else last.count * size // last.size_bytes
-    lost = {"status": status.value, "detail": "the output ends before this row, the next of the sweep"}
     return (
-        ImportedRow(
-            size, grown, last.dtype, last.op, last.root, False, None, None, None, line=last.line, extra=lost
+        replace(
+            last, size_bytes=size, count=grown, in_place=False, seconds=None, algbw=None, busbw=None,
+            wrong_elements=None, samples_seconds=(), half_units=(None, None, None), flags=(), extra=lost,
         ),
-    )
+    )  # fmt: skip
 
 
 def next_size(sizes: Sequence[int]) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ccbench.runs.folder import RunFolder, default_folder
 from ccbench.runs.imported import Origin
-from ccbench.runs.loading import Run, load_run, load_runs, newest_run
+from ccbench.runs.loading import Run, load_rows, load_run, load_runs, newest_run
 from ccbench.runs.rows import measurement_of
 from ccbench.runs.schema import SCHEMA, SCHEMA_VERSION, arrow_schema
 
@@ -16,6 +16,7 @@ __all__ = [
     "RunFolder",
     "arrow_schema",
     "default_folder",
+    "load_rows",
     "load_run",
     "load_runs",
     "measurement_of",

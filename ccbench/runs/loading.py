@@ -180,12 +180,35 @@ def _upgraded(table: pa.Table, version: int, columns: Sequence[str] | None) -> p
     return table
 
 
-def _frame(tables: Sequence[pa.Table]) -> pd.DataFrame:
+def load_rows(file: Path) -> pd.DataFrame:
+    """Many cases in one parquet file, with its further columns after those of ``SCHEMA``, sorted by ORDER.
+
+    Raises RunFolderError that names the file when it is truncated, foreign or of another schema.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(pa.BufferReader(file.read_bytes()), page_checksum_verification=True) as parquet:
+            version = _check_schema(file, parquet.schema_arrow)
+            table = _upgraded(parquet.read(), version, None)
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+        raise RunFolderError(
+            f"{file}: cannot be read ({_one_line(error)}); make or install it again"
+        ) from None
+    known = {column.name for column in SCHEMA}
+    return _frame([table], [name for name in table.column_names if name not in known])
+
+
+def _frame(tables: Sequence[pa.Table], further: Sequence[str] = ()) -> pd.DataFrame:
+    """All rows; ``further`` names columns to keep beside those of the schema."""
     import pandas as pd
     import pyarrow as pa
 
     schema = arrow_schema()
-    table = pa.concat_tables([one.select(schema.names) for one in tables]) if tables else schema.empty_table()
+    names = [*schema.names, *further]
+    parts = [one.select(names).replace_schema_metadata(None) for one in tables]
+    table = pa.concat_tables(parts) if tables else schema.empty_table()
     nullable = {column.name for column in SCHEMA if column.kind == "int64" and column.null_when}
     # Otherwise pandas makes floats of whole numbers as soon as one is missing.
     frame = table.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)

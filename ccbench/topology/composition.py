@@ -150,7 +150,14 @@ _KEPT_FACTS = ("omits", "paths")
 def _check(node: Topology, nodes: int, network: Network | str | None) -> None:
     whole("nodes", nodes)
     if not node.gpus:
-        raise MachineError(f"{node.name}: has no GPU; a cluster is made of nodes with at least one")
+        raise MachineError(
+            f"{node.name}: has no GPU; a cluster is made of nodes with at least one, such as hgx-h100"
+        )
+    machines = len({device.node for device in node.devices if device.node >= 0})
+    if machines > 1:
+        raise MachineError(
+            f"{node.name}: is {machines} machines already; a cluster is made of copies of one, so name one machine"
+        )
     if network is None and nodes > 1:
         raise MachineError(f"network: missing for {nodes} nodes; write for example ib-ndr-400x8")
 

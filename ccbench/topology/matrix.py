@@ -127,7 +127,7 @@ class _Paths:
         return f"NV{count}" if count else self._named.get((one, other), "")
 
     def by_a_peer(self, one: str, other: str) -> str:
-        """PXN for a GPU and a NIC on another GPU that it is directly linked to in its machine; else nothing."""
+        """PXN for a GPU and the NIC on a GPU that it is directly linked to, in one machine; else nothing."""
         ends = {self._devices[name].kind: name for name in (one, other)}
         if set(ends) != {DeviceKind.GPU, DeviceKind.NIC} or not self._is_inside(one, other):
             return ""

@@ -18,8 +18,11 @@ LARGEST_TEXT_BYTES = 64 << 20
 LARGEST_GRAPH = 4096
 """Vertices of the largest graph that ``composition.compose`` builds."""
 
-LARGEST_HEAD = 4 << 20
-"""Bytes of a large text within which the format must show; what is not known by then is not read on."""
+LARGEST_HEAD = 2 << 20
+"""Bytes of a large text within which its format must show; more than a table that a tool prints has."""
+
+_ARE_LARGE = ("nccl_xml", "nccl_graph_xml", "hwloc_xml", "nccl_log")
+"""Readers of what may be larger: XML has a limit of its own, logs have a line for every rank."""
 
 _SAMPLE_BYTES = 64 << 10
 
@@ -135,13 +138,25 @@ def _topology_of_bytes(content: bytes, name: str, place: str = "") -> Topology:
 
 
 def _check_head(head: str, place: str) -> None:
-    """Refuse a large text whose beginning is of no format: every reader would search all of it in vain."""
+    """Refuse a large text whose beginning is of no format, or of one that is never so large.
+
+    Every reader would search all of it in vain, or take seconds for each ten megabytes.
+    """
     from ccbench.topology.readers import FORMATS, READERS, reader
 
-    if not _is_ours(head) and not any(reader(name).recognises(head) for name in READERS):
+    if _is_ours(head):
+        return
+    name = next((name for name in READERS if reader(name).recognises(head)), None)
+    mebibytes = LARGEST_HEAD >> 20
+    if name is None:
         raise MachineError(
-            f"{place}: its first {LARGEST_HEAD >> 20} MiB are no machine description ccbench knows; "
+            f"{place}: its first {mebibytes} MiB are no machine description ccbench knows; "
             f"cut out the part with the topology: {FORMATS}"
+        )
+    if name not in _ARE_LARGE:
+        raise MachineError(
+            f"{place}: larger than {mebibytes} MiB, more than any such tool prints of one machine; "
+            "cut out the part of one machine"
         )
 
 

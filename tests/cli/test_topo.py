@@ -93,6 +93,8 @@ def test_a_thousand_machines_are_summed_up(capsys: pytest.CaptureFixture[str]) -
     ("arguments", "words"),
     [
         (("nowhere",), "neither a file nor in the catalog"),
+        (("",), "the source is empty; leave it out for this machine"),
+        (("", "--nodes", "2", "--network", "ib-ndr-400x8"), "the source is empty"),
         (("dgx-1v", "--nodes", "2"), "a cluster needs both"),
         (("dgx-1v", "--network", "ib-ndr-400x8"), "a cluster needs both"),
         (("dgx-1v", "--json", "--yaml"), "choose one"),
@@ -198,3 +200,59 @@ def test_a_listing_of_links_that_was_cut_is_not_counted() -> None:
     )
     facts = {"nvlinks_per_gpu": [12, 3], "links": {"GPU0": {"total": 12}, "GPU1": {"total": 3, "cut": True}}}
     assert nvlinks_per_gpu(Topology("t", gpus, facts=facts)) == [12, None]
+
+
+@pytest.mark.parametrize(("nodes", "nics"), [(1, 8), (2, 8), (2, 1), (2, 3), (2, 4), (3, 16), (1000, 16)])
+def test_a_cluster_has_the_nics_of_its_network(
+    nodes: int, nics: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("HGX-H100", "--nodes", str(nodes), "--network", f"ib-ndr-400x{nics}")
+    assert run(*arguments, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["nodes"], found["gpu_count"], found["nic_count"]) == (nodes, 8 * nodes, nics * nodes)
+    by_ends = {(one["kind"], one["to"]): one for one in found["links"]}
+    ports = by_ends.pop(("infiniband", "network_switch"), None)
+    if nodes > 1:
+        assert ports is not None
+        assert (ports["pairs"], ports["count"], ports["bytes_per_second"]) == (nodes * nics, 1, 50e9)
+    inside = by_ends[("pcie", "nic")]
+    assert (inside["pairs"], inside["bytes_per_second"]) == (nodes * max(nics, 8), 50e9)
+    assert run(*arguments) == 0
+    out = capsys.readouterr().out
+    assert f"{nics * nodes} NIC" in out
+    rows = {line.split()[0]: line.split() for line in out.splitlines() if line.startswith("gpu")}
+    assert "NET" not in rows["gpu0"]
+    assert rows["gpu0"].count("PIX") == max(1, nics // 8)
+
+
+def test_the_matrix_of_a_cluster_says_network_between_machines_only(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run("pcie4-x16", "--nodes", "2", "--network", "ib-ndr-400x4", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    nodes = {one["name"]: one["node"] for one in found["devices"]}
+    gpus = [one["name"] for one in found["devices"] if one["kind"] == "gpu"]
+    nics = [one["name"] for one in found["devices"] if one["kind"] == "nic"]
+    rows = list(zip(nics, found["nic_matrix"], strict=True)) + list(
+        zip(gpus, found["gpu_matrix"], strict=True)
+    )
+    for name, row in rows:
+        for other, label in zip((*gpus, *nics), row, strict=False):
+            assert (label == "NET") is (nodes[name] != nodes[other])
+
+
+def test_links_without_a_rate_are_named_when_a_dump_is_made_a_cluster(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "dump").write_text(PAIR)
+    assert run(str(tmp_path / "dump"), "--nodes", "2", "--network", "ib-ndr-400x2") == 2
+    err = capsys.readouterr().err
+    assert "have no rate" in err
+    assert "2 nvlink (gpu0 -> gpu1 ...)" in err
+    assert "--yaml" in err
+
+
+def test_a_rate_that_ndr_does_not_have_is_a_notice(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("hgx-h100", "--nodes", "2", "--network", "ib-ndr-100x8") == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "contradiction: ib-ndr-100x8: ib-ndr ports carry 400 or 200 Gb/s; 100 is taken" in out

@@ -235,6 +235,8 @@ def test_what_cannot_be_composed_is_refused() -> None:
         cluster(A100, 0)
     with pytest.raises(MachineError, match="has no GPU"):
         cluster(Topology("empty", ()), 2, "tcp-25x1")
+    with pytest.raises(MachineError, match="is 2 machines already; a cluster is made of copies of one"):
+        compose(compose(A100, 2, "ib-hdr-200x8"), 2, "ib-hdr-200x8")
     with pytest.raises(MachineError, match="joins 4 ports, but 2 nodes have 16 NICs"):
         cluster(A100, 2, "ib-hdr-200x8", single_switch(4, Wire(25e9)))
     with pytest.raises(MachineError, match="at most 4096 become a graph"):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from ccbench.topology.detection import detect, joined
@@ -7,6 +8,7 @@ from ccbench.topology.graph import DeviceKind, LinkKind, Topology, TopologyClass
 from ccbench.topology.matrix import path_labels
 from ccbench.topology.nvml import read_nvml
 from ccbench.topology.pci_tree import DeviceFiles
+from ccbench.topology.summary import gpu_matrix
 from ccbench.topology.sysfs import read_sysfs
 from tests.topology.fixtures.recorded_nvml import RecordedNvml, cards, switched
 from tests.topology.fixtures.sysfs_tree import flattened_vm, two_sockets_four_switches
@@ -80,3 +82,22 @@ def test_this_very_machine_is_detected_without_an_error() -> None:
     assert found.facts["cpu_count"] == len(found.of_kind(DeviceKind.CPU))
     if not found.gpus:
         assert any(notice.kind == "not_visible" for notice in found.notices)
+
+
+def test_a_path_that_the_driver_does_not_tell_is_the_kernels_and_never_said_to_be_missing(
+    tmp_path: Path,
+) -> None:
+    found = dgx(tmp_path)
+    pair = (found.gpus[0].name, found.gpus[1].name)
+    untold = replace(
+        found, matrix={ends: word for ends, word in found.matrix.items() if set(ends) != set(pair)}
+    )
+    before, after = gpu_matrix(found), gpu_matrix(untold)
+    assert before is not None
+    assert after is not None
+    assert after[0][1] is not None
+    assert [row[2:] for row in after] == [row[2:] for row in before]
+    unseen = gpu_matrix(replace(untold, links=()))
+    assert unseen is not None
+    assert (unseen[0][1], unseen[1][0], unseen[0][0]) == (None, None, "X")
+    assert "-" not in {label for matrix in (before, after, unseen) for row in matrix for label in row}

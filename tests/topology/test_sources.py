@@ -129,13 +129,21 @@ def test_a_text_with_damaged_bytes_is_read(tmp_path: Path) -> None:
 
 def test_a_large_text_of_no_format_is_refused_by_its_beginning(tmp_path: Path) -> None:
     (tmp_path / "large").write_text("no machine\n" * (LARGEST_HEAD // 11 + 1) + MATRIX)
-    with pytest.raises(MachineError, match="its first 4 MiB are no machine description"):
+    with pytest.raises(MachineError, match="its first 2 MiB are no machine description"):
         load_topology(str(tmp_path / "large"))
 
 
-def test_a_large_text_is_read_whole_where_it_begins_with_a_format(tmp_path: Path) -> None:
+def test_a_large_log_is_read_whole(tmp_path: Path) -> None:
+    filler = "host:1:1 [0] NCCL INFO Using network IB\n"
+    ring = "host:1:1 [0] NCCL INFO Channel 00/01 : 0 1 2 3\n"
+    (tmp_path / "large").write_text(filler * (LARGEST_HEAD // len(filler) + 1) + ring)
+    assert load_topology(str(tmp_path / "large")).facts["rings"] == {"00": [0, 1, 2, 3]}
+
+
+def test_a_printed_table_of_such_a_size_is_no_tools(tmp_path: Path) -> None:
     (tmp_path / "large").write_text(MATRIX + "\n" * LARGEST_HEAD)
-    assert len(load_topology(str(tmp_path / "large")).gpus) == 2
+    with pytest.raises(MachineError, match="more than any such tool prints of one machine"):
+        load_topology(str(tmp_path / "large"))
 
 
 def test_a_text_above_the_limit_is_refused(tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ def _check(node: Topology, nodes: int, network: Network | str | None) -> None:
     machines = len({device.node for device in node.devices if device.node >= 0})
     if machines > 1:
         raise MachineError(
-            f"{node.name}: is {machines} machines already; a cluster is made of copies of one, so name one machine"
+            f"{node.name}: is {machines} machines already; a cluster is made of copies of one, so name that"
         )
     if network is None and nodes > 1:
         raise MachineError(f"network: missing for {nodes} nodes; write for example ib-ndr-400x8")

@@ -233,9 +233,7 @@ def test_the_matrix_of_a_cluster_says_network_between_machines_only(
     nodes = {one["name"]: one["node"] for one in found["devices"]}
     gpus = [one["name"] for one in found["devices"] if one["kind"] == "gpu"]
     nics = [one["name"] for one in found["devices"] if one["kind"] == "nic"]
-    rows = list(zip(nics, found["nic_matrix"], strict=True)) + list(
-        zip(gpus, found["gpu_matrix"], strict=True)
-    )
+    rows = [*zip(nics, found["nic_matrix"], strict=True), *zip(gpus, found["gpu_matrix"], strict=True)]
     for name, row in rows:
         for other, label in zip((*gpus, *nics), row, strict=False):
             assert (label == "NET") is (nodes[name] != nodes[other])

@@ -15,7 +15,7 @@ from ccbench.errors import MachineError
 from ccbench.topology.catalog import catalog_names, load_catalog
 from ccbench.topology.files import topology_json, topology_yaml
 from ccbench.topology.graph import DeviceKind
-from ccbench.topology.matrix import path_labels
+from ccbench.topology.matrix import NO_PATH, path_labels
 from ccbench.topology.sources import (
     LARGEST_HEAD,
     LARGEST_TEXT_BYTES,
@@ -23,7 +23,7 @@ from ccbench.topology.sources import (
     load_topology,
     topology_of_text,
 )
-from ccbench.topology.summary import device_count, node_count
+from ccbench.topology.summary import device_count, gpu_matrix, nic_matrix, node_count
 from tests.topology.dumps import DUMPS, entries, needs_dumps
 
 MATRIX = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV4\t0-7\nGPU1\tNV4\t X \t0-7\n"
@@ -202,6 +202,18 @@ def test_a_printed_matrix_made_a_cluster_is_refused_by_the_links_it_has_no_rates
     assert "ccbench topo SOURCE --yaml" in said
     assert "\n" not in said
     assert len(load_cluster(path, 1, "ib-ndr-400x2").of_kind(DeviceKind.NIC)) == 2
+
+
+@needs_dumps
+@pytest.mark.parametrize("entry", entries(), ids=lambda entry: str(entry["file"]))
+def test_no_dump_says_that_two_devices_of_a_machine_are_not_joined(entry: dict[str, Any]) -> None:
+    assert DUMPS is not None
+    try:
+        found = load_topology(str(DUMPS / entry["file"]))
+    except MachineError:
+        return
+    for matrix in (gpu_matrix(found), nic_matrix(found)):
+        assert NO_PATH not in {label for row in matrix or () for label in row}
 
 
 def test_a_machine_written_with_its_rates_becomes_a_cluster(tmp_path: Path) -> None:

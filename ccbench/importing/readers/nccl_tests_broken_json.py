@@ -8,6 +8,8 @@ from typing import Any
 
 _PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],"]', re.DOTALL)
 _CLOSERS = {"{": "}", "[": "]"}
+_DEEPEST = 64
+"""Levels of nesting that are followed; the tools' documents have six."""
 
 
 def loaded(text: str) -> tuple[Any, bool]:
@@ -37,7 +39,7 @@ def _closed(text: str) -> str:
     end, open_then = 0, ""
     for piece in _PIECE.finditer(text):
         mark = piece[0]
-        if mark == '"':
+        if mark == '"' or len(stack) > _DEEPEST:
             break
         if mark in _CLOSERS:
             stack.append(_CLOSERS[mark])

@@ -210,7 +210,7 @@ def _with_figures(head: dict[str, str], words: list[str], layout: Layout) -> Cel
 
 
 def _belongs(name: str, word: str, left: int, layout: Layout) -> bool:
-    """Whether ``word``, with ``left`` words from it to the end, fills the column ``name`` or leaves it blank."""
+    """Whether ``word``, with ``left`` words from it to the end, fills the column ``name``."""
     if name in ("size", "count"):
         return True
     if name in ("type", "redop"):

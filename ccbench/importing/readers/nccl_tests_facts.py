@@ -16,7 +16,8 @@ _DEVICE = re.compile(
     r"\s{1,9}device\s{1,9}(\d{1,6})\s{1,9}\[([0-9A-Fa-fx:.]{1,32})\]\s{0,9}(.{0,120})"
 )
 _CONFIG = re.compile(
-    r"(nThread|nGpus(?:\(perProc\))?|minBytes|maxBytes|step|warmup iters|agg iters|iters|validation|graph|unalign)"
+    r"(nThread|nGpus(?:\(perProc\))?|minBytes|maxBytes|step|warmup iters|agg iters|iters|validation"
+    r"|graph|unalign)"
     r":?\s{1,4}(\d{1,20})(?:\((factor|bytes)\))?"
 )
 CONFIG_NAMES = {

@@ -34,7 +34,7 @@ def ranks_of_devices(devices: Sequence[DeviceLine]) -> int | None:
 
 
 def nodes_of_devices(devices: Sequence[DeviceLine], ranks: int | None) -> int | None:
-    """Hosts of the ranks; of a list with gaps only where ranks follow device numbers, as launchers place them."""
+    """Hosts of the ranks; of a list with gaps only where ranks follow device numbers, as launchers do."""
     if not devices or ranks is None:
         return None
     hosts = len({device.host for device in devices})
@@ -147,7 +147,7 @@ def with_sizes_of_today(
 
 
 def _per_rank_rates(rows: Sequence[ImportedRow], ranks: int) -> bool:
-    """Whether the figures are those of the old count: of the row with the largest rate, whose digits tell most."""
+    """Whether the figures are those of the old count; the row with the largest rate has the most digits."""
     telling = [row for row in rows if row.algbw and row.busbw and row.seconds]
     if not telling:
         return False

@@ -1,4 +1,4 @@
-"""Reads what nccl-tests writes with ``-J file.json`` (github.com/NVIDIA/nccl-tests src/util.cu, JSON versions 1 to 4).
+"""Reads what nccl-tests writes with ``-J file.json`` (github.com/NVIDIA/nccl-tests src/util.cu).
 
 Booleans are strings there, numbers that are none are "nan", a placement that was not run is null, and a run
 that does not exit in order leaves the document open. Only variables of collective libraries are taken from
@@ -25,6 +25,7 @@ _START = re.compile(
 _HALF_SECONDS = 0.5e-12
 """Half of the last of six decimals of a microsecond."""
 _HALF_RATE = 0.5e-6
+_COLUMNS = ("size", "count", "type", "redop", "root")
 _STATISTICS = (
     "min_us",
     "max_us",
@@ -83,14 +84,9 @@ def _table(
     if not results and not config:
         return None
     rows = [row for result in results for row in _rows(result)]
-    program = arguments[0] if arguments else ""
-    named = next(
-        (name for one in (program, *_names(results)) if (name := facts.program_collective(one + "_perf"))), ""
-    ) or facts.program_collective(program)
-    collective = named or inference.likely_collective(
-        rows, ("size", "count", "type", "redop", "root"), _ranks(config, devices)
-    )
+    named = next(filter(None, map(facts.program_collective, _programs(arguments, results))), "")
     ranks = _ranks(config, devices)
+    collective = named or inference.likely_collective(rows, _COLUMNS, ranks)
     average = _mapping(document.get("average_bus_bandwidth")).get("bandwidth")
     told = {key: value for key, value in config.items() if key != "devices"}
     bounds = _whole(_mapping(document.get("out_of_bounds")).get("count"))
@@ -178,8 +174,9 @@ def _ranks(config: Mapping[str, Any], devices: tuple[DeviceLine, ...]) -> int | 
     return last + (each if all(device.rank % each == 0 for device in devices) else 1)
 
 
-def _names(results: list[dict[str, Any]]) -> list[str]:
-    return [str(one.get("experiment_name", "")).lower() for one in results[:1]]
+def _programs(arguments: list[str], results: list[dict[str, Any]]) -> list[str]:
+    """What names the collective: the program's name, then that of the first experiment (AllReduce ...)."""
+    return [*arguments[:1], *(f"{one.get('experiment_name', '')}_perf".lower() for one in results[:1])]
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_NUMBER = re.compile(r"-?\d{1,20}(?:\.\d{1,12})?(?:[eE][+-]?\d{1,3})?")
+_NUMBER = re.compile(r"-?\d{1,20}(?:\.\d{1,20})?(?:[eE][+-]?\d{1,3})?")
 _WHOLE = re.compile(r"\d{1,20}|\d{1,3}(?:[_,]\d{3}){1,6}")
 _ABSENT = re.compile(r"n/?a|-?nan|-?inf(?:inity)?|null|none|-{1,3}", re.IGNORECASE)
 _GLUED_RATES = re.compile(r"\d{1,9}\.\d{2}")

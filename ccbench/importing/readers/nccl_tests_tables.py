@@ -29,10 +29,15 @@ _LOWERED = re.compile(r"Reducing maxBytes to (\d{1,20})")
 _HOLE = re.compile(r"\[?(?:\.{3,6}|\u2026)\]?|.{0,40}\(?truncated.{0,60}|<snip>|\[snip\]", re.IGNORECASE)
 _REMARK = re.compile(r"(\d{1,20}) B (in|out of) place: ([a-z_]{2,20})\s?(.{0,200})")
 _WRITTEN = re.compile(
-    r"written by ccbench: backend (\S{1,40})(?: (\S{1,60}))?, algorithm (\S{1,60}), protocol (\S{1,40}), mode (\S{1,40})"
+    r"written by ccbench: backend (\S{1,40})(?: (\S{1,60}))?, algorithm (\S{1,60}), protocol (\S{1,40})"
+    r", mode (\S{1,40})"
 )
 _PLACED = re.compile(r"(\d{1,7}) ranks? on (\d{1,7}) nodes?;")
-_MEASURED_WORDS = 3
+_RANK_TAG = re.compile(r"\[\d{1,6}\]")
+_SHORTEST_LINE = 3
+"""Characters of the shortest line that means anything: three points for lines left out."""
+_FEWEST_WORDS = 4
+"""Words of the shortest row: a size and three figures."""
 
 
 @dataclass
@@ -76,7 +81,7 @@ class Tables:
     def __init__(self) -> None:
         self.runs = [OpenRun()]
         self.notices: list[Notice] = []
-        self._pending: tuple[Line, list[str]] | None = None
+        self._pending: tuple[Line, list[str], Cells] | None = None
 
     def finish(self) -> list[OpenRun]:
         """The runs that say anything, after the last line."""
@@ -88,13 +93,17 @@ class Tables:
 
     def take(self, line: Line) -> None:
         """One line, that is no message of the library."""
+        if len(line.text) < _SHORTEST_LINE and self._pending is None:
+            return
         words = line.cells()
         if self._wrapped(line, words) or not words:
             return
-        if words[0][:1].isdigit():
-            self._maybe_row(line, words)
-        elif self._header(line, words) or self._footer(line) or self._preamble(line):
+        if words[0][0].isdigit() and (self._maybe_row(line, words) or self._remark(line)):
             return
+        if self._header(line, words) or self._footer(line) or self._preamble(line):
+            return
+        if words[0][0].isdigit():
+            self._headless(line, words)
         elif (
             (self.runs[-1].tables or not line.commented)
             and len(line.text) < 120
@@ -176,81 +185,83 @@ class Tables:
     def _wrapped(self, line: Line, words: list[str]) -> bool:
         """Whether this line is the rest of the row, or of the header, before it."""
         table = self.runs[-1].table
+        if table is None or table.layout is None:
+            return False
         if self._pending is not None:
-            first, before = self._pending
-            if words and self._completes(before, words):
+            return self._continued(words, table.layout)
+        longer = None if table.rows else extended_layout(table.layout, words)
+        if longer is None:
+            return False
+        table.layout = longer
+        return True
+
+    def _continued(self, words: list[str], layout: Layout) -> bool:
+        """Joins figures to the row that waits for them, at a blank or inside of a figure."""
+        if self._pending is None or "type" not in layout.head or not all(map(is_figure, words)):
+            return False
+        first, before, waiting = self._pending
+        for joined in ([*before, *words], [*before[:-1], before[-1] + "".join(words[:1]), *words[1:]]):
+            cells = row_cells(joined, layout)
+            if cells is None or cells.surplus or cells.missing >= waiting.missing:
+                continue
+            if cells.missing:
+                self._pending = first, joined, cells
+            else:
                 self._pending = None
-                self._row(first, before + words)
-                return True
-            if words and words[0][:1].isdigit():
-                joined = [*before[:-1], before[-1] + words[0], *words[1:]]
-                if self._completes(joined, []):
-                    self._pending = None
-                    self._row(first, joined)
-                    return True
-        elif table is not None and table.layout is not None and not table.rows:
-            longer = extended_layout(table.layout, words)
-            if longer is not None:
-                table.layout = longer
-                return True
+                self._row(first, cells)
+            return True
         return False
 
-    def _completes(self, before: list[str], words: list[str]) -> bool:
-        table = self.runs[-1].table
-        if table is None or table.layout is None or not all(map(is_figure, words)):
+    def _maybe_row(self, line: Line, words: list[str]) -> bool:
+        words = [word for word in words if word[0] != "[" or not _RANK_TAG.fullmatch(word)]
+        if len(words) < _FEWEST_WORDS:
             return False
-        cells = row_cells(before + words, table.layout)
-        return cells is not None and not cells.missing and not cells.surplus
-
-    def _maybe_row(self, line: Line, words: list[str]) -> None:
-        words = [word for word in words if not re.fullmatch(r"\[\d{1,6}\]", word)]
-        run, table = self.runs[-1], self.runs[-1].table
-        layout = table.layout if table is not None else None
-        if layout is None or (table is not None and table.closed):
+        table = self.runs[-1].table
+        layout = table.layout if table is not None and not table.closed else None
+        cells = row_cells(words, layout) if layout is not None else None
+        if cells is None or not cells.figures:
             guessed = guessed_layout(words)
-            if guessed is None:
-                self._remark(line)
-                return
-            self._close_pending()
-            if table is None or table.closed:
-                run.tables.append(OpenTable(guessed, line.number))
-            else:
-                table.layout = guessed
-            layout = guessed
-        cells = row_cells(words, layout)
+            if guessed is not None:
+                self._open(guessed, line.number)
+                cells = row_cells(words, guessed)
         if cells is None or (cells.missing and cells.surplus and not cells.figures):
-            if not self._remark(line) and sum(map(is_figure, words)) > _MEASURED_WORDS:
-                self.notices.append(
-                    Notice("damaged_line", "figures without the start of their row", line.number)
-                )
-            return
+            return False
         self._close_pending()
         if cells.missing:
-            self._pending = line, words
+            self._pending = line, words, cells
         else:
-            self._row(line, words)
+            self._row(line, cells)
+        return True
+
+    def _open(self, guessed: Layout, number: int) -> None:
+        """Makes room for a row whose columns no header names: the open table where there is one."""
+        table = self.runs[-1].table
+        if table is None or table.closed:
+            self._close_pending()
+            self.runs[-1].tables.append(OpenTable(guessed, number))
+        elif table.layout is None:
+            table.layout = guessed
+
+    def _headless(self, line: Line, words: list[str]) -> None:
+        """Figures that are no row, where rows stand: what is left of one."""
+        table = self.runs[-1].table
+        if table is not None and not table.closed and sum(map(is_figure, words)) >= _FEWEST_WORDS:
+            self.notices.append(Notice("damaged_line", "figures without the start of their row", line.number))
 
     def _close_pending(self) -> None:
         if self._pending is not None:
-            line, words = self._pending
+            line, _, cells = self._pending
             self._pending = None
-            self._row(line, words)
+            self._row(line, cells)
 
-    def _row(self, line: Line, words: list[str]) -> None:
-        table = self.runs[-1].table
-        if table is None or table.layout is None:
+    def _row(self, line: Line, cells: Cells) -> None:
+        table = self.runs[-1].tables[-1]
+        if cells.missing and self._only_in_place(line, table, cells):
+            table.rows += imported_rows(replace(cells, missing=0), line.number, (True,))
             return
-        cells = row_cells(words, table.layout)
-        if cells is None:
-            return
-        if cells.missing and not (moved := self._only_in_place(line, table, cells)):
-            self.notices.append(
-                Notice("damaged_line", f"{cells.missing} columns of a row are missing", line.number)
-            )
-        elif cells.missing and moved:
-            cells = replace(cells, missing=0)
-            table.rows += imported_rows(cells, line.number, (True,))
-            return
+        if cells.missing:
+            text = f"{cells.missing} columns of a row are missing"
+            self.notices.append(Notice("damaged_line", text, line.number))
         table.rows += imported_rows(cells, line.number)
 
     def _only_in_place(self, line: Line, table: OpenTable, cells: Cells) -> bool:

@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ccbench.cli.output import as_json, drawn_as_far_as_possible, print_json, screen_width
 from ccbench.cli.run import RESULTS
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from ccbench.runs import Run
+
+
+def baseline_completions(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Names of published results, else folders."""
+    from click.shell_completion import CompletionItem
+
+    from ccbench.importing.published import PREFIX, published_names
+
+    names = [PREFIX + name for name in published_names() if (PREFIX + name).startswith(incomplete)]
+    return [CompletionItem(name) for name in names] or [CompletionItem(incomplete, type="dir")]
+
 
 @click.command(short_help="Draw plots and tables of runs.")
 @click.argument("runs", nargs=-1, type=click.Path(path_type=Path), metavar="[RUN]...")
 @click.option(
-    "--baseline", type=click.Path(path_type=Path), metavar="RUN", help="Draw this run behind, in grey."
+    "--baseline",
+    metavar="RUN",
+    shell_complete=baseline_completions,
+    help="Draw this run behind, in grey; or published:hgx-h100, 'published:' lists what there is.",
 )
 @click.option(
     "-o",
@@ -24,27 +45,63 @@ from ccbench.cli.run import RESULTS
 @click.option("--format", "formats", metavar="LIST", help="With commas: png,svg,pdf,md,csv,nccl-tests.")
 @as_json
 def report(
-    runs: tuple[Path, ...], baseline: Path | None, output: Path | None, formats: str | None, as_json: bool
+    runs: tuple[Path, ...], baseline: str | None, output: Path | None, formats: str | None, as_json: bool
 ) -> None:
     """Draw plots and tables of each RUN (a run folder), several in one picture.
 
     Without RUN the newest run in ./results.
     """
+    from ccbench.importing.published import PREFIX
     from ccbench.report import DEFAULT_FORMATS, screen_table, verdict_lines, write_report
-    from ccbench.runs import load_run, load_runs, newest_run
+    from ccbench.runs import load_runs, newest_run
 
+    if baseline == PREFIX:
+        _list_published(as_json)
+        return
+    behind = None if baseline is None else _baseline(baseline)
     loaded = load_runs(runs or (newest_run(RESULTS),))
     chosen = DEFAULT_FORMATS if formats is None else tuple(formats.split(","))
-    behind = None if baseline is None else load_run(baseline)
     files = drawn_as_far_as_possible(lambda: write_report(loaded, output, chosen, baseline=behind))
     if as_json:
         verdicts = {str(one.path): verdict_lines(one) for one in loaded}
-        print_json({"files": [str(file) for file in files], "verdicts": verdicts})
+        pairs = {str(one.path): _beside(one, behind) for one in loaded} if behind else {}
+        print_json({"files": [str(file) for file in files], "verdicts": verdicts, "baseline": pairs})
         return
     for one in loaded:
         click.echo(f"{one.path}")
         click.echo(screen_table(one, screen_width()))
-        for line in verdict_lines(one):
+        for line in (*verdict_lines(one), *_beside(one, behind)):
             click.echo(line)
     for file in files:
         click.echo(f"wrote {file}")
+
+
+def _baseline(name: str) -> Run:
+    """The run folder, or the published results, that --baseline names."""
+    from ccbench.importing.published import PREFIX, load_published
+    from ccbench.runs import load_run
+
+    return load_published(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else load_run(name)
+
+
+def _beside(run: Run, baseline: Run | None) -> list[str]:
+    from ccbench.report.baselines import baseline_lines
+    from ccbench.report.points import points_of
+
+    return [] if baseline is None else baseline_lines(points_of(run), baseline)
+
+
+def _list_published(as_json: bool) -> None:
+    """What ``--baseline published:`` can name."""
+    from dataclasses import asdict
+
+    from ccbench.importing.published import PREFIX, contents, published_names
+
+    found = [contents(name) for name in published_names()]
+    if as_json:
+        print_json({"published": [asdict(one) for one in found]})
+        return
+    for one in found:
+        teams = ", ".join(f"{ranks} on {nodes or 'unknown'}" for ranks, nodes in one.teams)
+        click.echo(f"{PREFIX}{one.name}: {one.rows} points of {one.sources} sources")
+        click.echo(f"    {', '.join(one.collectives)}; ranks on nodes: {teams}")

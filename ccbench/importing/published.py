@@ -64,7 +64,7 @@ def published_names(folder: Path | None = None) -> tuple[str, ...]:
 
 
 def load_published(name: str, folder: Path | None = None) -> Run:
-    """The published results of the family ``name`` as a run; UsageError with near names for an unknown one."""
+    """The published results of the family ``name`` as a run. Raises UsageError, with near names."""
     folder = folder or published_folder()
     names = published_names(folder)
     if name not in names:

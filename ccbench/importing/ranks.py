@@ -93,7 +93,7 @@ def _nodes(table: ImportedTable, ranks: int, devices: Sequence[DeviceLine], give
     hosts = {device.host for device in devices if device.host}
     if hosts and len({device.rank for device in devices}) == ranks and all(one.host for one in devices):
         return len(hosts)
-    if given.nodes is not None:
+    if given.nodes is not None and ranks <= (given.ranks or ranks):
         return given.nodes
     if given.devices:
         return -(-ranks // given.devices)

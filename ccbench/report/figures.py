@@ -150,7 +150,8 @@ def _against_size(points: Sequence[Point], topic: str, suffix: str, key: str) ->
         )
     for style, one in enumerate(sorted({series_key(point) for point in points if point.baseline}, key=str)):
         curve = measured_series([p for p in points if p.baseline and series_key(p) == one], "", style, value)
-        series += [replace(curve, kind=Kind.BASELINE, label=f"baseline {names[one]}", low=(), high=())]
+        label = names[one] if names[one].startswith("published:") else f"baseline {names[one]}"
+        series += [replace(curve, kind=Kind.BASELINE, label=label, low=(), high=())]
     notes = list(footnote(points))
     if any(point.size_bytes == 0 and point.median_seconds for point in points):
         notes.append("Not drawn: 0 bytes, which has no place on a logarithmic axis")

@@ -1,7 +1,9 @@
-"""A run in the text format of NVIDIA's nccl-tests, for the many tools that read it.
+"""A run in the text format of NVIDIA's nccl-tests, for the many tools that read it; importing gives it back.
 
 The layout follows the tables nccl-tests 2.13 to 2.16 print (github.com/NVIDIA/nccl-tests,
 src/common.cu): sizes in bytes, times in us, rates in GB/s, two placements a row, N/A for what is not there.
+Comment lines, which readers skip, say what the format has no room for: who wrote it, the statuses of cases
+without figures, and that nccl-tests itself has no such program (barrier).
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ccbench.cases import Status
-from ccbench.report.points import Point, provenance
+from ccbench.report.points import Point, imported_from, provenance
 from ccbench.report.text import plain, plural
 
 TYPE_NAMES = {
@@ -25,6 +27,12 @@ TYPE_NAMES = {
 """nccl-tests' names of element types, where they are not ours."""
 
 COLLECTIVE_NAMES = {"all_to_all": "alltoall", "send_recv": "sendrecv"}
+
+PROGRAMS = (
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "gather", "scatter",
+    "send_recv",
+)  # fmt: skip
+"""Collectives that nccl-tests has a program for."""
 
 TABLE_FIELDS = ("run", "backend", "collective", "algorithm", "protocol", "ranks", "nodes", "mode")
 
@@ -77,19 +85,36 @@ def _row_order(key: tuple[object, ...]) -> tuple[str, str, int, int]:
 def _preamble(points: Sequence[Point]) -> list[str]:
     first = points[0]
     sizes = [point.size_bytes for point in points]
-    label = provenance(points)
+    label, origin = provenance(points), imported_from(points)
     lines = [
-        f"# Collective test starting: {COLLECTIVE_NAMES.get(first.collective, first.collective)}_perf",
+        _program(first.collective),
         f"# nThread 1 nGpus {first.ranks} minBytes {min(sizes)} maxBytes {max(sizes)}",
         "#",
-        f"# written by ccbench: backend {first.backend} {first.backend_version}".rstrip()
-        + f", algorithm {first.algorithm}, protocol {first.protocol}, mode {first.mode}",
+        f"# written by ccbench: backend {first.backend}, algorithm {first.algorithm}, protocol "
+        f"{first.protocol}, mode {first.mode}",
         f"# {plural(first.ranks, 'rank')} on {plural(first.nodes, 'node')}; host {first.host or 'unknown'}, "
-        f"machine {first.machine or 'unknown'}; times are medians",
+        f"machine {first.machine or 'unknown'}; times are {_times(points)}",
     ]
+    versions = sorted({point.backend_version for point in points if point.backend_version})
+    lines += [f"# measured with {', '.join(versions)}"] * bool(versions) + [f"# {origin}"] * bool(origin)
     if label:
         lines.append(f"# {label}: times come from a model")
     return [*lines, "#"]
+
+
+def _program(collective: str) -> str:
+    """The line that names the program; for a collective without one it says so and claims nothing."""
+    name = COLLECTIVE_NAMES.get(collective, collective)
+    if collective in PROGRAMS:
+        return f"# Collective test starting: {name}_perf"
+    return f"# {name}_perf: nccl-tests has no such program, this is ccbench's own table in its layout"
+
+
+def _times(points: Sequence[Point]) -> str:
+    """What the times are: medians, or what an imported output printed."""
+    kinds = sorted({point.time_statistic for point in points})
+    names = {"median": "medians", "mean": "means as printed", "printed": "as printed"}
+    return ", ".join(names.get(kind, kind) for kind in kinds)
 
 
 def _row(point: Point, placements: dict[bool, Point]) -> str:

@@ -7,6 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from ccbench.errors import CcbenchError, RunFolderError, UsageError
+from ccbench.report.baselines import (
+    PAIRS_FILE,
+    beside,
+    comparable_points,
+    pairs_csv,
+    pairs_markdown,
+)
 from ccbench.report.figure import Figure
 from ccbench.report.figures import figures_of
 from ccbench.report.nccl_tests_format import nccl_tests_tables
@@ -51,7 +58,7 @@ def write_report(
 
     output: the folder of the report, made when it is not there; a file (``x.pdf``, ``x.md``, ``x.csv``)
         when that format alone is asked for; None for ``report/`` in the first run's folder.
-    baseline: an earlier run, drawn in grey behind the others.
+    baseline: an earlier run, or published results, drawn in grey behind the others where both measured alike.
 
     Raises UsageError for an unknown format or no run, RunFolderError when a file cannot be written, and
     ReportIncomplete, after everything else was written, when a figure could not be drawn.
@@ -59,7 +66,7 @@ def write_report(
     _check(runs, output, formats)
     named = len(runs) > 1
     points = [point for run in runs for point in points_of(run, name=run.path.name if named else "")]
-    behind = points_of(baseline, name=baseline.path.name, baseline=True) if baseline is not None else ()
+    behind = comparable_points(points, baseline) if baseline is not None else ()
     problems: list[str] = []
     files = _files(runs, points, behind, formats, problems)
     if output is not None and output.suffix and len(formats) == 1 and formats[0] in ONE_FILE:
@@ -126,12 +133,14 @@ def _files(
             files[ONE_FILE[form]] = csv_table(named).encode()
         elif form == "nccl-tests":
             files.update(_text_tables(points))
+    if "csv" in formats and behind:
+        files[PAIRS_FILE] = pairs_csv(beside(points, behind)).encode()
     if "md" in formats:
         # Last, because it shows the images written beside it.
         images = [name for name in files if name.endswith(".png")] or [
             name for name in files if name.endswith(".svg")
         ]
-        files[ONE_FILE["md"]] = _page(runs, points, images).encode()
+        files[ONE_FILE["md"]] = _page(runs, points, behind, images).encode()
     return files
 
 
@@ -171,14 +180,18 @@ def _text_tables(points: Sequence[Point]) -> Files:
     return {f"{name}.nccl-tests.txt": table.text.encode() for name, table in zip(names, tables, strict=True)}
 
 
-def _page(runs: Sequence[Run], points: Sequence[Point], images: Sequence[str]) -> str:
+def _page(
+    runs: Sequence[Run], points: Sequence[Point], behind: Sequence[Point], images: Sequence[str]
+) -> str:
     title = ", ".join(dict.fromkeys(suite_name(run) or run.path.name for run in runs))
     verdict: list[str] = []
     for run in runs:
         start = f"{run.path.name}: " if len(runs) > 1 else ""
         verdict += [start + line for line in verdict_lines(run)]
     problems = [problem for run in runs for problem in run.problems]
-    return markdown_report(title, points, verdict, problems, images)
+    page = markdown_report(title, points, verdict, problems, images)
+    pairs = beside(points, behind)
+    return f"{page}\n## Beside the baseline\n\n{pairs_markdown(pairs)}\n" if pairs else page
 
 
 def _unique(keys: Sequence[str]) -> list[str]:

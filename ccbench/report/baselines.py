@@ -1,0 +1,179 @@
+"""A baseline beside a run: which of its points stand for the same work, and how the two compare.
+
+Only like is laid beside like: the same collective, element type, op, ranks, nodes, placement and size. The
+library, the algorithm and the network may differ, since the question is what such a machine gives; every
+baseline point therefore says what it is.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ccbench.report.points import Point, points_of
+from ccbench.report.text import csv_text, markdown
+from ccbench.runs import Run
+from ccbench.units import format_seconds, format_size
+
+PAIRS_FILE = "beside-baseline.csv"
+
+MOST_LINES = 60
+"""Pairs that the screen shows; the files have all of them."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One point of a run and what the baseline has for the same work.
+
+    baseline: the middle one by time where there are several, ``others`` how many more there are.
+    """
+
+    point: Point
+    baseline: Point
+    others: int
+
+    @property
+    def speed_ratio(self) -> float:
+        """The run's speed over the baseline's: above 1 the run is faster."""
+        return (self.baseline.median_seconds or 0.0) / (self.point.median_seconds or 1.0)
+
+
+def comparable_points(points: Sequence[Point], baseline: Run) -> tuple[Point, ...]:
+    """Points of ``baseline`` that did the same work as any of ``points``, at whatever size."""
+    name = baseline.path.name or str(baseline.path)
+    return tuple(
+        one
+        for one in points_of(baseline, name=name, baseline=True)
+        if one.median_seconds and any(_same_work(one, point) for point in _kinds(points))
+    )
+
+
+def _kinds(points: Sequence[Point]) -> list[Point]:
+    """One point of every kind of work."""
+    return list({_work(point): point for point in points}.values())
+
+
+def _work(point: Point) -> tuple[object, ...]:
+    return (point.collective, point.dtype, point.op, point.ranks, point.nodes, point.in_place)
+
+
+def _same_work(baseline: Point, point: Point) -> bool:
+    """Whether sizes apart the two did the same; what a source does not say does not tell them apart."""
+    same = baseline.collective == point.collective and baseline.op == point.op
+    same = same and baseline.ranks == point.ranks and baseline.in_place == point.in_place
+    nodes = baseline.nodes == point.nodes or not baseline.nodes or not point.nodes
+    return same and nodes and (baseline.dtype == point.dtype or not baseline.dtype or not point.dtype)
+
+
+def beside(points: Sequence[Point], behind: Sequence[Point]) -> tuple[Pair, ...]:
+    """Every point that has a speed with its like in the baseline, in the order of ``points``."""
+    by_size: dict[int, list[Point]] = defaultdict(list)
+    for one in behind:
+        by_size[one.size_bytes].append(one)
+    pairs = []
+    for point in points:
+        found = [one for one in by_size[point.size_bytes] if point.median_seconds and _same_work(one, point)]
+        if found:
+            chosen = _preferred(point, found)
+            pairs.append(Pair(point, chosen[(len(chosen) - 1) // 2], len(found) - 1))
+    return tuple(pairs)
+
+
+def _preferred(point: Point, found: Sequence[Point]) -> list[Point]:
+    """By time: those of the same algorithm and protocol, else those left to the library, else all."""
+    alike = [one for one in found if (one.algorithm, one.protocol) == (point.algorithm, point.protocol)]
+    left = [one for one in found if (one.algorithm, one.protocol) == ("default", "default")]
+    return sorted(alike or left or found, key=lambda one: (one.median_seconds or 0.0, one.source, one.run))
+
+
+def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
+    """Lines for the screen: the pairs, or why there are none and what the baseline has instead."""
+    behind = comparable_points(points, baseline)
+    pairs = beside(points, behind)
+    name = baseline.path.name or str(baseline.path)
+    if not pairs:
+        offered = sorted({_offer(one) for one in points_of(baseline) if one.median_seconds})
+        return [f"{name}: nothing like this run's points; it has {'; '.join(offered[:12]) or 'no speed'}"]
+    lines = [f"Beside {name} (its time over this run's: above 1 this run is faster):"]
+    lines += [_pair_line(pair) for pair in pairs[:MOST_LINES]]
+    if len(pairs) > MOST_LINES:
+        lines.append(f"and {len(pairs) - MOST_LINES} more, in the report's files")
+    return lines
+
+
+def _offer(point: Point) -> str:
+    nodes = f" on {point.nodes} nodes" if point.nodes > 1 else ""
+    return f"{point.collective} {point.dtype} {point.ranks} ranks{nodes}"
+
+
+def _pair_line(pair: Pair) -> str:
+    one, other = pair.point, pair.baseline
+    placement = " in place" if one.in_place else ""
+    more = f" (middle of {pair.others + 1})" if pair.others else ""
+    own, theirs = format_seconds(one.median_seconds or 0.0), format_seconds(other.median_seconds or 0.0)
+    return (
+        f"  {one.backend} {one.collective} {one.algorithm}{placement} {format_size(one.size_bytes):>9}: "
+        f"{own}, {_rate(one.busbw)}; {what(other)}: {theirs}, {_rate(other.busbw)}{more}; "
+        f"x{pair.speed_ratio:.3g}"
+    )
+
+
+def what(point: Point) -> str:
+    """What a baseline point is: library, choice of algorithm, and where it was published or measured."""
+    words = [point.backend_version or point.backend]
+    words += [point.algorithm] * (point.algorithm != "default")
+    words += [point.protocol] * (point.protocol != "default")
+    return f"{' '.join(words)}, {point.source or point.run}"
+
+
+def _rate(rate: float | None) -> str:
+    return "no rate" if rate is None else f"{rate:.4g} GB/s"
+
+
+_COLUMNS = (
+    "run", "collective", "backend", "algorithm", "dtype", "op", "ranks", "nodes", "in_place", "size_bytes",
+    "median_seconds", "busbw_GB_s", "baseline", "baseline_median_seconds", "baseline_busbw_GB_s", "others",
+    "speed_ratio",
+)  # fmt: skip
+
+
+def _cells(pair: Pair) -> list[object]:
+    one, other = pair.point, pair.baseline
+    return [
+        one.run, one.collective, one.backend, one.algorithm, one.dtype, one.op, one.ranks, one.nodes,
+        str(one.in_place).lower(), one.size_bytes, one.median_seconds, one.busbw, what(other),
+        other.median_seconds, other.busbw, pair.others, pair.speed_ratio,
+    ]  # fmt: skip
+
+
+def pairs_csv(pairs: Sequence[Pair]) -> str:
+    """Every pair as CSV (RFC 4180): full precision, units in the names."""
+    sink = io.StringIO()
+    writer = csv.writer(sink, lineterminator="\r\n")
+    writer.writerow(_COLUMNS)
+    for pair in pairs:
+        cells = _cells(pair)
+        writer.writerow([csv_text(one) if isinstance(one, str) else one for one in cells])
+    return sink.getvalue()
+
+
+def pairs_markdown(pairs: Sequence[Pair]) -> str:
+    """Every pair as a Markdown table for people."""
+    lines = [
+        "Of several like points of the baseline the middle one is shown; ratio: its time over this run's.",
+        "",
+        "| case | size | time | busbw | baseline | its time | its busbw | ratio |",
+        "| --- | ---: | ---: | ---: | --- | ---: | ---: | ---: |",
+    ]
+    for pair in pairs:
+        one, other = pair.point, pair.baseline
+        cells = [
+            one.label, format_size(one.size_bytes), format_seconds(one.median_seconds or 0.0),
+            _rate(one.busbw), what(other), format_seconds(other.median_seconds or 0.0), _rate(other.busbw),
+            f"{pair.speed_ratio:.3g}",
+        ]  # fmt: skip
+        lines.append("| " + " | ".join(markdown(cell) for cell in cells) + " |")
+    return "\n".join(lines)

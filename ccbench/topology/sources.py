@@ -92,12 +92,13 @@ def topology_of_text(text: str, name: str, place: str = "") -> Topology:
 
     name: of the topology where the text gives none. place: what an error begins with; ``name`` if empty.
     """
-    from ccbench.topology.files import read_json, read_yaml
+    from ccbench.topology.files import VERSION_KEY, read_json, read_yaml
     from ccbench.topology.readers import read_text
 
     place = place or name
     text = text.removeprefix("\ufeff")
-    if _is_json(text):
+    # Other tools print JSON too; what has our key is ours, and what no reader knows is refused as ours.
+    if _is_json(text) and (f'"{VERSION_KEY}"' in text or _reader_of(text[:LARGEST_HEAD]) is None):
         return read_json(text, place)
     if _is_yaml(text):
         return read_yaml(text, place)
@@ -137,16 +138,23 @@ def _topology_of_bytes(content: bytes, name: str, place: str = "") -> Topology:
     return topology_of_text(_decoded(content), name, place)
 
 
+def _reader_of(text: str) -> str | None:
+    """The name of the reader that recognises ``text``."""
+    from ccbench.topology.readers import READERS, reader
+
+    return next((name for name in READERS if reader(name).recognises(text)), None)
+
+
 def _check_head(head: str, place: str) -> None:
     """Refuse a large text whose beginning is of no format, or of one that is never so large.
 
     Every reader would search all of it in vain, or take seconds for each ten megabytes.
     """
-    from ccbench.topology.readers import FORMATS, READERS, reader
+    from ccbench.topology.readers import FORMATS
 
     if _is_ours(head):
         return
-    name = next((name for name in READERS if reader(name).recognises(head)), None)
+    name = _reader_of(head)
     mebibytes = LARGEST_HEAD >> 20
     if name is None:
         raise MachineError(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import sys
 from pathlib import Path
@@ -41,6 +42,19 @@ def test_our_own_files_come_back_as_they_were(form: object, begin: str) -> None:
     machine = load_catalog(catalog_names()[0])
     assert callable(form)
     assert topology_of_text(begin + form(machine), "pasted") == machine
+
+
+def test_json_of_another_tool_is_read_by_its_reader(tmp_path: Path) -> None:
+    pair = {"(Topology) Link type between DRM devices 0 and 1": "XGMI"}
+    (tmp_path / "a.json").write_text(json.dumps({"system": pair}))
+    found = load_topology(str(tmp_path / "a.json"))
+    assert (len(found.gpus), found.topology_class.value) == (2, "xgmi-mesh")
+
+
+def test_json_of_nobody_is_refused_as_one_of_our_files(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"a": 1}')
+    with pytest.raises(MachineError, match="this release reads 'ccbench_topology: 1'"):
+        load_topology(str(tmp_path / "a.json"))
 
 
 def test_stdin_is_a_source(monkeypatch: pytest.MonkeyPatch) -> None:

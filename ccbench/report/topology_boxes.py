@@ -73,7 +73,7 @@ def _folded_words(device: Device) -> tuple[str, str]:
     attributes = device.attributes
     name, like = plain(attributes["folded"], 14), bool(attributes["like_first"])
     kind = "machine" if device.node >= 0 else "group"
-    first = "like machine 0" if device.node >= 0 else "like the first"
+    first = "like machine 0" if device.node >= 0 else "like the one below"
     if (count := merged(device)) > 1:
         return f"… {count} more {kind}s", first if like else f"{attributes['inside']} each"
     return name, first if like else plain(attributes["inside"], 24)

@@ -16,7 +16,7 @@ from ccbench.report.picture_file import save_picture
 from ccbench.report.text import plain, plural
 from ccbench.report.topology_layout import laid_out
 from ccbench.report.topology_lines import LABEL_POINTS
-from ccbench.report.topology_plan import Drawn, Layout, Placed, line_point
+from ccbench.report.topology_plan import Drawn, Layout, Placed, label_point
 from ccbench.topology.graph import DeviceKind, LinkKind, LinkState, Topology, TopologyClass
 from ccbench.topology.summary import node_count
 from ccbench.units import format_rate
@@ -168,7 +168,7 @@ def _link(axes: Axes, layout: Layout, link: Drawn, thinner: float) -> None:
         )
     )  # fmt: skip
     if link.label:
-        x, y = line_point(link, layout, link.label_at)
+        x, y = label_point(link, layout, link.label_at)
         axes.text(
             x, y, link.label, ha="center", va="center", fontsize=LABEL_POINTS,
             color=DOWN_COLOUR if down else look.colour, zorder=4,

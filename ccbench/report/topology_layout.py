@@ -19,7 +19,7 @@ WIDEST = 9.6
 """Inches for machines and what stands beside them: a page, and letters of seven points on 800 pixels."""
 
 WIDEST_SLOT, NARROWEST_SLOT, ROW, GAP = 0.86, 0.6, 1.05, 0.1
-WIDE_BOX = 3.4
+WIDE_BOX, FLAT_HEIGHT = 3.4, 0.28
 FRAME_PAD = 0.3
 MACHINE_GAP = 0.35
 
@@ -122,7 +122,7 @@ def _machine(graph: _Graph, inside: Sequence[Device]) -> Layout:
     gpus = [gpu for row in rows if row[0].kind is DeviceKind.GPU for gpu in row[:MOST_IN_A_ROW]]
     circle = _on_circle(graph, gpus)
     heights = [
-        max(4.0, 0.36 * len(gpus)) if circle and row[0].kind is DeviceKind.GPU else ROW for row in rows
+        max(4.0, 0.52 * len(gpus)) if circle and row[0].kind is DeviceKind.GPU else ROW for row in rows
     ]
     levels = [sum(heights[place:]) - height / 2 for place, height in enumerate(heights)]
     shown = {place: _chosen(graph, row) for place, row in enumerate(rows)}
@@ -173,8 +173,17 @@ def _rows(graph: _Graph, inside: Sequence[Device]) -> list[list[Device]]:
     for one in inside:
         if one.kind in graph.rows:
             level = depth.get(one.name, 1) if one.kind is DeviceKind.PCIE_SWITCH else _hop(one)
-            rows.setdefault((graph.rows.index(one.kind), level), []).append(one)
+            key = graph.rows.index(one.kind), level
+            if one.kind is DeviceKind.NIC and switches and _on_processor(graph, one):
+                key = graph.rows.index(DeviceKind.CPU), 1
+            rows.setdefault(key, []).append(one)
     return [rows[key] for key in sorted(rows)]
+
+
+def _on_processor(graph: _Graph, nic: Device) -> bool:
+    """Whether it hangs on processors alone and nothing stands above them: then it is just below."""
+    kinds = {graph.devices[one].kind for one in graph.neighbours[nic.name]}
+    return graph.rows == ALONE and kinds == {DeviceKind.CPU}
 
 
 def _hop(device: Device) -> int:
@@ -196,17 +205,13 @@ def _chosen(graph: _Graph, row: Sequence[Device]) -> list[Device]:
 
 
 def _on_circle(graph: _Graph, gpus: Sequence[Device]) -> bool:
+    """Whether GPUs are joined among themselves, more than in pairs: a bridge is an arc in the row."""
+    if len(gpus) < 3 or any("hop" in gpu.attributes for gpu in gpus):
+        return False
     names = {gpu.name for gpu in gpus}
-    told_by_hops = any("hop" in gpu.attributes for gpu in gpus)
-    return (
-        len(gpus) > 2
-        and not told_by_hops
-        and any(
-            kind in _MESHED
-            for gpu in gpus
-            for other, kind in graph.neighbours[gpu.name].items()
-            if other in names
-        )
+    return any(
+        sum(kind in _MESHED for other, kind in graph.neighbours[gpu.name].items() if other in names) > 1
+        for gpu in gpus
     )
 
 
@@ -238,8 +243,8 @@ def _is_ring(graph: _Graph, gpus: Sequence[Device], half: int) -> bool:
 
 
 def _across(gpus: Sequence[Device]) -> float:
-    """Half the width of the circle of GPUs."""
-    return 2.05 + 0.14 * max(len(gpus) - 8, 0)
+    """Half the width of the circle of GPUs: a line past one neighbour must not touch its box."""
+    return 2.05 + 0.25 * max(len(gpus) - 8, 0)
 
 
 def _place_circle(
@@ -255,7 +260,10 @@ def _place_circle(
         angle = math.pi * (number + 0.5) / count
         side = -1 if left else 1
         place = (x + side * across * math.sin(angle), y + up * math.cos(angle))
-        plan.devices[gpu.name] = _box(gpu, *place, graph.slot, on_circle=True)
+        box = _box(gpu, *place, graph.slot, on_circle=True)
+        # Of many a line past one neighbour would touch a full box.
+        flat = len(gpus) > 8 and not box.detail
+        plan.devices[gpu.name] = replace(box, height=FLAT_HEIGHT) if flat else box
 
 
 def _wanted(graph: _Graph, device: Device, places: Mapping[str, float]) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ccbench.report.topology_plan import Drawn, Layout, line_point, text_width
+from ccbench.report.topology_plan import Drawn, Layout, label_point, text_width
 from ccbench.report.topology_routes import Router
 from ccbench.topology.graph import DeviceKind, LinkKind, LinkState, Topology
 from ccbench.units import format_rate
@@ -111,7 +111,7 @@ def _placed(drawn: Sequence[Drawn], layout: Layout) -> list[Drawn]:
 def _free_place(line: Drawn, layout: Layout, taken: list[_Rectangle]) -> float | None:
     half, high = text_width(line.label, LABEL_POINTS) / 2 + 0.03, 0.085
     for place in _PLACES:
-        x, y = line_point(line, layout, place)
+        x, y = label_point(line, layout, place)
         box = (x - half, y - high, x + half, y + high)
         if all(box[2] <= a or c <= box[0] or box[3] <= b or d <= box[1] for a, b, c, d in taken):
             taken.append(box)

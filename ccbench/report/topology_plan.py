@@ -9,6 +9,10 @@ from ccbench.topology.graph import DeviceKind, LinkKind, LinkState
 BOX_WIDTH, BOX_HEIGHT = 0.76, 0.4
 
 
+SHORT_ARC = 0.13
+"""Inches from a short arc to its label."""
+
+
 def text_width(text: str, points: float) -> float:
     """Inches that a line of DejaVu Sans takes at most: capitals and digits are two thirds of its size."""
     return sum(0.36 if one in " .,:;|iljtf'·" else 0.66 for one in text) * points / 72
@@ -103,7 +107,15 @@ def line_point(line: Drawn, layout: Layout, place: float) -> tuple[float, float]
         control = (begin[0] + end[0]) / 2, (begin[1] + end[1]) / 2
     near, far = (1 - place) ** 2, place**2
     across = 1 - near - far
-    return (
-        near * begin[0] + across * control[0] + far * end[0],
-        near * begin[1] + across * control[1] + far * end[1],
-    )
+    x, y = (near * begin[axis] + across * control[axis] + far * end[axis] for axis in (0, 1))
+    return x, y
+
+
+def label_point(line: Drawn, layout: Layout, place: float) -> tuple[float, float]:
+    """Where a label at ``place`` has its middle: on the line, but beside an arc that it would hide."""
+    x, y = line_point(line, layout, place)
+    if line.control is not None and line.points:
+        span = abs(line.points[0][0] - line.points[-1][0])
+        if span < 1.6 * text_width(line.label, 7):
+            y += SHORT_ARC if line.control[1] > line.points[0][1] else -SHORT_ARC
+    return x, y

@@ -8,7 +8,7 @@ import pytest
 
 from ccbench.report.topology_boxes import condensed
 from ccbench.report.topology_layout import laid_out
-from ccbench.report.topology_plan import Drawn, Layout
+from ccbench.report.topology_plan import Drawn, Layout, line_point
 from ccbench.topology.catalog import catalog_names
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology
 from ccbench.topology.sources import load_cluster, load_topology
@@ -133,3 +133,15 @@ def test_a_bundle_says_its_rate_once() -> None:
     words = [line.label for line in layout.links if line.label]
     assert sorted(words) == sorted(set(words))
     assert "x18, 450 GB/s" in words
+
+
+@pytest.mark.parametrize("name", ["dgx-1v", "mi250", "mi300x", "ascend-910b", "gh200x4", "h100-pcie-bridge"])
+def test_a_line_across_a_circle_cuts_no_box_on_its_way(name: str) -> None:
+    layout = laid_out(load_topology(name))
+    for line in layout.links:
+        for step in range(101):
+            x, y = line_point(line, layout, step / 100)
+            for other, box in layout.devices.items():
+                if other not in (line.source, line.target):
+                    inside = abs(x - box.x) < box.width / 2 and abs(y - box.y) < box.height / 2
+                    assert not inside, (line.source, line.target, other)

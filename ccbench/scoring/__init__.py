@@ -1,0 +1,1 @@
+"""How good predictions are: their errors against logs that other people published."""

@@ -1,0 +1,129 @@
+"""Two honest tests of what was fitted: on sizes that the fit did not see, and on systems it did not see."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+from ccbench.errors import CcbenchError
+from ccbench.model.library.learning import Observation
+from ccbench.model.library.system import LibrarySystem
+from ccbench.scoring.logs import LogPoints
+from ccbench.scoring.scores import Errors, Predictor, errors_of
+from ccbench.scoring.statistics import Score
+
+FEWEST_SIZES = 4
+"""A calibration needs two sizes for its scale of latency and its scale of rate, and the test some others."""
+
+Fitter = Callable[[Sequence[Observation]], Predictor]
+"""From observations to a predictor that is fitted to them."""
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The error on one group that a fit did not see. files: its logs. reason: why there is none, or ""."""
+
+    name: str
+    files: tuple[str, ...]
+    score: Score
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class HoldoutScores:
+    """groups: one each. total: of all their held-out points together."""
+
+    groups: tuple[HeldOut, ...]
+    total: Score
+
+
+@dataclass(frozen=True)
+class _Group:
+    name: str
+    files: tuple[str, ...]
+    observations: tuple[Observation, ...]
+
+
+def on_other_sizes(logs: Sequence[LogPoints], calibrate: Fitter, report: Report) -> HoldoutScores:
+    """A calibration of each described machine on every other of its sizes, tested on the rest.
+
+    Only healthy logs. ``calibrate`` gets the observations of one machine at sizes 1, 3, 5 ... of those that
+    it was measured at, in order; the errors are those at sizes 2, 4, 6 ...
+    """
+    groups = _groups(logs, lambda log, one: (log.entry.machine_words, one.system.nodes, one.system.ranks))
+    found, total = [], Errors()
+    for number, group in enumerate(groups, start=1):
+        report(f"calibrating {number} of {len(groups)}: {group.name}")
+        held, errors = _calibrated(group, calibrate)
+        found.append(held)
+        total += errors
+    return HoldoutScores(tuple(found), total.score)
+
+
+def on_other_systems(logs: Sequence[LogPoints], learn: Fitter, report: Report) -> HoldoutScores:
+    """Constants learned without one system, tested on it; each system in turn.
+
+    Only healthy logs. Logs whose systems have the same figures are left out together, whoever measured them.
+    """
+    groups = _groups(logs, lambda _, one: system_key(one.system))
+    found, total = [], Errors()
+    for number, group in enumerate(groups, start=1):
+        report(f"learning without {number} of {len(groups)}: {group.name}")
+        others = [one for other in groups if other is not group for one in other.observations]
+        errors, reasons = errors_of(group.observations, learn(others))
+        found.append(HeldOut(group.name, group.files, errors.score, "; ".join(reasons)))
+        total += errors
+    return HoldoutScores(tuple(found), total.score)
+
+
+def system_key(system: LibrarySystem) -> tuple[Hashable, ...]:
+    """The figures of a system, without its name and the origins of the figures."""
+    return (
+        system.generation,
+        system.ranks_per_node,
+        system.nodes,
+        system.intra,
+        round(system.intra_bytes_per_second),
+        system.network,
+        system.host,
+    )
+
+
+def _groups(
+    logs: Sequence[LogPoints], key: Callable[[LogPoints, Observation], Hashable]
+) -> tuple[_Group, ...]:
+    observations: dict[Hashable, list[Observation]] = defaultdict(list)
+    files: dict[Hashable, dict[str, None]] = defaultdict(dict)
+    for log in logs:
+        for one in log.observations if log.entry.healthy else ():
+            observations[key(log, one)].append(one)
+            files[key(log, one)][log.entry.file] = None
+    return tuple(
+        _Group(found[0].system.name, tuple(files[group]), tuple(found))
+        for group, found in observations.items()
+    )
+
+
+def _calibrated(group: _Group, calibrate: Fitter) -> tuple[HeldOut, Errors]:
+    sizes = sorted({size for one in group.observations for size in one.request.size_bytes})
+    if len(sizes) < FEWEST_SIZES:
+        reason = f"{len(sizes)} sizes; {FEWEST_SIZES} are needed"
+        return HeldOut(group.name, group.files, Errors().score, reason), Errors()
+    seen, unseen = _at(group.observations, set(sizes[::2])), _at(group.observations, set(sizes[1::2]))
+    try:
+        errors, reasons = errors_of(unseen, calibrate(seen))
+    except CcbenchError as error:
+        return HeldOut(group.name, group.files, Errors().score, str(error)), Errors()
+    return HeldOut(group.name, group.files, errors.score, "; ".join(reasons)), errors
+
+
+def _at(observations: Sequence[Observation], sizes: set[int]) -> list[Observation]:
+    found = []
+    for one in observations:
+        places = [place for place, size in enumerate(one.request.size_bytes) if size in sizes]
+        if places:
+            found.append(one.taking(places))
+    return found

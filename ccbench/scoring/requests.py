@@ -1,0 +1,150 @@
+"""What was asked of the library in a published run: collective, element type, what was forced."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ccbench.collectives import COLLECTIVES
+from ccbench.dtypes import ITEM_BYTES
+from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable
+from ccbench.model.library.system import ALGORITHMS, PROTOCOLS, LibraryRequest
+from ccbench.scoring.manifest import ManifestEntry
+
+TOOLS = frozenset(
+    {"nccl-tests", "rccl-tests", "hccl_test", "torch-all-reduce-bench", "param", "markdown-table"}
+)
+"""Tools that measure a GPU maker's collective library; the others measure something the model is not of."""
+
+LIBRARIES = frozenset({"", "NCCL", "RCCL", "HCCL"})
+
+_ALGORITHMS = {
+    "collnetdirect": "collnet",
+    "collnetchain": "collnet",
+    **{name: name for name in ALGORITHMS},
+}
+_ASSIGNMENTS = re.compile(r"\s*(?:[A-Z][A-Z0-9_]*=\S+[\s,;]*)+")
+_ASSIGNMENT = re.compile(r"([A-Z][A-Z0-9_]*)=([^\s,;]+)")
+_VERSION = re.compile(r"(?:[NR]CCL )?([0-9]{1,3})\.([0-9]{1,3})(?:\.([0-9]{1,3}))?")
+_WORDS = {
+    "float": "float32",
+    "fp32": "float32",
+    "half": "float16",
+    "fp16": "float16",
+    "double": "float64",
+} | {
+    "bf16": "bfloat16",
+    "fp8_e4m3": "float8_e4m3",
+    "fp8_e5m2": "float8_e5m2",
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """forced: variables and their values, from the log or else the manifest; see ``request_of``."""
+
+    collective: str
+    algorithm: str
+    protocol: str
+    multicast_off: bool
+    gpus_per_process: int
+    version: tuple[int, ...]
+
+
+def asked_of(entry: ManifestEntry, log: ImportedLog, table: ImportedTable) -> Asked | str:
+    """What ``table`` asked of the library, or why the model does not know such a thing."""
+    if log.tool not in TOOLS or log.library not in LIBRARIES:
+        what = log.library or log.tool
+        return f"measured with {log.tool}: {what} is no collective library that the model describes"
+    collective = table.collective or entry.collective
+    if collective not in COLLECTIVES or not COLLECTIVES[collective].moves_data:
+        return f"the collective is not known ({collective or 'neither the log nor the manifest names one'})"
+    variables = {**_assigned(entry.forced), **log.environment, **_of_table(table)}
+    algorithm = _one_of(_ALGORITHMS, table.algorithm, _algorithm_of(variables))
+    protocol = _one_of({name: name for name in PROTOCOLS}, table.protocol, variables.get("NCCL_PROTO", ""))
+    if algorithm is None or protocol is None:
+        return (
+            f"{table.algorithm} and {table.protocol} are no algorithm and protocol that the model describes"
+        )
+    return Asked(
+        collective,
+        algorithm,
+        protocol,
+        variables.get("NCCL_NVLS_ENABLE") == "0",
+        _gpus_per_process(log, table),
+        _version(entry, log),
+    )
+
+
+def request_of(asked: Asked, rows: list[ImportedRow], entry: ManifestEntry) -> LibraryRequest:
+    """The request of ``rows``, which share element type and placement; sizes in their order."""
+    dtype = dtype_of(rows[0], entry)
+    return LibraryRequest(
+        collective=asked.collective,
+        size_bytes=tuple(row.size_bytes for row in rows),
+        item_bytes=ITEM_BYTES.get(dtype, 4),
+        floating_8_bit="float8" in dtype or "fp8" in dtype,
+        in_place=rows[0].in_place,
+        algorithm=asked.algorithm,
+        protocol=asked.protocol,
+        gpus_per_process=asked.gpus_per_process,
+        version=asked.version,
+        multicast_off=asked.multicast_off,
+    )
+
+
+def dtype_of(row: ImportedRow, entry: ManifestEntry) -> str:
+    """ccbench's name of the row's element type, from the manifest where the row prints none."""
+    word = row.dtype or entry.datatype.partition("(")[0].strip().lower()
+    return _WORDS.get(word, word)
+
+
+def uses_network_reduction(entry: ManifestEntry) -> bool:
+    """Whether the collector says that switches of the network added (SHARP)."""
+    return re.search(r"\bSHARP\b", f"{entry.forced} {entry.network}") is not None
+
+
+def _assigned(words: str) -> dict[str, str]:
+    """Variables of words that are nothing but assignments; prose about a column forces nothing."""
+    return dict(_ASSIGNMENT.findall(words)) if _ASSIGNMENTS.fullmatch(words) else {}
+
+
+def _of_table(table: ImportedTable) -> dict[str, str]:
+    stated = table.facts.get("environment")
+    found = {str(name): str(value) for name, value in stated.items()} if isinstance(stated, Mapping) else {}
+    if re.search(r"NVLS (?:off|disabled)|no NVLS", str(table.facts.get("variant", "")), re.IGNORECASE):
+        found["NCCL_NVLS_ENABLE"] = "0"
+    return found
+
+
+def _algorithm_of(variables: Mapping[str, str]) -> str:
+    # NCCL 2.4: trees from this size on; 0 switches them off (NVIDIA/nccl release notes of 2.4).
+    old = "ring" if variables.get("NCCL_TREE_THRESHOLD") == "0" else ""
+    return variables.get("NCCL_ALGO", old)
+
+
+def _one_of(known: Mapping[str, str], of_table: str, of_variables: str) -> str | None:
+    """``default`` where nothing, or several, are asked for; None for what is not known."""
+    if of_table != "default":
+        return known.get(of_table.lower())
+    word = of_variables.lower()
+    if not word or "," in word or word.startswith("^"):
+        return "default"
+    return known.get(word)
+
+
+def _gpus_per_process(log: ImportedLog, table: ImportedTable) -> int:
+    for facts in (table.facts, log.facts):
+        said = facts.get("gpus_per_thread")
+        if isinstance(said, int) and said > 0:
+            return said
+    return 1
+
+
+def _version(entry: ManifestEntry, log: ImportedLog) -> tuple[int, ...]:
+    for text in (entry.nccl_version, log.versions.get("NCCL", ""), log.versions.get("RCCL", "")):
+        found = _VERSION.match(text)
+        if found is not None:
+            return tuple(int(part) for part in found.groups() if part is not None)
+    return ()

@@ -138,7 +138,14 @@ def gpu_matrix(topology: Topology) -> list[list[str | None]] | None:
     if len(gpus) > MOST_MATRIX or not gpus:
         return None
     if isinstance(stated, list) and len(stated) == len(gpus) and all(isinstance(row, list) for row in stated):
-        return [[None if label is None else str(label) for label in row] for row in stated]
+        return [
+            # Some tools print 0 for the way from a GPU to itself.
+            [
+                "X" if one == other else None if label is None else str(label)
+                for other, label in enumerate(row)
+            ]
+            for one, row in enumerate(stated)
+        ]
     return _rows(topology, gpus, gpus)
 
 

@@ -148,6 +148,15 @@ def test_json_lists_devices_and_the_paths_of_nics(tmp_path: Path, capsys: pytest
     assert found["nic_matrix"] == [["PXB", "SYS", "X"]]
 
 
+def test_the_way_to_itself_is_an_x_whatever_the_source_prints(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = "       GPU0         GPU1\nGPU0   0            XGMI\nGPU1   XGMI         0\n"
+    (tmp_path / "dump").write_text("===== Link Type between two GPUs =====\n" + table)
+    assert run(str(tmp_path / "dump"), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["gpu_matrix"] == [["X", "XGMI"], ["XGMI", "X"]]
+
+
 def test_what_a_cut_dump_does_not_show_is_no_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     heading = "\tGPU0\tGPU1\tGPU2\tNIC0\tCPU Affinity\n"
     (tmp_path / "dump").write_text(heading + "GPU0\t X \tNV2\tNV2\tPXB\t0-7\n")

@@ -11,10 +11,10 @@ import csv
 import io
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ccbench.report.points import Point, points_of
-from ccbench.report.text import csv_text, markdown
+from ccbench.report.text import csv_text, markdown, plural
 from ccbench.runs import Run
 from ccbench.units import format_seconds, format_size
 
@@ -42,12 +42,18 @@ class Pair:
 
 
 def comparable_points(points: Sequence[Point], baseline: Run) -> tuple[Point, ...]:
-    """Points of ``baseline`` that did the same work as any of ``points``, at whatever size."""
-    name = baseline.path.name or str(baseline.path)
+    """Points of ``baseline`` that did the same work as any of ``points``, at whatever size.
+
+    What a source leaves open (nodes, element type) is taken to be as in the run, so that the two are drawn
+    in one figure.
+    """
+    name = baseline.path.name.partition(":")[0]  # of published results the machine is in the small print
+    theirs = [one for one in points_of(baseline, name=name, baseline=True) if one.median_seconds]
     return tuple(
-        one
-        for one in points_of(baseline, name=name, baseline=True)
-        if one.median_seconds and any(_same_work(one, point) for point in _kinds(points))
+        replace(one, nodes=kind.nodes, dtype=kind.dtype)
+        for kind in _kinds(points)
+        for one in theirs
+        if _same_work(one, kind)
     )
 
 
@@ -97,11 +103,17 @@ def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
     if not pairs:
         offered = sorted({_offer(one) for one in points_of(baseline) if one.median_seconds})
         return [f"{name}: nothing like this run's points; it has {'; '.join(offered[:12]) or 'no speed'}"]
-    lines = [f"Beside {name} (its time over this run's: above 1 this run is faster):"]
-    lines += [_pair_line(pair) for pair in pairs[:MOST_LINES]]
+    marks = {text: place for place, text in enumerate(dict.fromkeys(what(one.baseline) for one in pairs), 1)}
+    lines = [f"Beside {name} (x: its time over this run's; above 1 this run is faster):"]
+    heading = ""
+    for pair in pairs[:MOST_LINES]:
+        if _heading(pair.point) != heading:
+            heading = _heading(pair.point)
+            lines.append(f"  {heading}")
+        lines.append(_pair_line(pair, marks[what(pair.baseline)]))
     if len(pairs) > MOST_LINES:
-        lines.append(f"and {len(pairs) - MOST_LINES} more, in the report's files")
-    return lines
+        lines.append(f"  and {len(pairs) - MOST_LINES} more, in the report's files")
+    return lines + [f"  [{place}] {text}" for text, place in marks.items()]
 
 
 def _offer(point: Point) -> str:
@@ -109,15 +121,19 @@ def _offer(point: Point) -> str:
     return f"{point.collective} {point.dtype} {point.ranks} ranks{nodes}"
 
 
-def _pair_line(pair: Pair) -> str:
+def _heading(point: Point) -> str:
+    words = [point.run, point.backend, point.collective, point.algorithm, point.dtype, point.op]
+    placement = "in place" if point.in_place else "out of place"
+    return f"{' '.join(word for word in words if word)}, {plural(point.ranks, 'rank')}, {placement}"
+
+
+def _pair_line(pair: Pair, mark: int) -> str:
     one, other = pair.point, pair.baseline
-    placement = " in place" if one.in_place else ""
     more = f" (middle of {pair.others + 1})" if pair.others else ""
     own, theirs = format_seconds(one.median_seconds or 0.0), format_seconds(other.median_seconds or 0.0)
     return (
-        f"  {one.backend} {one.collective} {one.algorithm}{placement} {format_size(one.size_bytes):>9}: "
-        f"{own}, {_rate(one.busbw)}; {what(other)}: {theirs}, {_rate(other.busbw)}{more}; "
-        f"x{pair.speed_ratio:.3g}"
+        f"  {format_size(one.size_bytes):>10}  {own:>9} {_rate(one.busbw):>11}  |  "
+        f"{theirs:>9} {_rate(other.busbw):>11}  x{pair.speed_ratio:<6.3g} [{mark}]{more}"
     )
 
 

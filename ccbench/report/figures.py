@@ -32,6 +32,9 @@ from ccbench.units import format_size
 MOST_SERIES = 6
 """Lines one figure can hold and still be read; more are spread over several figures."""
 
+MOST_BASELINES = 4
+"""Lines of a baseline, which are all grey."""
+
 FEWEST_JOINED = 4
 WIDEST_GAP = 16
 """Points are joined by lines only where there are enough of them and neighbours are close in size."""
@@ -129,13 +132,14 @@ def _subtitle(points: Sequence[Point]) -> str:
     parts.append(first.dtype + ("" if first.op == NO_OP else f" {first.op}"))
     backends = sorted({point.backend for point in points})
     parts.append(", ".join(backends))
-    parts += [label] if (label := imported_from(points)) else []
+    parts.append(imported_from([point for point in points if not point.baseline]))
     return " · ".join(part for part in parts if part)
 
 
 def group_key(point: Point) -> str:
     """Words that name a figure's file."""
-    return f"{point.collective}-{point.ranks}ranks-{point.nodes}nodes-{point.dtype}-{point.op}"
+    nodes = f"-{point.nodes}nodes" if point.nodes else ""
+    return f"{point.collective}-{point.ranks}ranks{nodes}-{point.dtype or 'unknown'}-{point.op}"
 
 
 def _against_size(points: Sequence[Point], topic: str, suffix: str, key: str) -> Figure:
@@ -148,11 +152,16 @@ def _against_size(points: Sequence[Point], topic: str, suffix: str, key: str) ->
         series += _lines(
             [p for p in points if not p.baseline and series_key(p) == one], names[one], style, value
         )
-    for style, one in enumerate(sorted({series_key(point) for point in points if point.baseline}, key=str)):
+    behind, left_out = _baseline_keys(points)
+    for style, one in enumerate(behind):
         curve = measured_series([p for p in points if p.baseline and series_key(p) == one], "", style, value)
-        label = names[one] if names[one].startswith("published:") else f"baseline {names[one]}"
+        label = names[one] if names[one].startswith("published") else f"baseline {names[one]}"
         series += [replace(curve, kind=Kind.BASELINE, label=label, low=(), high=())]
     notes = list(footnote(points))
+    if left_out:
+        notes.append(
+            f"Not drawn for want of room: {plural(left_out, 'line')} of the baseline with fewer points"
+        )
     if any(point.size_bytes == 0 and point.median_seconds for point in points):
         notes.append("Not drawn: 0 bytes, which has no place on a logarithmic axis")
     return Figure(
@@ -165,6 +174,13 @@ def _against_size(points: Sequence[Point], topic: str, suffix: str, key: str) ->
         series=tuple(_shared_bound(series)),
         footnote=tuple(notes),
     )
+
+
+def _baseline_keys(points: Sequence[Point]) -> tuple[list[SeriesKey], int]:
+    """The baseline's lines with the most points, as many as can be read, and how many were left out."""
+    counts = Counter(series_key(point) for point in points if point.baseline and _has_size(point))
+    ranked = sorted(counts, key=lambda key: (-counts[key], str(key)))
+    return sorted(ranked[:MOST_BASELINES], key=str), len(ranked[MOST_BASELINES:])
 
 
 def _seconds(point: Point, seconds: float | None) -> float | None:

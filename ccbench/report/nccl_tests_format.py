@@ -92,7 +92,8 @@ def _preamble(points: Sequence[Point]) -> list[str]:
         "#",
         f"# written by ccbench: backend {first.backend}, algorithm {first.algorithm}, protocol "
         f"{first.protocol}, mode {first.mode}",
-        f"# {plural(first.ranks, 'rank')} on {plural(first.nodes, 'node')}; host {first.host or 'unknown'}, "
+        f"# {plural(first.ranks, 'rank')} on {plural(first.nodes, 'node')}; "
+        f"{'0 nodes: not known; ' if not first.nodes else ''}host {first.host or 'unknown'}, "
         f"machine {first.machine or 'unknown'}; times are {_times(points)}",
     ]
     versions = sorted({point.backend_version for point in points if point.backend_version})

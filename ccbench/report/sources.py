@@ -56,5 +56,6 @@ def short_source(source: str) -> str:
 
 def _label(row: Mapping[Any, Any], name: str) -> str:
     network = row.get("network")
-    shown = str(network) if isinstance(network, str) and name and int(row["nodes"]) != 1 else ""
+    several = name and int(row["nodes"]) != 1
+    shown = network.partition(" (")[0] if isinstance(network, str) and several else ""
     return " ".join(part for part in (name, shown) if part)

@@ -18,6 +18,9 @@ from ccbench.collectives import COLLECTIVES
 
 BYTES_PER_GIGABYTE = 1e9
 
+FINE_ENOUGH = 1.0
+"""GB/s; tools print two decimals, so a smaller rate has lost digits that the printed time still has."""
+
 OF_SAMPLES = "median"
 FROM_BANDWIDTH = "from bandwidth"
 
@@ -88,8 +91,8 @@ def imported_case_id(case: Case, origin: Origin) -> str:
 def imported_speed(measurement: Measurement, origin: Origin) -> dict[str, Any]:
     """The columns of speed of a row without samples; all null unless the case is OK.
 
-    Printed bandwidths are kept where rounding has not made them 0, and are computed from the time otherwise.
-    Where no time was printed it is computed from a bandwidth, and ``time_statistic`` says so.
+    Printed bandwidths are kept from FINE_ENOUGH on, and are computed from the time below. Where no time was
+    printed it is computed from a bandwidth, and ``time_statistic`` says so.
     """
     case = measurement.case
     names = ("median_seconds", "low_seconds", "high_seconds", "interval_confidence", "outliers")
@@ -107,8 +110,8 @@ def imported_speed(measurement: Measurement, origin: Origin) -> dict[str, Any]:
     collective = COLLECTIVES.get(case.collective)
     if case.size_bytes > 0 and (collective is None or collective.moves_data):
         computed = None if seconds is None else case.size_bytes / seconds / BYTES_PER_GIGABYTE
-        row["algbw_GB_s"] = algbw or computed
-        row["busbw_GB_s"] = busbw or (computed * factor if computed and factor else None)
+        row["algbw_GB_s"] = _finer(algbw, computed)
+        row["busbw_GB_s"] = _finer(busbw, computed * factor if computed and factor else None)
     return row
 
 
@@ -116,6 +119,11 @@ def bus_factor(case: Case) -> float | None:
     """busbw / algbw of ``case``; None for a collective that ccbench does not know or that moves no data."""
     row = COLLECTIVES.get(case.collective)
     return row.bus_factor(case.ranks) if row is not None and row.moves_data else None
+
+
+def _finer(printed: float | None, computed: float | None) -> float | None:
+    fine = printed is not None and printed >= FINE_ENOUGH
+    return printed if fine or computed is None else computed
 
 
 def _positive(value: float | None) -> float | None:

@@ -133,7 +133,7 @@ SCHEMA: tuple[Column, ...] = (
     Column("stop_reason", "string", "", "why sampling ended; may be empty"),
     Column(
         "algbw_GB_s", "double", "1e9 bytes/second",
-        "size_bytes / median_seconds; of an imported row as printed, where that is not rounded to 0",
+        "size_bytes / median_seconds; of an imported row as printed, from 1 GB/s on",
         _NO_BANDWIDTH,
     ),
     Column(

@@ -1,0 +1,84 @@
+"""Constants learned on many systems at once, each held near its start by its spread.
+
+Least squares of log(predicted / measured) with a soft-L1 loss (Huber-like, so that one sick row does not
+count much) plus ((log value - log start) / spread)^2: the maximum of a posterior with normal priors. Rows of
+one system count less the more there are, so that no log rules.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbench.model.library.constants import CONSTANTS, LibraryConstants, constants_of
+from ccbench.model.library.predictor import seconds_of
+from ccbench.model.library.system import LibraryRequest, LibrarySystem
+
+Floats = NDArray[np.float64]
+
+LOSS_SCALE = 0.12
+"""A misprediction of 12 % is where the loss turns from square to linear."""
+
+PRIOR_WEIGHT = 1.0
+"""Weight of one spread's departure against a row that is off by as much as LOSS_SCALE."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """Times of one request on one system; ``seconds`` runs along ``request.size_bytes``."""
+
+    system: LibrarySystem
+    request: LibraryRequest
+    seconds: tuple[float, ...]
+
+    def taking(self, wanted: Sequence[int]) -> Observation:
+        """Only the sizes at these places."""
+        sizes = tuple(self.request.size_bytes[place] for place in wanted)
+        return replace(
+            self,
+            request=replace(self.request, size_bytes=sizes),
+            seconds=tuple(self.seconds[place] for place in wanted),
+        )
+
+
+FREE = tuple(constant for constant in CONSTANTS if constant.spread > 0)
+
+
+def fit(
+    observations: Sequence[Observation], learned_on: str = "", most_evaluations: int = 20
+) -> LibraryConstants:
+    """Constants that suit all ``observations``; the starts where there are none."""
+    from scipy.optimize import least_squares
+
+    if not observations:
+        return constants_of({}, learned_on)
+    start = np.log([constant.start for constant in FREE])
+    spread = np.array([constant.spread for constant in FREE])
+    weights = _weights(observations)
+
+    def residuals(point: Floats) -> Floats:
+        table = _table(point)
+        parts = [
+            weight * np.log(seconds_of(one.system, one.request, table) / np.asarray(one.seconds))
+            for one, weight in zip(observations, weights, strict=True)
+        ]
+        return np.concatenate([*parts, PRIOR_WEIGHT * (point - start) / spread])
+
+    found = least_squares(residuals, start, loss="soft_l1", f_scale=LOSS_SCALE, max_nfev=most_evaluations)
+    return constants_of(_table(found.x), learned_on)
+
+
+def _table(point: Floats) -> dict[str, float]:
+    fixed = {constant.name: constant.start for constant in CONSTANTS if constant.spread == 0}
+    return fixed | {constant.name: float(np.exp(x)) for constant, x in zip(FREE, point, strict=True)}
+
+
+def _weights(observations: Sequence[Observation]) -> list[float]:
+    rows: dict[LibrarySystem, int] = defaultdict(int)
+    for one in observations:
+        rows[one.system] += len(one.seconds)
+    return [float(np.sqrt(3.0 / np.sqrt(rows[one.system]))) for one in observations]

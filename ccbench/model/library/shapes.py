@@ -1,0 +1,146 @@
+"""What an algorithm of a collective library asks of a system: hops one after another, and bytes per link.
+
+Everything per byte of nccl-tests' size, so that a sweep over sizes is one multiplication. The counts follow
+from the algorithms (ring: Patarasu and Yuan, JPDC 69 (2009) 117; double binary tree: Sanders, Speck and
+Traeff, Parallel Computing 35 (2009) 581; NVLS: NVIDIA/nccl-tests#212); a test derives those of rings and
+all-to-all from ccbench's own schedules.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ccbench.errors import MachineError
+from ccbench.model.library.system import Generation, Intra, LibrarySystem
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One algorithm on one system.
+
+    inside_hops, network_hops: of the longest chain of messages that wait for each other.
+    port_bytes: through one GPU's links inside its node, per byte of size, in the busier direction.
+    node_bytes: through all NICs of a node together, in the busier direction.
+    both_ways: whether links inside the node carry as much in both directions at once.
+    peers: other ranks that each rank addresses one by one (grouped send and receive), else 0.
+    """
+
+    algorithm: str
+    inside_hops: int
+    network_hops: int
+    port_bytes: float
+    node_bytes: float
+    both_ways: bool = True
+    peers: int = 0
+
+
+def shapes(collective: str, system: LibrarySystem) -> tuple[Shape, ...]:
+    """Every algorithm that a library has for ``collective`` on ``system``; none for one rank.
+
+    Raises MachineError for a collective that this model has nothing about.
+    """
+    builders = {
+        "all_reduce": _all_reduce,
+        "all_gather": _gathering,
+        "reduce_scatter": _gathering,
+        "broadcast": _rooted,
+        "reduce": _rooted,
+        "all_to_all": _pairwise,
+        "gather": _one_to_all,
+        "scatter": _one_to_all,
+        "send_recv": _shift,
+    }
+    if collective not in builders:
+        raise MachineError(
+            f"{collective}: the library model has nothing about it; it knows {', '.join(builders)}"
+        )
+    return builders[collective](system) if system.ranks > 1 else ()
+
+
+def has_nvls(system: LibrarySystem) -> bool:
+    """Whether switches add for the GPUs of one node; NCCL asks for more than four of them."""
+    return (
+        system.multicast and system.intra is Intra.NVSWITCH and system.ranks_per_node > FEWEST_NVLS_RANKS - 1
+    )
+
+
+FEWEST_NVLS_RANKS = 5
+"""NCCL takes Ring for up to 4 GPUs of a switch (ml-engineering's tables of H200 and B200)."""
+
+MOST_NVLSTREE_NICS = 8
+"""NICs of a node that NVLSTree keeps busy: 144 GPUs of two NVL72 racks see 413 GB/s, eight NICs, of 72."""
+
+
+def _ring_network(system: LibrarySystem, bytes_per_size: float) -> float:
+    return bytes_per_size if system.nodes > 1 else 0.0
+
+
+def _ring_port(system: LibrarySystem, bytes_per_size: float) -> float:
+    """Rings leave a node at different GPUs, so that of its GPUs' turns one in ``ranks_per_node`` goes out."""
+    inside = system.ranks_per_node
+    return bytes_per_size * ((inside - 1) / inside if system.nodes > 1 else 1.0)
+
+
+def _all_reduce(system: LibrarySystem) -> tuple[Shape, ...]:
+    ranks, nodes, inside = system.ranks, system.nodes, system.ranks_per_node
+    ring = 2 * (ranks - 1) / ranks
+    across = 2 * (nodes - 1)
+    depth = (nodes - 1).bit_length() if nodes > 1 else 0
+    # Two nodes exchange each half once; with more, inner nodes of both trees pass everything up and down.
+    tree_network = 0.0 if nodes == 1 else 1.0 if nodes == 2 else 2.0
+    found = [
+        Shape(
+            "ring", 2 * (ranks - 1) - across, across, _ring_port(system, ring), _ring_network(system, ring)
+        ),
+        Shape("tree", 2 * (inside - 1), 2 * depth, 2.0, tree_network),
+    ]
+    if has_nvls(system):
+        name = "nvls" if nodes == 1 else "nvlstree"
+        found.append(Shape(name, 2, 2 * depth, 1.0 + 1.0 / inside, tree_network))
+    return tuple(found)
+
+
+def _gathering(system: LibrarySystem) -> tuple[Shape, ...]:
+    ranks, nodes = system.ranks, system.nodes
+    share = (ranks - 1) / ranks
+    hops = (ranks - nodes, nodes - 1)
+    found = [Shape("ring", *hops, _ring_port(system, share), _ring_network(system, share))]
+    if nodes > 1 and system.ranks_per_node == 1:
+        found.append(Shape("pat", 0, (nodes - 1).bit_length(), 0.0, share))
+    return tuple(found)
+
+
+def _rooted(system: LibrarySystem) -> tuple[Shape, ...]:
+    ranks, nodes = system.ranks, system.nodes
+    network = _ring_network(system, 1.0)
+    port = _ring_port(system, 1.0)
+    return (Shape("ring", ranks - nodes, nodes - 1, port, network, both_ways=False),)
+
+
+def _pairwise(system: LibrarySystem) -> tuple[Shape, ...]:
+    ranks, inside = system.ranks, system.ranks_per_node
+    network = inside * (ranks - inside) / ranks if system.nodes > 1 else 0.0
+    port = (inside - 1) / ranks
+    return (Shape("pairwise", int(inside > 1), int(system.nodes > 1), port, network, peers=ranks - 1),)
+
+
+def _one_to_all(system: LibrarySystem) -> tuple[Shape, ...]:
+    ranks, inside = system.ranks, system.ranks_per_node
+    network = (ranks - inside) / ranks if system.nodes > 1 else 0.0
+    port = (ranks - 1) / ranks
+    hops = (int(inside > 1), int(system.nodes > 1))
+    return (Shape("pairwise", *hops, port, network, both_ways=False, peers=ranks - 1),)
+
+
+def _shift(system: LibrarySystem) -> tuple[Shape, ...]:
+    inside = system.ranks_per_node
+    # One rank of each node sends to the next node, through one NIC (or as many as serve that GPU).
+    if system.nodes == 1 or system.network is None:
+        return (Shape("pairwise", 1, 0, 1.0, 0.0, peers=1),)
+    alone = max(1.0, float(min(inside, system.network.per_node)))
+    return (Shape("pairwise", int(inside > 1), 1, float(inside > 1), alone, peers=1),)
+
+
+def is_amd(system: LibrarySystem) -> bool:
+    """Whether RCCL runs there."""
+    return system.generation in {Generation.CDNA2, Generation.CDNA3}

@@ -187,8 +187,9 @@ def _row(
         size_bytes = 0
     seconds, rate = _seconds(cells, "p50"), _rate(cells)
     rate = rate.times(factor) if rate else None
-    # A rate of the mean is no algbw beside a median: it would contradict the time.
-    algbw = rate if "p50BW (GB/s)" in cells else None
+    # A rate of the mean, or of one block, is no algbw: it would contradict the median time, or the size.
+    is_algbw = "p50BW (GB/s)" in cells and size_bytes == elements * item
+    algbw = rate if is_algbw else None
     extra = {name: found.value for name in ("min", "p99", "max", "avg") if (found := _seconds(cells, name))}
     names = {
         "min": "minimum_seconds",
@@ -214,6 +215,6 @@ def _row(
             "printed_elements": elements,
             **{names[name]: value for name, value in extra.items()},
             **({"iterations": int(samples.value)} if samples else {}),
-            **({"mean_rate_gb_per_second": rate.value} if rate and not algbw else {}),
+            **({"rate_gb_per_second": rate.value} if rate and not algbw else {}),
         },
     )

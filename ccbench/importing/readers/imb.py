@@ -1,7 +1,7 @@
 """Intel MPI Benchmarks (IMB-MPI1, IMB-NBC): the tables of "# Benchmarking NAME" sections.
 
-The time is the mean over ranks (t_avg), as in OSU's benchmarks and nccl-tests; the fastest and the slowest rank
-are kept beside it. Mbytes/sec is kept as printed and is no algbw: Sendrecv counts every byte twice,
+The time is the mean over ranks (t_avg), as in OSU's benchmarks and nccl-tests; the fastest and the slowest
+rank are kept beside it. Mbytes/sec is kept as printed and is no algbw: Sendrecv counts every byte twice,
 Exchange four times, and the unit was 2^20 bytes before 2018 and 1e6 since. Roots of rooted collectives go
 round the ranks. Source: Intel MPI Benchmarks User Guide; IMB_output.c of
 https://github.com/intel/mpi-benchmarks.

@@ -2,8 +2,8 @@
 
 Columns are told apart by their headings (payload, busbw, algbw, time, GPUs, nodes, algorithm, collective) and
 by the units in their cells. A column of rates becomes a table of its own: its heading may name ranks, nodes
-or a variant ("4 nodes", "busbw, NVLS off"). A rate whose heading does not say which one it is stays beside the
-row and is not taken for busbw. Nothing that the page does not say is filled in.
+or a variant ("4 nodes", "busbw, NVLS off"). A rate whose heading does not say which one it is stays beside
+the row and is not taken for busbw. Nothing that the page does not say is filled in.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The size is nccl-tests' size (the bytes of all blocks for all-gather, reduce-scatter and all-to-all); the time
 is the median over ranks of each rank's mean over iterations; rates are in 1e9 bytes per second. Old lines
-have tabs and name no collective; new ones are COMMS-RES-<collective>-<dtype>. Source: train/comms/pt/comms.py and
+have tabs and name no collective; new ones are COMMS-RES-<collective>-<dtype>. Source: comms.py and
 pytorch_dist_backend.py (get_mem_size) of https://github.com/facebookresearch/param.
 """
 
@@ -113,6 +113,7 @@ def _extra(by_column: dict[str, str]) -> dict[str, float]:
         name = re.sub(r"\W+", "_", column.replace("(us):", "_").replace("(gb/s)", "_gb_per_second")).strip(
             "_"
         )
+        name = {"min": "minimum", "max": "maximum"}.get(name, name)
         is_time = "latency" in column or column in ("p75", "p95", "min", "max")
         extra[f"{name}_seconds" if is_time else name] = found.value / 1e6 if is_time else found.value
     return extra

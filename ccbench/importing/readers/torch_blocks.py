@@ -2,7 +2,8 @@
 
 A block is a line with the rank, then its duration, "algo throughput" and bus bandwidth. Processes write at
 the same time, so that lines of several blocks mix: a line belongs to that open block whose figures it fits
-(the throughput times the duration is twice the payload in bits; busbw is throughput times (ranks - 1) / ranks).
+(the throughput times the duration is twice the payload in bits; busbw is the throughput times
+(ranks - 1) / ranks).
 """
 
 from __future__ import annotations

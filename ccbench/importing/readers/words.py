@@ -88,6 +88,7 @@ _LAUNCHERS = {"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "srun"
 _RANKS = {"-n", "-np", "--np", "--n", "--ntasks"}
 _PER_NODE = {"-ppn", "--ppn", "-npernode", "--npernode", "--ntasks-per-node", "-perhost"}
 _NODES = {"--nodes", "-N"}
+_PLACED = re.compile(r"\bppr:([1-9][0-9]{0,5}):node\b")
 
 
 def launch_of(line: str) -> Launch | None:
@@ -116,6 +117,8 @@ def launch_of(line: str) -> Launch | None:
             found.setdefault("nodes", int(text))
     if "--pernode" in words or "-pernode" in words:
         found.setdefault("each", 1)
+    if placed := _PLACED.search(line):
+        found.setdefault("each", int(placed[1]))
     return _completed(found)
 
 

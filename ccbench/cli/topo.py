@@ -45,7 +45,8 @@ def topo(
     """Show the topology of this machine, or of SOURCE.
 
     SOURCE is a catalog name (dgx-a100), a topology file, or what another tool printed: nvidia-smi topo -m,
-    an NCCL topology XML, an NCCL log, rocm-smi --showtopo, hwloc XML ...; - reads stdin.
+    an NCCL topology XML, an NCCL log, rocm-smi --showtopo, hwloc XML ...; - reads stdin. With --nodes and
+    --network it becomes a cluster; one node then shows the NICs that the network gives it.
     """
     from ccbench.cli.topo_text import as_text
     from ccbench.topology.diagnosis import diagnose

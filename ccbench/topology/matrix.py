@@ -19,7 +19,7 @@ _ENDS = frozenset({DeviceKind.GPU, DeviceKind.NIC})
 # A path is chosen by what it passes, worst first: network, other processors, processors, switches.
 _Cost = tuple[int, int, int, int]
 NO_PATH = "-"
-"""Not there: the source shows the machine whole, and nothing joins the two."""
+"""Not there: in a graph that is all there is, nothing joins the two."""
 
 NOT_VISIBLE = "?"
 """Not visible: there may be a path, but the source does not show it."""
@@ -77,10 +77,11 @@ class _Paths:
         self._named: dict[tuple[str, str], str] = {}
         self._joined: dict[str, str] = {}
         self._is_damaged = any(notice.kind in _DAMAGE for notice in topology.notices)
-        # Where the host is left out, or shown, two devices without a path have one that was not seen.
-        self._has_host = topology.facts.get("omits", "nothing") != "nothing" or any(
+        # Every machine has a host that joins its devices; only a plain graph, told by nobody, may have none.
+        self._has_host = bool(topology.source) or any(
             device.kind in (DeviceKind.CPU, DeviceKind.PCIE_SWITCH) for device in topology.devices
         )
+        self._has_host |= topology.facts.get("omits", "nothing") != "nothing"
         self._linked: set[str] = set()
         self._down: set[tuple[str, str]] = set()
         for link in topology.links:

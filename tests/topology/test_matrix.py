@@ -77,6 +77,7 @@ def test_where_the_host_is_shown_or_left_out_a_missing_path_was_not_seen() -> No
     assert path_labels(alone)[("gpu0", "gpu2")] == "-"
     assert path_labels(replace(alone, facts={"omits": "PCIe"}))[("gpu0", "gpu2")] == "?"
     assert path_labels(replace(alone, facts={"omits": "nothing"}))[("gpu0", "gpu2")] == "-"
+    assert path_labels(replace(alone, source="nvidia-smi nvlink"))[("gpu0", "gpu2")] == "?"
 
 
 def test_host_bridges_tell_node_from_phb() -> None:

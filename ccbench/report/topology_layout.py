@@ -29,6 +29,9 @@ WITH_NETWORK = (DeviceKind.NIC, DeviceKind.CPU, DeviceKind.PCIE_SWITCH, DeviceKi
 ALONE = (DeviceKind.CPU, DeviceKind.PCIE_SWITCH, DeviceKind.NIC, DeviceKind.GPU, DeviceKind.NVSWITCH)
 """The same without a network: NICs below what they hang on."""
 
+AROUND = (DeviceKind.CPU, DeviceKind.NIC, DeviceKind.PCIE_SWITCH, DeviceKind.GPU, DeviceKind.NVSWITCH)
+"""The same with GPUs on a circle: lines to it may pass nothing, so NICs stand above."""
+
 _PLACING = (DeviceKind.GPU, DeviceKind.PCIE_SWITCH, DeviceKind.CPU, DeviceKind.NIC, DeviceKind.NVSWITCH)
 """In which order rows find their places: each stands over what it already leads to."""
 
@@ -59,6 +62,9 @@ def laid_out(topology: Topology) -> Layout:
         # The graph has only the first machines of a very large cluster.
         count = merged(beside[-1]) + nodes - present
         beside[-1] = replace(beside[-1], attributes={**beside[-1].attributes, "merged": count})
+    gpus = [one for one in inside if one.kind is DeviceKind.GPU]
+    if graph.rows == ALONE and _on_circle(graph, gpus[:MOST_IN_A_ROW]):
+        graph = replace(graph, rows=AROUND)
     graph = replace(graph, slot=_slot(graph, inside, beside))
     layout = Layout()
     first = _machine(graph, inside) if inside else Layout()
@@ -139,7 +145,9 @@ def _machine(graph: _Graph, inside: Sequence[Device]) -> Layout:
             for one, box in zip(shown[place], made, strict=True):
                 boxes[one.name] = replace(box, x=places[one.name], width=box.width)
     reach = [box.x + side * box.width / 2 for box in boxes.values() for side in (-1, 1)]
-    reach += [-_across(gpus) - 0.45, _across(gpus) + 0.45] if circle else [-graph.slot, graph.slot]
+    reach += (
+        [-_across(graph, gpus) - 0.45, _across(graph, gpus) + 0.45] if circle else [-graph.slot, graph.slot]
+    )
     plan = Layout(max(reach) - min(reach) + 2 * FRAME_PAD, sum(heights))
     shift = FRAME_PAD - min(reach)
     plan.devices = {name: replace(box, x=box.x + shift) for name, box in boxes.items()}
@@ -156,7 +164,8 @@ def _machine(graph: _Graph, inside: Sequence[Device]) -> Layout:
 
 def _between(graph: _Graph, device: Device) -> float:
     """NICs above GPUs leave room for the lines that pass between them."""
-    return 0.16 if device.kind is DeviceKind.NIC and graph.rows == ALONE and graph.slot > 0.75 else 0.0
+    passed = graph.rows != WITH_NETWORK and graph.slot > 0.75
+    return 0.16 if device.kind is DeviceKind.NIC and passed else 0.0
 
 
 def _rows(graph: _Graph, inside: Sequence[Device]) -> list[list[Device]]:
@@ -224,14 +233,15 @@ def _anchors(graph: _Graph, gpus: Sequence[Device], circle: bool) -> dict[str, f
         return {gpu.name: 0.0 for gpu in gpus}
     half = (len(gpus) + 1) // 2
     anchors = {}
+    step = min(1.25 * graph.slot, WIDEST / max(len(gpus), 1))
     widths = [_box(gpu, 0.0, 0.0, graph.slot).width + GAP for gpu in gpus]
     for index, gpu in enumerate(gpus):
         if not circle:
             anchors[gpu.name] = sum(widths[:index]) + (widths[index] - sum(widths)) / 2
         elif index < half:
-            anchors[gpu.name] = -(index + 0.5) * 1.25 * graph.slot
+            anchors[gpu.name] = -(index + 0.5) * step
         else:
-            anchors[gpu.name] = (index - half + 0.5) * 1.25 * graph.slot
+            anchors[gpu.name] = (index - half + 0.5) * step
     return anchors
 
 
@@ -242,9 +252,14 @@ def _is_ring(graph: _Graph, gpus: Sequence[Device], half: int) -> bool:
     return joined and names[half] not in graph.neighbours[names[0]]
 
 
-def _across(gpus: Sequence[Device]) -> float:
-    """Half the width of the circle of GPUs: a line past one neighbour must not touch its box."""
-    return 2.05 + 0.25 * max(len(gpus) - 8, 0)
+def _across(graph: _Graph, gpus: Sequence[Device]) -> float:
+    """Half the width of the circle of GPUs: a line past one neighbour must not touch its box.
+
+    Where GPUs hang on something the circle is narrow instead: those lines go round it.
+    """
+    names = {gpu.name for gpu in gpus}
+    hang = any(other not in names for name in names for other in graph.neighbours[name])
+    return 2.05 + (0.0 if hang else 0.25 * max(len(gpus) - 8, 0))
 
 
 def _place_circle(
@@ -252,7 +267,7 @@ def _place_circle(
 ) -> None:
     half = (len(gpus) + 1) // 2
     around = _is_ring(graph, gpus, half)
-    across, up = _across(gpus), height / 2 - BOX_HEIGHT
+    across, up = _across(graph, gpus), height / 2 - BOX_HEIGHT
     for index, gpu in enumerate(gpus):
         left = index < half
         number, count = (index, half) if left else (index - half, len(gpus) - half)

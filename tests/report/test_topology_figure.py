@@ -206,3 +206,16 @@ def test_nics_that_nothing_is_said_of_are_one_box_that_says_so() -> None:
     assert layout.devices["nic1"].label == "… 4 more NICs"
     assert layout.devices["nic1"].detail == "the source states no link"
     assert {"nic2", "nic3", "nic4"}.isdisjoint(layout.devices)
+
+
+def test_with_gpus_on_a_circle_no_nic_stands_in_the_way_of_their_lines() -> None:
+    devices = [Device("cpu0", DeviceKind.CPU), *mesh().devices]
+    links = list(mesh().links)
+    for one in range(8):
+        devices += [Device(f"pcie{one}", DeviceKind.PCIE_SWITCH), Device(f"nic{one}", DeviceKind.NIC)]
+        links += [Link(f"pcie{one}", f"{kind}{one}", LinkKind.PCIE) for kind in ("gpu", "nic")]
+        links.append(Link("cpu0", f"pcie{one}", LinkKind.PCIE))
+    boxes = laid_out(Topology("around", tuple(devices), tuple(links))).devices
+    assert (
+        boxes["cpu0"].y > boxes["nic0"].y > boxes["pcie0"].y > max(boxes[f"gpu{one}"].y for one in range(8))
+    )

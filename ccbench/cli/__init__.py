@@ -25,6 +25,7 @@ from ccbench.cli.predict import predict
 from ccbench.cli.report import report
 from ccbench.cli.run import run
 from ccbench.cli.schedule import schedule
+from ccbench.cli.score import score
 from ccbench.cli.suite_schema import print_suite_schema
 from ccbench.cli.topo import topo
 from ccbench.errors import CcbenchError
@@ -45,7 +46,8 @@ def commands() -> None:
 
 
 for _command in (
-    run, report, topo, schedule, predict, calibrate, import_files, doctor, list_names, print_suite_schema,
+    run, report, topo, schedule, predict, calibrate, score, import_files, doctor, list_names,
+    print_suite_schema,
 ):  # fmt: skip
     commands.add_command(_command)
 

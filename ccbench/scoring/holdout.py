@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ccbench.errors import CcbenchError
 from ccbench.model.library.learning import Observation
@@ -53,7 +53,7 @@ def on_other_sizes(logs: Sequence[LogPoints], calibrate: Fitter, report: Report)
     Only healthy logs. ``calibrate`` gets the observations of one machine at sizes 1, 3, 5 ... of those that
     it was measured at, in order; the errors are those at sizes 2, 4, 6 ...
     """
-    groups = _groups(logs, lambda log, one: (log.entry.machine_words, one.system.nodes, one.system.ranks))
+    groups = _groups(logs, lambda log, one: (log.entry.machine_words, system_key(one.system)))
     found, total = [], Errors()
     for number, group in enumerate(groups, start=1):
         report(f"calibrating {number} of {len(groups)}: {group.name}")
@@ -99,8 +99,9 @@ def _groups(
     files: dict[Hashable, dict[str, None]] = defaultdict(dict)
     for log in logs:
         for one in log.observations if log.entry.healthy else ():
-            observations[key(log, one)].append(one)
-            files[key(log, one)][log.entry.file] = None
+            group = key(log, one)
+            observations[group].append(one)
+            files[group][log.entry.file] = None
     return tuple(
         _Group(found[0].system.name, tuple(files[group]), tuple(found))
         for group, found in observations.items()
@@ -108,11 +109,13 @@ def _groups(
 
 
 def _calibrated(group: _Group, calibrate: Fitter) -> tuple[HeldOut, Errors]:
-    sizes = sorted({size for one in group.observations for size in one.request.size_bytes})
+    same = group.observations[0].system  # the others' names and origins may be worded otherwise
+    observations = [replace(one, system=same) for one in group.observations]
+    sizes = sorted({size for one in observations for size in one.request.size_bytes})
     if len(sizes) < FEWEST_SIZES:
         reason = f"{len(sizes)} sizes; {FEWEST_SIZES} are needed"
         return HeldOut(group.name, group.files, Errors().score, reason), Errors()
-    seen, unseen = _at(group.observations, set(sizes[::2])), _at(group.observations, set(sizes[1::2]))
+    seen, unseen = _at(observations, set(sizes[::2])), _at(observations, set(sizes[1::2]))
     try:
         errors, reasons = errors_of(unseen, calibrate(seen))
     except CcbenchError as error:

@@ -80,7 +80,7 @@ def errors_of(observations: Sequence[Observation], predict: Predictor) -> tuple[
 
 
 def scored(logs: Sequence[LogPoints], model: Predictor, comparisons: Mapping[str, Predictor]) -> Scores:
-    """Every log's errors by ``model`` and by each of ``comparisons``, and those of all healthy logs together."""
+    """Errors by ``model`` and by each of ``comparisons``: of every log, and of all healthy ones together."""
     total, others = Errors(), dict.fromkeys(comparisons, Errors())
     found = []
     for log in logs:

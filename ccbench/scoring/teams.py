@@ -1,4 +1,4 @@
-"""How many GPUs of how many nodes a table was measured on: what the manifest says against what the log shows."""
+"""How many GPUs of how many nodes a table was measured on: what the manifest says, and what the log shows."""
 
 from __future__ import annotations
 
@@ -36,9 +36,13 @@ def team_of(entry: ManifestEntry, table: ImportedTable) -> Team | str:
     seen = _ranks_seen(table)
     if len(stated) == 1 and (seen is None or math.prod(stated[0]) in seen):
         return Team(*stated[0], "as the manifest says")
-    if seen is None:
-        seen = () if table.ranks is None else (table.ranks,)
-    fitting = [pair for pair in stated if math.prod(pair) in seen and table.nodes in (None, pair[1])]
+    if seen is None and table.ranks is not None:
+        seen = (table.ranks,)
+    fitting = [
+        pair
+        for pair in stated
+        if (seen is None or math.prod(pair) in seen) and table.nodes in (None, pair[1])
+    ]
     if len(fitting) == 1:
         return Team(*fitting[0], "the one that the log's ranks leave of those in the manifest")
     if not entry.gpus_per_node:
@@ -67,7 +71,9 @@ def _by_nodes(gpus_per_node: int, seen: tuple[int, ...]) -> Team | str:
     return Team(gpus_per_node, chosen, f"assumed: busbw / algbw leaves {nodes[0]} to {nodes[-1]} nodes")
 
 
-def _shown(seen: tuple[int, ...]) -> str:
+def _shown(seen: tuple[int, ...] | None) -> str:
+    if seen is None:
+        return "nor does the log"
     if not seen:
         return "the log's busbw / algbw fits no number of ranks"
     if len(seen) == 1:

@@ -7,15 +7,15 @@ whose flows, each with a fair share of it, take longest (Hockney's model with co
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ccbench.algorithms.schedule import Indices
 from ccbench.errors import MachineError
-from ccbench.model.patterns import AllPairs, Steps
+from ccbench.model.patterns import AllPairs, Steps, Uniform
 from ccbench.model.symmetry import MOST_EXACT_FLOWS, MOST_SAMPLED_FLOWS, sampled_turns, stratified
 from ccbench.topology.fabric import LINK_KINDS, Fabric
 from ccbench.topology.graph import LinkKind
@@ -82,7 +82,7 @@ class StepLoad:
     """``repeat`` equal steps.
 
     latency_seconds, hops: of the slowest way. seconds_per_slot_byte: of the worst link, whose number is
-    ``link`` (-1: none) and through which ``load`` slots go. reduced: slots that the busiest rank combines.
+    ``link`` and through which ``load`` slots go. reduced: slots that the busiest rank combines, if it does.
     spread: how far this step is from the next one sampled, in (latency, seconds_per_slot_byte); 0 if exact.
     """
 
@@ -98,11 +98,15 @@ class StepLoad:
 
 @dataclass(eq=False)
 class LinkTable:
-    """A fabric's links with what they cost; routes flows and adds up what goes through each link."""
+    """A fabric's links with what they cost; routes flows and adds up what goes through each link.
+
+    known: loads found before for the same three, by what they are of, each flow one slot wide.
+    """
 
     fabric: Fabric
     costs: FabricCosts
     ranks: int
+    known: dict[Hashable, list[StepLoad]] = field(default_factory=dict)
     latency: Floats = field(init=False)
     seconds_per_byte: Floats = field(init=False)
 
@@ -132,9 +136,59 @@ class LinkTable:
         return np.asarray(np.bincount(ids.ravel() + 1, weights, self.fabric.links + 1)[1:])
 
 
-def flows_load(
-    table: LinkTable, source: Ints, target: Ints, width: Ints, repeat: int, reduces: bool
-) -> StepLoad | None:
+def pattern_loads(table: LinkTable, pattern: Steps | Uniform | AllPairs) -> list[StepLoad]:
+    """The loads of a pattern's steps, equal ones together; nothing where no link is used.
+
+    Different algorithms, and phases of one, often have the same flows, wider or not: these are routed once.
+    """
+    if isinstance(pattern, AllPairs):
+        key: Hashable = ("all pairs", pattern.spared)
+        width, reduces = 1.0, pattern.reduces
+    elif isinstance(pattern, Uniform):
+        key = ("exchange" if pattern.exchange else "shift", pattern.distance)
+        width, reduces = float(pattern.width), pattern.reduces
+    else:
+        equal = len(pattern.width) > 0 and int(pattern.width.min()) == int(pattern.width.max())
+        width = float(pattern.width[0]) if equal else 1.0
+        key = _digest(pattern, equal)
+        reduces = pattern.reduces
+    if key not in table.known:
+        table.known[key] = _found(table, pattern, width)
+    turns = pattern.turns if isinstance(pattern, Uniform) else 1
+    return [
+        replace(
+            load,
+            repeat=load.repeat * turns,
+            seconds_per_slot_byte=load.seconds_per_slot_byte * width,
+            load=load.load * width,
+            reduced=load.reduced * width if reduces else 0.0,
+            spread=(load.spread[0], load.spread[1] * width),
+        )
+        for load in table.known[key]
+    ]
+
+
+def _digest(steps: Steps, equal: bool) -> Hashable:
+    """The same for the same flows, their common width left out."""
+    content = hashlib.blake2b(digest_size=16)
+    for array in (steps.source, steps.target) if equal else (steps.source, steps.target, steps.width):
+        content.update(array.astype(np.int64).tobytes())
+    return content.digest(), len(steps.source), steps.turns, steps.source_move, steps.target_move
+
+
+def _found(table: LinkTable, pattern: Steps | Uniform | AllPairs, width: float) -> list[StepLoad]:
+    """Loads for flows narrower by ``width``."""
+    if isinstance(pattern, AllPairs):
+        whole = all_pairs_load(table, pattern)
+        return [whole] if whole else []
+    if isinstance(pattern, Uniform):
+        source, target = pattern.ends(table.ranks)
+        one = flows_load(table, source, target, np.ones_like(source), 1)
+        return [one] if one else []
+    return steps_loads(table, replace(pattern, width=pattern.width // max(1, int(width))))
+
+
+def flows_load(table: LinkTable, source: Ints, target: Ints, width: Ints, repeat: int) -> StepLoad | None:
     """One step's load; None where all its flows are local."""
     apart = source != target
     if not bool(apart.all()):
@@ -149,12 +203,8 @@ def flows_load(
         ways.append(table.way(ids))
     assert loads is not None  # there is at least one flow
     scale = int(width[0]) if equal else 1
-    return _worst(table, loads, scale, repeat, max(ways), most_reduced(target, width) if reduces else 0.0)
-
-
-def most_reduced(target: Ints | Indices, width: Ints | Indices) -> float:
-    """Slots that the busiest target combines."""
-    return float(np.bincount(target, weights=width).max(initial=0.0))
+    reduced = float(np.bincount(target, weights=None if equal else width).max()) * scale
+    return _worst(table, loads, scale, repeat, max(ways), reduced)
 
 
 def _worst(
@@ -178,7 +228,7 @@ def steps_loads(table: LinkTable, steps: Steps) -> list[StepLoad]:
     for turn, count in zip(sample.turns, sample.counts, strict=True):
         source = (first + turn * steps.source_move) % ranks
         target = (last + turn * steps.target_move) % ranks
-        load = flows_load(table, source, target, width, count, steps.reduces)
+        load = flows_load(table, source, target, width, count)
         if load is not None:
             found.append(load)
     return found if sample.exact else _with_spread(found)
@@ -218,9 +268,8 @@ def _single_flow_loads(table: LinkTable, steps: Steps) -> list[StepLoad]:
         return []
     table_of_turns = np.concatenate(rows, axis=1)
     _, first, count = np.unique(table_of_turns[:3], axis=1, return_index=True, return_counts=True)
-    reduced = width if steps.reduces else 0.0
     return [
-        StepLoad(int(times), float(latency), int(hops), float(busy) * width, int(link), width, reduced)
+        StepLoad(int(times), float(latency), int(hops), float(busy) * width, int(link), width, width)
         for times, (latency, hops, busy, link) in zip(count, table_of_turns[:, first].T, strict=True)
     ]
 
@@ -248,4 +297,4 @@ def all_pairs_load(table: LinkTable, pattern: AllPairs) -> StepLoad | None:
         for _, ids in table.routed(source, target):
             loads += table.carried(ids, None) * float(count)
             ways.append(table.way(ids))
-    return _worst(table, loads, 1, 1, max(ways), float(ranks - 1) if pattern.reduces else 0.0)
+    return _worst(table, loads, 1, 1, max(ways), float(ranks - 1))

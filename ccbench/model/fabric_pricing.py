@@ -7,7 +7,8 @@ docs/model.md has the formulas, their sources and what is left out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Hashable
+from dataclasses import dataclass
 from functools import lru_cache
 from weakref import WeakKeyDictionary
 
@@ -21,11 +22,9 @@ from ccbench.model.fabric_loads import (
     FabricCosts,
     LinkTable,
     StepLoad,
-    all_pairs_load,
-    most_reduced,
-    steps_loads,
+    pattern_loads,
 )
-from ccbench.model.patterns import AllPairs, Pipeline, Steps, Traffic, traffic_for, traffic_of
+from ccbench.model.patterns import Pipeline, Traffic, traffic_for, traffic_of
 from ccbench.model.pipelining import PipelineLoad, PipelineTotals, piece_counts, pipeline_load
 from ccbench.topology.fabric import Fabric
 from ccbench.topology.routing import Floats, Ints
@@ -87,24 +86,26 @@ class FabricPrices:
     def bottleneck_link(self, index: int) -> tuple[int, float, float]:
         """The link on which most seconds are spent at ``size_bytes[index]``, its load in bytes, the seconds.
 
-        The load is that of one step. -1 where no byte takes time.
+        Of links of the same rate one stands for all: the seconds are those of all steps whose worst link has
+        that rate, the load is the largest that one of them has in a step. -1 where there is no step.
         """
-        slot = self._slot_bytes(index)
-        seconds: dict[int, float] = {}
-        load: dict[int, float] = {}
-        for step in self.loads.steps:
-            seconds[step.link] = seconds.get(step.link, 0.0) + step.repeat * step.seconds_per_slot_byte * slot
-            load[step.link] = max(load.get(step.link, 0.0), step.load * slot)
-        pieces = int(self.pieces[index])
+        slot, pieces = self._slot_bytes(index), int(self.pieces[index])
+        rates = self.loads.costs.rates(self.loads.fabric)
+        spent = [
+            (step.link, step.load, step.repeat * step.seconds_per_slot_byte) for step in self.loads.steps
+        ]
         for pipeline in self.loads.pipelines:
             link, cost = pipeline.bottleneck(pieces)
-            seconds[link] = seconds.get(link, 0.0) + pipeline.totals(pieces).seconds_per_slot_byte * slot
-            rate = self.loads.costs.rates(self.loads.fabric)[link]
-            load[link] = max(load.get(link, 0.0), cost * float(rate) * slot)
-        if not seconds:
+            load = cost * float(rates[link])
+            spent.append((link, load, pipeline.totals(pieces).seconds_per_slot_byte))
+        of_rate: dict[float, list[tuple[int, float, float]]] = {}
+        for one in spent:
+            of_rate.setdefault(float(rates[one[0]]), []).append(one)
+        if not of_rate:
             return -1, 0.0, 0.0
-        worst = max(seconds, key=lambda link: seconds[link])
-        return worst, load[worst], seconds[worst]
+        alike = max(of_rate.values(), key=lambda group: sum(seconds for _, _, seconds in group))
+        link, load, _ = max(alike, key=lambda one: one[1])
+        return link, load * slot, sum(seconds for _, _, seconds in alike) * slot
 
     def explanation(self, index: int) -> str:
         """One sentence: the split in percent, the worst link by name with its load, steps and hops."""
@@ -131,10 +132,10 @@ class FabricPrices:
         rate = float(self.loads.costs.rates(fabric)[link])
         flows = load / self._slot_bytes(index)
         share = seconds / float(self.bandwidth[index])
-        most = "" if share > 0.995 else f" (the worst link for {share:.0%} of that)"
+        most = "" if share > 0.995 else f"; links of this rate limit {share:.0%} of it"
         return (
-            f"bandwidth of {fabric.link_name(link)}, {rate / 1e9:.4g} GB/s, "
-            f"{_counted(flows)} through it in a step{most}"
+            f"bandwidth ({fabric.link_name(link)}, {rate / 1e9:.4g} GB/s, up to {_counted(flows)} through it "
+            f"in a step{most})"
         )
 
     def _slot_bytes(self, index: int) -> float:
@@ -148,10 +149,17 @@ def _counted(slots: float) -> str:
 
 Found = tuple[tuple[StepLoad, ...], tuple[PipelineLoad, ...]]
 
-_KEPT: WeakKeyDictionary[
-    Fabric, WeakKeyDictionary[Schedule | Traffic, WeakKeyDictionary[FabricCosts, Found]]
-] = WeakKeyDictionary()
-"""Loads that were found already, as long as somebody still holds what they are of."""
+
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    """What was found for a fabric with costs: loads of patterns by number of ranks, and of traffics."""
+
+    known: dict[int, dict[Hashable, list[StepLoad]]]
+    loads: WeakKeyDictionary[Schedule | Traffic, Found]
+
+
+_KEPT: WeakKeyDictionary[Fabric, WeakKeyDictionary[FabricCosts, _Kept]] = WeakKeyDictionary()
+"""As long as somebody still holds what they are of."""
 
 
 def fabric_loads(what: Schedule | Traffic, fabric: Fabric, costs: FabricCosts = PLAIN) -> FabricLoads:
@@ -165,46 +173,23 @@ def fabric_loads(what: Schedule | Traffic, fabric: Fabric, costs: FabricCosts = 
             f"{traffic.collective} {traffic.algorithm}: {traffic.ranks} ranks, but {fabric.name} has "
             f"{fabric.ranks}; describe a larger fabric"
         )
-    of_fabric = _KEPT.setdefault(fabric, WeakKeyDictionary())
-    of_traffic = of_fabric.setdefault(what, WeakKeyDictionary())
-    if costs not in of_traffic:
-        of_traffic[costs] = _found(traffic, LinkTable(fabric, costs, traffic.ranks))
-    return FabricLoads(traffic, fabric, costs, *of_traffic[costs])
+    kept = _KEPT.setdefault(fabric, WeakKeyDictionary()).setdefault(costs, _Kept({}, WeakKeyDictionary()))
+    if what not in kept.loads:
+        known = kept.known.setdefault(traffic.ranks, {})
+        kept.loads[what] = _found(traffic, LinkTable(fabric, costs, traffic.ranks, known))
+    return FabricLoads(traffic, fabric, costs, *kept.loads[what])
 
 
 def _found(traffic: Traffic, table: LinkTable) -> Found:
     steps: list[StepLoad] = []
     pipelines: list[PipelineLoad] = []
-    seen: list[tuple[Steps, StepLoad]] = []
     for pattern in traffic.patterns:
         if isinstance(pattern, Pipeline):
             load = pipeline_load(table, pattern)
             pipelines += [load] if load else []
-        elif isinstance(pattern, AllPairs):
-            one = all_pairs_load(table, pattern)
-            steps += [one] if one else []
         else:
-            # A reduce-scatter and the all-gather after it often have the same flows.
-            like = next((load for other, load in seen if _same_flows(pattern, other)), None)
-            if like is not None:
-                reduced = most_reduced(pattern.target, pattern.width) if pattern.reduces else 0.0
-                steps.append(replace(like, reduced=reduced))
-                continue
-            loads = steps_loads(table, pattern)
-            steps += loads
-            if pattern.turns == 1 and loads:
-                seen.append((pattern, loads[0]))
+            steps += pattern_loads(table, pattern)
     return tuple(steps), tuple(pipelines)
-
-
-def _same_flows(one: Steps, other: Steps) -> bool:
-    return (
-        one.turns == 1
-        and len(one.source) == len(other.source)
-        and np.array_equal(one.source, other.source)
-        and np.array_equal(one.target, other.target)
-        and np.array_equal(one.width, other.width)
-    )
 
 
 def price_loads(loads: FabricLoads, size_bytes: ArrayLike, pieces: int | None = None) -> FabricPrices:

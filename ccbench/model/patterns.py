@@ -19,10 +19,10 @@ from ccbench.collectives import collective as collective_row
 from ccbench.errors import ScheduleError
 from ccbench.topology.routing import Ints
 
-MOST_SCHEDULED_PAIRS = 512
-"""Above this, flows between all pairs of ranks are not listed."""
+MOST_SCHEDULED = 256
+"""Up to as many ranks a schedule is listed and read; above, patterns are made directly where possible."""
 
-# Patterns hold arrays, so they are equal only to themselves (eq=False), as phases are.
+# Patterns with arrays are equal only to themselves (eq=False), as phases are.
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,26 @@ class Steps:
     reduces: bool = False
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
+class Uniform:
+    """``turns`` equal steps in which every rank r sends ``width`` slots to the rank at ``distance``.
+
+    exchange: that is r xor distance, for powers of two of ranks; else r + distance modulo the ranks.
+    """
+
+    distance: int
+    width: int
+    turns: int = 1
+    reduces: bool = False
+    exchange: bool = False
+
+    def ends(self, ranks: int) -> tuple[Ints, Ints]:
+        """Source and target of every flow."""
+        rank = np.arange(ranks)
+        return rank, rank ^ self.distance if self.exchange else (rank + self.distance) % ranks
+
+
+@dataclass(frozen=True)
 class AllPairs:
     """One step in which every rank sends one slot to every other one; none to ``spared`` where it is >= 0."""
 
@@ -59,6 +78,9 @@ class Pipeline:
     reduces: bool = False
 
 
+Pattern = Steps | Uniform | AllPairs | Pipeline
+
+
 @dataclass(frozen=True, eq=False)
 class Traffic:
     """An algorithm's patterns, one after the other.
@@ -71,7 +93,7 @@ class Traffic:
     algorithm: str
     ranks: int
     pieces: int
-    patterns: tuple[Steps | AllPairs | Pipeline, ...]
+    patterns: tuple[Pattern, ...]
     pieces_under_way: int | None = None
 
     @property
@@ -118,12 +140,13 @@ def traffic_for(
             raise ScheduleError(f"{collective} {algorithm}: {reason}")
         lanes, pipelines = PIPELINES[collective, name](ranks, place)
         return Traffic(collective, name, ranks, lanes, pipelines, asked)
-    if (collective, name) in ALL_PAIRS and ranks > MOST_SCHEDULED_PAIRS and not asked:
+    if (collective, name) in DIRECTLY and ranks > MOST_SCHEDULED and not asked:
         reason = _refusal(ranks, place)
         if reason:
             raise ScheduleError(f"{collective} {algorithm}: {reason}")
-        pieces, patterns = ALL_PAIRS[collective, name](ranks, place)
-        return Traffic(collective, name, ranks, pieces, patterns)
+        made = DIRECTLY[collective, name](ranks, place)
+        if made is not None:
+            return Traffic(collective, name, ranks, *made)
     return traffic_of(schedule_for(collective, algorithm, ranks, root, parameter, prove=False))
 
 
@@ -175,7 +198,7 @@ PIPELINES: dict[tuple[str, str], Callable[[int, int], tuple[int, tuple[Pipeline,
 }
 """(ranks, root) -> parts of the buffer that travel separately, and the pipelines."""
 
-Patterns = tuple[Steps | AllPairs, ...]
+Made = tuple[int, tuple[Pattern, ...]] | None
 
 
 def _between(ranks: int, root: int, *, to_root: bool) -> Steps:
@@ -185,17 +208,66 @@ def _between(ranks: int, root: int, *, to_root: bool) -> Steps:
     return Steps(*ends, np.ones_like(others))
 
 
-def _bruck(ranks: int, root: int) -> tuple[int, Patterns]:
+def _ring(ranks: int, *, reduces: bool = False) -> Uniform:
+    return Uniform(1, 1, ranks - 1, reduces)
+
+
+def _exchanges(ranks: int, *, halving: bool = False, grows: bool = True) -> tuple[Uniform, ...]:
+    """Partners at distance 1, 2, 4, ...; from the farthest on, and combining, where ``halving``."""
+    found = tuple(
+        Uniform(distance, distance if grows else 1, 1, halving or not grows, exchange=True)
+        for distance in distances_up_to(ranks)
+    )
+    return found[::-1] if halving else found
+
+
+def _of_powers_of_two(made: Callable[[int], tuple[int, tuple[Pattern, ...]]]) -> Callable[[int, int], Made]:
+    """Nothing for other numbers of ranks, which fold, nor for other roots, which turn the ranks."""
+    return lambda ranks, root: None if ranks & (ranks - 1) or root else made(ranks)
+
+
+def _gathered(ranks: int) -> tuple[int, tuple[Pattern, ...]]:
+    gather = schedule_for("gather", "binomial", ranks, prove=False)
+    return ranks, (*_exchanges(ranks, halving=True), *traffic_of(gather).patterns)
+
+
+def _bruck_all_to_all(ranks: int, root: int) -> Made:
     """Every block whose way has the bit of a step moves on by it."""
-    rank = np.arange(ranks)
-    steps = []
-    for distance in distances_up_to(ranks):
-        width = np.full(ranks, int(np.count_nonzero(rank & distance)))
-        steps.append(Steps(rank, (rank + distance) % ranks, width))
-    return ranks, tuple(steps)
+    way = np.arange(ranks)
+    return ranks, tuple(
+        Uniform(distance, int(np.count_nonzero(way & distance))) for distance in distances_up_to(ranks)
+    )
 
 
-ALL_PAIRS: dict[tuple[str, str], Callable[[int, int], tuple[int, Patterns]]] = {
+def _bruck_all_gather(ranks: int, root: int) -> Made:
+    return ranks, tuple(
+        Uniform(ranks - distance, min(distance, ranks - distance)) for distance in distances_up_to(ranks)
+    )
+
+
+def _dissemination(ranks: int, root: int) -> Made:
+    return 1, tuple(Uniform(distance, 1, reduces=True) for distance in distances_up_to(ranks))
+
+
+DIRECTLY: dict[tuple[str, str], Callable[[int, int], Made]] = {
+    ("all_reduce", "ring"): lambda ranks, root: (ranks, (_ring(ranks, reduces=True), _ring(ranks))),
+    ("all_gather", "ring"): lambda ranks, root: (ranks, (_ring(ranks),)),
+    ("reduce_scatter", "ring"): lambda ranks, root: (ranks, (_ring(ranks, reduces=True),)),
+    ("send_recv", "shift"): lambda ranks, root: (1, (Uniform(1, 1),)),
+    ("barrier", "dissemination"): _dissemination,
+    ("all_gather", "bruck"): _bruck_all_gather,
+    ("all_to_all", "bruck"): _bruck_all_to_all,
+    ("all_reduce", "recursive_doubling"): _of_powers_of_two(
+        lambda ranks: (1, _exchanges(ranks, grows=False))
+    ),
+    ("all_reduce", "halving_doubling"): _of_powers_of_two(
+        lambda ranks: (ranks, _exchanges(ranks, halving=True) + _exchanges(ranks))
+    ),
+    ("all_gather", "recursive_doubling"): _of_powers_of_two(lambda ranks: (ranks, _exchanges(ranks))),
+    ("reduce_scatter", "recursive_halving"): _of_powers_of_two(
+        lambda ranks: (ranks, _exchanges(ranks, halving=True))
+    ),
+    ("reduce", "reduce_scatter_gather"): _of_powers_of_two(_gathered),
     ("all_reduce", "one_shot"): lambda ranks, root: (1, (AllPairs(reduces=True),)),
     ("all_reduce", "two_shot"): lambda ranks, root: (ranks, (AllPairs(reduces=True), AllPairs())),
     ("all_gather", "direct"): lambda ranks, root: (ranks, (AllPairs(),)),
@@ -209,6 +281,5 @@ ALL_PAIRS: dict[tuple[str, str], Callable[[int, int], tuple[int, Patterns]]] = {
         (AllPairs(reduces=True), _between(ranks, root, to_root=True)),
     ),
     ("all_to_all", "direct"): lambda ranks, root: (ranks, (AllPairs(),)),
-    ("all_to_all", "bruck"): _bruck,
 }
-"""(ranks, root) -> pieces and patterns, for what has a flow for each pair of ranks as a schedule."""
+"""(ranks, root) -> pieces and patterns; None where only the schedule knows."""

@@ -9,7 +9,7 @@ term 2 sqrt((d - 1) a b n) of pipelines (Hockney's a and b; Pjesivac-Grbovic et 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -60,8 +60,14 @@ def _covered(begin: Ints, end: Ints, value: Floats, steps: int) -> Floats:
     levels = int((end - begin).max()).bit_length()
     best = np.zeros((levels, steps))
     level = np.frexp((end - begin).astype(np.float64))[1] - 1
-    np.maximum.at(best, (level, begin), value)
-    np.maximum.at(best, (level, end - (1 << level)), value)
+    if bool(np.all(level == levels - 1)) and bool(np.all(np.diff(begin) > 0) and np.all(np.diff(end) > 0)):
+        # Every place occurs once, as in chains: plain indexing, which is many times faster.
+        top, second = best[-1], end - (1 << (levels - 1))
+        top[begin] = value
+        top[second] = np.maximum(top[second], value)
+    else:
+        np.maximum.at(best, (level, begin), value)
+        np.maximum.at(best, (level, end - (1 << level)), value)
     for one in range(levels - 1, 0, -1):
         half = 1 << (one - 1)
         np.maximum(best[one - 1], best[one], out=best[one - 1])
@@ -107,9 +113,15 @@ class PipelineLoad:
     links: Overlaps
     reductions: Overlaps | None
     hops: int
+    known: dict[int, PipelineTotals] = field(default_factory=dict)
 
     def totals(self, pieces: int) -> PipelineTotals:
-        """Sums over all steps when ``pieces`` pieces are under way."""
+        """Sums over all steps when ``pieces`` pieces are under way; found once."""
+        if pieces not in self.known:
+            self.known[pieces] = self._totals(pieces)
+        return self.known[pieces]
+
+    def _totals(self, pieces: int) -> PipelineTotals:
         steps = self.starts + pieces - 1
         reduced = self.reductions.per_step(steps, pieces).sum() if self.reductions else 0.0
         return PipelineTotals(

@@ -30,7 +30,7 @@ _LEGEND = {
     NOT_VISIBLE: "? not shown by the source",
     NO_PATH: "- no path",
     DOWN: "down: only links that are down",
-    BY_A_PEER: "PXN over NVLink to the GPU of that NIC",
+    BY_A_PEER: "PXN over direct links to the GPU of that NIC",
 }
 _WORDS = {
     DeviceKind.GPU: "GPU",

@@ -1,8 +1,8 @@
 """The words people know from ``nvidia-smi topo -m``, worked out from a graph that came without them.
 
 NV# a bundle of # NVLinks, C2C, XGMI, HCCS; PIX one PCIe switch, PXB several, PHB through the host bridge of a
-processor, NODE through several host bridges of one processor, SYS between processors, PXN over NVLink to
-another GPU and its NIC, NET to another machine over a network.
+processor, NODE through several host bridges of one processor, SYS between processors, PXN over NVLink or
+the like to another GPU and its NIC, NET to another machine over a network.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DOWN = "down"
 """There, but only with links that are down."""
 
 BY_A_PEER = "PXN"
-"""GPU to NIC over NVLink, through the GPU that the NIC hangs on; NCCL's name for it."""
+"""GPU to NIC over NVLink or the like, through the GPU that the NIC hangs on; NCCL's name for it."""
 
 _DAMAGE = frozenset({"truncated", "damaged_line", "not_visible", "missing_peer"})
 

@@ -106,14 +106,23 @@ def compose(
     parts = _parts(node, nodes, network, fabric, rails, most_ports)
     made, ready, wanted = _joined(*parts), parts[0], _wanted(network)
     box = with_nics(node, wanted, len(ready.nics))
-    rest = [device for device in box.devices if device.kind is not DeviceKind.GPU]
     first_outer = nodes * len(ready.topology.devices)
     vertices = made.vertices - first_outer + nodes * len(box.devices)
     if vertices > MOST_VERTICES:
         raise MachineError(
             f"{made.name}: {vertices} vertices; at most {MOST_VERTICES} become a graph; take fewer nodes"
         )
-    graph = made.topology()
+    graph, copied = made.topology(), _copies(box, nodes)
+    # A fabric keeps no origins; the default one has the network's ports and nothing else.
+    origin = f"{wanted}: nominal rate of its ports" if fabric is None else ""
+    outer = [replace(link, origin=origin) for link in graph.links[nodes * len(ready.routes.links) :]]
+    devices = (*copied.devices, *graph.devices[first_outer:])
+    return _noted(replace(copied, name=graph.name, devices=devices, links=(*copied.links, *outer)), wanted)
+
+
+def _copies(box: Topology, nodes: int) -> Topology:
+    """``nodes`` times ``box``, not joined, GPUs of all of them first."""
+    rest = tuple(device for device in box.devices if device.kind is not DeviceKind.GPU)
     copies = range(nodes)
     devices = [
         _copy(device, copy, nodes) for group in (box.gpus, rest) for copy in copies for device in group
@@ -123,24 +132,13 @@ def compose(
         for copy in copies
         for link in box.links
     ]
-    # A fabric keeps no origins; the default one has the network's ports and nothing else.
-    origin = f"{wanted}: nominal rate of its ports" if fabric is None else ""
-    outer = [replace(link, origin=origin) for link in graph.links[nodes * len(ready.routes.links) :]]
-    whole_graph = replace(
-        graph,
-        devices=(*devices, *graph.devices[first_outer:]),
-        links=(*links, *outer),
-        topology_class=node.topology_class,
-        source=node.source,
-        notices=box.notices,
-        facts={name: box.facts[name] for name in _KEPT_FACTS if name in box.facts},
-        matrix={
-            (_named(one, copy, nodes), _named(other, copy, nodes)): label
-            for copy in copies
-            for (one, other), label in box.matrix.items()
-        },
-    )
-    return _noted(whole_graph, wanted)
+    matrix = {
+        (_named(one, copy, nodes), _named(other, copy, nodes)): label
+        for copy in copies
+        for (one, other), label in box.matrix.items()
+    }
+    facts = {name: box.facts[name] for name in _KEPT_FACTS if name in box.facts}
+    return replace(box, devices=tuple(devices), links=tuple(links), matrix=matrix, facts=facts)
 
 
 _KEPT_FACTS = ("omits", "paths")

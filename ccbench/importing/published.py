@@ -116,7 +116,8 @@ def rows_of(entry: Mapping[str, Any], log: ImportedLog, first_table: int = 1) ->
     """
     source = source_text(str(entry.get("source", "")))
     devices, nodes = entry.get("gpus_per_node"), entry.get("nodes")
-    known = isinstance(devices, int) and devices > 0 and isinstance(nodes, int)
+    counted = isinstance(nodes, int) or (bool(log.tables) and all(table.nodes for table in log.tables))
+    known = isinstance(devices, int) and devices > 0 and counted
     given = Given("", devices if known else None, nodes if isinstance(nodes, int) else None)
     told = _with_collective(replace(log, source=source), str(entry.get("collective", "")))
     found = imported(_with_forced(told, str(entry.get("forced", ""))), given)

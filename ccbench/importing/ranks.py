@@ -26,10 +26,9 @@ class Given:
     nodes: int | None = None
     network: str = ""
 
-    @property
-    def ranks(self) -> int | None:
-        """One rank per device of every node; None without a machine."""
-        return None if self.devices is None else self.devices * (self.nodes or 1)
+    def ranks_on(self, nodes: int | None) -> int | None:
+        """One rank per device of ``nodes``, else of the nodes given, else of one; None without a machine."""
+        return None if self.devices is None else self.devices * (nodes or self.nodes or 1)
 
 
 @dataclass(frozen=True)
@@ -50,14 +49,15 @@ def team_of(table: ImportedTable, devices: Sequence[DeviceLine], given: Given) -
     if table.ranks is not None and table.ranks > 0:
         return Team(table.ranks, _nodes(table, table.ranks, devices, given), "stated")
     possible = ranks_that_fit(table)
-    if given.ranks is not None:
-        if possible is not None and given.ranks not in possible:
+    asked = given.ranks_on(table.nodes)
+    if asked is not None:
+        if possible is not None and asked not in possible:
             reason = (
-                f"--machine and --nodes make {given.ranks} ranks, but busbw / algbw as printed fits "
+                f"--machine and --nodes make {asked} ranks, but busbw / algbw as printed fits "
                 f"{_some(possible)}; give the machine and nodes this was measured on"
             )
             return Team(0, 0, reason)
-        return Team(given.ranks, _nodes(table, given.ranks, devices, given), "given")
+        return Team(asked, _nodes(table, asked, devices, given), "given")
     if possible is not None and len(possible) == 1:
         return Team(possible[0], _nodes(table, possible[0], devices, given), "from busbw / algbw")
     seen = "" if possible is None else f" (busbw / algbw as printed fits {_some(possible)})"
@@ -93,7 +93,7 @@ def _nodes(table: ImportedTable, ranks: int, devices: Sequence[DeviceLine], give
     hosts = {device.host for device in devices if device.host}
     if hosts and len({device.rank for device in devices}) == ranks and all(one.host for one in devices):
         return len(hosts)
-    if given.nodes is not None and ranks <= (given.ranks or ranks):
+    if given.nodes is not None and ranks <= (given.ranks_on(None) or ranks):
         return given.nodes
     if given.devices:
         return -(-ranks // given.devices)

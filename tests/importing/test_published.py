@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas
+import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
+import pytest
+import yaml
+
+from ccbench.errors import UsageError
+from ccbench.importing.families import family_of
+from ccbench.importing.published import (
+    FURTHER_COLUMNS,
+    collect,
+    contents,
+    load_published,
+    main,
+    published_folder,
+    published_names,
+    source_text,
+    table_of,
+)
+from ccbench.runs import SCHEMA
+from ccbench.topology.catalog import catalog_names
+
+from .logs import LOGS, needs_logs
+
+TABLE = """\
+# nThread 1 nGpus 8 minBytes 1048576 maxBytes 2097152 step: 2(factor) warmup iters: 5 iters: 20 validation: 1
+#
+# Using devices
+{devices}
+#
+#                                                    out-of-place                     in-place
+#    size      count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#     (B) (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+  1048576     262144     float     sum      -1    28.56   36.71   64.25      0    28.37   36.96   64.68      0
+  2097152     524288     float     sum      -1    43.45   48.27   84.47      2    43.39   48.33   84.58      0
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 74.495
+"""
+DEVICES = "\n".join(
+    f"#  Rank {rank:2} Group  0 Pid {100 + rank} on node device {rank:2} [0x0{rank}] NVIDIA H100 80GB HBM3"
+    for rank in range(8)
+)
+
+
+def corpus(folder: Path, **changes: object) -> Path:
+    """A manifest of one healthy log of an eight-GPU H100 machine."""
+    (folder / "log.txt").write_text(TABLE.format(devices=DEVICES))
+    entry = {
+        "file": "log.txt", "collective": "all_reduce", "gpu": "H100 SXM (one)", "gpus_per_node": 8,
+        "nodes": 1, "interconnect": "nvswitch3", "network": "none", "nccl_version": "2.21.5",
+        "forced": "NCCL_ALGO=Ring", "source": "owner/repository:docs/log.txt", "healthy": True,
+    }  # fmt: skip
+    (folder / "manifest.yaml").write_text(yaml.safe_dump([{**entry, **changes}]))
+    return folder / "manifest.yaml"
+
+
+def test_a_healthy_log_gives_its_rows_with_source_machine_and_words_of_the_manifest(tmp_path: Path) -> None:
+    rows, left_out = collect(corpus(tmp_path))
+    assert set(rows) == {"hgx-h100"}
+    frame = pandas.DataFrame(rows["hgx-h100"])
+    # The wrong placement has no speed and is left out aloud.
+    assert (len(frame), left_out) == (3, ["log.txt: 1 rows without a speed left out"])
+    assert set(frame["source"]) == {"owner/repository:docs/log.txt"}
+    assert set(frame["machine"]) == {"hgx-h100"}
+    assert set(frame["library_version"]) == {"2.21.5"}
+    assert set(frame["network"]) == {""}
+    assert set(frame["algorithm"]) == {"ring"}
+    assert sorted(frame["busbw_GB_s"]) == [64.25, 64.68, 84.58]
+
+
+@pytest.mark.parametrize("healthy", [False, "unknown", None])
+def test_logs_that_are_not_known_to_be_healthy_are_left_out_aloud(tmp_path: Path, healthy: object) -> None:
+    rows, left_out = collect(corpus(tmp_path, healthy=healthy))
+    assert rows == {}
+    assert left_out == ["log.txt: not known to be healthy"]
+
+
+def test_a_log_that_is_missing_costs_only_itself(tmp_path: Path) -> None:
+    rows, left_out = collect(corpus(tmp_path, file="absent.txt"))
+    assert rows == {}
+    assert "absent.txt" in left_out[0]
+
+
+def test_the_command_writes_files_that_load_as_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(corpus(tmp_path)), str(tmp_path / "out")]) == 0
+    assert "hgx-h100.parquet: 3 rows" in capsys.readouterr().out
+    run = load_published("hgx-h100", tmp_path / "out")
+    assert run.manifest["machine"] == {"name": "hgx-h100"}
+    assert list(run.cases["size_bytes"]) == [1 << 20, 1 << 20, 2 << 20]
+    assert set(FURTHER_COLUMNS) <= set(run.cases.columns)
+    found = contents("hgx-h100", tmp_path / "out")
+    assert (found.rows, found.sources, found.teams) == (3, 1, ((8, 1),))
+
+
+@pytest.mark.parametrize("arguments", [[], ["only-one"], ["absent.yaml", "out"]])
+def test_the_command_says_what_is_wrong(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert capsys.readouterr().err
+
+
+def test_an_unknown_name_is_refused_with_near_ones() -> None:
+    with pytest.raises(UsageError, match=r"published: 'hgx-h10' is not a machine .*did you mean hgx-h100"):
+        load_published("hgx-h10")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("owner/name:docs/a.md", "owner/name:docs/a.md"),
+        ("NVIDIA/nccl-tests#194", "NVIDIA/nccl-tests#194"),
+        ("repository not named by the index (file id 12)", "public repository, name not recorded"),
+        ("", "public repository, name not recorded"),
+        (
+            "Some notes (repository not named by the index; file id 12)",
+            "Some notes; public repository, name not recorded",
+        ),
+    ],
+)
+def test_a_source_says_only_what_means_something_elsewhere(text: str, expected: str) -> None:
+    assert source_text(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("gpu", "interconnect", "family"),
+    [
+        ("H100 SXM (p5.48xlarge)", "nvswitch3", "hgx-h100"),
+        ("H100 PCIe", "nvlink-bridge", "h100-pcie-bridge"),
+        ("A100 (DGX A100)", "nvswitch2", "dgx-a100"),
+        ("GB200 (NVL72)", "nvswitch4-nvl72", "gb200-nvl72"),
+        ("V100 (DGX-2H, NVSwitch)", "nvswitch1", "dgx-2"),
+        ("V100-SXM2-32GB (DGX-1)", "nvlink-cube-mesh", "dgx-1v"),
+        ("H100 or H200 SXM", "nvswitch3", "h100-or-h200-sxm"),
+        ("H100 PCIe + A100 PCIe (mixed)", "none used", "h100-pcie-a100-pcie"),
+        ("T4 (g4dn, 1 per node)", "none used", "t4"),
+        ("", "", "unknown"),
+    ],
+)
+def test_words_of_a_manifest_lead_to_the_machine_family(gpu: str, interconnect: str, family: str) -> None:
+    assert family_of(gpu, interconnect) == family
+
+
+def test_families_that_rules_name_are_in_the_catalog() -> None:
+    known = set(catalog_names())
+    assert {"hgx-h100", "hgx-h200", "hgx-b200", "dgx-a100", "mi300x", "gb200-nvl72"} <= known
+    assert family_of("MI300X", "xgmi-mesh") in known
+    assert family_of("RTX 2080 Ti", "pcie3 PIX") in known
+
+
+def test_what_ships_is_whole_and_says_where_every_row_is_from() -> None:
+    names = published_names()
+    assert {"hgx-h100", "hgx-h200", "dgx-a100", "hgx-b200", "mi300x"} <= set(names)
+    columns = {column.name for column in SCHEMA} | set(FURTHER_COLUMNS)
+    for name in names:
+        cases = load_published(name).cases
+        assert set(cases.columns) == columns
+        assert (cases["source"] != "").all()
+        assert not cases["source"].str.contains("file id|by the index").any()
+        assert (cases["machine"] == name).all()
+        assert (cases["status"] == "ok").all()
+        assert (cases["median_seconds"] > 0).all()
+        assert cases["case_id"].is_unique
+        assert cases["samples_seconds"].isna().all()
+
+
+@needs_logs
+def test_what_ships_is_what_the_corpus_gives() -> None:
+    assert LOGS is not None
+    rows, _ = collect(LOGS / "manifest.yaml")
+    assert sorted(rows) == list(published_names())
+    for name, members in rows.items():
+        shipped = pq.read_table(published_folder() / f"{name}.parquet")
+        assert table_of(members).equals(shipped), f"{name}: run python -m ccbench.importing.published again"

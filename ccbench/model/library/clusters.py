@@ -243,7 +243,10 @@ def _assumed(
         per_link, count = nvlink_rate(generation, model), links or nvlinks_of(model) or 0
         if per_link is not None and count and kind is not Intra.HCCS:
             return per_link * count, count, f"assumed: {count} links of {per_link / 1e9:g} GB/s ({model})"
-    raise MachineError(f"{name}: neither the source nor the GPUs' model says how fast {kind.value} is here")
+    raise MachineError(
+        f"{name}: neither the source nor the GPUs' model says how fast {kind.value} is here; name a machine of "
+        "the catalog, such as hgx-h100"
+    )
 
 
 def _ports(topology: Topology, nodes: int, network: Network | None) -> tuple[NetworkPorts | None, str]:

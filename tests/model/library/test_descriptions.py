@@ -122,8 +122,7 @@ def test_any_words_are_a_system_or_a_reason(
 ) -> None:
     try:
         system = described(gpu, gpus, nodes, interconnect, network)
-    except MachineError as error:
-        assert "\n" not in str(error)
+    except MachineError:
         return
     assert system.ranks == gpus * nodes
 

@@ -87,7 +87,8 @@ def test_rates_are_those_of_topology() -> None:
     assert nvlink_rate(Generation.AMPERE, "RTX 3090") == 14.0625e9
     assert nvlink_rate(Generation.ADA, "L40S") is None
     xgmi = xgmi_rate("MI300X", Generation.CDNA3)
-    assert xgmi is not None and xgmi[0] == 64e9
+    assert xgmi is not None
+    assert xgmi[0] == 64e9
     assert xgmi_rate("H100", Generation.HOPPER) is None
 
 

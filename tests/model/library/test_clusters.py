@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.errors import CcbenchError, MachineError
+from ccbench.model.library.clusters import library_system
+from ccbench.model.library.system import Generation, Host, Intra
+from ccbench.topology.catalog import catalog_names, load_catalog
+from ccbench.topology.composition import compose
+from ccbench.topology.graph import Device, DeviceKind, LinkState, Topology, TopologyClass
+from ccbench.topology.networks import parse_network
+from ccbench.topology.sources import load_topology
+from tests.topology import dumps
+
+WITHOUT_GPUS = {"cpu-shared-memory"}
+
+
+@pytest.mark.parametrize("name", catalog_names())
+def test_every_machine_of_the_catalog_is_a_system_or_says_why_not(name: str) -> None:
+    if name in WITHOUT_GPUS:
+        with pytest.raises(MachineError, match="no GPUs"):
+            library_system(load_catalog(name))
+        return
+    machine = load_catalog(name)
+    system = library_system(machine)
+    assert system.ranks == len(machine.gpus)
+    assert system.intra_bytes_per_second > 0
+    assert system.links_per_gpu > 0
+    assert all(system.origins.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "generation", "intra", "gigabytes", "links", "multicast"),
+    [
+        ("hgx-h100", Generation.HOPPER, Intra.NVSWITCH, 450, 18, True),
+        ("dgx-a100", Generation.AMPERE, Intra.NVSWITCH, 300, 12, False),
+        ("dgx-2", Generation.VOLTA, Intra.NVSWITCH, 150, 6, False),
+        ("dgx-1v", Generation.VOLTA, Intra.CUBE_MESH, 150, 6, False),
+        ("gb200-nvl72", Generation.BLACKWELL, Intra.NVSWITCH, 900, 18, True),
+        ("mi300x", Generation.CDNA3, Intra.XGMI, 448, 7, False),
+        ("ascend-910b", Generation.ASCEND, Intra.HCCS, 196, 7, False),
+        ("rtx-pcie", Generation.ADA, Intra.HOST, 31.5, 1, False),
+        ("rtx-pcie-p2p", Generation.ADA, Intra.PCIE, 31.5, 1, False),
+        ("h100-pcie-bridge", Generation.HOPPER, Intra.PCIE, 63, 1, False),
+    ],
+)
+def test_machines_are_what_their_datasheets_say(
+    name: str, generation: Generation, intra: Intra, gigabytes: float, links: int, multicast: bool
+) -> None:
+    system = library_system(load_catalog(name))
+    assert (system.generation, system.intra, system.multicast) == (generation, intra, multicast)
+    assert system.intra_bytes_per_second == pytest.approx(gigabytes * 1e9)
+    assert system.links_per_gpu == links
+
+
+def test_two_cards_on_one_bridge_use_the_bridge() -> None:
+    system = library_system(load_catalog("h100-pcie-bridge"), ranks=2)
+    assert (system.intra, system.intra_bytes_per_second) == (Intra.BRIDGE, 300e9)
+
+
+def test_part_of_a_mesh_has_only_the_links_inside_it() -> None:
+    assert library_system(load_catalog("mi300x"), ranks=4).intra_bytes_per_second == 3 * 64e9
+    assert library_system(load_catalog("dgx-1v"), ranks=2).links_per_gpu == 1
+
+
+def test_one_gpu_of_each_node_needs_no_links_inside() -> None:
+    system = library_system(load_catalog("hgx-h100"), 4, parse_network("ib-ndr-400x8"), ranks=4)
+    assert (system.ranks_per_node, system.nodes, system.intra) == (1, 4, Intra.NONE)
+
+
+def test_a_network_that_is_given_counts() -> None:
+    system = library_system(load_catalog("dgx-a100"), 4, parse_network("ib-hdr-200x8"))
+    assert system.network is not None
+    assert (system.network.word, system.network.per_node) == ("ib-hdr", 8)
+    assert system.network.bytes_per_second == 25e9
+    assert system.ranks == 32
+
+
+def test_a_cluster_that_is_a_graph_is_the_same_as_its_parts() -> None:
+    network = parse_network("roce-200x4")
+    whole = library_system(compose(load_catalog("mi300x"), 2, network))
+    parts = library_system(load_catalog("mi300x"), 2, network)
+    assert (whole.ranks_per_node, whole.nodes) == (parts.ranks_per_node, parts.nodes) == (8, 2)
+    assert whole.intra_bytes_per_second == parts.intra_bytes_per_second
+    assert whole.network == parts.network
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"nodes": 2}, "name a network"),
+        ({"nodes": 0}, "at least one"),
+        ({"ranks": 9}, "do not spread evenly"),
+        ({"nodes": 2, "network": parse_network("tcp-25x1"), "ranks": 7}, "do not spread evenly"),
+    ],
+)
+def test_what_does_not_fit_the_machine_says_why(arguments: dict[str, Any], reason: str) -> None:
+    with pytest.raises(MachineError, match=reason):
+        library_system(load_catalog("hgx-h100"), **arguments)
+
+
+def test_links_that_are_down_carry_nothing() -> None:
+    machine = load_catalog("mi300x")
+    links = tuple(
+        replace(link, state=LinkState.DOWN) if {link.source, link.target} == {"gpu0", "gpu1"} else link
+        for link in machine.links
+    )
+    assert library_system(replace(machine, links=links)).links_per_gpu == 6
+
+
+def test_rates_that_the_source_leaves_out_are_those_of_the_model_and_said_to_be_assumed() -> None:
+    machine = load_catalog("hgx-h100")
+    links = tuple(replace(link, bytes_per_second=None) for link in machine.links)
+    system = library_system(replace(machine, links=links))
+    assert system.intra_bytes_per_second == 450e9
+    assert system.origins["intra"].startswith("assumed")
+
+
+def test_gpus_that_the_driver_keeps_apart_go_through_the_host() -> None:
+    machine = load_catalog("l40s")
+    matrix = [["X" if row == column else "CNS" for column in range(4)] for row in range(4)]
+    assert library_system(machine).intra is Intra.PCIE
+    apart = replace(machine, facts={**machine.facts, "p2p_matrix": matrix})
+    assert library_system(apart).intra is Intra.HOST
+
+
+def test_gpus_without_a_model_are_known_by_their_capability() -> None:
+    machine = load_catalog("hgx-h100")
+    devices = tuple(
+        replace(device, attributes={"sm": "90"}) if device.kind is DeviceKind.GPU else device
+        for device in machine.devices
+    )
+    facts = {name: value for name, value in machine.facts.items() if name != "gpu_model"}
+    assert library_system(replace(machine, devices=devices, facts=facts)).generation is Generation.HOPPER
+
+
+def test_processors_that_the_source_names_count_more_than_what_boards_usually_have() -> None:
+    machine = load_catalog("hgx-h100")
+    amd = replace(machine, facts={**machine.facts, "cpu": {"vendor": "AuthenticAMD"}})
+    assert library_system(machine).host is Host.INTEL
+    assert library_system(amd).host is Host.AMD
+
+
+def test_gpus_that_nobody_saw_joined_are_refused() -> None:
+    lost = Topology("lost", tuple(Device(f"gpu{rank}", DeviceKind.GPU) for rank in range(2)))
+    assert lost.topology_class is TopologyClass.UNKNOWN
+    with pytest.raises(MachineError, match="does not show what joins"):
+        library_system(lost)
+
+
+@given(st.sampled_from(sorted(set(catalog_names()) - WITHOUT_GPUS)), st.integers(1, 64), st.integers(1, 8))
+def test_ranks_are_as_many_as_asked_for(name: str, ranks: int, nodes: int) -> None:
+    network = parse_network("ib-ndr-400x8")
+    try:
+        system = library_system(load_catalog(name), nodes, network, ranks)
+    except MachineError:
+        return
+    assert system.ranks == ranks
+    assert system.ranks_per_node <= len(load_catalog(name).gpus)
+
+
+@dumps.needs_dumps
+@pytest.mark.parametrize("entry", dumps.entries("nccl_xml"), ids=dumps.names(dumps.entries("nccl_xml")))
+def test_every_topology_file_of_nccl_is_a_system_or_says_why_not(entry: dict[str, Any]) -> None:
+    assert dumps.DUMPS is not None
+    try:
+        topology = load_topology(str(dumps.DUMPS / entry["file"]))
+    except CcbenchError:
+        return
+    try:
+        system = library_system(topology)
+    except MachineError:
+        return
+    assert system.ranks_per_node == 1 or system.intra_bytes_per_second > 0

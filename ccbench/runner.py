@@ -33,7 +33,7 @@ from ccbench.visits import judged, merged, visits_of
 if TYPE_CHECKING:
     from ccbench.suite import Suite
 
-SIMULATION_MACHINE = "cpu-default"
+SIMULATION_MACHINE = "cpu-shared-memory"
 """What simulated cases are priced on when no machine is named."""
 
 DETECT = "detect"

@@ -114,7 +114,7 @@ def suite_of(tmp_path: Path, collectives: Sequence[str] = COLLECTIVES, visits: i
 
 
 def run(suite: Suite, tmp_path: Path, **options: object) -> RunOutcome:
-    chosen: dict[str, object] = {"machine": "cpu-default", **options}
+    chosen: dict[str, object] = {"machine": "cpu-shared-memory", **options}
     if "resume" not in chosen:
         chosen["output"] = tmp_path / "out"
     return run_suite(suite, RunOptions(**chosen), SilentProgress())  # type: ignore[arg-type]  # named above
@@ -307,7 +307,7 @@ def test_a_folder_that_never_got_a_case_is_taken_away(
 
 
 def test_a_resumed_run_is_priced_on_the_machine_it_began_with(tmp_path: Path, teams: Teams) -> None:
-    machine = replace(load_machine("cpu-default"), name="the first")
+    machine = replace(load_machine("cpu-shared-memory"), name="the first")
     save_machine(machine, tmp_path / "first.yaml")
     teams.answers["barrier"] = status_of(Status.FAILED)
     run(suite_of(tmp_path), tmp_path, machine=str(tmp_path / "first.yaml"))

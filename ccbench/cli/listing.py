@@ -72,9 +72,17 @@ def _backends() -> Listing:
 
 def _machines() -> Listing:
     from ccbench.model import load_machine, machine_names
+    from ccbench.topology.catalog import catalog_names, load_catalog
 
-    machines = {name: load_machine(name) for name in machine_names()}
-    return {name: f"{one.kind}, {one.fabric.cores} cores" for name, one in machines.items()}
+    hosts = {name: load_machine(name) for name in machine_names()}
+    listed = {name: f"{one.kind}, {one.fabric.cores} cores" for name, one in hosts.items()}
+    for name in catalog_names():
+        if name in listed:  # the host that processes share, priced with numbers of its own
+            continue
+        found = load_catalog(name)
+        gpus = f"{len(found.gpus)} GPUs, {found.topology_class.value}"
+        listed[name] = f"{gpus}: {found.facts.get('description', '')}".rstrip(": ")
+    return listed
 
 
 def _suites() -> Listing:

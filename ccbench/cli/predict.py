@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
@@ -10,41 +11,113 @@ from ccbench.cli.output import as_json, print_json
 from ccbench.cli.schedule import algorithm_completions, collective_completions
 
 if TYPE_CHECKING:
-    from ccbench.model import Machine
+    from ccbench.model import Machine, Prediction
+    from ccbench.model.cluster import Cluster
 
 Point = dict[str, str | int | float]
 
+OWN = "schedules"
+LIBRARY = "library"
+
 
 @click.command(short_help="Price collectives on a machine without running them.")
-@click.option("--machine", required=True, help="A name ('ccbench list machines'), a file, or 'detect'.")
+@click.option(
+    "--machine",
+    required=True,
+    help="A machine of 'ccbench list machines' or of 'ccbench list topologies', a file, a dump, or 'detect'.",
+)
+@click.option("--nodes", type=click.IntRange(min=1), help="Machines; default: as many as hold --ranks.")
+@click.option("--network", help="What joins them: <kind>-<Gb/s>x<NICs>, such as ib-ndr-400x8.")
 @click.option("--collective", required=True, shell_complete=collective_completions, help="What to price.")
-@click.option("--algorithm", shell_complete=algorithm_completions, help="Only this one; else all of them.")
-@click.option("--ranks", type=click.IntRange(min=1), required=True, help="Number of ranks.")
+@click.option("--algorithm", shell_complete=algorithm_completions, help="Only this one.")
+@click.option("--protocol", default="default", show_default=True, help="Of a library: ll, ll128 or simple.")
+@click.option("--ranks", type=click.IntRange(min=1), help="Number of ranks; default: every GPU.")
 @click.option(
     "--sizes", default="8:1GiB:2", show_default=True, help="FROM:TO:FACTOR, or sizes with commas between."
 )
 @click.option("--dtype", default="float32", show_default=True, help="Element type.")
+@click.option(
+    "--of",
+    type=click.Choice([LIBRARY, OWN]),
+    help="GPUs: a collective library (NCCL, RCCL), which chooses unless told, or ccbench's own schedules.",
+)
 @as_json
 def predict(
     machine: str,
+    nodes: int | None,
+    network: str | None,
     collective: str,
     algorithm: str | None,
-    ranks: int,
+    protocol: str,
+    ranks: int | None,
     sizes: str,
     dtype: str,
+    of: str | None,
     as_json: bool,
 ) -> None:
     """Price a collective on a machine: the bound that no algorithm should beat, and what each should take."""
-    names = (algorithm,) if algorithm is not None else _possible(collective, ranks)
-    priced_on = _machine(machine)
     sizes_bytes = _sizes(sizes)
-    points = [
-        point for name in names for point in _points(priced_on, collective, name, ranks, sizes_bytes, dtype)
-    ]
+    host = _host(machine, (nodes, network, of))
+    if host is not None:
+        _refuse_protocol(protocol)
+        points = _host_points(host, collective, algorithm, ranks, sizes_bytes, dtype)
+    else:
+        from ccbench.model.cluster import open_cluster
+
+        cluster = open_cluster(machine, nodes, network, ranks)
+        if of == OWN:
+            _refuse_protocol(protocol)
+            points = _schedule_points(cluster, collective, algorithm, sizes_bytes, dtype)
+        else:
+            points = _library_points(cluster, collective, algorithm, protocol, sizes_bytes, dtype)
     if as_json:
         print_json(points)
     else:
         _print_table(points)
+
+
+def _host(name: str, of_clusters: tuple[object, ...]) -> Machine | None:
+    """A machine whose ranks are processes on processors; None where ``name`` is one with GPUs."""
+    from ccbench.errors import UsageError
+    from ccbench.model import load_machine, machine_names
+
+    known = name in machine_names() or name == "detect" or _is_machine_file(name)
+    if not known:
+        return None
+    if name == "detect":
+        from ccbench.topology.sources import load_topology
+
+        if load_topology(None).gpus:
+            return None
+    if any(option is not None for option in of_clusters):
+        raise UsageError(
+            f"--machine {name}: is one host; --nodes, --network and --of are for machines with GPUs"
+        )
+    if name == "detect":
+        from ccbench.model.calibration import quick_machine
+
+        return quick_machine()
+    return load_machine(name)
+
+
+def _is_machine_file(name: str) -> bool:
+    """Whether it is a file that ``ccbench calibrate`` writes, not one that describes a topology."""
+    from pathlib import Path
+
+    path = Path(name)
+    if path.suffix not in {".yaml", ".yml"} or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return b"\nfabric:" in b"\n" + file.read(1 << 16)
+
+
+def _refuse_protocol(protocol: str) -> None:
+    from ccbench.errors import UsageError
+
+    if protocol != "default":
+        raise UsageError(
+            f"--protocol {protocol}: schedules have none; it is for libraries on machines with GPUs"
+        )
 
 
 def _possible(collective: str, ranks: int) -> tuple[str, ...]:
@@ -53,13 +126,6 @@ def _possible(collective: str, ranks: int) -> tuple[str, ...]:
 
     rows = [algorithm_row(collective, name) for name in algorithms_of(collective)]
     return tuple(row.name for row in rows if row.unsupported(ranks, row.default_parameter(ranks, 0)) is None)
-
-
-def _machine(name: str) -> Machine:
-    from ccbench.model import load_machine
-    from ccbench.model.calibration import quick_machine
-
-    return quick_machine() if name == "detect" else load_machine(name)
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -72,52 +138,119 @@ def _sizes(text: str) -> tuple[int, ...]:
         raise click.BadParameter(f"{error}; write 8:1GiB:2 or 8,64KiB", param_hint="--sizes") from None
 
 
-def _points(
-    machine: Machine, collective_name: str, algorithm: str, ranks: int, sizes: tuple[int, ...], dtype: str
+def _whole_sizes(collective: str, sizes: Iterable[int], ranks: int, dtype: str) -> dict[int, int]:
+    """Size -> count; sizes round down to whole elements, as in nccl-tests, so two of them may become one."""
+    from ccbench.collectives import collective as row_of
+    from ccbench.dtypes import item_bytes
+
+    row, item = row_of(collective), item_bytes(dtype)
+    counts = dict.fromkeys(row.count_for(size, ranks, item) for size in sizes)
+    return {row.size_bytes(count, ranks, item): count for count in counts}
+
+
+def _host_points(
+    machine: Machine,
+    collective: str,
+    algorithm: str | None,
+    ranks: int | None,
+    sizes: tuple[int, ...],
+    dtype: str,
 ) -> list[Point]:
     from ccbench.algorithms import schedule_for
-    from ccbench.collectives import collective
     from ccbench.dtypes import item_bytes
+    from ccbench.errors import UsageError
     from ccbench.model import price
 
-    row, item = collective(collective_name), item_bytes(dtype)
-    # Sizes round down to whole elements, as in nccl-tests, so two of them may become one.
-    counts = dict.fromkeys(row.count_for(size, ranks, item) for size in sizes)
-    points: list[Point] = []
-    for count in counts:
-        size_bytes = row.size_bytes(count, ranks, item)
-        schedule = schedule_for(collective_name, algorithm, ranks, size_bytes=size_bytes, prove=False)
-        priced = price(schedule, count, item, machine, dtype=dtype)
-        rate = size_bytes / priced.predicted_seconds / 1e9 if priced.predicted_seconds > 0 else 0.0
-        points.append(
-            {
-                "collective": collective_name,
-                "algorithm": algorithm,
-                "protocol": "default",
-                "ranks": ranks,
-                "size_bytes": size_bytes,
-                "bound_seconds": priced.bound_seconds,
-                "predicted_seconds": priced.predicted_seconds,
-                "algbw_GB_s": rate,
-                "busbw_GB_s": rate * row.bus_factor(ranks),
-                "bottleneck": priced.bottleneck,
-            }
-        )
+    if ranks is None:
+        raise UsageError("--ranks: missing; on a host any number of processes can take part, so say how many")
+    names = (algorithm,) if algorithm is not None else _possible(collective, ranks)
+    points = []
+    for name in names:
+        for size, count in _whole_sizes(collective, sizes, ranks, dtype).items():
+            schedule = schedule_for(collective, name, ranks, size_bytes=size, prove=False)
+            priced = price(schedule, count, item_bytes(dtype), machine, dtype=dtype)
+            points.append(_point(collective, name, "default", ranks, size, priced))
     return points
+
+
+def _library_points(
+    cluster: Cluster,
+    collective: str,
+    algorithm: str | None,
+    protocol: str,
+    sizes: tuple[int, ...],
+    dtype: str,
+) -> list[Point]:
+    from ccbench.dtypes import item_bytes
+    from ccbench.model.cluster_points import library_points
+    from ccbench.model.library.system import LibraryRequest
+
+    request = LibraryRequest(
+        collective,
+        tuple(_whole_sizes(collective, sizes, cluster.ranks, dtype)),
+        item_bytes(dtype),
+        dtype.startswith("float8"),
+        algorithm=algorithm or "default",
+        protocol=protocol,
+    )
+    return [
+        _point(collective, point.algorithm, point.protocol, point.ranks, point.size_bytes, point.prediction)
+        | {"extrapolated": point.extrapolated}
+        for point in library_points(cluster, request)
+    ]
+
+
+def _schedule_points(
+    cluster: Cluster, collective: str, algorithm: str | None, sizes: tuple[int, ...], dtype: str
+) -> list[Point]:
+    from ccbench.model.cluster_points import schedule_points
+
+    names = (algorithm,) if algorithm is not None else _possible(collective, cluster.ranks)
+    whole = tuple(_whole_sizes(collective, sizes, cluster.ranks, dtype))
+    return [
+        _point(collective, name, "default", point.ranks, point.size_bytes, point.prediction)
+        for name in names
+        for point in schedule_points(cluster, collective, name, whole)
+    ]
+
+
+def _point(
+    collective: str, algorithm: str, protocol: str, ranks: int, size_bytes: int, priced: Prediction
+) -> Point:
+    from ccbench.collectives import collective as row_of
+
+    rate = size_bytes / priced.predicted_seconds / 1e9 if priced.predicted_seconds > 0 else 0.0
+    return {
+        "collective": collective,
+        "algorithm": algorithm,
+        "protocol": protocol,
+        "ranks": ranks,
+        "size_bytes": size_bytes,
+        "bound_seconds": priced.bound_seconds,
+        "predicted_seconds": priced.predicted_seconds,
+        "algbw_GB_s": rate,
+        "busbw_GB_s": rate * row_of(collective).bus_factor(ranks),
+        "bottleneck": priced.bottleneck,
+    }
 
 
 def _print_table(points: list[Point]) -> None:
     from ccbench.units import format_seconds, format_size
 
-    click.echo(
-        f"{'algorithm':20} {'size':>10} {'bound':>10} {'predicted':>10} {'busbw GB/s':>10}  bottleneck"
-    )
+    protocols = any(point["protocol"] != "default" for point in points)
+    head = f"{'algorithm':20} " + (f"{'protocol':8} " if protocols else "")
+    click.echo(head + f"{'size':>10} {'bound':>10} {'predicted':>10} {'busbw GB/s':>10}  bottleneck")
     for point in points:
         bound, busbw = float(point["bound_seconds"]), float(point["busbw_GB_s"])
         click.echo(
-            f"{point['algorithm']:20} {format_size(int(point['size_bytes'])):>10} "
+            f"{point['algorithm']:20} "
+            + (f"{point['protocol']:8} " if protocols else "")
+            + f"{format_size(int(point['size_bytes'])):>10} "
             # One rank sends nothing and a barrier moves no data: a zero is no speed and no limit.
             f"{format_seconds(bound) if bound > 0 else '-':>10} "
             f"{format_seconds(float(point['predicted_seconds'])):>10} "
             f"{f'{busbw:.3f}' if busbw > 0 else '-':>10}  {point['bottleneck']}"
         )
+    remarks = dict.fromkeys(str(point.get("extrapolated", "")) for point in points)
+    for remark in filter(None, remarks):
+        click.echo(f"extrapolated: {remark}")

@@ -93,7 +93,7 @@ def _measured(until_seconds: float, limit_seconds: float, progress: Progress) ->
         last = (complaint.strip().splitlines() or ["no message"])[-1]
         raise MachineError(
             f"measuring this machine failed (exit status {leader.returncode}: {last}); "
-            "name a machine instead, such as --machine cpu-default"
+            "name a machine instead, such as --machine cpu-shared-memory"
         )
     return samples
 

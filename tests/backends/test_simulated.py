@@ -20,7 +20,7 @@ from ccbench.stats import visited_interval
 from ccbench.verification import check
 from ccbench.visits import merged
 
-MACHINE = load_machine("cpu-default")
+MACHINE = load_machine("cpu-shared-memory")
 
 
 def case_of(
@@ -147,7 +147,7 @@ def test_the_type_and_the_operation_count() -> None:
 def test_what_is_simulated_says_so() -> None:
     measurement = run(case_of())
     assert measurement.simulated
-    assert measurement.backend_version == "model of cpu-default"
+    assert measurement.backend_version == "model of cpu-shared-memory"
 
 
 def test_every_rank_has_a_sample_and_none_is_longer_than_the_whole() -> None:

@@ -18,7 +18,7 @@ POINT_KEYS = [
     "collective", "algorithm", "protocol", "ranks", "size_bytes", "bound_seconds", "predicted_seconds",
     "algbw_GB_s", "busbw_GB_s", "bottleneck",
 ]  # fmt: skip
-MACHINE = "cpu-default"
+MACHINE = "cpu-shared-memory"
 
 
 def price(ccbench: Command, *arguments: str) -> list[dict[str, float]]:

@@ -64,13 +64,13 @@ def test_a_run_prints_table_verdicts_and_where_things_are(ccbench: Command, fake
 def test_options_reach_the_runner_in_its_units(ccbench: Command, fakes: Fakes) -> None:
     ccbench(
         *("run", "quick", "-o", "here", "--backend", "cpu", "--backend", "simulated", "--ranks", "3"),
-        *("--machine", "cpu-default", "--only", "ring", "--time-limit", "1m30s"),
+        *("--machine", "cpu-shared-memory", "--only", "ring", "--time-limit", "1m30s"),
     )
     assert fakes.options == RunOptions(
         output=Path("here"),
         backends=("cpu", "simulated"),
         ranks=3,
-        machine="cpu-default",
+        machine="cpu-shared-memory",
         only="ring",
         resume=None,
         time_limit_seconds=90.0,
@@ -118,7 +118,7 @@ def test_the_line_that_goes_on_asks_for_the_same_run(
 ) -> None:
     fakes.outcome = RunOutcome(Path("r"), 130, {Status.SKIPPED: 2}, interrupted=True)
     said = ccbench(
-        "run", "quick", "--backend", "cpu", "--backend", "simulated", "--machine", "cpu-default"
+        "run", "quick", "--backend", "cpu", "--backend", "simulated", "--machine", "cpu-shared-memory"
     ).err
     before = fakes.options
     assert before is not None

@@ -130,7 +130,7 @@ class Bench:
     ) -> subprocess.Popen[str]:
         """``ccbench run`` under way."""
         where = () if "--resume" in arguments else ("-o", output)
-        quick = ("-q", "--no-report", "--machine", "cpu-default")
+        quick = ("-q", "--no-report", "--machine", "cpu-shared-memory")
         return self.start("run", suite, *where, *quick, *arguments, fault=fault)
 
     def run(self, suite: Path, *arguments: str | Path, output: str = "out", fault: str = "") -> Ended:

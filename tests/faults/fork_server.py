@@ -20,7 +20,7 @@ from ccbench.suite import load_suite
 
 def _runner(suite: str, output: str, resume: bool) -> int:
     where = {"resume": Path(output)} if resume else {"output": Path(output)}
-    options = RunOptions(machine="cpu-default", **where)  # type: ignore[arg-type]  # one of two known names
+    options = RunOptions(machine="cpu-shared-memory", **where)  # type: ignore[arg-type]  # one of two known names
     return run_suite(load_suite(suite), options, SilentProgress()).exit_code
 
 

@@ -86,7 +86,7 @@ def test_a_disk_that_fills_up_during_a_run_leaves_finished_cases_whole(
         really_replace(source, target)
 
     monkeypatch.setattr("os.replace", replace)
-    options = RunOptions(output=tmp_path / "out", machine="cpu-default")
+    options = RunOptions(output=tmp_path / "out", machine="cpu-shared-memory")
     with pytest.raises(RunFolderError, match="the disk is full; free some space"):
         run_suite(suite, options, SilentProgress())
     monkeypatch.undo()
@@ -119,7 +119,7 @@ def test_an_output_that_cannot_be_written_is_told_in_one_line(bench: Bench, wher
 
 def test_two_runs_at_once_into_one_root_get_two_folders(bench: Bench, figure: Any) -> None:
     suite = bench.suite({"collective": ["all_reduce", "barrier"]})
-    both = [bench.start("run", suite, "-q", "--no-report", "--machine", "cpu-default") for _ in range(2)]
+    both = [bench.start("run", suite, "-q", "--no-report", "--machine", "cpu-shared-memory") for _ in range(2)]
     for process in both:
         assert bench.end(process, time.monotonic()).code == 0
     folders = sorted((bench.folder / "results").iterdir())

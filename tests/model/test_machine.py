@@ -78,7 +78,7 @@ def test_a_file_that_is_no_machine_is_refused_in_one_line(tmp_path: Path, conten
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(MachineError, match=r"'cpu-defualt' is not known; one of .*cpu-default"):
+    with pytest.raises(MachineError, match=r"'cpu-defualt' is not known; one of .*cpu-shared-memory"):
         load_machine("cpu-defualt")
 
 

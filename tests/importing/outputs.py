@@ -112,7 +112,8 @@ data_size(Bytes): | aveg_time(us): | alg_bandwidth(GB/s): | check_result:
 
 PARAM_OLD = (
     "mpirun -np 4 python comms.py --collective all_reduce\n"
-    "\tCOMMS-RES\tsize (B)\t num-elements\t Latency(us):p50\tp75\t\tp95\tmin\tmax\t algBW(GB/s)\t busBW(GB/s)\n"
+    "\tCOMMS-RES\tsize (B)\t num-elements\t Latency(us):p50\tp75\t\tp95\tmin\tmax"
+    "\t algBW(GB/s)\t busBW(GB/s)\n"
     "\tCOMMS-RES\t     1048576\t      262144\t       100.0\t       101.0\t       102.0"
     "\t        99.0\t       103.0\t      10.486\t      15.729\n"
 )
@@ -139,8 +140,8 @@ GLOO_NANOSECONDS = """\
 Algorithm:   new_allgather_ring
 Options:     processes=4, inputs=1
 
-   elements  minL (ns)  p50L (ns)  p99L (ns)  maxL (ns)   minBW (GB/s)   p50BW (GB/s)   p99BW (GB/s)   maxBW (GB/s)    samples
-    1048576    1000000    2000000    3000000    4000000          0.977          1.953          2.930          3.906        100
+  elements minL (ns) p50L (ns) p99L (ns) maxL (ns) minBW (GB/s) p50BW (GB/s) p99BW (GB/s) maxBW (GB/s) samples
+   1048576   1000000   2000000   3000000   4000000        0.977        1.953        2.930        3.906     100
 """
 
 TORCH_BLOCKS = """\
@@ -185,10 +186,12 @@ The average bandwidth of all_reduce over 8 ranks (5 warmups / 20 trials):
 |    1GiB | 350.00GBps | 200.00GBps |
 """
 
-MSCCLPP = """\
-{"name":"allreduce", "kernel":6, "ranks":8, "ranksPerNode":8, "algBw":4.096, "busBw":7.168, "size":24576, "time":6.00, "target":"latency"}
-{"name":"allreduce", "kernel":6, "ranks":16, "ranksPerNode":8, "algBw":2.048, "busBw":3.84, "size":24576, "time":12.00, "target":"latency"}
-"""
+MSCCLPP = (
+    '{"name":"allreduce", "kernel":6, "ranks":8, "ranksPerNode":8, "algBw":4.096, "busBw":7.168, '
+    '"size":24576, "time":6.00, "target":"latency"}\n'
+    '{"name":"allreduce", "kernel":6, "ranks":16, "ranksPerNode":8, "algBw":2.048, "busBw":3.84, '
+    '"size":24576, "time":12.00, "target":"latency"}\n'
+)
 
 MARKDOWN_PAGE = """\
 # Our cluster

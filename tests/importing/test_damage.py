@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from ccbench.errors import CcbenchError
 from ccbench.importing.log import ImportedLog
-from ccbench.importing.sources import log_of_text, reader
+from ccbench.importing.sources import READERS, log_of_text, reader
 from tests.importing import outputs
 from tests.importing.logs import entries, name_of, needs_logs, text_of
 
-OWN = (
-    "osu", "imb", "nccom", "hccl_test", "param", "gloo_benchmark", "mscclpp", "torch_bench", "markdown_tables",
-)  # fmt: skip
+OWN = tuple(name for name in READERS if name not in ("nccl_tests", "rccl_tests"))
+"""Readers of tools that do not print nccl-tests' table."""
+
 KINDS = ("cpu_osu", "cpu_gloo", "torch", "mscclpp", "nccom", "_md.txt")
 
 published = [entry for entry in entries() if any(kind in entry["file"] for kind in KINDS)]

@@ -21,7 +21,7 @@ from ccbench.importing.readers.figures import (
     value_of,
     whole,
 )
-from ccbench.importing.readers.lines import Line, bad_ending, is_torn, source_lines
+from ccbench.importing.readers.lines import Line, bad_ending, capped, is_torn, no_row, source_lines, torn_row
 from ccbench.importing.readers.words import collective_name, op_of, root_of, whole_size
 from ccbench.topology.graph import Notice
 
@@ -83,28 +83,28 @@ def read(text: str) -> ImportedLog:
         elif columns := _columns(line):
             tables.append(_Table(line.number, columns, dict(stated)))
         elif tables and line.text.lstrip()[:1].isdigit():
-            notices += _taken(tables[-1], line, text)
+            notices += _taken(tables[-1], line)
     ending = bad_ending(lines)
     torn = any(notice.kind == "truncated" for notice in notices)
     return ImportedLog(
         tool="gloo-benchmark",
         library="Gloo",
         tables=tuple(_closed(table) for table in tables),
-        notices=tuple(notices),
+        notices=capped(notices),
         outcome=ending[0] if ending else Outcome.CUT if torn else Outcome.UNKNOWN,
         detail=ending[1] if ending else "",
         facts={"device": stated["Device"]} if "Device" in stated else {},
     )
 
 
-def _taken(table: _Table, line: Line, text: str) -> list[Notice]:
-    if is_torn(text, line, table.cells[-1][0] if table.cells else None):
-        return [Notice("truncated", "the last row has lost its end and was left out", line.number)]
+def _taken(table: _Table, line: Line) -> list[Notice]:
+    if is_torn(line, table.cells[-1][0] if table.cells else None):
+        return [torn_row(line)]
     cells = line.text.split()
     by_column = dict(zip(table.columns, cells, strict=False))
     sizes = [by_column.get("elements", ""), by_column.get("size (B)", "0")]
     if len(cells) != len(table.columns) or None in map(whole, sizes) or None in map(figure, cells):
-        return [Notice("damaged_line", f"no row of this table: {line.text.strip()[:80]!r}", line.number)]
+        return [no_row(line)]
     table.cells.append((line, by_column))
     return []
 

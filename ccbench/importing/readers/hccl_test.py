@@ -14,7 +14,7 @@ from itertools import pairwise
 from ccbench.collectives import COLLECTIVES
 from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable, Outcome
 from ccbench.importing.readers.figures import figure, half_unit_of, microseconds, value_of, whole
-from ccbench.importing.readers.lines import Line, bad_ending, source_lines
+from ccbench.importing.readers.lines import Line, bad_ending, capped, no_row, source_lines
 from ccbench.importing.readers.words import Launch, collective_name, dtype_name, launch_of, op_of
 from ccbench.topology.graph import Notice
 
@@ -72,9 +72,7 @@ def read(text: str) -> ImportedLog:
             if row is not None:
                 tables[-1].rows.append(row)
             else:
-                notices.append(
-                    Notice("damaged_line", f"no row of this table: {line.text.strip()[:80]!r}", line.number)
-                )
+                notices.append(no_row(line))
         elif binary := _BINARY.search(line.text):
             command, launch = _command(binary[1], line.text), launch_of(line.text) or Launch()
     ending = bad_ending(lines)
@@ -82,7 +80,7 @@ def read(text: str) -> ImportedLog:
         tool="hccl_test",
         library="HCCL",
         tables=tuple(_closed(table) for table in tables),
-        notices=tuple(notices),
+        notices=capped(notices),
         outcome=ending[0] if ending else Outcome.UNKNOWN,
         detail=ending[1] if ending else "",
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable, Outcome
 from ccbench.importing.readers.figures import Figure, figure, half_unit_of, microseconds, value_of, whole
-from ccbench.importing.readers.lines import Line, bad_ending, is_torn, source_lines
+from ccbench.importing.readers.lines import Line, bad_ending, capped, is_torn, no_row, source_lines, torn_row
 from ccbench.importing.readers.words import Launch, collective_name, dtype_name, launch_of, op_of, whole_size
 from ccbench.topology.graph import Notice
 
@@ -82,7 +82,7 @@ def read(text: str) -> ImportedLog:
                 tables.append(_Table("", line.number, launch, False))
             tables[-1].columns = tuple(line.text.split())
         elif tables:
-            notices += _taken(tables[-1], line, stated, text)
+            notices += _taken(tables[-1], line, stated)
         if said := _STATED.match(line.text):
             stated.setdefault(said[1], said[2])
         launch = launch_of(line.text) or launch
@@ -105,25 +105,25 @@ def _log(
         library="MPI",
         tables=tuple(_closed(table) for table in tables if table.rows or table.name),
         versions={**versions, **({"MPI": stated["MPI Version"]} if "MPI Version" in stated else {})},
-        notices=tuple(notices),
+        notices=capped(notices),
         outcome=outcome,
         detail=detail,
         facts={name: value for name, value in stated.items() if name != "MPI Version"},
     )
 
 
-def _taken(table: _Table, line: Line, stated: dict[str, str], text: str) -> list[Notice]:
+def _taken(table: _Table, line: Line, stated: dict[str, str]) -> list[Notice]:
     """Number of processes or row of ``table``; what looks like a row and is none is said."""
     if processes := _PROCESSES.match(line.text):
         table.processes = int(processes[1])
     elif groups := _GROUPS.match(line.text):
         table.groups, table.processes = int(groups[1]), int(groups[2])
     elif table.columns and line.text.lstrip()[:1].isdigit():
-        if is_torn(text, line, table.last):
-            return [Notice("truncated", "the last row has lost its end and was left out", line.number)]
+        if is_torn(line, table.last):
+            return [torn_row(line)]
         row = _row(table, line, stated)
         if row is None:
-            return [Notice("damaged_line", f"no row of this table: {line.text.strip()[:80]!r}", line.number)]
+            return [no_row(line)]
         table.rows.append(row)
         table.last = line
     return []

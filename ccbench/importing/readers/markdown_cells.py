@@ -9,6 +9,7 @@ from ccbench.importing.readers.words import collective_name
 from ccbench.units import parse_size
 
 _MARKUP = re.compile(r"[`*_]{1,3}(?=\S)|(?<=\S)[`*]{1,3}|<br ?/?>|~")
+_DIGIT = re.compile(r"[0-9]")
 _QUANTITY = re.compile(
     r"([0-9][0-9,]{0,20}(?:\.[0-9]{1,12})?)[ \t]*([A-Za-zµμ/]{0,8})", re.ASCII | re.IGNORECASE
 )
@@ -47,7 +48,7 @@ def without_markup(cell: str) -> str:
 
 def _quantity(cell: str) -> tuple[str, str] | None:
     """(number, unit) where the cell is one quantity and nothing else."""
-    match = _QUANTITY.fullmatch(without_markup(cell))
+    match = _QUANTITY.fullmatch(without_markup(cell)) if _DIGIT.search(cell) else None
     return (match[1].replace(",", ""), match[2]) if match else None
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable, Outcome
 from ccbench.importing.readers.figures import figure, half_unit_of, microseconds, value_of, whole
-from ccbench.importing.readers.lines import Line, source_lines
+from ccbench.importing.readers.lines import Line, capped, no_row, source_lines
 from ccbench.importing.readers.words import collective_name, op_of, root_of
 from ccbench.topology.graph import Notice
 
@@ -35,14 +35,14 @@ def read(text: str) -> ImportedLog:
         seen = _object(line)
         row = _row(seen, line) if seen is not None else None
         if seen is None or row is None:
-            notices.append(Notice("damaged_line", f"no measurement: {line.text.strip()[:80]!r}", line.number))
+            notices.append(no_row(line))
             continue
         key = (collective_name(seen["name"]), str(seen.get("kernel", "")), _ranks(seen), _nodes(seen))
         rows.setdefault(key, []).append(row)
     return ImportedLog(
         tool="mscclpp",
         tables=tuple(_table(*key, tuple(found)) for key, found in rows.items()),
-        notices=tuple(notices),
+        notices=capped(notices),
         outcome=Outcome.UNKNOWN,
     )
 

@@ -23,7 +23,7 @@ from ccbench.importing.readers.figures import (
     value_of,
     whole,
 )
-from ccbench.importing.readers.lines import Line, bad_ending, is_torn, source_lines
+from ccbench.importing.readers.lines import Line, bad_ending, capped, is_torn, no_row, source_lines, torn_row
 from ccbench.importing.readers.words import collective_name, dtype_name, op_of
 from ccbench.topology.graph import Notice
 
@@ -80,14 +80,14 @@ def read(text: str) -> ImportedLog:
         elif tables and (average := _AVERAGE.search(line.text)):
             tables[-1].average = figure(average[1])
         elif tables and line.text.lstrip()[:1].isdigit():
-            notices += _taken(tables[-1], line, text)
+            notices += _taken(tables[-1], line)
     ending = bad_ending(lines)
     complete = bool(tables) and all(table.average for table in tables)
     outcome = ending[0] if ending else Outcome.COMPLETE if complete else Outcome.CUT
     return ImportedLog(
         tool="nccom-test",
         tables=tuple(_closed(table) for table in tables),
-        notices=tuple(notices),
+        notices=capped(notices),
         outcome=outcome,
         detail=ending[1] if ending else "" if complete else "no 'Avg bus bandwidth' at the end",
     )
@@ -103,14 +103,14 @@ def _command(line: str) -> _Command:
     return _Command(collective, ranks or None, nodes or (1 if ranks else None))
 
 
-def _taken(table: _Table, line: Line, text: str) -> list[Notice]:
-    if is_torn(text, line, table.cells[-1][0] if table.cells else None):
-        return [Notice("truncated", "the last row has lost its end and was left out", line.number)]
+def _taken(table: _Table, line: Line) -> list[Notice]:
+    if is_torn(line, table.cells[-1][0] if table.cells else None):
+        return [torn_row(line)]
     cells = line.text.split()
     by_column = dict(zip(table.columns, cells, strict=False))
     fits = len(cells) == len(table.columns) and whole(by_column["size(B)"]) is not None
     if not fits or _time(by_column) is None:
-        return [Notice("damaged_line", f"no row of this table: {line.text.strip()[:80]!r}", line.number)]
+        return [no_row(line)]
     table.cells.append((line, by_column))
     return []
 

@@ -20,7 +20,7 @@ from ccbench.importing.readers.figures import (
     value_of,
     whole,
 )
-from ccbench.importing.readers.lines import Line, bad_ending, is_torn, source_lines
+from ccbench.importing.readers.lines import Line, bad_ending, capped, is_torn, no_row, source_lines, torn_row
 from ccbench.importing.readers.words import (
     Launch,
     collective_name,
@@ -96,7 +96,7 @@ def read(text: str) -> ImportedLog:
         if title:
             tables.append(_opened(title, line, launch))
         elif tables:
-            notices += _taken(tables[-1], line, text)
+            notices += _taken(tables[-1], line)
         launch = launch_of(line.text) or launch
     ending = bad_ending(lines)
     torn = any(notice.kind == "truncated" for notice in notices)
@@ -106,7 +106,7 @@ def read(text: str) -> ImportedLog:
         library=tables[0].flavour.partition("-")[0] if tables else "",
         tables=tuple(_closed(table) for table in tables),
         versions={"osu": tables[0].version} if tables and tables[0].version else {},
-        notices=tuple(notices),
+        notices=capped(notices),
         outcome=outcome,
         detail=ending[1] if ending else "",
     )
@@ -121,7 +121,7 @@ def _opened(title: re.Match[str], line: Line, launch: Launch) -> _Table:
     return _Table(rest.strip(), flavour, title[2] or "", line.number, launch)
 
 
-def _taken(table: _Table, line: Line, text: str) -> list[Notice]:
+def _taken(table: _Table, line: Line) -> list[Notice]:
     """Header, element type or row of ``table``; what looks like a row and is none is said."""
     begin = line.text.lstrip("# \t")
     if dtype := _DATATYPE.match(line.text):
@@ -131,11 +131,11 @@ def _taken(table: _Table, line: Line, text: str) -> list[Notice]:
         if columns and (columns[0] == "Size" or "Latency" in columns[0] or "(us)" in columns[0]):
             table.columns = columns
     elif table.columns and begin[:1].isdigit():
-        if is_torn(text, line, table.last):
-            return [Notice("truncated", "the last row has lost its end and was left out", line.number)]
+        if is_torn(line, table.last):
+            return [torn_row(line)]
         row = _row(table, line)
         if row is None:
-            return [Notice("damaged_line", f"no row of this table: {line.text.strip()[:80]!r}", line.number)]
+            return [no_row(line)]
         table.rows.append(row)
         table.last = line
     return []

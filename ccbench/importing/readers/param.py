@@ -12,7 +12,7 @@ import re
 
 from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable, Outcome
 from ccbench.importing.readers.figures import Figure, figure, half_unit_of, microseconds, value_of, whole
-from ccbench.importing.readers.lines import Line, bad_ending, source_lines
+from ccbench.importing.readers.lines import Line, bad_ending, capped, no_row, source_lines
 from ccbench.importing.readers.words import Launch, collective_name, dtype_name, launch_of, op_of, root_of
 from ccbench.topology.graph import Notice
 
@@ -59,7 +59,7 @@ def read(text: str) -> ImportedLog:
         name = collective_name(match["name"] or stated)
         row = _row(match, line, name, columns)
         if row is None:
-            notices.append(Notice("damaged_line", f"no measurement: {line.text.strip()[:80]!r}", line.number))
+            notices.append(no_row(line))
             continue
         key = (name, match["tag"].strip("-"), world or launch.ranks, launch.nodes)
         rows.setdefault(key, []).append(row)
@@ -67,7 +67,7 @@ def read(text: str) -> ImportedLog:
     return ImportedLog(
         tool="param",
         tables=tuple(_table(*key, tuple(found)) for key, found in rows.items()),
-        notices=tuple(notices),
+        notices=capped(notices),
         outcome=ending[0] if ending else Outcome.UNKNOWN,
         detail=ending[1] if ending else "",
     )

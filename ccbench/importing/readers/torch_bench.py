@@ -164,7 +164,7 @@ def _means(lines: list[Line]) -> list[ImportedTable]:
     for index, line in enumerate(lines):
         match = _MEANS.search(line.text)
         busbw = figure(match[2]) if match else None
-        sizes = _payloads(lines[max(0, index - 2000) : index])
+        sizes = _payloads(lines[max(0, index - 2000) : index]) if busbw else set()
         if busbw is None or len(sizes) != 1:
             continue
         row = _row(sizes.pop(), None, None, busbw.over(8), line.number)

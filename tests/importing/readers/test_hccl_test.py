@@ -9,11 +9,8 @@ from tests.importing import outputs
 def test_rows_and_command_line_are_read() -> None:
     (table,) = hccl_test.read(outputs.HCCL).tables
     assert (table.collective, table.ranks, table.nodes) == ("all_gather", 16, 2)
-    assert [(row.size_bytes, row.seconds) for row in table.rows] == [
-        (8192, pytest.approx(12.5e-6)),
-        (16384, pytest.approx(13e-6)),
-        (67108864, pytest.approx(2630.2e-6)),
-    ]
+    assert [row.size_bytes for row in table.rows] == [8192, 16384, 67108864]
+    assert [row.seconds for row in table.rows] == pytest.approx([12.5e-6, 13e-6, 2630.2e-6])
     assert {row.dtype for row in table.rows} == {"float32"}
     assert (table.facts["minimum_bytes"], table.facts["maximum_bytes"]) == ("8192", "67108864")
 

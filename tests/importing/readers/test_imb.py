@@ -29,7 +29,7 @@ def test_the_time_is_the_mean_over_ranks_and_the_others_stay() -> None:
 
 def test_the_bytes_of_a_pair_become_those_of_a_buffer() -> None:
     table = imb.read(outputs.IMB).tables[1]
-    assert [(row.size_bytes, row.extra["printed_size_bytes"]) for row in table.rows][0] == (4096, 1024)
+    assert (table.rows[0].size_bytes, table.rows[0].extra["printed_size_bytes"]) == (4096, 1024)
     assert (table.rows[0].dtype, table.rows[0].op) == ("uint8", "none")
 
 
@@ -54,11 +54,14 @@ def test_the_form_without_a_closing_line_was_cut() -> None:
 
 
 def test_an_excerpt_without_a_heading_has_no_name() -> None:
-    text = "       #bytes #repetitions      t[usec]   Mbytes/sec\n         1024         1000         2.38       430.25\n"
+    text = (
+        "   #bytes #repetitions      t[usec]   Mbytes/sec\n     1024         1000         2.38       430.25\n"
+    )
     log = imb.read(text)
     (table,) = log.tables
     assert (table.collective, log.outcome) == ("", Outcome.UNKNOWN)
-    assert [(row.size_bytes, row.seconds) for row in table.rows] == [(1024, pytest.approx(2.38e-6))]
+    assert [row.size_bytes for row in table.rows] == [1024]
+    assert table.rows[0].seconds == pytest.approx(2.38e-6)
 
 
 @pytest.mark.parametrize(("name", "collective"), [("Iallreduce", "all_reduce"), ("Ibcast", "broadcast")])

@@ -42,7 +42,7 @@ def test_kernels_and_ranks_are_tables_of_their_own() -> None:
         ("all_reduce", "kernel:6", 8, 1),
         ("all_reduce", "kernel:6", 16, 2),
     ]
-    assert log.tables[0].rows[0].half_units == (pytest.approx(5e-9), pytest.approx(5e-4), pytest.approx(5e-4))
+    assert log.tables[0].rows[0].half_units == pytest.approx((5e-9, 5e-4, 5e-4))
     assert log.tables[0].rows[0].extra == {"target": "latency"}
 
 

@@ -60,7 +60,7 @@ def test_a_table_without_its_average_was_cut() -> None:
 
 def test_columns_of_other_options_are_kept_beside_the_row() -> None:
     text = (
-        "size(B)  count(elems)  total_input_size(B)  type  time:p50(us)  time:p99(us)  algbw(GB/s)  busbw(GB/s)\n"
+        "size(B) count(elems) total_input_size(B) type time:p50(us) time:p99(us) algbw(GB/s) busbw(GB/s)\n"
         "1024     256           32                   fp32  6.16          7.00          0.17         0.16\n"
     )
     (row,) = nccom.read(text).tables[0].rows

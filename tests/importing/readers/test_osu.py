@@ -76,7 +76,8 @@ def test_a_block_stays_one_and_is_flagged_where_ranks_are_not_said() -> None:
 
 def test_a_barrier_has_one_row_of_no_bytes() -> None:
     (table,) = osu.read(outputs.OSU_BARRIER).tables
-    assert [(row.size_bytes, row.seconds) for row in table.rows] == [(0, pytest.approx(8.32e-6))]
+    assert [row.size_bytes for row in table.rows] == [0]
+    assert table.rows[0].seconds == pytest.approx(8.32e-6)
     assert table.collective == "barrier"
 
 
@@ -105,7 +106,8 @@ def test_several_tables_and_tags_of_a_launcher_are_read() -> None:
 
 
 def test_a_failed_validation_counts_as_wrong() -> None:
-    text = "# OSU MPI Reduce Latency Test v7.1\n# Size  Avg Latency(us)  Validation\n4  2.00  Pass\n8  2.00  Fail\n"
+    title = "# OSU MPI Reduce Latency Test v7.1\n# Size  Avg Latency(us)  Validation\n"
+    text = title + "4  2.00  Pass\n8  2.00  Fail\n"
     (table,) = osu.read(text).tables
     assert [row.wrong_elements for row in table.rows] == [0, 1]
 

@@ -11,7 +11,8 @@ def test_old_lines_take_their_collective_from_the_command_line() -> None:
     assert (table.collective, table.ranks) == ("all_reduce", 4)
     (row,) = table.rows
     assert (row.size_bytes, row.count, row.dtype) == (1048576, 262144, "")
-    assert (row.seconds, row.algbw, row.busbw) == (pytest.approx(100e-6), 10.486, 15.729)
+    assert (row.algbw, row.busbw) == (10.486, 15.729)
+    assert row.seconds == pytest.approx(100e-6)
     assert row.extra["p95_seconds"] == pytest.approx(102e-6)
     assert row.extra["maximum_seconds"] == pytest.approx(103e-6)
 
@@ -28,6 +29,7 @@ def test_sizes_and_rates_are_those_of_nccl_tests(text: str, factor: float) -> No
     for row in param.read(text).tables[0].rows:
         assert row.seconds is not None
         assert row.algbw == pytest.approx(row.size_bytes / row.seconds / 1e9, abs=5e-4)
+        assert row.algbw is not None
         assert row.busbw == pytest.approx(row.algbw * factor, abs=1e-3)
 
 

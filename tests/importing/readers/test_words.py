@@ -26,8 +26,14 @@ def test_a_launchers_line_says_ranks_and_nodes(line: str, launch: Launch | None)
 
 @pytest.mark.parametrize(
     ("word", "name"),
-    [("Allreduce", "all_reduce"), ("AllGather", "all_gather"), ("Reduce_scatter", "reduce_scatter"), ("bcast", "broadcast"), ("alltoallv", "alltoallv")],
-)  # fmt: skip
+    [
+        ("Allreduce", "all_reduce"),
+        ("AllGather", "all_gather"),
+        ("Reduce_scatter", "reduce_scatter"),
+        ("bcast", "broadcast"),
+        ("alltoallv", "alltoallv"),
+    ],
+)
 def test_collectives_get_our_names_and_others_keep_theirs(word: str, name: str) -> None:
     assert collective_name(word) == name
 

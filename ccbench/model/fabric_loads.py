@@ -16,7 +16,14 @@ import numpy as np
 
 from ccbench.errors import MachineError
 from ccbench.model.patterns import AllPairs, Steps, Uniform
-from ccbench.model.symmetry import MOST_EXACT_FLOWS, MOST_SAMPLED_FLOWS, sampled_turns, stratified
+from ccbench.model.symmetry import (
+    MOST_EXACT_FLOWS,
+    MOST_EXACT_TURNS,
+    affordable,
+    representative_ranks,
+    sampled_turns,
+    stratified,
+)
 from ccbench.topology.fabric import LINK_KINDS, Fabric
 from ccbench.topology.graph import LinkKind
 from ccbench.topology.routing import Floats, Ints
@@ -97,16 +104,24 @@ class StepLoad:
 
 
 @dataclass(eq=False)
+class Remembered:
+    """What was found before: loads by what they are of, and ranks that stand for all (empty: not looked)."""
+
+    loads: dict[Hashable, list[StepLoad]] = field(default_factory=dict)
+    representatives: list[Ints | None] = field(default_factory=list)
+
+
+@dataclass(eq=False)
 class LinkTable:
     """A fabric's links with what they cost; routes flows and adds up what goes through each link.
 
-    known: loads found before for the same three, by what they are of, each flow one slot wide.
+    known: what was found before for the same three, with flows one slot wide.
     """
 
     fabric: Fabric
     costs: FabricCosts
     ranks: int
-    known: dict[Hashable, list[StepLoad]] = field(default_factory=dict)
+    known: Remembered = field(default_factory=Remembered)
     latency: Floats = field(init=False)
     seconds_per_byte: Floats = field(init=False)
 
@@ -142,7 +157,7 @@ def pattern_loads(table: LinkTable, pattern: Steps | Uniform | AllPairs) -> list
     Different algorithms, and phases of one, often have the same flows, wider or not: these are routed once.
     """
     if isinstance(pattern, AllPairs):
-        key: Hashable = ("all pairs", pattern.spared)
+        key: Hashable = ("all pairs", pattern.spared, pattern.at_once)
         width, reduces = 1.0, pattern.reduces
     elif isinstance(pattern, Uniform):
         key = ("exchange" if pattern.exchange else "shift", pattern.distance)
@@ -152,8 +167,8 @@ def pattern_loads(table: LinkTable, pattern: Steps | Uniform | AllPairs) -> list
         width = float(pattern.width[0]) if equal else 1.0
         key = _digest(pattern, equal)
         reduces = pattern.reduces
-    if key not in table.known:
-        table.known[key] = _found(table, pattern, width)
+    if key not in table.known.loads:
+        table.known.loads[key] = _found(table, pattern, width)
     turns = pattern.turns if isinstance(pattern, Uniform) else 1
     return [
         replace(
@@ -164,7 +179,7 @@ def pattern_loads(table: LinkTable, pattern: Steps | Uniform | AllPairs) -> list
             reduced=load.reduced * width if reduces else 0.0,
             spread=(load.spread[0], load.spread[1] * width),
         )
-        for load in table.known[key]
+        for load in table.known.loads[key]
     ]
 
 
@@ -179,11 +194,9 @@ def _digest(steps: Steps, equal: bool) -> Hashable:
 def _found(table: LinkTable, pattern: Steps | Uniform | AllPairs, width: float) -> list[StepLoad]:
     """Loads for flows narrower by ``width``."""
     if isinstance(pattern, AllPairs):
-        whole = all_pairs_load(table, pattern)
-        return [whole] if whole else []
+        return all_pairs_loads(table, pattern) if table.ranks > 1 else []
     if isinstance(pattern, Uniform):
-        source, target = pattern.ends(table.ranks)
-        one = flows_load(table, source, target, np.ones_like(source), 1)
+        one = uniform_load(table, pattern, representatives(table))
         return [one] if one else []
     return steps_loads(table, replace(pattern, width=pattern.width // max(1, int(width))))
 
@@ -196,23 +209,72 @@ def flows_load(table: LinkTable, source: Ints, target: Ints, width: Ints, repeat
     if not len(source):
         return None
     equal = int(width.min()) == int(width.max())
+    weights = None if equal else width
+    reduced = float(np.bincount(target, weights).max()) * (int(width[0]) if equal else 1)
     loads, ways = None, []
     for part, ids in table.routed(source, target):
+        ways.append(table.way(ids))
+        if equal and ids.size * 4 < table.fabric.links:
+            # Few flows: only the links that they use are looked at. They were routed in one go.
+            links, counts = np.unique(ids, return_counts=True)
+            used = links >= 0
+            some = counts[used].astype(np.float64)
+            return _worst(table, some, links[used], int(width[0]), repeat, max(ways), reduced)
         carried = table.carried(ids, None if equal else width[part])
         loads = carried if loads is None else loads + carried
-        ways.append(table.way(ids))
     assert loads is not None  # there is at least one flow
-    scale = int(width[0]) if equal else 1
-    reduced = float(np.bincount(target, weights=None if equal else width).max()) * scale
-    return _worst(table, loads, scale, repeat, max(ways), reduced)
+    return _worst(table, loads, None, int(width[0]) if equal else 1, repeat, max(ways), reduced)
 
 
 def _worst(
-    table: LinkTable, loads: Floats, scale: int, repeat: int, way: tuple[float, int], reduced: float
+    table: LinkTable,
+    loads: Floats,
+    links: Ints | None,
+    scale: int,
+    repeat: int,
+    way: tuple[float, int],
+    reduced: float,
 ) -> StepLoad:
-    busy = loads * table.seconds_per_byte
-    link = int(busy.argmax())
-    return StepLoad(repeat, *way, float(busy[link]) * scale, link, float(loads[link]) * scale, reduced)
+    """The step whose ``links`` (all where None) carry ``loads`` x ``scale`` slots."""
+    busy = loads * (table.seconds_per_byte if links is None else table.seconds_per_byte[links])
+    place = int(busy.argmax())
+    link = place if links is None else int(links[place])
+    return StepLoad(repeat, *way, float(busy[place]) * scale, link, float(loads[place]) * scale, reduced)
+
+
+def uniform_load(table: LinkTable, pattern: Uniform, few: Ints | None, repeat: int = 1) -> StepLoad | None:
+    """One step of ``pattern``; with ``few``, only of what begins or ends there. None where all is local."""
+    source = _sources(table, pattern, few)
+    return flows_load(table, source, pattern.target_of(source, table.ranks), np.ones_like(source), repeat)
+
+
+def _sources(table: LinkTable, pattern: Uniform, few: Ints | None) -> Ints:
+    if few is None:
+        return np.arange(table.ranks)
+    return np.unique(np.concatenate([few, pattern.source_of(few, table.ranks)]))
+
+
+def representatives(table: LinkTable) -> Ints | None:
+    """Ranks whose links show what all links carry in a uniform step; None where all have to be looked at.
+
+    Symmetry is not assumed: two steps, a short way and one across the fabric, must cost the same with all
+    ranks as with these.
+    """
+    if not table.known.representatives:
+        few = representative_ranks(table.fabric) if table.ranks == table.fabric.ranks else None
+        if few is not None:
+            probes = [Uniform(1, 1), Uniform(table.ranks // 3 + 1, 1)]
+            if not all(_alike(uniform_load(table, p, None), uniform_load(table, p, few)) for p in probes):
+                few = None
+        table.known.representatives.append(few)
+    return table.known.representatives[0]
+
+
+def _alike(one: StepLoad | None, other: StepLoad | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    costs = [(load.latency_seconds, load.seconds_per_slot_byte) for load in (one, other)]
+    return bool(np.allclose(costs[0], costs[1], rtol=1e-12, atol=0.0)) and one.hops == other.hops
 
 
 def steps_loads(table: LinkTable, steps: Steps) -> list[StepLoad]:
@@ -236,6 +298,8 @@ def steps_loads(table: LinkTable, steps: Steps) -> list[StepLoad]:
 
 def _with_spread(loads: list[StepLoad]) -> list[StepLoad]:
     """Each with its distance to the next one: half its square estimates the variance within a stratum."""
+    if len(loads) < 2:
+        return loads
     return [
         one
         if one.repeat == 1
@@ -274,27 +338,34 @@ def _single_flow_loads(table: LinkTable, steps: Steps) -> list[StepLoad]:
     ]
 
 
-def all_pairs_load(table: LinkTable, pattern: AllPairs) -> StepLoad | None:
-    """One step between all pairs of ranks, summed shift by shift.
+def all_pairs_loads(table: LinkTable, pattern: AllPairs) -> list[StepLoad]:
+    """Between all pairs of ranks, shift by shift, summed where they are at once.
 
     Beyond some 1,000 ranks a stratified sample of the shifts stands for all: exact on the ranks' own links
     and wherever the shifts of a stratum load a link alike, as on fat-trees that D-mod-k routing balances.
     """
-    ranks, links = table.ranks, table.fabric.links
-    if ranks < 2:
-        return None
-    rank = np.arange(ranks)
-    shifts = ranks - 1
-    most = shifts if ranks * shifts <= MOST_EXACT_FLOWS else max(8, MOST_SAMPLED_FLOWS // ranks)
-    sample = stratified(shifts, most)
-    loads, ways = np.zeros(links), []
+    ranks, few = table.ranks, representatives(table)
+    shifts, flows = ranks - 1, ranks if few is None else 2 * len(few)
+    exact = shifts <= MOST_EXACT_TURNS and flows * shifts <= MOST_EXACT_FLOWS
+    sample = stratified(shifts, shifts if exact else affordable(flows))
+    if not pattern.at_once:
+        loads = [
+            uniform_load(table, Uniform(1 + turn, 1), few, count)
+            for turn, count in zip(sample.turns, sample.counts, strict=True)
+        ]
+        found = [load for load in loads if load is not None]
+        return found if sample.exact else _with_spread(found)
+    total, ways = np.zeros(table.fabric.links), []
     for turn, count in zip(sample.turns, sample.counts, strict=True):
-        target = (rank + 1 + turn) % ranks
-        source = rank
-        if pattern.spared >= 0:
-            kept = target != pattern.spared
-            source, target = rank[kept], target[kept]
-        for _, ids in table.routed(source, target):
-            loads += table.carried(ids, None) * float(count)
+        shift = Uniform(1 + turn, 1)
+        source = _sources(table, shift, few)
+        target = shift.target_of(source, ranks)
+        kept = target != pattern.spared
+        for _, ids in table.routed(source[kept], target[kept]):
             ways.append(table.way(ids))
-    return _worst(table, loads, 1, 1, max(ways), float(ranks - 1))
+            if few is None:
+                total += table.carried(ids, None) * float(count)
+            else:
+                links, counts = np.unique(ids, return_counts=True)
+                total[links[links >= 0]] += counts[links >= 0] * count
+    return [_worst(table, total, None, 1, 1, max(ways), float(ranks - 1))]

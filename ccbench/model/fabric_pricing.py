@@ -7,7 +7,6 @@ docs/model.md has the formulas, their sources and what is left out.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import lru_cache
 from weakref import WeakKeyDictionary
@@ -21,6 +20,7 @@ from ccbench.errors import MachineError
 from ccbench.model.fabric_loads import (
     FabricCosts,
     LinkTable,
+    Remembered,
     StepLoad,
     pattern_loads,
 )
@@ -154,7 +154,7 @@ Found = tuple[tuple[StepLoad, ...], tuple[PipelineLoad, ...]]
 class _Kept:
     """What was found for a fabric with costs: loads of patterns by number of ranks, and of traffics."""
 
-    known: dict[int, dict[Hashable, list[StepLoad]]]
+    known: dict[int, Remembered]
     loads: WeakKeyDictionary[Schedule | Traffic, Found]
 
 
@@ -175,7 +175,7 @@ def fabric_loads(what: Schedule | Traffic, fabric: Fabric, costs: FabricCosts = 
         )
     kept = _KEPT.setdefault(fabric, WeakKeyDictionary()).setdefault(costs, _Kept({}, WeakKeyDictionary()))
     if what not in kept.loads:
-        known = kept.known.setdefault(traffic.ranks, {})
+        known = kept.known.setdefault(traffic.ranks, Remembered())
         kept.loads[what] = _found(traffic, LinkTable(fabric, costs, traffic.ranks, known))
     return FabricLoads(traffic, fabric, costs, *kept.loads[what])
 

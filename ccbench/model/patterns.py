@@ -54,18 +54,25 @@ class Uniform:
     reduces: bool = False
     exchange: bool = False
 
-    def ends(self, ranks: int) -> tuple[Ints, Ints]:
-        """Source and target of every flow."""
-        rank = np.arange(ranks)
-        return rank, rank ^ self.distance if self.exchange else (rank + self.distance) % ranks
+    def target_of(self, source: Ints, ranks: int) -> Ints:
+        """Where each of ``source`` sends to."""
+        return source ^ self.distance if self.exchange else (source + self.distance) % ranks
+
+    def source_of(self, target: Ints, ranks: int) -> Ints:
+        """Whom each of ``target`` receives from."""
+        return target ^ self.distance if self.exchange else (target - self.distance) % ranks
 
 
 @dataclass(frozen=True)
 class AllPairs:
-    """One step in which every rank sends one slot to every other one; none to ``spared`` where it is >= 0."""
+    """Every rank sends one slot to every other one, to ``spared`` (where it is >= 0) none.
+
+    at_once: in one step; else in ranks - 1 steps, to the rank d further on in step d.
+    """
 
     reduces: bool = False
     spared: int = -1
+    at_once: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,6 +261,8 @@ DIRECTLY: dict[tuple[str, str], Callable[[int, int], Made]] = {
     ("all_gather", "ring"): lambda ranks, root: (ranks, (_ring(ranks),)),
     ("reduce_scatter", "ring"): lambda ranks, root: (ranks, (_ring(ranks, reduces=True),)),
     ("send_recv", "shift"): lambda ranks, root: (1, (Uniform(1, 1),)),
+    ("reduce_scatter", "pairwise"): lambda ranks, root: (ranks, (AllPairs(reduces=True, at_once=False),)),
+    ("all_to_all", "pairwise"): lambda ranks, root: (ranks, (AllPairs(at_once=False),)),
     ("barrier", "dissemination"): _dissemination,
     ("all_gather", "bruck"): _bruck_all_gather,
     ("all_to_all", "bruck"): _bruck_all_to_all,

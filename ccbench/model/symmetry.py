@@ -1,4 +1,4 @@
-"""Which of many steps need a look: equal ones once, of too many different ones a stated sample."""
+"""Which of many steps, and of many ranks, need a look: of equal ones one, of too many a stated sample."""
 
 from __future__ import annotations
 
@@ -8,13 +8,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from ccbench.model.patterns import Steps
+from ccbench.topology.fabric import Fabric
+from ccbench.topology.routing import Ints
 
 MOST_EXACT_FLOWS = 1_200_000
 """Flows, counted over all its steps, up to which each step of a pattern is looked at."""
 
 MOST_EXACT_TURNS = 4096
-MOST_SAMPLED_FLOWS = 2_400_000
+MOST_SAMPLED_FLOWS = 1_200_000
 FEWEST_SAMPLES = 12
+MOST_SAMPLES = 192
+
+FEWEST_RANKS = 2048
+"""Below this it is quicker to look at all ranks."""
+
+FEWEST_GROUPS = 12
+"""Fewer equal groups than this save nothing when three of them are looked at."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +46,12 @@ def sampled_turns(steps: Steps, ranks: int) -> Sample:
     flows = len(steps.source) * steps.turns
     if steps.turns <= MOST_EXACT_TURNS and flows <= MOST_EXACT_FLOWS:
         return Sample(tuple(range(steps.turns)), (1,) * steps.turns, exact=True)
-    return stratified(steps.turns, max(FEWEST_SAMPLES, MOST_SAMPLED_FLOWS // max(1, len(steps.source))))
+    return stratified(steps.turns, affordable(len(steps.source)))
+
+
+def affordable(flows: int) -> int:
+    """How many steps of ``flows`` flows a sample may have."""
+    return max(FEWEST_SAMPLES, min(MOST_SAMPLES, MOST_SAMPLED_FLOWS // max(1, flows)))
 
 
 def _repeats(steps: Steps, ranks: int) -> bool:
@@ -71,3 +85,23 @@ def stratified(turns: int, samples: int) -> Sample:
     golden = (math.sqrt(5) - 1) / 2
     places = edges[:-1] + (sizes * ((np.arange(len(sizes)) + 1) * golden % 1.0)).astype(np.int64)
     return Sample(tuple(places.tolist()), tuple(sizes.tolist()), exact=False)
+
+
+def representative_ranks(fabric: Fabric) -> Ints | None:
+    """Ranks of the first, a middle and the last of the largest equal groups of ``fabric``; None if too few.
+
+    Where groups are alike, and flows too, what loads the links of one group loads those of all. Links of a
+    group must carry only what begins or ends in it: true of trees and of minimal routes in a dragonfly, not
+    of tori. Whether it is true here is for the caller to test.
+    """
+    sizes = [
+        level.ranks
+        for level in fabric.levels
+        if level.consecutive and level.groups >= FEWEST_GROUPS and level.groups * level.ranks == fabric.ranks
+    ]
+    if fabric.ranks < FEWEST_RANKS or max(sizes, default=1) == 1:
+        return None
+    size = max(sizes)
+    groups = fabric.ranks // size
+    chosen = np.array([0, groups * 5 // 8, groups - 1])
+    return np.asarray(chosen[:, None] * size + np.arange(size)).ravel()

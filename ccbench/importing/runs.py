@@ -7,6 +7,7 @@ that ends in nothing becomes a case with the status that fits.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
@@ -55,6 +56,9 @@ _NO_COLLECTIVE = (
     "the output does not say which collective; put a line above it that names the program, such as "
     "'# all_reduce_perf'"
 )
+
+_WRONG_REMARK = re.compile(r"([0-9]{1,18}) wrong elements?(?:: )?(.*)")
+"""How ccbench's own tables remark on wrong results."""
 
 STATUS_OF_OUTCOME = {Outcome.CRASHED: Status.FAILED, Outcome.HUNG: Status.TIMED_OUT}
 
@@ -131,6 +135,9 @@ def _damage(row: ImportedRow) -> str:
 
 def _measurement(log: ImportedLog, table: ImportedTable, row: ImportedRow, team: Team) -> Measurement:
     status, detail = _status(log, table, row)
+    remark = (
+        _WRONG_REMARK.fullmatch(detail) if status == Status.WRONG and row.wrong_elements is None else None
+    )
     library = library_word(log, table)
     case = Case(
         suite=log.tool,
@@ -152,10 +159,10 @@ def _measurement(log: ImportedLog, table: ImportedTable, row: ImportedRow, team:
     return Measurement(
         case=case,
         status=status,
-        detail=detail,
+        detail=detail if remark is None else remark[2],
         backend_version=str(table.facts.get("backend_version") or library_version(log)),
         samples_seconds=row.samples_seconds if keeps_samples else (),
-        wrong_elements=row.wrong_elements,
+        wrong_elements=row.wrong_elements if remark is None else int(remark[1]),
         stop_reason="imported",
         conditions=Conditions(flags=row.flags),
     )

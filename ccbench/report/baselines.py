@@ -101,7 +101,10 @@ def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
     pairs = beside(points, behind)
     name = baseline.path.name or str(baseline.path)
     if not pairs:
-        offered = sorted({_offer(one) for one in points_of(baseline) if one.median_seconds})
+        theirs = sorted(
+            points_of(baseline), key=lambda one: (one.collective, one.ranks, one.nodes, one.dtype)
+        )
+        offered = list(dict.fromkeys(_offer(one) for one in theirs if one.median_seconds))
         return [f"{name}: nothing like this run's points; it has {'; '.join(offered[:12]) or 'no speed'}"]
     marks = {text: place for place, text in enumerate(dict.fromkeys(what(one.baseline) for one in pairs), 1)}
     lines = [f"Beside {name} (x: its time over this run's; above 1 this run is faster):"]

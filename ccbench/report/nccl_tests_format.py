@@ -144,7 +144,12 @@ def _microseconds(seconds: float) -> str:
 
 def _remark(point: Point) -> str:
     where = "in place" if point.in_place else "out of place"
-    return f"# {point.size_bytes} B {where}: {point.status.value} {plain(point.detail, 200)}".rstrip()
+    detail = plain(point.detail, 200)
+    if point.wrong_elements:
+        # Readers pass over the figures of a placement without a time, the count of wrong elements included.
+        count = plural(point.wrong_elements, "wrong element")
+        detail = f"{count}: {detail}" if detail else count
+    return f"# {point.size_bytes} B {where}: {point.status.value} {detail}".rstrip()
 
 
 def _summary(points: Sequence[Point]) -> list[str]:

@@ -3,11 +3,17 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pandas
 import pytest
 
 from ccbench.cases import Case, Measurement, Status
+from ccbench.collectives import COLLECTIVES
+from ccbench.importing.ranks import Given
+from ccbench.importing.sources import read_log
+from ccbench.importing.writing import import_logs, write_import
 from ccbench.report.nccl_tests_format import Table, nccl_tests_tables
 from ccbench.report.points import points_of
+from ccbench.runs import Run, load_run
 
 from .synthetic import case, failed, sweep, write_run
 
@@ -112,3 +118,81 @@ def test_odd_names_cannot_add_lines(tmp_path: Path) -> None:
     one = replace(case("all_reduce", "ring", 4096), algorithm="x\n 1 2 3", backend="a\r\nb")
     (table,) = _tables(tmp_path, [one])
     assert len(_rows(table)) == 1
+
+
+def _imported(path: Path, tables: tuple[Table, ...]) -> Run:
+    """The run that importing the text of ``tables`` gives."""
+    path.mkdir()
+    files = [path / f"{number}.txt" for number, _ in enumerate(tables)]
+    for file, table in zip(files, tables, strict=True):
+        file.write_text(table.text)
+    found = import_logs([(file, read_log(file)) for file in files], Given())
+    assert [line for one in found for line in one.refused] == []
+    write_import(path / "run", found, Given(), "round trip")
+    return load_run(path / "run")
+
+
+KEY = ["collective", "backend", "algorithm", "protocol", "mode", "ranks", "nodes", "dtype", "op", "root",
+       "in_place", "size_bytes", "count"]  # fmt: skip
+
+
+def _same_figures(first: Run, second: Run) -> None:
+    """Both runs hold the same cases with the same status and, but for printed digits, the same figures."""
+    both = first.cases.merge(second.cases, on=KEY, suffixes=("", "_back"), how="outer", indicator=True)
+    assert set(both["_merge"]) == {"both"}
+    assert list(both["status"]) == list(both["status_back"])
+    assert list(both["wrong_elements"].fillna(-1)) == list(both["wrong_elements_back"].fillna(-1))
+    for name, digits in (("median_seconds", 5e-9), ("algbw_GB_s", 5e-3), ("busbw_GB_s", 5e-3)):
+        wanted, found = both[name], both[f"{name}_back"]
+        assert list(wanted.isna()) == list(found.isna()), name
+        # Five significant digits of times and two decimals of rates are printed.
+        near = (wanted - found).abs() <= digits + 5e-3 * wanted.abs() * (wanted.abs() < 1)
+        near |= (wanted - found).abs() <= 5.1e-4 * wanted.abs()
+        assert (near | wanted.isna()).all(), pandas.DataFrame({"wanted": wanted, "found": found})[~near]
+
+
+@pytest.mark.parametrize("name", [name for name in COLLECTIVES if name != "barrier"])
+def test_importing_the_text_gives_the_same_figures(tmp_path: Path, name: str) -> None:
+    cases = sweep(name, algorithms=("ring", "tree"))
+    cases += [replace(one, in_place=True) for one in sweep(name)]
+    run = write_run(tmp_path / "run", cases)
+    _same_figures(run, _imported(tmp_path / "back", nccl_tests_tables(points_of(run))))
+
+
+def test_statuses_come_back_with_their_reasons(tmp_path: Path) -> None:
+    def wrong(one: Measurement) -> Measurement:
+        return replace(one, status=Status.WRONG, wrong_elements=3, detail="3 differ")
+
+    edits = {
+        0: lambda one: failed(one, Status.TIMED_OUT, "rank 1 hung"),
+        1: wrong,
+        2: lambda one: failed(one, Status.OUT_OF_MEMORY, "too large"),
+        3: lambda one: failed(one, Status.UNSUPPORTED, ""),
+    }
+    both_ways = [*sweep(), *(replace(one, in_place=True) for one in sweep(last=12))]
+    run = write_run(tmp_path / "run", both_ways, edits)
+    back = _imported(tmp_path / "back", nccl_tests_tables(points_of(run)))
+    _same_figures(run, back)
+    details = back.cases.set_index(["size_bytes", "in_place"])["detail"]
+    assert details[1024, False] == "rank 1 hung"
+    assert details[4096, False] == "3 differ"
+
+
+def test_barriers_come_back_though_nccl_tests_has_no_program_for_them(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", [case("barrier", "dissemination", 0)])
+    (table,) = nccl_tests_tables(points_of(run))
+    assert "barrier_perf: nccl-tests has no such program" in table.text
+    assert "Collective test starting" not in table.text
+    _same_figures(run, _imported(tmp_path / "back", (table,)))
+
+
+def test_an_imported_run_prints_its_figures_again(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", sweep())
+    once = nccl_tests_tables(points_of(run))
+    again = nccl_tests_tables(points_of(_imported(tmp_path / "back", once)))
+    rows = [
+        [line for line in table.text.splitlines() if not line.startswith("#")] for table in (*once, *again)
+    ]
+    assert rows[0] == rows[1]
+    assert "imported from 0.txt" in again[0].text
+    assert "times are means as printed" in again[0].text

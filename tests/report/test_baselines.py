@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ccbench.report.baselines import baseline_lines, beside, comparable_points, pairs_csv, pairs_markdown
+from ccbench.report.figure import Kind
+from ccbench.report.figures import MOST_BASELINES, figures_of
+from ccbench.report.points import points_of
+from ccbench.runs import Run
+
+from .synthetic import case, sweep, write_run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return write_run(tmp_path / "run", sweep())
+
+
+def test_a_slower_baseline_has_a_ratio_above_one(run: Run, tmp_path: Path) -> None:
+    slow = write_run(tmp_path / "slow", sweep(), slowdown=2.0)
+    points = points_of(run)
+    pairs = beside(points, comparable_points(points, slow))
+    assert len(pairs) == len(points)
+    assert all(pair.speed_ratio == pytest.approx(2.0) for pair in pairs)
+
+
+def test_only_the_same_work_is_laid_beside(run: Run, tmp_path: Path) -> None:
+    others = [
+        case("all_gather", "ring", 4096), case("all_reduce", "ring", 4096, ranks=8),
+        replace(case("all_reduce", "ring", 4096), in_place=True),
+        replace(case("all_reduce", "ring", 4096), dtype="float64"),
+        replace(case("all_reduce", "ring", 4096), op="max"),
+        replace(case("all_reduce", "ring", 4096), nodes=2),
+    ]  # fmt: skip
+    baseline = write_run(tmp_path / "others", others)
+    assert comparable_points(points_of(run), baseline) == ()
+    (line,) = baseline_lines(points_of(run), baseline)
+    assert "others: nothing like this run's points; it has all_gather float32 4 ranks" in line
+
+
+def test_what_a_source_does_not_say_tells_nothing_apart(run: Run, tmp_path: Path) -> None:
+    open_ends = [replace(one, nodes=0, dtype="") for one in sweep()]
+    baseline = write_run(tmp_path / "open", open_ends)
+    points = points_of(run)
+    behind = comparable_points(points, baseline)
+    assert len(behind) == len(points)
+    assert {(one.nodes, one.dtype) for one in behind} == {(1, "float32")}
+
+
+def test_the_same_algorithm_is_preferred_then_the_library_s_own_choice(run: Run, tmp_path: Path) -> None:
+    fast = [replace(one, algorithm="tree", backend="nccl") for one in sweep()]
+    left = [replace(one, algorithm="default", backend="nccl") for one in sweep()]
+    points = points_of(run)
+    without = write_run(tmp_path / "without", [*fast, *left])
+    assert {one.baseline.algorithm for one in beside(points, comparable_points(points, without))} == {
+        "default"
+    }
+    same = write_run(tmp_path / "with", [*fast, *left, *sweep()])
+    assert {one.baseline.algorithm for one in beside(points, comparable_points(points, same))} == {"ring"}
+
+
+def test_every_form_names_the_baseline_and_the_ratio(run: Run, tmp_path: Path) -> None:
+    slow = write_run(tmp_path / "slow", sweep(), slowdown=2.0)
+    points = points_of(run)
+    pairs = beside(points, comparable_points(points, slow))
+    lines = pairs_csv(pairs).splitlines()
+    assert len(lines) == 1 + len(pairs)
+    assert float(lines[1].rsplit(",", 1)[1]) == pytest.approx(2.0)
+    assert pairs_markdown(pairs).count("\n| cpu all\\_reduce ring".replace("\\", "")) == len(pairs)
+    assert any("x2 " in line and "[1]" in line for line in baseline_lines(points, slow))
+
+
+def test_figures_hold_no_more_grey_lines_than_can_be_read(run: Run, tmp_path: Path) -> None:
+    many = [
+        replace(one, algorithm=f"a{number}") for number in range(MOST_BASELINES + 3) for one in sweep(last=14)
+    ]
+    points = points_of(run)
+    behind = comparable_points(points, write_run(tmp_path / "many", many))
+    figure = figures_of([*points, *behind])[0]
+    assert sum(series.kind == Kind.BASELINE for series in figure.series) == MOST_BASELINES
+    assert any("3 lines of the baseline" in note for note in figure.footnote)

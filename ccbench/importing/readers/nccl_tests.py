@@ -140,13 +140,16 @@ def _table(
     shown = _ranks_of_figures(table.rows, collective)
     if shown is not None and (listed is None or shown > listed):  # lists of devices are often cut
         ranks, told["ranks_from"] = shown, "figures"
+    nodes = run.nodes or inference.nodes_of_devices(devices, ranks)
+    if nodes and ranks and not run.nodes and len({device.rank for device in devices}) < ranks:
+        told["nodes_from"] = "device numbers"
     outcome, notices = table_outcome(table, run)
     return (
         ImportedTable(
             collective,
             inference.with_sizes_of_today(_with_ops(table.rows, collective), collective, ranks),
             ranks,
-            run.nodes or inference.nodes_of_devices(devices, ranks),
+            nodes,
             run.written.get("algorithm") or _forced(environment, "ALGO"),
             run.written.get("protocol") or _forced(environment, "PROTO"),
             _mode(run),

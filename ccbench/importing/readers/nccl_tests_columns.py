@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 
 from ccbench.dtypes import ITEM_BYTES
-from ccbench.importing.readers.nccl_tests_numbers import figure, is_figure, unglued, whole
+from ccbench.importing.readers.nccl_tests_numbers import figure, half_unit, is_figure, unglued, whole
 
 COLUMN_WORDS = {
     "size": "size",
@@ -72,7 +72,8 @@ ITEM_BYTES_OF_WORD = {word: ITEM_BYTES[name] for word, name in TYPES.items()}
 _MEASURED = ("time", "algbw", "busbw")
 _WORD = re.compile(r"[A-Za-z][\w.+-]{0,31}")
 _UNIT = re.compile(r"\([^()]{0,20}\)$")
-_LARGEST_ROOT = 1 << 20
+_LARGEST_ROOT = 10_000
+_FEWEST_GUESSED = 6
 
 
 @dataclass(frozen=True)
@@ -144,29 +145,42 @@ def extended_layout(layout: Layout, words: list[str]) -> Layout | None:
 
 
 def guessed_layout(words: list[str]) -> Layout | None:
-    """The layout of a row without a header: size, count, a known type, perhaps redop and root, figures."""
+    """The layout of a row without a header: size, count, a known type, perhaps redop and root, figures.
+
+    Only a layout in which every placement's time x algbw is the size, or one rank's part of it, is taken.
+    """
     words = unglued(words, ITEM_BYTES_OF_WORD)
-    if len(words) < 6 or whole(words[0]) is None or whole(words[1]) is None or words[2].lower() not in TYPES:
+    if len(words) < _FEWEST_GUESSED or words[2].lower() not in TYPES:
         return None
+    size, count = whole(words[0]), whole(words[1])
     has_op = _is_word(words[3])
     rest = words[4 if has_op else 3 :]
-    if not all(map(is_figure, rest)):
+    if size is None or count is None or not all(map(is_figure, rest)):
         return None
-    for columns in (4, 3):
-        for placements in (2, 1):
-            rooted = len(rest) - placements * columns
-            if rooted in (0, 1) and (not rooted or _is_root(rest[0])):
-                last = _error_column(rest[rooted + 3]) if columns == 4 else ""
-                head = (
-                    "size",
-                    "count",
-                    "type",
-                    *(("redop",) if has_op else ()),
-                    *(("root",) if rooted else ()),
-                )
-                names = ("time", "algbw", "busbw", *((last,) if last else ()))
-                return Layout(head, (names,) * placements)
+    moved = {size, count * ITEM_BYTES_OF_WORD[words[2].lower()]}
+    for columns, placements in ((4, 2), (4, 1), (3, 2), (3, 1)):
+        rooted = len(rest) - placements * columns
+        if rooted not in (0, 1) or rooted != _is_root(rest[0]):
+            continue
+        starts = range(rooted, len(rest), columns)
+        if all(_agrees(rest[start], rest[start + 1], moved) for start in starts):
+            last = (_error_column(rest[rooted + 3]),) if columns == 4 else ()
+            head = ("size", "count", "type", *("redop",) * has_op, *("root",) * rooted)
+            return Layout(head, ((*_MEASURED, *last),) * placements)
     return None
+
+
+def _agrees(time: str, algbw: str, moved_bytes: set[int]) -> bool:
+    """Whether printed time (us) x algbw (GB/s) can be one of these sizes, given the digits."""
+    if figure(time) is None or figure(algbw) is None:
+        return figure(time) is figure(algbw)
+    slow, fast = (
+        ((figure(time) or 0.0) + sign * (half_unit(time) or 0.0))
+        * ((figure(algbw) or 0.0) + sign * (half_unit(algbw) or 0.0))
+        * 1e3
+        for sign in (-1, 1)
+    )
+    return "-" not in time[:1] and any(slow * 0.999 <= size <= fast * 1.001 for size in moved_bytes)
 
 
 def row_cells(words: list[str], layout: Layout) -> Cells | None:
@@ -209,6 +223,20 @@ def _with_figures(head: dict[str, str], words: list[str], layout: Layout) -> Cel
     return Cells(head, tuple(figures), tuple(rest[:stamp]), surplus=tuple(rest[stamp:]))
 
 
+def without_cut_rate(cells: Cells) -> Cells:
+    """``cells`` without the last placement where its last word is a rate that lost digits.
+
+    For a last line that nothing ends: both rates are printed with the same decimals.
+    """
+    if not cells.figures or cells.missing or cells.surplus or cells.tail:
+        return cells
+    last = cells.figures[-1]
+    names = list(last)
+    if names[-1] not in ("algbw", "busbw") or half_unit(last["algbw"]) == half_unit(last["busbw"]):
+        return cells
+    return Cells(cells.head, cells.figures[:-1], missing=1)
+
+
 def _belongs(name: str, word: str, left: int, layout: Layout) -> bool:
     """Whether ``word``, with ``left`` words from it to the end, fills the column ``name``."""
     if name in ("size", "count"):
@@ -217,7 +245,7 @@ def _belongs(name: str, word: str, left: int, layout: Layout) -> bool:
         return _is_word(word)
     if name == "root":
         return _is_root(word) and (
-            word == "-1" or left > layout.measured or ("." not in word and abs(figure(word) or 0) < 10_000)
+            word == "-1" or left > layout.measured or abs(figure(word) or 0) < _LARGEST_ROOT
         )
     return left > layout.measured
 

@@ -76,7 +76,7 @@ _SET_BY_PLUGIN = re.compile(
     r'Setting ((?:NCCL|RCCL|FI)_[A-Z0-9_]{1,60}) (?:environment variable )?to "?([^"\s]{1,80})'
 )
 _ASSIGNED = re.compile(
-    r"\b((?:NCCL|RCCL|MCCL|MSCCL|MSCCLPP|OFI_NCCL|FI|UCX|SHARP|HSA)_[A-Z0-9_]{1,60})=(?:\"([^\"\s]{0,200})\"|([^\s\"'`,;]{1,200}))"
+    r"\b((?:NCCL|RCCL|MCCL|MSCCL|MSCCLPP|OFI_NCCL|FI|UCX|SHARP|HSA)_[A-Z0-9_]{1,60})=(?:\"([^\"\s]{0,200})\"|([^\s\"'`;]{1,200}))"
 )
 
 _HINT = re.compile(
@@ -168,7 +168,7 @@ def environment_facts(text: str) -> dict[str, str]:
     if "Setting " in text:
         found |= dict(_SET_BY_PLUGIN.findall(text))
     if "=" in text:
-        found |= {name: quoted or bare for name, quoted, bare in _ASSIGNED.findall(text)}
+        found |= {name: quoted or bare.rstrip(".,:)") for name, quoted, bare in _ASSIGNED.findall(text)}
     return found
 
 

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ccbench.importing.readers.nccl_tests_wrapping import numbered
+
 LONGEST_LINE = 4096
 """Characters of a line that are looked at; no tool read here prints more in one."""
 
@@ -41,12 +43,16 @@ _RULES = dict.fromkeys(range(9472, 9600), " ") | {ord("|"): " ", ord("\u00a0"): 
 
 @dataclass(frozen=True)
 class Line:
-    """number: 1-based, of the source. text: without prefixes and comment marks. message: of the library."""
+    """number: 1-based, of the source. text: without prefixes and comment marks. message: of the library.
+
+    cut: nothing ends the line, so that its last word may have lost its end.
+    """
 
     number: int
     text: str
     commented: bool = False
     message: bool = False
+    cut: bool = False
 
     def cells(self) -> list[str]:
         """The words of a table's line, whatever draws its borders."""
@@ -55,17 +61,17 @@ class Line:
 
 def lines_of(text: str) -> Iterator[Line]:
     """Every line that holds something, in order; a message inside a row follows as a line of its own."""
-    for number, raw in enumerate(text.split("\n"), start=1):
+    for number, raw, cut in numbered(text):
         if not raw or raw.isspace():
             continue
         bare = without_prefix(_TERMINAL.sub("", raw[:LONGEST_LINE]).rstrip())
         message = _MESSAGE.search(bare) if "CCL " in bare else None
         if message is not None:
             if message.start() and any(character.isdigit() for character in bare[: message.start()]):
-                yield _plain(number, bare[: message.start()])
+                yield _plain(number, bare[: message.start()], False)
             yield Line(number, bare[message.start() :], message=True)
         elif bare:
-            yield _plain(number, bare)
+            yield _plain(number, bare, cut)
 
 
 def without_prefix(line: str) -> str:
@@ -78,8 +84,6 @@ def without_prefix(line: str) -> str:
     return line
 
 
-def _plain(number: int, bare: str) -> Line:
+def _plain(number: int, bare: str, cut: bool) -> Line:
     comment = _COMMENT.match(bare)
-    if comment is None:
-        return Line(number, bare)
-    return Line(number, bare[comment.end() :], commented=True)
+    return Line(number, bare[comment.end() :] if comment else bare, commented=comment is not None, cut=cut)

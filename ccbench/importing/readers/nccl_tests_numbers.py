@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-_NUMBER = re.compile(r"-?\d{1,20}(?:\.\d{1,20})?(?:[eE][+-]?\d{1,3})?")
-_WHOLE = re.compile(r"\d{1,20}|\d{1,3}(?:[_,]\d{3}){1,6}")
+_NUMBER = re.compile(r"-?\d{1,20}(?:\.\d{1,20})?(?:[eE][+-]?\d{2,3})?")
+_WHOLE = re.compile(r"\d{1,20}|\d[\d_]{1,26}\d|\d{1,3}(?:,\d{3}){1,6}")
 _ABSENT = re.compile(r"n/?a|-?nan|-?inf(?:inity)?|null|none|-{1,3}", re.IGNORECASE)
 _GLUED_RATES = re.compile(r"\d{1,9}\.\d{2}")
 
@@ -14,7 +14,7 @@ LARGEST_SIZE = 1 << 63
 
 
 def whole(token: str) -> int | None:
-    """A size or count: ``1048576``, ``17_179_869_184``, ``1,024``; None where ``token`` is none."""
+    """A size or count: ``1048576``, ``17_179_869_184``, ``1048_576``, ``1,024``; None for anything else."""
     if _WHOLE.fullmatch(token) is None:
         return None
     value = int(token.replace("_", "").replace(",", ""))

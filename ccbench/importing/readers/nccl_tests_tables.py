@@ -18,6 +18,7 @@ from ccbench.importing.readers.nccl_tests_columns import (
     guessed_layout,
     header_layout,
     row_cells,
+    without_cut_rate,
 )
 from ccbench.importing.readers.nccl_tests_lines import Line
 from ccbench.importing.readers.nccl_tests_numbers import figure, half_unit, is_figure, whole
@@ -196,13 +197,18 @@ class Tables:
         return True
 
     def _continued(self, words: list[str], layout: Layout) -> bool:
-        """Joins figures to the row that waits for them, at a blank or inside of a figure."""
-        if self._pending is None or "type" not in layout.head or not all(map(is_figure, words)):
+        """Joins words to the row that waits for them, at a blank or inside of a figure.
+
+        Figures may come in several pieces; other words must complete the row.
+        """
+        if self._pending is None or "type" not in layout.head or not words:
             return False
         first, before, waiting = self._pending
         for joined in ([*before, *words], [*before[:-1], before[-1] + "".join(words[:1]), *words[1:]]):
             cells = row_cells(joined, layout)
             if cells is None or cells.surplus or cells.missing >= waiting.missing:
+                continue
+            if cells.missing and not all(map(is_figure, words)):
                 continue
             if cells.missing:
                 self._pending = first, joined, cells
@@ -214,12 +220,12 @@ class Tables:
 
     def _maybe_row(self, line: Line, words: list[str]) -> bool:
         words = [word for word in words if word[0] != "[" or not _RANK_TAG.fullmatch(word)]
-        if len(words) < _FEWEST_WORDS:
-            return False
         table = self.runs[-1].table
         layout = table.layout if table is not None and not table.closed else None
+        if len(words) < (_FEWEST_WORDS if layout is None or "type" not in layout.head else 2):
+            return False
         cells = row_cells(words, layout) if layout is not None else None
-        if cells is None or not cells.figures:
+        if cells is None or (cells.surplus and not cells.figures):
             guessed = guessed_layout(words)
             if guessed is not None:
                 self._open(guessed, line.number)
@@ -227,6 +233,8 @@ class Tables:
         if cells is None or (cells.missing and cells.surplus and not cells.figures):
             return False
         self._close_pending()
+        if line.cut:
+            cells = without_cut_rate(cells)
         if cells.missing:
             self._pending = line, words, cells
         else:
@@ -262,6 +270,8 @@ class Tables:
         if cells.missing:
             text = f"{cells.missing} columns of a row are missing"
             self.notices.append(Notice("damaged_line", text, line.number))
+            if not cells.figures and not cells.head.get("type"):
+                return
         table.rows += imported_rows(cells, line.number)
 
     def _only_in_place(self, line: Line, table: OpenTable, cells: Cells) -> bool:

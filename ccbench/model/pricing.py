@@ -17,7 +17,7 @@ from ccbench.algorithms.schedule import Schedule
 from ccbench.cases import Case
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes as bytes_of_item
-from ccbench.model.bounds import bound_seconds, working_set_bytes
+from ccbench.model.host_bounds import bound_seconds, working_set_bytes
 from ccbench.model.loads import StepLoad, completed_load, step_loads
 from ccbench.model.machine import AVERAGE, Floats, Machine, SharedMemory, arithmetic_key, calls_of
 from ccbench.model.prediction import Prediction

@@ -12,6 +12,7 @@ from ccbench.backends import backend_names
 from ccbench.collectives import COLLECTIVES
 from ccbench.doctor import Check
 from ccbench.model import Machine, load_machine, machine_names
+from ccbench.topology.catalog import catalog_names
 from tests.cli.conftest import Command
 
 POINT_KEYS = [
@@ -69,6 +70,51 @@ def test_predict_refuses_sizes_that_never_end(ccbench: Command, sizes: str) -> N
     assert ended.code == 2
     assert "--sizes" in ended.err
     assert "8:1GiB:2" in ended.err
+
+
+def cluster_points(ccbench: Command, *arguments: str) -> list[dict[str, float | str]]:
+    ended = ccbench("predict", "--json", "--collective", "all_reduce", *arguments)
+    assert ended.code == 0, ended.err
+    points: list[dict[str, float | str]] = ended.json
+    return points
+
+
+def test_predict_shows_a_library_changing_its_mind_as_sizes_grow(ccbench: Command) -> None:
+    points = cluster_points(ccbench, "--machine", "hgx-h100", "--sizes", "8:16GiB:2")
+    assert list(points[0])[: len(POINT_KEYS)] == POINT_KEYS
+    assert len({(point["algorithm"], point["protocol"]) for point in points}) > 1
+    assert points[-1]["algorithm"] == "nvls"
+    assert float(points[-1]["busbw_GB_s"]) == pytest.approx(480, rel=0.05)
+
+
+def test_predict_joins_machines_with_a_network(ccbench: Command) -> None:
+    network = ("--nodes", "4", "--network", "ib-hdr-200x8")
+    (point,) = cluster_points(ccbench, "--machine", "dgx-a100", *network, "--sizes", "4GiB")
+    assert point["ranks"] == 32
+    assert float(point["busbw_GB_s"]) == pytest.approx(191, rel=0.08)
+
+
+def test_predict_prices_own_schedules_on_the_links(ccbench: Command) -> None:
+    points = cluster_points(ccbench, "--machine", "hgx-h100", "--of", "schedules", "--sizes", "64MiB")
+    assert {"ring", "two_shot"} <= {str(point["algorithm"]) for point in points}
+    assert all("nvswitch" in str(point["bottleneck"]) for point in points if point["algorithm"] == "ring")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--machine", "cpu-shared-memory", "--ranks", "2", "--nodes", "2"), "one host"),
+        (("--machine", "cpu-shared-memory"), "--ranks"),
+        (("--machine", "cpu-shared-memory", "--ranks", "2", "--protocol", "ll"), "schedules have none"),
+        (("--machine", "hgx-h100", "--ranks", "16"), "--network"),
+        (("--machine", "hgx-h100", "--algorithm", "nvlstree"), "there are"),
+        (("--machine", "hgx-h1000"), "hgx-h100"),
+    ],
+)
+def test_predict_refuses_what_cannot_be(ccbench: Command, arguments: tuple[str, ...], said: str) -> None:
+    ended = ccbench("predict", "--collective", "all_reduce", "--sizes", "1MiB", *arguments)
+    assert ended.code == 2
+    assert said in ended.err
 
 
 def test_schedule_prints_and_proves(ccbench: Command) -> None:
@@ -213,7 +259,7 @@ def test_list_knows_everything_there_is(ccbench: Command) -> None:
     listed = ccbench("list", "--json").json
     assert list(listed["collectives"]) == list(COLLECTIVES)
     assert tuple(listed["backends"]) == backend_names()
-    assert tuple(listed["machines"]) == machine_names()
+    assert set(listed["machines"]) == {*machine_names(), *catalog_names()}
     assert {"quick", "allreduce"} <= set(listed["suites"])
     assert "all_reduce ring" in listed["algorithms"]
 

@@ -10,7 +10,8 @@ from ccbench.cases import Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import CPU_DTYPES, item_bytes
 from ccbench.errors import ScheduleError
-from ccbench.model.bounds import bound, bound_seconds, compulsory
+from ccbench.model.bounds import bound
+from ccbench.model.host_bounds import bound_seconds, compulsory
 from ccbench.model.machine import Machine
 from ccbench.model.pricing import price_sizes
 

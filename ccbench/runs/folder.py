@@ -25,7 +25,7 @@ from ccbench.errors import RunFolderError
 from ccbench.model.prediction import Prediction
 from ccbench.runs.imported import Origin
 from ccbench.runs.rows import measurement_of, row_of
-from ccbench.runs.schema import SCHEMA_VERSION, arrow_schema
+from ccbench.runs.schema import OLDEST_READABLE, SCHEMA_VERSION, arrow_schema
 
 MANIFEST_NAME = "run.json"
 CASES_NAME = "cases"
@@ -93,6 +93,8 @@ class RunFolder:
         try:
             _probe(path)
             with _cured(path):
+                # Cases of an earlier version stay as they are; those that come have this version.
+                write_atomically(path / MANIFEST_NAME, _as_json(path, manifest).encode())
                 (path / CASES_NAME).mkdir(exist_ok=True)
                 for leftover in (path / CASES_NAME).glob(".*.tmp"):
                     leftover.unlink()
@@ -283,11 +285,12 @@ def _manifest_to_resume(path: Path) -> Mapping[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise RunFolderError(f"{file}: cannot be read ({error}); start a new run") from None
     version = manifest.get("schema_version") if isinstance(manifest, dict) else None
-    if version != SCHEMA_VERSION:
+    if version not in range(OLDEST_READABLE, SCHEMA_VERSION + 1):
         raise RunFolderError(
-            f"{file}: schema version is {version!r}, expected {SCHEMA_VERSION}; start a new run"
+            f"{file}: schema version is {version!r}, expected {OLDEST_READABLE} to {SCHEMA_VERSION}; "
+            "start a new run"
         )
-    return dict(manifest)
+    return {**manifest, "schema_version": SCHEMA_VERSION}
 
 
 def _refuse_used(path: Path) -> None:

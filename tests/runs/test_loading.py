@@ -235,3 +235,15 @@ def as_version_1(path: Path, size_bytes: int) -> None:
             pq.write_table(older, file)
     manifest = json.loads((path / "run.json").read_text())
     (path / "run.json").write_text(json.dumps({**manifest, "schema_version": 1}))
+
+
+def test_a_run_of_schema_version_1_goes_on_with_newer_cases(tmp_path: Path) -> None:
+    path = _written(tmp_path / "run", measured(1024))
+    as_version_1(path, 1024)
+    with RunFolder.resume(path) as folder:
+        assert list(folder.finished().values()) == [Status.OK]
+        folder.write(measured(4096), PREDICTION)
+    run = load_run(path)
+    assert run.problems == ()
+    assert run.manifest["schema_version"] == 2
+    assert list(run.cases["size_bytes"]) == [1024, 4096]

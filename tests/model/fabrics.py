@@ -1,0 +1,56 @@
+"""Small fabrics of every family, one by one and at random."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ccbench.topology.catalog import load_catalog
+from ccbench.topology.composition import cluster
+from ccbench.topology.dragonflies import dragonfly, dragonfly_plus
+from ccbench.topology.fabric import Fabric, Wire
+from ccbench.topology.fabrics import full_mesh, hypercube, nvlink_mesh, ring, single_switch, torus
+from ccbench.topology.fat_trees import fat_tree
+
+
+def random_fabric(seed: int) -> Fabric:
+    """A fabric of 2 to some 40 ranks; rates and latencies of wires at random too."""
+    random = np.random.default_rng(seed)
+
+    def small(least: int = 1, most: int = 4) -> int:
+        return int(random.integers(least, most + 1))
+
+    def wire() -> Wire:
+        latency = float(random.choice([0.0, 1e-7, 1e-6, 5e-6]))
+        return Wire(float(random.uniform(1e9, 100e9)), latency)
+
+    match int(random.integers(10)):
+        case 0:
+            return single_switch(small(2, 33), wire())
+        case 1:
+            return full_mesh(small(2, 9), wire())
+        case 2:
+            return ring(small(2, 12), wire())
+        case 3:
+            return torus([small(2), small(), small()], wire())
+        case 4:
+            return hypercube(small(1, 5), wire())
+        case 5:
+            return fat_tree([small(2), small(2)], wire(), float(random.uniform(0.4, 5)))
+        case 6:
+            return fat_tree([small(), small(2), small(2, 3)], wire(), [float(random.uniform(1, 4)), 2.0])
+        case 7:
+            return dragonfly(small(2), small(2), small(1, 3), 2, wire(), wire(), wire())
+        case 8:
+            return dragonfly_plus(small(2), small(1, 2), 2, small(1, 3), 2, wire(), wire(), wire())
+    ranks = small(3, 6)
+    links = random.integers(0, 3, size=(ranks, ranks))
+    links += links.T
+    np.fill_diagonal(links, 0)
+    links[np.arange(ranks), (np.arange(ranks) + 1) % ranks] += 1
+    links[(np.arange(ranks) + 1) % ranks, np.arange(ranks)] += 1
+    return nvlink_mesh(links.tolist(), wire())
+
+
+def box_cluster(nodes: int, machine: str = "hgx-h100", network: str = "ib-ndr-400x8") -> Fabric:
+    """Some equal machines of the catalog."""
+    return cluster(load_catalog(machine), nodes, network if nodes > 1 else None)

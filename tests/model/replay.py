@@ -1,0 +1,115 @@
+"""An independent second opinion on prices: schedules played message by message on a fabric.
+
+No step ends for all ranks together. A message starts when both its ranks have finished what earlier steps
+asked of them; after the latency of its way it takes a max-min fair share of every link on it; what the
+receiver combines, it combines one after the other. Slow and plain, for some ten ranks.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ccbench.algorithms.schedule import Schedule
+from ccbench.topology.fabric import Fabric
+
+TOGETHER = 1e-12
+"""Seconds within which events count as simultaneous."""
+
+
+@dataclass(eq=False)
+class Message:
+    """One flow of one step; ``left`` bytes are still to go."""
+
+    source: int
+    target: int
+    left: float
+    combined: float
+    step: int
+    links: list[int]
+
+
+@dataclass(eq=False)
+class Rank:
+    """steps: step -> messages not yet finished, in order. free: when it has combined what came so far."""
+
+    steps: dict[int, int] = field(default_factory=dict)
+    free: float = 0.0
+
+
+class Replay:
+    """Events in order of time: a message is under way, a message has been dealt with."""
+
+    def __init__(self, schedule: Schedule, fabric: Fabric, size_bytes: float, sender: float, rate: float):
+        self.fabric, self.sender, self.combine_rate, self.now = fabric, sender, rate, 0.0
+        self.ranks = [Rank() for _ in range(schedule.ranks)]
+        self.waiting: list[Message] = []
+        self.flowing: list[Message] = []
+        self.events: list[tuple[float, int, bool, Message]] = []
+        for step in schedule.expanded():
+            columns = step.source.tolist(), step.target.tolist(), step.phase.width.tolist()
+            routes = fabric.route(step.source, step.target).tolist()
+            for source, target, width, ids in zip(*columns, routes, strict=True):
+                if source == target:
+                    continue
+                size = width * size_bytes / schedule.pieces
+                links = [link for link in ids if link >= 0]
+                combined = size * step.phase.reduces
+                self.waiting.append(Message(source, target, size, combined, step.index, links))
+                for rank in (self.ranks[source], self.ranks[target]):
+                    rank.steps[step.index] = rank.steps.get(step.index, 0) + 1
+
+    def start(self) -> None:
+        """Sends off every message whose two ranks have come to its step."""
+        turn = [next(iter(rank.steps), -1) for rank in self.ranks]
+        ready = [one for one in self.waiting if turn[one.source] == turn[one.target] == one.step]
+        self.waiting = [one for one in self.waiting if not turn[one.source] == turn[one.target] == one.step]
+        for message in ready:
+            latency = float(self.fabric.link_latency_seconds[message.links].sum())
+            heapq.heappush(self.events, (self.now + self.sender + latency, id(message), False, message))
+
+    def rates(self) -> list[float]:
+        """Max-min fair shares: the tightest link is filled first, then the next."""
+        flow = np.repeat(np.arange(len(self.flowing)), [len(m.links) for m in self.flowing])
+        link = np.array([link for message in self.flowing for link in message.links])
+        room = self.fabric.link_bytes_per_second.copy()
+        rates = np.full(len(self.flowing), np.nan)
+        while len(flow):
+            users = np.bincount(link, minlength=len(room))
+            share = np.where(users > 0, np.maximum(room, 0) / np.maximum(users, 1), np.inf)
+            fixed = np.unique(flow[share[link] <= share.min() * (1 + 1e-9)])
+            rates[fixed] = share.min()
+            settled = np.isin(flow, fixed)
+            np.subtract.at(room, link[settled], share.min())
+            flow, link = flow[~settled], link[~settled]
+        return [float(rate) for rate in rates]
+
+    def arrived(self, message: Message) -> None:
+        target = self.ranks[message.target]
+        target.free = max(target.free, self.now) + message.combined / self.combine_rate
+        heapq.heappush(self.events, (target.free, id(message), True, message))
+
+    def run(self) -> float:
+        self.start()
+        while self.events or self.flowing:
+            flows = list(zip(self.flowing, self.rates() if self.flowing else [], strict=True))
+            before, ends = self.now, [message.left / rate for message, rate in flows]
+            self.now = min([before + min(ends, default=np.inf), *(event[0] for event in self.events[:1])])
+            for message, rate in flows:
+                message.left -= rate * (self.now - before)
+                if message.left <= rate * TOGETHER:
+                    self.arrived(message)
+            self.flowing = [message for message, rate in flows if message.left > rate * TOGETHER]
+            while self.events and self.events[0][0] <= self.now + TOGETHER:
+                _, _, finished, message = heapq.heappop(self.events)
+                if not finished:
+                    self.flowing.append(message) if message.left > 0 else self.arrived(message)
+                    continue
+                for rank in (self.ranks[message.source], self.ranks[message.target]):
+                    rank.steps[message.step] -= 1
+                    if not rank.steps[message.step]:
+                        del rank.steps[message.step]
+            self.start()
+        return self.now

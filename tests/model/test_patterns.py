@@ -1,0 +1,117 @@
+"""Patterns made directly cost what the schedules cost that they stand for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccbench.algorithms import ALGORITHMS, schedule_for
+from ccbench.collectives import collective as collective_row
+from ccbench.errors import ScheduleError, UsageError
+from ccbench.model import patterns
+from ccbench.model.fabric_pricing import FabricCosts, price_schedule, price_traffic
+from ccbench.model.patterns import DIRECTLY, PIPELINES, traffic_for, traffic_of
+from ccbench.topology.fabric import Wire
+from ccbench.topology.fabrics import single_switch
+from tests.model.fabrics import random_fabric
+
+COSTS = FabricCosts(sender_seconds=3e-7, reduction_bytes_per_second=7e9)
+SIZES = [0.0, 1000.0, 1e8]
+
+
+def assert_the_same(one: object, other: object) -> None:
+    for name in ("latency", "bandwidth", "reduction"):
+        np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize(("collective", "algorithm"), list(DIRECTLY))
+@given(seed=st.integers(0, 10**6), root=st.integers(0, 1000))
+@settings(max_examples=25, deadline=None)
+def test_a_pattern_costs_what_its_schedule_costs(
+    collective: str, algorithm: str, seed: int, root: int
+) -> None:
+    fabric = random_fabric(seed)
+    place = root % fabric.ranks if collective_row(collective).rooted else 0
+    made = DIRECTLY[collective, algorithm](fabric.ranks, place)
+    if made is None:
+        assert fabric.ranks & (fabric.ranks - 1) or place
+        return
+    traffic = patterns.Traffic(collective, algorithm, fabric.ranks, *made)
+    schedule = schedule_for(collective, algorithm, fabric.ranks, place, prove=False)
+    assert_the_same(
+        price_traffic(traffic, fabric, SIZES, COSTS), price_schedule(schedule, fabric, SIZES, COSTS)
+    )
+
+
+@pytest.mark.parametrize(("collective", "algorithm"), list(PIPELINES))
+@given(seed=st.integers(0, 10**6), pieces=st.integers(1, 40), root=st.integers(0, 1000))
+@settings(max_examples=60, deadline=None)
+def test_a_pipeline_costs_what_its_schedule_costs_for_any_number_of_pieces(
+    collective: str, algorithm: str, seed: int, pieces: int, root: int
+) -> None:
+    fabric = random_fabric(seed)
+    place = root % fabric.ranks if collective_row(collective).rooted else 0
+    schedule = schedule_for(collective, algorithm, fabric.ranks, place, pieces, prove=False)
+    traffic = traffic_for(collective, algorithm, fabric.ranks, place, pieces)
+    assert_the_same(
+        price_traffic(traffic, fabric, SIZES, COSTS), price_schedule(schedule, fabric, SIZES, COSTS)
+    )
+
+
+def test_every_direct_pattern_and_pipeline_is_an_algorithm() -> None:
+    known = {(row.collective, row.name) for row in ALGORITHMS}
+    assert set(DIRECTLY) <= known
+    assert set(PIPELINES) == {
+        (row.collective, row.name) for row in ALGORITHMS if row.parameter.startswith("pieces")
+    }
+
+
+@pytest.mark.parametrize("row", ALGORITHMS, ids=lambda row: f"{row.collective}-{row.name}")
+def test_many_ranks_need_no_schedule_of_all_pairs(row: object) -> None:
+    assert isinstance(row, type(ALGORITHMS[0]))
+    traffic = traffic_for(row.collective, row.name, 4096)
+    listed = [len(one.source) for one in traffic.patterns if isinstance(one, patterns.Steps)]
+    assert max(listed, default=0) <= 4096
+    assert traffic.ranks == 4096
+
+
+def test_names_with_a_number_fix_the_pieces() -> None:
+    assert traffic_for("broadcast", "chain:8", 4).pieces_under_way == 8
+    assert traffic_for("broadcast", "chain", 4).pieces_under_way is None
+    assert traffic_for("broadcast", "chain", 4).pipelined
+    assert not traffic_for("broadcast", "binomial", 4).pipelined
+
+
+def test_a_schedule_keeps_its_pieces() -> None:
+    schedule = schedule_for("broadcast", "chain:8", 4)
+    assert traffic_of(schedule).pieces == 8
+
+
+@pytest.mark.parametrize(
+    ("collective", "algorithm", "ranks", "root", "words"),
+    [
+        ("broadcast", "chain:0", 4, 0, "chain:0"),
+        ("broadcast", "chain:9999", 4, 0, "9999 pieces"),
+        ("broadcast", "chain", 4, 4, "root 4"),
+        ("broadcast", "chain", 0, 0, "0 ranks"),
+        ("broadcast", "direct", 1000, -1, "root -1"),
+        ("all_to_all", "direct", 0, 0, "0 ranks"),
+        ("all_reduce", "fast", 4, 0, "fast"),
+        ("all_reduce", "hierarchical:3", 4, 0, "groups of 3"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(
+    collective: str, algorithm: str, ranks: int, root: int, words: str
+) -> None:
+    with pytest.raises((ScheduleError, UsageError), match=words) as raised:
+        traffic_for(collective, algorithm, ranks, root)
+    assert "\n" not in str(raised.value)
+
+
+def test_one_rank_sends_nothing() -> None:
+    fabric = single_switch(1, Wire(1e9, 1e-6))
+    for row in ALGORITHMS:
+        traffic = traffic_for(row.collective, row.name, 1)
+        assert price_traffic(traffic, fabric, SIZES).seconds.tolist() == [0, 0, 0]

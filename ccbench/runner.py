@@ -13,12 +13,11 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from ccbench.algorithms import parse_algorithm, schedule_for
 from ccbench.backends import open_backend
 from ccbench.backends.base import Backend, Team, TeamRequest
-from ccbench.cases import MORE_VISITS, NO_ROOT, Case, Measurement, Sampling, Status
+from ccbench.cases import MORE_VISITS, Case, Measurement, Sampling, Status
 from ccbench.environment import capture
-from ccbench.errors import BackendUnavailable, CcbenchError, RunFolderError
+from ccbench.errors import BackendUnavailable, RunFolderError
 from ccbench.model.machine import Machine, load_machine, machine_from_plain
 from ccbench.model.prediction import Prediction
 from ccbench.planning import RunOptions, expected_seconds, plan_suite
@@ -374,26 +373,9 @@ class _Run:
 
     def _predict(self, measurement: Measurement) -> Prediction | None:
         """The model's word on the schedule that ran; None where none is known."""
-        case = measurement.case
-        name = measurement.algorithm_used
-        if not name:
-            return None
-        from ccbench.model.pricing import predict
+        from ccbench.model.predicting import predict_case
 
-        algorithm, parameter = parse_algorithm(name)
-        root = 0 if case.root == NO_ROOT else case.root
-        try:
-            schedule = schedule_for(
-                case.collective,
-                algorithm,
-                case.ranks,
-                root=root,
-                parameter=parameter,
-                size_bytes=case.size_bytes,
-            )
-        except CcbenchError:
-            return None  # a library's own algorithm: there is no schedule to price
-        return predict(case, self._machine, schedule)
+        return predict_case(measurement.case, self._machine, measurement.algorithm_used)
 
     def _close(self) -> None:
         for team in self._teams.values():

@@ -1,0 +1,80 @@
+"""What the model says about a case, whichever machine and whichever backend it is of."""
+
+from __future__ import annotations
+
+from ccbench.algorithms import parse_algorithm, schedule_for
+from ccbench.cases import NO_ROOT, Case
+from ccbench.dtypes import item_bytes
+from ccbench.errors import CcbenchError
+from ccbench.model.cluster import Cluster
+from ccbench.model.cluster_points import library_points, schedule_points
+from ccbench.model.library.system import ALGORITHMS, PROTOCOLS, LibraryRequest
+from ccbench.model.machine import Machine
+from ccbench.model.prediction import Prediction
+from ccbench.model.pricing import predict
+
+LIBRARY_BACKENDS = ("nccl", "rccl", "hccl", "msccl")
+"""Backends that choose among a library's own algorithms on GPUs."""
+
+
+def predict_case(
+    case: Case, machine: Machine | Cluster, algorithm_used: str = "", gpus_per_process: int = 1
+) -> Prediction | None:
+    """The prediction for one launch of ``case``, None where there is no model of what ran.
+
+    algorithm_used: what the backend says it ran. gpus_per_process: GPUs that one thread launches on. On a
+    cluster of another number of ranks than the case has there is none either.
+    """
+    try:
+        if isinstance(machine, Machine):
+            return _on_host(case, machine, algorithm_used)
+        if case.ranks != machine.ranks:
+            return None
+        if case.backend in LIBRARY_BACKENDS:
+            return _of_library(case, machine, algorithm_used, gpus_per_process)
+        return _of_schedule(case, machine, algorithm_used)
+    except CcbenchError:
+        return None  # a library's own algorithm, or one that is unknown here: there is nothing to price
+
+
+def _on_host(case: Case, machine: Machine, algorithm_used: str) -> Prediction | None:
+    if not algorithm_used:
+        return None
+    algorithm, parameter = parse_algorithm(algorithm_used)
+    schedule = schedule_for(
+        case.collective,
+        algorithm,
+        case.ranks,
+        root=_root(case),
+        parameter=parameter,
+        size_bytes=case.size_bytes,
+    )
+    return predict(case, machine, schedule)
+
+
+def _of_library(case: Case, cluster: Cluster, algorithm_used: str, gpus_per_process: int) -> Prediction:
+    named = (algorithm_used or case.algorithm).lower()
+    protocol = case.protocol.lower()
+    request = LibraryRequest(
+        case.collective,
+        (case.size_bytes,),
+        item_bytes(case.dtype) if case.dtype else 4,
+        case.dtype.startswith("float8"),
+        case.in_place,
+        named if named in ALGORITHMS else "default",
+        protocol if protocol in PROTOCOLS else "default",
+        gpus_per_process,
+    )
+    return library_points(cluster, request, _root(case))[0].prediction
+
+
+def _of_schedule(case: Case, cluster: Cluster, algorithm_used: str) -> Prediction | None:
+    if not algorithm_used:
+        return None
+    return schedule_points(cluster, case.collective, algorithm_used, (case.size_bytes,), _root(case))[
+        0
+    ].prediction
+
+
+def _root(case: Case) -> int:
+    return 0 if case.root == NO_ROOT else case.root

@@ -55,6 +55,13 @@ def test_reference_results_are_in_the_wheel_and_new_runs_are_not(unpacked_wheel:
     assert not list(results.glob("20*"))
 
 
+def test_published_results_are_in_the_wheel(unpacked_wheel: Path) -> None:
+    expected = {file.name for file in (CHECKOUT / "results" / "published").glob("*.parquet")}
+    assert "hgx-h100.parquet" in expected
+    shipped = unpacked_wheel / "ccbench/_shipped/results/published"
+    assert {file.name for file in shipped.iterdir()} == expected
+
+
 def test_the_wheel_holds_the_package_its_type_marker_and_its_licence_but_no_tests(
     unpacked_wheel: Path,
 ) -> None:

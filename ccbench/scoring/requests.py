@@ -25,7 +25,7 @@ _ALGORITHMS = {
     **{name: name for name in ALGORITHMS},
 }
 _ASSIGNMENTS = re.compile(r"\s*(?:[A-Z][A-Z0-9_]*=\S+[\s,;]*)+")
-_ASSIGNMENT = re.compile(r"([A-Z][A-Z0-9_]*)=([^\s,;]+)")
+_ASSIGNMENT = re.compile(r"([A-Z][A-Z0-9_]*)=([^\s;]*[^\s;,])")
 _VERSION = re.compile(r"(?:[NR]CCL )?([0-9]{1,3})\.([0-9]{1,3})(?:\.([0-9]{1,3}))?")
 _WORDS = {
     "float": "float32",
@@ -71,7 +71,7 @@ def asked_of(entry: ManifestEntry, log: ImportedLog, table: ImportedTable) -> As
         collective,
         algorithm,
         protocol,
-        variables.get("NCCL_NVLS_ENABLE") == "0",
+        variables.get("NCCL_NVLS_ENABLE") == "0" or _lacks_nvls(variables.get("NCCL_ALGO", "").lower()),
         _gpus_per_process(log, table),
         _version(entry, log),
     )
@@ -122,6 +122,11 @@ def _algorithm_of(variables: Mapping[str, str]) -> str:
     # NCCL 2.4: trees from this size on; 0 switches them off (NVIDIA/nccl release notes of 2.4).
     old = "ring" if variables.get("NCCL_TREE_THRESHOLD") == "0" else ""
     return variables.get("NCCL_ALGO", old)
+
+
+def _lacks_nvls(algorithms: str) -> bool:
+    """Whether a list (``ring,tree``; ``^nvls,nvlstree`` is all but those) leaves no multicast."""
+    return bool(algorithms) and ("nvls" in algorithms) is algorithms.startswith("^")
 
 
 def _one_of(known: Mapping[str, str], of_table: str, of_variables: str) -> str | None:

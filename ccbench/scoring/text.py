@@ -19,13 +19,14 @@ def lines(
 ) -> Iterator[str]:
     """The whole report, line by line; errors in per cent of the measured time."""
     counted = [log for log in scores.logs if log.counted]
-    width = _width([log.entry.file for log in scores.logs] + ["total"])
+    total = f"total of {len(counted)} logs"
+    width = _width([total, *(log.entry.file for log in scores.logs)])
     names = tuple(scores.comparison)
     yield "Errors in % of the measured time: median and mean (MAPE) of their size, mean with sign (bias,"
     yield "above 0 where predictions are too slow), medians by size, and the medians of simpler predictors."
     yield _heading(width, names)
     yield from (_row(log.entry.file, log.score, log.comparison, names, width) for log in counted)
-    yield _row(f"total of {len(counted)} logs", scores.total, scores.comparison, names, width)
+    yield _row(total, scores.total, scores.comparison, names, width)
     yield from _apart("Not in the total, not known to be healthy:", scores, None, names, width)
     yield from _apart("Not in the total, known not to be healthy:", scores, False, names, width)
     if scores.not_modelled:
@@ -54,7 +55,7 @@ def _apart(
 def _holdout(title: str, found: HoldoutScores | None) -> Iterator[str]:
     if found is None:
         return
-    width = _width([group.name for group in found.groups])
+    width = _width(["total", *(group.name for group in found.groups)])
     yield ""
     yield title
     yield _heading(width, ())

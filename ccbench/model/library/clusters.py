@@ -244,8 +244,8 @@ def _assumed(
         if per_link is not None and count and kind is not Intra.HCCS:
             return per_link * count, count, f"assumed: {count} links of {per_link / 1e9:g} GB/s ({model})"
     raise MachineError(
-        f"{name}: neither the source nor the GPUs' model says how fast {kind.value} is here; name a machine of "
-        "the catalog, such as hgx-h100"
+        f"{name}: neither the source nor the GPUs' model says how fast {kind.value} is here; name a machine "
+        "of the catalog, such as hgx-h100"
     )
 
 

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.conftest import Command
+from tests.scoring.corpora import HOPPER, all_reduce_text, write_corpus
+
+
+def good() -> str:
+    """An H100 board much as it is: 480 GB/s busbw at the end, 30 us at the start."""
+    return all_reduce_text(lambda size: 30 + size * 1.75 / 480e3)
+
+
+def test_the_table_shows_the_log_and_the_total(ccbench: Command, tmp_path: Path) -> None:
+    manifest = write_corpus(tmp_path, [(HOPPER, good())])
+    ended = ccbench("score", str(manifest))
+    assert ended.code == 0
+    assert "log0.txt" in ended.out
+    assert "total of 1 logs" in ended.out
+
+
+def test_json_has_the_total_every_log_and_the_reasons(ccbench: Command, tmp_path: Path) -> None:
+    absent = {**HOPPER, "file": "absent.txt"}
+    sick = {**HOPPER, "healthy": False}
+    manifest = write_corpus(tmp_path, [(HOPPER, good()), (absent, None), (sick, good())])
+    ended = ccbench("score", str(manifest), "--json")
+    assert ended.code == 0
+    total, logs = ended.json["total"], ended.json["logs"]
+    assert total["points"] == 22
+    assert 0 <= total["median_error"] < 0.5
+    assert total["bands"].keys() == {"up_to_32KiB", "32KiB_to_32MiB", "above_32MiB"}
+    assert [log["counted"] for log in logs] == [True, False, False]
+    assert "cannot be read" in logs[1]["reason"]
+    assert total["comparison"].keys() == {"alpha_beta", "nccl_constants"}
+
+
+def test_fits_are_tested_on_what_they_did_not_see(ccbench: Command, tmp_path: Path) -> None:
+    other = {**HOPPER, "nodes": 2, "network": "ib-ndr-400x8"}
+    slower = all_reduce_text(lambda size: 60 + size * 1.875 / 470e3, ranks=16)
+    manifest = write_corpus(tmp_path, [(HOPPER, good()), (other, slower)])
+    ended = ccbench("score", str(manifest), "--holdout", "--json")
+    assert ended.code == 0
+    sizes, systems = ended.json["calibrated_on_every_other_size"], ended.json["learned_without_the_system"]
+    assert sizes["total"]["points"] == 20
+    assert sizes["total"]["median_error"] < 0.1
+    assert systems["total"]["points"] == 44
+    assert len(systems["systems"]) == 2
+    assert "learning without 1 of 2" in ended.err
+
+
+def test_a_manifest_that_is_wrong_is_one_line_and_exit_code_2(ccbench: Command, tmp_path: Path) -> None:
+    manifest = tmp_path / "manifest.yaml"
+    manifest.write_text("- file: a.txt\n")
+    for arguments in ((str(manifest),), (str(tmp_path / "none.yaml"),), (str(tmp_path),)):
+        ended = ccbench("score", *arguments)
+        assert ended.code == 2
+        assert ended.out == ""
+        assert len(ended.err.strip().splitlines()) == 1
+        assert "ccbench: error: " in ended.err

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ccbench.errors import MachineError
 from ccbench.model.library.constants import BY_NAME, LibraryConstants, constants_of, shipped
 from ccbench.model.library.learning import LOSS_SCALE, Observation
-from ccbench.model.library.predictor import costs, launch_floor_seconds, seconds_of
+from ccbench.model.library.predictor import priced, seconds_of
 from ccbench.model.library.system import LibraryRequest, LibrarySystem
 
 Floats = NDArray[np.float64]
@@ -43,6 +43,9 @@ FADING = 4.0
 
 FEWEST_POINTS = 3
 
+DIFFERENCE = 1e-3
+"""Step in log scale for the slopes of the fit: wide enough that a choice of algorithm may change."""
+
 
 @dataclass(frozen=True)
 class Calibrated:
@@ -65,7 +68,7 @@ class Calibrated:
         return np.asarray(np.maximum(scaled * factor, floor_seconds(self.system, request)))
 
     def label(self, request: LibraryRequest) -> tuple[str, ...]:
-        """``calibrated`` inside the domain, ``extrapolated`` beyond twice its ends or where nothing was seen."""
+        """``calibrated``, or ``extrapolated`` beyond twice the sizes seen and where nothing was seen."""
         seen = dict(self.corrections).get((request.collective, request.in_place))
         if not seen:
             return ("extrapolated",) * len(request.size_bytes)
@@ -88,11 +91,9 @@ def floor_seconds(system: LibrarySystem, request: LibraryRequest) -> Floats:
 
     A lower bound within this model's own algorithms; ``graph_bounds`` has those of any algorithm.
     """
-    table = {name: 1.0 for name in BY_NAME}
-    sizes = np.asarray(request.size_bytes, dtype=np.float64)
-    found = costs(system, request, sizes, table)
+    found = priced(system, request, dict.fromkeys(BY_NAME, 1.0)).options
     if not found:
-        return np.zeros_like(sizes)
+        return np.zeros(len(request.size_bytes))
     nominal = [option for option in found if option.protocol == "simple"] or found
     return np.asarray(np.min([option.bandwidth_seconds for option in nominal], axis=0))
 
@@ -118,7 +119,12 @@ def calibrate(observations: Sequence[Observation], start: LibraryConstants | Non
         return np.concatenate([*parts, LOSS_SCALE * point / spread])
 
     found = least_squares(
-        residuals, np.zeros(len(TERMS)), loss="soft_l1", f_scale=LOSS_SCALE, max_nfev=40, diff_step=1e-3
+        residuals,
+        np.zeros(len(TERMS)),
+        loss="soft_l1",
+        f_scale=LOSS_SCALE,
+        max_nfev=40,
+        diff_step=[DIFFERENCE] * len(TERMS),
     )
     scales = np.exp(found.x)
     constants = constants_of(scaled_table(table, scales), "calibration of one system")
@@ -155,8 +161,3 @@ def _corrections(
         (key, tuple((size, float(np.median(found))) for size, found in sorted(sizes.items())))
         for key, sizes in logs.items()
     )
-
-
-def launch_floor(system: LibrarySystem, request: LibraryRequest) -> float:
-    """Least time of a launch by one thread on several GPUs, with the shipped constants."""
-    return launch_floor_seconds(system, request, shipped().table)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from ccbench.errors import MachineError
 
@@ -72,7 +73,9 @@ CONSTANTS: tuple[Constant, ...] = (
     Constant("efficiency.tcpx", 0.85, 0.15, "assumed between sockets and RDMA"),
     Constant("nvls_base_us", 11.0, 0.1, "fixed cost of an NVLS launch; NCCL takes 25 in all"),
     Constant("nvls_hop_us", 4.0, 0.1, "one way through the switch; as a Simple hop"),
-    Constant("launch_us", 4.3, 0.05, "one launch by one thread: 34.5 us for 8 GPUs (superbenchmark logs)"),
+    Constant(
+        "launch_us", 4.3, 0.05, "one launch by one thread: 34.5 us for 8 GPUs (microsoft/superbenchmark)"
+    ),
     Constant("launch_peer_us", 0.95, 0.2, "each further peer of grouped send and receive; same logs"),
     Constant("pairwise_base", 1.0, 0.3, "scale on Ring's base, for grouped send and receive"),
 )
@@ -82,19 +85,35 @@ BY_NAME = {constant.name: constant for constant in CONSTANTS}
 
 
 @dataclass(frozen=True)
+class Domain:
+    """What constants were learned on, for saying what lies outside.
+
+    most_nodes: of each (kind, word) seen, the most nodes; kinds are ``generation``, ``intra``, ``network``
+        (word of the network) and ``collective``. most_ranks_per_node: by intra. largest_bytes: of all sizes.
+    """
+
+    most_nodes: tuple[tuple[tuple[str, str], int], ...] = ()
+    most_ranks_per_node: tuple[tuple[str, int], ...] = ()
+    largest_bytes: int = 0
+
+
+@dataclass(frozen=True)
 class LibraryConstants:
     """A value for every name of CONSTANTS. Raises MachineError where one is missing, unknown or not positive.
 
-    learned_on: what moved them; "" where nothing did.
+    learned_on: what moved them, in words; "" where nothing did. domain: the same as figures.
     """
 
     values: tuple[tuple[str, float], ...]
     learned_on: str = ""
+    domain: Domain = Domain()
 
     def __post_init__(self) -> None:
-        names = {name for name, _ in self.values}
-        for wrong in sorted(names ^ set(BY_NAME)):
+        names = [name for name, _ in self.values]
+        for wrong in sorted({*names} ^ set(BY_NAME)):
             raise MachineError(f"constants: {wrong!r} is missing or not one of the model's")
+        if len(names) != len(BY_NAME):
+            raise MachineError("constants: one is given twice; give each once")
         for name, value in self.values:
             if not (value > 0 and math.isfinite(value)):
                 raise MachineError(f"constants: {name}: {value} is not a positive number")
@@ -105,13 +124,15 @@ class LibraryConstants:
         return dict(self.values)
 
 
-def constants_of(values: Mapping[str, float], learned_on: str = "") -> LibraryConstants:
+def constants_of(
+    values: Mapping[str, float], learned_on: str = "", domain: Domain | None = None
+) -> LibraryConstants:
     """Constants with ``values`` where given and the starts elsewhere. Raises MachineError."""
     for name in values:
         if name not in BY_NAME:
             raise MachineError(f"constants: {name!r} is not one of the model's")
     merged = {constant.name: float(values.get(constant.name, constant.start)) for constant in CONSTANTS}
-    return LibraryConstants(tuple(merged.items()), learned_on)
+    return LibraryConstants(tuple(merged.items()), learned_on, domain or Domain())
 
 
 STARTS = constants_of({})
@@ -121,10 +142,54 @@ STARTS = constants_of({})
 @lru_cache(maxsize=1)
 def shipped() -> LibraryConstants:
     """What ``shipped.yaml`` says. Raises MachineError when it is damaged."""
+    return read_constants(SHIPPED_FILE)
+
+
+def read_constants(path: Path) -> LibraryConstants:
+    """What ``write_constants`` wrote. Raises MachineError where the file is damaged."""
     import yaml
 
     try:
-        plain = yaml.safe_load(SHIPPED_FILE.read_text(encoding="utf-8"))
-        return constants_of(plain["values"], plain["learned_on"])
-    except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
-        raise MachineError(f"{SHIPPED_FILE}: damaged ({error}); reinstall ccbench") from None
+        plain = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return constants_of(plain["values"], str(plain["learned_on"]), _domain(plain.get("domain") or {}))
+    except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise MachineError(f"{path}: damaged ({reason}); reinstall ccbench or learn it again") from None
+
+
+def write_constants(constants: LibraryConstants, path: Path, learned_on: str) -> None:
+    """Write ``constants`` with four digits, and ``learned_on``: logs, systems, points and date in words.
+
+    Raises MachineError where the file cannot be written.
+    """
+    import yaml
+
+    domain = constants.domain
+    most_nodes: dict[str, dict[str, int]] = {}
+    for (kind, word), nodes in domain.most_nodes:
+        most_nodes.setdefault(kind, {})[word] = nodes
+    plain = {
+        "learned_on": learned_on,
+        "domain": {
+            "most_nodes": most_nodes,
+            "most_ranks_per_node": dict(domain.most_ranks_per_node),
+            "largest_bytes": domain.largest_bytes,
+        },
+        "values": {name: float(f"{value:.4g}") for name, value in constants.values},
+    }
+    try:
+        path.write_text(yaml.safe_dump(plain, sort_keys=False, width=110), encoding="utf-8")
+    except OSError as error:
+        raise MachineError(f"{path}: cannot be written ({error.strerror}); name another file") from None
+    if path == SHIPPED_FILE:
+        shipped.cache_clear()
+
+
+def _domain(plain: Mapping[str, Any]) -> Domain:
+    most_nodes = [
+        ((str(kind), str(word)), int(nodes))
+        for kind, words in plain.get("most_nodes", {}).items()
+        for word, nodes in words.items()
+    ]
+    inside = [(str(intra), int(ranks)) for intra, ranks in plain.get("most_ranks_per_node", {}).items()]
+    return Domain(tuple(most_nodes), tuple(inside), int(plain.get("largest_bytes", 0)))

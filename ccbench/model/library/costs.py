@@ -18,15 +18,24 @@ from numpy.typing import NDArray
 
 from ccbench.model.library.nccl_constants import (
     BASE_MICROSECONDS,
+    COLLNET_CHAIN_HOP_MICROSECONDS,
+    COLLNET_DIRECT_HOP_MICROSECONDS,
+    COLLNET_DIRECT_PEER_MICROSECONDS,
+    COLLNET_NETWORK_MICROSECONDS,
+    FLUSHES_SIMPLE,
     HOP_MICROSECONDS,
     LL_MOST_GBYTES,
+    PAT_OVERLAP,
+    PAT_RANK_MICROSECONDS,
+    PAT_RATE,
     PROXY_ELSEWHERE_MICROSECONDS,
     PROXY_MICROSECONDS,
+    PROXY_SIMPLE,
     RCCL_BASE_MICROSECONDS,
     RCCL_HOP_MICROSECONDS,
     table_row,
 )
-from ccbench.model.library.shapes import MOST_NVLSTREE_NICS, Shape, is_amd
+from ccbench.model.library.shapes import MOST_NVLSTREE_NICS, Shape, collnet_is_direct, is_amd
 from ccbench.model.library.system import PROTOCOLS, Generation, Intra, LibrarySystem
 
 Floats = NDArray[np.float64]
@@ -34,10 +43,27 @@ MICRO = 1e-6
 GIGA = 1e9
 
 SWITCH_ALGORITHMS = ("nvls", "nvlstree")
-"""Algorithms in which a switch adds; they have one protocol."""
+"""Algorithms in which the switches of a node add."""
+
+SIMPLE_ALGORITHMS = (*SWITCH_ALGORITHMS, "collnet", "pat")
+"""Algorithms that have one protocol (NCCL, src/graph/tuning.cc)."""
 
 SOCKETS = ("tcp", "tcpx", "tcpxo")
 """Networks whose data pass through sockets; LL128 needs the order that they do not give."""
+
+WIDE_NIC_BYTES_PER_SECOND = 50e9
+"""400 Gb/s; NCCL bundles narrower NICs until they make up about as much."""
+
+_FILLS = {
+    "ring": ("fill.ring", "fill.ring_network"),
+    "tree": ("fill.tree", "fill.tree_network"),
+    "nvls": ("fill.nvls", "fill.nvls"),
+    "nvlstree": ("fill.nvlstree", "fill.nvlstree"),
+    "collnet": ("fill.nvlstree", "fill.nvlstree"),
+    "pat": ("fill.ring_network", "fill.ring_network"),
+    "pairwise": ("fill.pairwise", "fill.pairwise"),
+}
+"""Names of the constants: on one node, on several."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +104,7 @@ def protocols(shape: Shape, system: LibrarySystem) -> tuple[str, ...]:
 
     Sources: NCCL's src/graph/tuning.cc (LL128 up to PXB, from Volta); aws-ofi-nccl for EFA.
     """
-    if shape.algorithm in SWITCH_ALGORITHMS:
+    if shape.algorithm in SIMPLE_ALGORITHMS:
         return ("simple",)
     if shape.peers:
         return ("ll", "simple")
@@ -119,18 +145,8 @@ def cost(
 def _fill(
     shape: Shape, system: LibrarySystem, latency: float, transfer: Floats, table: Mapping[str, float]
 ) -> Floats:
-    hops = shape.inside_hops + shape.network_hops
-    if hops < 2 or latency <= 0:
-        hops = max(hops, 1)
-    many = "_network" if system.nodes > 1 else ""
-    name = {
-        "ring": f"fill.ring{many}",
-        "pat": "fill.ring_network",
-        "tree": f"fill.tree{many}",
-        "nvls": "fill.nvls",
-        "nvlstree": "fill.nvlstree",
-        "pairwise": "fill.pairwise",
-    }[shape.algorithm]
+    hops = max(1, shape.inside_hops + shape.network_hops)
+    name = _FILLS[shape.algorithm][system.nodes > 1]
     uncut = hops * transfer
     cut = 2.0 * table[name] * np.sqrt(latency * transfer)
     total = uncut + cut
@@ -143,36 +159,52 @@ def _base(shape: Shape, protocol: str, system: LibrarySystem, table: Mapping[str
     bases = RCCL_BASE_MICROSECONDS if is_amd(system) else BASE_MICROSECONDS
     row = bases.get(shape.algorithm, bases["ring"])
     scale = table["pairwise_base"] if shape.peers else table["base"]
-    return row[PROTOCOLS.index(protocol)] * scale * MICRO
+    ranks = system.ranks * PAT_RANK_MICROSECONDS if shape.algorithm == "pat" else 0.0
+    return (row[PROTOCOLS.index(protocol)] + ranks) * scale * MICRO
 
 
 def _hops(
     shape: Shape, protocol: str, system: LibrarySystem, table: Mapping[str, float]
 ) -> tuple[float, float]:
     """Seconds of one hop inside a node and of one across the network."""
-    which = PROTOCOLS.index(protocol)
+    scale = (table["cdna_hop"] if is_amd(system) else 1.0) * MICRO
+    inside = _inside_hop(shape, protocol, system, table) * scale
+    return inside, _network_hop(shape, protocol, system, table) * scale if system.nodes > 1 else 0.0
+
+
+def _inside_hop(shape: Shape, protocol: str, system: LibrarySystem, table: Mapping[str, float]) -> float:
+    """Microseconds."""
+    if shape.algorithm in SWITCH_ALGORITHMS:
+        return table["nvls_hop_us"]
+    if shape.algorithm == "collnet":
+        others = system.ranks_per_node - 1
+        direct = COLLNET_DIRECT_HOP_MICROSECONDS + COLLNET_DIRECT_PEER_MICROSECONDS * others
+        return (direct if collnet_is_direct(system) else COLLNET_CHAIN_HOP_MICROSECONDS) * table["hop.simple"]
     tables = RCCL_HOP_MICROSECONDS if is_amd(system) else HOP_MICROSECONDS
-    switched = shape.algorithm in SWITCH_ALGORITHMS
-    # Alone on their nodes, GPUs see the figures of Tree in either algorithm, as in NCCL's own model.
-    alone = system.ranks_per_node == 1 or switched
-    row = "tree" if alone or shape.algorithm == "tree" else "ring"
     local = "pci" if system.intra in {Intra.PCIE, Intra.HOST} else "nvlink"
-    scale = table["cdna_hop"] if is_amd(system) else 1.0
-    hop = tables[local][row][which] * table[f"hop.{protocol}"]
-    if system.nodes > 1:
-        hop = max(hop, _proxy(system) * table["proxy"] * (3.0 if protocol == "simple" else 1.0))
-    if switched:
-        hop = table["nvls_hop_us"]
-    across = (
-        tables["network"][row][which]
-        * table["network_hop.simple" if protocol == "simple" else "network_hop.ll"]
-    )
-    across += _fabric_latency(system, table) * (2.0 if protocol == "simple" and _is_rdma(system) else 1.0)
-    return hop * scale * MICRO, across * scale * MICRO
+    hop = tables[local][_row(shape, system)][PROTOCOLS.index(protocol)] * table[f"hop.{protocol}"]
+    if system.nodes == 1:
+        return hop
+    proxy = PROXY_MICROSECONDS.get(system.host, PROXY_ELSEWHERE_MICROSECONDS) * table["proxy"]
+    return max(hop, proxy * (PROXY_SIMPLE if protocol == "simple" else 1.0))
 
 
-def _proxy(system: LibrarySystem) -> float:
-    return PROXY_MICROSECONDS.get(system.host, PROXY_ELSEWHERE_MICROSECONDS)
+def _network_hop(shape: Shape, protocol: str, system: LibrarySystem, table: Mapping[str, float]) -> float:
+    """Microseconds."""
+    simple = protocol == "simple"
+    tables = RCCL_HOP_MICROSECONDS if is_amd(system) else HOP_MICROSECONDS
+    across = tables["network"][_row(shape, system)][PROTOCOLS.index(protocol)]
+    if shape.algorithm == "collnet":
+        across = COLLNET_NETWORK_MICROSECONDS["direct" if collnet_is_direct(system) else "chain"]
+    across *= table["network_hop.simple" if simple else "network_hop.ll"]
+    across += _fabric_latency(system, table) * (FLUSHES_SIMPLE if simple and _is_rdma(system) else 1.0)
+    return across / PAT_OVERLAP if shape.algorithm == "pat" else across
+
+
+def _row(shape: Shape, system: LibrarySystem) -> str:
+    """Alone on their nodes, GPUs see the figures of Tree in either algorithm, as in NCCL's own model."""
+    alone = system.ranks_per_node == 1 or shape.algorithm in SWITCH_ALGORITHMS
+    return "tree" if alone or shape.algorithm == "tree" else "ring"
 
 
 def _is_rdma(system: LibrarySystem) -> bool:
@@ -196,21 +228,19 @@ def _rates(shape: Shape, protocol: str, system: LibrarySystem, table: Mapping[st
     if system.intra is Intra.HOST and shape.both_ways:
         # All ranks go through the same memory and the same port of it.
         inside /= system.ranks_per_node
-    network = float("inf")
-    if system.network is not None and system.nodes > 1:
-        rate = system.network.node_bytes_per_second
-        if shape.algorithm == "nvlstree":
-            rate = min(rate, MOST_NVLSTREE_NICS * system.network.bytes_per_second * _nics_per_port(system))
-        network = rate * _network_efficiency(system, table) * payload
-        if shape.algorithm == "tree":
-            network *= table["tree_rate"]
+    network = _network_rate(shape, system, table) * payload if system.nodes > 1 else float("inf")
     return Rates(inside if inside > 0 else float("inf"), network)
 
 
-def _nics_per_port(system: LibrarySystem) -> float:
-    """Slow NICs are bundled: as many as make up 400 Gb/s count as one."""
-    assert system.network is not None  # asked for clusters only
-    return max(1.0, 50e9 / system.network.bytes_per_second)
+def _network_rate(shape: Shape, system: LibrarySystem, table: Mapping[str, float]) -> float:
+    """Bytes per second through all NICs of a node that the algorithm keeps busy."""
+    assert system.network is not None  # several nodes have one
+    rate = system.network.node_bytes_per_second
+    if shape.algorithm == "nvlstree":
+        bundle = max(1.0, WIDE_NIC_BYTES_PER_SECOND / system.network.bytes_per_second)
+        rate = min(rate, MOST_NVLSTREE_NICS * system.network.bytes_per_second * bundle)
+    share = {"tree": table["tree_rate"], "pat": PAT_RATE}.get(shape.algorithm, 1.0)
+    return rate * _network_efficiency(system, table) * share
 
 
 def _inside_efficiency(shape: Shape, system: LibrarySystem, table: Mapping[str, float]) -> float:

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.model.library.constants import CONSTANTS, LibraryConstants, constants_of
+from ccbench.model.library.constants import CONSTANTS, Domain, LibraryConstants, constants_of
+from ccbench.model.library.extrapolation import kinds_of
 from ccbench.model.library.predictor import seconds_of
 from ccbench.model.library.system import LibraryRequest, LibrarySystem
 
@@ -51,7 +52,7 @@ FREE = tuple(constant for constant in CONSTANTS if constant.spread > 0)
 def fit(
     observations: Sequence[Observation], learned_on: str = "", most_evaluations: int = 20
 ) -> LibraryConstants:
-    """Constants that suit all ``observations``; the starts where there are none."""
+    """Constants that suit all ``observations``, with their domain; the starts where there are none."""
     from scipy.optimize import least_squares
 
     if not observations:
@@ -69,7 +70,21 @@ def fit(
         return np.concatenate([*parts, PRIOR_WEIGHT * (point - start) / spread])
 
     found = least_squares(residuals, start, loss="soft_l1", f_scale=LOSS_SCALE, max_nfev=most_evaluations)
-    return constants_of(_table(found.x), learned_on)
+    return constants_of(_table(found.x), learned_on, domain_of(observations))
+
+
+def domain_of(observations: Sequence[Observation]) -> Domain:
+    """What ``observations`` are of: kinds of machine, numbers of nodes, sizes."""
+    nodes: dict[tuple[str, str], int] = {}
+    inside: dict[str, int] = {}
+    for one in observations:
+        system = one.system
+        for key in kinds_of(system, one.request):
+            nodes[key] = max(nodes.get(key, 0), system.nodes)
+        intra = system.intra.value
+        inside[intra] = max(inside.get(intra, 0), system.ranks_per_node)
+    largest = max((size for one in observations for size in one.request.size_bytes), default=0)
+    return Domain(tuple(sorted(nodes.items())), tuple(sorted(inside.items())), largest)
 
 
 def _table(point: Floats) -> dict[str, float]:

@@ -32,11 +32,23 @@ RCCL_HOP_MICROSECONDS: dict[str, dict[str, Triple]] = {
     "pci": {"tree": (2.2, 2.2, 5.7), "ring": (2.2, 2.2, 5.7)},
     "network": {"tree": (10.5, 10.5, 25.0), "ring": (9.5, 9.5, 25.0)},
 }
-"""RCCL writes 320 for Ring with Simple, which keeps it from being chosen; Tree's figure stands here instead."""
+"""RCCL writes 320 for Ring with Simple, so that it is never chosen; Tree's figure stands here instead."""
 
 NVLS_HOP_MICROSECONDS = 25.0
 NVLS_NETWORK_MICROSECONDS = 18.0
 NVLSTREE_NETWORK_MICROSECONDS = 20.9
+
+COLLNET_DIRECT_HOP_MICROSECONDS = 3.7
+COLLNET_DIRECT_PEER_MICROSECONDS = 0.4
+"""Each further GPU of the node that a direct hop addresses."""
+
+COLLNET_CHAIN_HOP_MICROSECONDS = 2.8
+COLLNET_NETWORK_MICROSECONDS = {"direct": 31.0, "chain": 30.0}
+
+PAT_OVERLAP = 3.5
+PAT_RANK_MICROSECONDS = 2.8
+PAT_RATE = 0.75
+"""PAT's hops overlap so that one counts 1 / PAT_OVERLAP; every rank adds to its latency; share of the bus."""
 
 LL_MOST_GBYTES: dict[str, Triple] = {
     "volta": (39.0, 39.0, 20.4),
@@ -78,6 +90,9 @@ PROXY_MICROSECONDS = {Host.AMD: 2.0}
 as much with Simple); ``PROXY_ELSEWHERE_MICROSECONDS`` on other processors."""
 
 PROXY_ELSEWHERE_MICROSECONDS = 1.0
+PROXY_SIMPLE = 3.0
+FLUSHES_SIMPLE = 2.0
+"""Simple waits for the NIC's latency twice: data, then a flush (NCCL adds graph.latencyInter twice)."""
 
 
 def table_row(generation: Generation) -> str:

@@ -3,64 +3,91 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ccbench.errors import MachineError
 from ccbench.model.library.constants import LibraryConstants, shipped
 from ccbench.model.library.costs import MICRO, SWITCH_ALGORITHMS, Cost, Floats, cost, protocols
+from ccbench.model.library.explanation import explained
+from ccbench.model.library.extrapolation import reasons
 from ccbench.model.library.shapes import Shape, shapes
 from ccbench.model.library.system import LibraryPoint, LibraryRequest, LibrarySystem
-from ccbench.units import format_seconds
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Everything that a request leaves open, at its sizes; ``options`` is empty for one rank.
+
+    launch_seconds: what launching alone takes, below which nothing starts to move.
+    """
+
+    options: tuple[Cost, ...]
+    launch_seconds: float
+    sizes: int
+
+    @property
+    def all_seconds(self) -> Floats:
+        """Shape (options, sizes)."""
+        return np.stack([option.floored(self.launch_seconds) for option in self.options])
+
+    @property
+    def best(self) -> NDArray[np.int64]:
+        """Place of the cheapest option at each size."""
+        return np.asarray(self.all_seconds.argmin(axis=0), dtype=np.int64)
+
+    @property
+    def seconds(self) -> Floats:
+        """Of the cheapest option at each size."""
+        if not self.options:
+            return np.full(self.sizes, self.launch_seconds)
+        return np.asarray(self.all_seconds.min(axis=0))
 
 
 def predict_library(
     system: LibrarySystem, request: LibraryRequest, constants: LibraryConstants | None = None
 ) -> tuple[LibraryPoint, ...]:
     """One point per size of ``request``. Raises MachineError where nothing of the kind exists there."""
-    table = (shipped() if constants is None else constants).table
-    sizes = np.asarray(request.size_bytes, dtype=np.float64)
-    found = costs(system, request, sizes, table)
-    floor = launch_floor_seconds(system, request, table)
-    if not found:
+    using = shipped() if constants is None else constants
+    prices = priced(system, request, using.table)
+    floor = prices.launch_seconds
+    if not prices.options:
         return tuple(
             LibraryPoint(size, "none", "none", floor, floor, 0.0, 0.0, "one rank: nothing is sent")
             for size in request.size_bytes
         )
-    best = np.stack([option.floored(floor) for option in found]).argmin(axis=0)
+    chosen = zip(request.size_bytes, prices.best.tolist(), reasons(system, request, using), strict=True)
     return tuple(
-        _point(system, found[choice], index, size, floor)
-        for index, (size, choice) in enumerate(zip(request.size_bytes, best.tolist(), strict=True))
+        explained(system, prices.options[choice], place, size, floor, why)
+        for place, (size, choice, why) in enumerate(chosen)
     )
 
 
 def seconds_of(system: LibrarySystem, request: LibraryRequest, table: Mapping[str, float]) -> Floats:
     """Only the times, for learning; the same as ``predict_library`` says."""
+    return priced(system, request, table).seconds
+
+
+def priced(system: LibrarySystem, request: LibraryRequest, table: Mapping[str, float]) -> Prices:
+    """Prices of everything that ``request`` leaves open; ``table`` holds the constants. Raises MachineError."""
     sizes = np.asarray(request.size_bytes, dtype=np.float64)
-    found = costs(system, request, sizes, table)
-    floor = launch_floor_seconds(system, request, table)
-    if not found:
-        return np.full(len(sizes), floor)
-    return np.asarray(np.min([option.floored(floor) for option in found], axis=0))
-
-
-def costs(
-    system: LibrarySystem, request: LibraryRequest, sizes: Floats, table: Mapping[str, float]
-) -> list[Cost]:
-    """Prices of everything that ``request`` leaves open; empty for one rank."""
-    wanted = [shape for shape in shapes(request.collective, system) if _allowed(shape, request)]
-    options = [
+    wanted = [
+        shape for shape in shapes(request.collective, system, request.version) if _allowed(shape, request)
+    ]
+    options = tuple(
         cost(shape, protocol, system, sizes, table)
         for shape in wanted
         for protocol in protocols(shape, system)
         if request.protocol in ("default", protocol)
-    ]
+    )
     if not options and system.ranks > 1:
         raise MachineError(
             f"{request.collective} with algorithm {request.algorithm} and protocol {request.protocol}: "
-            f"not on {system.name}; there are {_menu(request.collective, system)}"
+            f"not on {system.name}; there are {_menu(request, system)}"
         )
-    return options
+    return Prices(options, launch_floor_seconds(system, request, table), len(sizes))
 
 
 def _allowed(shape: Shape, request: LibraryRequest) -> bool:
@@ -69,65 +96,15 @@ def _allowed(shape: Shape, request: LibraryRequest) -> bool:
     return request.algorithm in ("default", shape.algorithm)
 
 
-def _menu(collective: str, system: LibrarySystem) -> str:
+def _menu(request: LibraryRequest, system: LibrarySystem) -> str:
     return ", ".join(
-        f"{shape.algorithm} ({'/'.join(protocols(shape, system))})" for shape in shapes(collective, system)
+        f"{shape.algorithm} ({'/'.join(protocols(shape, system))})"
+        for shape in shapes(request.collective, system, request.version)
     )
 
 
 def launch_floor_seconds(system: LibrarySystem, request: LibraryRequest, table: Mapping[str, float]) -> float:
-    """Least time of a launch when one thread launches on several GPUs, one after the other."""
-    if request.gpus_per_process < 2:
-        return 0.0
+    """Least time of a launch: one thread launches on its GPUs one after the other, peer by peer."""
     peers = max((shape.peers for shape in shapes(request.collective, system)), default=0)
     each = table["launch_us"] + table["launch_peer_us"] * peers
-    return request.gpus_per_process * each * MICRO
-
-
-def _point(system: LibrarySystem, option: Cost, index: int, size: int, floor: float) -> LibraryPoint:
-    fill, transfer = float(option.fill_seconds[index]), float(option.bandwidth_seconds[index])
-    latency = max(option.latency_seconds, floor)
-    seconds = latency + fill + transfer
-    return LibraryPoint(
-        size,
-        option.shape.algorithm,
-        option.protocol,
-        seconds,
-        latency,
-        fill,
-        transfer,
-        _bottleneck(system, option, size, seconds, latency, fill, transfer, floor),
-    )
-
-
-def _bottleneck(
-    system: LibrarySystem,
-    option: Cost,
-    size: int,
-    seconds: float,
-    latency: float,
-    fill: float,
-    transfer: float,
-    floor: float,
-) -> str:
-    shape, rates = option.shape, option.rates
-    if floor == latency > max(fill, transfer):
-        return f"launches: {format_seconds(floor)} for one thread to launch on its GPUs"
-    if max(latency, fill) > transfer:
-        if fill > latency:
-            return f"filling the pipeline: {fill / seconds:.0%} ({format_seconds(fill)})"
-        hops = f"{shape.inside_hops} x {format_seconds(option.hop_seconds)} inside a node"
-        if shape.network_hops:
-            hops += f", {shape.network_hops} x {format_seconds(option.network_hop_seconds)} across"
-        return f"latency: {latency / seconds:.0%} ({hops})"
-    network = shape.node_bytes / rates.network
-    if network > shape.port_bytes / rates.inside and system.network is not None:
-        share = shape.node_bytes * size / 1e9
-        return (
-            f"network: {transfer / seconds:.0%} ({share:.3g} GB through the NICs of a node at "
-            f"{rates.network / 1e9:.4g} GB/s)"
-        )
-    return (
-        f"{system.intra.value}: {transfer / seconds:.0%} ({shape.port_bytes * size / 1e9:.3g} GB through each "
-        f"GPU's links at {rates.inside / 1e9:.4g} GB/s)"
-    )
+    return max(1, request.gpus_per_process) * each * MICRO

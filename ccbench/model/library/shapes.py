@@ -2,12 +2,13 @@
 
 Everything per byte of nccl-tests' size, so that a sweep over sizes is one multiplication. The counts follow
 from the algorithms (ring: Patarasu and Yuan, JPDC 69 (2009) 117; double binary tree: Sanders, Speck and
-Traeff, Parallel Computing 35 (2009) 581; NVLS: NVIDIA/nccl-tests#212); a test derives those of rings and
-all-to-all from ccbench's own schedules.
+Traeff, Parallel Computing 35 (2009) 581; NVLS: NVIDIA/nccl-tests#212; CollNet: Graham et al., SHArP,
+COM-HPC 2016); a test derives those of rings and all-to-all from ccbench's own schedules.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ccbench.errors import MachineError
@@ -34,41 +35,57 @@ class Shape:
     peers: int = 0
 
 
-def shapes(collective: str, system: LibrarySystem) -> tuple[Shape, ...]:
+FEWEST_NVLS_RANKS = 5
+"""NCCL takes Ring for up to 4 GPUs of a switch (ml-engineering's tables of H200 and B200)."""
+
+MOST_DIRECT_RANKS = 8
+"""CollNet addresses all GPUs of a node at once up to here, else it walks a chain (NCCL, src/graph/tuning.cc)."""
+
+MOST_NVLSTREE_NICS = 8
+"""NICs of a node that NVLSTree keeps busy: 144 GPUs of two NVL72 racks see 413 GB/s, eight NICs, of 72."""
+
+SINCE: dict[str, tuple[int, ...]] = {"nvls": (2, 17), "nvlstree": (2, 18), "pat": (2, 23)}
+"""First version of NCCL that has an algorithm (its release notes)."""
+
+_FULL_MESHES = frozenset({Intra.NVLINK_MESH, Intra.XGMI, Intra.HCCS})
+
+CUBE_RELAYED = 10 / 7
+"""In a cube mesh of 8, a GPU sees 4 of 7 others directly; what goes to the other 3 passes two links."""
+
+CUBE_LINKS = 6
+"""Links of a V100 in a cube mesh, of which some pairs of neighbours have one (DGX-1 user guide)."""
+
+
+def shapes(collective: str, system: LibrarySystem, version: tuple[int, ...] = ()) -> tuple[Shape, ...]:
     """Every algorithm that a library has for ``collective`` on ``system``; none for one rank.
 
-    Raises MachineError for a collective that this model has nothing about.
+    version: of NCCL, (major, minor); () is a current one. Raises MachineError for a collective that this
+    model has nothing about.
     """
-    builders = {
-        "all_reduce": _all_reduce,
-        "all_gather": _gathering,
-        "reduce_scatter": _gathering,
-        "broadcast": _rooted,
-        "reduce": _rooted,
-        "all_to_all": _pairwise,
-        "gather": _one_to_all,
-        "scatter": _one_to_all,
-        "send_recv": _shift,
-    }
-    if collective not in builders:
+    if collective not in _BUILDERS:
         raise MachineError(
-            f"{collective}: the library model has nothing about it; it knows {', '.join(builders)}"
+            f"{collective}: the library model has nothing about it; it knows {', '.join(_BUILDERS)}"
         )
-    return builders[collective](system) if system.ranks > 1 else ()
+    if system.ranks < 2:
+        return ()
+    found = _BUILDERS[collective](system)
+    return tuple(shape for shape in found if not version or version >= SINCE.get(shape.algorithm, ()))
 
 
 def has_nvls(system: LibrarySystem) -> bool:
     """Whether switches add for the GPUs of one node; NCCL asks for more than four of them."""
-    return (
-        system.multicast and system.intra is Intra.NVSWITCH and system.ranks_per_node > FEWEST_NVLS_RANKS - 1
-    )
+    enough = system.ranks_per_node >= FEWEST_NVLS_RANKS
+    return system.multicast and system.intra is Intra.NVSWITCH and enough
 
 
-FEWEST_NVLS_RANKS = 5
-"""NCCL takes Ring for up to 4 GPUs of a switch (ml-engineering's tables of H200 and B200)."""
+def has_collnet(system: LibrarySystem) -> bool:
+    """Whether switches of the network add (SHARP) and the run uses it."""
+    return system.nodes > 1 and system.network is not None and system.network.in_network_reduction
 
-MOST_NVLSTREE_NICS = 8
-"""NICs of a node that NVLSTree keeps busy: 144 GPUs of two NVL72 racks see 413 GB/s, eight NICs, of 72."""
+
+def collnet_is_direct(system: LibrarySystem) -> bool:
+    """Whether CollNet scatters over all GPUs of a node at once; it is a chain elsewhere."""
+    return system.intra is Intra.NVSWITCH and system.ranks_per_node <= MOST_DIRECT_RANKS
 
 
 def _ring_network(system: LibrarySystem, bytes_per_size: float) -> float:
@@ -97,7 +114,17 @@ def _all_reduce(system: LibrarySystem) -> tuple[Shape, ...]:
     if has_nvls(system):
         name = "nvls" if nodes == 1 else "nvlstree"
         found.append(Shape(name, 2, 2 * depth, 1.0 + 1.0 / inside, tree_network))
+    if has_collnet(system):
+        found.append(_collnet(system))
     return tuple(found)
+
+
+def _collnet(system: LibrarySystem) -> Shape:
+    """The node's sum goes up through its NICs once, the total comes down once; one stay in the network."""
+    inside = system.ranks_per_node
+    if collnet_is_direct(system):
+        return Shape("collnet", 2 * min(1, inside - 1), 1, 2.0 * (inside - 1) / inside, 1.0)
+    return Shape("collnet", 2 * (inside - 1), 1, 2.0 * min(1, inside - 1), 1.0)
 
 
 def _gathering(system: LibrarySystem) -> tuple[Shape, ...]:
@@ -107,6 +134,10 @@ def _gathering(system: LibrarySystem) -> tuple[Shape, ...]:
     found = [Shape("ring", *hops, _ring_port(system, share), _ring_network(system, share))]
     if nodes > 1 and system.ranks_per_node == 1:
         found.append(Shape("pat", 0, (nodes - 1).bit_length(), 0.0, share))
+    if nodes == 1 and has_nvls(system):
+        # NCCL's constants rate it at (p - 1)^2 / p^2 of NVLS all_reduce, bytes of the buffer per second.
+        slower = (ranks / (ranks - 1)) ** 2
+        found.append(Shape("nvls", 2, 0, (1.0 + 1.0 / ranks) * slower, 0.0))
     return tuple(found)
 
 
@@ -118,27 +149,60 @@ def _rooted(system: LibrarySystem) -> tuple[Shape, ...]:
 
 
 def _pairwise(system: LibrarySystem) -> tuple[Shape, ...]:
+    """Every rank to every other; over NVLink, data first go to the GPU beside the NIC of the target's rail.
+
+    That is NCCL's PXN (from 2.12): the NICs of a node share its traffic, each serving one rail.
+    """
     ranks, inside = system.ranks, system.ranks_per_node
-    network = inside * (ranks - inside) / ranks if system.nodes > 1 else 0.0
-    port = (inside - 1) / ranks
-    return (Shape("pairwise", int(inside > 1), int(system.nodes > 1), port, network, peers=ranks - 1),)
+    remote = (ranks - inside) / ranks
+    port = (inside - 1) / ranks * _relays(system)
+    if system.intra is Intra.NVSWITCH:
+        port += remote * (inside - 1) / inside
+    hops = (int(inside > 1), int(system.nodes > 1))
+    return (Shape("pairwise", *hops, port, inside * remote, peers=ranks - 1),)
 
 
 def _one_to_all(system: LibrarySystem) -> tuple[Shape, ...]:
     ranks, inside = system.ranks, system.ranks_per_node
     network = (ranks - inside) / ranks if system.nodes > 1 else 0.0
-    port = (ranks - 1) / ranks
+    port = (ranks - 1) / ranks * _relays(system)
     hops = (int(inside > 1), int(system.nodes > 1))
     return (Shape("pairwise", *hops, port, network, both_ways=False, peers=ranks - 1),)
 
 
 def _shift(system: LibrarySystem) -> tuple[Shape, ...]:
     inside = system.ranks_per_node
-    # One rank of each node sends to the next node, through one NIC (or as many as serve that GPU).
+    port = float(inside > 1) * _pair_share(system)
     if system.nodes == 1 or system.network is None:
-        return (Shape("pairwise", 1, 0, 1.0, 0.0, peers=1),)
+        return (Shape("pairwise", 1, 0, port, 0.0, peers=1),)
+    # One rank of each node sends to the next node, through one NIC (or as many as serve that GPU).
     alone = max(1.0, float(min(inside, system.network.per_node)))
-    return (Shape("pairwise", int(inside > 1), 1, float(inside > 1), alone, peers=1),)
+    return (Shape("pairwise", int(inside > 1), 1, port, alone, peers=1),)
+
+
+def _relays(system: LibrarySystem) -> float:
+    """Links that a byte between two GPUs of a node passes, on average over the pairs."""
+    return CUBE_RELAYED if system.intra is Intra.CUBE_MESH and system.ranks_per_node == 8 else 1.0
+
+
+def _pair_share(system: LibrarySystem) -> float:
+    """All links of a GPU over those to one other GPU; a switch gives one pair all of them."""
+    if system.intra is Intra.CUBE_MESH:
+        return float(system.links_per_gpu or CUBE_LINKS)
+    return float(system.ranks_per_node - 1) if system.intra in _FULL_MESHES else 1.0
+
+
+_BUILDERS: dict[str, Callable[[LibrarySystem], tuple[Shape, ...]]] = {
+    "all_reduce": _all_reduce,
+    "all_gather": _gathering,
+    "reduce_scatter": _gathering,
+    "broadcast": _rooted,
+    "reduce": _rooted,
+    "all_to_all": _pairwise,
+    "gather": _one_to_all,
+    "scatter": _one_to_all,
+    "send_recv": _shift,
+}
 
 
 def is_amd(system: LibrarySystem) -> bool:

@@ -8,14 +8,14 @@ second; no bus bandwidth is printed. Source: src/hccl_test of https://gitcode.co
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from ccbench.collectives import COLLECTIVES
 from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable, Outcome
 from ccbench.importing.readers.figures import figure, half_unit_of, microseconds, value_of, whole
 from ccbench.importing.readers.lines import Line, bad_ending, capped, no_row, source_lines
-from ccbench.importing.readers.words import Launch, collective_name, dtype_name, launch_of, op_of
+from ccbench.importing.readers.words import Launch, collective_name, dtype_name, launch_of, op_of, program_of
 from ccbench.topology.graph import Notice
 
 _HEADER = re.compile(r"[ \t]*data_size\(Bytes\)")
@@ -61,6 +61,8 @@ def read(text: str) -> ImportedLog:
         if _HEADER.match(line.text):
             columns = tuple(cell.strip().rstrip(":") for cell in line.text.split("|"))
             tables.append(_Table(line.number, columns, command, launch, sweep))
+        elif named := program_of(line.text):
+            command = replace(command, collective=named)
         elif stated := _STATED.search(line.text):
             sweep = {
                 "minimum_bytes": stated[1],
@@ -99,7 +101,7 @@ def _command(binary: str, line: str) -> _Command:
 
 def _row(table: _Table, line: Line) -> ImportedRow | None:
     by_column = dict(zip(table.columns, (cell.strip() for cell in line.text.split("|")), strict=False))
-    size_bytes = whole(by_column["data_size(Bytes)"])
+    size_bytes = whole(by_column.get("data_size(Bytes)", ""))
     # The program's own spelling is aveg_time, its manual's avg_time.
     seconds = microseconds(by_column.get("aveg_time(us)", by_column.get("avg_time(us)", "")))
     algbw = figure(by_column.get("alg_bandwidth(GB/s)", ""))

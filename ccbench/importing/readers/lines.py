@@ -45,7 +45,8 @@ def source_lines(text: str) -> Iterator[Line]:
             line = _COLOUR.sub("", line)
         if ":" in line:
             line = _TAG.sub("", line, count=1) if _TAG.match(line) else line
-        yield Line(number, line, number == len(lines))
+        if not line.isspace() and line:  # nothing but a tag or a colour
+            yield Line(number, line, number == len(lines))
 
 
 def is_torn(line: Line, before: Line | None) -> bool:

@@ -98,14 +98,20 @@ def figure_tables(text: str) -> Iterator[ImportedTable]:
 
 
 def _role(table: PipeTable, index: int) -> str:
-    """What the column holds: by its heading, else ``rate`` where its cells are rates, else ""."""
+    """What the column holds: by its heading, else by its cells, which may be rates; "" for the rest.
+
+    Which rates they are, the text above may say; it does not where it speaks of both kinds.
+    """
     heading = without_markup(table.headings[index])
     for role, words in _ROLES:
         if words.search(heading):
             return role
     cells = [row.cells[index] for row in table.rows]
     rates = sum(rate(cell, "") is not None for cell in cells)
-    return "rate" if rates and 2 * rates >= len(cells) else ""
+    if not rates or 2 * rates < len(cells):
+        return ""
+    named = [role for role, words in _ROLES[1:3] if words.search(without_markup(table.context))]
+    return named[0] if len(named) == 1 else "rate"
 
 
 def _figure_columns(table: PipeTable, roles: list[str]) -> Iterator[_Column]:

@@ -8,7 +8,7 @@ nccom-test, https://awsdocs-neuron.readthedocs-hosted.com, and published tables 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from ccbench.collectives import COLLECTIVES
@@ -24,7 +24,7 @@ from ccbench.importing.readers.figures import (
     whole,
 )
 from ccbench.importing.readers.lines import Line, bad_ending, capped, is_torn, no_row, source_lines, torn_row
-from ccbench.importing.readers.words import collective_name, dtype_name, op_of
+from ccbench.importing.readers.words import collective_name, dtype_name, op_of, program_of
 from ccbench.topology.graph import Notice
 
 _AVERAGE = re.compile(r"Avg bus bandwidth:[ \t]*(\d[\d.]{0,20})[ \t]*GB/s")
@@ -77,6 +77,8 @@ def read(text: str) -> ImportedLog:
             tables.append(_Table(line.number, columns, command))
         elif "nccom-test" in line.text:
             command = _command(line.text)
+        elif named := program_of(line.text):
+            command = replace(command, collective=named)
         elif tables and (average := _AVERAGE.search(line.text)):
             tables[-1].average = figure(average[1])
         elif tables and line.text.lstrip()[:1].isdigit():

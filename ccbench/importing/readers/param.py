@@ -13,7 +13,15 @@ import re
 from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable, Outcome
 from ccbench.importing.readers.figures import Figure, figure, half_unit_of, microseconds, value_of, whole
 from ccbench.importing.readers.lines import Line, bad_ending, capped, no_row, source_lines
-from ccbench.importing.readers.words import Launch, collective_name, dtype_name, launch_of, op_of, root_of
+from ccbench.importing.readers.words import (
+    Launch,
+    collective_name,
+    dtype_name,
+    launch_of,
+    op_of,
+    program_of,
+    root_of,
+)
 from ccbench.topology.graph import Notice
 
 _LINE = re.compile(
@@ -49,6 +57,7 @@ def read(text: str) -> ImportedLog:
             world = int(found[1])
         if found := _COMMAND.search(line.text):
             stated = found[1]
+        stated = program_of(line.text) or stated
         match = _LINE.match(line.text)
         if match is None:
             continue

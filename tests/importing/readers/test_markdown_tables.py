@@ -108,6 +108,15 @@ def test_in_place_columns_are_rows_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
+    ("above", "busbw"), [("The busbw is", 1.2), ("busbw, not algbw", None), ("Figures:", None)]
+)
+def test_the_text_above_may_say_which_rates_they_are(above: str, busbw: float | None) -> None:
+    text = f"# all_reduce_perf\n{above}\n\n| payload | 1 node |\n| ---: | ---: |\n| 32KiB | 1.20GBps |\n"
+    (table,) = markdown_tables.read(text).tables
+    assert (table.collective, table.nodes, table.rows[0].busbw) == ("all_reduce", 1, busbw)
+
+
+@pytest.mark.parametrize(
     "text", ["", "no table | here", "| a | b |\n|---|---|\n| 1 | 2 |\n", "| size | busbw |\n|---|---|\n"]
 )
 def test_text_without_figures_is_not_recognised(text: str) -> None:

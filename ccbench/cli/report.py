@@ -52,7 +52,14 @@ def report(
     Without RUN the newest run in ./results.
     """
     from ccbench.importing.published import PREFIX
-    from ccbench.report import DEFAULT_FORMATS, screen_table, verdict_lines, write_report
+    from ccbench.report import (
+        DEFAULT_FORMATS,
+        miss_lines,
+        points_of,
+        screen_table,
+        verdict_lines,
+        write_report,
+    )
     from ccbench.runs import load_runs, newest_run
 
     if baseline == PREFIX:
@@ -69,6 +76,8 @@ def report(
         return
     for one in loaded:
         click.echo(f"{one.path}")
+        for line in miss_lines(points_of(one)):
+            click.echo(line)
         click.echo(screen_table(one, screen_width()))
         for line in (*verdict_lines(one), *_beside(one, behind)):
             click.echo(line)

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from ccbench.report.misses import miss_lines
+from ccbench.report.points import points_of
 from ccbench.report.tables import screen_table
 from ccbench.report.verdict import verdict_lines
 from ccbench.report.writing import DEFAULT_FORMATS, FORMATS, ReportIncomplete, write_report
 
-__all__ = ["DEFAULT_FORMATS", "FORMATS", "ReportIncomplete", "screen_table", "verdict_lines", "write_report"]
+__all__ = [
+    "DEFAULT_FORMATS",
+    "FORMATS",
+    "ReportIncomplete",
+    "miss_lines",
+    "points_of",
+    "screen_table",
+    "verdict_lines",
+    "write_report",
+]

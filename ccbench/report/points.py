@@ -246,10 +246,12 @@ def imported_from(points: Iterable[Point]) -> str:
     sources = list(dict.fromkeys((point.source, point.tool) for point in points if point.imported))
     if not sources:
         return ""
-    tools = ", ".join(dict.fromkeys(tool for _, tool in sources if tool))
+    tools = list(dict.fromkeys(tool for _, tool in sources if tool))
+    if len(tools) > 1:  # the versions are in the CSV file
+        tools = list(dict.fromkeys(tool.split()[0] for tool in tools))
     files = list(dict.fromkeys(source for source, _ in sources))
     where = files[0] if len(files) == 1 else plural(len(files), "source")
-    return f"imported from {where}" + (f" ({plain(tools, LONGEST_SOURCE)})" if tools else "")
+    return f"imported from {where}" + (f" ({', '.join(tools)})" if tools else "")
 
 
 def is_loopback(points: Iterable[Point]) -> bool:

@@ -261,11 +261,18 @@ def markdown_report(
     verdict: Sequence[str],
     problems: Sequence[str],
     images: Sequence[str],
+    first: Sequence[str] = (),
 ) -> str:
-    """A page: verdict, figures, table, small print. ``images`` are file names beside the page."""
+    """A page: verdict, points to look at ``first``, figures, table, small print.
+
+    images: file names beside the page. first: a headline and a line for each point.
+    """
     label = provenance(points)
     parts = [f"# {markdown(' '.join(part for part in (label, title) if part))}"]
     parts += ["\n".join(f"* {markdown(line, 500)}" for line in verdict)]
+    if first:
+        parts += [f"## {markdown(first[0].rstrip(':'))}"]
+        parts += ["\n".join(f"* {markdown(line.strip(), 500)}" for line in first[1:])]
     parts += [f"![{name.rsplit('.', 1)[0]}]({name})" for name in images]
     if points:
         parts += [

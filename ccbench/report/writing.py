@@ -16,6 +16,7 @@ from ccbench.report.baselines import (
 )
 from ccbench.report.figure import Figure
 from ccbench.report.figures import figures_of
+from ccbench.report.misses import miss_lines
 from ccbench.report.nccl_tests_format import nccl_tests_tables
 from ccbench.report.points import Point, points_of, suite_name
 from ccbench.report.tables import csv_table, markdown_report
@@ -189,7 +190,7 @@ def _page(
         start = f"{run.path.name}: " if len(runs) > 1 else ""
         verdict += [start + line for line in verdict_lines(run)]
     problems = [problem for run in runs for problem in run.problems]
-    page = markdown_report(title, points, verdict, problems, images)
+    page = markdown_report(title, points, verdict, problems, images, miss_lines(points, most=None))
     pairs = beside(points, behind)
     return f"{page}\n## Beside the baseline\n\n{pairs_markdown(pairs)}\n" if pairs else page
 

@@ -1,0 +1,86 @@
+"""Points to look at first: faster than the bound allows, or far from the prediction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ccbench.cases import Status
+from ccbench.report.points import IMPOSSIBLE, Point
+from ccbench.report.text import plural
+from ccbench.units import format_seconds
+
+FAR = 0.30
+"""A time this far from the prediction, as a share of it, is listed."""
+
+MOST_SHOWN = 5
+"""Lines on a screen; files list all."""
+
+
+@dataclass(frozen=True)
+class Miss:
+    """One point and what is wrong with it; ``ratio``: measured time over the predicted, or over the bound's."""
+
+    point: Point
+    beats_bound: bool
+    ratio: float
+
+    def __str__(self) -> str:
+        point = self.point
+        measured = format_seconds(point.median_seconds or 0.0)
+        if self.beats_bound:
+            bound = format_seconds(point.bound_seconds or 0.0)
+            return f"{point.label}: {measured} beats the bound of {bound}; the bound or the clock is wrong"
+        text = f"{point.label}: {measured}, {_times(self.ratio)} prediction"
+        if not point.trusted:
+            text += f" (flagged: {point.flags[0]})"
+        return text + (f"; costs most: {point.bottleneck}" if point.bottleneck else "")
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2g} times the" if ratio >= 1 else f"{ratio:.0%} of the"
+
+
+def misses(points: Sequence[Point]) -> tuple[Miss, ...]:
+    """Those that beat their bound, the most first, then those far from their prediction, the worst first.
+
+    One rank has no bound, and simulated points hold no surprise; both are left out.
+    """
+    ok = [
+        point for point in points if point.status == Status.OK and not point.simulated and not point.baseline
+    ]
+    beating = [
+        Miss(point, True, 1.0 / share)
+        for point in ok
+        if (share := point.bound_share) is not None and share * IMPOSSIBLE > 1.0
+    ]
+    taken = {id(miss.point) for miss in beating}
+    far = [
+        Miss(point, False, point.median_seconds / point.predicted_seconds)
+        for point in ok
+        if id(point) not in taken
+        and point.median_seconds
+        and point.predicted_seconds
+        and point.ranks > 1
+        and abs(point.median_seconds / point.predicted_seconds - 1) > FAR
+    ]
+    beating.sort(key=lambda miss: miss.ratio)
+    far.sort(key=lambda miss: -abs(math.log(miss.ratio)))
+    return (*beating, *far)
+
+
+def miss_lines(points: Sequence[Point], most: int | None = MOST_SHOWN) -> list[str]:
+    """A headline and the first ``most`` misses (None: all of them); nothing where there is none."""
+    found = misses(points)
+    if not found:
+        return []
+    beating = sum(miss.beats_bound for miss in found)
+    parts = [f"{plural(beating, 'case')} faster than the bound"] if beating else []
+    if len(found) > beating:
+        parts.append(f"{plural(len(found) - beating, 'case')} more than {FAR:.0%} from the prediction")
+    shown = found if most is None else found[:most]
+    rest = len(found) - len(shown)
+    lines = [f"Look first at {' and '.join(parts)}:"]
+    lines += [f"  {miss}" for miss in shown]
+    return lines + ([f"  ... and {rest} more, all in the report's page"] if rest else [])

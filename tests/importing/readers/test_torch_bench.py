@@ -103,3 +103,14 @@ def test_both_means_in_one_line_are_read() -> None:
     (table,) = torch_bench.read(text).tables
     assert [row.size_bytes for row in table.rows] == [6_000_000_000]
     assert table.rows[0].busbw == pytest.approx(15.05)
+
+
+def test_trials_of_one_payload_take_it_from_the_heading() -> None:
+    text = (
+        "The 4GiB payload bandwidth of all_reduce over 8 ranks (5 warmups / 2 trials):\n\n"
+        "|    busbw   |    algbw   |\n| ---------: | ---------: |\n"
+        "| 472.10GBps | 269.77GBps |\n| 471.90GBps | 269.66GBps |\n"
+    )
+    (table,) = torch_bench.read(text).tables
+    assert table.ranks == 8
+    assert [(row.size_bytes, row.busbw) for row in table.rows] == [(4 * 2**30, 472.1), (4 * 2**30, 471.9)]

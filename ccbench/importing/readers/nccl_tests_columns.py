@@ -12,7 +12,14 @@ import re
 from dataclasses import dataclass
 
 from ccbench.dtypes import ITEM_BYTES
-from ccbench.importing.readers.nccl_tests_numbers import figure, half_unit, is_figure, unglued, whole
+from ccbench.importing.readers.nccl_tests_numbers import (
+    figure,
+    half_unit,
+    is_figure,
+    is_measured,
+    unglued,
+    whole,
+)
 
 COLUMN_WORDS = {
     "size": "size",
@@ -206,13 +213,13 @@ def _with_figures(head: dict[str, str], words: list[str], layout: Layout) -> Cel
     figures: list[dict[str, str]] = []
     position = 0
     for columns in layout.placements:
-        found = [word for word in words[position : position + len(columns)] if is_figure(word)]
+        found = [word for word in words[position : position + len(columns)] if is_measured(word)]
         if len(found) < len(columns):
             break
         figures.append(dict(zip(columns, found, strict=True)))
         position += len(columns)
     partial = 0
-    while partial < len(words) - position and is_figure(words[position + partial]):
+    while partial < len(words) - position and is_measured(words[position + partial]):
         partial += 1
     missing = layout.measured - position - (partial if len(figures) < len(layout.placements) else 0)
     if len(figures) < len(layout.placements):

@@ -117,7 +117,7 @@ def _rows(result: Mapping[str, Any]) -> list[ImportedRow]:
     rows = []
     for name, in_place in (("out_of_place", False), ("in_place", True)):
         body = result.get(name)
-        if not isinstance(body, dict):
+        if not isinstance(body, dict) or "bus_bw" not in body:
             continue
         timing = _mapping(result.get(f"{name}_per_iter"))
         extra: dict[str, Any] = {

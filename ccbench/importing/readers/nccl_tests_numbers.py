@@ -26,6 +26,11 @@ def is_figure(token: str) -> bool:
     return _NUMBER.fullmatch(token) is not None or _ABSENT.fullmatch(token) is not None
 
 
+def is_measured(token: str) -> bool:
+    """Whether ``token`` can be a time, a rate or a count: a figure that is not below zero."""
+    return is_figure(token) and not (token[:1] == "-" and token[1:2].isdigit())
+
+
 def figure(token: str) -> float | None:
     """The number, or None for N/A, nan, inf and the like."""
     if _NUMBER.fullmatch(token) is None:

@@ -469,7 +469,7 @@ def test_ports_to_rocm_are_told_by_their_own_lines() -> None:
         "hello",
         "# OSU MPI Allreduce Latency Test v7.4\n# Size       Avg Latency(us)\n4        9.10\n",
         " size(B) count(elems) type time:avg(us) algbw(GB/s) busbw(GB/s)\n 8 2 fp32 63.52 0.00 0.00\n",
-        "| payload | busbw    | algbw    |\n| ------: | -------: | -------: |\n| 32KiB | 1.44GBps | 0.82GBps |\n",
+        "| payload | busbw | algbw |\n| ---: | ---: | ---: |\n| 32KiB | 1.44GBps | 0.82GBps |\n",
         '{"name":"allgather", "kernel":1, "algBw":291.52, "busBw":255.08, "size":1073741824, "time":3683}\n',
     ],
 )

@@ -27,9 +27,9 @@ TERMS: dict[str, tuple[str, ...]] = {
     "fill": ("fill.ring", "fill.ring_network", "fill.tree", "fill.tree_network", "fill.nvls", "fill.nvlstree",
              "fill.pairwise"),
     "rate of LL": ("ll_most", "payload.ll"),
-    "rate inside": ("efficiency.nvlink", "efficiency.nvlink_mesh", "efficiency.xgmi", "efficiency.hccs",
-                    "efficiency.pcie", "efficiency.host", "efficiency.host_both", "efficiency.nvls_hopper",
-                    "efficiency.nvls_blackwell"),
+    "rate inside": ("efficiency.nvlink", "efficiency.nvlink_hopper", "efficiency.nvlink_mesh",
+                    "efficiency.xgmi", "efficiency.hccs", "efficiency.pcie", "efficiency.host",
+                    "efficiency.host_both", "efficiency.nvls_hopper", "efficiency.nvls_blackwell"),
     "rate across": ("efficiency.fabric", "efficiency.efa", "efficiency.tcp", "efficiency.tcpx"),
 }  # fmt: skip
 """What one system may scale; each scale moves all of these constants together."""

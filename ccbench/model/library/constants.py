@@ -45,7 +45,7 @@ CONSTANTS: tuple[Constant, ...] = (
     Constant("latency.fabric_us", 0.3, 0.3, "InfiniBand and RoCE: what NCCL's constants leave out; assumed"),
     Constant("cdna_hop", 3.5, 0.3, "scale on RCCL's own constants"),
     Constant("fill.ring", 0.1, 0.5, _PIPELINE),
-    Constant("fill.ring_network", 0.25, 0.3, _PIPELINE),
+    Constant("fill.ring_network", 0.2, 0.3, _PIPELINE),
     Constant("fill.tree", 0.5, 0.3, _PIPELINE),
     Constant("fill.tree_network", 0.8, 0.2, _PIPELINE),
     Constant("fill.nvls", 0.7, 0.2, _PIPELINE),
@@ -55,8 +55,9 @@ CONSTANTS: tuple[Constant, ...] = (
     Constant("payload.ll128", 0.9, 0.04, "120 of 128 bytes are data; NCCL takes 0.92"),
     Constant("ll_most", 0.35, 0.15, "scale on NCCL's llMaxBws"),
     Constant("tree_rate", 0.9, 0.1, "NCCL takes 0.92 for Tree"),
+    Constant("efficiency.nvlink", 0.77, 0.02, "235 of 300, 682 of 900 GB/s; NCCL takes 20 of 25, 40.1 of 50"),
     Constant(
-        "efficiency.nvlink", 0.77, 0.02, "NCCL's rates of NVLinks are 0.8 of the line's; 370 of 450 seen"
+        "efficiency.nvlink_hopper", 0.81, 0.02, "362-370 of 450 (nccl-tests#212); NCCL takes 20.6 of 25"
     ),
     Constant("efficiency.nvlink_mesh", 0.8, 0.1, "as above, without switches"),
     Constant("efficiency.xgmi", 0.75, 0.02, "312 of 448 GB/s, ml-engineering, MI300X"),
@@ -67,15 +68,13 @@ CONSTANTS: tuple[Constant, ...] = (
     Constant("efficiency.nvls_hopper", 0.68, 0.04, "305 of 450 GB/s x n / (n + 1), nccl-tests#212"),
     Constant("efficiency.nvls_blackwell", 0.6, 0.05, "540 of 900 GB/s x n / (n + 1), ml-engineering"),
     Constant("efficiency.nvlstree", 0.95, 0.05, "of NVLS inside a node"),
-    Constant("efficiency.fabric", 0.95, 0.03, "24 of 25, 48 of 50 GB/s (nccl-tests#119, #267, #149, #212)"),
+    Constant("efficiency.fabric", 0.965, 0.03, "24 of 25, 48 of 50 GB/s (nccl-tests#119, #267, #149, #212)"),
     Constant("efficiency.efa", 0.9, 0.08, "43.8 of 50 and 382 of 400 GB/s"),
     Constant("efficiency.tcp", 0.65, 0.2, "kernel sockets; assumed"),
     Constant("efficiency.tcpx", 0.85, 0.15, "assumed between sockets and RDMA"),
     Constant("nvls_base_us", 11.0, 0.1, "fixed cost of an NVLS launch; NCCL takes 25 in all"),
     Constant("nvls_hop_us", 4.0, 0.1, "one way through the switch; as a Simple hop"),
-    Constant(
-        "launch_us", 4.3, 0.05, "one launch by one thread: 34.5 us for 8 GPUs (microsoft/superbenchmark)"
-    ),
+    Constant("launch_us", 4.3, 0.05, "one thread: 34.5 us for launches on 8 GPUs (microsoft/superbenchmark)"),
     Constant("launch_peer_us", 0.95, 0.2, "each further peer of grouped send and receive; same logs"),
     Constant("pairwise_base", 1.0, 0.3, "scale on Ring's base, for grouped send and receive"),
 )

@@ -250,8 +250,9 @@ def _inside_efficiency(shape: Shape, system: LibrarySystem, table: Mapping[str, 
         return efficiency * (table["efficiency.nvlstree"] if shape.algorithm == "nvlstree" else 1.0)
     if system.intra is Intra.HOST:
         return table["efficiency.host_both" if shape.both_ways else "efficiency.host"]
+    nvlink = "nvlink_hopper" if system.generation is Generation.HOPPER else "nvlink"
     name = {
-        Intra.NVSWITCH: "nvlink",
+        Intra.NVSWITCH: nvlink,
         Intra.XGMI: "xgmi",
         Intra.HCCS: "hccs",
         Intra.PCIE: "pcie",

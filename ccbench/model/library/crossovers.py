@@ -55,7 +55,7 @@ def crossovers(
 
 
 def _halved(ends: Places, middle: Places, choice: Places) -> Places:
-    """Intervals (low, high, choice at low, choice at high) cut at ``middle``; only halves with a change stay."""
+    """Intervals (low, high, choice at low, choice at high) cut at ``middle``; halves without a change go."""
     low, high, before, after = ends
     halves = np.stack(
         (

@@ -75,4 +75,5 @@ def _slowest_link(system: LibrarySystem, option: Cost, size_bytes: int, split: _
             rates.inside,
         )
     gigabytes = moved * size_bytes / 1e9
-    return f"{where}: {split.share(split.transfer)} ({gigabytes:.3g} GB through {through} at {rate / 1e9:.4g} GB/s)"
+    share = split.share(split.transfer)
+    return f"{where}: {share} ({gigabytes:.3g} GB through {through} at {rate / 1e9:.4g} GB/s)"

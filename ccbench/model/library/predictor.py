@@ -71,7 +71,7 @@ def seconds_of(system: LibrarySystem, request: LibraryRequest, table: Mapping[st
 
 
 def priced(system: LibrarySystem, request: LibraryRequest, table: Mapping[str, float]) -> Prices:
-    """Prices of everything that ``request`` leaves open; ``table`` holds the constants. Raises MachineError."""
+    """Prices of everything that ``request`` leaves open. Raises MachineError where there is nothing."""
     sizes = np.asarray(request.size_bytes, dtype=np.float64)
     wanted = [
         shape for shape in shapes(request.collective, system, request.version) if _allowed(shape, request)

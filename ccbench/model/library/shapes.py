@@ -39,7 +39,7 @@ FEWEST_NVLS_RANKS = 5
 """NCCL takes Ring for up to 4 GPUs of a switch (ml-engineering's tables of H200 and B200)."""
 
 MOST_DIRECT_RANKS = 8
-"""CollNet addresses all GPUs of a node at once up to here, else it walks a chain (NCCL, src/graph/tuning.cc)."""
+"""CollNet addresses all GPUs of a node at once up to here, else a chain (NCCL, src/graph/tuning.cc)."""
 
 MOST_NVLSTREE_NICS = 8
 """NICs of a node that NVLSTree keeps busy: 144 GPUs of two NVL72 racks see 413 GB/s, eight NICs, of 72."""

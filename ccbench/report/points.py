@@ -33,6 +33,8 @@ class Point:
     beaten_share: share of the samples that are faster than the bound allows; None where there is no bound.
     rank_waiting: share of a launch each rank waited for others, in rank order; empty where not known.
     complete: False while visits are planned that the run did not come to.
+    machine: as the run's manifest names it, else the devices as an imported output does.
+    source, tool: of an imported case, else empty. time_statistic: what median_seconds is.
     Figures of speed are None unless the case is OK; bound and prediction unless one was made.
     """
 
@@ -183,7 +185,7 @@ def _point(row: Mapping[Any, Any], run: str, baseline: bool, host: str, machine:
         slowest_rank=None if is_null(row["slowest_rank"]) else int(row["slowest_rank"]),
         flags=flags,
         host=host,
-        machine=machine,
+        machine=machine or plain(row["device_model"]),
         source=plain(row["source"], LONGEST_SOURCE),
         tool=" ".join(part for part in (plain(row["tool"]), plain(row["tool_version"])) if part),
         time_statistic=plain(row["time_statistic"]),

@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Also fit: to every other size of each machine, and to all systems but one; errors on the rest.",
 )
+@click.option(
+    "--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes that fit at once."
+)
 @as_json
-def score(manifest: Path, holdout: bool, as_json: bool) -> None:
+def score(manifest: Path, holdout: bool, jobs: int, as_json: bool) -> None:
     """How far the model is from what others measured: MANIFEST lists logs and the machines they are from.
 
     Nothing is fitted to the logs, unless --holdout asks how good fits would be. Logs that are not known to be
@@ -37,7 +40,7 @@ def score(manifest: Path, holdout: bool, as_json: bool) -> None:
 
     logs = [points_of(entry, manifest.parent) for entry in read_manifest(manifest)]
     scores = scored(logs, first_principles, rivals())
-    fits = _fits(logs) if holdout else (None, None)
+    fits = _fits(logs, jobs) if holdout else (None, None)
     if as_json:
         print_json(document(scores, *fits))
     else:
@@ -45,8 +48,8 @@ def score(manifest: Path, holdout: bool, as_json: bool) -> None:
             click.echo(line)
 
 
-def _fits(logs: list[LogPoints]) -> tuple[HoldoutScores, HoldoutScores]:
+def _fits(logs: list[LogPoints], jobs: int) -> tuple[HoldoutScores, HoldoutScores]:
     from ccbench.scoring.holdout import on_other_sizes, on_other_systems
     from ccbench.scoring.predictors import calibrated, learned
 
-    return on_other_sizes(logs, calibrated, say), on_other_systems(logs, learned, say)
+    return on_other_sizes(logs, calibrated, say), on_other_systems(logs, learned, say, jobs)

@@ -45,7 +45,7 @@ def test_fits_are_tested_on_what_they_did_not_see(ccbench: Command, tmp_path: Pa
     assert sizes["total"]["median_error"] < 0.1
     assert systems["total"]["points"] == 44
     assert len(systems["systems"]) == 2
-    assert "learning without 1 of 2" in ended.err
+    assert "learned without 1 of 2" in ended.err
 
 
 def test_a_manifest_that_is_wrong_is_one_line_and_exit_code_2(ccbench: Command, tmp_path: Path) -> None:

@@ -104,6 +104,15 @@ def test_progress_names_every_group() -> None:
     assert "1 of 2" in told[0]
 
 
+def slow(_: Sequence[Observation]) -> Predictor:
+    return twice_as_slow
+
+
+def test_several_processes_find_the_same() -> None:
+    logs = [log_points("a.txt", SIZES), log_points("b.txt", SIZES, ranks_per_node=4)]
+    assert on_other_systems(logs, slow, quiet, jobs=2) == on_other_systems(logs, slow, quiet)
+
+
 def test_a_system_is_told_by_its_figures_and_not_by_its_name() -> None:
     assert system_key(system(name="x", origins={"a": "b"})) == system_key(system())
     assert system_key(system(intra_bytes_per_second=200e9)) != system_key(system())

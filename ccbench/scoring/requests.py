@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable
+from ccbench.model.library.network_words import switches_add
 from ccbench.model.library.system import ALGORITHMS, PROTOCOLS, LibraryRequest
 from ccbench.scoring.manifest import ManifestEntry
 
@@ -102,7 +103,7 @@ def dtype_of(row: ImportedRow, entry: ManifestEntry) -> str:
 
 def uses_network_reduction(entry: ManifestEntry) -> bool:
     """Whether the collector says that switches of the network added (SHARP)."""
-    return re.search(r"\bSHARP\b", f"{entry.forced} {entry.network}") is not None
+    return switches_add(f"{entry.forced} {entry.network}")
 
 
 def _assigned(words: str) -> dict[str, str]:

@@ -168,8 +168,10 @@ def _inside(gpu: str, generation: Generation, ranks: int, words: str) -> _Inside
         return _xgmi(gpu, generation, ranks, words)
     if "hccs" in lower:
         return _ascend(ranks, words)
-    if "nvlink" in lower or re.search(r"\bNV[0-9]{1,2}\b", words):
+    if re.search(r"nvlink.*(?:mesh|direct|all-to-all)", lower):
         return _nvlinks(gpu, generation, words, Intra.NVLINK_MESH)
+    if "nvlink" in lower or re.search(r"\bNV[0-9]{1,2}\b", words):
+        return _some_nvlink(gpu, generation, ranks, words)
     if "pcie" in lower or _OVER_PCIE.search(words) or re.search(r"\b(?:PIX|PXB|PHB|NODE|SYS)\b", words):
         return _pcie(gpu, generation, words, Intra.PCIE)
     return _unsaid(gpu, generation, ranks, words)
@@ -185,6 +187,22 @@ def _nvlinks(gpu: str, generation: Generation, words: str, intra: Intra) -> _Ins
         raise MachineError(f"{shown(gpu)}: how many NVLinks it has is not known; write for example NV12")
     origin = "as written" if stated is not None else "the model's number of links"
     return _Inside(intra, links * rate, links, f"{words}: {links} x {rate / 1e9:g} GB/s, {origin}")
+
+
+def _some_nvlink(gpu: str, generation: Generation, ranks: int, words: str) -> _Inside:
+    """NVLink without a word about its shape: cards have bridges, boards what was built of that generation."""
+    if is_card(gpu):
+        if ranks > 2:
+            raise MachineError(
+                f"interconnect: {shown(words)} for {ranks} cards; write which pairs have a bridge"
+            )
+        return _bridge(gpu, generation, words)
+    if ranks > 8 or (ranks == 8 and generation not in _HYBRID_CUBES):
+        return _nvlinks(gpu, generation, words, Intra.NVSWITCH)
+    if generation in _HYBRID_CUBES and ranks > 4:
+        return _cube(generation, ranks, words)
+    on_switch = generation in _MULTICASTING and re.search(r"GH200|GB200|GB300", gpu.upper()) is None
+    return _nvlinks(gpu, generation, words, Intra.NVSWITCH if on_switch else Intra.NVLINK_MESH)
 
 
 def _bridge(gpu: str, generation: Generation, words: str) -> _Inside:

@@ -10,6 +10,9 @@ import re
 from ccbench.model.library.system import Generation, Host
 
 _SHAPES: tuple[tuple[str, Host, str], ...] = (
+    (r"\bEPYC\b|\bThreadripper\b", Host.AMD, "named"),
+    (r"\bXeon\b|\b(?:Sky|Cascade|Ice) ?Lake\b|\b(?:Sapphire|Emerald) Rapids\b", Host.INTEL, "named"),
+    (r"\bGrace\b|\bAmpere Altra\b|\bKunpeng\b|\bGraviton", Host.ARM, "named"),
     (r"GH200|GB200|GB300|\bGB10\b|a4x", Host.ARM, "NVIDIA Grace and its successors are ARM"),
     (r"POWER ?9|AC922|Summit|Sierra|Lassen", Host.POWER, "IBM Power AC922"),
     (r"Ascend|Atlas", Host.ARM, "Kunpeng: Atlas 800 product pages"),

@@ -14,17 +14,23 @@ from ccbench.topology.networks import MOST_GIGABITS, MOST_NICS, PORT_GIGABITS
 from ccbench.units import shown
 
 _KIND = re.compile(
-    r"\b(ib-(?:fdr|edr|hdr|ndr|xdr)|ib|infiniband|roce|efa|tcpxo?|tcp|ethernet|slingshot|omnipath|opa)\b",
+    r"\b(ib-(?:fdr|edr|hdr|ndr|xdr)|ib|infiniband|roce|efa|tcpxo?|fastrak|tcp|ethernet|slingshot|omnipath|opa)"
+    r"(?:v[12])?\b",
     re.IGNORECASE,
 )
-_SAME: dict[str, str] = {"infiniband": "ib", "ethernet": "tcp", "opa": "omnipath"}
+_SAME = {"infiniband": "ib", "ethernet": "tcp", "opa": "omnipath", "fastrak": "tcpxo"}
 
-_RATE_AND_COUNT = re.compile(
-    r"(?<![\d.])([0-9]{1,5}(?:\.[0-9]{1,3})?)\s?(?:G(?:b/s|bps|bE)?)?\s?x\s?([0-9]{1,4})\b"
-)
-_PER_GPU = re.compile(r"([0-9]{1,5}(?:\.[0-9]{1,3})?)\s?(?:Gb(?:/s|ps))?\s+per GPU", re.IGNORECASE)
-_CLASS = re.compile(r"([0-9]{1,5}(?:\.[0-9]{1,3})?)(?:\s?-\s?([0-9]{1,5}))?\s?Gb(?:/s|ps|it)", re.IGNORECASE)
-_BARE = re.compile(r"-([0-9]{1,5}(?:\.[0-9]{1,3})?)(?![\w.])")
+_GENERATION = re.compile(r"\b(FDR|EDR|HDR|NDR|XDR)(100|200)?\b", re.IGNORECASE)
+_SLINGSHOT = re.compile(r"slingshot[- ]1([01])\b", re.IGNORECASE)
+"""Slingshot 10 has ports of 100, Slingshot 11 of 200 Gb/s (HPE Slingshot interconnect, product page)."""
+
+_NUMBER = r"([0-9]{1,5}(?:\.[0-9]{1,3})?)"
+_GIGABITS = r"G(?:b(?:/s|ps|its?(?:/s)?|E)?)?\b"
+_COUNT_AND_RATE = re.compile(rf"(?<![\w.-])([0-9]{{1,3}})\s?x\s?{_NUMBER}\s?{_GIGABITS}", re.IGNORECASE)
+_RATE_AND_COUNT = re.compile(rf"(?<![\d.]){_NUMBER}\s?(?:{_GIGABITS})?\s?x\s?([0-9]{{1,4}})\b", re.IGNORECASE)
+_PER_GPU = re.compile(rf"{_NUMBER}\s?(?:{_GIGABITS})?\s+per GPU", re.IGNORECASE)
+_CLASS = re.compile(rf"(?<![\d.]){_NUMBER}(?:\s?-\s?([0-9]{{1,5}}))?\s?{_GIGABITS}", re.IGNORECASE)
+_BARE = re.compile(rf"-{_NUMBER}(?![\w.])")
 
 _NO_NETWORK = re.compile(r"(?:none|no|n/a|-)?(?:\s*\(.*\))?", re.IGNORECASE)
 _UNREACHABLE = re.compile(r"reachable|loopback|posing|\bSHM\b|wrongly|misconfigured", re.IGNORECASE)
@@ -53,16 +59,27 @@ def ports_of(words: str, ranks_per_node: int, generation: Generation) -> tuple[N
     if kind is None:
         raise MachineError(f"network: {shown(words)} names no kind; write for example ib-ndr-400x8")
     word = _SAME.get(kind[1].lower(), kind[1].lower())
+    port = _GENERATION.search(text)
+    if word == "ib" and port is not None:
+        word = f"ib-{port[1].lower()}"
     if re.search(r"\bipoib\b|\bsockets?\b", text, re.IGNORECASE):
         word = "tcp"
     gigabits, count, origin = _rate(text, word, ranks_per_node, generation)
     if not 0 < gigabits <= MOST_GIGABITS or not 0 < count <= MOST_NICS * max(1, ranks_per_node):
         raise MachineError(f"network: {shown(words)} is out of range; write for example ib-ndr-400x8")
-    reduces = re.search(r"\bSHARP\b", text) is not None and not re.search(r"(?:no|without|off) SHARP", text)
-    return NetworkPorts(word, gigabits * 1e9 / 8, count, reduces), origin
+    return NetworkPorts(word, gigabits * 1e9 / 8, count, switches_add(text)), origin
+
+
+def switches_add(words: str) -> bool:
+    """Whether the words say that switches of the network add (SHARP), and not that they do not."""
+    off = r"(?:no|without) (?:IB )?SHARP|SHARP (?:is )?(?:off|disabled|not)"
+    return re.search(r"\bSHARP\b", words) is not None and not re.search(off, words, re.IGNORECASE)
 
 
 def _rate(text: str, word: str, ranks_per_node: int, generation: Generation) -> tuple[float, int, str]:
+    reversed_ = _COUNT_AND_RATE.search(text)
+    if reversed_ is not None:
+        return float(reversed_[2]), int(reversed_[1]), f"as written: {reversed_[0].strip()}"
     counted = _RATE_AND_COUNT.search(text)
     if counted is not None:
         return float(counted[1]), int(counted[2]), f"as written: {counted[0].strip()}"
@@ -73,11 +90,12 @@ def _rate(text: str, word: str, ranks_per_node: int, generation: Generation) -> 
     if classed is not None:
         lower = f", the lower of {classed[0]}" if classed[2] else ""
         return float(classed[1]), 1, f"as written{lower}; one NIC assumed"
+    generation_of_ports = _of_generation(text, word)
+    if generation_of_ports is not None:
+        return generation_of_ports, 1, f"a port of {word}; one NIC assumed"
     bare = _BARE.search(text)
     if bare is not None:
         return float(bare[1]), 1, "as written; one NIC assumed"
-    if word in PORT_GIGABITS:
-        return float(PORT_GIGABITS[word]), 1, f"a port of {word}; one NIC assumed"
     if re.search(r"ipoib", text, re.IGNORECASE) and generation in _USUAL_PORT:
         gigabits = _USUAL_PORT[generation]
         return (
@@ -86,3 +104,13 @@ def _rate(text: str, word: str, ranks_per_node: int, generation: Generation) -> 
             f"assumed: an InfiniBand port of {gigabits} Gb/s beside {generation.value}",
         )
     raise MachineError(f"network: {shown(text)} does not say how fast it is; write for example {word}-100x1")
+
+
+def _of_generation(text: str, word: str) -> float | None:
+    """Gb/s of a port whose generation is named and whose rate is not (HDR100 and NDR200 are halves)."""
+    slingshot, port = _SLINGSHOT.search(text), _GENERATION.search(text)
+    if slingshot is not None:
+        return 100.0 if slingshot[1] == "0" else 200.0
+    if _BARE.search(text) is not None or word not in PORT_GIGABITS:
+        return None
+    return float(port[2]) if port is not None and port[2] else float(PORT_GIGABITS[word])

@@ -47,6 +47,10 @@ def test_words_and_the_catalog_agree_about_the_same_machine(
         ("RTX 4090", "pcie4 x8", Intra.PCIE, 15.754),
         ("RTX 4090", "unknown", Intra.PCIE, 31.508),
         ("H100 SXM", "unknown", Intra.NVSWITCH, 450.0),
+        ("H100 SXM", "nvlink", Intra.NVSWITCH, 450.0),
+        ("RTX A6000", "NV4", Intra.BRIDGE, 56.25),
+        ("GH200", "nvlink4", Intra.NVLINK_MESH, 450.0),
+        ("V100-SXM2-16GB", "nvlink-mesh", Intra.NVLINK_MESH, 150.0),
     ],
 )
 def test_two_gpus_are_joined_as_the_words_say(
@@ -55,6 +59,22 @@ def test_two_gpus_are_joined_as_the_words_say(
     system = described(gpu, 2, 1, interconnect, "none")
     assert system.intra is intra
     assert system.intra_bytes_per_second == pytest.approx(gigabytes * 1e9, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "gpus", "intra"),
+    [
+        ("A100-SXM4-80GB", 8, Intra.NVSWITCH),
+        ("A100-SXM4-80GB", 4, Intra.NVLINK_MESH),
+        ("V100-SXM2-32GB", 8, Intra.CUBE_MESH),
+        ("V100-SXM3-32GB", 16, Intra.NVSWITCH),
+        ("B200", 4, Intra.NVSWITCH),
+    ],
+)
+def test_nvlink_alone_is_the_shape_that_was_built_of_that_generation(
+    gpu: str, gpus: int, intra: Intra
+) -> None:
+    assert described(gpu, gpus, 1, "nvlink", "none").intra is intra
 
 
 def test_a_ring_through_bridged_pairs_is_as_slow_as_pcie() -> None:
@@ -101,6 +121,7 @@ def test_every_number_says_where_it_is_from() -> None:
         ("L40S", 8, 1, "nvlink-bridge", "none", "how many NVLinks"),
         ("GB200", 4, 19, "nvswitch4-nvl72 x2 racks", "ib-ndr-400x4", "do not spread evenly"),
         ("V100", 3, 1, "unknown", "none", "is not known"),
+        ("RTX A6000", 4, 1, "nvlink", "none", "which pairs"),
     ],
 )
 def test_what_cannot_be_described_says_why(

@@ -16,6 +16,8 @@ from ccbench.model.library.system import Generation, Host
         ("H200 SXM (p5en.48xlarge)", Host.INTEL),
         ("H200 SXM (Azure ND H200 v5)", Host.INTEL),
         ("GH200 120GB", Host.ARM),
+        ("H100 SXM beside EPYC 9654", Host.AMD),
+        ("L40S, Xeon 6430", Host.INTEL),
         ("V100 (DGX-2H, NVSwitch)", Host.INTEL),
     ],
 )

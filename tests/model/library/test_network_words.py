@@ -25,6 +25,14 @@ def ports(words: str, ranks: int = 8) -> NetworkPorts | None:
         ("omnipath-100x4", "omnipath", 100, 4),
         ("tcp-over-ipoib (sockets)", "tcp", 200, 1),
         ("ib-hdr", "ib-hdr", 200, 1),
+        ("2x200Gb HDR InfiniBand", "ib-hdr", 200, 2),
+        ("InfiniBand NDR, 8 x 400 Gb/s", "ib-ndr", 400, 8),
+        ("InfiniBand HDR100", "ib-hdr", 100, 1),
+        ("RoCEv2 400x8", "roce", 400, 8),
+        ("ethernet 100GbE", "tcp", 100, 1),
+        ("slingshot-11", "slingshot", 200, 1),
+        ("slingshot 200 Gb/s x 4", "slingshot", 200, 4),
+        ("ib-ndr-200", "ib-ndr", 200, 1),
         ("roce (host-staged; measured ceiling 92.6 Gb/s with perftest)", "roce", 92.6, 1),
     ],
 )
@@ -45,7 +53,7 @@ def test_of_a_class_of_rates_the_lower_is_taken_and_the_origin_says_so() -> None
 
 
 def test_switches_that_add_are_seen() -> None:
-    sharp, plain = ports("ib-ndr-400x8 with IB SHARP"), ports("ib-ndr-400x8")
+    sharp, plain = ports("ib-ndr-400x8 with IB SHARP"), ports("ib-ndr-400x8 (SHARP off)")
     assert sharp is not None
     assert plain is not None
     assert (sharp.in_network_reduction, plain.in_network_reduction) == (True, False)

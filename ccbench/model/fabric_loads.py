@@ -19,6 +19,7 @@ from ccbench.model.patterns import AllPairs, Steps, Uniform
 from ccbench.model.symmetry import (
     MOST_EXACT_FLOWS,
     MOST_EXACT_TURNS,
+    Sample,
     affordable,
     representative_ranks,
     sampled_turns,
@@ -355,17 +356,43 @@ def all_pairs_loads(table: LinkTable, pattern: AllPairs) -> list[StepLoad]:
         ]
         found = [load for load in loads if load is not None]
         return found if sample.exact else _with_spread(found)
-    total, ways = np.zeros(table.fabric.links), []
-    for turn, count in zip(sample.turns, sample.counts, strict=True):
+    return [_all_at_once(table, pattern, sample, few)]
+
+
+def _all_at_once(table: LinkTable, pattern: AllPairs, sample: Sample, few: Ints | None) -> StepLoad:
+    """The sum of the sampled shifts; how far the sums of every other one differ says how sure it is."""
+    ranks = table.ranks
+    halves = np.zeros((2, table.fabric.links))
+    ways = [table.way(ids) for ids in _ways_of(table, 0, pattern.spared)]
+    for place, (turn, count) in enumerate(zip(sample.turns, sample.counts, strict=True)):
         shift = Uniform(1 + turn, 1)
         source = _sources(table, shift, few)
         target = shift.target_of(source, ranks)
         kept = target != pattern.spared
+        half = halves[place % 2]
         for _, ids in table.routed(source[kept], target[kept]):
             ways.append(table.way(ids))
             if few is None:
-                total += table.carried(ids, None) * float(count)
+                half += table.carried(ids, None) * float(count)
             else:
                 links, counts = np.unique(ids, return_counts=True)
-                total[links[links >= 0]] += counts[links >= 0] * count
-    return [_worst(table, total, None, 1, 1, max(ways), float(ranks - 1))]
+                half[links[links >= 0]] += counts[links >= 0] * count
+    load = _worst(table, halves.sum(axis=0), None, 1, 1, max(ways), float(ranks - 1))
+    if sample.exact:
+        return load
+    counted = [sum(sample.counts[side::2]) / sum(sample.counts) for side in (0, 1)]
+    worst = [
+        float((half * table.seconds_per_byte).max()) / part
+        for half, part in zip(halves, counted, strict=True)
+    ]
+    return replace(load, spread=(0.0, abs(worst[0] - worst[1])))
+
+
+def _ways_of(table: LinkTable, rank: int, spared: int) -> Iterator[Ints]:
+    """From one rank to all others and back: the longest ways are among them where ranks are alike."""
+    others = np.delete(np.arange(table.ranks), rank)
+    here = np.full_like(others, rank)
+    for source, target in ((here, others), (others, here)):
+        kept = target != spared
+        for _, ids in table.routed(source[kept], target[kept]):
+            yield ids

@@ -72,19 +72,26 @@ def _repeats(steps: Steps, ranks: int) -> bool:
 def stratified(turns: int, samples: int) -> Sample:
     """About ``samples`` of ``turns`` turns: dense near both ends, where shifts are short, even between.
 
-    Each stratum is represented by a turn near its middle, moved off it by a fixed golden fraction so that no
-    power of two of the fabric's sizes is met every time.
+    Each stratum is represented by a turn near its middle, moved off it by the golden fraction so that no
+    power of two of the fabric's sizes is met every time. The second half mirrors the first, because a shift
+    and its opposite load opposite links.
     """
     if turns <= samples:
         return Sample(tuple(range(turns)), (1,) * turns, exact=True)
-    near = [1 << bit for bit in range(max(1, min(samples // 4, turns.bit_length() - 2)))]
-    even = np.linspace(0, turns, max(2, samples - 2 * len(near)) + 1)
-    edges = np.unique(np.concatenate([even.astype(np.int64), near, turns - np.array(near)]))
-    edges = edges[(edges >= 0) & (edges <= turns)]
+    half, middle = turns // 2, turns % 2
+    wanted = max(2, samples // 2)
+    near = [1 << bit for bit in range(min(wanted // 3, half.bit_length() - 1))]
+    even = np.linspace(0, half, wanted - len(near) + 1).astype(np.int64)
+    edges = np.unique(np.concatenate([even, np.array(near, dtype=np.int64)]))
     sizes = np.diff(edges)
     golden = (math.sqrt(5) - 1) / 2
     places = edges[:-1] + (sizes * ((np.arange(len(sizes)) + 1) * golden % 1.0)).astype(np.int64)
-    return Sample(tuple(places.tolist()), tuple(sizes.tolist()), exact=False)
+    mirrored = (turns - 1 - places)[::-1]
+    return Sample(
+        (*places.tolist(), *([half] * middle), *mirrored.tolist()),
+        (*sizes.tolist(), *([1] * middle), *sizes[::-1].tolist()),
+        exact=False,
+    )
 
 
 def representative_ranks(fabric: Fabric) -> Ints | None:

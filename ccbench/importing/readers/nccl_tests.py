@@ -7,6 +7,7 @@ any text and raises nothing. Forms and sources are named in the modules this one
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from ccbench.collectives import COLLECTIVES
@@ -27,7 +28,7 @@ _MARKS = (
     "minBytes",
 )
 _LOOKED_AT = 4000
-"""Lines of a text that ``recognises`` looks at."""
+"""Lines of a text that ``recognises`` looks at, messages of the library not counted."""
 
 
 def recognises(text: str) -> bool:
@@ -37,11 +38,7 @@ def recognises(text: str) -> bool:
     if nccl_tests_json.recognises(text):
         return True
     tables = Tables()
-    for position, line in enumerate(lines_of(text)):
-        if position >= _LOOKED_AT:
-            break
-        if line.message:
-            continue
+    for line in islice((line for line in lines_of(text) if not line.message), _LOOKED_AT):
         if "time:avg" in line.text:  # nccom-test, whose rows and closing line look the same
             return False
         if any(mark in line.text for mark in _MARKS) or header_layout(line.cells()) is not None:

@@ -48,6 +48,7 @@ class OpenTable:
     layout: Layout | None
     line: int
     header: str = ""
+    only_in_place: bool = False
     rows: list[ImportedRow] = field(default_factory=list)
     holes: list[int] = field(default_factory=list)
     average: float | None = None
@@ -82,6 +83,7 @@ class Tables:
     def __init__(self) -> None:
         self.runs = [OpenRun()]
         self.notices: list[Notice] = []
+        self._placement_above = ""
         self._pending: tuple[Line, list[str], Cells] | None = None
 
     def finish(self) -> list[OpenRun]:
@@ -103,6 +105,7 @@ class Tables:
             return
         if self._header(line, words) or self._footer(line) or self._preamble(line):
             return
+        self._placement_above = line.text if "-place" in line.text else ""
         if words[0][0].isdigit():
             self._headless(line, words)
         elif (
@@ -145,6 +148,8 @@ class Tables:
             self.runs[-1].ranks, self.runs[-1].nodes = int(placed[1]), int(placed[2])
         elif lowered := _LOWERED.search(line.text):
             self.runs[-1].config["maximum_bytes"] = int(lowered[1])
+        elif "Blocking Enabled:" in line.text:
+            self.runs[-1].config["blocking"] = True
         else:
             return False
         return True
@@ -157,7 +162,9 @@ class Tables:
         if layout is None:
             return False
         self._close_pending()
-        self.runs[-1].tables.append(OpenTable(layout, line.number, line.text))
+        # rccl-tests can leave a placement out (-O), and says so only above the header.
+        only_in_place = "in-place" in self._placement_above and "out-of-place" not in self._placement_above
+        self.runs[-1].tables.append(OpenTable(layout, line.number, line.text, only_in_place))
         return True
 
     def _footer(self, line: Line) -> bool:
@@ -272,7 +279,7 @@ class Tables:
             self.notices.append(Notice("damaged_line", text, line.number))
             if not cells.figures and not cells.head.get("type"):
                 return
-        table.rows += imported_rows(cells, line.number)
+        table.rows += imported_rows(cells, line.number, (True,) if table.only_in_place else (False, True))
 
     def _only_in_place(self, line: Line, table: OpenTable, cells: Cells) -> bool:
         """Whether the figures of one placement stand under the second: the first was left blank."""

@@ -208,6 +208,19 @@ def test_a_placement_that_was_left_blank_is_the_first() -> None:
     assert (only.in_place, only.seconds, only.flags) == (True, 50e-6, ())
 
 
+def test_a_header_of_one_placement_says_above_which_one_it_is() -> None:
+    size = 1 << 20
+    titles, line = TITLES[: len(TITLES) - 32], row(size)[: -len(figures(size, 1.75, 50.0))]
+    for above, in_place in (("#     in-place", True), ("#     out-of-place", False), ("#", False)):
+        (only,) = table_of("\n".join([above, titles, UNITS, line])).rows
+        assert (only.in_place, only.seconds) == (in_place, 50e-6)
+
+
+def test_waiting_after_each_launch_is_another_mode() -> None:
+    blocking = "# Blocking Enabled: wait and barrier after each inner iteration (-m) \n# Using devices"
+    assert table_of(WHOLE.replace("# Using devices", blocking)).mode == "isolated"
+
+
 def test_borders_and_a_blank_op_do_not_shift_columns() -> None:
     words = TITLES.strip("# ").split()
     cells = f"{1 << 20} {1 << 18} float  -1".split() + (figures(1 << 20, 1.75, 50.0) * 2).split()

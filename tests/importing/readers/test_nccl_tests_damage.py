@@ -14,6 +14,7 @@ from ccbench.importing.log import ImportedLog
 from ccbench.importing.readers import nccl_tests, rccl_tests
 from tests.importing.logs import entries, name_of, text_of
 from tests.importing.readers.nccl_tests_outputs import output
+from tests.importing.readers.test_nccl_tests_corpus import OURS
 from tests.importing.readers.test_nccl_tests_json import document_text
 from tests.importing.readers.test_rccl_tests import REPORTS
 
@@ -41,7 +42,7 @@ def read_soundly(text: str) -> ImportedLog:
     return log
 
 
-@pytest.mark.parametrize("entry", entries(), ids=name_of)
+@pytest.mark.parametrize("entry", OURS, ids=name_of)
 def test_a_log_cut_anywhere_has_only_figures_of_the_whole_log(entry: dict[str, Any]) -> None:
     text = text_of(entry)
     whole = figures_of(rccl_tests.read(text))

@@ -52,9 +52,12 @@ LIBRARY_OF_TOOL = {
 }
 """What a tool measures when its output does not name a library."""
 
+UNKNOWN_COLLECTIVE = "unknown"
+"""What a table that names no collective is taken to be: its figures are kept and never a baseline."""
+
 _NO_COLLECTIVE = (
-    "the output does not say which collective; put a line above it that names the program, such as "
-    "'# all_reduce_perf'"
+    f"the output does not say which collective, so it is {UNKNOWN_COLLECTIVE!r}; put a line above it that "
+    "names the program, such as '# all_reduce_perf'"
 )
 
 _WRONG_REMARK = re.compile(r"([0-9]{1,18}) wrong elements?(?:: )?(.*)")
@@ -98,10 +101,11 @@ def imported(log: ImportedLog, given: Given = Given()) -> Imported:  # noqa: B00
     notes: list[str] = []
     for number, (table, team) in enumerate(zip(whole.tables, teams, strict=True), start=1):
         where = f"{log.source}:{table.line}: table {number}"
-        if not team.ranks or not table.collective:
-            reason = team.reason if not team.ranks else _NO_COLLECTIVE
-            refused.append(f"{where} ({len(table.rows)} rows) left out: {reason}")
+        if not team.ranks:
+            refused.append(f"{where} ({len(table.rows)} rows) left out: {team.reason}")
             continue
+        if not table.collective:
+            notes.append(f"{where}: {_NO_COLLECTIVE}")
         if team.reason not in ("stated", "given"):
             notes.append(f"{where}: {team.ranks} ranks {team.reason}")
         cases += _cases_of(whole, table, number, team, refused)
@@ -142,7 +146,7 @@ def _measurement(log: ImportedLog, table: ImportedTable, row: ImportedRow, team:
     case = Case(
         suite=log.tool,
         backend=library,
-        collective=table.collective,
+        collective=table.collective or UNKNOWN_COLLECTIVE,
         algorithm=table.algorithm,
         dtype=row.dtype,
         op=row.op or NO_OP,

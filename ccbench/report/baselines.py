@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ccbench.importing.runs import UNKNOWN_COLLECTIVE
 from ccbench.report.points import Point, points_of
 from ccbench.report.text import csv_text, markdown, plural
 from ccbench.runs import Run
@@ -68,7 +69,9 @@ def _work(point: Point) -> tuple[object, ...]:
 
 def _same_work(baseline: Point, point: Point) -> bool:
     """Whether sizes apart the two did the same; what a source does not say does not tell them apart."""
-    same = baseline.collective == point.collective and baseline.op == point.op
+    if baseline.collective != point.collective or point.collective == UNKNOWN_COLLECTIVE:
+        return False
+    same = baseline.op == point.op
     same = same and baseline.ranks == point.ranks and baseline.in_place == point.in_place
     nodes = baseline.nodes == point.nodes or not baseline.nodes or not point.nodes
     return same and nodes and (baseline.dtype == point.dtype or not baseline.dtype or not point.dtype)

@@ -163,13 +163,18 @@ def test_the_next_size_follows_from_three_that_grow_alike(sizes: list[int], expe
     assert next_size(sizes) == expected
 
 
-def test_tables_without_ranks_or_collective_are_named_with_the_cure() -> None:
+def test_tables_without_ranks_are_left_out_and_named_with_the_cure() -> None:
     unknown = imported(log(row(busbw=None), table={"ranks": None}))
     assert unknown.cases == ()
     assert "a.txt:3: table 1 (1 rows) left out" in unknown.refused[0]
     assert "--machine and --nodes" in unknown.refused[0]
-    nameless = imported(log(row(), table={"collective": ""}))
-    assert "does not say which collective" in nameless.refused[0]
+
+
+def test_tables_that_name_no_collective_are_kept_as_unknown(tmp_path: Path) -> None:
+    nameless = log(row(), table={"collective": ""})
+    assert "does not say which collective" in imported(nameless).notes[0]
+    (one,) = written(tmp_path / "run", nameless).cases.to_dict("records")
+    assert (one["collective"], one["algbw_GB_s"], one["busbw_GB_s"]) == ("unknown", 100.0, 175.0)
 
 
 def test_given_options_rescue_a_table_and_its_rates_are_then_checked() -> None:

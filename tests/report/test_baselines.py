@@ -41,6 +41,13 @@ def test_only_the_same_work_is_laid_beside(run: Run, tmp_path: Path) -> None:
     assert "others: nothing like this run's points; it has all_gather float32 4 ranks" in line
 
 
+def test_collectives_that_no_source_named_are_never_alike(tmp_path: Path) -> None:
+    nameless = write_run(
+        tmp_path / "nameless", [replace(one, collective="unknown") for one in sweep()], priced=False
+    )
+    assert comparable_points(points_of(nameless), nameless) == ()
+
+
 def test_what_a_source_does_not_say_tells_nothing_apart(run: Run, tmp_path: Path) -> None:
     open_ends = [replace(one, nodes=0, dtype="") for one in sweep()]
     baseline = write_run(tmp_path / "open", open_ends)

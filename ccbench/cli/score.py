@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 @click.option(
     "--holdout",
     is_flag=True,
-    help="Also fit: to every other size of each machine, and to all systems but one; errors on the rest.",
+    help="Also fit: to every other size of each machine, and to all systems but one; errors on the rest. "
+    "Takes minutes.",
 )
 @click.option(
     "--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes that fit at once."

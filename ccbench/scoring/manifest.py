@@ -1,8 +1,9 @@
 """A manifest of published logs: for each file the words that say what machine it was measured on.
 
-A YAML list of mappings (or one under ``logs``). Each has ``file`` (beside the manifest), ``gpu``,
-``gpus_per_node``, ``nodes``, ``interconnect``, ``network`` and ``healthy``; ``collective``, ``forced``,
-``datatype``, ``nccl_version`` and ``complete`` may be there. Other fields are the collector's own.
+A YAML list of mappings (or one under ``logs``). Each has ``file`` (a path from the manifest's folder),
+``gpu``, ``gpus_per_node``, ``nodes``, ``interconnect``, ``network`` and ``healthy``;
+``collective``, ``forced``, ``datatype``, ``nccl_version`` and ``complete`` may be there. Other fields are the
+collector's own.
 """
 
 from __future__ import annotations
@@ -108,9 +109,6 @@ def _entry(fields: Any, place: str) -> ManifestEntry:
 def _file(value: Any, place: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise UsageError(f"{place}.file: {shown(value)} is not a file name; write one")
-    relative = Path(value)
-    if relative.is_absolute() or ".." in relative.parts:
-        raise UsageError(f"{place}.file: {shown(value)} is not beside the manifest; write a path below it")
     return value
 
 
@@ -148,5 +146,5 @@ def _healthy(value: Any, place: str) -> bool | None:
 
 def _collective(words: str) -> str:
     """ccbench's name of the one collective that the words name; "" where they name several or none."""
-    word = words.partition("(")[0].strip().lower()
+    word = words.partition("(")[0].strip().lower().replace("-", "_")
     return "" if re.search(r"[,\s]", word) else _COLLECTIVES.get(word, word)

@@ -43,7 +43,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Asked:
-    """forced: variables and their values, from the log or else the manifest; see ``request_of``."""
+    """What a table's rows share; the meanings are those of LibraryRequest."""
 
     collective: str
     algorithm: str

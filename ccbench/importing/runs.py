@@ -99,17 +99,21 @@ def imported(log: ImportedLog, given: Given = Given()) -> Imported:  # noqa: B00
     cases: list[ImportedCase] = []
     refused: list[str] = []
     notes: list[str] = []
+    nameless: list[int] = []
     for number, (table, team) in enumerate(zip(whole.tables, teams, strict=True), start=1):
         where = f"{log.source}:{table.line}: table {number}"
         if not team.ranks:
             refused.append(f"{where} ({len(table.rows)} rows) left out: {team.reason}")
             continue
         if not table.collective:
-            notes.append(f"{where}: {_NO_COLLECTIVE}")
+            nameless.append(number)
         if team.reason not in ("stated", "given"):
             notes.append(f"{where}: {team.ranks} ranks {team.reason}")
         cases += _cases_of(whole, table, number, team, refused)
         notes += [*_ending(whole, table, where), *_empty(whole, table, where)]
+    if nameless:
+        which = ", ".join(map(str, nameless[:3])) + (f" and {len(nameless) - 3} more" if nameless[3:] else "")
+        notes.append(f"{log.source}: table {which}: {_NO_COLLECTIVE}")
     return Imported(whole, tuple(cases), tuple(refused), tuple(notes))
 
 

@@ -210,6 +210,8 @@ class Tables:
         """
         if self._pending is None or "type" not in layout.head or not words:
             return False
+        if len(words) > 2 and words[2].lower() in TYPES and words[0].isdecimal():  # a row of its own
+            return False
         first, before, waiting = self._pending
         for joined in ([*before, *words], [*before[:-1], before[-1] + "".join(words[:1]), *words[1:]]):
             cells = row_cells(joined, layout)

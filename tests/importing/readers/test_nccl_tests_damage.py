@@ -106,3 +106,10 @@ def test_bytes_that_flipped_break_nothing(entry: dict[str, Any]) -> None:
         for _ in range(max(1, len(data) // 500)):
             data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
         read_soundly(data.decode(errors="replace"))
+
+
+@pytest.mark.parametrize(
+    "piece", ["x", "1\n", "8 2 float sum -1\n", "[,", "\x00\xff", "0: ", '{"version":1,"start_time":[']
+)
+def test_a_million_characters_of_nothing_give_no_table(piece: str) -> None:
+    assert read_soundly(piece * (1_000_000 // len(piece))).tables == ()

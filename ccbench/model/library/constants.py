@@ -47,7 +47,7 @@ CONSTANTS: tuple[Constant, ...] = (
     Constant("fill.ring", 0.1, 0.5, _PIPELINE),
     Constant("fill.ring_network", 0.2, 0.3, _PIPELINE),
     Constant("fill.tree", 0.5, 0.3, _PIPELINE),
-    Constant("fill.tree_network", 0.8, 0.2, _PIPELINE),
+    Constant("fill.tree_network", 1.0, 0.2, _PIPELINE),
     Constant("fill.nvls", 0.7, 0.2, _PIPELINE),
     Constant("fill.nvlstree", 0.75, 0.2, _PIPELINE),
     Constant("fill.pairwise", 0.3, 0.4, _PIPELINE),

@@ -71,6 +71,18 @@ TREE_CHANNEL_GBYTES: dict[str, Triple] = {
     "hopper": (38.7, 41.4, 36.0),
     "blackwell": (70.0, 42.8, 24.0),
 }
+LL_RATE = 0.5
+LL128_RATE = 0.92
+TREE_RATE = 0.92
+TREE_LL_DIVISOR = 3.8
+TREE_LL128_RATE = (7 / 9, 120 / 128)
+"""Shares of the bus: LL and LL128 in rings, Tree, its LL, its LL128 on one node and on several."""
+
+PLATEAU_BYTES = 64
+PLATEAU = {"volta": 1.9}
+PLATEAU_ELSEWHERE = 1.4
+"""Factor on the latency of Ring with Simple over nodes, from so many bytes a channel and rank on."""
+
 NVLSTREE_CHANNEL_GBYTES: dict[str, Triple] = {
     "hopper": (0.0, 57.7, 45.5),
     "blackwell": (0.0, 96.0, 80.0),

@@ -3,7 +3,7 @@
 ncclTopoGetAlgoTime of src/graph/tuning.cc (NVIDIA/nccl 2.30.7), fed with channel counts and rates that its
 search over the topology would find; these are approximated from the rates of links (see ``graph_rates``). It
 is a means of choosing algorithms: its maker says the constants correct for reality (nccl#535), and as a
-prediction it is off by 30 % on published logs.
+prediction it is off by about a third on published logs.
 """
 
 from __future__ import annotations
@@ -18,17 +18,26 @@ from ccbench.errors import MachineError
 from ccbench.model.library.nccl_constants import (
     BASE_MICROSECONDS,
     HOP_MICROSECONDS,
+    LL128_RATE,
     LL_MOST_GBYTES,
+    LL_RATE,
     NVLS_EFFICIENCY,
     NVLS_HOP_MICROSECONDS,
     NVLSTREE_CHANNEL_GBYTES,
     NVLSTREE_NETWORK_MICROSECONDS,
+    PLATEAU,
+    PLATEAU_BYTES,
+    PLATEAU_ELSEWHERE,
     PROXY_ELSEWHERE_MICROSECONDS,
     PROXY_MICROSECONDS,
+    PROXY_SIMPLE,
     RING_LL128_CHANNEL_GBYTES,
     TREE_CHANNEL_GBYTES,
     TREE_CORRECTION,
     TREE_LL128_CHANNEL_GBYTES,
+    TREE_LL128_RATE,
+    TREE_LL_DIVISOR,
+    TREE_RATE,
     table_row,
 )
 from ccbench.model.library.system import PROTOCOLS, Host, Intra, LibraryRequest, LibrarySystem
@@ -48,8 +57,14 @@ SPEEDS_ACROSS = {
 """Rates per channel that NCCL's search tries, GB/s (src/graph/search.cc); Volta and older use Ampere's."""
 
 MOST_CHANNELS = 32
-LINK_SHARE = 0.8
-"""NCCL's figure of an NVLink is about 0.8 of its line's rate (src/graph/topo.h)."""
+SIMPLE = PROTOCOLS.index("simple")
+LINK_SHARE = {"volta": 0.8, "ampere": 0.8, "hopper": 0.824, "blackwell": 0.802}
+"""NCCL's figure of an NVLink over its line's rate: 20 of 25, 20.6 of 25, 40.1 of 50 (src/graph/topo.h)."""
+
+DOUBLING_GBYTES = 25.0
+DOUBLING_GBYTES_SINCE_HOPPER = 50.0
+FEW_CHANNELS = 4
+"""Channels at least this fast are doubled; from Hopper on slower ones only where there are few of them."""
 
 
 @dataclass(frozen=True)
@@ -67,30 +82,38 @@ def graph_rates(system: LibrarySystem) -> GraphRates:
     Packing real paths may allow less; what is exact needs the search itself, or a log's GRAPH lines.
     """
     row = table_row(system.generation)
-    speeds = SPEEDS_INSIDE.get(row, SPEEDS_INSIDE["ampere"])
-    total = system.intra_bytes_per_second / 1e9 * LINK_SHARE if system.ranks_per_node > 1 else math.inf
-    if system.intra in {Intra.PCIE, Intra.HOST}:
-        total = system.intra_bytes_per_second / 1e9 * LINK_SHARE / (1 if system.ranks_per_node <= 2 else 2)
+    total = _inside_gbytes(system)
     if system.nodes > 1 and system.network is not None:
         speeds = SPEEDS_ACROSS.get(row, SPEEDS_ACROSS["ampere"])
-        ports = system.network.node_bytes_per_second / 1e9
-        total = min(total, ports)
-    rate, channels = _packed(total, speeds)
-    # Each path is used by two channels of half the rate, where that leaves enough.
-    if (
-        rate >= 25
-        and channels * 2 <= MOST_CHANNELS
-        and not (row in ("hopper", "blackwell") and rate < 50 and channels > 4)
-    ):
-        rate, channels = rate / 2, channels * 2
+        port = system.network.bytes_per_second / 1e9
+        rate, channels = _packed(total, speeds, port, system.network.per_node)
+    else:
+        rate, channels = _packed(total, SPEEDS_INSIDE.get(row, SPEEDS_INSIDE["ampere"]))
+    recent = row in ("hopper", "blackwell")
+    kept = recent and rate < DOUBLING_GBYTES_SINCE_HOPPER and channels > FEW_CHANNELS
+    if rate >= DOUBLING_GBYTES and channels * 2 <= MOST_CHANNELS and not kept:
+        rate, channels = rate / 2, channels * 2  # two channels share each path
     return GraphRates(channels, rate, rate)
 
 
-def _packed(total: float, speeds: tuple[float, ...]) -> tuple[float, int]:
-    best = (min(total, speeds[-1]), 1)
+def _inside_gbytes(system: LibrarySystem) -> float:
+    """What NCCL takes for all links of a GPU, GB/s; PCIe is shared by two GPUs where there are more."""
+    if system.ranks_per_node == 1:
+        return math.inf
+    total = system.intra_bytes_per_second / 1e9 * LINK_SHARE[table_row(system.generation)]
+    shared = system.intra in {Intra.PCIE, Intra.HOST} and system.ranks_per_node > 2
+    return total / 2 if shared else total
+
+
+def _packed(
+    total: float, speeds: tuple[float, ...], port: float = math.inf, ports: int = 1
+) -> tuple[float, int]:
+    """(rate, channels) with the largest product: inside ``total``, and each through one of ``ports`` NICs."""
+    best = (min(total, port, speeds[-1]), 1)
     for speed in speeds:
-        channels = min(MOST_CHANNELS, int(total / speed + 1e-9))
-        if channels and channels * speed > best[0] * best[1] * 1.0001:
+        most = MOST_CHANNELS if math.isinf(port) else ports * int(port / speed + 1e-9)
+        channels = min(MOST_CHANNELS, most, MOST_CHANNELS if math.isinf(total) else int(total / speed + 1e-9))
+        if channels and channels * speed > best[0] * best[1] * (1 + 1e-4):
             best = (speed, channels)
     return best
 
@@ -127,7 +150,8 @@ def _options(system: LibrarySystem, request: LibraryRequest, sizes: Floats) -> l
         return []
     for which, protocol in enumerate(PROTOCOLS):
         latency, rate = _ring(system, request.collective, rates, which, ring_steps)
-        found.append(("ring", protocol, 1e-6 * (latency + sizes / (1000 * rate))))
+        waiting = latency * _plateau(system, request.collective, rates, which, sizes)
+        found.append(("ring", protocol, 1e-6 * (waiting + sizes / (1000 * rate))))
         if request.collective == "all_reduce":
             latency, rate = _tree(system, rates, which)
             corrected = rate * _tree_correction(which, sizes)
@@ -145,7 +169,9 @@ def _local(system: LibrarySystem) -> str:
 
 
 def _overhead(host: Host, which: int) -> float:
-    return PROXY_MICROSECONDS.get(host, PROXY_ELSEWHERE_MICROSECONDS) * (3 if which == 2 else 1)
+    return PROXY_MICROSECONDS.get(host, PROXY_ELSEWHERE_MICROSECONDS) * (
+        PROXY_SIMPLE if which == SIMPLE else 1.0
+    )
 
 
 def _ring(
@@ -155,9 +181,9 @@ def _ring(
     row = table_row(system.generation)
     bus = rates.channels * (rates.inside if system.nodes <= 2 else rates.across)
     if which == 0:
-        bus = min(LL_MOST_GBYTES[row][_column(system)], 0.5 * bus)
+        bus = min(LL_MOST_GBYTES[row][_column(system)], LL_RATE * bus)
     elif which == 1:
-        bus = min(0.92 * bus, rates.channels * RING_LL128_CHANNEL_GBYTES[row])
+        bus = min(LL128_RATE * bus, rates.channels * RING_LL128_CHANNEL_GBYTES[row])
     hop = HOP_MICROSECONDS[_local(system)]["ring"][which]
     across = HOP_MICROSECONDS["network"]["tree" if system.ranks_per_node == 1 else "ring"][which]
     if system.nodes > 1:
@@ -169,6 +195,14 @@ def _ring(
     return base + (steps - between) * hop + between * across, bus * system.ranks / steps
 
 
+def _plateau(system: LibrarySystem, collective: str, rates: GraphRates, which: int, sizes: Floats) -> Floats:
+    """Factor on a ring's latency at each size."""
+    if collective != "all_reduce" or which != SIMPLE or system.nodes == 1:
+        return np.ones_like(sizes)
+    factor = PLATEAU.get(table_row(system.generation), PLATEAU_ELSEWHERE)
+    return np.asarray(np.where(sizes / (rates.channels * system.ranks) >= PLATEAU_BYTES, factor, 1.0))
+
+
 def _column(system: LibrarySystem) -> int:
     """One node, two, or more: the columns of NCCL's tables."""
     return min(2, (system.nodes - 1).bit_length())
@@ -177,11 +211,11 @@ def _column(system: LibrarySystem) -> int:
 def _tree(system: LibrarySystem, rates: GraphRates, which: int) -> tuple[float, float]:
     row, column = table_row(system.generation), _column(system)
     bus = rates.channels * (rates.inside if system.nodes <= 2 else rates.across)
-    bus = min(0.92 * bus, rates.channels * TREE_CHANNEL_GBYTES[row][column])
+    bus = min(TREE_RATE * bus, rates.channels * TREE_CHANNEL_GBYTES[row][column])
     if which == 0:
-        bus = min(bus / 3.8, LL_MOST_GBYTES[row][column])
+        bus = min(bus / TREE_LL_DIVISOR, LL_MOST_GBYTES[row][column])
     elif which == 1:
-        share = 7 / 9 if system.nodes == 1 else 120 / 128
+        share = TREE_LL128_RATE[system.nodes > 1]
         bus = min(bus * share, rates.channels * TREE_LL128_CHANNEL_GBYTES[row][column])
     hop = HOP_MICROSECONDS[_local(system)]["tree"][which]
     if system.nodes > 1:
@@ -203,9 +237,9 @@ def _nvls(system: LibrarySystem, rates: GraphRates) -> tuple[float, float]:
     row = table_row(system.generation)
     if row not in NVLS_EFFICIENCY:
         return 0.0, 0.0
-    port = system.intra_bytes_per_second / 1e9 * LINK_SHARE
-    speed, channels = _packed(port, SPEEDS_INSIDE[row][1:])
-    inside = speed * NVLS_EFFICIENCY[row] * (channels - 1) * 2
+    heads = system.ranks_per_node  # every GPU is the head of one channel
+    speed = next((one for one in SPEEDS_INSIDE[row] if heads * one <= _inside_gbytes(system)), 0.0)
+    inside = speed * NVLS_EFFICIENCY[row] * (heads - 1) * 2
     if system.nodes == 1:
         return NVLS_HOP_MICROSECONDS, inside * system.ranks / (2 * (system.ranks - 1))
     across = rates.channels * rates.across * (2 if system.nodes == 2 else 1)

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ccbench.algorithms.registry import schedule_for
+from ccbench.algorithms.traffic import sent_pieces
+from ccbench.errors import MachineError
+from ccbench.model.library.shapes import Shape, shapes
+from ccbench.model.library.system import LibrarySystem
+from tests.model.library.systems import A100, B200, COLLECTIVES, H100, MI300X, NDR, V100_CUBE, clustered, lone
+
+
+def shape(collective: str, algorithm: str, system: LibrarySystem) -> Shape:
+    return {found.algorithm: found for found in shapes(collective, system)}[algorithm]
+
+
+def leaving(collective: str, algorithm: str, ranks: int, inside: int) -> float:
+    """Bytes that leave the busiest node per byte of size, counted flow by flow in ccbench's own schedule."""
+    schedule = schedule_for(collective, algorithm, ranks)
+    out = np.zeros(ranks // inside)
+    for step in schedule.expanded():
+        crossing = step.source // inside != step.target // inside
+        np.add.at(out, step.source[crossing] // inside, step.phase.width[crossing])
+    return float(out.max()) / schedule.pieces
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
+@pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "reduce_scatter"])
+def test_a_ring_on_one_node_moves_what_its_schedule_moves(collective: str, ranks: int) -> None:
+    schedule = schedule_for(collective, "ring", ranks)
+    found = shape(collective, "ring", replace(A100, ranks_per_node=ranks))
+    assert found.port_bytes == pytest.approx(sent_pieces(schedule).max() / schedule.pieces)
+    assert found.inside_hops == schedule.steps
+    assert found.network_hops == found.node_bytes == 0
+
+
+@pytest.mark.parametrize(("nodes", "inside"), [(2, 2), (2, 4), (4, 2), (3, 3)])
+@pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "reduce_scatter"])
+def test_a_ring_over_nodes_leaves_each_node_as_its_schedule_does(
+    collective: str, nodes: int, inside: int
+) -> None:
+    ranks = nodes * inside
+    found = shape(collective, "ring", clustered(replace(A100, ranks_per_node=inside), nodes))
+    schedule = schedule_for(collective, "ring", ranks)
+    assert found.node_bytes == pytest.approx(leaving(collective, "ring", ranks, inside))
+    assert found.inside_hops + found.network_hops == schedule.steps
+    # Rings of different channels leave a node at different GPUs, which then share what stays inside.
+    total = sent_pieces(schedule).sum() / schedule.pieces
+    assert found.port_bytes == pytest.approx((total - nodes * found.node_bytes) / ranks)
+
+
+@pytest.mark.parametrize(("nodes", "inside"), [(1, 8), (2, 2), (2, 4), (4, 2), (3, 3)])
+def test_all_to_all_leaves_each_node_as_its_schedule_does(nodes: int, inside: int) -> None:
+    ranks = nodes * inside
+    system = replace(MI300X, ranks_per_node=inside)
+    found = shape("all_to_all", "pairwise", clustered(system, nodes) if nodes > 1 else system)
+    assert found.node_bytes == pytest.approx(leaving("all_to_all", "pairwise", ranks, inside))
+    assert found.port_bytes == pytest.approx((inside - 1) / ranks)
+    assert found.peers == ranks - 1
+
+
+def test_over_nvlink_all_to_all_first_goes_to_the_gpu_of_the_rail() -> None:
+    system = clustered(A100, 2)
+    # Half of the bytes leave the node, 7 of 8 of them beside another GPU than their source.
+    assert shape("all_to_all", "pairwise", system).port_bytes == pytest.approx(7 / 16 + 7 / 8 / 2)
+
+
+def test_a_cube_mesh_relays_three_of_seven() -> None:
+    direct, relayed = 4 / 8, 3 / 8
+    found = shape("all_to_all", "pairwise", V100_CUBE)
+    assert found.port_bytes == pytest.approx(direct + 2 * relayed)
+
+
+@pytest.mark.parametrize(("system", "links"), [(MI300X, 7), (V100_CUBE, 6), (A100, 1)])
+def test_one_neighbour_of_a_mesh_is_reached_over_one_link(system: LibrarySystem, links: int) -> None:
+    assert shape("send_recv", "pairwise", system).port_bytes == links
+
+
+def test_nvls_moves_the_buffer_once_and_one_share() -> None:
+    assert shape("all_reduce", "nvls", H100).port_bytes == pytest.approx(9 / 8)
+
+
+def test_nvls_is_for_more_than_four_gpus_of_switches_that_multicast() -> None:
+    names = [
+        {found.algorithm for found in shapes("all_reduce", system)}
+        for system in (H100, replace(H100, ranks_per_node=4), A100, clustered(B200, 2))
+    ]
+    assert names == [
+        {"ring", "tree", "nvls"},
+        {"ring", "tree"},
+        {"ring", "tree"},
+        {"ring", "tree", "nvlstree"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("collective", "system", "algorithm", "before", "since"),
+    [
+        ("all_reduce", H100, "nvls", (2, 16), (2, 17)),
+        ("all_reduce", clustered(H100, 2), "nvlstree", (2, 17), (2, 18)),
+        ("all_gather", lone(4), "pat", (2, 22), (2, 23, 4)),
+    ],
+)
+def test_older_libraries_have_fewer_algorithms(
+    collective: str, system: LibrarySystem, algorithm: str, before: tuple[int, ...], since: tuple[int, ...]
+) -> None:
+    assert algorithm not in {found.algorithm for found in shapes(collective, system, before)}
+    assert algorithm in {found.algorithm for found in shapes(collective, system, since)}
+    assert algorithm in {found.algorithm for found in shapes(collective, system)}
+
+
+def test_collnet_needs_switches_of_the_network_that_add() -> None:
+    plain, adding = clustered(H100, 8), clustered(H100, 8, replace(NDR, in_network_reduction=True))
+    assert "collnet" not in {found.algorithm for found in shapes("all_reduce", plain)}
+    found = shape("all_reduce", "collnet", adding)
+    assert (found.node_bytes, found.network_hops) == (1.0, 1)
+    assert found.port_bytes == pytest.approx(2 * 7 / 8)
+
+
+def test_collnet_walks_a_chain_where_no_switch_joins_the_gpus() -> None:
+    adding = clustered(MI300X, 4, replace(NDR, in_network_reduction=True))
+    found = shape("all_reduce", "collnet", adding)
+    assert (found.inside_hops, found.port_bytes) == (14, 2.0)
+
+
+def test_pat_needs_one_gpu_a_node() -> None:
+    assert shape("reduce_scatter", "pat", lone(16)).network_hops == 4
+    assert "pat" not in {found.algorithm for found in shapes("reduce_scatter", clustered(H100, 4))}
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_one_rank_has_no_algorithm(collective: str) -> None:
+    assert shapes(collective, replace(A100, ranks_per_node=1)) == ()
+
+
+def test_a_collective_that_is_not_modelled_is_refused_with_the_list() -> None:
+    with pytest.raises(MachineError, match=r"barrier: .* knows all_reduce, "):
+        shapes("barrier", A100)

@@ -8,7 +8,8 @@ on small fabrics, the cuts that a fabric has by construction on all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from weakref import WeakKeyDictionary
 
@@ -27,6 +28,10 @@ MOST_FLOW_VERTICES = 160
 
 MOST_STARTS = 32
 """Ranks whose distances to all others are looked at, where these all count alike."""
+
+MOST_UNITS = 2**30
+GRID = 2**14
+"""Steps between zero and the fastest rate where rates have to be rounded."""
 
 ROUNDING = 1e-11
 """Prices are sums of up to millions of terms: a bound that equals one must not exceed it by rounding."""
@@ -107,10 +112,7 @@ def _limits(collective: str, fabric: Fabric, root: int, in_network: bool) -> _Li
         return _Limits(latency, way, float("inf"), "no data")
     # With reduction in the network a cut limits an all-reduce as it limits a broadcast.
     alike = "broadcast" if in_network and collective == "all_reduce" else collective
-    by_level = level_bound(fabric, alike)
-    level, algbw = by_level.level, by_level.algbw_bytes_per_second
-    members = "" if level.ranks == 1 else f" of {level.ranks} ranks"
-    cut = f"{level.bytes_per_second / 1e9:.4g} GB/s into each {level.name}{members}"
+    algbw, cut = _by_level(alike, fabric)
     if fabric.vertices <= MOST_FLOW_VERTICES:
         for bound in _flow_bounds(collective, fabric, root, in_network):
             if bound.algbw_bytes_per_second < algbw:
@@ -118,13 +120,42 @@ def _limits(collective: str, fabric: Fabric, root: int, in_network: bool) -> _Li
     return _Limits(latency, way, float(algbw), cut)
 
 
+def _by_level(collective: str, fabric: Fabric) -> tuple[float | Fraction, str]:
+    """The most that the fabric's own cuts allow, size over time, and the cut."""
+    levels = fabric.levels
+    if collective in {"gather", "scatter"}:
+        # What one set must send or receive depends on whether the root is in it: of equal sets one has it.
+        levels = tuple(level for level in levels if level.groups)
+    if not any(level.ranks < fabric.ranks for level in levels):
+        return math.inf, "no cut is known"
+    bound = level_bound(replace(fabric, levels=levels), collective)
+    members = "" if bound.level.ranks == 1 else f" of {bound.level.ranks} ranks"
+    rate = f"{bound.level.bytes_per_second / 1e9:.4g} GB/s"
+    return bound.algbw_bytes_per_second, f"{rate} into each {bound.level.name}{members}"
+
+
 def _flow_bounds(collective: str, fabric: Fabric, root: int, in_network: bool) -> list[RateBound]:
-    topology = fabric.topology()
+    topology = _countable(fabric).topology()
     if in_network and collective == "all_reduce":
         # Every set of ranks holds rank 0 or lacks it: what leaves it is cut by the first or by the second.
         return [broadcast_bound(topology, 0), reduce_bound(topology, 0)]
     bound = BOUNDS[collective]
     return [bound(topology, root) if collective_row(collective).rooted else bound(topology)]
+
+
+def _countable(fabric: Fabric) -> Fabric:
+    """``fabric``, its rates rounded up a little where they have no large common divisor.
+
+    Maximum flows are found with 32-bit whole numbers. Upwards, so that what the cuts say still holds.
+    """
+    rates = fabric.link_bytes_per_second
+    whole = np.unique(rates)
+    if bool(np.all(whole == np.floor(whole))) and whole.sum() < 2**62:
+        unit = int(np.gcd.reduce(whole.astype(np.int64)))
+        if rates.sum() / unit < MOST_UNITS:
+            return fabric
+    grid = math.ceil(float(rates.max()) / GRID)
+    return replace(fabric, link_bytes_per_second=np.ceil(rates / grid) * grid)
 
 
 def _narrowest(bound: RateBound) -> str:

@@ -60,7 +60,7 @@ def test_where_all_ways_are_alike_the_replay_says_the_same(
     ids=lambda fabric: f"{fabric.name}-{fabric.ranks}",
 )
 def test_where_bandwidth_counts_the_replay_is_within_one_percent(row: Algorithm, fabric: Fabric) -> None:
-    """Messages are large: of latencies within a step the longest is priced, the replay knows each one's own."""
+    """Messages are large: the longest latency of a step is priced, the replay knows each one's own."""
     assert ratio(scheduled(row, fabric.ranks), fabric, 1e7, INFINITE) == pytest.approx(1, rel=0.01)
 
 

@@ -1,0 +1,277 @@
+"""Prices on fabrics: closed forms, all sizes at once, what costs do, what is said about it."""
+
+from __future__ import annotations
+
+import gc
+import math
+import weakref
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccbench.algorithms import ALGORITHMS, schedule_for
+from ccbench.errors import MachineError
+from ccbench.model.fabric_pricing import (
+    FabricCosts,
+    fabric_loads,
+    price_algorithm,
+    price_loads,
+    price_schedule,
+)
+from ccbench.model.pipelining import piece_counts
+from ccbench.topology.fabric import Wire
+from ccbench.topology.fabrics import full_mesh, single_switch, torus
+from ccbench.topology.fat_trees import fat_tree
+from ccbench.topology.graph import LinkKind
+from tests.model.fabrics import box_cluster, random_fabric
+
+A, B, C = 2e-6, 1 / 50e9, 1 / 400e9
+"""Seconds of a message, of a byte sent, of a byte combined."""
+
+RANKS = 16
+LG = 4
+SIZE = 3e6
+SWITCH = single_switch(RANKS, Wire(1 / B, A / 2))
+COSTS = FabricCosts(reduction_bytes_per_second=1 / C)
+SHARE = (RANKS - 1) / RANKS
+CLOSED_FORMS: dict[tuple[str, str], Callable[[int, float], float]] = {
+    ("all_reduce", "ring"): lambda p, n: 2 * (p - 1) * A + 2 * n * SHARE * B + n * SHARE * C,
+    ("all_reduce", "recursive_doubling"): lambda p, n: LG * (A + n * B + n * C),
+    ("all_reduce", "halving_doubling"): lambda p, n: 2 * LG * A + 2 * n * SHARE * B + n * SHARE * C,
+    ("all_reduce", "one_shot"): lambda p, n: A + (p - 1) * n * (B + C),
+    ("all_reduce", "two_shot"): lambda p, n: 2 * A + 2 * n * SHARE * B + n * SHARE * C,
+    ("all_reduce", "hierarchical:4"): lambda p, n: (
+        12 * A + 2 * n * (3 / 4 + 3 / 16) * B + n * (3 / 4 + 3 / 16) * C
+    ),
+    ("all_gather", "ring"): lambda p, n: (p - 1) * A + n * SHARE * B,
+    ("all_gather", "recursive_doubling"): lambda p, n: LG * A + n * SHARE * B,
+    ("all_gather", "bruck"): lambda p, n: LG * A + n * SHARE * B,
+    ("all_gather", "direct"): lambda p, n: A + n * SHARE * B,
+    ("reduce_scatter", "ring"): lambda p, n: (p - 1) * A + n * SHARE * (B + C),
+    ("reduce_scatter", "recursive_halving"): lambda p, n: LG * A + n * SHARE * (B + C),
+    ("reduce_scatter", "pairwise"): lambda p, n: (p - 1) * A + n * SHARE * (B + C),
+    ("reduce_scatter", "direct"): lambda p, n: A + n * SHARE * (B + C),
+    ("broadcast", "binomial"): lambda p, n: LG * (A + n * B),
+    ("broadcast", "chain:7"): lambda p, n: (p - 2 + 7) * (A + n * B / 7),
+    ("broadcast", "scatter_all_gather"): lambda p, n: (LG + p - 1) * A + 2 * n * SHARE * B,
+    ("broadcast", "direct"): lambda p, n: 2 * A + 2 * n * SHARE * B,
+    ("reduce", "binomial"): lambda p, n: LG * (A + n * B + n * C),
+    ("reduce", "chain:7"): lambda p, n: (p - 2 + 7) * (A + n * (B + C) / 7),
+    ("reduce", "reduce_scatter_gather"): lambda p, n: 2 * LG * A + n * SHARE * (2 * B + C),
+    ("reduce", "direct"): lambda p, n: 2 * A + n * SHARE * (2 * B + C),
+    ("all_to_all", "pairwise"): lambda p, n: (p - 1) * A + n * SHARE * B,
+    ("all_to_all", "direct"): lambda p, n: A + n * SHARE * B,
+    ("all_to_all", "bruck"): lambda p, n: LG * A + n / 2 * LG * B,
+    ("gather", "binomial"): lambda p, n: LG * A + n * SHARE * B,
+    ("gather", "linear"): lambda p, n: (p - 1) * A + n * SHARE * B,
+    ("gather", "direct"): lambda p, n: A + n * SHARE * B,
+    ("scatter", "binomial"): lambda p, n: LG * A + n * SHARE * B,
+    ("scatter", "linear"): lambda p, n: (p - 1) * A + n * SHARE * B,
+    ("scatter", "direct"): lambda p, n: A + n * SHARE * B,
+    ("send_recv", "shift"): lambda p, n: A + n * B,
+    ("barrier", "dissemination"): lambda p, n: LG * A,
+}
+"""Time on a switch of ``p`` ranks for size ``n``: Thakur, Rabenseifner and Gropp, 2005; Chan et al., 2007;
+Pjesivac-Grbovic et al., 2007."""
+
+
+@pytest.mark.parametrize(("collective", "algorithm"), list(CLOSED_FORMS))
+def test_prices_on_a_switch_are_the_closed_forms(collective: str, algorithm: str) -> None:
+    expected = CLOSED_FORMS[collective, algorithm](RANKS, SIZE)
+    by_name = price_algorithm(collective, algorithm, SWITCH, SIZE, COSTS)
+    by_schedule = price_schedule(schedule_for(collective, algorithm, RANKS), SWITCH, SIZE, COSTS)
+    assert by_name.seconds[0] == pytest.approx(expected, rel=1e-12)
+    assert by_schedule.seconds[0] == pytest.approx(expected, rel=1e-12)
+
+
+def test_every_algorithm_without_pieces_or_trees_has_a_closed_form() -> None:
+    named = {(collective, name.partition(":")[0]) for collective, name in CLOSED_FORMS}
+    trees = {("all_reduce", "binary_tree"), ("all_reduce", "double_binary_tree")}
+    assert named | trees == {(row.collective, row.name) for row in ALGORITHMS}
+
+
+def test_a_full_mesh_sends_to_all_at_once() -> None:
+    mesh = full_mesh(8, Wire(1 / B, A))
+    two_shot = price_algorithm("all_reduce", "two_shot", mesh, SIZE, COSTS).seconds[0]
+    assert two_shot == pytest.approx(2 * A + 2 / 8 * SIZE * B + 7 / 8 * SIZE * C)
+    gathered = price_algorithm("all_gather", "direct", mesh, SIZE).seconds[0]
+    assert gathered == pytest.approx(A + SIZE / 8 * B)
+
+
+def test_a_ring_on_a_torus_waits_for_its_longest_way_only() -> None:
+    grid = torus([4, 4], Wire(1 / B, A))
+    # From the end of a row to the start of the next: back round the row, then one across.
+    expected = 2 * 15 * 2 * A + 2 * SIZE * SHARE * B
+    assert price_algorithm("all_reduce", "ring", grid, SIZE).seconds[0] == pytest.approx(expected)
+
+
+def test_oversubscription_slows_what_crosses_it() -> None:
+    for over in (1.0, 2.0, 4.0):
+        tree = fat_tree([4, 4], Wire(1 / B, 0.0), over)
+        prices = price_algorithm("all_to_all", "direct", tree, SIZE)
+        assert prices.seconds[0] == pytest.approx(SIZE * max(SHARE, 12 / 16 * over) * B)
+
+
+@given(n=st.floats(1e3, 1e11), ranks=st.integers(3, 40))
+@settings(max_examples=60, deadline=None)
+def test_the_best_chain_is_within_two_percent_of_its_square_root_form(n: float, ranks: int) -> None:
+    fabric = single_switch(ranks, Wire(1 / B, A / 2))
+    prices = price_algorithm("broadcast", "chain", fabric, n)
+    best = (ranks - 2) * A + n * B + 2 * math.sqrt((ranks - 2) * A * n * B)
+    pieces = math.sqrt((ranks - 2) * n * B / A)
+    if 1 <= pieces <= int(piece_counts().max()):
+        assert best * (1 - 1e-12) <= prices.seconds[0] <= best * 1.02
+    assert prices.seconds[0] >= best * (1 - 1e-12)
+    fixed = [price_algorithm("broadcast", f"chain:{k}", fabric, n).seconds[0] for k in piece_counts()]
+    assert prices.seconds[0] == pytest.approx(min(fixed), rel=1e-12)
+    assert piece_counts()[int(np.argmin(fixed))] == prices.pieces[0]
+
+
+def test_two_trees_send_every_byte_up_and_down_twice_at_most_and_beat_one() -> None:
+    one = price_algorithm("all_reduce", "binary_tree", SWITCH, 1e9)
+    two = price_algorithm("all_reduce", "double_binary_tree", SWITCH, 1e9)
+    # A rank's port carries n up and down; in one tree an inner rank sends and receives 2n in either half.
+    assert two.bandwidth[0] == pytest.approx(2 * 1e9 * B, rel=0.15)
+    assert one.bandwidth[0] == pytest.approx(4 * 1e9 * B, rel=0.15)
+    assert two.seconds[0] < one.seconds[0]
+
+
+@given(seed=st.integers(0, 10**6), index=st.integers(0, len(ALGORITHMS) - 1))
+@settings(max_examples=150, deadline=None)
+def test_all_sizes_at_once_are_what_each_alone_is_and_grow_with_size(seed: int, index: int) -> None:
+    fabric, row = random_fabric(seed), ALGORITHMS[index]
+    sizes = [0.0, 1.0, 1e3, 1e5, 1e7, 1e9, 1e11]
+    together = price_algorithm(row.collective, row.name, fabric, sizes)
+    alone = [price_algorithm(row.collective, row.name, fabric, size).seconds[0] for size in sizes]
+    np.testing.assert_array_equal(together.seconds, alone)
+    assert bool(np.all(np.diff(together.seconds) >= 0))
+    total = together.latency + together.bandwidth + together.reduction
+    np.testing.assert_array_equal(total, together.seconds)
+    assert bool(np.all(np.isfinite(together.seconds)))
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    index=st.integers(0, len(ALGORITHMS) - 1),
+    share=st.floats(0.1, 1.0),
+    slower=st.floats(1.0, 10.0),
+)
+@settings(max_examples=150, deadline=None)
+def test_more_of_anything_that_is_fast_is_never_slower(
+    seed: int, index: int, share: float, slower: float
+) -> None:
+    fabric, row = random_fabric(seed), ALGORITHMS[index]
+    sizes = [1.0, 1e5, 1e9]
+    random = np.random.default_rng(seed)
+    shares = np.where(random.random(fabric.links) < 0.5, share, 1.0)
+    worse = FabricCosts(
+        1e-6, fabric.link_latency_seconds * random.uniform(1, slower, fabric.links), shares, 1e9
+    )
+    base = price_algorithm(row.collective, row.name, fabric, sizes)
+    priced = price_algorithm(row.collective, row.name, fabric, sizes, worse)
+    assert bool(np.all(base.seconds <= priced.seconds * (1 + 1e-12)))
+
+
+def test_efficiency_by_kind_of_link_slows_that_kind() -> None:
+    cluster = box_cluster(2)
+    slow = FabricCosts(rate_efficiency={LinkKind.INFINIBAND: 0.5})
+    whole = price_algorithm("all_to_all", "direct", cluster, 1e9)
+    half = price_algorithm("all_to_all", "direct", cluster, 1e9, slow)
+    assert half.bandwidth[0] == pytest.approx(2 * whole.bandwidth[0])
+    nvlink = FabricCosts(rate_efficiency={LinkKind.NVLINK: 0.8})
+    assert price_algorithm("all_to_all", "direct", cluster, 1e9, nvlink).bandwidth[0] == whole.bandwidth[0]
+    inside = box_cluster(1)
+    assert price_algorithm("all_to_all", "direct", inside, 1e9, nvlink).bandwidth[0] == pytest.approx(
+        price_algorithm("all_to_all", "direct", inside, 1e9).bandwidth[0] / 0.8
+    )
+
+
+def test_the_sender_and_given_latencies_are_paid_in_every_step() -> None:
+    costs = FabricCosts(sender_seconds=1e-6, link_latency_seconds=np.full(SWITCH.links, 3e-6))
+    prices = price_algorithm("all_reduce", "ring", SWITCH, 0.0, costs)
+    assert prices.seconds[0] == pytest.approx(30 * 7e-6)
+
+
+def test_fewer_ranks_than_the_fabric_has_take_its_first() -> None:
+    prices = price_algorithm("all_reduce", "ring", SWITCH, SIZE, ranks=4)
+    alone = price_algorithm("all_reduce", "ring", single_switch(4, Wire(1 / B, A / 2)), SIZE)
+    assert prices.seconds[0] == pytest.approx(alone.seconds[0])
+
+
+def test_the_explanation_names_the_link_its_load_and_the_split() -> None:
+    tree = fat_tree([4, 4], Wire(50e9, 1e-6), 4.0)
+    words = price_algorithm("all_to_all", "direct", tree, 1e9).explanation(0)
+    assert words.startswith("100% bandwidth (level")
+    assert "50 GB/s, up to 48 slots through it in a step" in words
+    small = price_algorithm("all_reduce", "ring", tree, 8).explanation(0)
+    assert small.startswith("100% latency of 30 steps over up to 4 links")
+    combining = FabricCosts(reduction_bytes_per_second=1e9)
+    assert "98% combining what was received" in price_algorithm(
+        "all_reduce", "one_shot", SWITCH, 1e9, combining
+    ).explanation(0)
+    assert price_algorithm("all_reduce", "ring", single_switch(1, Wire(1e9)), 8).explanation(0) == (
+        "nothing to do"
+    )
+
+
+def test_the_explanation_takes_links_of_one_rate_together() -> None:
+    prices = price_algorithm("broadcast", "binomial", SWITCH, SIZE)
+    link, load, seconds = prices.bottleneck_link(0)
+    assert seconds == pytest.approx(prices.bandwidth[0])
+    assert load == pytest.approx(SIZE)
+    assert SWITCH.link_name(link) in prices.explanation(0)
+
+
+@given(seed=st.integers(0, 10**6), index=st.integers(0, len(ALGORITHMS) - 1))
+@settings(max_examples=60, deadline=None)
+def test_every_price_has_an_explanation_in_one_line(seed: int, index: int) -> None:
+    fabric, row = random_fabric(seed), ALGORITHMS[index]
+    prices = price_algorithm(row.collective, row.name, fabric, [1.0, 1e9])
+    for place in range(2):
+        words = prices.explanation(place)
+        assert words
+        assert "\n" not in words
+        assert prices.bottleneck_link(place)[2] <= prices.bandwidth[place] * (1 + 1e-9)
+
+
+def test_loads_are_found_once_and_forgotten_with_the_fabric() -> None:
+    fabric = single_switch(5, Wire(1e9))
+    schedule = schedule_for("all_reduce", "ring", 5)
+    assert fabric_loads(schedule, fabric).steps is fabric_loads(schedule, fabric).steps
+    gone = weakref.ref(fabric)
+    del fabric
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.parametrize(
+    ("costs", "words"),
+    [
+        ({"sender_seconds": -1.0}, "sender_seconds: -1"),
+        ({"reduction_bytes_per_second": 0.0}, "reduction_bytes_per_second: 0"),
+        ({"rate_efficiency": 1.5}, "rate_efficiency"),
+        ({"rate_efficiency": np.ones(3)}, "rate_efficiency"),
+        ({"link_latency_seconds": np.ones(3)}, "link_latency_seconds"),
+        ({"link_latency_seconds": np.full(SWITCH.links, -1.0)}, "link_latency_seconds"),
+    ],
+)
+def test_costs_that_cannot_be_are_refused(costs: dict[str, object], words: str) -> None:
+    with pytest.raises(MachineError, match=words) as raised:
+        price_algorithm("all_reduce", "ring", SWITCH, 8, FabricCosts(**costs))  # type: ignore[arg-type]  # wrong
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("sizes", [[-1.0], [math.nan], [math.inf], [[1.0]]])
+def test_sizes_that_cannot_be_are_refused(sizes: object) -> None:
+    with pytest.raises(MachineError, match="size_bytes"):
+        price_algorithm("all_reduce", "ring", SWITCH, sizes)  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_too_few_ranks_in_the_fabric_and_no_piece_are_refused() -> None:
+    with pytest.raises(MachineError, match="17 ranks, but single switch has 16"):
+        price_schedule(schedule_for("all_reduce", "ring", 17), SWITCH, 8)
+    with pytest.raises(MachineError, match="pieces: 0"):
+        price_loads(fabric_loads(schedule_for("broadcast", "chain:2", 4), SWITCH), 8, pieces=0)

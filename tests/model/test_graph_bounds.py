@@ -1,0 +1,158 @@
+"""Bounds on fabrics: published optima, and never above any price, for thousands of random cases."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccbench.algorithms import ALGORITHMS
+from ccbench.collectives import COLLECTIVES
+from ccbench.collectives import collective as collective_row
+from ccbench.errors import MachineError, UsageError
+from ccbench.model.fabric_pricing import FabricCosts, price_algorithm
+from ccbench.model.graph_bounds import bound_on_fabric
+from ccbench.topology.fabric import Fabric, Wire
+from ccbench.topology.fabrics import full_mesh, nvswitch, ring, single_switch, torus
+from ccbench.topology.fat_trees import fat_tree
+from tests.model.fabrics import box_cluster, random_fabric
+
+SIZES = np.array([0.0, 1.0, 1e3, 1e5, 1e7, 1e9, 1e11])
+
+
+def below_every_price(fabric: Fabric, root: int, costs: FabricCosts) -> int:
+    """Asserts it for every algorithm at every size; how many cases these are."""
+    cases = 0
+    for row in ALGORITHMS:
+        place = root % fabric.ranks if collective_row(row.collective).rooted else 0
+        prices = price_algorithm(row.collective, row.name, fabric, SIZES, costs, root=place)
+        bound = bound_on_fabric(row.collective, fabric, SIZES, place)
+        in_network = bound_on_fabric(row.collective, fabric, SIZES, place, in_network_reduction=True)
+        assert bool(np.all(bound.seconds <= prices.seconds)), (fabric, row, root)
+        assert bool(np.all(in_network.seconds <= bound.seconds))
+        assert bool(np.all(np.diff(bound.seconds) >= 0))
+        cases += len(SIZES)
+    return cases
+
+
+def test_no_price_is_below_its_bound_in_ten_thousand_random_cases() -> None:
+    cases = 0
+    for seed in range(50):
+        costs = FabricCosts() if seed % 2 else FabricCosts(1e-7, None, 0.9, 1e11)
+        cases += below_every_price(random_fabric(seed), seed, costs)
+    assert cases > 10_000
+
+
+@given(seed=st.integers(1000, 10**9), root=st.integers(0, 1000))
+@settings(max_examples=20, deadline=None)
+def test_no_price_is_below_its_bound(seed: int, root: int) -> None:
+    below_every_price(random_fabric(seed), root, FabricCosts())
+
+
+@pytest.mark.parametrize("machine", ["hgx-h100", "dgx-a100", "dgx-1v"])
+@pytest.mark.parametrize("nodes", [1, 2, 6])
+def test_no_price_on_machines_of_the_catalog_is_below_its_bound(machine: str, nodes: int) -> None:
+    below_every_price(box_cluster(nodes, machine, "ib-hdr-200x8"), 3, FabricCosts())
+
+
+@pytest.mark.parametrize("over", [1.0, 4.0])
+def test_no_price_of_many_ranks_is_below_its_bound(over: float) -> None:
+    below_every_price(fat_tree([8, 16, 16], Wire(50e9, 1e-6), over), 0, FabricCosts())
+
+
+def test_no_price_of_131072_ranks_is_below_its_bound() -> None:
+    below_every_price(fat_tree([32, 64, 64], Wire(50e9, 1e-6), [2.0, 2.0]), 5, FabricCosts())
+
+
+@pytest.mark.parametrize(
+    ("fabric", "collective", "gigabytes_per_second"),
+    [
+        (nvswitch(8, 12, 25e9), "all_gather", 342.857),
+        (ring(16, Wire(50e9)), "all_gather", 106.667),
+        (torus([4, 4, 4], Wire(50e9)), "all_gather", 304.762),
+        (full_mesh(8, Wire(28e9)), "all_gather", 224.0),
+        (nvswitch(8, 12, 25e9), "all_reduce", 171.429),
+        (fat_tree([4, 4], Wire(50e9), 4.0), "all_to_all", 50 * 16 / 12 / 4 * 1.0),
+    ],
+    ids=lambda value: str(getattr(value, "name", value)),
+)
+def test_bounds_are_the_published_optima(
+    fabric: Fabric, collective: str, gigabytes_per_second: float
+) -> None:
+    """ForestColl (arXiv 2402.06787) gives 342.857 GB/s for eight A100; the others by its formula."""
+    bound = bound_on_fabric(collective, fabric, 1e9)
+    assert bound.algbw_bytes_per_second / 1e9 == pytest.approx(gigabytes_per_second, rel=1e-5)
+    assert bound.seconds[0] == pytest.approx(1e9 / bound.algbw_bytes_per_second)
+
+
+def test_reduction_in_the_network_halves_what_an_all_reduce_must_move() -> None:
+    box = nvswitch(8, 18, 25e9, 1e-6)
+    plain = bound_on_fabric("all_reduce", box, 1e9)
+    in_network = bound_on_fabric("all_reduce", box, 1e9, in_network_reduction=True)
+    assert in_network.algbw_bytes_per_second == 450e9
+    assert plain.algbw_bytes_per_second == pytest.approx(450e9 * 4 / 7)
+    for name in set(COLLECTIVES) - {"all_reduce"}:
+        with_it = bound_on_fabric(name, box, 1e9, in_network_reduction=True)
+        assert with_it.seconds[0] == bound_on_fabric(name, box, 1e9).seconds[0]
+
+
+def test_small_messages_are_bound_by_the_farthest_pair_not_by_a_number_of_steps() -> None:
+    for ranks in (2, 16, 1000):
+        fabric = single_switch(ranks, Wire(50e9, 1e-6))
+        assert bound_on_fabric("all_reduce", fabric, 1).latency_seconds == pytest.approx(2e-6)
+    line = ring(9, Wire(50e9, 1e-6))
+    assert bound_on_fabric("broadcast", line, 0).latency_seconds == pytest.approx(4e-6)
+    assert bound_on_fabric("send_recv", line, 0).latency_seconds == pytest.approx(1e-6)
+
+
+def test_the_explanation_names_the_cut_or_the_pair() -> None:
+    tree = fat_tree([4, 4], Wire(50e9, 1e-6), 4.0)
+    bound = bound_on_fabric("all_to_all", tree, [0.0, 8.0, 1e9])
+    assert bound.explanation(1) == "latency: one byte from gpu0 to gpu4"
+    assert bound.explanation(2).startswith("bandwidth: 50 GB/s into each subtree of level 1 of 4 ranks")
+    reduce = bound_on_fabric("reduce", ring(9, Wire(50e9, 1e-6)), 8, root=2)
+    assert reduce.explanation(0) == "latency: one byte from gpu6 to gpu2"
+    alone = bound_on_fabric("all_reduce", single_switch(1, Wire(50e9, 1e-6)), 1e9)
+    assert (alone.seconds[0], alone.explanation(0)) == (0, "nothing to do")
+
+
+def test_a_fabric_without_latencies_is_bound_by_bandwidth_alone() -> None:
+    bound = bound_on_fabric("all_reduce", single_switch(4, Wire(50e9)), [0, 1e9])
+    assert bound.seconds[0] == 0
+    assert "no link states a latency" in bound.way
+
+
+def test_the_quickest_way_may_pass_other_ranks() -> None:
+    """The bound takes the least sum of latencies there is, not that of the route."""
+    slow = full_mesh(3, Wire(1e9, 1e-6))
+    latency = slow.link_latency_seconds.copy()
+    straight = int(slow.route(0, 1)[0, 0])
+    latency[straight] = 9e-6
+    from dataclasses import replace
+
+    bent = replace(slow, link_latency_seconds=latency)
+    assert bound_on_fabric("broadcast", bent, 0).latency_seconds == pytest.approx(2e-6)
+
+
+@pytest.mark.parametrize(
+    ("collective", "sizes", "root", "words"),
+    [
+        ("broadcast", 8, 4, "root: 4"),
+        ("broadcast", 8, -1, "root: -1"),
+        ("all_reduce", -1, 0, "size_bytes"),
+        ("all_reduce", math.nan, 0, "size_bytes"),
+    ],
+)
+def test_what_cannot_be_is_refused(collective: str, sizes: float, root: int, words: str) -> None:
+    with pytest.raises(MachineError, match=words):
+        bound_on_fabric(collective, single_switch(4, Wire(1e9)), sizes, root)
+
+
+def test_an_unknown_collective_is_refused_and_a_root_that_does_not_count_is_not() -> None:
+    fabric = single_switch(4, Wire(1e9))
+    with pytest.raises(UsageError, match="all_shuffle"):
+        bound_on_fabric("all_shuffle", fabric, 8)
+    assert bound_on_fabric("all_reduce", fabric, 8, root=99).seconds[0] > 0

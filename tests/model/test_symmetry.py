@@ -1,0 +1,131 @@
+"""Which steps and ranks are looked at, and that nothing is lost by looking at no more."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.model import fabric_loads, symmetry
+from ccbench.model.fabric_loads import FabricCosts, LinkTable, representatives, uniform_load
+from ccbench.model.fabric_pricing import price_algorithm
+from ccbench.model.patterns import Steps, Uniform
+from ccbench.model.symmetry import representative_ranks, sampled_turns, stratified
+from ccbench.topology.catalog import load_catalog
+from ccbench.topology.composition import cluster
+from ccbench.topology.dragonflies import dragonfly
+from ccbench.topology.fabric import Fabric, Wire
+from ccbench.topology.fabrics import torus
+from ccbench.topology.fat_trees import fat_tree
+from tests.model.fabrics import box_cluster
+
+WIRE = Wire(50e9, 1e-6)
+SIZES = [0.0, 1e6, 1e12]
+
+
+@given(turns=st.integers(1, 10**6), samples=st.integers(4, 200))
+def test_strata_count_every_turn_once(turns: int, samples: int) -> None:
+    sample = stratified(turns, samples)
+    assert sum(sample.counts) == turns
+    assert len(sample.turns) == len(sample.counts) <= max(samples, 2) + 1
+    assert list(sample.turns) == sorted(set(sample.turns))
+    assert sample.turns[0] >= 0
+    assert sample.turns[-1] < turns
+    assert sample.exact == (turns <= samples)
+
+
+@given(turns=st.integers(1000, 10**6))
+def test_the_first_and_the_last_turn_stand_for_themselves(turns: int) -> None:
+    sample = stratified(turns, 32)
+    assert (sample.turns[0], sample.counts[0]) == (0, 1)
+    assert (sample.turns[-1], sample.counts[-1]) == (turns - 1, 1)
+
+
+def steps(source: list[int], target: list[int], turns: int, moves: tuple[int, int]) -> Steps:
+    return Steps(np.array(source), np.array(target), np.ones(len(source), dtype=np.int64), turns, *moves)
+
+
+def test_equal_steps_are_looked_at_once() -> None:
+    still = steps([0, 1], [1, 0], 9, (0, 0))
+    assert sampled_turns(still, 4) == symmetry.Sample((0,), (9,), exact=True)
+    turning = steps([0, 1, 2, 3], [1, 2, 3, 0], 9, (1, 1))
+    assert sampled_turns(turning, 4) == symmetry.Sample((0,), (9,), exact=True)
+    widths = Steps(turning.source, turning.target, np.array([1, 2, 1, 1]), 9, 1, 1)
+    assert len(sampled_turns(widths, 4).turns) == 9
+    drifting = steps([0, 1, 2, 3], [1, 2, 3, 0], 3, (0, 1))
+    assert sampled_turns(drifting, 4).turns == (0, 1, 2)
+
+
+LARGE: list[Fabric] = [
+    fat_tree([4, 8, 16], WIRE),
+    fat_tree([4, 8, 16], WIRE, [2.0, 3.0]),
+    fat_tree([8, 4, 16], WIRE, [1.0, 4.0]),
+    dragonfly(13, 6, 4, 2, WIRE),
+    box_cluster(40),
+    cluster(
+        load_catalog("dgx-a100"),
+        48,
+        "ib-hdr-200x8",
+        fat_tree([16, 24], WIRE, 2.0),
+    ),
+]
+
+
+@pytest.mark.parametrize("fabric", LARGE, ids=lambda fabric: f"{fabric.name}-{fabric.ranks}")
+def test_representatives_show_what_all_ranks_show(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(symmetry, "FEWEST_RANKS", 64)
+    table = LinkTable(fabric, FabricCosts(), fabric.ranks)
+    few = representatives(table)
+    assert few is not None
+    assert len(few) < fabric.ranks / 2
+    for distance in (*range(1, 40), fabric.ranks // 2, fabric.ranks - 3):
+        patterns = [Uniform(distance, 1)]
+        if fabric.ranks & (fabric.ranks - 1) == 0:
+            patterns.append(Uniform(distance, 1, exchange=True))
+        for pattern in patterns:
+            whole, part = uniform_load(table, pattern, None), uniform_load(table, pattern, few)
+            assert whole is not None
+            assert part is not None
+            assert part.latency_seconds == pytest.approx(whole.latency_seconds)
+            assert part.seconds_per_slot_byte == pytest.approx(whole.seconds_per_slot_byte)
+            assert (part.hops, part.reduced) == (whole.hops, whole.reduced)
+
+
+def test_a_torus_has_no_representatives_because_others_pass_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(symmetry, "FEWEST_RANKS", 64)
+    fabric = cluster(
+        load_catalog("dgx-a100"),
+        16,
+        "ib-hdr-200x8",
+        torus([8, 16], Wire(1e9, 1e-6)),
+    )
+    assert representative_ranks(fabric) is not None
+    assert representatives(LinkTable(fabric, FabricCosts(), fabric.ranks)) is None
+
+
+ALL_PAIRS = [
+    ("all_to_all", "pairwise"),
+    ("all_to_all", "direct"),
+    ("broadcast", "direct"),
+    ("reduce_scatter", "pairwise"),
+    ("all_reduce", "one_shot"),
+]
+
+
+@pytest.mark.parametrize(("collective", "algorithm"), ALL_PAIRS)
+@pytest.mark.parametrize("fabric", [*LARGE[:4], torus([8, 8, 8], WIRE)], ids=lambda fabric: str(fabric.ranks))
+def test_a_sample_of_the_shifts_is_near_the_whole(
+    fabric: Fabric, collective: str, algorithm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = price_algorithm(collective, algorithm, fabric, SIZES)
+    assert whole.sampling_error.tolist() == [0, 0, 0]
+    for module in (symmetry, fabric_loads):
+        monkeypatch.setattr(module, "MOST_EXACT_FLOWS", 1000)
+    monkeypatch.setattr(symmetry, "MOST_SAMPLED_FLOWS", 40 * fabric.ranks)
+    monkeypatch.setattr(symmetry, "FEWEST_RANKS", 64)
+    other = FabricCosts()  # other costs: nothing of what was found before is used
+    sampled = price_algorithm(collective, algorithm, fabric, SIZES, other)
+    assert abs(sampled.seconds / whole.seconds - 1).max() < 0.05
+    stated = 4 * sampled.sampling_error + 0.01 * whole.seconds
+    assert bool(np.all(abs(sampled.seconds - whole.seconds) <= stated))

@@ -108,7 +108,7 @@ def _without(learn: Fitter, others: Sequence[Observation], group: _Group) -> _Te
 
 
 def system_key(system: LibrarySystem) -> tuple[Hashable, ...]:
-    """The figures of a system, without its name and the origins of the figures."""
+    """The figures of a system, without its name, their origins, and the processors, which are often assumed."""
     return (
         system.generation,
         system.ranks_per_node,
@@ -116,7 +116,6 @@ def system_key(system: LibrarySystem) -> tuple[Hashable, ...]:
         system.intra,
         round(system.intra_bytes_per_second),
         system.network,
-        system.host,
     )
 
 

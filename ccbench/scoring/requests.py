@@ -27,6 +27,7 @@ _ALGORITHMS = {
 }
 _ASSIGNMENTS = re.compile(r"\s*(?:[A-Z][A-Z0-9_]*=\S+[\s,;]*)+")
 _ASSIGNMENT = re.compile(r"([A-Z][A-Z0-9_]*)=([^\s;]*[^\s;,])")
+_NO_NVLS = re.compile(r"(?:^|[;(,])\s*(?:no NVLS|NVLS (?:is )?(?:off|disabled))", re.IGNORECASE)
 _VERSION = re.compile(r"(?:[NR]CCL )?([0-9]{1,3})\.([0-9]{1,3})(?:\.([0-9]{1,3}))?")
 _WORDS = {
     "float": "float32",
@@ -72,7 +73,7 @@ def asked_of(entry: ManifestEntry, log: ImportedLog, table: ImportedTable) -> As
         collective,
         algorithm,
         protocol,
-        variables.get("NCCL_NVLS_ENABLE") == "0" or _lacks_nvls(variables.get("NCCL_ALGO", "").lower()),
+        _without_nvls(entry, variables),
         _gpus_per_process(log, table),
         _version(entry, log),
     )
@@ -125,9 +126,15 @@ def _algorithm_of(variables: Mapping[str, str]) -> str:
     return variables.get("NCCL_ALGO", old)
 
 
-def _lacks_nvls(algorithms: str) -> bool:
-    """Whether a list (``ring,tree``; ``^nvls,nvlstree`` is all but those) leaves no multicast."""
-    return bool(algorithms) and ("nvls" in algorithms) is algorithms.startswith("^")
+def _without_nvls(entry: ManifestEntry, variables: Mapping[str, str]) -> bool:
+    """Whether multicast is switched off, by a variable, by the list of algorithms, or in words.
+
+    Of lists, ``Ring,Tree`` has none, and neither has ``^NVLS,NVLSTree``, which is all but those.
+    """
+    algorithms = variables.get("NCCL_ALGO", "").lower()
+    listed = bool(algorithms) and ("nvls" in algorithms) is algorithms.startswith("^")
+    told = any(_NO_NVLS.search(words) for words in (entry.forced, entry.interconnect))
+    return listed or told or variables.get("NCCL_NVLS_ENABLE") == "0"
 
 
 def _one_of(known: Mapping[str, str], of_table: str, of_variables: str) -> str | None:

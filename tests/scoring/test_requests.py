@@ -41,6 +41,7 @@ def test_nothing_forced_leaves_the_choice_to_the_library() -> None:
         ("NCCL_ALGO=^NVLS,NVLSTree", "default", "default", True),
         ("NCCL_ALGO=^CollnetDirect", "default", "default", False),
         ("NCCL_ALGO=NVLS", "nvls", "default", False),
+        ("NVLS disabled", "default", "default", True),
         ("IB SHARP enabled by the job", "default", "default", False),
     ],
 )

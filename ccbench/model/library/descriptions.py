@@ -38,7 +38,6 @@ _RACKS = re.compile(r"x\s?([0-9]{1,5})\s+racks?", re.IGNORECASE)
 _LINKS = re.compile(r"\bNV([0-9]{1,2})\b|\b([0-9]{1,2}) NVLinks\b", re.IGNORECASE)
 _PCIE = re.compile(r"pcie\s?(?:gen\s?)?([1-6])", re.IGNORECASE)
 _LANES = re.compile(r"\bx(1|2|4|8|16)\b(?!\s?(?:racks?|GPU))", re.IGNORECASE)
-_OVER_PCIE = re.compile(r"over (?:SYS|NODE|PHB|PXB|PIX|PCIe)|rest SYS", re.IGNORECASE)
 
 _HYBRID_CUBES = {Generation.PASCAL: "dgx-1p", Generation.VOLTA: "dgx-1v"}
 
@@ -162,8 +161,7 @@ def _inside(gpu: str, generation: Generation, ranks: int, words: str) -> _Inside
     if "cube" in lower:
         return _cube(generation, ranks, words)
     if "bridge" in lower:
-        crossing = ranks > 2 and ("pair" in lower or _OVER_PCIE.search(words) is not None)
-        return _pcie(gpu, generation, words, Intra.PCIE) if crossing else _bridge(gpu, generation, words)
+        return _bridge(gpu, generation, ranks, words)
     if "xgmi" in lower or "infinity fabric" in lower:
         return _xgmi(gpu, generation, ranks, words)
     if "hccs" in lower:
@@ -172,7 +170,7 @@ def _inside(gpu: str, generation: Generation, ranks: int, words: str) -> _Inside
         return _nvlinks(gpu, generation, words, Intra.NVLINK_MESH)
     if "nvlink" in lower or re.search(r"\bNV[0-9]{1,2}\b", words):
         return _some_nvlink(gpu, generation, ranks, words)
-    if "pcie" in lower or _OVER_PCIE.search(words) or re.search(r"\b(?:PIX|PXB|PHB|NODE|SYS)\b", words):
+    if "pcie" in lower or re.search(r"\b(?:PIX|PXB|PHB|NODE|SYS)\b", words):
         return _pcie(gpu, generation, words, Intra.PCIE)
     return _unsaid(gpu, generation, ranks, words)
 
@@ -192,11 +190,7 @@ def _nvlinks(gpu: str, generation: Generation, words: str, intra: Intra) -> _Ins
 def _some_nvlink(gpu: str, generation: Generation, ranks: int, words: str) -> _Inside:
     """NVLink without a word about its shape: cards have bridges, boards what was built of that generation."""
     if is_card(gpu):
-        if ranks > 2:
-            raise MachineError(
-                f"interconnect: {shown(words)} for {ranks} cards; write which pairs have a bridge"
-            )
-        return _bridge(gpu, generation, words)
+        return _bridge(gpu, generation, ranks, words)
     if ranks > 8 or (ranks == 8 and generation not in _HYBRID_CUBES):
         return _nvlinks(gpu, generation, words, Intra.NVSWITCH)
     if generation in _HYBRID_CUBES and ranks > 4:
@@ -205,7 +199,11 @@ def _some_nvlink(gpu: str, generation: Generation, ranks: int, words: str) -> _I
     return _nvlinks(gpu, generation, words, Intra.NVSWITCH if on_switch else Intra.NVLINK_MESH)
 
 
-def _bridge(gpu: str, generation: Generation, words: str) -> _Inside:
+def _bridge(gpu: str, generation: Generation, ranks: int, words: str) -> _Inside:
+    """Bridges join two cards, but for the four-way ones of H200 NVL; a ring through more crosses PCIe."""
+    four_way = ranks <= 4 and re.search(r"H200 NVL|(?:4|four)[- ]way", f"{gpu} {words}", re.IGNORECASE)
+    if ranks > 2 and not four_way:
+        return _pcie(gpu, generation, words, Intra.PCIE)
     return _nvlinks(gpu, generation, words, Intra.BRIDGE)
 
 

@@ -77,9 +77,22 @@ def test_nvlink_alone_is_the_shape_that_was_built_of_that_generation(
     assert described(gpu, gpus, 1, "nvlink", "none").intra is intra
 
 
-def test_a_ring_through_bridged_pairs_is_as_slow_as_pcie() -> None:
-    system = described("A100 80GB PCIe", 4, 1, "2 pairs NV12 bridge, pairs over SYS", "none")
-    assert system.intra is Intra.PCIE
+@pytest.mark.parametrize(
+    ("gpu", "words"),
+    [
+        ("A100 80GB PCIe", "2 pairs NV12 bridge, pairs over SYS"),
+        ("A100 PCIe", "pcie4 (pairs NV12)"),
+        ("H100 NVL", "nvlink-bridge"),
+        ("RTX A6000", "nvlink"),
+    ],
+)
+def test_a_ring_through_bridged_pairs_is_as_slow_as_pcie(gpu: str, words: str) -> None:
+    assert described(gpu, 4, 1, words, "none").intra is Intra.PCIE
+    assert described(gpu, 2, 1, "nvlink-bridge", "none").intra is Intra.BRIDGE
+
+
+def test_four_cards_on_one_four_way_bridge_use_it() -> None:
+    assert described("H200 NVL", 4, 1, "nvlink-bridge", "none").intra is Intra.BRIDGE
 
 
 def test_a_rack_in_one_nvlink_domain_is_one_node() -> None:
@@ -121,7 +134,6 @@ def test_every_number_says_where_it_is_from() -> None:
         ("L40S", 8, 1, "nvlink-bridge", "none", "how many NVLinks"),
         ("GB200", 4, 19, "nvswitch4-nvl72 x2 racks", "ib-ndr-400x4", "do not spread evenly"),
         ("V100", 3, 1, "unknown", "none", "is not known"),
-        ("RTX A6000", 4, 1, "nvlink", "none", "which pairs"),
     ],
 )
 def test_what_cannot_be_described_says_why(

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from ccbench.cases import NO_OP, NO_ROOT, Case, Conditions, Measurement, Status
@@ -20,7 +21,7 @@ from ccbench.environment import kept_variables
 from ccbench.importing.checks import ALGBW_PER_RANK, SIZE_NOT_STATED, SIZE_PER_RANK, checked
 from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable, Outcome
 from ccbench.importing.ranks import Given, Team, team_of
-from ccbench.runs.imported import Origin
+from ccbench.runs.imported import Origin, imported_speed
 
 UNKNOWN_COUNT = -1
 """Count of a case whose source prints none and whose element type it does not say."""
@@ -127,7 +128,21 @@ def _cases_of(
         if damage:
             refused.append(f"{log.source}:{row.line}: row left out: {damage}")
             continue
-        yield ImportedCase(_measurement(log, table, row, team), _origin(log, table, row, number))
+        yield _timed(_measurement(log, table, row, team), _origin(log, table, row, number))
+
+
+def _timed(measurement: Measurement, origin: Origin) -> ImportedCase:
+    """The case; skipped where it would be ok and yet no time follows from what is printed."""
+    if measurement.status == Status.OK:
+        samples = measurement.samples_seconds
+        if samples:
+            known = min(samples) >= 0 and median(samples) > 0
+        else:
+            known = imported_speed(measurement, origin)["median_seconds"] is not None
+        if not known:
+            detail = "no time follows from what is printed"
+            measurement = replace(measurement, status=Status.SKIPPED, detail=detail, samples_seconds=())
+    return ImportedCase(measurement, origin)
 
 
 def _damage(row: ImportedRow) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from ccbench.cases import Case, Conditions, Measurement, Status
@@ -29,23 +30,9 @@ def row_of(
     """
     case = measurement.case
     row: Row = {
-        "suite": case.suite,
-        "case_id": case.case_id,
-        "backend": case.backend,
+        **_case_columns(case),
         "backend_version": measurement.backend_version,
-        "collective": case.collective,
-        "algorithm": case.algorithm,
         "algorithm_used": measurement.algorithm_used,
-        "protocol": case.protocol,
-        "dtype": case.dtype,
-        "op": case.op,
-        "size_bytes": case.size_bytes,
-        "count": case.count,
-        "ranks": case.ranks,
-        "nodes": case.nodes,
-        "root": case.root,
-        "in_place": case.in_place,
-        "mode": case.mode,
         "simulated": measurement.simulated,
         "status": Status(measurement.status).value,
         "detail": measurement.detail,
@@ -73,6 +60,10 @@ def row_of(
         else:
             row.update(imported_speed(measurement, origin))
     return {name: _storable(value) for name, value in row.items()}
+
+
+def _case_columns(case: Case) -> Row:
+    return {**asdict(case), "case_id": case.case_id}
 
 
 def _condition_columns(conditions: Conditions) -> Row:

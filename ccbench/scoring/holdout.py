@@ -108,7 +108,7 @@ def _without(learn: Fitter, others: Sequence[Observation], group: _Group) -> _Te
 
 
 def system_key(system: LibrarySystem) -> tuple[Hashable, ...]:
-    """The figures of a system, without its name, their origins, and the processors, which are often assumed."""
+    """The figures of a system: not its name, their origins, nor the processors, which are often assumed."""
     return (
         system.generation,
         system.ranks_per_node,

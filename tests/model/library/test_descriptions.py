@@ -131,7 +131,7 @@ def test_every_number_says_where_it_is_from() -> None:
         ("H100 SXM", 8, 2, "nvswitch3", "unknown", "names no kind"),
         ("H100 SXM", 8, 1, "none", "none", "what joins them"),
         ("H100 SXM", 8, 1, "nvlink-cube-mesh", "none", "never built"),
-        ("L40S", 8, 1, "nvlink-bridge", "none", "how many NVLinks"),
+        ("L40S", 2, 1, "nvlink-bridge", "none", "how many NVLinks"),
         ("GB200", 4, 19, "nvswitch4-nvl72 x2 racks", "ib-ndr-400x4", "do not spread evenly"),
         ("V100", 3, 1, "unknown", "none", "is not known"),
     ],

@@ -6,40 +6,80 @@ import platform
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ccbench.cli.output import check_writable, duration, say
 from ccbench.errors import UsageError
 
+if TYPE_CHECKING:
+    from ccbench.model.cluster_calibration import Base
+    from ccbench.runs import Run
+    from ccbench.scoring.observed import RunPoints
 
-@click.command(short_help="Measure this machine's constants for predictions.")
+DEFAULT_TIME = "2s"
+
+
+@click.command(short_help="Measure this machine's constants for predictions, or fit a cluster's to a run.")
+@click.argument("run", required=False, type=click.Path(path_type=Path))
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), required=True, help="Machine file, such as mine.yaml."
 )
+@click.option(
+    "--machine", help="Of RUN: a machine of 'ccbench list topologies', a file or a dump; default: as it says."
+)
+@click.option("--nodes", type=click.IntRange(min=1), help="Of RUN: how many of these machines.")
+@click.option("--network", help="Of RUN: what joins them, such as ib-ndr-400x8.")
+@click.option("--ranks", type=click.IntRange(min=2), help="Of RUN: which points, where it holds several.")
 @click.option(
     "--time",
     "seconds",
     metavar="DURATION",
     callback=duration,
-    default="2s",
-    show_default=True,
-    help="How long to measure.",
+    help=f"Without RUN: how long to measure.  [default: {DEFAULT_TIME}]",
 )
 @click.option("--force", is_flag=True, help="Replace the file if it is there.")
-def calibrate(output: Path, seconds: float, force: bool) -> None:
+def calibrate(
+    run: Path | None,
+    output: Path,
+    machine: str | None,
+    nodes: int | None,
+    network: str | None,
+    ranks: int | None,
+    seconds: float | None,
+    force: bool,
+) -> None:
     """Measure what predictions are made of (rates, latencies) and write it as a machine file.
+
+    With RUN, a run folder of NCCL or RCCL, measured or imported, nothing is measured: the model's constants
+    are fitted to RUN's points, and the file is of those GPUs.
 
     Use it with 'ccbench run SUITE --machine FILE' or 'ccbench predict --machine FILE'.
     """
-    from ccbench.model import save_machine
-    from ccbench.model.calibration import measure_machine
-
+    of_runs = {"--machine": machine, "--nodes": nodes, "--network": network, "--ranks": ranks}
+    given = [option for option, value in of_runs.items() if value is not None]
+    if run is None and given:
+        raise UsageError(f"{given[0]}: is for calibrating from a run; name one: ccbench calibrate RUN")
+    if run is not None and seconds is not None:
+        raise UsageError("--time: nothing is measured where a run is given; leave it out")
     if output.suffix not in (".yaml", ".yml"):
         raise click.BadParameter(f"{str(output)!r} does not end in .yaml", param_hint="--output")
     if output.exists() and not force:
         raise UsageError(f"--output {output}: is there already; name another file, or add --force")
     check_writable(output, "--output")
+    if run is None:
+        _measure(output, seconds)
+    else:
+        _fit(run, output, machine, nodes, network, ranks)
+
+
+def _measure(output: Path, seconds: float | None) -> None:
+    from ccbench.model import save_machine
+    from ccbench.model.calibration import measure_machine
+    from ccbench.units import parse_duration
+
+    seconds = parse_duration(DEFAULT_TIME) if seconds is None else seconds
     say(f"measuring for about {seconds:g} s")
     machine = replace(measure_machine(seconds), name=_name())
     save_machine(machine, output)
@@ -49,3 +89,56 @@ def calibrate(output: Path, seconds: float, force: bool) -> None:
 def _name() -> str:
     """Host and day, so that reports tell machines and calibrations apart."""
     return f"{platform.node() or 'host'}-{datetime.now(timezone.utc):%Y-%m-%d}"
+
+
+def _fit(
+    folder: Path,
+    output: Path,
+    machine: str | None,
+    nodes: int | None,
+    network: str | None,
+    ranks: int | None,
+) -> None:
+    from ccbench.cli.calibrate_text import summary
+    from ccbench.model.calibrated import save_calibrated
+    from ccbench.model.cluster_calibration import Provenance, calibrate_cluster
+    from ccbench.runs import load_run
+    from ccbench.scoring.observed import run_points
+
+    run = load_run(folder)
+    points = run_points(run, ranks, nodes)
+    base = _base(run, points, machine, network)
+    now = datetime.now(timezone.utc)
+    name = f"{base.cluster.name}, calibrated {now:%Y-%m-%d}"
+    run_name = folder.resolve().name
+    provenance = Provenance(name, run_name, points.library, now.isoformat(timespec="seconds"))
+    found = calibrate_cluster(base, points.requests, provenance)
+    save_calibrated(found, output)
+    for line in (*run.problems, *(f"left out {reason}" for reason in points.left_out)):
+        say(f"note: {line}")
+    click.echo(summary(found))
+    click.echo(
+        f"wrote {output}; ccbench predict --machine {output} --collective {found.measured[0].collective}"
+    )
+
+
+def _base(run: Run, points: RunPoints, machine: str | None, network: str | None) -> Base:
+    """The machine as told, else as the run says."""
+    from ccbench.errors import MachineError
+    from ccbench.model.cluster_calibration import open_base
+    from ccbench.scoring.observed import recorded_machine, recorded_network
+
+    if machine is None:
+        machine, why = recorded_machine(run, points)
+        say(f"note: --machine {machine}, {why}")
+    network = network or recorded_network(run)
+    if points.nodes == 1:
+        network = None
+    try:
+        return open_base(machine, points.nodes or None, network, points.ranks)
+    except MachineError as error:
+        raise UsageError(
+            f"{run.path}: holds points of {points.ranks} ranks"
+            + (f" on {points.nodes} nodes" if points.nodes else "")
+            + f", which {machine} does not fit: {error}"
+        ) from None

@@ -12,7 +12,10 @@ from ccbench.cli.schedule import algorithm_completions, collective_completions
 
 if TYPE_CHECKING:
     from ccbench.model import Machine, Prediction
+    from ccbench.model.calibrated import CalibratedCluster
     from ccbench.model.cluster import Cluster
+    from ccbench.model.cluster_points import ClusterPoint
+    from ccbench.model.library.system import LibraryRequest
 
 Point = dict[str, str | int | float]
 
@@ -24,7 +27,8 @@ LIBRARY = "library"
 @click.option(
     "--machine",
     required=True,
-    help="A machine of 'ccbench list machines' or of 'ccbench list topologies', a file, a dump, or 'detect'.",
+    help="A machine of 'ccbench list machines' or 'ccbench list topologies', a file (also of 'ccbench "
+    "calibrate'), a dump, or 'detect'.",
 )
 @click.option("--nodes", type=click.IntRange(min=1), help="Machines; default: as many as hold --ranks.")
 @click.option("--network", help="What joins them: <kind>-<Gb/s>x<NICs>, such as ib-ndr-400x8.")
@@ -57,8 +61,11 @@ def predict(
 ) -> None:
     """Price a collective on a machine: the bound that no algorithm should beat, and what each should take."""
     sizes_bytes = _sizes(sizes)
-    host = _host(machine, (nodes, network, of))
-    if host is not None:
+    own = _calibrated(machine, {"--nodes": nodes, "--network": network, "--ranks": ranks, "--of": of})
+    host = _host(machine, (nodes, network, of)) if own is None else None
+    if own is not None:
+        points = _calibrated_points(own, collective, algorithm, protocol, sizes_bytes, dtype)
+    elif host is not None:
         _refuse_protocol(protocol)
         points = _host_points(host, collective, algorithm, ranks, sizes_bytes, dtype)
     else:
@@ -74,6 +81,23 @@ def predict(
         print_json(points)
     else:
         _print_table(points)
+
+
+def _calibrated(name: str, fixed: dict[str, object]) -> CalibratedCluster | None:
+    """The machine of a file that 'ccbench calibrate RUN' wrote; None where ``name`` is something else."""
+    from ccbench.errors import UsageError
+    from ccbench.model.calibrated import is_calibrated_file, load_calibrated
+
+    if not is_calibrated_file(name):
+        return None
+    machine = load_calibrated(name)
+    for option, value in fixed.items():
+        if value is not None and (option, value) not in {("--ranks", machine.ranks), ("--of", LIBRARY)}:
+            raise UsageError(
+                f"{option} {value}: {name} is calibrated for a library on {machine.ranks} ranks of "
+                f"{machine.cluster.name}; leave {option} out, or name the machine itself"
+            )
+    return machine
 
 
 def _host(name: str, of_clusters: tuple[object, ...]) -> Machine | None:
@@ -181,23 +205,50 @@ def _library_points(
     sizes: tuple[int, ...],
     dtype: str,
 ) -> list[Point]:
-    from ccbench.dtypes import item_bytes
     from ccbench.model.cluster_points import library_points
+
+    request = _request(cluster.ranks, collective, algorithm, protocol, sizes, dtype)
+    return [_library_point(point) for point in library_points(cluster, request)]
+
+
+def _calibrated_points(
+    machine: CalibratedCluster,
+    collective: str,
+    algorithm: str | None,
+    protocol: str,
+    sizes: tuple[int, ...],
+    dtype: str,
+) -> list[Point]:
+    from ccbench.model.calibrated_points import calibrated_points
+
+    request = _request(machine.ranks, collective, algorithm, protocol, sizes, dtype)
+    return [
+        _library_point(one.point) | {"calibrated_seconds": one.calibrated_seconds, "label": one.label}
+        for one in calibrated_points(machine, request)
+    ]
+
+
+def _request(
+    ranks: int, collective: str, algorithm: str | None, protocol: str, sizes: tuple[int, ...], dtype: str
+) -> LibraryRequest:
+    from ccbench.dtypes import item_bytes
     from ccbench.model.library.system import LibraryRequest
 
-    request = LibraryRequest(
+    return LibraryRequest(
         collective,
-        tuple(_whole_sizes(collective, sizes, cluster.ranks, dtype)),
+        tuple(_whole_sizes(collective, sizes, ranks, dtype)),
         item_bytes(dtype),
         dtype.startswith("float8"),
         algorithm=algorithm or "default",
         protocol=protocol,
     )
-    return [
-        _point(collective, point.algorithm, point.protocol, point.ranks, point.size_bytes, point.prediction)
-        | {"extrapolated": point.extrapolated}
-        for point in library_points(cluster, request)
-    ]
+
+
+def _library_point(point: ClusterPoint) -> Point:
+    priced = _point(
+        point.collective, point.algorithm, point.protocol, point.ranks, point.size_bytes, point.prediction
+    )
+    return priced | {"extrapolated": point.extrapolated}
 
 
 def _schedule_points(
@@ -238,8 +289,10 @@ def _print_table(points: list[Point]) -> None:
     from ccbench.units import format_seconds, format_size
 
     protocols = any(point["protocol"] != "default" for point in points)
+    calibrated = any("label" in point for point in points)
     head = f"{'algorithm':20} " + (f"{'protocol':8} " if protocols else "")
-    click.echo(head + f"{'size':>10} {'bound':>10} {'predicted':>10} {'busbw GB/s':>10}  bottleneck")
+    head += f"{'size':>10} {'bound':>10} {'predicted':>10} " + (f"{'calibrated':>11} " if calibrated else "")
+    click.echo(head + f"{'busbw GB/s':>10}  bottleneck")
     for point in points:
         bound, busbw = float(point["bound_seconds"]), float(point["busbw_GB_s"])
         click.echo(
@@ -249,8 +302,18 @@ def _print_table(points: list[Point]) -> None:
             # One rank sends nothing and a barrier moves no data: a zero is no speed and no limit.
             f"{format_seconds(bound) if bound > 0 else '-':>10} "
             f"{format_seconds(float(point['predicted_seconds'])):>10} "
-            f"{f'{busbw:.3f}' if busbw > 0 else '-':>10}  {point['bottleneck']}"
+            + (f"{_calibrated_text(point):>11} " if calibrated else "")
+            + f"{f'{busbw:.3f}' if busbw > 0 else '-':>10}  {point['bottleneck']}"
         )
     remarks = dict.fromkeys(str(point.get("extrapolated", "")) for point in points)
     for remark in filter(None, remarks):
         click.echo(f"extrapolated: {remark}")
+    if any(point.get("label") == "extrapolated" for point in points):
+        click.echo("~ calibrated on other sizes, collectives or algorithms, and extrapolated from them")
+
+
+def _calibrated_text(point: Point) -> str:
+    from ccbench.units import format_seconds
+
+    mark = "~" if point["label"] == "extrapolated" else ""
+    return mark + format_seconds(float(point["calibrated_seconds"]))

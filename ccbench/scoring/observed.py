@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +51,8 @@ def run_points(run: Run, ranks: int | None = None, nodes: int | None = None) -> 
     Raises UsageError when no row is left, or when several systems are, with the options that choose one.
     """
     reasons: Counter[str] = Counter()
-    rows = [row for row in run.cases.to_dict("records") if _is_usable(row, reasons)]
+    records: list[Row] = [dict(zip(run.cases.columns, row, strict=True)) for row in _plain_rows(run)]
+    rows = [row for row in records if _is_usable(row, reasons)]
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(str(row[name]) for name in GROUPED_BY), []).append(row)
@@ -83,6 +84,11 @@ def run_points(run: Run, ranks: int | None = None, nodes: int | None = None) -> 
     )
 
 
+def _plain_rows(run: Run) -> Iterator[tuple[Any, ...]]:
+    columns = [run.cases[name].tolist() for name in run.cases.columns]
+    return zip(*columns, strict=True)
+
+
 def _is_usable(row: Row, reasons: Counter[str]) -> bool:
     seconds = row["median_seconds"]
     if row["status"] != Status.OK.value:
@@ -103,7 +109,7 @@ def _is_usable(row: Row, reasons: Counter[str]) -> bool:
 
 
 def _asked(run: Run, row: Row) -> Asked | str:
-    """What the table that ``row`` is of asked of the library; as the log said it, where run.json kept that."""
+    """What the table of ``row`` asked of the library, by what run.json keeps of the log or of the process."""
     library = LIBRARIES.get(row["backend"])
     if library is None and row["backend"] != row["tool"]:
         return f"measured with {row['backend']}, which is no collective library that the model describes"
@@ -179,7 +185,7 @@ def _one_system(run: Run, rows: Sequence[Row], ranks: int | None, nodes: int | N
     devices = sorted({row["device_model"] for row in rows if row["ranks"] == ranks and row["device_model"]})
     if len(devices) > 1:
         raise UsageError(
-            f"{run.path}: holds runs of several machines ({'; '.join(devices)}); import the outputs of one alone"
+            f"{run.path}: holds runs of several machines ({'; '.join(devices)}); import those of one alone"
         )
     return ranks, nodes if nodes is not None else (spread[0] if spread else 0)
 
@@ -203,3 +209,50 @@ def _observed(asked: Asked, rows: Sequence[Row]) -> tuple[LibraryRequest, tuple[
         multicast_off=asked.multicast_off,
     )
     return request, tuple(float(row["median_seconds"]) for row in rows)
+
+
+def recorded_network(run: Run) -> str | None:
+    """The network that was named when the run was imported; None where none was."""
+    named = run.manifest.get("network")
+    return named if isinstance(named, str) and named else None
+
+
+def recorded_machine(run: Run, points: RunPoints) -> tuple[str, str]:
+    """The catalog's name of the machine, and where that is from: the run's machine, else its devices.
+
+    Raises UsageError where the run names none of the catalog and its devices are of none, or of several.
+    """
+    from ccbench.topology.catalog import catalog_names, load_catalog
+
+    named = str(_mapping(run.manifest, "machine").get("name") or "")
+    if named in catalog_names() and load_catalog(named).gpus:
+        return named, "which the run names"
+    fitting = _catalog_machines(points)
+    if len(fitting) == 1:
+        return fitting[0], f"assumed from the run's devices ({points.devices[0]})"
+    seen = f"it names {named!r}" if named else "it names none"
+    if points.devices:
+        seen += f"; its devices are {', '.join(points.devices)}"
+    choice = f", one of {', '.join(fitting)}" if fitting else " and, for several, --nodes and --network"
+    raise UsageError(f"{run.path}: does not say which machine it is of ({seen}); give --machine{choice}")
+
+
+def _catalog_machines(points: RunPoints) -> list[str]:
+    """Machines of the catalog with GPUs of the run's model, and enough of them."""
+    from ccbench.topology.catalog import catalog_names, load_catalog
+
+    if len(points.devices) != 1:
+        return []
+    wanted, per_node = _model(points.devices[0]), points.ranks // max(1, points.nodes)
+    fitting = []
+    for name in catalog_names():
+        gpus = load_catalog(name).gpus
+        if len(gpus) >= per_node and _model(str(gpus[0].attributes.get("model", ""))) == wanted:
+            fitting.append(name)
+    return fitting
+
+
+def _model(words: str) -> str:
+    """A model without maker and memory, which differ between boards and say nothing about links."""
+    bare = re.sub(r"\b(?:nvidia|tesla|amd|instinct|geforce|[0-9]+ ?gb|hbm[0-9a-z]*)\b", " ", words.lower())
+    return " ".join(re.split(r"[^a-z0-9]+", bare)).strip()

@@ -1,0 +1,293 @@
+"""A cluster with its own constants, as a file: what ``ccbench calibrate RUN`` writes and ``predict`` reads.
+
+The file holds all that a calibrated prediction needs: the machine (a name of the catalog, or a topology), the
+scaled constants themselves, so that another release with other shipped constants predicts the same, and what
+was left between model and measurement at each size. Scales, intervals and errors are there for people.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from ccbench.errors import MachineError
+from ccbench.model.cluster import Cluster, cluster_of
+from ccbench.model.library.calibration import Calibrated
+from ccbench.model.library.constants import constants_of
+from ccbench.model.machine import STRICT
+from ccbench.units import shown
+
+KIND: Literal["calibrated-cluster"] = "calibrated-cluster"
+
+VERSION: Literal[1] = 1
+"""Of the file's form; a reader refuses any other."""
+
+ORIGINS = ("machine", "measured_as", "scales", "constants", "measured", "held_out")
+"""The fields with numbers; each says in ``origins`` where those came from."""
+
+
+@dataclass(frozen=True)
+class ScaleEstimate:
+    """A factor on one group of the model's constants, with its interval (see ``scale_intervals``).
+
+    points: how many measured points depend on it; where none does, it is one and says nothing.
+    """
+
+    term: str
+    scale: float
+    low: float
+    high: float
+    points: int
+
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low <= self.scale <= self.high:
+            raise MachineError(
+                f"scales: {self.term}: {self.scale} does not lie between {self.low} and {self.high}"
+            )
+
+
+@dataclass(frozen=True)
+class Correction:
+    """Measured over scaled model at one size; the median where the size was measured several times."""
+
+    size_bytes: int
+    factor: float
+
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
+
+    def __post_init__(self) -> None:
+        if self.size_bytes < 0 or not (self.factor > 0 and math.isfinite(self.factor)):
+            raise MachineError(f"measured: {self.factor} at {self.size_bytes} bytes is not a positive factor")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a library was told to use; ``default`` where it chose."""
+
+    algorithm: str
+    protocol: str
+
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
+
+
+@dataclass(frozen=True)
+class MeasuredCollective:
+    """One collective with one placement: the domain of the calibration.
+
+    points: measurements; corrections: in rising order of size, at least one.
+    """
+
+    collective: str
+    in_place: bool
+    points: int
+    asked: tuple[Asked, ...]
+    corrections: tuple[Correction, ...]
+
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
+
+    def __post_init__(self) -> None:
+        if not self.corrections or not self.asked:
+            raise MachineError(f"measured: {self.collective}: no sizes, or nothing asked; leave it out")
+        for left, right in pairwise(self.corrections):
+            if right.size_bytes <= left.size_bytes:
+                raise MachineError(
+                    f"measured: {self.collective}: {right.size_bytes} bytes follow {left.size_bytes}; list "
+                    "sizes in rising order, each once"
+                )
+
+    @property
+    def smallest_bytes(self) -> int:
+        """Lower end of the domain."""
+        return self.corrections[0].size_bytes
+
+    @property
+    def largest_bytes(self) -> int:
+        """Upper end of the domain."""
+        return self.corrections[-1].size_bytes
+
+
+@dataclass(frozen=True)
+class HeldOutError:
+    """Relative errors, as fractions, at every other size, of a calibration on the sizes between.
+
+    median, mean: of the calibrated prediction. median_without, mean_without: of the same points without
+    calibration.
+    """
+
+    points: int
+    median: float
+    mean: float
+    median_without: float
+    mean_without: float
+
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
+
+
+@dataclass(frozen=True)
+class MeasuredAs:
+    """How the library was used; predictions with the file are for the same.
+
+    gpus_per_process: that one thread launches on. multicast_off: NVLS was switched off. version: of the
+    library, empty where the run does not tell.
+    """
+
+    gpus_per_process: int = 1
+    multicast_off: bool = False
+    version: tuple[int, ...] = ()
+
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
+
+
+@dataclass(frozen=True)
+class CalibratedCluster:
+    """machine: a name of the catalog, or a whole topology in plain form. ranks: of all nodes together.
+
+    network: between nodes, "" for one node. constants: scaled, by name. held_out: None where there were too
+    few sizes. run: the folder it is from; calibrated_at: ISO 8601 in UTC.
+    """
+
+    name: str
+    machine: str | dict[str, Any] = field(hash=False)
+    ranks: int
+    nodes: int
+    network: str
+    measured_as: MeasuredAs
+    scales: tuple[ScaleEstimate, ...]
+    measured: tuple[MeasuredCollective, ...]
+    held_out: HeldOutError | None
+    constants: Mapping[str, float] = field(hash=False)
+    points: int
+    run: str
+    calibrated_at: str
+    origins: Mapping[str, str] = field(hash=False)
+    kind: Literal["calibrated-cluster"] = KIND
+    version: Literal[1] = VERSION
+
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise MachineError("name: empty; give the machine a name")
+        for wrong in sorted(set(ORIGINS) ^ set(self.origins)):
+            known = wrong in ORIGINS
+            raise MachineError(
+                f"origins: nothing about {wrong}; say where its numbers came from"
+                if known
+                else f"origins: {shown(wrong)} is not one of {', '.join(ORIGINS)}"
+            )
+        keys = [(one.collective, one.in_place) for one in self.measured]
+        if len(set(keys)) < len(keys) or not keys:
+            raise MachineError("measured: list every collective and placement once, and at least one")
+        # Names that changed since: what the scales were of is no longer there.
+        known_names, names = set(constants_of({}).table), set(self.constants)
+        if known_names != names:
+            odd = sorted(known_names ^ names)[0]
+            raise MachineError(
+                f"constants: {shown(odd)} is missing or not one of this release's; calibrate again with it"
+            )
+        constants_of(self.constants)
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """The GPUs that were measured. Raises MachineError."""
+        from ccbench.topology.catalog import load_catalog
+        from ccbench.topology.files import from_plain
+
+        if isinstance(self.machine, str):
+            node = load_catalog(self.machine)
+        else:
+            node = from_plain(self.machine, f"{self.name}: machine")
+        return cluster_of(node, self.nodes, self.network or None, self.ranks)
+
+    @cached_property
+    def calibrated(self) -> Calibrated:
+        """The model with this machine's constants."""
+        return Calibrated(
+            self.cluster.system,
+            tuple((one.term, one.scale) for one in self.scales),
+            constants_of(self.constants, self.origins["constants"]),
+            tuple(
+                (
+                    (one.collective, one.in_place),
+                    tuple((float(at.size_bytes), math.log(at.factor)) for at in one.corrections),
+                )
+                for one in self.measured
+            ),
+        )
+
+
+def save_calibrated(machine: CalibratedCluster, path: str | Path) -> None:
+    """Write ``machine`` so that ``load_calibrated(path)`` gives the same value; MachineError if it cannot."""
+    import yaml
+
+    plain = asdict(machine) | {"constants": dict(machine.constants), "origins": dict(machine.origins)}
+    first = ("kind", "version")
+    ordered = {name: plain[name] for name in (*first, *(each for each in plain if each not in first))}
+
+    class Plain(yaml.SafeDumper):
+        """The safe dumper without anchors, which the reader refuses."""
+
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    # asdict keeps tuples, which YAML's safe dialect does not know. Width: no folded lines.
+    text = yaml.dump(json.loads(json.dumps(ordered)), Dumper=Plain, sort_keys=False, width=10**9)
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise MachineError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
+
+
+def load_calibrated(path: str | Path) -> CalibratedCluster:
+    """The calibrated cluster in a YAML file.
+
+    Raises MachineError, one line with path and place, for anything but exactly one: unknown and missing
+    fields, wrong types, repeated keys, a machine or network that does not fit, another release's constants.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    from ccbench.topology.documents import read_document
+
+    plain = read_document(path)
+    kind = plain.get("kind") if isinstance(plain, dict) else None
+    if kind != KIND:
+        raise MachineError(
+            f"{path}: kind is {shown(kind)}, expected {KIND}; 'ccbench calibrate RUN' writes it"
+        )
+    try:
+        # Through JSON, because only there does strict checking take a list for a tuple.
+        machine = TypeAdapter(CalibratedCluster).validate_json(json.dumps(plain), strict=True)
+        _ = machine.cluster.system  # made now, so that a machine that does not fit shows with the file's path
+    except ValidationError as error:
+        raise MachineError(f"{path}: {_first_problem(error)}") from None
+    except MachineError as error:
+        raise MachineError(f"{path}: {error}") from None
+    return machine
+
+
+def is_calibrated_file(name: str | Path) -> bool:
+    """Whether ``name`` is a file that says it is a calibrated cluster; nothing else of it is looked at."""
+    path = Path(name)
+    if path.suffix not in {".yaml", ".yml"} or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return f"\nkind: {KIND}".encode() in b"\n" + file.read(1 << 16)
+
+
+def _first_problem(error: Any) -> str:
+    first = error.errors(include_url=False)[0]
+    known = {entry.name for entry in fields(CalibratedCluster)}
+    if first["type"] == "unexpected_keyword_argument" and first["loc"][0] not in known:
+        return f"{shown(first['loc'][0])} is not a field; remove it"
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+    seen = "" if first["type"] == "missing" else f"; seen {shown(first['input'])}"
+    cure = "; write numbers without quotes" if first["type"] in {"float_type", "int_type"} else ""
+    return f"{place.lstrip('.') or 'the file'}: {first['msg'][0].lower() + first['msg'][1:]}{seen}{cure}"

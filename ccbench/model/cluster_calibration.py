@@ -1,0 +1,193 @@
+"""Measured points of one cluster -> a calibrated cluster: scales with intervals, corrections, errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ccbench.errors import MachineError
+from ccbench.model.calibrated import (
+    Asked,
+    CalibratedCluster,
+    Correction,
+    HeldOutError,
+    MeasuredAs,
+    MeasuredCollective,
+)
+from ccbench.model.cluster import Cluster, cluster_of
+from ccbench.model.library.calibration import FEWEST_POINTS, Calibrated, calibrate
+from ccbench.model.library.constants import shipped
+from ccbench.model.library.learning import Observation
+from ccbench.model.library.predictor import seconds_of
+from ccbench.model.library.system import LibraryRequest
+from ccbench.model.scale_intervals import CONFIDENCE, RESAMPLES, scale_intervals
+from ccbench.topology.graph import Topology
+
+FEWEST_SIZES = 3
+"""One for the scale of latency, one for the scale of rate, one for what lies between."""
+
+FEWEST_TO_HOLD_OUT = 4
+
+
+@dataclass(frozen=True)
+class Base:
+    """The machine before calibration.
+
+    described: what the file says of it, a name of the catalog or a topology in plain form.
+    """
+
+    described: str | dict[str, Any]
+    cluster: Cluster
+
+
+def open_base(
+    source: str, nodes: int | None = None, network: str | None = None, ranks: int | None = None
+) -> Base:
+    """The cluster that these name (see ``open_cluster``), and how a file says so. Raises MachineError."""
+    from ccbench.topology.catalog import catalog_names
+    from ccbench.topology.sources import load_topology
+
+    node = load_topology(source)
+    return Base(_described(source, node, catalog_names()), cluster_of(node, nodes, network, ranks))
+
+
+def _described(source: str, node: Topology, names: Sequence[str]) -> str | dict[str, Any]:
+    from ccbench.topology.catalog import load_catalog
+    from ccbench.topology.files import to_plain
+
+    name = source.lower()
+    # A file may be called like a machine of the catalog.
+    return name if name in names and load_catalog(name) == node else to_plain(node)
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """name: of the machine to be. run, library: what was measured with what. at: now, ISO 8601 in UTC."""
+
+    name: str
+    run: str
+    library: str
+    at: str
+
+
+def calibrate_cluster(
+    base: Base, measured: Sequence[tuple[LibraryRequest, Sequence[float]]], provenance: Provenance
+) -> CalibratedCluster:
+    """The machine of ``base`` with constants that suit ``measured``: requests, and seconds along their sizes.
+
+    Raises MachineError for fewer than FEWEST_SIZES sizes, and where the model knows no such request there.
+    """
+    system = base.cluster.system
+    observations = [Observation(system, request, tuple(seconds)) for request, seconds in measured]
+    sizes = {size for one in observations for size in one.request.size_bytes}
+    if len(sizes) < FEWEST_SIZES:
+        listed = ", ".join(str(size) for size in sorted(sizes)) or "none"
+        raise MachineError(
+            f"{provenance.run}: {len(sizes)} sizes of {base.cluster.name} can be used ({listed}); measure at "
+            f"least {FEWEST_SIZES}, from small to large"
+        )
+    found = calibrate(observations)
+    held_out = _held_out(observations)
+    scales = scale_intervals(found, observations)
+    points = sum(len(one.seconds) for one in observations)
+    return CalibratedCluster(
+        name=provenance.name,
+        machine=base.described,
+        ranks=base.cluster.ranks,
+        nodes=base.cluster.nodes,
+        network="" if base.cluster.network is None else str(base.cluster.network),
+        measured_as=_measured_as(observations),
+        scales=scales,
+        measured=_measured(found, observations),
+        held_out=held_out,
+        constants=found.constants.table,
+        points=points,
+        run=provenance.run,
+        calibrated_at=provenance.at,
+        origins=_origins(base, provenance, points),
+    )
+
+
+def _origins(base: Base, provenance: Provenance, points: int) -> dict[str, str]:
+    kept = "a name of ccbench's catalog" if isinstance(base.described, str) else "a topology, kept whole"
+    measured = f"{points} points measured with {provenance.library}, run {provenance.run}"
+    return {
+        "machine": f"{kept}, with ranks, nodes and network as given or as the run says",
+        "measured_as": f"what run {provenance.run} records",
+        "scales": f"fitted to {measured}; {CONFIDENCE:.0%} intervals of {RESAMPLES} linearised resamples",
+        "constants": f"shipped ({shipped().learned_on or 'starts'}), times scales",
+        "measured": f"measured over scaled model, {measured}",
+        "held_out": "fitted to sizes 1, 3, 5 ... and tested at 2, 4, 6 ... of the same run",
+    }
+
+
+def _measured_as(observations: Sequence[Observation]) -> MeasuredAs:
+    """Of most points; rows that were measured otherwise still count with their own in the fit."""
+    seen: dict[MeasuredAs, int] = {}
+    for one in observations:
+        request = one.request
+        used = MeasuredAs(request.gpus_per_process, request.multicast_off, request.version)
+        seen[used] = seen.get(used, 0) + len(one.seconds)
+    return max(seen, key=lambda used: seen[used])
+
+
+def _measured(found: Calibrated, observations: Sequence[Observation]) -> tuple[MeasuredCollective, ...]:
+    groups = []
+    for (collective, in_place), corrections in found.corrections:
+        same = [
+            one
+            for one in observations
+            if (one.request.collective, one.request.in_place) == (collective, in_place)
+        ]
+        asked = dict.fromkeys(Asked(one.request.algorithm, one.request.protocol) for one in same)
+        groups.append(
+            MeasuredCollective(
+                collective,
+                in_place,
+                sum(len(one.seconds) for one in same),
+                tuple(asked),
+                tuple(Correction(round(size), math.exp(log)) for size, log in corrections),
+            )
+        )
+    return tuple(groups)
+
+
+def _held_out(observations: Sequence[Observation]) -> HeldOutError | None:
+    """None where there are too few sizes to fit to half of them."""
+    sizes = sorted({size for one in observations for size in one.request.size_bytes})
+    seen, unseen = _at(observations, set(sizes[::2])), _at(observations, set(sizes[1::2]))
+    if len(sizes) < FEWEST_TO_HOLD_OUT or sum(len(one.seconds) for one in seen) < FEWEST_POINTS:
+        return None
+    fitted, table = calibrate(seen), shipped().table
+    calibrated = _errors(unseen, [fitted.seconds(one.request) for one in unseen])
+    without = _errors(unseen, [seconds_of(one.system, one.request, table) for one in unseen])
+    return HeldOutError(
+        len(calibrated),
+        float(np.median(calibrated)),
+        float(np.mean(calibrated)),
+        float(np.median(without)),
+        float(np.mean(without)),
+    )
+
+
+def _at(observations: Sequence[Observation], sizes: set[int]) -> list[Observation]:
+    found = []
+    for one in observations:
+        places = [place for place, size in enumerate(one.request.size_bytes) if size in sizes]
+        if places:
+            found.append(one.taking(places))
+    return found
+
+
+def _errors(
+    observations: Sequence[Observation], predicted: Sequence[np.ndarray[Any, Any]]
+) -> np.ndarray[Any, Any]:
+    parts = [
+        np.abs(seconds / np.asarray(one.seconds) - 1)
+        for one, seconds in zip(observations, predicted, strict=True)
+    ]
+    return np.concatenate(parts)

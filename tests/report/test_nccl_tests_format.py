@@ -186,6 +186,14 @@ def test_barriers_come_back_though_nccl_tests_has_no_program_for_them(tmp_path: 
     _same_figures(run, _imported(tmp_path / "back", (table,)))
 
 
+def test_times_of_a_model_come_back_as_such(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", sweep(backend="simulated"), simulated=True)
+    back = _imported(tmp_path / "back", nccl_tests_tables(points_of(run)))
+    assert back.cases["simulated"].all()
+    measured = write_run(tmp_path / "measured", sweep())
+    assert not _imported(tmp_path / "again", nccl_tests_tables(points_of(measured))).cases["simulated"].any()
+
+
 def test_an_imported_run_prints_its_figures_again(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", sweep())
     once = nccl_tests_tables(points_of(run))

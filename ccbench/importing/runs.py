@@ -205,12 +205,12 @@ def _status(log: ImportedLog, table: ImportedTable, row: ImportedRow) -> tuple[S
         return Status.OK, ""
     if row is _last_without_figures(table) and _outcome(log, table) in STATUS_OF_OUTCOME:
         return STATUS_OF_OUTCOME[_outcome(log, table)], log.detail or "the output ends here"
-    return Status.SKIPPED, "no time or rate above 0 is printed"
+    return Status.SKIPPED, "no time, algbw or busbw above 0 is printed"
 
 
 def _is_empty(log: ImportedLog, table: ImportedTable, row: ImportedRow) -> bool:
     """Whether the row stands for nothing: a placement that was not asked for is printed as N/A."""
-    said = row.wrong_elements or row.samples_seconds or "status" in row.extra
+    said = row.wrong_elements or row.samples_seconds or row.extra or row.flags
     ended = row is _last_without_figures(table) and _outcome(log, table) in STATUS_OF_OUTCOME
     return not said and not ended and row.seconds is None and row.algbw is None and row.busbw is None
 

@@ -33,7 +33,7 @@ _PIPELINE = "share of 2 sqrt(latency x transfer), the fill of an optimally chunk
 
 CONSTANTS: tuple[Constant, ...] = (
     Constant("base", 1.0, 0.05, _NCCL),
-    Constant("hop.ll", 1.3, 0.1, _NCCL),
+    Constant("hop.ll", 1.3, 0.2, _NCCL),
     Constant("hop.ll128", 1.3, 0.1, _NCCL),
     Constant("hop.simple", 1.4, 0.1, _NCCL),
     Constant("network_hop.ll", 1.2, 0.1, _NCCL),

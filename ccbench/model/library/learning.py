@@ -1,8 +1,9 @@
 """Constants learned on many systems at once, each held near its start by its spread.
 
 Least squares of log(predicted / measured) with a soft-L1 loss (Huber-like, so that one sick row does not
-count much) plus ((log value - log start) / spread)^2: the maximum of a posterior with normal priors. Rows of
-one system count less the more there are, so that no log rules.
+count much) plus ((log value - log start) / spread)^2, which stays square, so that no constant runs away: the
+maximum of a posterior with normal priors. Rows of one system count less the more there are, so that no log
+rules.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ Floats = NDArray[np.float64]
 LOSS_SCALE = 0.12
 """A misprediction of 12 % is where the loss turns from square to linear."""
 
-PRIOR_WEIGHT = 1.0
-"""Weight of one spread's departure against a row that is off by as much as LOSS_SCALE."""
+PRIOR_WEIGHT = 3.0
+"""A departure by one spread weighs as much as a row that is off by so many times LOSS_SCALE."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,15 @@ FREE = tuple(constant for constant in CONSTANTS if constant.spread > 0)
 
 
 def fit(
-    observations: Sequence[Observation], learned_on: str = "", most_evaluations: int = 20
+    observations: Sequence[Observation],
+    learned_on: str = "",
+    most_evaluations: int = 20,
+    prior_weight: float = PRIOR_WEIGHT,
 ) -> LibraryConstants:
-    """Constants that suit all ``observations``, with their domain; the starts where there are none."""
+    """Constants that suit all ``observations``, with their domain; the starts where there are none.
+
+    prior_weight: as PRIOR_WEIGHT; the default is what predicts systems best that were left out.
+    """
     from scipy.optimize import least_squares
 
     if not observations:
@@ -67,10 +74,20 @@ def fit(
             weight * np.log(seconds_of(one.system, one.request, table) / np.asarray(one.seconds))
             for one, weight in zip(observations, weights, strict=True)
         ]
-        return np.concatenate([*parts, PRIOR_WEIGHT * (point - start) / spread])
+        return np.concatenate([*parts, prior_weight * LOSS_SCALE * (point - start) / spread])
 
-    found = least_squares(residuals, start, loss="soft_l1", f_scale=LOSS_SCALE, max_nfev=most_evaluations)
+    found = least_squares(residuals, start, loss=_half_soft, f_scale=LOSS_SCALE, max_nfev=most_evaluations)
     return constants_of(_table(found.x), learned_on, domain_of(observations))
+
+
+def _half_soft(squares: Floats) -> Floats:
+    """Soft L1 of what rows leave, squares of the priors, which come last: value and two derivatives."""
+    soft = np.sqrt(1.0 + squares)
+    result = np.stack((2.0 * (soft - 1.0), 1.0 / soft, -0.5 / soft**3))
+    result[:, -len(FREE) :] = np.stack((squares, np.ones_like(squares), np.zeros_like(squares)))[
+        :, -len(FREE) :
+    ]
+    return np.asarray(result)
 
 
 def domain_of(observations: Sequence[Observation]) -> Domain:

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccbench.errors import MachineError
+from ccbench.model.library.calibration import TERMS, calibrate, floor_seconds, scaled_table
+from ccbench.model.library.constants import BY_NAME, shipped
+from ccbench.model.library.learning import Observation
+from ccbench.model.library.predictor import seconds_of
+from ccbench.model.library.system import LibraryRequest
+from tests.model.library.systems import A100, COLLECTIVES, H100, HDR, clustered
+
+SIZES = tuple(1 << power for power in range(3, 34))
+CLUSTER = clustered(A100, 2, HDR)
+
+
+def measured(factors: list[float] | None = None, collective: str = "all_reduce") -> Observation:
+    """A cluster whose latencies and rates are not the usual ones, times ``factors``."""
+    scales = np.array([1.4, 1.2, 1.0, 1.0, 0.95, 0.9])
+    request = LibraryRequest(collective, SIZES)
+    seconds = seconds_of(CLUSTER, request, scaled_table(shipped().table, scales))
+    return Observation(CLUSTER, request, tuple((seconds * (factors or 1.0)).tolist()))
+
+
+def test_every_term_scales_constants_that_exist() -> None:
+    named = [name for names in TERMS.values() for name in names]
+    assert set(named) <= set(BY_NAME)
+    assert len(set(named)) == len(named)
+
+
+def test_exact_data_are_met_exactly_where_they_were_seen() -> None:
+    one = measured()
+    np.testing.assert_allclose(calibrate([one]).seconds(one.request), one.seconds, rtol=1e-9)
+
+
+def test_sizes_between_those_seen_are_met_closely() -> None:
+    one = measured()
+    found = calibrate([one.taking(range(0, len(SIZES), 2))])
+    rest = one.taking(range(1, len(SIZES), 2))
+    np.testing.assert_allclose(found.seconds(rest.request), rest.seconds, rtol=0.03)
+
+
+def test_scales_of_the_structure_explain_most_of_it() -> None:
+    one = measured()
+    found = calibrate([one])
+    left = np.log(seconds_of(CLUSTER, one.request, found.constants.table) / np.asarray(one.seconds))
+    before = np.log(seconds_of(CLUSTER, one.request, shipped().table) / np.asarray(one.seconds))
+    assert np.abs(left).mean() < 0.25 * np.abs(before).mean()
+    scales = dict(found.scales)
+    assert scales["latency of LL"] > 1.1
+    assert scales["rate across"] < 1
+
+
+@settings(max_examples=10)
+@given(st.lists(st.floats(0.01, 3.0), min_size=len(SIZES), max_size=len(SIZES)))
+def test_a_calibrated_time_is_never_below_the_links_nominal_rates(factors: list[float]) -> None:
+    found = calibrate([measured(factors)])
+    for collective in COLLECTIVES:
+        request = LibraryRequest(collective, (0, *SIZES, 1 << 40))
+        assert np.all(found.seconds(request) >= floor_seconds(CLUSTER, request))
+
+
+def test_far_from_what_was_seen_the_correction_fades() -> None:
+    usual = seconds_of(CLUSTER, LibraryRequest("all_reduce", SIZES), shipped().table)
+    factors = [1.0] * (len(SIZES) - 1) + [1.5]
+    one = Observation(CLUSTER, LibraryRequest("all_reduce", SIZES), tuple((usual * factors).tolist()))
+    found = calibrate([one])
+    request = LibraryRequest("all_reduce", (SIZES[-1], SIZES[-1] * 4, SIZES[-1] * 4**8))
+    left = np.log(found.seconds(request) / seconds_of(CLUSTER, request, found.constants.table))
+    assert left[1] == pytest.approx(left[0] / 2)
+    assert abs(left[2]) < 0.01 * abs(left[0])
+
+
+def test_labels_say_where_something_was_seen() -> None:
+    found = calibrate([measured()])
+    request = LibraryRequest("all_reduce", (1, 4, 1 << 34, 1 << 36))
+    assert found.label(request) == ("extrapolated", "calibrated", "calibrated", "extrapolated")
+    assert found.label(replace(request, collective="all_gather")) == ("extrapolated",) * 4
+    assert found.label(replace(request, in_place=True)) == ("extrapolated",) * 4
+
+
+def test_efficiencies_are_not_scaled_above_one() -> None:
+    table = scaled_table(shipped().table, np.full(len(TERMS), 10.0))
+    assert table["efficiency.fabric"] == table["efficiency.nvlink"] == 1.0
+
+
+def test_too_few_points_are_refused() -> None:
+    with pytest.raises(MachineError, match="2 points; give at least 3"):
+        calibrate([measured().taking([0, 1])])
+
+
+def test_several_systems_are_refused() -> None:
+    other = replace(measured(), system=H100)
+    with pytest.raises(MachineError, match="one at a time"):
+        calibrate([measured(), other])
+
+
+def test_one_rank_has_no_floor() -> None:
+    request = LibraryRequest("all_reduce", (8, 1 << 30))
+    assert floor_seconds(replace(A100, ranks_per_node=1), request).tolist() == [0.0, 0.0]

@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.errors import MachineError
+from ccbench.model.library.calibration import floor_seconds
+from ccbench.model.library.constants import STARTS, shipped
+from ccbench.model.library.costs import protocols
+from ccbench.model.library.predictor import launch_floor_seconds, predict_library, seconds_of
+from ccbench.model.library.shapes import shapes
+from ccbench.model.library.system import (
+    PROTOCOLS,
+    Generation,
+    Host,
+    Intra,
+    LibraryRequest,
+    LibrarySystem,
+    NetworkPorts,
+)
+from tests.model.library.systems import (
+    A100,
+    B200,
+    COLLECTIVES,
+    H100,
+    HDR,
+    MI300X,
+    NDR,
+    V100_CUBE,
+    clustered,
+    lone,
+    systems,
+)
+
+SWEEP = tuple(1 << power for power in range(2, 38))
+TABLE = shipped().table
+
+
+@st.composite
+def requests(draw: st.DrawFn, system: LibrarySystem) -> LibraryRequest:
+    """A collective on ``system``, with algorithm and protocol left open, or one pair that exists there."""
+    collective = draw(st.sampled_from(COLLECTIVES))
+    request = LibraryRequest(collective, SWEEP, gpus_per_process=draw(st.sampled_from([1, 8])))
+    if draw(st.booleans()):
+        return request
+    shape = draw(st.sampled_from(shapes(collective, system)))
+    protocol = draw(st.sampled_from(protocols(shape, system)))
+    return replace(request, algorithm=shape.algorithm, protocol=protocol)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[LibrarySystem, LibraryRequest]:
+    system = draw(systems())
+    return system, draw(requests(system))
+
+
+@given(cases())
+def test_latency_fill_and_bandwidth_make_up_the_time(case: tuple[LibrarySystem, LibraryRequest]) -> None:
+    for point in predict_library(*case):
+        parts = point.latency_seconds + point.fill_seconds + point.bandwidth_seconds
+        assert point.seconds == pytest.approx(parts, rel=1e-12)
+        assert min(point.latency_seconds, point.fill_seconds, point.bandwidth_seconds) >= 0
+        assert point.bottleneck
+
+
+@given(cases())
+def test_a_larger_size_takes_longer(case: tuple[LibrarySystem, LibraryRequest]) -> None:
+    assert np.all(np.diff(seconds_of(*case, TABLE)) > 0)
+
+
+@given(cases(), st.floats(1, 100), st.floats(1, 100))
+def test_more_bandwidth_is_never_slower(
+    case: tuple[LibrarySystem, LibraryRequest], inside: float, across: float
+) -> None:
+    system, request = case
+    network = system.network and replace(
+        system.network, bytes_per_second=system.network.bytes_per_second * across
+    )
+    faster = replace(system, intra_bytes_per_second=system.intra_bytes_per_second * inside, network=network)
+    assert np.all(seconds_of(faster, request, TABLE) <= seconds_of(system, request, TABLE) * (1 + 1e-12))
+
+
+@given(systems(), st.sampled_from(COLLECTIVES), st.integers(1, 10))
+def test_rates_and_sizes_scale_together(system: LibrarySystem, collective: str, power: int) -> None:
+    factor = 2**power
+    # NVLSTree bundles NICs up to a fixed rate, and LL has a fixed greatest rate: neither is asked here.
+    request = LibraryRequest(collective, SWEEP, protocol="simple", multicast_off=True)
+    network = system.network and replace(
+        system.network, bytes_per_second=system.network.bytes_per_second * factor
+    )
+    wider = replace(system, intra_bytes_per_second=system.intra_bytes_per_second * factor, network=network)
+    larger = replace(request, size_bytes=tuple(size * factor for size in SWEEP))
+    np.testing.assert_allclose(
+        seconds_of(wider, larger, TABLE), seconds_of(system, request, TABLE), rtol=1e-9
+    )
+
+
+@given(cases())
+def test_the_choice_is_the_least_of_what_can_be_forced(case: tuple[LibrarySystem, LibraryRequest]) -> None:
+    system, request = case
+    points = predict_library(system, replace(request, algorithm="default", protocol="default"))
+    every = [
+        seconds_of(system, replace(request, algorithm=shape.algorithm, protocol=protocol), TABLE)
+        for shape in shapes(request.collective, system)
+        for protocol in protocols(shape, system)
+    ]
+    np.testing.assert_allclose([point.seconds for point in points], np.min(every, axis=0), rtol=1e-12)
+
+
+def test_first_principles_are_above_the_floor_in_ten_thousand_cases() -> None:
+    chance = random.Random(7)
+    count = 0
+    for collective, generation, intra in itertools.product(COLLECTIVES, Generation, Intra):
+        inside = 1 if intra is Intra.NONE else chance.choice((2, 4, 8, 16, 72))
+        nodes = chance.choice((2, 3, 16, 1000) if inside == 1 else (1, 2, 3, 16, 1000))
+        word = chance.choice(("ib-ndr", "roce", "efa", "tcp", "tcpx", "slingshot"))
+        network = NetworkPorts(word, 10 ** chance.uniform(8, 11), chance.randint(1, 9), chance.random() < 0.5)
+        rate = 0.0 if inside == 1 else 10 ** chance.uniform(9, 12.5)
+        system = LibrarySystem(
+            "random",
+            generation,
+            inside,
+            nodes,
+            intra,
+            rate,
+            multicast=chance.random() < 0.5,
+            network=network if nodes > 1 else None,
+            host=chance.choice(tuple(Host)),
+        )
+        request = LibraryRequest(collective, SWEEP)
+        for constants in (STARTS, shipped()):
+            assert np.all(seconds_of(system, request, constants.table) >= floor_seconds(system, request))
+            count += len(SWEEP)
+    assert count >= 10_000
+
+
+@pytest.mark.parametrize(
+    ("system", "expected"),
+    [
+        (H100, PROTOCOLS),
+        (MI300X, ("ll", "simple")),
+        (clustered(H100, 2, NetworkPorts("efa", 50e9, 8)), ("ll128", "simple")),
+        (clustered(A100, 2, NetworkPorts("efa", 12.5e9, 4)), ("simple",)),
+        (clustered(H100, 2, NetworkPorts("tcp", 12.5e9, 1)), ("ll", "simple")),
+        (replace(V100_CUBE, generation=Generation.TURING), ("ll", "simple")),
+    ],
+)
+def test_protocols_are_those_that_links_and_networks_allow(
+    system: LibrarySystem, expected: tuple[str, ...]
+) -> None:
+    assert protocols(shapes("all_reduce", system)[0], system) == expected
+
+
+def test_small_sizes_go_by_ll_and_large_ones_by_simple() -> None:
+    points = predict_library(A100, LibraryRequest("all_reduce", (8, 1 << 34)))
+    assert [(point.algorithm, point.protocol) for point in points] == [("ring", "ll"), ("ring", "simple")]
+
+
+@pytest.mark.parametrize(
+    "request_", [{"floating_8_bit": True}, {"multicast_off": True}, {"version": (2, 16)}, {"protocol": "ll"}]
+)
+def test_multicast_is_not_for_every_request(request_: dict[str, object]) -> None:
+    request = replace(LibraryRequest("all_reduce", (1 << 34,)), **request_)  # type: ignore[arg-type]
+    assert predict_library(H100, request)[0].algorithm != "nvls"
+    assert predict_library(H100, LibraryRequest("all_reduce", (1 << 34,)))[0].algorithm == "nvls"
+
+
+def test_in_network_reduction_beats_rings_on_many_nodes() -> None:
+    adding = clustered(H100, 32, replace(NDR, in_network_reduction=True))
+    request = LibraryRequest("all_reduce", (1 << 20, 1 << 33))
+    assert {point.algorithm for point in predict_library(adding, request)} == {"collnet"}
+    assert np.all(seconds_of(adding, request, TABLE) < seconds_of(clustered(H100, 32), request, TABLE))
+
+
+def test_pat_is_for_small_sizes_of_many_lone_gpus() -> None:
+    points = predict_library(lone(256), LibraryRequest("all_gather", (1 << 13, 1 << 34)))
+    assert [point.algorithm for point in points] == ["pat", "ring"]
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_one_rank_sends_nothing(collective: str) -> None:
+    (point,) = predict_library(replace(A100, ranks_per_node=1), LibraryRequest(collective, (1 << 20,)))
+    assert point.bottleneck == "one rank: nothing is sent"
+    assert point.bandwidth_seconds == 0
+
+
+def test_what_does_not_exist_is_refused_with_the_menu() -> None:
+    with pytest.raises(
+        MachineError, match=r"algorithm nvls and protocol default: not on A100; there are ring"
+    ):
+        predict_library(A100, LibraryRequest("all_reduce", (8,), algorithm="nvls"))
+
+
+def test_no_sizes_are_no_points() -> None:
+    assert predict_library(A100, LibraryRequest("all_reduce", ())) == ()
+
+
+def test_one_thread_launches_on_its_gpus_one_after_the_other() -> None:
+    eight = LibraryRequest("all_reduce", (8,), gpus_per_process=8)
+    floor = launch_floor_seconds(A100, eight, TABLE)
+    assert floor == pytest.approx(8 * TABLE["launch_us"] * 1e-6)
+    (point,) = predict_library(A100, eight)
+    assert point.latency_seconds == floor
+    assert point.bottleneck.startswith("launches: ")
+
+
+def test_grouped_sends_are_launched_peer_by_peer() -> None:
+    floors = [
+        launch_floor_seconds(clustered(H100, nodes), LibraryRequest("all_to_all", (8,)), TABLE)
+        for nodes in (2, 128)
+    ]
+    assert floors[1] - floors[0] == pytest.approx((1023 - 15) * TABLE["launch_peer_us"] * 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("system", "request_", "beginning"),
+    [
+        (A100, LibraryRequest("all_reduce", (8,)), "latency: "),
+        (A100, LibraryRequest("all_reduce", (1 << 34,)), "nvswitch: 9"),
+        (clustered(A100, 4, HDR), LibraryRequest("all_reduce", (1 << 34,)), "network: 9"),
+        (
+            clustered(B200, 64),
+            LibraryRequest("all_reduce", (1 << 24,), algorithm="tree"),
+            "filling the pipeline",
+        ),
+    ],
+)
+def test_the_costliest_term_is_named(system: LibrarySystem, request_: LibraryRequest, beginning: str) -> None:
+    (point,) = predict_library(system, request_)
+    assert point.bottleneck.startswith(beginning)
+
+
+def test_hops_are_counted_in_the_explanation() -> None:
+    (point,) = predict_library(clustered(A100, 2, HDR), LibraryRequest("all_reduce", (8,), algorithm="ring"))
+    assert "28 x " in point.bottleneck
+    assert "2 x " in point.bottleneck

@@ -362,7 +362,8 @@ def all_pairs_loads(table: LinkTable, pattern: AllPairs) -> list[StepLoad]:
 def _all_at_once(table: LinkTable, pattern: AllPairs, sample: Sample, few: Ints | None) -> StepLoad:
     """The sum of the sampled shifts; how far the sums of every other one differ says how sure it is."""
     ranks = table.ranks
-    halves = np.zeros((2, table.fabric.links))
+    # The last place is what the -1 of a route points at.
+    halves = np.zeros((2, table.fabric.links + 1))
     ways = [table.way(ids) for ids in _ways_of(table, 0, pattern.spared)]
     for place, (turn, count) in enumerate(zip(sample.turns, sample.counts, strict=True)):
         shift = Uniform(1 + turn, 1)
@@ -373,10 +374,10 @@ def _all_at_once(table: LinkTable, pattern: AllPairs, sample: Sample, few: Ints 
         for _, ids in table.routed(source[kept], target[kept]):
             ways.append(table.way(ids))
             if few is None:
-                half += table.carried(ids, None) * float(count)
+                half[:-1] += table.carried(ids, None) * float(count)
             else:
-                links, counts = np.unique(ids, return_counts=True)
-                half[links[links >= 0]] += counts[links >= 0] * count
+                np.add.at(half, ids.ravel(), float(count))
+    halves = halves[:, :-1]
     load = _worst(table, halves.sum(axis=0), None, 1, 1, max(ways), float(ranks - 1))
     if sample.exact:
         return load

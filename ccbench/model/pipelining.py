@@ -76,14 +76,14 @@ def _covered(begin: Ints, end: Ints, value: Floats, steps: int) -> Floats:
     return np.asarray(best[0])
 
 
-def overlaps(place: Ints, start: Ints, weight: Floats, starts: int) -> Overlaps:
-    """All overlaps of what happens at the same place; ``weight``: cost of each, added where they overlap.
+def overlaps(place: Ints, start: Ints, cost_of_place: Floats, starts: int) -> Overlaps:
+    """All overlaps of what happens at the same place, each time at the place's cost; these add up.
 
     Only the costliest place is kept for each pair of first and last start.
     """
-    keys, index = np.unique(place * starts + start, return_inverse=True)
-    cost = np.bincount(index, weights=weight, minlength=len(keys))
+    keys, times = np.unique(place * starts + start, return_counts=True)
     where, begin = keys // starts, keys % starts
+    cost = times * cost_of_place[where]
     before = np.concatenate([[0.0], np.cumsum(cost)])
     rows = []
     for reach in range(min(len(keys), MOST_PIECES_UNDER_WAY)):
@@ -167,11 +167,11 @@ def pipeline_load(table: LinkTable, pipeline: Pipeline) -> PipelineLoad | None:
     every = np.arange(starts)
     reductions = None
     if pipeline.reduces:
-        reductions = overlaps(pipeline.target, pipeline.start, np.ones(len(pipeline.target)), starts)
+        reductions = overlaps(pipeline.target, pipeline.start, np.ones(table.ranks), starts)
     return PipelineLoad(
         starts,
         Overlaps(every, every, slowest, every),
-        overlaps(link, np.concatenate(begins), table.seconds_per_byte[link], starts),
+        overlaps(link, np.concatenate(begins), table.seconds_per_byte, starts),
         reductions,
         hops,
     )

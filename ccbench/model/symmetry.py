@@ -15,7 +15,7 @@ MOST_EXACT_FLOWS = 1_200_000
 """Flows, counted over all its steps, up to which each step of a pattern is looked at."""
 
 MOST_EXACT_TURNS = 4096
-MOST_SAMPLED_FLOWS = 1_200_000
+MOST_SAMPLED_FLOWS = 900_000
 FEWEST_SAMPLES = 12
 MOST_SAMPLES = 192
 

@@ -57,6 +57,9 @@ def fabric_of(figure: Figure) -> Fabric:
         return single_switch(platform["hosts"], wire)
     if platform["family"] == "torus":
         return torus(platform["sizes"], wire)
+    if platform.get("latency") == "ends":
+        inner = Wire(figure.bytes_per_second, 0.0)
+        return WRITTEN_OUT[platform["fabric"]](*platform["arguments"], wire, inner, inner)
     if platform["family"] == "routes":
         return WRITTEN_OUT[platform["fabric"]](*platform["arguments"], wire)
     children, parents = platform["children"], platform["parents"]

@@ -84,6 +84,15 @@ class FabricCosts:
         rates: Floats = fabric.link_bytes_per_second * share
         return rates
 
+    def rate(self, fabric: Fabric, link: int) -> float:
+        """Usable bytes per second of one link."""
+        share = self.rate_efficiency
+        if isinstance(share, Mapping):
+            share = share.get(fabric.link_kind(link), 1.0)
+        elif not isinstance(share, (int, float)):
+            share = float(np.broadcast_to(share, fabric.links)[link])
+        return float(fabric.link_bytes_per_second[link]) * share
+
 
 @dataclass(frozen=True)
 class StepLoad:

@@ -90,17 +90,16 @@ class FabricPrices:
         that rate, the load is the largest that one of them has in a step. -1 where there is no step.
         """
         slot, pieces = self._slot_bytes(index), int(self.pieces[index])
-        rates = self.loads.costs.rates(self.loads.fabric)
         spent = [
             (step.link, step.load, step.repeat * step.seconds_per_slot_byte) for step in self.loads.steps
         ]
         for pipeline in self.loads.pipelines:
             link, cost = pipeline.bottleneck(pieces)
-            load = cost * float(rates[link])
+            load = cost * self._rate(link)
             spent.append((link, load, pipeline.totals(pieces).seconds_per_slot_byte))
         of_rate: dict[float, list[tuple[int, float, float]]] = {}
         for one in spent:
-            of_rate.setdefault(float(rates[one[0]]), []).append(one)
+            of_rate.setdefault(self._rate(one[0]), []).append(one)
         if not of_rate:
             return -1, 0.0, 0.0
         alike = max(of_rate.values(), key=lambda group: sum(seconds for _, _, seconds in group))
@@ -129,7 +128,7 @@ class FabricPrices:
     def _link_words(self, index: int) -> str:
         link, load, seconds = self.bottleneck_link(index)
         fabric = self.loads.fabric
-        rate = float(self.loads.costs.rates(fabric)[link])
+        rate = self._rate(link)
         flows = load / self._slot_bytes(index)
         share = seconds / float(self.bandwidth[index])
         most = "" if share > 0.995 else f"; links of this rate limit {share:.0%} of it"
@@ -137,6 +136,9 @@ class FabricPrices:
             f"bandwidth ({fabric.link_name(link)}, {rate / 1e9:.4g} GB/s, up to {_counted(flows)} through it "
             f"in a step{most})"
         )
+
+    def _rate(self, link: int) -> float:
+        return self.loads.costs.rate(self.loads.fabric, link)
 
     def _slot_bytes(self, index: int) -> float:
         cut = self.loads.traffic.pieces * max(1, int(self.pieces[index]))

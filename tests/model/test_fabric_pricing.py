@@ -189,6 +189,15 @@ def test_efficiency_by_kind_of_link_slows_that_kind() -> None:
     )
 
 
+def test_the_rate_of_one_link_is_that_of_all_rates() -> None:
+    cluster = box_cluster(2)
+    shares = np.linspace(0.5, 1.0, cluster.links)
+    for share in (0.7, {LinkKind.NVLINK: 0.8, LinkKind.PCIE: 0.6}, shares, np.array(0.3)):
+        costs = FabricCosts(rate_efficiency=share)
+        one_by_one = [costs.rate(cluster, link) for link in range(cluster.links)]
+        np.testing.assert_allclose(one_by_one, costs.rates(cluster), rtol=1e-15)
+
+
 def test_the_sender_and_given_latencies_are_paid_in_every_step() -> None:
     costs = FabricCosts(sender_seconds=1e-6, link_latency_seconds=np.full(SWITCH.links, 3e-6))
     prices = price_algorithm("all_reduce", "ring", SWITCH, 0.0, costs)

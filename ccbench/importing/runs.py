@@ -168,7 +168,7 @@ def _measurement(log: ImportedLog, table: ImportedTable, row: ImportedRow, team:
         collective=table.collective or UNKNOWN_COLLECTIVE,
         algorithm=table.algorithm,
         dtype=row.dtype,
-        op=row.op or NO_OP,
+        op=_op(table, row),
         size_bytes=row.size_bytes,
         count=_count(table, row, team.ranks),
         ranks=team.ranks,
@@ -293,6 +293,12 @@ def _origin(log: ImportedLog, table: ImportedTable, row: ImportedRow, number: in
         comparable=not {ALGBW_PER_RANK, SIZE_PER_RANK, SIZE_NOT_STATED} & set(row.flags),
         extra={name: value for name, value in row.extra.items() if name not in ("status", "detail")},
     )
+
+
+def _op(table: ImportedTable, row: ImportedRow) -> str:
+    """The op; some versions print one for collectives that have none, and others print none at all."""
+    collective = COLLECTIVES.get(table.collective)
+    return NO_OP if collective is not None and not collective.reduces else row.op or NO_OP
 
 
 def _count(table: ImportedTable, row: ImportedRow, ranks: int) -> int:

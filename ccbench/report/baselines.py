@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ccbench.cases import NO_OP
 from ccbench.importing.runs import UNKNOWN_COLLECTIVE
 from ccbench.report.points import Point, points_of
 from ccbench.report.text import csv_text, markdown, plural
@@ -45,13 +46,13 @@ class Pair:
 def comparable_points(points: Sequence[Point], baseline: Run) -> tuple[Point, ...]:
     """Points of ``baseline`` that did the same work as any of ``points``, at whatever size.
 
-    What a source leaves open (nodes, element type) is taken to be as in the run, so that the two are drawn
+    What a source leaves open (nodes, element type, op) is taken to be as in the run, so that both are drawn
     in one figure.
     """
     name = baseline.path.name.partition(":")[0]  # of published results the machine is in the small print
     theirs = [one for one in points_of(baseline, name=name, baseline=True) if one.median_seconds]
     return tuple(
-        replace(one, nodes=kind.nodes, dtype=kind.dtype)
+        replace(one, nodes=kind.nodes, dtype=kind.dtype, op=kind.op)
         for kind in _kinds(points)
         for one in theirs
         if _same_work(one, kind)
@@ -71,7 +72,7 @@ def _same_work(baseline: Point, point: Point) -> bool:
     """Whether sizes apart the two did the same; what a source does not say does not tell them apart."""
     if baseline.collective != point.collective or point.collective == UNKNOWN_COLLECTIVE:
         return False
-    same = baseline.op == point.op
+    same = baseline.op == point.op or NO_OP in (baseline.op, point.op)  # as where an all-reduce names none
     same = same and baseline.ranks == point.ranks and baseline.in_place == point.in_place
     nodes = baseline.nodes == point.nodes or not baseline.nodes or not point.nodes
     return same and nodes and (baseline.dtype == point.dtype or not baseline.dtype or not point.dtype)

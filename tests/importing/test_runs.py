@@ -189,6 +189,11 @@ def test_placements_that_print_nothing_are_counted_and_make_no_case() -> None:
     assert "1 of 2 placements print no figure" in one.notes[0]
 
 
+def test_a_collective_that_reduces_nothing_has_no_op_whatever_is_printed() -> None:
+    (one,) = imported(log(row(), table={"collective": "send_recv"})).cases
+    assert one.measurement.case.op == "none"
+
+
 def test_figures_of_unknown_meaning_are_kept_without_a_speed(tmp_path: Path) -> None:
     odd = empty(flags=("rate_kind_unknown",), extra={"rate_gb_per_second": 1.2})
     (one,) = written(tmp_path / "run", log(odd)).cases.to_dict("records")

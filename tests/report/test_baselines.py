@@ -48,12 +48,12 @@ def test_collectives_that_no_source_named_are_never_alike(run: Run) -> None:
 
 
 def test_what_a_source_does_not_say_tells_nothing_apart(run: Run, tmp_path: Path) -> None:
-    open_ends = [replace(one, nodes=0, dtype="") for one in sweep()]
+    open_ends = [replace(one, nodes=0, dtype="", op="none") for one in sweep()]
     baseline = write_run(tmp_path / "open", open_ends)
     points = points_of(run)
     behind = comparable_points(points, baseline)
     assert len(behind) == len(points)
-    assert {(one.nodes, one.dtype) for one in behind} == {(1, "float32")}
+    assert {(one.nodes, one.dtype, one.op) for one in behind} == {(1, "float32", "sum")}
 
 
 def test_the_same_algorithm_is_preferred_then_the_library_s_own_choice(run: Run, tmp_path: Path) -> None:

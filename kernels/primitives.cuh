@@ -1,0 +1,445 @@
+// What every algorithm is made of: a block's place, waits, connections, and steps that move messages.
+#pragma once
+
+#include "types.cuh"
+
+#ifndef CCB_MAX_LANES
+#define CCB_MAX_LANES 512
+#endif
+
+namespace ccb {
+
+// Independent loads per lane and operand.
+constexpr i32 UNROLL = 4;
+
+// One block's place in a launch. `self` is the rank's own memory.
+struct Block {
+    const Arguments& arguments;
+    const RankView& self;
+    Arithmetic arithmetic;
+    i32 rank;
+    i32 channel;
+    i32 lane;
+    i32 lanes;
+};
+
+CCB_DEVICE Block this_block(const Arguments& arguments) {
+    const i32 index = (i32)blockIdx.x;
+    const i32 rank = arguments.first_rank + index % arguments.ranks_here;
+    return Block{arguments, arguments.views[rank],       arithmetic_of(arguments), rank,
+                 index / arguments.ranks_here, (i32)threadIdx.x, (i32)blockDim.x};
+}
+
+CCB_DEVICE const i32* plan_of(const Block& block) {
+    return block.arguments.plan + (i64)block.channel * block.arguments.plan_words;
+}
+
+CCB_DEVICE i64 smaller(i64 a, i64 b) { return a < b ? a : b; }
+CCB_DEVICE i64 rounded_up(i64 value, i64 unit) { return (value + unit - 1) / unit * unit; }
+
+// ---- partition ----
+
+// Elements [begin, end).
+struct Span {
+    i64 begin;
+    i64 end;
+};
+
+// Elements in 16 bytes: parts are whole multiples of it, so that vectors stay aligned.
+CCB_DEVICE i64 granule_of(const Block& block) { return 16 / block.arithmetic.element_bytes; }
+
+// A channel's share of count elements; the first channels get one granule more where it does not divide.
+CCB_DEVICE Span channel_part(const Block& block, i64 count) {
+    const i64 granule = granule_of(block), granules = (count + granule - 1) / granule;
+    const i64 each = granules / block.arguments.channels, more = granules % block.arguments.channels;
+    const i64 channel = block.channel;
+    const i64 begin = channel * each + smaller(channel, more);
+    const i64 end = begin + each + (channel < more ? 1 : 0);
+    return Span{smaller(begin * granule, count), smaller(end * granule, count)};
+}
+
+// Part `index` of the parts of `size` elements that `whole` is cut into; empty behind its end.
+CCB_DEVICE Span part_of(Span whole, i64 index, i64 size) {
+    const i64 begin = smaller(whole.begin + index * size, whole.end);
+    return Span{begin, smaller(begin + size, whole.end)};
+}
+
+// Elements that one message carries.
+CCB_DEVICE i64 slot_elements(const Block& block) {
+    return block.arguments.slot_bytes / block.arithmetic.element_bytes;
+}
+
+CCB_DEVICE u8* at(u8* buffer, const Block& block, i64 element) {
+    return buffer + element * block.arithmetic.element_bytes;
+}
+
+// ---- waits ----
+
+CCB_DEVICE void record_error(const Block& block, const Waiting& waiting) {
+    ErrorWord* error = block.self.errors + block.channel;
+    error->rank = waiting.rank;
+    error->peer = waiting.peer;
+    error->channel = waiting.channel;
+    error->goal = waiting.goal;
+    error->seen = waiting.seen;
+    error->code = waiting.code;
+}
+
+// One lane waits until *flag >= goal; false when the limit passed, which the error word then says.
+CCB_DEVICE bool wait_flag(const Block& block, WaitCode code, i32 peer, const u64* flag, u64 goal) {
+    u64 seen = load_relaxed(flag);
+    SpinLimit spin{block.arguments.limit_nanoseconds};
+    while (seen < goal) {
+        const Waiting waiting{code, block.rank, peer, block.channel, goal, seen};
+        if (exhausted(spin)) {
+            record_error(block, waiting);
+            return false;
+        }
+        back_off(spin.polls, waiting);
+        seen = load_relaxed(flag);
+    }
+    (void)load_acquire(flag);
+    return true;
+}
+
+// All lanes learn whether lane 0 succeeded; what it acquired is then visible to all of them.
+CCB_DEVICE bool all_agree(bool ok) { return __syncthreads_or(ok ? 0 : 1) == 0; }
+
+// ---- moving data ----
+
+CCB_DEVICE bool aligned(const void* address) { return ((u64)address & 15u) == 0; }
+
+// A place where one message's elements lie; nullptr: not used.
+struct Move {
+    const u8* received;  // the first operand
+    const u8* own;       // the second operand, combined with it
+    u8* output;
+    u8* forward;
+    i64 bytes;
+};
+
+template <bool COMBINES, bool FINISHES>
+CCB_DEVICE u64 moved_word(const Block& block, u64 received, u64 own) {
+    u64 value = COMBINES ? block.arithmetic.combine_word(received, own) : received;
+    return FINISHES ? block.arithmetic.finish_word(value, block.arguments.ranks) : value;
+}
+
+template <bool COMBINES, bool FINISHES, bool TWICE>
+CCB_DEVICE void move_elements(const Block& block, const Move& move, i64 begin) {
+    const i32 size = block.arithmetic.element_bytes;
+    for (i64 offset = begin + (i64)block.lane * size; offset < move.bytes; offset += (i64)block.lanes * size) {
+        const u64 received = load_element(move.received + offset, size);
+        const u64 own = COMBINES ? load_element(move.own + offset, size) : 0;
+        const u64 value = moved_word<COMBINES, FINISHES>(block, received, own);
+        store_element(move.output + offset, value, size);
+        if (TWICE) store_element(move.forward + offset, value, size);
+    }
+}
+
+template <bool COMBINES, bool FINISHES, bool TWICE>
+CCB_DEVICE void move_vector(const Block& block, const Move& move, i64 offset, Vector received, Vector own) {
+    const Vector value{moved_word<COMBINES, FINISHES>(block, received.low, own.low),
+                       moved_word<COMBINES, FINISHES>(block, received.high, own.high)};
+    store_vector(move.output + offset, value);
+    if (TWICE) store_vector(move.forward + offset, value);
+}
+
+// output (and forward, if TWICE) = received (combined with own, if COMBINES; then finished, if FINISHES). All
+// lanes take part; an element is read and written by the same lane, so buffers may be the same.
+template <bool COMBINES, bool FINISHES, bool TWICE>
+CCB_DEVICE void move_all(const Block& block, const Move& move) {
+    const bool vectors = aligned(move.received) && aligned(move.output) && (!COMBINES || aligned(move.own)) &&
+                         (!TWICE || aligned(move.forward));
+    const i64 vector_bytes = vectors ? move.bytes & ~(i64)15 : 0;
+    const i64 stride = (i64)block.lanes * 16;
+    i64 offset = (i64)block.lane * 16;
+    for (; offset + (UNROLL - 1) * stride < vector_bytes; offset += UNROLL * stride) {
+        Vector received[UNROLL], own[UNROLL];
+#pragma unroll
+        for (i32 i = 0; i < UNROLL; ++i) {
+            received[i] = load_vector(move.received + offset + i * stride);
+            own[i] = COMBINES ? load_vector(move.own + offset + i * stride) : Vector{0, 0};
+        }
+#pragma unroll
+        for (i32 i = 0; i < UNROLL; ++i) {
+            move_vector<COMBINES, FINISHES, TWICE>(block, move, offset + i * stride, received[i], own[i]);
+        }
+    }
+    for (; offset < vector_bytes; offset += stride) {
+        const Vector received = load_vector(move.received + offset);
+        const Vector own = COMBINES ? load_vector(move.own + offset) : Vector{0, 0};
+        move_vector<COMBINES, FINISHES, TWICE>(block, move, offset, received, own);
+    }
+    move_elements<COMBINES, FINISHES, TWICE>(block, move, vector_bytes);
+}
+
+// Copies elements [span) from one of the rank's buffers to another; nothing where they are the same.
+CCB_DEVICE void copy_elements(const Block& block, const u8* source, u8* target, Span span) {
+    const i64 begin = span.begin * block.arithmetic.element_bytes, end = span.end * block.arithmetic.element_bytes;
+    if (source == target) return;
+    move_all<false, false, false>(block, Move{source + begin, nullptr, target + begin, nullptr, end - begin});
+}
+
+// ---- connections ----
+
+// My end of the connection to a peer. All lanes hold the same values.
+struct Sender {
+    u8* fifo;           // in the peer's memory
+    u64* arrived;       // the peer's flag
+    const u64* credit;  // my flag
+    u64 sent;
+    i32 peer;
+};
+
+// My end of the connection from a peer.
+struct Receiver {
+    const u8* fifo;  // in my memory
+    const u64* arrived;
+    u64* credit;     // the peer's flag
+    u64 received;
+    i32 peer;
+};
+
+CCB_DEVICE Sender open_sender(const Block& block, i32 peer) {
+    const Arguments& arguments = block.arguments;
+    const RankView& theirs = arguments.views[peer];
+    return Sender{fifo_of(theirs, arguments, block.channel, block.rank),
+                  flag_of(theirs, arguments, block.channel, FLAG_ARRIVED, block.rank),
+                  flag_of(block.self, arguments, block.channel, FLAG_CREDIT, peer),
+                  *state_of(block.self, arguments, block.channel, STATE_SENT, peer), peer};
+}
+
+CCB_DEVICE Receiver open_receiver(const Block& block, i32 peer) {
+    const Arguments& arguments = block.arguments;
+    return Receiver{fifo_of(block.self, arguments, block.channel, peer),
+                    flag_of(block.self, arguments, block.channel, FLAG_ARRIVED, peer),
+                    flag_of(arguments.views[peer], arguments, block.channel, FLAG_CREDIT, block.rank),
+                    *state_of(block.self, arguments, block.channel, STATE_RECEIVED, peer), peer};
+}
+
+// Remembers the counters for the next launch. Every opened connection must be closed.
+CCB_DEVICE void close(const Block& block, const Sender& to) {
+    __syncthreads();  // all lanes have read the old value
+    if (block.lane == 0) *state_of(block.self, block.arguments, block.channel, STATE_SENT, to.peer) = to.sent;
+}
+
+CCB_DEVICE void close(const Block& block, const Receiver& from) {
+    __syncthreads();
+    if (block.lane == 0) {
+        *state_of(block.self, block.arguments, block.channel, STATE_RECEIVED, from.peer) = from.received;
+    }
+}
+
+CCB_DEVICE u8* slot_to(const Block& block, const Sender& to) {
+    return to.fifo + (i64)(to.sent % (u64)block.arguments.slots) * block.arguments.slot_bytes;
+}
+
+CCB_DEVICE const u8* slot_from(const Block& block, const Receiver& from) {
+    return from.fifo + (i64)(from.received % (u64)block.arguments.slots) * block.arguments.slot_bytes;
+}
+
+CCB_DEVICE bool wait_arrival(const Block& block, const Receiver& from) {
+    return wait_flag(block, WAITED_FOR_DATA, from.peer, from.arrived, from.received + 1);
+}
+
+CCB_DEVICE bool wait_credit(const Block& block, const Sender& to) {
+    const u64 slots = (u64)block.arguments.slots;
+    if (to.sent < slots) return true;
+    return wait_flag(block, WAITED_FOR_CREDIT, to.peer, to.credit, to.sent + 1 - slots);
+}
+
+// The last part of a step: all lanes are done, lane 0 tells both neighbours with one fence.
+CCB_DEVICE void finish_step(const Block& block, Receiver& from, Sender& to) {
+    __syncthreads();
+    ++from.received;
+    ++to.sent;
+    if (block.lane == 0) post_two(to.arrived, to.sent, from.credit, from.received);
+}
+
+CCB_DEVICE void finish_step(const Block& block, Sender& to) {
+    __syncthreads();
+    ++to.sent;
+    if (block.lane == 0) post(to.arrived, to.sent);
+}
+
+CCB_DEVICE void finish_step(const Block& block, Receiver& from) {
+    __syncthreads();
+    ++from.received;
+    if (block.lane == 0) post(from.credit, from.received);
+}
+
+CCB_DEVICE bool begin_send(const Block& block, const Sender& to) {
+    return all_agree(block.lane != 0 || wait_credit(block, to));
+}
+
+CCB_DEVICE bool begin_receive(const Block& block, const Receiver& from) {
+    return all_agree(block.lane != 0 || wait_arrival(block, from));
+}
+
+CCB_DEVICE bool begin_both(const Block& block, const Receiver& from, const Sender& to) {
+    return all_agree(block.lane != 0 || (wait_arrival(block, from) && wait_credit(block, to)));
+}
+
+// ---- steps: each moves one message of at most slot_bytes; false when a wait was given up ----
+
+// own -> peer's fifo
+CCB_DEVICE bool send(const Block& block, Sender& to, const u8* own, i64 bytes) {
+    if (!begin_send(block, to)) return false;
+    move_all<false, false, false>(block, Move{own, nullptr, slot_to(block, to), nullptr, bytes});
+    finish_step(block, to);
+    return true;
+}
+
+// own -> target in the peer's memory, and -> output unless that is own itself. No credit needed: see README.
+CCB_DEVICE bool send_direct(const Block& block, Sender& to, const u8* own, u8* target, u8* output, i64 bytes) {
+    if (output == own) {
+        move_all<false, false, false>(block, Move{own, nullptr, target, nullptr, bytes});
+    } else {
+        move_all<false, false, true>(block, Move{own, nullptr, target, output, bytes});
+    }
+    finish_step(block, to);
+    return true;
+}
+
+// fifo -> output
+CCB_DEVICE bool receive(const Block& block, Receiver& from, u8* output, i64 bytes) {
+    if (!begin_receive(block, from)) return false;
+    move_all<false, false, false>(block, Move{slot_from(block, from), nullptr, output, nullptr, bytes});
+    finish_step(block, from);
+    return true;
+}
+
+// The sender has put it where it belongs already.
+CCB_DEVICE bool receive_direct(const Block& block, Receiver& from) {
+    if (!begin_receive(block, from)) return false;
+    finish_step(block, from);
+    return true;
+}
+
+// fifo + own -> peer's fifo
+CCB_DEVICE bool receive_reduce_send(const Block& block, Receiver& from, Sender& to, const u8* own, i64 bytes) {
+    if (!begin_both(block, from, to)) return false;
+    move_all<true, false, false>(block, Move{slot_from(block, from), own, slot_to(block, to), nullptr, bytes});
+    finish_step(block, from, to);
+    return true;
+}
+
+// fifo + own -> output: the last contribution, so averages are divided here
+CCB_DEVICE bool receive_reduce_copy(const Block& block, Receiver& from, const u8* own, u8* output, i64 bytes) {
+    if (!begin_receive(block, from)) return false;
+    move_all<true, true, false>(block, Move{slot_from(block, from), own, output, nullptr, bytes});
+    finish_step(block, from);
+    return true;
+}
+
+// fifo + own, finished -> output and -> peer's fifo
+CCB_DEVICE bool receive_reduce_copy_send(const Block& block, Receiver& from, Sender& to, const u8* own, u8* output,
+                                         i64 bytes) {
+    if (!begin_both(block, from, to)) return false;
+    move_all<true, true, true>(block, Move{slot_from(block, from), own, output, slot_to(block, to), bytes});
+    finish_step(block, from, to);
+    return true;
+}
+
+// fifo + own, finished -> output and -> target in the peer's memory
+CCB_DEVICE bool receive_reduce_copy_send_direct(const Block& block, Receiver& from, Sender& to, const u8* own,
+                                                u8* output, u8* target, i64 bytes) {
+    if (!begin_receive(block, from)) return false;
+    move_all<true, true, true>(block, Move{slot_from(block, from), own, output, target, bytes});
+    finish_step(block, from, to);
+    return true;
+}
+
+// fifo -> output and -> peer's fifo
+CCB_DEVICE bool receive_copy_send(const Block& block, Receiver& from, Sender& to, u8* output, i64 bytes) {
+    if (!begin_both(block, from, to)) return false;
+    move_all<false, false, true>(block, Move{slot_from(block, from), nullptr, output, slot_to(block, to), bytes});
+    finish_step(block, from, to);
+    return true;
+}
+
+// own output, where it was put -> target in the peer's memory
+CCB_DEVICE bool receive_copy_send_direct(const Block& block, Receiver& from, Sender& to, const u8* output, u8* target,
+                                         i64 bytes) {
+    if (!begin_receive(block, from)) return false;
+    move_all<false, false, false>(block, Move{output, nullptr, target, nullptr, bytes});
+    finish_step(block, from, to);
+    return true;
+}
+
+// ---- permission to write into an output, and the barrier of one channel's blocks ----
+
+// From now on peer may write into my output, until its messages of this launch are through.
+CCB_DEVICE void open_output(const Block& block, i32 peer) {
+    if (block.lane != 0) return;
+    u64* const count = state_of(block.self, block.arguments, block.channel, STATE_READY_SENT, peer);
+    *count += 1;
+    post(flag_of(block.arguments.views[peer], block.arguments, block.channel, FLAG_READY, block.rank), *count);
+}
+
+// Waits until peer has opened its output to me in this launch.
+CCB_DEVICE bool wait_open(const Block& block, i32 peer) {
+    bool ok = true;
+    if (block.lane == 0) {
+        u64* const count = state_of(block.self, block.arguments, block.channel, STATE_READY_SEEN, peer);
+        *count += 1;
+        ok = wait_flag(block, WAITED_FOR_READY, peer,
+                       flag_of(block.self, block.arguments, block.channel, FLAG_READY, peer), *count);
+    }
+    return all_agree(ok);
+}
+
+// All ranks' blocks of this channel: what any of them did before is visible to all of them afterwards. Lanes
+// share the work of telling and polling.
+CCB_DEVICE bool rank_barrier(const Block& block) {
+    const Arguments& arguments = block.arguments;
+    u64* const state = state_of(block.self, arguments, block.channel, STATE_BARRIER, 0);
+    const u64 epoch = *state + 1;
+    __syncthreads();
+    if (block.lane == 0) *state = epoch;
+    bool ok = true;
+    for (i32 peer = block.lane; peer < arguments.ranks; peer += block.lanes) {
+        if (peer == block.rank) continue;
+        post(flag_of(arguments.views[peer], arguments, block.channel, FLAG_BARRIER, block.rank), epoch);
+    }
+    for (i32 peer = block.lane; peer < arguments.ranks && ok; peer += block.lanes) {
+        if (peer == block.rank) continue;
+        ok = wait_flag(block, WAITED_FOR_BARRIER, peer,
+                       flag_of(block.self, arguments, block.channel, FLAG_BARRIER, peer), epoch);
+    }
+    return all_agree(ok);
+}
+
+// ---- entry ----
+
+typedef bool (*Entry)(const Arguments&);
+
+// The body of every __global__ function: iterations of one collective, none where an error stands.
+template <Entry ENTRY>
+CCB_DEVICE void run_entry(const Arguments& arguments) {
+    const i32 index = (i32)blockIdx.x;
+    const RankView& self = arguments.views[arguments.first_rank + index % arguments.ranks_here];
+    const bool failed = self.errors[index / arguments.ranks_here].code != NO_ERROR;
+    __syncthreads();  // nobody records an error before all lanes have looked
+    if (failed) return;
+    for (i32 i = 0; i < arguments.iterations; ++i) {
+        if (!ENTRY(arguments)) return;
+        __syncthreads();
+    }
+}
+
+}  // namespace ccb
+
+// CCB_ENTRY(name, REDUCES or COPIES) makes a device function launchable; ccbench/kernels/sources.py reads it too.
+#if CCB_GPU
+#define CCB_ENTRY(name, kind)
+#define CCB_GLOBAL(name)                                                                 \
+    extern "C" __global__ void __launch_bounds__(CCB_MAX_LANES)                          \
+        ccb_kernel(const __grid_constant__ ccb::Arguments arguments) {                   \
+        ccb::run_entry<ccb::name>(arguments);                                            \
+    }
+#else
+extern "C" int ccb_host_register(const char* name, void (*run)(const ccb::Arguments&));
+#define CCB_ENTRY(name, kind) \
+    static const int ccb_registered_##name = ccb_host_register(#name, ccb::run_entry<ccb::name>);
+#endif

@@ -1,0 +1,217 @@
+// Element types and how two elements become one, bit for bit the same on GPU and host.
+//
+// All arithmetic is on 64-bit words that hold 1, 2, 4 or 8 elements. Narrow floats are combined as float and
+// rounded once to nearest even; NumPy and ml_dtypes do the same. Formats: IEEE 754-2019 for float16, bfloat16 as float's upper
+// half, "FP8 Formats for Deep Learning" (arXiv 2209.05433) for the 8-bit ones: e4m3 has no infinity, e5m2 has.
+#pragma once
+
+#include "abi.cuh"
+
+namespace ccb {
+
+// How one element looks inside a word, and as what it is computed.
+template <i32 TYPE>
+struct Format;
+
+template <typename VALUE, i32 BYTES>
+struct WholeFormat {
+    typedef VALUE Value;
+    static constexpr i32 bytes = BYTES;
+    static constexpr bool whole = true;
+    CCB_MEMBER static Value decode(u64 bits) { return (Value)bits; }
+    CCB_MEMBER static u64 encode(Value value) { return (u64)value; }
+};
+
+template <> struct Format<INT8> : WholeFormat<i8, 1> {};
+template <> struct Format<INT16> : WholeFormat<i16, 2> {};
+template <> struct Format<INT32> : WholeFormat<i32, 4> {};
+template <> struct Format<INT64> : WholeFormat<i64, 8> {};
+template <> struct Format<UINT8> : WholeFormat<u8, 1> {};
+template <> struct Format<UINT16> : WholeFormat<u16, 2> {};
+template <> struct Format<UINT32> : WholeFormat<u32, 4> {};
+template <> struct Format<UINT64> : WholeFormat<u64, 8> {};
+
+template <> struct Format<FLOAT32> {
+    typedef float Value;
+    static constexpr i32 bytes = 4;
+    static constexpr bool whole = false;
+    CCB_MEMBER static float decode(u64 bits) { return float_of_bits((u32)bits); }
+    CCB_MEMBER static u64 encode(float value) { return bits_of_float(value); }
+};
+
+template <> struct Format<FLOAT64> {
+    typedef double Value;
+    static constexpr i32 bytes = 8;
+    static constexpr bool whole = false;
+    CCB_MEMBER static double decode(u64 bits) { return double_of_bits(bits); }
+    CCB_MEMBER static u64 encode(double value) { return bits_of_double(value); }
+};
+
+template <> struct Format<FLOAT16> {
+    typedef float Value;
+    static constexpr i32 bytes = 2;
+    static constexpr bool whole = false;
+    CCB_MEMBER static float decode(u64 bits) { return float_of_half((u32)bits); }
+    CCB_MEMBER static u64 encode(float value) { return half_of_float(value); }
+};
+
+template <> struct Format<BFLOAT16> {
+    typedef float Value;
+    static constexpr i32 bytes = 2;
+    static constexpr bool whole = false;
+    CCB_MEMBER static float decode(u64 bits) { return float_of_bits((u32)bits << 16); }
+    CCB_MEMBER static u64 encode(float value) {
+        const u32 bits = bits_of_float(value);
+        if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fffu;
+        return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    }
+};
+
+// Magnitude of a float in a format of 1 + (7 - FRACTION) + FRACTION bits, exponent bias BIAS, rounded to even;
+// larger than the format's largest where it overflows. Not for NaN.
+template <i32 FRACTION, i32 BIAS>
+CCB_DEVICE u32 narrow_magnitude(u32 magnitude) {
+    constexpr u32 dropped = 23 - FRACTION;
+    constexpr u32 smallest_normal = (u32)(127 - BIAS + 1) << 23;
+    if (magnitude < smallest_normal) {
+        // Adding a power of two whose last place is the subnormals' unit, 2^(1 - BIAS - FRACTION), rounds.
+        constexpr u32 unit_maker = (u32)(127 + 1 - BIAS - FRACTION + 23) << 23;
+        return bits_of_float(float_of_bits(magnitude) + float_of_bits(unit_maker)) - unit_maker;
+    }
+    const u32 rounded = magnitude + (1u << (dropped - 1)) - 1u + (magnitude >> dropped & 1u);
+    return (rounded >> dropped) - ((u32)(127 - BIAS) << FRACTION);
+}
+
+template <> struct Format<FLOAT8_E4M3> {
+    typedef float Value;
+    static constexpr i32 bytes = 1;
+    static constexpr bool whole = false;
+    CCB_MEMBER static float decode(u64 word) {
+        const u32 bits = (u32)word, magnitude = bits & 0x7fu;
+        if (magnitude == 0x7fu) return float_of_bits(0x7fc00000u);
+        // As float16 it is 256 times too small: seven bits of exponent bias 15 instead of 7.
+        return float_of_half((bits & 0x80u) << 8 | magnitude << 7) * 256.0f;
+    }
+    CCB_MEMBER static u64 encode(float value) {
+        const u32 bits = bits_of_float(value), magnitude = bits & 0x7fffffffu;
+        if (magnitude > 0x7f800000u) return 0x7fu;
+        const u32 narrow = narrow_magnitude<3, 7>(magnitude);
+        return (bits >> 24 & 0x80u) | (narrow < 0x7fu ? narrow : 0x7fu);
+    }
+};
+
+template <> struct Format<FLOAT8_E5M2> {
+    typedef float Value;
+    static constexpr i32 bytes = 1;
+    static constexpr bool whole = false;
+    CCB_MEMBER static float decode(u64 bits) { return float_of_half(((u32)bits & 0xffu) << 8); }
+    CCB_MEMBER static u64 encode(float value) {
+        const u32 bits = bits_of_float(value), magnitude = bits & 0x7fffffffu;
+        if (magnitude > 0x7f800000u) return 0x7eu;
+        const u32 narrow = narrow_magnitude<2, 15>(magnitude);
+        return (bits >> 24 & 0x80u) | (narrow < 0x7cu ? narrow : 0x7cu);
+    }
+};
+
+// Whole numbers wrap, computed as u64 because signed overflow is undefined.
+template <typename FORMAT, i32 OP, bool WHOLE>
+struct Pair;
+
+template <typename FORMAT, i32 OP>
+struct Pair<FORMAT, OP, true> {
+    CCB_MEMBER static u64 of(u64 first, u64 second) {
+        typedef typename FORMAT::Value Value;
+        const Value a = FORMAT::decode(first), b = FORMAT::decode(second);
+        if (OP == PROD) return (u64)a * (u64)b;
+        if (OP == MIN) return FORMAT::encode(a < b ? a : b);
+        if (OP == MAX) return FORMAT::encode(a > b ? a : b);
+        return (u64)a + (u64)b;
+    }
+    CCB_MEMBER static u64 divided(u64 total, i32 ranks) {
+        typedef typename FORMAT::Value Value;
+        const Value value = FORMAT::decode(total);
+        if ((Value)-1 < (Value)0) return (u64)((i64)value / (i64)ranks);
+        return (u64)value / (u64)ranks;
+    }
+};
+
+template <typename FORMAT, i32 OP>
+struct Pair<FORMAT, OP, false> {
+    CCB_MEMBER static u64 of(u64 first, u64 second) {
+        typedef typename FORMAT::Value Value;
+        const Value a = FORMAT::decode(first), b = FORMAT::decode(second);
+        if (OP == PROD) return FORMAT::encode(a * b);
+        if (OP == MIN) return FORMAT::encode(a < b || a != a ? a : b);
+        if (OP == MAX) return FORMAT::encode(a > b || a != a ? a : b);
+        return FORMAT::encode(a + b);
+    }
+    CCB_MEMBER static u64 divided(u64 total, i32 ranks) {
+        typedef typename FORMAT::Value Value;
+        return FORMAT::encode(FORMAT::decode(total) / (Value)ranks);
+    }
+};
+
+// One word of elements: combined, or (WORD_FINISH) an average's total divided.
+template <i32 TYPE, i32 OP>
+struct Word {
+    typedef Format<TYPE> Elements;
+    typedef Pair<Elements, OP, Elements::whole> Both;
+    static constexpr i32 bits = 8 * Elements::bytes;
+    static constexpr u64 mask = bits == 64 ? ~0ull : (1ull << (bits % 64)) - 1;
+
+    CCB_MEMBER static u64 combine(u64 received, u64 own) {
+        u64 result = 0;
+#pragma GCC unroll 8
+        for (i32 shift = 0; shift < 64; shift += bits) {
+            result |= (Both::of(received >> shift & mask, own >> shift & mask) & mask) << shift;
+        }
+        return result;
+    }
+    CCB_MEMBER static u64 finish(u64 total, i32 ranks) {
+        if (OP != AVG) return total;
+        u64 result = 0;
+        for (i32 shift = 0; shift < 64; shift += bits) {
+            result |= (Both::divided(total >> shift & mask, ranks) & mask) << shift;
+        }
+        return result;
+    }
+};
+
+// The arithmetic of one launch. On a GPU everything is known when it is compiled; on the host the type and op
+// come from the arguments, so that one build serves them all.
+struct Arithmetic {
+#if CCB_GPU
+    static constexpr i32 element_bytes = Format<CCB_TYPE>::bytes;
+    CCB_MEMBER u64 combine_word(u64 received, u64 own) const {
+        return Word<CCB_TYPE, CCB_OP>::combine(received, own);
+    }
+    CCB_MEMBER u64 finish_word(u64 total, i32 ranks) const { return Word<CCB_TYPE, CCB_OP>::finish(total, ranks); }
+#else
+    i32 element_bytes;
+    u64 (*combine_function)(u64, u64);
+    u64 (*finish_function)(u64, i32);
+    u64 combine_word(u64 received, u64 own) const { return combine_function(received, own); }
+    u64 finish_word(u64 total, i32 ranks) const { return finish_function(total, ranks); }
+#endif
+    CCB_MEMBER Vector combine(Vector received, Vector own) const {
+        return Vector{combine_word(received.low, own.low), combine_word(received.high, own.high)};
+    }
+    CCB_MEMBER Vector finish(Vector total, i32 ranks) const {
+        return Vector{finish_word(total.low, ranks), finish_word(total.high, ranks)};
+    }
+};
+
+#if CCB_GPU
+CCB_DEVICE Arithmetic arithmetic_of(const Arguments&) { return Arithmetic{}; }
+#else
+}  // namespace ccb
+extern "C" void ccb_host_arithmetic(int type, int op, ccb::Arithmetic* arithmetic);  // host/arithmetic.cpp
+namespace ccb {
+CCB_DEVICE Arithmetic arithmetic_of(const Arguments& arguments) {
+    Arithmetic arithmetic;
+    ccb_host_arithmetic(arguments.type, arguments.op, &arithmetic);
+    return arithmetic;
+}
+#endif
+
+}  // namespace ccb

@@ -1,0 +1,68 @@
+"""Machines whose constants are known because they were planted, and what such a machine would measure."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ccbench.model.calibrated import CalibratedCluster
+from ccbench.model.cluster_calibration import Base, Provenance, calibrate_cluster, open_base
+from ccbench.model.library.calibration import TERMS, scaled_table
+from ccbench.model.library.constants import shipped
+from ccbench.model.library.predictor import seconds_of
+from ccbench.model.library.system import LibraryRequest, LibrarySystem
+
+SIZES = tuple(1 << power for power in range(3, 33))
+
+SCALES = {
+    "latency of LL": 1.25,
+    "latency of Simple": 0.8,
+    "fill": 1.2,
+    "rate of LL": 0.9,
+    "rate inside": 0.95,
+    "rate across": 0.9,
+}
+"""By term of the library's calibration."""
+
+PROVENANCE = Provenance("tested", "a-run", "NCCL 2.20.5", "2026-01-01T00:00:00+00:00")
+
+Measured = list[tuple[LibraryRequest, Sequence[float]]]
+
+
+def measured(
+    system: LibrarySystem,
+    scales: Mapping[str, float],
+    collectives: Sequence[str] = ("all_reduce", "all_gather"),
+    sizes: Sequence[int] = SIZES,
+    noise: float = 0.0,
+) -> Measured:
+    """Times of the model with these scales, times lognormal noise of that spread."""
+    table = scaled_table(shipped().table, np.array([scales.get(term, 1.0) for term in TERMS]))
+    random = np.random.default_rng(7)
+    found: Measured = []
+    for collective in collectives:
+        request = LibraryRequest(collective, tuple(sizes))
+        seconds = seconds_of(system, request, table) * np.exp(random.normal(0, noise, len(sizes)))
+        found.append((request, tuple(seconds.tolist())))
+    return found
+
+
+@functools.lru_cache(maxsize=8)
+def base(machine: str = "dgx-a100", nodes: int = 4, network: str = "ib-hdr-200x8") -> Base:
+    return open_base(machine, nodes, network if nodes > 1 else None)
+
+
+@functools.lru_cache(maxsize=8)
+def calibrated(
+    machine: str = "dgx-a100",
+    nodes: int = 4,
+    noise: float = 0.0,
+    collectives: tuple[str, ...] = ("all_reduce", "all_gather"),
+    sweeps: int = 1,
+) -> CalibratedCluster:
+    """A calibration of a machine with SCALES, on all SIZES, measured so many times."""
+    on = base(machine, nodes)
+    times = measured(on.cluster.system, SCALES, collectives, noise=noise)
+    return calibrate_cluster(on, times * sweeps, PROVENANCE)

@@ -1,0 +1,189 @@
+"""The file of a calibrated cluster: the same value back, and one line about anything else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.errors import MachineError
+from ccbench.model.calibrated import (
+    ORIGINS,
+    Asked,
+    CalibratedCluster,
+    Correction,
+    HeldOutError,
+    MeasuredAs,
+    MeasuredCollective,
+    ScaleEstimate,
+    is_calibrated_file,
+    load_calibrated,
+    save_calibrated,
+)
+from ccbench.model.library.constants import shipped
+from ccbench.model.library.system import LibraryRequest
+from ccbench.topology.catalog import load_catalog
+from ccbench.topology.files import to_plain
+from tests.model.planted import calibrated
+
+POSITIVE = st.floats(1e-9, 1e9)
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> CalibratedCluster:
+    scales = draw(
+        st.lists(st.tuples(st.text(min_size=1), POSITIVE), max_size=4, unique_by=lambda one: one[0])
+    )
+    sizes = draw(st.lists(st.integers(0, 2**50), min_size=1, max_size=6, unique=True))
+    corrections = tuple(Correction(size, draw(POSITIVE)) for size in sorted(sizes))
+    held = draw(
+        st.none() | st.builds(HeldOutError, st.integers(1, 99), POSITIVE, POSITIVE, POSITIVE, POSITIVE)
+    )
+    nodes, network = draw(st.sampled_from([(1, ""), (2, "ib-ndr-400x8"), (16, "roce-100x16")]))
+    machine: Any = draw(st.sampled_from(["dgx-a100", to_plain(load_catalog("hgx-h100"))]))
+    return CalibratedCluster(
+        name=draw(st.text(min_size=1)),
+        machine=machine,
+        ranks=nodes * draw(st.integers(1, 8)),
+        nodes=nodes,
+        network=network,
+        measured_as=MeasuredAs(draw(st.integers(1, 16)), draw(st.booleans()), (2, 20)),
+        scales=tuple(ScaleEstimate(term, scale, scale / 2, scale * 2, 5) for term, scale in scales),
+        measured=(
+            MeasuredCollective("all_reduce", draw(st.booleans()), 9, (Asked("ring", "ll"),), corrections),
+        ),
+        held_out=held,
+        constants={name: draw(POSITIVE) for name in shipped().table},
+        points=9,
+        run=draw(st.text()),
+        calibrated_at="2026-01-01T00:00:00+00:00",
+        origins={name: draw(st.text(min_size=1)) for name in ORIGINS},
+    )
+
+
+@given(machine=clusters())
+def test_a_saved_machine_is_read_back_as_it_was(
+    machine: CalibratedCluster, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    file = tmp_path_factory.mktemp("machines") / "mine.yaml"
+    save_calibrated(machine, file)
+    assert load_calibrated(file) == machine
+    assert is_calibrated_file(file)
+
+
+def test_a_machine_read_back_predicts_the_same(tmp_path: Path) -> None:
+    machine, file = calibrated(), tmp_path / "mine.yaml"
+    save_calibrated(machine, file)
+    back = load_calibrated(file)
+    request = LibraryRequest("all_reduce", (8, 1 << 20, 1 << 34))
+    assert np.array_equal(back.calibrated.seconds(request), machine.calibrated.seconds(request))
+    assert back.calibrated.label(request) == machine.calibrated.label(request)
+
+
+def test_a_machine_that_is_no_name_is_kept_whole(tmp_path: Path) -> None:
+    machine = replace(calibrated(), machine=to_plain(load_catalog("dgx-a100")))
+    save_calibrated(machine, tmp_path / "mine.yaml")
+    assert load_calibrated(tmp_path / "mine.yaml").cluster.system == calibrated().cluster.system
+
+
+def _without(name: str) -> Callable[[dict[str, Any]], object]:
+    return lambda plain: plain.pop(name)
+
+
+def _with(**changes: Any) -> Callable[[dict[str, Any]], object]:
+    return lambda plain: plain.update(changes)
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (_with(kind="cpu"), "kind is 'cpu', expected calibrated-cluster"),
+        (_with(version=2), "version"),
+        (_with(machine="dgx-a1000"), "did you mean dgx-a100"),
+        (_with(machine={"name": "x"}), "machine: ccbench_topology"),
+        (_with(machine=7), "machine"),
+        (_with(ranks=33), "33 ranks do not spread evenly"),
+        (_with(network=""), "need a network"),
+        (_with(network="ib-ndr-fast"), "write for example ib-ndr-400x8"),
+        (_with(nodes="4"), "nodes: input should be a valid integer; seen '4'; write numbers without quotes"),
+        (_with(colour="red"), "colour"),
+        (_with(name=""), "name: empty"),
+        (_with(measured=[]), "measured"),
+        (_without("ranks"), "ranks"),
+        (_without("held_out"), "held_out"),
+        (lambda plain: plain["origins"].pop("scales"), "origins: nothing about scales"),
+        (lambda plain: plain["origins"].update(luck="yes"), "origins: 'luck' is not one of"),
+        (lambda plain: plain["constants"].pop("base"), "constants: 'base' is missing"),
+        (lambda plain: plain["constants"].update(base=-1.0), "base: -1.0 is not a positive number"),
+        (lambda plain: plain["constants"].update(base="fast"), "constants.base"),
+        (lambda plain: plain["scales"][0].update(low=9.0), "does not lie between"),
+        (lambda plain: plain["scales"][0].update(colour="red"), "colour"),
+        (lambda plain: plain["measured"][0]["corrections"][0].update(factor=0.0), "not a positive factor"),
+        (lambda plain: plain["measured"][0]["corrections"].reverse(), "rising order"),
+        (lambda plain: plain["measured"].append(plain["measured"][0]), "once"),
+    ],
+)
+def test_a_damaged_file_is_refused_in_one_line(
+    tmp_path: Path, damage: Callable[[dict[str, Any]], object], said: str
+) -> None:
+    file = tmp_path / "mine.yaml"
+    save_calibrated(calibrated(), file)
+    plain = yaml.safe_load(file.read_text(encoding="utf-8"))
+    damage(plain)
+    file.write_text(_dumped(plain), encoding="utf-8")
+    with pytest.raises(MachineError) as caught:
+        load_calibrated(file)
+    message = str(caught.value)
+    assert message.startswith(f"{file}: ")
+    assert said in message
+    assert "\n" not in message
+    assert len(message) < 600
+
+
+def _dumped(plain: dict[str, Any]) -> str:
+    class Plain(yaml.SafeDumper):
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    return yaml.dump(plain, Dumper=Plain, sort_keys=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("kind: calibrated-cluster\nkind: calibrated-cluster\n", "given twice"),
+        ("kind: [", "not valid YAML"),
+        ("- 1\n", "kind is None"),
+        ("kind: calibrated-cluster\n", "name: field required"),
+        ("kind: calibrated-cluster\npoints: .nan\n", "not a finite number"),
+    ],
+)
+def test_text_that_is_no_such_file_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    with pytest.raises(MachineError) as caught:
+        load_calibrated(file)
+    assert str(caught.value).startswith(str(file))
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_other_machine_files_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "topology.yaml").write_text("ccbench_topology: 1\nname: x\n")
+    (tmp_path / "mine.txt").write_text("kind: calibrated-cluster\n")
+    assert not is_calibrated_file(tmp_path / "topology.yaml")
+    assert not is_calibrated_file(tmp_path / "mine.txt")
+    assert not is_calibrated_file(tmp_path / "absent.yaml")
+    assert not is_calibrated_file("hgx-h100")
+
+
+def test_a_file_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    with pytest.raises(MachineError, match="cannot be written"):
+        save_calibrated(calibrated(), tmp_path / "absent" / "mine.yaml")

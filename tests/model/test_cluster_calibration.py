@@ -1,0 +1,103 @@
+"""Scales that were planted are found again, with intervals that hold them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ccbench.errors import MachineError
+from ccbench.model.cluster_calibration import calibrate_cluster, open_base
+from ccbench.model.library.calibration import TERMS, scaled_table
+from ccbench.model.library.constants import shipped
+from ccbench.model.library.predictor import seconds_of
+from ccbench.model.library.system import LibraryRequest
+from ccbench.topology.catalog import load_catalog
+from ccbench.topology.files import save_topology
+from tests.model.planted import PROVENANCE, SCALES, SIZES, base, calibrated, measured
+
+
+@pytest.mark.parametrize(("sweeps", "apart"), [(1, 0.04), (20, 0.003)])
+def test_planted_scales_are_found_again(sweeps: int, apart: float) -> None:
+    """The pull towards one is worth a point or so, and vanishes as points become many."""
+    found = calibrated("hgx-h100", 2, sweeps=sweeps).scales
+    assert [one.term for one in found] == list(TERMS)
+    seen = {one.term: one.scale for one in found if one.points >= 10}
+    assert len(seen) >= 4
+    assert seen == pytest.approx({term: SCALES[term] for term in seen}, rel=apart)
+
+
+def test_sizes_that_were_measured_are_predicted_exactly() -> None:
+    machine = calibrated()
+    for request, seconds in measured(machine.cluster.system, SCALES):
+        assert machine.calibrated.seconds(request) == pytest.approx(seconds, rel=1e-9)
+
+
+def test_what_was_planted_is_predicted_also_between_the_sizes_that_were_measured() -> None:
+    machine = calibrated()
+    system = machine.cluster.system
+    between = LibraryRequest("all_reduce", tuple(3 * size // 2 for size in SIZES))
+    table = scaled_table(shipped().table, np.array([SCALES[term] for term in TERMS]))
+    expected = seconds_of(system, between, table)
+    assert machine.calibrated.seconds(between) == pytest.approx(expected, rel=0.02)
+
+
+def test_intervals_hold_the_planted_scales_and_widen_with_noise() -> None:
+    quiet, noisy = calibrated(), calibrated(noise=0.1)
+    for still, loud in zip(quiet.scales, noisy.scales, strict=True):
+        if still.points >= 10:
+            assert loud.low < SCALES[loud.term] * 1.05, loud
+            assert loud.high > SCALES[loud.term] * 0.95, loud
+            assert loud.high / loud.low > still.high / still.low
+    assert all(0 <= one.low <= one.scale <= one.high for one in (*quiet.scales, *noisy.scales))
+
+
+def test_a_scale_that_no_point_depends_on_stays_one() -> None:
+    machine = calibrated(nodes=1)
+    across = next(one for one in machine.scales if one.term == "rate across")
+    assert (across.scale, across.points) == (1.0, 0)
+    assert across.low == across.high == 1.0
+
+
+def test_the_held_out_error_is_small_where_the_model_is_right_and_large_without_calibration() -> None:
+    held = calibrated().held_out
+    assert held is not None
+    assert held.points == len(SIZES)  # every other size of two collectives
+    assert held.median < 0.01
+    assert held.median_without > 0.05
+
+
+def test_three_sizes_are_enough_but_leave_nothing_to_hold_out() -> None:
+    on = base(nodes=1)
+    few = measured(on.cluster.system, SCALES, sizes=(1 << 10, 1 << 20, 1 << 30))
+    assert calibrate_cluster(on, few, PROVENANCE).held_out is None
+
+
+@pytest.mark.parametrize("sizes", [(1 << 20,), (1 << 10, 1 << 20)])
+def test_fewer_than_three_sizes_are_refused_with_what_is_missing(sizes: tuple[int, ...]) -> None:
+    on = base(nodes=1)
+    with pytest.raises(MachineError, match=r"a-run: [12] sizes .*1048576.*at least 3"):
+        calibrate_cluster(on, measured(on.cluster.system, SCALES, sizes=sizes), PROVENANCE)
+
+
+def test_what_most_points_were_launched_like_is_kept() -> None:
+    on = base(nodes=1)
+    plain = measured(on.cluster.system, SCALES, ("all_reduce",))
+    grouped = [
+        (replace(request, gpus_per_process=8, version=(2, 20, 5)), tuple(max(one, 4e-5) for one in seconds))
+        for request, seconds in measured(on.cluster.system, SCALES, ("all_gather", "broadcast"))
+    ]
+    found = calibrate_cluster(on, [*plain, *grouped], PROVENANCE)
+    assert (found.measured_as.gpus_per_process, found.measured_as.version) == (8, (2, 20, 5))
+
+
+def test_a_catalog_machine_is_kept_by_name_and_any_other_whole(tmp_path: Path) -> None:
+    assert open_base("DGX-A100").described == "dgx-a100"
+    other = load_catalog("dgx-a100")
+    file = str(tmp_path / "mine.yaml")
+    save_topology(other, file)
+    described = open_base(file).described
+    assert isinstance(described, dict)
+    assert described["name"] == "dgx-a100"

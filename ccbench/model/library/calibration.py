@@ -30,7 +30,8 @@ TERMS: dict[str, tuple[str, ...]] = {
     "rate inside": ("efficiency.nvlink", "efficiency.nvlink_hopper", "efficiency.nvlink_mesh",
                     "efficiency.xgmi", "efficiency.hccs", "efficiency.pcie", "efficiency.host",
                     "efficiency.host_both", "efficiency.nvls_hopper", "efficiency.nvls_blackwell"),
-    "rate across": ("efficiency.fabric", "efficiency.efa", "efficiency.tcp", "efficiency.tcpx"),
+    "rate across": ("efficiency.fabric", "efficiency.efa", "efficiency.tcp", "efficiency.tcpx",
+                    "socket_gbytes"),
 }  # fmt: skip
 """What one system may scale; each scale moves all of these constants together."""
 
@@ -91,11 +92,12 @@ def floor_seconds(system: LibrarySystem, request: LibraryRequest) -> Floats:
 
     A lower bound within this model's own algorithms; ``graph_bounds`` has those of any algorithm.
     """
-    found = priced(system, request, dict.fromkeys(BY_NAME, 1.0)).options
-    if not found:
+    nominal = {**dict.fromkeys(BY_NAME, 1.0), "socket_gbytes": np.inf}
+    options = priced(system, request, nominal).options
+    if not options:
         return np.zeros(len(request.size_bytes))
-    nominal = [option for option in found if option.protocol == "simple"] or found
-    return np.asarray(np.min([option.bandwidth_seconds for option in nominal], axis=0))
+    whole = [option for option in options if option.protocol == "simple"] or options
+    return np.asarray(np.min([option.bandwidth_seconds for option in whole], axis=0))
 
 
 def calibrate(observations: Sequence[Observation], start: LibraryConstants | None = None) -> Calibrated:

@@ -33,7 +33,7 @@ _PIPELINE = "share of 2 sqrt(latency x transfer), the fill of an optimally chunk
 
 CONSTANTS: tuple[Constant, ...] = (
     Constant("base", 1.0, 0.05, _NCCL),
-    Constant("hop.ll", 1.3, 0.2, _NCCL),
+    Constant("hop.ll", 1.3, 0.1, _NCCL),
     Constant("hop.ll128", 1.3, 0.1, _NCCL),
     Constant("hop.simple", 1.4, 0.1, _NCCL),
     Constant("network_hop.ll", 1.2, 0.1, _NCCL),
@@ -71,6 +71,7 @@ CONSTANTS: tuple[Constant, ...] = (
     Constant("efficiency.fabric", 0.965, 0.03, "24 of 25, 48 of 50 GB/s (nccl-tests#119, #267, #149, #212)"),
     Constant("efficiency.efa", 0.9, 0.08, "43.8 of 50 and 382 of 400 GB/s"),
     Constant("efficiency.tcp", 0.65, 0.2, "kernel sockets; assumed"),
+    Constant("socket_gbytes", 5.25, 0.15, "42 Gb/s of one core for one flow: Cai et al., SIGCOMM 2021"),
     Constant("efficiency.tcpx", 0.85, 0.15, "assumed between sockets and RDMA"),
     Constant("nvls_base_us", 11.0, 0.1, "fixed cost of an NVLS launch; NCCL takes 25 in all"),
     Constant("nvls_hop_us", 4.0, 0.1, "one way through the switch; as a Simple hop"),

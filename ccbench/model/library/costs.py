@@ -236,6 +236,9 @@ def _network_rate(shape: Shape, system: LibrarySystem, table: Mapping[str, float
     """Bytes per second through all NICs of a node that the algorithm keeps busy."""
     assert system.network is not None  # several nodes have one
     rate = system.network.node_bytes_per_second
+    if system.network.word == "tcp":
+        # One core of the host serves the sockets of a NIC, and copies every byte.
+        rate = min(rate, system.network.per_node * table["socket_gbytes"] * GIGA)
     if shape.algorithm == "nvlstree":
         bundle = max(1.0, WIDE_NIC_BYTES_PER_SECOND / system.network.bytes_per_second)
         rate = min(rate, MOST_NVLSTREE_NICS * system.network.bytes_per_second * bundle)

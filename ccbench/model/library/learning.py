@@ -53,7 +53,7 @@ FREE = tuple(constant for constant in CONSTANTS if constant.spread > 0)
 def fit(
     observations: Sequence[Observation],
     learned_on: str = "",
-    most_evaluations: int = 20,
+    most_evaluations: int = 10,
     prior_weight: float = PRIOR_WEIGHT,
 ) -> LibraryConstants:
     """Constants that suit all ``observations``, with their domain; the starts where there are none.

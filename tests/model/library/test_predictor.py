@@ -89,8 +89,10 @@ def test_more_bandwidth_is_never_slower(
 @given(systems(), st.sampled_from(COLLECTIVES), st.integers(1, 10))
 def test_rates_and_sizes_scale_together(system: LibrarySystem, collective: str, power: int) -> None:
     factor = 2**power
-    # NVLSTree bundles NICs up to a fixed rate, and LL has a fixed greatest rate: neither is asked here.
+    # NVLSTree, LL and sockets have fixed greatest rates: none is asked here.
     request = LibraryRequest(collective, SWEEP, protocol="simple", multicast_off=True)
+    if system.network is not None:
+        system = replace(system, network=replace(system.network, word="roce"))
     network = system.network and replace(
         system.network, bytes_per_second=system.network.bytes_per_second * factor
     )
@@ -181,6 +183,16 @@ def test_in_network_reduction_beats_rings_on_many_nodes() -> None:
 def test_pat_is_for_small_sizes_of_many_lone_gpus() -> None:
     points = predict_library(lone(256), LibraryRequest("all_gather", (1 << 13, 1 << 34)))
     assert [point.algorithm for point in points] == ["pat", "ring"]
+
+
+def test_kernel_sockets_are_limited_by_the_host_not_by_the_port() -> None:
+    request = LibraryRequest("all_reduce", (1 << 32,))
+    slow, fast, faster = (
+        seconds_of(clustered(A100, 2, NetworkPorts("tcp", rate, 1)), request, TABLE)[0]
+        for rate in (2.5e9, 12.5e9, 25e9)
+    )
+    assert fast < slow
+    assert faster == fast
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)

@@ -129,11 +129,10 @@ class FabricPrices:
         link, load, seconds = self.bottleneck_link(index)
         fabric = self.loads.fabric
         rate = self._rate(link)
-        flows = load / self._slot_bytes(index)
         share = seconds / float(self.bandwidth[index])
         most = "" if share > 0.995 else f"; links of this rate limit {share:.0%} of it"
         return (
-            f"bandwidth ({fabric.link_name(link)}, {rate / 1e9:.4g} GB/s, up to {_counted(flows)} through it "
+            f"bandwidth ({fabric.link_name(link)}, {rate / 1e9:.4g} GB/s, up to {_decimal(load)} through it "
             f"in a step{most})"
         )
 
@@ -145,8 +144,12 @@ class FabricPrices:
         return float(self.size_bytes[index]) / cut
 
 
-def _counted(slots: float) -> str:
-    return "1 slot" if slots == 1 else f"{slots:.4g} slots"
+def _decimal(size_bytes: float) -> str:
+    """Bytes as people divide them by GB/s: ``3 GB``."""
+    for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:.4g} {unit}"
+    return f"{size_bytes:.4g} B"
 
 
 Found = tuple[tuple[StepLoad, ...], tuple[PipelineLoad, ...]]

@@ -214,7 +214,7 @@ def test_the_explanation_names_the_link_its_load_and_the_split() -> None:
     tree = fat_tree([4, 4], Wire(50e9, 1e-6), 4.0)
     words = price_algorithm("all_to_all", "direct", tree, 1e9).explanation(0)
     assert words.startswith("100% bandwidth (level")
-    assert "50 GB/s, up to 48 slots through it in a step" in words
+    assert "50 GB/s, up to 3 GB through it in a step" in words
     small = price_algorithm("all_reduce", "ring", tree, 8).explanation(0)
     assert small.startswith("100% latency of 30 steps over up to 4 links")
     combining = FabricCosts(reduction_bytes_per_second=1e9)

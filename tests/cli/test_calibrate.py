@@ -1,0 +1,154 @@
+"""``ccbench calibrate RUN``, and predictions with the file it writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ccbench.model.calibrated import load_calibrated
+from ccbench.model.library.calibration import TERMS, scaled_table
+from ccbench.model.library.constants import shipped
+from ccbench.model.library.predictor import seconds_of
+from ccbench.model.library.system import LibraryRequest
+from tests.cli.conftest import Command
+from tests.cli.test_commands import POINT_KEYS
+from tests.importing.logs import LOGS, needs_logs
+from tests.model.planted import SCALES, base
+from tests.scoring.library_runs import SIZES, measurement, sweep, write_run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run on the model's H100 board with planted scales."""
+    table = scaled_table(shipped().table, np.array([SCALES[term] for term in TERMS]))
+    seconds = seconds_of(base("hgx-h100", 1).cluster.system, LibraryRequest("all_reduce", SIZES), table)
+    cases = [measurement(size, float(time)) for size, time in zip(SIZES, seconds, strict=True)]
+    return write_run(tmp_path / "run", cases)
+
+
+def test_a_run_becomes_a_machine_file_and_a_summary(ccbench: Command, run: Path, tmp_path: Path) -> None:
+    ended = ccbench("calibrate", "run", "--machine", "hgx-h100", "-o", "mine.yaml")
+    assert ended.code == 0, ended.err
+    for said in ("latency of LL", "95% interval", "held-out error", "measured: all_reduce", "extrapolated:"):
+        assert said in ended.out
+    assert ended.out.splitlines()[-1].startswith("wrote mine.yaml")
+    machine = load_calibrated(tmp_path / "mine.yaml")
+    assert (machine.machine, machine.ranks, machine.points, machine.run) == ("hgx-h100", 8, len(SIZES), "run")
+    found = {one.term: one.scale for one in machine.scales if one.points >= 5}
+    assert found == pytest.approx({term: SCALES[term] for term in found}, rel=0.1)
+    assert set(machine.origins) >= {"scales", "constants", "measured", "held_out"}
+
+
+def test_predictions_with_the_file_carry_what_the_run_says(ccbench: Command, run: Path) -> None:
+    assert ccbench("calibrate", "run", "--machine", "hgx-h100", "-o", "mine.yaml").code == 0
+    asked = ("--machine", "mine.yaml", "--collective", "all_reduce", "--sizes", "8,2MiB,64GiB")
+    ended = ccbench("predict", *asked, "--json")
+    assert ended.code == 0, ended.err
+    points = ended.json
+    for point in points:
+        assert list(point)[: len(POINT_KEYS)] == POINT_KEYS
+        assert point["calibrated_seconds"] >= point["bound_seconds"]
+    assert [point["label"] for point in points] == ["calibrated", "calibrated", "extrapolated"]
+    table = ccbench("predict", *asked).out.splitlines()
+    assert "calibrated" in table[0].split()
+    assert ["~" in row for row in table[1:4]] == [False, False, True]
+    assert table[-1].startswith("~ calibrated on other sizes")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--nodes", "2"), "--nodes 2: mine.yaml is calibrated for a library on 8 ranks"),
+        (("--ranks", "4"), "--ranks 4"),
+        (("--network", "ib-ndr-400x8"), "--network"),
+        (("--of", "schedules"), "--of schedules"),
+        (("--algorithm", "nvlstree"), "there are"),
+    ],
+)
+def test_predictions_that_the_file_is_not_of_are_refused(
+    ccbench: Command, run: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    assert ccbench("calibrate", "run", "--machine", "hgx-h100", "-o", "mine.yaml").code == 0
+    ended = ccbench("predict", "--machine", "mine.yaml", "--collective", "all_reduce", *arguments)
+    assert ended.code == 2
+    assert said in ended.err
+    same = ("--ranks", "8", "--of", "library", "--sizes", "1MiB")
+    assert ccbench("predict", "--machine", "mine.yaml", "--collective", "all_reduce", *same).code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("run",), "does not say which machine"),
+        (("run", "--machine", "gh200x4"), "which gh200x4 does not fit"),
+        (("run", "--machine", "dgx-1000"), "does not fit"),
+        (("run", "--machine", "cpu-shared-memory"), "has no GPU"),
+        (("run", "--machine", "hgx-h100", "--ranks", "16"), "holds points on 8 ranks"),
+        (("run", "--machine", "hgx-h100", "--nodes", "2"), "on 1 nodes"),
+        (("run", "--machine", "hgx-h100", "--time", "2s"), "--time"),
+        (("absent", "--machine", "hgx-h100"), "not a run folder"),
+        (("--machine", "hgx-h100"), "name one: ccbench calibrate RUN"),
+        (("--ranks", "8"), "name one: ccbench calibrate RUN"),
+    ],
+)
+def test_what_cannot_be_calibrated_is_refused_in_one_line_and_writes_nothing(
+    ccbench: Command, run: Path, tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    ended = ccbench("calibrate", *arguments, "-o", "mine.yaml")
+    assert (ended.code, ended.out) == (2, "")
+    (line,) = ended.err.splitlines()
+    assert said in line
+    assert not (tmp_path / "mine.yaml").exists()
+
+
+def test_too_few_sizes_are_refused(ccbench: Command, tmp_path: Path) -> None:
+    write_run(tmp_path / "few", sweep((8, 1 << 20)))
+    ended = ccbench("calibrate", "few", "--machine", "hgx-h100", "-o", "mine.yaml")
+    assert ended.code == 2
+    assert "2 sizes" in ended.err
+    assert "at least 3" in ended.err
+
+
+def test_a_file_that_is_there_is_replaced_only_when_forced(
+    ccbench: Command, run: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.yaml").write_text("precious")
+    asked = ("calibrate", "run", "--machine", "hgx-h100", "-o", "mine.yaml")
+    assert ccbench(*asked).code == 2
+    assert (tmp_path / "mine.yaml").read_text() == "precious"
+    assert ccbench(*asked, "--force").code == 0
+
+
+@needs_logs
+@pytest.mark.parametrize(
+    ("log", "machine", "worst"),
+    [
+        (
+            "a100_16g_2n_all_reduce_dgxa100.txt",
+            ("dgx-a100", "--nodes", "2", "--network", "ib-hdr-200x8"),
+            0.05,
+        ),
+        ("a100sxm_8g_1n_alltoall_sb.txt", ("dgx-a100",), 0.03),
+    ],
+)
+def test_a_published_log_is_imported_calibrated_and_predicted(
+    ccbench: Command, tmp_path: Path, log: str, machine: tuple[str, ...], worst: float
+) -> None:
+    assert LOGS is not None
+    imported = ccbench("import", str(LOGS / log), "--machine", *machine, "-o", "run")
+    assert imported.code == 0, imported.err
+    ended = ccbench("calibrate", "run", "-o", "mine.yaml")
+    assert ended.code == 0, ended.err
+    calibrated = load_calibrated(tmp_path / "mine.yaml")
+    held = calibrated.held_out
+    assert held is not None
+    assert held.points >= 20
+    assert held.median < min(worst, held.median_without)
+    (collective,) = {one.collective for one in calibrated.measured}
+    points = ccbench(
+        "predict", "--machine", "mine.yaml", "--collective", collective, "--sizes", "1MiB:1GiB:4", "--json"
+    ).json
+    assert {point["label"] for point in points} == {"calibrated"}
+    assert all(point["calibrated_seconds"] >= point["bound_seconds"] for point in points)

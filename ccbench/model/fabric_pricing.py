@@ -107,7 +107,10 @@ class FabricPrices:
         return link, load * slot, sum(seconds for _, _, seconds in alike) * slot
 
     def explanation(self, index: int) -> str:
-        """One sentence: the split in percent, the worst link by name with its load, steps and hops."""
+        """One sentence: the split in percent, the worst link by name with its load, steps and hops.
+
+        Parts of less than half a percent are not told.
+        """
         total = float(self.seconds[index])
         if total <= 0:
             return "nothing to do"
@@ -120,10 +123,11 @@ class FabricPrices:
             hops = max(
                 *(load.hops for load in self.loads.steps), *(load.hops for load in self.loads.pipelines), 0, 0
             )
-            words = f"latency of {self.steps(index)} steps over up to {hops} links"
+            words = f"latency of {_many(self.steps(index), 'step')} over up to {_many(hops, 'link')}"
             parts.append((float(self.latency[index]), words))
         parts.sort(key=lambda part: -part[0])
-        return "; ".join(f"{seconds / total:.0%} {words}" for seconds, words in parts)
+        told = [part for part in parts if part[0] >= 0.005 * total]
+        return "; ".join(f"{seconds / total:.0%} {words}" for seconds, words in told)
 
     def _link_words(self, index: int) -> str:
         link, load, seconds = self.bottleneck_link(index)
@@ -142,6 +146,10 @@ class FabricPrices:
     def _slot_bytes(self, index: int) -> float:
         cut = self.loads.traffic.pieces * max(1, int(self.pieces[index]))
         return float(self.size_bytes[index]) / cut
+
+
+def _many(count: int, thing: str) -> str:
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
 def _decimal(size_bytes: float) -> str:

@@ -45,7 +45,7 @@ CONSTANTS: tuple[Constant, ...] = (
     Constant("latency.fabric_us", 0.3, 0.3, "InfiniBand and RoCE: what NCCL's constants leave out; assumed"),
     Constant("cdna_hop", 3.5, 0.3, "scale on RCCL's own constants"),
     Constant("fill.ring", 0.1, 0.5, _PIPELINE),
-    Constant("fill.ring_network", 0.2, 0.3, _PIPELINE),
+    Constant("fill.ring_network", 0.2, 0.15, _PIPELINE),
     Constant("fill.tree", 0.5, 0.3, _PIPELINE),
     Constant("fill.tree_network", 1.0, 0.2, _PIPELINE),
     Constant("fill.nvls", 0.7, 0.2, _PIPELINE),
@@ -54,7 +54,7 @@ CONSTANTS: tuple[Constant, ...] = (
     Constant("payload.ll", 0.5, 0.05, "four of eight bytes are data"),
     Constant("payload.ll128", 0.9, 0.04, "120 of 128 bytes are data; NCCL takes 0.92"),
     Constant("ll_most", 0.35, 0.15, "scale on NCCL's llMaxBws"),
-    Constant("tree_rate", 0.9, 0.1, "NCCL takes 0.92 for Tree"),
+    Constant("tree_rate", 0.9, 0.05, "NCCL takes 0.92 for Tree"),
     Constant("efficiency.nvlink", 0.77, 0.02, "235 of 300, 682 of 900 GB/s; NCCL takes 20 of 25, 40.1 of 50"),
     Constant(
         "efficiency.nvlink_hopper", 0.81, 0.02, "362-370 of 450 (nccl-tests#212); NCCL takes 20.6 of 25"

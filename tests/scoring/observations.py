@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ccbench.model.library.learning import Observation
@@ -33,3 +34,11 @@ def log_points(file: str, sizes: Sequence[int], **changes: Any) -> LogPoints:
 def twice_as_slow(_: LibrarySystem, request: LibraryRequest) -> Sequence[float]:
     """A predictor that is off by 100 per cent at every size."""
     return [size * 2e-9 for size in request.size_bytes]
+
+
+def mixed_logs() -> list[LogPoints]:
+    """One healthy log, one known to be sick, one of which nobody knows, one that cannot be modelled."""
+    sick = replace(log_points("sick.txt", (64,)), entry=entry(file="sick.txt", healthy=False))
+    dim = replace(log_points("dim.txt", (64,)), entry=entry(file="dim.txt", healthy=None))
+    lost = LogPoints(entry(file="lost.txt"), (), ("the network is not known",))
+    return [log_points("a.txt", (64, 1 << 20, 1 << 30, 1 << 31)), sick, dim, lost]

@@ -1,33 +1,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from ccbench.scoring.document import document, system_plain
 from ccbench.scoring.holdout import on_other_sizes
-from ccbench.scoring.logs import LogPoints
 from ccbench.scoring.scores import scored
-from ccbench.scoring.text import lines
-from tests.scoring.corpora import entry
-from tests.scoring.observations import log_points, system, twice_as_slow
+from tests.scoring.observations import mixed_logs, system, twice_as_slow
 
 FIGURES = {"points", "median_error", "mape", "bias"}
 BANDS = {"up_to_32KiB", "32KiB_to_32MiB", "above_32MiB"}
 
 
-def logs() -> list[LogPoints]:
-    sick = replace(log_points("sick.txt", (64,)), entry=entry(file="sick.txt", healthy=False))
-    dim = replace(log_points("dim.txt", (64,)), entry=entry(file="dim.txt", healthy=None))
-    lost = LogPoints(entry(file="lost.txt"), (), ("the network is not known",))
-    return [log_points("a.txt", (64, 1 << 20, 1 << 30, 1 << 31)), sick, dim, lost]
-
-
 def made() -> dict[str, Any]:
-    scores = scored(logs(), twice_as_slow, {"alpha_beta": twice_as_slow})
-    sizes = on_other_sizes(logs(), lambda _: twice_as_slow, lambda _: None)
+    scores = scored(mixed_logs(), twice_as_slow, {"alpha_beta": twice_as_slow})
+    sizes = on_other_sizes(mixed_logs(), lambda _: twice_as_slow, lambda _: None)
     return document(scores, sizes, sizes)
 
 
@@ -73,7 +62,7 @@ def test_the_document_is_json_without_nan() -> None:
 
 
 def test_fits_are_there_only_when_they_were_asked_for() -> None:
-    found = document(scored(logs(), twice_as_slow, {}))
+    found = document(scored(mixed_logs(), twice_as_slow, {}))
     assert "calibrated_on_every_other_size" not in found
     assert "learned_without_the_system" not in found
 
@@ -81,20 +70,3 @@ def test_fits_are_there_only_when_they_were_asked_for() -> None:
 def test_a_system_shows_its_figures_and_their_origins() -> None:
     plain = system_plain(system(origins={"intra": "datasheet"}))
     assert (plain["ranks"], plain["intra"], plain["origins"]) == (8, "nvswitch", {"intra": "datasheet"})
-
-
-def test_the_table_has_a_line_for_each_log_and_the_total_only_of_those_that_count() -> None:
-    sizes = on_other_sizes(logs(), lambda _: twice_as_slow, lambda _: None)
-    text = list(lines(scored(logs(), twice_as_slow, {"alpha_beta": twice_as_slow}), sizes))
-    total = next(line for line in text if line.startswith("total of 1 logs"))
-    assert total.split()[4:8] == ["4", "100.0", "100.0", "+100.0"]
-    apart = text.index("Not in the total, known not to be healthy:")
-    assert text[apart + 1].startswith("sick.txt")
-    assert "  lost.txt: the network is not known" in text
-    assert any(line.startswith("Calibrated on every other size") for line in text)
-    assert all(len(line) <= 160 for line in text)
-
-
-def test_a_log_without_points_in_a_band_shows_a_dash() -> None:
-    text = list(lines(scored([log_points("a.txt", (64,))], twice_as_slow, {})))
-    assert next(line for line in text if line.startswith("a.txt")).split()[-2:] == ["-", "-"]

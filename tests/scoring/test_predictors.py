@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import pytest
+
+from ccbench.errors import MachineError
+from ccbench.model.library.learning import Observation
+from ccbench.model.library.system import LibraryRequest
+from ccbench.scoring.predictors import (
+    ALPHA_BETA,
+    NCCL_CONSTANTS,
+    calibrated,
+    first_principles,
+    learned,
+    rivals,
+)
+from tests.scoring.observations import system
+
+SIZES = tuple(1 << power for power in range(10, 31, 2))
+REQUEST = LibraryRequest("all_reduce", SIZES)
+
+
+def test_every_predictor_answers_every_size_with_a_time() -> None:
+    for predict in (first_principles, *rivals().values()):
+        found = predict(system(), REQUEST)
+        assert len(found) == len(SIZES)
+        assert all(seconds > 0 for seconds in found)
+
+
+def test_the_rivals_have_the_names_of_the_table() -> None:
+    assert tuple(rivals()) == (ALPHA_BETA, NCCL_CONSTANTS)
+
+
+def test_an_algorithm_that_is_not_there_is_refused() -> None:
+    with pytest.raises(MachineError):
+        first_principles(system(), LibraryRequest("all_reduce", SIZES, algorithm="nvls"))
+
+
+@pytest.mark.parametrize("fit", [learned, calibrated])
+def test_fits_move_towards_what_was_measured(fit: object) -> None:
+    assert callable(fit)
+    slow = tuple(1.4 * seconds for seconds in first_principles(system(), REQUEST))
+    found = fit([Observation(system(), REQUEST, slow)])(system(), REQUEST)
+    before = sum(
+        abs(one / other - 1) for one, other in zip(first_principles(system(), REQUEST), slow, strict=True)
+    )
+    after = sum(abs(one / other - 1) for one, other in zip(found, slow, strict=True))
+    assert after < before / 2

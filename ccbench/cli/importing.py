@@ -21,7 +21,9 @@ PARTIAL_EXIT_CODE = 5
 
 @click.command("import", short_help="Make a run of what another tool printed.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
-@click.option("--machine", help="Machine they were measured on, where they do not say: a name or a file.")
+@click.option(
+    "--machine", help="Machine they were measured on, for ranks they do not state and for predictions."
+)
 @click.option("--nodes", type=click.IntRange(min=1), help="How many of these machines.")
 @click.option("--network", help="Network between them, such as ib-ndr-400x8.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The run folder itself.")
@@ -39,6 +41,7 @@ def import_files(
     Which tool wrote a file is told from its text. What a file does not say, --machine, --nodes and --network
     may; tables that still lack their ranks are left out and listed.
     """
+    from ccbench.importing.pricing import Pricer
     from ccbench.importing.writing import import_logs, write_import
 
     given = _given(machine, nodes, network)
@@ -46,9 +49,10 @@ def import_files(
     found = import_logs(logs, given)
     left_out = [*problems, *(line for file in found for line in file.refused)]
     folder = None
+    pricer = Pricer(given)
     if any(file.cases for file in found):
         name = found[0].log.source if len(found) == 1 else f"{len(found)} files"
-        folder = write_import(output or _folder(found), found, given, name)
+        folder = write_import(output or _folder(found), found, given, name, pricer)
     if as_json:
         print_json(_as_json(folder, found, left_out))
     else:
@@ -56,7 +60,7 @@ def import_files(
             click.echo(_line(file))
         if folder is not None:
             click.echo(f"wrote {folder}")
-    for line in (*(note for file in found for note in file.notes), *left_out):
+    for line in (*(note for file in found for note in file.notes), *pricer.problems, *left_out):
         say(f"note: {line}")
     if folder is None:
         say("ccbench: error: import: nothing could be imported; the notes above say why")
@@ -77,7 +81,7 @@ def _given(machine: str | None, nodes: int | None, network: str | None) -> Given
         return Given("", None, nodes, network or "")
     topology = load_topology(machine)
     gpus = sum(device.kind == DeviceKind.GPU for device in topology.devices)
-    return Given(topology.name or machine, gpus or None, nodes, network or "")
+    return Given(topology.name or machine, gpus or None, nodes, network or "", machine if gpus else "")
 
 
 def _read(files: tuple[Path, ...]) -> tuple[list[tuple[Path, ImportedLog]], list[str]]:

@@ -18,13 +18,15 @@ class Given:
     """What the user says about the machine, for outputs that do not.
 
     machine: a name for the run. devices: of one node, None where no machine was named. nodes: None where
-    not said. network: as in the catalog of networks, or empty.
+    not said. network: as in the catalog of networks, or empty. source: what names the machine for
+    predictions (a catalog name or a file), "" for none.
     """
 
     machine: str = ""
     devices: int | None = None
     nodes: int | None = None
     network: str = ""
+    source: str = ""
 
     def ranks_on(self, nodes: int | None) -> int | None:
         """One rank per device of ``nodes``, else of the nodes given, else of one; None without a machine."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ccbench.importing.log import ImportedLog
+from ccbench.importing.pricing import Pricer
 from ccbench.importing.ranks import Given
 from ccbench.importing.runs import Imported, described, imported
 from ccbench.runs import RunFolder
@@ -41,11 +42,15 @@ def unique_names(paths: Sequence[Path]) -> list[str]:
     return names
 
 
-def write_import(folder: Path, files: Sequence[Imported], given: Given, name: str) -> Path:
+def write_import(
+    folder: Path, files: Sequence[Imported], given: Given, name: str, pricer: Pricer | None = None
+) -> Path:
     """Write ``files`` as one run and return its folder.
 
-    name: of the run, in titles. Raises RunFolderError as RunFolder does.
+    name: of the run, in titles. pricer: gives every case its bound and prediction, and learns which it
+    cannot; one for ``given`` by default. Raises RunFolderError as RunFolder does.
     """
+    pricer = pricer or Pricer(given)
     with RunFolder.create(folder, _manifest(files, given, name)) as run:
         written: set[str] = set()
         for file in files:
@@ -55,7 +60,8 @@ def write_import(folder: Path, files: Sequence[Imported], given: Given, name: st
                 while imported_case_id(one.measurement.case, origin) in written:
                     origin = replace(origin, table=origin.table + len(file.log.tables))
                 written.add(imported_case_id(one.measurement.case, origin))
-                run.write(one.measurement, None, origin=origin)
+                run.write(one.measurement, pricer.price(one.measurement, file.log), origin=origin)
+        run.describe(unpriced=list(pricer.problems))
     return folder
 
 

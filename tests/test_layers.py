@@ -16,7 +16,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("units", "stats", "dtypes", "environment", "resources", "processes"),
     ("collectives", "topology"),
     ("cases", "algorithms"),
-    ("suite", "model", "verification", "teams", "conditions"),
+    ("suite", "model", "kernels", "verification", "teams", "conditions"),
     ("measure", "faults", "visits"),
     ("backends",),
     ("worker",),

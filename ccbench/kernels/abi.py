@@ -1,0 +1,175 @@
+"""What a kernel is handed, as NumPy structures: the mirror of kernels/abi.cuh, compared with it by a test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbench.errors import UsageError
+
+TYPES: dict[str, int] = {
+    "float16": 0,
+    "bfloat16": 1,
+    "float8_e4m3": 2,
+    "float8_e5m2": 3,
+    "float32": 4,
+    "float64": 5,
+    "int8": 6,
+    "int16": 7,
+    "int32": 8,
+    "int64": 9,
+    "uint8": 10,
+    "uint16": 11,
+    "uint32": 12,
+    "uint64": 13,
+}
+"""Element types that kernels compute with, by the names of ccbench.dtypes (and the 16-bit whole numbers)."""
+
+TYPE_BYTES: dict[str, int] = {
+    "float16": 2,
+    "bfloat16": 2,
+    "float8_e4m3": 1,
+    "float8_e5m2": 1,
+    "float32": 4,
+    "float64": 8,
+    "int8": 1,
+    "int16": 2,
+    "int32": 4,
+    "int64": 8,
+    "uint8": 1,
+    "uint16": 2,
+    "uint32": 4,
+    "uint64": 8,
+}
+"""Bytes of one element of each type."""
+
+COPY_TYPES: dict[int, str] = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
+"""Element size -> the type that entries are compiled for which only copy."""
+
+OPS: dict[str, int] = {"sum": 0, "prod": 1, "min": 2, "max": 3, "avg": 4}
+
+FLAG_KINDS = 4
+FLAG_STRIDE_WORDS = 16
+STATE_KINDS = 8
+VECTOR_BYTES = 16
+"""Buffers aligned to this, and slots that are multiples of it, are moved 16 bytes at a time."""
+
+MAX_LANES = 512
+"""Lanes of a block on a GPU: what the kernels' registers are limited for."""
+
+ARGUMENTS = np.dtype(
+    [
+        ("views", "u8"),
+        ("plan", "u8"),
+        ("program", "u8"),
+        ("limit_nanoseconds", "u8"),
+        ("count", "i8"),
+        ("slot_bytes", "i8"),
+        ("packets_bytes", "i8"),
+        ("staging_bytes", "i8"),
+        ("ranks", "i4"),
+        ("first_rank", "i4"),
+        ("ranks_here", "i4"),
+        ("channels", "i4"),
+        ("root", "i4"),
+        ("type", "i4"),
+        ("op", "i4"),
+        ("slots", "i4"),
+        ("plan_words", "i4"),
+        ("program_words", "i4"),
+        ("iterations", "i4"),
+        ("free_0", "i4"),
+    ],
+    align=True,
+)
+"""Passed by value to every kernel: an array of one element. Addresses are as the executing device sees them."""
+
+RANK_VIEW = np.dtype(
+    [
+        (name, "u8")
+        for name in ("input", "output", "fifo", "packets", "staging", "flags", "state", "errors")
+    ],
+    align=True,
+)
+"""One rank's memory; ``Arguments.views`` is an array of these, one per rank, in the executing device's memory."""
+
+ERROR_WORD = np.dtype(
+    [("code", "i4"), ("rank", "i4"), ("peer", "i4"), ("channel", "i4"), ("goal", "u8"), ("seen", "u8")],
+    align=True,
+)
+"""Why a wait was given up; one per (rank, channel), all zero where none was."""
+
+WAITED_FOR: dict[int, str] = {
+    1: "rank {peer} to send (message {goal}, the last one seen was {seen})",
+    2: "rank {peer} to take what was sent to it (message {goal}, the last one taken was {seen})",
+    3: "rank {peer} to open its output (time {goal}, seen {seen})",
+    4: "rank {peer} at a barrier (number {goal}, seen {seen})",
+    5: "a packet of rank {peer} (launch {goal}, seen {seen})",
+}
+"""What each code of an error word means; 6 is a plan that does not fit."""
+
+BAD_PLAN = 6
+
+
+def flags_bytes(channels: int, ranks: int) -> int:
+    """Bytes of one rank's flags."""
+    return channels * FLAG_KINDS * ranks * FLAG_STRIDE_WORDS * 8
+
+
+def state_bytes(channels: int, ranks: int) -> int:
+    """Bytes of what one rank remembers between launches."""
+    return channels * STATE_KINDS * ranks * 8
+
+
+def errors_bytes(channels: int) -> int:
+    """Bytes of one rank's error words."""
+    return channels * ERROR_WORD.itemsize
+
+
+def fifo_bytes(channels: int, ranks: int, slots: int, slot_bytes: int) -> int:
+    """Bytes of one rank's message slots: ``slots`` of ``slot_bytes`` for every peer and channel."""
+    return channels * ranks * slots * slot_bytes
+
+
+@dataclass(frozen=True)
+class GivenUp:
+    """One wait that lasted longer than its limit; ``str`` is the sentence for the user."""
+
+    code: int
+    rank: int
+    peer: int
+    channel: int
+    goal: int
+    seen: int
+
+    def __str__(self) -> str:
+        if self.code == BAD_PLAN:
+            return f"rank {self.rank}, channel {self.channel}: the plan does not fit rank {self.peer}"
+        what = WAITED_FOR.get(self.code, "rank {peer} (unknown code)")
+        waited = what.format(peer=self.peer, goal=self.goal, seen=self.seen)
+        return f"rank {self.rank}, channel {self.channel}: waited too long for {waited}"
+
+
+def given_up(errors: NDArray[Any]) -> Iterator[GivenUp]:
+    """Every wait that was given up. errors: any shape, dtype ERROR_WORD, copied from the ranks' memory."""
+    for word in errors.ravel():
+        if word["code"]:
+            yield GivenUp(*(int(word[name]) for name in ERROR_WORD.names or ()))
+
+
+def type_number(dtype: str) -> int:
+    """The kernels' number of a dtype; UsageError lists the names when there is no such type."""
+    if dtype not in TYPES:
+        raise UsageError(f"dtype: {dtype!r} has no kernel; one of {', '.join(TYPES)}")
+    return TYPES[dtype]
+
+
+def op_number(op: str) -> int:
+    """The kernels' number of an op; UsageError lists the names when there is no such op."""
+    if op not in OPS:
+        raise UsageError(f"op: {op!r} has no kernel; one of {', '.join(OPS)}")
+    return OPS[op]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -131,8 +132,6 @@ def test_the_quickest_way_may_pass_other_ranks() -> None:
     latency = slow.link_latency_seconds.copy()
     straight = int(slow.route(0, 1)[0, 0])
     latency[straight] = 9e-6
-    from dataclasses import replace
-
     bent = replace(slow, link_latency_seconds=latency)
     assert bound_on_fabric("broadcast", bent, 0).latency_seconds == pytest.approx(2e-6)
 

@@ -101,7 +101,7 @@ def _fit(
 ) -> None:
     from ccbench.cli.calibrate_text import summary
     from ccbench.model.calibrated import save_calibrated
-    from ccbench.model.cluster_calibration import Provenance, calibrate_cluster
+    from ccbench.model.cluster_calibration import Provenance, calibrate_cluster, faster_than_bound, modelled
     from ccbench.runs import load_run
     from ccbench.scoring.observed import run_points
 
@@ -112,10 +112,17 @@ def _fit(
     name = f"{base.cluster.name}, calibrated {now:%Y-%m-%d}"
     run_name = folder.resolve().name
     provenance = Provenance(name, run_name, points.library, now.isoformat(timespec="seconds"))
-    found = calibrate_cluster(base, points.requests, provenance)
-    save_calibrated(found, output)
-    for line in (*run.problems, *(f"left out {reason}" for reason in points.left_out)):
+    measured, unknown = modelled(base, points.requests)
+    for line in (*run.problems, *(f"left out {reason}" for reason in (*points.left_out, *unknown))):
         say(f"note: {line}")
+    impossible = faster_than_bound(base, measured)
+    if impossible:
+        say(
+            f"note: {impossible} points are faster than anything can be on {base.cluster.name}; "
+            "is that what was measured? --machine, --nodes and --network say so"
+        )
+    found = calibrate_cluster(base, measured, provenance)
+    save_calibrated(found, output)
     click.echo(summary(found))
     click.echo(
         f"wrote {output}; ccbench predict --machine {output} --collective {found.measured[0].collective}"

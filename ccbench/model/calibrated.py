@@ -278,8 +278,11 @@ def is_calibrated_file(name: str | Path) -> bool:
     path = Path(name)
     if path.suffix not in {".yaml", ".yml"} or not path.is_file():
         return False
-    with path.open("rb") as file:
-        return f"\nkind: {KIND}".encode() in b"\n" + file.read(1 << 16)
+    try:
+        with path.open("rb") as file:
+            return f"\nkind: {KIND}".encode() in b"\n" + file.read(1 << 16)
+    except OSError:
+        return False  # whoever reads it next says why it cannot be read
 
 
 def _first_problem(error: Any) -> str:

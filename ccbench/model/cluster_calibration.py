@@ -19,10 +19,11 @@ from ccbench.model.calibrated import (
     MeasuredCollective,
 )
 from ccbench.model.cluster import Cluster, cluster_of
+from ccbench.model.cluster_points import bound_seconds
 from ccbench.model.library.calibration import FEWEST_POINTS, Calibrated, calibrate
 from ccbench.model.library.constants import shipped
 from ccbench.model.library.learning import Observation
-from ccbench.model.library.predictor import seconds_of
+from ccbench.model.library.predictor import priced, seconds_of
 from ccbench.model.library.system import LibraryRequest
 from ccbench.model.scale_intervals import CONFIDENCE, RESAMPLES, scale_intervals
 from ccbench.topology.graph import Topology
@@ -74,12 +75,42 @@ class Provenance:
     at: str
 
 
-def calibrate_cluster(
-    base: Base, measured: Sequence[tuple[LibraryRequest, Sequence[float]]], provenance: Provenance
-) -> CalibratedCluster:
+Measured = tuple[LibraryRequest, Sequence[float]]
+"""What was asked, and seconds along its sizes."""
+
+
+def modelled(base: Base, measured: Sequence[Measured]) -> tuple[list[Measured], list[str]]:
+    """Those of ``measured`` that the model can price on ``base``, and why not the others."""
+    reasons = [_not_modelled(base, request) for request, _ in measured]
+    kept = [one for one, reason in zip(measured, reasons, strict=True) if not reason]
+    told = [f"{len(one[1])} rows: {reason}" for one, reason in zip(measured, reasons, strict=True) if reason]
+    return kept, told
+
+
+def _not_modelled(base: Base, request: LibraryRequest) -> str:
+    try:
+        priced(base.cluster.system, request, shipped().table)
+    except MachineError as error:
+        return str(error)
+    return ""
+
+
+def faster_than_bound(base: Base, measured: Sequence[Measured]) -> int:
+    """How many points no algorithm could reach on ``base``: it is not the machine that was measured."""
+    return sum(
+        int(
+            np.count_nonzero(
+                np.asarray(seconds) < bound_seconds(base.cluster, request.collective, request.size_bytes)
+            )
+        )
+        for request, seconds in measured
+    )
+
+
+def calibrate_cluster(base: Base, measured: Sequence[Measured], provenance: Provenance) -> CalibratedCluster:
     """The machine of ``base`` with constants that suit ``measured``: requests, and seconds along their sizes.
 
-    Raises MachineError for fewer than FEWEST_SIZES sizes, and where the model knows no such request there.
+    Raises MachineError for fewer than FEWEST_SIZES sizes, and for what is not ``modelled``.
     """
     system = base.cluster.system
     observations = [Observation(system, request, tuple(seconds)) for request, seconds in measured]

@@ -103,6 +103,12 @@ def test_what_cannot_be_calibrated_is_refused_in_one_line_and_writes_nothing(
     assert not (tmp_path / "mine.yaml").exists()
 
 
+def test_a_run_that_is_faster_than_its_machine_is_remarked_on(ccbench: Command, run: Path) -> None:
+    ended = ccbench("calibrate", "run", "--machine", "pcie3-x16", "-o", "mine.yaml")
+    assert ended.code == 0, ended.err
+    assert "points are faster than anything can be on pcie3-x16" in ended.err
+
+
 def test_too_few_sizes_are_refused(ccbench: Command, tmp_path: Path) -> None:
     write_run(tmp_path / "few", sweep((8, 1 << 20)))
     ended = ccbench("calibrate", "few", "--machine", "hgx-h100", "-o", "mine.yaml")

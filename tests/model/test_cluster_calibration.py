@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ccbench.errors import MachineError
-from ccbench.model.cluster_calibration import calibrate_cluster, open_base
+from ccbench.model.cluster_calibration import calibrate_cluster, faster_than_bound, modelled, open_base
 from ccbench.model.library.calibration import TERMS, scaled_table
 from ccbench.model.library.constants import shipped
 from ccbench.model.library.predictor import seconds_of
@@ -91,6 +91,25 @@ def test_what_most_points_were_launched_like_is_kept() -> None:
     ]
     found = calibrate_cluster(on, [*plain, *grouped], PROVENANCE)
     assert (found.measured_as.gpus_per_process, found.measured_as.version) == (8, (2, 20, 5))
+
+
+def test_what_the_machine_cannot_do_is_told_apart() -> None:
+    on = base(nodes=1)
+    possible = measured(on.cluster.system, SCALES)
+    nvls = (LibraryRequest("all_reduce", (8, 16), algorithm="nvls"), (1e-5, 1e-5))  # asks for Hopper
+    kept, reasons = modelled(on, [*possible, nvls])
+    assert kept == possible
+    (reason,) = reasons
+    assert reason.startswith("2 rows: all_reduce with algorithm nvls")
+
+
+def test_points_faster_than_the_bound_are_counted() -> None:
+    on = base(nodes=1)
+    possible = measured(on.cluster.system, SCALES)
+    assert faster_than_bound(on, possible) == 0
+    impossible = [(request, tuple(one / 100 for one in seconds)) for request, seconds in possible]
+    large = sum(size >= 1 << 30 for request, _ in possible for size in request.size_bytes)
+    assert large <= faster_than_bound(on, impossible) < 2 * len(SIZES)
 
 
 def test_a_catalog_machine_is_kept_by_name_and_any_other_whole(tmp_path: Path) -> None:

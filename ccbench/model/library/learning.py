@@ -58,7 +58,7 @@ def fit(
 ) -> LibraryConstants:
     """Constants that suit all ``observations``, with their domain; the starts where there are none.
 
-    prior_weight: as PRIOR_WEIGHT; the default is what predicts systems best that were left out.
+    prior_weight: as PRIOR_WEIGHT; with less, systems that were left out were predicted worse.
     """
     from scipy.optimize import least_squares
 
@@ -74,20 +74,18 @@ def fit(
             weight * np.log(seconds_of(one.system, one.request, table) / np.asarray(one.seconds))
             for one, weight in zip(observations, weights, strict=True)
         ]
-        return np.concatenate([*parts, prior_weight * LOSS_SCALE * (point - start) / spread])
+        return np.concatenate(
+            [_softened(np.concatenate(parts)), prior_weight * LOSS_SCALE * (point - start) / spread]
+        )
 
-    found = least_squares(residuals, start, loss=_half_soft, f_scale=LOSS_SCALE, max_nfev=most_evaluations)
+    found = least_squares(residuals, start, max_nfev=most_evaluations)
     return constants_of(_table(found.x), learned_on, domain_of(observations))
 
 
-def _half_soft(squares: Floats) -> Floats:
-    """Soft L1 of what rows leave, squares of the priors, which come last: value and two derivatives."""
-    soft = np.sqrt(1.0 + squares)
-    result = np.stack((2.0 * (soft - 1.0), 1.0 / soft, -0.5 / soft**3))
-    result[:, -len(FREE) :] = np.stack((squares, np.ones_like(squares), np.zeros_like(squares)))[
-        :, -len(FREE) :
-    ]
-    return np.asarray(result)
+def _softened(residuals: Floats) -> Floats:
+    """Residuals whose squares are the soft-L1 losses 2 s^2 (sqrt(1 + (r / s)^2) - 1), s being LOSS_SCALE."""
+    root = np.sqrt(1.0 + (residuals / LOSS_SCALE) ** 2)
+    return np.asarray(residuals * np.sqrt(2.0 / (1.0 + root)))
 
 
 def domain_of(observations: Sequence[Observation]) -> Domain:

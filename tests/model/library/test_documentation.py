@@ -12,10 +12,7 @@ DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "model.md"
 
 @pytest.mark.parametrize("constant", CONSTANTS, ids=lambda constant: constant.name)
 def test_every_constant_is_documented_with_its_start_and_origin(constant: Constant) -> None:
-    value = shipped().table[constant.name]
-    row = (
-        f"| `{constant.name}` | {constant.start:g} | {value:.4g} | {constant.spread:g} | {constant.origin} |"
-    )
+    row = f"| `{constant.name}` | {constant.start:g} | {constant.spread:g} | {constant.origin} |"
     assert row in DOCUMENT.read_text(encoding="utf-8")
 
 

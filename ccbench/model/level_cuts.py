@@ -42,8 +42,12 @@ def _all_gather(level: LevelCut, ranks: int) -> Fraction:
 
 
 def _rooted(level: LevelCut, ranks: int) -> Fraction:
-    """The root's set must receive what is outside it; every other set must send what is inside it."""
-    outside = max(ranks - level.ranks, level.ranks) if level.groups else ranks - level.ranks
+    """The root's set must receive what is outside it; every other set must send what is inside it.
+
+    Of a set that does not repeat nobody knows whether the root is in it, so the lesser of the two counts.
+    """
+    choose = max if level.groups else min
+    outside = choose(ranks - level.ranks, level.ranks)
     return _rate(level) * ranks / outside
 
 

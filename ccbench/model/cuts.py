@@ -19,7 +19,7 @@ import numpy as np
 
 from ccbench.errors import MachineError
 from ccbench.model.flow_graph import FlowGraph, Side, flow_graph, groups_by_node
-from ccbench.topology.graph import Link, LinkState, Topology
+from ccbench.topology.graph import Link, Topology, may_carry
 
 MOST_FLOWS = 256
 """Separating flows that one bound may try; beyond that, links are only added up, which stays safe."""
@@ -324,7 +324,7 @@ def farthest_pair_seconds(topology: Topology, participants: Sequence[str] | None
     ranks = [index[name] for name in participants or [device.name for device in topology.gpus]]
     nearest: dict[tuple[int, int], float] = {}
     for link in topology.links:
-        if link.state is not LinkState.DOWN:
+        if may_carry(link):
             ends = index[link.source], index[link.target]
             # A sparse matrix has no zero: the smallest number there is stands for it.
             seconds = max(link.latency_seconds or 0.0, 1e-300)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.errors import MachineError
-from ccbench.topology.graph import DeviceKind, Link, LinkState, Topology
+from ccbench.topology.graph import DeviceKind, Link, Topology, may_carry
 
 LARGEST_CAPACITY = 2**31 - 1
 """What scipy's maximum_flow can count to."""
@@ -160,8 +160,9 @@ def flow_graph(topology: Topology, participants: Sequence[str] | None = None) ->
     """The graph of ``topology`` whose ranks are ``participants`` (all GPUs when None).
 
     GPUs that take no part are left out with their links: nothing is relayed through them. Links that are
-    down carry nothing. Raises MachineError for fewer than two ranks, an unknown participant, and a link
-    without a rate, for a bound that leaves it out would be wrong.
+    down carry nothing; those that nobody could see may, so they count: a limit must hold. Raises
+    MachineError for fewer than two ranks, an unknown participant, and a link without a rate, for a bound
+    that leaves it out would be wrong.
     """
     ranks = [device.name for device in topology.gpus] if participants is None else list(participants)
     gpus = {device.name for device in topology.gpus}
@@ -176,10 +177,7 @@ def flow_graph(topology: Topology, participants: Sequence[str] | None = None) ->
     links = tuple(
         link
         for link in topology.links
-        if link.state is not LinkState.DOWN
-        and link.source in index
-        and link.target in index
-        and link.source != link.target
+        if may_carry(link) and link.source in index and link.target in index and link.source != link.target
     )
     capacity, unit = _whole(topology.name, links)
     return FlowGraph(

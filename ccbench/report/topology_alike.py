@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from ccbench.report.text import plural
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology
@@ -38,12 +38,14 @@ class _Sum:
     """Links of a kind and state from one vertex to one class."""
 
     count: int = 0
-    rates: list[float] = field(default_factory=list)
+    bytes_per_second: float | None = 0.0
 
     def add(self, link: Link) -> None:
         self.count += link.count
-        if link.bytes_per_second is not None:
-            self.rates.append(link.bytes_per_second)
+        # What is not known of one link is not known of their sum.
+        known = self.bytes_per_second is not None and link.bytes_per_second is not None
+        total = (self.bytes_per_second or 0.0) + (link.bytes_per_second or 0.0)
+        self.bytes_per_second = total if known else None
 
 
 def reduced(topology: Topology) -> Topology:
@@ -109,14 +111,31 @@ def _whole(
 
 
 def _looks(topology: Topology, homes: Mapping[str, tuple[str, str]]) -> dict[Hashable, tuple[object, ...]]:
-    """What is inside each machine or group: its links by kind, number, rate and state."""
-    found: dict[Hashable, Counter[tuple[str, ...]]] = {home: Counter() for home in homes.values()}
+    """What is inside each machine or group: which of its devices are joined, and by what.
+
+    Devices of two machines are matched by their order in each: what is built alike but listed otherwise
+    looks different, which says less than could be said but nothing wrong.
+    """
+    found: dict[Hashable, Counter[tuple[object, ...]]] = {home: Counter() for home in homes.values()}
+    sizes: Counter[tuple[str, str]] = Counter()
+    places: dict[str, int] = {}
+    for one in topology.devices:
+        if one.name in homes:
+            places[one.name] = sizes[homes[one.name]]
+            sizes[homes[one.name]] += 1
     for link in topology.links:
         home = homes.get(link.source)
         if home is not None and home == homes.get(link.target):
-            numbers = (link.kind.value, str(link.count), str(link.bytes_per_second), link.state.value)
+            numbers = (
+                places[link.source],
+                places[link.target],
+                link.kind.value,
+                link.count,
+                str(link.bytes_per_second),
+                link.state.value,
+            )
             found[home][numbers] += 1
-    return {home: tuple(sorted(counted.items())) for home, counted in found.items()}
+    return {home: (frozenset(counted.items()),) for home, counted in found.items()}
 
 
 def _machines(topology: Topology) -> dict[str, tuple[str, str]]:
@@ -194,10 +213,11 @@ def _colours(topology: Topology) -> dict[str, int]:
                 # Switches of the same GPUs are one group, though some have a link more than others.
                 exact = kinds[here] is not DeviceKind.NVSWITCH
                 key = (colours[there], link.kind, link.state, way) if exact else colours[there]
-                entry = sums[here].setdefault(key, [0, 0])
+                entry = sums[here].setdefault(key, [0, 0, 0])
                 if exact:
                     entry[0] += link.count
                     entry[1] += rate
+                    entry[2] += link.bytes_per_second is None
         finer = _numbered(
             {
                 name: (colours[name], frozenset((key, *entry) for key, entry in sums[name].items()))
@@ -294,6 +314,5 @@ def _links(topology: Topology, devices: Mapping[str, Device], homes: Mapping[str
     made = []
     for (lower, upper, kind, state, outward), total in sums.items():
         ends = (lower, upper) if outward else (upper, lower)
-        rate = sum(total.rates) if total.rates else None
-        made.append(Link(*ends, kind, rate, None, total.count, state))
+        made.append(Link(*ends, kind, total.bytes_per_second, None, total.count, state))
     return tuple(made)

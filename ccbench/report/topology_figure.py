@@ -26,7 +26,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, GREY, FAINT = "#222222", "#666666", "#f4f4f2"
-DOWN_COLOUR = "#C00000"
+NOT_UP: dict[LinkState, tuple[str, tuple[float, ...]]] = {
+    LinkState.DOWN: ("#C00000", (1.0, 2.0)),
+    LinkState.NOT_VISIBLE: ("#808080", (3.0, 2.0)),
+}
+"""Colour and dashes of links that carry nothing, or of which nobody could see whether they do."""
+
+NOT_UP_POINTS = 1.4
 WIDEST_RATE = 450e9
 """Bytes per second of a line five points wide: all NVLinks of an H100 in one direction."""
 
@@ -151,19 +157,19 @@ def _link(axes: Axes, layout: Layout, link: Drawn, thinner: float) -> None:
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path as Curve
 
-    look, down = LOOKS[link.kind], link.state is LinkState.DOWN
+    look = LOOKS[link.kind]
+    colour, dashes = NOT_UP.get(link.state, (look.colour, look.dashes))
     begin, end = link.begin(layout), link.end(layout)
     middle = ((begin[0] + end[0]) / 2, (begin[1] + end[1]) / 2)
     control = link.control or middle
-    dashes = (1.0, 2.0) if down else look.dashes
-    points = 1.4 if down else thinner * _line_width(link)
+    points = NOT_UP_POINTS if link.state in NOT_UP else thinner * _line_width(link)
     corners, codes = [begin, control, end], [Curve.MOVETO, Curve.CURVE3, Curve.CURVE3]
     if link.points and link.control is None:
         corners, codes = list(link.points), [Curve.MOVETO] + [Curve.LINETO] * (len(link.points) - 1)
     axes.add_patch(
         PathPatch(
             Curve(corners, codes), facecolor="none",
-            edgecolor=DOWN_COLOUR if down else look.colour, linewidth=points,
+            edgecolor=colour, linewidth=points,
             linestyle=_dashes(dashes, points), capstyle="butt", alpha=0.85, zorder=2,
         )
     )  # fmt: skip
@@ -171,7 +177,7 @@ def _link(axes: Axes, layout: Layout, link: Drawn, thinner: float) -> None:
         x, y = label_point(link, layout, link.label_at)
         axes.text(
             x, y, link.label, ha="center", va="center", fontsize=LABEL_POINTS,
-            color=DOWN_COLOUR if down else look.colour, zorder=4,
+            color=colour, zorder=4,
             bbox={"boxstyle": "square,pad=0.08", "facecolor": "white", "edgecolor": "none", "alpha": 0.9},
         )  # fmt: skip
 
@@ -230,9 +236,9 @@ def _legend(links: Sequence[Drawn], thinner: float) -> tuple[list[Any], list[str
     from matplotlib.lines import Line2D
 
     counted = Counter(
-        (LOOKS[one.kind].label, one.count, one.bytes_per_second, one.kind)
+        (LOOKS[one.kind].label, one.count, one.bytes_per_second, one.kind, one.back)
         for one in links
-        if one.state is not LinkState.DOWN
+        if one.state is LinkState.UP
     )
     shown: Counter[str] = Counter()
     chosen = []
@@ -242,13 +248,18 @@ def _legend(links: Sequence[Drawn], thinner: float) -> tuple[list[Any], list[str
             chosen.append(entry)
     chosen.sort(key=lambda entry: (-(entry[2] or 0.0), -entry[1], entry[0]))
     entries: dict[str, Any] = {}
-    for label, count, rate, kind in chosen:
+    for label, count, rate, kind, back in chosen:
         words = label + (f" x{count}" if count > 1 else "") + (f", {format_rate(rate)}" if rate else "")
+        if back is not None:
+            words += f", back x{back[0]}" + (f", {format_rate(back[1])}" if back[1] else "")
         one = Drawn("", "", kind, LinkState.UP, count, rate)
         dashes = LOOKS[kind].dashes
         points = thinner * _line_width(one)
         style = _dashes(dashes, points)
         entries.setdefault(words, Line2D([], [], color=LOOKS[kind].colour, linewidth=points, linestyle=style))
-    if any(link.state is LinkState.DOWN for link in links):
-        entries["down"] = Line2D([], [], color=DOWN_COLOUR, linewidth=1.4, linestyle=_dashes((1.0, 2.0), 1.4))
+    for state, (colour, state_dashes) in NOT_UP.items():
+        if any(link.state is state for link in links):
+            style = _dashes(state_dashes, NOT_UP_POINTS)
+            line = Line2D([], [], color=colour, linewidth=NOT_UP_POINTS, linestyle=style)
+            entries[state.value.replace("_", " ")] = line
     return list(entries.values()), list(entries)

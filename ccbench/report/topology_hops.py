@@ -55,13 +55,16 @@ def _hops(start: str, near: dict[str, set[str]]) -> dict[str, int]:
 def _links(topology: Topology, hops: dict[str, int], first: dict[str, str]) -> tuple[Link, ...]:
     counts: Counter[tuple[str, str, LinkKind, LinkState]] = Counter()
     rates: Counter[tuple[str, str, LinkKind, LinkState]] = Counter()
+    unknown = set()
     for link in topology.links:
-        if hops.get(link.source, -1) < hops.get(link.target, -1):
+        if link.source in hops and link.target in hops and hops[link.source] != hops[link.target]:
             key = (first[link.source], first[link.target], link.kind, link.state)
             counts[key] += link.count
             rates[key] += round(link.bytes_per_second or 0.0)
+            if link.bytes_per_second is None:
+                unknown.add(key)
     return tuple(
-        Link(one, other, kind, float(rates[key]) or None, None, count, state)
+        Link(one, other, kind, None if key in unknown else float(rates[key]), None, count, state)
         for key, count in counts.items()
         for one, other, kind, state in [key]
     )

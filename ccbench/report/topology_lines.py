@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ccbench.report.topology_plan import Drawn, Layout, label_point, text_width
+from ccbench.report.topology_plan import Drawn, Layout, Way, label_point, text_width
 from ccbench.report.topology_routes import Router
 from ccbench.topology.graph import DeviceKind, LinkKind, LinkState, Topology
 from ccbench.units import format_rate
@@ -20,24 +20,39 @@ _Rectangle = tuple[float, float, float, float]
 
 def lines(topology: Topology, layout: Layout) -> list[Drawn]:
     """One line for all links of a kind and state between two boxes; the widest is drawn last."""
-    found: dict[tuple[str, str, LinkKind, LinkState], list[tuple[int, float | None]]] = {}
-    seen: dict[tuple[str, str, LinkKind, LinkState], str] = {}
+    ways: dict[tuple[str, str, LinkKind, LinkState], Way] = {}
     for link in topology.links:
         ends = {link.source, link.target}
         if len(ends) == 1 or not ends <= layout.devices.keys():
             continue
-        pair = (link.source, link.target) if link.source <= link.target else (link.target, link.source)
-        key = (*pair, link.kind, link.state)
-        # Both directions are given as a rule; the one that comes first stands for the pair.
-        if seen.setdefault(key, link.source) == link.source:
-            found.setdefault(key, []).append((link.count, link.bytes_per_second))
-    made = []
-    for (one, other, kind, state), links in found.items():
-        rates = [rate for _, rate in links if rate is not None]
-        count = sum(count for count, _ in links)
-        made.append(Drawn(one, other, kind, state, count, sum(rates) if rates else None))
+        key = (link.source, link.target, link.kind, link.state)
+        count, rate = ways.get(key, (0, 0.0))
+        # What is not known of one link is not known of their sum.
+        known = rate is not None and link.bytes_per_second is not None
+        total = (rate or 0.0) + (link.bytes_per_second or 0.0)
+        ways[key] = count + link.count, total if known else None
+    made = [_line(ways, key) for key in ways if _is_first(ways, key)]
     made.sort(key=lambda line: line.bytes_per_second or 0.0)
     return _placed(_labelled(made, layout), layout)
+
+
+_Key = tuple[str, str, LinkKind, LinkState]
+
+
+def _is_first(ways: Mapping[_Key, Way], key: _Key) -> bool:
+    source, target, kind, state = key
+    return source <= target or (target, source, kind, state) not in ways
+
+
+def _line(ways: Mapping[_Key, Way], key: _Key) -> Drawn:
+    """The line for both directions; where they differ it is drawn as the one that carries more."""
+    source, target, kind, state = key
+    forth, back = ways[key], ways.get((target, source, kind, state), (0, None))
+    if forth == back:
+        return Drawn(source, target, kind, state, *forth)
+    if (back[1] or 0.0, back[0]) > (forth[1] or 0.0, forth[0]):
+        return Drawn(target, source, kind, state, *back, forth)
+    return Drawn(source, target, kind, state, *forth, back)
 
 
 def _labelled(drawn: Sequence[Drawn], layout: Layout) -> list[Drawn]:
@@ -54,7 +69,7 @@ def _labelled(drawn: Sequence[Drawn], layout: Layout) -> list[Drawn]:
         per = _per(line, layout)
         heights = {round(layout.devices[one].y, 2) for one in (line.source, line.target)}
         bundle = (line.kind, line.count, line.bytes_per_second, line.state, kinds, tuple(sorted(heights)))
-        label = "" if bundle in said and line.state is not LinkState.DOWN else _words(line)
+        label = "" if bundle in said and not _is_odd(line) else _words(line, layout)
         label += f" {per}" if label and per else ""
         said.add(bundle)
         labelled.append(replace(line, label=label))
@@ -70,7 +85,8 @@ def _labelled_round(drawn: Sequence[Drawn], layout: Layout) -> list[Drawn]:
         if _round(line, layout):
             worth = line.count > 1 and counts[line.kind] <= MOST_LABELS
             label = f"x{line.count}" if worth else ""
-            label = f"x{line.count} down" if line.state is LinkState.DOWN else label
+            if line.state is not LinkState.UP or (line.back and counts[line.kind] <= MOST_LABELS):
+                label = _words(replace(line, bytes_per_second=None) if line.back is None else line, layout)
             found.append(replace(line, label=label, control=_control(line, layout)))
     return found
 
@@ -83,11 +99,32 @@ def _per(line: Drawn, layout: Layout) -> str:
     return (one if one.y <= other.y else other).per
 
 
-def _words(line: Drawn) -> str:
-    number = f"x{line.count}" if line.count > 1 or line.state is LinkState.DOWN else ""
-    rate = format_rate(line.bytes_per_second) if line.bytes_per_second else ""
-    text = ", ".join(word for word in (number, rate) if word)
-    return f"{text} down" if line.state is LinkState.DOWN else text
+def _is_odd(line: Drawn) -> bool:
+    """Whether a line is to have words although others like it have: it is not as lines are meant to be."""
+    return line.state is not LinkState.UP or line.back is not None
+
+
+def _words(line: Drawn, layout: Layout) -> str:
+    text = _numbers((line.count, line.bytes_per_second), line.state is not LinkState.UP)
+    if line.back is not None:
+        forth, back = _arrows(line, layout)
+        text = f"{forth} {_numbers((line.count, line.bytes_per_second), True)}"
+        text += f" {back} {_numbers(line.back, True)}" if line.back[0] else " only"
+    return text if line.state is LinkState.UP else f"{text} {line.state.value.replace('_', ' ')}"
+
+
+def _numbers(way: Way, even_one: bool) -> str:
+    count, rate = way
+    number = f"x{count}" if count > 1 or even_one else ""
+    return ", ".join(word for word in (number, format_rate(rate) if rate else "") if word)
+
+
+def _arrows(line: Drawn, layout: Layout) -> tuple[str, str]:
+    """Which way source to target is in the picture, and which way back."""
+    one, other = layout.devices[line.source], layout.devices[line.target]
+    right, up = other.x - one.x, other.y - one.y
+    arrows = ("→", "←") if abs(right) >= abs(up) else ("↑", "↓")
+    return arrows if (right if arrows[0] == "→" else up) >= 0 else (arrows[1], arrows[0])
 
 
 def _placed(drawn: Sequence[Drawn], layout: Layout) -> list[Drawn]:
@@ -100,7 +137,7 @@ def _placed(drawn: Sequence[Drawn], layout: Layout) -> list[Drawn]:
         half = text_width(max(text.split("\n"), key=len), 9) / 2
         taken.append((x - half, y - 0.12, x + half, y + 0.12))
     found = []
-    for line in sorted(drawn, key=lambda line: line.state is not LinkState.DOWN):
+    for line in sorted(drawn, key=lambda line: not _is_odd(line)):
         if line.label:
             place = _free_place(line, layout, taken)
             line = replace(line, label="") if place is None else replace(line, label_at=place)

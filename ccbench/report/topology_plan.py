@@ -9,13 +9,17 @@ from ccbench.topology.graph import DeviceKind, LinkKind, LinkState
 BOX_WIDTH, BOX_HEIGHT = 0.76, 0.4
 
 
+Way = tuple[int, float | None]
+"""Links in one direction: how many, and their bytes per second together."""
+
 SHORT_ARC = 0.13
 """Inches from a short arc to its label."""
 
 
 def text_width(text: str, points: float) -> float:
     """Inches that a line of DejaVu Sans takes at most: capitals and digits are two thirds of its size."""
-    return sum(0.36 if one in " .,:;|iljtf'·" else 0.66 for one in text) * points / 72
+    widths = (0.36 if one in " .,:;|iljtf'·" else 0.84 if one in "→←↑↓" else 0.66 for one in text)
+    return sum(widths) * points / 72
 
 
 def fitting(text: str, points: float, width: float) -> str:
@@ -56,6 +60,9 @@ class Placed:
 class Drawn:
     """One line: all links of a kind and state between two devices; the rate is of one direction.
 
+    bytes_per_second: None where it is not known of all of them.
+    back: number and rate of the links from target to source where they differ, (0, None) without any; None
+    where both directions are alike.
     control: the point a curved line bends towards; None for a straight one.
     points: its ends and the corners between them, on the edges of its boxes; empty on a circle.
     """
@@ -66,6 +73,7 @@ class Drawn:
     state: LinkState
     count: int
     bytes_per_second: float | None
+    back: Way | None = None
     label: str = ""
     label_at: float = 0.5
     control: tuple[float, float] | None = None

@@ -100,6 +100,19 @@ class Link:
     attributes: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
+def carries(link: Link) -> bool:
+    """Whether data go over ``link`` for all that is known: routes, rings and shares are laid on such only."""
+    return link.state is LinkState.UP
+
+
+def may_carry(link: Link) -> bool:
+    """Whether data may go over ``link``: all but those known to be down.
+
+    Limits count these, for a limit that leaves out a link which may carry data can be exceeded.
+    """
+    return link.state is not LinkState.DOWN
+
+
 @dataclass(frozen=True)
 class Notice:
     """Something a source said that could not be taken as it stands: nothing is guessed silently.

@@ -1,8 +1,8 @@
 """The words people know from ``nvidia-smi topo -m``, worked out from a graph that came without them.
 
-NV# a bundle of # NVLinks, C2C, XGMI, HCCS; PIX one PCIe switch, PXB several, PHB through the host bridge of a
-processor, NODE through several host bridges of one processor, SYS between processors, PXN over NVLink or
-the like to another GPU and its NIC, NET to another machine over a network.
+NV# a bundle of # NVLinks, NVL one of an unknown number, C2C, XGMI, HCCS; PIX one PCIe switch, PXB several,
+PHB through the host bridge of a processor, NODE through several host bridges of one processor, SYS between
+processors, PXN over NVLink or the like to another GPU and its NIC, NET to another machine over a network.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ DOWN = "down"
 
 BY_A_PEER = "PXN"
 """GPU to NIC over NVLink or the like, through the GPU that the NIC hangs on; NCCL's name for it."""
+
+UNCOUNTED = "NVL"
+"""NVLinks whose number the source does not say; NCCL's name for such a path."""
 
 _DAMAGE = frozenset({"truncated", "damaged_line", "not_visible", "missing_peer"})
 
@@ -57,13 +60,37 @@ def path_labels(topology: Topology, devices: Sequence[Device] | None = None) -> 
                 labels[pair] = NOT_VISIBLE
             else:
                 found = paths.labels_from(one.name) if found is None else found
-                label = paths.direct(*pair) or found.get(other.name) or paths.by_a_peer(*pair)
+                label = paths.direct(*pair)
+                if not label and not paths.is_unseen(*pair):
+                    label = found.get(other.name) or paths.by_a_peer(*pair)
                 labels[pair] = label or paths.absent(*pair)
     return labels
 
 
+def is_counted(link: Link) -> bool:
+    """Whether ``link.count`` is what the source says, and not 1 for lack of a number."""
+    return link.attributes.get("count_known") is not False
+
+
 def _chosen(topology: Topology) -> tuple[Device, ...]:
     return topology.gpus + topology.of_kind(DeviceKind.NIC)
+
+
+def _adrift(topology: Topology) -> set[str]:
+    """GPUs with NVLinks whose far ends the source does not say, or wrongly: each other, for all one knows.
+
+    Links to a GPU that the source names and leaves out do not count: their far end is known.
+    """
+    found = {gpu.name for gpu in topology.gpus if gpu.attributes.get("nvlinks_up_unknown_end")}
+    stated = topology.facts.get("nvlinks_per_gpu")
+    wrong = any(notice.kind == "self_link" for notice in topology.notices)
+    if wrong and isinstance(stated, list) and len(stated) == len(topology.gpus):
+        placed: Counter[str] = Counter()
+        for link in topology.links:
+            placed[link.source] += link.count if link.kind is LinkKind.NVLINK else 0
+        numbers = zip(topology.gpus, stated, strict=True)
+        found |= {gpu.name for gpu, count in numbers if isinstance(count, int) and count > placed[gpu.name]}
+    return found
 
 
 class _Paths:
@@ -76,6 +103,8 @@ class _Paths:
         self._to_switches: dict[str, Counter[str]] = {}
         self._named: dict[tuple[str, str], str] = {}
         self._joined: dict[str, str] = {}
+        self._uncounted: set[str] = set()
+        self._cut: set[str] = set()
         self._is_damaged = any(notice.kind in _DAMAGE for notice in topology.notices)
         # Every machine has a host that joins its devices; only a plain graph, told by nobody, may have none.
         self._has_host = bool(topology.source) or any(
@@ -84,10 +113,14 @@ class _Paths:
         self._has_host |= topology.facts.get("omits", "nothing") != "nothing"
         self._linked: set[str] = set()
         self._down: set[tuple[str, str]] = set()
+        self._unseen: set[tuple[str, str]] = set()
+        self._adrift = _adrift(topology)
         for link in topology.links:
             if link.state is LinkState.DOWN:
                 self._down.add((link.source, link.target))
-            elif link.state is LinkState.UP:
+            elif link.state is LinkState.NOT_VISIBLE:
+                self._unseen.add((link.source, link.target))
+            else:
                 self._take(link)
                 self._linked |= {link.source, link.target}
 
@@ -97,6 +130,10 @@ class _Paths:
             return
         if link.kind is LinkKind.NVLINK:
             source = self._devices[link.source]
+            if link.attributes.get("list_cut") is True:
+                self._cut.add(link.source)
+            if not is_counted(link):
+                self._uncounted.add(link.source)
             if source.kind is DeviceKind.NVSWITCH and target.kind is DeviceKind.NVSWITCH:
                 self._join(link.source, link.target)
             elif target.kind is DeviceKind.NVSWITCH:
@@ -120,12 +157,21 @@ class _Paths:
 
     def direct(self, one: str, other: str) -> str:
         """NV# and the like for two devices that are joined by such links, else nothing."""
-        count = self._nvlinks[(one, other)]
+        count, ends = self._nvlinks[(one, other)], {one}
         if not count:
             mine, yours = self._to_switches.get(one), self._to_switches.get(other)
             if mine and yours and set(map(self._plane, mine)) & set(map(self._plane, yours)):
-                count = min(sum(mine.values()), sum(yours.values()))
+                count, ends = min(sum(mine.values()), sum(yours.values())), {one, other}
+        if count and ends & self._cut:
+            return NOT_VISIBLE
+        if count and ends & self._uncounted:
+            return UNCOUNTED
         return f"NV{count}" if count else self._named.get((one, other), "")
+
+    def is_unseen(self, one: str, other: str) -> bool:
+        """Whether a link between two devices is there, or may be, of which nobody could see if it is up."""
+        seen_whole = not {one, other} <= self._adrift
+        return not seen_whole or (one, other) in self._unseen or (other, one) in self._unseen
 
     def by_a_peer(self, one: str, other: str) -> str:
         """PXN for a GPU and the NIC on a GPU that it is directly linked to, in one machine; else nothing."""
@@ -138,11 +184,15 @@ class _Paths:
 
     def absent(self, one: str, other: str) -> str:
         """Why two devices have no path: what no link is named of, or what is damaged, was not seen whole."""
+        if self.is_unseen(one, other):
+            return NOT_VISIBLE
         if (one, other) in self._down or (other, one) in self._down:
             return DOWN
         if self._is_damaged:
             return NOT_VISIBLE
         unlinked = {one, other} - self._linked
+        if unlinked & {end for pair in self._unseen for end in pair}:
+            return NOT_VISIBLE
         if unlinked:  # such as a GPU whose links to the NVSwitches are all down
             return DOWN if unlinked <= {source for source, _ in self._down} else NOT_VISIBLE
         return NOT_VISIBLE if self._has_host and self._is_inside(one, other) else NO_PATH

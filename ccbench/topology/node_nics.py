@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ccbench.errors import MachineError
 from ccbench.topology.fabric import Wire
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Notice, Topology
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice, Topology, carries
 from ccbench.topology.matrix import NOT_VISIBLE, path_labels
 from ccbench.topology.networks import Network
 
@@ -112,9 +112,7 @@ def _upwards(machine: Topology) -> dict[str, tuple[str, bool]]:
         is_processor = target is DeviceKind.CPU
         above_gpu = source is DeviceKind.GPU and target is DeviceKind.PCIE_SWITCH
         above_switch = source is DeviceKind.PCIE_SWITCH and is_processor
-        if link.state is not LinkState.DOWN and (
-            above_gpu or above_switch or (source is DeviceKind.GPU and is_processor)
-        ):
+        if carries(link) and (above_gpu or above_switch or (source is DeviceKind.GPU and is_processor)):
             found[link.source] = (link.target, is_processor)
     return found
 
@@ -125,7 +123,7 @@ def check_rates(machine: Topology) -> None:
     lacking = [
         link
         for link in machine.links
-        if not link.bytes_per_second and link.state is not LinkState.DOWN and link.source != link.target
+        if not link.bytes_per_second and carries(link) and link.source != link.target
     ]
     if not lacking:
         return
@@ -151,7 +149,7 @@ def check_joined(machine: Topology) -> None:
     """MachineError naming a GPU that no links join to the first one."""
     onward: dict[str, set[str]] = {}
     for link in machine.links:
-        if link.state is not LinkState.DOWN:
+        if carries(link):
             onward.setdefault(link.source, set()).add(link.target)
             onward.setdefault(link.target, set()).add(link.source)
     first = machine.gpus[0].name

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from ccbench.errors import MachineError
-from ccbench.topology.graph import DeviceKind, LinkKind, LinkState, Topology
+from ccbench.topology.graph import DeviceKind, LinkKind, Topology, carries
 from ccbench.topology.routing import striped
 
 FAST_KINDS = frozenset({LinkKind.NVLINK, LinkKind.XGMI, LinkKind.HCCS, LinkKind.C2C})
@@ -117,7 +117,7 @@ def _switch_lanes(topology: Topology, group: tuple[str, ...]) -> int:
     switches = {device.name for device in merged.of_kind(DeviceKind.NVSWITCH)}
     joined = {name: {name} for name in switches}
     for link in merged.links:
-        if link.state is LinkState.DOWN:
+        if not carries(link):
             continue
         if link.source in links and link.target in switches:
             links[link.source] += link.count
@@ -134,8 +134,8 @@ def _counts(topology: Topology, group: tuple[str, ...]) -> Counts:
     index = {name: position for position, name in enumerate(group)}
     counts = [[0] * len(group) for _ in group]
     for link in topology.links:
-        carries = link.kind in FAST_KINDS and link.state is not LinkState.DOWN
-        if carries and link.source != link.target and {link.source, link.target} <= index.keys():
+        is_fast = link.kind in FAST_KINDS and carries(link)
+        if is_fast and link.source != link.target and {link.source, link.target} <= index.keys():
             counts[index[link.source]][index[link.target]] += link.count
     # A ring is run both ways, so only what is there in both directions counts.
     size = range(len(group))
@@ -265,7 +265,7 @@ def usable_share(topology: Topology, participants: Sequence[str]) -> dict[str, F
         links = [
             link
             for link in topology.links
-            if link.source == name and link.kind in FAST_KINDS and link.state is not LinkState.DOWN
+            if link.source == name and link.kind in FAST_KINDS and carries(link)
         ]
         total = sum(link.count for link in links)
         used = total if lanes else sum(link.count for link in links if link.target in group)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ccbench.errors import MachineError
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology, carries
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -190,7 +190,8 @@ def routes_by_search(
     """Shortest routes between all GPUs (or ``ends``) of ``topology``.
 
     Fewest hops, and among equals the fastest links; ``by_latency`` takes the least sum of latencies
-    instead. Links that are down are not used, links without a rate are refused. Raises MachineError.
+    instead. Only links that carry data are used; of these, one without a rate is refused.
+    Raises MachineError.
     """
     merged = striped(topology)
     if len(merged.devices) > MOST_VERTICES:
@@ -199,7 +200,7 @@ def routes_by_search(
             "so describe it as a fabric"
         )
     index = {device.name: position for position, device in enumerate(merged.devices)}
-    links = tuple(link for link in merged.links if link.state is not LinkState.DOWN)
+    links = tuple(link for link in merged.links if carries(link))
     for link in links:
         if not link.bytes_per_second:
             raise MachineError(

@@ -8,10 +8,11 @@ gpu_matrix              rows of labels between GPUs: ``-`` not there, ``down`` o
                         not visible; null as a whole above MOST_MATRIX GPUs
 nic_matrix              a row for each NIC: labels to the GPUs, then to the NICs; null without NICs
 nvlinks_per_gpu         NVLinks that are up, by GPU; null, also of one GPU, where the source does not say
-links_per_gpu           the same for xGMI and HCCS, by kind
+links_per_gpu           the same for xGMI and HCCS, by kind; null for a GPU where the number is not stated
 usable_share            part of a GPU's fast links that a group of the first 2, 4, 8 ... GPUs can use
 links                   one entry per kind, kinds of ends, rate and state; ``pairs`` says how many pairs of
-                        devices have them, each ``count`` physical ones, ``bytes_per_second`` together
+                        devices have them, each ``count`` physical ones (null where the source does not
+                        say), ``bytes_per_second`` together
 findings                severity, kind, devices, evidence, advice
 notices                 kind, text, line
 name, source, nodes     what it is called, where it comes from, how many machines it is
@@ -31,8 +32,8 @@ from dataclasses import asdict
 from typing import Any
 
 from ccbench.topology.graph import Device, DeviceKind, Finding, LinkKind, LinkState, Topology, TopologyClass
-from ccbench.topology.matrix import NOT_VISIBLE, path_labels
-from ccbench.topology.rings import usable_share
+from ccbench.topology.matrix import NOT_VISIBLE, is_counted, path_labels
+from ccbench.topology.rings import FAST_KINDS, usable_share
 
 MOST_MATRIX = 64
 """GPUs up to which every pair is listed."""
@@ -114,7 +115,9 @@ def device_count(topology: Topology, kind: DeviceKind) -> int | None:
     word = next((word for word, one in _COUNTED.items() if one is kind), kind.value)
     if node_count(topology) <= 1 and f"{word}_count" in topology.facts:
         stated = topology.facts[f"{word}_count"]
-        return stated if isinstance(stated, int) else None
+        # A source may count one way and name more another way: columns and rows, PCI classes and devices.
+        named = sum(device.node >= 0 for device in topology.of_kind(kind))
+        return max(stated, named) if isinstance(stated, int) else None
     inside = [device for device in topology.of_kind(kind) if device.node >= 0]
     outside = len(topology.of_kind(kind)) - len(inside)
     return _of_all(topology, len(inside)) + outside
@@ -181,7 +184,11 @@ def nvlinks_per_gpu(topology: Topology) -> Sequence[int | None] | None:
     if not counts or topology.facts.get("nvlinks_per_gpu", counts) is None:
         return None
     hidden = _hidden(topology) if any(not counts[gpu.name] for gpu in topology.gpus) else set()
-    return [counts[gpu.name] or (None if gpu.name in hidden else 0) for gpu in topology.gpus]
+    unseen = _unseen(topology, LinkKind.NVLINK) | _uncounted(topology)
+    return [
+        None if gpu.name in unseen else counts[gpu.name] or (None if gpu.name in hidden else 0)
+        for gpu in topology.gpus
+    ]
 
 
 def _is_cut(topology: Topology, gpu: Device) -> bool:
@@ -208,11 +215,34 @@ def _counted(topology: Topology, kind: LinkKind) -> Counter[str]:
     return counts
 
 
+def _unseen(topology: Topology, *kinds: LinkKind) -> set[str]:
+    """Devices with a link of one of ``kinds`` of which nobody could see whether it is up."""
+    return {
+        link.source for link in topology.links if link.kind in kinds and link.state is LinkState.NOT_VISIBLE
+    }
+
+
+def _uncounted(topology: Topology, *, direct: bool = False) -> set[str]:
+    """GPUs with NVLinks or the like whose number the source does not say; ``direct``: to other GPUs."""
+    gpus = {gpu.name for gpu in topology.gpus}
+    return {
+        link.source
+        for link in topology.links
+        if link.kind in FAST_KINDS
+        and not is_counted(link)
+        and (not direct or {link.source, link.target} <= gpus)
+    }
+
+
 def links_per_gpu(topology: Topology) -> dict[str, list[int | None]]:
     """xGMI and HCCS links that carry data, by kind, then by GPU; None for a GPU without any that was seen."""
     found = {kind.value: _counted(topology, kind) for kind in (LinkKind.XGMI, LinkKind.HCCS)}
+    unknown = _uncounted(topology)
     return {
-        kind: [counts[gpu.name] or None for gpu in topology.gpus]
+        kind: [
+            None if gpu.name in unknown | _unseen(topology, LinkKind(kind)) else counts[gpu.name] or None
+            for gpu in topology.gpus
+        ]
         for kind, counts in found.items()
         if any(counts[gpu.name] for gpu in topology.gpus)
     }
@@ -230,6 +260,8 @@ def usable_shares(topology: Topology) -> dict[str, str] | None:
         or not 2 <= len(gpus) <= MOST_SHARED
         or not topology.links
         or _hidden(topology)
+        or _unseen(topology, *FAST_KINDS)
+        or _uncounted(topology, direct=True)
     ):
         return None
     sizes = sorted({size for size in (2, 4, 8, 16) if size < len(gpus)} | {len(gpus)})
@@ -247,7 +279,7 @@ def link_groups(topology: Topology) -> list[dict[str, Any]]:
     kinds = {device.name: device.kind.value for device in topology.devices}
     directions: dict[tuple[Any, ...], list[Any]] = {}
     for link in topology.links:
-        numbers = (link.count, link.bytes_per_second, link.latency_seconds)
+        numbers = (link.count if is_counted(link) else None, link.bytes_per_second, link.latency_seconds)
         ends = tuple(sorted((link.source, link.target)))
         key = (*ends, link.kind.value, *numbers, link.state.value, _LINE.sub("", link.origin))
         words = (kinds.get(link.source, "?"), kinds.get(link.target, "?"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -213,6 +214,14 @@ def test_links_that_are_down_carry_nothing() -> None:
         for link in up.links
     )
     assert all_gather_bound(Topology("down", up.devices, links)).algbw_bytes_per_second == 0
+
+
+def test_links_that_nobody_could_see_count_in_a_limit_for_they_may_carry_data() -> None:
+    up = boxes(1, 3, 10, 0)
+    unseen = replace(up, links=tuple(replace(link, state=LinkState.NOT_VISIBLE) for link in up.links))
+    for bound in (all_gather_bound, all_to_all_bound):
+        assert bound(unseen).algbw_bytes_per_second == bound(up).algbw_bytes_per_second > 0
+    assert farthest_pair_seconds(unseen) == farthest_pair_seconds(up)
 
 
 def test_rates_that_do_not_fit_the_solver_still_give_a_true_and_tight_cut() -> None:

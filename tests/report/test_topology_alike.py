@@ -104,3 +104,30 @@ def test_a_link_that_is_down_sets_a_machine_apart() -> None:
     small = reduced(Topology("cluster", cluster.devices, links))
     found = {words(one) for one in small.devices if "folded" in one.attributes}
     assert found == {("… 2 more machines", "like machine 0"), ("machine 2", "8 GPUs, 8 NICs")}
+
+
+def six_gpus(machine: int, pairs: list[tuple[int, int]]) -> tuple[list[Device], list[Link]]:
+    devices = [Device(f"n{machine}.gpu{place}", DeviceKind.GPU, machine) for place in range(6)]
+    both = pairs + [(other, one) for one, other in pairs]
+    links = [Link(devices[one].name, devices[other].name, LinkKind.NVLINK, 25e9) for one, other in both]
+    return devices, links
+
+
+def test_a_machine_is_like_another_only_if_the_same_devices_are_joined() -> None:
+    triangles = [(0, 1), (1, 2), (2, 0), (3, 4), (4, 5), (5, 3)]
+    ring = [(place, (place + 1) % 6) for place in range(6)]
+    built = [six_gpus(machine, pairs) for machine, pairs in enumerate((triangles, ring, triangles))]
+    devices = tuple(device for listed, _ in built for device in listed)
+    links = tuple(link for _, listed in built for link in listed)
+    found = [words(one) for one in reduced(Topology("three", devices, links)).devices]
+    assert [pair for pair in found if pair[0].startswith("machine")] == [
+        ("machine 1", "6 GPUs"),
+        ("machine 2", "like machine 0"),
+    ]
+
+
+def test_a_rate_that_is_not_known_of_one_link_is_not_known_of_their_sum() -> None:
+    devices = (Device("gpu0", DeviceKind.GPU), Device("gpu1", DeviceKind.GPU))
+    links = [Link("gpu0", "gpu1", LinkKind.NVLINK, 1e11, count=4), Link("gpu0", "gpu1", LinkKind.NVLINK)]
+    (link,) = reduced(Topology("part", devices, tuple(links))).links
+    assert (link.count, link.bytes_per_second) == (5, None)

@@ -148,6 +148,38 @@ def test_links_that_are_down_are_written_as_such() -> None:
     assert words.count("x1 down") == 28
 
 
+def test_links_that_nobody_could_see_are_neither_up_nor_down() -> None:
+    figure = picture(mesh(LinkKind.NVLINK, LinkState.NOT_VISIBLE))
+    assert [text.get_text() for text in figure.axes[0].texts].count("x1 not visible") == 28
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["not visible"]
+
+
+def two_gpus(*links: tuple[str, str, float | None, int]) -> Topology:
+    gpus = (Device("gpu0", DeviceKind.GPU), Device("gpu1", DeviceKind.GPU))
+    made = tuple(Link(one, other, LinkKind.NVLINK, rate, count=count) for one, other, rate, count in links)
+    return Topology("two", gpus, made)
+
+
+def test_directions_that_differ_are_both_told() -> None:
+    (line,) = laid_out(two_gpus(("gpu1", "gpu0", 25e9, 1), ("gpu0", "gpu1", 100e9, 4))).links
+    assert (line.source, line.bytes_per_second, line.back) == ("gpu0", 100e9, (1, 25e9))
+    assert line.label == "→ x4, 100 GB/s ← x1, 25 GB/s"
+
+
+def test_a_link_in_one_direction_is_told_as_such() -> None:
+    (line,) = laid_out(two_gpus(("gpu1", "gpu0", 25e9, 2))).links
+    assert line.label == "← x2, 25 GB/s only"
+
+
+def test_links_of_known_and_of_unknown_rate_have_no_known_sum() -> None:
+    both = [(one, other, rate, 4) for one, other in GPU_PAIRS for rate in (100e9, None)]
+    (line,) = laid_out(two_gpus(*both)).links
+    assert (line.count, line.bytes_per_second, line.back, line.label) == (8, None, None, "x8")
+
+
+GPU_PAIRS = (("gpu0", "gpu1"), ("gpu1", "gpu0"))
+
+
 @pytest.mark.parametrize("ending", [".svg", ".png", ".pdf"])
 def test_the_same_topology_gives_the_same_bytes(ending: str, tmp_path: Path) -> None:
     files = [tmp_path / f"{name}{ending}" for name in ("one", "two")]

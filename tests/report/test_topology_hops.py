@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,11 +14,19 @@ from ccbench.topology.graph import Device, DeviceKind, Topology
 WIRE = Wire(50e9)
 
 
+def hop(found: Topology, name: str) -> int:
+    number = found.device(name).attributes["hop"]
+    assert isinstance(number, int)
+    return number
+
+
 def test_a_hypercube_has_as_many_gpus_at_a_distance_as_its_binomials_say() -> None:
     found = by_hops(hypercube(5, WIRE).topology(), 16)
     assert found is not None
     assert [merged(one) for one in found.gpus] == [1, 5, 10, 10, 5, 1]
-    assert [link.count for link in found.links] == [5, 20, 30, 20, 5]
+    outward = [link for link in found.links if hop(found, link.source) < hop(found, link.target)]
+    assert [link.count for link in outward] == [5, 20, 30, 20, 5]
+    assert len(found.links) == 2 * len(outward)
     assert found.links[0].bytes_per_second == 250e9
 
 
@@ -28,6 +38,15 @@ def test_every_gpu_of_a_torus_is_in_one_box(sizes: list[int]) -> None:
     assert found is not None
     assert sum(merged(one) for one in found.gpus) == len(whole.gpus)
     assert len(found.gpus) <= MOST_HOPS + 1
+
+
+def test_a_rate_that_is_not_known_of_one_link_is_not_known_of_their_sum() -> None:
+    whole = hypercube(5, WIRE).topology()
+    links = (replace(whole.links[0], bytes_per_second=None), *whole.links[1:])
+    found = by_hops(replace(whole, links=links), 16)
+    assert found is not None
+    unknown = [(link.source, link.target) for link in found.links if link.bytes_per_second is None]
+    assert unknown == [(whole.links[0].source, "gpu1")]
 
 
 def test_the_farthest_are_one_box() -> None:

@@ -417,3 +417,13 @@ def test_nics_are_dealt_evenly_in_order_and_every_gpu_has_one(gpus: int, nics: i
     assert min(counts) >= 1
     assert max(counts) - min(counts) <= 1
     assert len({nic for of_gpu in served.values() for nic in of_gpu}) == nics * nodes
+
+
+@pytest.mark.parametrize("state", [LinkState.DOWN, LinkState.NOT_VISIBLE])
+def test_routes_take_only_links_that_carry_data(state: LinkState) -> None:
+    box = pcie_box()
+    fast = tuple(
+        Link(a, b, LinkKind.NVLINK, 25e9, state=state) for a, b in (("gpu0", "gpu3"), ("gpu3", "gpu0"))
+    )
+    routed = cluster(replace(box, links=(*box.links, *fast)), 1)
+    assert chain_of(routed, 0, 3) == ["gpu0", "pcie0", "cpu0", "cpu1", "pcie1", "gpu3"]

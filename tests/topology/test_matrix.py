@@ -4,8 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Notice, Topology
+from ccbench.topology.graph import (
+    Device,
+    DeviceKind,
+    Link,
+    LinkKind,
+    LinkState,
+    Notice,
+    Topology,
+    TopologyClass,
+)
 from ccbench.topology.matrix import path_labels
+from ccbench.topology.summary import gpu_matrix, nvlinks_per_gpu, usable_shares
 
 KINDS = {
     "gpu": DeviceKind.GPU, "cpu": DeviceKind.CPU, "nic": DeviceKind.NIC, "pcie": DeviceKind.PCIE_SWITCH,
@@ -118,6 +128,32 @@ def test_a_gpu_whose_links_to_the_switches_are_all_down_is_cut_off_and_not_unsee
     assert (labels[("gpu0", "gpu1")], labels[("gpu1", "gpu0")], labels[("gpu1", "gpu2")]) == (
         "down", "down", "NV1",
     )  # fmt: skip
+
+
+def unlike(**states: LinkState) -> Topology:
+    """Three GPUs whose pairs (g01, g12, g02) have NVLinks of the given states."""
+    pairs = [f"gpu{name[1]} gpu{name[2]}" for name in states]
+    found = graph(*pairs, kinds=dict.fromkeys(pairs, LinkKind.NVLINK))
+    links = []
+    for link in found.links:
+        one, other = sorted((link.source[-1], link.target[-1]))
+        links.append(replace(link, state=states[f"g{one}{other}"]))
+    return replace(found, links=tuple(links), topology_class=TopologyClass.NVLINK_MESH)
+
+
+def test_up_down_and_not_visible_are_three_things() -> None:
+    found = unlike(g01=LinkState.UP, g12=LinkState.NOT_VISIBLE, g02=LinkState.DOWN)
+    assert gpu_matrix(found) == [["X", "NV1", "down"], ["NV1", "X", None], ["down", None, "X"]]
+    assert nvlinks_per_gpu(found) == [1, None, None]
+    assert usable_shares(found) is None
+
+
+def test_beside_links_that_nobody_could_see_pcie_is_not_said_to_be_the_path() -> None:
+    found = unlike(g01=LinkState.NOT_VISIBLE)
+    hosted = graph("gpu0 cpu0", "gpu1 cpu0")
+    both = replace(hosted, links=(*hosted.links, *found.links))
+    assert path_labels(both)[("gpu0", "gpu1")] == "?"
+    assert path_labels(hosted)[("gpu0", "gpu1")] == "PHB"
 
 
 def test_what_the_source_printed_stands() -> None:

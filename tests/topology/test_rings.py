@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -11,9 +12,9 @@ from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
 from ccbench.topology.catalog import catalog_names, load_catalog
-from ccbench.topology.fabric import Wire
+from ccbench.topology.fabric import Fabric, Wire
 from ccbench.topology.fabrics import full_mesh, nvlink_mesh, nvswitch, ring
-from ccbench.topology.graph import LinkKind, Topology
+from ccbench.topology.graph import LinkKind, LinkState, Topology
 from ccbench.topology.rings import RingPlan, Tree, rings_for, trees_for, usable_share, walecki
 
 NVLINK = Wire(25e9, kind=LinkKind.NVLINK)
@@ -155,3 +156,17 @@ def test_trees_of_every_machine_reach_all_its_gpus(name: str) -> None:
 def test_groups_that_cannot_be_are_refused(group: list[str]) -> None:
     with pytest.raises(MachineError, match=r"participants; give|is not a GPU"):
         rings_for(load_catalog("dgx-1v"), group)
+
+
+@pytest.mark.parametrize("state", [LinkState.DOWN, LinkState.NOT_VISIBLE])
+@pytest.mark.parametrize("made", [full_mesh(4, NVLINK), nvswitch(4, 2, 25e9)])
+def test_rings_and_shares_take_only_links_that_carry_data(state: LinkState, made: Fabric) -> None:
+    whole = made.topology()
+    links = tuple(
+        replace(link, state=state) if "gpu3" in (link.source, link.target) else link for link in whole.links
+    )
+    found = replace(whole, links=links)
+    assert rings_for(whole).method != "fallback"
+    assert rings_for(found).method == "fallback"
+    assert rings_for(found, ["gpu0", "gpu1", "gpu2"]).method != "fallback"
+    assert usable_share(found, ["gpu0", "gpu3"])["gpu3"] == 0

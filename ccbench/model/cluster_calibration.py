@@ -24,9 +24,10 @@ from ccbench.model.library.calibration import FEWEST_POINTS, Calibrated, calibra
 from ccbench.model.library.constants import shipped
 from ccbench.model.library.learning import Observation
 from ccbench.model.library.predictor import priced, seconds_of
-from ccbench.model.library.system import LibraryRequest
+from ccbench.model.library.system import LibraryRequest, LibrarySystem
 from ccbench.model.scale_intervals import CONFIDENCE, RESAMPLES, scale_intervals
 from ccbench.topology.graph import Topology
+from ccbench.topology.networks import Network
 
 FEWEST_SIZES = 3
 """One for the scale of latency, one for the scale of rate, one for what lies between."""
@@ -80,16 +81,20 @@ Measured = tuple[LibraryRequest, Sequence[float]]
 
 
 def modelled(base: Base, measured: Sequence[Measured]) -> tuple[list[Measured], list[str]]:
-    """Those of ``measured`` that the model can price on ``base``, and why not the others."""
-    reasons = [_not_modelled(base, request) for request, _ in measured]
+    """Those of ``measured`` that the model can price on ``base``, and why not the others.
+
+    Raises MachineError where the model can price nothing there.
+    """
+    system = base.cluster.system
+    reasons = [_not_modelled(system, request) for request, _ in measured]
     kept = [one for one, reason in zip(measured, reasons, strict=True) if not reason]
     told = [f"{len(one[1])} rows: {reason}" for one, reason in zip(measured, reasons, strict=True) if reason]
     return kept, told
 
 
-def _not_modelled(base: Base, request: LibraryRequest) -> str:
+def _not_modelled(system: LibrarySystem, request: LibraryRequest) -> str:
     try:
-        priced(base.cluster.system, request, shipped().table)
+        priced(system, request, shipped().table)
     except MachineError as error:
         return str(error)
     return ""
@@ -130,7 +135,7 @@ def calibrate_cluster(base: Base, measured: Sequence[Measured], provenance: Prov
         machine=base.described,
         ranks=base.cluster.ranks,
         nodes=base.cluster.nodes,
-        network="" if base.cluster.network is None else str(base.cluster.network),
+        network=_network_text(base.cluster.network),
         measured_as=_measured_as(observations),
         scales=scales,
         measured=_measured(found, observations),
@@ -141,6 +146,14 @@ def calibrate_cluster(base: Base, measured: Sequence[Measured], provenance: Prov
         calibrated_at=provenance.at,
         origins=_origins(base, provenance, points),
     )
+
+
+def _network_text(network: Network | None) -> str:
+    """What ``parse_network`` reads back as the same; "" for none."""
+    if network is None:
+        return ""
+    gigabits = f"{network.bytes_per_second * 8 / 1e9:.3f}".rstrip("0").rstrip(".")
+    return f"{network.word}-{gigabits}x{network.nics}"
 
 
 def _origins(base: Base, provenance: Provenance, points: int) -> dict[str, str]:

@@ -63,7 +63,7 @@ def run_points(run: Run, ranks: int | None = None, nodes: int | None = None) -> 
             reasons[asked] += len(group)
         else:
             known.append((asked, group))
-    told = tuple(f"{count} rows: {reason}" for reason, count in reasons.items())
+    told = tuple(f"{count} {'row' if count == 1 else 'rows'}: {reason}" for reason, count in reasons.items())
     if not known:
         said = "; ".join(told) or "it has no rows"
         raise UsageError(

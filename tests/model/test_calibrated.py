@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
@@ -173,6 +173,26 @@ def test_text_that_is_no_such_file_is_refused_in_one_line(tmp_path: Path, text: 
     assert str(caught.value).startswith(str(file))
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@given(data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_a_file_with_a_few_bytes_changed_is_read_or_refused_in_one_line(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    sound = folder / "sound.yaml"
+    if not sound.exists():
+        save_calibrated(calibrated(), sound)
+    content = bytearray(sound.read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(9, 126))
+    damaged = folder / "damaged.yaml"
+    damaged.write_bytes(bytes(content[: data.draw(st.integers(len(content) // 2, len(content)))]))
+    try:
+        load_calibrated(damaged)
+    except MachineError as error:
+        assert "\n" not in str(error)  # noqa: PT017  # most damage is refused, some is still a machine
 
 
 def test_other_machine_files_are_told_apart(tmp_path: Path) -> None:

@@ -112,6 +112,14 @@ def test_points_faster_than_the_bound_are_counted() -> None:
     assert large <= faster_than_bound(on, impossible) < 2 * len(SIZES)
 
 
+@pytest.mark.parametrize("network", ["ib-ndr-400x8", "tcp-1234.567x1", "roce-9999.999x2", "efa-0.5x4"])
+def test_a_network_is_written_so_that_it_reads_back_the_same(network: str) -> None:
+    on = open_base("dgx-a100", 2, network)
+    found = calibrate_cluster(on, measured(on.cluster.system, SCALES, ("all_reduce",)), PROVENANCE)
+    assert found.network == network
+    assert found.cluster.system == on.cluster.system
+
+
 def test_a_catalog_machine_is_kept_by_name_and_any_other_whole(tmp_path: Path) -> None:
     assert open_base("DGX-A100").described == "dgx-a100"
     other = load_catalog("dgx-a100")

@@ -60,7 +60,7 @@ def test_what_cannot_be_trusted_or_modelled_is_left_out_and_counted(tmp_path: Pa
     told = "\n".join(found.left_out)
     for said in ("throttled", "status failed", "size 0", "gloo", "two_shot", "one rank", "simulated"):
         assert said in told
-    assert all(line.startswith("1 rows: ") for line in found.left_out)
+    assert all(line.startswith("1 row: ") for line in found.left_out)
 
 
 def test_variables_of_the_run_say_what_was_forced(tmp_path: Path) -> None:

@@ -89,10 +89,7 @@ ARGUMENTS = np.dtype(
 """Passed by value to every kernel: an array of one element. Addresses are as the executing device sees them."""
 
 RANK_VIEW = np.dtype(
-    [
-        (name, "u8")
-        for name in ("input", "output", "fifo", "packets", "staging", "flags", "state", "errors")
-    ],
+    [(name, "u8") for name in ("input", "output", "fifo", "packets", "staging", "flags", "state", "errors")],
     align=True,
 )
 """One rank's memory; ``Arguments.views`` is an array of these, one per rank, in the executing device's memory."""

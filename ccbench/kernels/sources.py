@@ -39,7 +39,11 @@ class Program:
     @property
     def digest(self) -> str:
         """Changes when anything does that the compiled code depends on, architecture and compiler aside."""
-        parts = [self.text, *self.options, *(f"{name}\0{self.headers[name]}" for name in sorted(self.headers))]
+        parts = [
+            self.text,
+            *self.options,
+            *(f"{name}\0{self.headers[name]}" for name in sorted(self.headers)),
+        ]
         return hashlib.sha256("\1".join(parts).encode()).hexdigest()
 
 

@@ -11,7 +11,7 @@ struct ccb_host_place {
     char* shared;  // CCB_HOST_SHARED_BYTES of the block
 };
 
-constexpr unsigned CCB_HOST_SHARED_BYTES = 65536;
+constexpr unsigned CCB_HOST_SHARED_BYTES = 32768;
 constexpr unsigned CCB_HOST_SHARED_SLOT = 1024;
 
 extern "C" {

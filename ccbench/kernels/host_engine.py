@@ -1,0 +1,342 @@
+"""Kernels on a CPU: ranks' memory in one arena, launches by the engine in kernels/host.
+
+A world is a communicator: its flags and counters live on from launch to launch. Times taken here say
+nothing about any device.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbench.errors import CcbenchError
+from ccbench.kernels import abi
+from ccbench.kernels.building import Build, built
+from ccbench.kernels.plans import Plan
+
+Bytes = NDArray[np.uint8]
+
+RECORD = np.dtype(
+    [("entry", "S64"), ("arguments", abi.ARGUMENTS), ("device", "i4"), ("free_0", "i4")], align=True
+)
+OPTIONS = np.dtype(
+    [("seed", "u8"), ("engine", "i4"), ("lanes", "i4"), ("resident", "i4"), ("free_0", "i4")], align=True
+)
+
+ENGINES = {"fibers": 0, "threads": 1}
+SPARE_BYTES = 64 << 20
+"""Room for buffers in an arena unless more is asked for; what is not used costs no memory."""
+
+LINE_BYTES = 128
+REPORT_BYTES = 8192
+SANITIZER_EXIT_CODE = 66
+SANITIZER_SECONDS = 240
+
+_RESULTS = {3: "deadlock", 4: "unknown entry", 5: "bad options", 6: "bad file"}
+
+
+class KernelFailed(CcbenchError):
+    """A launch did not end: a wait was given up, or the engine found that nobody could go on."""
+
+    exit_code = 4
+
+
+class KernelDeadlock(KernelFailed):
+    """No lane could go on; the message names every waiting block."""
+
+
+class KernelRace(KernelFailed):
+    """The thread sanitizer found a race; the message is its report."""
+
+
+@dataclass(frozen=True)
+class HostOptions:
+    """How launches are run.
+
+    lanes: per block. seed: of the fibers' order. resident: blocks of one device that run at once (fibers
+    only), 0 for all. devices: over how many grids the ranks are split; grids of different devices drift.
+    limit_nanoseconds: of one wait, 0 for none; with fibers it passes only when nothing else can happen.
+    """
+
+    engine: Literal["fibers", "threads"] = "fibers"
+    lanes: int = 8
+    seed: int = 0
+    resident: int = 0
+    devices: int = 1
+    limit_nanoseconds: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class HostCall:
+    """One collective: which entry, on what.
+
+    count: elements as ccbench counts them. inputs, outputs: an arena offset per rank (HostWorld.allocate),
+    0 where the rank has no such buffer. plan: shape (channels, words); None where the kernel needs none.
+    program: what ``schedule`` interprets. channels: None for all of the world's.
+    """
+
+    entry: str
+    dtype: str
+    count: int
+    inputs: Sequence[int]
+    outputs: Sequence[int]
+    op: str = "sum"
+    root: int = 0
+    plan: Plan | None = None
+    program: NDArray[np.int32] | None = None
+    channels: int | None = None
+    iterations: int = 1
+
+
+class HostWorld:
+    """Some ranks' memory, zeroed once, and the launches on it."""
+
+    def __init__(
+        self,
+        ranks: int,
+        channels: int,
+        *,
+        slots: int = 4,
+        slot_bytes: int = 256,
+        packets_bytes: int = 0,
+        staging_bytes: int = 0,
+        spare_bytes: int = SPARE_BYTES,
+    ) -> None:
+        """slots, slot_bytes: of every connection. packets_bytes, staging_bytes: per rank. spare_bytes: for
+        buffers, plans and tables of addresses."""
+        if slot_bytes % abi.VECTOR_BYTES or slot_bytes <= 0 or slots <= 0:
+            raise ValueError(
+                f"slot_bytes={slot_bytes}, slots={slots}: write a positive multiple of 16, at least 1 slot"
+            )
+        self.ranks = ranks
+        self.channels = channels
+        self.slots = slots
+        self.slot_bytes = slot_bytes
+        self.packets_bytes = packets_bytes
+        self.staging_bytes = staging_bytes
+        sizes = {
+            "flags": abi.flags_bytes(channels, ranks),
+            "state": abi.state_bytes(channels, ranks),
+            "errors": abi.errors_bytes(channels),
+            "packets": packets_bytes,
+            "fifo": abi.fifo_bytes(channels, ranks, slots, slot_bytes),
+            "staging": staging_bytes,
+        }
+        own_bytes = LINE_BYTES + ranks * sum(size + 2 * LINE_BYTES for size in sizes.values())
+        whole = np.zeros(own_bytes + spare_bytes + 4096, np.uint8)
+        start = -whole.ctypes.data % 4096
+        self.arena: Bytes = whole[start : start + own_bytes + spare_bytes]
+        self._used = LINE_BYTES  # so that no offset is 0, which means none
+        self._sizes = sizes
+        self._areas = [{name: self.allocate(size) for name, size in sizes.items()} for _ in range(ranks)]
+
+    def allocate(self, size_bytes: int, misalignment: int = 0) -> int:
+        """Offset of new memory, ``misalignment`` bytes behind a multiple of 128, never 0."""
+        begin = -(-self._used // LINE_BYTES) * LINE_BYTES + misalignment
+        if begin + size_bytes > len(self.arena):
+            raise ValueError(f"the arena of {len(self.arena)} bytes is full; ask for more spare_bytes")
+        self._used = begin + size_bytes
+        return begin
+
+    def free_after(self, offset: int) -> None:
+        """Forget every allocation from ``offset`` on."""
+        self._used = offset
+
+    def view(self, offset: int, size_bytes: int) -> Bytes:
+        """The memory itself."""
+        return self.arena[offset : offset + size_bytes]
+
+    def area(self, rank: int, name: str) -> Bytes:
+        """A rank's flags, state, errors, packets, fifo or staging."""
+        return self.view(self._areas[rank][name], self._sizes[name])
+
+    def errors(self) -> list[abi.GivenUp]:
+        """Every wait that was given up since the last reset."""
+        words = [self.area(rank, "errors").view(abi.ERROR_WORD) for rank in range(self.ranks)]
+        return list(abi.given_up(np.concatenate(words)))
+
+    def reset(self) -> None:
+        """What a host must do after an error: zero all that outlives a launch."""
+        for rank in range(self.ranks):
+            for name in ("flags", "state", "errors", "packets"):
+                self.area(rank, name)[:] = 0
+
+    def run(self, build: Build, calls: Sequence[HostCall], options: HostOptions | None = None) -> None:
+        """Launch ``calls``, one after another on every device, and wait for all.
+
+        build: the kernel file that has the calls' entries; with ``sanitize`` in a process of its own.
+        Raises KernelDeadlock, KernelRace, KernelFailed naming rank and peer; afterwards the world needs a reset.
+        """
+        options = options or HostOptions()
+        mark = self._used
+        try:
+            fixups: list[int] = []
+            records = np.concatenate([self._records(call, options, fixups) for call in calls])
+            (self._run_apart if build.sanitize else self._run_here)(built(build), records, options, fixups)
+        finally:
+            self.free_after(mark)
+        given_up = self.errors()
+        if given_up:
+            raise KernelFailed("; ".join(map(str, given_up)))
+
+    def _put(self, words: NDArray[Any]) -> int:
+        flat = np.ascontiguousarray(words).view(np.uint8).ravel()
+        offset = self.allocate(len(flat))
+        self.view(offset, len(flat))[:] = flat
+        return offset
+
+    def _views(self, call: HostCall, fixups: list[int]) -> int:
+        views = np.zeros(self.ranks, abi.RANK_VIEW)
+        for rank, areas in enumerate(self._areas):
+            views[rank]["input"] = call.inputs[rank]
+            views[rank]["output"] = call.outputs[rank]
+            for name, offset in areas.items():
+                views[rank][name] = offset
+        offset = self._put(views)
+        words = views.view(np.uint64)
+        fixups.extend(offset + 8 * int(index) for index in np.flatnonzero(words))
+        return offset
+
+    def _records(self, call: HostCall, options: HostOptions, fixups: list[int]) -> NDArray[Any]:
+        records = np.zeros(options.devices, RECORD)
+        records["entry"] = call.entry.encode()
+        records["device"] = np.arange(options.devices)
+        given = records["arguments"]
+        given["views"] = self._views(call, fixups)
+        if call.plan is not None:
+            given["plan"] = self._put(np.asarray(call.plan, np.int32))
+            given["plan_words"] = call.plan.shape[1]
+        if call.program is not None:
+            given["program"] = self._put(np.asarray(call.program, np.int32))
+            given["program_words"] = call.program.size
+        first = np.arange(options.devices + 1) * self.ranks // options.devices
+        given["first_rank"] = first[:-1]
+        given["ranks_here"] = np.diff(first)
+        given["limit_nanoseconds"] = options.limit_nanoseconds
+        given["channels"] = self.channels if call.channels is None else call.channels
+        for name in ("count", "root", "iterations"):
+            given[name] = getattr(call, name)
+        for name in ("ranks", "slots", "slot_bytes", "packets_bytes", "staging_bytes"):
+            given[name] = getattr(self, name)
+        given["type"] = abi.type_number(call.dtype)
+        given["op"] = abi.op_number(call.op)
+        return records
+
+    def _run_here(
+        self, library: Path, records: NDArray[Any], options: HostOptions, fixups: Sequence[int]
+    ) -> None:
+        base = np.uint64(self.arena.ctypes.data)
+        words = self.arena[: len(self.arena) // 8 * 8].view(np.uint64)
+        at = np.asarray(fixups, np.int64) // 8
+        words[at] += base
+        given = records["arguments"]
+        for name in ("views", "plan", "program"):
+            given[name] = np.where(given[name] > 0, given[name] + base, given[name])
+        report = ctypes.create_string_buffer(REPORT_BYTES)
+        result = _library(library).ccb_host_launch(
+            ctypes.c_void_p(records.ctypes.data),
+            ctypes.c_int(len(records)),
+            ctypes.c_void_p(_options(options).ctypes.data),
+            report,
+            ctypes.c_int(REPORT_BYTES),
+        )
+        words[at] -= base
+        _raise_for(result, report.value.decode())
+
+    def _run_apart(
+        self, executable: Path, records: NDArray[Any], options: HostOptions, fixups: Sequence[int]
+    ) -> None:
+        used = self.arena[: self._used]
+        header = np.array([len(used), len(records), len(fixups)], np.uint64)
+        with tempfile.NamedTemporaryFile(prefix="ccbench-launches-") as file:
+            for part in (header, _options(options), records, np.asarray(fixups, np.uint64), used):
+                file.write(part.tobytes())
+            file.flush()
+            done = subprocess.run(
+                [str(executable), file.name],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=SANITIZER_SECONDS,
+                env={"TSAN_OPTIONS": f"exitcode={SANITIZER_EXIT_CODE} history_size=4"},
+            )
+            if done.returncode == SANITIZER_EXIT_CODE:
+                raise KernelRace(done.stderr.strip())
+            _raise_for(done.returncode, done.stderr.strip())
+            file.seek(-len(used), 2)
+            after = np.frombuffer(file.read(), np.uint8).copy()
+        self._take_back(after, fixups)
+
+    def _take_back(self, after: Bytes, fixups: Sequence[int]) -> None:
+        """``after`` has the other process's addresses where ``fixups`` say; those words stay as they were."""
+        at = np.asarray(fixups, np.int64)[:, None] + np.arange(8)
+        after[at] = self.arena[at]
+        self.arena[: len(after)] = after
+
+
+def _options(options: HostOptions) -> NDArray[Any]:
+    words = np.zeros(1, OPTIONS)
+    words["seed"] = options.seed
+    words["engine"] = ENGINES[options.engine]
+    words["lanes"] = options.lanes
+    words["resident"] = options.resident
+    return words
+
+
+def _raise_for(result: int, report: str) -> None:
+    if result == 3:
+        raise KernelDeadlock(report)
+    if result != 0:
+        raise KernelFailed(f"{_RESULTS.get(result, f'exit code {result}')}: {report}")
+
+
+@functools.lru_cache(maxsize=64)
+def _library(path: Path) -> ctypes.CDLL:
+    return ctypes.CDLL(str(path))
+
+
+def layout(path: Path) -> dict[str, int]:
+    """Sizes and offsets of the structures as a built library has them."""
+    function = _library(path).ccb_host_layout
+    function.restype = ctypes.c_char_p
+    lines = function().decode().splitlines()
+    return {name: int(value) for name, value in (line.split() for line in lines)}
+
+
+def words_combined(
+    path: Path, dtype: str, op: str, received: NDArray[np.uint64], own: NDArray[np.uint64]
+) -> NDArray[np.uint64]:
+    """The kernels' arithmetic alone: words of elements combined, as a built library does it."""
+    return _words(path, dtype, op, 1, received, own)
+
+
+def words_finished(path: Path, dtype: str, ranks: int, total: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The kernels' division of an average's total alone."""
+    return _words(path, dtype, "avg", ranks, total, None)
+
+
+def _words(
+    path: Path, dtype: str, op: str, ranks: int, first: NDArray[np.uint64], second: NDArray[np.uint64] | None
+) -> NDArray[np.uint64]:
+    first = np.ascontiguousarray(first)
+    second = None if second is None else np.ascontiguousarray(second)
+    result = np.empty_like(first)
+    _library(path).ccb_host_words(
+        ctypes.c_int(abi.type_number(dtype)),
+        ctypes.c_int(abi.op_number(op)),
+        ctypes.c_int(ranks),
+        ctypes.c_longlong(len(first)),
+        ctypes.c_void_p(first.ctypes.data),
+        ctypes.c_void_p(None if second is None else second.ctypes.data),
+        ctypes.c_void_p(result.ctypes.data),
+    )
+    return result

@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 LOSS_SCALE = 0.12
 """A misprediction of 12 % is where the loss turns from square to linear."""
 
-PRIOR_WEIGHT = 3.0
+PRIOR_WEIGHT = 6.0
 """A departure by one spread weighs as much as a row that is off by so many times LOSS_SCALE."""
 
 

@@ -32,6 +32,20 @@ ORIGINS = ("machine", "measured_as", "scales", "constants", "measured", "held_ou
 """The fields with numbers; each says in ``origins`` where those came from."""
 
 
+MOST_BYTES = 2**60
+MOST_RANKS = 10**8
+MOST_GPUS = 4096
+"""Of one thread."""
+
+FARTHEST = 1e9
+"""Constants and corrections lie between this and one over it; more is damage, and overflows later."""
+
+
+def _check_within(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise MachineError(f"{name}: {shown(value)} is not between {low:g} and {high:g}; calibrate again")
+
+
 @dataclass(frozen=True)
 class ScaleEstimate:
     """A factor on one group of the model's constants, with its interval (see ``scale_intervals``).
@@ -64,8 +78,8 @@ class Correction:
     __pydantic_config__: ClassVar[dict[str, object]] = STRICT
 
     def __post_init__(self) -> None:
-        if self.size_bytes < 0 or not (self.factor > 0 and math.isfinite(self.factor)):
-            raise MachineError(f"measured: {self.factor} at {self.size_bytes} bytes is not a positive factor")
+        _check_within("measured: size_bytes", self.size_bytes, 0, MOST_BYTES)
+        _check_within(f"measured: factor at {self.size_bytes} bytes", self.factor, 1 / FARTHEST, FARTHEST)
 
 
 @dataclass(frozen=True)
@@ -145,6 +159,9 @@ class MeasuredAs:
 
     __pydantic_config__: ClassVar[dict[str, object]] = STRICT
 
+    def __post_init__(self) -> None:
+        _check_within("measured_as: gpus_per_process", self.gpus_per_process, 1, MOST_GPUS)
+
 
 @dataclass(frozen=True)
 class CalibratedCluster:
@@ -176,6 +193,15 @@ class CalibratedCluster:
     def __post_init__(self) -> None:
         if not self.name:
             raise MachineError("name: empty; give the machine a name")
+        _check_within("ranks", self.ranks, 1, MOST_RANKS)
+        _check_within("nodes", self.nodes, 1, MOST_RANKS)
+        self._check_origins()
+        self._check_constants()
+        keys = [(one.collective, one.in_place) for one in self.measured]
+        if len(set(keys)) < len(keys) or not keys:
+            raise MachineError("measured: list every collective and placement once, and at least one")
+
+    def _check_origins(self) -> None:
         for wrong in sorted(set(ORIGINS) ^ set(self.origins)):
             known = wrong in ORIGINS
             raise MachineError(
@@ -183,9 +209,8 @@ class CalibratedCluster:
                 if known
                 else f"origins: {shown(wrong)} is not one of {', '.join(ORIGINS)}"
             )
-        keys = [(one.collective, one.in_place) for one in self.measured]
-        if len(set(keys)) < len(keys) or not keys:
-            raise MachineError("measured: list every collective and placement once, and at least one")
+
+    def _check_constants(self) -> None:
         # Names that changed since: what the scales were of is no longer there.
         known_names, names = set(constants_of({}).table), set(self.constants)
         if known_names != names:
@@ -193,7 +218,8 @@ class CalibratedCluster:
             raise MachineError(
                 f"constants: {shown(odd)} is missing or not one of this release's; calibrate again with it"
             )
-        constants_of(self.constants)
+        for name, value in self.constants.items():
+            _check_within(f"constants: {name}", value, 1 / FARTHEST, FARTHEST)
 
     @cached_property
     def cluster(self) -> Cluster:

@@ -33,7 +33,7 @@ from ccbench.topology.catalog import load_catalog
 from ccbench.topology.files import to_plain
 from tests.model.planted import calibrated
 
-POSITIVE = st.floats(1e-9, 1e9)
+POSITIVE = st.floats(1e-8, 1e8)
 
 
 @st.composite
@@ -107,8 +107,9 @@ def _with(**changes: Any) -> Callable[[dict[str, Any]], object]:
         (_with(kind="cpu"), "kind is 'cpu', expected calibrated-cluster"),
         (_with(version=2), "version"),
         (_with(machine="dgx-a1000"), "did you mean dgx-a100"),
-        (_with(machine={"name": "x"}), "machine: ccbench_topology"),
+        (_with(machine={"name": "x"}), "ccbench_topology"),
         (_with(machine=7), "machine"),
+        (_with(nodes=0), "nodes: 0 is not between 1"),
         (_with(ranks=33), "33 ranks do not spread evenly"),
         (_with(network=""), "need a network"),
         (_with(network="ib-ndr-fast"), "write for example ib-ndr-400x8"),
@@ -121,11 +122,19 @@ def _with(**changes: Any) -> Callable[[dict[str, Any]], object]:
         (lambda plain: plain["origins"].pop("scales"), "origins: nothing about scales"),
         (lambda plain: plain["origins"].update(luck="yes"), "origins: 'luck' is not one of"),
         (lambda plain: plain["constants"].pop("base"), "constants: 'base' is missing"),
-        (lambda plain: plain["constants"].update(base=-1.0), "base: -1.0 is not a positive number"),
+        (
+            lambda plain: plain["constants"].update(base=-1.0),
+            "constants: base: -1.0 is not between 1e-09 and 1e+09",
+        ),
         (lambda plain: plain["constants"].update(base="fast"), "constants.base"),
         (lambda plain: plain["scales"][0].update(low=9.0), "does not lie between"),
         (lambda plain: plain["scales"][0].update(colour="red"), "colour"),
-        (lambda plain: plain["measured"][0]["corrections"][0].update(factor=0.0), "not a positive factor"),
+        (lambda plain: plain["measured"][0]["corrections"][0].update(factor=0.0), "factor at 8 bytes: 0.0"),
+        (
+            lambda plain: plain["measured"][0]["corrections"][-1].update(size_bytes=10**400),
+            "size_bytes: a number",
+        ),
+        (lambda plain: plain["measured_as"].update(gpus_per_process=0), "gpus_per_process: 0 is not"),
         (lambda plain: plain["measured"][0]["corrections"].reverse(), "rising order"),
         (lambda plain: plain["measured"].append(plain["measured"][0]), "once"),
     ],

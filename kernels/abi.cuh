@@ -91,7 +91,7 @@ struct Arguments {
     const i32* program;     // [program_words], the interpreted schedule
     u64 limit_nanoseconds;  // of one wait; 0: none
     i64 count;              // elements, as ccbench counts: of one block where the collective is blocked
-    i64 slot_bytes;         // of one message; a multiple of 16
+    i64 slot_bytes;         // of one message; a multiple of 16, at most 1 GiB
     i64 packets_bytes;      // of RankView.packets
     i64 staging_bytes;      // of RankView.staging
     i32 ranks;
@@ -101,7 +101,7 @@ struct Arguments {
     i32 root;
     i32 type;
     i32 op;
-    i32 slots;          // messages in flight per connection
+    i32 slots;          // messages in flight per connection; a power of two
     i32 plan_words;     // per channel
     i32 program_words;
     i32 iterations;     // how often the collective runs in this launch

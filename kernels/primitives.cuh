@@ -12,6 +12,9 @@ namespace ccb {
 // Independent loads per lane and operand.
 constexpr i32 UNROLL = 4;
 
+// One move counts its bytes in 32 bits, which saves registers; slot_bytes may not be larger.
+constexpr i64 LARGEST_MOVE_BYTES = 1 << 30;
+
 // One block's place in a launch. `self` is the rank's own memory.
 struct Block {
     const Arguments& arguments;
@@ -115,7 +118,7 @@ struct Move {
     const u8* own;       // the second operand, combined with it
     u8* output;
     u8* forward;
-    i64 bytes;
+    i32 bytes;
 };
 
 template <bool COMBINES, bool FINISHES>
@@ -125,9 +128,9 @@ CCB_DEVICE u64 moved_word(const Block& block, u64 received, u64 own) {
 }
 
 template <bool COMBINES, bool FINISHES, bool TWICE>
-CCB_DEVICE void move_elements(const Block& block, const Move& move, i64 begin) {
+CCB_DEVICE void move_elements(const Block& block, const Move& move, i32 begin) {
     const i32 size = block.arithmetic.element_bytes;
-    for (i64 offset = begin + (i64)block.lane * size; offset < move.bytes; offset += (i64)block.lanes * size) {
+    for (i32 offset = begin + block.lane * size; offset < move.bytes; offset += block.lanes * size) {
         const u64 received = load_element(move.received + offset, size);
         const u64 own = COMBINES ? load_element(move.own + offset, size) : 0;
         const u64 value = moved_word<COMBINES, FINISHES>(block, received, own);
@@ -137,7 +140,7 @@ CCB_DEVICE void move_elements(const Block& block, const Move& move, i64 begin) {
 }
 
 template <bool COMBINES, bool FINISHES, bool TWICE>
-CCB_DEVICE void move_vector(const Block& block, const Move& move, i64 offset, Vector received, Vector own) {
+CCB_DEVICE void move_vector(const Block& block, const Move& move, i32 offset, Vector received, Vector own) {
     const Vector value{moved_word<COMBINES, FINISHES>(block, received.low, own.low),
                        moved_word<COMBINES, FINISHES>(block, received.high, own.high)};
     store_vector(move.output + offset, value);
@@ -150,9 +153,9 @@ template <bool COMBINES, bool FINISHES, bool TWICE>
 CCB_DEVICE void move_all(const Block& block, const Move& move) {
     const bool vectors = aligned(move.received) && aligned(move.output) && (!COMBINES || aligned(move.own)) &&
                          (!TWICE || aligned(move.forward));
-    const i64 vector_bytes = vectors ? move.bytes & ~(i64)15 : 0;
-    const i64 stride = (i64)block.lanes * 16;
-    i64 offset = (i64)block.lane * 16;
+    const i32 vector_bytes = vectors ? move.bytes & ~15 : 0;
+    const i32 stride = block.lanes * 16;
+    i32 offset = block.lane * 16;
     for (; offset + (UNROLL - 1) * stride < vector_bytes; offset += UNROLL * stride) {
         Vector received[UNROLL], own[UNROLL];
 #pragma unroll
@@ -175,9 +178,12 @@ CCB_DEVICE void move_all(const Block& block, const Move& move) {
 
 // Copies elements [span) from one of the rank's buffers to another; nothing where they are the same.
 CCB_DEVICE void copy_elements(const Block& block, const u8* source, u8* target, Span span) {
-    const i64 begin = span.begin * block.arithmetic.element_bytes, end = span.end * block.arithmetic.element_bytes;
+    const i64 size = block.arithmetic.element_bytes, end = span.end * size;
     if (source == target) return;
-    move_all<false, false, false>(block, Move{source + begin, nullptr, target + begin, nullptr, end - begin});
+    for (i64 begin = span.begin * size; begin < end; begin += LARGEST_MOVE_BYTES) {
+        const i32 bytes = (i32)smaller(LARGEST_MOVE_BYTES, end - begin);
+        move_all<false, false, false>(block, Move{source + begin, nullptr, target + begin, nullptr, bytes});
+    }
 }
 
 // ---- connections ----
@@ -231,11 +237,11 @@ CCB_DEVICE void close(const Block& block, const Receiver& from) {
 }
 
 CCB_DEVICE u8* slot_to(const Block& block, const Sender& to) {
-    return to.fifo + (i64)(to.sent % (u64)block.arguments.slots) * block.arguments.slot_bytes;
+    return to.fifo + (i64)((i32)to.sent & (block.arguments.slots - 1)) * block.arguments.slot_bytes;
 }
 
 CCB_DEVICE const u8* slot_from(const Block& block, const Receiver& from) {
-    return from.fifo + (i64)(from.received % (u64)block.arguments.slots) * block.arguments.slot_bytes;
+    return from.fifo + (i64)((i32)from.received & (block.arguments.slots - 1)) * block.arguments.slot_bytes;
 }
 
 CCB_DEVICE bool wait_arrival(const Block& block, const Receiver& from) {
@@ -283,7 +289,7 @@ CCB_DEVICE bool begin_both(const Block& block, const Receiver& from, const Sende
 // ---- steps: each moves one message of at most slot_bytes; false when a wait was given up ----
 
 // own -> peer's fifo
-CCB_DEVICE bool send(const Block& block, Sender& to, const u8* own, i64 bytes) {
+CCB_DEVICE bool send(const Block& block, Sender& to, const u8* own, i32 bytes) {
     if (!begin_send(block, to)) return false;
     move_all<false, false, false>(block, Move{own, nullptr, slot_to(block, to), nullptr, bytes});
     finish_step(block, to);
@@ -291,7 +297,7 @@ CCB_DEVICE bool send(const Block& block, Sender& to, const u8* own, i64 bytes) {
 }
 
 // own -> target in the peer's memory, and -> output unless that is own itself. No credit needed: see README.
-CCB_DEVICE bool send_direct(const Block& block, Sender& to, const u8* own, u8* target, u8* output, i64 bytes) {
+CCB_DEVICE bool send_direct(const Block& block, Sender& to, const u8* own, u8* target, u8* output, i32 bytes) {
     if (output == own) {
         move_all<false, false, false>(block, Move{own, nullptr, target, nullptr, bytes});
     } else {
@@ -302,7 +308,7 @@ CCB_DEVICE bool send_direct(const Block& block, Sender& to, const u8* own, u8* t
 }
 
 // fifo -> output
-CCB_DEVICE bool receive(const Block& block, Receiver& from, u8* output, i64 bytes) {
+CCB_DEVICE bool receive(const Block& block, Receiver& from, u8* output, i32 bytes) {
     if (!begin_receive(block, from)) return false;
     move_all<false, false, false>(block, Move{slot_from(block, from), nullptr, output, nullptr, bytes});
     finish_step(block, from);
@@ -317,7 +323,7 @@ CCB_DEVICE bool receive_direct(const Block& block, Receiver& from) {
 }
 
 // fifo + own -> peer's fifo
-CCB_DEVICE bool receive_reduce_send(const Block& block, Receiver& from, Sender& to, const u8* own, i64 bytes) {
+CCB_DEVICE bool receive_reduce_send(const Block& block, Receiver& from, Sender& to, const u8* own, i32 bytes) {
     if (!begin_both(block, from, to)) return false;
     move_all<true, false, false>(block, Move{slot_from(block, from), own, slot_to(block, to), nullptr, bytes});
     finish_step(block, from, to);
@@ -325,7 +331,7 @@ CCB_DEVICE bool receive_reduce_send(const Block& block, Receiver& from, Sender& 
 }
 
 // fifo + own -> output: the last contribution, so averages are divided here
-CCB_DEVICE bool receive_reduce_copy(const Block& block, Receiver& from, const u8* own, u8* output, i64 bytes) {
+CCB_DEVICE bool receive_reduce_copy(const Block& block, Receiver& from, const u8* own, u8* output, i32 bytes) {
     if (!begin_receive(block, from)) return false;
     move_all<true, true, false>(block, Move{slot_from(block, from), own, output, nullptr, bytes});
     finish_step(block, from);
@@ -334,7 +340,7 @@ CCB_DEVICE bool receive_reduce_copy(const Block& block, Receiver& from, const u8
 
 // fifo + own, finished -> output and -> peer's fifo
 CCB_DEVICE bool receive_reduce_copy_send(const Block& block, Receiver& from, Sender& to, const u8* own, u8* output,
-                                         i64 bytes) {
+                                         i32 bytes) {
     if (!begin_both(block, from, to)) return false;
     move_all<true, true, true>(block, Move{slot_from(block, from), own, output, slot_to(block, to), bytes});
     finish_step(block, from, to);
@@ -343,7 +349,7 @@ CCB_DEVICE bool receive_reduce_copy_send(const Block& block, Receiver& from, Sen
 
 // fifo + own, finished -> output and -> target in the peer's memory
 CCB_DEVICE bool receive_reduce_copy_send_direct(const Block& block, Receiver& from, Sender& to, const u8* own,
-                                                u8* output, u8* target, i64 bytes) {
+                                                u8* output, u8* target, i32 bytes) {
     if (!begin_receive(block, from)) return false;
     move_all<true, true, true>(block, Move{slot_from(block, from), own, output, target, bytes});
     finish_step(block, from, to);
@@ -351,7 +357,7 @@ CCB_DEVICE bool receive_reduce_copy_send_direct(const Block& block, Receiver& fr
 }
 
 // fifo -> output and -> peer's fifo
-CCB_DEVICE bool receive_copy_send(const Block& block, Receiver& from, Sender& to, u8* output, i64 bytes) {
+CCB_DEVICE bool receive_copy_send(const Block& block, Receiver& from, Sender& to, u8* output, i32 bytes) {
     if (!begin_both(block, from, to)) return false;
     move_all<false, false, true>(block, Move{slot_from(block, from), nullptr, output, slot_to(block, to), bytes});
     finish_step(block, from, to);
@@ -360,7 +366,7 @@ CCB_DEVICE bool receive_copy_send(const Block& block, Receiver& from, Sender& to
 
 // own output, where it was put -> target in the peer's memory
 CCB_DEVICE bool receive_copy_send_direct(const Block& block, Receiver& from, Sender& to, const u8* output, u8* target,
-                                         i64 bytes) {
+                                         i32 bytes) {
     if (!begin_receive(block, from)) return false;
     move_all<false, false, false>(block, Move{output, nullptr, target, nullptr, bytes});
     finish_step(block, from, to);

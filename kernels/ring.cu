@@ -32,8 +32,8 @@ CCB_DEVICE i32 moved(const Block& block, i32 place, i32 steps) {
     return (place + steps + ranks) % ranks;
 }
 
-CCB_DEVICE i64 bytes_of(const Block& block, Span span) {
-    return (span.end - span.begin) * block.arithmetic.element_bytes;
+CCB_DEVICE i32 bytes_of(const Block& block, Span span) {
+    return (i32)(span.end - span.begin) * block.arithmetic.element_bytes;
 }
 
 // Elements of one piece when `left` elements remain: all ranks' pieces are equal except the last ones, and none is
@@ -94,7 +94,8 @@ CCB_DEVICE bool ring_all_reduce(const Arguments& arguments) {
 // One chunk of every block: block k starts at place k + 1 and is complete at place k.
 CCB_DEVICE bool reduce_scatter_round(const Block& block, const Ring& ring, Receiver& from, Sender& to, Span chunk) {
     const i32 ranks = block.arguments.ranks;
-    const i64 count = block.arguments.count, bytes = bytes_of(block, chunk);
+    const i64 count = block.arguments.count;
+    const i32 bytes = bytes_of(block, chunk);
     for (i32 step = 1; step < ranks; ++step) {
         const i32 owner = ring.order[moved(block, ring.place, -step)];
         const u8* const own = at(block.self.input, block, owner * count + chunk.begin);
@@ -126,7 +127,8 @@ CCB_DEVICE bool ring_reduce_scatter(const Arguments& arguments) {
 // One chunk of every block, each handed on from its owner's place.
 CCB_DEVICE bool all_gather_round(const Block& block, const Ring& ring, Receiver& from, Sender& to, Span chunk) {
     const i32 ranks = block.arguments.ranks;
-    const i64 count = block.arguments.count, bytes = bytes_of(block, chunk);
+    const i64 count = block.arguments.count;
+    const i32 bytes = bytes_of(block, chunk);
     u8* const next_output = block.arguments.views[ring.right].output;
     const i64 mine = block.rank * count + chunk.begin;
     send_direct(block, to, at(block.self.input, block, chunk.begin), at(next_output, block, mine),
@@ -183,7 +185,7 @@ CCB_DEVICE bool ring_broadcast(const Arguments& arguments) {
         const Span chunk = part_of(Span{begin, part.end}, 0, size);
         u8* const output = at(block.self.output, block, begin);
         u8* const target = at(next_output, block, begin);
-        const i64 bytes = bytes_of(block, chunk);
+        const i32 bytes = bytes_of(block, chunk);
         if (first) {
             ok = send_direct(block, to, at(block.self.input, block, begin), target, output, bytes);
         } else if (last) {
@@ -213,7 +215,7 @@ CCB_DEVICE bool ring_reduce(const Arguments& arguments) {
     const i64 size = slot_elements(block);
     bool ok = true;
     for (i64 begin = part.begin; begin < part.end && ok; begin += size) {
-        const i64 bytes = bytes_of(block, part_of(Span{begin, part.end}, 0, size));
+        const i32 bytes = bytes_of(block, part_of(Span{begin, part.end}, 0, size));
         const u8* const own = at(block.self.input, block, begin);
         if (first) {
             ok = send(block, to, own, bytes);
@@ -242,7 +244,7 @@ CCB_DEVICE bool ring_send_recv(const Arguments& arguments) {
     Sender to = open_sender(block, moved(block, block.rank, 1));
     const i64 size = slot_elements(block);
     for (i64 begin = part.begin; begin < part.end; begin += size) {
-        const i64 bytes = bytes_of(block, part_of(Span{begin, part.end}, 0, size));
+        const i32 bytes = bytes_of(block, part_of(Span{begin, part.end}, 0, size));
         if (!send(block, to, at(block.self.input, block, begin), bytes)) return false;
         if (!receive(block, from, at(block.self.output, block, begin), bytes)) return false;
     }

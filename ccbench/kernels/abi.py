@@ -86,13 +86,13 @@ ARGUMENTS = np.dtype(
     ],
     align=True,
 )
-"""Passed by value to every kernel: an array of one element. Addresses are as the executing device sees them."""
+"""Passed by value to every kernel: an array of one element. Addresses: as the executing device sees them."""
 
 RANK_VIEW = np.dtype(
     [(name, "u8") for name in ("input", "output", "fifo", "packets", "staging", "flags", "state", "errors")],
     align=True,
 )
-"""One rank's memory; ``Arguments.views`` is an array of these, one per rank, in the executing device's memory."""
+"""One rank's memory; ``Arguments.views`` is an array of these by rank, in the executing device's memory."""
 
 ERROR_WORD = np.dtype(
     [("code", "i4"), ("rank", "i4"), ("peer", "i4"), ("channel", "i4"), ("goal", "u8"), ("seen", "u8")],

@@ -44,7 +44,7 @@ class Build:
 
 
 def cache_folder() -> Path:
-    """Where builds are kept: ``$CCBENCH_CACHE``, else ``$XDG_CACHE_HOME/ccbench``, else ``~/.cache/ccbench``."""
+    """Where builds are kept: ``$CCBENCH_CACHE``, or ``ccbench`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
     named = os.environ.get("CCBENCH_CACHE")
     if named:
         return Path(named)
@@ -129,7 +129,7 @@ def _run(words: Sequence[str], target: Path) -> None:
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name)
     except OSError as error:
         raise UsageError(
-            f"{target.parent}: builds cannot be kept here ({error.strerror}); name a folder with CCBENCH_CACHE"
+            f"{target.parent}: builds cannot be kept here ({error.strerror}); name a place with CCBENCH_CACHE"
         ) from None
     os.close(handle)
     try:

@@ -113,9 +113,9 @@ class HostWorld:
     ) -> None:
         """slots, slot_bytes: of every connection. packets_bytes, staging_bytes: per rank. spare_bytes: for
         buffers, plans and tables of addresses."""
-        if slot_bytes % abi.VECTOR_BYTES or slot_bytes <= 0 or slots <= 0:
+        if slot_bytes % abi.VECTOR_BYTES or slot_bytes <= 0 or slots <= 0 or slots & (slots - 1):
             raise ValueError(
-                f"slot_bytes={slot_bytes}, slots={slots}: write a positive multiple of 16, at least 1 slot"
+                f"slots={slots}, slot_bytes={slot_bytes}: write a power of two, and a positive multiple of 16"
             )
         self.ranks = ranks
         self.channels = channels
@@ -174,7 +174,7 @@ class HostWorld:
         """Launch ``calls``, one after another on every device, and wait for all.
 
         build: the kernel file that has the calls' entries; with ``sanitize`` in a process of its own.
-        Raises KernelDeadlock, KernelRace, KernelFailed naming rank and peer; afterwards the world needs a reset.
+        Raises KernelDeadlock, KernelRace, KernelFailed naming rank and peer; then the world needs a reset.
         """
         options = options or HostOptions()
         mark = self._used

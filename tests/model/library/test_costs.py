@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ccbench.model.library.constants import STARTS
+from ccbench.model.library.costs import Cost, cost
+from ccbench.model.library.shapes import shapes
+from ccbench.model.library.system import Generation, Host, Intra, LibrarySystem, NetworkPorts
+from tests.model.library.systems import A100, H100, HDR, MI300X, NDR, clustered, lone
+
+TABLE = STARTS.table
+MICRO = 1e-6
+
+
+def priced(
+    system: LibrarySystem, algorithm: str, protocol: str, *sizes: float, collective: str = "all_reduce"
+) -> Cost:
+    shape = {found.algorithm: found for found in shapes(collective, system)}[algorithm]
+    return cost(shape, protocol, system, np.array(sizes, dtype=np.float64), TABLE)
+
+
+def test_a_ring_with_simple_is_what_the_page_of_formulas_says() -> None:
+    size = 1e9
+    found = priced(A100, "ring", "simple", size)
+    latency = (8.4 + 14 * 3.4 * 1.4) * MICRO
+    transfer = 14 / 8 * size / (300e9 * 0.77)
+    hops = 14 * 3.4 * 1.4 * MICRO
+    fill = 1 / (1 / (14 * transfer) + 1 / (2 * 0.1 * np.sqrt(hops * transfer)))
+    assert found.latency_seconds == pytest.approx(latency)
+    assert found.bandwidth_seconds[0] == pytest.approx(transfer)
+    assert found.fill_seconds[0] == pytest.approx(fill)
+    assert found.seconds[0] == pytest.approx(latency + transfer + fill)
+
+
+def test_a_message_of_nothing_fills_nothing() -> None:
+    found = priced(A100, "ring", "simple", 0.0)
+    assert found.fill_seconds[0] == found.bandwidth_seconds[0] == 0.0
+
+
+def test_a_tiny_message_passes_every_hop_whole_and_a_large_one_is_cut() -> None:
+    found = priced(clustered(A100, 2, HDR), "ring", "simple", 1e-3, 1e15)
+    hops, transfer = 30, found.bandwidth_seconds
+    assert found.fill_seconds[0] == pytest.approx(hops * transfer[0], rel=1e-2)
+    assert found.fill_seconds[1] < 1e-3 * hops * transfer[1]
+
+
+def test_hops_across_the_network_are_counted_apart() -> None:
+    found = priced(clustered(H100, 2), "ring", "ll", 8.0)
+    across = 2.7 * 1.2 + 0.3
+    assert found.network_hop_seconds == pytest.approx(across * MICRO)
+    assert found.hop_seconds == pytest.approx(0.6 * 1.3 * MICRO)
+    assert found.latency_seconds == pytest.approx((6.6 + 28 * 0.6 * 1.3 + 2 * across) * MICRO)
+
+
+def test_flags_of_the_proxy_thread_slow_hops_inside_nodes_of_a_cluster() -> None:
+    hop = {
+        host: priced(replace(clustered(A100, 2, HDR), host=host), "ring", "ll", 8.0).hop_seconds
+        for host in (Host.AMD, Host.INTEL)
+    }
+    assert hop[Host.AMD] == pytest.approx(2 * TABLE["proxy"] * MICRO)
+    assert hop[Host.INTEL] < hop[Host.AMD]
+
+
+def test_simple_waits_for_rdma_twice_and_for_sockets_once() -> None:
+    def extra(word: str) -> float:
+        network = NetworkPorts(word, 25e9, 8)
+        return priced(clustered(A100, 2, network), "ring", "simple", 8.0).network_hop_seconds / MICRO
+
+    simple = 14.0 * 1.2
+    assert extra("ib-hdr") == pytest.approx(simple + 2 * 0.3)
+    assert extra("tcp") == pytest.approx(simple + 35.0)
+
+
+@pytest.mark.parametrize(("protocol", "share"), [("ll128", 0.9), ("simple", 1.0)])
+def test_protocols_leave_a_share_of_the_rate(protocol: str, share: float) -> None:
+    rates = priced(clustered(A100, 2, HDR), "ring", protocol, 8.0).rates
+    assert rates.inside == pytest.approx(300e9 * 0.77 * share)
+    assert rates.network == pytest.approx(200e9 * 0.965 * share)
+
+
+def test_ll_moves_no_more_than_its_table_allows() -> None:
+    assert priced(A100, "ring", "ll", 8.0).rates.inside == pytest.approx(0.35 * 87.7e9)
+
+
+def test_rccl_has_its_own_latencies() -> None:
+    found = priced(MI300X, "ring", "simple", 8.0)
+    assert found.latency_seconds == pytest.approx((17.0 + 14 * 2.1 * 1.4 * 3.5) * MICRO)
+
+
+def test_pat_adds_something_for_every_rank_and_overlaps_its_hops() -> None:
+    found = priced(lone(16), "pat", "simple", 8.0, collective="all_gather")
+    across = (14.0 * 1.2 + 2 * 0.3) / 3.5
+    assert found.latency_seconds == pytest.approx((8.0 + 2.8 * 16 + 4 * across) * MICRO)
+    assert found.rates.network == pytest.approx(400e9 * 0.965 * 0.75)
+
+
+def test_collnet_addresses_all_gpus_of_a_node_at_once() -> None:
+    adding = clustered(H100, 16, replace(NDR, in_network_reduction=True))
+    found = priced(adding, "collnet", "simple", 8.0)
+    assert found.hop_seconds == pytest.approx((3.7 + 7 * 0.4) * 1.4 * MICRO)
+    assert found.network_hop_seconds == pytest.approx((31.0 * 1.2 + 2 * 0.3) * MICRO)
+
+
+def test_nvlstree_keeps_eight_nics_busy() -> None:
+    many = clustered(
+        replace(H100, ranks_per_node=72, generation=Generation.BLACKWELL), 2, replace(NDR, per_node=72)
+    )
+    assert priced(many, "nvlstree", "simple", 8.0).rates.network == pytest.approx(400e9 * 0.965)
+
+
+def test_host_memory_is_shared_by_all_ranks_of_a_node() -> None:
+    staged = replace(A100, intra=Intra.HOST, intra_bytes_per_second=16e9)
+    two, eight = (
+        priced(replace(staged, ranks_per_node=ranks), "ring", "simple", 8.0).rates.inside for ranks in (2, 8)
+    )
+    assert two == pytest.approx(16e9 * 0.5 / 2)
+    assert eight == pytest.approx(two / 4)

@@ -10,19 +10,20 @@ from collections.abc import Callable, Iterator
 
 from ccbench.topology.diagnosis_nvlink import nvlink_findings
 from ccbench.topology.diagnosis_pcie import pcie_findings
-from ccbench.topology.graph import Device, DeviceKind, Finding, Topology, TopologyClass
+from ccbench.topology.graph import Device, DeviceKind, Finding, Topology
 from ccbench.topology.matrix import DOWN, NO_PATH, NOT_VISIBLE, path_labels
+from ccbench.topology.node_nics import ASSUMED
 from ccbench.units import shown
 
 MOST_GPUS = 128
 """Paths between every GPU and NIC are worked out up to here; a cluster is looked at by its first machine."""
 
 PEER_REASONS = {
-    "CNS": "the chipset is not supported: the way between the PCIe slots does not carry peer traffic",
-    "GNS": "the GPUs are not supported: GeForce drivers switch peer access off",
-    "TNS": "the topology is not supported: the GPUs hang on different root complexes",
+    "CNS": "the chipset is not supported, says the driver",
+    "GNS": "the GPUs are not supported, says the driver, as it does of most GeForce cards",
+    "TNS": "the topology is not supported, says the driver, as it may of GPUs below different processors",
     "DR": "a registry key of the driver disables it",
-    "NS": "not supported",
+    "NS": "not supported, says the driver without a reason",
     "U": "the driver does not know",
 }
 """nvmlGpuP2PStatus_t of nvml.h, in words."""
@@ -71,7 +72,12 @@ def _mig(topology: Topology) -> Iterator[Finding]:
 
 
 def _peers(topology: Topology) -> Iterator[Finding]:
-    for fact, access in (("p2p_matrix", "read"), ("p2p_write_matrix", "write")):
+    # The driver's own answers are of reading; nvidia-smi's table does not say what it is of.
+    asked = topology.facts.get("p2p_access", "read")
+    for fact, access in (("p2p_matrix", asked), ("p2p_write_matrix", "write")):
+        if access in ("nvlink", "atomics", "prop"):
+            continue  # not having these is no fault: data go between the GPUs without them
+        access = access if access in ("read", "write") else "access (which kind is not stated)"
         pairs: dict[str, list[tuple[str, str]]] = {}
         rows = topology.facts.get(fact)
         for row, words in enumerate(rows if isinstance(rows, list) else []):
@@ -80,10 +86,11 @@ def _peers(topology: Topology) -> Iterator[Finding]:
                     pairs.setdefault(word, []).append((f"gpu{row}", f"gpu{column}"))
         for word, between in pairs.items():
             devices = tuple(dict.fromkeys(name for pair in between for name in pair))
+            number = len({frozenset(pair) for pair in between})
             yield Finding(
                 "problem", "peer_access", devices,
-                f"peer {access} is {word} for {len(between)} of the pairs, first {between[0][0]} to "
-                f"{between[0][1]}: {PEER_REASONS[word]}",
+                f"peer {access} is {word} for {number} pair{'' if number == 1 else 's'} of GPUs, first "
+                f"{between[0][0]} to {between[0][1]}: {PEER_REASONS[word]}",
                 "collectives go through the host's memory (NCCL: SHM); check IOMMU, ACS, BIOS and driver, "
                 "or count on the lower rate",
             )  # fmt: skip
@@ -113,7 +120,12 @@ def _paths(topology: Topology) -> Iterator[Finding]:
     """GPUs far from every NIC; a machine whose tree a hypervisor has flattened."""
     gpus = [gpu for gpu in topology.gpus if gpu.node == topology.gpus[0].node]
     nics = [nic for nic in topology.of_kind(DeviceKind.NIC) if gpus and nic.node == gpus[0].node]
-    fast = [nic for nic in nics if nic.attributes.get("rdma") is not False]
+    fast = [
+        nic
+        for nic in nics
+        # Where ccbench itself has put a NIC says nothing about the machine.
+        if nic.attributes.get("rdma") is not False and nic.attributes.get("place") != ASSUMED
+    ]
     if not gpus or len(gpus) + len(fast) > MOST_GPUS:
         return
     labels = path_labels(topology, (*gpus, *fast))
@@ -135,32 +147,28 @@ def _paths(topology: Topology) -> Iterator[Finding]:
 def _flattened(
     topology: Topology, gpus: list[Device], nics: list[Device], labels: dict[tuple[str, str], str]
 ) -> Finding | None:
-    """All devices alike, far from each other, and signs of a hypervisor: the real tree is hidden."""
+    """All devices alike, far from each other, under a hypervisor: the real tree is hidden.
+
+    Without the hypervisor's sign the same paths may be the board's own: NICs in slots of their own, GPUs
+    that hang on processors of their own (GB200).
+    """
     hypervisor = topology.facts.get("hypervisor")
+    if not hypervisor or len(gpus) < 2:
+        return None
     ends = [gpu.name for gpu in gpus]
     between = {labels[(one, other)] for one in ends for other in ends if one != other}
-    outside = {labels[(one, nic.name)] for one in ends for nic in nics}
+    outside = {labels[(one.name, nic.name)] for one in (*gpus, *nics) for nic in nics if one is not nic}
     over_pcie = {label for label in between | outside if not label.startswith(_DIRECT)} - _NO_PATHS
-    if len(gpus) < 2 or not over_pcie or not over_pcie <= {"PHB", "SYS", "NODE"}:
-        return None
     nodes = {gpu.numa_node for gpu in gpus}
     one_node = len(nodes) == 1 and len(topology.of_kind(DeviceKind.CPU)) <= 1
-    # A board with NVSwitches puts NICs next to GPUs; all of them equally far is a hypervisor's doing.
-    board = topology.topology_class is TopologyClass.NVSWITCH and len(gpus) >= 4 and len(nics) > 0
-    if not (hypervisor and one_node) and not (board and len(outside) == 1 and _complete(topology, nics)):
+    if not one_node or not over_pcie or not over_pcie <= {"PHB", "SYS", "NODE"}:
         return None
-    where = f"hypervisor: {shown(hypervisor)}; " if hypervisor else ""
     return Finding(
         "note", "flattened_tree", tuple(ends),
-        f"{where}every path over PCIe is {' or '.join(sorted(over_pcie))}: this looks like a VM "
-        "that hides the PCIe switches",
+        f"hypervisor: {shown(hypervisor)}; every path over PCIe is {' or '.join(sorted(over_pcie))}: "
+        "this looks like a VM that hides the PCIe switches",
         "which NIC is near which GPU is hidden; give NCCL the provider's NCCL_TOPO_FILE",
     )  # fmt: skip
-
-
-def _complete(topology: Topology, nics: list[Device]) -> bool:
-    damaged = any(notice.kind in ("truncated", "damaged_line") for notice in topology.notices)
-    return bool(nics) and not damaged
 
 
 def _numa(topology: Topology) -> Iterator[Finding]:
@@ -181,7 +189,8 @@ def _ports(topology: Topology) -> Iterator[Finding]:
         if nic.attributes.get("rdma") is True and nic.attributes.get("up") is False
     ]
     if down:
-        listed = ", ".join(f"{nic.name} ({nic.attributes.get('name')})" for nic in down)
+        called = {nic.name: nic.attributes.get("name") for nic in down}
+        listed = ", ".join(f"{name} ({word})" if word else name for name, word in called.items())
         yield Finding(
             "note", "nic_down", _names(down), f"no active port: {listed}",
             "check cable and switch port, and the subnet manager for InfiniBand; NCCL leaves these out",

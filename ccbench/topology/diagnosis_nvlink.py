@@ -90,27 +90,42 @@ def _missing(topology: Topology, up: Counter[str], named: set[str]) -> Iterator[
     for gpu in topology.gpus:
         groups.setdefault(_model(gpu), []).append(gpu)
     for model, gpus in groups.items():
+        if not model and topology.topology_class is TopologyClass.NVLINK_BRIDGE:
+            continue  # a source without models: cards beside a bridged pair may have no bridge on
         # Links to GPUs that this source leaves out are missing from its direct links, not from the machine.
         whole = topology.topology_class is TopologyClass.NVSWITCH or _asked(topology)
         expected = nvlinks_of_model(model) if whole and not is_card(model) else None
         most = max(up[gpu.name] for gpu in gpus)
         wanted = max(most, expected or 0)
-        short = [gpu for gpu in gpus if up[gpu.name] < wanted and gpu.name not in named | hidden]
+        unread = _uncounted(topology)
+        short = [gpu for gpu in gpus if up[gpu.name] < wanted and gpu.name not in named | hidden | unread]
         if not short:
             continue
         few = sorted({up[gpu.name] for gpu in short})
         counts = " or ".join(str(one) for one in few)
         against = f"a {model} has {expected}" if expected == wanted else f"its siblings have {most}"
+        # A source without models shows display cards beside a board's GPUs too.
+        bare = not model and few == [0]
+        against += ", unless it is another model" if bare else ""
         listed = ", ".join(gpu.name for gpu in short[:8]) + (", ..." if len(short) > 8 else "")
         yield Finding(
-            "problem", "nvlinks_missing", tuple(gpu.name for gpu in short),
+            "note" if bare else "problem", "nvlinks_missing", tuple(gpu.name for gpu in short),
             f"{listed}: {counts} NVLinks, where {against}",
             "compare nvidia-smi nvlink -s of the GPUs; collectives fall back to PCIe or to fewer channels",
         )  # fmt: skip
 
 
+def _uncounted(topology: Topology) -> set[str]:
+    """GPUs whose NVLinks the source gives no number of, while it does of others."""
+    stated = topology.facts.get("nvlinks_per_gpu")
+    if not isinstance(stated, list) or len(stated) != len(topology.gpus):
+        return set()
+    return {gpu.name for gpu, count in zip(topology.gpus, stated, strict=True) if count is None}
+
+
 def _is_damaged(topology: Topology) -> bool:
-    return any(notice.kind in ("truncated", "damaged_line") for notice in topology.notices)
+    kinds = ("truncated", "damaged_line", "unknown_spelling")
+    return any(notice.kind in kinds for notice in topology.notices)
 
 
 def _asked(topology: Topology) -> bool:

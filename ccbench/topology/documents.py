@@ -57,6 +57,7 @@ def parse_json(text: str, place: str) -> Any:
         plain = json.loads(text, object_pairs_hook=_unique, parse_constant=refuse)
     except (ValueError, RecursionError) as error:
         problem = "nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())
+        problem = _spoken(problem)
         raise MachineError(f"{place}: not valid JSON ({problem}); mend the text there") from None
     check_plain(plain, place)
     return plain
@@ -71,12 +72,17 @@ def parse_yaml(text: str, place: str) -> Any:
         _check_events(text, place)
         plain = yaml.load(text, Loader=_strict_loader())
     except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
-        problem = " ".join(str(getattr(error, "problem", None) or error).split())
+        problem = _spoken(" ".join(str(getattr(error, "problem", None) or error).split()))
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}:" if mark is not None else ""
         raise MachineError(f"{place}:{line} not valid YAML ({problem}); mend the text there") from None
     check_plain(plain, place)
     return plain
+
+
+def _spoken(problem: str) -> str:
+    """Python's own words for a number of too many digits advise its programmer, not the file's author."""
+    return "a number has more digits than any quantity" if "int_max_str_digits" in problem else problem
 
 
 def check_plain(value: Any, place: str) -> None:

@@ -33,6 +33,15 @@ VERSION = 1
 
 VERSION_KEY = "ccbench_topology"
 
+MOST_LINKS = 1_000_000
+"""Equal links between two devices; a trunk between switches of the largest fabrics has thousands."""
+
+LARGEST_QUANTITY = 1e18
+"""Bytes per second of a million links of a terabyte per second each."""
+
+MOST_MACHINES = 100_000_000
+"""Machines that a file may say its graph stands for."""
+
 Check = Callable[[Any, str], Any]
 
 
@@ -116,12 +125,19 @@ def _sparse(value: Any) -> dict[str, Any]:
 def from_plain(plain: Any, place: str) -> Topology:
     """The topology that ``to_plain`` took apart. Raises MachineError whose line begins with ``place``."""
     mapping = dict(_mapping(plain, place))
-    version = mapping.pop(VERSION_KEY, None)
+    if VERSION_KEY not in mapping:
+        raise MachineError(
+            f"{place}: the key {VERSION_KEY} is missing; this release reads '{VERSION_KEY}: {VERSION}'"
+        )
+    version = mapping.pop(VERSION_KEY)
     if type(version) is not int or version != VERSION:
         raise MachineError(
             f"{place}: {VERSION_KEY} is {shown(version)}; this release reads '{VERSION_KEY}: {VERSION}'"
         )
     topology = Topology(**_checked(mapping, TOPOLOGY, ("name", "devices"), place))
+    machines = topology.facts.get("machines", 1)
+    if type(machines) is int and machines > MOST_MACHINES:
+        raise _wrong(machines, f"{place}.facts.machines", f"a whole number up to {MOST_MACHINES}")
     names: set[str] = set()
     for index, device in enumerate(topology.devices):
         if device.name in names:
@@ -173,11 +189,12 @@ def _name(value: Any, place: str) -> str:
     return str(value)
 
 
-def _whole(lowest: int | None) -> Check:
+def _whole(lowest: int | None, most: int | None = None) -> Check:
     def check(value: Any, place: str) -> int:
-        at_least = "" if lowest is None else f", {lowest} or more"
-        if type(value) is not int or (lowest is not None and value < lowest):
-            raise _wrong(value, place, f"a whole number{at_least}")
+        bounds = "" if lowest is None else f", {lowest} or more" if most is None else f", {lowest} to {most}"
+        is_low = lowest is not None and type(value) is int and value < lowest
+        if type(value) is not int or is_low or (most is not None and value > most):
+            raise _wrong(value, place, f"a whole number{bounds}")
         return value
 
     return check
@@ -192,6 +209,8 @@ def _quantity(value: Any, place: str) -> float:
         number = math.nan
     if not (number >= 0 and math.isfinite(number)):
         raise _wrong(value, place, f"a number, zero or more{cure}")
+    if number > LARGEST_QUANTITY:
+        raise _wrong(value, place, f"a number up to {LARGEST_QUANTITY:g}, in bytes per second or seconds")
     return number
 
 
@@ -250,7 +269,7 @@ LINK: Mapping[str, Check] = {
     "kind": _one_of(LinkKind),
     "bytes_per_second": _or_none(_quantity),
     "latency_seconds": _or_none(_quantity),
-    "count": _whole(1),
+    "count": _whole(1, MOST_LINKS),
     "state": _one_of(LinkState),
     "origin": _text,
     "attributes": _mapping,

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ccbench.topology.graph import Notice, TopologyClass
+from ccbench.topology.models import MOST_LINKS
 from ccbench.topology.nvlink_class import linked_groups, links_per_gpu
-from ccbench.topology.smi_table import HEADINGS, Row, Table
+from ccbench.topology.smi_table import HEADINGS, Row, Table, labels_of
 from ccbench.topology.text import overlap, ranges
 
 CPU, NUMA, GPU_NUMA = HEADINGS
@@ -57,13 +58,20 @@ class Matrix:
         found = {pair: _NVLINKS.fullmatch(label) for pair, label in self.between_gpus.items()}
         return {pair: int(match[1]) for pair, match in found.items() if match and int(match[1])}
 
+    def is_open(self, pair: tuple[int, int]) -> bool:
+        """Whether neither direction between two GPUs has a word that is known."""
+        words = (self.between_gpus.get(pair, ""), self.between_gpus.get(pair[::-1], ""))
+        return not any(map(labels_of, words))
+
     @property
     def nvlink_groups(self) -> list[list[str]]:
         """GPUs that reach each other over NVLinks."""
         return [[self.gpus[gpu] for gpu in group] for group in linked_groups(self.nvlinks)]
 
-    def nvlinks_per_gpu(self, topology_class: TopologyClass) -> list[int] | None:
+    def nvlinks_per_gpu(self, topology_class: TopologyClass) -> list[int | None] | None:
         """NVLinks of each GPU: the sum over its peers, or NV# itself where all lead to switches.
+
+        None for a GPU with a path that could not be read.
 
         Where the class is open, NV# of two GPUs is the same both ways; of more it is not stated.
         """
@@ -74,8 +82,14 @@ class Matrix:
             most = [0] * self.gpu_count
             for (gpu, _), links in counts.items():
                 most[gpu] = max(most[gpu], links)
-            return most
-        return links_per_gpu(counts, self.gpu_count)
+            return [count or (None if gpu in self.unread else 0) for gpu, count in enumerate(most)]
+        totals = links_per_gpu(counts, self.gpu_count)
+        return [None if gpu in self.unread else total for gpu, total in enumerate(totals)]
+
+    @functools.cached_property
+    def unread(self) -> set[int]:
+        """GPUs with a path to another GPU whose word is not known in either direction, or in one of both."""
+        return {gpu for pair, label in self.between_gpus.items() if not labels_of(label) for gpu in pair}
 
     def nearest_nics(self) -> dict[str, dict[str, Any]]:
         """GPU -> the shortest path to a NIC and the NIC columns that near; GPUs with whole rows only."""
@@ -140,6 +154,7 @@ def _labels(table: Table, notices: list[Notice]) -> dict[tuple[str, str], str]:
         if not whole and not row.name.startswith("NIC"):
             text = f"row {row.name} has {len(row.cells)} of {len(table.columns)} cells"
             notices.append(Notice("damaged_line", text, row.line))
+    _note_impossible(table, notices)
     both = dict(printed)
     for (one, other), label in printed.items():
         back = both.setdefault((other, one), label)
@@ -147,6 +162,16 @@ def _labels(table: Table, notices: list[Notice]) -> dict[tuple[str, str], str]:
             text = f"{one} to {other} is {label}, back it is {back}"
             notices.append(Notice("contradiction", text, table.line))
     return both
+
+
+def _note_impossible(table: Table, notices: list[Notice]) -> None:
+    """A notice for the first NV# of a row that is more than the links of any GPU known."""
+    for row in table.rows:
+        counts = (_NVLINKS.fullmatch(cell) for cell in row.cells)
+        most = max((int(match[1]) for match in counts if match), default=0)
+        if most > MOST_LINKS:
+            text = f"{row.name}: NV{most}, where no GPU known has more than {MOST_LINKS} NVLinks"
+            notices.append(Notice("contradiction", text, row.line))
 
 
 def _affinity_cells(row: Row, table: Table, notices: list[Notice]) -> dict[str, str | None]:

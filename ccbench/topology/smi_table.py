@@ -133,7 +133,7 @@ class _Scanner:
         for match in re.finditer(r"\S+", text):
             token = match[0]
             labels = labels_of(token)
-            if not labels and _WORD.fullmatch(token) and row.cells:
+            if not labels and self._is_unknown_cell(row, token, text, match.end()):
                 self.notices.append(_unknown(token, row))
                 labels = [token]
             if not labels:
@@ -141,6 +141,18 @@ class _Scanner:
             row.cells += labels
             position = match.end()
         row.rest = text[position:]
+
+    def _is_unknown_cell(self, row: Row, token: str, text: str, end: int) -> bool:
+        """Whether ``token`` is a path with a word that is not known.
+
+        Behind other cells any word is. Right behind a row's name only where a label follows: headings start
+        with names of devices, and a sentence that starts with one goes on without labels.
+        """
+        if row.cells:
+            return _WORD.fullmatch(token) is not None
+        following = text[end:].split(maxsplit=1)
+        is_name = _ROW_NAME.fullmatch(token) or token in ("CPU", "NUMA")
+        return self.open and not is_name and len(token) <= 40 and bool(following and labels_of(following[0]))
 
     def _add(self, row: Row) -> None:
         if self.open:

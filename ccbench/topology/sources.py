@@ -69,8 +69,11 @@ def load_cluster(source: str | None, nodes: int, network: str) -> Topology:
     notice say how many there are. Raises MachineError.
     """
     from ccbench.topology.composition import compose
+    from ccbench.topology.files import MOST_MACHINES
     from ccbench.topology.networks import parse_network
 
+    if nodes > MOST_MACHINES:
+        raise MachineError(f"{shown(nodes)} machines are too many; the most is {MOST_MACHINES}")
     wanted = parse_network(network)
     node = load_topology(source)
     vertices = nodes * (len(node.devices) + wanted.nics) + 1
@@ -116,7 +119,20 @@ def _is_json(text: str) -> bool:
 def _is_yaml(text: str) -> bool:
     from ccbench.topology.files import VERSION_KEY
 
-    return any(line.startswith(f"{VERSION_KEY}:") for line in text[:20000].splitlines())
+    # Comments and blank lines may be as long as people like; the key is among the first that follow.
+    return re.search(rf"^['\"]?{VERSION_KEY}['\"]?:", text[_begin_of_yaml(text) :][:20000], re.M) is not None
+
+
+def _begin_of_yaml(text: str) -> int:
+    """Where the first line stands that is neither blank nor a comment."""
+    position = 0
+    while position < len(text):
+        end = text.find("\n", position)
+        line = text[position : end if end >= 0 else len(text)].strip()
+        if line and not line.startswith("#"):
+            return position
+        position = end + 1 if end >= 0 else len(text)
+    return position
 
 
 def _is_ours(text: str) -> bool:

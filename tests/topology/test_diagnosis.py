@@ -184,7 +184,7 @@ def test_a_bridged_card_may_list_links_that_it_does_not_use() -> None:
 def test_peer_access_that_is_refused_is_a_problem_with_its_reason(status: int, word: str) -> None:
     found = diagnose(driver(cards("NVIDIA GeForce RTX 4090", 4, peer=status)))
     assert [finding.kind for finding in found] == ["peer_access", "peer_access"]
-    assert f"is {word} for 12 of the pairs" in found[0].evidence
+    assert f"is {word} for 6 pairs" in found[0].evidence
 
 
 def test_acs_that_redirects_is_a_problem(tmp_path: Path) -> None:

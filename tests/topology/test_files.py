@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
 from ccbench.topology.files import (
+    LARGEST_QUANTITY,
     load_topology,
     read_json,
     read_yaml,
@@ -37,7 +38,7 @@ VALUES = st.recursive(
     max_leaves=6,
 )
 MAPPINGS = st.dictionaries(st.text(), VALUES, max_size=3)
-QUANTITIES = st.none() | st.floats(min_value=0, allow_nan=False, allow_infinity=False)
+QUANTITIES = st.none() | st.floats(min_value=0, max_value=LARGEST_QUANTITY)
 
 
 @st.composite

@@ -307,7 +307,9 @@ def _add_links_of_paths(graph: MachineGraph, dump: Dump) -> None:
 def _links_of_path(source: str, target: str, kind: LinkKind, path: Path) -> list[Link]:
     rate = path.gigabytes_per_second * 1e9
     origin = f"NCCL log, table of paths: {path.gigabytes_per_second} GB/s over {path.hops} hops"
-    attributes = {"hops": path.hops}
+    attributes: dict[str, Any] = {"hops": path.hops}
+    if kind in _DIRECT.values():
+        attributes["count_known"] = False
     back = (
         []
         if target.startswith("gpu")

@@ -38,6 +38,11 @@ def read(text: str) -> Topology:
             "give a file that NCCL_TOPO_DUMP_FILE wrote"
         )
     tree = collect(system)
+    if not tree.devices:
+        raise MachineError(
+            f"{NAME}: line {system.line}: <system> holds no processor and no device; "
+            "give the whole of a file that NCCL_TOPO_DUMP_FILE wrote"
+        )
     nvlinks, xgmi = draw(tree)
     found, evidence = class_of(tree, nvlinks, xgmi, system.closed)
     if found is TopologyClass.UNKNOWN:

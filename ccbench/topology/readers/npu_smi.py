@@ -56,7 +56,7 @@ def read(text: str) -> Topology:
                 names[column],
                 LinkKind.HCCS,
                 origin=f"npu-smi topo: {label}",
-                attributes={"label": label},
+                attributes={"label": label, "count_known": False},
             )
             for row, column, label in table.pairs()
             if label in _DIRECT

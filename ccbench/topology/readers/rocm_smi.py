@@ -26,6 +26,9 @@ _NUMA = re.compile(r"(?:GPU ?\[?|card)(\d{1,4})\]?\s{0,40}: \(Topology\) Numa (N
 _JSON = re.compile(
     r"\(Topology\) (Weight|Hops|Link type) between DRM devices (\d{1,4}) and (\d{1,4})", re.IGNORECASE
 )
+ONE_HOP = 15
+"""Weight of a pair with one XGMI hop between them."""
+
 _JSON_SECTIONS = {"weight": "weights", "hops": "hops", "link type": "link_types"}
 _SIGN = re.compile(
     r"(?:Weight|Hops|Link Type) between two GPUs|\(Topology\) Numa "
@@ -61,6 +64,7 @@ def read(text: str) -> Topology:
         notices.append(Notice("not_visible", "no section 'Link Type between two GPUs': links are not known"))
     else:
         symmetric(types, notices)
+        _note_xgmi(types, sections.get("weights"), notices)
     names = {column: f"gpu{index}" for index, column in enumerate(columns)}
     topology_class = _class(types, len(columns))
     return Topology(
@@ -163,14 +167,33 @@ def _devices(names: dict[str, str], numa: dict[str, dict[str, int]]) -> list[Dev
 def _links(types: Table | None, weights: Table | None, names: dict[str, str]) -> list[Link]:
     links = []
     for row, column, label in types.pairs() if types else ():
-        if label != "XGMI":
-            continue
-        known = weights is not None and column in weights.positions
-        weight = weights.label(row, column) if weights is not None and known else None
-        attributes = {"weight": int(weight)} if weight and re.fullmatch(r"\d{1,9}", weight) else {}
+        weight = _weight(weights, row, column)
+        if label != "XGMI" or (weight is not None and weight > ONE_HOP):
+            continue  # packets pass another GPU
+        # One link or the four inside a package: neither number nor, without weights, directness is printed.
+        attributes: dict[str, Any] = {"count_known": False}
+        attributes |= {"weight": weight} if weight is not None else {"direct_known": False}
         origin = "rocm-smi --showtopo: XGMI, no rate given"
         links.append(Link(names[row], names[column], LinkKind.XGMI, origin=origin, attributes=attributes))
     return links
+
+
+def _weight(weights: Table | None, row: str, column: str) -> int | None:
+    printed = weights.label(row, column) if weights is not None and column in weights.positions else None
+    return int(printed) if printed and re.fullmatch(r"\d{1,9}", printed) else None
+
+
+def _note_xgmi(types: Table, weights: Table | None, notices: list[Notice]) -> None:
+    """Says what XGMI labels leave open: the number of links, and which pairs are linked directly."""
+    pairs = [(row, column) for row, column, label in types.pairs() if label == "XGMI"]
+    found = {_weight(weights, row, column) for row, column in pairs}
+    if pairs:
+        text = "how many xGMI links a pair has"
+        if None in found:
+            text += ", and whether its path passes another GPU: no weight is printed"
+        elif any(weight is not None and weight > ONE_HOP for weight in found):
+            text += f"; pairs of a weight above {ONE_HOP} are linked over other GPUs"
+        notices.append(Notice("not_visible", text, types.line))
 
 
 def _class(types: Table | None, gpu_count: int) -> TopologyClass:

@@ -259,7 +259,8 @@ def _graph(
             if not is_module(listing.model):
                 # A card's inactive link has no bridge on it: it is not there rather than down.
                 bundle = [link for link in bundle if not link.is_inactive]
-            links += _links(f"gpu{index}", target, bundle, one_way=target.startswith("gpu"))
+            one_way = target.startswith("gpu")
+            links += _links(f"gpu{index}", target, bundle, one_way=one_way, is_cut=listing.is_cut)
     if unseen:
         text = f"where the links of {', '.join(dict.fromkeys(unseen))} lead: 'topo -m' or 'nvlink -R' says it"
         notices.append(Notice("not_visible", text))
@@ -276,9 +277,15 @@ def _switch(index: int, remote: str) -> Device:
     return Device(f"nvswitch{index}", DeviceKind.NVSWITCH, bus_id=remote.lower(), attributes=attributes)
 
 
-def _links(source: str, target: str, bundle: list[PhysicalLink], *, one_way: bool) -> list[Link]:
-    """Up and down links apart; the other direction too, unless the other GPU's listing brings it."""
+def _links(
+    source: str, target: str, bundle: list[PhysicalLink], *, one_way: bool, is_cut: bool
+) -> list[Link]:
+    """Up and down links apart; the other direction too, unless the other GPU's listing brings it.
+
+    is_cut: there may be more of them, since the text ends in this GPU's list.
+    """
     made: list[Link] = []
+    cut = {"list_cut": True} if is_cut else {}
     for state in (LinkState.UP, LinkState.DOWN):
         chosen = [link for link in bundle if link.is_inactive == (state is LinkState.DOWN)]
         if not chosen:
@@ -296,7 +303,7 @@ def _links(source: str, target: str, bundle: list[PhysicalLink], *, one_way: boo
                 count=len(chosen),
                 state=state,
                 origin=f"{SOURCE} -s: rate per link and direction" if total else SOURCE,
-                attributes={"links": [link.index for link in chosen]},
+                attributes={"links": [link.index for link in chosen], **cut},
             )
             for start, end in ends
         ]

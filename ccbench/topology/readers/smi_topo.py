@@ -9,6 +9,7 @@ nic_names and nic_legend, gpu_matrix (None for a row that was not printed whole)
 link_types_between_gpus, nvlinks_per_gpu, links_per_pair, nvlink_groups, nearest_nics, cpu_affinity,
 numa_affinity, gpu_numa_id (by GPU, None for an empty or damaged cell), numa_nodes_seen, numa_nodes (at least:
 the nodes named, and node 0, which Linux always has), numa_nodes_with_gpus, cpu_numa_nodes, p2p_matrix,
+p2p_access (what was asked of: read, write, nvlink, atomics, prop; None without its command line),
 status_values, topology_class_reason, topology_class_candidates, paths ("as printed": what Topology.matrix
 leaves out was not printed); and for a CPU query the CPU's number itself.
 """
@@ -36,6 +37,10 @@ _SEEN = re.compile(
 _LEGEND = re.compile(r"[\s>|#]*(NIC[0-9]{1,3}): ?([\w.:-]{1,64})\s*", re.ASCII)
 _QUERY = re.compile(r"The GPUs that have an affinity with CPU ([0-9]{1,6}) are:")
 _NUMBERS = re.compile(r"\s*([0-9]{1,3}(?:\s*,\s*[0-9]{1,3}){0,500})\s*,?\s*", re.ASCII)
+_P2P_COMMAND = re.compile(r"\btopo\b.{0,40}\s(?:-p2p|--p2pstatus)[\s=]+([a-z])\b", re.ASCII)
+P2P_ACCESS = {"r": "read", "w": "write", "n": "nvlink", "a": "atomics", "p": "prop"}
+"""What ``topo -p2p`` is asked of, by its letter, as its help says. The table itself does not print it."""
+
 SOURCE = "nvidia-smi topo"
 
 
@@ -56,8 +61,9 @@ def read(text: str) -> Topology:
     if matrices and matrices[0].rows:
         return _machine(matrices, statuses, lines, notices)
     if statuses:
-        return _peers(statuses, notices)
+        return _peers(statuses, lines, notices)
     if queries:
+        notices.append(_note_on(queries))
         return Topology("", (), source=f"{SOURCE} -c", facts=queries, notices=tuple(notices))
     if matrices and len(matrices[0].affinities) > 0:
         return _machine(matrices, statuses, lines, notices)
@@ -80,9 +86,9 @@ def _machine(
     verdict = _class_of(matrix, matrices[0], lines, notices)
     facts = {**_gpu_facts(matrix, verdict), **affinity_facts(matrix), **_nic_facts(matrix, legend)}
     if statuses:
-        facts.update(_status_facts(statuses[0]))
+        facts.update(_status_facts(statuses[0], lines))
     devices, links = graph_of(matrix, verdict, notices)
-    facts["cpu_count"] = sum(device.kind.value == "cpu" for device in devices) or None
+    facts["cpu_count"] = _processors(matrix, devices, notices)
     # What the graph is made from loses words (PXB, NODE): the printed ones stand beside it, and all of them.
     facts["paths"] = "as printed"
     names = {gpu: f"gpu{index}" for index, gpu in enumerate(matrix.gpus)}
@@ -104,6 +110,17 @@ def _machine(
     )
 
 
+def _processors(matrix: Matrix, devices: tuple[Device, ...], notices: list[Notice]) -> int | None:
+    """NUMA nodes that the affinity columns name; None where a path leads to one that they do not name."""
+    named = sum(device.kind is DeviceKind.CPU for device in devices)
+    crossing = sorted({"SYS", "SOC"} & set(matrix.labels.values()))
+    if named == 1 and crossing:
+        text = f"how many processors there are: {crossing[0]} leads to one that no GPU's affinity names"
+        notices.append(Notice("not_visible", text))
+        return None
+    return named or None
+
+
 def _class_of(matrix: Matrix, table: Table, lines: list[str], notices: list[Notice]) -> Verdict:
     """The class; unknown where a cut matrix leaves pairs open that could change it.
 
@@ -120,6 +137,8 @@ def _class_of(matrix: Matrix, table: Table, lines: list[str], notices: list[Noti
         open_rows = matrix.gpu_count - len(seen_gpus)
         if open_rows or not matrix.between_gpus or matrix.nvlinks:
             verdict = Verdict(TopologyClass.UNKNOWN, "the matrix is cut: not every pair of GPUs was printed")
+    if any(map(matrix.is_open, matrix.between_gpus)) and verdict.topology_class is not TopologyClass.NVSWITCH:
+        verdict = Verdict(TopologyClass.UNKNOWN, "a path between GPUs has a word that is not known")
     if verdict.topology_class is TopologyClass.UNKNOWN:
         notices.append(Notice("not_visible", f"the class of the machine: {verdict.reason}", table.line))
     elif verdict.topology_class is TopologyClass.PCIE and _hides_nvlinks(lines):
@@ -177,15 +196,28 @@ def _nic_facts(matrix: Matrix, legend: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _status_facts(table: Table) -> dict[str, Any]:
+def _access_asked(table: Table, lines: list[str]) -> str | None:
+    """What the command line before the table or on its heading asked of (read ...); None without one."""
+    for line in reversed(lines[: table.line]):
+        match = _P2P_COMMAND.search(line[:1000])
+        if match:
+            return P2P_ACCESS.get(match[1])
+    return None
+
+
+def _status_facts(table: Table, lines: list[str]) -> dict[str, Any]:
     columns = [name for name in table.columns if name.startswith("GPU")]
     rows = {row.name: row.cells[: len(columns)] for row in table.rows}
     matrix = [rows[name] if len(rows.get(name, ())) == len(columns) else None for name in columns]
     values = {cell for row in table.rows for cell in row.cells} - {"X"}
-    return {"p2p_matrix": matrix, "status_values": sorted(values)}
+    return {
+        "p2p_matrix": matrix,
+        "p2p_access": _access_asked(table, lines),
+        "status_values": sorted(values),
+    }
 
 
-def _peers(tables: list[Table], notices: list[Notice]) -> Topology:
+def _peers(tables: list[Table], lines: list[str], notices: list[Notice]) -> Topology:
     """GPUs without links: a status says what the driver allows, not what is there."""
     table = tables[0]
     columns = [name for name in table.columns if name.startswith("GPU")]
@@ -193,8 +225,8 @@ def _peers(tables: list[Table], notices: list[Notice]) -> Topology:
         Device(f"gpu{index}", DeviceKind.GPU, attributes={"name": name}) for index, name in enumerate(columns)
     )
     text = "links: 'topo -p2p' says what the driver allows between GPUs, 'topo -m' says how they are linked"
-    facts = {**_status_facts(table), "gpu_count": len(columns), "nvswitch": None, "nvlinks_per_gpu": None}
-    facts |= {"nic_count": None, "cpu_count": None, "nvswitch_count": None}
+    unsaid = ("nvswitch", "nvlinks_per_gpu", "nic_count", "cpu_count", "nvswitch_count")
+    facts = {**_status_facts(table, lines), "gpu_count": len(columns), **dict.fromkeys(unsaid)}
     return Topology(
         name="",
         devices=devices,
@@ -202,6 +234,16 @@ def _peers(tables: list[Table], notices: list[Notice]) -> Topology:
         notices=(*notices, Notice("not_visible", text, table.line)),
         facts=facts,
     )
+
+
+def _note_on(queries: dict[str, Any]) -> Notice:
+    """What answers of ``topo -c`` say, and that they say no more."""
+    said = [
+        f"GPU {', '.join(map(str, gpus))} near CPU {cpu}" for cpu, gpus in queries.items() if gpus is not None
+    ]
+    more = f" and {len(said) - 4} more answers" if len(said) > 4 else ""
+    text = f"the machine: 'topo -c' says only {'; '.join(said[:4])}{more}; 'topo -m' says how GPUs are linked"
+    return Notice("not_visible", text)
 
 
 def _queries(lines: list[str], notices: list[Notice]) -> dict[str, Any]:
@@ -226,4 +268,5 @@ def _queries(lines: list[str], notices: list[Notice]) -> dict[str, Any]:
             asked = None
     if asked is not None:
         notices.append(Notice("truncated", f"the answer for CPU {asked[0]} is missing", asked[1]))
-    return {**answers, "nvswitch": None, "gpu_count": None} if answers else {}
+    unsaid = ("nvswitch", "gpu_count", "nic_count", "cpu_count", "nvswitch_count", "nvlinks_per_gpu")
+    return {**answers, **dict.fromkeys(unsaid)} if answers else {}

@@ -55,7 +55,7 @@ def test_only_xgmi_pairs_are_links_with_their_weight() -> None:
     ends = {(link.source, link.target): link for link in topology.links}
     assert set(ends) == {("gpu0", "gpu1"), ("gpu1", "gpu0")}
     assert ends["gpu0", "gpu1"].kind is LinkKind.XGMI
-    assert ends["gpu0", "gpu1"].attributes == {"weight": 15}
+    assert ends["gpu0", "gpu1"].attributes == {"weight": 15, "count_known": False}
     assert ends["gpu0", "gpu1"].bytes_per_second is None  # rocm-smi prints none
     assert topology.matrix["gpu0", "gpu2"] == "PCIE"
 

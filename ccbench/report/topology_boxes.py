@@ -9,6 +9,7 @@ from ccbench.report.text import plain, plural
 from ccbench.report.topology_alike import MOST_SEPARATE, reduced
 from ccbench.report.topology_hops import by_hops
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkState, Topology
+from ccbench.topology.node_nics import ASSUMED
 from ccbench.units import format_rate
 
 _WORDS = {
@@ -62,7 +63,9 @@ def words(device: Device) -> tuple[str, str]:
         label = f"{attributes['level']} {attributes['number']}"
         # The source's own name where its number is another one: a second number would only confuse.
         detail = detail or ("" if number == str(attributes["number"]) else plain(tail, 13))
-    if device.kind is DeviceKind.NIC and not detail:
+    if device.kind is DeviceKind.NIC and device.attributes.get("place") == ASSUMED:
+        detail = "assumed"
+    elif device.kind is DeviceKind.NIC and not detail:
         detail = plain(attributes.get("name") or "", 13)
     elif device.kind is DeviceKind.GPU and device.bus_id and not detail:
         detail = plain(device.bus_id.removeprefix("0000:").removesuffix(".0"), 13)
@@ -90,7 +93,9 @@ def _with_details(topology: Topology) -> Topology:
             detail = _per_gpu(near[one.name], gpus)
         if not detail and merged(one) > 1 and "detail" not in one.attributes:
             detail = _names(one)
-            if one.kind is DeviceKind.NIC and not near[one.name]:
+            if one.kind is DeviceKind.NIC and one.attributes.get("place") == ASSUMED:
+                detail = "assumed"
+            elif one.kind is DeviceKind.NIC and not near[one.name]:
                 detail = "the source states no link"
         if detail:
             one = replace(one, attributes={**one.attributes, "detail": detail})

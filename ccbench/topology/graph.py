@@ -118,7 +118,7 @@ class Notice:
     """Something a source said that could not be taken as it stands: nothing is guessed silently.
 
     kind: a fixed word: unknown_spelling, self_link, missing_peer, repeated_bus_id, truncated, damaged_line,
-        several_hosts, not_visible, contradiction, unsupported.
+        several_hosts, not_visible, contradiction, unsupported; assumed, for what was filled in instead.
     line: 1-based line of the source, None where it has none.
     """
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ccbench.errors import MachineError
 from ccbench.topology.fabric import Wire
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice, Topology, carries
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice, Topology, carries, may_carry
 from ccbench.topology.matrix import NOT_VISIBLE, path_labels
 from ccbench.topology.networks import Network
+from ccbench.units import format_rate
 
 _OF_NICS = ("nic_", "nearest_nics", "net_devices", "paths")
 """How facts begin that a source states with NICs in mind; they are wrong once the NICs are others."""
 
 _MOST_NAMED = 4
+
+ASSUMED = "assumed"
+"""Attribute ``place`` of a NIC of which nobody said where it hangs: no advice is built on it."""
 
 
 def port_wire(network: Network, ports: int) -> Wire:
@@ -28,14 +34,15 @@ def port_wire(network: Network, ports: int) -> Wire:
 def with_nics(machine: Topology, network: Network, ports: int) -> Topology:
     """``machine`` with the NICs of ``network`` on ``ports`` vertices.
 
-    Its own NICs stay where they are as many as the network's and as the vertices. Else they make room, which
-    a notice says: new ones are dealt to the GPUs evenly and in order, each on the PCIe switch of its GPUs,
-    on their processor where they are on several switches, or on the GPUs themselves where the machine shows
-    no PCIe. Links are as fast as the port (assumed).
+    Its own NICs stay where they are as many as the network's and as the vertices, and none of them is down;
+    of their rates the network's count. Else they make room: new ones are dealt to the GPUs evenly and in
+    order, each on the PCIe switch of its GPUs, on the processor of most of them where they are on several
+    switches, or on the GPUs themselves where the machine shows no PCIe. Their places and that their slots
+    are as fast as their ports are assumptions. Notices say what was assumed and what contradicts.
     """
     own = machine.of_kind(DeviceKind.NIC)
-    if len(own) == network.nics == ports:
-        return machine
+    if len(own) == network.nics == ports and not _down(machine):
+        return _rated(machine, network)
     old = {device.name for device in own}
     wire = port_wire(network, ports)
     origin = f"{network}: assumed as fast as its port"
@@ -43,9 +50,10 @@ def with_nics(machine: Topology, network: Network, ports: int) -> Topology:
     devices = [device for device in machine.devices if device.name not in old]
     links = [one for one in machine.links if one.source not in old and one.target not in old]
     upwards = _upwards(machine)
-    attributes = {"bytes_per_second": network.bytes_per_second}
-    for port in range(ports):
-        name = f"nic{port}"
+    attributes = {"bytes_per_second": network.bytes_per_second, "place": ASSUMED}
+    taken = {device.name for device in devices}
+    names = (name for name in (f"nic{number}" for number in itertools.count()) if name not in taken)
+    for port, name in zip(range(ports), names, strict=False):
         devices.append(Device(name, DeviceKind.NIC, machine.gpus[0].node, attributes=attributes))
         for place in _places(_dealt([gpu.name for gpu in machine.gpus], port, ports), upwards):
             ends = ((place, name), (name, place))
@@ -54,10 +62,78 @@ def with_nics(machine: Topology, network: Network, ports: int) -> Topology:
         machine,
         devices=tuple(devices),
         links=tuple(links),
-        notices=(*machine.notices, *_replacement(machine, network)),
+        notices=(*machine.notices, *_replacement(machine, network), _assumption(network, upwards)),
         facts={name: value for name, value in machine.facts.items() if not name.startswith(_OF_NICS)},
         matrix=_words(machine, old),
     )
+
+
+def _assumption(network: Network, upwards: Mapping[str, tuple[str, bool]]) -> Notice:
+    place = "next to the GPUs it serves" if upwards else "on the GPUs it serves, for no PCIe is shown"
+    text = f"where the NICs of {network} hang is not known: each is put {place}"
+    return Notice("assumed", f"{text}, in a slot as fast as its port")
+
+
+def _down(machine: Topology) -> list[str]:
+    """NICs that are said to be down, or whose links are all down."""
+    links: dict[str, list[bool]] = {}
+    for link in machine.links:
+        links.setdefault(link.source, []).append(may_carry(link))
+    return [
+        nic.name
+        for nic in machine.of_kind(DeviceKind.NIC)
+        if nic.attributes.get("up") is False or not any(links.get(nic.name, [True]))
+    ]
+
+
+def _rated(machine: Topology, network: Network) -> Topology:
+    """``machine`` whose own NICs have the rate of ``network``; a notice where that is not theirs."""
+    rate, notices = network.bytes_per_second, []
+    nics = machine.of_kind(DeviceKind.NIC)
+    stated = {nic.name: _stated_rate(nic) for nic in nics}
+    others = [name for name, own in stated.items() if own is not None and not _alike(own, rate)]
+    if others:
+        rates = sorted({own for name, own in stated.items() if own is not None and name in others})
+        said = " and ".join(f"{own * 8 / 1e9:g}" for own in rates)
+        text = f"{_listed(others)} of {machine.name}: {said} Gb/s, {network} says {rate * 8 / 1e9:g}"
+        notices.append(Notice("contradiction", f"{text}: the latter is taken"))
+    slots: dict[str, float] = {}
+    for link in machine.links:
+        if link.source in stated and carries(link):
+            known = link.bytes_per_second
+            slots[link.source] = slots.get(link.source, 0.0) + (math.inf if known is None else known)
+    slow = [name for name, slot in slots.items() if slot < rate and not _alike(slot, rate)]
+    if slow:
+        least = format_rate(min(slots[name] for name in slow))
+        text = f"slots of {_listed(slow)} in {machine.name} carry {least}, less than the {format_rate(rate)}"
+        notices.append(Notice("contradiction", f"{text} of a port of {network}: both stay as they are"))
+    if not notices:
+        return machine
+    devices = tuple(
+        replace(one, attributes={**one.attributes, **dict.fromkeys(_RATES, rate)})
+        if one.name in others
+        else one
+        for one in machine.devices
+    )
+    return replace(machine, devices=devices, notices=(*machine.notices, *notices))
+
+
+_RATES = ("bytes_per_second", "net_bytes_per_second")
+"""Attributes in which sources state the rate of a NIC's port."""
+
+
+def _stated_rate(nic: Device) -> float | None:
+    stated = [nic.attributes.get(name) for name in _RATES]
+    return next((float(rate) for rate in stated if isinstance(rate, (int, float))), None)
+
+
+def _alike(one: float, other: float) -> bool:
+    """Whether two rates are the same number, written with more or fewer digits."""
+    return math.isclose(one, other, rel_tol=0.01)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MOST_NAMED]) + (" ..." if len(names) > _MOST_NAMED else "")
 
 
 def _words(machine: Topology, old: set[str]) -> dict[tuple[str, str], str]:
@@ -73,12 +149,10 @@ def _words(machine: Topology, old: set[str]) -> dict[tuple[str, str], str]:
 
 
 def _replacement(machine: Topology, network: Network) -> Iterator[Notice]:
-    own = len(machine.of_kind(DeviceKind.NIC))
-    if own and own != network.nics:
-        text = (
-            f"{machine.name} has {own} of its own NICs, {network} says {network.nics}: the latter are shown"
-        )
-        yield Notice("contradiction", text)
+    own, down = len(machine.of_kind(DeviceKind.NIC)), _down(machine)
+    if own and (own != network.nics or down):
+        text = f"{machine.name} has {own} of its own NICs" + (f" ({_listed(down)} down)" if down else "")
+        yield Notice("contradiction", f"{text}, {network} says {network.nics}: the latter are shown")
 
 
 def _dealt(gpus: list[str], port: int, ports: int) -> list[str]:
@@ -88,32 +162,46 @@ def _dealt(gpus: list[str], port: int, ports: int) -> list[str]:
     return [gpu for index, gpu in enumerate(gpus) if index * ports // len(gpus) == port]
 
 
-def _places(gpus: list[str], upwards: dict[str, tuple[str, bool]]) -> list[str]:
+def _places(gpus: Sequence[str], upwards: Mapping[str, tuple[str, bool]]) -> list[str]:
     """What a NIC of these GPUs hangs on: one place, unless they are shown without anything above them."""
     above = list(dict.fromkeys(upwards[gpu][0] for gpu in gpus if gpu in upwards))
-    if not above:
-        return gpus
-    place = above[0]
-    seen = {place}
-    while len(above) > 1 and place in upwards and upwards[place][0] not in seen:
-        place, is_processor = upwards[place]
-        seen.add(place)
-        if is_processor:
-            return [place]
-    return above[:1]
+    if len(above) <= 1:
+        return above or list(gpus)
+    processors = Counter(name for name in (_processor(gpu, upwards) for gpu in gpus) if name)
+    return [processors.most_common(1)[0][0]] if processors else above[:1]
+
+
+def _processor(name: str, upwards: Mapping[str, tuple[str, bool]]) -> str:
+    """The processor that a GPU hangs on, over however many switches; empty where none is shown."""
+    is_processor = False
+    while not is_processor and name in upwards:
+        name, is_processor = upwards[name]
+    return name if is_processor else ""
 
 
 def _upwards(machine: Topology) -> dict[str, tuple[str, bool]]:
-    """GPU or PCIe switch -> the PCIe switch or processor it hangs on, and whether that is a processor."""
+    """GPU or PCIe switch -> the PCIe switch or processor it hangs on, and whether that is a processor.
+
+    Links go both ways, so which of two cascaded switches is the upper one is told by the way to a processor.
+    """
     kinds = {device.name: device.kind for device in machine.devices}
+    hosts = (DeviceKind.PCIE_SWITCH, DeviceKind.CPU)
     found: dict[str, tuple[str, bool]] = {}
-    for link in reversed(machine.links):
+    below: dict[str, list[str]] = {}
+    for link in machine.links:
         source, target = kinds.get(link.source), kinds.get(link.target)
-        is_processor = target is DeviceKind.CPU
-        above_gpu = source is DeviceKind.GPU and target is DeviceKind.PCIE_SWITCH
-        above_switch = source is DeviceKind.PCIE_SWITCH and is_processor
-        if carries(link) and (above_gpu or above_switch or (source is DeviceKind.GPU and is_processor)):
-            found[link.source] = (link.target, is_processor)
+        if not carries(link) or target not in hosts:
+            continue
+        if source is DeviceKind.GPU:
+            found.setdefault(link.source, (link.target, target is DeviceKind.CPU))
+        elif source is DeviceKind.PCIE_SWITCH:
+            below.setdefault(link.target, []).append(link.source)
+    waiting = [name for name, kind in kinds.items() if kind is DeviceKind.CPU]
+    for upper in waiting:
+        for switch in below.get(upper, ()):
+            if switch not in found:
+                found[switch] = upper, kinds[upper] is DeviceKind.CPU
+                waiting.append(switch)
     return found
 
 
@@ -160,8 +248,8 @@ def check_joined(machine: Topology) -> None:
         waiting += new
     lost = [gpu.name for gpu in machine.gpus if gpu.name not in reached]
     if lost:
-        listed = ", ".join(lost[:_MOST_NAMED]) + (" ..." if len(lost) > _MOST_NAMED else "")
         raise MachineError(
-            f"{machine.name}: shows no link that joins {first} to {listed}, which a cluster needs; name a "
-            "machine of the catalog, or write this one with 'ccbench topo SOURCE --yaml' and add the links"
+            f"{machine.name}: shows no link that joins {first} to {_listed(lost)}, which a cluster needs; "
+            "name a machine of the catalog, or write this one with 'ccbench topo SOURCE --yaml' and add the "
+            "links"
         )

@@ -18,7 +18,7 @@ from ccbench.model.library.generations import (
 from ccbench.model.library.hosts import host_of
 from ccbench.model.library.system import Generation, Host, Intra, LibrarySystem, NetworkPorts
 from ccbench.topology.classes import topology_class
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology, TopologyClass
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass, carries
 from ccbench.topology.networks import Network
 
 _OF_CLASS: dict[TopologyClass, Intra] = {
@@ -187,7 +187,7 @@ def _without_peers(topology: Topology, gpus: int) -> bool:
 
 
 def _up(topology: Topology) -> list[Link]:
-    return [link for link in topology.links if link.state is not LinkState.DOWN]
+    return [link for link in topology.links if carries(link)]
 
 
 def _rate(

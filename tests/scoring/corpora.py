@@ -1,32 +1,15 @@
-"""Small corpora of logs that tests write themselves, and the real one beside the checkout."""
+"""Small corpora of logs that tests write themselves; the real one is found by tests.importing.logs."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable
 from ccbench.scoring.manifest import ManifestEntry
-
-
-def _folder() -> Path | None:
-    named = os.environ.get("CCBENCH_PUBLISHED_LOGS")
-    beside = Path(__file__).resolve().parents[3] / "shared" / "data" / "nccl_logs"
-    folder = Path(named) if named else beside
-    return folder if (folder / "manifest.yaml").is_file() else None
-
-
-CORPUS = _folder()
-"""The real corpus, or None where there is none."""
-
-needs_corpus = pytest.mark.skipif(
-    CORPUS is None, reason="no published logs here: set CCBENCH_PUBLISHED_LOGS to a folder with manifest.yaml"
-)
 
 SIZES = tuple(1 << power for power in range(10, 31, 2))
 

@@ -9,15 +9,15 @@ from ccbench.scoring.logs import LogPoints, points_of
 from ccbench.scoring.manifest import read_manifest
 from ccbench.scoring.predictors import first_principles, rivals
 from ccbench.scoring.scores import Scores, scored
-from tests.scoring.corpora import CORPUS, needs_corpus
+from tests.importing.logs import LOGS, needs_logs
 
-pytestmark = needs_corpus
+pytestmark = needs_logs
 
 
 @functools.lru_cache(maxsize=1)
 def logs() -> tuple[LogPoints, ...]:
-    assert CORPUS is not None
-    return tuple(points_of(entry, CORPUS) for entry in read_manifest(CORPUS / "manifest.yaml"))
+    assert LOGS is not None
+    return tuple(points_of(entry, LOGS) for entry in read_manifest(LOGS / "manifest.yaml"))
 
 
 @functools.lru_cache(maxsize=1)
@@ -26,9 +26,9 @@ def scores() -> Scores:
 
 
 def test_every_log_is_either_modelled_or_has_a_reason() -> None:
-    assert CORPUS is not None
+    assert LOGS is not None
     found = scores().logs
-    assert {log.entry.file for log in found} == {path.name for path in CORPUS.glob("*.txt")}
+    assert {log.entry.file for log in found} == {path.name for path in LOGS.glob("*.txt")}
     for log in found:
         assert bool(log.score.overall.points) is not bool(log.reason), log.entry.file
 

@@ -143,7 +143,7 @@ def _links(topology: Topology) -> Iterator[str]:
         shown = format_rate(rate) if rate is not None and group["state"] != "down" else "rate unknown"
         if group["state"] != "up":
             shown = group["state"].replace("_", " ")
-        times = f" x {plural(group['count'], 'link')}"
+        times = "" if group["count"] is None else f" x {plural(group['count'], 'link')}"
         ends = f"{group['from']} {'-' if group['both_ways'] else '->'} {group['to']}".replace("_", " ")
         pairs = plural(group["pairs"], "pair") + times
         rows.append((ends, group["kind"].replace("_", " "), shown, pairs, group["origin"]))

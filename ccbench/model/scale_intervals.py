@@ -28,6 +28,9 @@ SEED = 20260
 STEP = 0.01
 """In log scale, both ways, for the slopes: wide enough to see past one change of algorithm."""
 
+PAST_A_LIMIT = 0.1
+"""Step downwards where the small one moves nothing: a fit may leave an efficiency above its limit of one."""
+
 REWEIGHTINGS = 5
 
 MATTERS = 0.01
@@ -48,9 +51,9 @@ def scale_intervals(
     table = (shipped() if start is None else start).table
     found = np.log([scale for _, scale in calibrated.scales])
     residuals = _residuals(observations, table, found)
-    slopes = _slopes(observations, table, found)
+    slopes, limited = _slopes(observations, table, found)
     counts = np.count_nonzero(np.abs(slopes) > MATTERS, axis=0)
-    moved = _resampled(residuals, slopes, found, resamples)
+    moved = _resampled(residuals, slopes, found, limited, resamples)
     edges = [100 * (1 - CONFIDENCE) / 2, 100 * (1 + CONFIDENCE) / 2]
     low, high = np.exp(np.percentile(found + moved, edges, axis=0))
     return tuple(
@@ -67,18 +70,37 @@ def _residuals(observations: Sequence[Observation], table: dict[str, float], poi
     return np.concatenate(parts)
 
 
-def _slopes(observations: Sequence[Observation], table: dict[str, float], point: Floats) -> Floats:
-    """Shape (points, scales)."""
+def _slopes(
+    observations: Sequence[Observation], table: dict[str, float], point: Floats
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """Shape (points, scales); and which scales have met a limit, so that only lower values of them matter."""
+    here = _residuals(observations, table, point)
     columns = []
+    limited = np.zeros(len(point), dtype=bool)
     for place in range(len(point)):
-        aside = np.zeros_like(point)
-        aside[place] = STEP
-        above = _residuals(observations, table, point + aside)
-        columns.append((above - _residuals(observations, table, point - aside)) / (2 * STEP))
-    return np.stack(columns, axis=1)
+        above, below = _aside(observations, table, point, place, STEP)
+        column = (above - below) / (2 * STEP)
+        if np.all(np.abs(column) <= MATTERS):
+            _, below = _aside(observations, table, point, place, PAST_A_LIMIT)
+            column = (here - below) / PAST_A_LIMIT
+            limited[place] = bool(np.any(np.abs(column) > MATTERS))
+        columns.append(column)
+    return np.stack(columns, axis=1), limited
 
 
-def _resampled(residuals: Floats, slopes: Floats, found: Floats, resamples: int) -> Floats:
+def _aside(
+    observations: Sequence[Observation], table: dict[str, float], point: Floats, place: int, step: float
+) -> tuple[Floats, Floats]:
+    """Residuals with one scale a step higher, and a step lower."""
+    apart = np.zeros_like(point)
+    apart[place] = step
+    above = _residuals(observations, table, point + apart)
+    return above, _residuals(observations, table, point - apart)
+
+
+def _resampled(
+    residuals: Floats, slopes: Floats, found: Floats, limited: NDArray[np.bool_], resamples: int
+) -> Floats:
     """How far each resample's scales lie from those found, in log; shape (resamples, scales)."""
     spread = np.array([SCALE_SPREAD.get(term, USUAL_SPREAD) for term in TERMS])
     random = np.random.default_rng(SEED)
@@ -88,9 +110,19 @@ def _resampled(residuals: Floats, slopes: Floats, found: Floats, resamples: int)
     draws = random.multinomial(points, np.full(points, 1 / points), size=resamples).astype(np.float64)
     moved = np.zeros((resamples, len(found)))
     for place, drawn in enumerate(draws):
-        moved[place] = _refitted(lines, offsets, np.concatenate([drawn, np.ones(len(found))]))
+        moved[place] = _bounded(lines, offsets, np.concatenate([drawn, np.ones(len(found))]), limited)
     # Only what differs between resamples counts: the fit may have stopped a little before its end.
-    return moved - _refitted(lines, offsets, np.ones(len(offsets)))
+    return moved - _bounded(lines, offsets, np.ones(len(offsets)), limited)
+
+
+def _bounded(lines: Floats, offsets: Floats, counts: Floats, limited: NDArray[np.bool_]) -> Floats:
+    """As ``_refitted``, but scales that are ``limited`` stay or fall: above, they would move nothing."""
+    step = _refitted(lines, offsets, counts)
+    rising = limited & (step > 0)
+    if rising.any():
+        step = np.zeros_like(step)
+        step[~rising] = _refitted(lines[:, ~rising], offsets, counts)
+    return step
 
 
 def _refitted(lines: Floats, offsets: Floats, counts: Floats) -> Floats:

@@ -46,6 +46,17 @@ def test_linearised_intervals_are_about_as_wide_as_those_of_refitted_resamples()
     assert compared >= 2
 
 
+def test_a_rate_at_its_limit_still_has_points_and_an_interval() -> None:
+    """Links faster than their nominal rate: the efficiency stops at one, whatever the scale."""
+    system = base("dgx-a100", 4).cluster.system
+    fast = measured(system, {**SCALES, "rate across": 1.1}, ("all_reduce", "all_gather"), noise=0.02)
+    points = [Observation(system, request, tuple(s * 0.97 for s in seconds)) for request, seconds in fast]
+    across = next(one for one in scale_intervals(calibrate(points), points) if one.term == "rate across")
+    assert across.scale > 1.0
+    assert across.points >= 10
+    assert across.low < across.high
+
+
 def test_the_same_points_give_the_same_intervals() -> None:
     points = observations(noise=0.05)
     found = calibrate(points)

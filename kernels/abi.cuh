@@ -101,7 +101,7 @@ struct Arguments {
     i32 root;
     i32 type;
     i32 op;
-    i32 slots;          // messages in flight per connection; a power of two
+    i32 slots;          // messages in flight per connection; a power of two, at least 2
     i32 plan_words;     // per channel
     i32 program_words;
     i32 iterations;     // how often the collective runs in this launch

@@ -182,11 +182,14 @@ struct Word {
 struct Arithmetic {
 #if CCB_GPU
     static constexpr i32 element_bytes = Format<CCB_TYPE>::bytes;
+    // Conversions of 8-bit floats are long: unrolled, they cost seconds of compilation and gain nothing.
+    static constexpr bool costly = element_bytes == 1 && !Format<CCB_TYPE>::whole;
     CCB_MEMBER u64 combine_word(u64 received, u64 own) const {
         return Word<CCB_TYPE, CCB_OP>::combine(received, own);
     }
     CCB_MEMBER u64 finish_word(u64 total, i32 ranks) const { return Word<CCB_TYPE, CCB_OP>::finish(total, ranks); }
 #else
+    static constexpr bool costly = false;
     i32 element_bytes;
     u64 (*combine_function)(u64, u64);
     u64 (*finish_function)(u64, i32);

@@ -10,7 +10,7 @@ import ctypes
 import functools
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -113,9 +113,9 @@ class HostWorld:
     ) -> None:
         """slots, slot_bytes: of every connection. packets_bytes, staging_bytes: per rank. spare_bytes: for
         buffers, plans and tables of addresses."""
-        if slot_bytes % abi.VECTOR_BYTES or slot_bytes <= 0 or slots <= 0 or slots & (slots - 1):
+        if slot_bytes % abi.VECTOR_BYTES or slot_bytes <= 0 or slots < 2 or slots & (slots - 1):
             raise ValueError(
-                f"slots={slots}, slot_bytes={slot_bytes}: write a power of two, and a positive multiple of 16"
+                f"slots={slots}, slot_bytes={slot_bytes}: write a power of two from 2 on, and a positive multiple of 16"
             )
         self.ranks = ranks
         self.channels = channels
@@ -170,10 +170,17 @@ class HostWorld:
             for name in ("flags", "state", "errors", "packets"):
                 self.area(rank, name)[:] = 0
 
-    def run(self, build: Build, calls: Sequence[HostCall], options: HostOptions | None = None) -> None:
+    def run(
+        self,
+        build: Build,
+        calls: Sequence[HostCall],
+        options: HostOptions | None = None,
+        instead: Mapping[int, HostCall] | None = None,
+    ) -> None:
         """Launch ``calls``, one after another on every device, and wait for all.
 
         build: the kernel file that has the calls' entries; with ``sanitize`` in a process of its own.
+        instead: what single devices launch in place of every call, to see what becomes of the others.
         Raises KernelDeadlock, KernelRace, KernelFailed naming rank and peer; then the world needs a reset.
         """
         options = options or HostOptions()
@@ -181,6 +188,8 @@ class HostWorld:
         try:
             fixups: list[int] = []
             records = np.concatenate([self._records(call, options, fixups) for call in calls])
+            for device, call in (instead or {}).items():
+                records[records["device"] == device] = self._records(call, options, fixups)[device]
             (self._run_apart if build.sanitize else self._run_here)(built(build), records, options, fixups)
         finally:
             self.free_after(mark)

@@ -274,11 +274,11 @@ bool FiberEngine::let_time_pass() {
 }
 
 std::string lane_report(const Lane& lane) {
-    static const char* const names[] = {"nothing",          "data from",         "credit from", "the output of",
-                                        "at a barrier for", "a packet from", "a plan for"};
+    static const char* const known[] = {"for nothing from",     "for data from",  "for credit from",
+                                        "for the output of",    "at a barrier for", "for a packet from"};
     const ccb::Waiting& waiting = lane.waiting;
-    const char* const what = waiting.code >= 0 && waiting.code <= 6 ? names[waiting.code] : "something of";
-    return "rank " + std::to_string(waiting.rank) + " block " + std::to_string(waiting.channel) + " waits for " + what +
+    const char* const what = waiting.code >= 0 && waiting.code <= 5 ? known[waiting.code] : "for something of";
+    return "rank " + std::to_string(waiting.rank) + " block " + std::to_string(waiting.channel) + " waits " + what +
            " rank " + std::to_string(waiting.peer) + " (step " + std::to_string(waiting.goal) + ", seen " +
            std::to_string(waiting.seen) + ")";
 }

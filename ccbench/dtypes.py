@@ -38,8 +38,15 @@ EXACT_LIMIT: dict[str, int] = {
     "bfloat16": 2**8,
     "float32": 2**24,
     "float64": 2**53,
+    "float8_e4m3": 2**4,
+    "float8_e5m2": 2**3,
 }
-"""Every whole number up to this magnitude is held exactly (significand bits of IEEE 754; bfloat16 has 8)."""
+"""Every whole number up to this magnitude is held exactly (significand bits of IEEE 754; bfloat16 has 8, float8_e4m3 4,
+float8_e5m2 3: Micikevicius et al., "FP8 formats for deep learning", 2022)."""
+
+
+_SMALL_FLOATS = {"bfloat16": "bfloat16", "float8_e4m3": "float8_e4m3fn", "float8_e5m2": "float8_e5m2"}
+"""Names in ml_dtypes."""
 
 
 def item_bytes(name: str) -> int:
@@ -51,14 +58,14 @@ def item_bytes(name: str) -> int:
 
 
 def numpy_dtype(name: str) -> np.dtype[np.generic]:
-    """The NumPy type of a name in CPU_DTYPES; bfloat16 comes from ml_dtypes."""
+    """The NumPy type of a name in ITEM_BYTES; those that NumPy lacks come from ml_dtypes."""
     import numpy
 
-    if name not in CPU_DTYPES:
-        raise UsageError(f"dtype: {name!r} has no NumPy type here; one of {', '.join(CPU_DTYPES)}")
-    if name == "bfloat16":
+    if name not in ITEM_BYTES:
+        raise UsageError(f"dtype: {name!r} has no NumPy type here; one of {', '.join(ITEM_BYTES)}")
+    if name in _SMALL_FLOATS:
         import ml_dtypes
 
-        bfloat16: np.dtype[np.generic] = numpy.dtype(ml_dtypes.bfloat16)
-        return bfloat16
+        small: np.dtype[np.generic] = numpy.dtype(getattr(ml_dtypes, _SMALL_FLOATS[name]))
+        return small
     return numpy.dtype(name)  # type: ignore[no-any-return,unused-ignore]  # depends on NumPy's own stubs

@@ -44,8 +44,11 @@ EXPONENTS = {
     "bfloat16": (-126, 127),
     "float32": (-126, 127),
     "float64": (-1022, 1023),
+    "float8_e4m3": (-6, 8),
+    "float8_e5m2": (-14, 15),
 }
-"""Powers of two that are normal numbers (IEEE 754-2019, table 3.5; bfloat16 has float32's)."""
+"""Powers of two that are normal numbers (IEEE 754-2019, table 3.5; bfloat16 has float32's; float8:
+Micikevicius et al., "FP8 formats for deep learning", 2022, table 1)."""
 
 UNLIMITED_LAUNCHES = 1 << 30
 

@@ -14,8 +14,9 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES
 from ccbench.units import shown
 
-BACKENDS = ("cpu", "simulated", "nccl", "cuda", "mpi", "gloo")
-GPU_BACKENDS = ("nccl", "cuda")
+BACKENDS = ("cpu", "simulated", "nccl", "cuda", "cuda-ipc", "cuda-host", "mpi", "gloo")
+GPU_BACKENDS = ("nccl", "cuda", "cuda-ipc", "cuda-host")
+"""Backends that have every dtype; cuda-host runs kernels for GPUs, on a CPU."""
 
 GPU_ONLY_DTYPES = tuple(name for name in ITEM_BYTES if name not in CPU_DTYPES)
 """Kept only for GPU_BACKENDS; ``dtype: all`` stands for the others."""
@@ -26,9 +27,14 @@ MOST_ITEMS = 1000
 """Values that one list may have; a suite with more of them has ranges to say so."""
 
 MODES = ("streaming", "isolated")
+GPU_ONLY_MODES = ("graph", "cold")
+"""Kept only for backends that drive a GPU; ``mode: all`` stands for the others."""
+
+GPU_MODE_BACKENDS = ("cuda",)
 PROTOCOLS = ("default", "ll", "ll128", "simple")
 
-_ALGORITHM = re.compile(r"[a-z][a-z0-9_]{0,47}(:[0-9]{1,6})?", re.ASCII)
+_ALGORITHM = re.compile(r"(schedule:)?[a-z][a-z0-9_]{0,47}(:[0-9]{1,6})?", re.ASCII)
+"""A name, with a parameter (``chain:8``), or a schedule that a kernel interprets (``schedule:chain:8``)."""
 
 
 class MisfitError(ValueError):
@@ -91,7 +97,7 @@ read_collectives = words("collective", tuple(COLLECTIVES), tuple(COLLECTIVES))
 read_dtypes = words("dtype", tuple(ITEM_BYTES), CPU_DTYPES)
 read_ops = words("op", OPS, OPS)
 read_placements = words("placement", PLACEMENTS, PLACEMENTS)
-read_modes = words("mode", MODES, MODES)
+read_modes = words("mode", (*MODES, *GPU_ONLY_MODES), MODES)
 read_protocols = words("protocol", PROTOCOLS)
 
 

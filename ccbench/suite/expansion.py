@@ -17,7 +17,14 @@ from ccbench.cases import NO_OP, NO_ROOT, Case
 from ccbench.collectives import COLLECTIVES, Collective
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import CcbenchError, UsageError
-from ccbench.suite.axes import BACKENDS, GPU_BACKENDS, GPU_ONLY_DTYPES, suggestion
+from ccbench.suite.axes import (
+    BACKENDS,
+    GPU_BACKENDS,
+    GPU_MODE_BACKENDS,
+    GPU_ONLY_DTYPES,
+    GPU_ONLY_MODES,
+    suggestion,
+)
 from ccbench.suite.model import IN_PLACE_COLLECTIVES, Suite, Sweep
 from ccbench.suite.ranges import MOST_POINTS, MOST_RANKS, Range, size_points
 from ccbench.units import shown
@@ -59,11 +66,12 @@ class _Block:
     ops: tuple[str, ...]
     roots: tuple[int, ...] | range
     placements: tuple[bool, ...]
+    modes: tuple[str, ...]
 
     def count(self) -> int:
         """Cases before equal ones are joined, by multiplication."""
-        axes = (self.algorithms, self.dtypes, self.ops, self.roots, self.placements)
-        others = math.prod(map(len, (*axes, self.sweep.mode, self.sweep.protocol)))
+        axes = (self.algorithms, self.dtypes, self.ops, self.roots, self.placements, self.modes)
+        others = math.prod(map(len, (*axes, self.sweep.protocol)))
         if not others or not self.row.moves_data:
             return others
         return others * sum(size.count() if isinstance(size, Range) else 1 for size in self.sweep.size)
@@ -119,6 +127,9 @@ def _rank_counts(sweep: Sweep, context: ExpansionContext) -> tuple[int, ...]:
 def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_Block]:
     for backend in _backends(suite, context):
         dtypes = tuple(name for name in sweep.dtype if backend in GPU_BACKENDS or name not in GPU_ONLY_DTYPES)
+        modes = tuple(
+            name for name in sweep.mode if backend in GPU_MODE_BACKENDS or name not in GPU_ONLY_MODES
+        )
         for name in sweep.collective:
             row = COLLECTIVES[name]
             algorithms = _algorithms(sweep, backend, name, context)
@@ -137,6 +148,7 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
                     ops=sweep.op if row.reduces else (NO_OP,),
                     roots=_roots(sweep, ranks) if row.rooted else (NO_ROOT,),
                     placements=placements,
+                    modes=modes,
                 )
 
 
@@ -208,7 +220,7 @@ def _cases(suite: Suite, block: _Block, context: ExpansionContext) -> Iterator[C
     for dtype in block.dtypes:
         points = _points(sweep, row, ranks, ITEM_BYTES[dtype])
         for algorithm, op, root, in_place, mode, protocol, (size_bytes, count) in product(
-            block.algorithms, block.ops, block.roots, block.placements, sweep.mode, sweep.protocol, points
+            block.algorithms, block.ops, block.roots, block.placements, block.modes, sweep.protocol, points
         ):
             yield Case(
                 suite=suite.name,
@@ -251,7 +263,7 @@ def _why_empty(suite: Suite, context: ExpansionContext) -> str:
     )
     return (
         f"nothing is left to run on {backends} with {ranks} ranks: "
-        "take algorithms, dtypes, roots and placements that exist there"
+        "take algorithms, dtypes, roots, placements and modes that exist there"
     )
 
 

@@ -16,10 +16,12 @@ CASES = {
     "algorithms": (200, 300),
     "scaling": (100, 150),
     "dtypes": (90, 100),
+    "loopback": (90, 400),
+    "own-kernels": (50, 400),
 }
 
 
-def test_six_suites_ship() -> None:
+def test_eight_suites_ship() -> None:
     assert set(shipped_suites()) == set(CASES)
 
 
@@ -40,7 +42,7 @@ def test_a_shipped_suite_expands_to_about_as_many_cases_as_it_promises(name: str
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("backends", [("nccl",), ("gloo", "mpi"), ("simulated",)])
+@pytest.mark.parametrize("backends", [("nccl",), ("gloo", "mpi"), ("simulated",), ("cuda", "cuda-host")])
 @pytest.mark.parametrize("ranks", [2, 7])
 def test_a_shipped_suite_leaves_something_to_run_on_every_backend(
     name: str, backends: tuple[str, ...], ranks: int

@@ -1,0 +1,132 @@
+"""Where everything lies in a rank's memory: arithmetic only, the same for GPUs and for their emulation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ccbench.cases import NO_ROOT, Case
+from ccbench.collectives import collective
+from ccbench.dtypes import item_bytes
+from ccbench.kernels import abi
+
+ALIGNMENT_BYTES = 256
+"""What cudaMalloc aligns to, and two lines of the L2 cache."""
+
+CHANNEL_BYTES = 64 << 10
+"""A channel more for every so many bytes: 512 lanes move 32 KiB with four loads of 16 bytes each in flight."""
+
+ZEROED = ("flags", "state", "errors", "packets")
+"""What the host zeroes before the first launch and after an error; it lies in one piece at the start."""
+
+
+def rounded_up(value: int, unit: int) -> int:
+    """The next multiple of ``unit``."""
+    return -(-value // unit) * unit
+
+
+@dataclass(frozen=True)
+class WorkAreas:
+    """Sizes of what a rank keeps besides its buffers, for as many channels and ranks as there may be."""
+
+    ranks: int
+    channels: int
+    slots: int
+    slot_bytes: int
+    packets_bytes: int
+    staging_bytes: int
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each area, by the names of ``abi.RANK_VIEW``."""
+        return {
+            "flags": abi.flags_bytes(self.channels, self.ranks),
+            "state": abi.state_bytes(self.channels, self.ranks),
+            "errors": abi.errors_bytes(self.channels),
+            "packets": self.packets_bytes,
+            "fifo": abi.fifo_bytes(self.channels, self.ranks, self.slots, self.slot_bytes),
+            "staging": self.staging_bytes,
+        }
+
+    def offsets(self) -> dict[str, int]:
+        """Where each area begins in a rank's allocation."""
+        found, end = {}, 0
+        for name, size in self.sizes().items():
+            found[name] = end
+            end = rounded_up(end + size, ALIGNMENT_BYTES)
+        return found
+
+    @property
+    def zeroed_bytes(self) -> int:
+        """Bytes from the start that hold all of ZEROED."""
+        return self.offsets()["fifo"]
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of a rank's allocation."""
+        return self.offsets()["staging"] + max(self.staging_bytes, ALIGNMENT_BYTES)
+
+
+@dataclass(frozen=True)
+class RankBuffers:
+    """One rank's input and output in its allocation; in place they overlap, as in nccl-tests."""
+
+    input_offset: int
+    input_bytes: int
+    output_offset: int
+    output_bytes: int
+    total_bytes: int
+
+
+def rank_buffers(case: Case, rank: int) -> RankBuffers:
+    """Where ``rank`` has its input and output in ``case``.
+
+    In place there is one buffer as long as the longer of the two; the shorter one is its own block of it.
+    """
+    row = collective(case.collective)
+    root = 0 if case.root == NO_ROOT else case.root
+    size = item_bytes(case.dtype)
+    bytes_in = row.input_count(case.count, case.ranks, rank, root) * size
+    bytes_out = row.output_count(case.count, case.ranks, rank, root) * size
+    if not case.in_place:
+        begin = rounded_up(bytes_in, ALIGNMENT_BYTES)
+        return RankBuffers(0, bytes_in, begin, bytes_out, rounded_up(begin + bytes_out, ALIGNMENT_BYTES))
+    inputs = row.inputs(rank, case.ranks, case.ranks, root)
+    outputs = row.outputs(rank, case.ranks, case.ranks, root)
+    first = min((slots.start for slots in (inputs, outputs) if len(slots)), default=0)
+    block = case.count * size if row.blocked else 0
+    at_input = (inputs.start - first) * block if len(inputs) else 0
+    at_output = (outputs.start - first) * block if len(outputs) else 0
+    end = max(at_input + bytes_in, at_output + bytes_out)
+    return RankBuffers(at_input, bytes_in, at_output, bytes_out, rounded_up(end, ALIGNMENT_BYTES))
+
+
+def all_buffers(case: Case) -> tuple[RankBuffers, ...]:
+    """``rank_buffers`` of every rank."""
+    return tuple(rank_buffers(case, rank) for rank in range(case.ranks))
+
+
+def channels_for(size_bytes: int, most: int) -> int:
+    """Channels for a case: one for every CHANNEL_BYTES, at least 1 and at most ``most``."""
+    return max(1, min(most, -(-size_bytes // CHANNEL_BYTES)))
+
+
+def blocks_fit(ranks_here: int, channels: int, blocks_per_processor: int, processors: int) -> bool:
+    """Whether all blocks of a launch run at once on a device of so many multiprocessors."""
+    return ranks_here * channels <= blocks_per_processor * processors
+
+
+def most_channels(ranks_here: int, blocks_per_processor: int, processors: int, wanted: int) -> int:
+    """The most channels, up to ``wanted``, of which all blocks run at once; 0 where not even one does."""
+    return min(wanted, blocks_per_processor * processors // max(ranks_here, 1))
+
+
+def ranks_of_devices(ranks: int, devices: int) -> tuple[range, ...]:
+    """Which ranks each device holds: neighbours together, as evenly as can be; no device without ranks."""
+    used = min(ranks, devices)
+    edges = [ranks * device // used for device in range(used + 1)]
+    return tuple(range(begin, end) for begin, end in zip(edges, edges[1:], strict=False))
+
+
+def device_of_rank(groups: Sequence[range], rank: int) -> int:
+    """The device that holds ``rank``."""
+    return next(device for device, group in enumerate(groups) if rank in group)

@@ -51,5 +51,6 @@ def percent(fraction: float) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """``1 case``, ``2 cases``."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    """``1 case``, ``2 cases``, ``3 switches``."""
+    ending = "es" if noun.endswith("ch") else "s"
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}{ending}"

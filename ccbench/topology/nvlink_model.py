@@ -67,6 +67,7 @@ class Listing:
     links: dict[int, PhysicalLink] = field(default_factory=dict)
     all_inactive: bool = False
     is_cut: bool = False
+    line: int | None = None
 
     @property
     def name(self) -> str:

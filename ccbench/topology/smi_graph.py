@@ -13,7 +13,8 @@ from ccbench.topology.nvlink_class import Verdict
 from ccbench.topology.smi_matrix import CPU, GPU_NUMA, NUMA, Matrix
 from ccbench.topology.text import ranges
 
-ORIGIN = "nvidia-smi topo -m (prints no rates)"
+ORIGIN = "nvidia-smi topo -m"
+"""Says nothing of rates, so that it stays true where people write them into a saved file."""
 _UNDER_A_SWITCH = ("PIX", "PXB")
 _IN_A_NODE = ("PIX", "PXB", "PHB", "NODE")
 
@@ -57,7 +58,7 @@ def graph_of(
     lost = [nic for nic in matrix.nics if nic not in cpu_of]
     if lost and cpus:
         text = f"the NUMA node of {', '.join(lost[:8])}: no GPU is nearer to them than SYS"
-        notices.append(Notice("not_visible", text))
+        notices.append(Notice("not_visible", text, matrix.line))
     return (*gpus, *cpus.values(), *nvswitches, *pcie, *nics), tuple(links)
 
 

@@ -36,6 +36,7 @@ class Matrix:
     cells: Mapping[str, Mapping[str, str | None]]
     complete_rows: int
     nic_row_count: int
+    line: int
 
     @property
     def gpu_count(self) -> int:
@@ -110,7 +111,7 @@ def matrix_of(table: Table, legend: Mapping[str, str], notices: list[Notice]) ->
     nic_rows = [row for row in table.rows if not row.name.startswith("GPU")]
     _missing_columns(table, gpus, nic_columns, nic_rows, notices)
     cells = {row.name: _affinity_cells(row, table, notices) for row in table.rows if row.name in gpus}
-    _overlapping(cells, notices)
+    _overlapping(cells, table.line, notices)
     nics = tuple(dict.fromkeys([*nic_columns, *(row.name for row in nic_rows)]))
     width = len(gpus)
     by_name = {row.name: row for row in table.rows}
@@ -125,6 +126,7 @@ def matrix_of(table: Table, legend: Mapping[str, str], notices: list[Notice]) ->
         cells=cells,
         complete_rows=sum(_is_complete(row, table, cells) for row in table.rows),
         nic_row_count=len(nic_rows),
+        line=table.line,
     )
 
 
@@ -197,7 +199,7 @@ def _affinity_cells(row: Row, table: Table, notices: list[Notice]) -> dict[str, 
     return cells
 
 
-def _overlapping(cells: Mapping[str, Mapping[str, str | None]], notices: list[Notice]) -> None:
+def _overlapping(cells: Mapping[str, Mapping[str, str | None]], line: int, notices: list[Notice]) -> None:
     """Different CPU lists name different NUMA nodes and so no CPU twice, unless one was damaged."""
     lists = {text: ranges(text) for row in cells.values() if (text := row.get(CPU)) and text != "N/A"}
     # Bounded, because every two lists are compared: no machine has more NUMA nodes with GPUs.
@@ -206,7 +208,7 @@ def _overlapping(cells: Mapping[str, Mapping[str, str | None]], notices: list[No
         for other, others in found[:position]:
             if overlap(numbers, others):
                 message = f"CPU Affinity {other} and {text} share CPUs: one of them is damaged"
-                notices.append(Notice("damaged_line", message))
+                notices.append(Notice("damaged_line", message, line))
 
 
 def _is_complete(row: Row, table: Table, cells: Mapping[str, Mapping[str, str | None]]) -> bool:

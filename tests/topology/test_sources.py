@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ccbench.errors import MachineError
 from ccbench.topology.catalog import catalog_names, load_catalog
 from ccbench.topology.files import topology_json, topology_yaml
-from ccbench.topology.graph import DeviceKind
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology
 from ccbench.topology.matrix import NO_PATH, path_labels
 from ccbench.topology.sources import (
     LARGEST_HEAD,
@@ -185,6 +185,25 @@ def test_a_small_cluster_is_whole() -> None:
     assert (node_count(found), len(found.gpus), device_count(found, DeviceKind.GPU)) == (2, 16, 16)
 
 
+def test_own_nics_are_not_counted_beside_those_of_the_network(tmp_path: Path) -> None:
+    devices = [
+        ("gpu0", DeviceKind.GPU),
+        ("cpu0", DeviceKind.CPU),
+        ("nic0", DeviceKind.NIC),
+        ("nic1", DeviceKind.NIC),
+    ]
+    links = [
+        Link(*ends, LinkKind.PCIE, 31.5e9)
+        for name in ("gpu0", "nic0", "nic1")
+        for ends in ((name, "cpu0"), ("cpu0", name))
+    ]
+    box = Topology("box", tuple(Device(*one) for one in devices), tuple(links))
+    (tmp_path / "box.yaml").write_text(topology_yaml(box))
+    found = load_cluster(str(tmp_path / "box.yaml"), 900, "ib-hdr-200x2")
+    assert len(found.gpus) == 900
+    assert len(found.devices) == 900 * 4 + 1
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.one_of(st.text(max_size=300), st.text(max_size=100).map(lambda text: "{" + text)))
 def test_any_text_gives_a_topology_or_a_machine_error(text: str) -> None:
@@ -233,7 +252,7 @@ def test_no_dump_says_that_two_devices_of_a_machine_are_not_joined(entry: dict[s
 def test_a_machine_written_with_its_rates_becomes_a_cluster(tmp_path: Path) -> None:
     (tmp_path / "dump").write_text(MATRIX)
     written = topology_yaml(load_topology(str(tmp_path / "dump")))
-    origin = "  origin: nvidia-smi topo -m (prints no rates)\n"
+    origin = "  origin: nvidia-smi topo -m\n"
     assert written.count(origin) == 6
     (tmp_path / "machine.yaml").write_text(written.replace(origin, "  bytes_per_second: 50000000000\n"))
     found = load_cluster(str(tmp_path / "machine.yaml"), 2, "ib-ndr-400x2")

@@ -16,6 +16,7 @@ from ccbench.topology.nvlink_shape import class_of_direct_links
 from ccbench.topology.readers.hwloc_distances import Bandwidths, facts_of, numa_latencies, read_bandwidths
 from ccbench.topology.readers.hwloc_tree import Tree, read_tree
 from ccbench.topology.xml import Element, parse_xml
+from ccbench.units import shown
 
 ONE_GPU_PRODUCTS = ("dgx spark",)
 """Machines whose name alone says that they have one GPU (NVIDIA DGX Spark: one GB10)."""
@@ -50,6 +51,11 @@ def read(text: str) -> Topology:
     bandwidths = read_bandwidths(root, tree.names, tree.models, notices)
     links = [*tree.links, *bandwidths.links, *_socket_links(root, tree, notices)]
     topology_class, reason = _class(root, tree, bandwidths, document.complete)
+    if topology_class is TopologyClass.SINGLE_GPU and not any(
+        device.kind is DeviceKind.GPU for device in tree.devices
+    ):
+        text = f"the GPU: the class is taken from the product's name, {shown(_product(root))}"
+        notices.append(Notice("not_visible", text, root.line))
     if not tree.has_pci:
         notices.append(
             Notice("not_visible", "no PCI devices in this file; write it with 'lstopo --of xml' as root")
@@ -122,7 +128,7 @@ def _socket_links(root: Element, tree: Tree, notices: list[Notice]) -> list[Link
             cpus[source],
             cpus[target],
             LinkKind.INTER_SOCKET,
-            origin="hwloc: both CPUs are in one machine; no rate is given",
+            origin="hwloc: both CPUs are in one machine",
             attributes={"numa_distance": distance} if distance is not None else {},
         )
         for source in cpus

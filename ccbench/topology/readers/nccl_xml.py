@@ -46,7 +46,9 @@ def read(text: str) -> Topology:
     nvlinks, xgmi = draw(tree)
     found, evidence = class_of(tree, nvlinks, xgmi, system.closed)
     if found is TopologyClass.UNKNOWN:
-        tree.notices.append(Notice("not_visible", f"NVLink or not, the file does not tell: {evidence}"))
+        tree.notices.append(
+            Notice("not_visible", f"NVLink or not, the file does not tell: {evidence}", system.line)
+        )
     facts = facts_of(system, tree, nvlinks, xgmi)
     return Topology(
         name="nccl-xml",

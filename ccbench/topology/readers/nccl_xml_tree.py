@@ -335,5 +335,5 @@ def _join_sockets(tree: Tree) -> None:
             tree.notices.append(Notice("contradiction", text))
             continue
         for source, target in itertools.permutations(names, 2):
-            origin = "NUMA nodes of one host; rate not stated"
+            origin = "NUMA nodes of one host"
             tree.links.append(Link(source, target, LinkKind.INTER_SOCKET, origin=origin))

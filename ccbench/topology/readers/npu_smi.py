@@ -44,7 +44,9 @@ def read(text: str) -> Topology:
     unknown = sorted({label for _, _, label in table.pairs() if label not in _KNOWN})
     if unknown:
         notices.append(
-            Notice("unknown_spelling", f"labels that are not known: {', '.join(unknown[:8])[:200]}")
+            Notice(
+                "unknown_spelling", f"labels that are not known: {', '.join(unknown[:8])[:200]}", table.line
+            )
         )
     topology_class = _class(table)
     return Topology(

@@ -173,7 +173,7 @@ def _links(types: Table | None, weights: Table | None, names: dict[str, str]) ->
         # One link or the four inside a package: neither number nor, without weights, directness is printed.
         attributes: dict[str, Any] = {"count_known": False}
         attributes |= {"weight": weight} if weight is not None else {"direct_known": False}
-        origin = "rocm-smi --showtopo: XGMI, no rate given"
+        origin = "rocm-smi --showtopo: XGMI"
         links.append(Link(names[row], names[column], LinkKind.XGMI, origin=origin, attributes=attributes))
     return links
 

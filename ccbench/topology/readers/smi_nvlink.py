@@ -84,7 +84,8 @@ def read(text: str) -> Topology:
     verdict = class_of_listings(listings)
     _note_cut(listings, notices)
     if not verdict.certain or verdict.topology_class is TopologyClass.UNKNOWN:
-        notices.append(Notice("not_visible", f"how the GPUs are joined: {verdict.reason}"))
+        text = f"how the GPUs are joined: {verdict.reason}"
+        notices.append(Notice("not_visible", text, listings[0].line))
     devices, links = _graph(listings, verdict, notices)
     return Topology(
         name="",
@@ -106,7 +107,7 @@ def _sections(lines: list[str], notices: list[Notice]) -> dict[int | None, list[
             continue
         gpu = _GPU.fullmatch(line)
         if gpu:
-            current = Listing(int(gpu[1]), gpu[2], gpu[3] or "")
+            current = Listing(int(gpu[1]), gpu[2], gpu[3] or "", line=number)
             found.setdefault(current.index, []).append(current)
             continue
         link = _LINK.fullmatch(line)
@@ -132,7 +133,11 @@ def _listings(lines: list[str], notices: list[Notice]) -> list[Listing]:
         twice = [other for other in others if other.has_state]
         if twice and any(other.links != main.links for other in twice):
             notices.append(
-                Notice("contradiction", f"{main.name} is listed twice, differently: the first counts")
+                Notice(
+                    "contradiction",
+                    f"{main.name} is listed twice, differently: the first counts",
+                    twice[0].line,
+                )
             )
         for other in others:
             if not other.has_state:
@@ -150,7 +155,7 @@ def _join(main: Listing, other: Listing, notices: list[Notice]) -> None:
     ends = [link for _, link in sorted(other.links.items()) if link.remote]
     if ends and main.has_state and len(ends) != len(active):
         text = f"{main.name} has {len(active)} active links and {len(ends)} far ends: these are not used"
-        notices.append(Notice("contradiction", text))
+        notices.append(Notice("contradiction", text, other.line))
     elif ends:
         places = active if main.has_state else [link.index for link in ends]
         for index, end in zip(places, ends, strict=True):
@@ -166,11 +171,13 @@ def _note_cut(listings: list[Listing], notices: list[Notice]) -> None:
     most = max(len(listing.links) for listing in listings)
     for listing in listings:
         if listing.all_inactive:
-            notices.append(Notice("not_visible", f"how many links {listing.name} has: all are inactive"))
+            text = f"how many links {listing.name} has: all are inactive"
+            notices.append(Notice("not_visible", text, listing.line))
         elif len(listing.links) < most:
             listing.is_cut = listing is listings[-1]
             kind = "truncated" if listing.is_cut else "contradiction"
-            notices.append(Notice(kind, f"{listing.name} lists {len(listing.links)} links, others {most}"))
+            text = f"{listing.name} lists {len(listing.links)} links, others {most}"
+            notices.append(Notice(kind, text, listing.line))
 
 
 def _take(listing: Listing, index: int, said: str, number: int, notices: list[Notice]) -> None:
@@ -262,8 +269,9 @@ def _graph(
             one_way = target.startswith("gpu")
             links += _links(f"gpu{index}", target, bundle, one_way=one_way, is_cut=listing.is_cut)
     if unseen:
+        first = next(listing.line for listing in listings if listing.name in unseen)
         text = f"where the links of {', '.join(dict.fromkeys(unseen))} lead: 'topo -m' or 'nvlink -R' says it"
-        notices.append(Notice("not_visible", text))
+        notices.append(Notice("not_visible", text, first))
     return (*gpus, *switches.values()), tuple(links)
 
 

@@ -63,7 +63,8 @@ def read(text: str) -> Topology:
     if statuses:
         return _peers(statuses, lines, notices)
     if queries:
-        notices.append(_note_on(queries))
+        line = next((number for number, said in enumerate(lines, 1) if _QUERY.search(said)), None)
+        notices.append(_note_on(queries, line))
         return Topology("", (), source=f"{SOURCE} -c", facts=queries, notices=tuple(notices))
     if matrices and len(matrices[0].affinities) > 0:
         return _machine(matrices, statuses, lines, notices)
@@ -88,7 +89,7 @@ def _machine(
     if statuses:
         facts.update(_status_facts(statuses[0], lines))
     devices, links = graph_of(matrix, verdict, notices)
-    facts["cpu_count"] = _processors(matrix, devices, notices)
+    facts["cpu_count"] = _processors(matrix, devices, matrices[0].line, notices)
     # What the graph is made from loses words (PXB, NODE): the printed ones stand beside it, and all of them.
     facts["paths"] = "as printed"
     names = {gpu: f"gpu{index}" for index, gpu in enumerate(matrix.gpus)}
@@ -110,13 +111,13 @@ def _machine(
     )
 
 
-def _processors(matrix: Matrix, devices: tuple[Device, ...], notices: list[Notice]) -> int | None:
+def _processors(matrix: Matrix, devices: tuple[Device, ...], line: int, notices: list[Notice]) -> int | None:
     """NUMA nodes that the affinity columns name; None where a path leads to one that they do not name."""
     named = sum(device.kind is DeviceKind.CPU for device in devices)
     crossing = sorted({"SYS", "SOC"} & set(matrix.labels.values()))
     if named == 1 and crossing:
         text = f"how many processors there are: {crossing[0]} leads to one that no GPU's affinity names"
-        notices.append(Notice("not_visible", text))
+        notices.append(Notice("not_visible", text, line))
         return None
     return named or None
 
@@ -236,14 +237,14 @@ def _peers(tables: list[Table], lines: list[str], notices: list[Notice]) -> Topo
     )
 
 
-def _note_on(queries: dict[str, Any]) -> Notice:
+def _note_on(queries: dict[str, Any], line: int | None) -> Notice:
     """What answers of ``topo -c`` say, and that they say no more."""
     said = [
         f"GPU {', '.join(map(str, gpus))} near CPU {cpu}" for cpu, gpus in queries.items() if gpus is not None
     ]
     more = f" and {len(said) - 4} more answers" if len(said) > 4 else ""
     text = f"the machine: 'topo -c' says only {'; '.join(said[:4])}{more}; 'topo -m' says how GPUs are linked"
-    return Notice("not_visible", text)
+    return Notice("not_visible", text, line)
 
 
 def _queries(lines: list[str], notices: list[Notice]) -> dict[str, Any]:

@@ -1,0 +1,372 @@
+"""What a source does not say stays unknown on the whole way: reader, matrix, counts, findings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.errors import MachineError
+from ccbench.topology.diagnosis import diagnose
+from ccbench.topology.files import MOST_LINKS, MOST_MACHINES, read_json, topology_yaml
+from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
+from ccbench.topology.matrix import path_labels
+from ccbench.topology.readers import read_text
+from ccbench.topology.sources import load_cluster, load_topology, topology_of_text
+from ccbench.topology.summary import device_count, summary
+
+TOPO = "nvidia-smi topo"
+
+
+def matrix(*rows: str, heading: str = "CPU Affinity\tNUMA Affinity") -> str:
+    """A table of topo -m: ``GPU0 X NV4 0-3 0`` is one row."""
+    names = [row.split()[0] for row in rows]
+    return "\n".join(["\t".join(["", *names, heading]), *("\t".join(row.split()) for row in rows)]) + "\n"
+
+
+def said(text: str) -> dict[str, Any]:
+    topology = read_text(text)
+    return summary(topology, diagnose(topology))
+
+
+def kinds(found: dict[str, Any], what: str = "findings") -> list[str]:
+    return [entry["kind"] for entry in found[what]]
+
+
+BRIDGED = ("GPU0 X NV4 SYS 0-3 0", "GPU1 NV4 X SYS 0-3 0")
+
+
+@given(
+    st.from_regex(r"[A-Z]{3,5}[a-z0-9]{0,2}", fullmatch=True).filter(lambda word: word not in ("SYS", "SOC"))
+)
+def test_an_unknown_word_in_the_first_cell_loses_no_row(word: str) -> None:
+    found = said(matrix(*BRIDGED, f"GPU2 {word} SYS X 4-7 1"))
+    if word not in ("NODE", "PIX", "PXB", "PHB", "CNS", "GNS", "TNS", "CPU", "NUMA"):
+        unknown = [one for one in found["notices"] if one["kind"] == "unknown_spelling"]
+        assert [(one["line"], word in one["text"]) for one in unknown] == [(4, True)]
+    assert [device["numa_node"] for device in found["devices"] if device["kind"] == "gpu"] == [0, 0, 1]
+    assert "nvlinks_missing" not in kinds(found)
+
+
+def test_an_unknown_first_cell_ends_no_table() -> None:
+    found = said(matrix("GPU0 X NV4 SYS 0-3 0", "GPU1 NVX4 X SYS 0-3 0", "GPU2 SYS SYS X 4-7 1"))
+    assert "unsupported" not in kinds(found, "notices"), "no second matrix"
+    assert found["gpu_matrix"][1] == ["NVX4", "X", "SYS"]
+    assert found["nvlinks_per_gpu"] == [None, None, 0]
+
+
+def test_a_pair_with_no_known_word_leaves_class_and_counts_open() -> None:
+    found = said(matrix("GPU0 X FOO", "GPU1 BAR X", heading="CPU Affinity"))
+    assert (found["class"], found["nvlinks_per_gpu"]) == ("unknown", [None, None])
+    assert found["findings"] == []
+
+
+@pytest.mark.parametrize(
+    "others", [("GPU2 SYS SYS X 4-7 1",), ("GPU2 SYS SYS X PIX 4-7 1", "GPU3 SYS SYS PIX X 4-7 1")]
+)
+def test_cards_beside_a_bridged_pair_miss_nothing(others: tuple[str, ...]) -> None:
+    more = " SYS" * (len(others) - 1)
+    pair = (f"GPU0 X NV4 SYS{more} 0-3 0", f"GPU1 NV4 X SYS{more} 0-3 0")
+    found = said(matrix(*pair, *others))
+    assert found["class"] == "nvlink-bridge"
+    assert kinds(found) == []
+
+
+def test_a_gpu_of_a_mesh_with_fewer_links_is_a_problem_and_one_with_none_a_note() -> None:
+    rows = ["GPU0 X NV2 NV2 {0}", "GPU1 NV2 X NV2 {0}", "GPU2 NV2 NV2 X {0}", "GPU3 {0} {0} {0} X"]
+    severities = {}
+    for label in ("NV1", "PHB"):
+        found = said(matrix(*(row.format(label) + " 0-3 0" for row in rows)))
+        severities[label] = [one["severity"] for one in found["findings"] if one["kind"] == "nvlinks_missing"]
+    assert severities == {"NV1": ["problem"], "PHB": ["note"]}
+
+
+NCCL_LOG = """\
+h:1:1 [0] NCCL INFO === System : maxBw 42.0 totalBw 42.0 ===
+h:1:1 [0] NCCL INFO CPU/0 (1/1/1)
+h:1:1 [0] NCCL INFO + PCI[12.0] - GPU/1000 (0)
+h:1:1 [0] NCCL INFO               + NVL[42.0] - GPU/2000
+h:1:1 [0] NCCL INFO + PCI[12.0] - GPU/2000 (1)
+h:1:1 [0] NCCL INFO               + NVL[42.0] - GPU/1000
+h:1:1 [0] NCCL INFO ==========================================
+"""
+
+
+def test_a_log_that_prints_a_rate_gives_no_number_of_links() -> None:
+    found = said(NCCL_LOG)
+    assert found["gpu_matrix"] == [["X", "NVL"], ["NVL", "X"]]
+    counts = {link["kind"]: (link["count"], link["bytes_per_second"]) for link in found["links"]}
+    assert counts["nvlink"] == (None, 42e9)
+    assert (found["nvlinks_per_gpu"], found["usable_share"]) == (None, None)
+
+
+def test_uncounted_links_to_switches_are_named_without_a_number() -> None:
+    devices = (
+        Device("gpu0", DeviceKind.GPU),
+        Device("gpu1", DeviceKind.GPU),
+        Device("s", DeviceKind.NVSWITCH),
+    )
+    ends = (("gpu0", "s"), ("gpu1", "s"))
+    links = tuple(
+        Link(*way, LinkKind.NVLINK, 1e11, count=2, attributes={"count_known": False})
+        for pair in ends
+        for way in (pair, pair[::-1])
+    )
+    topology = Topology("t", devices, links, TopologyClass.NVSWITCH)
+    assert path_labels(topology)["gpu0", "gpu1"] == "NVL"
+    counted = replace(topology, links=tuple(replace(link, attributes={}) for link in links))
+    assert path_labels(counted)["gpu0", "gpu1"] == "NV2"
+
+
+def listing(*links: int) -> str:
+    """nvlink -R of GPUs with so many links each, to ports of NVSwitches."""
+    lines = []
+    for gpu, count in enumerate(links):
+        lines.append(f"GPU {gpu}: NVIDIA H100 80GB HBM3 (UUID: GPU-{gpu})")
+        lines += [f"\t Link {n}: Remote Device 00000000:05:00.0: Link {n + 20}" for n in range(count)]
+    return "\n".join(lines) + "\n"
+
+
+def test_a_list_that_the_texts_end_cuts_gives_no_path_and_no_share() -> None:
+    found = said(listing(18, 2))
+    assert found["gpu_matrix"] == [["X", None], [None, "X"]]
+    assert found["usable_share"] is None
+    whole = said(listing(18, 18))
+    assert whole["gpu_matrix"][0][1] == "NV18"
+    assert whole["usable_share"] == {"2": "1"}
+    (cut,) = [notice for notice in found["notices"] if notice["kind"] == "truncated"]
+    assert cut["line"] == 20, "the GPU's own line"
+
+
+def rocm(weights: tuple[int, ...] | None) -> str:
+    """A ring of four where all pairs are printed XGMI; weights between neighbours and across."""
+    heading = "       GPU0  GPU1  GPU2  GPU3\n"
+
+    def table(title: str, words: tuple[str, str]) -> str:
+        rows = [
+            "  ".join(
+                [f"GPU{one}", *("0" if one == other else words[(one - other) % 2 == 0] for other in range(4))]
+            )
+            for one in range(4)
+        ]
+        return f"===== {title} between two GPUs =====\n{heading}" + "\n".join(rows) + "\n\n"
+
+    first = "" if weights is None else table("Weight", (str(weights[0]), str(weights[1])))
+    return first + table("Link Type", ("XGMI", "XGMI"))
+
+
+def test_an_xgmi_path_over_another_gpu_is_no_link() -> None:
+    topology = read_text(rocm((15, 30)))
+    assert {(link.source, link.target) for link in topology.links if link.source == "gpu0"} == {
+        ("gpu0", "gpu1"),
+        ("gpu0", "gpu3"),
+    }
+    assert topology.matrix["gpu0", "gpu2"] == "XGMI", "the word is what was printed"
+
+
+@pytest.mark.parametrize("weights", [None, (15, 15), (15, 30)])
+def test_xgmi_labels_give_no_number_of_links(weights: tuple[int, ...] | None) -> None:
+    found = said(rocm(weights))
+    assert found["links_per_gpu"] == {"xgmi": [None] * 4}
+    assert found["usable_share"] is None
+    assert {link["count"] for link in found["links"]} == {None}
+    assert any("how many xGMI links" in notice["text"] for notice in found["notices"])
+
+
+def test_hccs_labels_give_no_number_of_links() -> None:
+    found = said("       NPU0  NPU1\nNPU0   X     HCCS\nNPU1   HCCS  X\n")
+    assert found["links_per_gpu"] == {"hccs": [None, None]}
+    assert found["usable_share"] is None
+
+
+def peers(command: str, status: str = "NS", gpus: int = 4) -> str:
+    rows = [
+        "\t".join([f" GPU{one}", *("X" if one == other else status for other in range(gpus))])
+        for one in range(gpus)
+    ]
+    return command + "\t".join([" ", *(f"GPU{one}" for one in range(gpus))]) + "\n" + "\n".join(rows) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "access"),
+    [
+        (f"$ {TOPO} -p2p r\n", "peer read is NS"),
+        (f"# {TOPO} --p2pstatus w\n", "peer write is NS"),
+        ("", "which kind is not stated"),
+        (f"$ {TOPO} -m\n", "which kind is not stated"),
+    ],
+)
+def test_a_peer_table_is_of_what_its_command_line_asked(command: str, access: str) -> None:
+    (finding,) = said(peers(command))["findings"]
+    assert (finding["kind"], access in finding["evidence"]) == ("peer_access", True)
+    assert "6 pairs" in finding["evidence"]
+
+
+@pytest.mark.parametrize("letter", ["n", "a", "p"])
+def test_not_having_nvlink_or_atomics_is_no_problem_of_peer_access(letter: str) -> None:
+    found = said(peers(f"$ {TOPO} -p2p {letter}\n"))
+    assert found["findings"] == []
+    assert found["facts"]["p2p_matrix"][0][1] == "NS"
+
+
+def test_a_pair_of_gpus_counts_once() -> None:
+    (finding,) = said(peers("", "CNS", gpus=2))["findings"]
+    assert "for 1 pair of GPUs" in finding["evidence"]
+
+
+BOARD = (
+    "GPU0 X NV12 NV12 NV12 SYS 32-63 1",
+    "GPU1 NV12 X NV12 NV12 SYS 32-63 1",
+    "GPU2 NV12 NV12 X NV12 SYS 32-63 1",
+    "GPU3 NV12 NV12 NV12 X SYS 32-63 1",
+    "NIC0 SYS SYS SYS SYS X",
+)
+
+
+def test_without_a_hypervisors_sign_nothing_is_called_a_vm() -> None:
+    found = said(matrix(*BOARD))
+    assert kinds(found) == ["gpu_far_from_nics"]
+
+
+def test_a_bridge_between_nics_speaks_against_a_flattened_tree() -> None:
+    gpus = [Device(f"gpu{index}", DeviceKind.GPU, numa_node=0) for index in range(2)]
+    nics = [Device(f"nic{index}", DeviceKind.NIC, numa_node=0) for index in range(2)]
+    names = [device.name for device in (*gpus, *nics)]
+    words = {(one, other): "PHB" for one in names for other in names if one != other}
+    flat = Topology("t", (*gpus, *nics), facts={"hypervisor": "kvm", "paths": "as printed"}, matrix=words)
+    assert [finding.kind for finding in diagnose(flat)] == ["flattened_tree"]
+    near = {**words, ("nic0", "nic1"): "PIX", ("nic1", "nic0"): "PIX"}
+    assert diagnose(replace(flat, matrix=near)) == ()
+
+
+def test_processors_that_no_affinity_names_are_not_counted() -> None:
+    topology = read_text(matrix(*BOARD))
+    assert device_count(topology, DeviceKind.CPU) is None
+    notices = [notice for notice in topology.notices if "how many processors" in notice.text]
+    assert [notice.line for notice in notices] == [1]
+    one = read_text(matrix("GPU0 X PHB 0-3 0", "GPU1 PHB X 0-3 0"))
+    assert device_count(one, DeviceKind.CPU) == 1
+
+
+def test_devices_that_are_named_are_counted() -> None:
+    rows = "\tGPU0\tGPU1\nGPU0\t X \tNV4\nGPU1\tNV4\t X \nNIC0\tPIX\tSYS\nNIC1\tSYS\tPIX\n"
+    topology = read_text(rows)
+    assert device_count(topology, DeviceKind.NIC) == len(topology.of_kind(DeviceKind.NIC)) == 2
+
+
+def test_an_answer_about_one_processor_says_no_more() -> None:
+    found = said("The GPUs that have an affinity with CPU 48 are:\n0, 1\n")
+    assert {found[f"{word}_count"] for word in ("gpu", "nic", "cpu", "nvswitch")} == {None}
+    (notice,) = found["notices"]
+    assert "GPU 0, 1 near CPU 48" in notice["text"]
+    assert notice["line"] == 1
+
+
+SELF = """<system version="1"><cpu numaid="0">{}</cpu></system>"""
+CARD = """<pci busid="000{0}:00:00.0" class="0x030200"><gpu dev="{0}" sm="80" rank="{0}">
+<nvlink target="000{1}:00:00.0" count="12" tclass="0x030200"/></gpu></pci>"""
+
+
+def test_nvlinks_without_a_known_far_end_leave_every_pair_open() -> None:
+    wrong = said(SELF.format("".join(CARD.format(index, index) for index in range(3))))
+    assert wrong["gpu_matrix"] == [["X" if one == other else None for other in range(3)] for one in range(3)]
+    assert "self_link" in kinds(wrong, "notices")
+    elsewhere = said(SELF.format("".join(CARD.format(index, 9) for index in range(3))))
+    assert elsewhere["gpu_matrix"][0][1] == "PHB", "their far end is named: not each other"
+
+
+@pytest.mark.parametrize("text", ['<system version="1"></system>', '<system version="1"><cpu', "<system/>"])
+def test_a_system_that_holds_nothing_is_refused(text: str) -> None:
+    with pytest.raises(MachineError, match="holds no processor and no device"):
+        read_text(text)
+
+
+def test_more_nvlinks_than_any_gpu_has_are_noticed() -> None:
+    found = said("\tGPU0\tGPU1\nGPU0\t X \tNV99\nGPU1\tNV99\t X \n")
+    assert [(one["kind"], one["line"]) for one in found["notices"]][:2] == [
+        ("contradiction", 2),
+        ("contradiction", 3),
+    ]
+    assert "contradiction" not in kinds(said("\tGPU0\tGPU1\nGPU0\t X \tNV18\nGPU1\tNV18\t X \n"), "notices")
+
+
+FILE = (
+    '{"ccbench_topology": 1, "name": "x", "devices": [{"name": "gpu0", "kind": "gpu"}, '
+    '{"name": "gpu1", "kind": "gpu"}], "links": [{"source": "gpu0", "target": "gpu1", "kind": "nvlink", '
+    '"bytes_per_second": RATE, "count": COUNT}], "facts": {"machines": MACHINES}}'
+)
+
+
+@pytest.mark.parametrize(
+    ("changed", "place"),
+    [
+        ({"COUNT": str(MOST_LINKS + 1)}, "count"),
+        ({"COUNT": "1" + "0" * 30}, "count"),
+        ({"RATE": "1e308"}, "bytes_per_second"),
+        ({"MACHINES": str(MOST_MACHINES + 1)}, "facts.machines"),
+        ({"MACHINES": "1" + "0" * 40}, "facts.machines"),
+    ],
+)
+def test_numbers_beyond_any_machine_are_refused_with_their_place(changed: dict[str, str], place: str) -> None:
+    usual = {"COUNT": str(MOST_LINKS), "RATE": "1e18", "MACHINES": str(MOST_MACHINES)}
+    text = FILE
+    for word, value in {**usual, **changed}.items():
+        text = text.replace(word, value)
+    with pytest.raises(MachineError, match=place):
+        read_json(text)
+
+
+def test_the_largest_numbers_are_read() -> None:
+    text = FILE.replace("COUNT", str(MOST_LINKS)).replace("RATE", "1e18").replace("MACHINES", "1")
+    assert read_json(text).links[0].count == MOST_LINKS
+
+
+def test_machines_beyond_counting_are_refused() -> None:
+    with pytest.raises(MachineError, match=str(MOST_MACHINES)):
+        load_cluster("hgx-h100", 10**20, "ib-ndr-400x8")
+
+
+def test_a_number_of_thousands_of_digits_is_refused_in_words_for_its_author() -> None:
+    with pytest.raises(MachineError, match="more digits than any quantity") as caught:
+        topology_of_text('{"ccbench_topology": 1, "name": ' + "9" * 5000 + "}", "x.json")
+    assert "int_max_str" not in str(caught.value)
+
+
+def test_a_file_without_the_key_is_told_of_the_key() -> None:
+    with pytest.raises(MachineError, match="the key ccbench_topology is missing"):
+        topology_of_text('{"a": 1}', "a.json")
+
+
+def test_comments_before_the_key_may_be_long() -> None:
+    text = "# a remark\n\n" * 3000 + "ccbench_topology: 1\nname: mine\ndevices: []\n"
+    assert topology_of_text(text, "x.yaml").name == "mine"
+
+
+def test_rates_that_are_written_in_are_not_called_unprinted(tmp_path: Path) -> None:
+    written = topology_yaml(read_text(matrix(*BRIDGED, "GPU2 SYS SYS X 4-7 1")))
+    path = tmp_path / "machine.yaml"
+    path.write_text(written.replace("  kind: nvlink\n", "  kind: nvlink\n  bytes_per_second: 1.0e+11\n"))
+    rated = [link for link in load_topology(str(path)).links if link.bytes_per_second]
+    assert {link.origin for link in rated} == {"nvidia-smi topo -m"}
+
+
+def test_a_class_that_comes_from_a_products_name_says_so() -> None:
+    text = (
+        '<?xml version="1.0"?>\n<topology version="2.0"><object type="Machine" os_index="0">'
+        '<info name="DMIProductName" value="NVIDIA_DGX_Spark"/></object></topology>'
+    )
+    topology = read_text(text)
+    assert topology.topology_class is TopologyClass.SINGLE_GPU
+    assert any("product's name" in notice.text for notice in topology.notices)
+
+
+def test_a_port_without_a_name_is_listed_without_one() -> None:
+    nic = Device("nic0", DeviceKind.NIC, attributes={"rdma": True, "up": False})
+    (finding,) = diagnose(
+        Topology("t", (nic, replace(nic, name="nic1", attributes={**nic.attributes, "name": "mlx5_1"})))
+    )
+    assert finding.evidence == "no active port: nic0, nic1 (mlx5_1)"

@@ -24,6 +24,7 @@ MOST_ROWS = 40
 """GPUs and NICs up to which the matrix is printed; more has no room on a screen."""
 
 MOST_NOTICES = 12
+LONGEST_CELL = 16
 WIDTH = 100
 _LINK_WORDS = {"xgmi": "xGMI", "hccs": "HCCS"}
 _LEGEND = {
@@ -86,12 +87,15 @@ def _head(topology: Topology) -> Iterator[str]:
 
 
 def _shares(topology: Topology) -> Iterator[str]:
-    shares = usable_shares(topology)
-    if shares and set(shares.values()) == {"1"}:
+    shares = usable_shares(topology) or {}
+    known = {size: "all" if share == "1" else share for size, share in shares.items() if share is not None}
+    if known and len(known) == len(shares) and set(known.values()) == {"all"}:
         yield "a group of any size uses all of a GPU's links"
-    elif shares:
-        parts = ["all" if share == "1" else share for share in shares.values()]
-        yield f"groups of {', '.join(shares)} GPUs use {', '.join(parts)} of a GPU's links"
+    elif known:
+        yield f"groups of {', '.join(known)} GPUs use {', '.join(known.values())} of a GPU's links"
+    apart = [size for size, share in shares.items() if share is None]
+    if apart:
+        yield f"groups of {', '.join(apart)} GPUs are not all joined by such links"
 
 
 def _matrix(topology: Topology) -> Iterator[str]:
@@ -110,8 +114,8 @@ def _matrix(topology: Topology) -> Iterator[str]:
         rows = gpus
     if not rows:
         return
-    labels = path_labels(topology, rows)
-    heads = [device.name.rpartition(".")[2] for device in rows]
+    labels = {pair: plain(label, LONGEST_CELL) for pair, label in path_labels(topology, rows).items()}
+    heads = [plain(device.name.rpartition(".")[2], LONGEST_CELL) for device in rows]
     width = max(4, *(len(label) for label in labels.values()), *map(len, heads)) + 2
     left = max(map(len, heads)) + 2
     placed = any(device.numa_node is not None for device in rows)
@@ -122,9 +126,17 @@ def _matrix(topology: Topology) -> Iterator[str]:
         cells = "".join(f"{labels[(device.name, other.name)]:{width}}" for other in rows)
         node = "?" if device.numa_node is None else str(device.numa_node)
         yield f"{head:{left}}{cells}{f'{node:4}  ' if placed else ''}{_about(device)}".rstrip()
-    used = [words for label, words in _LEGEND.items() if label in labels.values()]
+    used = [_meaning(topology, label) for label in _LEGEND if label in labels.values()]
     if used:
         yield "; ".join(used)
+
+
+def _meaning(topology: Topology, label: str) -> str:
+    """What a label stands for; a description of our own may leave out what no source hides."""
+    omits = topology.facts.get("omits", "nothing")
+    if label == NOT_VISIBLE and omits != "nothing":
+        return f"? not known: the description leaves out {plain(omits, 200)}"
+    return _LEGEND[label]
 
 
 def _about(device: Device) -> str:
@@ -156,8 +168,8 @@ def _links(topology: Topology) -> Iterator[str]:
 def _findings(findings: Sequence[Finding]) -> Iterator[str]:
     for finding in findings:
         mark = "PROBLEM" if finding.severity == "problem" else "note   "
-        yield from _hanging(f"{mark}  {finding.kind}: {finding.evidence}", 9)
-        yield from _hanging(f"{'':9}-> {finding.advice}", 12)
+        yield from _hanging(f"{mark}  {finding.kind}: {plain(finding.evidence, 400)}", 9)
+        yield from _hanging(f"{'':9}-> {plain(finding.advice, 400)}", 12)
 
 
 def _notices(topology: Topology) -> Iterator[str]:

@@ -167,7 +167,7 @@ def _noted(made: Topology, network: Network) -> Topology:
 
 def _wanted(network: Network | str | None) -> Network:
     assert network is not None  # several nodes without one are refused
-    return parse_network(network) if isinstance(network, str) else network
+    return network if isinstance(network, Network) else parse_network(network)
 
 
 def _named(name: str, copy: int, nodes: int) -> str:

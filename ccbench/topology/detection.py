@@ -66,10 +66,19 @@ def _without_driver(kernel: Topology, driver: Topology) -> Topology:
         notices=(*kernel.notices, *driver.notices),
         facts=facts if kernel.gpus else {**facts, "nvlinks_per_gpu": []},
     )
-    if kernel.gpus and not any("NVLink" in notice.text for notice in found.notices):
-        text = "NVLinks, XGMI and the like cannot be seen in sysfs: how these GPUs are joined is unknown"
-        found = replace(found, notices=(*found.notices, Notice("not_visible", text)))
+    found = replace(found, notices=(*found.notices, *_unseen_links(found)))
     return replace(found, topology_class=topology_class(found))
+
+
+def _unseen_links(found: Topology) -> list[Notice]:
+    """That sysfs shows no links between GPUs; what is said of NVLinks already is no word on other makers'."""
+    vendors = {gpu.attributes.get("vendor") for gpu in found.gpus}
+    if not vendors or (vendors == {"NVIDIA"} and any("NVLink" in notice.text for notice in found.notices)):
+        return []
+    text = "NVLinks, xGMI and the like cannot be seen in sysfs: how these GPUs are joined is unknown"
+    if "AMD" in vendors:
+        text += "; rocm-smi --showtopo prints it for AMD's, save that and name the file"
+    return [Notice("not_visible", text)]
 
 
 def _merged(driver: Device, kernel: Device | None) -> Device:

@@ -65,6 +65,8 @@ class Network:
 def parse_network(text: str) -> Network:
     """``ib-ndr-400x8``: eight InfiniBand NDR NICs of 400 Gb/s per node. Raises MachineError."""
     match = _TEXT.fullmatch(text) if isinstance(text, str) and len(text) <= 40 else None
+    if match is None and isinstance(text, str) and _TEXT.fullmatch(text.lower()[:40]) and len(text) <= 40:
+        raise MachineError(f"network: {shown(text)} is read in lower case only; write {text.lower()}")
     if match is None:
         raise MachineError(
             f"network: {shown(text)} is not <kind>-<Gb/s>x<NICs per node>; write for example ib-ndr-400x8"

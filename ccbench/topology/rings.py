@@ -253,6 +253,26 @@ def _binary(order: Sequence[str]) -> Tree:
     return Tree(parents)
 
 
+def are_joined(topology: Topology, participants: Sequence[str]) -> bool:
+    """Whether fast links lead from each GPU of a group to every other, over GPUs of the group and NVSwitches.
+
+    Raises MachineError as ``rings_for`` does.
+    """
+    group = _group(topology, participants)
+    inside = {*group, *(device.name for device in topology.of_kind(DeviceKind.NVSWITCH))}
+    onward: dict[str, set[str]] = {}
+    for link in topology.links:
+        if link.kind in FAST_KINDS and carries(link) and {link.source, link.target} <= inside:
+            onward.setdefault(link.source, set()).add(link.target)
+            onward.setdefault(link.target, set()).add(link.source)
+    reached, waiting = {group[0]}, [group[0]]
+    while waiting:
+        new = onward.get(waiting.pop(), set()) - reached
+        reached |= new
+        waiting += new
+    return reached >= set(group)
+
+
 def usable_share(topology: Topology, participants: Sequence[str]) -> dict[str, Fraction]:
     """For each GPU of a group, the part of its fast links over which it can reach the others directly.
 

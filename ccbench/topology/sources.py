@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ccbench.errors import MachineError
-from ccbench.topology.graph import Notice, Topology
+from ccbench.topology.graph import DeviceKind, Notice, Topology
 from ccbench.units import shown
 
 LARGEST_TEXT_BYTES = 64 << 20
@@ -76,7 +76,9 @@ def load_cluster(source: str | None, nodes: int, network: str) -> Topology:
         raise MachineError(f"{shown(nodes)} machines are too many; the most is {MOST_MACHINES}")
     wanted = parse_network(network)
     node = load_topology(source)
-    vertices = nodes * (len(node.devices) + wanted.nics) + 1
+    # Its own NICs either are those of the network or make room for them.
+    inside = sum(device.kind is not DeviceKind.NIC for device in node.devices)
+    vertices = nodes * (inside + wanted.nics) + 1
     built = nodes if vertices <= LARGEST_GRAPH else min(nodes, BUILT_NODES)
     found = compose(node, built, wanted)
     if built == nodes:

@@ -9,7 +9,8 @@ gpu_matrix              rows of labels between GPUs: ``-`` not there, ``down`` o
 nic_matrix              a row for each NIC: labels to the GPUs, then to the NICs; null without NICs
 nvlinks_per_gpu         NVLinks that are up, by GPU; null, also of one GPU, where the source does not say
 links_per_gpu           the same for xGMI and HCCS, by kind; null for a GPU where the number is not stated
-usable_share            part of a GPU's fast links that a group of the first 2, 4, 8 ... GPUs can use
+usable_share            part of a GPU's fast links that a group of the first 2, 4, 8 ... GPUs can use;
+                        null for a group that these links do not join
 links                   one entry per kind, kinds of ends, rate and state; ``pairs`` says how many pairs of
                         devices have them, each ``count`` physical ones (null where the source does not
                         say), ``bytes_per_second`` together
@@ -33,7 +34,7 @@ from typing import Any
 
 from ccbench.topology.graph import Device, DeviceKind, Finding, LinkKind, LinkState, Topology, TopologyClass
 from ccbench.topology.matrix import NOT_VISIBLE, is_counted, path_labels
-from ccbench.topology.rings import FAST_KINDS, usable_share
+from ccbench.topology.rings import FAST_KINDS, are_joined, usable_share
 
 MOST_MATRIX = 64
 """GPUs up to which every pair is listed."""
@@ -248,9 +249,10 @@ def links_per_gpu(topology: Topology) -> dict[str, list[int | None]]:
     }
 
 
-def usable_shares(topology: Topology) -> dict[str, str] | None:
+def usable_shares(topology: Topology) -> dict[str, str | None] | None:
     """Number of GPUs -> part of its fast links that the worst-off of the first so many can use, as 3/7.
 
+    None for a number whose GPUs such links do not join all, as two separate squares of four are not.
     None for several machines, more than MOST_SHARED GPUs, and GPUs that no mesh or switch joins.
     """
     gpus = [gpu.name for gpu in topology.gpus]
@@ -268,7 +270,8 @@ def usable_shares(topology: Topology) -> dict[str, str] | None:
     shares = {size: min(usable_share(topology, gpus[:size]).values()) for size in sizes}
     if not shares[len(gpus)]:
         return None  # the graph does not hold the links between them, such as those between two boards
-    return {str(size): str(share) for size, share in shares.items()}
+    joined = {size for size in sizes if are_joined(topology, gpus[:size])}
+    return {str(size): str(share) if size in joined else None for size, share in shares.items()}
 
 
 def link_groups(topology: Topology) -> list[dict[str, Any]]:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from ccbench.cli import main
-from ccbench.topology.files import read_yaml
-from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
+from ccbench.cli.topo_text import as_text
+from ccbench.topology.files import read_yaml, topology_yaml
+from ccbench.topology.graph import Device, DeviceKind, Finding, Link, LinkKind, Topology, TopologyClass
 from ccbench.topology.summary import link_groups, nvlinks_per_gpu, usable_shares
 
 PAIR = "\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\n" + (
@@ -263,3 +264,34 @@ def test_a_rate_that_ndr_does_not_have_is_a_notice(capsys: pytest.CaptureFixture
     assert run("hgx-h100", "--nodes", "2", "--network", "ib-ndr-100x8") == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "contradiction: ib-ndr-100x8: ib-ndr ports carry 400 or 200 Gb/s; 100 is taken" in out
+
+
+def test_groups_that_no_fast_link_joins_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    devices = tuple(Device(f"gpu{place}", DeviceKind.GPU) for place in range(4))
+    pairs = [("gpu0", "gpu1"), ("gpu1", "gpu0"), ("gpu2", "gpu3"), ("gpu3", "gpu2")]
+    links = tuple(Link(*pair, LinkKind.NVLINK, 25e9) for pair in pairs)
+    box = Topology("two pairs", devices, links, TopologyClass.NVLINK_MESH)
+    (tmp_path / "box.yaml").write_text(topology_yaml(box))
+    assert run(str(tmp_path / "box.yaml")) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "groups of 2 GPUs use all of a GPU's links" in lines
+    assert "groups of 4 GPUs are not all joined by such links" in lines
+    assert run(str(tmp_path / "box.yaml"), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["usable_share"] == {"2": "1", "4": None}
+
+
+def test_nothing_of_a_file_reaches_the_terminal_but_printable_text() -> None:
+    wild = "n.g\x1b[31m\nz\x07"
+    gpus = (Device(wild, DeviceKind.GPU), Device("gpu1", DeviceKind.GPU))
+    found = Topology("t", gpus, matrix={(wild, "gpu1"): "P\x1b[2J\nIX"})
+    finding = Finding("problem", "kind", (wild,), f"evidence {wild}", f"advice {wild}")
+    shown = as_text(found, [finding])
+    assert all(line.isprintable() for line in shown.split("\n"))
+    assert len(shown.splitlines()) == len(as_text(Topology("t", gpus[1:] * 2), [finding]).splitlines())
+
+
+def test_what_a_description_leaves_out_is_not_called_hidden_by_the_source() -> None:
+    gpus = tuple(Device(f"gpu{place}", DeviceKind.GPU) for place in range(2))
+    told = Topology("catalog", gpus, source="catalog", facts={"omits": "PCIe"})
+    assert "? not known: the description leaves out PCIe" in as_text(told, [])
+    assert "? not shown by the source" in as_text(Topology("dump", gpus, source="a dump"), [])

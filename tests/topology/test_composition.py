@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -214,6 +215,7 @@ def test_networks_are_read() -> None:
         ("", "'' is not <kind>-<Gb/s>x<NICs per node>"),
         ("ib-ndr-400", "write for example ib-ndr-400x8"),
         ("ib-ndr-400x8\n", "is not <kind>"),
+        ("ib-NDR-400x8", "lower case only; write ib-ndr-400x8"),
         ("ib-nrd-400x8", "did you mean ib-ndr"),
         ("zzz-400x8", "one of ib, ib-fdr"),
         ("tcp-0x1", "out of range"),
@@ -229,6 +231,11 @@ def test_a_network_that_cannot_be_read_is_refused_in_one_line(text: str, complai
 
 
 def test_what_cannot_be_composed_is_refused() -> None:
+    for call in (cluster, compose):
+        nonsense: Any
+        for nonsense in (5, 2.5, ["ib-ndr-400x8"], b"ib-ndr-400x8"):
+            with pytest.raises(MachineError, match="is not <kind>-<Gb/s>x<NICs per node>"):
+                call(A100, 2, nonsense)
     with pytest.raises(MachineError, match="network: missing for 2 nodes"):
         cluster(A100, 2)
     with pytest.raises(MachineError, match="nodes: 0 is not a whole number"):

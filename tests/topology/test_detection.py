@@ -3,8 +3,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from ccbench.topology.detection import detect, joined
-from ccbench.topology.graph import DeviceKind, LinkKind, Topology, TopologyClass
+from ccbench.topology.graph import Device, DeviceKind, LinkKind, Notice, Topology, TopologyClass
 from ccbench.topology.matrix import path_labels
 from ccbench.topology.nvml import read_nvml
 from ccbench.topology.pci_tree import DeviceFiles
@@ -101,3 +103,22 @@ def test_a_path_that_the_driver_does_not_tell_is_the_kernels_and_never_said_to_b
     assert unseen is not None
     assert (unseen[0][1], unseen[1][0], unseen[0][0]) == (None, None, "X")
     assert "-" not in {label for matrix in (before, after, unseen) for row in matrix for label in row}
+
+
+@pytest.mark.parametrize(
+    ("vendors", "said"),
+    [(("NVIDIA", "NVIDIA"), 0), (("AMD", "AMD"), 1), (("NVIDIA", "AMD"), 1), ((None, None), 1)],
+)
+def test_what_no_nvidia_driver_can_tell_is_said_of_other_gpus_too(
+    vendors: tuple[str | None, ...], said: int
+) -> None:
+    gpus = tuple(
+        Device(f"gpu{place}", DeviceKind.GPU, attributes={"vendor": vendor})
+        for place, vendor in enumerate(vendors)
+    )
+    no_driver = Notice("not_visible", "no NVIDIA driver answers here: NVLinks and peer access are unknown")
+    found = joined(Topology("box", gpus), Topology("nvml", (), notices=(no_driver,)))
+    words = [notice.text for notice in found.notices if "xGMI" in notice.text]
+    assert len(words) == said
+    assert ("rocm-smi --showtopo" in "".join(words)) is ("AMD" in vendors)
+    assert found.topology_class is TopologyClass.UNKNOWN

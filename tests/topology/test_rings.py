@@ -14,8 +14,9 @@ from ccbench.errors import MachineError
 from ccbench.topology.catalog import catalog_names, load_catalog
 from ccbench.topology.fabric import Fabric, Wire
 from ccbench.topology.fabrics import full_mesh, nvlink_mesh, nvswitch, ring
-from ccbench.topology.graph import LinkKind, LinkState, Topology
-from ccbench.topology.rings import RingPlan, Tree, rings_for, trees_for, usable_share, walecki
+from ccbench.topology.graph import LinkKind, LinkState, Topology, TopologyClass
+from ccbench.topology.rings import RingPlan, Tree, are_joined, rings_for, trees_for, usable_share, walecki
+from ccbench.topology.summary import usable_shares
 
 NVLINK = Wire(25e9, kind=LinkKind.NVLINK)
 
@@ -170,3 +171,23 @@ def test_rings_and_shares_take_only_links_that_carry_data(state: LinkState, made
     assert rings_for(found).method == "fallback"
     assert rings_for(found, ["gpu0", "gpu1", "gpu2"]).method != "fallback"
     assert usable_share(found, ["gpu0", "gpu3"])["gpu3"] == 0
+
+
+def test_two_separate_meshes_are_not_joined_though_each_is() -> None:
+    one = full_mesh(4, NVLINK).topology()
+    names = {f"gpu{place}": f"gpu{place + 4}" for place in range(4)}
+    second = tuple(replace(link, source=names[link.source], target=names[link.target]) for link in one.links)
+    devices = (*one.devices, *(replace(device, name=names[device.name]) for device in one.devices))
+    found = replace(
+        one, devices=devices, links=(*one.links, *second), topology_class=TopologyClass.NVLINK_MESH
+    )
+    assert are_joined(found, [f"gpu{place}" for place in range(4)])
+    assert not are_joined(found, ["gpu0", "gpu4"])
+    assert usable_shares(found) == {"2": "1/3", "4": "1", "8": None}
+
+
+@pytest.mark.parametrize("name", catalog_names())
+def test_where_a_switch_or_rings_join_a_group_it_is_joined(name: str) -> None:
+    machine = load_catalog(name)
+    if len(machine.gpus) > 1 and rings_for(machine).method != "fallback":
+        assert are_joined(machine, [gpu.name for gpu in machine.gpus])

@@ -49,14 +49,16 @@ def test_the_barrier_has_no_race(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "right", "wrong"),
+    ("collective", "file", "right", "wrong"),
     [
         (
+            "all_reduce",
             "system.cuh",
             "__atomic_load_n(address, __ATOMIC_ACQUIRE)",
             "__atomic_load_n(address, __ATOMIC_RELAXED)",
         ),
         (
+            "reduce",
             "primitives.cuh",
             "    if (to.sent < slots) return true;",
             "    return true;",
@@ -64,14 +66,14 @@ def test_the_barrier_has_no_race(seed: int) -> None:
     ],
     ids=["a wait that does not acquire", "no wait for credit"],
 )
-def test_a_planted_race_is_found(tmp_path: Path, file: str, right: str, wrong: str) -> None:
+def test_a_planted_race_is_found(tmp_path: Path, collective: str, file: str, right: str, wrong: str) -> None:
     copy = tmp_path / "kernels"
     shutil.copytree(kernel_folder(), copy)
     text = (copy / file).read_text()
     assert text.count(right) == 1
     (copy / file).write_text(text.replace(right, wrong))
     with pytest.raises(KernelRace, match="data race"):
-        run(Build("ring.cu", folder=copy, sanitize=True), "all_reduce", HostOptions(lanes=4, seed=1))
+        run(Build("ring.cu", folder=copy, sanitize=True), collective, HostOptions(lanes=4, seed=1))
 
 
 def test_a_deadlock_is_told_and_not_taken_for_a_race() -> None:

@@ -279,9 +279,18 @@ def test_nvlinks_without_a_known_far_end_leave_every_pair_open() -> None:
     assert elsewhere["gpu_matrix"][0][1] == "PHB", "their far end is named: not each other"
 
 
-@pytest.mark.parametrize("text", ['<system version="1"></system>', '<system version="1"><cpu', "<system/>"])
-def test_a_system_that_holds_nothing_is_refused(text: str) -> None:
-    with pytest.raises(MachineError, match="holds no processor and no device"):
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<graphs version="1"></graphs>',
+        "<topology><object",
+        '<system version="1"></system>',
+        '<system version="1"><cpu',
+        "<system/>",
+    ],
+)
+def test_a_file_that_holds_nothing_is_refused(text: str) -> None:
+    with pytest.raises(MachineError, match=r"line 1: <\w+> holds no"):
         read_text(text)
 
 

@@ -47,6 +47,11 @@ def read(text: str) -> Topology:
             "write the file with 'lstopo x.xml'"
         )
     tree = read_tree(root)
+    if not tree.devices and not tree.notices:
+        raise MachineError(
+            f"hwloc XML: line {root.line}: <topology> holds no processor and no device; "
+            "give the whole of a file that 'lstopo x.xml' wrote"
+        )
     notices = [*document.notices, *tree.notices]
     bandwidths = read_bandwidths(root, tree.names, tree.models, notices)
     links = [*tree.links, *bandwidths.links, *_socket_links(root, tree, notices)]

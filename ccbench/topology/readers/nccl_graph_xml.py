@@ -78,6 +78,11 @@ def read(text: str) -> Topology:
     graphs = [_graph(element, notices) for element in root.named("graph")]
     topology_class, nvswitch, evidence = _class(graphs, document.complete)
     devices = _devices(graphs)
+    if not graphs:
+        raise MachineError(
+            f"{NAME}: line {root.line}: <graphs> holds no <graph>; "
+            "give the whole of a file that NCCL_GRAPH_DUMP_FILE wrote"
+        )
     return Topology(
         name="nccl-graph-xml",
         devices=devices,

@@ -38,7 +38,7 @@ def read(text: str) -> Topology:
             "give a file that NCCL_TOPO_DUMP_FILE wrote"
         )
     tree = collect(system)
-    if not tree.devices:
+    if not tree.devices and not tree.notices:
         raise MachineError(
             f"{NAME}: line {system.line}: <system> holds no processor and no device; "
             "give the whole of a file that NCCL_TOPO_DUMP_FILE wrote"

@@ -404,10 +404,12 @@ CCB_DEVICE bool rank_barrier(const Block& block) {
     __syncthreads();
     if (block.lane == 0) *state = epoch;
     bool ok = true;
+#pragma unroll 1
     for (i32 peer = block.lane; peer < arguments.ranks; peer += block.lanes) {
         if (peer == block.rank) continue;
         post(flag_of(arguments.views[peer], arguments, block.channel, FLAG_BARRIER, block.rank), epoch);
     }
+#pragma unroll 1
     for (i32 peer = block.lane; peer < arguments.ranks && ok; peer += block.lanes) {
         if (peer == block.rank) continue;
         ok = wait_flag(block, WAITED_FOR_BARRIER, peer,
@@ -440,7 +442,7 @@ CCB_DEVICE void run_entry(const Arguments& arguments) {
 #if CCB_GPU
 #define CCB_ENTRY(name, kind)
 #define CCB_GLOBAL(name)                                                                 \
-    extern "C" __global__ void __launch_bounds__(CCB_MAX_LANES)                          \
+    extern "C" __global__ void __launch_bounds__(CCB_MAX_LANES, 1)                       \
         ccb_kernel(const __grid_constant__ ccb::Arguments arguments) {                   \
         ccb::run_entry<ccb::name>(arguments);                                            \
     }

@@ -43,7 +43,8 @@ CCB_DEVICE i64 piece_elements(const Block& block, i64 left) {
     return smaller(slot_elements(block), rounded_up((left + ranks - 1) / ranks, granule_of(block)));
 }
 
-CCB_DEVICE bool all_reduce_round(const Block& block, const Ring& ring, Receiver& from, Sender& to, Span rest, i64 size) {
+CCB_DEVICE bool all_reduce_round(const Block& block, const Ring& ring, Receiver& from, Sender& to, Span rest,
+                                 i64 size) {
     const i32 ranks = block.arguments.ranks;
     u8* const input = block.self.input;
     u8* const output = block.self.output;

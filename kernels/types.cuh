@@ -1,8 +1,9 @@
 // Element types and how two elements become one, bit for bit the same on GPU and host.
 //
 // All arithmetic is on 64-bit words that hold 1, 2, 4 or 8 elements. Narrow floats are combined as float and
-// rounded once to nearest even; NumPy and ml_dtypes do the same. Formats: IEEE 754-2019 for float16, bfloat16 as float's upper
-// half, "FP8 Formats for Deep Learning" (arXiv 2209.05433) for the 8-bit ones: e4m3 has no infinity, e5m2 has.
+// rounded once to nearest even; NumPy and ml_dtypes do the same. Formats: IEEE 754-2019 for float16, the upper half
+// of a float for bfloat16, and for 8 bits "FP8 Formats for Deep Learning" (arXiv 2209.05433): e4m3 has no infinity,
+// e5m2 has.
 #pragma once
 
 #include "abi.cuh"
@@ -161,7 +162,7 @@ struct Word {
 
     CCB_MEMBER static u64 combine(u64 received, u64 own) {
         u64 result = 0;
-#pragma GCC unroll 8
+#pragma unroll
         for (i32 shift = 0; shift < 64; shift += bits) {
             result |= (Both::of(received >> shift & mask, own >> shift & mask) & mask) << shift;
         }
@@ -170,6 +171,7 @@ struct Word {
     CCB_MEMBER static u64 finish(u64 total, i32 ranks) {
         if (OP != AVG) return total;
         u64 result = 0;
+#pragma unroll 1  // a division is long: eight of them side by side do not fit into the registers
         for (i32 shift = 0; shift < 64; shift += bits) {
             result |= (Both::divided(total >> shift & mask, ranks) & mask) << shift;
         }

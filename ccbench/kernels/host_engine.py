@@ -115,7 +115,7 @@ class HostWorld:
         buffers, plans and tables of addresses."""
         if slot_bytes % abi.VECTOR_BYTES or slot_bytes <= 0 or slots < 2 or slots & (slots - 1):
             raise ValueError(
-                f"slots={slots}, slot_bytes={slot_bytes}: write a power of two from 2 on, and a positive multiple of 16"
+                f"slots={slots}, slot_bytes={slot_bytes}: write a power of two, 2 or more, and n * 16"
             )
         self.ranks = ranks
         self.channels = channels

@@ -29,7 +29,8 @@ Result prepare(const Record* records, int count, std::vector<Launch>& launches, 
             return UNKNOWN_ENTRY;
         }
         const ccb::Arguments& arguments = records[i].arguments;
-        launches.push_back({found->second, &arguments, records[i].device, arguments.channels * arguments.ranks_here, 0});
+        const int grid = arguments.channels * arguments.ranks_here;
+        launches.push_back({found->second, &arguments, records[i].device, grid, 0});
     }
     return FINE;
 }
@@ -84,7 +85,9 @@ int ccb_host_launch(const Record* records, int count, const Options* options, ch
 const char* ccb_host_layout() {
     static const std::string layout = [] {
         std::string text;
-        const auto line = [&text](const char* name, size_t value) { text += name + (" " + std::to_string(value) + "\n"); };
+        const auto line = [&text](const char* name, size_t value) {
+            text += name + (" " + std::to_string(value) + "\n");
+        };
 #define CCB_SIZE(type) line(#type, sizeof(ccb::type))
 #define CCB_FIELD(type, field) line(#type "." #field, offsetof(ccb::type, field))
         CCB_SIZE(Arguments);

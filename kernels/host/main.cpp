@@ -1,7 +1,7 @@
 // Runs launches from a file, for builds that cannot be loaded into Python (the thread sanitizer).
 //
-// The file: Header, Options, records, fixups, arena. Addresses in it are offsets into the arena, 0 meaning none; a fixup
-// is the arena offset of a word to turn into an address. The arena is written back when all went well.
+// The file: Header, Options, records, fixups, arena. Addresses in it are offsets into the arena, 0 meaning none; a
+// fixup is the arena offset of a word to turn into an address. The arena is written back when all went well.
 // Exit code: the Result, or the sanitizer's own.
 #include <unistd.h>
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,12 +15,13 @@ Array = NDArray[Any]
 def numpy_type(dtype: str) -> np.dtype[Any]:
     import ml_dtypes
 
-    odd = {
+    odd: dict[str, type] = {
         "bfloat16": ml_dtypes.bfloat16,
         "float8_e4m3": ml_dtypes.float8_e4m3fn,
         "float8_e5m2": ml_dtypes.float8_e5m2,
     }
-    return np.dtype(odd.get(dtype, dtype))
+    kind: np.dtype[Any] = np.dtype(odd.get(dtype, dtype))
+    return kind
 
 
 def whole(array: Array) -> bool:
@@ -91,8 +93,8 @@ def channel_parts(count: int, channels: int, item_bytes: int) -> list[tuple[int,
     granule = 16 // item_bytes
     granules = -(-count // granule)
     each, more = divmod(granules, channels)
-    begins = [(c * each + min(c, more)) * granule for c in range(channels + 1)]
-    return [(min(a, count), min(b, count)) for a, b in zip(begins[:-1], begins[1:], strict=True)]
+    edges = [min((c * each + min(c, more)) * granule, count) for c in range(channels + 1)]
+    return list(itertools.pairwise(edges))
 
 
 def ring_pieces(

@@ -11,7 +11,7 @@ import pytest
 from ccbench.errors import MissingDependency, UsageError
 from ccbench.kernels import building
 from ccbench.kernels.building import Build, built
-from ccbench.kernels.host_engine import HostCall, HostOptions, HostWorld, KernelDeadlock, KernelFailed
+from ccbench.kernels.host_engine import HostOptions, HostWorld, KernelDeadlock, KernelFailed
 from ccbench.kernels.plans import natural_orders, ring_plan
 from ccbench.kernels.sources import kernel_folder
 from tests.kernels.ring_reference import ring_reference
@@ -28,10 +28,14 @@ def world_and_trial(entry: str = "ring_all_reduce") -> tuple[HostWorld, Prepared
     return world, prepare(world, trial, ring_plan(ORDERS))
 
 
-@pytest.mark.parametrize("entry", ["ring_all_reduce", "ring_all_gather", "ring_reduce_scatter", "ring_send_recv"])
+@pytest.mark.parametrize(
+    "entry", ["ring_all_reduce", "ring_all_gather", "ring_reduce_scatter", "ring_send_recv"]
+)
 def test_fewer_resident_blocks_than_a_channel_needs_are_reported_as_a_deadlock(entry: str) -> None:
     world, one = world_and_trial(entry)
-    with pytest.raises(KernelDeadlock, match=r"rank \d block 0 waits for .* rank \d .*never started.* 3 may run"):
+    with pytest.raises(
+        KernelDeadlock, match=r"rank \d block 0 waits for .* rank \d .*never started.* 3 may run"
+    ):
         world.run(RING, [one.call], HostOptions(resident=RANKS - 1))
 
 
@@ -48,10 +52,12 @@ def test_a_wait_beyond_its_limit_names_rank_and_peer(engine: str) -> None:
     world, one = world_and_trial()
     idle = replace(one.call, count=0)
     options = HostOptions(engine=engine, lanes=2, limit_nanoseconds=20_000_000, devices=RANKS)  # type: ignore[arg-type]
-    with pytest.raises(KernelFailed, match=r"rank 3, channel 0: waited too long for rank 2 to send \(message 1"):
+    with pytest.raises(
+        KernelFailed, match=r"rank 3, channel 0: waited too long for rank 2 to send \(message 1"
+    ):
         world.run(RING, [one.call], options, instead={2: idle})
+    world.reset()
     with pytest.raises(KernelDeadlock, match=r"rank 3 block 0 waits for data from rank 2 \(step 1, seen 0\)"):
-        world.reset()
         world.run(RING, [one.call], HostOptions(devices=RANKS), instead={2: idle})
 
 

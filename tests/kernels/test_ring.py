@@ -53,7 +53,11 @@ def run_three(collective: str, case: dict[str, Any], seed: int, engine: Any = "f
     count = {"ranks": ranks, "ranks - 1": ranks - 1}.get(case["count"], case["count"])
     given = {name: case[name] for name in ("dtype", "op", "in_place", "misalignment", "iterations")}
     trial = Trial(f"ring_{collective}", collective, count=count, root=ranks // 2, seed=seed, **given)
-    trials = [trial, replace(trial, count=31, root=0, seed=seed + 1), replace(trial, root=ranks - 1, seed=seed + 2)]
+    trials = [
+        trial,
+        replace(trial, count=31, root=0, seed=seed + 1),
+        replace(trial, root=ranks - 1, seed=seed + 2),
+    ]
     prepared, references = [], []
     for number, one in enumerate(trials):
         used = channels if number != 1 else max(1, channels - 1)
@@ -68,8 +72,8 @@ def run_three(collective: str, case: dict[str, Any], seed: int, engine: Any = "f
         limit_nanoseconds=60_000_000_000 if engine == "threads" else 0,
     )
     world.run(RING, [one.call for one in prepared], options)
-    for one, reference in zip(prepared, references, strict=True):
-        check(world, one, reference)
+    for launched, reference in zip(prepared, references, strict=True):
+        check(world, launched, reference)
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
@@ -88,7 +92,15 @@ def test_every_type_and_op_gives_what_numpy_gives(dtype: str, op: str) -> None:
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_real_threads_give_the_same(collective: str) -> None:
     case = {name: levels[-1] for name, levels in PARAMETERS.items()}
-    case |= {"ranks": 3, "channels": 2, "lanes": 4, "count": 257, "dtype": "float32", "op": "sum", "in_place": False}
+    case |= {
+        "ranks": 3,
+        "channels": 2,
+        "lanes": 4,
+        "count": 257,
+        "dtype": "float32",
+        "op": "sum",
+        "in_place": False,
+    }
     run_three(collective, case, 5, engine="threads")
 
 

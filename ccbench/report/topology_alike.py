@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from ccbench.report.text import plural
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology
+from ccbench.topology.matrix import is_counted
 
 MOST_SEPARATE = 16
 """So many GPUs of a machine still have a box each."""
@@ -39,9 +40,11 @@ class _Sum:
 
     count: int = 0
     bytes_per_second: float | None = 0.0
+    is_counted: bool = True
 
     def add(self, link: Link) -> None:
         self.count += link.count
+        self.is_counted = self.is_counted and is_counted(link)
         # What is not known of one link is not known of their sum.
         known = self.bytes_per_second is not None and link.bytes_per_second is not None
         total = (self.bytes_per_second or 0.0) + (link.bytes_per_second or 0.0)
@@ -314,5 +317,7 @@ def _links(topology: Topology, devices: Mapping[str, Device], homes: Mapping[str
     made = []
     for (lower, upper, kind, state, outward), total in sums.items():
         ends = (lower, upper) if outward else (upper, lower)
-        made.append(Link(*ends, kind, total.bytes_per_second, None, total.count, state))
+        attributes = {} if total.is_counted else {"count_known": False}
+        rate = total.bytes_per_second
+        made.append(Link(*ends, kind, rate, None, total.count, state, attributes=attributes))
     return tuple(made)

@@ -9,6 +9,7 @@ from ccbench.report.text import plain, plural
 from ccbench.report.topology_alike import MOST_SEPARATE, reduced
 from ccbench.report.topology_hops import by_hops
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkState, Topology
+from ccbench.topology.matrix import is_counted
 from ccbench.topology.node_nics import ASSUMED
 from ccbench.units import format_rate
 
@@ -116,6 +117,7 @@ def _names(device: Device) -> str:
 
 def _per_gpu(links: Sequence[Link], gpus: set[str]) -> str:
     sums: dict[str, tuple[int, float | None]] = {}
+    counted = all(is_counted(link) for link in links if link.source in gpus)
     for link in links:
         if link.source in gpus and link.state is LinkState.UP:
             count, rate = sums.get(link.source, (0, 0.0))
@@ -125,7 +127,7 @@ def _per_gpu(links: Sequence[Link], gpus: set[str]) -> str:
     if len(set(sums.values())) != 1:
         return ""
     count, rate = next(iter(sums.values()))
-    text = f"{plural(count, 'link')} per GPU"
+    text = f"{plural(count, 'link')} per GPU" if counted else "links per GPU not stated"
     return f"{text} · {format_rate(rate)} each way" if rate else text
 
 

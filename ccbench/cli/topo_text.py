@@ -9,7 +9,7 @@ from typing import Any
 from ccbench.cli.topo_channels import channel_lines, network_line
 from ccbench.report.text import plain, plural
 from ccbench.topology.graph import Device, DeviceKind, Finding, Topology
-from ccbench.topology.matrix import BY_A_PEER, DOWN, NO_PATH, NOT_VISIBLE, path_labels
+from ccbench.topology.matrix import BY_A_PEER, DOWN, NO_PATH, NOT_VISIBLE, UNCOUNTED, path_labels
 from ccbench.topology.summary import (
     device_count,
     link_groups,
@@ -31,6 +31,7 @@ _LEGEND = {
     NOT_VISIBLE: "? not shown by the source",
     NO_PATH: "- no path",
     DOWN: "down: only links that are down",
+    UNCOUNTED: "NVL NVLinks, how many is not stated",
     BY_A_PEER: "PXN over direct links to the GPU of that NIC",
 }
 _WORDS = {

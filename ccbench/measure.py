@@ -16,7 +16,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,9 @@ DELAY_GROWTH_LIMIT = 64
 
 OVERTIME_FACTOR = 4.0
 """A case that cannot reach its minimum of samples stops after this many budgets."""
+
+ALONE_MODES = ("isolated", "cold")
+"""Modes in which a sample is one launch."""
 
 SLOW_SAMPLE_SECONDS = 0.005
 """From here on asking after every sample whether to stop costs nothing that shows."""
@@ -77,6 +80,14 @@ class Endpoint(Protocol):
 
     def watch(self, sample: int) -> None:
         """Tell the watchdog which sample is next (negative: warming up)."""
+
+
+@runtime_checkable
+class DeviceTimed(Protocol):
+    """An endpoint whose device has a clock of its own: samples are what that clock saw."""
+
+    def device_seconds(self) -> float:
+        """How long the launches of the last ``launch`` took on the slowest device."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +198,7 @@ def _warm_up(endpoint: Endpoint, sampling: Sampling, launch_limit: int, salt: in
 def _launches_per_sample(
     endpoint: Endpoint, case: Case, sampling: Sampling, launch_seconds: float, launch_limit: int
 ) -> int:
-    if case.mode == "isolated":
+    if case.mode in ALONE_MODES:
         return 1
     if sampling.launches:
         return sampling.launches
@@ -201,6 +212,8 @@ def _timed(endpoint: Endpoint, sample: int, launches: int) -> None:
     start = time.perf_counter()
     endpoint.launch(launches)
     end = time.perf_counter()
+    if isinstance(endpoint, DeviceTimed):
+        end = start + endpoint.device_seconds()
     endpoint.stamps[endpoint.rank, sample] = (start, end)
 
 

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ccbench.backends import open_backend
-from ccbench.backends.base import Backend, Team, TeamRequest
+from ccbench.backends.base import EMULATION, LOOPBACK, Backend, Team, TeamRequest
 from ccbench.cases import MORE_VISITS, Case, Measurement, Sampling, Status
 from ccbench.environment import capture
 from ccbench.errors import BackendUnavailable, RunFolderError
@@ -40,6 +40,9 @@ DETECT = "detect"
 
 TEAM_FAILURES_LIMIT = 3
 """After so many teams of one kind could not even start, its other cases fail at once."""
+
+NO_LINK_FLAGS = frozenset((EMULATION, LOOPBACK))
+"""Measurements with one of these are not predicted: the model prices links."""
 
 _EXIT_CODES = {
     Status.WRONG: 1,
@@ -123,7 +126,7 @@ def _import_readers() -> None:
 def _named_machine(cases: Sequence[Case], options: RunOptions) -> Machine | None:
     if options.machine and options.machine != DETECT:
         return load_machine(options.machine)
-    if not options.machine and all(case.backend == "simulated" for case in cases):
+    if not options.machine and all(case.backend in ("simulated", "cuda-host") for case in cases):
         return load_machine(SIMULATION_MACHINE)
     return None
 
@@ -375,6 +378,8 @@ class _Run:
         """The model's word on the schedule that ran; None where none is known."""
         from ccbench.model.predicting import predict_case
 
+        if NO_LINK_FLAGS & set(measurement.conditions.flags):
+            return None  # ranks shared a device, or it was emulated: no link was used
         return predict_case(measurement.case, self._machine, measurement.algorithm_used)
 
     def _close(self) -> None:

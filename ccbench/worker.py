@@ -1,5 +1,7 @@
 """``python -m ccbench.worker BACKEND RANKS FD``: a team's leader, which forks the ranks and watches them.
 
+Where one process drives all ranks (``Crew.whole``), that process is watched as a rank is elsewhere.
+
 The leader imports what the ranks need, so that a fork costs two milliseconds instead of an interpreter's
 start. It never computes: it passes cases on, waits for all ranks, and when one dies or hangs it says which,
 kills the rest and ends. Ranks die with the leader, the leader with the runner, whatever happens.
@@ -20,12 +22,13 @@ from datetime import datetime, timezone
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 
-from ccbench.backends.cpu.endpoint import CpuEndpoint, OutOfMemory
-from ccbench.backends.cpu.memory import Activity, Arena, Control, Word
+from ccbench.backends.base import EMULATION, OutOfMemory
+from ccbench.backends.cpu.memory import Activity, Word
+from ccbench.backends.crew import Crew, TeamEndpoint, open_crew
 from ccbench.cases import Case, Conditions, Measurement, Sampling, Status
 from ccbench.collectives import collective
 from ccbench.conditions import flagged, read_cpu_times, watched
-from ccbench.environment import allowed_cpus, spread_over_cores, usable_cores
+from ccbench.environment import allowed_cpus, spread_over_cores
 from ccbench.errors import CcbenchError
 from ccbench.faults import Fault, fault_from_environment
 from ccbench.measure import RankResult, durations, measure
@@ -46,12 +49,13 @@ class RankReport:
     result: RankResult | None = None
     cpu_seconds: float = 0.0
     conditions: Conditions = field(default_factory=Conditions)
+    flags: tuple[str, ...] = ()
 
 
 # -- ranks ------------------------------------------------------------------------------------------------
 
 
-def rank_main(endpoint: CpuEndpoint, connection: Connection) -> None:
+def rank_main(endpoint: TeamEndpoint, connection: Connection) -> None:
     """Measure one case after the other until the leader hangs up."""
     # No collection may fall into a launch; between cases only what came since the fork is looked at.
     gc.disable()
@@ -66,13 +70,15 @@ def rank_main(endpoint: CpuEndpoint, connection: Connection) -> None:
         except Exception as error:  # whatever it is, it must be named, not lost with the process
             place = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{os.path.basename(place.filename)}:{place.lineno}"
-            text = str(error) if isinstance(error, CcbenchError) else f"{type(error).__name__}: {error}"
-            report = RankReport(Status.FAILED, f"rank {endpoint.rank}: {text} ({where})")
+            text = f"{type(error).__name__}: {error} ({where})"
+            if isinstance(error, CcbenchError):
+                text = str(error)
+            report = RankReport(Status.FAILED, f"{endpoint.prefix}{text}")
         connection.send(report)
         gc.collect()
 
 
-def _rank_case(endpoint: CpuEndpoint, case: Case, sampling: Sampling) -> RankReport:
+def _rank_case(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankReport:
     try:
         algorithm = endpoint.prepare(case)
     except OutOfMemory as error:
@@ -95,10 +101,10 @@ def _rank_case(endpoint: CpuEndpoint, case: Case, sampling: Sampling) -> RankRep
     )
     endpoint.finish()
     status = Status.WRONG if result.mismatch else Status.OK
-    detail = str(result.mismatch) if result.mismatch else ""
+    detail = str(result.mismatch) if result.mismatch else endpoint.remark()
     if endpoint.rank:  # the stamps are everybody's, so one rank's copy is enough
         result = replace(result, stamps=result.stamps[:, :0])
-    return RankReport(status, detail, algorithm, result, cpu_seconds, conditions)
+    return RankReport(status, detail, algorithm, result, cpu_seconds, conditions, endpoint.flags)
 
 
 # -- leader -----------------------------------------------------------------------------------------------
@@ -107,11 +113,12 @@ def _rank_case(endpoint: CpuEndpoint, case: Case, sampling: Sampling) -> RankRep
 class Leader:
     """Owns the ranks of one team."""
 
-    def __init__(self, ranks: int) -> None:
-        self.ranks = ranks
-        self.control = Control(ranks, SAMPLE_CAPACITY)
-        self.cpus = spread_over_cores(allowed_cpus())
-        self.oversubscribed = ranks > usable_cores()
+    def __init__(self, crew: Crew) -> None:
+        self.crew = crew
+        self.ranks = crew.processes
+        self.control = crew.control
+        self.cpus = spread_over_cores(allowed_cpus()) if crew.pinned else []
+        self.oversubscribed = crew.oversubscribed
         self.pids: list[int] = []
         self.reaped: set[int] = set()
         self.fault: Fault | None = None
@@ -119,7 +126,6 @@ class Leader:
 
     def fork(self, runner: Connection) -> None:
         """Start the ranks, each pinned to a processor of its own as far as there are enough."""
-        arenas = [Arena() for _ in range(self.ranks)]
         self.fault = fault_from_environment()
         leader = os.getpid()
         for rank in range(self.ranks):
@@ -134,8 +140,7 @@ class Leader:
                         connection.close()
                     if self.cpus:
                         os.sched_setaffinity(0, {self.binding(rank)})
-                    endpoint = CpuEndpoint(rank, self.control, arenas, self.oversubscribed, self.fault)
-                    rank_main(endpoint, theirs)
+                    rank_main(self.crew.endpoint(rank), theirs)
                     status = 0
                 except BaseException:  # os._exit would lose it
                     traceback.print_exc()
@@ -189,18 +194,27 @@ class Leader:
         _, status = os.waitpid(self.pids[rank], 0)
         self.reaped.add(self.pids[rank])
         during = Activity(self.control.read(rank, Word.ACTIVITY)).name.lower().replace("_", " ")
-        return f"rank {rank} (process {self.pids[rank]}) {ending(status)} while {during}"
+        return f"{self._named(rank)} {ending(status)} while {during}"
+
+    def _named(self, rank: int) -> str:
+        who = "the process of all ranks" if self.crew.whole else f"rank {rank}"
+        return f"{who} (process {self.pids[rank]})"
 
     def _who_hangs(self, pending: set[int]) -> str:
         """Name ranks that are stopped, else the ones furthest behind."""
         stopped = [rank for rank in sorted(pending) if state(self.pids[rank]) in ("T", "t")]
         if stopped:
-            ranks = ", ".join(f"rank {rank} (process {self.pids[rank]})" for rank in stopped)
-            return f"timed out: {ranks} is stopped by a signal; the others wait for it"
+            ranks = ", ".join(map(self._named, stopped))
+            return f"timed out: {ranks} is stopped by a signal" + (
+                "" if self.crew.whole else "; the others wait for it"
+            )
 
         def behind(rank: int) -> tuple[int, int]:
             return self.control.read(rank, Word.BARRIER), self.control.read(rank, Word.PROGRESS)
 
+        if self.crew.whole:
+            activity = Activity(self.control.read(0, Word.ACTIVITY)).name.lower().replace("_", " ")
+            return f"timed out while {activity}, in sample {self.control.read(0, Word.SAMPLE)}"
         last = min(behind(rank) for rank in pending)
         ranks = ", ".join(str(rank) for rank in sorted(pending) if behind(rank) == last)
         sample = self.control.read(min(pending, key=behind), Word.SAMPLE)
@@ -216,6 +230,7 @@ class Leader:
         results = {rank: report.result for rank, report in reports.items() if report.result}
         launches = result.launches
         stamps = result.stamps
+        apart = not self.crew.whole  # else there is one clock, and no rank's own time
         return Measurement(
             case=case,
             status=status,
@@ -224,11 +239,18 @@ class Leader:
             launches_per_sample=launches,
             samples_seconds=tuple((durations(stamps) / launches).tolist()),
             warmup_seconds=result.warmup_seconds,
-            skew_seconds=tuple((stamps[:, :, 0].max(axis=0) - stamps[:, :, 0].min(axis=0)).tolist()),
+            skew_seconds=tuple((stamps[:, :, 0].max(axis=0) - stamps[:, :, 0].min(axis=0)).tolist())
+            if apart
+            else (),
             rank_samples_seconds=tuple(
                 tuple(row) for row in ((stamps[:, :, 1] - stamps[:, :, 0]) / launches).tolist()
-            ),
-            rank_waiting_seconds=tuple(one.waiting_seconds for _, one in sorted(results.items())),
+            )
+            if apart
+            else (),
+            rank_waiting_seconds=tuple(one.waiting_seconds for _, one in sorted(results.items()))
+            if apart
+            else (),
+            simulated=EMULATION in first.flags,
             launching_seconds=result.launching_seconds,
             visit_samples=(stamps.shape[1],),
             wrong_elements=_wrong_elements(case, results.values()),
@@ -239,6 +261,7 @@ class Leader:
     def _conditions(self, report: RankReport) -> Conditions:
         binding = tuple(self.binding(rank) for rank in range(self.ranks)) if self.cpus else ()
         seen = flagged(replace(report.conditions, binding=binding, oversubscribed=self.oversubscribed))
+        seen = replace(seen, flags=(*report.flags, *seen.flags))
         # Figures made under a deliberate fault must never pass for real ones.
         return replace(seen, flags=(*seen.flags, "fault_injected")) if self.fault else seen
 
@@ -269,11 +292,11 @@ def _severity(status: Status) -> int:
 
 def main(arguments: Sequence[str]) -> None:
     """Lead a team until the runner hangs up."""
-    _backend, ranks, file = arguments
+    backend, ranks, file = arguments
     die_with_parent(int(os.environ["CCBENCH_RUNNER"]))
     runner = Connection(int(file))
     os.set_inheritable(int(file), False)
-    leader = Leader(int(ranks))
+    leader = Leader(open_crew(backend, int(ranks), SAMPLE_CAPACITY))
     try:
         leader.fork(runner)
         runner.send(tuple(leader.pids))

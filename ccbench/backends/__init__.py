@@ -7,7 +7,11 @@ from importlib import import_module
 from ccbench.backends.base import Backend
 from ccbench.errors import UsageError
 
-_MODULES = {"cpu": "ccbench.backends.cpu", "simulated": "ccbench.backends.simulated"}
+_MODULES = {
+    "cpu": "ccbench.backends.cpu",
+    "simulated": "ccbench.backends.simulated",
+    "cuda-host": "ccbench.backends.cuda_host",
+}
 
 
 def backend_names() -> tuple[str, ...]:

@@ -8,6 +8,16 @@ from typing import Protocol
 from ccbench.cases import Case, Measurement, Sampling
 from ccbench.model.machine import Machine
 
+EMULATION = "emulation"
+"""Flag of measurements whose device was emulated: their times say nothing about any device."""
+
+LOOPBACK = "loopback"
+"""Flag of measurements in which several ranks shared a device: no link was measured."""
+
+
+class OutOfMemory(Exception):
+    """The case needs more memory than there is; the text says how much."""
+
 
 @dataclass(frozen=True)
 class TeamRequest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ ALIGNMENT_BYTES = 256
 """What cudaMalloc aligns to, and two lines of the L2 cache."""
 
 CHANNEL_BYTES = 64 << 10
-"""A channel more for every so many bytes: 512 lanes move 32 KiB with four loads of 16 bytes each in flight."""
+"""A channel more for every so many bytes: 512 lanes with four loads of 16 bytes in flight move 32 KiB."""
 
 ZEROED = ("flags", "state", "errors", "packets")
 """What the host zeroes before the first launch and after an error; it lies in one piece at the start."""
@@ -124,7 +125,7 @@ def ranks_of_devices(ranks: int, devices: int) -> tuple[range, ...]:
     """Which ranks each device holds: neighbours together, as evenly as can be; no device without ranks."""
     used = min(ranks, devices)
     edges = [ranks * device // used for device in range(used + 1)]
-    return tuple(range(begin, end) for begin, end in zip(edges, edges[1:], strict=False))
+    return tuple(range(begin, end) for begin, end in itertools.pairwise(edges))
 
 
 def device_of_rank(groups: Sequence[range], rank: int) -> int:

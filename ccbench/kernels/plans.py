@@ -65,7 +65,7 @@ def ring_plan(orders: Sequence[Sequence[int]]) -> Plan:
 
 
 def natural_orders(ranks: int, channels: int) -> list[list[int]]:
-    """Rings for where nothing is known of the topology: 0, 1, 2 ... on even channels, backwards on odd ones."""
+    """Rings where nothing is known of the topology: 0, 1, 2 ... on even channels, backwards on odd ones."""
     forward = list(range(ranks))
     return [forward if channel % 2 == 0 else forward[::-1] for channel in range(channels)]
 

@@ -30,7 +30,7 @@ PREFERRED = (
     (1 << 62, ("ring", "mesh_two_shot", "mesh", "tree")),
 )
 """(up to this size in bytes, algorithms by preference): what ``default`` stands for. One-shot and low-latency
-protocols win below some hundred KiB, two-shot to some MiB, rings above (vLLM pull requests 24111 and 42324)."""
+protocols win below some hundred KiB, two-shot to some MiB, rings above (vLLM pull requests 24111, 42324)."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def _entry(collective_name: str, algorithm: str) -> KernelEntry:
 
 
 def _default(case: Case, known: tuple[str, ...]) -> str:
-    preferred = next(names for limit, names in PREFERRED if case.size_bytes <= limit)
+    preferred: tuple[str, ...] = next(names for limit, names in PREFERRED if case.size_bytes <= limit)
     for name in (*preferred, *known):
         if name in known:
             return name
@@ -116,7 +116,8 @@ def unsupported(case: Case) -> str | None:
     except CcbenchError as error:
         return str(error)
     if case.dtype not in TYPES or case.dtype not in ITEM_BYTES:
-        return f"dtype {case.dtype} has no kernel; one of {', '.join(name for name in TYPES if name in ITEM_BYTES)}"
+        known = ", ".join(name for name in TYPES if name in ITEM_BYTES)
+        return f"dtype {case.dtype} has no kernel; one of {known}"
     if row.reduces and case.op not in OPS:
         return f"op {case.op!r} has no kernel; one of {', '.join(OPS)}"
     if case.protocol != "default":
@@ -126,5 +127,7 @@ def unsupported(case: Case) -> str | None:
     if not 1 <= case.ranks <= RANKS_LIMIT:
         return f"{case.ranks} ranks: at most {RANKS_LIMIT}"
     if row.reduces and case.op in ("sum", "avg") and case.ranks > EXACT_LIMIT[case.dtype]:
-        return f"{case.op} over {case.ranks} ranks cannot be checked: {case.dtype} holds no such number exactly"
+        return (
+            f"{case.op} over {case.ranks} ranks cannot be checked: {case.dtype} holds no such number exactly"
+        )
     return None

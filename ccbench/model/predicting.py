@@ -16,6 +16,9 @@ from ccbench.model.pricing import predict
 LIBRARY_BACKENDS = ("nccl", "rccl", "hccl", "msccl")
 """Backends that choose among a library's own algorithms on GPUs."""
 
+DEVICE_BACKENDS = ("cuda", "cuda-ipc", "cuda-host")
+"""Backends that run ccbench's own kernels on GPUs, or emulate that."""
+
 
 def predict_case(
     case: Case, machine: Machine | Cluster, algorithm_used: str = "", gpus_per_process: int = 1
@@ -26,6 +29,8 @@ def predict_case(
     cluster of another number of ranks than the case has there is none either.
     """
     try:
+        if isinstance(machine, Machine) and case.backend in DEVICE_BACKENDS:
+            return None  # a host's memory says nothing about a device's
         if isinstance(machine, Machine):
             return _on_host(case, machine, algorithm_used)
         if case.ranks != machine.ranks:

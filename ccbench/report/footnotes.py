@@ -7,9 +7,11 @@ from collections.abc import Iterable, Sequence
 
 from ccbench.cases import Status
 from ccbench.report.points import (
+    EMULATION,
     SIMULATED,
     Point,
     imported_from,
+    is_emulated,
     is_loopback,
     provenance,
     series_key,
@@ -89,11 +91,18 @@ def _interval(points: Sequence[Point]) -> str:
 
 def _labels(points: Sequence[Point]) -> list[str]:
     lines = []
-    if provenance(points) == SIMULATED:
+    label = provenance(points)
+    emulated = sorted({point.backend for point in points if is_emulated(point)})
+    modelled = sorted({point.backend for point in points if point.simulated and not is_emulated(point)})
+    if label == SIMULATED:
         lines.append(f"{SIMULATED}: times come from a model, nothing was measured")
-    elif provenance(points):
-        backends = ", ".join(sorted({point.backend for point in points if point.simulated}))
-        lines.append(f"{provenance(points)}: times of {backends} come from a model, they were not measured")
+    elif modelled:
+        lines.append(f"{label}: times of {', '.join(modelled)} come from a model, they were not measured")
+    if emulated:
+        lines.append(
+            f"{EMULATION}: {', '.join(emulated)} ran GPU kernels on a CPU: results are real, "
+            "times say nothing about any device"
+        )
     if is_loopback(points):
         lines.append("Loopback: ranks shared a device or a host's loopback; no link was measured")
     return lines

@@ -23,6 +23,7 @@ LONGEST_SOURCE = 200
 """Characters of a source's name that are shown: a repository and a path may be long."""
 
 SIMULATED = "SIMULATED"
+EMULATION = "EMULATION"
 LOOPBACK = "loopback"
 
 
@@ -236,11 +237,26 @@ def _name_in(value: object) -> str:
 
 
 def provenance(points: Iterable[Point]) -> str:
-    """``SIMULATED`` when every point is, ``PARTLY SIMULATED``, or nothing."""
-    kinds = {point.simulated for point in points}
-    if kinds == {True}:
-        return SIMULATED
-    return f"PARTLY {SIMULATED}" if True in kinds else ""
+    """``SIMULATED`` or ``EMULATION`` when every point is, ``PARTLY ...`` when some are, or nothing.
+
+    Points that were not even started do not count where there are others.
+    """
+    points = list(points)
+    begun = [point for point in points if point.status is not Status.UNSUPPORTED]
+    kinds = {_kind(point) for point in begun or points}
+    named = " AND ".join(sorted(kinds - {""}, reverse=True))
+    return f"PARTLY {named}" if "" in kinds and named else named
+
+
+def _kind(point: Point) -> str:
+    if is_emulated(point):
+        return EMULATION
+    return SIMULATED if point.simulated else ""
+
+
+def is_emulated(point: Point) -> bool:
+    """Whether the device was emulated: the result is real, the time says nothing about any device."""
+    return EMULATION.lower() in point.flags
 
 
 def imported_from(points: Iterable[Point]) -> str:

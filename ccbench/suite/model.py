@@ -160,7 +160,9 @@ class Sweep(StrictModel):
     placement: Annotated[tuple[str, ...], _words(axes.read_placements, *axes.PLACEMENTS, "all")] = (
         "out_of_place",
     )
-    mode: Annotated[tuple[str, ...], _words(axes.read_modes, *axes.MODES, *axes.GPU_ONLY_MODES, "all")] = ("streaming",)
+    mode: Annotated[tuple[str, ...], _words(axes.read_modes, *axes.MODES, *axes.GPU_ONLY_MODES, "all")] = (
+        "streaming",
+    )
     protocol: Annotated[tuple[str, ...], _words(axes.read_protocols, *axes.PROTOCOLS)] = ("default",)
 
     @model_validator(mode="after")

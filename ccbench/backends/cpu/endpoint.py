@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ccbench.algorithms import parse_algorithm, schedule_for
 from ccbench.algorithms.schedule import Schedule
+from ccbench.backends.base import OutOfMemory
 from ccbench.backends.cpu.choice import default_algorithm
 from ccbench.backends.cpu.execution import Buffers, Launcher, Pace
 from ccbench.backends.cpu.layout import Layout, Place, Space
@@ -31,10 +32,6 @@ MEMORY_SHARE = 0.9
 
 PROBE_WINDOWS = 4
 PROBE_ROUND_TRIPS = 50
-
-
-class OutOfMemory(Exception):
-    """The case needs more memory than there is; the text says how much."""
 
 
 def concrete_schedule(case: Case) -> Schedule:
@@ -63,13 +60,16 @@ def _span(buffers: Buffers, places: list[Place]) -> Array:
 
 
 class CpuEndpoint:
-    """Implements ``ccbench.measure.Endpoint`` on shared memory."""
+    """Implements ``ccbench.backends.crew.TeamEndpoint`` on shared memory."""
+
+    flags: tuple[str, ...] = ()
 
     def __init__(
         self, rank: int, control: Control, arenas: list[Arena], oversubscribed: bool, fault: Fault | None
     ) -> None:
         self.rank = rank
         self.ranks = control.ranks
+        self.prefix = f"rank {rank}: "
         self.stamps: NDArray[np.float64] = control.stamps
         self.control = control
         self._arenas = arenas
@@ -234,6 +234,10 @@ class CpuEndpoint:
             self._fault.before_sample()
 
     # -- around a case ---------------------------------------------------------------------------------
+
+    def remark(self) -> str:
+        """Samples say it all."""
+        return ""
 
     def _say(self, activity: Activity) -> None:
         self.control.words[self.control.index(self.rank, Word.ACTIVITY)] = activity

@@ -1,0 +1,154 @@
+"""How a team's ranks are spread over processes: a crew is made by the leader before it forks.
+
+A backend whose cases run in worker processes has a function ``crew(ranks, sample_capacity)`` in the module
+that CREWS names. What all processes share is made by that call; each process then asks for its endpoint.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Protocol
+
+from ccbench.backends.cpu.memory import Activity, Control, Word
+from ccbench.cases import Case
+from ccbench.errors import UsageError
+from ccbench.faults import Fault, fault_from_environment
+from ccbench.measure import Endpoint
+from ccbench.verification import Array, Mismatch, check
+
+CREWS = {
+    "cpu": "ccbench.backends.cpu.crew",
+    "cuda": "ccbench.backends.cuda.crew",
+    "cuda-ipc": "ccbench.backends.cuda.ipc",
+    "cuda-host": "ccbench.backends.cuda_host_endpoint",
+}
+
+
+class TeamEndpoint(Endpoint, Protocol):
+    """What the team's leader asks of an endpoint besides measuring.
+
+    ``rank`` and ``ranks`` number the processes of the crew; one process may drive many ranks of a case.
+    prefix: what errors of this process begin with. flags: of every measurement, such as ``loopback``.
+    """
+
+    control: Control
+    prefix: str
+    flags: tuple[str, ...]
+
+    def next_salt(self) -> int:
+        """A number that is new in every visit and the same in all processes."""
+
+    def prepare(self, case: Case) -> str:
+        """Get ready for ``case``; returns the algorithm that runs. Raises OutOfMemory and CcbenchError."""
+
+    def core_latency_seconds(self) -> float | None:
+        """How far processors are apart, None where that does not matter."""
+
+    def remark(self) -> str:
+        """What else there is to say about the case just measured, or ''."""
+
+    def finish(self) -> None:
+        """The case is over: keep only what the next one can use."""
+
+
+class Crew(Protocol):
+    """The processes of one team.
+
+    pinned: every process gets a processor of its own. whole: one process drives all ranks.
+    oversubscribed: more ranks compute at once than there are cores.
+    """
+
+    processes: int
+    control: Control
+    pinned: bool
+    whole: bool
+    oversubscribed: bool
+
+    def endpoint(self, process: int) -> TeamEndpoint:
+        """What process number ``process`` measures with; called in that process."""
+
+
+def open_crew(backend: str, ranks: int, sample_capacity: int) -> Crew:
+    """The crew of a backend; UsageError for one whose ranks are no processes."""
+    if backend not in CREWS:
+        raise UsageError(f"backend {backend!r} starts no processes; one of {', '.join(CREWS)}")
+    made: Crew = import_module(CREWS[backend]).crew(ranks, sample_capacity)
+    return made
+
+
+class WholeCrew:
+    """One process that drives all ranks."""
+
+    processes = 1
+    pinned = False
+    whole = True
+    oversubscribed = False
+
+    def __init__(self, sample_capacity: int) -> None:
+        self.control = Control(1, sample_capacity)
+
+
+class WholeEndpoint:
+    """What every endpoint that drives all ranks of a case has in common."""
+
+    rank = 0
+    ranks = 1
+    prefix = ""
+    flags: tuple[str, ...] = ()
+
+    def __init__(self, control: Control) -> None:
+        self.control = control
+        self.stamps = control.stamps
+        self._cases = 0
+        self._any_fault = fault_from_environment()
+        self._faults: list[tuple[int, Fault]] = []
+
+    def next_salt(self) -> int:
+        """A number that is new in every visit."""
+        self._cases += 1
+        return self._cases
+
+    def arm(self, case: Case) -> None:
+        """Remember which ranks must misbehave in ``case`` (see ccbench.faults)."""
+        fault = self._any_fault
+        hit = [rank for rank in range(case.ranks) if fault and fault.matches(case, rank)]
+        self._faults = [(rank, fault) for rank in hit if fault]
+
+    def barrier(self) -> None:
+        """There is nobody to wait for."""
+
+    def agree(self, value: int) -> int:
+        """There is nobody to disagree."""
+        return value
+
+    def watch(self, sample: int) -> None:
+        """Tell the watchdog which sample is next (negative: warming up)."""
+        self.say(Activity.WARMING_UP if sample < 0 else Activity.SAMPLING)
+        self.control.words[self.control.index(0, Word.SAMPLE)] = sample
+        for _, fault in self._faults if sample >= 0 else ():
+            fault.before_sample()
+
+    def say(self, activity: Activity) -> None:
+        """Tell the watchdog what is going on."""
+        self.control.words[self.control.index(0, Word.ACTIVITY)] = activity
+
+    def core_latency_seconds(self) -> float | None:
+        """One process: no distance matters."""
+        return None
+
+    def remark(self) -> str:
+        """Nothing, unless an endpoint knows more."""
+        return ""
+
+    def checked(self, case: Case, outputs: dict[int, Array], salt: int, launches: int) -> Mismatch | None:
+        """The first rank's mismatch, with the wrong elements of all ranks. outputs: by rank."""
+        self.say(Activity.CHECKING)
+        for rank, fault in self._faults:
+            fault.spoil(outputs[rank])
+        found = [check(case, rank, output, salt, launches) for rank, output in sorted(outputs.items())]
+        wrong = [one for one in found if one is not None]
+        if not wrong:
+            return None
+        first = wrong[0]
+        total = sum(one.wrong_elements for one in wrong)
+        return Mismatch(first.rank, total, first.offset, first.seen, first.expected)

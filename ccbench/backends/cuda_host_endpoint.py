@@ -1,0 +1,171 @@
+"""All ranks of an emulated device in one process: what ``cuda-host``'s worker measures with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ccbench.backends.base import EMULATION, OutOfMemory
+from ccbench.backends.cpu.memory import Activity, Control
+from ccbench.backends.crew import WholeCrew, WholeEndpoint
+from ccbench.cases import NO_OP, NO_ROOT, Case
+from ccbench.collectives import collective
+from ccbench.dtypes import numpy_dtype
+from ccbench.environment import available_memory_bytes
+from ccbench.kernels.building import Build, built
+from ccbench.kernels.host_engine import HostCall, HostOptions, HostWorld
+from ccbench.kernels.layout import ALIGNMENT_BYTES, RankBuffers, all_buffers, channels_for
+from ccbench.kernels.plans import PlanRequest, plan_for
+from ccbench.kernels.selection import choose
+from ccbench.verification import Array, Mismatch, fill, poison
+
+CHANNELS = 2
+SLOTS = 4
+SLOT_BYTES = 16 << 10
+PACKETS_BYTES = 1 << 20
+STAGING_BYTES = 4 << 20
+LANES = 8
+"""Small, because every lane is a fiber; the protocols meet the same cases as on a device."""
+
+SPARE_BYTES = 8 << 20
+"""Room for plans, programs and tables of addresses."""
+
+MEMORY_SHARE = 0.8
+
+
+class EmulatedEndpoint(WholeEndpoint):
+    """Implements ``ccbench.backends.crew.TeamEndpoint`` on a HostWorld."""
+
+    flags = (EMULATION,)
+
+    def __init__(self, control: Control, ranks: int) -> None:
+        super().__init__(control)
+        self._ranks = ranks
+        self._room_bytes = 0
+        self._world: HostWorld | None = None
+
+    def prepare(self, case: Case) -> str:
+        """Build the kernel, place the buffers; returns the algorithm that runs."""
+        self.say(Activity.PREPARING)
+        self.arm(case)
+        self._case = case
+        choice = choose(case)
+        self._build = Build(choice.entry.file)
+        built(self._build)
+        layout = all_buffers(case)
+        world = self._roomy_world(sum(one.total_bytes + ALIGNMENT_BYTES for one in layout))
+        offsets = [world.allocate(max(one.total_bytes, ALIGNMENT_BYTES)) for one in layout]
+        self._begin = offsets[0]
+        self._inputs = _views(case, world, offsets, layout, output=False)
+        self._outputs = _views(case, world, offsets, layout, output=True)
+        channels = channels_for(case.size_bytes, CHANNELS)
+        root = 0 if case.root == NO_ROOT else case.root
+        request = PlanRequest(
+            case.collective, case.ranks, channels, root, case.size_bytes, schedule=choice.schedule
+        )
+        plan = plan_for(choice.entry.file, request)
+        self._call = HostCall(
+            entry=choice.entry.name,
+            dtype=case.dtype,
+            count=case.count,
+            inputs=[at + one.input_offset for at, one in zip(offsets, layout, strict=True)],
+            outputs=[at + one.output_offset for at, one in zip(offsets, layout, strict=True)],
+            op="sum" if case.op == NO_OP else case.op,
+            root=root,
+            plan=plan.plan,
+            program=plan.program,
+            channels=channels,
+        )
+        self._seed = 0
+        return choice.algorithm
+
+    def _roomy_world(self, needed_bytes: int) -> HostWorld:
+        """The communicator, made anew where its memory is too small for the case."""
+        if self._world is not None and needed_bytes <= self._room_bytes:
+            return self._world
+        available = available_memory_bytes()
+        if available is not None and needed_bytes > MEMORY_SHARE * available:
+            raise OutOfMemory(f"needs {needed_bytes} bytes, {int(MEMORY_SHARE * available)} are to be had")
+        self._world = None
+        self._room_bytes = max(needed_bytes, 1 << 20)
+        self._world = HostWorld(
+            self._ranks,
+            CHANNELS,
+            slots=SLOTS,
+            slot_bytes=SLOT_BYTES,
+            packets_bytes=PACKETS_BYTES,
+            staging_bytes=STAGING_BYTES,
+            spare_bytes=self._room_bytes + SPARE_BYTES,
+        )
+        return self._world
+
+    def refill(self, salt: int) -> None:
+        """Fill every rank's input with the data of ``salt``."""
+        for rank, buffer in self._inputs.items():
+            fill(self._case, rank, buffer, salt)
+
+    def poison(self) -> None:
+        """Make every rank's output wrong everywhere."""
+        for buffer in self._outputs.values():
+            poison(buffer)
+
+    def launch(self, times: int) -> None:
+        """Run the collective ``times`` times, the fibers in another order at every call."""
+        assert self._world is not None
+        self._seed += 1
+        for _, fault in self._faults:
+            if fault.kind == "slow":
+                fault.before_sample()
+        call = self._call if times == 1 else _repeated(self._call, times)
+        self._world.run(self._build, [call], HostOptions(lanes=LANES, seed=self._seed))
+
+    def launch_and_time_waits(self, times: int) -> float:
+        """As ``launch``; the ranks wait for nobody but each other, in no time of their own."""
+        self.launch(times)
+        return 0.0
+
+    def check(self, salt: int, launches: int) -> Mismatch | None:
+        """Compare every rank's output with what is right."""
+        if not collective(self._case.collective).moves_data:
+            return None
+        return self.checked(self._case, self._outputs, salt, launches)
+
+    def finish(self) -> None:
+        """Give the buffers' room back; the communicator stays."""
+        self._inputs, self._outputs = {}, {}
+        if self._world is not None:
+            self._world.free_after(self._begin)
+        self.say(Activity.IDLE)
+
+
+def _views(
+    case: Case, world: HostWorld, offsets: list[int], layout: tuple[RankBuffers, ...], output: bool
+) -> dict[int, Array]:
+    dtype: np.dtype[np.generic] = numpy_dtype(case.dtype)
+    found: dict[int, Array] = {}
+    for rank, (at, one) in enumerate(zip(offsets, layout, strict=True)):
+        begin = at + (one.output_offset if output else one.input_offset)
+        found[rank] = world.view(begin, one.output_bytes if output else one.input_bytes).view(dtype)
+    return found
+
+
+def _repeated(call: HostCall, times: int) -> HostCall:
+    return replace(call, iterations=times)
+
+
+class EmulatedCrew(WholeCrew):
+    """Implements ``ccbench.backends.crew.Crew``."""
+
+    def __init__(self, ranks: int, sample_capacity: int) -> None:
+        super().__init__(sample_capacity)
+        self._ranks = ranks
+
+    def endpoint(self, process: int) -> EmulatedEndpoint:
+        """The one endpoint."""
+        return EmulatedEndpoint(self.control, self._ranks)
+
+
+def crew(ranks: int, sample_capacity: int) -> EmulatedCrew:
+    """One process for ``ranks`` emulated ranks."""
+    return EmulatedCrew(ranks, sample_capacity)

@@ -20,7 +20,7 @@ MOST_SHOWN = 5
 
 @dataclass(frozen=True)
 class Miss:
-    """One point and what is wrong with it; ``ratio``: measured time over the predicted, or over the bound's."""
+    """One point and what is wrong with it; ``ratio``: measured time over the predicted, or the bound's."""
 
     point: Point
     beats_bound: bool

@@ -119,3 +119,20 @@ def test_predictions_never_undercut_bounds_and_grow_with_size(
     seconds = np.array([point.prediction.predicted_seconds for point in points])
     assert (seconds >= [point.prediction.bound_seconds for point in points]).all()
     assert (np.diff(seconds) >= -1e-12).all()
+
+
+def test_ten_thousand_random_predictions_stand_above_their_bounds() -> None:
+    draw = np.random.default_rng(20)
+    cases, below = 0, []
+    collectives = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all"]
+    while cases < 10_000:
+        name = str(draw.choice(PRICED))
+        nodes = int(draw.choice([1, 2, 3, 4, 8, 16]))
+        kind = str(draw.choice(["roce", "ib-ndr", "efa", "tcp"]))
+        network = f"{kind}-{int(draw.choice([25, 100, 200, 400]))}x{int(draw.integers(1, 17))}"
+        collective = str(draw.choice(collectives))
+        for point in library_points(open_cluster(name, nodes, network), LibraryRequest(collective, SIZES)):
+            cases += 1
+            if point.prediction.predicted_seconds < point.prediction.bound_seconds:
+                below.append((name, nodes, network, collective, point.size_bytes))
+    assert below == []

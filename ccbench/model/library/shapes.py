@@ -93,9 +93,13 @@ def _ring_network(system: LibrarySystem, bytes_per_size: float) -> float:
 
 
 def _ring_port(system: LibrarySystem, bytes_per_size: float) -> float:
-    """Rings leave a node at different GPUs, so that of its GPUs' turns one in ``ranks_per_node`` goes out."""
+    """Rings leave a node at different GPUs, so that of its GPUs' turns one in ``ranks_per_node`` goes out.
+
+    Where GPUs have nothing but PCIe, what goes out passes the same link.
+    """
     inside = system.ranks_per_node
-    return bytes_per_size * ((inside - 1) / inside if system.nodes > 1 else 1.0)
+    apart = system.nodes > 1 and system.intra not in {Intra.PCIE, Intra.HOST}
+    return bytes_per_size * ((inside - 1) / inside if apart else 1.0)
 
 
 def _all_reduce(system: LibrarySystem) -> tuple[Shape, ...]:

@@ -97,12 +97,13 @@ CCB_DEVICE bool reduce_scatter_round(const Block& block, const Ring& ring, Recei
     const i32 ranks = block.arguments.ranks;
     const i64 count = block.arguments.count;
     const i32 bytes = bytes_of(block, chunk);
+    u8* const input = block.self.input;
     for (i32 step = 1; step < ranks; ++step) {
         const i32 owner = ring.order[moved(block, ring.place, -step)];
-        const u8* const own = at(block.self.input, block, owner * count + chunk.begin);
+        const u8* const own = at(input, block, owner * count + chunk.begin);
         if (!(step == 1 ? send(block, to, own, bytes) : receive_reduce_send(block, from, to, own, bytes))) return false;
     }
-    return receive_reduce_copy(block, from, at(block.self.input, block, block.rank * count + chunk.begin),
+    return receive_reduce_copy(block, from, at(input, block, block.rank * count + chunk.begin),
                                at(block.self.output, block, chunk.begin), bytes);
 }
 
@@ -130,14 +131,15 @@ CCB_DEVICE bool all_gather_round(const Block& block, const Ring& ring, Receiver&
     const i32 ranks = block.arguments.ranks;
     const i64 count = block.arguments.count;
     const i32 bytes = bytes_of(block, chunk);
+    u8* const output = block.self.output;
     u8* const next_output = block.arguments.views[ring.right].output;
     const i64 mine = block.rank * count + chunk.begin;
     send_direct(block, to, at(block.self.input, block, chunk.begin), at(next_output, block, mine),
-                at(block.self.output, block, mine), bytes);
+                at(output, block, mine), bytes);
     for (i32 step = 1; step < ranks - 1; ++step) {
         const i64 begin = ring.order[moved(block, ring.place, -step)] * count + chunk.begin;
-        if (!receive_copy_send_direct(block, from, to, at(block.self.output, block, begin),
-                                      at(next_output, block, begin), bytes)) {
+        if (!receive_copy_send_direct(block, from, to, at(output, block, begin), at(next_output, block, begin),
+                                      bytes)) {
             return false;
         }
     }

@@ -10,6 +10,7 @@ import ctypes
 import functools
 import subprocess
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,9 @@ LINE_BYTES = 128
 REPORT_BYTES = 8192
 SANITIZER_EXIT_CODE = 66
 SANITIZER_SECONDS = 240
+
+_ONE_AT_A_TIME = threading.Lock()
+"""A loaded engine runs one call's launches at a time."""
 
 _RESULTS = {3: "deadlock", 4: "unknown entry", 5: "bad options", 6: "bad file"}
 
@@ -221,6 +225,12 @@ class HostWorld:
         records["device"] = np.arange(options.devices)
         given = records["arguments"]
         given["views"] = self._views(call, fixups)
+        channels = self.channels if call.channels is None else call.channels
+        if not 1 <= channels <= self.channels or (call.plan is not None and len(call.plan) < channels):
+            raise ValueError(
+                f"{call.entry}: {channels} channels, but this world has {self.channels} and the plan is for "
+                f"{'any number' if call.plan is None else len(call.plan)}; use no more than both have"
+            )
         if call.plan is not None:
             given["plan"] = self._put(np.asarray(call.plan, np.int32))
             given["plan_words"] = call.plan.shape[1]
@@ -231,7 +241,7 @@ class HostWorld:
         given["first_rank"] = first[:-1]
         given["ranks_here"] = np.diff(first)
         given["limit_nanoseconds"] = options.limit_nanoseconds
-        given["channels"] = self.channels if call.channels is None else call.channels
+        given["channels"] = channels
         for name in ("count", "root", "iterations"):
             given[name] = getattr(call, name)
         for name in ("ranks", "slots", "slot_bytes", "packets_bytes", "staging_bytes"):
@@ -251,13 +261,15 @@ class HostWorld:
         for name in ("views", "plan", "program"):
             given[name] = np.where(given[name] > 0, given[name] + base, given[name])
         report = ctypes.create_string_buffer(REPORT_BYTES)
-        result = _library(library).ccb_host_launch(
-            ctypes.c_void_p(records.ctypes.data),
-            ctypes.c_int(len(records)),
-            ctypes.c_void_p(_options(options).ctypes.data),
-            report,
-            ctypes.c_int(REPORT_BYTES),
-        )
+        settings = _options(options)
+        with _ONE_AT_A_TIME:
+            result = _library(library).ccb_host_launch(
+                ctypes.c_void_p(records.ctypes.data),
+                ctypes.c_int(len(records)),
+                ctypes.c_void_p(settings.ctypes.data),
+                report,
+                ctypes.c_int(REPORT_BYTES),
+            )
         words[at] -= base
         _raise_for(result, report.value.decode())
 

@@ -115,3 +115,16 @@ def test_a_full_arena_says_so() -> None:
     world = HostWorld(2, 1, spare_bytes=1000)
     with pytest.raises(ValueError, match="spare_bytes"):
         world.allocate(10_000)
+
+
+def test_a_block_without_lanes_is_refused() -> None:
+    world, one = world_and_trial()
+    with pytest.raises(KernelFailed, match="lanes must be between 1 and 1024"):
+        world.run(RING, [one.call], HostOptions(lanes=0))
+
+
+def test_more_channels_than_the_world_or_the_plan_has_are_refused() -> None:
+    world, one = world_and_trial()
+    for wrong in (replace(one.call, channels=3), replace(one.call, plan=ring_plan(ORDERS[:1]))):
+        with pytest.raises(ValueError, match=r"ring_all_reduce: \d channels"):
+            world.run(RING, [wrong])

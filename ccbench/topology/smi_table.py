@@ -35,6 +35,9 @@ _ROW_NAME = re.compile(r"(?:GPU|NIC)[0-9]{1,3}", re.ASCII)
 _PROMPT = re.compile(r"[^\w]*|.*\btopo\b.*", re.DOTALL)
 _LONGEST_LINE = 20_000
 
+MOST_TABLES = 1000
+"""Tables that are looked at; a text has a few, and only the first of a kind is used."""
+
 
 @dataclass
 class Row:
@@ -84,6 +87,10 @@ def tables_of(lines: list[str]) -> tuple[list[Table], list[Notice]]:
     """Every table in the text, and what could not be read in them."""
     scanner = _Scanner()
     for number, line in enumerate(lines, 1):
+        if len(scanner.tables) > MOST_TABLES:
+            text = f"more than {MOST_TABLES} tables: what follows is not read"
+            scanner.notices.append(Notice("unsupported", text, number))
+            break
         if len(line) <= _LONGEST_LINE:
             scanner.take(line, number)
         elif scanner.open:

@@ -1,6 +1,7 @@
 """Writes the table of docs/model.md that says how far off predictions are.
 
-    ccbench score MANIFEST --holdout --json > score.json && python benchmarks/score_table.py score.json "DATE, WHAT"
+    ccbench score MANIFEST --holdout --json > score.json
+    python benchmarks/score_table.py score.json "DATE"
 
 Run by hand after constants changed; the logs do not ship with ccbench.
 """
@@ -40,8 +41,8 @@ def section(score: dict[str, Any], when: str) -> str:
     }
     lines = [
         f"{when}: {score['counted']} published logs, healthy ones only, in and out of place; "
-        f"{score['not_modelled_count']} more could not be modelled. Median of |predicted / measured - 1|, its",
-        "mean (MAPE) and signed mean (bias), and the median by size, in %.",
+        f"{score['not_modelled_count']} more could not be modelled.",
+        "Median of |predicted / measured - 1|, its mean (MAPE), the signed mean (bias), the median by size, in %.",
         "",
         "| predictor | points | median | MAPE | bias | to 32 KiB | to 32 MiB | above |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",

@@ -16,6 +16,7 @@ from ccbench.kernels.host_engine import HostOptions, HostWorld
 from ccbench.kernels.plans import natural_orders, ring_plan
 from tests.kernels.coverage import pairwise
 from tests.kernels.ring_reference import ring_reference
+from tests.kernels.shared_buffers import reduce_then
 from tests.kernels.worlds import Trial, check, prepare
 
 RING = Build("ring.cu")
@@ -121,6 +122,12 @@ def test_real_threads_give_the_same(collective: str) -> None:
 )
 def test_any_case_gives_what_numpy_gives(collective: str, seed: int, **case: Any) -> None:
     run_three(collective, {**case, "op": "sum", "iterations": 1, "shuffled": True}, seed)
+
+
+@pytest.mark.parametrize("collective", ["all_gather", "broadcast"])
+def test_a_rank_that_is_ahead_does_not_overwrite_what_another_still_reads(collective: str) -> None:
+    for seed in range(10):
+        reduce_then(collective, RING, HostOptions(lanes=4, seed=seed, devices=4))
 
 
 def test_the_order_of_launch_decides_nothing() -> None:

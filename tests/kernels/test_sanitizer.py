@@ -12,6 +12,7 @@ from ccbench.kernels.host_engine import HostCall, HostOptions, HostWorld, Kernel
 from ccbench.kernels.plans import natural_orders, ring_plan
 from ccbench.kernels.sources import kernel_folder
 from tests.kernels.ring_reference import ring_reference
+from tests.kernels.shared_buffers import reduce_then
 from tests.kernels.worlds import Trial, check, prepare
 
 RING = Build("ring.cu", sanitize=True)
@@ -35,6 +36,11 @@ def run(build: Build, collective: str, options: HostOptions, in_place: bool = Fa
 def test_ring_kernels_have_no_race(collective: str, seed: int) -> None:
     devices = RANKS if seed % 2 else 1
     run(RING, collective, HostOptions(lanes=4, seed=seed, devices=devices), in_place=seed == 2)
+
+
+@pytest.mark.parametrize("collective", ["all_gather", "broadcast"])
+def test_a_rank_that_is_ahead_does_not_race_with_what_another_still_reads(collective: str) -> None:
+    reduce_then(collective, RING, HostOptions(lanes=4, seed=1, devices=4))
 
 
 def test_ring_kernels_have_no_race_on_real_threads() -> None:

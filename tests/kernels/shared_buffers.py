@@ -10,13 +10,14 @@ from ccbench.kernels.plans import natural_orders, ring_plan
 from tests.kernels.ring_reference import ring_reference
 from tests.kernels.worlds import Trial, check, prepare
 
-RANKS, SLOT_BYTES, COUNT = 4, 64, 25
+RANKS, SLOT_BYTES, COUNT = 4, 512, 25
+SLOTS = 4  # more than the reduce sends, so that rank 1 need not wait for anybody to take it
 
 
 def reduce_then(collective: str, build: Build, options: HostOptions) -> None:
     """A reduce to rank 0, which rank 1 is through with first; then ``collective``, whose outputs are the
     reduce's inputs, and which rank 1 begins by writing to rank 2."""
-    world = HostWorld(RANKS, 1, slot_bytes=SLOT_BYTES)
+    world = HostWorld(RANKS, 1, slots=SLOTS, slot_bytes=SLOT_BYTES)
     orders = natural_orders(RANKS, 1)
     plan, reference = ring_plan(orders), ring_reference(orders, SLOT_BYTES)
     first = prepare(world, Trial("ring_reduce", "reduce", count=RANKS * COUNT, root=0), plan)

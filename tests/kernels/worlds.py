@@ -58,8 +58,8 @@ def prepare(world: HostWorld, trial: Trial, plan: Plan | None, channels: int | N
         source = _buffer(world, max(wanted, given), trial.misalignment, item)
         target = source if trial.in_place else _buffer(world, given, trial.misalignment, item)
         if trial.in_place:  # as NCCL has it: the smaller buffer is the rank's block of the larger one
-            source += rank * trial.count * item if trial.collective == "all_gather" else 0
-            target += rank * trial.count * item if trial.collective == "reduce_scatter" else 0
+            source += rank * trial.count * item if 0 < wanted < given else 0
+            target += rank * trial.count * item if 0 < given < wanted else 0
         world.view(source, wanted * item)[:] = numbers.view(np.uint8)
         inputs.append(source if wanted else 0)
         outputs.append(target if given else 0)

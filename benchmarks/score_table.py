@@ -42,7 +42,7 @@ def section(score: dict[str, Any], when: str) -> str:
     lines = [
         f"{when}: {score['counted']} published logs, healthy ones only, in and out of place; "
         f"{score['not_modelled_count']} more could not be modelled.",
-        "In %: median of |predicted / measured - 1|, its mean (MAPE), signed mean (bias), the median by size.",
+        "In %: median of |predicted / measured - 1|, its mean (MAPE), signed mean (bias), median by size.",
         "",
         "| predictor | points | median | MAPE | bias | to 32 KiB | to 32 MiB | above |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.algorithms import parse_algorithm, schedule_for
+from ccbench.algorithms.layout import Layout, Place, Space
 from ccbench.algorithms.schedule import Schedule
 from ccbench.backends.base import OutOfMemory
 from ccbench.backends.cpu.choice import default_algorithm
 from ccbench.backends.cpu.execution import Buffers, Launcher, Pace
-from ccbench.backends.cpu.layout import Layout, Place, Space
 from ccbench.backends.cpu.memory import Activity, Arena, Control, Word, buffer_offsets, fence
 from ccbench.backends.cpu.program import CompiledCase, compile_case
 from ccbench.cases import NO_ROOT, Case

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ccbench.backends.cpu.layout import Place, Space
+from ccbench.algorithms.layout import Place, Space
 from ccbench.backends.cpu.memory import LINE_WORDS, Control, Word, fence
 from ccbench.backends.cpu.program import AVERAGE, COPY, CompiledCase, Operation, Strand
 from ccbench.verification import Array

@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ccbench.backends.cpu.layout import Layout, Place
-from ccbench.backends.cpu.placement import Placement
-from ccbench.backends.cpu.versions import BEFORE_FIRST_STEP, Value, Versions, versions_of
+from ccbench.algorithms.layout import Layout, Place
+from ccbench.algorithms.placement import Placement
+from ccbench.algorithms.versions import BEFORE_FIRST_STEP, Value, Versions, versions_of
 from ccbench.collectives import collective
 
 COPY = "copy"

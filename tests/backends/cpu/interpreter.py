@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ccbench.algorithms.layout import Layout, Place, Space
 from ccbench.backends.cpu.execution import Buffers
-from ccbench.backends.cpu.layout import Layout, Place, Space
 from ccbench.backends.cpu.program import COPY, REDUCE, CompiledCase, Operation, compile_case
 from ccbench.collectives import collective
 from ccbench.verification import Array

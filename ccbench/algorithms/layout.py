@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from ccbench.algorithms.schedule import Schedule
-from ccbench.cases import NO_ROOT
 from ccbench.collectives import collective
 
 
@@ -93,7 +92,7 @@ class Layout:
 
     @property
     def _root(self) -> int:
-        return 0 if self.schedule.root == NO_ROOT else self.schedule.root
+        return max(self.schedule.root, 0)  # -1: the collective has none
 
     def input_place(self, rank: int, slot: int) -> Place | None:
         """Where the slot is read from at the start, None where the rank does not bring it."""

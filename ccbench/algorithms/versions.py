@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ccbench.algorithms.layout import Layout, Place
 from ccbench.algorithms.schedule import Schedule, Step
-from ccbench.backends.cpu.layout import Layout, Place
 
 BEFORE_FIRST_STEP = -1
 """The step of a value that a rank brings in its input buffer."""

@@ -7,8 +7,8 @@ wherever possible (recursive doubling then alternates between work space and out
 
 from __future__ import annotations
 
-from ccbench.backends.cpu.layout import Layout, Place, Space
-from ccbench.backends.cpu.versions import Key, Value, Versions
+from ccbench.algorithms.layout import Layout, Place, Space
+from ccbench.algorithms.versions import Key, Value, Versions
 
 ALIGNMENT_ELEMENTS = 64
 """Work places start at multiples of this, so that vector loads are aligned for every dtype."""

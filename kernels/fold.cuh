@@ -1,0 +1,214 @@
+// Any number of sources folded into one value, which goes to any number of targets; and a block's links to many
+// peers at once. Mesh and tree are made of these two.
+//
+// What a fold works on lies in shared memory: lanes share the work of finding addresses, which would otherwise cost
+// every lane registers and trips to global memory.
+#pragma once
+
+#include "primitives.cuh"
+
+namespace ccb {
+
+// Peers that one block may have links to.
+constexpr i32 MOST_PEERS = 64;
+
+// Where sources and targets begin, in the order of folding and of writing.
+struct Places {
+    const u8* source[MOST_PEERS];
+    u8* target[MOST_PEERS];
+};
+
+// value = ((source[0] + source[1]) + ...), finished where it says so, to every target.
+struct Fold {
+    const Places& places;
+    i32 sources;  // at least 1
+    i32 targets;
+    i64 bytes;
+    bool vectors;   // all places are aligned to 16 bytes
+    bool finishes;  // the last contribution is among the sources
+};
+
+// Loads in flight per lane in the bulk: WIDTH vectors of each of DEPTH sources. Near the end, and where there are few
+// bytes, it is one vector of each of many sources: a small fold takes one trip to memory, not one per source.
+constexpr i32 BULK_WIDTH = Arithmetic::costly ? 1 : 4;
+constexpr i32 BULK_DEPTH = Arithmetic::costly ? 1 : 2;
+constexpr i32 SMALL_DEPTH = Arithmetic::costly ? 1 : 4;
+
+// WIDTH vectors, `stride` apart, from `offset` on.
+template <bool COMBINES, i32 WIDTH, i32 DEPTH>
+CCB_DEVICE void fold_vectors(const Block& block, const Fold& fold, i64 offset, i64 stride) {
+    Vector total[WIDTH];
+#pragma unroll
+    for (i32 i = 0; i < WIDTH; ++i) total[i] = load_vector(fold.places.source[0] + offset + i * stride);
+#pragma unroll 1
+    for (i32 first = 1; COMBINES && first < fold.sources; first += DEPTH) {
+        Vector batch[DEPTH][WIDTH];
+#pragma unroll
+        for (i32 d = 0; d < DEPTH; ++d) {
+            const bool there = first + d < fold.sources;
+            const u8* const source = fold.places.source[there ? first + d : 0] + offset;
+#pragma unroll
+            for (i32 i = 0; i < WIDTH; ++i) batch[d][i] = there ? load_vector(source + i * stride) : Vector{0, 0};
+        }
+#pragma unroll
+        for (i32 d = 0; d < DEPTH; ++d) {
+            if (first + d >= fold.sources) break;
+#pragma unroll
+            for (i32 i = 0; i < WIDTH; ++i) total[i] = block.arithmetic.combine(total[i], batch[d][i]);
+        }
+    }
+    if (COMBINES && fold.finishes) {
+#pragma unroll
+        for (i32 i = 0; i < WIDTH; ++i) total[i] = block.arithmetic.finish(total[i], block.arguments.ranks);
+    }
+#pragma unroll 1
+    for (i32 target = 0; target < fold.targets; ++target) {
+        u8* const output = fold.places.target[target] + offset;
+#pragma unroll
+        for (i32 i = 0; i < WIDTH; ++i) store_vector(output + i * stride, total[i]);
+    }
+}
+
+template <bool COMBINES>
+CCB_DEVICE void fold_elements(const Block& block, const Fold& fold, i64 begin) {
+    const i32 size = block.arithmetic.element_bytes;
+    for (i64 offset = begin + block.lane * size; offset < fold.bytes; offset += block.lanes * size) {
+        u64 total = load_element(fold.places.source[0] + offset, size);
+#pragma unroll 1
+        for (i32 source = 1; COMBINES && source < fold.sources; ++source) {
+            total = block.arithmetic.combine_word(total, load_element(fold.places.source[source] + offset, size));
+        }
+        if (COMBINES && fold.finishes) total = block.arithmetic.finish_word(total, block.arguments.ranks);
+#pragma unroll 1
+        for (i32 target = 0; target < fold.targets; ++target) {
+            store_element(fold.places.target[target] + offset, total, size);
+        }
+    }
+}
+
+// All lanes take part. An element is read from all sources and written to all targets by one lane, in this order: a
+// target may be the same as any source.
+template <bool COMBINES>
+CCB_DEVICE void fold_all(const Block& block, const Fold& fold) {
+    const i64 vector_bytes = fold.vectors ? fold.bytes & ~(i64)15 : 0;
+    const i64 stride = block.lanes * 16;
+    i64 offset = block.lane * 16;
+    for (; BULK_WIDTH > 1 && offset + (BULK_WIDTH - 1) * stride < vector_bytes; offset += BULK_WIDTH * stride) {
+        fold_vectors<COMBINES, BULK_WIDTH, BULK_DEPTH>(block, fold, offset, stride);
+    }
+    for (; offset < vector_bytes; offset += stride) {
+        fold_vectors<COMBINES, 1, SMALL_DEPTH>(block, fold, offset, stride);
+    }
+    fold_elements<COMBINES>(block, fold, vector_bytes);
+}
+
+// ---- links: connections to several peers, whose flags lanes share the work of polling and posting ----
+
+// Of each link, by its index. Lane `index % lanes` is the only one that touches it.
+struct LinkCounters {
+    u64 sent[MOST_PEERS];
+    u64 received[MOST_PEERS];
+};
+
+struct LinkPeers {
+    i32 rank[MOST_PEERS];
+};
+
+struct Links {
+    LinkCounters& counters;
+    LinkPeers& peers;
+    i32 count;
+};
+
+// Which links a step sends on and receives on; a bit each.
+struct Step {
+    u64 receives;
+    u64 sends;
+    bool by_fifo;  // what it sends lies in the peers' slots, so that credit is needed
+};
+
+CCB_DEVICE bool on_link(u64 links, i32 link) { return (links >> link & 1) != 0; }
+
+CCB_DEVICE u64 all_links(i32 count) { return count >= 64 ? ~0ull : (1ull << count) - 1; }
+
+// After links.peers is filled (each entry by its own lane).
+CCB_DEVICE void open_links(const Block& block, const Links& links) {
+    for (i32 link = block.lane; link < links.count; link += block.lanes) {
+        const i32 peer = links.peers.rank[link];
+        links.counters.sent[link] = *state_of(block.self, block.arguments, block.channel, STATE_SENT, peer);
+        links.counters.received[link] = *state_of(block.self, block.arguments, block.channel, STATE_RECEIVED, peer);
+    }
+}
+
+// Remembers the counters for the next launch.
+CCB_DEVICE void close_links(const Block& block, const Links& links) {
+    for (i32 link = block.lane; link < links.count; link += block.lanes) {
+        const i32 peer = links.peers.rank[link];
+        *state_of(block.self, block.arguments, block.channel, STATE_SENT, peer) = links.counters.sent[link];
+        *state_of(block.self, block.arguments, block.channel, STATE_RECEIVED, peer) = links.counters.received[link];
+    }
+}
+
+// Where the next message on a link goes; asked by the link's own lane.
+CCB_DEVICE u8* slot_to(const Block& block, const Links& links, i32 link) {
+    const Arguments& arguments = block.arguments;
+    u8* const fifo = fifo_of(arguments.views[links.peers.rank[link]], arguments, block.channel, block.rank);
+    return fifo + ((i32)links.counters.sent[link] & (arguments.slots - 1)) * arguments.slot_bytes;
+}
+
+// Where the next message of a link comes.
+CCB_DEVICE const u8* slot_from(const Block& block, const Links& links, i32 link) {
+    const Arguments& arguments = block.arguments;
+    const u8* const fifo = fifo_of(block.self, arguments, block.channel, links.peers.rank[link]);
+    return fifo + ((i32)links.counters.received[link] & (arguments.slots - 1)) * arguments.slot_bytes;
+}
+
+CCB_DEVICE bool wait_link(const Block& block, const Links& links, const Step& step, i32 link) {
+    const Arguments& arguments = block.arguments;
+    const i32 peer = links.peers.rank[link];
+    if (on_link(step.receives, link)) {
+        const u64* const arrived = flag_of(block.self, arguments, block.channel, FLAG_ARRIVED, peer);
+        if (!wait_flag(block, WAITED_FOR_DATA, peer, arrived, links.counters.received[link] + 1)) return false;
+    }
+    const u64 slots = (u64)arguments.slots, sent = links.counters.sent[link];
+    if (!step.by_fifo || !on_link(step.sends, link) || sent < slots) return true;
+    const u64* const credit = flag_of(block.self, arguments, block.channel, FLAG_CREDIT, peer);
+    return wait_flag(block, WAITED_FOR_CREDIT, peer, credit, sent + 1 - slots);
+}
+
+// Waits until all that the step needs is there. What lanes wrote to shared memory before is visible to all afterwards.
+CCB_DEVICE bool begin_step(const Block& block, const Links& links, const Step& step) {
+    bool ok = true;
+    for (i32 link = block.lane; link < links.count && ok; link += block.lanes) {
+        ok = wait_link(block, links, step, link);
+    }
+    return all_agree(ok);
+}
+
+// All lanes are done; every link's lane tells its peer.
+CCB_DEVICE void end_step(const Block& block, const Links& links, const Step& step) {
+    __syncthreads();
+    for (i32 link = block.lane; link < links.count; link += block.lanes) {
+        const bool receives = on_link(step.receives, link), sends = on_link(step.sends, link);
+        if (!receives && !sends) continue;
+        const i32 peer = links.peers.rank[link];
+        const RankView& theirs = block.arguments.views[peer];
+        u64* const arrived = flag_of(theirs, block.arguments, block.channel, FLAG_ARRIVED, block.rank);
+        u64* const credit = flag_of(theirs, block.arguments, block.channel, FLAG_CREDIT, block.rank);
+        const u64 sent = links.counters.sent[link] += sends ? 1 : 0;
+        const u64 received = links.counters.received[link] += receives ? 1 : 0;
+        if (receives && sends) {
+            post_two(arrived, sent, credit, received);
+        } else {
+            post(sends ? arrived : credit, sends ? sent : received);
+        }
+    }
+}
+
+// A launch that these kernels cannot run, as the error word says. All lanes return false.
+CCB_DEVICE bool refuse(const Block& block, i32 peer) {
+    if (block.lane == 0) record_error(block, Waiting{BAD_PLAN, block.rank, peer, block.channel, 0, 0});
+    return false;
+}
+
+}  // namespace ccb

@@ -80,6 +80,10 @@ class HostOptions:
     devices: int = 1
     limit_nanoseconds: int = 0
 
+    def __post_init__(self) -> None:
+        if self.engine == "threads" and self.resident:
+            raise ValueError("resident: threads all run at once; use engine='fibers'")
+
 
 @dataclass(frozen=True, eq=False)
 class HostCall:

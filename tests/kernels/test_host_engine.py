@@ -109,3 +109,8 @@ def test_a_sanitizer_that_cannot_start_is_no_race(tmp_path: Path) -> None:
     program.chmod(0o755)
     with pytest.raises(KernelFailed, match=r"cannot start here .*mmap_rnd_bits"):
         sanitized([str(program)])
+
+
+def test_threads_cannot_be_held_back() -> None:
+    with pytest.raises(ValueError, match="fibers"):
+        HostOptions(engine="threads", resident=1)

@@ -22,7 +22,7 @@ from datetime import datetime, timezone
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 
-from ccbench.backends.base import EMULATION, OutOfMemory
+from ccbench.backends.base import EMULATION, CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Word
 from ccbench.backends.crew import Crew, TeamEndpoint, open_crew
 from ccbench.cases import Case, Conditions, Measurement, Sampling, Status
@@ -83,6 +83,8 @@ def _rank_case(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankRe
         algorithm = endpoint.prepare(case)
     except OutOfMemory as error:
         return RankReport(Status.OUT_OF_MEMORY, str(error))
+    except CannotRun as error:
+        return RankReport(Status.UNSUPPORTED, str(error))
     cpu_began, times_began = time.process_time(), read_cpu_times()
     latency_before = endpoint.core_latency_seconds()
     result = measure(endpoint, case, sampling, launches_between_refills(case), endpoint.next_salt())
@@ -105,6 +107,14 @@ def _rank_case(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankRe
     if endpoint.rank:  # the stamps are everybody's, so one rank's copy is enough
         result = replace(result, stamps=result.stamps[:, :0])
     return RankReport(status, detail, algorithm, result, cpu_seconds, conditions, endpoint.flags)
+
+
+def refuse_all(reason: str, connection: Connection) -> None:
+    """Answer every case with the reason why none can run, until the leader hangs up."""
+    with suppress(EOFError, OSError):
+        while True:
+            connection.recv()
+            connection.send(RankReport(Status.UNSUPPORTED, reason))
 
 
 # -- leader -----------------------------------------------------------------------------------------------
@@ -140,7 +150,7 @@ class Leader:
                         connection.close()
                     if self.cpus:
                         os.sched_setaffinity(0, {self.binding(rank)})
-                    rank_main(self.crew.endpoint(rank), theirs)
+                    self._serve(rank, theirs)
                     status = 0
                 except BaseException:  # os._exit would lose it
                     traceback.print_exc()
@@ -149,6 +159,14 @@ class Leader:
             theirs.close()
             self.pids.append(pid)
             self.connections.append(ours)
+
+    def _serve(self, rank: int, connection: Connection) -> None:
+        try:
+            endpoint = self.crew.endpoint(rank)
+        except CcbenchError as error:  # no driver, no peer access: a sentence, not a traceback
+            refuse_all(str(error), connection)
+            return
+        rank_main(endpoint, connection)
 
     def binding(self, rank: int) -> int:
         """The processor of a rank."""
@@ -221,7 +239,7 @@ class Leader:
         return f"timed out in sample {sample}: furthest behind: rank {ranks} of {self.ranks}"
 
     def _compose(self, case: Case, reports: dict[int, RankReport]) -> Measurement:
-        first = reports[0]
+        first = max(reports.values(), key=lambda report: _severity(report.status))  # rank 0 where all agree
         status = max((report.status for report in reports.values()), key=_severity)
         result = first.result
         conditions = self._conditions(first)
@@ -286,7 +304,7 @@ def _wrong_elements(case: Case, results: Iterable[RankResult]) -> int | None:
 
 
 def _severity(status: Status) -> int:
-    order = (Status.OK, Status.WRONG, Status.OUT_OF_MEMORY, Status.FAILED)
+    order = (Status.OK, Status.WRONG, Status.OUT_OF_MEMORY, Status.UNSUPPORTED, Status.FAILED)
     return order.index(status)
 
 

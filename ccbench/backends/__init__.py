@@ -10,6 +10,8 @@ from ccbench.errors import UsageError
 _MODULES = {
     "cpu": "ccbench.backends.cpu",
     "simulated": "ccbench.backends.simulated",
+    "cuda": "ccbench.backends.cuda",
+    "cuda-ipc": "ccbench.backends.cuda_ipc",
     "cuda-host": "ccbench.backends.cuda_host",
 }
 

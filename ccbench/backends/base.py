@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ccbench.cases import Case, Measurement, Sampling
+from ccbench.errors import CcbenchError
 from ccbench.model.machine import Machine
 
 EMULATION = "emulation"
@@ -13,6 +14,10 @@ EMULATION = "emulation"
 
 LOOPBACK = "loopback"
 """Flag of measurements in which several ranks shared a device: no link was measured."""
+
+
+class CannotRun(CcbenchError):
+    """The case cannot run on this team's devices, which only workers could find out; the text says why."""
 
 
 class OutOfMemory(Exception):

@@ -6,6 +6,7 @@ that CREWS names. What all processes share is made by that call; each process th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib import import_module
 from typing import Protocol
 
@@ -124,13 +125,13 @@ class WholeEndpoint:
     def watch(self, sample: int) -> None:
         """Tell the watchdog which sample is next (negative: warming up)."""
         self.say(Activity.WARMING_UP if sample < 0 else Activity.SAMPLING)
-        self.control.words[self.control.index(0, Word.SAMPLE)] = sample
+        self.control.words[self.control.index(self.rank, Word.SAMPLE)] = sample
         for _, fault in self._faults if sample >= 0 else ():
             fault.before_sample()
 
     def say(self, activity: Activity) -> None:
         """Tell the watchdog what is going on."""
-        self.control.words[self.control.index(0, Word.ACTIVITY)] = activity
+        self.control.words[self.control.index(self.rank, Word.ACTIVITY)] = activity
 
     def core_latency_seconds(self) -> float | None:
         """One process: no distance matters."""
@@ -140,13 +141,22 @@ class WholeEndpoint:
         """Nothing, unless an endpoint knows more."""
         return ""
 
-    def checked(self, case: Case, outputs: dict[int, Array], salt: int, launches: int) -> Mismatch | None:
-        """The first rank's mismatch, with the wrong elements of all ranks. outputs: by rank."""
+    def checked(
+        self, case: Case, outputs: Iterable[tuple[int, Array]], salt: int, launches: int
+    ) -> Mismatch | None:
+        """The first wrong rank's mismatch, with the wrong elements of all ranks.
+
+        outputs: (rank, its output); one at a time is asked for, so that they may share memory.
+        """
         self.say(Activity.CHECKING)
-        for rank, fault in self._faults:
-            fault.spoil(outputs[rank])
-        found = [check(case, rank, output, salt, launches) for rank, output in sorted(outputs.items())]
-        wrong = [one for one in found if one is not None]
+        faults = dict(self._faults)
+        wrong: list[Mismatch] = []
+        for rank, output in outputs:
+            if rank in faults:
+                faults[rank].spoil(output)
+            mismatch = check(case, rank, output, salt, launches)
+            if mismatch is not None:
+                wrong.append(mismatch)
         if not wrong:
             return None
         first = wrong[0]

@@ -129,7 +129,7 @@ class EmulatedEndpoint(WholeEndpoint):
         """Compare every rank's output with what is right."""
         if not collective(self._case.collective).moves_data:
             return None
-        return self.checked(self._case, self._outputs, salt, launches)
+        return self.checked(self._case, self._outputs.items(), salt, launches)
 
     def finish(self) -> None:
         """Give the buffers' room back; the communicator stays."""

@@ -131,3 +131,8 @@ def ranks_of_devices(ranks: int, devices: int) -> tuple[range, ...]:
 def device_of_rank(groups: Sequence[range], rank: int) -> int:
     """The device that holds ``rank``."""
     return next(device for device, group in enumerate(groups) if rank in group)
+
+
+def lanes_for(bytes_of_channel: int, most: int = abi.MAX_LANES) -> int:
+    """Lanes of a block that moves so many bytes: one for every 16, whole warps, from 64 to ``most``."""
+    return max(64, min(most, rounded_up(-(-bytes_of_channel // abi.VECTOR_BYTES), 32)))

@@ -1,0 +1,85 @@
+"""ccbench's own kernels on NVIDIA GPUs: ``cuda``, where one process drives all GPUs, and ``cuda-ipc``.
+
+This module is what the runner sees: it asks files and package metadata, and imports neither CuPy nor CUDA.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.util import find_spec
+from pathlib import Path
+
+from ccbench.backends.base import Team, TeamRequest
+from ccbench.cases import Case
+from ccbench.environment import installed_version
+from ccbench.kernels.compiler import INSTALL
+from ccbench.kernels.selection import kernel_algorithms, unsupported
+from ccbench.kernels.sources import kernel_folder
+from ccbench.teams import ProcessTeam
+
+MODES = ("streaming", "isolated", "graph", "cold")
+IPC_MODES = ("streaming", "isolated")
+CUPY_DISTRIBUTIONS = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
+
+DRIVER_PATTERNS = ("dev/nvidia[0-9]*", "dev/dxg", "dev/nvhost-gpu", "dev/nvgpu")
+"""Devices of NVIDIA's driver on servers, under Windows, and on boards."""
+
+
+def driver_missing(root: Path = Path("/")) -> str | None:
+    """Why there can be no CUDA here, from the files below ``root``; None where there may be."""
+    if any(next(root.glob(pattern), None) is not None for pattern in DRIVER_PATTERNS):
+        return None
+    if (root / "proc/driver/nvidia/version").exists():
+        return "the NVIDIA driver is loaded but shows no GPU; in a container: docker run --gpus all"
+    return "this machine has no NVIDIA driver; --backend cuda-host runs the same kernels on the CPU"
+
+
+def cupy_missing() -> str | None:
+    """What to install when CuPy is absent."""
+    return None if find_spec("cupy") is not None else f"CuPy is not installed; {INSTALL}"
+
+
+class CudaBackend:
+    """Implements ``ccbench.backends.base.Backend``; modes are what ``Case.mode`` may be."""
+
+    def __init__(self, name: str, modes: tuple[str, ...]) -> None:
+        self.name = name
+        self._modes = modes
+
+    def unavailable(self) -> str | None:
+        """Needs a driver, a device and CuPy."""
+        return driver_missing() or cupy_missing()
+
+    def version(self) -> str:
+        """CuPy's version and a digest of the kernels' sources: other sources give other figures."""
+        cupy = next((found for name in CUPY_DISTRIBUTIONS if (found := installed_version(name))), "unknown")
+        return f"kernels {sources_digest()}, CuPy {cupy}"
+
+    def algorithms(self, collective: str) -> tuple[str, ...]:
+        """Everything that there is a kernel for."""
+        return kernel_algorithms(collective)
+
+    def unsupported(self, case: Case) -> str | None:
+        """Why no kernel can run ``case``; whether the devices have room shows when it runs."""
+        if case.mode not in self._modes:
+            return f"mode {case.mode} does not exist on {self.name}; one of {', '.join(self._modes)}"
+        return unsupported(case)
+
+    def open_team(self, request: TeamRequest) -> Team:
+        """Start the workers; CUDA starts in them."""
+        return ProcessTeam(self.name, request.ranks)
+
+
+def sources_digest(folder: Path | None = None) -> str:
+    """Eight digits that change with any kernel source."""
+    digest = hashlib.sha256()
+    for file in sorted((folder or kernel_folder()).glob("*.cu*")):
+        digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()[:8]
+
+
+BACKEND = CudaBackend("cuda", MODES)
+"""One process drives all GPUs of the node."""
+
+IPC_BACKEND = CudaBackend("cuda-ipc", IPC_MODES)
+"""One process for each rank."""

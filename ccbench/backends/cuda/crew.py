@@ -1,0 +1,24 @@
+"""The crew of ``cuda``: one process that drives all ranks."""
+
+from __future__ import annotations
+
+from ccbench.backends.crew import WholeCrew
+from ccbench.backends.cuda.endpoint import CudaEndpoint
+from ccbench.backends.cuda.runtime import open_cuda
+
+
+class CudaCrew(WholeCrew):
+    """Implements ``ccbench.backends.crew.Crew``."""
+
+    def __init__(self, ranks: int, sample_capacity: int) -> None:
+        super().__init__(sample_capacity)
+        self._ranks = ranks
+
+    def endpoint(self, process: int) -> CudaEndpoint:
+        """The one endpoint; CUDA starts here, in the process that uses it."""
+        return CudaEndpoint(self.control, self._ranks, open_cuda())
+
+
+def crew(ranks: int, sample_capacity: int) -> CudaCrew:
+    """One process for ``ranks`` ranks."""
+    return CudaCrew(ranks, sample_capacity)

@@ -1,0 +1,144 @@
+"""The CUDA calls that the cuda backends make, all through CuPy's thin wrappers, with errors as sentences.
+
+CuPy is imported here and nowhere else, in worker processes only. Addresses, streams, events, modules and
+graphs are plain ints, so a test can put another runtime underneath.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ccbench.backends.base import OutOfMemory
+from ccbench.errors import BackendUnavailable, MissingDependency
+from ccbench.kernels.compiler import INSTALL
+
+TO_DEVICE, TO_HOST, ON_DEVICE = 1, 2, 3
+"""cudaMemcpyKind."""
+
+NON_BLOCKING = 1
+"""cudaStreamNonBlocking: does not wait for the legacy default stream."""
+
+CAPTURE_THREAD = 1
+"""cudaStreamCaptureModeThreadLocal: what other threads do is their business."""
+
+CUDA_OUT_OF_MEMORY = 2
+PEER_ALREADY_ENABLED = 704
+
+ALLOCATION_BYTES = 2 << 20
+"""Allocations are whole multiples of this, so that none shares a page with another: an IPC handle opens whole
+pages."""
+
+
+@dataclass(frozen=True)
+class DeviceFacts:
+    """What is asked of a device once. capability: 90 for compute capability 9.0."""
+
+    number: int
+    capability: int
+    processors: int
+    l2_bytes: int
+    bus_id: str
+
+
+class Cuda:
+    """One process's CUDA. ``runtime`` and ``driver`` are CuPy's modules, or stand in for them."""
+
+    def __init__(self, runtime: Any, driver: Any) -> None:
+        self.runtime = runtime
+        self.driver = driver
+
+    def facts(self, device: int) -> DeviceFacts:
+        """What ``device`` is."""
+        ask = self.runtime.deviceGetAttribute
+        major = ask(self.runtime.cudaDevAttrComputeCapabilityMajor, device)
+        minor = ask(self.runtime.cudaDevAttrComputeCapabilityMinor, device)
+        return DeviceFacts(
+            device,
+            10 * major + minor,
+            ask(self.runtime.cudaDevAttrMultiProcessorCount, device),
+            ask(self.runtime.cudaDevAttrL2CacheSize, device),
+            str(self.runtime.deviceGetPCIBusId(device)),
+        )
+
+    def use(self, device: int) -> None:
+        """Make ``device`` current; the first time, make its context."""
+        self.runtime.setDevice(device)
+        self.runtime.free(0)
+
+    def use_for_launch(self, device: int) -> None:
+        """As ``use``, for a device that has its context: only the switch, and only where needed."""
+        if self.runtime.getDevice() != device:
+            self.runtime.setDevice(device)
+
+    def allocate(self, size_bytes: int) -> int:
+        """Address of new memory on the current device; OutOfMemory says how much was asked."""
+        whole = -(-max(size_bytes, 1) // ALLOCATION_BYTES) * ALLOCATION_BYTES
+        try:
+            return int(self.runtime.malloc(whole))
+        except Exception as error:
+            if getattr(error, "status", None) == CUDA_OUT_OF_MEMORY:
+                raise OutOfMemory(f"the device has no {whole} bytes left") from None
+            raise
+
+    def free(self, address: int) -> None:
+        """Give back what ``allocate`` gave."""
+        if address:
+            self.runtime.free(address)
+
+    def enable_peers(self, devices: Sequence[int]) -> None:
+        """Let every device of ``devices`` address every other one's memory.
+
+        BackendUnavailable names the first pair that cannot.
+        """
+        for one in devices:
+            for other in devices:
+                if one == other:
+                    continue
+                if not self.runtime.deviceCanAccessPeer(one, other):
+                    raise BackendUnavailable(no_peer_access(one, other))
+                self.use(one)
+                try:
+                    self.runtime.deviceEnablePeerAccess(other)
+                except Exception as error:
+                    if getattr(error, "status", None) != PEER_ALREADY_ENABLED:
+                        raise
+
+
+def no_peer_access(one: int, other: int) -> str:
+    """Why two devices cannot run these kernels together."""
+    return (
+        f"GPU {one} cannot address the memory of GPU {other} (no peer access; `nvidia-smi topo -p2p w` shows "
+        "why): these kernels write into each other's memory and nothing is staged through the host; choose "
+        "GPUs that can with CUDA_VISIBLE_DEVICES, or one alone for loopback"
+    )
+
+
+def open_cuda() -> Cuda:
+    """CuPy's CUDA with at least one device.
+
+    Modules are loaded eagerly: with lazy loading (the default since CUDA 12.2) the first launch of a kernel
+    can wait for one that waits for it (CUDA C++ Programming Guide, "Lazy Loading").
+    Raises MissingDependency without CuPy, BackendUnavailable without a working driver or a device.
+    """
+    os.environ["CUDA_MODULE_LOADING"] = "EAGER"
+    try:
+        from cupy.cuda import driver, runtime  # type: ignore[import-not-found,unused-ignore]
+    except ImportError as error:
+        raise MissingDependency(f"CuPy cannot be imported ({error}); {INSTALL}") from None
+    cuda = Cuda(runtime, driver)
+    device_count(cuda)
+    return cuda
+
+
+def device_count(cuda: Cuda) -> int:
+    """How many devices this process may use; BackendUnavailable when none."""
+    try:
+        count = int(cuda.runtime.getDeviceCount())
+    except Exception as error:
+        raise BackendUnavailable(f"CUDA does not start: {error}") from None
+    if count == 0:
+        raise BackendUnavailable("the driver shows no GPU to this process; look at CUDA_VISIBLE_DEVICES")
+    return count

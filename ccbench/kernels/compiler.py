@@ -1,0 +1,207 @@
+"""Kernels compiled for GPUs at run time with NVRTC, which needs neither a GPU nor a driver.
+
+The library comes from NVIDIA's wheel, or from a CUDA installation; it is spoken to through ctypes (the NVRTC
+User Guide describes its nine functions). What was compiled is kept in a cache whose names are digests of all
+that the code depends on, so it is never stale, and several processes may fill it at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import re
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ccbench.errors import CcbenchError, MissingDependency
+from ccbench.kernels.building import cache_folder
+from ccbench.kernels.sources import Program
+
+INSTALL = "pip install 'ccbench[cuda13]' (or 'ccbench[cuda12]' for drivers before 580)"
+
+_WHEEL_PATHS = (
+    "nvidia/cu13/lib/libnvrtc.so.13",
+    "nvidia/cuda_nvrtc/lib/libnvrtc.so.13",
+    "nvidia/cuda_nvrtc/lib/libnvrtc.so.12",
+)
+_LIBRARY_NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
+
+RESOURCE_OPTIONS = ("--ptxas-options=-v",)
+"""Makes the assembler write registers and spills into the log."""
+
+
+class CompilationFailed(CcbenchError):
+    """NVRTC refused a kernel; the message is its first error."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a kernel takes of a multiprocessor, as the assembler's log says."""
+
+    registers: int
+    spilled_bytes: int
+    shared_bytes: int
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A cubin and what the compiler had to say; the log is empty for one from the cache."""
+
+    cubin: bytes
+    log: str = ""
+
+    def resources(self) -> Resources:
+        """Registers, spills and shared memory; CompilationFailed where the log does not tell."""
+        registers = re.search(r"Used (\d+) registers", self.log)
+        spills = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", self.log)
+        shared = re.search(r"(\d+)(?:\+\d+)? bytes smem", self.log)
+        if registers is None or spills is None:
+            raise CompilationFailed("the compiler's log tells no registers; compile with RESOURCE_OPTIONS")
+        spilled = max(int(spills[1]), int(spills[2]))
+        return Resources(int(registers[1]), spilled, int(shared[1]) if shared else 0)
+
+
+class Nvrtc:
+    """One loaded NVRTC library."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        library.nvrtcGetErrorString.restype = ctypes.c_char_p
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        self._check(library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)), "nvrtcVersion")
+        self.version = f"{major.value}.{minor.value}"
+
+    def _check(self, result: int, what: str) -> None:
+        if result != 0:
+            reason = self._library.nvrtcGetErrorString(ctypes.c_int(result))
+            raise CompilationFailed(f"NVRTC: {what}: {reason.decode()}")
+
+    @functools.cached_property
+    def architectures(self) -> tuple[int, ...]:
+        """What it compiles for, such as 90 for compute capability 9.0, ascending."""
+        count = ctypes.c_int()
+        self._check(self._library.nvrtcGetNumSupportedArchs(ctypes.byref(count)), "nvrtcGetNumSupportedArchs")
+        numbers = (ctypes.c_int * count.value)()
+        self._check(self._library.nvrtcGetSupportedArchs(numbers), "nvrtcGetSupportedArchs")
+        return tuple(sorted(numbers))
+
+    def compile(self, program: Program, architecture: int, options: tuple[str, ...] = ()) -> Compiled:
+        """The cubin of ``program`` for sm_``architecture``; CompilationFailed with the first error."""
+        texts = [text.encode() for text in program.headers.values()]
+        names = [name.encode() for name in program.headers]
+        handle = ctypes.c_void_p()
+        result = self._library.nvrtcCreateProgram(
+            ctypes.byref(handle),
+            ctypes.c_char_p(program.text.encode()),
+            ctypes.c_char_p(b"ccbench.cu"),
+            ctypes.c_int(len(texts)),
+            (ctypes.c_char_p * len(texts))(*texts),
+            (ctypes.c_char_p * len(names))(*names),
+        )
+        self._check(result, "nvrtcCreateProgram")
+        try:
+            given = [text.encode() for text in self._options(program, architecture, options)]
+            result = self._library.nvrtcCompileProgram(
+                handle, ctypes.c_int(len(given)), (ctypes.c_char_p * len(given))(*given)
+            )
+            log = self._text(handle, "ProgramLog").rstrip(b"\0").decode(errors="replace").strip()
+            if result != 0:
+                raise CompilationFailed(f"NVRTC {self.version}, sm_{architecture}: {first_error(log)}")
+            return Compiled(self._text(handle, "CUBIN"), log)
+        finally:
+            self._library.nvrtcDestroyProgram(ctypes.byref(handle))
+
+    @staticmethod
+    def _options(program: Program, architecture: int, options: tuple[str, ...]) -> tuple[str, ...]:
+        return (*program.options, f"-arch=sm_{architecture}", *options)
+
+    def _text(self, handle: ctypes.c_void_p, what: str) -> bytes:
+        size = ctypes.c_size_t()
+        function = getattr(self._library, f"nvrtcGet{what}Size")
+        self._check(function(handle, ctypes.byref(size)), f"nvrtcGet{what}Size")
+        buffer = ctypes.create_string_buffer(size.value)
+        self._check(getattr(self._library, f"nvrtcGet{what}")(handle, buffer), f"nvrtcGet{what}")
+        return buffer.raw[: size.value]
+
+
+def first_error(log: str) -> str:
+    """The line of a compiler's log to show to a user."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    wrong = [line for line in lines if "error" in line.lower()]
+    return (wrong or lines or ["it gave no reason"])[0]
+
+
+@functools.lru_cache(maxsize=1)
+def nvrtc() -> Nvrtc:
+    """The NVRTC that is installed: a wheel's where there is one. MissingDependency with the install line."""
+    for path in _candidates():
+        with suppress(OSError, AttributeError):
+            return Nvrtc(ctypes.CDLL(path))
+    raise MissingDependency(f"NVRTC, which compiles kernels, is not installed; {INSTALL}")
+
+
+def _candidates() -> list[str]:
+    import sys
+
+    wheels = [Path(folder) / path for path in _WHEEL_PATHS for folder in sys.path if folder]
+    return [*(str(path) for path in wheels if path.is_file()), *_LIBRARY_NAMES]
+
+
+def architecture_for(capability: int, supported: tuple[int, ...]) -> int:
+    """What to compile for on a device of compute capability ``capability`` (90 for 9.0).
+
+    A cubin runs on devices of the same major number and the same or a higher minor one (CUDA C++
+    Programming Guide, "Binary Compatibility"). CompilationFailed where NVRTC has nothing that fits.
+    """
+    fitting = [one for one in supported if one // 10 == capability // 10 and one <= capability]
+    if not fitting:
+        raise CompilationFailed(
+            f"NVRTC compiles for {', '.join(f'sm_{one}' for one in supported)}, not for this device's "
+            f"sm_{capability}; install another version: {INSTALL}"
+        )
+    return max(fitting)
+
+
+def compile_program(
+    program: Program, architecture: int, options: tuple[str, ...] = (), compiler: Nvrtc | None = None
+) -> Compiled:
+    """``program`` for sm_``architecture``, from the cache where it was compiled before.
+
+    options: added to the program's. Raises MissingDependency and CompilationFailed.
+    """
+    compiler = compiler or nvrtc()
+    key = "\1".join([program.digest, str(architecture), compiler.version, *options])
+    path = cache_folder() / "cubins" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.cubin"
+    found = _kept(path)
+    if found is not None and not options:
+        return Compiled(found)
+    compiled = compiler.compile(program, architecture, options)
+    _keep(path, compiled.cubin)
+    return compiled
+
+
+def _kept(path: Path) -> bytes | None:
+    """A cached cubin; None where there is none or it is damaged."""
+    try:
+        stored = path.read_bytes()
+    except OSError:
+        return None
+    digest, cubin = stored[:32], stored[32:]
+    return cubin if hashlib.sha256(cubin).digest() == digest else None
+
+
+def _keep(path: Path, cubin: bytes) -> None:
+    """Write whole or not at all; a folder that cannot be written costs only the time to compile again."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(hashlib.sha256(cubin).digest() + cubin)
+            os.replace(temporary, path)
+        finally:
+            Path(temporary).unlink(missing_ok=True)

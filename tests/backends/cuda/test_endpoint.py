@@ -1,0 +1,210 @@
+"""The whole way of the cuda backend but the GPU: CUDA is emulated, kernels and their arguments are real."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from ccbench.backends.base import OutOfMemory
+from ccbench.backends.cpu.memory import Control
+from ccbench.backends.cuda import group as group_module
+from ccbench.backends.cuda.endpoint import CudaEndpoint, graph_sizes
+from ccbench.backends.cuda.group import NotCoResident
+from ccbench.backends.cuda.launching import CollectiveFailed
+from ccbench.backends.cuda.runtime import Cuda
+from ccbench.cases import NO_ROOT, Case, Sampling
+from ccbench.collectives import COLLECTIVES
+from ccbench.dtypes import ITEM_BYTES
+from ccbench.errors import BackendUnavailable
+from ccbench.kernels import abi
+from ccbench.kernels.selection import kernel_algorithms
+from ccbench.measure import DeviceTimed, measure
+from ccbench.verification import launches_between_refills
+
+from .emulated import EmulatedRuntime, FakeNvrtc, compiled_to_text
+
+SAMPLING = Sampling(
+    visits=1, minimum_samples=2, maximum_samples=3, warmup_seconds=0.0, minimum_sample_seconds=0.0
+)
+POINTS = [(name, algorithm) for name in COLLECTIVES for algorithm in kernel_algorithms(name)]
+
+Opened = Callable[..., tuple[CudaEndpoint, EmulatedRuntime]]
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
+    monkeypatch.setattr(group_module, "compile_program", compiled_to_text)
+    monkeypatch.setattr(group_module, "nvrtc", FakeNvrtc)
+
+    def make(ranks: int, limit_seconds: float = 5.0, **facts: int) -> tuple[CudaEndpoint, EmulatedRuntime]:
+        runtime = EmulatedRuntime(**facts)
+        cuda = Cuda(runtime, runtime)
+        return CudaEndpoint(Control(1, 64), ranks, cuda, limit_seconds=limit_seconds), runtime
+
+    return make
+
+
+def case_of(collective: str, algorithm: str, ranks: int, count: int = 777, **changes: object) -> Case:
+    row = COLLECTIVES[collective]
+    values = {
+        "suite": "s",
+        "backend": "cuda",
+        "collective": collective,
+        "algorithm": algorithm,
+        "dtype": "float32",
+        "op": "sum" if row.reduces else "none",
+        "count": count if row.moves_data else 0,
+        "ranks": ranks,
+        "root": ranks - 1 if row.rooted else NO_ROOT,
+        **changes,
+    }
+    values["size_bytes"] = row.size_bytes(int(str(values["count"])), ranks, ITEM_BYTES[str(values["dtype"])])
+    return Case(**values)  # type: ignore[arg-type]  # a dict of mixed values
+
+
+def wrong_elements(endpoint: CudaEndpoint, case: Case) -> int:
+    endpoint.prepare(case)
+    result = measure(endpoint, case, SAMPLING, launches_between_refills(case), endpoint.next_salt())
+    endpoint.finish()
+    return result.mismatch.wrong_elements if result.mismatch else 0
+
+
+@pytest.mark.parametrize(("collective", "algorithm"), POINTS)
+@pytest.mark.parametrize("devices", [1, 3])
+def test_every_kernel_gives_the_right_result_on_one_device_and_on_several(
+    opened: Opened, collective: str, algorithm: str, devices: int
+) -> None:
+    endpoint, runtime = opened(3, devices=devices)
+    assert wrong_elements(endpoint, case_of(collective, algorithm, 3)) == 0
+    assert endpoint.flags == (("loopback",) if devices == 1 else ())
+    assert len(endpoint.groups) == devices
+    endpoint.close()
+    assert not runtime.allocated
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"in_place": True},
+        {"mode": "graph"},
+        {"mode": "cold"},
+        {"mode": "isolated"},
+        {"dtype": "float8_e5m2", "op": "max"},
+        {"dtype": "uint32", "op": "prod"},
+        {"count": 0},
+        {"count": 200_000, "dtype": "bfloat16"},
+    ],
+)
+def test_modes_types_and_placements_of_an_all_reduce_are_right(
+    opened: Opened, changes: dict[str, object]
+) -> None:
+    endpoint, _ = opened(4, devices=2)
+    assert wrong_elements(endpoint, case_of("all_reduce", "ring", 4, **changes)) == 0
+
+
+@pytest.mark.parametrize("collective", ["all_gather", "reduce_scatter", "broadcast", "reduce"])
+def test_in_place_blocks_lie_where_they_belong(opened: Opened, collective: str) -> None:
+    endpoint, _ = opened(3, devices=1)
+    assert wrong_elements(endpoint, case_of(collective, "ring", 3, count=101, in_place=True)) == 0
+
+
+def test_cases_of_other_sizes_follow_each_other_on_one_team(opened: Opened) -> None:
+    endpoint, _ = opened(2, devices=2)
+    for count in (1, 50_000, 7, 0):
+        for collective in ("all_gather", "all_reduce", "barrier"):
+            algorithm = "barrier" if collective == "barrier" else "ring"
+            assert wrong_elements(endpoint, case_of(collective, algorithm, 2, count)) == 0
+
+
+def test_a_wrong_result_is_seen_and_names_the_rank(opened: Opened) -> None:
+    endpoint, runtime = opened(2, devices=1)
+    case = case_of("all_reduce", "ring", 2)
+    endpoint.prepare(case)
+    endpoint.poison()
+    endpoint.refill(1)
+    endpoint.launch(1)
+    layout = endpoint._layout[1]
+    at = endpoint.groups[0].buffers[1] + layout.output_offset
+    runtime.memsetAsync(at + 40, 0, 8, 0)
+    mismatch = endpoint.check(1, 1)
+    assert mismatch is not None
+    assert (mismatch.rank, mismatch.wrong_elements, mismatch.offset) == (1, 2, 10)
+
+
+def test_samples_are_the_devices_time_and_the_hosts_is_told(opened: Opened) -> None:
+    endpoint, _ = opened(2)
+    assert isinstance(endpoint, DeviceTimed)
+    case = case_of("all_reduce", "ring", 2)
+    endpoint.prepare(case)
+    result = measure(endpoint, case, SAMPLING, launches_between_refills(case), 1)
+    assert np.allclose(np.diff(result.stamps, axis=2), 0.25e-3)
+    assert endpoint.remark().startswith("device time (events); launch and wait take the host ")
+
+
+def test_a_wait_that_is_given_up_names_rank_and_peer_and_leaves_clean_memory(opened: Opened) -> None:
+    endpoint, runtime = opened(2, devices=2, limit_seconds=0.001)
+    case = case_of("all_reduce", "ring", 2)
+    endpoint.prepare(case)
+    endpoint.groups[0].launch()  # rank 1 never comes
+    with pytest.raises(CollectiveFailed, match=r"rank 0, channel 0: waited too long for rank 1 to send"):
+        endpoint.watch(0)
+    assert [given for group in endpoint.groups for given in group.errors(endpoint.areas)] == []
+    assert wrong_elements(endpoint, case) == 0
+
+
+def test_blocks_that_cannot_all_run_are_refused_before_the_launch(opened: Opened) -> None:
+    endpoint, runtime = opened(4, processors=3)
+    with pytest.raises(NotCoResident, match=r"4 ranks on GPU 0 .* multiprocessors run 3 of them at once"):
+        endpoint.prepare(case_of("all_reduce", "ring", 4))
+    assert not runtime.runs
+
+
+def test_a_device_with_little_room_gets_fewer_channels(opened: Opened) -> None:
+    endpoint, _ = opened(4, processors=11)
+    case = case_of("all_reduce", "ring", 4, count=1 << 20)
+    endpoint.prepare(case)
+    assert endpoint.groups[0]._arguments["channels"][0] == 2
+
+
+def test_a_graph_holds_every_launch_and_goes_with_its_case(opened: Opened) -> None:
+    endpoint, runtime = opened(2, devices=2)
+    endpoint.prepare(case_of("all_reduce", "ring", 2, mode="graph"))
+    endpoint.refill(1)
+    endpoint.launch(70)
+    assert sorted(len(launches) for launches in runtime.graphs.values()) == [6, 6, 32, 32]
+    endpoint.finish()
+    assert not runtime.graphs
+
+
+@pytest.mark.parametrize("launches", [1, 31, 32, 33, 1000])
+def test_graphs_together_hold_all_launches(launches: int) -> None:
+    assert sum(graph_sizes(launches)) == launches
+
+
+def test_devices_without_peer_access_are_refused_with_the_pair(opened: Opened) -> None:
+    with pytest.raises(BackendUnavailable, match="GPU 0 cannot address the memory of GPU 1"):
+        opened(2, devices=2, peers=0)
+
+
+def test_no_device_is_one_sentence(opened: Opened) -> None:
+    with pytest.raises(BackendUnavailable, match="the driver shows no GPU to this process"):
+        opened(2, devices=0)
+
+
+def test_too_large_a_case_is_out_of_memory(opened: Opened) -> None:
+    endpoint, runtime = opened(2)
+    runtime.memory_bytes = 4 << 20
+    with pytest.raises(OutOfMemory, match="the device has no 16777216 bytes left"):
+        endpoint.prepare(case_of("all_reduce", "ring", 2, count=2 << 20))
+    runtime.memory_bytes = 1 << 40
+    assert wrong_elements(endpoint, case_of("all_reduce", "ring", 2)) == 0
+
+
+def test_every_flag_and_counter_is_zero_before_the_first_launch(opened: Opened) -> None:
+    endpoint, _ = opened(2)
+    zeroed = np.ones(endpoint.areas.zeroed_bytes, np.uint8)
+    endpoint.groups[0].read(endpoint.groups[0].work[1], zeroed)
+    assert not zeroed.any()
+    assert endpoint.areas.zeroed_bytes >= abi.flags_bytes(endpoint.areas.channels, 2)

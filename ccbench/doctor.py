@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from typing import Literal
 
 from ccbench.backends import backend_names
 from ccbench.environment import Environment, Files, installed_version, observe
+from ccbench.kernels.compiler import INSTALL
 from ccbench.units import format_seconds
 
 CheckStatus = Literal["ok", "note", "problem"]
@@ -42,13 +44,14 @@ class Surroundings:
 
     space_bytes: path -> (size, free) of the file system there, OSError where there is none.
     has_module: whether a Python module could be imported. version: of a distribution, None if absent.
-    clock: the clock that samples are taken with, in seconds.
+    clock: the clock that samples are taken with, in seconds. finds_program: whether a program is on PATH.
     """
 
     space_bytes: Callable[[str], tuple[int, int]]
     has_module: Callable[[str], bool]
     version: Callable[[str], str | None]
     clock: Callable[[], float]
+    finds_program: Callable[[str], bool]
 
 
 SMALLEST_SHARED_MEMORY_BYTES = 1 << 30
@@ -60,12 +63,14 @@ GOOD_CLOCK_SOURCES = ("tsc", "arch_sys_counter", "timebase")
 
 LIBRARIES: Mapping[str, tuple[str, str, tuple[str, ...], str]] = {
     # name: (backend that uses it, module, distributions, install line)
-    "CuPy": ("nccl", "cupy", ("cupy-cuda13x", "cupy-cuda12x", "cupy"), "pip install cupy-cuda12x"),
+    "CuPy": ("cuda", "cupy", ("cupy-cuda13x", "cupy-cuda12x", "cupy"), INSTALL),
+    "NVRTC": ("cuda", "", ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"), INSTALL),
     "NCCL": ("nccl", "nvidia.nccl", ("nvidia-nccl-cu13", "nvidia-nccl-cu12"), "pip install nvidia-nccl-cu12"),
     "MPI": ("mpi", "mpi4py", ("mpi4py",), "pip install mpi4py mpich"),
     "torch": ("torch", "torch", ("torch",), "pip install torch"),
 }
-"""Nobody is advised to install what no backend of this version uses."""
+"""A module '' is never imported by name, its distribution tells. Nobody is advised to install what no backend
+of this version uses."""
 
 
 def examine(
@@ -92,6 +97,7 @@ def examine(
         _clock_source(seen),
         _clock_resolution(around),
         _gpu(files),
+        _compiler(around),
         *(_library(name, around) for name, (backend, *_) in LIBRARIES.items() if backend in backends),
         _results_folder(results),
     )
@@ -103,6 +109,7 @@ def _this_system() -> Surroundings:
         has_module=_has_module,
         version=installed_version,
         clock=time.perf_counter,
+        finds_program=lambda name: shutil.which(name) is not None,
     )
 
 
@@ -270,14 +277,24 @@ def _gpu(files: Files) -> Check:
     # PCI vendor 0x10de is NVIDIA; class 0x03.... is a display or 3D controller (PCI Code and ID Assignment).
     if any(v == "0x10de" and c.startswith("0x03") for v, c in zip(vendors, classes, strict=False)):
         return Check("GPU", "problem", "an NVIDIA device without its driver", "install the NVIDIA driver")
-    return Check("GPU", "note", "none: no driver, no device", "the cpu and simulated backends need none")
+    return Check(
+        "GPU", "note", "none: no driver, no device", "the cpu, simulated and cuda-host backends need none"
+    )
+
+
+def _compiler(around: Surroundings) -> Check:
+    if around.finds_program(os.environ.get("CXX", "g++")):
+        return Check("C++ compiler", "ok", "found: the cuda-host backend can build kernels")
+    advice = "only if you want the cuda-host backend: apt-get install g++, or name a compiler with CXX"
+    return Check("C++ compiler", "note", "not found", advice)
 
 
 def _library(name: str, around: Surroundings) -> Check:
     _, module, distributions, install = LIBRARIES[name]
     versions = [version for version in map(around.version, distributions) if version is not None]
-    if around.has_module(module):
-        return Check(name, "ok", f"{module} {versions[0] if versions else '(version unknown)'}")
+    if versions if not module else around.has_module(module):
+        seen = f"{module} {versions[0] if versions else '(version unknown)'}".strip()
+        return Check(name, "ok", seen)
     return Check(name, "note", "not installed", f"only if you want it: {install}")
 
 

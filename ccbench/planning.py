@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,9 @@ from ccbench.errors import UsageError
 if TYPE_CHECKING:
     from ccbench.suite import Suite
 
+
+DEVICE_BACKENDS = ("cuda", "cuda-ipc", "nccl")
+"""Backends whose ranks are GPUs."""
 
 SCHEDULED_BACKENDS = ("cpu", "simulated")
 """Backends whose algorithms are ccbench's own schedules."""
@@ -60,7 +64,7 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
         backends=options.backends or None,
         auto_backends=automatic,
         ranks=options.ranks,
-        auto_ranks=automatic_ranks(),
+        auto_ranks=automatic_ranks(options.backends or suite.backends),
         algorithms_of=lambda name, collective: open_backend(name).algorithms(collective),
         only=options.only,
     )
@@ -81,9 +85,9 @@ def _refuse_impossible(cases: Sequence[Case]) -> None:
     for backend, collective_name, algorithm in dict.fromkeys(
         (case.backend, case.collective, case.algorithm) for case in cases
     ):
-        name, parameter = parse_algorithm(algorithm)
-        if backend not in SCHEDULED_BACKENDS or name == "default":
+        if backend not in SCHEDULED_BACKENDS or algorithm == "default":
             continue
+        name, parameter = parse_algorithm(algorithm)
         row = algorithm_row(collective_name, name)
         if parameter is not None and not row.parameter:
             raise UsageError(f"algorithm: {algorithm!r}: {name} has no parameter; write {name!r}")
@@ -94,9 +98,27 @@ def automatic_backends() -> tuple[tuple[str, ...], tuple[str, ...]]:
     return ("cpu",), ("backend auto: cpu (this version drives no GPU)",)
 
 
-def automatic_ranks() -> int:
-    """Processors that this process may use, at least 2."""
+def automatic_ranks(backends: Sequence[str] = (), root: Path = Path("/")) -> int:
+    """GPUs where only backends that drive them are asked for and there are any, else processors; at least 2.
+
+    root: below it lie the machine's device files.
+    """
+    if backends and set(backends) <= set(DEVICE_BACKENDS):
+        gpus = visible_gpus(root, os.environ.get("CUDA_VISIBLE_DEVICES"))
+        if gpus:
+            return max(2, gpus)
     return max(2, usable_cores())
+
+
+def visible_gpus(root: Path, chosen: str | None) -> int:
+    """NVIDIA devices of this machine, as its device files tell; no library is asked.
+
+    chosen: CUDA_VISIBLE_DEVICES, None where it is not set.
+    """
+    present = len(list(root.glob("dev/nvidia[0-9]*")))
+    if chosen is None:
+        return present
+    return min(present, len([word for word in chosen.split(",") if word.strip() and word.strip() != "-1"]))
 
 
 def case_bytes(case: Case) -> int:

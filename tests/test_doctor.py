@@ -52,6 +52,7 @@ def healthy_surroundings() -> Surroundings:
         has_module=lambda name: True,
         version=lambda name: "1.2.3",
         clock=ticking(1e-7),
+        finds_program=lambda name: True,
     )
 
 
@@ -190,10 +191,16 @@ def test_the_clock_is_judged_by_its_smallest_step(tmp_path: Path, step_seconds: 
 def test_a_library_that_a_backend_lacks_comes_with_its_install_line(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "backend_names", lambda: ("cpu", "mpi", "nccl", "torch"))
+    monkeypatch.setattr(doctor, "backend_names", lambda: ("cpu", "cuda", "mpi", "nccl", "torch"))
     found = check(tmp_path, name, has_module=lambda module: False, version=lambda distribution: None)
     assert (found.status, found.seen) == ("note", "not installed")
     assert "pip install " in found.advice
+
+
+def test_a_missing_compiler_keeps_only_the_emulation_from_working(tmp_path: Path) -> None:
+    found = check(tmp_path, "C++ compiler", finds_program=lambda name: False)
+    assert (found.status, found.seen) == ("note", "not found")
+    assert "cuda-host" in found.advice
 
 
 def test_nobody_is_advised_to_install_what_no_backend_uses() -> None:

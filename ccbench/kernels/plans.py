@@ -12,7 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbench.collectives import collective
 from ccbench.errors import MachineError, UsageError
+from ccbench.kernels.trees import channel_trees, tree_plan
 from ccbench.topology.graph import Topology
 
 Plan = NDArray[np.int32]
@@ -101,7 +103,12 @@ def _ring(request: PlanRequest) -> LaunchPlan:
     return LaunchPlan(plan=ring_plan(channel_orders(request)))
 
 
-PLANNERS: Mapping[str, Planner] = {"ring.cu": _ring}
+def _tree(request: PlanRequest) -> LaunchPlan:
+    root = request.root if collective(request.collective).rooted else None
+    return LaunchPlan(plan=tree_plan(channel_trees(request.ranks, request.channels, root, request.orders)))
+
+
+PLANNERS: Mapping[str, Planner] = {"ring.cu": _ring, "tree.cu": _tree}
 """Kernel file -> its planner; files that are not here have no plan."""
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from ccbench.collectives import reference as plain_reference
 from ccbench.kernels.abi import TYPE_BYTES
+from ccbench.kernels.layout import rounded_up
 from tests.kernels.orders import Array, channel_parts, folded
 from tests.kernels.worlds import Reference, Trial
 
@@ -42,10 +43,9 @@ def _block(trial: Trial, inputs: Sequence[Array], owner: int) -> Array:
 def _pieces(trial: Trial, inputs: Sequence[Array], channels: int) -> Array:
     """Every channel's part is cut into as many pieces of whole vectors as there are ranks."""
     ranks, item = len(inputs), TYPE_BYTES[trial.dtype]
-    granule = 16 // item
     result = np.empty_like(inputs[0])
     for begin, end in channel_parts(trial.count, channels, item):
-        size = -(-(-(-(end - begin) // ranks)) // granule) * granule
+        size = rounded_up(rounded_up(end - begin, ranks) // ranks, 16 // item)
         for rank in range(ranks):
             low, high = min(begin + rank * size, end), min(begin + (rank + 1) * size, end)
             result[low:high] = folded([one[low:high] for one in _turned(inputs, rank)], trial.op, ranks)

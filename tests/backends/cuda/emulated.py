@@ -1,7 +1,8 @@
-"""CUDA as these backends use it, on a CPU: memory is host memory, and launches run the kernels' host builds.
+"""CUDA as these backends use it, on a CPU: memory is host memory, launches run the kernels' host builds.
 
-What is enqueued runs when somebody waits, all devices at once, as on GPUs. Compiling gives the program's text,
-so that the launch knows which kernel it is.
+What is enqueued runs when somebody waits, all devices at once, as on GPUs. Compiling gives the program,
+so that a launch knows which kernel it is. With ``pool``, a shared mapping made before processes are forked,
+memory handles work between them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from ccbench.kernels import abi
 from ccbench.kernels.building import Build, built
 from ccbench.kernels.compiler import Compiled
-from ccbench.kernels.host_engine import OPTIONS, RECORD
+from ccbench.kernels.host_engine import ENGINES, OPTIONS, RECORD
 from ccbench.kernels.sources import Program, entries
 
 LANES = 8
@@ -50,6 +51,10 @@ class EmulatedRuntime:
     images: list[str] = field(default_factory=list)
     runs: list[int] = field(default_factory=list)
     handles: int = 100
+    pool: NDArray[np.uint8] | None = None
+    pool_used: int = 0
+    threads: bool = False
+    opened: int = 0
     cudaDevAttrComputeCapabilityMajor: int = 75  # noqa: N815 - as CUDA spells it
     cudaDevAttrComputeCapabilityMinor: int = 76  # noqa: N815 - as CUDA spells it
     cudaDevAttrMultiProcessorCount: int = 16  # noqa: N815 - as CUDA spells it
@@ -97,7 +102,11 @@ class EmulatedRuntime:
     def malloc(self, size: int) -> int:
         if size > self.memory_bytes:
             raise CudaError(2)
-        memory = np.empty(size + 256, np.uint8)
+        if self.pool is None:
+            memory = np.empty(size + 256, np.uint8)
+        else:
+            memory = self.pool[self.pool_used : self.pool_used + size + 256]
+            self.pool_used += size + 256
         address = int(memory.ctypes.data) + -int(memory.ctypes.data) % 256
         self.allocated[address] = memory
         return address
@@ -105,6 +114,17 @@ class EmulatedRuntime:
     def free(self, address: int) -> None:
         if address:
             del self.allocated[address]
+
+    def ipcGetMemHandle(self, address: int) -> bytes:  # noqa: N802 - as CUDA spells it
+        assert address in self.allocated
+        return address.to_bytes(64, "little")
+
+    def ipcOpenMemHandle(self, handle: bytes) -> int:  # noqa: N802 - as CUDA spells it
+        self.opened += 1
+        return int.from_bytes(handle, "little")
+
+    def ipcCloseMemHandle(self, address: int) -> None:  # noqa: N802 - as CUDA spells it
+        self.opened -= 1
 
     def memcpyAsync(self, to: int, source: int, size: int, kind: int, stream: int) -> None:  # noqa: N802
         self.flush()
@@ -175,6 +195,7 @@ class EmulatedRuntime:
         options = np.zeros(1, OPTIONS)
         options["lanes"] = LANES
         options["seed"] = len(self.runs)
+        options["engine"] = ENGINES["threads" if self.threads else "fibers"]
         self.runs.append(len(waiting))
         report = ctypes.create_string_buffer(4096)
         result = ctypes.CDLL(str(built(Build(file)))).ccb_host_launch(

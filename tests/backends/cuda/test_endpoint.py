@@ -144,7 +144,7 @@ def test_samples_are_the_devices_time_and_the_hosts_is_told(opened: Opened) -> N
 
 
 def test_a_wait_that_is_given_up_names_rank_and_peer_and_leaves_clean_memory(opened: Opened) -> None:
-    endpoint, runtime = opened(2, devices=2, limit_seconds=0.001)
+    endpoint, _ = opened(2, devices=2, limit_seconds=0.001)
     case = case_of("all_reduce", "ring", 2)
     endpoint.prepare(case)
     endpoint.groups[0].launch()  # rank 1 never comes

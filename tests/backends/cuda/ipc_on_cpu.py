@@ -1,0 +1,75 @@
+"""``python -m tests.backends.cuda.ipc_on_cpu``: the processes of ``cuda-ipc`` with CUDA emulated in each.
+
+Device memory is one shared mapping at the same address everywhere; kernels of all processes run at once,
+on threads. Prints one line for each case: its status, wrong elements, and detail.
+"""
+
+from __future__ import annotations
+
+import mmap
+import socket
+from multiprocessing.connection import Connection
+
+import numpy as np
+
+from ccbench import worker
+from ccbench.backends.crew import Crew, open_crew
+from ccbench.backends.cuda import group, ipc
+from ccbench.backends.cuda.runtime import Cuda
+from ccbench.cases import NO_ROOT, Case, Sampling
+from ccbench.kernels.building import Build, built
+
+from . import emulated
+from .emulated import EmulatedRuntime, FakeNvrtc, compiled_to_text
+
+RANKS = 3
+SHARE_BYTES = 256 << 20
+SAMPLING = Sampling(
+    visits=1, minimum_samples=2, maximum_samples=2, warmup_seconds=0.0, minimum_sample_seconds=0.0
+)
+
+
+def case_of(collective: str, count: int, in_place: bool = False) -> Case:
+    op = "sum" if collective == "all_reduce" else "none"
+    blocks = RANKS if collective == "all_gather" else 1
+    algorithm = "barrier" if collective == "barrier" else "ring"
+    size = 4 * count * blocks
+    return Case("s", "cuda-ipc", collective, algorithm, "int32", op, size, count, RANKS, NO_ROOT, in_place)
+
+
+def main() -> None:
+    emulated.LANES = 4
+    built(Build("ring.cu"))
+    built(Build("barrier.cu"))
+    memory = np.frombuffer(mmap.mmap(-1, RANKS * SHARE_BYTES), np.uint8)
+    group.compile_program = compiled_to_text  # type: ignore[assignment]  # stands in for it
+    group.nvrtc = FakeNvrtc  # type: ignore[assignment]  # stands in for it
+    crew: Crew = open_crew("cuda-ipc", RANKS, 64)
+    made = crew.endpoint
+
+    def endpoint(process: int) -> object:
+        share = memory[process * SHARE_BYTES : (process + 1) * SHARE_BYTES]
+        runtime = EmulatedRuntime(devices=2, processors=2, pool=share, threads=True)
+        ipc.open_cuda = lambda: Cuda(runtime, runtime)
+        return made(process)
+
+    crew.endpoint = endpoint  # type: ignore[method-assign,assignment]  # a CUDA of its own in each process
+    leader = worker.Leader(crew)
+    ours, theirs = socket.socketpair()
+    with Connection(ours.detach()) as runner, Connection(theirs.detach()):
+        leader.fork(runner)
+        for collective, count, in_place in (
+            ("all_reduce", 1000, False),
+            ("all_gather", 50, True),
+            ("all_reduce", 30_000, True),
+            ("barrier", 0, False),
+            ("all_reduce", 3, False),
+        ):
+            measurement, _ = leader.run(case_of(collective, count, in_place), SAMPLING, runner)
+            flags = ",".join(measurement.conditions.flags)
+            print(measurement.status.value, measurement.wrong_elements, flags, measurement.detail)
+        leader.end()
+
+
+if __name__ == "__main__":
+    main()

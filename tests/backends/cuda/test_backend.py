@@ -1,0 +1,123 @@
+"""What the runner sees of the cuda backends on machines without a GPU, a driver or CuPy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ccbench import planning
+from ccbench.backends import cuda, open_backend
+from ccbench.backends.cuda import BACKEND, IPC_BACKEND, driver_missing, sources_digest
+from ccbench.backends.cuda.runtime import Cuda, open_cuda
+from ccbench.cases import NO_ROOT, Case
+from ccbench.errors import MissingDependency
+
+from .emulated import CudaError, EmulatedRuntime
+
+
+def case_of(mode: str, ranks: int = 2) -> Case:
+    return Case("s", "cuda", "all_reduce", "ring", "float32", "sum", 4096, 1024, ranks, NO_ROOT, False, mode)
+
+
+def test_a_machine_without_a_driver_is_told_about_the_emulation(tmp_path: Path) -> None:
+    assert driver_missing(tmp_path) == (
+        "this machine has no NVIDIA driver; --backend cuda-host runs the same kernels on the CPU"
+    )
+
+
+@pytest.mark.parametrize("file", ["dev/nvidia0", "dev/dxg"])
+def test_a_device_file_of_the_driver_is_enough_to_try(tmp_path: Path, file: str) -> None:
+    (tmp_path / "dev").mkdir()
+    (tmp_path / file).touch()
+    assert driver_missing(tmp_path) is None
+
+
+def test_a_container_without_devices_is_told_how_to_get_them(tmp_path: Path) -> None:
+    (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
+    (tmp_path / "proc/driver/nvidia/version").touch()
+    assert "docker run --gpus all" in str(driver_missing(tmp_path))
+
+
+def test_without_cupy_the_sentence_has_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "driver_missing", lambda: None)
+    monkeypatch.setattr(cuda, "find_spec", lambda name: None)
+    assert "pip install 'ccbench[cuda13]'" in str(BACKEND.unavailable())
+
+
+def test_a_worker_without_cupy_says_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    monkeypatch.setitem(sys.modules, "cupy.cuda", None)
+    monkeypatch.setenv("CUDA_MODULE_LOADING", "")
+    with pytest.raises(
+        MissingDependency, match=r"CuPy cannot be imported .* pip install 'ccbench\[cuda13\]'"
+    ):
+        open_cuda()
+
+
+def test_graphs_and_cold_caches_exist_where_one_process_drives_all() -> None:
+    assert BACKEND.unsupported(case_of("graph")) is None
+    assert "one of streaming, isolated" in str(IPC_BACKEND.unsupported(case_of("cold")))
+
+
+def test_the_version_changes_with_any_kernel_source(tmp_path: Path) -> None:
+    (tmp_path / "a.cu").write_text("one")
+    before = sources_digest(tmp_path)
+    (tmp_path / "b.cuh").write_text("two")
+    assert sources_digest(tmp_path) != before
+    assert f"kernels {sources_digest()}, CuPy " in BACKEND.version()
+
+
+def test_backends_are_found_by_name() -> None:
+    assert open_backend("cuda") is BACKEND
+    assert open_backend("cuda-ipc") is IPC_BACKEND
+
+
+def test_the_runner_loads_no_gpu_library() -> None:
+    code = (
+        "import sys; from ccbench.backends import backend_names, open_backend; import ccbench.runner\n"
+        "[open_backend(name).unavailable() for name in backend_names()]\n"
+        "[open_backend(name).algorithms('all_reduce') for name in backend_names()]\n"
+        "print(sorted({'cupy', 'torch', 'mpi4py', 'pynvml'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "gpus"), [(None, 4), ("0", 1), ("2,3", 2), ("", 0), ("-1", 0), ("0,1,2,3,4", 4)]
+)
+def test_gpus_are_counted_by_their_files_and_the_users_choice(
+    tmp_path: Path, chosen: str | None, gpus: int
+) -> None:
+    (tmp_path / "dev").mkdir()
+    for name in ("nvidia0", "nvidia1", "nvidia2", "nvidia3", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / "dev" / name).touch()
+    assert planning.visible_gpus(tmp_path, chosen) == gpus
+
+
+def test_auto_ranks_are_gpus_only_for_backends_that_drive_them(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    for number in range(6):
+        (tmp_path / "dev" / f"nvidia{number}").touch()
+    assert planning.automatic_ranks(("cuda", "cuda-ipc"), tmp_path) == 6
+    assert planning.automatic_ranks(("cuda", "cpu"), tmp_path) == planning.automatic_ranks()
+
+
+def test_allocations_are_whole_pages_and_other_errors_pass_through() -> None:
+    runtime = EmulatedRuntime()
+    cuda_calls = Cuda(runtime, runtime)
+    at = cuda_calls.allocate(1)
+    assert len(runtime.allocated[at]) >= 2 << 20
+    cuda_calls.free(at)
+    cuda_calls.free(0)
+    assert not runtime.allocated
+
+    def broken(size: int) -> int:
+        raise CudaError(700)
+
+    runtime.malloc = broken  # type: ignore[method-assign]  # a device that died
+    with pytest.raises(CudaError, match="700"):
+        cuda_calls.allocate(1)

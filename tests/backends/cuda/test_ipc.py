@@ -1,0 +1,41 @@
+"""One process for each rank: handles, barriers, and the whole way with CUDA emulated in every process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from ccbench.backends.cuda.ipc import BUFFERS, HANDLE_BYTES, WORK, HandleBoard
+from ccbench.processes import single_threaded
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_every_handle_has_a_place_of_its_own() -> None:
+    board = HandleBoard(3)
+    handles = {
+        (rank, which): bytes([7 * rank + which + 1] * HANDLE_BYTES)
+        for rank in range(3)
+        for which in (WORK, BUFFERS)
+    }
+    for (rank, which), handle in handles.items():
+        board.write(rank, which, handle)
+    assert all(board.read(rank, which) == handle for (rank, which), handle in handles.items())
+
+
+def test_ranks_in_processes_of_their_own_reduce_and_gather_right() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.backends.cuda.ipc_on_cpu"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**single_threaded(os.environ), "PYTHONPATH": str(ROOT)},
+        timeout=120,
+        check=False,
+    )
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    assert [line.split()[0] for line in lines] == ["ok"] * 5, (done.stdout, done.stderr)
+    assert [line.split()[1] for line in lines] == ["0"] * 5
+    assert all("loopback" in line for line in lines)  # three ranks on two devices

@@ -54,8 +54,7 @@ def report(
     from ccbench.importing.published import PREFIX
     from ccbench.report import (
         DEFAULT_FORMATS,
-        miss_lines,
-        points_of,
+        first_lines,
         screen_table,
         verdict_lines,
         write_report,
@@ -76,7 +75,7 @@ def report(
         return
     for one in loaded:
         click.echo(f"{one.path}")
-        for line in miss_lines(points_of(one)):
+        for line in first_lines(one):
             click.echo(line)
         click.echo(screen_table(one, screen_width()))
         for line in (*verdict_lines(one), *_beside(one, behind)):

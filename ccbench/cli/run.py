@@ -175,7 +175,7 @@ def _print_outcome(outcome: RunOutcome, draw: bool, as_json: bool) -> None:
 
 
 def _print_results(outcome: RunOutcome, draw: bool, as_json: bool) -> None:
-    from ccbench.report import miss_lines, points_of, screen_table, verdict_lines
+    from ccbench.report import first_lines, screen_table, verdict_lines
     from ccbench.runs import load_run
 
     measured = load_run(outcome.folder)
@@ -194,7 +194,7 @@ def _print_results(outcome: RunOutcome, draw: bool, as_json: bool) -> None:
             }
         )
         return
-    for line in miss_lines(points_of(measured)):
+    for line in first_lines(measured):
         click.echo(line)
     click.echo(screen_table(measured, screen_width()))
     for line in verdicts:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ccbench.report.misses import miss_lines
-from ccbench.report.points import points_of
+from ccbench.report.misses import first_lines
 from ccbench.report.tables import screen_table
 from ccbench.report.verdict import verdict_lines
 from ccbench.report.writing import DEFAULT_FORMATS, FORMATS, ReportIncomplete, write_report
@@ -12,8 +11,7 @@ __all__ = [
     "DEFAULT_FORMATS",
     "FORMATS",
     "ReportIncomplete",
-    "miss_lines",
-    "points_of",
+    "first_lines",
     "screen_table",
     "verdict_lines",
     "write_report",

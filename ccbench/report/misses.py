@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ccbench.cases import Status
-from ccbench.report.points import IMPOSSIBLE, Point
+from ccbench.report.points import IMPOSSIBLE, Point, points_of
 from ccbench.report.text import plural
+from ccbench.runs import Run
 from ccbench.units import format_seconds
 
 FAR = 0.30
@@ -68,6 +69,11 @@ def misses(points: Sequence[Point]) -> tuple[Miss, ...]:
     beating.sort(key=lambda miss: miss.ratio)
     far.sort(key=lambda miss: -abs(math.log(miss.ratio)))
     return (*beating, *far)
+
+
+def first_lines(run: Run) -> list[str]:
+    """``miss_lines`` of a run's cases, for a screen."""
+    return miss_lines(points_of(run))
 
 
 def miss_lines(points: Sequence[Point], most: int | None = MOST_SHOWN) -> list[str]:

@@ -48,6 +48,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
     monkeypatch.setattr("ccbench.runner.run_suite", made.run_suite)
     monkeypatch.setattr("ccbench.planning.plan_suite", made.plan_suite)
     monkeypatch.setattr("ccbench.report.write_report", made.write_report)
+    monkeypatch.setattr("ccbench.report.first_lines", lambda run: ["look first"])
     monkeypatch.setattr("ccbench.report.screen_table", lambda run, width: f"a table {width} wide")
     monkeypatch.setattr("ccbench.report.verdict_lines", lambda run: ["all is well"])
     monkeypatch.setattr("ccbench.runs.load_run", lambda path: path)
@@ -57,7 +58,12 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
 def test_a_run_prints_table_verdicts_and_where_things_are(ccbench: Command, fakes: Fakes) -> None:
     ended = ccbench("run", "quick")
     assert ended.code == 0
-    assert ended.out.splitlines() == ["a table 100 wide", "all is well", "wrote results/r/report/report.md"]
+    assert ended.out.splitlines() == [
+        "look first",
+        "a table 100 wide",
+        "all is well",
+        "wrote results/r/report/report.md",
+    ]
     assert ended.err == "run folder: results/r\n"
 
 

@@ -9,8 +9,8 @@
 
 namespace ccb {
 
-// Independent loads per lane and operand.
-constexpr i32 UNROLL = Arithmetic::costly ? 1 : 4;
+// Independent loads of 16 bytes that a lane has in flight when it copies: with 512 lanes 64 KiB per block.
+constexpr i32 COPIES_AT_ONCE = 8;
 
 // One move counts its bytes in 32 bits, which saves registers; slot_bytes may not be larger.
 constexpr i64 LARGEST_MOVE_BYTES = 1 << 30;
@@ -156,6 +156,7 @@ CCB_DEVICE void move_all(const Block& block, const Move& move) {
     const i32 vector_bytes = vectors ? move.bytes & ~15 : 0;
     const i32 stride = block.lanes * 16;
     i32 offset = block.lane * 16;
+    constexpr i32 UNROLL = COMBINES ? Arithmetic::vectors_at_once : COPIES_AT_ONCE;
     for (; UNROLL > 1 && offset + (UNROLL - 1) * stride < vector_bytes; offset += UNROLL * stride) {
         Vector received[UNROLL], own[UNROLL];
 #pragma unroll

@@ -186,12 +186,15 @@ struct Arithmetic {
     static constexpr i32 element_bytes = Format<CCB_TYPE>::bytes;
     // Conversions of 8-bit floats are long: unrolled, they cost seconds of compilation and gain nothing.
     static constexpr bool costly = element_bytes == 1 && !Format<CCB_TYPE>::whole;
+    // Vectors that a lane combines side by side: of eight or sixteen whole numbers each, only two fit into registers.
+    static constexpr i32 vectors_at_once = costly ? 1 : Format<CCB_TYPE>::whole && element_bytes <= 2 ? 2 : 4;
     CCB_MEMBER u64 combine_word(u64 received, u64 own) const {
         return Word<CCB_TYPE, CCB_OP>::combine(received, own);
     }
     CCB_MEMBER u64 finish_word(u64 total, i32 ranks) const { return Word<CCB_TYPE, CCB_OP>::finish(total, ranks); }
 #else
     static constexpr bool costly = false;
+    static constexpr i32 vectors_at_once = 4;
     i32 element_bytes;
     u64 (*combine_function)(u64, u64);
     u64 (*finish_function)(u64, i32);

@@ -42,10 +42,18 @@ def test_every_kernel_fits_without_spilling_and_fences_once_a_step(name: str, ar
 
 @pytest.mark.parametrize(
     ("dtype", "op"),
-    [("float16", "avg"), ("bfloat16", "sum"), ("float8_e4m3", "avg"), ("float64", "min"), ("uint8", "avg")],
+    [
+        ("float16", "avg"),
+        ("bfloat16", "sum"),
+        ("float8_e4m3", "avg"),
+        ("float64", "min"),
+        ("int16", "min"),
+        ("uint8", "min"),
+    ],
 )
-def test_the_widest_kernel_fits_for_types_that_need_most(dtype: str, op: str) -> None:
-    made = nvrtc.compiled(program(entry_named("ring_all_reduce"), dtype, op), 90)
+@pytest.mark.parametrize("architecture", [80, 90])
+def test_the_widest_kernel_fits_for_types_that_need_most(dtype: str, op: str, architecture: int) -> None:
+    made = nvrtc.compiled(program(entry_named("ring_all_reduce"), dtype, op), architecture)
     assert (made.spill_bytes, made.registers <= REGISTERS) == (0, True)
 
 

@@ -1,0 +1,353 @@
+// Schedule: interprets any schedule of ccbench, so that every algorithm that there is a schedule for runs.
+//
+// Program (Arguments.program; written by ccbench/kernels/programs.py, whose docstring gives the words): for each
+// rank a list of units. A unit waits for messages from some peers and for room at others, moves pieces between the
+// rank's input, output, work places and messages, and then tells all these peers: one synchronisation. What is
+// received and only handed on is never stored. Which message of a connection a unit deals with is known beforehand:
+// nothing that lanes share moves on from unit to unit.
+//
+// One pass of the program carries one chunk of every piece. A channel's share of the count is dealt out to pieces as
+// by the ring: all pieces of a pass are equal except the last ones; where every rank has a block a piece is a chunk of
+// a whole block. Work places lie in the staging area, one chunk each: they belong to this rank's block alone and
+// outlive no pass. Plan: not looked at. Slots must hold 16 bytes of each piece of the longest message.
+#include "fold.cuh"
+
+namespace ccb {
+
+enum Header : i32 { FORMAT = 0, RANKS, PIECES, SHAPE, MESSAGE_PIECES, WORK_PLACES, ROW_WORDS, HEADER_WORDS = 8 };
+enum Shape : i32 { BLOCKED = 1, MOVES_DATA = 2 };
+enum Row : i32 { INPUT_PIECE = 0, OUTPUT_PIECE, UNITS, FIRST_WORDS, UNITS_IN_PLACE, FIRST_WORDS_IN_PLACE, PER_PASS = 8 };
+enum Kind : i32 { INPUT = 0, OUTPUT = 1, WORK = 2, MESSAGE = 3 };
+
+constexpr i32 KNOWN_FORMAT = 1;
+constexpr i32 UNIT_WORDS = 256;
+constexpr i32 UNIT_HEADER_WORDS = 3;
+
+struct UnitWords {
+    i32 word[UNIT_WORDS];
+};
+
+// Where every connection stood before the launch, and how many messages a pass adds.
+struct Counts {
+    u64 before[MOST_PEERS];
+};
+struct PerPass {
+    i32 sent[MOST_PEERS];
+    i32 received[MOST_PEERS];
+};
+
+struct Shared {
+    UnitWords& first;
+    UnitWords& second;
+    Places& places;
+    Counts& sent;
+    Counts& received;
+    PerPass& per_pass;
+};
+
+// Which elements one pass deals with.
+struct Pass {
+    i64 begin;   // of piece 0
+    i64 end;     // of all that is left
+    i64 size;    // of one piece
+    i64 stride;  // from one piece to the next
+    i64 number;
+};
+
+struct Interpreter {
+    const Block& block;
+    const Shared& shared;
+    u8* input;
+    u8* output;
+    u8* work;
+    i64 chunk_bytes;
+    bool blocked;
+};
+
+CCB_DEVICE u64 message_number(const Counts& counts, const i32* per_pass, const Pass& pass, i32 connection) {
+    const i32 peer = connection & 0xff;
+    return counts.before[peer] + (u64)(pass.number * per_pass[peer] + (connection >> 8));
+}
+
+CCB_DEVICE u64 received_before(const Interpreter& run, const Pass& pass, i32 connection) {
+    return message_number(run.shared.received, run.shared.per_pass.received, pass, connection);
+}
+
+CCB_DEVICE u64 sent_before(const Interpreter& run, const Pass& pass, i32 connection) {
+    return message_number(run.shared.sent, run.shared.per_pass.sent, pass, connection);
+}
+
+// A unit's words, read out of shared memory where they are needed.
+struct Unit {
+    const i32* words;
+    CCB_MEMBER i32 own_words() const { return words[0] & 0xffff; }
+    CCB_MEMBER i32 next_words() const { return words[0] >> 16; }
+    CCB_MEMBER i32 receives() const { return words[1] & 0xff; }
+    CCB_MEMBER i32 sends() const { return words[1] >> 8 & 0xff; }
+    CCB_MEMBER i32 moves() const { return words[1] >> 16 & 0xff; }
+    CCB_MEMBER bool last() const { return words[1] >> 24 != 0; }
+    CCB_MEMBER i32 sources() const { return words[2] & 0xff; }
+    CCB_MEMBER i32 targets() const { return words[2] >> 8; }
+    CCB_MEMBER i32 connection(i32 index) const { return words[UNIT_HEADER_WORDS + index]; }
+    CCB_MEMBER const i32* move_words() const { return words + UNIT_HEADER_WORDS + receives() + sends(); }
+};
+
+CCB_DEVICE i64 piece_begin(const Interpreter& run, const Pass& pass, i32 piece) {
+    return (pass.begin + piece * pass.stride) * run.block.arithmetic.element_bytes;
+}
+
+CCB_DEVICE i32 piece_bytes(const Interpreter& run, const Pass& pass, i32 piece) {
+    const i64 left = run.blocked ? pass.end - pass.begin : pass.end - pass.begin - piece * pass.size;
+    return left <= 0 ? 0 : (i32)smaller(pass.size, left) * run.block.arithmetic.element_bytes;
+}
+
+// The slot of a message of this unit.
+CCB_DEVICE u8* slot_of(const Interpreter& run, const Unit& unit, const Pass& pass, i32 index) {
+    const Arguments& arguments = run.block.arguments;
+    const i32 connection = unit.connection(index), peer = connection & 0xff, channel = run.block.channel;
+    const bool receives = index < unit.receives();
+    u8* const fifo = receives ? fifo_of(run.block.self, arguments, channel, peer)
+                              : fifo_of(arguments.views[peer], arguments, channel, run.block.rank);
+    const u64 number = receives ? received_before(run, pass, connection) : sent_before(run, pass, connection);
+    return fifo + (i64)((i32)number & (arguments.slots - 1)) * arguments.slot_bytes;
+}
+
+CCB_DEVICE u8* place_of(const Interpreter& run, const Unit& unit, const Pass& pass, i32 reference) {
+    const i32 kind = reference >> 28;
+    if (kind == MESSAGE) {
+        return slot_of(run, unit, pass, reference >> 16 & 0xff) + (reference & 0xffff) * run.chunk_bytes;
+    }
+    const i32 index = reference & 0xfffffff;
+    if (kind == WORK) return run.work + index * run.chunk_bytes;
+    return (kind == INPUT ? run.input : run.output) + piece_begin(run, pass, index);
+}
+
+// Lanes share the work of finding the addresses of a unit's places.
+CCB_DEVICE void find_places(const Interpreter& run, const Unit& unit, const Pass& pass) {
+    const i32 sources = unit.sources(), all = sources + unit.targets();
+    const i32* const references = unit.move_words() + unit.moves();
+#pragma unroll 1
+    for (i32 i = run.block.lane; i < all; i += run.block.lanes) {
+        u8* const place = place_of(run, unit, pass, references[i]);
+        if (i < sources) {
+            run.shared.places.source[i] = place;
+        } else {
+            run.shared.places.target[i - sources] = place;
+        }
+    }
+}
+
+// Lanes share the work of waiting, too.
+CCB_DEVICE bool wait_for_peers(const Interpreter& run, const Unit& unit, const Pass& pass) {
+    const Block& block = run.block;
+    const u64 slots = (u64)block.arguments.slots;
+    const i32 receives = unit.receives(), all = receives + unit.sends();
+    bool ok = true;
+#pragma unroll 1
+    for (i32 i = block.lane; i < all && ok; i += block.lanes) {
+        const i32 connection = unit.connection(i), peer = connection & 0xff;
+        const bool arrival = i < receives;
+        const u64 sent = arrival ? 0 : sent_before(run, pass, connection);
+        const u64 goal = arrival ? received_before(run, pass, connection) + 1 : sent < slots ? 0 : sent + 1 - slots;
+        ok = wait_flag(block, arrival ? WAITED_FOR_DATA : WAITED_FOR_CREDIT, peer,
+                       flag_of(block.self, block.arguments, block.channel, arrival ? FLAG_ARRIVED : FLAG_CREDIT, peer),
+                       goal);
+    }
+    return all_agree(ok);
+}
+
+// After all lanes are done.
+CCB_DEVICE void tell_peers(const Interpreter& run, const Unit& unit, const Pass& pass) {
+    const Block& block = run.block;
+    const i32 receives = unit.receives(), all = receives + unit.sends();
+#pragma unroll 1
+    for (i32 i = block.lane; i < all; i += block.lanes) {
+        const i32 connection = unit.connection(i), peer = connection & 0xff;
+        const bool taken = i < receives;
+        const u64 number = taken ? received_before(run, pass, connection) : sent_before(run, pass, connection);
+        post(flag_of(block.arguments.views[peer], block.arguments, block.channel, taken ? FLAG_CREDIT : FLAG_ARRIVED,
+                     block.rank),
+             number + 1);
+    }
+}
+
+template <bool COMBINES, bool FINISHES>
+CCB_DEVICE void move_narrow(const Interpreter& run, const Move& move) {
+    if (move.forward != nullptr) {
+        move_all<COMBINES, FINISHES, true>(run.block, move);
+    } else {
+        move_all<COMBINES, FINISHES, false>(run.block, move);
+    }
+}
+
+#if CCB_GPU
+constexpr bool MAY_FINISH = CCB_OP == AVG;
+#else
+constexpr bool MAY_FINISH = true;
+#endif
+
+// A unit's only move, of or to any number of places.
+CCB_DEVICE void move_wide(const Interpreter& run, i32 sources, i32 targets, i32 bytes, bool finishes) {
+    bool vectors = true;
+    for (i32 i = 0; i < sources; ++i) vectors = vectors && aligned(run.shared.places.source[i]);
+    for (i32 i = 0; i < targets; ++i) vectors = vectors && aligned(run.shared.places.target[i]);
+    const Fold fold{run.shared.places, sources, targets, bytes, vectors, finishes && MAY_FINISH};
+    if (sources > 1) {
+        fold_all<true>(run.block, fold);
+    } else {
+        fold_all<false>(run.block, fold);
+    }
+}
+
+CCB_DEVICE void move_pieces(const Interpreter& run, const Unit& unit, const Pass& pass) {
+    const i32* const words = unit.move_words();
+    const i32 moves = unit.moves();
+    i32 source = 0, target = 0;
+#pragma unroll 1
+    for (i32 i = 0; i < moves; ++i) {
+        const i32 word = words[i], sources = word >> 16 & 0x7f, targets = word >> 23 & 0x7f;
+        const bool finishes = (word >> 30 & 1) != 0;
+        const i32 bytes = piece_bytes(run, pass, word & 0xffff);
+        if (sources > 2 || targets > 2) {
+            move_wide(run, sources, targets, bytes, finishes);
+            return;
+        }
+        const Places& places = run.shared.places;
+        const Move move{places.source[source], sources > 1 ? places.source[source + 1] : nullptr,
+                        places.target[target], targets > 1 ? places.target[target + 1] : nullptr, bytes};
+        if (sources == 1) {
+            move_narrow<false, false>(run, move);
+        } else if (MAY_FINISH && finishes) {
+            move_narrow<true, true>(run, move);
+        } else {
+            move_narrow<true, false>(run, move);
+        }
+        source += sources;
+        target += targets;
+    }
+}
+
+// Words of a unit into shared memory. Half of the work is begun early: each lane's first word is in a register.
+CCB_DEVICE i32 fetched_early(const Block& block, const i32* from, i32 words) {
+    return block.lane < words ? from[block.lane] : 0;
+}
+
+CCB_DEVICE void fetch_rest(const Block& block, UnitWords& into, const i32* from, i32 words, i32 early) {
+    if (block.lane < words) into.word[block.lane] = early;
+#pragma unroll 1
+    for (i32 i = block.lane + block.lanes; i < words; i += block.lanes) into.word[i] = from[i];
+}
+
+// One pass. The first unit's words lie in shared.first if `in_first`, which then says where the next pass's lie.
+CCB_DEVICE bool run_pass(const Interpreter& run, const Pass& pass, const i32* program, bool& in_first) {
+    const i32* position = program;
+    for (;;) {
+        const Unit unit{in_first ? run.shared.first.word : run.shared.second.word};
+        UnitWords& other = in_first ? run.shared.second : run.shared.first;
+        const bool last = unit.last();
+        const i32 next_words = unit.next_words();
+        position = last ? program : position + unit.own_words();
+        const i32 early = fetched_early(run.block, position, next_words);
+        find_places(run, unit, pass);
+        if (!wait_for_peers(run, unit, pass)) return false;
+        move_pieces(run, unit, pass);
+        fetch_rest(run.block, other, position, next_words, early);
+        __syncthreads();
+        tell_peers(run, unit, pass);
+        in_first = !in_first;
+        if (last) return true;
+    }
+}
+
+CCB_DEVICE void open_connections(const Block& block, const Shared& shared, const i32* row) {
+    const i32 ranks = block.arguments.ranks;
+    for (i32 peer = block.lane; peer < ranks; peer += block.lanes) {
+        shared.sent.before[peer] = *state_of(block.self, block.arguments, block.channel, STATE_SENT, peer);
+        shared.received.before[peer] = *state_of(block.self, block.arguments, block.channel, STATE_RECEIVED, peer);
+        shared.per_pass.sent[peer] = row[PER_PASS + peer];
+        shared.per_pass.received[peer] = row[PER_PASS + ranks + peer];
+    }
+}
+
+CCB_DEVICE void close_connections(const Block& block, const Shared& shared, i64 passes) {
+    for (i32 peer = block.lane; peer < block.arguments.ranks; peer += block.lanes) {
+        *state_of(block.self, block.arguments, block.channel, STATE_SENT, peer) =
+            shared.sent.before[peer] + (u64)(passes * shared.per_pass.sent[peer]);
+        *state_of(block.self, block.arguments, block.channel, STATE_RECEIVED, peer) =
+            shared.received.before[peer] + (u64)(passes * shared.per_pass.received[peer]);
+    }
+}
+
+// Bytes of a piece in one pass: what fits into a slot beside the message's other pieces, and into a work place.
+CCB_DEVICE i64 chunk_of(const Arguments& arguments) {
+    const i32* const header = arguments.program;
+    i64 bytes = arguments.slot_bytes / header[MESSAGE_PIECES];
+    const i64 work_places = (i64)header[WORK_PLACES] * arguments.channels;
+    if (work_places > 0) bytes = smaller(bytes, arguments.staging_bytes / work_places);
+    return bytes & ~(i64)15;
+}
+
+// Whether the rank's input is its part of its output, or the other way around.
+CCB_DEVICE bool lies_in_place(const Block& block, const i32* row, i64 block_bytes) {
+    if (row[INPUT_PIECE] < 0 || row[OUTPUT_PIECE] < 0) return false;
+    return block.self.input - row[INPUT_PIECE] * block_bytes == block.self.output - row[OUTPUT_PIECE] * block_bytes;
+}
+
+CCB_DEVICE i64 run_passes(const Interpreter& run, const i32* units, bool& ok) {
+    const Block& block = run.block;
+    const i32* const header = block.arguments.program;
+    const i64 pieces = header[PIECES], chunk = run.chunk_bytes / block.arithmetic.element_bytes;
+    const bool moves_data = (header[SHAPE] & MOVES_DATA) != 0;
+    const Span part = channel_part(block, moves_data ? block.arguments.count : 0);
+    Pass pass{part.begin, part.end, 0, 0, 0};
+    bool in_first = true;
+    ok = true;
+    while (ok && (pass.begin < pass.end || (!moves_data && pass.number == 0))) {
+        const i64 left = pass.end - pass.begin;
+        const i64 each = run.blocked ? left : rounded_up((left + pieces - 1) / pieces, granule_of(block));
+        pass.size = smaller(chunk, each);
+        pass.stride = run.blocked ? block.arguments.count : pass.size;
+        ok = run_pass(run, pass, units, in_first);
+        pass.begin += run.blocked ? pass.size : pass.size * pieces;
+        ++pass.number;
+    }
+    return pass.number;
+}
+
+CCB_DEVICE bool schedule(const Arguments& arguments) {
+    const Block block = this_block(arguments);
+    CCB_SHARED(UnitWords, first);
+    CCB_SHARED(UnitWords, second);
+    CCB_SHARED(Places, places);
+    CCB_SHARED(Counts, sent);
+    CCB_SHARED(Counts, received);
+    CCB_SHARED(PerPass, per_pass);
+    const Shared shared{first, second, places, sent, received, per_pass};
+    const i32* const header = arguments.program;
+    const i64 chunk_bytes = chunk_of(arguments);
+    if (header[FORMAT] != KNOWN_FORMAT || header[RANKS] != arguments.ranks || arguments.ranks > MOST_PEERS ||
+        chunk_bytes < 16) {
+        return refuse(block, block.rank);
+    }
+    const bool blocked = (header[SHAPE] & BLOCKED) != 0;
+    const i32* const row = header + HEADER_WORDS + block.rank * header[ROW_WORDS];
+    const i64 block_bytes = blocked ? arguments.count * block.arithmetic.element_bytes : 0;
+    const bool in_place = lies_in_place(block, row, block_bytes);
+    const i32* const units = header + row[in_place ? UNITS_IN_PLACE : UNITS];
+    const i32 words = row[in_place ? FIRST_WORDS_IN_PLACE : FIRST_WORDS];
+    if (words == 0) return true;
+    const Interpreter run{block, shared, block.self.input,
+                          block.self.output - (in_place ? row[OUTPUT_PIECE] * block_bytes : 0),
+                          block.self.staging + (i64)block.channel * header[WORK_PLACES] * chunk_bytes, chunk_bytes, blocked};
+    open_connections(block, shared, row);
+    fetch_rest(block, first, units, words, fetched_early(block, units, words));
+    __syncthreads();
+    bool ok;
+    const i64 passes = run_passes(run, units, ok);
+    if (ok) close_connections(block, shared, passes);
+    return ok;
+}
+
+}  // namespace ccb
+
+CCB_ENTRY(schedule, REDUCES)

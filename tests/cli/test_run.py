@@ -115,7 +115,7 @@ def test_a_stopped_run_says_why_prints_its_table_and_how_to_go_on(
     assert ended.code == code
     again = "ccbench run quick --resume 'results/a b' --backend cpu --ranks 3 --only 'ring 4KiB'"
     assert ended.err.splitlines() == ["run folder: results/a b", f"ccbench: {why}; go on with: {again}"]
-    assert ended.out.splitlines()[0] == "a table 100 wide"
+    assert ended.out.splitlines()[:2] == ["look first", "a table 100 wide"]
     assert fakes.reported == [Path("results/a b")]
 
 
@@ -186,7 +186,7 @@ def test_columns_decides_the_width_where_there_is_no_terminal(
     ccbench: Command, fakes: Fakes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "61")
-    assert ccbench("run", "quick").out.splitlines()[0] == "a table 61 wide"
+    assert ccbench("run", "quick").out.splitlines()[1] == "a table 61 wide"
 
 
 def test_no_report_draws_nothing(ccbench: Command, fakes: Fakes) -> None:

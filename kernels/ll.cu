@@ -65,15 +65,16 @@ CCB_DEVICE void send_pair(const Packets& run, i32 peer, i64 pair, u64 data) {
     store_packet(packets + 1, packet_of(run, (u32)(data >> 32)));
 }
 
-// Polls from what was seen first on; the packet's data once it has come.
+// Polls, unless what was `seen` before is it already; the packet's data once it has come.
 CCB_DEVICE u32 wait_packet(const Packets& run, i32 sender, const u64* address, u64 seen, Missing& missing) {
     const Block& block = run.block;
     SpinLimit spin{block.arguments.limit_nanoseconds};
     while ((u32)(seen >> 32) != run.flag && missing.peer < 0) {
+        seen = load_packet(address);
+        if ((u32)(seen >> 32) == run.flag) break;
         const Waiting waiting{WAITED_FOR_PACKET, block.rank, sender, block.channel, run.flag, seen >> 32};
         if (exhausted(spin)) missing = Missing{sender, (u32)(seen >> 32)};
         back_off(spin.polls, waiting);
-        seen = load_packet(address);
     }
     return (u32)seen;
 }

@@ -220,9 +220,9 @@ class CudaRanks(WholeEndpoint):
         self._raise_errors()
         if not moves_data(self._case):
             return None
-        return self.checked(self._case, self._outputs(), salt, launches)
+        return self.checked(self._case, self.outputs(), salt, launches)
 
-    def _outputs(self) -> Iterator[tuple[int, Array]]:
+    def outputs(self) -> Iterator[tuple[int, Array]]:
         """Every rank's output on the host, one at a time in the same memory."""
         dtype = numpy_dtype(self._case.dtype)
         largest = max(one.output_bytes for one in self._layout)
@@ -234,13 +234,22 @@ class CudaRanks(WholeEndpoint):
 
 
 class CudaEndpoint(CudaRanks):
-    """All ranks of a team; also ``ccbench.measure.DeviceTimed``. Ranks are spread over the devices that the
-    process sees, neighbours together."""
+    """All ranks of a team; also ``ccbench.measure.DeviceTimed``.
+
+    Ranks are spread over the devices that the process sees, or the first ``devices`` of them, neighbours
+    together.
+    """
 
     def __init__(
-        self, control: Control, ranks: int, cuda: Cuda, *, limit_seconds: float = LIMIT_SECONDS
+        self,
+        control: Control,
+        ranks: int,
+        cuda: Cuda,
+        *,
+        devices: int | None = None,
+        limit_seconds: float = LIMIT_SECONDS,
     ) -> None:
-        shares = ranks_of_devices(ranks, device_count(cuda))
+        shares = ranks_of_devices(ranks, min(device_count(cuda), devices or ranks))
         cuda.enable_peers(range(len(shares)))
         groups = [Group(cuda, cuda.facts(device), share) for device, share in enumerate(shares)]
         super().__init__(control, groups, shares, limit_seconds)

@@ -165,14 +165,27 @@ class Group:
             )
         return most
 
+    def refuse_too_many(self, kernel: Kernel, channels: int) -> None:
+        """NotCoResident where blocks that wait for each other would not run at once."""
+        if not blocks_fit(len(self.ranks), channels, kernel.blocks_per_processor, self.facts.processors):
+            raise NotCoResident(
+                f"{channels} channels of {len(self.ranks)} ranks do not run at once on "
+                f"GPU {self.facts.number}, "
+                f"which has room for {kernel.blocks_per_processor * self.facts.processors} blocks"
+            )
+
+    @property
+    def loaded(self) -> Kernel:
+        """The kernel that ``launch`` launches."""
+        return self._kernel
+
     def load(self, kernel: Kernel, arguments: NDArray[Any], views: NDArray[Any], plan: LaunchPlan) -> None:
         """Everything a launch needs: tables on the device, arguments, grid.
 
         arguments: dtype ARGUMENTS, without addresses and without this device's share of the ranks.
         """
         channels = int(arguments["channels"][0])
-        if not blocks_fit(len(self.ranks), channels, kernel.blocks_per_processor, self.facts.processors):
-            raise NotCoResident(f"{channels} channels do not run at once on GPU {self.facts.number}")
+        self.refuse_too_many(kernel, channels)
         given = arguments.copy()
         addresses = self._upload([views, plan.plan, plan.program])
         given["views"], given["plan"], given["program"] = addresses
@@ -217,6 +230,20 @@ class Group:
         self.cuda.driver.launchKernel(
             self._kernel.function, self._grid, 1, 1, lanes, 1, 1, 0, self.stream, parameters, 0
         )
+
+    def launch_without_last_rank(self) -> None:
+        """Enqueue the loaded kernel for all ranks here but the last, which the others wait for in vain.
+
+        A fault for tests: it shows that no wait is endless.
+        """
+        channels = self._grid // len(self.ranks)
+        self._arguments["ranks_here"] = len(self.ranks) - 1
+        self._grid -= channels
+        try:
+            self.launch()
+        finally:
+            self._arguments["ranks_here"] = len(self.ranks)
+            self._grid += channels
 
     def launch_empty(self) -> None:
         """Enqueue the loaded kernel with nothing to do, so that everything about it is loaded."""

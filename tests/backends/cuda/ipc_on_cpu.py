@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import socket
 from multiprocessing.connection import Connection
+from types import ModuleType
 
 import numpy as np
 
@@ -37,20 +38,25 @@ def case_of(collective: str, count: int, in_place: bool = False) -> Case:
     return Case("s", "cuda-ipc", collective, algorithm, "int32", op, size, count, RANKS, NO_ROOT, in_place)
 
 
+def replace(module: ModuleType, name: str, stand_in: object) -> None:
+    assert hasattr(module, name)
+    setattr(module, name, stand_in)
+
+
 def main() -> None:
     emulated.LANES = 4
     built(Build("ring.cu"))
     built(Build("barrier.cu"))
     memory = np.frombuffer(mmap.mmap(-1, RANKS * SHARE_BYTES), np.uint8)
-    group.compile_program = compiled_to_text  # type: ignore[assignment]  # stands in for it
-    group.nvrtc = FakeNvrtc  # type: ignore[assignment]  # stands in for it
+    replace(group, "compile_program", compiled_to_text)
+    replace(group, "nvrtc", FakeNvrtc)
     crew: Crew = open_crew("cuda-ipc", RANKS, 64)
     made = crew.endpoint
 
     def endpoint(process: int) -> object:
         share = memory[process * SHARE_BYTES : (process + 1) * SHARE_BYTES]
         runtime = EmulatedRuntime(devices=2, processors=2, pool=share, threads=True)
-        ipc.open_cuda = lambda: Cuda(runtime, runtime)
+        replace(ipc, "open_cuda", lambda: Cuda(runtime, runtime))
         return made(process)
 
     crew.endpoint = endpoint  # type: ignore[method-assign,assignment]  # a CUDA of its own in each process

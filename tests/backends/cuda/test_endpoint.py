@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
     monkeypatch.setattr(group_module, "compile_program", compiled_to_text)
     monkeypatch.setattr(group_module, "nvrtc", FakeNvrtc)
 
-    def make(ranks: int, limit_seconds: float = 5.0, **facts: int) -> tuple[CudaEndpoint, EmulatedRuntime]:
+    def make(ranks: int, limit_seconds: float = 5.0, **facts: Any) -> tuple[CudaEndpoint, EmulatedRuntime]:
         runtime = EmulatedRuntime(**facts)
         cuda = Cuda(runtime, runtime)
         return CudaEndpoint(Control(1, 64), ranks, cuda, limit_seconds=limit_seconds), runtime
@@ -46,9 +47,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
     return make
 
 
-def case_of(collective: str, algorithm: str, ranks: int, count: int = 777, **changes: object) -> Case:
+def case_of(collective: str, algorithm: str, ranks: int, count: int = 777, **changes: Any) -> Case:
     row = COLLECTIVES[collective]
-    values = {
+    values: dict[str, Any] = {
         "suite": "s",
         "backend": "cuda",
         "collective": collective,
@@ -60,8 +61,8 @@ def case_of(collective: str, algorithm: str, ranks: int, count: int = 777, **cha
         "root": ranks - 1 if row.rooted else NO_ROOT,
         **changes,
     }
-    values["size_bytes"] = row.size_bytes(int(str(values["count"])), ranks, ITEM_BYTES[str(values["dtype"])])
-    return Case(**values)  # type: ignore[arg-type]  # a dict of mixed values
+    values["size_bytes"] = row.size_bytes(values["count"], ranks, ITEM_BYTES[values["dtype"]])
+    return Case(**values)
 
 
 def wrong_elements(endpoint: CudaEndpoint, case: Case) -> int:
@@ -98,7 +99,7 @@ def test_every_kernel_gives_the_right_result_on_one_device_and_on_several(
     ],
 )
 def test_modes_types_and_placements_of_an_all_reduce_are_right(
-    opened: Opened, changes: dict[str, object]
+    opened: Opened, changes: dict[str, Any]
 ) -> None:
     endpoint, _ = opened(4, devices=2)
     assert wrong_elements(endpoint, case_of("all_reduce", "ring", 4, **changes)) == 0
@@ -152,6 +153,27 @@ def test_a_wait_that_is_given_up_names_rank_and_peer_and_leaves_clean_memory(ope
         endpoint.watch(0)
     assert [given for group in endpoint.groups for given in group.errors(endpoint.areas)] == []
     assert wrong_elements(endpoint, case) == 0
+
+
+def test_a_rank_that_never_comes_ends_the_others_by_their_limit(opened: Opened) -> None:
+    endpoint, _ = opened(3, limit_seconds=0.001)
+    case = case_of("all_reduce", "ring", 3)
+    endpoint.prepare(case)
+    endpoint.groups[0].launch_without_last_rank()
+    with pytest.raises(CollectiveFailed, match=r"rank \d, channel 0: waited too long for rank \d to send"):
+        endpoint.watch(0)
+    assert wrong_elements(endpoint, case) == 0
+
+
+def test_more_channels_than_fit_are_refused_with_the_room_there_is(opened: Opened) -> None:
+    endpoint, _ = opened(2)
+    group = endpoint.groups[0]
+    endpoint.prepare(case_of("all_reduce", "ring", 2))
+    group.refuse_too_many(group.loaded, 4)
+    with pytest.raises(
+        NotCoResident, match=r"5 channels of 2 ranks do not run at once on GPU 0, .* 8 blocks"
+    ):
+        group.refuse_too_many(group.loaded, 5)
 
 
 def test_blocks_that_cannot_all_run_are_refused_before_the_launch(opened: Opened) -> None:

@@ -1,0 +1,204 @@
+"""The emulation as a backend: every kernel, type and op; teams that die; runs that say what they are."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccbench.backends.cpu.memory import Control
+from ccbench.backends.cuda_host import BACKEND, MOST_RANKS
+from ccbench.backends.cuda_host_endpoint import EmulatedEndpoint
+from ccbench.cases import NO_ROOT, Case, Measurement, Sampling, Status
+from ccbench.cli import main
+from ccbench.collectives import COLLECTIVES
+from ccbench.dtypes import ITEM_BYTES
+from ccbench.kernels import building
+from ccbench.kernels.selection import kernel_algorithms
+from ccbench.measure import measure
+from ccbench.runs import load_run
+from ccbench.teams import ProcessTeam
+from ccbench.verification import launches_between_refills
+
+SAMPLING = Sampling(
+    visits=1, minimum_samples=2, maximum_samples=3, warmup_seconds=0.0, minimum_sample_seconds=0.0
+)
+POINTS = [(name, algorithm) for name in COLLECTIVES for algorithm in kernel_algorithms(name)]
+
+
+def case_of(collective: str, algorithm: str, ranks: int, count: int = 97, **changes: Any) -> Case:
+    row = COLLECTIVES[collective]
+    values: dict[str, Any] = {
+        "suite": "s",
+        "backend": "cuda-host",
+        "collective": collective,
+        "algorithm": algorithm,
+        "dtype": "float32",
+        "op": "sum" if row.reduces else "none",
+        "count": count if row.moves_data else 0,
+        "ranks": ranks,
+        "root": ranks - 1 if row.rooted else NO_ROOT,
+        **changes,
+    }
+    values["size_bytes"] = row.size_bytes(values["count"], ranks, ITEM_BYTES[values["dtype"]])
+    return Case(**values)
+
+
+def wrong_elements(endpoint: EmulatedEndpoint, case: Case) -> int:
+    assert BACKEND.unsupported(case) is None
+    endpoint.prepare(case)
+    result = measure(endpoint, case, SAMPLING, launches_between_refills(case), endpoint.next_salt())
+    endpoint.finish()
+    return result.mismatch.wrong_elements if result.mismatch else 0
+
+
+@pytest.mark.parametrize(("collective", "algorithm"), POINTS)
+def test_every_kernel_is_right_for_odd_counts_and_every_root(collective: str, algorithm: str) -> None:
+    endpoint = EmulatedEndpoint(Control(1, 64), 3)
+    for count in (0, 1, 2, 31, 5003):
+        for root in range(3) if COLLECTIVES[collective].rooted else (NO_ROOT,):
+            case = case_of(collective, algorithm, 3, count, root=root)
+            if BACKEND.unsupported(case) is None:  # a schedule may not exist for three ranks
+                assert wrong_elements(endpoint, case) == 0
+
+
+@pytest.mark.parametrize("dtype", ITEM_BYTES)
+@pytest.mark.parametrize("op", ["sum", "prod", "min", "max", "avg"])
+def test_every_type_and_op_is_right_in_place_and_out_of_place(dtype: str, op: str) -> None:
+    endpoint = EmulatedEndpoint(Control(1, 64), 4)
+    for collective in ("all_reduce", "reduce_scatter", "reduce"):
+        for in_place in (False, True):
+            case = case_of(collective, "ring", 4, dtype=dtype, op=op, in_place=in_place)
+            assert wrong_elements(endpoint, case) == 0, case.label
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 5, 8])
+def test_any_number_of_ranks_works(ranks: int) -> None:
+    endpoint = EmulatedEndpoint(Control(1, 64), ranks)
+    assert wrong_elements(endpoint, case_of("all_reduce", "default", ranks, 1001)) == 0
+
+
+def test_a_larger_case_gets_a_larger_world_and_small_ones_keep_it() -> None:
+    endpoint = EmulatedEndpoint(Control(1, 64), 2)
+    for count in (10, 1 << 19, 10):
+        assert wrong_elements(endpoint, case_of("all_gather", "ring", 2, count)) == 0
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        (case_of("all_reduce", "ring", MOST_RANKS + 1), "at most 16 are emulated"),
+        (case_of("all_reduce", "ring", 2, 1 << 25), "elements are emulated"),
+        (case_of("all_reduce", "ring", 2, mode="graph"), "neither graphs nor caches"),
+        (case_of("all_reduce", "bruck", 2), "no kernel runs all_reduce as 'bruck'; there are "),
+        (case_of("all_reduce", "ring", 2, protocol="ll128"), "here the algorithm says it"),
+        (case_of("all_reduce", "ring", 9, dtype="float8_e5m2"), "cannot be checked"),
+        (case_of("all_reduce", "ring", 2, nodes=2), "on one node"),
+    ],
+)
+def test_what_cannot_run_says_why(case: Case, words: str) -> None:
+    assert words in str(BACKEND.unsupported(case))
+
+
+def test_without_a_compiler_the_backend_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    building.compiler.cache_clear()
+    try:
+        reason = str(BACKEND.unavailable())
+    finally:
+        building.compiler.cache_clear()
+    assert reason.startswith("no C++ compiler called 'no-such-compiler' was found; ")
+    assert "apt-get install g++" in reason
+
+
+# -- teams ---------------------------------------------------------------------------------------------------
+
+
+def measured(case: Case, limit_seconds: float = 30.0) -> tuple[Measurement, bool]:
+    team = ProcessTeam("cuda-host", case.ranks)
+    try:
+        return team.run(case, replace(SAMPLING, time_limit_seconds=limit_seconds)), team.usable()
+    finally:
+        team.close()
+
+
+def test_a_measurement_is_an_emulation_and_has_no_ranks_times() -> None:
+    measurement, usable = measured(case_of("all_reduce", "default", 2))
+    assert (measurement.status, measurement.wrong_elements) == (Status.OK, 0)
+    assert measurement.simulated
+    assert measurement.conditions.flags[0] == "emulation"
+    assert measurement.algorithm_used in kernel_algorithms("all_reduce")
+    assert measurement.rank_samples_seconds == measurement.rank_waiting_seconds == ()
+    assert len(measurement.samples_seconds) >= 2
+    assert usable
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "words"),
+    [
+        (
+            "kill",
+            Status.FAILED,
+            r"the process of all ranks \(process \d+\) was killed by SIGKILL while sampling",
+        ),
+        ("stop", Status.TIMED_OUT, r"the process of all ranks \(process \d+\) is stopped by a signal$"),
+        ("raise", Status.FAILED, "InjectedError: a fault was asked for"),
+        ("element", Status.WRONG, "rank 1: 1 wrong, first at element 48"),
+    ],
+)
+def test_a_worker_that_misbehaves_is_named(
+    monkeypatch: pytest.MonkeyPatch, fault: str, status: Status, words: str
+) -> None:
+    monkeypatch.setenv("CCBENCH_FAULT", f"{fault}:rank=1")
+    measurement, usable = measured(case_of("all_reduce", "ring", 2), limit_seconds=3.0)
+    assert measurement.status is status
+    assert re.search(words, measurement.detail), measurement.detail
+    assert usable == (status is Status.WRONG)
+
+
+# -- runs ----------------------------------------------------------------------------------------------------
+
+SUITE = """
+sweep: {collective: [all_reduce, barrier], algorithm: all, size: [64 B, 4 KiB], ranks: 2}
+sampling: {visits: 1, minimum_samples: 3, maximum_samples: 5, warmup: 0 s, minimum_sample: 0 s, budget: 10 ms}
+"""
+
+
+def command(*words: str) -> int:
+    with pytest.raises(SystemExit) as leaving:
+        main(list(words))
+    code = leaving.value.code
+    assert isinstance(code, int)
+    return code
+
+
+def test_a_run_says_emulation_wherever_it_is_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    suite, folder = tmp_path / "small.yaml", tmp_path / "run"
+    suite.write_text(SUITE)
+    assert command("run", str(suite), "--backend", "cuda-host", "-o", str(folder)) == 0
+    cases = load_run(folder).cases
+    assert set(cases["status"]) == {"ok"}
+    assert all("emulation" in flags for flags in cases["flags"])
+    assert all(cases["simulated"])
+    assert all(value is None or math.isnan(value) for value in cases["predicted_seconds"])
+    assert command("report", str(folder), "--format", "md", "-o", str(tmp_path / "out.md")) == 0
+    shown = (tmp_path / "out.md").read_text()
+    assert "EMULATION" in shown
+    assert "SIMULATED" not in shown
+    assert "EMULATION" in capfd.readouterr().out
+
+
+def test_the_cuda_backend_without_a_driver_is_one_sentence_and_exit_code_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ccbench.backends.cuda.driver_missing", lambda: "this machine has no NVIDIA driver")
+    monkeypatch.chdir(tmp_path)
+    assert command("run", "loopback", "--backend", "cuda") == 2
+    assert capfd.readouterr().err.strip() == (
+        "ccbench: error: backend cuda: this machine has no NVIDIA driver"
+    )
+    assert not (tmp_path / "results").exists()

@@ -1,0 +1,69 @@
+"""Cases, and what the emulation makes of them: the same kernels on the CPU, bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbench.backends.cpu.memory import Control
+from ccbench.backends.cuda.endpoint import CudaEndpoint
+from ccbench.backends.cuda_host_endpoint import EmulatedEndpoint
+from ccbench.cases import NO_ROOT, Case, Sampling
+from ccbench.collectives import COLLECTIVES
+from ccbench.dtypes import ITEM_BYTES
+from ccbench.kernels.selection import kernel_algorithms
+
+SAMPLING = Sampling(visits=1, minimum_samples=3, maximum_samples=10, budget_seconds=0.05)
+
+POINTS = [(name, algorithm) for name in COLLECTIVES for algorithm in kernel_algorithms(name)]
+REDUCING = [(name, algorithm) for name, algorithm in POINTS if COLLECTIVES[name].reduces]
+
+
+def case_of(
+    collective: str,
+    algorithm: str,
+    ranks: int,
+    count: int = 5003,
+    dtype: str = "float32",
+    op: str = "sum",
+    in_place: bool = False,
+    mode: str = "streaming",
+) -> Case:
+    """A case of the cuda backend."""
+    row = COLLECTIVES[collective]
+    count = count if row.moves_data else 0
+    return Case(
+        suite="gpu",
+        backend="cuda",
+        collective=collective,
+        algorithm=algorithm,
+        dtype=dtype,
+        op=op if row.reduces else "none",
+        size_bytes=row.size_bytes(count, ranks, ITEM_BYTES[dtype]),
+        count=count,
+        ranks=ranks,
+        root=ranks - 1 if row.rooted else NO_ROOT,
+        in_place=in_place,
+        mode=mode,
+    )
+
+
+def results(endpoint: CudaEndpoint | EmulatedEndpoint, case: Case, salt: int) -> list[NDArray[np.uint8]]:
+    """Every rank's output, as bytes, after one launch on the data of ``salt``."""
+    endpoint.prepare(case)
+    endpoint.poison()
+    endpoint.refill(salt)
+    endpoint.launch(1)
+    found = [output.view(np.uint8).copy() for _, output in sorted_outputs(endpoint)]
+    endpoint.finish()
+    return found
+
+
+def sorted_outputs(endpoint: CudaEndpoint | EmulatedEndpoint) -> list[tuple[int, NDArray[np.generic]]]:
+    """(rank, output) of every rank, each in memory of its own."""
+    return [(rank, output.copy()) for rank, output in endpoint.outputs()]
+
+
+def emulated(ranks: int) -> EmulatedEndpoint:
+    """The emulation's endpoint."""
+    return EmulatedEndpoint(Control(1, 64), ranks)

@@ -1,0 +1,69 @@
+"""Long runs, and launches that cannot end."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from ccbench.backends.cuda.group import NotCoResident
+from ccbench.backends.cuda.launching import CollectiveFailed
+
+from .cases import case_of
+from .conftest import Opened
+
+ITERATIONS = 10_000
+LIMIT_SECONDS = 0.5
+
+
+def test_ten_thousand_launches_leave_the_right_result(opened: Opened) -> None:
+    endpoint = opened(4)
+    case = case_of("all_reduce", "ring", 4, 4099, mode="graph")
+    endpoint.prepare(case)
+    endpoint.refill(1)
+    for _ in range(10):
+        endpoint.launch(ITERATIONS // 10)
+        endpoint.watch(0)  # raises where a wait was given up
+    endpoint.poison()
+    endpoint.refill(2)
+    endpoint.launch(1)
+    assert endpoint.check(2, 1) is None
+
+
+def test_collectives_of_all_kinds_follow_each_other_without_a_pause(opened: Opened) -> None:
+    endpoint = opened(4)
+    for turn in range(50):
+        for collective in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "send_recv"):
+            endpoint.prepare(case_of(collective, "ring", 4, 1000 + 37 * turn))
+            endpoint.poison()
+            endpoint.refill(turn)
+            endpoint.launch(3)
+            assert endpoint.check(turn, 3) is None
+            endpoint.finish()
+
+
+def test_a_rank_that_never_comes_ends_by_the_limit_and_is_named(opened: Opened) -> None:
+    endpoint = opened(4, limit_seconds=LIMIT_SECONDS)
+    case = case_of("all_reduce", "ring", 4)
+    endpoint.prepare(case)
+    (group,) = endpoint.groups
+    began = time.perf_counter()
+    group.launch_without_last_rank()
+    group.synchronize()
+    with pytest.raises(CollectiveFailed, match=r"rank \d, channel 0: waited too long for rank \d to send"):
+        endpoint.watch(0)
+    assert LIMIT_SECONDS <= time.perf_counter() - began < 20 * LIMIT_SECONDS
+    endpoint.refill(1)  # the memory is clean again
+    endpoint.launch(1)
+    assert endpoint.check(1, 1) is None
+
+
+def test_more_blocks_than_fit_are_refused(opened: Opened) -> None:
+    endpoint = opened(2)
+    group = endpoint.groups[0]
+    case = case_of("all_reduce", "ring", 2)
+    endpoint.prepare(case)
+    kernel = group.loaded
+    too_many = kernel.blocks_per_processor * group.facts.processors // 2 + 1
+    with pytest.raises(NotCoResident, match="do not run at once"):
+        group.refuse_too_many(kernel, too_many)

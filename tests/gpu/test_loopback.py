@@ -1,0 +1,69 @@
+"""All ranks on one GPU: right by the exact check, and equal to the emulation bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ccbench.dtypes import ITEM_BYTES
+from ccbench.kernels.selection import unsupported
+from ccbench.measure import measure
+from ccbench.verification import launches_between_refills
+
+from .cases import POINTS, REDUCING, SAMPLING, case_of, emulated, results
+from .conftest import Opened
+
+RANKS = (2, 4, 8)
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize(("collective", "algorithm"), POINTS)
+def test_every_kernel_measures_and_checks_right(
+    opened: Opened, collective: str, algorithm: str, ranks: int
+) -> None:
+    endpoint = opened(ranks)
+    for count in (0, 1, ranks - 1, 257, 200_001):
+        case = case_of(collective, algorithm, ranks, count)
+        if unsupported(case):
+            continue
+        endpoint.prepare(case)
+        result = measure(endpoint, case, SAMPLING, launches_between_refills(case), endpoint.next_salt())
+        endpoint.finish()
+        assert result.mismatch is None, f"count {count}: {result.mismatch}"
+        assert np.all(np.diff(result.stamps, axis=2) > 0)
+    assert endpoint.flags == ("loopback",)
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize(("collective", "algorithm"), POINTS)
+def test_a_device_and_its_emulation_agree_bit_for_bit(
+    opened: Opened, collective: str, algorithm: str, ranks: int
+) -> None:
+    case = case_of(collective, algorithm, ranks)
+    if unsupported(case):
+        pytest.skip(f"no such schedule: {unsupported(case)}")
+    pairs = zip(results(opened(ranks), case, 3), results(emulated(ranks), case, 3), strict=True)
+    assert all(np.array_equal(device, host) for device, host in pairs)
+
+
+@pytest.mark.parametrize("dtype", ITEM_BYTES)
+@pytest.mark.parametrize("op", ["sum", "prod", "min", "max", "avg"])
+def test_every_type_and_op_agrees_with_the_emulation(opened: Opened, dtype: str, op: str) -> None:
+    endpoint, host = opened(4), emulated(4)
+    for collective, algorithm in REDUCING:
+        case = case_of(collective, algorithm, 4, 1003, dtype, op)
+        if unsupported(case):
+            continue
+        pairs = zip(results(endpoint, case, 5), results(host, case, 5), strict=True)
+        assert all(np.array_equal(device, other) for device, other in pairs), case.label
+
+
+@pytest.mark.parametrize("mode", ["graph", "cold", "isolated"])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_every_mode_checks_right(opened: Opened, mode: str, in_place: bool) -> None:
+    endpoint = opened(4)
+    case = case_of("all_reduce", "ring", 4, 100_003, in_place=in_place, mode=mode)
+    endpoint.prepare(case)
+    result = measure(endpoint, case, SAMPLING, launches_between_refills(case), 1)
+    assert result.mismatch is None
+    endpoint.finish()

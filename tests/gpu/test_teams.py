@@ -1,0 +1,65 @@
+"""Real teams of workers on GPUs: one process, one process for each rank, and the command line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ccbench.backends.cuda.runtime import Cuda
+from ccbench.cases import Status
+from ccbench.cli import main
+from ccbench.runs import load_run
+from ccbench.teams import ProcessTeam
+
+from .cases import SAMPLING, case_of
+
+SUITE = """
+backends: [cuda, cuda-ipc]
+sweep:
+  collective: [all_reduce, broadcast, barrier]
+  algorithm: all
+  size: [0 B, 4 KiB, 1 MiB]
+  ranks: 2
+sampling: {visits: 1, minimum_samples: 3, maximum_samples: 20, budget: 50 ms}
+"""
+
+
+@pytest.mark.parametrize("backend", ["cuda", "cuda-ipc"])
+def test_a_team_measures_right(cuda: Cuda, backend: str) -> None:
+    team = ProcessTeam(backend, 2)
+    try:
+        for collective in ("all_reduce", "all_gather", "reduce_scatter", "send_recv"):
+            for count in (1, 1003, 300_000):
+                case = replace(case_of(collective, "ring", 2, count), backend=backend)
+                measurement = team.run(case, SAMPLING)
+                assert (measurement.status, measurement.wrong_elements) == (Status.OK, 0), measurement.detail
+        assert team.usable()
+    finally:
+        team.close()
+
+
+@pytest.mark.parametrize("backend", ["cuda", "cuda-ipc"])
+def test_a_stopped_worker_is_named_and_the_team_replaced(
+    cuda: Cuda, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CCBENCH_FAULT", "stop:rank=1")
+    team = ProcessTeam(backend, 2)
+    case = replace(case_of("all_reduce", "ring", 2), backend=backend)
+    measurement = team.run(case, replace(SAMPLING, time_limit_seconds=20.0))
+    assert measurement.status is Status.TIMED_OUT
+    assert "is stopped by a signal" in measurement.detail
+    assert not team.usable()
+
+
+def test_a_run_ends_well_and_says_loopback_where_a_gpu_is_shared(cuda: Cuda, tmp_path: Path) -> None:
+    suite = tmp_path / "gpu.yaml"
+    suite.write_text(SUITE)
+    with pytest.raises(SystemExit) as leaving:
+        main(["run", str(suite), "-o", str(tmp_path / "run")])
+    assert leaving.value.code == 0
+    cases = load_run(tmp_path / "run").cases
+    assert set(cases["status"]) == {"ok"}
+    shared = cuda.runtime.getDeviceCount() < 2
+    assert all(("loopback" in flags) == shared for flags in cases["flags"])

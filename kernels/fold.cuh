@@ -28,18 +28,20 @@ struct Fold {
     bool finishes;  // the last contribution is among the sources
 };
 
-// Loads in flight per lane in the bulk: WIDTH vectors of each of DEPTH sources. Near the end, and where there are few
-// bytes, it is one vector of each of many sources: a small fold takes one trip to memory, not one per source.
-constexpr i32 BULK_WIDTH = Arithmetic::costly ? 1 : 4;
-constexpr i32 BULK_DEPTH = Arithmetic::costly ? 1 : 2;
-constexpr i32 SMALL_DEPTH = Arithmetic::costly ? 1 : 4;
+// In the bulk a lane loads several vectors of one source at once; two sources' would not fit into the registers. Near
+// the end, and where there are few bytes, it loads one vector of each of several sources: few trips to memory.
+constexpr i32 SMALL_DEPTH = Arithmetic::vectors_at_once;
 
-// WIDTH vectors, `stride` apart, from `offset` on.
+// A warp's vectors lie side by side, so that a lane's next one has a fixed distance, which costs no register.
+constexpr i32 GROUP = CCB_GPU ? 32 : 1;
+constexpr i32 GROUP_BYTES = GROUP * 16;
+
+// WIDTH vectors, GROUP_BYTES apart, from `offset` on.
 template <bool COMBINES, i32 WIDTH, i32 DEPTH>
-CCB_DEVICE void fold_vectors(const Block& block, const Fold& fold, i64 offset, i64 stride) {
+CCB_DEVICE void fold_vectors(const Block& block, const Fold& fold, i64 offset) {
     Vector total[WIDTH];
 #pragma unroll
-    for (i32 i = 0; i < WIDTH; ++i) total[i] = load_vector(fold.places.source[0] + offset + i * stride);
+    for (i32 i = 0; i < WIDTH; ++i) total[i] = load_vector(fold.places.source[0] + offset + i * GROUP_BYTES);
 #pragma unroll 1
     for (i32 first = 1; COMBINES && first < fold.sources; first += DEPTH) {
         Vector batch[DEPTH][WIDTH];
@@ -48,7 +50,7 @@ CCB_DEVICE void fold_vectors(const Block& block, const Fold& fold, i64 offset, i
             const bool there = first + d < fold.sources;
             const u8* const source = fold.places.source[there ? first + d : 0] + offset;
 #pragma unroll
-            for (i32 i = 0; i < WIDTH; ++i) batch[d][i] = there ? load_vector(source + i * stride) : Vector{0, 0};
+            for (i32 i = 0; i < WIDTH; ++i) batch[d][i] = there ? load_vector(source + i * GROUP_BYTES) : Vector{0, 0};
         }
 #pragma unroll
         for (i32 d = 0; d < DEPTH; ++d) {
@@ -65,13 +67,14 @@ CCB_DEVICE void fold_vectors(const Block& block, const Fold& fold, i64 offset, i
     for (i32 target = 0; target < fold.targets; ++target) {
         u8* const output = fold.places.target[target] + offset;
 #pragma unroll
-        for (i32 i = 0; i < WIDTH; ++i) store_vector(output + i * stride, total[i]);
+        for (i32 i = 0; i < WIDTH; ++i) store_vector(output + i * GROUP_BYTES, total[i]);
     }
 }
 
 template <bool COMBINES>
 CCB_DEVICE void fold_elements(const Block& block, const Fold& fold, i64 begin) {
     const i32 size = block.arithmetic.element_bytes;
+#pragma unroll 1
     for (i64 offset = begin + block.lane * size; offset < fold.bytes; offset += block.lanes * size) {
         u64 total = load_element(fold.places.source[0] + offset, size);
 #pragma unroll 1
@@ -90,14 +93,21 @@ CCB_DEVICE void fold_elements(const Block& block, const Fold& fold, i64 begin) {
 // target may be the same as any source.
 template <bool COMBINES>
 CCB_DEVICE void fold_all(const Block& block, const Fold& fold) {
+    constexpr i32 WIDTH = COMBINES ? Arithmetic::vectors_at_once : COPIES_AT_ONCE;
+    constexpr i64 tile = WIDTH * GROUP_BYTES;
     const i64 vector_bytes = fold.vectors ? fold.bytes & ~(i64)15 : 0;
-    const i64 stride = block.lanes * 16;
-    i64 offset = block.lane * 16;
-    for (; BULK_WIDTH > 1 && offset + (BULK_WIDTH - 1) * stride < vector_bytes; offset += BULK_WIDTH * stride) {
-        fold_vectors<COMBINES, BULK_WIDTH, BULK_DEPTH>(block, fold, offset, stride);
+    i64 done = 0;
+    if (vector_bytes >= block.lanes * WIDTH * 16) {
+        const i64 step = block.lanes / GROUP * tile;
+#pragma unroll 1
+        for (i64 begin = block.lane / GROUP * tile; begin + tile <= vector_bytes; begin += step) {
+            fold_vectors<COMBINES, WIDTH, 1>(block, fold, begin + block.lane % GROUP * 16);
+        }
+        done = vector_bytes / tile * tile;
     }
-    for (; offset < vector_bytes; offset += stride) {
-        fold_vectors<COMBINES, 1, SMALL_DEPTH>(block, fold, offset, stride);
+#pragma unroll 1
+    for (i64 offset = done + block.lane * 16; offset < vector_bytes; offset += block.lanes * 16) {
+        fold_vectors<COMBINES, 1, COMBINES ? SMALL_DEPTH : 1>(block, fold, offset);
     }
     fold_elements<COMBINES>(block, fold, vector_bytes);
 }
@@ -133,6 +143,7 @@ CCB_DEVICE u64 all_links(i32 count) { return count >= 64 ? ~0ull : (1ull << coun
 
 // After links.peers is filled (each entry by its own lane).
 CCB_DEVICE void open_links(const Block& block, const Links& links) {
+#pragma unroll 1
     for (i32 link = block.lane; link < links.count; link += block.lanes) {
         const i32 peer = links.peers.rank[link];
         links.counters.sent[link] = *state_of(block.self, block.arguments, block.channel, STATE_SENT, peer);
@@ -142,6 +153,7 @@ CCB_DEVICE void open_links(const Block& block, const Links& links) {
 
 // Remembers the counters for the next launch.
 CCB_DEVICE void close_links(const Block& block, const Links& links) {
+#pragma unroll 1
     for (i32 link = block.lane; link < links.count; link += block.lanes) {
         const i32 peer = links.peers.rank[link];
         *state_of(block.self, block.arguments, block.channel, STATE_SENT, peer) = links.counters.sent[link];
@@ -179,6 +191,7 @@ CCB_DEVICE bool wait_link(const Block& block, const Links& links, const Step& st
 // Waits until all that the step needs is there. What lanes wrote to shared memory before is visible to all afterwards.
 CCB_DEVICE bool begin_step(const Block& block, const Links& links, const Step& step) {
     bool ok = true;
+#pragma unroll 1
     for (i32 link = block.lane; link < links.count && ok; link += block.lanes) {
         ok = wait_link(block, links, step, link);
     }
@@ -188,6 +201,7 @@ CCB_DEVICE bool begin_step(const Block& block, const Links& links, const Step& s
 // All lanes are done; every link's lane tells its peer.
 CCB_DEVICE void end_step(const Block& block, const Links& links, const Step& step) {
     __syncthreads();
+#pragma unroll 1
     for (i32 link = block.lane; link < links.count; link += block.lanes) {
         const bool receives = on_link(step.receives, link), sends = on_link(step.sends, link);
         if (!receives && !sends) continue;

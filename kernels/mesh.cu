@@ -46,10 +46,12 @@ CCB_DEVICE i32 width_of(const Block& block, const Side& side) { return side.who 
 // Fills the places of a fold; whether all of them are aligned to 16 bytes.
 CCB_DEVICE bool find_places(const Block& block, Places& places, const Side& from, const Side& to) {
     bool vectors = true;
+#pragma unroll 1
     for (i32 i = block.lane; i < width_of(block, from); i += block.lanes) {
         places.source[i] = input_at(block, from.who == ONE ? from.rank : peer_after(block, i), from.element);
         vectors = vectors && aligned(places.source[i]);
     }
+#pragma unroll 1
     for (i32 i = block.lane; i < width_of(block, to); i += block.lanes) {
         places.target[i] = output_at(block, to.who == ONE ? to.rank : peer_after(block, i + 1), to.element);
         vectors = vectors && aligned(places.target[i]);
@@ -180,12 +182,14 @@ CCB_DEVICE void exchange_all(const Block& block, const Exchange& exchange, i64 b
     const bool vectors = aligned(exchange.mine) && aligned(exchange.theirs) && aligned(exchange.to_them) &&
                          aligned(exchange.to_me);
     const i64 vector_bytes = vectors ? bytes & ~(i64)15 : 0;
+#pragma unroll 1
     for (i64 offset = block.lane * 16; offset < vector_bytes; offset += block.lanes * 16) {
         const Vector mine = load_vector(exchange.mine + offset), theirs = load_vector(exchange.theirs + offset);
         store_vector(exchange.to_them + offset, mine);
         store_vector(exchange.to_me + offset, theirs);
     }
     const i32 size = block.arithmetic.element_bytes;
+#pragma unroll 1
     for (i64 offset = vector_bytes + block.lane * size; offset < bytes; offset += block.lanes * size) {
         const u64 mine = load_element(exchange.mine + offset, size);
         const u64 theirs = load_element(exchange.theirs + offset, size);
@@ -215,6 +219,7 @@ constexpr i32 PUSH_DEPTH = 8;
 CCB_DEVICE void push_all(const Block& block, const Places& places, i64 bytes, bool vectors) {
     const i64 vector_bytes = vectors ? bytes & ~(i64)15 : 0;
     const i32 ranks = block.arguments.ranks, size = block.arithmetic.element_bytes;
+#pragma unroll 1
     for (i64 offset = block.lane * 16; offset < vector_bytes; offset += block.lanes * 16) {
 #pragma unroll 1
         for (i32 first = 0; first < ranks; first += PUSH_DEPTH) {
@@ -230,6 +235,7 @@ CCB_DEVICE void push_all(const Block& block, const Places& places, i64 bytes, bo
             }
         }
     }
+#pragma unroll 1
     for (i64 offset = vector_bytes + block.lane * size; offset < bytes; offset += block.lanes * size) {
 #pragma unroll 1
         for (i32 i = 0; i < ranks; ++i) {
@@ -242,6 +248,7 @@ CCB_DEVICE void push_all(const Block& block, const Places& places, i64 bytes, bo
 CCB_DEVICE bool find_pairs(const Block& block, Places& places, Span part) {
     const i64 count = block.arguments.count;
     bool vectors = true;
+#pragma unroll 1
     for (i32 i = block.lane; i < block.arguments.ranks; i += block.lanes) {
         const i32 peer = peer_after(block, i);
         places.source[i] = input_at(block, block.rank, peer * count + part.begin);
@@ -254,6 +261,7 @@ CCB_DEVICE bool find_pairs(const Block& block, Places& places, Span part) {
 // Whether any rank's input is its output too: all ranks see the same.
 CCB_DEVICE bool any_in_place(const Block& block) {
     bool none = true;
+#pragma unroll 1
     for (i32 rank = block.lane; rank < block.arguments.ranks; rank += block.lanes) {
         const RankView& view = block.arguments.views[rank];
         none = none && view.input != view.output;
@@ -287,6 +295,7 @@ CCB_DEVICE bool mesh_all_to_all(const Arguments& arguments) {
 CCB_DEVICE bool push_chunk(const Block& block, Places& places, const Links& links, Span chunk) {
     const Step step{0, all_links(links.count), true};
     const u8* const own = at(block.self.input, block, chunk.begin);
+#pragma unroll 1
     for (i32 link = block.lane; link < links.count; link += block.lanes) {
         places.target[link] = slot_to(block, links, link);
     }
@@ -303,6 +312,7 @@ CCB_DEVICE bool take_chunk(const Block& block, Places& places, const Links& link
     const Step step{all_links(links.count), 0, true};
     const u8* const own = at(block.self.input, block, chunk.begin);
     u8* const output = at(block.self.output, block, chunk.begin);
+#pragma unroll 1
     for (i32 link = block.lane; link < links.count; link += block.lanes) {
         places.source[links.peers.rank[link]] = slot_from(block, links, link);
     }
@@ -331,9 +341,11 @@ CCB_DEVICE bool mesh_one_shot_all_reduce(const Arguments& arguments) {
     CCB_SHARED(LinkCounters, counters);
     CCB_SHARED(LinkPeers, peers);
     const Links links{counters, peers, arguments.ranks - 1};
+#pragma unroll 1
     for (i32 link = block.lane; link < links.count; link += block.lanes) peers.rank[link] = peer_after(block, link + 1);
     open_links(block, links);
     const i64 size = slot_elements(block);
+#pragma unroll 1
     for (i64 begin = part.begin; begin < part.end; begin += size) {
         const Span chunk = part_of(Span{begin, part.end}, 0, size);
         if (!push_chunk(block, places, links, chunk)) return false;

@@ -39,6 +39,7 @@ CCB_DEVICE Tree open_tree(const Block& block) {
     const i32 children = first < 0 ? 0 : second < 0 ? 1 : 2;
     const Links links{counters, peers, children + (parent < 0 ? 0 : 1)};
     bool vectors = aligned(block.self.input) && aligned(block.self.output);
+#pragma unroll 1
     for (i32 link = block.lane; link < links.count; link += block.lanes) {
         peers.rank[link] = link == children ? parent : link == 0 ? first : second;
         if (link < children) vectors = vectors && aligned(block.arguments.views[peers.rank[link]].output);
@@ -54,7 +55,7 @@ CCB_DEVICE bool has_root(const Block& block, i32 root) {
 }
 
 CCB_DEVICE i64 chunk_elements(const Block& block, Span part) {
-    const i64 lanes_full = (i64)block.lanes * BULK_WIDTH * granule_of(block);
+    const i64 lanes_full = (i64)block.lanes * Arithmetic::vectors_at_once * granule_of(block);
     const i64 wanted = rounded_up((part.end - part.begin + LEAST_CHUNKS - 1) / LEAST_CHUNKS, granule_of(block));
     return smaller(slot_elements(block), wanted > lanes_full ? wanted : lanes_full);
 }
@@ -67,6 +68,7 @@ CCB_DEVICE i64 bytes_of(const Block& block, Span span) {
 CCB_DEVICE bool climb(const Block& block, const Tree& tree, Span chunk, bool spreads) {
     const bool root = tree.parent < 0, goes_down = root && spreads;
     const Step step{tree.to_children, goes_down ? tree.to_children : tree.to_parent, !root};
+#pragma unroll 1
     for (i32 link = block.lane; link < tree.links.count; link += block.lanes) {
         if (link == tree.children) {
             tree.places.target[0] = slot_to(block, tree.links, link);
@@ -93,6 +95,7 @@ CCB_DEVICE bool climb(const Block& block, const Tree& tree, Span chunk, bool spr
 CCB_DEVICE bool descend(const Block& block, const Tree& tree, Span chunk) {
     const bool root = tree.parent < 0, keeps = root && block.self.input != block.self.output;
     const Step step{tree.to_parent, tree.to_children, false};
+#pragma unroll 1
     for (i32 link = block.lane; link < tree.children; link += block.lanes) {
         const RankView& child = block.arguments.views[tree.links.peers.rank[link]];
         tree.places.target[link] = at(child.output, block, chunk.begin);
@@ -122,6 +125,7 @@ CCB_DEVICE bool tree_all_reduce(const Arguments& arguments) {
     const i64 size = chunk_elements(block, part);
     const i64 chunks = (part.end - part.begin + size - 1) / size;
     const i64 lag = tree.parent < 0 ? 0 : smaller(tree.lag, chunks);
+#pragma unroll 1
     for (i64 step = 0; step < chunks + lag; ++step) {
         // Children contributed to what the root sends down, so they have read it: their outputs are free.
         if (step < chunks && !climb(block, tree, part_of(part, step, size), true)) return false;
@@ -142,6 +146,7 @@ CCB_DEVICE bool tree_reduce(const Arguments& arguments) {
     if (!has_root(block, arguments.root)) return refuse(block, arguments.root);
     const Tree tree = open_tree(block);
     const i64 size = chunk_elements(block, part);
+#pragma unroll 1
     for (i64 begin = part.begin; begin < part.end; begin += size) {
         if (!climb(block, tree, part_of(Span{begin, part.end}, 0, size), false)) return false;
     }
@@ -159,10 +164,12 @@ CCB_DEVICE bool tree_broadcast(const Arguments& arguments) {
     if (!has_root(block, arguments.root)) return refuse(block, arguments.root);
     const Tree tree = open_tree(block);
     if (tree.parent >= 0) open_output(block, tree.parent);
+#pragma unroll 1
     for (i32 child = 0; child < tree.children; ++child) {
         if (!wait_open(block, tree.links.peers.rank[child])) return false;
     }
     const i64 size = chunk_elements(block, part);
+#pragma unroll 1
     for (i64 begin = part.begin; begin < part.end; begin += size) {
         if (!descend(block, tree, part_of(Span{begin, part.end}, 0, size))) return false;
     }

@@ -55,7 +55,9 @@ def open_cluster(
 ) -> Cluster:
     """The machine that ``source`` names (see ``load_topology``), as many of it as asked for.
 
-    ranks: the first so many GPUs, evenly over the nodes; without ``nodes`` as few nodes as hold them.
+    ranks: the first so many GPUs, evenly over the nodes; without ``nodes`` as few nodes as hold them. A node of
+    which only some GPUs take part uses their share of its NICs, at least one, as libraries do (a GPU talks
+    through the NICs near it).
     Raises MachineError for machines without GPUs, ranks that do not fit, several nodes without a network.
     """
     from ccbench.topology.sources import load_topology
@@ -83,9 +85,10 @@ def cluster_of(
             f"{node.name}: {ranks} ranks are {nodes} nodes and need a network; write --network ib-ndr-400x8"
         )
     taken = first_gpus(node, ranks // nodes)
-    wanted = parse_network(network) if network is not None else None
-    if nodes == 1:
-        wanted = None
+    wanted = None
+    if network is not None and nodes > 1:
+        whole = parse_network(network)
+        wanted = replace(whole, nics=max(1, whole.nics * (ranks // nodes) // held))
     name = node.name if nodes == 1 else f"{nodes} x {node.name} on {wanted}"
     return Cluster(name, taken, nodes, wanted)
 

@@ -55,9 +55,9 @@ def open_cluster(
 ) -> Cluster:
     """The machine that ``source`` names (see ``load_topology``), as many of it as asked for.
 
-    ranks: the first so many GPUs, evenly over the nodes; without ``nodes`` as few nodes as hold them. A node of
-    which only some GPUs take part uses their share of its NICs, at least one, as libraries do (a GPU talks
-    through the NICs near it).
+    ranks: the first so many GPUs, evenly over the nodes; without ``nodes`` as few nodes as hold them. A node
+    of which only some GPUs take part uses their share of its NICs, at least one, as libraries do (a GPU
+    talks through the NICs near it).
     Raises MachineError for machines without GPUs, ranks that do not fit, several nodes without a network.
     """
     from ccbench.topology.sources import load_topology

@@ -118,6 +118,22 @@ def test_any_case_gives_what_numpy_gives(entry: str, seed: int, **case: Any) -> 
     run_three(entry, {**case, "op": "sum", "iterations": 1}, seed)
 
 
+@pytest.mark.parametrize("entry", [name for name in ENTRIES if name not in ("mesh_reduce", "mesh_gather")])
+@pytest.mark.parametrize("build", [MESH, Build("mesh.cu", sanitize=True)], ids=["plain", "sanitized"])
+def test_the_next_launch_may_use_what_the_last_one_left(entry: str, build: Build) -> None:
+    """One-shot waits for nobody before it reads its own input, which peers have just written."""
+    ranks = 4
+    for seed in range(1 if build.sanitize else 8):
+        world = HostWorld(ranks, 2)
+        first = prepare(world, Trial(entry, ENTRIES[entry], count=600, root=1, seed=seed), None)
+        results = mesh_reference(2)(first.trial, first.inputs)
+        trial = Trial("mesh_one_shot_all_reduce", "all_reduce", count=len(results[0]))
+        second = prepare(world, trial, None)
+        call = replace(second.call, inputs=first.call.outputs)
+        world.run(build, [first.call, call], HostOptions(seed=seed, lanes=4, devices=ranks))
+        check(world, replace(second, inputs=results, call=call), mesh_reference(2))
+
+
 def test_all_to_all_works_where_only_some_ranks_work_in_place() -> None:
     """Rank 1's output is its own input; the others have two buffers each."""
     ranks, count = 4, 50

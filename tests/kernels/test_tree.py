@@ -140,6 +140,24 @@ def test_any_lag_that_never_falls_on_the_way_down_ends_alike(lags: list[int], se
     check(world, one, tree_reference([tree]))
 
 
+@pytest.mark.parametrize("collective", ["all_reduce", "broadcast"])
+@pytest.mark.parametrize("build", [TREE, Build("tree.cu", sanitize=True)], ids=["plain", "sanitized"])
+def test_the_next_launch_may_use_what_the_last_one_left(collective: str, build: Build) -> None:
+    """The second launch reads outputs that parents have just written, and writes to what was read last."""
+    ranks, trees = 5, channel_trees(5, 2, 1)
+    for seed in range(1 if build.sanitize else 8):
+        world = HostWorld(ranks, 2, slots=2, slot_bytes=64)
+        trial = Trial(f"tree_{collective}", collective, count=300, root=1, seed=seed)
+        first = prepare(world, trial, tree_plan(trees))
+        results = tree_reference(trees)(trial, first.inputs)
+        second = prepare(
+            world, replace(trial, entry="tree_all_reduce", collective="all_reduce"), tree_plan(trees)
+        )
+        call = replace(second.call, inputs=first.call.outputs)
+        world.run(build, [first.call, call], HostOptions(seed=seed, lanes=4, devices=ranks))
+        check(world, replace(second, inputs=results, call=call), tree_reference(trees))
+
+
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_too_few_blocks_at_a_time_are_told_to_be_a_deadlock(collective: str) -> None:
     world = HostWorld(4, 1)

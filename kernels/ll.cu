@@ -1,18 +1,18 @@
-// Low latency: every rank sends packets straight to all others, and waits for nothing but packets. For small sizes.
+// Low latency: every rank sends packets straight to all others and waits for nothing but packets. For small sizes.
 //
-// A packet is one word of 8 bytes: 4 of data and a flag, so that neither fence nor flag write follows the data (NCCL's LL
+// A packet is one word of 8 bytes: 4 of data and a flag, so that neither fence nor flag follows the data (NCCL's LL
 // protocol, src/device/prims_ll.h, is of this kind). A rank has a box for every channel, half and sender. Rounds are
-// counted from launch to launch in STATE_PACKET_EPOCH; the round's number makes the flag, and odd and even rounds
-// use one half each.
+// counted from launch to launch in STATE_PACKET_EPOCH; a round's number makes its flag, and odd and even rounds use
+// one half each.
 //
 // Why two halves are enough: in every round every rank hears from every other rank (in a broadcast by a token, from
-// those that have nothing to send). Who starts round e has heard all others in round e - 1, so all have finished round
-// e - 2, whose box round e overwrites. A barrier of the block between rounds makes that true for all of its lanes.
+// those that have nothing to send). Who starts round e has heard all others in round e - 1, so all have finished
+// round e - 2, whose box round e overwrites. A barrier of the block between rounds makes that true for all lanes.
 //
-// What does not fit into the boxes goes in several rounds, so any count works; the boxes hold
-// packets_bytes / (16 * PACKET_CHANNELS * ranks) packets of 4 bytes each. Channels beyond PACKET_CHANNELS have nothing
-// to do: where boxes lie must not depend on how many channels a launch has. Contributions are combined in the
-// order of ranks. Plan: none.
+// What does not fit into the boxes goes in several rounds, so any count works; a box holds
+// packets_bytes / (16 * PACKET_CHANNELS * ranks) packets of 4 bytes of data each. Channels from PACKET_CHANNELS on
+// have nothing to do: where boxes lie must not depend on how many channels a launch has. Contributions are combined
+// in the order of ranks. Plan: none.
 #include "primitives.cuh"
 
 namespace ccb {
@@ -51,7 +51,9 @@ CCB_DEVICE void next_round(Packets& run) {
     run.flag = (u32)(run.epoch % 0xffffffffu) + 1u;
 }
 
-CCB_DEVICE i64 half_of(const Packets& run) { return (i64)(run.epoch & 1) * run.block.arguments.ranks * run.box_packets; }
+CCB_DEVICE i64 half_of(const Packets& run) {
+    return (i64)(run.epoch & 1) * run.block.arguments.ranks * run.box_packets;
+}
 
 CCB_DEVICE u64* first_box(const Packets& run, const RankView& view, i32 sender) {
     return view.packets + ((i64)run.block.channel * 2 * run.block.arguments.ranks + sender) * run.box_packets;
@@ -231,8 +233,8 @@ CCB_DEVICE void broadcast_round(const Packets& run, const Stretch& stretch, Miss
     const i32 root = block.arguments.root;
     if (block.rank == root) {
         send_all<EXCHANGE_BROADCAST>(run, stretch);
-        copy_elements(block, block.self.input, block.self.output,
-                      Span{stretch.begin / block.arithmetic.element_bytes, stretch.end / block.arithmetic.element_bytes});
+        const i64 size = block.arithmetic.element_bytes;
+        copy_elements(block, block.self.input, block.self.output, Span{stretch.begin / size, stretch.end / size});
     }
     exchange_tokens(run, missing);
     for (i64 pair = block.lane; pair < pairs_of(stretch) && block.rank != root && missing.peer < 0;
@@ -260,11 +262,11 @@ CCB_DEVICE bool exchange_rounds(Packets& run, Span part) {
     const Block& block = run.block;
     const i64 size = block.arithmetic.element_bytes, end = part.end * size;
     const i64 round_bytes = run.box_packets / 2 * PAIR_BYTES;
+    const bool blocked = KIND == EXCHANGE_ALL_GATHER || KIND == EXCHANGE_REDUCE_SCATTER;
     Missing missing{-1, 0};
     for (i64 begin = part.begin * size; begin < end; begin += round_bytes) {
         next_round(run);
-        const Stretch stretch{begin, smaller(begin + round_bytes, end),
-                              KIND == EXCHANGE_ALL_REDUCE || KIND == EXCHANGE_BROADCAST ? 0 : block.arguments.count * size};
+        const Stretch stretch{begin, smaller(begin + round_bytes, end), blocked ? block.arguments.count * size : 0};
         if (KIND == EXCHANGE_BROADCAST) {
             broadcast_round(run, stretch, missing);
         } else {

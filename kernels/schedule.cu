@@ -16,7 +16,7 @@ namespace ccb {
 
 enum Header : i32 { FORMAT = 0, RANKS, PIECES, SHAPE, MESSAGE_PIECES, WORK_PLACES, ROW_WORDS, HEADER_WORDS = 8 };
 enum Shape : i32 { BLOCKED = 1, MOVES_DATA = 2 };
-enum Row : i32 { INPUT_PIECE = 0, OUTPUT_PIECE, UNITS, FIRST_WORDS, UNITS_IN_PLACE, FIRST_WORDS_IN_PLACE, PER_PASS = 8 };
+enum Row : i32 { INPUT_PIECE = 0, OUTPUT_PIECE, UNITS, FIRST_WORDS, UNITS_IN_PLACE, WORDS_IN_PLACE, PER_PASS = 8 };
 enum Kind : i32 { INPUT = 0, OUTPUT = 1, WORK = 2, MESSAGE = 3 };
 
 constexpr i32 KNOWN_FORMAT = 1;
@@ -334,11 +334,11 @@ CCB_DEVICE bool schedule(const Arguments& arguments) {
     const i64 block_bytes = blocked ? arguments.count * block.arithmetic.element_bytes : 0;
     const bool in_place = lies_in_place(block, row, block_bytes);
     const i32* const units = header + row[in_place ? UNITS_IN_PLACE : UNITS];
-    const i32 words = row[in_place ? FIRST_WORDS_IN_PLACE : FIRST_WORDS];
+    const i32 words = row[in_place ? WORDS_IN_PLACE : FIRST_WORDS];
     if (words == 0) return true;
-    const Interpreter run{block, shared, block.self.input,
-                          block.self.output - (in_place ? row[OUTPUT_PIECE] * block_bytes : 0),
-                          block.self.staging + (i64)block.channel * header[WORK_PLACES] * chunk_bytes, chunk_bytes, blocked};
+    u8* const output = block.self.output - (in_place ? row[OUTPUT_PIECE] * block_bytes : 0);
+    u8* const work = block.self.staging + (i64)block.channel * header[WORK_PLACES] * chunk_bytes;
+    const Interpreter run{block, shared, block.self.input, output, work, chunk_bytes, blocked};
     open_connections(block, shared, row);
     fetch_rest(block, first, units, words, fetched_early(block, units, words));
     __syncthreads();

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ccbench.collectives import collective
 from ccbench.errors import MachineError, UsageError
+from ccbench.kernels.programs import schedule_program
 from ccbench.kernels.trees import channel_trees, tree_plan
 from ccbench.topology.graph import Topology
 
@@ -108,7 +109,14 @@ def _tree(request: PlanRequest) -> LaunchPlan:
     return LaunchPlan(plan=tree_plan(channel_trees(request.ranks, request.channels, root, request.orders)))
 
 
-PLANNERS: Mapping[str, Planner] = {"ring.cu": _ring, "tree.cu": _tree}
+def _schedule(request: PlanRequest) -> LaunchPlan:
+    made = schedule_program(
+        request.collective, request.schedule, request.ranks, request.root, request.size_bytes
+    )
+    return LaunchPlan(program=made)
+
+
+PLANNERS: Mapping[str, Planner] = {"ring.cu": _ring, "schedule.cu": _schedule, "tree.cu": _tree}
 """Kernel file -> its planner; files that are not here have no plan."""
 
 

@@ -1,15 +1,16 @@
 """Any schedule as a program for ``kernels/schedule.cu``: what each rank's blocks wait for, move and post.
 
-A rank sends what others need of its slots as messages, so nobody touches another rank's buffers, and what may
-overwrite what is settled inside one rank by the same placement that the CPU backend uses. Contributions are combined
-in the order of the ranks that bring them.
+A rank sends what others need of its slots as messages, so nobody touches another rank's buffers, and what
+may overwrite what is settled inside one rank by the same placement that the CPU backend uses. Contributions
+are combined in the order of the ranks that bring them.
 
-Units and freedom from deadlock. A message has a key (step, group); a connection carries at most one message per
-key. Every rank runs its units in the order of their keys, sends before receives of the same key. Take the unit
-with the smallest key that any rank stands at: what it waits for has a smaller key still, so it has been done.
-A received message that is only handed on is sent in the unit that receives it, before its own key's turn;
-that is allowed while the message two places before it on its connection has a key smaller than the unit's, as
-two messages at least are in flight (Arguments.slots). Passes over further chunks follow each other in the same order.
+Units and freedom from deadlock. A message has a key (step, group); a connection carries at most one message
+per key. Every rank runs its units in the order of their keys, sends before receives of the same key. Take
+the unit with the smallest key that any rank stands at: what it waits for has a smaller key still, so it has
+been done. What a rank receives and hands on is sent in the unit that receives it, before its own key's turn;
+that is allowed while the message two places before it on its connection has a key smaller than the unit's,
+as two messages at least are in flight (Arguments.slots). Passes over further chunks follow each other in the
+same order.
 """
 
 from __future__ import annotations
@@ -286,7 +287,8 @@ def rank_programs(schedule: Schedule, in_place: bool) -> tuple[list[RankProgram]
     """
     if schedule.ranks > MOST_RANKS:
         raise ScheduleError(
-            f"{schedule.collective} {schedule.algorithm} on {schedule.ranks} ranks: kernels run {MOST_RANKS} at most"
+            f"{schedule.collective} {schedule.algorithm} on {schedule.ranks} ranks: kernels run {MOST_RANKS} "
+            "at most; take fewer ranks"
         )
     row = collective(schedule.collective)
     layout = Layout(schedule, 1 if row.blocked else schedule.pieces, in_place)
@@ -342,10 +344,18 @@ def _rank_words(program: RankProgram, traffic: Traffic) -> list[int]:
 def compiled_program(schedule: Schedule) -> NDArray[np.int32]:
     """The program of a proven schedule, for any count, dtype and number of channels.
 
-    Format (32-bit words; kernels/schedule.cu reads it): a header of HEADER_WORDS (format, ranks, pieces, 1 if
-    blocked + 2 if data moves, pieces of the longest message, work places, words of a rank's row, 0); a row per rank
-    (first piece of its input and of its output, -1 for none; where its units begin and the first one's length, out
-    of place and in place; 0, 0; then for every peer the messages sent to it and taken from it in one pass); units.
+    32-bit words, which kernels/schedule.cu reads:
+
+    * a header of HEADER_WORDS: format, ranks, pieces, 1 if blocked + 2 if data moves, pieces of the longest
+      message, work places, words of a rank's row, 0;
+    * a row for each rank: first piece of its input and of its output (-1: none); where its units begin and
+      how long the first one is, out of place, then in place; 0, 0; for every peer the messages sent to it in
+      one pass; for every peer those taken from it;
+    * units, one after another: own words + 65536 * words of the next; receives + 256 * sends + 65536 * moves
+      (+ 2^24 in the pass's last unit); sources + 256 * targets; per message peer + 256 * how many went before
+      it on its connection; per move piece + 65536 * sources + 2^23 * targets (+ 2^30 where an average is
+      divided); references of all sources, then of all targets: 2^28 * kind + index, for messages + 65536 *
+      its place among the unit's.
     """
     ranks = schedule.ranks
     row_words = ROW_WORDS + 2 * ranks
@@ -378,5 +388,3 @@ def schedule_program(
 ) -> NDArray[np.int32]:
     """The program of ``algorithm`` (``ring``, ``chain:8``); raises what ``schedule_for`` raises."""
     return compiled_program(schedule_for(collective_name, algorithm, ranks, root, size_bytes=size_bytes))
-
-

@@ -1,8 +1,8 @@
 """Which values of a schedule travel as which messages.
 
 A message carries up to MESSAGE_PIECES pieces from one rank to another. Its key is (step, group): a target's
-values of one step are dealt into groups so that all that a value is made of arrives under one key, and so that
-a block can take a whole group at once.
+values of one step are dealt into groups so that all that a value is made of arrives under one key, and so
+that a block can take a whole group at once.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ class Message:
 class Traffic:
     """All messages of one pass.
 
-    entries: the values that a message carries, in order. place_of: (value, the value computed from it) -> where
-    it travels; values read on their own rank are not in it. group_of: value made of messages -> its group.
+    entries: the values that a message carries, in order. place_of: (value, the value computed from it) ->
+    where it travels; values read on their own rank are not in it. group_of: value made of messages -> its
+    group.
     """
 
     entries: dict[Message, tuple[int, ...]] = field(default_factory=dict)

@@ -6,6 +6,7 @@ combined in the order of the ranks that hold them, and an average is divided at 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -63,7 +64,7 @@ def _passes(schedule: Schedule, trial: Trial, channels: int, chunk_bytes: int) -
                 share = -(-(end - begin) // pieces)
                 size = min(chunk, -(-share // granule) * granule)
                 edges = [min(begin + p * size, end) for p in range(pieces + 1)]
-                yield list(zip(edges[:-1], edges[1:], strict=True))
+                yield list(itertools.pairwise(edges))
                 begin += size * pieces
 
 

@@ -88,9 +88,7 @@ def run_four(collective: str, case: dict[str, Any], seed: int, build: Build = LL
         prepare(world, one, None, channels if number != 1 else max(1, channels - 1))
         for number, one in enumerate(trials)
     ]
-    chosen = HostOptions(
-        lanes=case["lanes"], seed=seed, devices=ranks if case["drifting"] else 1, **options
-    )
+    chosen = HostOptions(lanes=case["lanes"], seed=seed, devices=ranks if case["drifting"] else 1, **options)
     world.run(build, [one.call for one in prepared], chosen)
     for launched in prepared:
         check(world, launched, ll_reference)
@@ -162,7 +160,9 @@ def test_no_room_for_packets_is_refused() -> None:
 def test_a_broadcasting_root_cannot_run_ahead_of_slow_ranks() -> None:
     """Many launches on drifting ranks: each would overwrite boxes that a slow rank still reads."""
     world = HostWorld(4, 1, packets_bytes=packets_bytes(4, 4))
-    calls = [prepare(world, Trial("ll_broadcast", "broadcast", count=11, root=1, seed=n), None) for n in range(12)]
+    calls = [
+        prepare(world, Trial("ll_broadcast", "broadcast", count=11, root=1, seed=n), None) for n in range(12)
+    ]
     for seed in range(5):
         for one in calls:
             for offset in one.call.outputs:

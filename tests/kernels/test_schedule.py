@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbench.algorithms import ALGORITHMS, Algorithm, Schedule, schedule_for
+from ccbench.algorithms import ALGORITHMS, Schedule, schedule_for
 from ccbench.collectives import collective as collective_row
 from ccbench.errors import ScheduleError
 from ccbench.kernels.abi import OPS, TYPES
@@ -55,11 +55,6 @@ def schedule_of(name: str, ranks: int, root: int, parameter: int = 0) -> Schedul
         return None
 
 
-def in_place_works(name: str) -> bool:
-    """Data of send_recv and barrier aside, each has one buffer to lie in."""
-    return name.split()[0] not in ("barrier",)
-
-
 def chunk_bytes(schedule: Schedule, channels: int, slot_bytes: int, staging_bytes: int) -> int:
     """``chunk_of`` of schedule.cu."""
     program = compiled_program(schedule)
@@ -70,7 +65,7 @@ def chunk_bytes(schedule: Schedule, channels: int, slot_bytes: int, staging_byte
 
 
 def run_three(name: str, case: dict[str, Any], seed: int, build: Build = SCHEDULE, **options: Any) -> bool:
-    """Three launches in a row with other counts, roots and channels; False where there is no such schedule."""
+    """Three launches in a row with other counts, roots, channels; False where there is no such schedule."""
     ranks, channels = case["ranks"], case["channels"]
     staging = case.get("staging_bytes", STAGING_BYTES)
     world = HostWorld(
@@ -79,7 +74,6 @@ def run_three(name: str, case: dict[str, Any], seed: int, build: Build = SCHEDUL
     count = {"ranks": ranks, "ranks - 1": ranks - 1}.get(case["count"], case["count"])
     of = name.split()[0]
     given = {key: case[key] for key in ("dtype", "op", "in_place", "misalignment", "iterations")}
-    given["in_place"] = given["in_place"] and in_place_works(name)
     trial = Trial("schedule", of, count=count, root=ranks // 2, seed=seed, **given)
     trials = [
         trial,
@@ -223,7 +217,7 @@ def test_the_interpreter_has_no_race(name: str, seed: int) -> None:
 
 def test_the_order_of_launch_decides_nothing() -> None:
     """Ten seeds, one result: the order of summation is the schedule's."""
-    outputs = set()
+    outputs: set[bytes] = set()
     made = schedule_of("all_reduce one_shot", 4, 0)
     assert made is not None
     for seed in range(10):
@@ -233,10 +227,6 @@ def test_the_order_of_launch_decides_nothing() -> None:
         world.run(SCHEDULE, [call], HostOptions(seed=seed, lanes=4, devices=4))
         outputs.update(world.view(offset, 1000).tobytes() for offset in call.outputs)
     assert len(outputs) == 1
-
-
-def row_named(name: str) -> Algorithm:
-    return next(row for row in ALGORITHMS if f"{row.collective} {row.name}" == name)
 
 
 def test_a_barrier_moves_no_data_but_waits_for_everybody() -> None:

@@ -14,6 +14,7 @@ from ccbench.kernels.building import Build
 from ccbench.kernels.host_engine import HostOptions, HostWorld, KernelDeadlock, KernelFailed
 from tests.kernels.coverage import pairwise
 from tests.kernels.mesh_reference import mesh_reference
+from tests.kernels.orders import same
 from tests.kernels.worlds import Trial, check, prepare
 
 MESH = Build("mesh.cu")
@@ -118,20 +119,38 @@ def test_any_case_gives_what_numpy_gives(entry: str, seed: int, **case: Any) -> 
     run_three(entry, {**case, "op": "sum", "iterations": 1}, seed)
 
 
-@pytest.mark.parametrize("entry", [name for name in ENTRIES if name not in ("mesh_reduce", "mesh_gather")])
+ONE_SHOT = Trial("mesh_one_shot_all_reduce", "all_reduce")
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
 @pytest.mark.parametrize("build", [MESH, Build("mesh.cu", sanitize=True)], ids=["plain", "sanitized"])
-def test_the_next_launch_may_use_what_the_last_one_left(entry: str, build: Build) -> None:
-    """One-shot waits for nobody before it reads its own input, which peers have just written."""
-    ranks = 4
+def test_a_launch_may_use_what_the_last_one_left(entry: str, build: Build) -> None:
+    """One-shot ends when its own output is there, and reads its own input at once: before and after any other
+    kernel it shows whether that one waits for the peers whose buffers it touches."""
+    ranks, reference = 4, mesh_reference(2)
     for seed in range(1 if build.sanitize else 8):
         world = HostWorld(ranks, 2)
-        first = prepare(world, Trial(entry, ENTRIES[entry], count=600, root=1, seed=seed), None)
-        results = mesh_reference(2)(first.trial, first.inputs)
-        trial = Trial("mesh_one_shot_all_reduce", "all_reduce", count=len(results[0]))
-        second = prepare(world, trial, None)
-        call = replace(second.call, inputs=first.call.outputs)
-        world.run(build, [first.call, call], HostOptions(seed=seed, lanes=4, devices=ranks))
-        check(world, replace(second, inputs=results, call=call), mesh_reference(2))
+        middle = prepare(world, Trial(entry, ENTRIES[entry], count=300, root=1, seed=seed), None)
+        wide = max(*map(len, middle.inputs), *middle.output_elements)
+        first = prepare(world, replace(ONE_SHOT, count=wide), None)
+        sums = reference(first.trial, first.inputs)
+        data = [one[: len(old)] for one, old in zip(sums, middle.inputs, strict=True)]
+        results = reference(middle.trial, data)
+        inputs = [
+            mine if old else 0 for mine, old in zip(first.call.outputs, middle.call.inputs, strict=True)
+        ]
+        outputs = [
+            mine if old else 0 for mine, old in zip(first.call.inputs, middle.call.outputs, strict=True)
+        ]
+        calls = [first.call, replace(middle.call, inputs=inputs, outputs=outputs)]
+        last = prepare(world, replace(ONE_SHOT, count=len(results[1])), None)
+        goes_on = all(outputs)
+        calls += [replace(last.call, inputs=outputs)] if goes_on else []
+        world.run(build, calls, HostOptions(seed=seed, lanes=4, devices=ranks))
+        for output, result in zip(outputs, results, strict=True):
+            assert not output or same(world.view(output, result.nbytes).view(result.dtype), result)
+        if goes_on:
+            check(world, replace(last, inputs=results, call=calls[2]), reference)
 
 
 def test_all_to_all_works_where_only_some_ranks_work_in_place() -> None:

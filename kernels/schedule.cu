@@ -9,12 +9,23 @@
 // One pass of the program carries one chunk of every piece. A channel's share of the count is dealt out to pieces as
 // by the ring: all pieces of a pass are equal except the last ones; where every rank has a block a piece is a chunk of
 // a whole block. Work places lie in the staging area, one chunk each: they belong to this rank's block alone and
-// outlive no pass. Plan: not looked at. Slots must hold 16 bytes of each piece of the longest message.
+// outlive no pass. Slots must hold 16 bytes of each piece of the longest message. Where there is no root, all ranks
+// are in place or none is. Plan: not looked at.
 #include "fold.cuh"
 
 namespace ccb {
 
-enum Header : i32 { FORMAT = 0, RANKS, PIECES, SHAPE, MESSAGE_PIECES, WORK_PLACES, ROW_WORDS, HEADER_WORDS = 8 };
+enum Header : i32 {
+    FORMAT = 0,
+    RANKS,
+    PIECES,
+    SHAPE,
+    MESSAGE_PIECES,
+    WORK_PLACES,
+    ROW_WORDS,
+    WORK_PLACES_IN_PLACE,
+    HEADER_WORDS
+};
 enum Shape : i32 { BLOCKED = 1, MOVES_DATA = 2 };
 enum Row : i32 { INPUT_PIECE = 0, OUTPUT_PIECE, UNITS, FIRST_WORDS, UNITS_IN_PLACE, WORDS_IN_PLACE, PER_PASS = 8 };
 enum Kind : i32 { INPUT = 0, OUTPUT = 1, WORK = 2, MESSAGE = 3 };
@@ -279,11 +290,10 @@ CCB_DEVICE void close_connections(const Block& block, const Shared& shared, i64 
 }
 
 // Bytes of a piece in one pass: what fits into a slot beside the message's other pieces, and into a work place.
-CCB_DEVICE i64 chunk_of(const Arguments& arguments) {
-    const i32* const header = arguments.program;
-    i64 bytes = arguments.slot_bytes / header[MESSAGE_PIECES];
-    const i64 work_places = (i64)header[WORK_PLACES] * arguments.channels;
-    if (work_places > 0) bytes = smaller(bytes, arguments.staging_bytes / work_places);
+CCB_DEVICE i64 chunk_of(const Arguments& arguments, i32 work_places) {
+    i64 bytes = arguments.slot_bytes / arguments.program[MESSAGE_PIECES];
+    const i64 all = (i64)work_places * arguments.channels;
+    if (all > 0) bytes = smaller(bytes, arguments.staging_bytes / all);
     return bytes & ~(i64)15;
 }
 
@@ -324,20 +334,21 @@ CCB_DEVICE bool schedule(const Arguments& arguments) {
     CCB_SHARED(PerPass, per_pass);
     const Shared shared{first, second, places, sent, received, per_pass};
     const i32* const header = arguments.program;
-    const i64 chunk_bytes = chunk_of(arguments);
-    if (header[FORMAT] != KNOWN_FORMAT || header[RANKS] != arguments.ranks || arguments.ranks > MOST_PEERS ||
-        chunk_bytes < 16) {
+    if (header[FORMAT] != KNOWN_FORMAT || header[RANKS] != arguments.ranks || arguments.ranks > MOST_PEERS) {
         return refuse(block, block.rank);
     }
     const bool blocked = (header[SHAPE] & BLOCKED) != 0;
     const i32* const row = header + HEADER_WORDS + block.rank * header[ROW_WORDS];
     const i64 block_bytes = blocked ? arguments.count * block.arithmetic.element_bytes : 0;
     const bool in_place = lies_in_place(block, row, block_bytes);
+    const i32 work_places = header[in_place ? WORK_PLACES_IN_PLACE : WORK_PLACES];
+    const i64 chunk_bytes = chunk_of(arguments, work_places);
+    if (chunk_bytes < 16) return refuse(block, block.rank);
     const i32* const units = header + row[in_place ? UNITS_IN_PLACE : UNITS];
     const i32 words = row[in_place ? WORDS_IN_PLACE : FIRST_WORDS];
     if (words == 0) return true;
     u8* const output = block.self.output - (in_place ? row[OUTPUT_PIECE] * block_bytes : 0);
-    u8* const work = block.self.staging + (i64)block.channel * header[WORK_PLACES] * chunk_bytes;
+    u8* const work = block.self.staging + (i64)block.channel * work_places * chunk_bytes;
     const Interpreter run{block, shared, block.self.input, output, work, chunk_bytes, blocked};
     open_connections(block, shared, row);
     fetch_rest(block, first, units, words, fetched_early(block, units, words));

@@ -347,7 +347,8 @@ def compiled_program(schedule: Schedule) -> NDArray[np.int32]:
     32-bit words, which kernels/schedule.cu reads:
 
     * a header of HEADER_WORDS: format, ranks, pieces, 1 if blocked + 2 if data moves, pieces of the longest
-      message, work places, words of a rank's row, 0;
+      message, work places out of place, words of a rank's row, work places in place (where there is a root
+      both are the larger one, as ranks without a buffer cannot tell);
     * a row for each rank: first piece of its input and of its output (-1: none); where its units begin and
       how long the first one is, out of place, then in place; 0, 0; for every peer the messages sent to it in
       one pass; for every peer those taken from it;
@@ -376,9 +377,11 @@ def compiled_program(schedule: Schedule) -> NDArray[np.int32]:
             rows[rank, ROW_WORDS + peer] = len(traffic.on(rank, peer))
             rows[rank, ROW_WORDS + ranks + peer] = len(traffic.on(peer, rank))
     row = collective(schedule.collective)
-    work_places = max(program.work_places for program in (*programs, *in_place))
+    work_places, work_in_place = (max(one.work_places for one in some) for some in (programs, in_place))
+    if row.rooted:
+        work_places = work_in_place = max(work_places, work_in_place)
     shape = int(row.blocked) | int(row.moves_data) << 1
-    header = [FORMAT, ranks, schedule.pieces, shape, traffic.longest, work_places, row_words, 0]
+    header = [FORMAT, ranks, schedule.pieces, shape, traffic.longest, work_places, row_words, work_in_place]
     found = np.concatenate([np.asarray(header, np.int64), rows.ravel(), np.asarray(body, np.int64)])
     return found.astype(np.int32)
 

@@ -55,12 +55,15 @@ def schedule_of(name: str, ranks: int, root: int, parameter: int = 0) -> Schedul
         return None
 
 
-def chunk_bytes(schedule: Schedule, channels: int, slot_bytes: int, staging_bytes: int) -> int:
+def chunk_bytes(
+    schedule: Schedule, channels: int, slot_bytes: int, staging_bytes: int, in_place: bool
+) -> int:
     """``chunk_of`` of schedule.cu."""
     program = compiled_program(schedule)
     found = slot_bytes // int(program[4])
-    if program[5]:
-        found = min(found, staging_bytes // (int(program[5]) * channels))
+    places = int(program[7 if in_place else 5])
+    if places:
+        found = min(found, staging_bytes // (places * channels))
     return found // 16 * 16
 
 
@@ -88,7 +91,7 @@ def run_three(name: str, case: dict[str, Any], seed: int, build: Build = SCHEDUL
             return False
         ready = prepare(world, one, None, used)
         prepared.append(replace(ready, call=replace(ready.call, program=compiled_program(made))))
-        chunk = chunk_bytes(made, used, case["slot_bytes"], staging)
+        chunk = chunk_bytes(made, used, case["slot_bytes"], staging, one.in_place)
         references.append(schedule_reference(made, used, chunk))
     given_options = HostOptions(
         lanes=case["lanes"], seed=seed, devices=ranks if case["drifting"] else 1, **options

@@ -1,0 +1,178 @@
+"""One small case of any kernel entry, run on any build of its file: what mutants and the sanitizer are tried on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ccbench.kernels.building import Build
+from ccbench.kernels.host_engine import HostCall, HostOptions, HostWorld, KernelDeadlock
+from ccbench.kernels.plans import natural_orders, ring_plan
+from ccbench.kernels.programs import compiled_program
+from ccbench.kernels.sources import entries
+from ccbench.kernels.trees import channel_trees, tree_plan
+from tests.kernels.mesh_reference import mesh_reference
+from tests.kernels.orders import Array
+from tests.kernels.ring_reference import ring_reference
+from tests.kernels.schedule_reference import schedule_reference
+from tests.kernels.tree_reference import tree_reference
+from tests.kernels.worlds import Prepared, Reference, Trial, check, prepare
+
+STAGING_BYTES = 1 << 16
+PACKET_AREAS = 4 * 2  # channels with boxes, and halves
+
+
+@dataclass(frozen=True)
+class KernelCase:
+    """Some launches in a row, with different data.
+
+    algorithm: what ``schedule`` interprets. packets: of one sender in one round. then: the entry of every
+    second launch, if another. chained: a launch's inputs are the outputs of the one before. overwrites: its
+    outputs are the inputs of the one before. away: a rank that does not take part, so that nobody may get through.
+    """
+
+    entry: str
+    algorithm: str = ""
+    dtype: str = "float32"
+    op: str = "sum"
+    ranks: int = 3
+    channels: int = 2
+    lanes: int = 4
+    count: int = 157
+    root: int = 1
+    slots: int = 2
+    slot_bytes: int = 64
+    packets: int = 16
+    launches: int = 2
+    iterations: int = 1
+    misalignment: int = 0
+    in_place: bool = False
+    drifting: bool = True
+    then: str = ""
+    chained: bool = False
+    overwrites: bool = False
+    away: int = -1
+
+    @property
+    def kernel_file(self) -> str:
+        """Where the entry is."""
+        return entries()[self.entry].file
+
+
+def collective_of(case: KernelCase, entry: str) -> str:
+    """Which collective an entry computes."""
+    if case.algorithm:
+        return case.algorithm.split()[0]
+    _, _, collective = entry.partition("_")
+    return collective.removeprefix("one_shot_").removeprefix("two_shot_")
+
+
+def run_case(case: KernelCase, build: Build, seed: int) -> None:
+    """Launch, and compare every output with NumPy's; AssertionError or what the engine raises."""
+    world = HostWorld(
+        case.ranks,
+        case.channels,
+        slots=case.slots,
+        slot_bytes=case.slot_bytes,
+        packets_bytes=case.packets * 8 * PACKET_AREAS * case.ranks,
+        staging_bytes=STAGING_BYTES,
+    )
+    options = HostOptions(lanes=case.lanes, seed=seed, devices=case.ranks if case.drifting else 1)
+    if case.entry == "barrier":
+        _run_barrier(case, world, build, options)
+        return
+    launched: list[tuple[Prepared, Reference]] = []
+    for number in range(case.launches):
+        one, reference = _launch(case, world, number, seed)
+        launched.append((_joined(case, one, launched), reference))
+    world.run(build, [one.call for one, _ in launched], options)
+    for one, reference in launched:
+        if case.overwrites:
+            one = replace(one, call=replace(one.call, inputs=[0] * case.ranks))
+        check(world, one, reference)
+
+
+def _run_barrier(case: KernelCase, world: HostWorld, build: Build, options: HostOptions) -> None:
+    nothing = [0] * case.ranks
+    call = HostCall("barrier", "uint8", 0, nothing, nothing, iterations=case.iterations)
+    if case.away < 0:
+        world.run(build, [call] * case.launches, options)
+        return
+    try:
+        world.run(build, [call], options, instead={case.away: replace(call, iterations=0)})
+    except KernelDeadlock as told:
+        for rank in set(range(case.ranks)) - {case.away}:
+            assert f"rank {rank} block" in str(told), f"rank {rank} got through a barrier alone: {told}"
+    else:
+        raise AssertionError(f"the barrier ended without rank {case.away}")
+
+
+def _launch(case: KernelCase, world: HostWorld, number: int, seed: int) -> tuple[Prepared, Reference]:
+    entry = case.then if case.then and number % 2 else case.entry
+    trial = Trial(
+        entry,
+        collective_of(case, entry),
+        case.dtype,
+        case.op,
+        case.count,
+        case.root,
+        case.in_place,
+        case.misalignment,
+        case.iterations,
+        seed=seed + 1000 * number,
+    )
+    return _LAUNCHES[Path(entries()[entry].file).stem](case, world, trial)
+
+
+def _joined(case: KernelCase, one: Prepared, before: list[tuple[Prepared, Reference]]) -> Prepared:
+    """``one`` with buffers of the launch before it, where the case says so."""
+    if not before:
+        return one
+    last, reference = before[-1]
+    if case.chained:
+        made: list[Array] = reference(last.trial, last.inputs)
+        one = replace(one, inputs=made, call=replace(one.call, inputs=last.call.outputs))
+    if case.overwrites:
+        one = replace(one, call=replace(one.call, outputs=last.call.inputs))
+    return one
+
+
+def _ring(case: KernelCase, world: HostWorld, trial: Trial) -> tuple[Prepared, Reference]:
+    orders = natural_orders(case.ranks, case.channels)
+    return prepare(world, trial, ring_plan(orders)), ring_reference(orders, case.slot_bytes)
+
+
+def _tree(case: KernelCase, world: HostWorld, trial: Trial) -> tuple[Prepared, Reference]:
+    trees = channel_trees(case.ranks, case.channels, None if trial.collective == "all_reduce" else trial.root)
+    return prepare(world, trial, tree_plan(trees)), tree_reference(trees)
+
+
+def _mesh(case: KernelCase, world: HostWorld, trial: Trial) -> tuple[Prepared, Reference]:
+    return prepare(world, trial, None), mesh_reference(case.channels)
+
+
+def _ll(case: KernelCase, world: HostWorld, trial: Trial) -> tuple[Prepared, Reference]:
+    from tests.kernels.test_ll import ll_reference
+
+    return prepare(world, trial, None), ll_reference
+
+
+def _schedule(case: KernelCase, world: HostWorld, trial: Trial) -> tuple[Prepared, Reference]:
+    from tests.kernels.test_schedule import chunk_bytes, schedule_of
+
+    made = schedule_of(case.algorithm, case.ranks, trial.root)
+    assert made is not None, f"no {case.algorithm} on {case.ranks} ranks"
+    one = prepare(world, trial, None)
+    one = replace(one, call=replace(one.call, program=compiled_program(made)))
+    chunk = chunk_bytes(made, case.channels, case.slot_bytes, STAGING_BYTES)
+    return one, schedule_reference(made, case.channels, chunk)
+
+
+_LAUNCHES: dict[str, Callable[[KernelCase, HostWorld, Trial], tuple[Prepared, Reference]]] = {
+    "ring": _ring,
+    "tree": _tree,
+    "mesh": _mesh,
+    "ll": _ll,
+    "schedule": _schedule,
+}

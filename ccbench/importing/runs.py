@@ -187,7 +187,8 @@ def _measurement(log: ImportedLog, table: ImportedTable, row: ImportedRow, team:
         samples_seconds=row.samples_seconds if keeps_samples else (),
         wrong_elements=row.wrong_elements if remark is None else int(remark[1]),
         stop_reason="imported",
-        simulated=library == "simulated",  # one of ccbench's own tables: a model's times stay a model's
+        # In one of ccbench's own tables: a model's times stay a model's.
+        simulated=library in ("simulated", "cuda-host"),
         conditions=Conditions(flags=row.flags),
     )
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ccbench.cases import Status
-from ccbench.report.points import Point, imported_from, provenance
+from ccbench.report.points import Point, imported_from, meaning_of, provenance
 from ccbench.report.text import plain, plural
 
 TYPE_NAMES = {
@@ -99,7 +99,7 @@ def _preamble(points: Sequence[Point]) -> list[str]:
     versions = sorted({point.backend_version for point in points if point.backend_version})
     lines += [f"# measured with {', '.join(versions)}"] * bool(versions) + [f"# {origin}"] * bool(origin)
     if label:
-        lines.append(f"# {label}: times come from a model")
+        lines.append(f"# {label}: {meaning_of(label)}")
     return [*lines, "#"]
 
 

@@ -248,6 +248,13 @@ def provenance(points: Iterable[Point]) -> str:
     return f"PARTLY {named}" if "" in kinds and named else named
 
 
+def meaning_of(label: str) -> str:
+    """What times under a label of ``provenance`` are, for the small print."""
+    if label == EMULATION:
+        return "GPU kernels ran on a CPU; times say nothing about any device"
+    return "times come from a model" + (" or from a CPU in a GPU's place" if EMULATION in label else "")
+
+
 def _kind(point: Point) -> str:
     if is_emulated(point):
         return EMULATION

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ccbench.cases import Status
 from ccbench.report.footnotes import footnote
-from ccbench.report.points import Point, imported_from, points_of, provenance, suite_name
+from ccbench.report.points import Point, imported_from, meaning_of, points_of, provenance, suite_name
 from ccbench.report.text import csv_text, markdown, percent, plain, plural
 from ccbench.runs import Run
 from ccbench.units import format_seconds, format_size
@@ -144,7 +144,7 @@ def screen_table(run: Run, width: int) -> str:
     if fit.dropped:
         lines += _wrapped(f"not shown for want of width: {', '.join(fit.dropped)}", width)
     if label:
-        lines += _wrapped(f"{label}: times come from a model", width)
+        lines += _wrapped(f"{label}: {meaning_of(label)}", width)
     if any(point.imported for point in points):
         lines += _wrapped(imported_from(points), width)
     return "\n".join(lines)

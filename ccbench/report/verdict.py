@@ -9,7 +9,15 @@ from statistics import median
 from ccbench.cases import Status
 from ccbench.report.figures_across import bias_text, error_and_bias
 from ccbench.report.footnotes import flag_counts
-from ccbench.report.points import Point, imported_from, is_loopback, points_of, provenance
+from ccbench.report.points import (
+    EMULATION,
+    SIMULATED,
+    Point,
+    imported_from,
+    is_loopback,
+    points_of,
+    provenance,
+)
 from ccbench.report.text import percent, plural
 from ccbench.runs import Run
 from ccbench.units import format_seconds, format_size
@@ -63,7 +71,7 @@ def _measured(points: Sequence[Point]) -> str:
     label = provenance(points)
     collectives = ", ".join(sorted({point.collective for point in points}))
     backends = ", ".join(sorted({point.backend for point in points}))
-    verb = "computed by a model" if label and not label.startswith("PARTLY") else "measured"
+    verb = {SIMULATED: "computed by a model", EMULATION: "emulated"}.get(label, "measured")
     verb = imported_from(points) or verb
     text = f"{len(ok)} of {plural(len(points), 'case')} {verb}: {collectives} on {backends}."
     fastest = max(

@@ -132,7 +132,8 @@ def test_a_measurement_is_an_emulation_and_has_no_ranks_times() -> None:
     assert measurement.simulated
     assert measurement.conditions.flags[0] == "emulation"
     assert measurement.algorithm_used in kernel_algorithms("all_reduce")
-    assert measurement.rank_samples_seconds == measurement.rank_waiting_seconds == ()
+    assert measurement.rank_samples_seconds == ()
+    assert measurement.rank_waiting_seconds == ()
     assert len(measurement.samples_seconds) >= 2
     assert usable
 

@@ -1,0 +1,148 @@
+"""Kernels through NVRTC, and the cache of what it made."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from ccbench.errors import MissingDependency
+from ccbench.kernels import compiler
+from ccbench.kernels.compiler import (
+    RESOURCE_OPTIONS,
+    CompilationFailed,
+    Compiled,
+    architecture_for,
+    compile_program,
+    first_error,
+)
+from ccbench.kernels.sources import Program, entries, program
+
+
+class Counting(compiler.Nvrtc):
+    """Compiles to a text that says how often it was asked."""
+
+    def __init__(self) -> None:
+        self.version = "1.2"
+        self.compiled: list[int] = []
+
+    def compile(self, program: Program, architecture: int, options: tuple[str, ...] = ()) -> Compiled:
+        self.compiled.append(architecture)
+        return Compiled(f"{program.text} {architecture} {options}".encode(), "log")
+
+
+PROGRAM = Program("kernel", {"a.cuh": "a"}, ("-std=c++17",))
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CCBENCH_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "cubins"
+
+
+def test_what_was_compiled_once_comes_from_the_cache() -> None:
+    counting = Counting()
+    first = compile_program(PROGRAM, 90, compiler=counting)
+    again = compile_program(PROGRAM, 90, compiler=counting)
+    assert first.cubin == again.cubin
+    assert counting.compiled == [90]
+
+
+def test_another_source_header_option_architecture_or_version_is_compiled_anew() -> None:
+    counting = Counting()
+    compile_program(PROGRAM, 90, compiler=counting)
+    compile_program(PROGRAM, 80, compiler=counting)
+    compile_program(Program("other", PROGRAM.headers, PROGRAM.options), 90, compiler=counting)
+    compile_program(Program("kernel", {"a.cuh": "b"}, PROGRAM.options), 90, compiler=counting)
+    compile_program(Program("kernel", PROGRAM.headers, ("-DX",)), 90, compiler=counting)
+    counting.version = "1.3"
+    compile_program(PROGRAM, 90, compiler=counting)
+    assert len(counting.compiled) == 6
+
+
+def test_a_damaged_entry_is_compiled_again(cache: Path) -> None:
+    counting = Counting()
+    right = compile_program(PROGRAM, 90, compiler=counting).cubin
+    (file,) = cache.iterdir()
+    for damage in (b"", file.read_bytes()[:-1], b"x" * 100):
+        file.write_bytes(damage)
+        assert compile_program(PROGRAM, 90, compiler=counting).cubin == right
+    assert len(counting.compiled) == 4
+
+
+def test_a_folder_that_cannot_be_written_costs_only_time(cache: Path) -> None:
+    cache.parent.mkdir(parents=True)
+    cache.write_text("a file where a folder should be")
+    counting = Counting()
+    for _ in range(2):
+        assert compile_program(PROGRAM, 90, compiler=counting).cubin
+    assert counting.compiled == [90, 90]
+
+
+def test_many_may_fill_the_cache_at_once(cache: Path) -> None:
+    found: list[bytes] = []
+
+    def work() -> None:
+        found.extend(compile_program(PROGRAM, 90, compiler=Counting()).cubin for _ in range(20))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 80
+    assert len(set(found)) == 1
+    assert [file.suffix for file in cache.iterdir()] == [".cubin"]  # nothing temporary is left
+
+
+@pytest.mark.parametrize(
+    ("capability", "architecture"), [(90, 90), (80, 80), (87, 86), (89, 89), (101, 100), (75, 75)]
+)
+def test_a_device_gets_code_of_its_own_major_architecture(capability: int, architecture: int) -> None:
+    assert architecture_for(capability, (75, 80, 86, 89, 90, 100)) == architecture
+
+
+@pytest.mark.parametrize("capability", [70, 110])
+def test_a_device_that_is_too_old_or_too_new_is_named(capability: int) -> None:
+    with pytest.raises(CompilationFailed, match=rf"not for this device's sm_{capability}; install another"):
+        architecture_for(capability, (75, 80, 90))
+
+
+@pytest.mark.parametrize(
+    ("log", "line"),
+    [
+        ("a.cu(1): warning: odd\na.cu(2): error: bad\n1 error", "a.cu(2): error: bad"),
+        ("only this", "only this"),
+        ("", "it gave no reason"),
+    ],
+)
+def test_the_first_error_is_shown(log: str, line: str) -> None:
+    assert first_error(log) == line
+
+
+def test_without_nvrtc_the_error_has_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "_candidates", lambda: ["/no/such/libnvrtc.so"])
+    compiler.nvrtc.cache_clear()
+    try:
+        with pytest.raises(MissingDependency, match=r"pip install 'ccbench\[cuda13\]'"):
+            compiler.nvrtc()
+    finally:
+        compiler.nvrtc.cache_clear()
+
+
+def test_a_log_without_registers_is_an_error_not_a_guess() -> None:
+    with pytest.raises(CompilationFailed, match="tells no registers"):
+        Compiled(b"", "nothing").resources()
+
+
+def test_a_real_kernel_compiles_and_tells_what_it_takes() -> None:
+    made = compile_program(program(entries()["barrier"], "uint8", "sum"), 90, RESOURCE_OPTIONS)
+    assert made.cubin.startswith(b"\x7fELF")
+    assert 0 < made.resources().registers <= 128
+    assert made.resources().spilled_bytes == 0
+
+
+def test_a_real_mistake_is_told_with_its_place() -> None:
+    with pytest.raises(CompilationFailed, match=r"sm_90: ccbench\.cu\(1\): error: "):
+        compile_program(Program("nonsense;", {}, ("-std=c++17",)), 90)

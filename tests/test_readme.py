@@ -39,7 +39,7 @@ def test_every_command_line_is_understood(line: str) -> None:
 
 
 def test_the_table_of_backends_is_complete() -> None:
-    assert set(re.findall(r"^\| `(\w+)` \|", README, flags=re.MULTILINE)) == set(backend_names())
+    assert set(re.findall(r"^\| `([\w-]+)` \|", README, flags=re.MULTILINE)) == set(backend_names())
 
 
 def test_the_two_commands_use_what_the_checkout_has() -> None:

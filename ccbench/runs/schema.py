@@ -71,7 +71,7 @@ SCHEMA: tuple[Column, ...] = (
     Column("nodes", "int64", "", "machines the ranks were spread over; 0 where an import does not say"),
     Column("root", "int64", "", "root rank, -1 where the collective has none"),
     Column("in_place", "bool", "", "input and output share memory"),
-    Column("mode", "string", "", "how launches follow each other: streaming, isolated, graph"),
+    Column("mode", "string", "", "how launches follow each other: streaming, isolated, graph, cold"),
     Column("simulated", "bool", "", "times were computed, not measured"),
     Column("status", "string", "", "ok, wrong, unsupported, failed, timed_out, out_of_memory, skipped"),
     Column("detail", "string", "", "why the status is not ok; may be empty"),

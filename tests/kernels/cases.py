@@ -165,7 +165,7 @@ def _schedule(case: KernelCase, world: HostWorld, trial: Trial) -> tuple[Prepare
     assert made is not None, f"no {case.algorithm} on {case.ranks} ranks"
     one = prepare(world, trial, None)
     one = replace(one, call=replace(one.call, program=compiled_program(made)))
-    chunk = chunk_bytes(made, case.channels, case.slot_bytes, STAGING_BYTES)
+    chunk = chunk_bytes(made, case.channels, case.slot_bytes, STAGING_BYTES, trial.in_place)
     return one, schedule_reference(made, case.channels, chunk)
 
 

@@ -84,13 +84,14 @@ def test_units_fit_and_never_write_an_input(collective: str, name: str, ranks: i
     programs, traffic = rank_programs(made(collective, name, ranks), in_place=False)
     for program in programs:
         for unit in program.units:
-            assert unit.fits and unit.words <= UNIT_WORDS
+            assert unit.fits
+            assert unit.words <= UNIT_WORDS
             assert all(one.kind is not Kind.INPUT for one in unit.targets)
     assert traffic.longest <= MESSAGE_PIECES
 
 
 def test_the_ring_costs_one_synchronisation_a_step_and_stores_nothing_on_the_way() -> None:
-    """One send, 2(p-1)-1 receipts that are handed on, one that is not: as many as the ring's own kernel has."""
+    """One send, 2(p-1)-1 receipts that are handed on, one that is not: as the ring itself."""
     programs, _ = rank_programs(made("all_reduce", "ring", 8), in_place=False)
     for program in programs:
         assert len(program.units) == 15
@@ -107,7 +108,8 @@ def test_a_one_shot_is_two_units() -> None:
         first, second = program.units
         assert (len(first.sends), len(second.receives)) == (7, 7)
         (move,) = second.moves
-        assert len(move.sources) == 8 and move.finishes
+        assert len(move.sources) == 8
+        assert move.finishes
 
 
 @pytest.mark.parametrize(("collective", "name", "ranks"), CASES)
@@ -116,7 +118,8 @@ def test_the_words_say_where_units_begin_and_how_long_they_are(
 ) -> None:
     words = compiled_program(made(collective, name, ranks)).tolist()
     row_words = words[6]
-    assert words[1] == ranks and row_words == ROW_WORDS + 2 * ranks
+    assert words[1] == ranks
+    assert row_words == ROW_WORDS + 2 * ranks
     end = HEADER_WORDS + ranks * row_words
     for rank in range(ranks):
         row = words[HEADER_WORDS + rank * row_words :][:row_words]
@@ -135,7 +138,8 @@ def test_the_words_say_where_units_begin_and_how_long_they_are(
 def test_a_planner_makes_the_program_of_the_schedule_that_is_asked_for() -> None:
     request = PlanRequest("broadcast", 4, 2, root=3, size_bytes=1 << 20, schedule="chain:5")
     plan = plan_for("schedule.cu", request)
-    assert plan.plan is None and plan.program is not None
+    assert plan.plan is None
+    assert plan.program is not None
     expected = compiled_program(schedule_for("broadcast", "chain:5", 4, 3))
     assert plan.program.tolist() == expected.tolist()
     assert plan.program[2] == 5

@@ -12,6 +12,7 @@ import functools
 import hashlib
 import os
 import re
+import sys
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
@@ -145,10 +146,10 @@ def nvrtc() -> Nvrtc:
 
 
 def _candidates() -> list[str]:
-    import sys
-
     wheels = [Path(folder) / path for path in _WHEEL_PATHS for folder in sys.path if folder]
-    return [*(str(path) for path in wheels if path.is_file()), *_LIBRARY_NAMES]
+    toolkits = [os.environ.get("CUDA_PATH"), os.environ.get("CUDA_HOME"), "/usr/local/cuda"]
+    installed = [Path(folder) / "lib64" / "libnvrtc.so" for folder in toolkits if folder]
+    return [*(str(path) for path in (*wheels, *installed) if path.is_file()), *_LIBRARY_NAMES]
 
 
 def architecture_for(capability: int, supported: tuple[int, ...]) -> int:

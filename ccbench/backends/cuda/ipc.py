@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Mapping
 
-from ccbench.backends.base import CannotRun
+from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Control, Word, fence
 from ccbench.backends.cuda.endpoint import CudaRanks
 from ccbench.backends.cuda.group import Group
@@ -27,6 +27,9 @@ HANDLE_BYTES = 64
 
 WORK, BUFFERS = 0, 1
 """The two allocations of a rank."""
+
+WITH_MEMORY, WITHOUT_MEMORY = 1, 2
+"""What a rank says of its allocation."""
 
 POLLS_BEFORE_SLEEP = 200
 SLEEP_SECONDS = 5e-5
@@ -102,9 +105,25 @@ class IpcEndpoint(CudaRanks):
         if needed <= self._capacity_bytes and self._peer_buffers:
             return
         self._release_buffers()
-        self.groups[0].reserve_buffer(self.rank, needed)
+        self._reserve_everywhere(needed)
         self._capacity_bytes = needed
         self._peer_buffers = self._exchange(BUFFERS, self.groups[0].buffers[self.rank])
+
+    def _reserve_everywhere(self, size_bytes: int) -> None:
+        """OutOfMemory on every rank when there is one that it concerns: nobody waits for who gave up."""
+        failed: OutOfMemory | None = None
+        try:
+            self.groups[0].reserve_buffer(self.rank, size_bytes)
+        except OutOfMemory as error:
+            failed = error
+        control = self.control
+        control.words[control.index(self.rank, Word.ARRIVED)] = WITHOUT_MEMORY if failed else WITH_MEMORY
+        self.barrier()
+        without = [rank for rank in range(self.ranks) if control.read(rank, Word.ARRIVED) == WITHOUT_MEMORY]
+        self.barrier()
+        if without:
+            self.groups[0].release_buffers()
+            raise failed or OutOfMemory(f"{size_bytes} bytes are not left on the device of rank {without[0]}")
 
     def _release_buffers(self) -> None:
         """Memory may go only when nobody has it open any more. Collective."""

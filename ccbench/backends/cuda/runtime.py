@@ -24,6 +24,9 @@ NON_BLOCKING = 1
 CAPTURE_THREAD = 1
 """cudaStreamCaptureModeThreadLocal: what other threads do is their business."""
 
+PROCESSORS, L2_CACHE_BYTES, CAPABILITY_MAJOR, CAPABILITY_MINOR = 16, 38, 75, 76
+"""cudaDeviceAttr; CuPy has no names for all of them."""
+
 CUDA_OUT_OF_MEMORY = 2
 PEER_ALREADY_ENABLED = 704
 
@@ -53,13 +56,11 @@ class Cuda:
     def facts(self, device: int) -> DeviceFacts:
         """What ``device`` is."""
         ask = self.runtime.deviceGetAttribute
-        major = ask(self.runtime.cudaDevAttrComputeCapabilityMajor, device)
-        minor = ask(self.runtime.cudaDevAttrComputeCapabilityMinor, device)
         return DeviceFacts(
             device,
-            10 * major + minor,
-            ask(self.runtime.cudaDevAttrMultiProcessorCount, device),
-            ask(self.runtime.cudaDevAttrL2CacheSize, device),
+            10 * ask(CAPABILITY_MAJOR, device) + ask(CAPABILITY_MINOR, device),
+            ask(PROCESSORS, device),
+            ask(L2_CACHE_BYTES, device),
             str(self.runtime.deviceGetPCIBusId(device)),
         )
 

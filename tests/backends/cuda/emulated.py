@@ -55,10 +55,6 @@ class EmulatedRuntime:
     pool_used: int = 0
     threads: bool = False
     opened: int = 0
-    cudaDevAttrComputeCapabilityMajor: int = 75  # noqa: N815 - as CUDA spells it
-    cudaDevAttrComputeCapabilityMinor: int = 76  # noqa: N815 - as CUDA spells it
-    cudaDevAttrMultiProcessorCount: int = 16  # noqa: N815 - as CUDA spells it
-    cudaDevAttrL2CacheSize: int = 38  # noqa: N815 - as CUDA spells it
 
     def __getattr__(self, name: str) -> Any:
         if name in ("eventRecord", "eventDestroy", "streamDestroy", "graphUpload", "graphExecDestroy"):

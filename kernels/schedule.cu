@@ -47,6 +47,17 @@ struct PerPass {
     i32 received[MOST_PEERS];
 };
 
+// Addresses that would otherwise be fetched from global memory in every unit: flags of this channel that I write at a
+// peer and that it writes here, and message slots alike. Of the first kind of flag; see flag_at.
+struct PeerFlags {
+    u64* theirs[MOST_PEERS];
+    u64* mine[MOST_PEERS];
+};
+struct PeerSlots {
+    u8* theirs[MOST_PEERS];
+    u8* mine[MOST_PEERS];
+};
+
 struct Shared {
     UnitWords& first;
     UnitWords& second;
@@ -54,6 +65,8 @@ struct Shared {
     Counts& sent;
     Counts& received;
     PerPass& per_pass;
+    PeerFlags& flags;
+    PeerSlots& slots;
 };
 
 // Which elements one pass deals with.
@@ -115,12 +128,15 @@ CCB_DEVICE i32 piece_bytes(const Interpreter& run, const Pass& pass, i32 piece) 
 // The slot of a message of this unit.
 CCB_DEVICE u8* slot_of(const Interpreter& run, const Unit& unit, const Pass& pass, i32 index) {
     const Arguments& arguments = run.block.arguments;
-    const i32 connection = unit.connection(index), peer = connection & 0xff, channel = run.block.channel;
+    const i32 connection = unit.connection(index), peer = connection & 0xff;
     const bool receives = index < unit.receives();
-    u8* const fifo = receives ? fifo_of(run.block.self, arguments, channel, peer)
-                              : fifo_of(arguments.views[peer], arguments, channel, run.block.rank);
     const u64 number = receives ? received_before(run, pass, connection) : sent_before(run, pass, connection);
-    return fifo + (i64)((i32)number & (arguments.slots - 1)) * arguments.slot_bytes;
+    u8* const slots = receives ? run.shared.slots.mine[peer] : run.shared.slots.theirs[peer];
+    return slots + (i64)((i32)number & (arguments.slots - 1)) * arguments.slot_bytes;
+}
+
+CCB_DEVICE u64* flag_at(const Block& block, u64* first, FlagKind kind) {
+    return first + kind * block.arguments.ranks * FLAG_STRIDE_WORDS;
 }
 
 CCB_DEVICE u8* place_of(const Interpreter& run, const Unit& unit, const Pass& pass, i32 reference) {
@@ -161,8 +177,7 @@ CCB_DEVICE bool wait_for_peers(const Interpreter& run, const Unit& unit, const P
         const u64 sent = arrival ? 0 : sent_before(run, pass, connection);
         const u64 goal = arrival ? received_before(run, pass, connection) + 1 : sent < slots ? 0 : sent + 1 - slots;
         ok = wait_flag(block, arrival ? WAITED_FOR_DATA : WAITED_FOR_CREDIT, peer,
-                       flag_of(block.self, block.arguments, block.channel, arrival ? FLAG_ARRIVED : FLAG_CREDIT, peer),
-                       goal);
+                       flag_at(block, run.shared.flags.mine[peer], arrival ? FLAG_ARRIVED : FLAG_CREDIT), goal);
     }
     return all_agree(ok);
 }
@@ -176,9 +191,7 @@ CCB_DEVICE void tell_peers(const Interpreter& run, const Unit& unit, const Pass&
         const i32 connection = unit.connection(i), peer = connection & 0xff;
         const bool taken = i < receives;
         const u64 number = taken ? received_before(run, pass, connection) : sent_before(run, pass, connection);
-        post(flag_of(block.arguments.views[peer], block.arguments, block.channel, taken ? FLAG_CREDIT : FLAG_ARRIVED,
-                     block.rank),
-             number + 1);
+        post(flag_at(block, run.shared.flags.theirs[peer], taken ? FLAG_CREDIT : FLAG_ARRIVED), number + 1);
     }
 }
 
@@ -271,10 +284,16 @@ CCB_DEVICE bool run_pass(const Interpreter& run, const Pass& pass, const i32* pr
 }
 
 CCB_DEVICE void open_connections(const Block& block, const Shared& shared, const i32* row) {
-    const i32 ranks = block.arguments.ranks;
+    const Arguments& arguments = block.arguments;
+    const i32 ranks = arguments.ranks, channel = block.channel;
     for (i32 peer = block.lane; peer < ranks; peer += block.lanes) {
-        shared.sent.before[peer] = *state_of(block.self, block.arguments, block.channel, STATE_SENT, peer);
-        shared.received.before[peer] = *state_of(block.self, block.arguments, block.channel, STATE_RECEIVED, peer);
+        const RankView& theirs = arguments.views[peer];
+        shared.flags.theirs[peer] = flag_of(theirs, arguments, channel, FLAG_ARRIVED, block.rank);
+        shared.flags.mine[peer] = flag_of(block.self, arguments, channel, FLAG_ARRIVED, peer);
+        shared.slots.theirs[peer] = fifo_of(theirs, arguments, channel, block.rank);
+        shared.slots.mine[peer] = fifo_of(block.self, arguments, channel, peer);
+        shared.sent.before[peer] = *state_of(block.self, arguments, channel, STATE_SENT, peer);
+        shared.received.before[peer] = *state_of(block.self, arguments, channel, STATE_RECEIVED, peer);
         shared.per_pass.sent[peer] = row[PER_PASS + peer];
         shared.per_pass.received[peer] = row[PER_PASS + ranks + peer];
     }
@@ -332,7 +351,9 @@ CCB_DEVICE bool schedule(const Arguments& arguments) {
     CCB_SHARED(Counts, sent);
     CCB_SHARED(Counts, received);
     CCB_SHARED(PerPass, per_pass);
-    const Shared shared{first, second, places, sent, received, per_pass};
+    CCB_SHARED(PeerFlags, flags);
+    CCB_SHARED(PeerSlots, slots);
+    const Shared shared{first, second, places, sent, received, per_pass, flags, slots};
     const i32* const header = arguments.program;
     if (header[FORMAT] != KNOWN_FORMAT || header[RANKS] != arguments.ranks || arguments.ranks > MOST_PEERS) {
         return refuse(block, block.rank);

@@ -178,6 +178,22 @@ def test_too_few_resident_blocks_are_told_and_do_not_hang(name: str) -> None:
         run_three(name, case, 1, resident=1)
 
 
+def test_a_rank_that_does_not_come_is_an_error_that_names_it() -> None:
+    world = HostWorld(4, 1, staging_bytes=STAGING_BYTES)
+    made = schedule_of("all_reduce two_shot", 4, 0)
+    assert made is not None
+    ready = prepare(world, Trial("schedule", "all_reduce", count=100), None, 1)
+    call = replace(ready.call, program=compiled_program(made))
+    options = HostOptions(lanes=4, devices=4, limit_nanoseconds=1_000_000)
+    with pytest.raises(
+        KernelFailed, match=r"rank 0, channel 0: waited too long for rank 2 to send \(message 1"
+    ):
+        world.run(SCHEDULE, [call], options, instead={2: replace(call, iterations=0)})
+    world.reset()
+    world.run(SCHEDULE, [call], options)
+    check(world, ready, schedule_reference(made, 1, chunk_bytes(made, 1, 256, STAGING_BYTES, False)))
+
+
 @pytest.mark.parametrize(
     ("slot_bytes", "staging_bytes"), [(32, STAGING_BYTES), (64, 16)], ids=["slots", "work places"]
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ccbench.backends.crew import WholeCrew
 from ccbench.backends.cuda.endpoint import CudaEndpoint
-from ccbench.backends.cuda.runtime import open_cuda
+from ccbench.backends.cuda.runtime import open_cuda, starting
 
 
 class CudaCrew(WholeCrew):
@@ -16,7 +16,8 @@ class CudaCrew(WholeCrew):
 
     def endpoint(self, process: int) -> CudaEndpoint:
         """The one endpoint; CUDA starts here, in the process that uses it."""
-        return CudaEndpoint(self.control, self._ranks, open_cuda())
+        with starting():
+            return CudaEndpoint(self.control, self._ranks, open_cuda())
 
 
 def crew(ranks: int, sample_capacity: int) -> CudaCrew:

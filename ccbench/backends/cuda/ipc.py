@@ -18,7 +18,7 @@ from ccbench.backends.cpu.memory import Control, Word, fence
 from ccbench.backends.cuda.endpoint import CudaRanks
 from ccbench.backends.cuda.group import Group
 from ccbench.backends.cuda.launching import LIMIT_SECONDS
-from ccbench.backends.cuda.runtime import Cuda, device_count, no_peer_access, open_cuda
+from ccbench.backends.cuda.runtime import Cuda, device_count, no_peer_access, open_cuda, starting
 from ccbench.cases import Case
 from ccbench.kernels.layout import device_of_rank, ranks_of_devices
 
@@ -188,7 +188,8 @@ class IpcCrew:
 
     def endpoint(self, process: int) -> IpcEndpoint:
         """The endpoint of rank ``process``; CUDA starts here, in the process that uses it."""
-        return IpcEndpoint(process, self.control, self._board, open_cuda())
+        with starting():
+            return IpcEndpoint(process, self.control, self._board, open_cuda())
 
 
 def crew(ranks: int, sample_capacity: int) -> IpcCrew:

@@ -7,12 +7,13 @@ graphs are plain ints, so a test can put another runtime underneath.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from ccbench.backends.base import OutOfMemory
-from ccbench.errors import BackendUnavailable, MissingDependency
+from ccbench.errors import BackendUnavailable, CcbenchError, MissingDependency
 from ccbench.kernels.compiler import INSTALL
 
 TO_DEVICE, TO_HOST, ON_DEVICE = 1, 2, 3
@@ -132,6 +133,20 @@ def open_cuda() -> Cuda:
     cuda = Cuda(runtime, driver)
     device_count(cuda)
     return cuda
+
+
+@contextmanager
+def starting() -> Iterator[None]:
+    """Turn whatever keeps a process from getting its devices into one sentence.
+
+    BackendUnavailable for a device in exclusive mode, a driver of another version, no memory for flags.
+    """
+    try:
+        yield
+    except CcbenchError:
+        raise
+    except Exception as error:
+        raise BackendUnavailable(f"CUDA does not start: {type(error).__name__}: {error}") from error
 
 
 def device_count(cuda: Cuda) -> int:

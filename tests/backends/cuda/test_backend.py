@@ -5,15 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from ccbench import planning
 from ccbench.backends import cuda, open_backend
-from ccbench.backends.cuda import BACKEND, IPC_BACKEND, driver_missing, sources_digest
+from ccbench.backends.cuda import BACKEND, IPC_BACKEND, crew, driver_missing, ipc, sources_digest
 from ccbench.backends.cuda.runtime import Cuda, open_cuda
 from ccbench.cases import NO_ROOT, Case
-from ccbench.errors import MissingDependency
+from ccbench.errors import BackendUnavailable, MissingDependency
 
 from .emulated import CudaError, EmulatedRuntime
 
@@ -121,3 +122,15 @@ def test_allocations_are_whole_pages_and_other_errors_pass_through() -> None:
     runtime.malloc = broken  # type: ignore[method-assign]  # a device that died
     with pytest.raises(CudaError, match="700"):
         cuda_calls.allocate(1)
+
+
+@pytest.mark.parametrize("module", [crew, ipc])
+def test_a_device_that_cannot_be_had_is_one_sentence(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exclusive() -> Cuda:
+        raise CudaError(46)
+
+    monkeypatch.setattr(module, "open_cuda", exclusive)
+    with pytest.raises(BackendUnavailable, match="CUDA does not start: CudaError: cudaError 46"):
+        module.crew(2, 16).endpoint(0)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 from multiprocessing import Pipe
+from typing import cast
 
 import pytest
 
+from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Control, Word
-from ccbench.backends.crew import CREWS, WholeEndpoint, open_crew
+from ccbench.backends.crew import CREWS, TeamEndpoint, WholeEndpoint, open_crew
 from ccbench.cases import Case, Sampling, Status
 from ccbench.errors import UsageError
 from ccbench.verification import expected_parts
-from ccbench.worker import refuse_all
+from ccbench.worker import _rank_case, refuse_all
 
 CASE = Case("s", "cuda", "all_gather", "ring", "int32", "none", 24, 3, 2)
 
@@ -64,3 +66,27 @@ def test_the_watchdog_reads_the_sample() -> None:
     assert endpoint.control.read(0, Word.SAMPLE) == 5
     endpoint.barrier()
     assert endpoint.agree(9) == 9
+
+
+class Refusing(WholeEndpoint):
+    """Cannot even get ready."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(Control(1, 16))
+        self._error = error
+
+    def prepare(self, case: Case) -> str:
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (CannotRun("too many blocks"), Status.UNSUPPORTED),
+        (OutOfMemory("too many bytes"), Status.OUT_OF_MEMORY),
+    ],
+)
+def test_what_shows_only_when_a_case_is_prepared_has_its_own_status(error: Exception, status: Status) -> None:
+    endpoint = cast(TeamEndpoint, Refusing(error))
+    report = _rank_case(endpoint, CASE, Sampling())
+    assert (report.status, report.detail) == (status, str(error))

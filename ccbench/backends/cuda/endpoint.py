@@ -43,17 +43,22 @@ class CudaRanks(WholeEndpoint):
     """The ranks that this process drives, on as many devices as there are groups.
 
     shares: the ranks of every device. Where one has several the measurement is flagged ``loopback``.
+    processors: multiprocessors of the smallest of all ranks' devices, so that all lay out memory alike.
     """
 
     def __init__(
-        self, control: Control, groups: Sequence[Group], shares: Sequence[range], limit_seconds: float
+        self,
+        control: Control,
+        groups: Sequence[Group],
+        shares: Sequence[range],
+        processors: int,
+        limit_seconds: float,
     ) -> None:
         super().__init__(control)
         self.groups = groups
         self._limit_seconds = limit_seconds
         most = max(map(len, shares))
         self.flags = (LOOPBACK,) if most > 1 else ()
-        processors = min(group.facts.processors for group in groups)
         self.areas = work_areas(sum(map(len, shares)), most, processors)
         for group in groups:
             group.allocate_work(self.areas)
@@ -75,8 +80,8 @@ class CudaRanks(WholeEndpoint):
         wanted = channels_for(case.size_bytes, self.areas.channels)
         lanes = lanes_for(-(-case.size_bytes // wanted))
         kernels = [group.kernel(choice.entry, case.dtype, op_of(case), lanes) for group in self.groups]
-        channels = min(
-            group.channels(kernel, wanted) for group, kernel in zip(self.groups, kernels, strict=True)
+        channels = self.least(
+            min(group.channels(kernel, wanted) for group, kernel in zip(self.groups, kernels, strict=True))
         )
         request = PlanRequest(
             case.collective,
@@ -98,6 +103,10 @@ class CudaRanks(WholeEndpoint):
         self._finish_launches()
         self._raise_errors()
         return choice.algorithm
+
+    def least(self, value: int) -> int:
+        """The least value of all processes that share in the case."""
+        return value
 
     def _reserve_buffers(self) -> None:
         for group in self.groups:
@@ -252,7 +261,8 @@ class CudaEndpoint(CudaRanks):
         shares = ranks_of_devices(ranks, min(device_count(cuda), devices or ranks))
         cuda.enable_peers(range(len(shares)))
         groups = [Group(cuda, cuda.facts(device), share) for device, share in enumerate(shares)]
-        super().__init__(control, groups, shares, limit_seconds)
+        processors = min(group.facts.processors for group in groups)
+        super().__init__(control, groups, shares, processors, limit_seconds)
 
     def device_seconds(self) -> float:
         """What the last ``launch`` took by the devices' clocks: the longest of them."""

@@ -28,9 +28,6 @@ HANDLE_BYTES = 64
 WORK, BUFFERS = 0, 1
 """The two allocations of a rank."""
 
-WITH_MEMORY, WITHOUT_MEMORY = 1, 2
-"""What a rank says of its allocation."""
-
 POLLS_BEFORE_SLEEP = 200
 SLEEP_SECONDS = 5e-5
 
@@ -74,7 +71,8 @@ class IpcEndpoint(CudaRanks):
             if not cuda.runtime.deviceCanAccessPeer(one, other):  # every rank comes to the same answer
                 raise CannotRun(no_peer_access(one, other))
         group = Group(cuda, cuda.facts(device), range(rank, rank + 1))
-        super().__init__(control, [group], shares, LIMIT_SECONDS)
+        processors = min(cuda.facts(one).processors for one in range(len(shares)))
+        super().__init__(control, [group], shares, processors, LIMIT_SECONDS)
 
     def arm(self, case: Case) -> None:
         """Only this rank's faults are this process's."""
@@ -116,14 +114,9 @@ class IpcEndpoint(CudaRanks):
             self.groups[0].reserve_buffer(self.rank, size_bytes)
         except OutOfMemory as error:
             failed = error
-        control = self.control
-        control.words[control.index(self.rank, Word.ARRIVED)] = WITHOUT_MEMORY if failed else WITH_MEMORY
-        self.barrier()
-        without = [rank for rank in range(self.ranks) if control.read(rank, Word.ARRIVED) == WITHOUT_MEMORY]
-        self.barrier()
-        if without:
+        if not self.least(0 if failed else 1):
             self.groups[0].release_buffers()
-            raise failed or OutOfMemory(f"{size_bytes} bytes are not left on the device of rank {without[0]}")
+            raise failed or OutOfMemory(f"another rank's device has no {size_bytes} bytes left")
 
     def _release_buffers(self) -> None:
         """Memory may go only when nobody has it open any more. Collective."""
@@ -162,6 +155,15 @@ class IpcEndpoint(CudaRanks):
             else:
                 os.sched_yield()
         fence()
+
+    def least(self, value: int) -> int:
+        """The least value of all ranks. Collective."""
+        control = self.control
+        control.words[control.index(self.rank, Word.ARRIVED)] = value
+        self.barrier()
+        found = min(control.read(rank, Word.ARRIVED) for rank in range(self.ranks))
+        self.barrier()
+        return found
 
     def agree(self, value: int) -> int:
         """Rank 0's value, on every rank."""

@@ -108,6 +108,7 @@ def _fit(
     run = load_run(folder)
     points = run_points(run, ranks, nodes)
     base = _base(run, points, machine, network)
+    _check_devices(run, points, base)
     now = datetime.now(timezone.utc)
     name = f"{base.cluster.name}, calibrated {now:%Y-%m-%d}"
     run_name = folder.resolve().name
@@ -129,6 +130,18 @@ def _fit(
     )
 
 
+def _check_devices(run: Run, points: RunPoints, base: Base) -> None:
+    """Refuse to fit one machine to the points of another; cards on the same slots are only remarked on."""
+    from ccbench.importing.same_machine import cure, difference
+
+    found = difference(base.cluster.node, points.devices)
+    if found is None:
+        return
+    if not found.same_links:
+        raise UsageError(f"{run.path}: {found}; {cure(found.listed)}")
+    say(f"note: {found}; the file is of the former, on the same kind of slots")
+
+
 def _base(run: Run, points: RunPoints, machine: str | None, network: str | None) -> Base:
     """The machine as told, else as the run says."""
     from ccbench.errors import MachineError
@@ -138,9 +151,11 @@ def _base(run: Run, points: RunPoints, machine: str | None, network: str | None)
     if machine is None:
         machine, why = recorded_machine(run, points)
         say(f"note: --machine {machine}, {why}")
-    network = network or recorded_network(run)
-    if points.nodes == 1:
-        network = None
+    if points.nodes == 1 and network is not None:
+        raise UsageError(
+            f"--network {network}: {run.path} holds points of {points.ranks} ranks on one node; leave it out"
+        )
+    network = None if points.nodes == 1 else network or recorded_network(run)
     try:
         return open_base(machine, points.nodes or None, network, points.ranks)
     except MachineError as error:

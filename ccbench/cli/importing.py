@@ -42,10 +42,11 @@ def import_files(
     may; tables that still lack their ranks are left out and listed.
     """
     from ccbench.importing.pricing import Pricer
-    from ccbench.importing.writing import import_logs, write_import
+    from ccbench.importing.writing import each_once, import_logs, write_import
 
     given = _given(machine, nodes, network)
-    logs, problems = _read(files)
+    once, again = each_once(files)
+    logs, problems = _read(once)
     found = import_logs(logs, given)
     left_out = [*problems, *(line for file in found for line in file.refused)]
     folder = None
@@ -60,7 +61,10 @@ def import_files(
             click.echo(_line(file))
         if folder is not None:
             click.echo(f"wrote {folder}")
-    for line in (*(note for file in found for note in file.notes), *pricer.problems, *left_out):
+    for path in again:
+        say(f"note: {path}: given more than once; read once")
+    notes = (note for file in found for note in file.notes)
+    for line in (*notes, *pricer.remarks, *pricer.problems, *left_out):
         say(f"note: {line}")
     if folder is None:
         say("ccbench: error: import: nothing could be imported; the notes above say why")

@@ -13,6 +13,7 @@ from ccbench.cli.schedule import algorithm_completions, collective_completions
 if TYPE_CHECKING:
     from ccbench.model import Machine, Prediction
     from ccbench.model.calibrated import CalibratedCluster
+    from ccbench.model.calibrated_points import CalibratedPoint
     from ccbench.model.cluster import Cluster
     from ccbench.model.cluster_points import ClusterPoint
     from ccbench.model.library.system import LibraryRequest
@@ -72,6 +73,7 @@ def predict(
         from ccbench.model.cluster import open_cluster
 
         cluster = open_cluster(machine, nodes, network, ranks)
+        _refuse_network(cluster, network)
         if of == OWN:
             _refuse_protocol(protocol)
             points = _schedule_points(cluster, collective, algorithm, sizes_bytes, dtype)
@@ -133,6 +135,30 @@ def _is_machine_file(name: str) -> bool:
         return False
     with path.open("rb") as file:
         return b"\nfabric:" in b"\n" + file.read(1 << 16)
+
+
+def _refuse_network(cluster: Cluster, network: str | None) -> None:
+    """A network between one machine and nothing is a number of nodes forgotten, not a wish."""
+    from ccbench.errors import UsageError
+
+    if network is not None and cluster.nodes == 1:
+        raise UsageError(
+            f"--network {network}: {cluster.ranks} ranks are one {cluster.name}, joined to no other; "
+            "give --nodes, or leave --network out"
+        )
+
+
+def _of_library(option: str, word: str, known: tuple[str, ...]) -> str:
+    """``word`` as the model spells it; NCCL's own spelling (LL128, NVLSTree) is the same."""
+    from ccbench.errors import UsageError
+    from ccbench.units import shown
+
+    named = word.lower()
+    if named != "default" and named not in known:
+        raise UsageError(
+            f"{option} {shown(word)}: a library has no such thing; one of default, {', '.join(known)}"
+        )
+    return named
 
 
 def _refuse_protocol(protocol: str) -> None:
@@ -222,25 +248,34 @@ def _calibrated_points(
     from ccbench.model.calibrated_points import calibrated_points
 
     request = _request(machine.ranks, collective, algorithm, protocol, sizes, dtype)
-    return [
-        _library_point(one.point) | {"calibrated_seconds": one.calibrated_seconds, "label": one.label}
-        for one in calibrated_points(machine, request)
-    ]
+    return [_calibrated_point(one) for one in calibrated_points(machine, request)]
+
+
+def _calibrated_point(one: CalibratedPoint) -> Point:
+    """The usual prediction, and beside it the calibrated time with the rates of that time."""
+    usual = one.point
+    algbw, busbw = _rates(usual.collective, usual.ranks, usual.size_bytes, one.calibrated_seconds)
+    return _library_point(usual) | {
+        "calibrated_seconds": one.calibrated_seconds,
+        "calibrated_algbw_GB_s": algbw,
+        "calibrated_busbw_GB_s": busbw,
+        "label": one.label,
+    }
 
 
 def _request(
     ranks: int, collective: str, algorithm: str | None, protocol: str, sizes: tuple[int, ...], dtype: str
 ) -> LibraryRequest:
     from ccbench.dtypes import item_bytes
-    from ccbench.model.library.system import LibraryRequest
+    from ccbench.model.library.system import ALGORITHMS, PROTOCOLS, LibraryRequest
 
     return LibraryRequest(
         collective,
         tuple(_whole_sizes(collective, sizes, ranks, dtype)),
         item_bytes(dtype),
         dtype.startswith("float8"),
-        algorithm=algorithm or "default",
-        protocol=protocol,
+        algorithm=_of_library("--algorithm", algorithm or "default", ALGORITHMS),
+        protocol=_of_library("--protocol", protocol, PROTOCOLS),
     )
 
 
@@ -268,9 +303,7 @@ def _schedule_points(
 def _point(
     collective: str, algorithm: str, protocol: str, ranks: int, size_bytes: int, priced: Prediction
 ) -> Point:
-    from ccbench.collectives import collective as row_of
-
-    rate = size_bytes / priced.predicted_seconds / 1e9 if priced.predicted_seconds > 0 else 0.0
+    algbw, busbw = _rates(collective, ranks, size_bytes, priced.predicted_seconds)
     return {
         "collective": collective,
         "algorithm": algorithm,
@@ -279,10 +312,18 @@ def _point(
         "size_bytes": size_bytes,
         "bound_seconds": priced.bound_seconds,
         "predicted_seconds": priced.predicted_seconds,
-        "algbw_GB_s": rate,
-        "busbw_GB_s": rate * row_of(collective).bus_factor(ranks),
+        "algbw_GB_s": algbw,
+        "busbw_GB_s": busbw,
         "bottleneck": priced.bottleneck,
     }
+
+
+def _rates(collective: str, ranks: int, size_bytes: int, seconds: float) -> tuple[float, float]:
+    """algbw and busbw in GB/s of a collective that takes ``seconds``; 0 where it takes no time."""
+    from ccbench.collectives import collective as row_of
+
+    rate = size_bytes / seconds / 1e9 if seconds > 0 else 0.0
+    return rate, rate * row_of(collective).bus_factor(ranks)
 
 
 def _print_table(points: list[Point]) -> None:
@@ -294,7 +335,11 @@ def _print_table(points: list[Point]) -> None:
     head += f"{'size':>10} {'bound':>10} {'predicted':>10} " + (f"{'calibrated':>11} " if calibrated else "")
     click.echo(head + f"{'busbw GB/s':>10}  bottleneck")
     for point in points:
-        bound, busbw = float(point["bound_seconds"]), float(point["busbw_GB_s"])
+        # Of the time that is the best known: calibrated where the machine was.
+        bound, busbw = (
+            float(point["bound_seconds"]),
+            float(point.get("calibrated_busbw_GB_s", point["busbw_GB_s"])),
+        )
         click.echo(
             f"{point['algorithm']:20} "
             + (f"{point['protocol']:8} " if protocols else "")

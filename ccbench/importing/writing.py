@@ -21,8 +21,35 @@ def import_logs(logs: Sequence[tuple[Path, ImportedLog]], given: Given) -> tuple
     """What each file gives, under a short source name that no two of them share."""
     names = unique_names([path for path, _ in logs])
     return tuple(
-        imported(replace(log, source=name), given) for name, (_, log) in zip(names, logs, strict=True)
+        _told(imported(replace(log, source=name), given), given)
+        for name, (_, log) in zip(names, logs, strict=True)
     )
+
+
+def _told(file: Imported, given: Given) -> Imported:
+    """``file`` with a note where what it shows of its nodes counts before ``--nodes``."""
+    others: dict[int, list[str]] = {}
+    for number, table in enumerate(file.log.tables, start=1):
+        if given.nodes and table.nodes and table.nodes != given.nodes:
+            others.setdefault(table.nodes, []).append(str(number))
+    notes = tuple(
+        f"{file.log.source}: table {', '.join(tables)} {'is' if len(tables) == 1 else 'are'} of "
+        f"{nodes} {'node' if nodes == 1 else 'nodes'}, as the output shows; --nodes {given.nodes} is not used"
+        for nodes, tables in others.items()
+    )
+    return replace(file, notes=(*file.notes, *notes))
+
+
+def each_once(paths: Sequence[Path]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """The files in order, and those that are the same file as an earlier one."""
+    seen: set[Path] = set()
+    once: list[Path] = []
+    again: list[Path] = []
+    for path in paths:
+        real = Path(os.path.realpath(path))
+        (again if real in seen else once).append(path)
+        seen.add(real)
+    return tuple(once), tuple(again)
 
 
 def unique_names(paths: Sequence[Path]) -> list[str]:
@@ -31,7 +58,7 @@ def unique_names(paths: Sequence[Path]) -> list[str]:
     names = []
     for one in parts:
         length = 1
-        while length < len(one) and sum(other[-length:] == one[-length:] for other in parts) > 1:
+        while length < len(one) - 1 and sum(other[-length:] == one[-length:] for other in parts) > 1:
             length += 1
         names.append("/".join(one[-length:]))
     repeats: Counter[str] = Counter()
@@ -60,8 +87,9 @@ def write_import(
                 while imported_case_id(one.measurement.case, origin) in written:
                     origin = replace(origin, table=origin.table + len(file.log.tables))
                 written.add(imported_case_id(one.measurement.case, origin))
-                run.write(one.measurement, pricer.price(one.measurement, file.log), origin=origin)
-        run.describe(unpriced=list(pricer.problems))
+                priced = pricer.price(one.measurement, file.log, one.origin.table)
+                run.write(one.measurement, priced, origin=origin)
+        run.describe(unpriced=list(pricer.problems), priced_with=list(pricer.remarks))
     return folder
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,12 +15,17 @@ Plain = dict[str, Any]
 
 
 def document(
-    scores: Scores, other_sizes: HoldoutScores | None = None, other_systems: HoldoutScores | None = None
+    scores: Scores,
+    other_sizes: HoldoutScores | None = None,
+    other_systems: HoldoutScores | None = None,
+    notices: Sequence[str] = (),
+    learned_from: Sequence[str] = (),
 ) -> Plain:
     """Everything; ``total`` and every entry of ``logs`` carry points, median_error, mape, bias and bands.
 
     ``total`` is of the logs whose ``counted`` is true: known to be healthy, and modelled. ``not_modelled``
-    and ``unhealthy`` name the others, ``unknown_health`` those of which nobody knows.
+    and ``unhealthy`` name the others, ``unknown_health`` those of which nobody knows. ``learned_from``: files
+    that the model's constants were learned from, so that theirs are the errors of a fit.
     """
     made: Plain = {
         "total": {**_score(scores.total), "comparison": _comparison(scores.comparison)},
@@ -30,6 +35,8 @@ def document(
         "not_modelled_count": len(scores.not_modelled),
         "unhealthy": _files(log for log in scores.logs if log.entry.healthy is False),
         "unknown_health": _files(log for log in scores.logs if log.entry.healthy is None),
+        "learned_from": list(learned_from),
+        "notices": list(notices),
     }
     if other_sizes is not None:
         made["calibrated_on_every_other_size"] = _holdout(other_sizes)

@@ -15,6 +15,7 @@ from ccbench.importing.sources import read_log
 from ccbench.model.library.descriptions import described
 from ccbench.model.library.learning import Observation
 from ccbench.model.library.system import LibrarySystem
+from ccbench.scoring.contradictions import contradictions, other_gpu
 from ccbench.scoring.manifest import ManifestEntry
 from ccbench.scoring.requests import asked_of, dtype_of, request_of, uses_network_reduction
 from ccbench.scoring.teams import Team, team_of
@@ -25,11 +26,17 @@ WORST_ROUNDING = 0.02
 
 @dataclass(frozen=True)
 class LogPoints:
-    """One log of a manifest. left_out: why tables or rows of it are not among the observations."""
+    """One log of a manifest.
+
+    left_out: why tables or rows of it are not among the observations.
+
+    contradictions: where manifest and log say different things, and which of them counts.
+    """
 
     entry: ManifestEntry
     observations: tuple[Observation, ...]
     left_out: tuple[str, ...] = ()
+    contradictions: tuple[str, ...] = ()
 
     @property
     def systems(self) -> tuple[LibrarySystem, ...]:
@@ -45,6 +52,9 @@ def points_of(
         log = checked(read(folder / entry.file))
     except CcbenchError as error:
         return LogPoints(entry, (), (" ".join(str(error).split()),))
+    other = other_gpu(entry, log)
+    if other:
+        return LogPoints(entry, (), (other,))
     observations: list[Observation] = []
     reasons: Counter[str] = Counter()
     for table in log.tables:
@@ -53,7 +63,7 @@ def points_of(
     if not log.tables:
         reasons["the log has no table"] += 1
     told = (f"{reason} ({count} times)" if count > 1 else reason for reason, count in reasons.items())
-    return LogPoints(entry, tuple(observations), tuple(told))
+    return LogPoints(entry, tuple(observations), tuple(told), contradictions(entry, log))
 
 
 def _of_table(

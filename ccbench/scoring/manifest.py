@@ -8,6 +8,8 @@ collector's own.
 
 from __future__ import annotations
 
+import difflib
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +21,9 @@ from ccbench.topology.documents import LARGEST_YAML_BYTES, parse_yaml
 from ccbench.units import shown
 
 REQUIRED = ("file", "gpu", "gpus_per_node", "nodes", "interconnect", "network", "healthy")
+
+OPTIONAL = ("collective", "forced", "datatype", "nccl_version", "healthy_why", "complete")
+"""Read where they are given. Other fields that are spelt nearly like one of these are taken for mistakes."""
 
 MOST_NUMBER = 1_000_000
 """GPUs of a node, or nodes; more is damage."""
@@ -81,7 +86,17 @@ def read_manifest(path: str | Path) -> tuple[ManifestEntry, ...]:
     entries = plain.get("logs") if isinstance(plain, Mapping) else plain
     if not isinstance(entries, list) or not entries:
         raise UsageError(f"{where}: is not a list of logs; write '- file: ...' for each")
-    return tuple(_entry(fields, f"{where}[{index}]") for index, fields in enumerate(entries))
+    return _each_once(where, [_entry(fields, f"{where}[{index}]") for index, fields in enumerate(entries)])
+
+
+def _each_once(where: Path, entries: list[ManifestEntry]) -> tuple[ManifestEntry, ...]:
+    """The entries; a log that is there twice would count twice."""
+    places: dict[str, int] = {}
+    for index, entry in enumerate(entries):
+        first = places.setdefault(os.path.normpath(entry.file), index)
+        if first != index:
+            raise UsageError(f"{where}[{index}]: {entry.file} is there already, as [{first}]; keep one")
+    return tuple(entries)
 
 
 def _entry(fields: Any, place: str) -> ManifestEntry:
@@ -90,6 +105,10 @@ def _entry(fields: Any, place: str) -> ManifestEntry:
     for name in REQUIRED:
         if fields.get(name) is None:
             raise UsageError(f"{place}: {name} is missing; give it")
+    for name in fields:
+        near = difflib.get_close_matches(str(name), [one for one in OPTIONAL if one not in fields], 1, 0.8)
+        if near and name not in (*REQUIRED, *OPTIONAL):
+            raise UsageError(f"{place}: {shown(name)} is not a field that is read; did you mean {near[0]}?")
     return ManifestEntry(
         file=_file(fields["file"], place),
         gpu=_text(fields, "gpu", place),

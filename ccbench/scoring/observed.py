@@ -12,6 +12,7 @@ from ccbench.cases import Status
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import UsageError
 from ccbench.importing.log import ImportedLog, ImportedTable
+from ccbench.importing.same_machine import machines_with
 from ccbench.model.library.system import LibraryRequest
 from ccbench.runs import Run
 from ccbench.scoring.manifest import ManifestEntry
@@ -239,20 +240,9 @@ def recorded_machine(run: Run, points: RunPoints) -> tuple[str, str]:
 
 def _catalog_machines(points: RunPoints) -> list[str]:
     """Machines of the catalog with GPUs of the run's model, and enough of them."""
-    from ccbench.topology.catalog import catalog_names, load_catalog
+    from ccbench.topology.catalog import load_catalog
 
     if len(points.devices) != 1:
         return []
-    wanted, per_node = _model(points.devices[0]), points.ranks // max(1, points.nodes)
-    fitting = []
-    for name in catalog_names():
-        gpus = load_catalog(name).gpus
-        if len(gpus) >= per_node and _model(str(gpus[0].attributes.get("model", ""))) == wanted:
-            fitting.append(name)
-    return fitting
-
-
-def _model(words: str) -> str:
-    """A model without maker and memory, which differ between boards and say nothing about links."""
-    bare = re.sub(r"\b(?:nvidia|tesla|amd|instinct|geforce|[0-9]+ ?gb|hbm[0-9a-z]*)\b", " ", words.lower())
-    return " ".join(re.split(r"[^a-z0-9]+", bare)).strip()
+    per_node = points.ranks // max(1, points.nodes)
+    return [name for name in machines_with(points.devices[0]) if len(load_catalog(name).gpus) >= per_node]

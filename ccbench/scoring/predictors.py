@@ -12,7 +12,11 @@ ALPHA_BETA, NCCL_CONSTANTS = "alpha_beta", "nccl_constants"
 
 
 def first_principles(system: LibrarySystem, request: LibraryRequest) -> Sequence[float]:
-    """Seconds by the model with its shipped constants: nothing of the log at hand is fitted."""
+    """Seconds by the model with its shipped constants.
+
+    Nothing is fitted here, but those constants were learned from published logs: on one of them this is the
+    error of a fit (see ``notices.learned_from``).
+    """
     from ccbench.model.library.predictor import predict_library
 
     return [point.seconds for point in predict_library(system, request)]

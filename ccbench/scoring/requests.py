@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable
+from ccbench.importing.pricing import gpus_per_process
 from ccbench.model.library.network_words import switches_add
 from ccbench.model.library.system import ALGORITHMS, PROTOCOLS, LibraryRequest
 from ccbench.scoring.manifest import ManifestEntry
@@ -66,15 +67,17 @@ def asked_of(entry: ManifestEntry, log: ImportedLog, table: ImportedTable) -> As
     algorithm = _one_of(_ALGORITHMS, table.algorithm, _algorithm_of(variables))
     protocol = _one_of({name: name for name in PROTOCOLS}, table.protocol, variables.get("NCCL_PROTO", ""))
     if algorithm is None or protocol is None:
-        return (
-            f"{table.algorithm} and {table.protocol} are no algorithm and protocol that the model describes"
-        )
+        words = [
+            *_unknown(algorithm, table.algorithm, "NCCL_ALGO", variables),
+            *_unknown(protocol, table.protocol, "NCCL_PROTO", variables),
+        ]
+        return f"{' and '.join(words)}: nothing that the model describes"
     return Asked(
         collective,
         algorithm,
         protocol,
         _without_nvls(entry, variables),
-        _gpus_per_process(log, table),
+        gpus_per_process(log, table),
         _version(entry, log),
     )
 
@@ -137,6 +140,13 @@ def _without_nvls(entry: ManifestEntry, variables: Mapping[str, str]) -> bool:
     return listed or told or variables.get("NCCL_NVLS_ENABLE") == "0"
 
 
+def _unknown(found: str | None, of_table: str, variable: str, variables: Mapping[str, str]) -> list[str]:
+    """The word, or the variable with its value, that was not understood."""
+    if found is not None:
+        return []
+    return [of_table if of_table != "default" else f"{variable}={variables.get(variable, '')}"]
+
+
 def _one_of(known: Mapping[str, str], of_table: str, of_variables: str) -> str | None:
     """``default`` where nothing, or several, are asked for; None for what is not known."""
     if of_table != "default":
@@ -145,14 +155,6 @@ def _one_of(known: Mapping[str, str], of_table: str, of_variables: str) -> str |
     if not word or "," in word or word.startswith("^"):
         return "default"
     return known.get(word)
-
-
-def _gpus_per_process(log: ImportedLog, table: ImportedTable) -> int:
-    for facts in (table.facts, log.facts):
-        said = facts.get("gpus_per_thread")
-        if isinstance(said, int) and said > 0:
-            return said
-    return 1
 
 
 def _version(entry: ManifestEntry, log: ImportedLog) -> tuple[int, ...]:

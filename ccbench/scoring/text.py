@@ -15,7 +15,10 @@ _WIDEST_NAME = 52
 
 
 def lines(
-    scores: Scores, other_sizes: HoldoutScores | None = None, other_systems: HoldoutScores | None = None
+    scores: Scores,
+    other_sizes: HoldoutScores | None = None,
+    other_systems: HoldoutScores | None = None,
+    notices: Sequence[str] = (),
 ) -> Iterator[str]:
     """The whole report, line by line; errors in per cent of the measured time."""
     counted = [log for log in scores.logs if log.counted]
@@ -38,6 +41,10 @@ def lines(
         yield ""
         yield "Left out of logs that are modelled:"
         yield from (f"  {log.entry.file}: {'; '.join(log.left_out)}" for log in partly)
+    if notices:
+        yield ""
+        yield "To know:"
+        yield from (f"  {notice}" for notice in notices)
     yield from _holdout("Calibrated on every other size, tested on the rest:", other_sizes)
     yield from _holdout("Constants learned without the system, tested on it:", other_systems)
 

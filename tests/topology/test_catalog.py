@@ -34,7 +34,18 @@ def test_the_machines_that_people_name_are_there() -> None:
             "h100-pcie-bridge",
             "h800",
         ),
-        *("hgx-h200", "gh200x4", "hgx-b200", "gb200-nvl72", "rtx-pcie", "rtx-pcie-p2p", "l40s", "mi250"),
+        *(
+            "hgx-h20",
+            "hgx-h200",
+            "hgx-b300",
+            "gh200x4",
+            "hgx-b200",
+            "gb200-nvl72",
+            "rtx-pcie",
+            "rtx-pcie-p2p",
+            "l40s",
+            "mi250",
+        ),
         *("mi300x", "ascend-910b", "pcie3-x16", "pcie4-x16", "pcie5-x16", "cpu-shared-memory"),
     }
 
@@ -67,9 +78,11 @@ def test_every_gpu_reaches_every_other(name: str) -> None:
         ("dgx-a100", 12, 300),
         ("hgx-h100", 18, 450),
         ("h800", 8, 200),
+        ("hgx-h20", 18, 450),
         ("hgx-h200", 18, 450),
         ("gh200x4", 18, 450),
         ("hgx-b200", 18, 900),
+        ("hgx-b300", 18, 900),
         ("gb200-nvl72", 18, 900),
     ],
 )

@@ -62,6 +62,8 @@ struct Group {
     int live = 0;
     int votes = 0;
     int outcome = 0;
+    unsigned barriers = 0;
+    unsigned long long barrier_tokens[2] = {};  // for the thread sanitizer: what a barrier orders
 };
 
 // The launches of one device, in order.
@@ -228,16 +230,20 @@ void FiberEngine::give_way() {
 int FiberEngine::barrier(int vote) {
     Lane* const lane = current_;
     Group& group = *lane->group;
-    __tsan_release(&group);
+    // Two tokens in turn: a lane that comes late out of one barrier must not be taken to know what the others have
+    // done since and released at the next one.
+    void* const token = &group.barrier_tokens[group.barriers % 2];
+    __tsan_release(token);
     group.votes |= vote;
     if (++group.arrived == options_.lanes) {
+        ++group.barriers;
         group.arrived = 0;
         group.outcome = group.votes;
         group.votes = 0;
         for (Lane& other : group.lanes) runnable_.push_back(&other);
     }
     give_way();
-    __tsan_acquire(&group);
+    __tsan_acquire(token);
     return group.outcome;
 }
 

@@ -23,12 +23,21 @@ ALGORITHMS = {
 }  # fmt: skip
 
 
+KERNELS = {
+    "all_reduce": ("ring", "tree", "mesh_one_shot", "mesh_two_shot", "ll", "schedule:ring"),
+    "broadcast": ("ring", "tree", "mesh", "ll"),
+    "barrier": ("barrier",),
+}
+
+
 def algorithms_of(backend: str, collective: str) -> tuple[str, ...]:
-    """The CPU offers everything, NCCL a little of its own, the others nothing but their default."""
+    """The CPU offers everything, NCCL and kernels a little of their own, others nothing but their default."""
     if backend in ("cpu", "simulated"):
         return ALGORITHMS[collective]
     if backend == "nccl" and collective == "all_reduce":
         return ("ring", "tree", "nvls")
+    if backend in ("cuda", "cuda-host"):
+        return KERNELS.get(collective, ("mesh",))
     return ()
 
 

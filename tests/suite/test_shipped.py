@@ -16,8 +16,8 @@ CASES = {
     "algorithms": (200, 300),
     "scaling": (100, 150),
     "dtypes": (90, 100),
-    "loopback": (55, 65),
-    "own-kernels": (80, 100),
+    "loopback": (80, 90),
+    "own-kernels": (190, 210),
 }
 
 

@@ -1,8 +1,9 @@
 """A baseline beside a run: which of its points stand for the same work, and how the two compare.
 
-Only like is laid beside like: the same collective, element type, op, ranks, nodes, placement and size. The
-library, the algorithm and the network may differ, since the question is what such a machine gives; every
-baseline point therefore says what it is.
+Only like is laid beside like: the same collective, element type, op, ranks, nodes, placement and size, as far
+as both say. The library, the algorithm and the network may differ, since the question is what such a machine
+gives; every baseline point therefore says what it is, and whether its nodes are not known. GPUs may differ,
+too: lines above the pairs say so, and also where a baseline has the run's own figures.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from dataclasses import dataclass, replace
 
 from ccbench.cases import NO_OP
 from ccbench.importing.runs import UNKNOWN_COLLECTIVE
+from ccbench.importing.same_machine import is_other_model
+from ccbench.model.library.generations import generations_in
 from ccbench.report.points import Point, points_of
 from ccbench.report.text import csv_text, markdown, plural
 from ccbench.runs import Run
@@ -52,11 +55,18 @@ def comparable_points(points: Sequence[Point], baseline: Run) -> tuple[Point, ..
     name = baseline.path.name.partition(":")[0]  # of published results the machine is in the small print
     theirs = [one for one in points_of(baseline, name=name, baseline=True) if one.median_seconds]
     return tuple(
-        replace(one, nodes=kind.nodes, dtype=kind.dtype, op=kind.op)
+        replace(one, nodes=kind.nodes, dtype=kind.dtype, op=kind.op, detail=_nodes_unsaid(one, kind))
         for kind in _kinds(points)
         for one in theirs
         if _same_work(one, kind)
     )
+
+
+def _nodes_unsaid(baseline: Point, point: Point) -> str:
+    """What is not known of where the two ran; empty where both say on how many nodes."""
+    if not baseline.nodes:
+        return "nodes not stated"
+    return "" if point.nodes else f"of {plural(baseline.nodes, 'node')}, this run's are not stated"
 
 
 def _kinds(points: Sequence[Point]) -> list[Point]:
@@ -112,6 +122,9 @@ def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
         return [f"{name}: nothing like this run's points; it has {'; '.join(offered[:12]) or 'no speed'}"]
     marks = {text: place for place, text in enumerate(dict.fromkeys(what(one.baseline) for one in pairs), 1)}
     lines = [f"Beside {name} (x: its time over this run's; above 1 this run is faster):"]
+    lines += [
+        f"  note: {one}" for one in (_other_gpus(points, baseline), *_own_figures(points, behind)) if one
+    ]
     heading = ""
     for pair in pairs[:MOST_LINES]:
         if _heading(pair.point) != heading:
@@ -121,6 +134,43 @@ def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
     if len(pairs) > MOST_LINES:
         lines.append(f"  and {len(pairs) - MOST_LINES} more, in the report's files")
     return lines + [f"  [{place}] {text}" for text, place in marks.items()]
+
+
+FEWEST_ALIKE = 3
+"""Points with the very same time that make a coincidence unlikely: printed times have four digits or so."""
+
+
+def _own_figures(points: Sequence[Point], behind: Sequence[Point]) -> list[str]:
+    """One line for every source of the baseline whose every comparable time is one of the run's."""
+    own = {(_work(one), one.size_bytes, one.median_seconds) for one in points if one.median_seconds}
+    sources: dict[str, list[bool]] = defaultdict(list)
+    for one in behind:
+        sources[one.source or one.run].append((_work(one), one.size_bytes, one.median_seconds) in own)
+    return [
+        f"{source} has this run's very figures: the run is laid beside itself"
+        for source, alike in sources.items()
+        if len(alike) >= FEWEST_ALIKE and all(alike)
+    ]
+
+
+def _other_gpus(points: Sequence[Point], baseline: Run) -> str:
+    """What GPUs the two are of, where they surely differ."""
+    own = {_gpu(one.machine) for one in points} - {""}
+    columns = [name for name in ("device_model", "gpu") if name in baseline.cases]
+    theirs = {_gpu(str(word)) for name in columns for word in baseline.cases[name].unique()} - {""}
+    if not own or not theirs or not all(is_other_model(one, other) for one in own for other in theirs):
+        return ""
+    return f"this run is of {', '.join(sorted(own))}, the baseline of {', '.join(sorted(theirs))}"
+
+
+def _gpu(words: str) -> str:
+    """The model of GPU that ``words`` name: themselves, or those of that machine of the catalog; else ""."""
+    from ccbench.topology.catalog import catalog_names, load_catalog
+
+    if words in catalog_names():
+        gpus = load_catalog(words).gpus
+        words = str(gpus[0].attributes.get("model", "")) if gpus else ""
+    return words if generations_in(words) else ""
 
 
 def _offer(point: Point) -> str:
@@ -149,7 +199,7 @@ def what(point: Point) -> str:
     words = [point.backend_version or point.backend]
     words += [point.algorithm] * (point.algorithm != "default")
     words += [point.protocol] * (point.protocol != "default")
-    return f"{' '.join(words)}, {point.source or point.run}"
+    return f"{' '.join(words)}, {point.source or point.run}" + (f" ({point.detail})" if point.detail else "")
 
 
 def _rate(rate: float | None) -> str:

@@ -41,6 +41,7 @@ SPAN_INCHES = 0.46
 DOTS_PER_INCH = 150
 FOOTNOTE_COLUMNS = 150
 LEGEND_COLUMNS = 27
+LEGEND_LINES = 4
 
 FORMATS = ("png", "svg", "pdf")
 
@@ -302,6 +303,16 @@ def _legend(figure: Figure, axes: Axes) -> None:
         text.set_color(INK)
 
 
+def legend_text(label: str) -> str:
+    """``label`` on a few lines; of a longer one the middle is left out, with dots, since both ends tell."""
+    lines = textwrap.wrap(label, LEGEND_COLUMNS)
+    if len(lines) > LEGEND_LINES:
+        head = textwrap.wrap(label, LEGEND_COLUMNS - 4)[: LEGEND_LINES - 2]
+        tail = textwrap.wrap(label[::-1], LEGEND_COLUMNS)[:2]
+        lines = [*head[:-1], f"{head[-1]} ...", *(one[::-1] for one in reversed(tail))]
+    return "\n".join(lines)
+
+
 def _legend_rows(figure: Figure) -> tuple[list[Any], list[str]]:
     """One row for each measured series, then one for each kind of line that is drawn."""
     from matplotlib.lines import Line2D
@@ -330,7 +341,7 @@ def _legend_rows(figure: Figure) -> tuple[list[Any], list[str]]:
             [], [], linestyle="none", marker="o", markersize=5, markerfacecolor="white", markeredgecolor=GREY
         )
         rows.append((hollow, "flagged as doubtful"))
-    labels = ["\n".join(textwrap.wrap(label, LEGEND_COLUMNS)[:3]) for _, label in rows]
+    labels = [legend_text(label) for _, label in rows]
     # matplotlib leaves out labels that begin with an underscore.
     return [handle for handle, _ in rows], [f" {one}" if one.startswith("_") else one for one in labels]
 

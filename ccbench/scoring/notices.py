@@ -21,8 +21,8 @@ def notices(logs: Sequence[LogPoints], seen: Sequence[str]) -> tuple[str, ...]:
     found = []
     if seen:
         found.append(
-            f"the model's constants were learned from at least {len(seen)} of these {len(logs)} logs, so their errors "
-            "are those of a fit; --holdout tests on sizes and systems that a fit did not see"
+            f"the model's constants were learned from at least {len(seen)} of these {len(logs)} logs, so "
+            "their errors are those of a fit; --holdout tests on sizes and systems that a fit did not see"
         )
     apart = _without_shared_links(logs)
     if apart:

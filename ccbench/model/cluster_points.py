@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ccbench.model.cluster import Cluster
+from ccbench.model.library.constants import shipped
 from ccbench.model.library.predictor import predict_library
-from ccbench.model.library.system import Intra, LibraryRequest
+from ccbench.model.library.system import Generation, Intra, LibraryRequest, LibrarySystem
 from ccbench.model.prediction import Prediction
 from ccbench.topology.fabric import LINK_KINDS
 from ccbench.topology.graph import LinkKind
@@ -33,19 +34,20 @@ class ClusterPoint:
     extrapolated: str = ""
 
 
-KIND_EFFICIENCY: dict[LinkKind, float] = {
-    LinkKind.NVLINK: 0.77,
-    LinkKind.C2C: 0.8,
-    LinkKind.XGMI: 0.75,
-    LinkKind.HCCS: 0.75,
-    LinkKind.PCIE: 0.75,
-    LinkKind.INTER_SOCKET: 0.7,
-    LinkKind.INFINIBAND: 0.95,
-    LinkKind.ROCE: 0.95,
-    LinkKind.EFA: 0.9,
-    LinkKind.ETHERNET: 0.65,
+_EFFICIENCY_OF_KIND: dict[LinkKind, str] = {
+    LinkKind.NVLINK: "nvlink",
+    LinkKind.C2C: "nvlink_mesh",
+    LinkKind.XGMI: "xgmi",
+    LinkKind.HCCS: "hccs",
+    LinkKind.PCIE: "pcie",
+    LinkKind.INTER_SOCKET: "pcie",
+    LinkKind.INFINIBAND: "fabric",
+    LinkKind.ROCE: "fabric",
+    LinkKind.EFA: "efa",
+    LinkKind.ETHERNET: "tcp",
 }
-"""Share of a link's nominal rate that schedules get: the library model's efficiencies (docs/model.md)."""
+"""The library model's efficiency that holds on a link; NVLink-C2C is taken as NVLink without switches, and
+between sockets GPUs' traffic is PCIe's, so both are assumptions."""
 
 KIND_LATENCY_SECONDS: dict[LinkKind, float] = {
     LinkKind.NVLINK: 0.4e-6,
@@ -63,7 +65,19 @@ KIND_LATENCY_SECONDS: dict[LinkKind, float] = {
 links of a way through a switch; network ports so that two of them make up the library model's hop."""
 
 SENDER_SECONDS = 1.0e-6
-"""A flag seen and a copy begun by one thread block; assumed until ccbench's own kernels are measured."""
+"""A flag seen and a copy begun by one thread block. Assumed: no published figure, and none of ccbench's own
+kernels on GPUs yet; of the order of one hop of NCCL's LL (0.6 us over NVLink, src/graph/tuning.cc)."""
+
+
+def kind_efficiency(system: LibrarySystem) -> dict[LinkKind, float]:
+    """Share of a link's nominal rate that schedules get: constants of the library model (docs/model.md)."""
+    table = shipped().table
+    found = {kind: table[f"efficiency.{name}"] for kind, name in _EFFICIENCY_OF_KIND.items()}
+    if system.intra is Intra.NVSWITCH and system.generation is Generation.HOPPER:
+        found[LinkKind.NVLINK] = table["efficiency.nvlink_hopper"]
+    elif system.intra is not Intra.NVSWITCH:
+        found[LinkKind.NVLINK] = table["efficiency.nvlink_mesh"]
+    return found
 
 
 def library_points(cluster: Cluster, request: LibraryRequest, root: int = 0) -> tuple[ClusterPoint, ...]:
@@ -155,13 +169,13 @@ def _efficiencies(cluster: Cluster) -> Floats:
     """One per link. What joins a NIC is taken to be as fast as its port where nobody said how fast it is, so
     the port's efficiency, not that of PCIe, is what holds there.
     """
-    fabric = cluster.fabric
-    found = np.array([KIND_EFFICIENCY.get(kind, 1.0) for kind in LINK_KINDS])[fabric.link_kind_codes]
+    fabric, efficiency = cluster.fabric, kind_efficiency(cluster.system)
+    found = np.array([efficiency.get(kind, 1.0) for kind in LINK_KINDS])[fabric.link_kind_codes]
     if cluster.network is not None:
         pcie = fabric.link_kind_codes == LINK_KINDS.index(LinkKind.PCIE)
         ports = fabric.link_bytes_per_second / np.maximum(fabric.link_counts, 1)
         at_nic = pcie & np.isclose(ports, cluster.network.bytes_per_second)
-        found[at_nic] = KIND_EFFICIENCY[cluster.network.kind]
+        found[at_nic] = efficiency[cluster.network.kind]
     return found
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,9 +11,13 @@ from hypothesis import strategies as some
 
 from ccbench.errors import MachineError
 from ccbench.model.cluster import Cluster, cluster_of, open_cluster
-from ccbench.model.cluster_points import library_points, schedule_points
-from ccbench.model.library.system import LibraryRequest
+from ccbench.model.cluster_points import ClusterPoint, kind_efficiency, library_points, schedule_points
+from ccbench.model.library.constants import shipped
+from ccbench.model.library.predictor import predict_library
+from ccbench.model.library.system import LibraryRequest, NetworkPorts
 from ccbench.topology.catalog import catalog_names, load_catalog
+from ccbench.topology.graph import LinkKind
+from tests.model.library.systems import COLLECTIVES
 
 SIZES = tuple(2**power for power in range(3, 35))
 PRICED = [name for name in catalog_names() if load_catalog(name).gpus]
@@ -121,18 +127,74 @@ def test_predictions_never_undercut_bounds_and_grow_with_size(
     assert (np.diff(seconds) >= -1e-12).all()
 
 
+def points_of_some(
+    machine: str, nodes: int, network: str, ranks: int, collective: str
+) -> tuple[ClusterPoint, ...]:
+    """Of the first GPUs of each node; none where these are not joined, as the first four of some meshes."""
+    try:
+        return library_points(open_cluster(machine, nodes, network, ranks), LibraryRequest(collective, SIZES))
+    except MachineError as error:
+        if "no link that joins" not in str(error):
+            raise
+        return ()
+
+
+@pytest.mark.parametrize(
+    ("machine", "network", "ranks", "collective", "most"),
+    [
+        ("l40s", "ib-ndr-400x8", 2, "all_reduce", 31.5),
+        ("pcie3-x16", "ib-ndr-400x1", 2, "all_reduce", 15.75),
+        ("l40s", "ib-ndr-400x8", 4, "all_gather", 2 * 31.5),
+        ("hgx-h100", "ib-ndr-400x8", 2, "all_reduce", 63.1),
+        ("mi300x", "roce-400x8", 2, "all_reduce", 63.1),
+    ],
+)
+def test_no_gpu_is_given_more_of_the_network_than_its_port_carries(
+    machine: str, network: str, ranks: int, collective: str, most: float
+) -> None:
+    whole = open_cluster(machine, 2, network, ranks)
+    # All NICs of the node, as the library model may be given them.
+    nics = NetworkPorts(network.split("-4")[0], 50e9, 8)
+    for system in (whole.system, replace(whole.system, network=nics)):
+        (point,) = predict_library(system, LibraryRequest(collective, (1 << 30,)))
+        moved = (1 << 30) * (ranks - 1) / ranks * (2 if collective == "all_reduce" else 1)
+        assert moved / point.seconds / 1e9 <= most
+    assert whole.system.origins["gpu_port"]
+
+
+def test_a_gather_across_nodes_takes_as_long_as_its_own_schedule_almost() -> None:
+    cluster = open_cluster("hgx-h100", 2, "ib-ndr-400x8")
+    (library,) = library_points(cluster, LibraryRequest("gather", (1 << 30,)))
+    (own,) = schedule_points(cluster, "gather", "direct", (1 << 30,))
+    assert library.prediction.predicted_seconds == pytest.approx(own.prediction.predicted_seconds, rel=0.1)
+
+
+def test_schedules_get_the_shares_of_links_that_the_library_model_has() -> None:
+    table = shipped().table
+    shares = {
+        name: kind_efficiency(open_cluster(name).system) for name in ("hgx-h100", "dgx-a100", "gh200x4")
+    }
+    nvlink = {name: share[LinkKind.NVLINK] for name, share in shares.items()}
+    assert nvlink == {
+        "hgx-h100": table["efficiency.nvlink_hopper"],
+        "dgx-a100": table["efficiency.nvlink"],
+        "gh200x4": table["efficiency.nvlink_mesh"],
+    }
+    assert shares["dgx-a100"][LinkKind.INFINIBAND] == table["efficiency.fabric"]
+
+
 def test_ten_thousand_random_predictions_stand_above_their_bounds() -> None:
     draw = np.random.default_rng(20)
     cases, below = 0, []
-    collectives = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all"]
     while cases < 10_000:
         name = str(draw.choice(PRICED))
         nodes = int(draw.choice([1, 2, 3, 4, 8, 16]))
         kind = str(draw.choice(["roce", "ib-ndr", "efa", "tcp"]))
         network = f"{kind}-{int(draw.choice([25, 100, 200, 400]))}x{int(draw.integers(1, 17))}"
-        collective = str(draw.choice(collectives))
-        for point in library_points(open_cluster(name, nodes, network), LibraryRequest(collective, SIZES)):
+        collective = str(draw.choice(COLLECTIVES))
+        ranks = nodes * int(draw.integers(1 if nodes > 1 else 2, len(load_catalog(name).gpus) + 1))
+        for point in points_of_some(name, nodes, network, ranks, collective):
             cases += 1
             if point.prediction.predicted_seconds < point.prediction.bound_seconds:
-                below.append((name, nodes, network, collective, point.size_bytes))
+                below.append((name, nodes, network, ranks, collective, point.size_bytes))
     assert below == []

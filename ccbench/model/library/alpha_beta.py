@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.model.library.shapes import shapes
+from ccbench.model.library.shapes import busy_nics, links_share, shapes
 from ccbench.model.library.system import LibraryRequest, LibrarySystem
 
 Floats = NDArray[np.float64]
@@ -26,6 +26,8 @@ def alpha_beta(system: LibrarySystem, request: LibraryRequest) -> Floats:
         return np.zeros_like(sizes)
     shape = found[0]
     latency = shape.inside_hops * INSIDE_SECONDS + shape.network_hops * NETWORK_SECONDS
-    inside = system.intra_bytes_per_second or float("inf")
-    network = system.network.node_bytes_per_second if system.network is not None else float("inf")
+    inside = system.intra_bytes_per_second * links_share(shape, system) or float("inf")
+    network = float("inf")
+    if system.network is not None:
+        network = system.network.bytes_per_second * busy_nics(shape, system)
     return np.asarray(latency + sizes * max(shape.port_bytes / inside, shape.node_bytes / network))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from ccbench.errors import MachineError
 from ccbench.model.library.generations import (
     generation_of_capability,
     generations_in,
+    nic_port,
     nvlink_rate,
     nvlinks_of,
     pcie_generation,
@@ -69,6 +71,7 @@ def library_system(
     rate, links, origin = _rate(topology, taking_part, kind, generation)
     ports, network_origin = _ports(topology, nodes, network)
     host, host_origin = _host(topology, generation, kind)
+    port, port_origin = _nic_port(topology, taking_part, generation)
     return LibrarySystem(
         name=topology.name,
         generation=generation,
@@ -85,7 +88,9 @@ def library_system(
             "intra": origin,
             "network": network_origin,
             "host": host_origin,
+            "gpu_port": port_origin,
         },
+        gpu_port_bytes_per_second=port,
     )
 
 
@@ -264,6 +269,20 @@ def _ports(topology: Topology, nodes: int, network: Network | None) -> tuple[Net
             "as ib-ndr-400x8"
         )
     return NetworkPorts(_word(topology, nics), min(known), len(nics)), "the NICs that the source shows"
+
+
+def _nic_port(topology: Topology, gpus: Sequence[Device], generation: Generation) -> tuple[float, str]:
+    """What the source states of the GPUs' PCIe ports, the slowest counting; else their generation's."""
+    names = {gpu.name for gpu in gpus}
+    own = [link for link in _up(topology) if link.source in names]
+    if any(link.kind is LinkKind.C2C for link in own):
+        return math.inf, "not limited: the GPU reaches NICs over C2C"
+    ports = [link for link in own if link.kind is LinkKind.PCIE and link.target not in names]
+    rates = [link.bytes_per_second for link in ports]
+    known = [rate for rate in rates if rate is not None]
+    if {link.source for link in ports} == names and len(known) == len(rates):
+        return min(known), ports[0].origin or "the PCIe ports that the source states"
+    return nic_port(generation, _model(topology, gpus))
 
 
 def _word(topology: Topology, nics: Sequence[Device]) -> str:

@@ -53,6 +53,7 @@ CONSTANTS: tuple[Constant, ...] = (
     Constant("fill.pairwise", 0.3, 0.4, _PIPELINE),
     Constant("payload.ll", 0.5, 0.05, "four of eight bytes are data"),
     Constant("payload.ll128", 0.9, 0.04, "120 of 128 bytes are data; NCCL takes 0.92"),
+    Constant("payload.pcie", 0.914, 0.0, "256 of 280 bytes of a write: Neugebauer et al., SIGCOMM 2018"),
     Constant("ll_most", 0.35, 0.15, "scale on NCCL's llMaxBws"),
     Constant("tree_rate", 0.9, 0.05, "NCCL takes 0.92 for Tree"),
     Constant("efficiency.nvlink", 0.77, 0.02, "235 of 300, 682 of 900 GB/s; NCCL takes 20 of 25, 40.1 of 50"),
@@ -64,14 +65,16 @@ CONSTANTS: tuple[Constant, ...] = (
     Constant("efficiency.hccs", 0.75, 0.2, "assumed like xGMI"),
     Constant("efficiency.pcie", 0.75, 0.15, "NCCL takes 12, 24, 48 GB/s for x16 of generation 3, 4, 5"),
     Constant("efficiency.host", 0.72, 0.1, "of the line's rate where one direction is used"),
-    Constant("efficiency.host_both", 0.5, 0.1, "where both are, staged in host memory"),
+    Constant("efficiency.host_both", 0.25, 0.1, "where both are: 3.9 of 15.75 GB/s between two RTX 2080 Ti"),
     Constant("efficiency.nvls_hopper", 0.68, 0.04, "305 of 450 GB/s x n / (n + 1), nccl-tests#212"),
     Constant("efficiency.nvls_blackwell", 0.6, 0.05, "540 of 900 GB/s x n / (n + 1), ml-engineering"),
     Constant("efficiency.nvlstree", 0.95, 0.05, "of NVLS inside a node"),
     Constant("efficiency.fabric", 0.965, 0.03, "24 of 25, 48 of 50 GB/s (nccl-tests#119, #267, #149, #212)"),
     Constant("efficiency.efa", 0.9, 0.08, "43.8 of 50 and 382 of 400 GB/s"),
     Constant("efficiency.tcp", 0.65, 0.2, "kernel sockets; assumed"),
-    Constant("socket_gbytes", 5.25, 0.15, "42 Gb/s of one core for one flow: Cai et al., SIGCOMM 2021"),
+    Constant(
+        "socket_gbytes", 2.6, 0.15, "42 Gb/s of one core (Cai et al., SIGCOMM 2021), sending and receiving"
+    ),
     Constant("efficiency.tcpx", 0.85, 0.15, "assumed between sockets and RDMA"),
     Constant("nvls_base_us", 11.0, 0.1, "fixed cost of an NVLS launch; NCCL takes 25 in all"),
     Constant("nvls_hop_us", 4.0, 0.1, "one way through the switch; as a Simple hop"),
@@ -88,8 +91,8 @@ BY_NAME = {constant.name: constant for constant in CONSTANTS}
 class Domain:
     """What constants were learned on, for saying what lies outside.
 
-    most_nodes: of each (kind, word) seen, the most nodes; kinds are ``generation``, ``intra``, ``network``
-        (word of the network) and ``collective``. most_ranks_per_node: by intra. largest_bytes: of all sizes.
+    most_nodes: of each (kind, word) seen, the most nodes; kinds are those of
+        ``extrapolation.kinds_of``. most_ranks_per_node: by intra. largest_bytes: of all sizes.
     """
 
     most_nodes: tuple[tuple[tuple[str, str], int], ...] = ()

@@ -35,7 +35,15 @@ from ccbench.model.library.nccl_constants import (
     RCCL_HOP_MICROSECONDS,
     table_row,
 )
-from ccbench.model.library.shapes import MOST_NVLSTREE_NICS, Shape, collnet_is_direct, is_amd
+from ccbench.model.library.shapes import (
+    MOST_NVLSTREE_NICS,
+    Shape,
+    busy_nics,
+    collnet_is_direct,
+    gpus_of_network,
+    is_amd,
+    links_share,
+)
 from ccbench.model.library.system import PROTOCOLS, Generation, Intra, LibrarySystem
 
 Floats = NDArray[np.float64]
@@ -76,7 +84,10 @@ class Rates:
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds at each size, arrays of one shape; ``latency_seconds`` does not depend on the size."""
+    """Seconds at each size, arrays of one shape; ``latency_seconds`` does not depend on the size.
+
+    base_seconds: the part of latency_seconds that no hop takes: launching and ending a kernel.
+    """
 
     shape: Shape
     protocol: str
@@ -86,6 +97,7 @@ class Cost:
     latency_seconds: float
     fill_seconds: Floats
     bandwidth_seconds: Floats
+    base_seconds: float
 
     def floored(self, launch_seconds: float) -> Floats:
         """Everything, where launching alone takes ``launch_seconds``: transfers wait for the last launch."""
@@ -130,15 +142,17 @@ def cost(
     latency = shape.inside_hops * hop + shape.network_hops * network_hop
     per_byte = max(shape.port_bytes / rates.inside, shape.node_bytes / rates.network)
     transfer = np.asarray(per_byte * size_bytes)
+    base = _base(shape, protocol, system, table)
     return Cost(
         shape,
         protocol,
         rates,
         hop,
         network_hop,
-        _base(shape, protocol, system, table) + latency,
+        base + latency,
         _fill(shape, system, latency, transfer, table),
         transfer,
+        base,
     )
 
 
@@ -219,31 +233,30 @@ def _fabric_latency(system: LibrarySystem, table: Mapping[str, float]) -> float:
 
 def _rates(shape: Shape, protocol: str, system: LibrarySystem, table: Mapping[str, float]) -> Rates:
     payload = {"ll": table["payload.ll"], "ll128": table["payload.ll128"], "simple": 1.0}[protocol]
-    inside = system.intra_bytes_per_second * _inside_efficiency(shape, system, table) * payload
+    nominal = system.intra_bytes_per_second * links_share(shape, system)
+    inside = nominal * _inside_efficiency(shape, system, table) * payload
     if shape.algorithm == "tree":
         inside *= table["tree_rate"]
     if protocol == "ll" and not shape.peers:
         most = LL_MOST_GBYTES[table_row(system.generation)][min(2, system.nodes - 1)]
         inside = min(inside, most * table["ll_most"] * GIGA)
-    if system.intra is Intra.HOST and shape.both_ways:
-        # All ranks go through the same memory and the same port of it.
-        inside /= system.ranks_per_node
     network = _network_rate(shape, system, table) * payload if system.nodes > 1 else float("inf")
     return Rates(inside if inside > 0 else float("inf"), network)
 
 
 def _network_rate(shape: Shape, system: LibrarySystem, table: Mapping[str, float]) -> float:
-    """Bytes per second through all NICs of a node that the algorithm keeps busy."""
+    """Bytes per second through the NICs that the algorithm keeps busy, and the ports of the GPUs that do."""
     assert system.network is not None  # several nodes have one
-    rate = system.network.node_bytes_per_second
+    each, nics = system.network.bytes_per_second, busy_nics(shape, system)
+    if shape.algorithm == "nvlstree":
+        nics = min(nics, MOST_NVLSTREE_NICS * max(1.0, WIDE_NIC_BYTES_PER_SECOND / each))
+    rate = each * nics * _network_efficiency(system, table)
     if system.network.word == "tcp":
         # One core of the host serves the sockets of a NIC, and copies every byte.
-        rate = min(rate, system.network.per_node * table["socket_gbytes"] * GIGA)
-    if shape.algorithm == "nvlstree":
-        bundle = max(1.0, WIDE_NIC_BYTES_PER_SECOND / system.network.bytes_per_second)
-        rate = min(rate, MOST_NVLSTREE_NICS * system.network.bytes_per_second * bundle)
+        rate = min(rate, nics * table["socket_gbytes"] * GIGA)
+    ports = gpus_of_network(shape, system) * system.gpu_port_bytes_per_second * table["payload.pcie"]
     share = {"tree": table["tree_rate"], "pat": PAT_RATE}.get(shape.algorithm, 1.0)
-    return rate * _network_efficiency(system, table) * share
+    return min(rate, ports) * share
 
 
 def _inside_efficiency(shape: Shape, system: LibrarySystem, table: Mapping[str, float]) -> float:

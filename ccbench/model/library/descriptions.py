@@ -14,6 +14,7 @@ from ccbench.errors import MachineError
 from ccbench.model.library.clusters import library_system
 from ccbench.model.library.generations import (
     generations_in,
+    nic_port,
     nvlink_rate,
     nvlinks_of,
     pcie_generation,
@@ -83,6 +84,7 @@ def described(
     ranks_per_node = gpus_per_node * nodes // domains
     inside = _inside(gpu, generation, ranks_per_node, interconnect)
     ports, network_origin = _network(network, domains, gpus_per_node, ranks_per_node, generation)
+    port, port_origin = _nic_port(gpu, generation, inside)
     host, host_origin = host_of(f"{gpu} {interconnect}", generation, inside.intra is Intra.NVSWITCH)
     return LibrarySystem(
         name=called,
@@ -100,7 +102,9 @@ def described(
             "intra": inside.origin,
             "network": network_origin,
             "host": host_origin,
+            "gpu_port": port_origin,
         },
+        gpu_port_bytes_per_second=port,
     )
 
 
@@ -173,6 +177,13 @@ def _inside(gpu: str, generation: Generation, ranks: int, words: str) -> _Inside
     if "pcie" in lower or re.search(r"\b(?:PIX|PXB|PHB|NODE|SYS)\b", words):
         return _pcie(gpu, generation, words, Intra.PCIE)
     return _unsaid(gpu, generation, ranks, words)
+
+
+def _nic_port(gpu: str, generation: Generation, inside: _Inside) -> tuple[float, str]:
+    """A GPU that has nothing but PCIe reaches NICs over the same port."""
+    if inside.intra in (Intra.PCIE, Intra.HOST):
+        return inside.bytes_per_second, inside.origin
+    return nic_port(generation, gpu)
 
 
 def _nvlinks(gpu: str, generation: Generation, words: str, intra: Intra) -> _Inside:

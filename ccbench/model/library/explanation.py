@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ccbench.model.library.costs import Cost
+from ccbench.model.library.shapes import busy_nics, gpus_of_network, links_share
 from ccbench.model.library.system import LibraryPoint, LibrarySystem
 from ccbench.units import format_seconds
 
@@ -57,23 +58,32 @@ def _bottleneck(system: LibrarySystem, option: Cost, size_bytes: int, split: _Sp
     if split.launches == split.latency:
         return f"launches: {format_seconds(split.launches)} for one thread to launch on its GPUs"
     shape = option.shape
-    hops = f"{shape.inside_hops} x {format_seconds(option.hop_seconds)} inside a node"
-    if shape.network_hops:
-        hops += f", {shape.network_hops} x {format_seconds(option.network_hop_seconds)} across"
-    return f"latency: {split.share(split.latency)} ({hops})"
+    told = [(option.base_seconds, f"{format_seconds(option.base_seconds)} of base")]
+    for hops, seconds, where in (
+        (shape.inside_hops, option.hop_seconds, "inside a node"),
+        (shape.network_hops, option.network_hop_seconds, "across"),
+    ):
+        if hops:
+            told.append((hops * seconds, f"{hops} x {format_seconds(seconds)} {where}"))
+    parts = ", ".join(words for _, words in sorted(told, key=lambda part: -part[0]))
+    return f"latency: {split.share(split.latency)} ({parts})"
 
 
 def _slowest_link(system: LibrarySystem, option: Cost, size_bytes: int, split: _Split) -> str:
     shape, rates = option.shape, option.rates
     if shape.node_bytes / rates.network > shape.port_bytes / rates.inside:
-        where, moved, through, rate = "network", shape.node_bytes, "the NICs of a node", rates.network
+        where, moved, rate = "network", shape.node_bytes, rates.network
+        through = "the NICs beside one GPU" if shape.one_rail else "the NICs of a node"
+        nominal = system.network.bytes_per_second if system.network is not None else 0.0
+        if (
+            gpus_of_network(shape, system) * system.gpu_port_bytes_per_second
+            < busy_nics(shape, system) * nominal
+        ):
+            through = "one GPU's port" if shape.one_rail else "the ports of a node's GPUs"
+            through += " towards NICs"
     else:
-        where, moved, through, rate = (
-            system.intra.value,
-            shape.port_bytes,
-            "each GPU's links",
-            rates.inside,
-        )
+        where, moved, rate = system.intra.value, shape.port_bytes, rates.inside
+        through = "the links of one pair of GPUs" if links_share(shape, system) < 1 else "each GPU's links"
     gigabytes = moved * size_bytes / 1e9
     share = split.share(split.transfer)
     return f"{where}: {share} ({gigabytes:.3g} GB through {through} at {rate / 1e9:.4g} GB/s)"

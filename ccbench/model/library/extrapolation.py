@@ -6,20 +6,31 @@ from ccbench.model.library.constants import Domain, LibraryConstants
 from ccbench.model.library.system import Generation, LibraryRequest, LibrarySystem
 from ccbench.units import format_size
 
+_TOGETHER = ("collective across", "collective inside")
+"""Kinds that name two things at once."""
+
+_SCALED = ("network", "collective across")
+"""Kinds for which the number of nodes that was seen matters."""
+
 FAR_IN_SIZE = 4
 """Factor over the largest size seen up to which nothing new is expected: times are proportional there."""
 
 
 def kinds_of(system: LibrarySystem, request: LibraryRequest) -> tuple[tuple[str, str], ...]:
-    """(kind, word) of everything that the constants distinguish."""
+    """(kind, word) of everything that the constants distinguish, and of what was seen together.
+
+    A collective counts as seen on a network, or on one node of a kind, only where it ran there itself: other
+    collectives there, and it elsewhere, do not show how it fares.
+    """
     words = [
         ("generation", system.generation.value),
         ("intra", system.intra.value),
         ("collective", request.collective),
     ]
     if system.nodes > 1 and system.network is not None:
-        words.append(("network", family(system.network.word)))
-    return tuple(words)
+        word = family(system.network.word)
+        return (*words, ("network", word), ("collective across", f"{request.collective} on {word}"))
+    return (*words, ("collective inside", f"{request.collective} on {system.intra.value}"))
 
 
 def family(word: str) -> str:
@@ -44,15 +55,28 @@ def _about(system: LibrarySystem, request: LibraryRequest, domain: Domain) -> li
     if not domain.most_nodes:
         return ["nothing was learned: the constants are published figures and assumptions"]
     most_nodes = dict(domain.most_nodes)
-    found = []
+    found: list[str] = []
     for kind, word in kinds_of(system, request):
+        if kind in _TOGETHER and found:
+            continue  # follows from what was said
         if word == Generation.UNKNOWN.value:
             found.append("the generation of the GPUs is not known")
         elif (kind, word) not in most_nodes:
-            found.append(f"no {kind} {word} was learned on")
-        elif kind == "network" and system.nodes > most_nodes[kind, word]:
-            found.append(f"{system.nodes} nodes on {word}; learned on up to {most_nodes[kind, word]}")
+            found.append(_unseen(kind, word))
+        elif kind in _SCALED and system.nodes > most_nodes[kind, word]:
+            found.append(_larger(kind, word, system.nodes, most_nodes[kind, word]))
     most_inside = dict(domain.most_ranks_per_node).get(system.intra.value, system.ranks_per_node)
     if system.ranks_per_node > most_inside:
         found.append(f"{system.ranks_per_node} GPUs a node; learned on up to {most_inside}")
     return found
+
+
+def _unseen(kind: str, word: str) -> str:
+    if kind == "collective inside":
+        return f"no {word} within one node was learned on"
+    return f"no {word} was learned on" if kind in _TOGETHER else f"no {kind} {word} was learned on"
+
+
+def _larger(kind: str, word: str, nodes: int, most: int) -> str:
+    said = f"{nodes} nodes on {word}" if kind == "network" else f"{word} over {nodes} nodes"
+    return f"{said}; learned on up to {most}"

@@ -5,6 +5,7 @@ Rates of links are topology's (nvlink_rates, nccl_rates, pci_tree); the number o
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 
@@ -131,6 +132,25 @@ def xgmi_rate(model: str, generation: Generation) -> tuple[float, str] | None:
 def pcie_generation(generation: Generation) -> int | None:
     """Of the port of an accelerator of this generation."""
     return _PCIE.get(generation)
+
+
+_OFF_PCIE = re.compile(r"G[HB][1-3]00|GB10(?![0-9])|MI300A")
+"""Superchips and APUs, which reach NICs through their processor over NVLink-C2C or on the package."""
+
+
+def nic_port(generation: Generation, model: str) -> tuple[float, str]:
+    """Nominal bytes per second in one direction between one GPU and the NICs, and where that is from.
+
+    Infinite where no port is known to limit: superchips, Ascend (whose NICs are on the chip: Atlas 800
+    product pages), what is not known.
+    """
+    if _OFF_PCIE.search(model.upper()):
+        return math.inf, "not limited: the GPU reaches NICs through its processor, not over PCIe"
+    number = None if generation is Generation.ASCEND else pcie_generation(generation)
+    rate = None if number is None else pcie_rate(number)
+    if rate is None:
+        return math.inf, f"not limited: the port of {generation.value} towards NICs is not known"
+    return rate, f"PCIe {number} x16, the port of {generation.value} GPUs"
 
 
 def pcie_rate(pcie: int, lanes: int = 16) -> float | None:

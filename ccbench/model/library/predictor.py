@@ -93,7 +93,7 @@ def priced(system: LibrarySystem, request: LibraryRequest, table: Mapping[str, f
 def _allowed(shape: Shape, request: LibraryRequest) -> bool:
     if shape.algorithm in SWITCH_ALGORITHMS and (request.multicast_off or request.floating_8_bit):
         return False
-    return request.algorithm in ("default", shape.algorithm)
+    return request.algorithm == shape.algorithm or (request.algorithm == "default" and shape.unasked)
 
 
 def _menu(request: LibraryRequest, system: LibrarySystem) -> str:

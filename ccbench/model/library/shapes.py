@@ -1,7 +1,7 @@
 """What an algorithm of a collective library asks of a system: hops one after another, and bytes per link.
 
 Everything per byte of nccl-tests' size, so that a sweep over sizes is one multiplication. The counts follow
-from the algorithms (ring: Patarasu and Yuan, JPDC 69 (2009) 117; double binary tree: Sanders, Speck and
+from the algorithms (ring: Patarasuk and Yuan, JPDC 69 (2009) 117; double binary tree: Sanders, Speck and
 Traeff, Parallel Computing 35 (2009) 581; NVLS: NVIDIA/nccl-tests#212; CollNet: Graham et al., SHArP,
 COM-HPC 2016); a test derives those of rings and all-to-all from ccbench's own schedules.
 """
@@ -24,6 +24,9 @@ class Shape:
     node_bytes: through all NICs of a node together, in the busier direction.
     both_ways: whether links inside the node carry as much in both directions at once.
     peers: other ranks that each rank addresses one by one (grouped send and receive), else 0.
+    one_pair: port_bytes pass only the links of a GPU that lead to one other GPU.
+    one_rail: node_bytes pass only the NICs beside one GPU, not all of a node.
+    unasked: whether the library takes it without being told to.
     """
 
     algorithm: str
@@ -33,10 +36,14 @@ class Shape:
     node_bytes: float
     both_ways: bool = True
     peers: int = 0
+    one_pair: bool = False
+    one_rail: bool = False
+    unasked: bool = True
 
 
 FEWEST_NVLS_RANKS = 5
-"""NCCL takes Ring for up to 4 GPUs of a switch (ml-engineering's tables of H200 and B200)."""
+"""Published tables (ml-engineering, H200 and B200) show Ring's rates for 4 GPUs of a switch, NVLS's for 8.
+NCCL itself could take NVLS from fewer on; what counts here is what was seen."""
 
 MOST_DIRECT_RANKS = 8
 """CollNet addresses all GPUs of a node at once up to here, else a chain (NCCL, src/graph/tuning.cc)."""
@@ -48,6 +55,9 @@ SINCE: dict[str, tuple[int, ...]] = {"nvls": (2, 17), "nvlstree": (2, 18), "pat"
 """First version of NCCL that has an algorithm (its release notes)."""
 
 _FULL_MESHES = frozenset({Intra.NVLINK_MESH, Intra.XGMI, Intra.HCCS})
+
+_PORTS_ONLY = frozenset({Intra.PCIE, Intra.HOST})
+"""Where all that a GPU sends passes its PCIe port."""
 
 CUBE_RELAYED = 10 / 7
 """In a cube mesh of 8, a GPU sees 4 of 7 others directly; what goes to the other 3 passes two links."""
@@ -73,7 +83,7 @@ def shapes(collective: str, system: LibrarySystem, version: tuple[int, ...] = ()
 
 
 def has_nvls(system: LibrarySystem) -> bool:
-    """Whether switches add for the GPUs of one node; NCCL asks for more than four of them."""
+    """Whether switches add for the GPUs of one node: published tables show it for more than four of them."""
     enough = system.ranks_per_node >= FEWEST_NVLS_RANKS
     return system.multicast and system.intra is Intra.NVSWITCH and enough
 
@@ -98,7 +108,7 @@ def _ring_port(system: LibrarySystem, bytes_per_size: float) -> float:
     Where GPUs have nothing but PCIe, what goes out passes the same link.
     """
     inside = system.ranks_per_node
-    apart = system.nodes > 1 and system.intra not in {Intra.PCIE, Intra.HOST}
+    apart = system.nodes > 1 and system.intra not in _PORTS_ONLY
     return bytes_per_size * ((inside - 1) / inside if apart else 1.0)
 
 
@@ -139,9 +149,10 @@ def _gathering(system: LibrarySystem) -> tuple[Shape, ...]:
     if nodes > 1 and system.ranks_per_node == 1:
         found.append(Shape("pat", 0, (nodes - 1).bit_length(), 0.0, share))
     if nodes == 1 and has_nvls(system):
-        # NCCL's constants rate it at (p - 1)^2 / p^2 of NVLS all_reduce, bytes of the buffer per second.
+        # NCCL's constants rate it at (p - 1)^2 / p^2 of NVLS all_reduce, bytes of the buffer per second:
+        # below Ring, which is what published runs name. Only NCCL_ALGO brings it.
         slower = (ranks / (ranks - 1)) ** 2
-        found.append(Shape("nvls", 2, 0, (1.0 + 1.0 / ranks) * slower, 0.0))
+        found.append(Shape("nvls", 2, 0, (1.0 + 1.0 / ranks) * slower, 0.0, unasked=False))
     return tuple(found)
 
 
@@ -149,7 +160,8 @@ def _rooted(system: LibrarySystem) -> tuple[Shape, ...]:
     ranks, nodes = system.ranks, system.nodes
     network = _ring_network(system, 1.0)
     port = _ring_port(system, 1.0)
-    return (Shape("ring", ranks - nodes, nodes - 1, port, network, both_ways=False),)
+    # A chain of three has a middle, which receives and sends at once.
+    return (Shape("ring", ranks - nodes, nodes - 1, port, network, both_ways=ranks > 2),)
 
 
 def _pairwise(system: LibrarySystem) -> tuple[Shape, ...]:
@@ -159,29 +171,59 @@ def _pairwise(system: LibrarySystem) -> tuple[Shape, ...]:
     """
     ranks, inside = system.ranks, system.ranks_per_node
     remote = (ranks - inside) / ranks
-    port = (inside - 1) / ranks * _relays(system)
+    port = _local_bytes(system)
     if system.intra is Intra.NVSWITCH:
         port += remote * (inside - 1) / inside
     hops = (int(inside > 1), int(system.nodes > 1))
     return (Shape("pairwise", *hops, port, inside * remote, peers=ranks - 1),)
 
 
-def _one_to_all(system: LibrarySystem) -> tuple[Shape, ...]:
+def _local_bytes(system: LibrarySystem) -> float:
+    """What one rank exchanges with all others through the links inside its node, rails left out.
+
+    Where GPUs have nothing but PCIe, what goes to other nodes passes the same link.
+    """
     ranks, inside = system.ranks, system.ranks_per_node
-    network = (ranks - inside) / ranks if system.nodes > 1 else 0.0
-    port = (ranks - 1) / ranks * _relays(system)
+    if inside > 1 and system.intra in _PORTS_ONLY:
+        return (ranks - 1) / ranks
+    return (inside - 1) / ranks * _relays(system)
+
+
+def _scatter(system: LibrarySystem) -> tuple[Shape, ...]:
+    """The root to all others: over NVSwitches data leave by the NICs of all rails (PXN), else by its own."""
+    ranks, inside = system.ranks, system.ranks_per_node
+    remote = (ranks - inside) / ranks
+    port, rails = _local_bytes(system), system.intra is Intra.NVSWITCH
+    if rails:
+        port += remote * (inside - 1) / inside
     hops = (int(inside > 1), int(system.nodes > 1))
-    return (Shape("pairwise", *hops, port, network, both_ways=False, peers=ranks - 1),)
+    return (Shape("pairwise", *hops, port, remote, both_ways=False, peers=ranks - 1, one_rail=not rails),)
+
+
+def _gather(system: LibrarySystem) -> tuple[Shape, ...]:
+    """All others to the root: whatever way data take, they arrive by the NICs of the root's own rail."""
+    ranks, inside = system.ranks, system.ranks_per_node
+    remote = (ranks - inside) / ranks
+    hops = (int(inside > 1), int(system.nodes > 1))
+    port = _local_bytes(system)
+    return (Shape("pairwise", *hops, port, remote, both_ways=False, peers=ranks - 1, one_rail=True),)
 
 
 def _shift(system: LibrarySystem) -> tuple[Shape, ...]:
-    inside = system.ranks_per_node
-    port = float(inside > 1) * _pair_share(system)
-    if system.nodes == 1 or system.network is None:
-        return (Shape("pairwise", 1, 0, port, 0.0, peers=1),)
-    # One rank of each node sends to the next node, through one NIC (or as many as serve that GPU).
-    alone = max(1.0, float(min(inside, system.network.per_node)))
-    return (Shape("pairwise", int(inside > 1), 1, port, alone, peers=1),)
+    """Each rank to the next; the last one of a node sends to the next node, by the NICs beside it."""
+    inside, across = int(system.ranks_per_node > 1), int(system.nodes > 1)
+    return (
+        Shape(
+            "pairwise",
+            inside,
+            across,
+            float(inside),
+            float(across),
+            peers=1,
+            one_pair=True,
+            one_rail=True,
+        ),
+    )
 
 
 def _relays(system: LibrarySystem) -> float:
@@ -189,11 +231,24 @@ def _relays(system: LibrarySystem) -> float:
     return CUBE_RELAYED if system.intra is Intra.CUBE_MESH and system.ranks_per_node == 8 else 1.0
 
 
-def _pair_share(system: LibrarySystem) -> float:
-    """All links of a GPU over those to one other GPU; a switch gives one pair all of them."""
+def links_share(shape: Shape, system: LibrarySystem) -> float:
+    """Share of a GPU's links inside its node that ``shape`` keeps busy; a switch gives one pair all."""
+    if not shape.one_pair:
+        return 1.0
     if system.intra is Intra.CUBE_MESH:
-        return float(system.links_per_gpu or CUBE_LINKS)
-    return float(system.ranks_per_node - 1) if system.intra in _FULL_MESHES else 1.0
+        return 1.0 / (system.links_per_gpu or CUBE_LINKS)
+    return 1.0 / (system.ranks_per_node - 1) if system.intra in _FULL_MESHES else 1.0
+
+
+def gpus_of_network(shape: Shape, system: LibrarySystem) -> int:
+    """GPUs of a node whose ports carry the traffic with other nodes at once."""
+    return 1 if shape.one_rail else system.ranks_per_node
+
+
+def busy_nics(shape: Shape, system: LibrarySystem) -> float:
+    """NICs of a node that carry it: all, or as many as fall to one GPU, but at least one."""
+    nics = 0 if system.network is None else system.network.per_node
+    return nics / min(system.ranks_per_node, max(1, nics)) if shape.one_rail else float(nics)
 
 
 _BUILDERS: dict[str, Callable[[LibrarySystem], tuple[Shape, ...]]] = {
@@ -203,8 +258,8 @@ _BUILDERS: dict[str, Callable[[LibrarySystem], tuple[Shape, ...]]] = {
     "broadcast": _rooted,
     "reduce": _rooted,
     "all_to_all": _pairwise,
-    "gather": _one_to_all,
-    "scatter": _one_to_all,
+    "gather": _gather,
+    "scatter": _scatter,
     "send_recv": _shift,
 }
 

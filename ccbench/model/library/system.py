@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -79,6 +80,8 @@ class LibrarySystem:
     nodes: how many such nodes. intra_bytes_per_second: nominal rate of all links of one GPU into ``intra``,
         in one direction; 0 where there are none. links_per_gpu: how many physical links that is, 0 unknown.
     multicast: the NVSwitches can add and multicast (NVLS: Hopper and later).
+    gpu_port_bytes_per_second: nominal rate between one GPU and the NICs, in one direction (its PCIe port);
+        infinite where it is not known or no limit.
     origins: where each number came from.
     """
 
@@ -93,12 +96,15 @@ class LibrarySystem:
     network: NetworkPorts | None = None
     host: Host = Host.UNKNOWN
     origins: Mapping[str, str] = field(default_factory=dict, hash=False)
+    gpu_port_bytes_per_second: float = math.inf
 
     def __post_init__(self) -> None:
         if self.ranks_per_node < 1 or self.nodes < 1:
             raise MachineError(
                 f"{self.name}: {self.nodes} nodes of {self.ranks_per_node} ranks; give at least one"
             )
+        if not self.gpu_port_bytes_per_second > 0:
+            raise MachineError(f"{self.name}: a GPU's port towards NICs has no rate; leave it out if unknown")
         if self.nodes > 1 and self.network is None:
             raise MachineError(f"{self.name}: {self.nodes} nodes without a network; name one (ib-ndr-400x8)")
         if self.ranks_per_node > 1 and not self.intra_bytes_per_second > 0:

@@ -177,3 +177,20 @@ def test_every_topology_file_of_nccl_is_a_system_or_says_why_not(entry: dict[str
     except MachineError:
         return
     assert system.ranks_per_node == 1 or system.intra_bytes_per_second > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "gigabytes", "origin"),
+    [
+        ("hgx-h100", 63.0, "hopper"),
+        ("pcie3-x16", 15.75, ""),
+        ("gb200-nvl72", float("inf"), "not limited"),
+        ("gh200x4", float("inf"), "not limited"),
+    ],
+)
+def test_the_port_of_a_gpu_towards_nics_is_stated_or_its_generations(
+    name: str, gigabytes: float, origin: str
+) -> None:
+    system = library_system(load_catalog(name))
+    assert system.gpu_port_bytes_per_second / 1e9 == pytest.approx(gigabytes, rel=1e-3)
+    assert origin in system.origins["gpu_port"]

@@ -111,10 +111,39 @@ def test_nvlstree_keeps_eight_nics_busy() -> None:
     assert priced(many, "nvlstree", "simple", 8.0).rates.network == pytest.approx(400e9 * 0.965)
 
 
-def test_host_memory_is_shared_by_all_ranks_of_a_node() -> None:
+@pytest.mark.parametrize("collective", ["all_reduce", "broadcast"])
+def test_without_peer_access_every_gpu_has_its_own_port(collective: str) -> None:
     staged = replace(A100, intra=Intra.HOST, intra_bytes_per_second=16e9)
-    two, eight = (
-        priced(replace(staged, ranks_per_node=ranks), "ring", "simple", 8.0).rates.inside for ranks in (2, 8)
+    rates = {
+        ranks: priced(
+            replace(staged, ranks_per_node=ranks), "ring", "simple", 8.0, collective=collective
+        ).rates.inside
+        for ranks in (3, 4, 8)
+    }
+    assert list(rates.values()) == pytest.approx([16e9 * TABLE["efficiency.host_both"]] * 3)
+
+
+@pytest.mark.parametrize(
+    ("ranks_per_node", "network"),
+    [(1, 31.5e9 * 0.914), (4, 4 * 31.5e9 * 0.914), (8, 8 * 31.5e9 * 0.914), (16, 400e9 * 0.965)],
+)
+def test_no_more_leaves_a_node_than_the_ports_of_its_gpus_carry(ranks_per_node: int, network: float) -> None:
+    ports = replace(A100, ranks_per_node=ranks_per_node, gpu_port_bytes_per_second=31.5e9)
+    found = priced(clustered(ports, 2), "ring", "simple", 8.0)
+    assert found.rates.network == pytest.approx(network)
+
+
+def test_a_gather_arrives_by_the_nic_of_its_root() -> None:
+    found = priced(clustered(H100, 2), "pairwise", "simple", 1e9, collective="gather")
+    assert found.bandwidth_seconds[0] == pytest.approx(0.5e9 / (50e9 * 0.965))
+
+
+def test_one_core_of_sockets_gives_its_measured_payload_and_no_less() -> None:
+    fast = clustered(A100, 2, NetworkPorts("tcp", 25e9, 2))
+    assert priced(fast, "ring", "simple", 8.0).rates.network == pytest.approx(
+        2 * TABLE["socket_gbytes"] * 1e9
     )
-    assert two == pytest.approx(16e9 * 0.5 / 2)
-    assert eight == pytest.approx(two / 4)
+    slow = clustered(A100, 2, NetworkPorts("tcp", 3e9, 2))
+    assert priced(slow, "ring", "simple", 8.0).rates.network == pytest.approx(
+        2 * 3e9 * TABLE["efficiency.tcp"]
+    )

@@ -117,7 +117,7 @@ def test_of_two_kinds_of_gpu_the_older_is_taken_and_said() -> None:
 
 def test_every_number_says_where_it_is_from() -> None:
     system = described("H100 SXM (BM.GPU.H100.8)", 8, 2, "nvswitch3", "roce-200x16")
-    assert set(system.origins) == {"generation", "intra", "network", "host"}
+    assert set(system.origins) == {"generation", "intra", "network", "host", "gpu_port"}
     assert all(system.origins.values())
 
 

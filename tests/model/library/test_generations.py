@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from ccbench.model.library.generations import (
     generation_of_capability,
     generations_in,
+    nic_port,
     nvlink_rate,
     nvlinks_of,
     pcie_generation,
@@ -97,3 +100,23 @@ def test_pcie_rates_follow_from_transfers_and_coding() -> None:
     assert pcie_rate(5, 8) == pytest.approx(31.508e9, rel=1e-4)
     assert pcie_rate(9) is None
     assert pcie_generation(Generation.TURING) == 3
+
+
+@pytest.mark.parametrize(
+    ("model", "generation", "gigabytes"),
+    [
+        ("H100 SXM", Generation.HOPPER, 63.0),
+        ("L40S", Generation.ADA, 31.5),
+        ("V100-SXM2-32GB", Generation.VOLTA, 15.75),
+        ("GH200 120GB", Generation.HOPPER, math.inf),
+        ("GB200", Generation.BLACKWELL, math.inf),
+        ("Ascend 910B", Generation.ASCEND, math.inf),
+        ("something", Generation.UNKNOWN, math.inf),
+    ],
+)
+def test_the_port_towards_nics_is_that_of_the_generation_unless_there_is_none(
+    model: str, generation: Generation, gigabytes: float
+) -> None:
+    rate, origin = nic_port(generation, model)
+    assert rate / 1e9 == pytest.approx(gigabytes, rel=1e-3)
+    assert origin

@@ -252,3 +252,39 @@ def test_hops_are_counted_in_the_explanation() -> None:
     (point,) = predict_library(clustered(A100, 2, HDR), LibraryRequest("all_reduce", (8,), algorithm="ring"))
     assert "28 x " in point.bottleneck
     assert "2 x " in point.bottleneck
+
+
+@pytest.mark.parametrize("collective", ["all_gather", "reduce_scatter"])
+@pytest.mark.parametrize("system", [H100, replace(B200, ranks_per_node=72)])
+def test_switches_gather_only_when_told_to(collective: str, system: LibrarySystem) -> None:
+    sizes = tuple(2**power for power in range(3, 35))
+    assert {point.algorithm for point in predict_library(system, LibraryRequest(collective, sizes))} == {
+        "ring"
+    }
+    forced = LibraryRequest(collective, sizes, algorithm="nvls")
+    assert {point.algorithm for point in predict_library(system, forced)} == {"nvls"}
+
+
+def test_the_parts_of_a_latency_are_told_largest_first_and_add_up() -> None:
+    (point,) = predict_library(H100, LibraryRequest("all_reduce", (1 << 15,), algorithm="nvls"))
+    base = shipped().table["nvls_base_us"]
+    hop = shipped().table["nvls_hop_us"]
+    assert f"({base:.4g} us of base, 2 x {hop:.4g} us inside a node)" in point.bottleneck
+    assert point.latency_seconds == pytest.approx((base + 2 * hop) * 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("system", "said"),
+    [
+        (clustered(H100, 2), "1.07 GB through the NICs beside one GPU at 48"),
+        (MI300X, "1.07 GB through the links of one pair of GPUs at 48"),
+        (A100, "1.07 GB through each GPU's links at 230"),
+        (
+            replace(clustered(H100, 2), gpu_port_bytes_per_second=31.5e9),
+            "1.07 GB through one GPU's port towards NICs at 28.79 GB/s",
+        ),
+    ],
+)
+def test_an_explanation_names_the_links_that_carry_the_bytes(system: LibrarySystem, said: str) -> None:
+    (point,) = predict_library(system, LibraryRequest("send_recv", (1 << 30,)))
+    assert said in point.bottleneck

@@ -8,8 +8,8 @@ import pytest
 from ccbench.algorithms.registry import schedule_for
 from ccbench.algorithms.traffic import sent_pieces
 from ccbench.errors import MachineError
-from ccbench.model.library.shapes import Shape, shapes
-from ccbench.model.library.system import LibrarySystem
+from ccbench.model.library.shapes import Shape, busy_nics, links_share, shapes
+from ccbench.model.library.system import Intra, LibrarySystem, NetworkPorts
 from tests.model.library.systems import A100, B200, COLLECTIVES, H100, MI300X, NDR, V100_CUBE, clustered, lone
 
 
@@ -76,7 +76,9 @@ def test_a_cube_mesh_relays_three_of_seven() -> None:
 
 @pytest.mark.parametrize(("system", "links"), [(MI300X, 7), (V100_CUBE, 6), (A100, 1)])
 def test_one_neighbour_of_a_mesh_is_reached_over_one_link(system: LibrarySystem, links: int) -> None:
-    assert shape("send_recv", "pairwise", system).port_bytes == links
+    found = shape("send_recv", "pairwise", system)
+    assert found.port_bytes == 1.0
+    assert links_share(found, system) == pytest.approx(1 / links)
 
 
 def test_nvls_moves_the_buffer_once_and_one_share() -> None:
@@ -139,3 +141,27 @@ def test_one_rank_has_no_algorithm(collective: str) -> None:
 def test_a_collective_that_is_not_modelled_is_refused_with_the_list() -> None:
     with pytest.raises(MachineError, match=r"barrier: .* knows all_reduce, "):
         shapes("barrier", A100)
+
+
+@pytest.mark.parametrize(("nics", "busy"), [(8, 1.0), (16, 2.0), (4, 1.0), (1, 1.0)])
+@pytest.mark.parametrize("collective", ["gather", "send_recv"])
+def test_what_one_gpu_receives_passes_the_nics_beside_it(collective: str, nics: int, busy: float) -> None:
+    system = clustered(H100, 2, NetworkPorts("ib-ndr", 50e9, nics))
+    assert busy_nics(shape(collective, "pairwise", system), system) == busy
+
+
+def test_a_root_scatters_by_the_nics_of_all_rails_where_switches_join_the_gpus() -> None:
+    switched, meshed = clustered(H100, 2), clustered(MI300X, 2)
+    assert busy_nics(shape("scatter", "pairwise", switched), switched) == 8
+    assert busy_nics(shape("scatter", "pairwise", meshed), meshed) == 1
+
+
+@pytest.mark.parametrize(("ranks", "both"), [(2, False), (3, True), (8, True)])
+def test_the_middle_of_a_chain_receives_and_sends_at_once(ranks: int, both: bool) -> None:
+    staged = replace(A100, intra=Intra.HOST, ranks_per_node=ranks)
+    assert shape("broadcast", "ring", staged).both_ways is both
+
+
+def test_over_pcie_what_goes_to_other_nodes_passes_the_same_port() -> None:
+    cards = clustered(replace(A100, intra=Intra.PCIE, ranks_per_node=4), 2)
+    assert shape("all_to_all", "pairwise", cards).port_bytes == pytest.approx(7 / 8)

@@ -28,7 +28,7 @@ class KernelCase:
     """Some launches in a row, with different data.
 
     algorithm: what ``schedule`` interprets. packets: of one sender in one round. then: the entry of every
-    second launch, if another. chained: a launch's inputs are the outputs of the one before. overwrites: its
+    second launch, if another; then_root: its root, if another. chained: a launch's inputs are the outputs of the one before. overwrites: its
     outputs are the inputs of the one before. away: a rank that does not take part, so that nobody may get through.
     """
 
@@ -50,6 +50,7 @@ class KernelCase:
     in_place: bool = False
     drifting: bool = True
     then: str = ""
+    then_root: int = -1
     chained: bool = False
     overwrites: bool = False
     away: int = -1
@@ -109,14 +110,15 @@ def _run_barrier(case: KernelCase, world: HostWorld, build: Build, options: Host
 
 
 def _launch(case: KernelCase, world: HostWorld, number: int, seed: int) -> tuple[Prepared, Reference]:
-    entry = case.then if case.then and number % 2 else case.entry
+    second = bool(case.then) and number % 2 == 1
+    entry = case.then if second else case.entry
     trial = Trial(
         entry,
         collective_of(case, entry),
         case.dtype,
         case.op,
         case.count,
-        case.root,
+        case.then_root if second and case.then_root >= 0 else case.root,
         case.in_place,
         case.misalignment,
         case.iterations,

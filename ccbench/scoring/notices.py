@@ -13,6 +13,9 @@ SEEN_SHARE = 0.5
 """A log counts as seen when this share of its points is among the published figures that ship: some of a
 log's times follow from rates here and there, and then differ in their last digits."""
 
+FEWEST_SEEN = 3
+"""And so many: two printed times may be alike by chance."""
+
 _Figure = tuple[str, int, str]
 
 
@@ -48,7 +51,7 @@ def learned_from(logs: Sequence[LogPoints]) -> tuple[str, ...]:
         published = frozenset(_published())
     except CcbenchError:
         return ()
-    return tuple(log.entry.file for log in logs if _share(log, published) >= SEEN_SHARE)
+    return tuple(log.entry.file for log in logs if _is_seen(log, published))
 
 
 def _published() -> Iterator[_Figure]:
@@ -61,13 +64,13 @@ def _published() -> Iterator[_Figure]:
             yield (str(collective), int(size), _digits(float(seconds)))
 
 
-def _share(log: LogPoints, published: frozenset[_Figure]) -> float:
+def _is_seen(log: LogPoints, published: frozenset[_Figure]) -> bool:
     figures = [
         (one.request.collective, size, _digits(seconds))
         for one in log.observations
         for size, seconds in zip(one.request.size_bytes, one.seconds, strict=True)
     ]
-    return sum(figure in published for figure in figures) / len(figures) if figures else 0.0
+    return sum(figure in published for figure in figures) >= max(FEWEST_SEEN, SEEN_SHARE * len(figures))
 
 
 def _digits(seconds: float) -> str:

@@ -16,6 +16,7 @@ from tests.cli.conftest import Command
 from tests.cli.test_commands import POINT_KEYS
 from tests.importing.logs import LOGS, needs_logs
 from tests.model.planted import SCALES, base
+from tests.scoring.corpora import all_reduce_text
 from tests.scoring.library_runs import SIZES, measurement, sweep, write_run
 
 
@@ -158,3 +159,39 @@ def test_a_published_log_is_imported_calibrated_and_predicted(
     ).json
     assert {point["label"] for point in points} == {"calibrated"}
     assert all(point["calibrated_seconds"] >= point["bound_seconds"] for point in points)
+
+
+def test_the_rates_of_a_calibrated_prediction_are_of_the_calibrated_time(ccbench: Command, run: Path) -> None:
+    assert ccbench("calibrate", "run", "--machine", "hgx-h100", "-o", "mine.yaml").code == 0
+    asked = ("predict", "--machine", "mine.yaml", "--collective", "all_reduce", "--sizes", "64MiB")
+    (point,) = ccbench(*asked, "--json").json
+    busbw = point["size_bytes"] / point["calibrated_seconds"] / 1e9 * 2 * 7 / 8
+    assert point["calibrated_busbw_GB_s"] == pytest.approx(busbw)
+    assert point["calibrated_algbw_GB_s"] == pytest.approx(busbw / 1.75)
+    assert abs(point["busbw_GB_s"] / busbw - 1) > 0.01
+    assert f"{busbw:.3f}" in ccbench(*asked).out
+
+
+def test_points_of_other_gpus_are_not_fitted_to_the_machine_that_is_named(
+    ccbench: Command, tmp_path: Path
+) -> None:
+    devices = "\n".join(
+        f"#  Rank {rank:2} Group  0 Pid 1{rank} on node device {rank:2} [0x0{rank}] NVIDIA GeForce RTX 4090"
+        for rank in range(8)
+    )
+    table = all_reduce_text(lambda size: 100 + size / 5e3)
+    (tmp_path / "log.txt").write_text(f"# all_reduce_perf\n# Using devices\n{devices}\n#\n{table}")
+    assert ccbench("import", "log.txt", "-o", "run").code == 0
+    ended = ccbench("calibrate", "run", "--machine", "hgx-h100", "-o", "mine.yaml")
+    assert ended.code == 2
+    assert (
+        "hgx-h100 has NVIDIA H100 80GB HBM3, and the devices listed are NVIDIA GeForce RTX 4090" in ended.err
+    )
+    assert not (tmp_path / "mine.yaml").exists()
+
+
+def test_a_network_of_a_run_on_one_node_is_refused(ccbench: Command, run: Path) -> None:
+    asked = ("calibrate", "run", "--machine", "hgx-h100", "--network", "ib-ndr-400x8", "-o", "mine.yaml")
+    ended = ccbench(*asked)
+    assert ended.code == 2
+    assert "--network ib-ndr-400x8: run holds points of 8 ranks on one node; leave it out" in ended.err

@@ -57,3 +57,23 @@ def test_a_manifest_that_is_wrong_is_one_line_and_exit_code_2(ccbench: Command, 
         assert ended.out == ""
         assert len(ended.err.strip().splitlines()) == 1
         assert "ccbench: error: " in ended.err
+
+
+def test_nothing_that_can_be_modelled_is_an_error_with_the_reasons(ccbench: Command, tmp_path: Path) -> None:
+    manifest = write_corpus(tmp_path, [({**HOPPER, "file": "absent.txt"}, None)])
+    for more in ((), ("--json",)):
+        ended = ccbench("score", str(manifest), *more)
+        assert ended.code == 2
+        assert "none of the 1 logs can be modelled" in ended.err
+        assert "cannot be read" in ended.out
+
+
+def test_what_is_to_know_is_said_in_text_and_json(ccbench: Command, tmp_path: Path) -> None:
+    manifest = write_corpus(
+        tmp_path, [({**HOPPER, "collective": "all_gather"}, "# all_reduce_perf\n" + good())]
+    )
+    line = "log0.txt: the manifest's collective is all_gather, and the log's, which counts, all_reduce"
+    assert f"To know:\n  {line}" in ccbench("score", str(manifest)).out
+    found = ccbench("score", str(manifest), "--json").json
+    assert found["notices"] == [line]
+    assert found["learned_from"] == []

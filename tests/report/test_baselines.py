@@ -88,3 +88,32 @@ def test_figures_hold_no_more_grey_lines_than_can_be_read(run: Run, tmp_path: Pa
     figure = figures_of([*points, *behind])[0]
     assert sum(series.kind == Kind.BASELINE for series in figure.series) == MOST_BASELINES
     assert any("3 lines of the baseline" in note for note in figure.footnote)
+
+
+def test_a_run_beside_itself_is_told(run: Run, tmp_path: Path) -> None:
+    own = "has this run's very figures: the run is laid beside itself"
+    assert any(own in line for line in baseline_lines(points_of(run), run))
+    slow = write_run(tmp_path / "slow", sweep(), slowdown=2.0)
+    assert not any(own in line for line in baseline_lines(points_of(run), slow))
+
+
+def test_nodes_that_nobody_stated_are_marked(run: Run, tmp_path: Path) -> None:
+    baseline = write_run(tmp_path / "open", [replace(one, nodes=0) for one in sweep()])
+    points = points_of(run)
+    assert any("(nodes not stated)" in line for line in baseline_lines(points, baseline))
+    pairs = beside(points, comparable_points(points, baseline))
+    assert "nodes not stated" in pairs_csv(pairs)
+    assert not any("stated" in line for line in baseline_lines(points, run))
+    unsaid = [replace(one, nodes=0) for one in points]
+    assert any("of 1 node, this run's are not stated" in line for line in baseline_lines(unsaid, run))
+
+
+def test_other_gpus_are_told_where_they_surely_differ(run: Run) -> None:
+    points = [replace(one, machine="hgx-h100") for one in points_of(run)]
+
+    def lines(model: str) -> str:
+        return "\n".join(baseline_lines(points, replace(run, cases=run.cases.assign(device_model=model))))
+
+    assert "this run is of NVIDIA H100 80GB HBM3, the baseline of NVIDIA H200" in lines("NVIDIA H200")
+    assert "this run is of" not in lines("NVIDIA H100")
+    assert "this run is of" not in lines("node 17")

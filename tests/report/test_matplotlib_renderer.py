@@ -14,7 +14,16 @@ from ccbench.cases import Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.report.figure import Figure
 from ccbench.report.figures import MOST_SERIES, figures_of
-from ccbench.report.matplotlib_renderer import COLOURS, DASHES, MARKERS, render, render_pages
+from ccbench.report.matplotlib_renderer import (
+    COLOURS,
+    DASHES,
+    LEGEND_COLUMNS,
+    LEGEND_LINES,
+    MARKERS,
+    legend_text,
+    render,
+    render_pages,
+)
 from ccbench.report.points import points_of
 
 from .synthetic import MANIFEST, case, failed, flagged, sweep, write_run
@@ -161,3 +170,21 @@ def test_bound_and_prediction_of_several_runs_look_different_and_are_in_the_lege
     assert rows["predicted, same colour"] != rows["bound, same colour"]
     assert rows["bound, same colour"][0] in {marker for marker, _ in drawn["bound"]}
     assert rows["predicted, same colour"][0] in {marker for marker, _ in drawn["predicted"]}
+
+
+@given(st.text(st.characters(codec="ascii", categories=("L", "N", "P", "Zs")), max_size=300))
+def test_a_legend_keeps_both_ends_of_a_name_on_lines_that_fit(name: str) -> None:
+    lines = legend_text(name).split("\n")
+    assert len(lines) <= LEGEND_LINES
+    assert all(len(line) <= LEGEND_COLUMNS for line in lines)
+    words = name.split()
+    if words:
+        assert lines[0].startswith(words[0][: LEGEND_COLUMNS - 4])
+        assert lines[-1].endswith(words[-1][-LEGEND_COLUMNS:]) or words[-1].endswith(lines[-1])
+
+
+def test_what_a_legend_leaves_out_is_marked() -> None:
+    name = "baseline " + "a_very_long_name_of_a_run_" * 6 + " default in place"
+    assert " ...\n" in legend_text(name)
+    assert legend_text(name).endswith("default in place")
+    assert "..." not in legend_text("baseline short default in place")

@@ -125,3 +125,26 @@ def test_any_words_for_a_number_are_numbers_or_none(tmp_path_factory: Any, words
     except UsageError:
         return
     assert all(0 <= number <= 1_000_000 for number in entry.nodes)
+
+
+@pytest.mark.parametrize("again", ["a.txt", "./a.txt", "b/../a.txt"])
+def test_a_log_that_is_listed_twice_is_refused(tmp_path: Path, again: str) -> None:
+    with pytest.raises(UsageError, match=r"m\.yaml\[1\]: .*a\.txt is there already, as \[0\]"):
+        read(tmp_path, [{"file": "a.txt", **HOPPER}, {"file": again, **HOPPER}])
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("collectiv", "collective"), ("nccl-version", "nccl_version"), ("force", "forced")],
+)
+def test_a_misspelt_field_is_refused_with_the_one_that_was_meant(
+    tmp_path: Path, written: str, meant: str
+) -> None:
+    fields = {name: value for name, value in HOPPER.items() if name != meant}
+    with pytest.raises(UsageError, match=f"is not a field that is read; did you mean {meant}"):
+        read(tmp_path, [{"file": "a.txt", **fields, written: "2.20.5"}])
+
+
+def test_a_collector_s_own_fields_may_be_there(tmp_path: Path) -> None:
+    (entry,) = read(tmp_path, with_fields(source="a/b:c", notes="n", text="t", awkward="no"))
+    assert entry.file == "a.txt"

@@ -102,3 +102,12 @@ def test_sharp_is_a_word_of_what_was_forced_or_of_the_network() -> None:
     assert uses_network_reduction(entry(forced="IB SHARP enabled by the job"))
     assert uses_network_reduction(entry(network="ib-ndr-400x8 with IB SHARP"))
     assert not uses_network_reduction(entry(network="ib-ndr-400x8"))
+
+
+def test_a_variable_that_is_not_understood_is_named_with_its_value() -> None:
+    told = asked_of(entry(), log([], environment={"NCCL_ALGO": "Foo"}), log([]).tables[0])
+    assert told == "NCCL_ALGO=Foo: nothing that the model describes"
+    both = asked_of(entry(forced="NCCL_ALGO=Foo NCCL_PROTO=LL256"), log([]), log([]).tables[0])
+    assert both == "NCCL_ALGO=Foo and NCCL_PROTO=LL256: nothing that the model describes"
+    stated = log([], algorithm="msccl")
+    assert asked_of(entry(), stated, stated.tables[0]) == "msccl: nothing that the model describes"

@@ -1,0 +1,41 @@
+"""``ccbench predict``: what is asked for and cannot be is refused, and rates are those of the time shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import Command
+
+ASKED = ("predict", "--machine", "hgx-h100", "--collective", "all_reduce", "--sizes", "1MiB")
+
+
+@pytest.mark.parametrize("more", [(), ("--nodes", "1"), ("--ranks", "8")])
+def test_a_network_of_one_machine_is_refused(ccbench: Command, more: tuple[str, ...]) -> None:
+    ended = ccbench(*ASKED, "--network", "ib-ndr-400x8", *more)
+    assert ended.code == 2
+    assert "--network ib-ndr-400x8: 8 ranks are one hgx-h100" in ended.err
+    assert "give --nodes" in ended.err
+
+
+def test_a_network_of_several_machines_is_taken(ccbench: Command) -> None:
+    assert ccbench(*ASKED, "--network", "ib-ndr-400x8", "--nodes", "2").code == 0
+    assert ccbench(*ASKED, "--network", "ib-ndr-400x8", "--ranks", "16").code == 0
+
+
+def test_algorithms_and_protocols_may_be_spelt_as_nccl_does(ccbench: Command) -> None:
+    theirs = ccbench(*ASKED, "--algorithm", "Ring", "--protocol", "LL128", "--json")
+    ours = ccbench(*ASKED, "--algorithm", "ring", "--protocol", "ll128", "--json")
+    assert theirs.code == 0, theirs.err
+    assert theirs.json == ours.json
+
+
+@pytest.mark.parametrize(
+    ("option", "word", "known"), [("--algorithm", "foo", "nvlstree"), ("--protocol", "LL256", "ll128")]
+)
+def test_what_no_library_has_is_refused_with_what_there_is(
+    ccbench: Command, option: str, word: str, known: str
+) -> None:
+    ended = ccbench(*ASKED, option, word)
+    assert ended.code == 2
+    assert f"{option} {word!r}" in ended.err.replace('"', "'")
+    assert known in ended.err

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ccbench.errors import MachineError
 from ccbench.model.library.generations import (
     generation_of_capability,
@@ -42,6 +44,9 @@ _KINDS: dict[Intra, LinkKind] = {
     Intra.HCCS: LinkKind.HCCS,
 }
 
+MOST_MESHED = 16
+"""GPUs without a switch between them in one node: the dies of eight MI250X, the most there are."""
+
 _PEERLESS = frozenset({"CNS", "GNS", "TNS", "NS", "DR"})
 """What ``nvidia-smi topo -p2p`` prints where data between two GPUs pass through host memory."""
 
@@ -56,7 +61,8 @@ def library_system(
     """``nodes`` machines like ``topology``, one rank on each GPU, the first ``ranks`` of all.
 
     A topology of several machines counts as it is: its number of machines is the number of nodes. The rate
-    of a GPU is that of the GPU with the least. Without ``network``, several nodes use the topology's NICs.
+    of a GPU is that of the GPU, or group of GPUs of a mesh, with the least. Without ``network``, several nodes
+    use the topology's NICs.
     Raises MachineError where it has no GPUs, where nobody could look what joins them, or where a rate that
     is needed is in no source.
     """
@@ -207,12 +213,30 @@ def _rate(
     rates = [[link.bytes_per_second for link in found] for found in egress]
     if links and all(rate is not None for found in rates for rate in found):
         slowest = min(sum(rate for rate in found if rate is not None) for found in rates)
+        if kind in _KINDS:
+            # Groups that nothing joins are refused where their routes are asked for, by name.
+            slowest = min(slowest, _narrowest(gpus, egress) or slowest)
         return (
             slowest,
             links,
             next((link.origin for link in egress[0] if link.origin), "stated by the source"),
         )
     return _assumed(topology.name, model, generation, kind, links, len(gpus))
+
+
+def _narrowest(gpus: Sequence[Device], egress: Sequence[Sequence[Link]]) -> float:
+    """Bytes per second out of the group of GPUs that has the least: a ring leaves every group once.
+
+    Every group is looked at; infinite for more GPUs than were ever joined without switches.
+    """
+    if len(gpus) > MOST_MESHED:
+        return math.inf
+    place = {gpu.name: rank for rank, gpu in enumerate(gpus)}
+    rates = np.zeros((len(gpus), len(gpus)))
+    for link in (link for found in egress for link in found):
+        rates[place[link.source], place[link.target]] += link.bytes_per_second or 0.0
+    groups = (np.arange(1, 2 ** len(gpus) - 1)[:, None] >> np.arange(len(gpus))) & 1
+    return float(((groups @ rates) * (1 - groups)).sum(axis=1).min())
 
 
 def _egress(topology: Topology, gpu: Device, gpus: Sequence[Device], kind: Intra) -> list[Link]:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.errors import CcbenchError, MachineError
+from ccbench.model.cluster import first_gpus
 from ccbench.model.library.clusters import library_system
 from ccbench.model.library.system import Generation, Host, Intra
 from ccbench.topology.catalog import catalog_names, load_catalog
@@ -194,3 +195,21 @@ def test_the_port_of_a_gpu_towards_nics_is_stated_or_its_generations(
     system = library_system(load_catalog(name))
     assert system.gpu_port_bytes_per_second / 1e9 == pytest.approx(gigabytes, rel=1e-3)
     assert origin in system.origins["gpu_port"]
+
+
+def test_in_a_mesh_with_gaps_a_ring_gets_what_leaves_the_narrowest_group() -> None:
+    # The first seven dies hang together by fewer links than each of them has.
+    dies = load_catalog("mi250")
+    some = library_system(first_gpus(dies, 7))
+    inside = {gpu.name for gpu in dies.gpus[:7]}
+    least = min(
+        sum(
+            link.bytes_per_second or 0.0
+            for link in dies.links
+            if link.source == gpu and link.target in inside
+        )
+        for gpu in inside
+    )
+    assert some.intra_bytes_per_second < least
+    assert library_system(load_catalog("dgx-1v")).intra_bytes_per_second == 150e9
+    assert library_system(load_catalog("mi300x")).intra_bytes_per_second == 448e9

@@ -61,8 +61,8 @@ def library_system(
     """``nodes`` machines like ``topology``, one rank on each GPU, the first ``ranks`` of all.
 
     A topology of several machines counts as it is: its number of machines is the number of nodes. The rate
-    of a GPU is that of the GPU, or group of GPUs of a mesh, with the least. Without ``network``, several nodes
-    use the topology's NICs.
+    of a GPU is that of the GPU, or group of GPUs of a mesh, with the least. Without ``network``, several
+    nodes use the topology's NICs.
     Raises MachineError where it has no GPUs, where nobody could look what joins them, or where a rate that
     is needed is in no source.
     """

@@ -41,8 +41,8 @@ EXACT_LIMIT: dict[str, int] = {
     "float8_e4m3": 2**4,
     "float8_e5m2": 2**3,
 }
-"""Every whole number up to this magnitude is held exactly (significand bits of IEEE 754; bfloat16 has 8, float8_e4m3 4,
-float8_e5m2 3: Micikevicius et al., "FP8 formats for deep learning", 2022)."""
+"""Every whole number up to this magnitude is held exactly (significand bits of IEEE 754; bfloat16 has 8,
+float8_e4m3 4, float8_e5m2 3: Micikevicius et al., "FP8 formats for deep learning", 2022)."""
 
 
 _SMALL_FLOATS = {"bfloat16": "bfloat16", "float8_e4m3": "float8_e4m3fn", "float8_e5m2": "float8_e5m2"}

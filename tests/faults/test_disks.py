@@ -119,7 +119,8 @@ def test_an_output_that_cannot_be_written_is_told_in_one_line(bench: Bench, wher
 
 def test_two_runs_at_once_into_one_root_get_two_folders(bench: Bench, figure: Any) -> None:
     suite = bench.suite({"collective": ["all_reduce", "barrier"]})
-    both = [bench.start("run", suite, "-q", "--no-report", "--machine", "cpu-shared-memory") for _ in range(2)]
+    machine = ("--machine", "cpu-shared-memory")
+    both = [bench.start("run", suite, "-q", "--no-report", *machine) for _ in range(2)]
     for process in both:
         assert bench.end(process, time.monotonic()).code == 0
     folders = sorted((bench.folder / "results").iterdir())

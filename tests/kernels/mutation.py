@@ -1,8 +1,8 @@
 """Kernels with one planted mistake: the list in mutants.yaml, and what becomes of each on the host engine.
 
-A mutant is built from one text into which the headers are copied, with only the entries that its case runs: so
-that the engine's objects serve all mutants, and a mutant costs a second. It runs in a process of its own, because
-nobody can know what a mistake does.
+A mutant is built from one text into which the headers are copied, with only the entries that its case
+runs: so that the engine's objects serve all mutants, and a mutant costs a second. It runs in a process of its
+own, because nobody can know what a mistake does.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def mutants() -> tuple[list[Mutant], dict[str, KernelCase]]:
 
 
 def mutated(sources: Mapping[str, str], mutant: Mutant) -> dict[str, str]:
-    """The sources with the mistake; AssertionError where the text has changed since the mutant was written."""
+    """The sources with the mistake; AssertionError where the text is not there as it was."""
     seen = sources[mutant.file].count(mutant.text)
     assert seen == mutant.times, (
         f"mutants.yaml: {mutant.name}: its text is {seen} times in kernels/{mutant.file}, expected "
@@ -93,7 +93,9 @@ def mutated(sources: Mapping[str, str], mutant: Mutant) -> dict[str, str]:
 def shipped_sources() -> dict[str, str]:
     """Every kernel file and header by name."""
     folder = kernel_folder()
-    return {file.name: file.read_text(encoding="utf-8") for file in (*folder.glob("*.cu"), *folder.glob("*.cuh"))}
+    return {
+        file.name: file.read_text(encoding="utf-8") for file in (*folder.glob("*.cu"), *folder.glob("*.cuh"))
+    }
 
 
 def in_one_text(sources: Mapping[str, str], kernel_file: str, wanted: Sequence[str]) -> str:
@@ -110,9 +112,7 @@ def in_one_text(sources: Mapping[str, str], kernel_file: str, wanted: Sequence[s
     return _ENTRY.sub(lambda found: found.group(0) if found.group(1) in wanted else "", text)
 
 
-def outcome(
-    sources: Mapping[str, str], cases: Sequence[KernelCase], engine: Engine, cache: Path
-) -> Outcome:
+def outcome(sources: Mapping[str, str], cases: Sequence[KernelCase], engine: Engine, cache: Path) -> Outcome:
     """What becomes of ``cases``, all of one kernel file, in a process of its own. cache: where builds go."""
     kernel_file = cases[0].kernel_file
     wanted = {name for case in cases for name in (case.entry, case.then)}

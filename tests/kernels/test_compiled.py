@@ -1,8 +1,8 @@
 """Every kernel compiled for GPUs: it fits, does not spill, and synchronises as often as it should.
 
-The whole matrix (every entry, type, op and architecture) takes minutes. So: every entry with every type and op sum
-for sm_90, and for the other architectures few programs in which every two of entry, op and architecture, and
-of type, op and architecture, meet. Entries that only copy are compiled by element size.
+The whole matrix (every entry, type, op and architecture) takes minutes. So: every entry with every type and
+op sum for sm_90, and for the other architectures few programs in which every two of entry, op and
+architecture, and of type, op and architecture, meet. Entries that only copy are compiled by element size.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from ccbench.kernels.abi import COPY_TYPES, MAX_LANES, OPS, TYPES
-from ccbench.kernels.sources import entries, entry_named, program
+from ccbench.kernels.sources import Program, entries, entry_named, program
 from tests.kernels import nvrtc
 
 pytestmark = pytest.mark.skipif(nvrtc.library() is None, reason=nvrtc.ABSENT)
@@ -29,8 +29,13 @@ OTHER_ARCHITECTURES = (75, 80, 100)
 """Turing is the oldest that NVRTC 13 knows; it is the nearest to Volta, which has the same memory model."""
 
 REGISTERS = 65_536 // MAX_LANES
-"""A multiprocessor of these architectures has 65,536 (CUDA C++ Programming Guide, technical specifications), so that
-a block of MAX_LANES with more could not be launched."""
+"""A multiprocessor of these architectures has 65,536 (CUDA C++ Programming Guide, technical specifications),
+so that a block of MAX_LANES with more could not be launched."""
+
+FORBIDDEN = re.compile(
+    r"\b(?:membar|fence\.sc|atom|(?<!bar\.)red)\b[.\w]*|\b(?:ld|st|fence)\.(?:\w+\.)*(?:gpu|cta|cluster)\b[.\w]*"
+)
+"""Stronger than needed (fence.sc), or of a scope that ends at the own GPU. bar.red is a block's barrier."""
 
 REDUCING = sorted(name for name, entry in entries().items() if entry.reduces)
 COPYING = sorted(name for name, entry in entries().items() if not entry.reduces)
@@ -76,17 +81,18 @@ def other_instances() -> list[Instance]:
 
 
 def facts_of(instance: Instance) -> Facts:
-    made = nvrtc.compiled(
-        program(entry_named(instance.entry), instance.dtype, instance.op), instance.architecture
-    )
+    return facts(program(entry_named(instance.entry), instance.dtype, instance.op), instance.architecture)
+
+
+def facts(source: Program, architecture: int) -> Facts:
+    made = nvrtc.compiled(source, architecture)
     code = re.sub(r"//[^\n]*", "", made.ptx)
-    forbidden = r"\b(?:membar|fence\.sc|atom|(?<!bar\.)red)\b[.\w]*|\b(?:ld|st|fence)\.(?:\w+\.)*(?:gpu|cta|cluster)\b[.\w]*"
     return Facts(
         made.registers,
         made.spill_bytes,
         len(re.findall(r"\bfence\.acq_rel\.sys\b", code)),
         len(re.findall(r"\bld\.acquire\.sys\b", code)),
-        tuple(sorted(set(re.findall(forbidden, code)))),
+        tuple(sorted(set(FORBIDDEN.findall(code)))),
     )
 
 
@@ -108,7 +114,9 @@ def expected_counts() -> dict[str, dict[str, int]]:
 @pytest.mark.parametrize("name", sorted(entries()))
 def test_every_instance_fits_without_spilling(name: str) -> None:
     seen = {one: facts for one, facts in all_facts().items() if one.entry == name}
-    too_large = {one: facts for one, facts in seen.items() if facts.spill_bytes or facts.registers > REGISTERS}
+    too_large = {
+        one: facts for one, facts in seen.items() if facts.spill_bytes or facts.registers > REGISTERS
+    }
     assert seen
     assert not too_large
 
@@ -135,3 +143,31 @@ def test_the_architectures_beside_the_main_one_meet_every_entry_type_and_op() ->
     assert {(one.entry, one.architecture) for one in others} == set(product(entries(), OTHER_ARCHITECTURES))
     copying = {(one.dtype, one.architecture) for one in others if one.entry in COPYING}
     assert copying == set(product(COPY_TYPES.values(), OTHER_ARCHITECTURES))
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("    fence_system();\n    store_relaxed(flag, value);", "    store_relaxed(flag, value);"),
+        ("ld.acquire.sys.global.u64", "ld.relaxed.sys.global.u64"),
+        ("fence.acq_rel.sys;", "fence.acq_rel.gpu;"),
+        ("fence.acq_rel.sys;", "fence.sc.sys;"),
+        ("st.relaxed.sys.global.u64", "st.relaxed.gpu.global.u64"),
+    ],
+    ids=[
+        "no fence",
+        "no acquire",
+        "a fence for the own GPU only",
+        "a stronger fence",
+        "a flag for the own GPU",
+    ],
+)
+def test_a_mistake_in_what_only_gpus_run_is_seen(right: str, wrong: str) -> None:
+    """The host engine has its own branch of system.cuh, so that no test on it could see these."""
+    barrier = program(entry_named("barrier"), "uint8", "sum")
+    system = barrier.headers["system.cuh"]
+    assert system.count(right) == 1
+    changed = replace(barrier, headers={**barrier.headers, "system.cuh": system.replace(right, wrong)})
+    seen = facts(changed, MAIN_ARCHITECTURE)
+    counts = {"fences": seen.fences, "acquires": seen.acquires}
+    assert counts != expected_counts()["barrier"] or seen.other

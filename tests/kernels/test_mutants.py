@@ -107,5 +107,7 @@ def test_every_kernel_file_and_shared_header_with_a_protocol_has_mutants() -> No
 
 
 def test_a_text_that_is_no_longer_there_is_refused() -> None:
-    with pytest.raises(AssertionError, match=r"its text is 0 times in kernels/.*, expected 1; write the text"):
+    with pytest.raises(
+        AssertionError, match=r"its text is 0 times in kernels/.*, expected 1; write the text"
+    ):
         mutated({**SOURCES, MUTANTS[0].file: ""}, MUTANTS[0])

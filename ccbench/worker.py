@@ -239,8 +239,11 @@ class Leader:
         return f"timed out in sample {sample}: furthest behind: rank {ranks} of {self.ranks}"
 
     def _compose(self, case: Case, reports: dict[int, RankReport]) -> Measurement:
-        first = max(reports.values(), key=lambda report: _severity(report.status))  # rank 0 where all agree
-        status = max((report.status for report in reports.values()), key=_severity)
+        # Reports come in any order. Rank 0 alone keeps the stamps, so its figures count where all ranks have
+        # some; where one could not run, that one says why.
+        worst = max((reports[rank] for rank in sorted(reports)), key=lambda report: _severity(report.status))
+        status = worst.status
+        first = reports[0] if worst.result is not None else worst
         result = first.result
         conditions = self._conditions(first)
         if result is None:

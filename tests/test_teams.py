@@ -8,13 +8,17 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ccbench import teams
+from ccbench.backends.crew import open_crew
 from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable
+from ccbench.measure import RankResult
 from ccbench.processes import state
 from ccbench.teams import ProcessTeam
+from ccbench.worker import Leader, RankReport
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
@@ -141,3 +145,20 @@ def test_a_team_that_lost_a_rank_while_idle_is_not_used_again(team: ProcessTeam)
     while team.usable() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not team.usable()
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("status", [Status.OK, Status.WRONG])
+def test_reports_may_come_in_any_order(order: tuple[int, ...], status: Status) -> None:
+    """Ranks end together, so which report is read first is chance; rank 0 alone keeps the stamps."""
+    leader = Leader(open_crew("cpu", 2, 16))
+    case = Case("s", "cpu", "barrier", "default", "int8", "sum", 0, 0, 2)
+
+    def report(rank: int) -> RankReport:
+        stamps = np.cumsum(np.ones((2, 3 if rank == 0 else 0, 2)), axis=2)
+        result = RankResult(rank, stamps, (), 0.0, 1, "enough", None, 1.0)
+        return RankReport(status if rank else Status.OK, "", "dissemination", result)
+
+    composed = leader._compose(case, {rank: report(rank) for rank in order})
+    assert len(composed.samples_seconds) == 3
+    assert composed.status is status

@@ -55,13 +55,14 @@ enum StateKind : i32 {
     STATE_READY_SENT = 2,   // times I opened my output to peer
     STATE_READY_SEEN = 3,   // times peer opened its output to me and I used it
     STATE_BARRIER = 4,      // barriers I have been in (per channel)
-    STATE_PACKET_EPOCH = 5, // launches of the low latency protocol (per channel)
+    STATE_PACKET_EPOCH = 5, // rounds of the low latency protocol (per channel)
     STATE_FREE_6 = 6,
     STATE_FREE_7 = 7,
     STATE_KINDS = 8
 };
 
-// One per (rank, channel), so that no two writers meet; code is written last.
+// One per (rank, channel). Lanes of one block that wait for several peers may give up together and mix their
+// words; code is written last.
 struct ErrorWord {
     i32 code;
     i32 rank;
@@ -77,7 +78,7 @@ struct RankView {
     u8* output;
     u8* fifo;     // [channel][peer][slot] of slot_bytes: where peers put messages for this rank
     u64* packets; // low latency packets, zero before the first launch
-    u8* staging;  // scratch of the mesh kernels
+    u8* staging;  // work places of interpreted schedules
     u64* flags;   // [channel][FlagKind][peer], FLAG_STRIDE_WORDS apart
     u64* state;   // [channel][StateKind][peer]
     ErrorWord* errors;  // [channel]

@@ -105,7 +105,7 @@ CCB_DEVICE bool wait_flag(const Block& block, WaitCode code, i32 peer, const u64
     return true;
 }
 
-// All lanes learn whether lane 0 succeeded; what it acquired is then visible to all of them.
+// All lanes learn whether every lane succeeded; what any acquired is then visible to all of them.
 CCB_DEVICE bool all_agree(bool ok) { return __syncthreads_or(ok ? 0 : 1) == 0; }
 
 // ---- moving data ----

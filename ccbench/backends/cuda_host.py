@@ -1,7 +1,7 @@
 """The kernels for GPUs, run on a CPU by the engine in kernels/host: for tests, and for people without a GPU.
 
 Results are real and checked like any other backend's. Times are of the emulation and mean nothing: every
-measurement is flagged ``emulation`` and never compared with anything.
+measurement is flagged ``emulation``, and nothing follows from comparing them.
 """
 
 from __future__ import annotations

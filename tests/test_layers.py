@@ -13,13 +13,15 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 # Lowest first. Parts of one layer do not know each other.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors",),
+    ("groups", "nvidia"),
     ("units", "stats", "dtypes", "environment", "resources", "processes"),
     ("collectives", "topology"),
     ("cases", "algorithms"),
-    ("suite", "model", "kernels", "verification", "teams", "conditions"),
-    ("measure", "faults", "visits"),
+    ("suite", "model", "kernels", "verification", "teams", "conditions", "telemetry"),
+    ("measure", "faults", "visits", "exchange", "launching"),
     ("backends",),
     ("worker",),
+    ("launched", "rank"),
     ("runs", "progress", "planning"),
     ("runner", "doctor", "importing"),
     ("compare", "scoring"),

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import Any, Protocol
 
+from ccbench.nvidia import Missing
 from ccbench.topology.classes import topology_class
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Notice, Topology
 from ccbench.topology.nvlink_rates import OF_CAPABILITY, OF_VERSION
@@ -31,13 +31,6 @@ GPU_END, PROCESSOR_END, SWITCH_END = 0, 1, 2
 READ, WRITE = 0, 1
 FABRIC_COMPLETED = 3
 UNSEEN_PREFIX = "ffff"  # how the driver names a far end that this machine may not see
-
-
-class Missing(Enum):
-    """Why there is no answer."""
-
-    NOT_THERE = "not_there"
-    NOT_VISIBLE = "not_visible"
 
 
 class Nvml(Protocol):

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from ccbench.nvidia import Missing
 from ccbench.topology.graph import DeviceKind, LinkState, TopologyClass
-from ccbench.topology.nvml import Missing, read_nvml
+from ccbench.topology.nvml import read_nvml
 from ccbench.topology.nvml_driver import Driver, read_driver
 from tests.topology.fixtures.recorded_nvml import RecordedNvml, cards, switched
 

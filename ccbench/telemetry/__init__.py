@@ -1,0 +1,16 @@
+"""What the devices say of themselves before and after a case: clocks, heat, power, errors."""
+
+from ccbench.telemetry.judging import FLAGS, flags_of
+from ccbench.telemetry.readings import DeviceReading, LinkErrors, readings_from_json, readings_json
+from ccbench.telemetry.watch import DeviceWatch, read_devices
+
+__all__ = [
+    "FLAGS",
+    "DeviceReading",
+    "DeviceWatch",
+    "LinkErrors",
+    "flags_of",
+    "read_devices",
+    "readings_from_json",
+    "readings_json",
+]

@@ -1,0 +1,254 @@
+"""Looks at NVIDIA GPUs through NVML; every question may go without an answer."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ccbench.nvidia import FIELDS_A_CALL, Session, text_of
+from ccbench.telemetry.readings import DeviceReading, LinkErrors
+from ccbench.topology.nvml import MOST_LINKS
+from ccbench.topology.pci_tree import normal_address
+
+REASONS: Mapping[int, str] = {
+    0x001: "gpu_idle",
+    0x002: "applications_clocks_setting",
+    0x004: "sw_power_cap",
+    0x008: "hw_slowdown",
+    0x010: "sync_boost",
+    0x020: "sw_thermal_slowdown",
+    0x040: "hw_thermal_slowdown",
+    0x080: "hw_power_brake_slowdown",
+    0x100: "display_clock_setting",
+    0x200: "board_limit",
+    0x400: "reliability",
+}
+"""Bits of nvmlDeviceGetCurrentClocksEventReasons (nvml.h, nvmlClocksEventReason*)."""
+
+SM_CLOCK, MEMORY_CLOCK = 1, 2
+GPU_SENSOR = 0
+XID_EVENT = 8  # nvmlEventTypeXidCriticalError
+MOST_EVENTS = 64
+
+ECC_CORRECTED_VOLATILE, ECC_UNCORRECTED_VOLATILE = (3, 0), (4, 0)
+ECC_CORRECTED_AGGREGATE, ECC_UNCORRECTED_AGGREGATE = (5, 0), (6, 0)
+MEMORY_TEMPERATURE, ENERGY_MILLIJOULES, PCIE_REPLAYS = (82, 0), (83, 0), (94, 0)
+
+HELD_BACK = {(74, 0): "power", (75, 0): "thermal", (77, 0): "board_limit", (79, 0): "reliability"}
+"""NVML_FI_DEV_PERF_POLICY_*, in nanoseconds. The newer counters of single slowdowns are not asked for: their
+numbers have been 251 to 253 in the headers of CUDA 12 and are 269 to 271 in those of CUDA 13."""
+
+FIELDS = (
+    ECC_CORRECTED_VOLATILE,
+    ECC_UNCORRECTED_VOLATILE,
+    ECC_CORRECTED_AGGREGATE,
+    ECC_UNCORRECTED_AGGREGATE,
+    MEMORY_TEMPERATURE,
+    ENERGY_MILLIJOULES,
+    PCIE_REPLAYS,
+    *HELD_BACK,
+)
+
+
+def link_fields(link: int) -> dict[tuple[int, int], str]:
+    """Field (number, scope) -> what it counts, of all generations; a device has those of one.
+
+    Numbers of nvml.h: NVLINK_COUNT_* of Blackwell and later (209 and up), NVLINK_ERROR_DL_* of Hopper, and
+    NVLINK_*_ERROR_COUNT_L0 to L11 of the devices before, which have at most 12 links.
+    """
+    found = {
+        (208, link): "received_errors",
+        (215, link): "recoveries",
+        (219, link): "effective_errors",
+        (161, link): "replays",
+        (162, link): "recoveries",
+        (163, link): "crc",
+    }
+    if link < 12:
+        first, place = ((32, 39, 46, 53), link) if link < 6 else ((96, 102, 108, 114), link - 6)
+        names = ("crc_flits", "crc_data", "replays", "recoveries")
+        found |= {(number + place, 0): name for number, name in zip(first, names, strict=True)}
+    return found
+
+
+@dataclass(frozen=True)
+class _Gpu:
+    """A GPU and what does not change. links: link -> its answered fields."""
+
+    handle: Any
+    model: str | None
+    sm_clock_limit_mhz: int | None
+    memory_clock_limit_mhz: int | None
+    links: Mapping[int, Mapping[tuple[int, int], str]]
+
+
+class NvidiaDevices:
+    """GPUs of a session by PCI address. What no GPU answers is asked once, not at every look."""
+
+    def __init__(self, session: Session, bus_ids: Sequence[str]) -> None:
+        self._session = session
+        self._gpus: dict[str, _Gpu | str] = {bus_id: self._met(bus_id) for bus_id in bus_ids}
+        self._events = self._event_set()
+
+    def close(self) -> None:
+        """End the session."""
+        session = self._session
+        if self._events is not None:
+            session.answer(lambda: session.library.nvmlEventSetFree(self._events))
+        session.answer(session.close)
+
+    def read(self) -> tuple[DeviceReading, ...]:
+        """A look at every GPU, in the order they were given."""
+        xids = self._xids()
+        looks = []
+        for bus_id, gpu in self._gpus.items():
+            look = (
+                DeviceReading(bus_id, "nvidia", trouble=gpu)
+                if isinstance(gpu, str)
+                else self._look(bus_id, gpu)
+            )
+            looks.append(replace(look, xids=tuple(xids.get(bus_id, ()))))
+        return tuple(looks)
+
+    def _met(self, bus_id: str) -> _Gpu | str:
+        session, library = self._session, self._session.library
+        try:
+            handle = library.nvmlDeviceGetHandleByPciBusId(bus_id)
+        except library.NVMLError as error:
+            return str(error)
+        model = session.answer(lambda: text_of(library.nvmlDeviceGetName(handle)))
+        sm = session.answer(lambda: int(library.nvmlDeviceGetMaxClockInfo(handle, SM_CLOCK)))
+        memory = session.answer(lambda: int(library.nvmlDeviceGetMaxClockInfo(handle, MEMORY_CLOCK)))
+        return _Gpu(handle, model, sm, memory, self._links(handle))
+
+    def _links(self, handle: Any) -> dict[int, dict[tuple[int, int], str]]:
+        session, library = self._session, self._session.library
+        found = {}
+        for link in range(MOST_LINKS):
+            active = session.answer(lambda link=link: int(library.nvmlDeviceGetNvLinkState(handle, link)))  # type: ignore[misc]  # mypy cannot infer a lambda's default
+            if active is None:
+                break  # there are no more
+            fields = link_fields(link) if active else {}
+            answered = session.field_values(handle, tuple(fields))
+            if answered:
+                found[link] = {one: what for one, what in fields.items() if one in answered}
+        return found
+
+    def _event_set(self) -> Any:
+        session, library = self._session, self._session.library
+        events = session.answer(lambda: library.nvmlEventSetCreate())
+        if events is not None:
+            for gpu in self._gpus.values():
+                if isinstance(gpu, _Gpu):
+                    handle = gpu.handle
+                    session.answer(
+                        lambda handle=handle: library.nvmlDeviceRegisterEvents(handle, XID_EVENT, events)  # type: ignore[misc]  # as above
+                    )
+        return events
+
+    def _xids(self) -> dict[str, list[int]]:
+        """Errors that the driver has reported since it was asked before, by PCI address."""
+        found: dict[str, list[int]] = {}
+        session, library = self._session, self._session.library
+        for _ in range(MOST_EVENTS if self._events is not None else 0):
+            event = session.answer(lambda: library.nvmlEventSetWait(self._events, 0))
+            if event is None:
+                break  # waiting for no time ended without an event
+            if int(event.eventType) & XID_EVENT:
+                bus_id = session.answer(lambda: text_of(library.nvmlDeviceGetPciInfo(event.device).busId))  # noqa: B023  # called at once
+                found.setdefault(normal_address(bus_id or ""), []).append(int(event.eventData))
+        return found
+
+    def _look(self, bus_id: str, gpu: _Gpu) -> DeviceReading:
+        session, library, handle = self._session, self._session.library, gpu.handle
+        begun = time.monotonic()
+        state, trouble = self._state(handle)
+        reading = DeviceReading(
+            bus_id, "nvidia", gpu.model, begun, trouble=trouble, performance_state=state, calls=1
+        )
+        if trouble is not None:
+            return reading
+        fields = (*FIELDS, *(one for counts in gpu.links.values() for one in counts))
+        values = session.field_values(handle, fields)
+        calls = 1 + math.ceil(len(fields) / FIELDS_A_CALL)
+
+        def ask(name: str, *more: int) -> Any:
+            nonlocal calls
+            calls += 1
+            return session.answer(lambda: getattr(library, name)(handle, *more))
+
+        reasons = ask("nvmlDeviceGetCurrentClocksEventReasons")
+        if reasons is None:  # drivers before 535 know only the older name
+            reasons = ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+        reading = replace(
+            _counted(reading, gpu, values),
+            sm_clock_mhz=ask("nvmlDeviceGetClockInfo", SM_CLOCK),
+            sm_clock_limit_mhz=gpu.sm_clock_limit_mhz,
+            memory_clock_mhz=ask("nvmlDeviceGetClockInfo", MEMORY_CLOCK),
+            memory_clock_limit_mhz=gpu.memory_clock_limit_mhz,
+            clock_reasons=None if reasons is None else in_words(int(reasons)),
+            power_watts=_scaled(ask("nvmlDeviceGetPowerUsage"), 1e3),
+            power_limit_watts=_scaled(ask("nvmlDeviceGetEnforcedPowerLimit"), 1e3),
+            temperature_celsius=ask("nvmlDeviceGetTemperature", GPU_SENSOR),
+            pcie_generation=ask("nvmlDeviceGetCurrPcieLinkGeneration"),
+            pcie_width=ask("nvmlDeviceGetCurrPcieLinkWidth"),
+        )
+        return replace(reading, calls=calls, reading_seconds=time.monotonic() - begun)
+
+    def _state(self, handle: Any) -> tuple[int | None, str | None]:
+        """(performance state, why the GPU does not answer)."""
+        library = self._session.library
+        try:
+            return int(library.nvmlDeviceGetPerformanceState(handle)), None
+        except library.NVMLError_NotSupported:
+            return None, None
+        except library.NVMLError as error:
+            return None, str(error)
+
+
+def _counted(
+    reading: DeviceReading, gpu: _Gpu, values: Mapping[tuple[int, int], int | float]
+) -> DeviceReading:
+    """``reading`` with what the fields say."""
+
+    def whole(field: tuple[int, int]) -> int | None:
+        return int(values[field]) if field in values else None
+
+    return replace(
+        reading,
+        ecc_corrected_volatile=whole(ECC_CORRECTED_VOLATILE),
+        ecc_uncorrected_volatile=whole(ECC_UNCORRECTED_VOLATILE),
+        ecc_corrected_aggregate=whole(ECC_CORRECTED_AGGREGATE),
+        ecc_uncorrected_aggregate=whole(ECC_UNCORRECTED_AGGREGATE),
+        memory_temperature_celsius=values.get(MEMORY_TEMPERATURE) or None,  # 0 stands for no sensor
+        energy_joules=_scaled(values.get(ENERGY_MILLIJOULES), 1e3),
+        pcie_replays=whole(PCIE_REPLAYS),
+        held_back_seconds={word: values[one] / 1e9 for one, word in HELD_BACK.items() if one in values},
+        links=_link_errors(gpu, values),
+    )
+
+
+def in_words(reasons: int) -> tuple[str, ...]:
+    """The words of a mask of clock reasons; a bit that has none is shown as hexadecimal."""
+    words = [word for bit, word in REASONS.items() if reasons & bit]
+    unknown = reasons & ~sum(REASONS)
+    return (*words, hex(unknown)) if unknown else tuple(words)
+
+
+def _scaled(number: float | None, unit: float) -> float | None:
+    return None if number is None else number / unit
+
+
+def _link_errors(gpu: _Gpu, values: Mapping[tuple[int, int], int | float]) -> tuple[LinkErrors, ...]:
+    found = []
+    for link, fields in gpu.links.items():
+        counts: dict[str, int] = {}
+        for field, what in fields.items():
+            if field in values:
+                counts.setdefault(what, int(values[field]))
+        if counts:
+            found.append(LinkErrors(link, tuple(counts.items())))
+    return tuple(found)

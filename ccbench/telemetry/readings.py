@@ -1,0 +1,140 @@
+"""One look at one device, and how two looks are kept in a row of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from ccbench.errors import RunFolderError
+from ccbench.units import shown
+
+
+@dataclass(frozen=True)
+class LinkErrors:
+    """Errors that one NVLink has counted since the driver was loaded: (what, how many), in a fixed order.
+
+    What: replays, recoveries, crc (Hopper), crc_flits, crc_data (before Hopper), received_errors,
+    effective_errors (Blackwell).
+    """
+
+    link: int
+    counts: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class DeviceReading:
+    """What a device said at one moment; None for what it does not tell.
+
+    at_seconds: time of the look, by a clock that only differences of mean anything on.
+    reading_seconds, calls: what the look cost. trouble: why the device does not answer, such as a GPU that
+    has fallen off the bus. performance_state: 0 is full speed. clock_reasons: why the clocks are not higher,
+    a tuple of the words of ``nvidia.REASONS``. held_back_seconds: by reason, how long the clocks have been
+    held back since the driver was loaded. energy_joules: since then, too. Counters of errors: *volatile*
+    since the driver was loaded, *aggregate* over the device's life. xids: errors the driver reported of the
+    device since the look before (numbers of NVIDIA's Xid catalog). pcie_replays: packets sent again.
+    """
+
+    bus_id: str
+    vendor: str = ""
+    model: str | None = None
+    at_seconds: float = 0.0
+    reading_seconds: float = 0.0
+    calls: int = 0
+    trouble: str | None = None
+    performance_state: int | None = None
+    sm_clock_mhz: int | None = None
+    sm_clock_limit_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    memory_clock_limit_mhz: int | None = None
+    clock_reasons: tuple[str, ...] | None = None
+    held_back_seconds: Mapping[str, float] = field(default_factory=dict)
+    power_watts: float | None = None
+    power_limit_watts: float | None = None
+    energy_joules: float | None = None
+    temperature_celsius: float | None = None
+    memory_temperature_celsius: float | None = None
+    ecc_corrected_volatile: int | None = None
+    ecc_uncorrected_volatile: int | None = None
+    ecc_corrected_aggregate: int | None = None
+    ecc_uncorrected_aggregate: int | None = None
+    links: tuple[LinkErrors, ...] = ()
+    pcie_replays: int | None = None
+    pcie_generation: int | None = None
+    pcie_width: int | None = None
+    xids: tuple[int, ...] = ()
+
+
+_OF_THE_DEVICE = ("bus_id", "vendor", "model")
+
+
+def readings_json(before: Sequence[DeviceReading], after: Sequence[DeviceReading]) -> str:
+    """The looks before and after a case as the text of the column ``device_readings``; "" for none.
+
+    A list with one object per device: ``bus_id``, ``vendor``, ``model``, ``before``, ``after``; what the
+    device does not tell is left out, and so are error counts of links that are 0.
+    """
+    earlier = {one.bus_id: one for one in before}
+    later = {one.bus_id: one for one in after}
+    devices = []
+    for bus_id in dict.fromkeys([*earlier, *later]):
+        first, last = earlier.get(bus_id), later.get(bus_id)
+        either = last or first
+        entry: dict[str, Any] = {name: getattr(either, name) for name in _OF_THE_DEVICE}
+        devices.append(entry | {"before": _plain(first), "after": _plain(last)})
+    return json.dumps(devices, separators=(",", ":")) if devices else ""
+
+
+def _plain(reading: DeviceReading | None) -> dict[str, Any] | None:
+    if reading is None:
+        return None
+    found: dict[str, Any] = {}
+    for one in fields(reading):
+        value = getattr(reading, one.name)
+        if one.name in _OF_THE_DEVICE or value is None or value == () or value == {}:
+            continue
+        found[one.name] = value
+    if reading.clock_reasons is not None:
+        found["clock_reasons"] = list(reading.clock_reasons)
+    if reading.links:
+        found["links"] = {
+            str(link.link): {what: count for what, count in link.counts if count} for link in reading.links
+        }
+    return found
+
+
+def readings_from_json(text: str) -> tuple[tuple[DeviceReading, ...], tuple[DeviceReading, ...]]:
+    """What ``readings_json`` wrote: the looks before and after; RunFolderError for any other text.
+
+    Keys that this version does not know are left out, so that newer runs can be read.
+    """
+    if not text:
+        return (), ()
+    try:
+        devices = json.loads(text)
+        looks = [
+            tuple(_reading(one, one[when]) for one in devices if one.get(when) is not None)
+            for when in ("before", "after")
+        ]
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise RunFolderError(
+            f"device_readings: {shown(text)} is not a list of devices with 'before' and 'after' ({error}); "
+            "write the case again"
+        ) from None
+    return looks[0], looks[1]
+
+
+def _reading(device: Mapping[str, Any], look: Mapping[str, Any]) -> DeviceReading:
+    known = {one.name for one in fields(DeviceReading)}
+    found = {name: value for name, value in look.items() if name in known}
+    for name in _OF_THE_DEVICE:
+        found[name] = device[name]
+    for name in ("clock_reasons", "xids"):
+        if name in found:
+            found[name] = tuple(found[name])
+    if "links" in found:
+        found["links"] = tuple(
+            LinkErrors(int(link), tuple(counts.items())) for link, counts in found["links"].items()
+        )
+    return DeviceReading(**found)

@@ -61,8 +61,8 @@ enum StateKind : i32 {
     STATE_KINDS = 8
 };
 
-// One per (rank, channel). Lanes of one block that wait for several peers may give up together and mix their
-// words; code is written last.
+// One per (rank, channel), written by one lane of its block, at most once until the host zeroes it. code is written
+// last, but what the host reads is whole only once the launch has ended.
 struct ErrorWord {
     i32 code;
     i32 rank;

@@ -175,27 +175,31 @@ CCB_DEVICE const u8* slot_from(const Block& block, const Links& links, i32 link)
     return fifo + ((i32)links.counters.received[link] & (arguments.slots - 1)) * arguments.slot_bytes;
 }
 
-CCB_DEVICE bool wait_link(const Block& block, const Links& links, const Step& step, i32 link) {
+// Of one link; where it gives up, `waiting` says what for.
+CCB_DEVICE bool wait_link(const Block& block, const Links& links, const Step& step, i32 link, Waiting& waiting) {
     const Arguments& arguments = block.arguments;
     const i32 peer = links.peers.rank[link];
     if (on_link(step.receives, link)) {
         const u64* const arrived = flag_of(block.self, arguments, block.channel, FLAG_ARRIVED, peer);
-        if (!wait_flag(block, WAITED_FOR_DATA, peer, arrived, links.counters.received[link] + 1)) return false;
+        waiting = waiting_for(block, WAITED_FOR_DATA, peer, links.counters.received[link] + 1);
+        if (!poll_flag(block, arrived, waiting)) return false;
     }
     const u64 slots = (u64)arguments.slots, sent = links.counters.sent[link];
     if (!step.by_fifo || !on_link(step.sends, link) || sent < slots) return true;
     const u64* const credit = flag_of(block.self, arguments, block.channel, FLAG_CREDIT, peer);
-    return wait_flag(block, WAITED_FOR_CREDIT, peer, credit, sent + 1 - slots);
+    waiting = waiting_for(block, WAITED_FOR_CREDIT, peer, sent + 1 - slots);
+    return poll_flag(block, credit, waiting);
 }
 
 // Waits until all that the step needs is there. What lanes wrote to shared memory before is visible to all afterwards.
 CCB_DEVICE bool begin_step(const Block& block, const Links& links, const Step& step) {
     bool ok = true;
+    Waiting waiting = waiting_for(block, NO_ERROR, block.rank, 0);
 #pragma unroll 1
     for (i32 link = block.lane; link < links.count && ok; link += block.lanes) {
-        ok = wait_link(block, links, step, link);
+        ok = wait_link(block, links, step, link, waiting);
     }
-    return all_agree(ok);
+    return none_gave_up(block, ok, waiting);
 }
 
 // All lanes are done; every link's lane tells its peer.

@@ -5,9 +5,30 @@
 // counted from launch to launch in STATE_PACKET_EPOCH; a round's number makes its flag, and odd and even rounds use
 // one half each.
 //
-// Why two halves are enough: in every round every rank hears from every other rank (in a broadcast by a token, from
-// those that have nothing to send). Who starts round e has heard all others in round e - 1, so all have finished
-// round e - 2, whose box round e overwrites. A barrier of the block between rounds makes that true for all lanes.
+// Why no fence is needed (PTX ISA, chapter "Memory Consistency Model"; D. Lustig, S. Sahasrabuddhe, O. Giroux, "A
+// Formal Analysis of the NVIDIA PTX Memory Consistency Model", ASPLOS 2019). Fences order accesses to different
+// places; data and flag are one place:
+// - A packet is stored by one st.relaxed.sys.u64 and read by one ld.relaxed.sys.u64 of the same aligned address. Both
+//   are strong, name a scope that holds both lanes wherever they run, and overlap completely: they are morally strong.
+// - Axiom "Single-Copy Atomicity": where two such accesses meet, the read cannot take some bytes from the write and
+//   others from a write before it. So whoever sees a flag has its data in the same register. That rule is about
+//   scalars: a vector access is several accesses in no order, so v2.u32 {data, flag} would not do, and the test of
+//   the compiled code looks for none. 64 bits are the widest scalar of sm_70.
+// - Nothing else is handed over: no lane reads, because of a packet, memory that another rank has written.
+//
+// What happens from round to round. Let round e + 2 overwrite the packet of round e:
+// - No data are mistaken, whatever the order: a packet is taken only with its own round's flag, and every round that
+//   can still be on its way has another one. The flag is the round's number modulo 2^32 - 1, plus one, so that none is
+//   the zero of fresh memory; the same half meets the same flag again after 2 (2^32 - 1) rounds, hours of nothing else,
+//   and only in a place of the box that no round between has used.
+// - No packet is lost by being overwritten before it is read. In every round every rank hears from every other rank
+//   (in a broadcast by a token, from those that have nothing to send). The sender stores for round e + 2 after it has
+//   taken the receiver's packet of round e + 1, which the receiver has sent after it took the packet of round e: each
+//   "after" is a branch on what was read, or the block's barrier between rounds, which makes it hold for all lanes. A
+//   poll of round e that saw the store of round e + 2 would close a circle of reads-from and dependencies, which the
+//   axiom "No Thin Air" forbids.
+// - Two stores to one place are ordered by the program, the block's barrier or the end of a launch, and a place is
+//   seen to change in that order by everyone (axioms "Coherence" and "SC-per-Location"): no old packet comes back.
 //
 // What does not fit into the boxes goes in several rounds, so any count works; a box holds
 // packets_bytes / (16 * PACKET_CHANNELS * ranks) packets of 4 bytes of data each. Channels from PACKET_CHANNELS on
@@ -83,16 +104,9 @@ CCB_DEVICE u32 wait_packet(const Packets& run, i32 sender, const u64* address, u
 
 // All lanes: whether none misses anything; else one of them says so in the error word.
 CCB_DEVICE bool none_missing(const Packets& run, const Missing& missing) {
-    const Block& block = run.block;
-    CCB_SHARED(i32, speaker);
-    if (all_agree(missing.peer < 0)) return true;
-    if (missing.peer >= 0) speaker = block.lane;
-    __syncthreads();
-    if (speaker == block.lane && missing.peer >= 0) {
-        record_error(block,
-                     Waiting{WAITED_FOR_PACKET, block.rank, missing.peer, block.channel, run.flag, missing.seen});
-    }
-    return false;
+    Waiting waiting = waiting_for(run.block, WAITED_FOR_PACKET, missing.peer, run.flag);
+    waiting.seen = missing.seen;
+    return none_gave_up(run.block, missing.peer < 0, waiting);
 }
 
 // Up to 8 bytes of whole elements, zeros behind them.

@@ -12,6 +12,9 @@ namespace ccb {
 // Independent loads of 16 bytes that a lane has in flight when it copies: with 512 lanes 64 KiB per block.
 constexpr i32 COPIES_AT_ONCE = 8;
 
+// Lanes that a block of any device may have.
+constexpr i32 MOST_LANES = 1024;
+
 // One move counts its bytes in 32 bits, which saves registers; slot_bytes may not be larger.
 constexpr i64 LARGEST_MOVE_BYTES = 1 << 30;
 
@@ -78,6 +81,12 @@ CCB_DEVICE u8* at(u8* buffer, const Block& block, i64 element) {
 
 // ---- waits ----
 
+// All lanes learn whether every lane succeeded; what any acquired is then visible to all of them.
+CCB_DEVICE bool all_agree(bool ok) { return __syncthreads_or(ok ? 0 : 1) == 0; }
+
+// By one lane of the block only: an error word is whole because nobody else writes it. (Claiming it by an atomic
+// compare-and-swap would do as well, but atomics do not reach host memory behind every PCIe root port, and nothing
+// else here needs them.)
 CCB_DEVICE void record_error(const Block& block, const Waiting& waiting) {
     ErrorWord* error = block.self.errors + block.channel;
     error->rank = waiting.rank;
@@ -88,25 +97,49 @@ CCB_DEVICE void record_error(const Block& block, const Waiting& waiting) {
     error->code = waiting.code;
 }
 
-// One lane waits until *flag >= goal; false when the limit passed, which the error word then says.
-CCB_DEVICE bool wait_flag(const Block& block, WaitCode code, i32 peer, const u64* flag, u64 goal) {
-    u64 seen = load_relaxed(flag);
+// All lanes: true in the lowest of those that stand, in no other. One bit of its number after another, by barriers
+// that gather votes: lanes that stand may be any, so that a word that each of them wrote would be a race of its own.
+CCB_DEVICE bool elected(const Block& block, bool stands) {
+#pragma unroll 1
+    for (i32 bit = MOST_LANES / 2; bit > 0; bit /= 2) {
+        const bool lower = stands && (block.lane & bit) == 0;
+        if (!all_agree(!lower)) stands = lower;
+    }
+    return stands;
+}
+
+// All lanes, each having waited for peers of its own: whether none gave up. Several may have, for different peers;
+// one of them writes the error word.
+CCB_DEVICE bool none_gave_up(const Block& block, bool ok, const Waiting& waiting) {
+    if (all_agree(ok)) return true;
+    if (elected(block, !ok)) record_error(block, waiting);
+    return false;
+}
+
+CCB_DEVICE Waiting waiting_for(const Block& block, WaitCode code, i32 peer, u64 goal) {
+    return Waiting{code, block.rank, peer, block.channel, goal, 0};
+}
+
+// Waits until *flag >= waiting.goal; false when the limit passed, waiting.seen being what was there last.
+CCB_DEVICE bool poll_flag(const Block& block, const u64* flag, Waiting& waiting) {
+    waiting.seen = load_relaxed(flag);
     SpinLimit spin{block.arguments.limit_nanoseconds};
-    while (seen < goal) {
-        const Waiting waiting{code, block.rank, peer, block.channel, goal, seen};
-        if (exhausted(spin)) {
-            record_error(block, waiting);
-            return false;
-        }
+    while (waiting.seen < waiting.goal) {
+        if (exhausted(spin)) return false;
         back_off(spin.polls, waiting);
-        seen = load_relaxed(flag);
+        waiting.seen = load_relaxed(flag);
     }
     (void)load_acquire(flag);
     return true;
 }
 
-// All lanes learn whether every lane succeeded; what any acquired is then visible to all of them.
-CCB_DEVICE bool all_agree(bool ok) { return __syncthreads_or(ok ? 0 : 1) == 0; }
+// The same for a lane that waits on behalf of its block: the error word says what it gave up.
+CCB_DEVICE bool wait_flag(const Block& block, WaitCode code, i32 peer, const u64* flag, u64 goal) {
+    Waiting waiting = waiting_for(block, code, peer, goal);
+    if (poll_flag(block, flag, waiting)) return true;
+    record_error(block, waiting);
+    return false;
+}
 
 // ---- moving data ----
 
@@ -404,19 +437,20 @@ CCB_DEVICE bool rank_barrier(const Block& block) {
     const u64 epoch = *state + 1;
     __syncthreads();
     if (block.lane == 0) *state = epoch;
-    bool ok = true;
 #pragma unroll 1
     for (i32 peer = block.lane; peer < arguments.ranks; peer += block.lanes) {
         if (peer == block.rank) continue;
         post(flag_of(arguments.views[peer], arguments, block.channel, FLAG_BARRIER, block.rank), epoch);
     }
+    bool ok = true;
+    Waiting waiting = waiting_for(block, WAITED_FOR_BARRIER, block.rank, epoch);
 #pragma unroll 1
     for (i32 peer = block.lane; peer < arguments.ranks && ok; peer += block.lanes) {
         if (peer == block.rank) continue;
-        ok = wait_flag(block, WAITED_FOR_BARRIER, peer,
-                       flag_of(block.self, arguments, block.channel, FLAG_BARRIER, peer), epoch);
+        waiting.peer = peer;
+        ok = poll_flag(block, flag_of(block.self, arguments, block.channel, FLAG_BARRIER, peer), waiting);
     }
-    return all_agree(ok);
+    return none_gave_up(block, ok, waiting);
 }
 
 // ---- entry ----

@@ -170,16 +170,18 @@ CCB_DEVICE bool wait_for_peers(const Interpreter& run, const Unit& unit, const P
     const u64 slots = (u64)block.arguments.slots;
     const i32 receives = unit.receives(), all = receives + unit.sends();
     bool ok = true;
+    Waiting waiting = waiting_for(block, NO_ERROR, block.rank, 0);
 #pragma unroll 1
     for (i32 i = block.lane; i < all && ok; i += block.lanes) {
         const i32 connection = unit.connection(i), peer = connection & 0xff;
         const bool arrival = i < receives;
         const u64 sent = arrival ? 0 : sent_before(run, pass, connection);
         const u64 goal = arrival ? received_before(run, pass, connection) + 1 : sent < slots ? 0 : sent + 1 - slots;
-        ok = wait_flag(block, arrival ? WAITED_FOR_DATA : WAITED_FOR_CREDIT, peer,
-                       flag_at(block, run.shared.flags.mine[peer], arrival ? FLAG_ARRIVED : FLAG_CREDIT), goal);
+        waiting = waiting_for(block, arrival ? WAITED_FOR_DATA : WAITED_FOR_CREDIT, peer, goal);
+        ok = poll_flag(block, flag_at(block, run.shared.flags.mine[peer], arrival ? FLAG_ARRIVED : FLAG_CREDIT),
+                       waiting);
     }
-    return all_agree(ok);
+    return none_gave_up(block, ok, waiting);
 }
 
 // After all lanes are done.

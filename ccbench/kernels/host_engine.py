@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
@@ -41,6 +42,9 @@ SPARE_BYTES = 64 << 20
 LINE_BYTES = 128
 REPORT_BYTES = 8192
 SANITIZER_EXIT_CODE = 66
+"""What the sanitizer exits with for whatever it reports: a race, and a crash as well."""
+
+RACE_REPORTED = "ThreadSanitizer: data race"
 SANITIZER_SECONDS = 240
 UNEXPECTED_MAPPING = "unexpected memory mapping"
 
@@ -62,6 +66,10 @@ class KernelDeadlock(KernelFailed):
 
 class KernelRace(KernelFailed):
     """The thread sanitizer found a race; the message is its report."""
+
+
+class KernelCrashed(KernelFailed):
+    """The process that ran the launches died, for instance of an access to no memory."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +199,8 @@ class HostWorld:
 
         build: the kernel file that has the calls' entries; with ``sanitize`` in a process of its own.
         instead: what single devices launch in place of every call, to see what becomes of the others.
-        Raises KernelDeadlock, KernelRace, KernelFailed naming rank and peer; then the world needs a reset.
+        Raises KernelDeadlock, KernelRace, KernelCrashed, KernelFailed naming rank and peer; then the world needs
+        a reset.
         """
         options = options or HostOptions()
         mark = self._used
@@ -289,9 +298,7 @@ class HostWorld:
                 file.write(part.tobytes())
             file.flush()
             done = sanitized([str(executable), file.name])
-            if done.returncode == SANITIZER_EXIT_CODE:
-                raise KernelRace(done.stderr.strip())
-            _raise_for(done.returncode, done.stderr.strip())
+            _raise_for_sanitized(done.returncode, done.stderr.strip())
             file.seek(-len(used), 2)
             after = np.frombuffer(file.read(), np.uint8).copy()
         self._take_back(after, fixups)
@@ -336,6 +343,18 @@ def _options(options: HostOptions) -> NDArray[Any]:
     words["lanes"] = options.lanes
     words["resident"] = options.resident
     return words
+
+
+def _raise_for_sanitized(result: int, report: str) -> None:
+    """The exit code does not tell a race from a crash; the report's words do. A race that was found before a
+    crash is the likelier cause of both, and its report holds the crash's."""
+    if RACE_REPORTED in report:
+        raise KernelRace(report)
+    if result < 0:
+        raise KernelCrashed(f"ended by {signal.Signals(-result).name}: {report or 'it said nothing'}")
+    if result == SANITIZER_EXIT_CODE:
+        raise KernelCrashed(f"the thread sanitizer reports no race, but: {report or 'nothing'}")
+    _raise_for(result, report)
 
 
 def _raise_for(result: int, report: str) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ccbench.kernels.building import Build
-from ccbench.kernels.host_engine import HostCall, HostOptions, HostWorld, KernelDeadlock
+from ccbench.kernels.host_engine import HostCall, HostOptions, HostWorld, KernelFailed, KernelRace
 from ccbench.kernels.plans import natural_orders, ring_plan
 from ccbench.kernels.programs import compiled_program
 from ccbench.kernels.sources import entries
@@ -29,8 +29,8 @@ class KernelCase:
 
     algorithm: what ``schedule`` interprets. packets: of one sender in one round. then: the entry of every
     second launch, if another; then_root: its root, if another. chained: a launch's inputs are the outputs of
-    the one before. overwrites: its outputs are the inputs of the one before. away: a rank that does not take
-    part, so that nobody may get through.
+    the one before. overwrites: its outputs are the inputs of the one before. away: ranks that do not take
+    part, so that nobody may get through; limit_nanoseconds: then of one wait, 0 for none.
     """
 
     entry: str
@@ -54,7 +54,8 @@ class KernelCase:
     then_root: int = -1
     chained: bool = False
     overwrites: bool = False
-    away: int = -1
+    away: Sequence[int] = ()
+    limit_nanoseconds: int = 0
 
     @property
     def kernel_file(self) -> str:
@@ -70,9 +71,9 @@ def collective_of(case: KernelCase, entry: str) -> str:
     return collective.removeprefix("one_shot_").removeprefix("two_shot_")
 
 
-def run_case(case: KernelCase, build: Build, seed: int) -> None:
-    """Launch, and compare every output with NumPy's; AssertionError or what the engine raises."""
-    world = HostWorld(
+def world_for(case: KernelCase) -> HostWorld:
+    """A communicator with room for the case."""
+    return HostWorld(
         case.ranks,
         case.channels,
         slots=case.slots,
@@ -80,13 +81,18 @@ def run_case(case: KernelCase, build: Build, seed: int) -> None:
         packets_bytes=case.packets * 8 * PACKET_AREAS * case.ranks,
         staging_bytes=STAGING_BYTES,
     )
+
+
+def run_case(case: KernelCase, build: Build, seed: int) -> None:
+    """Launch, and compare every output with NumPy's; AssertionError or what the engine raises."""
+    world = world_for(case)
     options = HostOptions(lanes=case.lanes, seed=seed, devices=case.ranks if case.drifting else 1)
     if case.entry == "barrier":
         _run_barrier(case, world, build, options)
         return
     launched: list[tuple[Prepared, Reference]] = []
     for number in range(case.launches):
-        one, reference = _launch(case, world, number, seed)
+        one, reference = prepared_launch(case, world, number, seed)
         launched.append((_joined(case, one, launched), reference))
     world.run(build, [one.call for one, _ in launched], options)
     for one, reference in launched:
@@ -98,19 +104,26 @@ def run_case(case: KernelCase, build: Build, seed: int) -> None:
 def _run_barrier(case: KernelCase, world: HostWorld, build: Build, options: HostOptions) -> None:
     nothing = [0] * case.ranks
     call = HostCall("barrier", "uint8", 0, nothing, nothing, iterations=case.iterations)
-    if case.away < 0:
+    if not case.away:
         world.run(build, [call] * case.launches, options)
         return
-    told = ""
+    told, idle = "", replace(call, iterations=0)
+    limited = replace(options, limit_nanoseconds=case.limit_nanoseconds)
     try:
-        world.run(build, [call], options, instead={case.away: replace(call, iterations=0)})
-    except KernelDeadlock as error:
+        world.run(build, [call], limited, instead=dict.fromkeys(case.away, idle))
+    except KernelRace:
+        raise
+    except KernelFailed as error:
         told = str(error)
-    for rank in set(range(case.ranks)) - {case.away}:
-        assert f"rank {rank} block" in told, f"rank {rank} got through a barrier without {case.away}: {told}"
+    for rank in set(range(case.ranks)) - set(case.away):
+        named = f"rank {rank}, channel" if case.limit_nanoseconds else f"rank {rank} block"
+        assert named in told, (
+            f"rank {rank} got through a barrier without {case.away}, or says nothing: {told}"
+        )
 
 
-def _launch(case: KernelCase, world: HostWorld, number: int, seed: int) -> tuple[Prepared, Reference]:
+def prepared_launch(case: KernelCase, world: HostWorld, number: int, seed: int) -> tuple[Prepared, Reference]:
+    """Launch ``number`` of the case: its buffers filled, and what NumPy makes of them."""
     second = bool(case.then) and number % 2 == 1
     entry = case.then if second else case.entry
     trial = Trial(

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ccbench.kernels.building import Build
-from ccbench.kernels.host_engine import KernelDeadlock, KernelFailed, KernelRace
+from ccbench.kernels.host_engine import KernelCrashed, KernelDeadlock, KernelFailed, KernelRace
 from ccbench.kernels.sources import kernel_folder
 from tests.kernels.cases import KernelCase, run_case
 
@@ -148,8 +148,9 @@ def _ending(run: Callable[[], None]) -> tuple[str, str]:
     except KernelDeadlock as error:
         return "deadlock", str(error)
     except KernelRace as error:
-        # The sanitizer ends alike where it only saw an access to no memory.
-        return "race" if "data race" in str(error) else "crashed", str(error)
+        return "race", str(error)
+    except KernelCrashed as error:
+        return "crashed", str(error)
     except KernelFailed as error:
         return "failed", str(error)
     return SURVIVED, ""

@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from ccbench.kernels.building import Build
-from ccbench.kernels.host_engine import HostCall, HostOptions, HostWorld, KernelDeadlock, KernelRace
+from ccbench.kernels.host_engine import (
+    HostCall,
+    HostOptions,
+    HostWorld,
+    KernelCrashed,
+    KernelDeadlock,
+    KernelFailed,
+    KernelRace,
+)
 from ccbench.kernels.plans import natural_orders, ring_plan
 from ccbench.kernels.sources import kernel_folder
 from tests.kernels.ring_reference import ring_reference
@@ -80,6 +88,40 @@ def test_a_planted_race_is_found(tmp_path: Path, collective: str, file: str, rig
     (copy / file).write_text(text.replace(right, wrong))
     with pytest.raises(KernelRace, match="data race"):
         run(Build("ring.cu", folder=copy, sanitize=True), collective, HostOptions(lanes=4, seed=1))
+
+
+def changed_barrier(folder: Path, body: str) -> Build:
+    """The barrier kernel with another body."""
+    shutil.copytree(kernel_folder(), folder)
+    text = (folder / "barrier.cu").read_text()
+    assert text.count("return rank_barrier(block);") == 1
+    (folder / "barrier.cu").write_text(text.replace("return rank_barrier(block);", body))
+    return Build("barrier.cu", folder=folder, sanitize=True)
+
+
+NOWHERE = "return *(volatile bool*)(u64)(block.arguments.ranks * 8);"
+UNORDERED = "*(volatile u64*)block.arguments.views[0].state = block.rank;"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected", "words"),
+    [
+        (NOWHERE, KernelCrashed, "SEGV"),
+        (UNORDERED + " return true;", KernelRace, "data race"),
+        (UNORDERED + " (void)rank_barrier(block); " + NOWHERE, KernelRace, "data race"),
+        ("__builtin_trap();", KernelCrashed, "ended by SIG|ThreadSanitizer"),
+    ],
+    ids=["a crash", "a race", "a race, then a crash", "a trap"],
+)
+def test_a_crash_is_not_taken_for_a_race(
+    tmp_path: Path, body: str, expected: type[KernelFailed], words: str
+) -> None:
+    """The sanitizer exits alike for both."""
+    build = changed_barrier(tmp_path / "kernels", body)
+    call = HostCall("barrier", "uint8", 0, [0] * RANKS, [0] * RANKS)
+    with pytest.raises(KernelFailed, match=words) as ended:
+        HostWorld(RANKS, 1).run(build, [call], HostOptions(lanes=1, devices=RANKS))
+    assert type(ended.value) is expected
 
 
 def test_a_deadlock_is_told_and_not_taken_for_a_race() -> None:

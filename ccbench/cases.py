@@ -1,13 +1,15 @@
 """What is asked (Case, Sampling) and what came back (Measurement): plain frozen values.
 
-They cross process boundaries, so this module imports nothing but the standard library.
+They cross process boundaries, so nothing but the standard library is imported for them.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import Enum
+
+from ccbench.groups import Pair, parse_groups, parse_pair
 
 NO_ROOT = -1
 """The root of a case whose collective has none."""
@@ -40,6 +42,13 @@ class Case:
     of one rank's block for all_gather, reduce_scatter, all_to_all, gather and scatter (nccl-tests'
     "count"). ``size_bytes`` is nccl-tests' "size": the largest buffer of one rank.
     ``algorithm`` is a name, a name with a parameter (``hierarchical:4``), or ``default``.
+
+    channels: 0 leaves their number to the library. transport: ``default``, ``host`` (through pinned memory of
+    the host) or ``network`` (even inside a node). registration: of buffers, ``none``, ``local`` or
+    ``symmetric``. aggregation: collectives in one group call, timed together. misalignment_bytes: how far
+    buffers start off their alignment. pair: of send_recv, ``0>3`` or ``0<>3`` instead of the ring.
+    groups: who communicates with whom (``ccbench.groups``), '' all together; count and size are those of one
+    group. beside: a collective that runs at the same time on a communicator of its own.
     """
 
     suite: str
@@ -56,13 +65,41 @@ class Case:
     mode: str = "streaming"
     protocol: str = "default"
     nodes: int = 1
+    channels: int = 0
+    transport: str = "default"
+    registration: str = "none"
+    aggregation: int = 1
+    misalignment_bytes: int = 0
+    pair: str = ""
+    groups: str = ""
+    beside: str = ""
 
     @property
     def case_id(self) -> str:
-        """Sixteen hex digits that depend on every field but the suite's name."""
-        fields = {name: value for name, value in asdict(self).items() if name != "suite"}
-        canonical = ";".join(f"{name}={fields[name]}" for name in sorted(fields))
+        """Sixteen hex digits that depend on everything asked of the case, but not on the suite's name.
+
+        What came with later versions counts only where it is asked for, so that ids stay what they were.
+        """
+        asked = asdict(self)
+        names = [name for name in asked if name != "suite" and asked[name] != _LATER.get(name)]
+        canonical = ";".join(f"{name}={asked[name]}" for name in sorted(names))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+    @property
+    def one_pair(self) -> Pair | None:
+        """The pair of ranks that alone communicates, if it is one."""
+        return parse_pair(self.pair) if self.pair else None
+
+    @property
+    def members(self) -> tuple[tuple[int, ...], ...]:
+        """The ranks of each group, in group order; of a pair its two ranks."""
+        pair = self.one_pair
+        return ((pair.source, pair.target),) if pair else parse_groups(self.groups, self.ranks)
+
+    @property
+    def group_ranks(self) -> int:
+        """Ranks that communicate with each other: all of them, those of one group, or the two of a pair."""
+        return len(self.members[0]) if self.pair or self.groups else self.ranks
 
     @property
     def label(self) -> str:
@@ -78,7 +115,30 @@ class Case:
             extra.append("in place")
         if self.mode != "streaming":
             extra.append(self.mode)
+        extra.extend(self._variation())
         return " ".join(words) + ", " + ", ".join(extra)
+
+    def _variation(self) -> list[str]:
+        """Words for what differs from a plain case."""
+        asked = (
+            (self.protocol != "default", f"protocol {self.protocol}"),
+            (self.channels > 0, f"{self.channels} channels"),
+            (self.transport != "default", f"transport {self.transport}"),
+            (self.registration != "none", f"registration {self.registration}"),
+            (self.aggregation > 1, f"{self.aggregation} at once"),
+            (self.misalignment_bytes > 0, f"{self.misalignment_bytes} B off"),
+            (bool(self.pair), f"pair {self.pair}"),
+            (bool(self.groups), f"groups {self.groups}"),
+            (bool(self.beside), f"beside {self.beside}"),
+        )
+        return [text for is_so, text in asked if is_so]
+
+
+_LATER = {
+    field.name: field.default
+    for field in fields(Case)[[one.name for one in fields(Case)].index("nodes") + 1 :]
+}
+"""Fields that case ids did not have once, with what they were then."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +197,22 @@ class Conditions:
 
 
 @dataclass(frozen=True)
+class CaseFacts:
+    """What an endpoint of a backend knows about the case just measured, besides its samples; see Measurement.
+
+    devices: JSON of the devices' state before and after the case. flags: of this case alone.
+    """
+
+    protocol_used: str = ""
+    channels_used: int = 0
+    library_estimate_seconds: float | None = None
+    parts: tuple[str, ...] = ()
+    part_samples_seconds: tuple[tuple[float, ...], ...] = ()
+    devices: str = ""
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Measurement:
     """What one case gave. Every time is in seconds, per launch.
 
@@ -148,6 +224,12 @@ class Measurement:
     ``visit_samples``: how many of the samples each visit gave, in order; they add up to all.
     ``skew_seconds``: per sample, last rank's start minus first rank's start.
     ``wrong_elements``: None when nothing was checked (the case did not run to its end).
+    ``protocol_used``, ``channels_used``: what the library says it chose; empty and 0 when it does not.
+    ``library_estimate_seconds``: what the library itself expected of the case.
+    ``part_names``, ``part_samples_seconds``: what ran at the same time (groups, or collectives), and the same
+    samples as each part saw them, ``[part][sample]``.
+    ``hosts``, ``node_of_rank``: where each rank ran, when ranks were on several machines.
+    ``device_readings``: JSON of the devices' state before and after; ``ccbench.telemetry`` writes it.
     """
 
     case: Case
@@ -167,4 +249,12 @@ class Measurement:
     stop_reason: str = ""
     started_at: str = ""
     simulated: bool = False
+    protocol_used: str = ""
+    channels_used: int = 0
+    library_estimate_seconds: float | None = None
+    part_names: tuple[str, ...] = ()
+    part_samples_seconds: tuple[tuple[float, ...], ...] = ()
+    hosts: tuple[str, ...] = ()
+    node_of_rank: tuple[int, ...] = ()
+    device_readings: str = ""
     conditions: Conditions = field(default_factory=Conditions)

@@ -102,7 +102,7 @@ def result_text(measurement: Measurement, prediction: Prediction | None) -> str:
     case = measurement.case
     row = COLLECTIVES.get(case.collective)
     if row is not None and row.moves_data and seconds > 0:
-        words.append(f"{format_rate(case.size_bytes / seconds * row.bus_factor(case.ranks))} busbw")
+        words.append(f"{format_rate(case.size_bytes / seconds * row.bus_factor(case.group_ranks))} busbw")
     if prediction is not None:
         words.append(f"predicted {format_seconds(prediction.predicted_seconds)}")
     return ", ".join(words)

@@ -38,6 +38,12 @@ SIMULATION_MACHINE = "cpu-shared-memory"
 DETECT = "detect"
 """The machine's name that stands for measuring this one."""
 
+TeamKey = tuple[str, int, tuple[tuple[str, str], ...]]
+"""Backend, ranks, and the environment a team was started with."""
+
+MOST_COSTLY_TEAMS = 3
+"""Teams that hold memory of GPUs and are open at the same time."""
+
 TEAM_FAILURES_LIMIT = 3
 """After so many teams of one kind could not even start, its other cases fail at once."""
 
@@ -256,8 +262,8 @@ class _Run:
         self._backends = backends
         self._folder = folder
         self._progress = progress
-        self._teams: dict[tuple[str, int], Team] = {}
-        self._failures: dict[tuple[str, int], int] = {}
+        self._teams: dict[TeamKey, Team] = {}
+        self._failures: dict[TeamKey, int] = {}
         self._results: dict[str, Measurement] = begun
 
     def all(
@@ -296,7 +302,7 @@ class _Run:
         """Visit every case once a round until each is done, so that drift of the machine hits all alike."""
         number = 0
         announced = self._visits_left(cases)
-        left = list(cases)
+        left = self._by_team(cases)
         while left:
             for case in left:
                 if deadline is not None and time.monotonic() >= deadline:
@@ -348,7 +354,7 @@ class _Run:
         reason = backend.unsupported(case)
         if reason:
             return Measurement(case, Status.UNSUPPORTED, reason)
-        key = (case.backend, case.ranks)
+        key = self._team_key(case)
         if self._failures.get(key, 0) >= TEAM_FAILURES_LIMIT:
             return Measurement(case, Status.FAILED, f"{case.ranks} ranks could not be started three times")
         try:
@@ -362,17 +368,39 @@ class _Run:
             sampling = replace(sampling, time_limit_seconds=min(sampling.time_limit_seconds, left))
         measurement = team.run(case, sampling)
         if not team.usable():
-            del self._teams[key]
+            self._teams.pop(key).close()
             self._progress.note(
                 f"{measurement.status.value}: {measurement.detail}; going on with a fresh team"
             )
         return measurement
 
     def _team(self, backend: Backend, case: Case) -> Team:
-        key = (case.backend, case.ranks)
-        if key not in self._teams or not self._teams[key].usable():
-            self._teams[key] = backend.open_team(TeamRequest(case.ranks, self._machine, self._seed))
-        return self._teams[key]
+        key = self._team_key(case)
+        team = self._teams.pop(key, None)
+        if team is None or not team.usable():
+            if backend.costly_teams:
+                self._make_room()
+            team = backend.open_team(TeamRequest(case.ranks, self._machine, self._seed, environment=key[2]))
+        self._teams[key] = team  # last: the one used most recently
+        return team
+
+    def _team_key(self, case: Case) -> TeamKey:
+        return case.backend, case.ranks, self._backends[case.backend].team_settings(case)
+
+    def _make_room(self) -> None:
+        """End the costly teams that were not used for longest, so that one more can be opened."""
+        costly = [key for key in self._teams if self._backends[key[0]].costly_teams]
+        for key in costly[: max(0, len(costly) - MOST_COSTLY_TEAMS + 1)]:
+            self._teams.pop(key).close()
+
+    def _by_team(self, cases: Sequence[Case]) -> list[Case]:
+        """Cases in their order, but those of one costly team together where not all can stay open."""
+        costly = [case for case in cases if self._backends[case.backend].costly_teams]
+        keys = list(dict.fromkeys(map(self._team_key, costly)))
+        if len(keys) <= MOST_COSTLY_TEAMS:
+            return list(cases)
+        place = {key: number for number, key in enumerate(keys)}
+        return sorted(cases, key=lambda case: place.get(self._team_key(case), -1))
 
     def _predict(self, measurement: Measurement) -> Prediction | None:
         """The model's word on the schedule that ran; None where none is known."""

@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
@@ -29,18 +30,26 @@ CLOSE_SECONDS = 2.0
 class ProcessTeam:
     """Implements ``ccbench.backends.base.Team``."""
 
-    def __init__(self, backend: str, ranks: int) -> None:
+    leader_module = "ccbench.worker"
+    start_limit_seconds = START_LIMIT_SECONDS
+    close_seconds = CLOSE_SECONDS
+
+    def __init__(self, backend: str, ranks: int, environment: Sequence[tuple[str, str]] = ()) -> None:
         self.pids: tuple[int, ...] = ()
         ours, theirs = socket.socketpair()
         with theirs:
             try:
                 self._leader = subprocess.Popen(
-                    module_command("ccbench.worker", backend, str(ranks), str(theirs.fileno())),
+                    module_command(self.leader_module, backend, str(ranks), str(theirs.fileno())),
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     start_new_session=True,
-                    env={**single_threaded(os.environ), "CCBENCH_RUNNER": str(os.getpid())},
+                    env={
+                        **single_threaded(os.environ),
+                        **dict(environment),
+                        "CCBENCH_RUNNER": str(os.getpid()),
+                    },
                 )
             except OSError as error:
                 ours.close()
@@ -56,14 +65,17 @@ class ProcessTeam:
 
     def _greeting(self, backend: str, ranks: int) -> tuple[int, ...]:
         """The ranks' process ids, which the leader sends once all have started."""
-        if not self._connection.poll(START_LIMIT_SECONDS):
-            raise BackendUnavailable(f"{backend}: {ranks} ranks did not start in {START_LIMIT_SECONDS:.0f} s")
+        limit = self.start_limit_seconds
+        if not self._connection.poll(limit):
+            raise BackendUnavailable(f"{backend}: {ranks} ranks did not start in {limit:.0f} s")
         try:
             pids = self._connection.recv()
         except (EOFError, OSError):
             raise BackendUnavailable(
                 f"{backend}: the team's leader ended before {ranks} ranks had started; its error is above"
             ) from None
+        if isinstance(pids, str):  # the leader's reason why there can be no team
+            raise BackendUnavailable(pids)
         return tuple(pids)
 
     def run(self, case: Case, sampling: Sampling) -> Measurement:
@@ -100,7 +112,7 @@ class ProcessTeam:
         """Ask the leader to end; kill the whole session when it does not."""
         self._connection.close()
         with suppress(subprocess.TimeoutExpired):
-            self._leader.wait(CLOSE_SECONDS)
+            self._leader.wait(self.close_seconds)
         with suppress(ProcessLookupError, PermissionError):
             # Ranks are in the leader's group; any that outlived it go now.
             os.killpg(self._leader.pid, signal.SIGKILL)

@@ -12,7 +12,7 @@ sample is not taken for the result. One stale element can still hold the right v
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -52,6 +52,9 @@ Micikevicius et al., "FP8 formats for deep learning", 2022, table 1)."""
 
 UNLIMITED_LAUNCHES = 1 << 30
 
+GROUP_SALTS = 4_001
+"""How many salts apart the data of neighbouring groups are: more than a run has visits of one case."""
+
 
 @dataclass(frozen=True)
 class Mismatch:
@@ -68,6 +71,16 @@ class Mismatch:
             f"rank {self.rank}: {self.wrong_elements} wrong, first at element {self.offset}: "
             f"{self.seen} instead of {self.expected}"
         )
+
+
+def group_case(case: Case) -> Case:
+    """``case`` as one of its groups, or its pair, sees it: all its ranks communicate with each other."""
+    return replace(case, ranks=case.group_ranks, groups="", pair="")
+
+
+def group_salt(salt: int, group: int) -> int:
+    """The salt of a group's data, so that what strays from one group into another is seen."""
+    return salt + group * GROUP_SALTS
 
 
 def launches_between_refills(case: Case) -> int:

@@ -38,6 +38,10 @@ def merged(before: Measurement | None, now: Measurement) -> Measurement:
         rank_samples_seconds=tuple(first + then for first, then in ranks),
         rank_waiting_seconds=_mean_waiting(before, now),
         visit_samples=visits_of(before) + visits_of(now),
+        part_samples_seconds=tuple(
+            first + then
+            for first, then in zip(before.part_samples_seconds, now.part_samples_seconds, strict=True)
+        ),
         launching_seconds=before.launching_seconds + now.launching_seconds,
         wrong_elements=_sum_of_known(before.wrong_elements, now.wrong_elements),
         conditions=over_all(before.conditions, now.conditions),

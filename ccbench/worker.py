@@ -25,7 +25,7 @@ from multiprocessing.connection import Connection, wait
 from ccbench.backends.base import EMULATION, CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Word
 from ccbench.backends.crew import Crew, TeamEndpoint, open_crew
-from ccbench.cases import Case, Conditions, Measurement, Sampling, Status
+from ccbench.cases import Case, CaseFacts, Conditions, Measurement, Sampling, Status
 from ccbench.collectives import collective
 from ccbench.conditions import flagged, read_cpu_times, watched
 from ccbench.environment import allowed_cpus, spread_over_cores
@@ -50,6 +50,7 @@ class RankReport:
     cpu_seconds: float = 0.0
     conditions: Conditions = field(default_factory=Conditions)
     flags: tuple[str, ...] = ()
+    facts: CaseFacts = field(default_factory=CaseFacts)
 
 
 # -- ranks ------------------------------------------------------------------------------------------------
@@ -101,12 +102,15 @@ def _rank_case(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankRe
     conditions = replace(
         conditions, core_latency_before_seconds=latency_before, core_latency_after_seconds=latency_after
     )
+    facts = endpoint.facts()
     endpoint.finish()
     status = Status.WRONG if result.mismatch else Status.OK
     detail = str(result.mismatch) if result.mismatch else endpoint.remark()
     if endpoint.rank:  # the stamps are everybody's, so one rank's copy is enough
         result = replace(result, stamps=result.stamps[:, :0])
-    return RankReport(status, detail, algorithm, result, cpu_seconds, conditions, endpoint.flags)
+    return RankReport(
+        status, detail, algorithm, result, cpu_seconds, conditions, (*endpoint.flags, *facts.flags), facts
+    )
 
 
 def refuse_all(reason: str, connection: Connection) -> None:
@@ -276,6 +280,12 @@ class Leader:
             visit_samples=(stamps.shape[1],),
             wrong_elements=_wrong_elements(case, results.values()),
             stop_reason=result.stop_reason,
+            protocol_used=first.facts.protocol_used,
+            channels_used=first.facts.channels_used,
+            library_estimate_seconds=first.facts.library_estimate_seconds,
+            part_names=first.facts.parts,
+            part_samples_seconds=first.facts.part_samples_seconds,
+            device_readings=first.facts.devices,
             conditions=conditions,
         )
 

@@ -43,6 +43,12 @@ class Teams:
     opens: bool = True
     died: bool = False
     name: str = "cpu"
+    costly_teams: bool = False
+    settings: dict[str, str] = field(default_factory=dict)
+    requests: list[TeamRequest] = field(default_factory=list)
+
+    def team_settings(self, case: Case) -> tuple[tuple[str, str], ...]:
+        return (("WAY", self.settings[case.collective]),) if case.collective in self.settings else ()
 
     def unavailable(self) -> str | None:
         return None
@@ -60,6 +66,7 @@ class Teams:
         if not self.opens:
             raise BackendUnavailable("cpu: no ranks today")
         self.opened += 1
+        self.requests.append(request)
         return FakeTeam(self)
 
 
@@ -355,3 +362,24 @@ def test_the_first_difference_of_two_runs_is_named_by_its_place() -> None:
     )
     assert first_difference("suite", {"a": 1}, {}) == ("suite.a", 1, None)
     assert first_difference("ranks", [1], [1, 2]) == ("ranks", [1], [1, 2])
+
+
+def test_a_team_is_started_with_the_settings_of_its_cases(tmp_path: Path, teams: Teams) -> None:
+    teams.settings = {"broadcast": "2"}
+    run(suite_of(tmp_path, visits=2), tmp_path)
+    assert [request.environment for request in teams.requests] == [(), (("WAY", "2"),)]
+
+
+def test_of_costly_teams_few_are_open_and_none_is_started_twice_a_round(
+    tmp_path: Path, teams: Teams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ccbench.runner.MOST_COSTLY_TEAMS", 2)
+    names = ["all_reduce", "broadcast", "reduce", "all_gather", "all_to_all", "send_recv"]
+    teams.settings = {name: str(number % 3) for number, name in enumerate(names)}
+    teams.costly_teams = True
+    run(suite_of(tmp_path, names), tmp_path)
+    assert [dict(request.environment)["WAY"] for request in teams.requests] == ["0", "1", "2"]
+    assert [name for name, _ in teams.asked] == [
+        "all_reduce", "all_gather", "broadcast", "all_to_all", "reduce", "send_recv"
+    ]  # fmt: skip
+    assert teams.closed == 3

@@ -29,12 +29,15 @@ class TeamRequest:
     """What the runner asks of ``Backend.open_team``.
 
     machine: what predictions are priced on; only the simulated backend takes its times from it.
-    seed: makes simulated noise and data repeatable.
+    seed: makes simulated noise and data repeatable. environment: variables that the team is started with.
+    launch: the user's own command that starts the ranks, such as ``mpirun -n 16 --hostfile hosts``.
     """
 
     ranks: int
     machine: Machine
     seed: int = 0
+    environment: tuple[tuple[str, str], ...] = ()
+    launch: str = ""
 
 
 class Team(Protocol):
@@ -54,6 +57,8 @@ class Backend(Protocol):
     """One file in ``ccbench/backends``, found by name and imported on use."""
 
     name: str
+    costly_teams: bool
+    """True where an open team holds what others need (memory of GPUs): few are kept open."""
 
     def unavailable(self) -> str | None:
         """Why this backend cannot work here and what to do about it, or None."""
@@ -67,5 +72,18 @@ class Backend(Protocol):
     def unsupported(self, case: Case) -> str | None:
         """Why ``case`` cannot run on this backend, or None."""
 
+    def team_settings(self, case: Case) -> tuple[tuple[str, str], ...]:
+        """Variables of the environment that a team must be started with to run ``case``."""
+
     def open_team(self, request: TeamRequest) -> Team:
         """Start the workers; BackendUnavailable when that fails."""
+
+
+class PlainTeams:
+    """For backends whose teams cost little and run every case as they are."""
+
+    costly_teams = False
+
+    def team_settings(self, case: Case) -> tuple[tuple[str, str], ...]:
+        """None."""
+        return ()

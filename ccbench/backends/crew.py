@@ -11,8 +11,9 @@ from importlib import import_module
 from typing import Protocol
 
 from ccbench.backends.cpu.memory import Activity, Control, Word
-from ccbench.cases import Case
+from ccbench.cases import Case, CaseFacts
 from ccbench.errors import UsageError
+from ccbench.exchange import Exchange
 from ccbench.faults import Fault, fault_from_environment
 from ccbench.measure import Endpoint
 from ccbench.verification import Array, Mismatch, check
@@ -23,6 +24,14 @@ CREWS = {
     "cuda-ipc": "ccbench.backends.cuda.ipc",
     "cuda-host": "ccbench.backends.cuda_host_endpoint",
 }
+
+LAUNCHED = {
+    "mpi": "ccbench.backends.mpi.endpoint",
+    "gloo": "ccbench.backends.gloo",
+    "nccl": "ccbench.backends.nccl",
+}
+"""Backends whose ranks a launcher can start. The module has a function
+``launched_endpoint(rank, ranks, exchange) -> TeamEndpoint``, called in each rank's process."""
 
 
 class TeamEndpoint(Endpoint, Protocol):
@@ -47,6 +56,9 @@ class TeamEndpoint(Endpoint, Protocol):
 
     def remark(self) -> str:
         """What else there is to say about the case just measured, or ''."""
+
+    def facts(self) -> CaseFacts:
+        """What else there is to record about it."""
 
     def finish(self) -> None:
         """The case is over: keep only what the next one can use."""
@@ -74,6 +86,15 @@ def open_crew(backend: str, ranks: int, sample_capacity: int) -> Crew:
     if backend not in CREWS:
         raise UsageError(f"backend {backend!r} starts no processes; one of {', '.join(CREWS)}")
     made: Crew = import_module(CREWS[backend]).crew(ranks, sample_capacity)
+    return made
+
+
+def open_launched(backend: str, exchange: Exchange) -> TeamEndpoint:
+    """What one launched rank measures with. Collective; UsageError for a backend that cannot be launched."""
+    if backend not in LAUNCHED:
+        raise UsageError(f"backend {backend!r}: no launcher starts its ranks; one of {', '.join(LAUNCHED)}")
+    module = import_module(LAUNCHED[backend])
+    made: TeamEndpoint = module.launched_endpoint(exchange.rank, exchange.ranks, exchange)
     return made
 
 
@@ -140,6 +161,10 @@ class WholeEndpoint:
     def remark(self) -> str:
         """Nothing, unless an endpoint knows more."""
         return ""
+
+    def facts(self) -> CaseFacts:
+        """Nothing, unless an endpoint knows more."""
+        return CaseFacts()
 
     def checked(
         self, case: Case, outputs: Iterable[tuple[int, Array]], salt: int, launches: int

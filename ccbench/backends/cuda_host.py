@@ -6,7 +6,7 @@ measurement is flagged ``emulation``, and nothing follows from comparing them.
 
 from __future__ import annotations
 
-from ccbench.backends.base import Team, TeamRequest
+from ccbench.backends.base import PlainTeams, Team, TeamRequest
 from ccbench.cases import Case
 from ccbench.errors import MissingDependency
 from ccbench.kernels.building import compiler
@@ -20,7 +20,7 @@ MOST_ELEMENTS = 1 << 24
 MODES = ("streaming", "isolated")
 
 
-class CudaHostBackend:
+class CudaHostBackend(PlainTeams):
     """Implements ``ccbench.backends.base.Backend``."""
 
     name = "cuda-host"

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ccbench.algorithms import algorithms_of, parse_algorithm, schedule_for
 from ccbench.algorithms.schedule import Schedule, Step
-from ccbench.backends.base import Team, TeamRequest
+from ccbench.backends.base import PlainTeams, Team, TeamRequest
 from ccbench.cases import NO_OP, NO_ROOT, Case, Measurement, Sampling, Status
 from ccbench.collectives import collective
 from ccbench.dtypes import CPU_DTYPES, item_bytes, numpy_dtype
@@ -49,7 +49,7 @@ OPS = ("sum", "prod", "min", "max", "avg")
 _UFUNCS = {"sum": np.add, "avg": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
 
 
-class SimulatedBackend:
+class SimulatedBackend(PlainTeams):
     """See the module."""
 
     name = "simulated"

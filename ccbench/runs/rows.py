@@ -47,6 +47,13 @@ def row_of(
         "wrong_elements": measurement.wrong_elements,
         "stop_reason": measurement.stop_reason,
         "started_at": measurement.started_at,
+        "protocol_used": measurement.protocol_used,
+        "channels_used": measurement.channels_used or None,
+        "library_estimate_seconds": measurement.library_estimate_seconds,
+        "hosts": list(measurement.hosts) or None,
+        "node_of_rank": list(measurement.node_of_rank) or None,
+        "device_readings": measurement.device_readings,
+        **_part_columns(measurement, confidence),
         **_condition_columns(measurement.conditions),
         **_prediction_columns(prediction),
         **_speed_columns(measurement, confidence),
@@ -128,7 +135,7 @@ def bandwidths(case: Case, seconds: float) -> tuple[float | None, float | None]:
     algbw = case.size_bytes / seconds / BYTES_PER_GIGABYTE
     if not math.isfinite(algbw):
         return None, None
-    return algbw, None if collective is None else algbw * collective.bus_factor(case.ranks)
+    return algbw, None if collective is None else algbw * collective.bus_factor(case.group_ranks)
 
 
 def _rank_columns(measurement: Measurement, confidence: float) -> Row:
@@ -144,6 +151,19 @@ def _rank_columns(measurement: Measurement, confidence: float) -> Row:
     waiting = measurement.rank_waiting_seconds
     slowest = _waits_least(waiting, max(medians)) if waiting else _largest(medians)
     return {"rank_median_seconds": medians, "slowest_rank": slowest}
+
+
+def _part_columns(measurement: Measurement, confidence: float) -> Row:
+    """Names and medians of what ran at the same time, and the slowest; medians only where all are OK."""
+    names = list(measurement.part_names) or None
+    samples = measurement.part_samples_seconds
+    complete = bool(samples) and all(one and all(map(_is_time, one)) for one in samples)
+    row: Row = {"part_names": names, "part_samples_seconds": [list(one) for one in samples] or None}
+    if measurement.status != Status.OK or not complete:
+        return {**row, "part_median_seconds": None, "slowest_part": None}
+    visits = measurement.visit_samples
+    medians = [visited_interval(one, visits, confidence).median for one in samples]
+    return {**row, "part_median_seconds": medians, "slowest_part": _largest(medians)}
 
 
 def _largest(medians: Sequence[float]) -> int | None:
@@ -192,6 +212,14 @@ def measurement_of(row: Mapping[str, Any]) -> Measurement:
         stop_reason=str(row["stop_reason"]),
         started_at=str(row["started_at"]),
         simulated=bool(row["simulated"]),
+        protocol_used=str(row["protocol_used"]),
+        channels_used=_whole(row["channels_used"]) or 0,
+        library_estimate_seconds=_number(row["library_estimate_seconds"]),
+        part_names=tuple(str(one) for one in _listed(row["part_names"])),
+        part_samples_seconds=tuple(_floats(one) for one in _listed(row["part_samples_seconds"])),
+        hosts=tuple(str(one) for one in _listed(row["hosts"])),
+        node_of_rank=tuple(int(one) for one in _listed(row["node_of_rank"])),
+        device_readings=str(row["device_readings"]),
         conditions=_conditions_of(row),
     )
 
@@ -212,6 +240,14 @@ def _case_of(row: Mapping[str, Any]) -> Case:
         mode=str(row["mode"]),
         protocol=str(row["protocol"]),
         nodes=int(row["nodes"]),
+        channels=int(row["channels"]),
+        transport=str(row["transport"]),
+        registration=str(row["registration"]),
+        aggregation=int(row["aggregation"]),
+        misalignment_bytes=int(row["misalignment_bytes"]),
+        pair=str(row["pair"]),
+        groups=str(row["groups"]),
+        beside=str(row["beside"]),
     )
 
 
@@ -243,6 +279,10 @@ def _listed(value: Any) -> Sequence[Any]:
 
 def _floats(value: Any) -> tuple[float, ...]:
     return tuple(float(one) for one in _listed(value))
+
+
+def _number(value: Any) -> float | None:
+    return None if is_null(value) else float(value)
 
 
 def _whole(value: Any) -> int | None:

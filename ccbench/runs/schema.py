@@ -5,6 +5,7 @@ History of the schema, newest last; a version changes when a column is added, dr
 1. The first: one row per file, one file per case.
 2. Rows imported from other tools: the columns from ``source`` to ``extra``. What a row of version 1 has there
    is ``Column.before``. ``nodes`` may be 0 and ``count`` -1 where an imported output does not say.
+3. Settings of libraries, pairs, groups and what ran beside; several machines: from ``channels`` on.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 OLDEST_READABLE = 1
 """Files from this version on are read; what they lack is filled in."""
@@ -49,6 +50,8 @@ _NO_PREDICTION = "no prediction was made"
 _UNKNOWN = "not known on this machine"
 _NOT_IMPORTED = "ccbench measured the case"
 _AS_PRINTED = "as the source prints it, whatever the status"
+_ONE_PART = "one collective ran alone, or its parts were not timed apart"
+_ONE_HOST = "all ranks ran on the host of the run"
 _NOT_PRINTED = "ccbench measured the case, or the output does not print it"
 
 SCHEMA: tuple[Column, ...] = (
@@ -197,6 +200,64 @@ SCHEMA: tuple[Column, ...] = (
     Column("printed_busbw_GB_s", "double", "1e9 bytes/second", _AS_PRINTED, _NOT_PRINTED, since=2),
     Column(
         "extra", "string", "", "JSON of columns that only this tool prints; else empty", since=2, before=""
+    ),
+    Column("channels", "int64", "", "channels asked for, 0: the library's choice", since=3, before=0),
+    Column(
+        "transport", "string", "",
+        "way between devices asked for: default, host (pinned memory of the host), network",
+        since=3, before="default",
+    ),
+    Column(
+        "registration", "string", "", "of the buffers: none, local, symmetric", since=3, before="none"
+    ),
+    Column("aggregation", "int64", "", "collectives in one group call", since=3, before=1),
+    Column(
+        "misalignment_bytes", "int64", "bytes", "how far buffers start off their alignment",
+        since=3, before=0,
+    ),
+    Column(
+        "pair", "string", "", "of send_recv: `0>3` one way, `0<>3` both ways; empty: the ring of all ranks",
+        since=3, before="",
+    ),
+    Column(
+        "groups", "string", "",
+        "who communicates with whom, such as `rank // 4`; size_bytes, count and bandwidths are one group's",
+        since=3, before="",
+    ),
+    Column(
+        "beside", "string", "", "collective that ran at the same time; else empty", since=3, before=""
+    ),
+    Column(
+        "protocol_used", "string", "", "protocol the library says it chose; empty: not reported",
+        since=3, before="",
+    ),
+    Column("channels_used", "int64", "", "channels the library says it used", "not reported", since=3),
+    Column(
+        "library_estimate_seconds", "double", "seconds", "what the library itself expected of the case",
+        "the library gives none", since=3,
+    ),
+    Column(
+        "part_names", "list<string>", "", "what ran at the same time: groups, or collectives", _ONE_PART,
+        since=3,
+    ),
+    Column(
+        "part_samples_seconds", "list<list<double>>", "seconds per launch",
+        "the samples as each part saw them, [part][sample]", _ONE_PART, since=3,
+    ),
+    Column(
+        "part_median_seconds", "list<double>", "seconds per launch", "each part's median, in part order",
+        _ONE_PART + ", or status is not ok", since=3,
+    ),
+    Column(
+        "slowest_part", "int64", "", "place of the part with the largest median, from 0",
+        _ONE_PART + ", or status is not ok", since=3,
+    ),
+    Column("hosts", "list<string>", "", "host of each rank", _ONE_HOST, since=3),
+    Column("node_of_rank", "list<int64>", "", "machine of each rank, from 0", _ONE_HOST, since=3),
+    Column(
+        "device_readings", "string", "",
+        "JSON: clocks, throttle reasons, power, temperature and error counters of each device, before and "
+        "after the case; else empty", since=3, before="",
     ),
 )  # fmt: skip
 """Every column in file order."""

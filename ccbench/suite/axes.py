@@ -22,6 +22,9 @@ GPU_ONLY_DTYPES = tuple(name for name in ITEM_BYTES if name not in CPU_DTYPES)
 """Kept only for GPU_BACKENDS; ``dtype: all`` stands for the others."""
 
 OPS = ("sum", "prod", "min", "max", "avg")
+NCCL_ONLY_OPS = ("premulsum",)
+"""Kept only for nccl; ``op: all`` stands for the others."""
+
 PLACEMENTS = ("out_of_place", "in_place")
 MOST_ITEMS = 1000
 """Values that one list may have; a suite with more of them has ranges to say so."""
@@ -95,7 +98,7 @@ def words(
 read_backends = words("backend", ("auto", *BACKENDS))
 read_collectives = words("collective", tuple(COLLECTIVES), tuple(COLLECTIVES))
 read_dtypes = words("dtype", tuple(ITEM_BYTES), CPU_DTYPES)
-read_ops = words("op", OPS, OPS)
+read_ops = words("op", (*OPS, *NCCL_ONLY_OPS), OPS)
 read_placements = words("placement", PLACEMENTS, PLACEMENTS)
 read_modes = words("mode", (*MODES, *GPU_ONLY_MODES), MODES)
 read_protocols = words("protocol", PROTOCOLS)

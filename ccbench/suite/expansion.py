@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from ccbench.cases import NO_OP, NO_ROOT, Case
@@ -23,10 +23,12 @@ from ccbench.suite.axes import (
     GPU_MODE_BACKENDS,
     GPU_ONLY_DTYPES,
     GPU_ONLY_MODES,
+    NCCL_ONLY_OPS,
     suggestion,
 )
 from ccbench.suite.model import IN_PLACE_COLLECTIVES, Suite, Sweep
 from ccbench.suite.ranges import MOST_POINTS, MOST_RANKS, Range, size_points
+from ccbench.suite.variations import Variation, variations
 from ccbench.units import shown
 
 BARRIER_DTYPE = "uint8"
@@ -67,11 +69,12 @@ class _Block:
     roots: tuple[int, ...] | range
     placements: tuple[bool, ...]
     modes: tuple[str, ...]
+    variations: tuple[Variation, ...]
 
     def count(self) -> int:
         """Cases before equal ones are joined, by multiplication."""
         axes = (self.algorithms, self.dtypes, self.ops, self.roots, self.placements, self.modes)
-        others = math.prod(map(len, (*axes, self.sweep.protocol)))
+        others = math.prod(map(len, (*axes, self.variations)))
         if not others or not self.row.moves_data:
             return others
         return others * sum(size.count() if isinstance(size, Range) else 1 for size in self.sweep.size)
@@ -130,6 +133,7 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
         modes = tuple(
             name for name in sweep.mode if backend in GPU_MODE_BACKENDS or name not in GPU_ONLY_MODES
         )
+        ops = tuple(name for name in sweep.op if backend == "nccl" or name not in NCCL_ONLY_OPS)
         for name in sweep.collective:
             row = COLLECTIVES[name]
             algorithms = _algorithms(sweep, backend, name, context)
@@ -145,10 +149,11 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
                     ranks=ranks,
                     algorithms=algorithms,
                     dtypes=dtypes if row.moves_data else (BARRIER_DTYPE,),
-                    ops=sweep.op if row.reduces else (NO_OP,),
+                    ops=ops if row.reduces else (NO_OP,),
                     roots=_roots(sweep, ranks) if row.rooted else (NO_ROOT,),
                     placements=placements,
                     modes=modes,
+                    variations=variations(sweep, backend, row, ranks),
                 )
 
 
@@ -216,28 +221,25 @@ def _names(backend: str, collective: str, context: ExpansionContext) -> tuple[st
 
 
 def _cases(suite: Suite, block: _Block, context: ExpansionContext) -> Iterator[Case]:
-    sweep, row, ranks = block.sweep, block.row, block.ranks
-    for dtype in block.dtypes:
-        points = _points(sweep, row, ranks, ITEM_BYTES[dtype])
-        for algorithm, op, root, in_place, mode, protocol, (size_bytes, count) in product(
-            block.algorithms, block.ops, block.roots, block.placements, block.modes, sweep.protocol, points
+    row = block.row
+    blank = Case(suite.name, block.backend, row.name, "", "", "", 0, 0, block.ranks, nodes=context.nodes)
+    for variation, dtype in product(block.variations, block.dtypes):
+        varied = replace(blank, dtype=dtype, **vars(variation))
+        points = _points(block.sweep, row, varied.group_ranks, ITEM_BYTES[dtype])
+        for algorithm, op, root, in_place, mode, (size_bytes, count) in product(
+            block.algorithms, block.ops, block.roots, block.placements, block.modes, points
         ):
-            yield Case(
-                suite=suite.name,
-                backend=block.backend,
-                collective=row.name,
-                algorithm=algorithm,
-                dtype=dtype,
-                op=op,
-                size_bytes=size_bytes,
-                count=count,
-                ranks=ranks,
-                root=root,
-                in_place=in_place,
-                mode=mode,
-                protocol=protocol,
-                nodes=context.nodes,
-            )
+            if root < varied.group_ranks:
+                yield replace(
+                    varied,
+                    algorithm=algorithm,
+                    op=op,
+                    size_bytes=size_bytes,
+                    count=count,
+                    root=root,
+                    in_place=in_place,
+                    mode=mode,
+                )
 
 
 def _points(sweep: Sweep, row: Collective, ranks: int, item_bytes: int) -> list[tuple[int, int]]:
@@ -276,12 +278,9 @@ def _interleaved(cases: tuple[Case, ...], seed: int) -> tuple[Case, ...]:
     Think", IEEE TPDS 27 (2016), on randomising the order of experiments).
     """
     chance = random.Random(seed)
-    points: dict[tuple[object, ...], list[Case]] = {}
+    points: dict[Case, list[Case]] = {}
     for case in cases:
-        key = (
-            case.collective, case.algorithm, case.dtype, case.op, case.count, case.ranks, case.root,
-            case.in_place, case.mode, case.protocol,
-        )  # fmt: skip
+        key = replace(case, backend="", suite="")
         points.setdefault(key, []).append(case)
     groups = list(points.values())
     chance.shuffle(groups)

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 from ccbench.cases import Sampling
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
-from ccbench.suite import axes, ranges
+from ccbench.suite import axes, ranges, variations
 from ccbench.suite.axes import MisfitError, suggestion, whole_number
 from ccbench.suite.document import Origin
 from ccbench.suite.fields import Reads, one_or_many
@@ -62,6 +62,10 @@ def _whole(lowest: int, highest: int) -> Reads:
 
 def _words(read: Callable[[Any], tuple[str, ...]], *known: str) -> Reads:
     return Reads(read, one_or_many({"enum": list(known)}), write=list)
+
+
+def _numbers(read: Callable[[Any], tuple[int, ...]], lowest: int, highest: int) -> Reads:
+    return Reads(read, one_or_many({"type": "integer", "minimum": lowest, "maximum": highest}), write=list)
 
 
 def _read_name(value: Any) -> str:
@@ -155,7 +159,7 @@ class Sweep(StrictModel):
     size: Annotated[tuple[int | ranges.Range, ...], ranges.SIZES] = ranges.DEFAULT_SIZES
     ranks: Annotated[tuple[int, ...] | str, ranges.RANKS] = "auto"
     dtype: Annotated[tuple[str, ...], _words(axes.read_dtypes, *ITEM_BYTES, "all")] = ("float32",)
-    op: Annotated[tuple[str, ...], _words(axes.read_ops, *axes.OPS, "all")] = ("sum",)
+    op: Annotated[tuple[str, ...], _words(axes.read_ops, *axes.OPS, *axes.NCCL_ONLY_OPS, "all")] = ("sum",)
     root: Annotated[tuple[int, ...] | str, ranges.ROOTS] = (0,)
     placement: Annotated[tuple[str, ...], _words(axes.read_placements, *axes.PLACEMENTS, "all")] = (
         "out_of_place",
@@ -164,6 +168,32 @@ class Sweep(StrictModel):
         "streaming",
     )
     protocol: Annotated[tuple[str, ...], _words(axes.read_protocols, *axes.PROTOCOLS)] = ("default",)
+    channels: Annotated[tuple[int, ...], _numbers(variations.read_channels, 0, variations.MOST_CHANNELS)] = (
+        0,
+    )
+    transport: Annotated[tuple[str, ...], _words(variations.read_transports, *variations.TRANSPORTS)] = (
+        "default",
+    )
+    registration: Annotated[
+        tuple[str, ...], _words(variations.read_registrations, *variations.REGISTRATIONS, "all")
+    ] = ("none",)
+    aggregation: Annotated[
+        tuple[int, ...], _numbers(variations.read_aggregations, 1, variations.MOST_AGGREGATED)
+    ] = (1,)
+    misalignment: Annotated[
+        tuple[int, ...], _numbers(variations.read_misalignments, 0, variations.MOST_MISALIGNED_BYTES)
+    ] = (0,)
+    pairs: Annotated[
+        tuple[str, ...], Reads(variations.read_pairs, one_or_many({"type": "string"}), write=list)
+    ] = (variations.PAIRS_OF_RING,)
+    groups: Annotated[
+        tuple[str, ...],
+        Reads(variations.read_group_expressions, one_or_many({"type": ["string", "array"]}), write=list),
+    ] = ("",)
+    beside: Annotated[
+        tuple[str, ...],
+        _words(variations.read_beside, "nothing", *(n for n, row in COLLECTIVES.items() if row.moves_data)),
+    ] = ("",)
 
     @model_validator(mode="after")
     def _combinations_exist(self) -> Sweep:

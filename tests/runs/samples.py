@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ccbench.cases import Case, Conditions, Measurement, Status
 from ccbench.collectives import COLLECTIVES
+from ccbench.groups import Pair
 from ccbench.model.prediction import Prediction
 
 CASE = Case("smoke", "cpu", "all_reduce", "ring", "float32", "sum", 4096, 1024, 4)
@@ -49,6 +50,8 @@ _whole = st.integers(0, 2**62)
 _times = st.lists(st.floats(0, 1e6, allow_nan=False), max_size=8).map(tuple)
 _share = st.none() | st.floats(0, 1)
 
+_pairs = st.tuples(st.integers(0, 99), st.integers(100, 199), st.booleans()).map(lambda p: str(Pair(*p)))
+
 _cases = st.builds(
     Case,
     suite=_text,
@@ -65,6 +68,14 @@ _cases = st.builds(
     mode=_text,
     protocol=_text,
     nodes=st.integers(1, 2**31),
+    channels=_whole,
+    transport=_text,
+    registration=_text,
+    aggregation=_whole,
+    misalignment_bytes=_whole,
+    pair=st.just("") | _pairs,
+    groups=st.just("") | st.just("rank // 1"),
+    beside=_text,
 )
 
 measurements = st.builds(
@@ -86,6 +97,14 @@ measurements = st.builds(
     stop_reason=_text,
     started_at=_text,
     simulated=st.booleans(),
+    protocol_used=_text,
+    channels_used=_whole,
+    library_estimate_seconds=st.none() | st.floats(0, 1e6),
+    part_names=st.lists(_text, max_size=3).map(tuple),
+    part_samples_seconds=st.lists(_times, max_size=3).map(tuple),
+    hosts=st.lists(_text, max_size=3).map(tuple),
+    node_of_rank=st.lists(_whole, max_size=3).map(tuple),
+    device_readings=_text,
     conditions=st.builds(
         Conditions,
         core_latency_before_seconds=_share,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ccbench.algorithms import algorithm_row, algorithms_of, parse_algorithm
-from ccbench.backends.base import Team, TeamRequest
+from ccbench.backends.base import PlainTeams, Team, TeamRequest
 from ccbench.cases import Case
 from ccbench.dtypes import CPU_DTYPES, EXACT_LIMIT
 from ccbench.teams import ProcessTeam
@@ -13,7 +13,7 @@ from ccbench.teams import ProcessTeam
 RANKS_LIMIT = 256
 
 
-class CpuBackend:
+class CpuBackend(PlainTeams):
     """Implements ``ccbench.backends.base.Backend``."""
 
     name = "cpu"

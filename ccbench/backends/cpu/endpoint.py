@@ -15,7 +15,7 @@ from ccbench.backends.cpu.choice import default_algorithm
 from ccbench.backends.cpu.execution import Buffers, Launcher, Pace
 from ccbench.backends.cpu.memory import Activity, Arena, Control, Word, buffer_offsets, fence
 from ccbench.backends.cpu.program import CompiledCase, compile_case
-from ccbench.cases import NO_ROOT, Case
+from ccbench.cases import NO_ROOT, Case, CaseFacts
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes, numpy_dtype
 from ccbench.environment import available_memory_bytes
@@ -238,6 +238,10 @@ class CpuEndpoint:
     def remark(self) -> str:
         """Samples say it all."""
         return ""
+
+    def facts(self) -> CaseFacts:
+        """Samples say it all."""
+        return CaseFacts()
 
     def _say(self, activity: Activity) -> None:
         self.control.words[self.control.index(self.rank, Word.ACTIVITY)] = activity

@@ -9,7 +9,7 @@ import hashlib
 from importlib.util import find_spec
 from pathlib import Path
 
-from ccbench.backends.base import Team, TeamRequest
+from ccbench.backends.base import PlainTeams, Team, TeamRequest
 from ccbench.cases import Case
 from ccbench.environment import installed_version
 from ccbench.kernels.compiler import INSTALL
@@ -39,8 +39,10 @@ def cupy_missing() -> str | None:
     return None if find_spec("cupy") is not None else f"CuPy is not installed; {INSTALL}"
 
 
-class CudaBackend:
+class CudaBackend(PlainTeams):
     """Implements ``ccbench.backends.base.Backend``; modes are what ``Case.mode`` may be."""
+
+    costly_teams = True
 
     def __init__(self, name: str, modes: tuple[str, ...]) -> None:
         self.name = name
@@ -67,7 +69,7 @@ class CudaBackend:
 
     def open_team(self, request: TeamRequest) -> Team:
         """Start the workers; CUDA starts in them."""
-        return ProcessTeam(self.name, request.ranks)
+        return ProcessTeam(self.name, request.ranks, request.environment)
 
 
 def sources_digest(folder: Path | None = None) -> str:

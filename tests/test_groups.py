@@ -1,0 +1,83 @@
+"""Who communicates with whom: expressions, lists, pairs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.errors import UsageError
+from ccbench.groups import every_pair, parse_groups, parse_pair, read_groups
+
+
+@pytest.mark.parametrize(
+    ("text", "groups"),
+    [
+        ("", ((0, 1, 2, 3, 4, 5, 6, 7),)),
+        ("rank // 4", ((0, 1, 2, 3), (4, 5, 6, 7))),
+        ("rank % 2", ((0, 2, 4, 6), (1, 3, 5, 7))),
+        ("rank & 0x3", ((0, 4), (1, 5), (2, 6), (3, 7))),
+        ("rank | 3", ((0, 1, 2, 3), (4, 5, 6, 7))),
+        ("[[7, 0], [1, 2]]", ((7, 0), (1, 2))),
+    ],
+)
+def test_ranks_of_one_colour_are_a_group(text: str, groups: tuple[tuple[int, ...], ...]) -> None:
+    assert parse_groups(text, 8) == groups
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [("/4", "rank // 4"), ("DIV 4", "rank // 4"), ("%2", "rank % 2"), ("MOD 0x2", "rank % 2"),
+     ("&0x7", "rank & 7"), ("AND 7", "rank & 7"), ("OR 0x3", "rank | 3"), ("ranks//2", "rank // 2")],
+)  # fmt: skip
+def test_nccl_tests_spellings_mean_the_same(theirs: str, ours: str) -> None:
+    assert read_groups(theirs) == ours
+
+
+@given(st.integers(1, 64), st.sampled_from(["//", "%", "&", "|"]), st.integers(1, 64))
+def test_every_rank_is_in_one_group_or_the_groups_are_refused(ranks: int, operator: str, number: int) -> None:
+    try:
+        groups = parse_groups(f"rank {operator} {number}", ranks)
+    except UsageError as error:
+        assert "groups of" in str(error)  # noqa: PT017 - refusing unequal groups is one of two right answers
+        return
+    assert sorted(rank for group in groups for rank in group) == list(range(ranks))
+    assert len({len(group) for group in groups}) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("rank ^ 2", "who belongs together"),
+        ("rank // 0", "divides by nothing"),
+        ("rank % 3", "groups of 2 and 3"),
+        ("[[0, 9]]", "9 is no rank of 8"),
+        ("[[0, 1], [1, 2]]", "twice"),
+        ("[[0, 1], [2]]", "groups of 1 and 2"),
+        ("[[]]", "list of lists"),
+        ("[0, 1]", "list of lists"),
+        ("[[true, 1]]", "list of lists"),
+        ("[" * 50_000, "list of lists"),
+    ],
+)
+def test_what_makes_no_groups_is_refused_with_the_reason(text: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        parse_groups(text, 8)
+
+
+def test_a_pair_knows_its_ways() -> None:
+    assert (parse_pair("0>3").both, parse_pair("3 <> 0").both) == (False, True)
+    assert str(parse_pair("3 <> 0")) == "3<>0"
+
+
+@pytest.mark.parametrize("text", ["0>0", "1-2", "", "0>", "a>b"])
+def test_what_is_no_pair_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is no pair of ranks"):
+        parse_pair(text)
+
+
+@given(st.integers(1, 24))
+def test_every_pair_comes_once(ranks: int) -> None:
+    one_way = every_pair(ranks, both=False)
+    assert len(set(one_way)) == len(one_way) == ranks * (ranks - 1)
+    assert len(every_pair(ranks, both=True)) == ranks * (ranks - 1) // 2

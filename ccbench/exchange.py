@@ -2,8 +2,8 @@
 
 A launched rank has one connection, to its team's leader (``ccbench.launched``), and everything goes over it:
 cases and reports, and what a library needs from all ranks to come up (a unique id, an address). ``Exchange``
-is that last part. It goes through the leader, so it takes part of a millisecond: it is for setting up, and for
-decisions between samples where the library itself has nothing better, never for what is timed.
+is that last part. It goes through the leader, so it takes part of a millisecond: it is for setting up, and
+for decisions between samples where the library itself has nothing better, never for what is timed.
 
 The messages are plain frozen values, sent as pickles over a connection on which both sides have proven that
 they know the team's key.
@@ -44,12 +44,14 @@ class Exchange(Protocol):
     """One rank's side of an exchange between all ranks of a team. Every method is collective.
 
     hosts: the host name of each rank. one_clock: all ranks are on one host, whose clock they share.
+    oversubscribed: more ranks than processors are on this rank's host.
     """
 
     rank: int
     ranks: int
     hosts: tuple[str, ...]
     one_clock: bool
+    oversubscribed: bool
 
     def all_gather(self, mine: bytes) -> list[bytes]:
         """What every rank gave, in rank order."""
@@ -59,6 +61,9 @@ class Exchange(Protocol):
 
     def barrier(self) -> None:
         """Return when every rank has called it."""
+
+    def tell(self, position: Position) -> None:
+        """Tell the leader where this rank is; not collective, and returns at once."""
 
 
 def local_rank(hosts: Sequence[str], rank: int) -> int:
@@ -152,11 +157,11 @@ class Question:
 
 @dataclass(frozen=True)
 class Position:
-    """Where a rank is: its activity and its sample."""
+    """Where a rank is: its activity, its sample, and how many barriers it has come to."""
 
     activity: int
     sample: int
-    launches: int = 0
+    barriers: int
 
 
 @dataclass(frozen=True)

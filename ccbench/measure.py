@@ -1,8 +1,9 @@
 """Measure one case: warm up, calibrate, sample until the interval is narrow, check the timed data.
 
 Every rank runs ``measure`` at once. A sample is the time from the first rank's start to the last rank's end
-of ``launches`` launches, divided by launches (ReproMPI's definition on a shared clock). Rank 0 decides, all
-ranks follow, so that all stop together.
+of ``launches`` launches, divided by launches (ReproMPI's definition on a shared clock; where hosts have
+clocks of their own, the longest of the ranks' times). Rank 0 decides, all ranks follow, so that all stop
+together.
 
 Two checks follow the samples, both exact. The last timed sample runs on fresh inputs and poisoned outputs,
 and what it left is compared with what is right on every rank. Since launches on equal inputs cannot show a
@@ -90,6 +91,21 @@ class DeviceTimed(Protocol):
         """How long the launches of the last ``launch`` took on the slowest device."""
 
 
+@runtime_checkable
+class Apart(Protocol):
+    """An endpoint whose ranks share no memory: what the others have written must be brought here."""
+
+    def share_stamps(self, count: int) -> None:
+        """Bring the first ``count`` stamps of all ranks here. Collective.
+
+        Where ranks have no common clock, every start becomes 0, so that a sample is the longest of its
+        ranks' times.
+        """
+
+    def share_words(self) -> None:
+        """Bring the control words of the ranks of this host here. Collective."""
+
+
 @dataclass(frozen=True)
 class RankResult:
     """What one rank saw. ``samples`` etc. are the same on all ranks: they come from shared stamps.
@@ -147,6 +163,7 @@ def measure(endpoint: Endpoint, case: Case, sampling: Sampling, launch_limit: in
     mismatch = _checked_sample(endpoint, case, count, salts[1], launches)
     provoked = _provoked(endpoint, case, salts[2 : 2 + _provoked_launches(case)])
     endpoint.barrier()
+    _bring_stamps(endpoint, count + 1)
     stamps = endpoint.stamps[:, : count + 1].copy()
     return RankResult(
         endpoint.rank,
@@ -217,6 +234,11 @@ def _timed(endpoint: Endpoint, sample: int, launches: int) -> None:
     endpoint.stamps[endpoint.rank, sample] = (start, end)
 
 
+def _bring_stamps(endpoint: Endpoint, count: int) -> None:
+    if isinstance(endpoint, Apart):
+        endpoint.share_stamps(count)
+
+
 def _checked_sample(endpoint: Endpoint, case: Case, sample: int, salt: int, launches: int) -> Mismatch | None:
     endpoint.poison()
     endpoint.refill(salt)
@@ -272,6 +294,7 @@ def _sample(
         if slow or count >= next_look or count >= sampling.maximum_samples - 1:
             next_look = count + max(1, count // 8)
             endpoint.barrier()
+            _bring_stamps(endpoint, count)
             reason = ""
             if endpoint.rank == 0:
                 samples = durations(endpoint.stamps[:, :count]) / launches

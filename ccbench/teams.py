@@ -31,7 +31,6 @@ class ProcessTeam:
     """Implements ``ccbench.backends.base.Team``."""
 
     leader_module = "ccbench.worker"
-    start_limit_seconds = START_LIMIT_SECONDS
     close_seconds = CLOSE_SECONDS
 
     def __init__(self, backend: str, ranks: int, environment: Sequence[tuple[str, str]] = ()) -> None:
@@ -65,7 +64,7 @@ class ProcessTeam:
 
     def _greeting(self, backend: str, ranks: int) -> tuple[int, ...]:
         """The ranks' process ids, which the leader sends once all have started."""
-        limit = self.start_limit_seconds
+        limit = self._start_limit_seconds()
         if not self._connection.poll(limit):
             raise BackendUnavailable(f"{backend}: {ranks} ranks did not start in {limit:.0f} s")
         try:
@@ -77,6 +76,9 @@ class ProcessTeam:
         if isinstance(pids, str):  # the leader's reason why there can be no team
             raise BackendUnavailable(pids)
         return tuple(pids)
+
+    def _start_limit_seconds(self) -> float:
+        return START_LIMIT_SECONDS
 
     def run(self, case: Case, sampling: Sampling) -> Measurement:
         """Measure ``case``; every failure is a status."""

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
+from typing import Any, Protocol
 
 from ccbench.backends.base import EMULATION, CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Word
@@ -31,7 +32,7 @@ from ccbench.conditions import flagged, read_cpu_times, watched
 from ccbench.environment import allowed_cpus, spread_over_cores
 from ccbench.errors import CcbenchError
 from ccbench.faults import Fault, fault_from_environment
-from ccbench.measure import RankResult, durations, measure
+from ccbench.measure import Apart, RankResult, durations, measure
 from ccbench.processes import die_with_parent, ending, state
 from ccbench.verification import launches_between_refills
 
@@ -56,7 +57,17 @@ class RankReport:
 # -- ranks ------------------------------------------------------------------------------------------------
 
 
-def rank_main(endpoint: TeamEndpoint, connection: Connection) -> None:
+class Line(Protocol):
+    """A rank's connection to its leader, or what stands for it."""
+
+    def recv(self) -> Any:
+        """The next case with its sampling; EOFError when there are no more."""
+
+    def send(self, report: Any) -> None:
+        """Hand a report on."""
+
+
+def rank_main(endpoint: TeamEndpoint, connection: Line) -> None:
     """Measure one case after the other until the leader hangs up."""
     # No collection may fall into a launch; between cases only what came since the fork is looked at.
     gc.disable()
@@ -94,6 +105,8 @@ def _rank_case(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankRe
     words = endpoint.control.words
     words[endpoint.control.index(endpoint.rank, Word.CPU_NANOSECONDS)] = int(cpu_seconds * 1e9)
     endpoint.barrier()
+    if isinstance(endpoint, Apart):
+        endpoint.share_words()
     times_ended = read_cpu_times()
     all_cpu = sum(endpoint.control.read(rank, Word.CPU_NANOSECONDS) for rank in range(endpoint.ranks)) / 1e9
     conditions = Conditions()
@@ -202,21 +215,37 @@ class Leader:
             assert isinstance(ready, Connection)
             rank = pending[ready]
             try:
-                reports[rank] = ready.recv()
+                message = ready.recv()
             except (EOFError, OSError):
                 return Measurement(case, Status.FAILED, self._death(rank))
-            if reports[rank].status is Status.FAILED:
-                return Measurement(case, Status.FAILED, reports[rank].detail)
+            if not isinstance(message, RankReport):
+                self._hear(rank, message)
+                continue
+            reports[rank] = message
+            if message.status is Status.FAILED:
+                return Measurement(case, Status.FAILED, message.detail)
         silent = set(pending.values()) - set(reports)
         if silent and time.monotonic() >= deadline:
             return Measurement(case, Status.TIMED_OUT, self._who_hangs(silent))
         return None
 
+    def _hear(self, rank: int, message: object) -> None:
+        """Forked ranks say nothing but reports: everything else is in memory that they share."""
+        raise TypeError(f"rank {rank} sent {type(message).__name__} instead of a report")
+
     def _death(self, rank: int) -> str:
+        ended = self._ended(rank)
+        during = Activity(self.control.read(rank, Word.ACTIVITY)).name.lower().replace("_", " ")
+        return f"{self._named(rank)} {ended} while {during}"
+
+    def _ended(self, rank: int) -> str:
+        """How the process of a rank ended."""
         _, status = os.waitpid(self.pids[rank], 0)
         self.reaped.add(self.pids[rank])
-        during = Activity(self.control.read(rank, Word.ACTIVITY)).name.lower().replace("_", " ")
-        return f"{self._named(rank)} {ending(status)} while {during}"
+        return ending(status)
+
+    def _is_stopped(self, rank: int) -> bool:
+        return state(self.pids[rank]) in ("T", "t")
 
     def _named(self, rank: int) -> str:
         who = "the process of all ranks" if self.crew.whole else f"rank {rank}"
@@ -224,7 +253,7 @@ class Leader:
 
     def _who_hangs(self, pending: set[int]) -> str:
         """Name ranks that are stopped, else the ones furthest behind."""
-        stopped = [rank for rank in sorted(pending) if state(self.pids[rank]) in ("T", "t")]
+        stopped = [rank for rank in sorted(pending) if self._is_stopped(rank)]
         if stopped:
             ranks = ", ".join(map(self._named, stopped))
             return f"timed out: {ranks} is stopped by a signal" + (
@@ -330,6 +359,14 @@ def main(arguments: Sequence[str]) -> None:
     leader = Leader(open_crew(backend, int(ranks), SAMPLE_CAPACITY))
     try:
         leader.fork(runner)
+        lead(leader, runner)
+    finally:
+        leader.end()
+
+
+def lead(leader: Leader, runner: Connection) -> None:
+    """Tell the runner that all ranks are there, then run its cases until it hangs up or a rank dies."""
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the runner is done, or gone
         runner.send(tuple(leader.pids))
         usable = True
         while usable:
@@ -338,10 +375,6 @@ def main(arguments: Sequence[str]) -> None:
             case, sampling = runner.recv()
             measurement, usable = leader.run(case, sampling, runner)
             runner.send((measurement, usable))
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        pass  # the runner is done, or gone
-    finally:
-        leader.end()
 
 
 if __name__ == "__main__":

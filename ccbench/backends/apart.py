@@ -1,0 +1,313 @@
+"""What endpoints of ranks without shared memory have in common: buffers of their own, data, check, words.
+
+An endpoint of a launched rank adds what its library can do: the call that is timed, a barrier, and, where
+that is quicker than the team's own connection, how numbers come from all ranks.
+"""
+
+from __future__ import annotations
+
+import time
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbench.backends.base import OutOfMemory
+from ccbench.backends.cpu.memory import PAGE_BYTES, STAGGER_BYTES, Activity, Control, Word
+from ccbench.cases import Case, CaseFacts
+from ccbench.collectives import collective
+from ccbench.dtypes import numpy_dtype
+from ccbench.environment import available_memory_bytes
+from ccbench.exchange import Exchange, Position
+from ccbench.faults import Fault, fault_from_environment
+from ccbench.measure import durations
+from ccbench.verification import Array, Mismatch, check, fill, group_case, group_salt, poison
+
+SAMPLE_CAPACITY = 4096
+
+MEMORY_SHARE = 0.9
+"""Of a host's available memory, what a case may take on it."""
+
+
+def new_buffer(elements: int, dtype: np.dtype[Any], number: int, misalignment_bytes: int) -> Array:
+    """Private memory from NumPy, which asks for huge pages; buffers with different numbers do not alias."""
+    room = np.empty(elements * dtype.itemsize + PAGE_BYTES + number * STAGGER_BYTES + misalignment_bytes, "u1")
+    begin = -room.ctypes.data % PAGE_BYTES + number * STAGGER_BYTES + misalignment_bytes
+    return room[begin : begin + elements * dtype.itemsize].view(dtype)
+
+
+class ApartEndpoint:
+    """Most of ``ccbench.backends.crew.TeamEndpoint`` and of ``ccbench.measure.Apart``.
+
+    A subclass binds its library's call in ``bind``, and has a ``barrier``. ``part`` is the case as this
+    rank's group sees it, ``member`` the rank's number there (-1: it belongs to no group and only waits).
+    """
+
+    flags: tuple[str, ...] = ()
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.exchange = exchange
+        self.rank, self.ranks = exchange.rank, exchange.ranks
+        several = len(set(exchange.hosts)) > 1
+        self.prefix = f"rank {self.rank}{f' on {exchange.hosts[self.rank]}' if several else ''}: "
+        self.control = Control(self.ranks, SAMPLE_CAPACITY)
+        self.stamps = self.control.stamps
+        self._own = self.control.index(self.rank, Word.PROGRESS)
+        self._any_fault = fault_from_environment()
+        self._fault: Fault | None = None
+        self._cases = 0
+        self._shared = 0
+        self._sampling = False
+        self._launches = 1
+        self._call: Any = None
+        self._forget()
+
+    def _forget(self) -> None:
+        nothing = np.empty(0, np.uint8)
+        self.source: Array = nothing
+        self.target: Array = nothing
+        self._input: Array = nothing
+        self._output: Array = nothing
+        self._call = None
+
+    def next_salt(self) -> int:
+        """A number that is new in every visit and the same on all ranks."""
+        self._cases += 1
+        return self._cases
+
+    # -- one case ------------------------------------------------------------------------------------------
+
+    def prepare(self, case: Case) -> str:
+        """Take memory and bind the call; returns the algorithm that runs. Collective.
+
+        Raises OutOfMemory (on every rank alike) and CannotRun.
+        """
+        self.say(Activity.PREPARING)
+        self.case, self.part = case, group_case(case)
+        self.member, self.group = self._place(case)
+        fault = self._any_fault
+        self._fault = fault if fault and fault.matches(case, self.rank) else None
+        self._shared = 0
+        self._take_memory(case)
+        self._call = self.bind() if self.member >= 0 else _nothing
+        return self.algorithm_label()
+
+    def _place(self, case: Case) -> tuple[int, int]:
+        """(number in its group, number of the group) of this rank; (-1, -1) without one."""
+        for number, members in enumerate(case.members):
+            if self.rank in members:
+                return members.index(self.rank), number
+        return -1, -1
+
+    def _take_memory(self, case: Case) -> None:
+        row, dtype = collective(self.part.collective), numpy_dtype(case.dtype)
+        root = max(self.part.root, 0)
+        read = written = 0
+        if self.member >= 0:
+            read = row.input_count(self.part.count, self.part.ranks, self.member, root)
+            written = row.output_count(self.part.count, self.part.ranks, self.member, root)
+        elements = max(read, written) if case.in_place else read + written
+        self._refuse_too_much(elements * dtype.itemsize)
+        off = case.misalignment_bytes
+        if not case.in_place:
+            self.source = self._input = new_buffer(read, dtype, 0, off)
+            self.target = self._output = new_buffer(written, dtype, 1, off)
+            return
+        self.source = self.target = whole = new_buffer(elements, dtype, 0, off)
+        own = self.member * self.part.count
+        # As MPI has it: a rank's block of a gathered buffer is at its place, a scattered sum at the beginning.
+        self._input = whole[own : own + read] if read < elements and read else whole[:read]
+        block_stays = self.part.collective == "scatter" and written < elements
+        self._output = whole[own : own + written] if block_stays else whole[:written]
+
+    def _refuse_too_much(self, own_bytes: int) -> None:
+        """OutOfMemory on every rank when the ranks of one host together need more than it has."""
+        available = available_memory_bytes()
+        limit = float("inf") if available is None else available * MEMORY_SHARE
+        told = self.gather_numbers(np.array([own_bytes, limit]))
+        for host in dict.fromkeys(self.exchange.hosts):
+            ranks = [rank for rank in range(self.ranks) if self.exchange.hosts[rank] == host]
+            needed, least = float(told[ranks, 0].sum()), float(told[ranks, 1].min())
+            if needed > least:
+                where = f" of {host}" if len(set(self.exchange.hosts)) > 1 else ""
+                raise OutOfMemory(
+                    f"needs {needed:.0f} bytes on {len(ranks)} ranks{where}, {least:.0f} are to be had"
+                )
+
+    def bind(self) -> Any:
+        """The collective of ``part`` on ``source`` and ``target``, as a function without arguments."""
+        raise NotImplementedError
+
+    def algorithm_label(self) -> str:
+        """What a suite would write to get the algorithm that runs."""
+        return self.case.algorithm
+
+    def finish(self) -> None:
+        """Drop the case's buffers. Collective."""
+        self._forget()
+        self.barrier()
+        self.say(Activity.IDLE)
+
+    def close(self) -> None:
+        """End the library; called once, on every rank that leaves in peace."""
+
+    # -- numbers from all ranks ----------------------------------------------------------------------------
+
+    def gather_numbers(self, mine: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Every rank's array, by rank: shape (ranks, elements). Collective."""
+        told = self.exchange.all_gather(mine.tobytes())
+        return np.stack([np.frombuffer(one, np.float64) for one in told])
+
+    def agree(self, value: int) -> int:
+        """Rank 0's value, on every rank."""
+        mine = value.to_bytes(8, "little", signed=True) if self.rank == 0 else None
+        return int.from_bytes(self.exchange.broadcast(mine, 0), "little", signed=True)
+
+    def barrier(self) -> None:
+        """Return when every rank has called it."""
+        raise NotImplementedError
+
+    def share_stamps(self, count: int) -> None:
+        """See ccbench.measure.Apart."""
+        if count == self._shared:
+            return
+        mine = self.stamps[self.rank, self._shared : count]
+        if not self.exchange.one_clock:
+            mine = np.stack([np.zeros(len(mine)), mine[:, 1] - mine[:, 0]], axis=1)
+        told = self.gather_numbers(np.ascontiguousarray(mine).reshape(-1))
+        self.stamps[:, self._shared : count] = told.reshape(self.ranks, -1, 2)
+        self._shared = count
+
+    def share_words(self) -> None:
+        """See ccbench.measure.Apart: of processor time only what ranks of this host have used counts here."""
+        mine = np.array([self.control.read(self.rank, Word.CPU_NANOSECONDS)], np.float64)
+        told = self.gather_numbers(mine)[:, 0]
+        here = self.exchange.hosts[self.rank]
+        for rank, host in enumerate(self.exchange.hosts):
+            index = self.control.index(rank, Word.CPU_NANOSECONDS)
+            self.control.words[index] = int(told[rank]) if host == here else 0
+
+    # -- ccbench.measure.Endpoint --------------------------------------------------------------------------
+
+    def refill(self, salt: int) -> None:
+        """Fill this rank's input with the data of ``salt``."""
+        if self.member >= 0:
+            fill(self.part, self.member, self._input, group_salt(salt, self.group))
+
+    def poison(self) -> None:
+        """Make the output wrong everywhere."""
+        poison(self.target)
+
+    def launch(self, times: int) -> None:
+        """Run the collective ``times`` times, back to back."""
+        if self._sampling:
+            self._launches = times
+        if self._fault and self._fault.kind == "slow":
+            self._launch_late(times, self._fault)
+            return
+        self._entered_seconds = time.perf_counter()
+        call = self._call
+        for _ in repeat(None, times):
+            call()
+        self._left_seconds = time.perf_counter()
+
+    def _launch_late(self, times: int, fault: Fault) -> float:
+        inside = 0.0
+        for _ in range(times):
+            fault.before_sample()
+            inside += _timed(self._call)
+        return inside
+
+    def launch_and_time_waits(self, times: int) -> float:
+        """As ``launch``; the seconds of it that the library's calls took.
+
+        A library does not tell how long it waited for others. But the work is the same in all ranks' calls,
+        so what differs between ranks is what they waited.
+        """
+        if self._fault and self._fault.kind == "slow":
+            return self._launch_late(times, self._fault)
+        call = self._call
+        return sum(_timed(call) for _ in range(times))
+
+    def check(self, salt: int, launches: int) -> Mismatch | None:
+        """Compare this rank's output with what is right."""
+        self.say(Activity.CHECKING)
+        self._sampling = False
+        if not collective(self.case.collective).moves_data:
+            return self._check_barrier()
+        one = self.case.one_pair
+        if self.member < 0 or (one and not one.both and self.rank != one.target):
+            return None
+        if self._fault:
+            self._fault.spoil(self._output)
+        found = check(self.part, self.member, self._output, group_salt(salt, self.group), launches)
+        return found and Mismatch(
+            self.rank, found.wrong_elements, found.offset, found.seen, found.expected
+        )
+
+    def _check_barrier(self) -> Mismatch | None:
+        """Nobody may have left the barrier before the last one of its group entered. Collective."""
+        times = self.gather_numbers(np.array([self._entered_seconds, self._left_seconds]))
+        if not self.exchange.one_clock or self.member < 0:
+            return None  # without a common clock nobody can tell
+        members = self.case.members[self.group]
+        late = [rank for rank in members if times[rank, 0] > times[self.rank, 1]]
+        if not late:
+            return None
+        seen = f"left {times[late[0], 0] - times[self.rank, 1]:.6f} s too early"
+        return Mismatch(self.rank, len(late), late[0], seen, f"rank {late[0]} had entered")
+
+    # -- what the leader hears -----------------------------------------------------------------------------
+
+    def watch(self, sample: int) -> None:
+        """Note which sample is next (negative: warming up), for whoever asks."""
+        self._sampling = sample >= 0
+        self.say(Activity.SAMPLING if sample >= 0 else Activity.WARMING_UP)
+        self.control.words[self._own + Word.SAMPLE] = sample
+        if self._fault and sample >= 0 and self._fault.kind != "slow":
+            self._fault.before_sample()
+
+    def say(self, activity: Activity) -> None:
+        """Tell the leader what this rank does; only a change is sent, and none falls into a launch."""
+        words, own = self.control.words, self._own
+        if words[own + Word.ACTIVITY] != activity:
+            words[own + Word.ACTIVITY] = activity
+            self.exchange.tell(self.position())
+
+    def position(self) -> Position:
+        """Where this rank is; asked from another thread while the rank works."""
+        words, own = self.control.words, self._own
+        return Position(words[own + Word.ACTIVITY], words[own + Word.SAMPLE], words[own + Word.BARRIER])
+
+    def core_latency_seconds(self) -> float | None:
+        """Nothing is shared that a round trip could be timed on."""
+        return None
+
+    def remark(self) -> str:
+        """How samples were taken, where that is not the usual way."""
+        if self.rank or self.exchange.one_clock:
+            return ""
+        return "hosts have clocks of their own: a sample is the longest of its ranks' times"
+
+    def facts(self) -> CaseFacts:
+        """Groups as parts, where there are several."""
+        groups = self.case.members
+        if len(groups) < 2:
+            return CaseFacts()
+        names = tuple(f"ranks {', '.join(map(str, members))}" for members in groups)
+        stamps = self.stamps[:, : self._shared]
+        samples = tuple(
+            tuple((durations(stamps[list(members)]) / self._launches).tolist()) for members in groups
+        )
+        return CaseFacts(parts=names, part_samples_seconds=samples)
+
+
+def _nothing() -> None:
+    """What a rank calls that belongs to no group."""
+
+
+def _timed(call: Any) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began

@@ -1,0 +1,392 @@
+"""One process's NCCL: CuPy's wrapper where it has a call, and for the rest the very library that CuPy loaded.
+
+Everything below this module may be a stand-in: ``cupy.cuda.nccl``, ``cupy.cuda.runtime``, and an object with
+the library's functions as ctypes gives them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ccbench.backends.base import CannotRun, OutOfMemory
+from ccbench.backends.nccl.calls import (
+    DTYPE_SINCE,
+    DTYPES,
+    FUNCTIONS,
+    IN_PROGRESS,
+    OPS,
+    RESULTS,
+    SIMULATION_MAGIC,
+    SUCCESS,
+    UNDEFINED_FLOAT,
+    SimulationInfo,
+    UniqueId,
+    declare,
+    new_config,
+    version_text,
+)
+from ccbench.backends.nccl.types import Call, NcclFailed, Settings
+from ccbench.errors import BackendUnavailable, MissingDependency, UsageError
+
+if TYPE_CHECKING:
+    from ccbench.backends.nccl.communicator import Communicator
+
+INSTALL = (
+    "pip install 'ccbench[cuda12]' (or [cuda13], as the driver has it) brings CuPy and the nvidia-nccl wheel"
+)
+
+OLDEST = 21403
+"""2.14.3: the first with communicators that do not block and with settings of their own."""
+
+MAPS = Path("/proc/self/maps")
+
+
+class Nccl:
+    """NCCL as this process has it; used by one thread.
+
+    module: ``cupy.cuda.nccl``. native: the same library by ctypes. runtime: ``cupy.cuda.runtime``.
+    version: as ncclGetVersion gives it, 22809 for 2.28.9; build_version: of the header CuPy was built with.
+    path: the library's file, '' where that is not known.
+    """
+
+    def __init__(self, module: Any, native: Any, runtime: Any, path: str = "") -> None:
+        self.module = module
+        self.native = native
+        self.runtime = runtime
+        self.path = path
+        declare(native)
+        self.version = int(module.get_version())
+        self.build_version = int(module.get_build_version())
+        self._refuse_another_library()
+        self._depth = 0
+        self._touched: list[Communicator] = []
+        self._waits = False
+
+    def _refuse_another_library(self) -> None:
+        found = ctypes.c_int(0)
+        self.native.ncclGetVersion(ctypes.byref(found))
+        if found.value != self.version:
+            raise BackendUnavailable(
+                f"{self.path or 'the NCCL library'} says it is {version_text(found.value)}, CuPy uses "
+                f"{version_text(self.version)}: two NCCL libraries are loaded; keep one on LD_LIBRARY_PATH"
+            )
+        if self.version < OLDEST:
+            raise BackendUnavailable(
+                f"NCCL {self.version_text} is too old, {version_text(OLDEST)} or newer is needed; {INSTALL}"
+            )
+
+    @property
+    def version_text(self) -> str:
+        """``2.28.9``."""
+        return version_text(self.version)
+
+    # -- what there is -----------------------------------------------------------------------------------
+
+    def has(self, call: str) -> bool:
+        """Whether this NCCL has the function ``call`` of ``calls.FUNCTIONS``."""
+        return self.version >= FUNCTIONS[call][0] and getattr(self.native, call, None) is not None
+
+    def function(self, call: str) -> Any:
+        """The C function; CannotRun says from which version on there is one."""
+        if not self.has(call):
+            first = version_text(FUNCTIONS[call][0])
+            raise CannotRun(f"NCCL {self.version_text} has no {call}, which came with {first}; {INSTALL}")
+        return getattr(self.native, call)
+
+    def dtype_number(self, dtype: str) -> int:
+        """NCCL's number of ccbench's ``dtype``; CannotRun where this NCCL does not have it."""
+        if dtype not in DTYPES:
+            raise UsageError(f"dtype: NCCL has no {dtype!r}; one of {', '.join(DTYPES)}")
+        since = DTYPE_SINCE.get(dtype, 0)
+        if self.version < since:
+            raise CannotRun(
+                f"NCCL {self.version_text} has no {dtype}, which came with {version_text(since)}; {INSTALL}"
+            )
+        return DTYPES[dtype]
+
+    def op_number(self, op: str | int) -> int:
+        """NCCL's number of ``op``; numbers, from ``Communicator.premultiplied``, are what they are."""
+        if isinstance(op, int):
+            return op
+        if op not in OPS:
+            raise UsageError(f"op: NCCL has no {op!r} by name; one of {', '.join(OPS)}")
+        return OPS[op]
+
+    # -- errors ------------------------------------------------------------------------------------------
+
+    def words(self, code: int, handle: int = 0) -> str:
+        """What NCCL says about a result: its name, its meaning, and the last error it wrote down."""
+        meaning = _text(self.native.ncclGetErrorString(code))
+        last = _text(self.native.ncclGetLastError(handle or None)) if self.has("ncclGetLastError") else ""
+        name = RESULTS.get(code, f"result {code}")
+        return f"{name}: {meaning}" + (f" ({' '.join(last.split())})" if last.strip() else "")
+
+    def check(self, code: int, call: str, handle: int = 0) -> None:
+        """NcclFailed unless ``code`` is ncclSuccess, or ncclInProgress where communicators do not block."""
+        if code != SUCCESS and not (code == IN_PROGRESS and self._waits):
+            raise NcclFailed(f"{call}: {self.words(code, handle)}", code, call)
+
+    def failure(self, error: Exception, call: str) -> Exception:
+        """What an exception of CuPy's means: NcclFailed with NCCL's words, or the exception itself.
+
+        CuPy knows results up to 5 by name; beyond, making its error fails with a KeyError of the number.
+        """
+        code = getattr(error, "status", None)
+        if code is None and isinstance(error, KeyError) and error.args and error.args[0] in RESULTS:
+            code = error.args[0]
+        if code is None or type(error).__name__ not in ("NcclError", "KeyError"):
+            return error
+        return NcclFailed(f"{call}: {self.words(int(code))}", int(code), call)
+
+    # -- memory ------------------------------------------------------------------------------------------
+
+    def allocate(self, size_bytes: int) -> int:
+        """Address of memory on the current device that may be registered; OutOfMemory where there is none."""
+        address = ctypes.c_void_p()
+        code = self.function("ncclMemAlloc")(ctypes.byref(address), max(size_bytes, 1))
+        if code == 1:  # ncclUnhandledCudaError: the device has no more
+            raise OutOfMemory(f"NCCL cannot allocate {size_bytes} bytes: {self.words(code)}")
+        self.check(code, "ncclMemAlloc")
+        return address.value or 0
+
+    def free(self, address: int) -> None:
+        """Give back what ``allocate`` gave."""
+        if address:
+            self.check(self.function("ncclMemFree")(address), "ncclMemFree")
+
+    # -- groups ------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def group(self) -> Iterator[None]:
+        """Calls inside happen together when it ends; groups may be nested.
+
+        What one thread asks of several communicators must be asked in one group, or the first call waits
+        for the second for ever. An exception inside drops the calls where this NCCL can (2.22 and later).
+        """
+        self._start()
+        try:
+            yield
+        except BaseException as error:
+            with suppress(NcclFailed):
+                self._drop(error)
+            raise
+        self._end()
+
+    def _start(self) -> None:
+        self._call_group("groupStart", "ncclGroupStart")
+        self._depth += 1
+
+    def _end(self) -> None:
+        self._depth -= 1
+        try:
+            self._call_group("groupEnd", "ncclGroupEnd")
+        except NcclFailed:
+            self._touched.clear()
+            raise
+        if not self._depth:
+            self._settle_touched()
+
+    def _drop(self, error: BaseException) -> None:
+        """End a group so that nothing of it runs: after an error of NCCL's own nothing would."""
+        self._depth -= 1
+        self._touched.clear()
+        if not self._depth and not isinstance(error, NcclFailed) and self.has("ncclGroupSimulateEnd"):
+            self._simulated_end()
+        else:
+            self._call_group("groupEnd", "ncclGroupEnd")
+
+    def _call_group(self, cupy_name: str, name: str) -> None:
+        if self._waits:  # CuPy takes ncclInProgress for an error
+            self.check(getattr(self.native, name)(), name)
+            return
+        try:
+            getattr(self.module, cupy_name)()
+        except Exception as error:
+            raise self.failure(error, name) from None
+
+    def touched(self, communicator: Communicator) -> None:
+        """Something was asked of ``communicator``: wait until it is taken, now or when the group ends."""
+        if not self._waits or communicator.settings.blocking:
+            return
+        if self._depth:
+            self._touched.append(communicator)
+        else:
+            communicator.settle()
+
+    def _settle_touched(self) -> None:
+        waiting, self._touched = self._touched, []
+        for communicator in dict.fromkeys(waiting):
+            communicator.settle()
+
+    def simulate(self, parts: Sequence[tuple[Communicator, Call, int]]) -> float | None:
+        """NCCL's own estimate, in seconds, of doing all ``parts`` (communicator, call, stream) in one group.
+
+        Nothing is moved. None where NCCL has no estimate (before 2.22, or not for these calls).
+        Raises NcclFailed as the calls themselves do.
+        """
+        if not self.has("ncclGroupSimulateEnd"):
+            return None
+        if self._depth:
+            raise UsageError("an estimate is asked for outside of groups")
+        self._start()
+        try:
+            for communicator, call, stream in parts:
+                communicator.enqueue(call, stream)
+        except BaseException as error:
+            with suppress(NcclFailed):
+                self._drop(error)
+            raise
+        self._depth -= 1
+        self._touched.clear()
+        seconds = self._simulated_end()
+        return seconds if seconds > 0 else None
+
+    def _simulated_end(self) -> float:
+        """Ends the group without running it; seconds, negative where not known."""
+        info = SimulationInfo(ctypes.sizeof(SimulationInfo), SIMULATION_MAGIC, self.version, UNDEFINED_FLOAT)
+        self.check(self.native.ncclGroupSimulateEnd(ctypes.byref(info)), "ncclGroupSimulateEnd")
+        # Microseconds, as the tuner's times (NCCL user guide, "ncclSimInfo_t").
+        return float(info.estimated_time) * 1e-6
+
+    # -- communicators -----------------------------------------------------------------------------------
+
+    def unique_id(self) -> bytes:
+        """128 bytes that all ranks of one communicator must be given."""
+        try:
+            made = self.module.get_unique_id()
+        except Exception as error:
+            raise self.failure(error, "ncclGetUniqueId") from None
+        if isinstance(made, bytes):
+            return made
+        return bytes(byte & 0xFF for byte in made)  # CuPy before 14 gives a tuple of signed chars
+
+    def communicators(
+        self,
+        devices: Sequence[int],
+        settings: Settings = Settings(),  # noqa: B008 - frozen
+    ) -> list[Communicator]:
+        """One communicator for each device, in rank order, all in this process."""
+        from ccbench.backends.nccl.communicator import Communicator
+
+        if not settings.given:
+            try:
+                made = self.module.NcclCommunicator.initAll(list(devices))
+            except Exception as error:
+                raise self.failure(error, "ncclCommInitAll") from None
+            return [
+                Communicator(self, settings, device, cupy=one)
+                for device, one in zip(devices, made, strict=True)
+            ]
+        unique_id = self.unique_id()
+        with self.group():
+            return [
+                self._configured(len(devices), unique_id, rank, device, settings)
+                for rank, device in enumerate(devices)
+            ]
+
+    def communicator(
+        self,
+        ranks: int,
+        unique_id: bytes,
+        rank: int,
+        device: int,
+        settings: Settings = Settings(),  # noqa: B008
+    ) -> Communicator:
+        """This process's communicator as ``rank`` of ``ranks``; returns when all have come."""
+        from ccbench.backends.nccl.communicator import Communicator
+
+        if settings.given:
+            return self._configured(ranks, unique_id, rank, device, settings)
+        self.runtime.setDevice(device)
+        made = self._by_cupy(ranks, unique_id, rank)
+        return Communicator(self, settings, device, cupy=made)
+
+    def _by_cupy(self, ranks: int, unique_id: bytes, rank: int) -> Any:
+        kind = self.module.NcclCommunicator
+        try:
+            try:
+                return kind(ranks, unique_id, rank)
+            except TypeError:  # before 14
+                return kind(ranks, tuple(byte - 256 * (byte > 127) for byte in unique_id), rank)
+        except Exception as error:
+            raise self.failure(error, "ncclCommInitRank") from None
+
+    def _configured(
+        self, ranks: int, unique_id: bytes, rank: int, device: int, settings: Settings
+    ) -> Communicator:
+        """As ``communicator``, with settings, which CuPy cannot pass on."""
+        from ccbench.backends.nccl.communicator import Communicator
+
+        config = self.config(settings)
+        self._waits = self._waits or not settings.blocking
+        held = ctypes.c_void_p()
+        self.runtime.setDevice(device)
+        made = Communicator(self, settings, device, held=held, kept=config)
+        code = self.native.ncclCommInitRankConfig(
+            ctypes.byref(held), ranks, UniqueId(unique_id), rank, ctypes.byref(config)
+        )
+        self.check(code, "ncclCommInitRankConfig")
+        self.touched(made)
+        return made
+
+    def config(self, settings: Settings) -> ctypes.Structure:
+        """ncclConfig_t with what ``settings`` ask for; CannotRun where this NCCL has no such field."""
+        try:
+            return new_config(self.version, settings.given)
+        except KeyError as error:
+            raise CannotRun(
+                f"NCCL {self.version_text} has no {error.args[0]} for its communicators; {INSTALL}"
+            ) from None
+
+    def close(self, communicators: Sequence[Communicator]) -> None:
+        """Give up ``communicators``, all of this process's at once."""
+        for communicator in communicators:
+            communicator.finalize()
+        for communicator in communicators:
+            communicator.destroy()
+
+
+def _text(raw: Any) -> str:
+    return raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw or "")
+
+
+def loaded_library(maps: str) -> str:
+    """The file of the NCCL library in ``maps`` (text of /proc/self/maps), '' where there is none.
+
+    BackendUnavailable where there are several.
+    """
+    files = dict.fromkeys(
+        fields[5]
+        for fields in (line.split(maxsplit=5) for line in maps.splitlines())
+        if len(fields) == 6 and fields[5].rsplit("/", 1)[-1].startswith("libnccl.so")
+    )
+    if len(files) > 1:
+        raise BackendUnavailable(
+            f"several NCCL libraries are loaded: {', '.join(files)}; keep one on LD_LIBRARY_PATH"
+        )
+    return next(iter(files), "")
+
+
+def open_nccl(load: Callable[[str], Any] = ctypes.CDLL) -> Nccl:
+    """NCCL as CuPy finds it: the nvidia-nccl wheel, else the system's libnccl.so.2.
+
+    Raises MissingDependency without CuPy or NCCL, BackendUnavailable where NCCL is too old or there twice.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # CuPy warns where NCCL is absent; said below
+            from cupy.cuda import nccl, runtime  # type: ignore[import-not-found,unused-ignore]
+
+            available = bool(nccl.available)
+    except ImportError as error:
+        raise MissingDependency(f"CuPy's NCCL cannot be imported ({error}); {INSTALL}") from None
+    if not available:
+        raise MissingDependency(f"CuPy finds no NCCL library; {INSTALL}")
+    nccl.get_version()  # loads the library, where importing alone has not
+    path = loaded_library(MAPS.read_text(encoding="utf-8", errors="replace")) if MAPS.exists() else ""
+    return Nccl(nccl, load(path or "libnccl.so.2"), runtime, path)

@@ -1,0 +1,183 @@
+"""One launch of each collective on a Gloo process group, prepared once and called many times.
+
+The group's own methods are called with options made beforehand: ``torch.distributed``'s functions look up the
+group, check their arguments and log before they do the same, which costs more than a small collective.
+
+Gloo reduces and broadcasts in place. Where a case asks for the result in another buffer, a launch begins with
+a copy, as it must in a program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ccbench.cases import Case
+
+Tensor = Any
+"""A ``torch.Tensor``; torch is imported in launched ranks alone."""
+
+Call = Callable[[], object]
+
+TAG = 0
+
+COPYING = ("all_reduce", "broadcast", "reduce")
+"""Collectives that Gloo has in place only."""
+
+REDUCE_OPS = {"sum": "SUM", "prod": "PRODUCT", "min": "MIN", "max": "MAX", "avg": "AVG"}
+"""Names in ``torch.distributed.ReduceOp``."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """One rank's side of one case in one group, whose members are numbered from 0.
+
+    group: a ``ProcessGroupGloo``. input, output: one-dimensional tensors, which may share memory; scratch: as
+    long as the input, for what a reduction leaves on ranks that are not its root.
+    """
+
+    group: Any
+    rank: int
+    ranks: int
+    input: Tensor
+    output: Tensor
+    scratch: Tensor
+
+
+def prepared(case: Case, place: Place) -> Call:
+    """What one launch of ``case`` does on this rank, where it may take for granted that others do theirs.
+
+    case: as the group sees it (``ccbench.verification.group_case``), for a pair as the suite asked.
+    """
+    if case.pair:
+        return _pair(case, place)
+    make: Callable[[Case, Place], Call] = globals()[f"_{case.collective}"]
+    return make(case, place)
+
+
+def _options(name: str) -> Any:
+    from torch._C import _distributed_c10d
+
+    return getattr(_distributed_c10d, name)()
+
+
+def _reducing(name: str, case: Case) -> Any:
+    import torch.distributed
+
+    options = _options(name)
+    options.reduceOp = getattr(torch.distributed.ReduceOp, REDUCE_OPS[case.op])
+    return options
+
+
+def _rooted(options: Any, case: Case) -> Any:
+    options.rootRank = max(case.root, 0)
+    return options
+
+
+def _after_copy(target: Tensor, source: Tensor, run: Callable[..., Any], *arguments: object) -> Call:
+    """``run(*arguments).wait()``, with ``source`` copied to ``target`` before where they differ."""
+    if target.data_ptr() == source.data_ptr():
+        return lambda: run(*arguments).wait()
+    copy = target.copy_
+
+    def call() -> None:
+        copy(source)
+        run(*arguments).wait()
+
+    return call
+
+
+def _all_reduce(case: Case, place: Place) -> Call:
+    options = _reducing("AllreduceOptions", case)
+    return _after_copy(place.output, place.input, place.group.allreduce, [place.output], options)
+
+
+def _broadcast(case: Case, place: Place) -> Call:
+    options = _rooted(_options("BroadcastOptions"), case)
+    options.rootTensor = 0
+    source = place.input if place.rank == options.rootRank else place.output
+    return _after_copy(place.output, source, place.group.broadcast, [place.output], options)
+
+
+def _reduce(case: Case, place: Place) -> Call:
+    options = _rooted(_reducing("ReduceOptions", case), case)
+    if place.rank == options.rootRank:
+        target = place.output
+    else:
+        target = place.input if case.in_place else place.scratch
+    return _after_copy(target, place.input, place.group.reduce, [target], options)
+
+
+def _all_gather(case: Case, place: Place) -> Call:
+    run, output, input_, options = (
+        place.group._allgather_base,
+        place.output,
+        place.input,
+        _options("AllgatherOptions"),
+    )
+    return lambda: run(output, input_, options).wait()
+
+
+def _reduce_scatter(case: Case, place: Place) -> Call:
+    run, output, input_ = place.group._reduce_scatter_base, place.output, place.input
+    options = _reducing("ReduceScatterOptions", case)
+    return lambda: run(output, input_, options).wait()
+
+
+def _all_to_all(case: Case, place: Place) -> Call:
+    run, output, input_ = place.group.alltoall_base, place.output, place.input
+    options, equal = _options("AllToAllOptions"), list[int]()
+    return lambda: run(output, input_, equal, equal, options).wait()
+
+
+def _gather(case: Case, place: Place) -> Call:
+    options = _rooted(_options("GatherOptions"), case)
+    outputs = [list(place.output.chunk(place.ranks))] if place.rank == options.rootRank else []
+    run, inputs = place.group.gather, [place.input]
+    return lambda: run(outputs, inputs, options).wait()
+
+
+def _scatter(case: Case, place: Place) -> Call:
+    options = _rooted(_options("ScatterOptions"), case)
+    inputs = [list(place.input.chunk(place.ranks))] if place.rank == options.rootRank else []
+    run, outputs = place.group.scatter, [place.output]
+    return lambda: run(outputs, inputs, options).wait()
+
+
+def _barrier(case: Case, place: Place) -> Call:
+    run, options = place.group.barrier, _options("BarrierOptions")
+    return lambda: run(options).wait()
+
+
+def _send_recv(case: Case, place: Place) -> Call:
+    if place.ranks == 1:
+        copy, source = place.output.copy_, place.input
+        return lambda: copy(source)
+    return _swap(place, (place.rank + 1) % place.ranks, (place.rank - 1) % place.ranks)
+
+
+def _swap(place: Place, target: int, origin: int) -> Call:
+    send, receive, outputs, inputs = place.group.send, place.group.recv, [place.output], [place.input]
+
+    def call() -> None:
+        sent = send(inputs, target, TAG)
+        receive(outputs, origin, TAG).wait()
+        sent.wait()
+
+    return call
+
+
+def _pair(case: Case, place: Place) -> Call:
+    pair = case.one_pair
+    assert pair is not None, "a pair is what the caller looked for"
+    if place.rank not in (pair.source, pair.target):
+        return lambda: None
+    other = pair.target if place.rank == pair.source else pair.source
+    if pair.both:
+        return _swap(place, other, other)
+    if place.rank == pair.source:
+        send, inputs = place.group.send, [place.input]
+        return lambda: send(inputs, other, TAG).wait()
+    receive, outputs = place.group.recv, [place.output]
+    return lambda: receive(outputs, other, TAG).wait()

@@ -44,8 +44,8 @@ def flags_of(before: Sequence[DeviceReading], after: Sequence[DeviceReading]) ->
     throttled: clocks were held back by heat, by the power brake or by the hardware's own slowdown.
     power_capped: they were held back by the power limit. clock_dropped: a clock was lower after than before
     on a device at work. ecc_errors: memory errors were counted. link_errors: errors of NVLink or of PCIe were
-    counted, an NVLink went down, or the PCIe link lost lanes. device_errors: the driver reported an Xid. device_lost: a device no
-    longer answers.
+    counted, an NVLink went down, or the PCIe link lost lanes. device_errors: the driver reported an Xid.
+    device_lost: a device no longer answers.
     """
     earlier = {one.bus_id: one for one in before}
     found = {

@@ -14,6 +14,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
+from ccbench.backends.base import EMULATION
 from ccbench.cases import NO_OP, NO_ROOT, Case, Conditions, Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
@@ -63,6 +64,9 @@ _NO_COLLECTIVE = (
 
 _WRONG_REMARK = re.compile(r"([0-9]{1,18}) wrong elements?(?:: )?(.*)")
 """How ccbench's own tables remark on wrong results."""
+
+EMULATED_LIBRARY = "cuda-host"
+"""The backend of ccbench that emulates a device."""
 
 STATUS_OF_OUTCOME = {Outcome.CRASHED: Status.FAILED, Outcome.HUNG: Status.TIMED_OUT}
 
@@ -187,10 +191,16 @@ def _measurement(log: ImportedLog, table: ImportedTable, row: ImportedRow, team:
         samples_seconds=row.samples_seconds if keeps_samples else (),
         wrong_elements=row.wrong_elements if remark is None else int(remark[1]),
         stop_reason="imported",
-        # In one of ccbench's own tables: a model's times stay a model's.
-        simulated=library in ("simulated", "cuda-host"),
-        conditions=Conditions(flags=row.flags),
+        # In one of ccbench's own tables: a model's times stay a model's, an emulation's an emulation's.
+        simulated=library in ("simulated", EMULATED_LIBRARY),
+        conditions=Conditions(flags=_flags(row, library, keeps_samples)),
     )
+
+
+def _flags(row: ImportedRow, library: str, has_run: bool) -> tuple[str, ...]:
+    """The row's own flags; tables of older versions do not say that an emulation is one."""
+    unsaid = library == EMULATED_LIBRARY and has_run and EMULATION not in row.flags
+    return (EMULATION,) * unsaid + row.flags
 
 
 def _status(log: ImportedLog, table: ImportedTable, row: ImportedRow) -> tuple[Status, str]:

@@ -18,7 +18,7 @@ from ccbench.cases import NO_OP
 from ccbench.importing.runs import UNKNOWN_COLLECTIVE
 from ccbench.importing.same_machine import is_other_model
 from ccbench.model.library.generations import generations_in
-from ccbench.report.points import Point, points_of
+from ccbench.report.points import LEFT_OUT, Point, points_of
 from ccbench.report.text import csv_text, markdown, plural
 from ccbench.runs import Run
 from ccbench.units import format_seconds, format_size
@@ -50,10 +50,10 @@ def comparable_points(points: Sequence[Point], baseline: Run) -> tuple[Point, ..
     """Points of ``baseline`` that did the same work as any of ``points``, at whatever size.
 
     What a source leaves open (nodes, element type, op) is taken to be as in the run, so that both are drawn
-    in one figure.
+    in one figure. Emulated times on either side have no like.
     """
     name = baseline.path.name.partition(":")[0]  # of published results the machine is in the small print
-    theirs = [one for one in points_of(baseline, name=name, baseline=True) if one.median_seconds]
+    theirs = [one for one in points_of(baseline, name=name, baseline=True) if _has_speed(one)]
     return tuple(
         replace(one, nodes=kind.nodes, dtype=kind.dtype, op=kind.op, detail=_nodes_unsaid(one, kind))
         for kind in _kinds(points)
@@ -71,7 +71,12 @@ def _nodes_unsaid(baseline: Point, point: Point) -> str:
 
 def _kinds(points: Sequence[Point]) -> list[Point]:
     """One point of every kind of work."""
-    return list({_work(point): point for point in points}.values())
+    return list({_work(point): point for point in points if not point.emulated}.values())
+
+
+def _has_speed(point: Point) -> bool:
+    """Whether there is a time that may be compared."""
+    return bool(point.median_seconds) and not point.emulated
 
 
 def _work(point: Point) -> tuple[object, ...]:
@@ -95,7 +100,8 @@ def beside(points: Sequence[Point], behind: Sequence[Point]) -> tuple[Pair, ...]
         by_size[one.size_bytes].append(one)
     pairs = []
     for point in points:
-        found = [one for one in by_size[point.size_bytes] if point.median_seconds and _same_work(one, point)]
+        alike = by_size[point.size_bytes] if _has_speed(point) else []
+        found = [one for one in alike if _has_speed(one) and _same_work(one, point)]
         if found:
             chosen = _preferred(point, found)
             pairs.append(Pair(point, chosen[(len(chosen) - 1) // 2], len(found) - 1))
@@ -114,11 +120,14 @@ def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
     behind = comparable_points(points, baseline)
     pairs = beside(points, behind)
     name = baseline.path.name or str(baseline.path)
+    timed = [point for point in points if point.median_seconds]
+    if timed and all(point.emulated for point in timed):
+        return [f"{name}: nothing of this run is laid beside it; its times are {LEFT_OUT}"]
     if not pairs:
         theirs = sorted(
             points_of(baseline), key=lambda one: (one.collective, one.ranks, one.nodes, one.dtype)
         )
-        offered = list(dict.fromkeys(_offer(one) for one in theirs if one.median_seconds))
+        offered = list(dict.fromkeys(_offer(one) for one in theirs if _has_speed(one)))
         return [f"{name}: nothing like this run's points; it has {'; '.join(offered[:12]) or 'no speed'}"]
     marks = {text: place for place, text in enumerate(dict.fromkeys(what(one.baseline) for one in pairs), 1)}
     lines = [f"Beside {name} (x: its time over this run's; above 1 this run is faster):"]

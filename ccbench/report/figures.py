@@ -44,7 +44,7 @@ TIME = Axis("time per launch", "seconds", "log10")
 BANDWIDTH = Axis("bus bandwidth", "GB/s", "linear")
 SLOWDOWN = Axis("time relative to the fastest", "ratio", "log10")
 
-GROUP_FIELDS = ("collective", "ranks", "nodes", "dtype", "op")
+GROUP_FIELDS = ("collective", "ranks", "nodes", "dtype", "op", "emulated")
 
 Value = Callable[[Point, float | None], float | None]
 Maker = Callable[[], list[Figure]]
@@ -95,7 +95,7 @@ def _size_figures(group: Sequence[Point]) -> list[Figure]:
     for index, part in enumerate(parts):
         suffix = f" ({index + 1} of {len(parts)})" if len(parts) > 1 else ""
         key = f"-{index + 1}" if len(parts) > 1 else ""
-        if any(point.busbw is not None and point.ranks > 1 for point in part):
+        if any(point.busbw is not None and point.ranks > 1 and not point.emulated for point in part):
             figures.append(_against_size(part, "bandwidth", suffix, key))
         figures.append(_against_size(part, "time", suffix, key))
     return figures
@@ -139,7 +139,8 @@ def _subtitle(points: Sequence[Point]) -> str:
 def group_key(point: Point) -> str:
     """Words that name a figure's file."""
     nodes = f"-{point.nodes}nodes" if point.nodes else ""
-    return f"{point.collective}-{point.ranks}ranks{nodes}-{point.dtype or 'unknown'}-{point.op}"
+    emulated = "-emulated" if point.emulated else ""
+    return f"{point.collective}-{point.ranks}ranks{nodes}-{point.dtype or 'unknown'}-{point.op}{emulated}"
 
 
 def _against_size(points: Sequence[Point], topic: str, suffix: str, key: str) -> Figure:
@@ -254,8 +255,11 @@ def _shared_bound(series: Sequence[Series]) -> list[Series]:
 
 
 def _race_figures(group: Sequence[Point]) -> list[Figure]:
-    """Who is fastest: among measured points, and among simulated ones, which never race against measured."""
-    racing = [point for point in group if not point.baseline]
+    """Who is fastest: among measured points, and among simulated ones, which never race against measured.
+
+    Emulated ones race against nobody, not even each other.
+    """
+    racing = [point for point in group if not point.baseline and not point.emulated]
     halves = [[point for point in racing if point.simulated == simulated] for simulated in (False, True)]
     figures = [_race(half) for half in halves if half]
     if len(figures) == 2 and figures[1] is not None:
@@ -374,8 +378,8 @@ def _barrier_figures(points: Sequence[Point]) -> list[Figure]:
     """Collectives that move no data, against the number of ranks."""
     moved = [p for p in points if p.size_bytes == 0 and p.busbw_at(1.0) is None and not p.baseline]
     figures = []
-    for collective in sorted({point.collective for point in moved}):
-        members = [point for point in moved if point.collective == collective]
+    for collective, emulated in sorted({(point.collective, point.emulated) for point in moved}):
+        members = [one for one in moved if (one.collective, one.emulated) == (collective, emulated)]
         if len({point.ranks for point in members if point.median_seconds}) < 2:
             continue
         names = series_names(members)
@@ -388,7 +392,7 @@ def _barrier_figures(points: Sequence[Point]) -> list[Figure]:
         ]
         figures.append(
             Figure(
-                key=f"time-{collective}-by-ranks",
+                key=f"time-{collective}-by-ranks" + ("-emulated" if emulated else ""),
                 topic="time",
                 title=_title(members, "time against ranks"),
                 subtitle=", ".join(sorted({point.backend for point in members})),

@@ -32,7 +32,7 @@ def prediction_figures(points: Sequence[Point]) -> list[Figure]:
     """Measured against predicted time, one figure per backend, one colour per collective."""
     figures = []
     for backend in sorted({point.backend for point in points}):
-        members = [point for point in points if point.backend == backend and not point.baseline]
+        members = [one for one in points if one.backend == backend and not one.baseline and not one.emulated]
         priced = [point for point in members if point.prediction_error is not None]
         if priced:
             figures.append(_prediction_figure(backend, members, priced))
@@ -98,7 +98,7 @@ def rank_figures(points: Sequence[Point]) -> list[Figure]:
     groups: dict[tuple[str, int, int], list[Point]] = defaultdict(list)
     for point in points:
         timed = point.ranks > 1 and point.ranks in (len(point.rank_medians), len(point.rank_waiting))
-        if timed and point.median_seconds and not point.baseline:
+        if timed and point.median_seconds and not point.baseline and not point.emulated:
             groups[point.backend, point.ranks, point.nodes].append(point)
     return [_rank_figure(group) for _, group in sorted(groups.items())]
 

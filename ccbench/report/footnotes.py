@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from ccbench.cases import Status
 from ccbench.report.points import (
     EMULATION,
+    LEFT_OUT,
     SIMULATED,
     Point,
     imported_from,
-    is_emulated,
     is_loopback,
     provenance,
     series_key,
@@ -92,8 +92,8 @@ def _interval(points: Sequence[Point]) -> str:
 def _labels(points: Sequence[Point]) -> list[str]:
     lines = []
     label = provenance(points)
-    emulated = sorted({point.backend for point in points if is_emulated(point)})
-    modelled = sorted({point.backend for point in points if point.simulated and not is_emulated(point)})
+    emulated = sorted({point.backend for point in points if point.emulated})
+    modelled = sorted({point.backend for point in points if point.simulated and not point.emulated})
     if label == SIMULATED:
         lines.append(f"{SIMULATED}: times come from a model, nothing was measured")
     elif modelled:
@@ -101,7 +101,7 @@ def _labels(points: Sequence[Point]) -> list[str]:
     if emulated:
         lines.append(
             f"{EMULATION}: {', '.join(emulated)} ran GPU kernels on a CPU: results are real, "
-            "times say nothing about any device"
+            f"times are {LEFT_OUT}"
         )
     if is_loopback(points):
         lines.append("Loopback: ranks shared a device or a host's loopback; no link was measured")

@@ -305,6 +305,7 @@ def _legend(figure: Figure, axes: Axes) -> None:
 
 def legend_text(label: str) -> str:
     """``label`` on a few lines; of a longer one the middle is left out, with dots, since both ends tell."""
+    label = label.strip()
     lines = textwrap.wrap(label, LEGEND_COLUMNS)
     if len(lines) > LEGEND_LINES:
         head = textwrap.wrap(label, LEGEND_COLUMNS - 4)[: LEGEND_LINES - 2]

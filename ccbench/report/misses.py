@@ -46,10 +46,12 @@ def _times(ratio: float) -> str:
 def misses(points: Sequence[Point]) -> tuple[Miss, ...]:
     """Those that beat their bound, the most first, then those far from their prediction, the worst first.
 
-    One rank has no bound, and simulated points hold no surprise; both are left out.
+    One rank has no bound, simulated points hold no surprise, and emulated ones no time: all are left out.
     """
     ok = [
-        point for point in points if point.status == Status.OK and not point.simulated and not point.baseline
+        point
+        for point in points
+        if point.status == Status.OK and not (point.simulated or point.emulated or point.baseline)
     ]
     beating = [
         Miss(point, True, 1.0 / share)

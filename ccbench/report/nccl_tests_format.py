@@ -74,6 +74,7 @@ def _table(points: Sequence[Point]) -> Table:
     for placements in (rows[key] for key in sorted(rows, key=_row_order)):
         lines.append(_row(next(iter(placements.values())), placements))
         lines += [_remark(one) for one in placements.values() if one.status != Status.OK]
+        lines += [_flags(one) for one in placements.values() if one.flags]
     return Table("-".join(words), "\n".join([*lines, *_summary(points)]) + "\n")
 
 
@@ -150,6 +151,12 @@ def _remark(point: Point) -> str:
         count = plural(point.wrong_elements, "wrong element")
         detail = f"{count}: {detail}" if detail else count
     return f"# {point.size_bytes} B {where}: {point.status.value} {detail}".rstrip()
+
+
+def _flags(point: Point) -> str:
+    """What makes the figures doubtful, one word each, so that importing gives the same flags."""
+    where = "in place" if point.in_place else "out of place"
+    return f"# {point.size_bytes} B {where}: flags {' '.join('_'.join(one.split()) for one in point.flags)}"
 
 
 def _summary(points: Sequence[Point]) -> list[str]:

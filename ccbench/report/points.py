@@ -26,6 +26,11 @@ SIMULATED = "SIMULATED"
 EMULATION = "EMULATION"
 LOOPBACK = "loopback"
 
+LEFT_OUT = (
+    "in no ranking, ratio, peak, crossover or prediction: times of an emulation say nothing about any device"
+)
+"""Where emulated times are, and why."""
+
 
 @dataclass(frozen=True)
 class Point:
@@ -89,6 +94,11 @@ class Point:
         return bool(self.source)
 
     @property
+    def emulated(self) -> bool:
+        """Whether the device was emulated: the result is real, the time says nothing about any device."""
+        return EMULATION.lower() in self.flags
+
+    @property
     def trusted(self) -> bool:
         """Whether nothing was flagged while the case ran."""
         return not self.flags
@@ -96,14 +106,14 @@ class Point:
     @property
     def bound_share(self) -> float | None:
         """How much of the speed of light was reached: bound over measured time; one rank has no bound."""
-        if not self.median_seconds or self.bound_seconds is None or self.ranks < 2:
+        if not self.median_seconds or self.bound_seconds is None or self.ranks < 2 or self.emulated:
             return None
         return self.bound_seconds / self.median_seconds
 
     @property
     def prediction_error(self) -> float | None:
         """Predicted over measured time, minus one: negative where the machine was slower than predicted."""
-        if not self.median_seconds or self.predicted_seconds is None:
+        if not self.median_seconds or self.predicted_seconds is None or self.emulated:
             return None
         return self.predicted_seconds / self.median_seconds - 1
 
@@ -143,57 +153,68 @@ def _point(row: Mapping[Any, Any], run: str, baseline: bool, host: str, machine:
     flags = tuple(plain(flag) for flag in row["flags"])
     if row["oversubscribed"] and not flags:
         flags = ("oversubscribed",)
-    rank_medians = () if is_null(row["rank_median_seconds"]) else row["rank_median_seconds"]
-    samples = () if is_null(row["samples_seconds"]) else row["samples_seconds"]
-    median_seconds, bound_seconds = _number(row["median_seconds"]), _number(row["bound_seconds"])
+    # Whatever an older run stored: a bound or a price says nothing about an emulation.
+    priced = EMULATION.lower() not in flags
     return Point(
         run=run,
         baseline=baseline,
-        backend=plain(row["backend"]),
-        backend_version=plain(row["backend_version"]),
-        collective=plain(row["collective"]),
-        algorithm=plain(row["algorithm"]),
-        algorithm_used=plain(row["algorithm_used"]),
-        protocol=plain(row["protocol"]),
-        dtype=plain(row["dtype"]),
-        op=plain(row["op"]),
-        size_bytes=int(row["size_bytes"]),
-        count=int(row["count"]),
-        ranks=int(row["ranks"]),
-        nodes=int(row["nodes"]),
-        root=int(row["root"]),
-        in_place=bool(row["in_place"]),
-        mode=plain(row["mode"]),
-        simulated=bool(row["simulated"]),
-        status=Status(row["status"]),
-        detail=plain(row["detail"], 300),
-        samples=len(samples),
-        visits=0 if is_null(row["visit_samples"]) else len(row["visit_samples"]),
-        complete=row["stop_reason"] != MORE_VISITS,
-        median_seconds=median_seconds,
-        low_seconds=_number(row["low_seconds"]),
-        high_seconds=_number(row["high_seconds"]),
-        confidence=_number(row["interval_confidence"]),
-        algbw=_number(row["algbw_GB_s"]),
-        busbw=_number(row["busbw_GB_s"]),
-        bound_seconds=bound_seconds,
-        predicted_seconds=_number(row["predicted_seconds"]),
-        bottleneck="" if is_null(row["bottleneck"]) else plain(row["bottleneck"], 200),
-        wrong_elements=None if is_null(row["wrong_elements"]) else int(row["wrong_elements"]),
-        beaten_share=_beaten(samples, bound_seconds),
-        rank_medians=tuple(float(one) for one in rank_medians),
-        rank_waiting=_waiting(row["rank_waiting_seconds"], median_seconds),
-        slowest_rank=None if is_null(row["slowest_rank"]) else int(row["slowest_rank"]),
         flags=flags,
         host=host,
         machine=machine or plain(row["device_model"]),
-        source=plain(row["source"], LONGEST_SOURCE),
-        tool=" ".join(part for part in (plain(row["tool"]), plain(row["tool_version"])) if part),
-        time_statistic=plain(row["time_statistic"]),
+        bound_seconds=_number(row["bound_seconds"]) if priced else None,
+        predicted_seconds=_number(row["predicted_seconds"]) if priced else None,
+        beaten_share=_beaten(row, _number(row["bound_seconds"])) if priced else None,
+        **_asked(row),
+        **_came_back(row),
+        **_seen_by_ranks(row),
     )
 
 
-def _beaten(samples: Sequence[float], bound_seconds: float | None) -> float | None:
+def _asked(row: Mapping[Any, Any]) -> dict[str, Any]:
+    """What was asked of the case, and where the row comes from."""
+    texts = ("backend", "backend_version", "collective", "algorithm", "algorithm_used", "protocol", "dtype",
+             "op", "mode", "time_statistic")  # fmt: skip
+    numbers = ("size_bytes", "count", "ranks", "nodes", "root")
+    return {
+        **{name: plain(row[name]) for name in texts},
+        **{name: int(row[name]) for name in numbers},
+        "in_place": bool(row["in_place"]),
+        "source": plain(row["source"], LONGEST_SOURCE),
+        "tool": " ".join(part for part in (plain(row["tool"]), plain(row["tool_version"])) if part),
+    }
+
+
+def _came_back(row: Mapping[Any, Any]) -> dict[str, Any]:
+    """How the case ended and how fast it was."""
+    return {
+        "simulated": bool(row["simulated"]),
+        "status": Status(row["status"]),
+        "detail": plain(row["detail"], 300),
+        "samples": 0 if is_null(row["samples_seconds"]) else len(row["samples_seconds"]),
+        "visits": 0 if is_null(row["visit_samples"]) else len(row["visit_samples"]),
+        "complete": row["stop_reason"] != MORE_VISITS,
+        "median_seconds": _number(row["median_seconds"]),
+        "low_seconds": _number(row["low_seconds"]),
+        "high_seconds": _number(row["high_seconds"]),
+        "confidence": _number(row["interval_confidence"]),
+        "algbw": _number(row["algbw_GB_s"]),
+        "busbw": _number(row["busbw_GB_s"]),
+        "bottleneck": "" if is_null(row["bottleneck"]) else plain(row["bottleneck"], 200),
+        "wrong_elements": None if is_null(row["wrong_elements"]) else int(row["wrong_elements"]),
+    }
+
+
+def _seen_by_ranks(row: Mapping[Any, Any]) -> dict[str, Any]:
+    medians = () if is_null(row["rank_median_seconds"]) else row["rank_median_seconds"]
+    return {
+        "rank_medians": tuple(float(one) for one in medians),
+        "rank_waiting": _waiting(row["rank_waiting_seconds"], _number(row["median_seconds"])),
+        "slowest_rank": None if is_null(row["slowest_rank"]) else int(row["slowest_rank"]),
+    }
+
+
+def _beaten(row: Mapping[Any, Any], bound_seconds: float | None) -> float | None:
+    samples: Sequence[float] = () if is_null(row["samples_seconds"]) else row["samples_seconds"]
     if bound_seconds is None or not len(samples):
         return None
     return sum(one < IMPOSSIBLE * bound_seconds for one in samples) / len(samples)
@@ -256,14 +277,9 @@ def meaning_of(label: str) -> str:
 
 
 def _kind(point: Point) -> str:
-    if is_emulated(point):
+    if point.emulated:
         return EMULATION
     return SIMULATED if point.simulated else ""
-
-
-def is_emulated(point: Point) -> bool:
-    """Whether the device was emulated: the result is real, the time says nothing about any device."""
-    return EMULATION.lower() in point.flags
 
 
 def imported_from(points: Iterable[Point]) -> str:

@@ -11,6 +11,7 @@ from ccbench.report.figures_across import bias_text, error_and_bias
 from ccbench.report.footnotes import flag_counts
 from ccbench.report.points import (
     EMULATION,
+    LEFT_OUT,
     SIMULATED,
     Point,
     imported_from,
@@ -75,7 +76,9 @@ def _measured(points: Sequence[Point]) -> str:
     verb = imported_from(points) or verb
     text = f"{len(ok)} of {plural(len(points), 'case')} {verb}: {collectives} on {backends}."
     fastest = max(
-        (one for one in ok if one.busbw and one.ranks > 1), key=lambda one: one.busbw or 0.0, default=None
+        (one for one in ok if one.busbw and one.ranks > 1 and not one.emulated),
+        key=lambda one: one.busbw or 0.0,
+        default=None,
     )
     if fastest is not None:
         text += f" Peak bus bandwidth {fastest.busbw:.4g} GB/s ({fastest.label})."
@@ -195,6 +198,8 @@ def _doubtful(points: Sequence[Point]) -> list[str]:
     begun = [point for point in ok if not point.complete]
     if begun:
         lines.append(f"{plural(len(begun), 'case')} not visited as often as planned: the run ended early.")
+    if any(point.emulated for point in ok):
+        lines.append(f"Emulated times are {LEFT_OUT}.")
     if is_loopback(points):
         lines.append("Loopback: ranks shared a device or a host's loopback; no link was measured.")
     return lines

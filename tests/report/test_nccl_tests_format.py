@@ -12,10 +12,10 @@ from ccbench.importing.ranks import Given
 from ccbench.importing.sources import read_log
 from ccbench.importing.writing import import_logs, write_import
 from ccbench.report.nccl_tests_format import Table, nccl_tests_tables
-from ccbench.report.points import points_of
+from ccbench.report.points import points_of, provenance
 from ccbench.runs import Run, load_run
 
-from .synthetic import case, failed, sweep, write_run
+from .synthetic import Edit, case, failed, flagged, sweep, write_run
 
 
 def _tables(path: Path, *args: object, **kwargs: object) -> tuple[Table, ...]:
@@ -192,6 +192,48 @@ def test_times_of_a_model_come_back_as_such(tmp_path: Path) -> None:
     assert back.cases["simulated"].all()
     measured = write_run(tmp_path / "measured", sweep())
     assert not _imported(tmp_path / "again", nccl_tests_tables(points_of(measured))).cases["simulated"].any()
+
+
+def _flags(run: Run) -> list[tuple[str, ...]]:
+    ordered = run.cases.sort_values(KEY)
+    return [tuple(flags) for flags in ordered["flags"]]
+
+
+def test_emulated_times_come_back_as_emulated_not_as_a_model_s(tmp_path: Path) -> None:
+    def emulated(one: Measurement) -> Measurement:
+        return replace(flagged(one, "emulation"), simulated=True)
+
+    cases = [
+        *sweep(backend="cuda-host"),
+        *(replace(one, in_place=True) for one in sweep(backend="cuda-host")),
+    ]
+    run = write_run(tmp_path / "run", cases, dict.fromkeys(range(len(cases)), emulated))
+    back = _imported(tmp_path / "back", nccl_tests_tables(points_of(run)))
+    assert provenance(points_of(back)) == provenance(points_of(run)) == "EMULATION"
+    assert _flags(back) == _flags(run)
+    assert back.cases["simulated"].all()
+
+
+def test_tables_of_emulations_that_list_no_flags_come_back_as_emulated_too(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", sweep(backend="cuda-host"))
+    back = _imported(tmp_path / "back", nccl_tests_tables(points_of(run)))
+    assert provenance(points_of(back)) == "EMULATION"
+
+
+def test_every_case_comes_back_with_its_own_flags(tmp_path: Path) -> None:
+    edits: dict[int, Edit] = {
+        0: lambda one: flagged(one, "other_load", "steal"),
+        2: lambda one: flagged(one, "loopback"),
+        3: lambda one: replace(
+            flagged(one, "loopback"), status=Status.WRONG, wrong_elements=2, detail="2 off"
+        ),
+    }
+    cases = [one for size in sweep(last=14) for one in (size, replace(size, in_place=True))]
+    run = write_run(tmp_path / "run", cases, edits)
+    back = _imported(tmp_path / "back", nccl_tests_tables(points_of(run)))
+    assert _flags(back) == _flags(run)
+    assert sorted(filter(None, _flags(run))) == [("loopback",), ("loopback",), ("other_load", "steal")]
+    _same_figures(run, back)
 
 
 def test_an_imported_run_prints_its_figures_again(tmp_path: Path) -> None:

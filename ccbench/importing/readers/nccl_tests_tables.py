@@ -33,6 +33,8 @@ _WRITTEN = re.compile(
     r"written by ccbench: backend (\S{1,40})(?: (\S{1,60}))?, algorithm (\S{1,60}), protocol (\S{1,40})"
     r", mode (\S{1,40})"
 )
+FLAGS_WORD = "flags"
+"""Stands where a remark has a status: what follows are flags of the case."""
 _PLACED = re.compile(r"(\d{1,7}) ranks? on (\d{1,7}) nodes?;")
 _RANK_TAG = re.compile(r"\[\d{1,6}\]")
 _SHORTEST_LINE = 3
@@ -302,6 +304,8 @@ class Tables:
         if remark is None or table is None or not table.rows:
             return False
         last, in_place = table.rows[-1], remark[2] == "in"
+        if remark[3] == FLAGS_WORD:
+            return _flagged(table, int(remark[1]), in_place, remark[4].split())
         extra = {"status": remark[3], **({"detail": remark[4].strip()} if remark[4].strip() else {})}
         for position in range(max(0, len(table.rows) - 2), len(table.rows)):
             row = table.rows[position]
@@ -311,6 +315,17 @@ class Tables:
         empty = replace(last, in_place=in_place, seconds=None, algbw=None, busbw=None, wrong_elements=None)
         table.rows.append(replace(empty, half_units=(None, None, None), extra=extra))
         return True
+
+
+def _flagged(table: OpenTable, size_bytes: int, in_place: bool, flags: Iterable[str]) -> bool:
+    """Give the newest row of that size and placement its flags; whether there is one."""
+    for position in range(len(table.rows) - 1, max(-1, len(table.rows) - 3), -1):
+        row = table.rows[position]
+        if row.in_place is in_place and row.size_bytes == size_bytes:
+            known = dict.fromkeys((*row.flags, *flags))
+            table.rows[position] = replace(row, flags=tuple(known))
+            return True
+    return False
 
 
 def imported_rows(cells: Cells, line: int, places: Iterable[bool] = (False, True)) -> list[ImportedRow]:

@@ -1,0 +1,149 @@
+"""Times of an emulated device are compared with nothing: no ranking, ratio, peak, crossover or prediction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ccbench.cases import Measurement
+from ccbench.report import verdict_lines
+from ccbench.report.baselines import baseline_lines, beside, comparable_points
+from ccbench.report.figure import Figure
+from ccbench.report.figures import figures_of
+from ccbench.report.footnotes import footnote
+from ccbench.report.misses import miss_lines
+from ccbench.report.points import LEFT_OUT, points_of
+from ccbench.report.tables import markdown_report
+from ccbench.runs import Run
+
+from .synthetic import case, flagged, sweep, write_run
+
+WHY = "times of an emulation say nothing about any device"
+
+
+def emulated(one: Measurement) -> Measurement:
+    return replace(flagged(one, "emulation"), simulated=True)
+
+
+def emulated_run(path: Path) -> Run:
+    """Two algorithms that cross, with predictions as a run of an older version might have stored them."""
+    cases = sweep(algorithms=("ring", "tree"), backend="cuda-host")
+    return write_run(path, cases, dict.fromkeys(range(len(cases)), emulated))
+
+
+def mixed_run(path: Path) -> Run:
+    """The same work measured on the CPU and emulated, emulated ten times as fast."""
+
+    def fast(one: Measurement) -> Measurement:
+        return emulated(replace(one, samples_seconds=tuple(0.1 * one for one in one.samples_seconds)))
+
+    cases = [*sweep(algorithms=("ring", "tree")), *sweep(algorithms=("ring",), backend="cuda-host")]
+    return write_run(
+        path, cases, {number: fast for number, one in enumerate(cases) if one.backend == "cuda-host"}
+    )
+
+
+def of_topic(run: Run, topic: str) -> list[Figure]:
+    return [figure for figure in figures_of(points_of(run)) if figure.topic == topic]
+
+
+def test_emulated_algorithms_are_not_ranked_and_have_no_crossovers(tmp_path: Path) -> None:
+    assert of_topic(emulated_run(tmp_path / "run"), "algorithms") == []
+
+
+def test_only_measured_algorithms_race_where_some_are_emulated(tmp_path: Path) -> None:
+    (race,) = of_topic(mixed_run(tmp_path / "run"), "algorithms")
+    assert {one.label for one in race.series} == {"ring", "tree"}
+    assert min(value for one in race.series for value in one.y) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("topic", ["bandwidth", "prediction", "ranks"])
+def test_emulated_times_are_in_no_figure_of(tmp_path: Path, topic: str) -> None:
+    assert of_topic(emulated_run(tmp_path / "run"), topic) == []
+    mixed = of_topic(mixed_run(tmp_path / "mixed"), topic)
+    assert mixed
+    for figure in mixed:
+        assert "EMULATION" not in figure.title
+        assert "cuda-host" not in figure.subtitle + figure.key
+
+
+def test_emulated_times_are_drawn_apart_from_measured_ones_and_labelled(tmp_path: Path) -> None:
+    figures = of_topic(mixed_run(tmp_path / "run"), "time")
+    by_label = {"EMULATION" in figure.title: figure for figure in figures}
+    assert len(figures) == len(by_label) == 2
+    assert by_label[True].key == f"{by_label[False].key}-emulated"
+    assert {one.kind.value for one in by_label[True].series} == {"measured"}  # neither bound nor prediction
+
+
+def test_emulated_barriers_are_drawn_apart_too(tmp_path: Path) -> None:
+    both = [(backend, ranks) for backend in ("cpu", "cuda-host") for ranks in (2, 4)]
+    cases = [case("barrier", "dissemination", 0, ranks=n, backend=backend) for backend, n in both]
+    run = write_run(tmp_path / "run", cases, {2: emulated, 3: emulated})
+    drawn = {figure.key: figure for figure in of_topic(run, "time")}
+    assert set(drawn) == {"time-barrier-by-ranks", "time-barrier-by-ranks-emulated"}
+    assert drawn["time-barrier-by-ranks"].subtitle == "cpu"
+
+
+def test_a_run_without_any_real_time_names_no_peak_and_says_why(tmp_path: Path) -> None:
+    lines = verdict_lines(emulated_run(tmp_path / "run"))
+    assert not any(word in line for line in lines for word in ("Peak", "GB/s", "prediction;", "bound"))
+    assert f"Emulated times are {LEFT_OUT}." in lines
+    assert WHY in LEFT_OUT
+
+
+def test_the_peak_is_of_a_measured_case_however_fast_an_emulated_one_looks(tmp_path: Path) -> None:
+    run = mixed_run(tmp_path / "run")
+    (peak,) = [line for line in verdict_lines(run) if "Peak bus bandwidth" in line]
+    assert "(cpu all_reduce" in peak
+    assert any(line.startswith("Median error of the prediction") for line in verdict_lines(run))
+
+
+def test_emulated_points_have_no_share_of_a_bound_and_no_error_of_a_prediction(tmp_path: Path) -> None:
+    points = points_of(emulated_run(tmp_path / "run"))
+    assert all(point.bound_share is None and point.prediction_error is None for point in points)
+    assert all(point.bound_seconds is None and point.predicted_seconds is None for point in points)
+    assert miss_lines(points) == []
+
+
+def test_no_ratio_is_given_for_an_emulated_run_beside_a_baseline(tmp_path: Path) -> None:
+    run, baseline = emulated_run(tmp_path / "run"), write_run(tmp_path / "real", sweep())
+    assert comparable_points(points_of(run), baseline) == ()
+    assert beside(points_of(run), points_of(baseline)) == ()
+    (line,) = baseline_lines(points_of(run), baseline)
+    assert WHY in line
+
+
+def test_an_emulated_baseline_is_no_baseline(tmp_path: Path) -> None:
+    run, baseline = write_run(tmp_path / "real", sweep()), emulated_run(tmp_path / "run")
+    assert comparable_points(points_of(run), baseline) == ()
+    assert beside(points_of(run), points_of(baseline)) == ()
+    (line,) = baseline_lines(points_of(run), baseline)
+    assert "nothing like this run's points; it has no speed" in line
+
+
+def test_only_the_measured_part_of_a_run_is_laid_beside_a_baseline(tmp_path: Path) -> None:
+    run, baseline = mixed_run(tmp_path / "run"), write_run(tmp_path / "real", sweep())
+    pairs = beside(points_of(run), comparable_points(points_of(run), baseline))
+    assert {pair.point.backend for pair in pairs} == {"cpu"}
+
+
+def test_small_print_and_page_say_once_each_where_emulated_times_are_not(tmp_path: Path) -> None:
+    run = emulated_run(tmp_path / "run")
+    assert sum(WHY in line for line in footnote(points_of(run))) == 1
+    page = markdown_report("title", points_of(run), verdict_lines(run), (), ())
+    assert page.count(WHY) == 2  # among the findings and in the small print
+
+
+def test_loopback_and_simulated_figures_stay_where_they_were(tmp_path: Path) -> None:
+    def loopback(one: Measurement) -> Measurement:
+        return flagged(one, "loopback")
+
+    cases = sweep(algorithms=("ring", "tree"))
+    run = write_run(tmp_path / "loop", cases, dict.fromkeys(range(len(cases)), loopback))
+    assert len(of_topic(run, "algorithms")) == 1
+    assert any("Loopback" in line for line in verdict_lines(run))
+    simulated = write_run(tmp_path / "simulated", cases, simulated=True)
+    assert len(of_topic(simulated, "algorithms")) == 1
+    assert verdict_lines(simulated)[0].startswith("SIMULATED: ")

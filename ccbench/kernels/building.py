@@ -1,7 +1,7 @@
 """Building kernels for the CPU with g++: one library per ``.cu`` file, kept in a cache.
 
 Every object is named by a digest of all it is made of (sources, options, compiler), so a cache is never
-stale and several processes may fill it at once.
+stale; ``ccbench.kernels.cache`` sees to it that only what was built here is loaded.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import hashlib
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ccbench.errors import MissingDependency, UsageError
+from ccbench.kernels.cache import kept, private_folder
 from ccbench.kernels.sources import kernel_folder
 
 ENGINE_FILES = ("engine.cpp", "fibers.cpp", "threads.cpp", "arithmetic.cpp")
@@ -43,15 +44,6 @@ class Build:
         return self.folder or kernel_folder()
 
 
-def cache_folder() -> Path:
-    """Where builds are kept: ``$CCBENCH_CACHE``, or ``ccbench`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
-    named = os.environ.get("CCBENCH_CACHE")
-    if named:
-        return Path(named)
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "ccbench"
-
-
 @functools.lru_cache(maxsize=1)
 def compiler() -> tuple[str, str]:
     """(path, version) of g++, or of what ``$CXX`` names. MissingDependency when there is none."""
@@ -75,16 +67,18 @@ def built(build: Build) -> Path:
     if not (build.sources / build.kernel_file).is_file():
         known = ", ".join(sorted(file.name for file in build.sources.glob("*.cu")))
         raise UsageError(f"{build.sources / build.kernel_file}: no such kernel file; one of {known}")
-    headers = _headers_digest(build.sources)
-    objects = [_object(build, build.sources / "host" / name, headers) for name in _engine_files(build)]
-    objects.append(_object(build, build.sources / build.kernel_file, headers))
+    folder = private_folder("host")
+    objects = _objects(build, folder)
     ending = "" if build.sanitize else ".so"
     name = f"{Path(build.kernel_file).stem}-{_digest(*[file.name for file in objects])}{ending}"
-    target = cache_folder() / "host" / name
-    if not target.is_file():
+
+    def link(target: Path) -> None:
+        for file, source in objects.items():
+            kept(file, partial(_compile, build, source))
         how = ["-fsanitize=thread"] if build.sanitize else ["-shared"]
-        _run([*how, *map(str, objects), "-lpthread"], target)
-    return target
+        _run([*how, *(str(file) for file in objects), "-lpthread"], target, folder)
+
+    return kept(folder / name, link)
 
 
 def _engine_files(build: Build) -> tuple[str, ...]:
@@ -111,34 +105,36 @@ def _options(build: Build, instrumented: bool) -> tuple[str, ...]:
     return (*common, "-DCCB_TSAN", *(("-fsanitize=thread",) if instrumented else ()))
 
 
-def _object(build: Build, source: Path, headers: str) -> Path:
+def _objects(build: Build, folder: Path) -> dict[Path, Path]:
+    """Every object that ``build`` is linked of, by its place in the cache -> its source."""
+    headers = _headers_digest(build.sources)
+    sources = [build.sources / "host" / name for name in _engine_files(build)]
+    sources.append(build.sources / build.kernel_file)
+    path, version = compiler()
+    found = {}
+    for source in sources:
+        options = _options(build, instrumented=source.suffix == ".cu")
+        name = f"{source.stem}-{_digest(source.read_bytes(), headers, *options, path, version)}.o"
+        found[folder / name] = source
+    return found
+
+
+def _compile(build: Build, source: Path, target: Path) -> None:
+    """Debugging information names the sources from the kernels' folder on: an object serves copies of them
+    in any other place, and tells nobody where it was made."""
     kernel = source.suffix == ".cu"
     options = _options(build, instrumented=kernel)
-    path, version = compiler()
-    name = f"{source.stem}-{_digest(source.read_bytes(), headers, *options, path, version)}.o"
-    target = cache_folder() / "host" / name
-    if not target.is_file():
-        _run([*options, *(("-x", "c++") if kernel else ()), "-c", str(source)], target)
-    return target
+    place = build.sources.resolve()
+    words = [*options, f"-ffile-prefix-map={place}=kernels", *(("-x", "c++") if kernel else ())]
+    _run([*words, "-c", str(source.relative_to(build.sources))], target, place)
 
 
-def _run(words: Sequence[str], target: Path) -> None:
-    """Run the compiler; ``target`` appears whole or not at all."""
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name)
-    except OSError as error:
-        raise UsageError(
-            f"{target.parent}: builds cannot be kept here ({error.strerror}); name a place with CCBENCH_CACHE"
-        ) from None
-    os.close(handle)
-    try:
-        done = subprocess.run(
-            [compiler()[0], *words, "-o", temporary], capture_output=True, text=True, check=False
-        )
-        if done.returncode != 0:
-            lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
-            raise UsageError(f"{words[-1]}: g++ failed: {lines[0] if lines else 'it gave no reason'}")
-        os.replace(temporary, target)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+def _run(words: Sequence[str], target: Path, place: Path) -> None:
+    """Run the compiler in ``place``; UsageError with its first error."""
+    done = subprocess.run(
+        [compiler()[0], *words, "-o", str(target)], capture_output=True, text=True, check=False, cwd=place
+    )
+    if done.returncode != 0:
+        lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
+        reason = lines[0] if lines else "it gave no reason"
+        raise UsageError(f"{place / words[-1]}: g++ failed: {reason}")

@@ -1,8 +1,8 @@
 """Kernels compiled for GPUs at run time with NVRTC, which needs neither a GPU nor a driver.
 
 The library comes from NVIDIA's wheel, or from a CUDA installation; it is spoken to through ctypes (the NVRTC
-User Guide describes its nine functions). What was compiled is kept in a cache whose names are digests of all
-that the code depends on, so it is never stale, and several processes may fill it at once.
+User Guide describes its functions). What was compiled is kept in a cache whose names are digests of all that
+the code depends on, so it is never stale.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ import hashlib
 import os
 import re
 import sys
-import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ccbench.errors import CcbenchError, MissingDependency
-from ccbench.kernels.building import cache_folder
+from ccbench.errors import CcbenchError, MissingDependency, UsageError
+from ccbench.kernels.cache import content, kept, private_folder
 from ccbench.kernels.sources import Program
 
 INSTALL = "pip install 'ccbench[cuda13]' (or 'ccbench[cuda12]' for drivers before 580)"
@@ -90,8 +89,24 @@ class Nvrtc:
         self._check(self._library.nvrtcGetSupportedArchs(numbers), "nvrtcGetSupportedArchs")
         return tuple(sorted(numbers))
 
+    @functools.cached_property
+    def full_version(self) -> str:
+        """With patch level and build where NVRTC tells them, as in ``12.9.86 CL-36037853``.
+
+        nvrtcVersion has two numbers only, but the PTX of any program begins with a comment that has all of
+        them. An empty program takes a few milliseconds.
+        """
+        option = f"-arch=compute_{self.architectures[-1]}"
+        ptx, _ = self._compiled(Program("", {}, ()), (option,), "PTX")
+        return version_in(ptx.decode(errors="replace")) or self.version
+
     def compile(self, program: Program, architecture: int, options: tuple[str, ...] = ()) -> Compiled:
         """The cubin of ``program`` for sm_``architecture``; CompilationFailed with the first error."""
+        given = (*program.options, f"-arch=sm_{architecture}", *options)
+        return Compiled(*self._compiled(program, given, "CUBIN"))
+
+    def _compiled(self, program: Program, options: tuple[str, ...], what: str) -> tuple[bytes, str]:
+        """(CUBIN or PTX, log)."""
         texts = [text.encode() for text in program.headers.values()]
         names = [name.encode() for name in program.headers]
         handle = ctypes.c_void_p()
@@ -105,20 +120,17 @@ class Nvrtc:
         )
         self._check(result, "nvrtcCreateProgram")
         try:
-            given = [text.encode() for text in self._options(program, architecture, options)]
+            given = [text.encode() for text in options]
             result = self._library.nvrtcCompileProgram(
                 handle, ctypes.c_int(len(given)), (ctypes.c_char_p * len(given))(*given)
             )
             log = self._text(handle, "ProgramLog").rstrip(b"\0").decode(errors="replace").strip()
             if result != 0:
-                raise CompilationFailed(f"NVRTC {self.version}, sm_{architecture}: {first_error(log)}")
-            return Compiled(self._text(handle, "CUBIN"), log)
+                (architecture,) = re.findall(r"-arch=(\w+)", " ".join(options))
+                raise CompilationFailed(f"NVRTC {self.version}, {architecture}: {first_error(log)}")
+            return self._text(handle, what), log
         finally:
             self._library.nvrtcDestroyProgram(ctypes.byref(handle))
-
-    @staticmethod
-    def _options(program: Program, architecture: int, options: tuple[str, ...]) -> tuple[str, ...]:
-        return (*program.options, f"-arch=sm_{architecture}", *options)
 
     def _text(self, handle: ctypes.c_void_p, what: str) -> bytes:
         size = ctypes.c_size_t()
@@ -127,6 +139,13 @@ class Nvrtc:
         buffer = ctypes.create_string_buffer(size.value)
         self._check(getattr(self._library, f"nvrtcGet{what}")(handle, buffer), f"nvrtcGet{what}")
         return buffer.raw[: size.value]
+
+
+def version_in(ptx: str) -> str:
+    """Release with patch level, and build, from the comment that PTX begins with; empty where it has none."""
+    release = re.search(r"^// Cuda compilation tools,.*\bV(\d+(?:\.\d+)+)", ptx, re.MULTILINE)
+    build = re.search(r"^// Compiler Build ID: (\S+)", ptx, re.MULTILINE)
+    return " ".join(found[1] for found in (release, build) if found)
 
 
 def first_error(log: str) -> str:
@@ -175,34 +194,22 @@ def compile_program(
     options: added to the program's. Raises MissingDependency and CompilationFailed.
     """
     compiler = compiler or nvrtc()
-    key = "\1".join([program.digest, str(architecture), compiler.version, *options])
-    path = cache_folder() / "cubins" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.cubin"
-    found = _kept(path)
+    key = "\1".join([program.digest, str(architecture), compiler.full_version, *options])
+    name = f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.cubin"
+    found = _found(name)
     if found is not None and not options:
         return Compiled(found)
     compiled = compiler.compile(program, architecture, options)
-    _keep(path, compiled.cubin)
+    with suppress(OSError, UsageError):  # a folder that cannot be used costs only the time to compile again
+        kept(private_folder("cubins") / name, lambda path: _write(path, compiled.cubin))
     return compiled
 
 
-def _kept(path: Path) -> bytes | None:
-    """A cached cubin; None where there is none or it is damaged."""
-    try:
-        stored = path.read_bytes()
-    except OSError:
-        return None
-    digest, cubin = stored[:32], stored[32:]
-    return cubin if hashlib.sha256(cubin).digest() == digest else None
+def _found(name: str) -> bytes | None:
+    with suppress(UsageError):
+        return content(private_folder("cubins") / name)
+    return None
 
 
-def _keep(path: Path, cubin: bytes) -> None:
-    """Write whole or not at all; a folder that cannot be written costs only the time to compile again."""
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(hashlib.sha256(cubin).digest() + cubin)
-            os.replace(temporary, path)
-        finally:
-            Path(temporary).unlink(missing_ok=True)
+def _write(path: Path, cubin: bytes) -> None:
+    path.write_bytes(cubin)

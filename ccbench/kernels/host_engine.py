@@ -199,8 +199,7 @@ class HostWorld:
 
         build: the kernel file that has the calls' entries; with ``sanitize`` in a process of its own.
         instead: what single devices launch in place of every call, to see what becomes of the others.
-        Raises KernelDeadlock, KernelRace, KernelCrashed, KernelFailed naming rank and peer; then the world needs
-        a reset.
+        Raises KernelDeadlock, KernelRace, KernelCrashed, KernelFailed naming rank and peer: then reset it.
         """
         options = options or HostOptions()
         mark = self._used

@@ -9,7 +9,9 @@ import pytest
 
 from ccbench.errors import MissingDependency, UsageError
 from ccbench.kernels import building
-from ccbench.kernels.building import Build, built, cache_folder
+from ccbench.kernels.building import Build, built
+from ccbench.kernels.cache import DIGEST_BYTES
+from ccbench.kernels.host_engine import HostCall, HostOptions, HostWorld
 from ccbench.kernels.sources import kernel_folder
 
 
@@ -39,11 +41,42 @@ def test_a_changed_source_is_built_anew_and_a_wrong_one_tells_the_first_error(tm
         built(Build("barrier.cu", folder=copy))
 
 
-def test_builds_are_kept_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert cache_folder() == tmp_path / "xdg" / "ccbench"
-    monkeypatch.setenv("CCBENCH_CACHE", str(tmp_path / "named"))
-    assert cache_folder() == tmp_path / "named"
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("CCBENCH_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "host"
+
+
+def runs(build: Build) -> bool:
+    call = HostCall("barrier", "uint8", 0, [0, 0], [0, 0])
+    HostWorld(2, 1).run(build, [call], HostOptions(lanes=1))
+    return True
+
+
+@pytest.mark.parametrize("sanitize", [False, True], ids=["library", "program"])
+def test_damaged_builds_are_made_anew_and_run(cache: Path, sanitize: bool) -> None:
+    """A library that was cut short would end the process that loads it."""
+    build = Build("barrier.cu", sanitize=sanitize)
+    made = built(build)
+    right = made.read_bytes()
+    made.write_bytes(right[: len(right) // 2])
+    for file in cache.glob("*.o"):
+        file.write_bytes(b"")
+    assert built(build) == made
+    assert made.read_bytes()[:-DIGEST_BYTES] == right[:-DIGEST_BYTES]
+    assert runs(build)
+
+
+def test_what_is_built_says_nothing_of_where_it_was_built(cache: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "somewhere" / "kernels"
+    shutil.copytree(kernel_folder(), copy)
+    for sanitize in (False, True):
+        built(Build("barrier.cu", folder=copy, sanitize=sanitize))
+    files = list(cache.iterdir())
+    assert len(files) == 13  # four objects of the engine, main, and the kernel, twice; and what they make
+    for file in files:
+        for place in (copy, tmp_path, Path.cwd(), Path.home() if Path.home() != Path("/") else copy):
+            assert str(place).encode() not in file.read_bytes(), file
 
 
 def test_a_place_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import threading
 from pathlib import Path
 
@@ -16,8 +18,11 @@ from ccbench.kernels.compiler import (
     architecture_for,
     compile_program,
     first_error,
+    version_in,
 )
 from ccbench.kernels.sources import Program, entries, program
+from tests.kernels.nvrtc import ABSENT as NO_NVRTC
+from tests.kernels.nvrtc import library as nvrtc_library
 
 
 class Counting(compiler.Nvrtc):
@@ -25,6 +30,7 @@ class Counting(compiler.Nvrtc):
 
     def __init__(self) -> None:
         self.version = "1.2"
+        self.full_version = "1.2.3 CL-4"
         self.compiled: list[int] = []
 
     def compile(self, program: Program, architecture: int, options: tuple[str, ...] = ()) -> Compiled:
@@ -56,7 +62,7 @@ def test_another_source_header_option_architecture_or_version_is_compiled_anew()
     compile_program(Program("other", PROGRAM.headers, PROGRAM.options), 90, compiler=counting)
     compile_program(Program("kernel", {"a.cuh": "b"}, PROGRAM.options), 90, compiler=counting)
     compile_program(Program("kernel", PROGRAM.headers, ("-DX",)), 90, compiler=counting)
-    counting.version = "1.3"
+    counting.full_version = "1.2.4 CL-5"
     compile_program(PROGRAM, 90, compiler=counting)
     assert len(counting.compiled) == 6
 
@@ -94,6 +100,40 @@ def test_many_may_fill_the_cache_at_once(cache: Path) -> None:
     assert len(found) == 80
     assert len(set(found)) == 1
     assert [file.suffix for file in cache.iterdir()] == [".cubin"]  # nothing temporary is left
+    assert stat.S_IMODE(cache.stat().st_mode) == 0o700
+
+
+def test_another_users_folder_is_left_alone_and_costs_only_time(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting = Counting()
+    compile_program(PROGRAM, 90, compiler=counting)
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    for _ in range(2):
+        assert compile_program(PROGRAM, 90, compiler=counting).cubin
+    assert counting.compiled == [90, 90, 90]
+
+
+@pytest.mark.parametrize(
+    ("ptx", "version"),
+    [
+        (
+            "//\n// Compiler Build ID: CL-36037853\n// Cuda compilation tools, release 12.9, V12.9.86\n",
+            "12.9.86 CL-36037853",
+        ),
+        ("// Cuda compilation tools, release 14.0, V14.0.1\n.version 10.0\n", "14.0.1"),
+        (".version 8.8\n.target sm_90\n", ""),
+    ],
+)
+def test_the_patch_level_is_read_from_the_comment_before_ptx(ptx: str, version: str) -> None:
+    assert version_in(ptx) == version
+
+
+@pytest.mark.skipif(nvrtc_library() is None, reason=NO_NVRTC)
+def test_the_library_that_is_installed_tells_its_patch_level() -> None:
+    found = compiler.nvrtc()
+    assert found.full_version.startswith(found.version + ".")
 
 
 @pytest.mark.parametrize(

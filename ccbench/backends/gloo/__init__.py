@@ -3,6 +3,7 @@ or by a launcher, over TCP even on one host."""
 
 from __future__ import annotations
 
+import shlex
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from ccbench.backends.base import PlainTeams, Team, TeamRequest
 from ccbench.backends.gloo.calls import REDUCE_OPS
 from ccbench.cases import Case
+from ccbench.launching import Launch, LaunchedTeam
 
 if TYPE_CHECKING:
     from ccbench.backends.crew import TeamEndpoint
@@ -74,9 +76,9 @@ class GlooBackend(PlainTeams):
 
     def open_team(self, request: TeamRequest) -> Team:
         """Start the ranks on this host, or by the user's own launcher."""
-        from ccbench.backends.launches import launched_team
-
-        return launched_team(self.name, request)
+        launcher = tuple(shlex.split(request.launch))
+        launch = Launch(launcher, several_hosts=bool(launcher))
+        return LaunchedTeam(self.name, request.ranks, launch, request.environment)
 
 
 def launched_endpoint(rank: int, ranks: int, exchange: Exchange) -> TeamEndpoint:

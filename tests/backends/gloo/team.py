@@ -1,0 +1,120 @@
+"""Gloo's ranks without ccbench's leader: forked processes whose exchange goes through the test's own process."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from ccbench.backends.gloo import launched_endpoint
+from ccbench.cases import Case, Sampling
+from ccbench.exchange import Position
+from ccbench.measure import RankResult, measure
+from ccbench.processes import die_with_parent
+from ccbench.verification import launches_between_refills
+
+PATIENCE_SECONDS = 120.0
+
+QUICK = Sampling(visits=1, maximum_samples=4, minimum_samples=2, warmup_seconds=0.0, budget_seconds=0.01)
+
+
+@dataclass
+class PipedExchange:
+    """Implements ``ccbench.exchange.Exchange`` over a pipe to the parent, which hands everything to all."""
+
+    rank: int
+    ranks: int
+    hosts: tuple[str, ...]
+    pipe: Connection
+    one_clock: bool = True
+
+    def all_gather(self, mine: bytes) -> list[bytes]:
+        self.pipe.send(("all", mine))
+        told: list[bytes] = self.pipe.recv()
+        return told
+
+    def broadcast(self, mine: bytes | None, root: int) -> bytes:
+        return self.all_gather(mine or b"")[root]
+
+    def barrier(self) -> None:
+        self.all_gather(b"")
+
+    def tell(self, position: Position) -> None:
+        """Nobody watches."""
+
+
+Work = Callable[[PipedExchange], Any]
+
+
+def on_ranks(ranks: int, work: Work, hosts: Sequence[str] = ()) -> list[Any]:
+    """What ``work`` returns on each rank, or the text of what it raised, all ranks at once."""
+    pipes, pids = [], []
+    names = tuple(hosts) or ("host",) * ranks
+    for rank in range(ranks):
+        ours, theirs = Pipe()
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            with suppress(BaseException):
+                die_with_parent(parent)
+                theirs.send(("end", _answer(work, PipedExchange(rank, ranks, names, theirs))))
+            os._exit(0)
+        theirs.close()
+        pipes.append(ours)
+        pids.append(pid)
+    try:
+        return _hub(pipes)
+    finally:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, 9)
+            os.waitpid(pid, 0)
+
+
+def _answer(work: Work, exchange: PipedExchange) -> Any:
+    try:
+        return work(exchange)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}\n{traceback.format_exc()}"
+
+
+def _hub(pipes: list[Connection]) -> list[Any]:
+    answers: dict[int, Any] = {}
+    given: dict[int, bytes] = {}
+    while len(answers) < len(pipes):
+        ready = wait([pipe for rank, pipe in enumerate(pipes) if rank not in answers], PATIENCE_SECONDS)
+        assert ready, f"ranks are silent; {sorted(answers)} have ended"
+        for pipe in ready:
+            rank = pipes.index(pipe)  # type: ignore[arg-type]
+            kind, value = pipe.recv()  # type: ignore[union-attr]
+            (answers if kind == "end" else given)[rank] = value
+        if len(given) == len(pipes):
+            for pipe in pipes:
+                pipe.send([given[rank] for rank in range(len(pipes))])
+            given.clear()
+    return [answers[rank] for rank in range(len(pipes))]
+
+
+def measured(ranks: int, cases: Sequence[Case]) -> list[list[RankResult]]:
+    """Results of each case on each rank; a rank that failed fails the test with its own words."""
+
+    def work(exchange: PipedExchange) -> list[RankResult]:
+        endpoint = launched_endpoint(exchange.rank, exchange.ranks, exchange)
+        results = []
+        for case in cases:
+            endpoint.prepare(case)
+            limit = launches_between_refills(case)
+            results.append(measure(endpoint, case, QUICK, limit, endpoint.next_salt()))
+            endpoint.finish()
+        endpoint.close()  # type: ignore[attr-defined]
+        return results
+
+    by_rank = on_ranks(ranks, work)
+    for answer in by_rank:
+        assert not isinstance(answer, str), answer
+    return [[answer[number] for answer in by_rank] for number in range(len(cases))]

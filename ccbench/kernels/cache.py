@@ -1,7 +1,7 @@
-"""What was compiled once: files that only their owner can have written, each with a digest of itself at its end.
+"""What was compiled once: files of the user alone, each with a digest of itself at its end.
 
 What lies here is loaded into this process, or run. So the folders belong to the user and nobody else may
-enter them, and a file counts only if it is the user's own and ends with the SHA-256 of what stands before: one
+enter them, and a file counts only if it is the user's own and ends with the SHA-256 of the rest: one
 that was cut short, damaged or put there by somebody else is made anew. Linkers, loaders and CUDA's driver
 follow the offsets in an ELF file's header and never see what comes behind it.
 

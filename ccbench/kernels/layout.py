@@ -10,12 +10,21 @@ from ccbench.cases import NO_ROOT, Case
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
 from ccbench.kernels import abi
+from ccbench.kernels.tuning import (
+    CHANNEL_BYTES,
+    LEAST_LANES,
+    LOOPBACK_SLOT_BYTES,
+    MOST_CHANNELS,
+    MOST_LANES,
+    PACKETS_BYTES,
+    SLOT_BYTES,
+    SLOTS,
+    STAGING_BYTES,
+    tuning,
+)
 
 ALIGNMENT_BYTES = 256
 """What cudaMalloc aligns to, and two lines of the L2 cache."""
-
-CHANNEL_BYTES = 64 << 10
-"""A channel more for every so many bytes: 512 lanes with four loads of 16 bytes in flight move 32 KiB."""
 
 ZEROED = ("flags", "state", "errors", "packets")
 """What the host zeroes before the first launch and after an error; it lies in one piece at the start."""
@@ -67,6 +76,22 @@ class WorkAreas:
         return self.offsets()["staging"] + max(self.staging_bytes, ALIGNMENT_BYTES)
 
 
+def work_areas(ranks: int, most_ranks_of_a_device: int, processors: int) -> WorkAreas:
+    """Room for the channels that fit when every multiprocessor runs one block; sizes by tuning.py and the
+    environment."""
+    asked = tuning()
+    most = asked.channels or MOST_CHANNELS
+    usual_slot_bytes = SLOT_BYTES if most_ranks_of_a_device == 1 else LOOPBACK_SLOT_BYTES
+    return WorkAreas(
+        ranks,
+        max(1, min(most, processors // most_ranks_of_a_device)),
+        asked.slots or SLOTS,
+        asked.slot_bytes or usual_slot_bytes,
+        asked.packets_bytes or PACKETS_BYTES,
+        asked.staging_bytes or STAGING_BYTES,
+    )
+
+
 @dataclass(frozen=True)
 class RankBuffers:
     """One rank's input and output in its allocation; in place they overlap, as in nccl-tests."""
@@ -107,8 +132,8 @@ def all_buffers(case: Case) -> tuple[RankBuffers, ...]:
 
 
 def channels_for(size_bytes: int, most: int) -> int:
-    """Channels for a case: one for every CHANNEL_BYTES, at least 1 and at most ``most``."""
-    return max(1, min(most, -(-size_bytes // CHANNEL_BYTES)))
+    """Channels for a case: as the environment asks, else one for every CHANNEL_BYTES; from 1 to ``most``."""
+    return max(1, min(most, tuning().channels or -(-size_bytes // CHANNEL_BYTES)))
 
 
 def blocks_fit(ranks_here: int, channels: int, blocks_per_processor: int, processors: int) -> bool:
@@ -133,6 +158,10 @@ def device_of_rank(groups: Sequence[range], rank: int) -> int:
     return next(device for device, group in enumerate(groups) if rank in group)
 
 
-def lanes_for(bytes_of_channel: int, most: int = abi.MAX_LANES) -> int:
-    """Lanes of a block that moves so many bytes: one for every 16, whole warps, from 64 to ``most``."""
-    return max(64, min(most, rounded_up(-(-bytes_of_channel // abi.VECTOR_BYTES), 32)))
+def lanes_for(bytes_of_channel: int, most: int = MOST_LANES) -> int:
+    """Lanes of a block that moves so many bytes: as the environment asks, else one for every 16 in whole warps
+    from LEAST_LANES; at most ``most``."""
+    asked = tuning().lanes
+    if asked:
+        return min(most, asked)
+    return max(LEAST_LANES, min(most, rounded_up(-(-bytes_of_channel // abi.VECTOR_BYTES), 32)))

@@ -1,0 +1,55 @@
+"""What a run was made under: the machine, its limits, its settings, the libraries, the variables.
+
+Everything is read below one root folder, so that a test can lay out another machine's ``/proc`` and
+``/sys``. Nothing is executed, and no library is imported but pynvml, through which GPUs tell their modes. A
+fact the machine does not tell is None. Only variables of an allow-list are kept, and what looks like a secret
+is blanked.
+"""
+
+from ccbench.environment.accelerators import Accelerators, GpuSettings, read_accelerators
+from ccbench.environment.files import Files
+from ccbench.environment.host import Host
+from ccbench.environment.limits import Limits, control_group_limits
+from ccbench.environment.memory import Memory, available_memory_bytes
+from ccbench.environment.observing import Environment, capture, observe
+from ccbench.environment.processors import (
+    Cache,
+    Processor,
+    allowed_cpus,
+    counted,
+    expanded,
+    spread_over_cores,
+    usable_cores,
+)
+from ccbench.environment.software import LIBRARIES, Software, git_revision, installed_version
+from ccbench.environment.variables import REDACTED, VARIABLE_NAMES, VARIABLE_PREFIXES, kept_variables
+
+__all__ = [
+    "LIBRARIES",
+    "REDACTED",
+    "VARIABLE_NAMES",
+    "VARIABLE_PREFIXES",
+    "Accelerators",
+    "Cache",
+    "Environment",
+    "Files",
+    "GpuSettings",
+    "Host",
+    "Limits",
+    "Memory",
+    "Processor",
+    "Software",
+    "allowed_cpus",
+    "available_memory_bytes",
+    "capture",
+    "control_group_limits",
+    "counted",
+    "expanded",
+    "git_revision",
+    "installed_version",
+    "kept_variables",
+    "observe",
+    "read_accelerators",
+    "spread_over_cores",
+    "usable_cores",
+]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -117,6 +117,17 @@ def _listed(text: str) -> list[list[int]]:
         raise UsageError(f"groups: a rank is in {text[:80]} twice; a rank can be in one group at a time")
     found: list[list[int]] = groups
     return found
+
+
+def format_ranks(ranks: Sequence[int]) -> str:
+    """``0-3``, ``0, 2, 4``: runs of neighbours by their ends."""
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def parse_pair(text: str) -> Pair:

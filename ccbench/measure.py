@@ -156,10 +156,10 @@ def measure(endpoint: Endpoint, case: Case, sampling: Sampling, launch_limit: in
     endpoint.poison()
     endpoint.refill(SALTS_PER_VISIT * salt)
     warmup = _warm_up(endpoint, sampling, launch_limit, SALTS_PER_VISIT * salt)
-    launch_seconds = warmup.turns_seconds[-1]
+    launch_seconds = _of_all_ranks(endpoint, warmup)
     launches = _launches_per_sample(endpoint, case, sampling, launch_seconds, launch_limit)
     salts = range(SALTS_PER_VISIT * salt, SALTS_PER_VISIT * (salt + 1))
-    count, reason = _sample(endpoint, sampling, launches, launch_limit, launch_seconds, salts[0])
+    count, reason = _sample(endpoint, case, sampling, launches, launch_limit, launch_seconds, salts[0])
     mismatch = _checked_sample(endpoint, case, count, salts[1], launches)
     provoked = _provoked(endpoint, case, salts[2 : 2 + _provoked_launches(case)])
     endpoint.barrier()
@@ -175,6 +175,21 @@ def measure(endpoint: Endpoint, case: Case, sampling: Sampling, launch_limit: in
         mismatch or provoked,
         float(np.sum(stamps[endpoint.rank, :, 1] - stamps[endpoint.rank, :, 0])) + warmup.total_seconds,
     )
+
+
+def _of_all_ranks(endpoint: Endpoint, warmup: _WarmUp) -> float:
+    """A launch as the slowest rank saw it in the last turn: some ranks may have had nothing to do."""
+    endpoint.stamps[endpoint.rank, 0] = 0.0, warmup.turns_seconds[-1]
+    endpoint.barrier()
+    _bring_stamps(endpoint, 1)
+    slowest = float(endpoint.stamps[:, 0, 1].max())
+    endpoint.barrier()
+    return slowest
+
+
+def taking_part(case: Case, stamps: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The rows of ``stamps`` that are of ranks with something to do; one row stands for all ranks."""
+    return stamps[case.members[0], :] if case.pair and len(stamps) == case.ranks else stamps
 
 
 @dataclass(frozen=True)
@@ -278,6 +293,7 @@ def _provoked_launches(case: Case) -> int:
 
 def _sample(
     endpoint: Endpoint,
+    case: Case,
     sampling: Sampling,
     launches: int,
     launch_limit: int,
@@ -297,7 +313,7 @@ def _sample(
             _bring_stamps(endpoint, count)
             reason = ""
             if endpoint.rank == 0:
-                samples = durations(endpoint.stamps[:, :count]) / launches
+                samples = durations(taking_part(case, endpoint.stamps[:, :count])) / launches
                 # The checked sample still comes: until then the newest one stands in for it.
                 samples = np.append(samples, samples[-1:] if count else launch_seconds)
                 reason = rule.reason(samples, time.perf_counter() - began)

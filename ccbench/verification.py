@@ -73,16 +73,6 @@ class Mismatch:
         )
 
 
-def group_case(case: Case) -> Case:
-    """``case`` as one of its groups, or its pair, sees it: all its ranks communicate with each other."""
-    return replace(case, ranks=case.group_ranks, groups="", pair="")
-
-
-def group_salt(salt: int, group: int) -> int:
-    """The salt of a group's data, so that what strays from one group into another is seen."""
-    return salt + group * GROUP_SALTS
-
-
 def launches_between_refills(case: Case) -> int:
     """How often ``case`` may run on the same buffers until they must be filled again.
 
@@ -296,6 +286,48 @@ def check(case: Case, rank: int, output: Array, salt: int, launches: int) -> Mis
                 seen, right = output[first], expected[first - start]
             wrong += int(np.count_nonzero(differs))
     return None if first < 0 else Mismatch(rank, wrong, first, str(seen), str(right))
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one rank of a case does: it is number ``seat`` of the ``members`` that communicate together.
+
+    case: as these members see it, with as many ranks as they are. group: their number, from 0.
+    receives: False for the source of a pair one way, which gets nothing.
+    """
+
+    case: Case
+    group: int
+    members: tuple[int, ...]
+    seat: int
+    receives: bool = True
+
+    def fill(self, buffer: Array, salt: int) -> None:
+        """Write the rank's input; groups have different data, so that what strays into another is seen."""
+        fill(self.case, self.seat, buffer, self._salt(salt))
+
+    def check(self, output: Array, salt: int, launches: int) -> Mismatch | None:
+        """As ``check``; the mismatch names the rank by its number in the team."""
+        if not self.receives:
+            return None
+        found = check(self.case, self.seat, output, self._salt(salt), launches)
+        return found and replace(found, rank=self.members[self.seat])
+
+    def _salt(self, salt: int) -> int:
+        return salt + self.group * GROUP_SALTS
+
+
+def part_of(case: Case, rank: int) -> Part | None:
+    """The part of ``rank`` in ``case``, None where it has none."""
+    pair = case.one_pair
+    if not case.groups and pair is None:
+        return Part(case, 0, tuple(range(case.ranks)), rank)
+    for group, members in enumerate(case.members):
+        if rank in members:
+            seen = replace(case, ranks=len(members), groups="", pair="")
+            receives = pair is None or pair.both or rank == pair.target
+            return Part(seen, group, members, members.index(rank), receives)
+    return None
 
 
 def expected_parts(

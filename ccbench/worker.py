@@ -23,6 +23,9 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ccbench.backends.base import EMULATION, CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Word
 from ccbench.backends.crew import Crew, TeamEndpoint, open_crew
@@ -32,12 +35,15 @@ from ccbench.conditions import flagged, read_cpu_times, watched
 from ccbench.environment import allowed_cpus, spread_over_cores
 from ccbench.errors import CcbenchError
 from ccbench.faults import Fault, fault_from_environment
-from ccbench.measure import Apart, RankResult, durations, measure
+from ccbench.groups import format_ranks
+from ccbench.measure import Apart, RankResult, durations, measure, taking_part
 from ccbench.processes import die_with_parent, ending, state
 from ccbench.verification import launches_between_refills
 
 SAMPLE_CAPACITY = 4096
 POLL_SECONDS = 0.2
+
+Samples = tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -283,7 +289,8 @@ class Leader:
             return Measurement(case, status, first.detail, conditions=conditions)
         results = {rank: report.result for rank, report in reports.items() if report.result}
         launches = result.launches
-        stamps = result.stamps
+        stamps = taking_part(case, result.stamps)
+        parts, part_samples = _parts(case, first.facts, stamps / launches)
         apart = not self.crew.whole  # else there is one clock, and no rank's own time
         return Measurement(
             case=case,
@@ -312,14 +319,18 @@ class Leader:
             protocol_used=first.facts.protocol_used,
             channels_used=first.facts.channels_used,
             library_estimate_seconds=first.facts.library_estimate_seconds,
-            part_names=first.facts.parts,
-            part_samples_seconds=first.facts.part_samples_seconds,
+            part_names=parts,
+            part_samples_seconds=part_samples,
             device_readings=first.facts.devices,
             conditions=conditions,
         )
 
+    def _bindings(self) -> tuple[int, ...]:
+        """Each rank's processor; empty where ranks are not bound."""
+        return tuple(self.binding(rank) for rank in range(self.ranks)) if self.cpus else ()
+
     def _conditions(self, report: RankReport) -> Conditions:
-        binding = tuple(self.binding(rank) for rank in range(self.ranks)) if self.cpus else ()
+        binding = self._bindings()
         seen = flagged(replace(report.conditions, binding=binding, oversubscribed=self.oversubscribed))
         seen = replace(seen, flags=(*report.flags, *seen.flags))
         # Figures made under a deliberate fault must never pass for real ones.
@@ -336,6 +347,14 @@ class Leader:
         for pid in left:
             with suppress(ChildProcessError):
                 os.waitpid(pid, 0)
+
+
+def _parts(case: Case, facts: CaseFacts, stamps: NDArray[np.float64]) -> tuple[tuple[str, ...], Samples]:
+    """What ran at the same time, and its samples: as the endpoint says, else groups by ranks' stamps."""
+    if facts.parts or not case.groups or len(stamps) != case.ranks:
+        return facts.parts, facts.part_samples_seconds
+    names = tuple(f"ranks {format_ranks(members)}" for members in case.members)
+    return names, tuple(tuple(durations(stamps[members, :]).tolist()) for members in case.members)
 
 
 def _wrong_elements(case: Case, results: Iterable[RankResult]) -> int | None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.errors import UsageError
-from ccbench.groups import every_pair, parse_groups, parse_pair, read_groups
+from ccbench.groups import every_pair, format_ranks, parse_groups, parse_pair, read_groups
 
 
 @pytest.mark.parametrize(
@@ -68,6 +68,10 @@ def test_what_makes_no_groups_is_refused_with_the_reason(text: str, words: str) 
 def test_a_pair_knows_its_ways() -> None:
     assert (parse_pair("0>3").both, parse_pair("3 <> 0").both) == (False, True)
     assert str(parse_pair("3 <> 0")) == "3<>0"
+
+
+def test_ranks_are_written_as_runs() -> None:
+    assert format_ranks((0, 1, 2, 5, 7, 8)) == "0-2, 5, 7-8"
 
 
 @pytest.mark.parametrize("text", ["0>0", "1-2", "", "0>", "a>b"])

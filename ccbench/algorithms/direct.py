@@ -6,6 +6,8 @@ once they take one or two steps; one partner at a time (pairwise, linear) they t
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from ccbench.algorithms.flows import everyone, ordered_pairs, phase, schedule
@@ -182,6 +184,15 @@ def direct_scatter(ranks: int, parameter: int) -> Schedule:
     """
     others = everyone(ranks)[1:]
     return schedule("scatter", "direct", ranks, ranks, [phase(0, others, others)])
+
+
+@lru_cache(maxsize=1)
+def one_way_send_recv() -> Schedule:
+    """Rank 0 of two writes its buffer into rank 1's memory, and nothing comes back.
+
+    No algorithm of the collective (rank 0 gets nothing, so it proves nothing): one direction of a pair.
+    """
+    return schedule("send_recv", "shift", 2, 1, [phase(0, 1, 0, 1, pushed=True)])
 
 
 def shift_send_recv(ranks: int, parameter: int) -> Schedule:

@@ -84,7 +84,8 @@ def versions_of(layout: Layout) -> Versions:
         versions.last_step = step.index
     for rank in range(schedule.ranks):
         for slot in range(schedule.slots):
-            if layout.output_place(rank, slot) is not None:
+            # What nothing ever reaches is no output: of a pair one way, the source gets nothing.
+            if layout.output_place(rank, slot) is not None and (rank, slot) in versions.chains:
                 versions.chains[(rank, slot)][-1].is_output = True
     return versions
 

@@ -28,6 +28,8 @@ def predict_case(
     algorithm_used: what the backend says it ran. gpus_per_process: GPUs that one thread launches on. On a
     cluster of another number of ranks than the case has there is none either.
     """
+    if case.pair or case.groups or case.beside:
+        return None  # what shares the links with it is not priced
     try:
         if isinstance(machine, Machine) and case.backend in DEVICE_BACKENDS:
             return None  # a host's memory says nothing about a device's

@@ -37,8 +37,8 @@ BACKENDS_WITH: dict[str, tuple[str, ...]] = {
     "registration": ("nccl",),
     "aggregation": ("nccl",),
     "misalignment_bytes": ("nccl",),
-    "pair": ("cpu", "simulated", "nccl", "mpi", "gloo"),
-    "groups": ("nccl",),
+    "pair": ("cpu", "nccl", "mpi", "gloo"),
+    "groups": ("cpu", "nccl"),
     "beside": ("nccl",),
 }
 """Which backends have more than the default of an axis."""

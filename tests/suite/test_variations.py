@@ -90,9 +90,10 @@ def test_a_wrong_value_is_named_with_its_place(key: str, value: Any, words: str)
 def test_what_a_case_does_not_ask_for_leaves_its_id_alone() -> None:
     case = Case("s", "cpu", "all_reduce", "ring", "float32", "sum", 1024, 256, 4)
     assert case.case_id == "770c69d9d3b860d8"  # as it was before these fields came
-    changed = {replace(case, **{name: value}).case_id for name, value in (
-        ("channels", 1), ("transport", "host"), ("registration", "local"), ("aggregation", 2),
-        ("misalignment_bytes", 4), ("groups", "rank // 2"), ("beside", "all_gather"),
-    )}  # fmt: skip
+    asked: tuple[dict[str, Any], ...] = (
+        {"channels": 1}, {"transport": "host"}, {"registration": "local"}, {"aggregation": 2},
+        {"misalignment_bytes": 4}, {"groups": "rank // 2"}, {"beside": "all_gather"},
+    )  # fmt: skip
+    changed = {replace(case, **one).case_id for one in asked}
     assert len(changed) == 7
     assert case.case_id not in changed

@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.algorithms import parse_algorithm, schedule_for
+from ccbench.algorithms.direct import one_way_send_recv
 from ccbench.algorithms.layout import Layout, Place, Space
 from ccbench.algorithms.schedule import Schedule
 from ccbench.backends.base import OutOfMemory
 from ccbench.backends.cpu.choice import default_algorithm
-from ccbench.backends.cpu.execution import Buffers, Launcher, Pace
+from ccbench.backends.cpu.execution import Buffers, Bystander, Launcher, Pace
 from ccbench.backends.cpu.memory import Activity, Arena, Control, Word, buffer_offsets, fence
 from ccbench.backends.cpu.program import CompiledCase, compile_case
 from ccbench.cases import NO_ROOT, Case, CaseFacts
@@ -20,7 +21,7 @@ from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes, numpy_dtype
 from ccbench.environment import available_memory_bytes
 from ccbench.faults import Fault
-from ccbench.verification import Array, Mismatch, check, fill, poison
+from ccbench.verification import Array, Mismatch, Part, part_of, poison
 
 KEEP_BYTES = 512 << 20
 """Arenas larger than this are given back after the case; smaller ones save the next case page faults."""
@@ -35,14 +36,17 @@ PROBE_ROUND_TRIPS = 50
 
 
 def concrete_schedule(case: Case) -> Schedule:
-    """The proven schedule that a case runs, ``default`` resolved."""
+    """The proven schedule that each group of a case runs, ``default`` resolved."""
+    if case.one_pair and not case.one_pair.both:
+        return one_way_send_recv()
     name = case.algorithm
+    ranks = case.group_ranks
     if name == "default":
-        name = default_algorithm(case.collective, case.size_bytes, case.ranks)
+        name = default_algorithm(case.collective, case.size_bytes, ranks)
     algorithm, parameter = parse_algorithm(name)
     root = 0 if case.root == NO_ROOT else case.root
     return schedule_for(
-        case.collective, algorithm, case.ranks, root=root, parameter=parameter, size_bytes=case.size_bytes
+        case.collective, algorithm, ranks, root=root, parameter=parameter, size_bytes=case.size_bytes
     )
 
 
@@ -81,7 +85,8 @@ class CpuEndpoint:
         self._pings = 0
         self._held_bytes = 0
         self._cases = 0
-        self._programs: dict[Layout, CompiledCase] = {}
+        self._programs: dict[tuple[Layout, int | None], CompiledCase] = {}
+        self._part: Part | None = None
 
     def next_salt(self) -> int:
         """A number that is new in every visit and the same on all ranks."""
@@ -102,40 +107,54 @@ class CpuEndpoint:
         )
         schedule = concrete_schedule(case)
         layout = Layout(schedule, case.count, case.in_place)
-        compiled = self._compiled(layout)
+        self._part = part_of(case, self.rank)
+        seat = self._part.seat if self._part else None
+        compiled = self._compiled(layout, seat)
         buffers = self._map(compiled, case)
-        self._whole_output = buffers[(self.rank, Space.OUTPUT)]
-        self._input = _span(buffers, layout.input_places(self.rank))
-        self._output = _span(buffers, layout.output_places(self.rank))
+        self._pace.stands_by = seat is None
+        self._input = self._output = self._whole_output = np.empty(0, np.uint8)
+        if self._part is None or seat is None:
+            self._launcher: Launcher | Bystander = Bystander(
+                self.rank, compiled.stride, self.control, self._pace
+            )
+            return algorithm_label(schedule)
+        self._whole_output = buffers[(seat, Space.OUTPUT)]
+        self._input = _span(buffers, layout.input_places(seat))
+        self._output = _span(buffers, layout.output_places(seat))
         waits = self._fault is None or self._fault.kind != "unsynchronised"
         self._launcher = Launcher(
-            compiled, self.rank, buffers, case.op, self.control, self._pace, waits=waits
+            compiled, seat, buffers, case.op, self.control, self._pace, self._part.members, waits=waits
         )
         return algorithm_label(schedule)
 
-    def _compiled(self, layout: Layout) -> CompiledCase:
+    def _compiled(self, layout: Layout, seat: int | None) -> CompiledCase:
         """This rank's program; a case is visited again and again, and compiled once."""
-        if layout not in self._programs:
+        key = layout, seat
+        if key not in self._programs:
             if len(self._programs) >= PROGRAMS_KEPT:
                 self._programs.clear()
-            self._programs[layout] = compile_case(layout, [self.rank])
-        return self._programs[layout]
+            self._programs[key] = compile_case(layout, [] if seat is None else [seat])
+        return self._programs[key]
 
     def _map(self, compiled: CompiledCase, case: Case) -> Buffers:
+        """Buffers of this rank's group, by the ranks' numbers in it; groups need equally much."""
         dtype = numpy_dtype(case.dtype)
         size = item_bytes(case.dtype)
         plans = []
-        for rank in range(self.ranks):
+        for rank in range(case.group_ranks):
             elements = [compiled.layout.buffer_elements(rank, space) for space in (Space.INPUT, Space.OUTPUT)]
             elements.append(compiled.work_elements[rank])
             offsets, end = buffer_offsets([count * size for count in elements])
             plans.append((elements, offsets, end))
-        self._refuse_too_much(sum(end for _, _, end in plans))
-        self._arenas[self.rank].reserve(plans[self.rank][2])
+        self._refuse_too_much(sum(end for _, _, end in plans) * len(case.members))
+        if self._part:
+            self._arenas[self.rank].reserve(plans[self._part.seat][2])
         self.barrier()
+        if self._part is None:
+            return {}
         return {
-            (rank, space): self._arenas[rank].view(offsets[space], elements[space], dtype)
-            for rank, (elements, offsets, _) in enumerate(plans)
+            (seat, space): self._arenas[rank].view(offsets[space], elements[space], dtype)
+            for seat, (rank, (elements, offsets, _)) in enumerate(zip(self._part.members, plans, strict=True))
             for space in Space
         }
 
@@ -164,7 +183,8 @@ class CpuEndpoint:
 
     def refill(self, salt: int) -> None:
         """Fill this rank's input with the data of ``salt``."""
-        fill(self._case, self.rank, self._input, salt)
+        if self._part:
+            self._part.fill(self._input, salt)
         self.control.words[self.control.index(self.rank, Word.ARRIVED)] = salt
 
     def poison(self) -> None:
@@ -216,12 +236,13 @@ class CpuEndpoint:
             self._fault.spoil(self._output)
         if not collective(self._case.collective).moves_data:
             return self._check_arrivals(salt)
-        return check(self._case, self.rank, self._output, salt, launches)
+        return self._part.check(self._output, salt, launches) if self._part else None
 
     def _check_arrivals(self, salt: int) -> Mismatch | None:
         """After a barrier every rank must have come as far as this one: each wrote its salt before."""
-        arrived = [self.control.read(rank, Word.ARRIVED) for rank in range(self.ranks)]
-        late = [rank for rank, seen in enumerate(arrived) if seen < salt]
+        members = self._part.members if self._part else ()
+        arrived = {rank: self.control.read(rank, Word.ARRIVED) for rank in members}
+        late = [rank for rank, seen in arrived.items() if seen < salt]
         if not late:
             return None
         return Mismatch(self.rank, len(late), late[0], f"{arrived[late[0]]} (rank had not come)", str(salt))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,8 @@ BLOCK_BYTES = 256 * 1024
 POLLS_BEFORE_YIELD = 300
 """Polls of a flag (about 50 ns each) before the processor is offered to somebody else."""
 
+STAND_BY_SECONDS = 2e-5
+
 Call = tuple[Callable[..., object], tuple[Any, ...]]
 Buffers = dict[tuple[int, Space], Array]
 """(rank, space) -> that buffer, as elements of the case's dtype."""
@@ -38,6 +40,7 @@ _REDUCTIONS: dict[str, Callable[..., object]] = {
 class Pace:
     """Waits for other ranks' counters; with more ranks than processors it yields at once.
 
+    stands_by: this rank has nothing to do in the case, so it sleeps between polls and disturbs nobody.
     base: what all progress counters start the next launch from. Every rank takes part in the same launches
     in the same order, so each keeps its own copy and all copies are equal.
     """
@@ -45,12 +48,15 @@ class Pace:
     def __init__(self, control: Control, oversubscribed: bool) -> None:
         self.base = 1
         self.waited_seconds = 0.0
+        self.stands_by = False
         self._words = control.words
         self._polls = 0 if oversubscribed else POLLS_BEFORE_YIELD
 
     def until(self, index: int, goal: int) -> None:
         """Return when word ``index`` is at least ``goal``."""
         words = self._words
+        while self.stands_by and words[index] < goal:
+            time.sleep(STAND_BY_SECONDS)
         if words[index] < goal:
             for _ in range(self._polls):
                 if words[index] >= goal:
@@ -81,24 +87,30 @@ class Launcher:
         op: str,
         control: Control,
         pace: Pace,
+        seats: Sequence[int],
         waits: bool = True,
     ) -> None:
-        """waits: False leaves out every wait, which tests use to show that the checks see it."""
+        """seats: the team's rank of each of the schedule's; ``rank`` is one of the schedule's.
+
+        waits: False leaves out every wait, which tests use to show that the checks see it.
+        """
         program = compiled.programs[rank]
         bind = _Binder(buffers, op, compiled.layout.schedule.ranks)
+
+        def place(peer: int) -> int:
+            return seats[peer] * LINE_WORDS + Word.PROGRESS
+
         self._groups = tuple(
             (
-                tuple((peer * LINE_WORDS + Word.PROGRESS, offset) for peer, offset in group.waits if waits),
+                tuple((place(peer), offset) for peer, offset in group.waits if waits),
                 tuple(bind.calls(group.strands)),
                 group.post,
             )
             for group in program.groups
         )
-        self._exit_waits = tuple(
-            (peer * LINE_WORDS + Word.PROGRESS, offset) for peer, offset in program.exit_waits if waits
-        )
+        self._exit_waits = tuple((place(peer), offset) for peer, offset in program.exit_waits if waits)
         self._words = control.words
-        self._mine = control.index(rank, Word.PROGRESS)
+        self._mine = place(rank)
         self._stride = compiled.stride
         self._pace = pace
 
@@ -120,6 +132,21 @@ class Launcher:
                 until(index, base + offset)
             base += stride
         self._pace.base = base
+
+
+class Bystander:
+    """Takes part in launches of others by keeping step with their counters."""
+
+    def __init__(self, rank: int, stride: int, control: Control, pace: Pace) -> None:
+        self._words = control.words
+        self._mine = control.index(rank, Word.PROGRESS)
+        self._stride = stride
+        self._pace = pace
+
+    def launch(self, times: int = 1, time_waits: bool = False) -> None:
+        """Be as far as the others will be."""
+        self._pace.base += times * self._stride
+        self._words[self._mine] = self._pace.base
 
 
 class _Binder:

@@ -1,0 +1,98 @@
+"""Groups and pairs of ranks on real processes: every rank of a group right, nobody else disturbed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ccbench.cases import NO_OP, NO_ROOT, Case, Sampling, Status
+from ccbench.collectives import COLLECTIVES
+from ccbench.dtypes import item_bytes
+from ccbench.suite.model import IN_PLACE_COLLECTIVES
+from ccbench.teams import ProcessTeam
+from ccbench.verification import part_of, poison
+
+RANKS = 4
+QUICK = Sampling(visits=1, budget_seconds=0.01, warmup_seconds=0.002, minimum_samples=3, maximum_samples=5)
+BLANK = Case("groups", "cpu", "all_reduce", "default", "float32", "sum", 0, 0, RANKS)
+
+
+@pytest.fixture(scope="module")
+def team() -> Iterator[ProcessTeam]:
+    opened = ProcessTeam("cpu", RANKS)
+    yield opened
+    opened.close()
+
+
+def case_of(collective: str, count: int = 1000, **changes: object) -> Case:
+    """A case of ``count`` elements whose root is the last rank of its group."""
+    row = COLLECTIVES[collective]
+    case = replace(BLANK, collective=collective, count=count if row.moves_data else 0, **changes)  # type: ignore[arg-type]  # fields by name
+    return replace(
+        case,
+        op=case.op if row.reduces else NO_OP,
+        root=case.group_ranks - 1 if row.rooted else NO_ROOT,
+        size_bytes=row.size_bytes(case.count, case.group_ranks, item_bytes(case.dtype)),
+    )
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.parametrize("groups", ["rank // 2", "rank % 2", "[[3, 0], [1, 2]]", "rank // 1", "[[2, 1]]"])
+def test_every_group_gets_its_own_result(team: ProcessTeam, collective: str, groups: str) -> None:
+    measurement = team.run(case_of(collective, groups=groups), QUICK)
+    assert (measurement.status, measurement.detail) == (Status.OK, "")
+    assert len(measurement.part_names) == len(measurement.case.members)
+    assert all(len(one) == len(measurement.samples_seconds) for one in measurement.part_samples_seconds)
+
+
+@pytest.mark.parametrize("collective", IN_PLACE_COLLECTIVES)
+def test_groups_work_in_place(team: ProcessTeam, collective: str) -> None:
+    assert team.run(case_of(collective, groups="rank % 2", in_place=True), QUICK).status is Status.OK
+
+
+@pytest.mark.parametrize("pair", ["0>1", "3>0", "1<>2", "0<>3"])
+def test_a_pair_is_timed_on_its_two_ranks_alone(team: ProcessTeam, pair: str) -> None:
+    measurement = team.run(case_of("send_recv", 4096, pair=pair), QUICK)
+    assert (measurement.status, measurement.detail) == (Status.OK, "")
+    assert len(measurement.rank_samples_seconds) == 2
+    assert measurement.launches_per_sample < 1 << 16  # a rank that stands by must not tell how long it takes
+
+
+def test_cases_of_all_ranks_and_of_some_follow_each_other(team: ProcessTeam) -> None:
+    cases = [
+        case_of("all_reduce"), case_of("send_recv", pair="2>3"), case_of("all_reduce"),
+        case_of("all_gather", groups="rank % 2"), case_of("send_recv", pair="0<>1"), case_of("barrier"),
+    ]  # fmt: skip
+    assert [team.run(case, QUICK).status for case in cases] == [Status.OK] * len(cases)
+
+
+def test_data_of_another_group_are_wrong_data() -> None:
+    case = case_of("all_gather", groups="rank // 2")
+    mine, other = part_of(case, 0), part_of(case, 2)
+    assert mine
+    assert other
+    block = np.empty((2, 2, case.count), np.float32)
+    for rank in range(RANKS):
+        part = part_of(case, rank)
+        assert part
+        part.fill(block[rank // 2, rank % 2], salt=7)
+    assert mine.check(block[0].reshape(-1), 7, 1) is None
+    strayed = mine.check(block[1].reshape(-1), 7, 1)
+    assert strayed
+    assert strayed.wrong_elements > case.count
+    poison(block[1])
+    spoilt = other.check(block[1].reshape(-1), 7, 1)
+    assert spoilt
+    assert spoilt.rank == 2
+
+
+def test_who_is_in_no_group_has_no_part_and_a_source_gets_nothing() -> None:
+    case = case_of("send_recv", pair="3>1")
+    assert part_of(case, 0) is None
+    source, target = part_of(case, 3), part_of(case, 1)
+    assert source
+    assert target
+    assert (source.receives, target.receives, target.seat) == (False, True, 1)

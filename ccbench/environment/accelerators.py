@@ -70,7 +70,7 @@ class Accelerators:
 def read_accelerators(files: Files, driver: Callable[[], Session] | None = None) -> Accelerators:
     """From files, and from the driver where ``driver`` opens one."""
     version = files.text("/proc/driver/nvidia/version") or ""
-    number = re.search(r"Kernel Module[^0-9]*([0-9]+(?:\.[0-9]+)+)", version)
+    number = re.search(r"Kernel Module.*?\s([0-9]+(?:\.[0-9]+)+)(?:\s|$)", version)
     gpus = _pci_gpus(files)
     cuda, settings = _settings(driver) if driver else (None, ())
     return Accelerators(

@@ -14,7 +14,8 @@ KERNEL_OPTIONS = frozenset({
     "iommu", "intel_iommu", "amd_iommu", "iommu.passthrough", "iommu.strict", "pcie_aspm", "pci",
     "pcie_acs_override", "pci_acs_override", "isolcpus", "nohz_full", "rcu_nocbs", "mitigations", "nosmt",
     "idle", "processor.max_cstate", "intel_idle.max_cstate", "intel_pstate", "amd_pstate",
-    "cpufreq.default_governor", "transparent_hugepage", "hugepages", "hugepagesz", "default_hugepagesz", "numa_balancing", "numa",
+    "cpufreq.default_governor", "transparent_hugepage", "hugepages", "hugepagesz",
+    "default_hugepagesz", "numa_balancing", "numa",
     "clocksource", "tsc", "nokaslr", "cgroup_disable", "systemd.unified_cgroup_hierarchy",
 })  # fmt: skip
 """What changes how fast devices and processors are. The rest of a command line may hold names."""

@@ -6,7 +6,7 @@ collective interprets schedules, and stands for an algorithm ``schedule:<name>``
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -31,6 +31,18 @@ PREFERRED = (
 )
 """(up to this size in bytes, algorithms by preference): what ``default`` stands for. One-shot and low-latency
 protocols win below some hundred KiB, two-shot to some MiB, rings above (vLLM pull requests 24111, 42324)."""
+
+
+_ONLY = (
+    ("channels", 0),
+    ("registration", "none"),
+    ("aggregation", 1),
+    ("misalignment_bytes", 0),
+    ("pair", ""),
+    ("groups", ""),
+    ("beside", ""),
+)
+"""Fields of a Case of which these kernels know one value."""
 
 
 @dataclass(frozen=True)
@@ -108,13 +120,21 @@ def _default(case: Case, known: tuple[str, ...]) -> str:
     return "default"
 
 
-def unsupported(case: Case) -> str | None:
-    """Why no kernel can run ``case``, whatever the device; None where one can."""
+def unsupported(case: Case, transports: Sequence[str] = ("default",)) -> str | None:
+    """Why no kernel can run ``case``, whatever the device; None where one can.
+
+    transports: which values of ``Case.transport`` the backend has.
+    """
     try:
         row = collective(case.collective)
         choose(case)
     except CcbenchError as error:
         return str(error)
+    if case.transport not in transports:
+        return f"transport {case.transport!r} does not exist here; one of {', '.join(transports)}"
+    for name, plain in _ONLY:
+        if getattr(case, name) != plain:
+            return f"{name} {getattr(case, name)!r}: these kernels have no such setting; only {plain!r}"
     if case.dtype not in TYPES or case.dtype not in ITEM_BYTES:
         known = ", ".join(name for name in TYPES if name in ITEM_BYTES)
         return f"dtype {case.dtype} has no kernel; one of {known}"

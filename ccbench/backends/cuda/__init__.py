@@ -40,13 +40,14 @@ def cupy_missing() -> str | None:
 
 
 class CudaBackend(PlainTeams):
-    """Implements ``ccbench.backends.base.Backend``; modes are what ``Case.mode`` may be."""
+    """Implements ``ccbench.backends.base.Backend``; modes, transports: what a Case may ask for."""
 
     costly_teams = True
 
-    def __init__(self, name: str, modes: tuple[str, ...]) -> None:
+    def __init__(self, name: str, modes: tuple[str, ...], transports: tuple[str, ...]) -> None:
         self.name = name
         self._modes = modes
+        self._transports = transports
 
     def unavailable(self) -> str | None:
         """Needs a driver, a device and CuPy."""
@@ -65,7 +66,12 @@ class CudaBackend(PlainTeams):
         """Why no kernel can run ``case``; whether the devices have room shows when it runs."""
         if case.mode not in self._modes:
             return f"mode {case.mode} does not exist on {self.name}; one of {', '.join(self._modes)}"
-        return unsupported(case)
+        if case.transport == "host" and "host" not in self._transports:
+            return (
+                f"transport: host does not exist on {self.name}, whose processes share no memory that is "
+                "pinned; take `backend: cuda`, where one process drives all GPUs"
+            )
+        return unsupported(case, self._transports)
 
     def open_team(self, request: TeamRequest) -> Team:
         """Start the workers; CUDA starts in them."""
@@ -80,8 +86,8 @@ def sources_digest(folder: Path | None = None) -> str:
     return digest.hexdigest()[:8]
 
 
-BACKEND = CudaBackend("cuda", MODES)
+BACKEND = CudaBackend("cuda", MODES, ("default", "host"))
 """One process drives all GPUs of the node."""
 
-IPC_BACKEND = CudaBackend("cuda-ipc", IPC_MODES)
+IPC_BACKEND = CudaBackend("cuda-ipc", IPC_MODES, ("default",))
 """One process for each rank."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ccbench.backends.base import LOOPBACK
+from ccbench.backends.base import LOOPBACK, CannotRun
 from ccbench.backends.cpu.memory import Activity, Control
 from ccbench.backends.crew import WholeEndpoint
-from ccbench.backends.cuda.group import Group
+from ccbench.backends.cuda.communicator import WRITTEN_BY_PEERS, Communicator, host_areas
+from ccbench.backends.cuda.gate import Gate
+from ccbench.backends.cuda.group import Group, Transfer
 from ccbench.backends.cuda.launching import (
     GRAPH_LAUNCHES,
     LIMIT_SECONDS,
@@ -21,15 +26,23 @@ from ccbench.backends.cuda.launching import (
     moves_data,
     op_of,
     root_of,
-    view_table,
     work_areas,
 )
-from ccbench.backends.cuda.runtime import Cuda, device_count
-from ccbench.cases import Case
+from ccbench.backends.cuda.modules import Kernel
+from ccbench.backends.cuda.reach import (
+    NOTHING,
+    RankPlaces,
+    copies_after,
+    copies_before,
+    reach_of,
+    views_of,
+)
+from ccbench.backends.cuda.runtime import TO_DEVICE, TO_HOST, Cuda, device_count, do_all, no_peer_access
+from ccbench.cases import Case, CaseFacts
 from ccbench.dtypes import numpy_dtype
 from ccbench.kernels.layout import RankBuffers, all_buffers, channels_for, lanes_for, ranks_of_devices
 from ccbench.kernels.plans import PlanRequest, plan_for, topology_orders
-from ccbench.kernels.selection import choose
+from ccbench.kernels.selection import KernelChoice, choose
 from ccbench.units import format_seconds
 from ccbench.verification import POISON_BYTE, Array, Mismatch
 
@@ -38,12 +51,18 @@ KEEP_BYTES = 1 << 30
 
 ALONE = ("isolated", "cold")
 
+HOST = "host"
+"""The transport that stages what ranks exchange in pinned memory of the host."""
+
+T = TypeVar("T")
+
 
 class CudaRanks(WholeEndpoint):
     """The ranks that this process drives, on as many devices as there are groups.
 
     shares: the ranks of every device. Where one has several the measurement is flagged ``loopback``.
     processors: multiprocessors of the smallest of all ranks' devices, so that all lay out memory alike.
+    apart: two devices of which one cannot address the other's memory, None where all can.
     """
 
     def __init__(
@@ -53,77 +72,165 @@ class CudaRanks(WholeEndpoint):
         shares: Sequence[range],
         processors: int,
         limit_seconds: float,
+        apart: tuple[int, int] | None = None,
     ) -> None:
         super().__init__(control)
         self.groups = groups
         self._limit_seconds = limit_seconds
+        self._apart = apart
         most = max(map(len, shares))
         self.flags = (LOOPBACK,) if most > 1 else ()
         self.areas = work_areas(sum(map(len, shares)), most, processors)
-        for group in groups:
-            group.allocate_work(self.areas)
+        self._communicators: dict[str, Communicator] = {}
+        self._reach = NOTHING
+        self._layout: tuple[RankBuffers, ...] = ()
+        self._gate: Gate | None = None
         self._orders: tuple[tuple[int, ...], ...] | None = None
         self._host_seconds: list[float] = []
         self._device_seconds = 0.0
+        self._channels = 0
 
     # -- one case --------------------------------------------------------------------------------------------
 
     def prepare(self, case: Case) -> str:
-        """Load the kernel on every device, place the buffers, launch once with nothing to do."""
+        """Load the kernel on every device, place the buffers, launch once with nothing to do.
+
+        CannotRun where these devices cannot do it, OutOfMemory; on every process that shares in the case.
+        """
         self.say(Activity.PREPARING)
         self.arm(case)
         self._case = case
         self._host_seconds = []
+        refused = self._refused(case)
+        if refused:
+            raise CannotRun(refused)
         choice = choose(case)
         self._layout = all_buffers(case)
+        self._reach = reach_of(choice.entry) if case.transport == HOST else NOTHING
+        self._reserve_work()
         self._reserve_buffers()
-        wanted = channels_for(case.size_bytes, self.areas.channels)
-        lanes = lanes_for(-(-case.size_bytes // wanted))
-        kernels = [group.kernel(choice.entry, case.dtype, op_of(case), lanes) for group in self.groups]
-        channels = self.least(
-            min(group.channels(kernel, wanted) for group, kernel in zip(self.groups, kernels, strict=True))
-        )
-        request = PlanRequest(
-            case.collective,
-            case.ranks,
-            channels,
-            root_of(case),
-            case.size_bytes,
-            choice.schedule,
-            self._ring_orders(),
-        )
-        plan = plan_for(choice.entry.file, request)
-        views = view_table(self._work_addresses(), self._buffer_addresses(), self._layout, self.areas)
-        arguments = arguments_for(case, self.areas, channels, self._limit_seconds)
-        for group, kernel in zip(self.groups, kernels, strict=True):
-            group.load(kernel, arguments, views, plan)
-        self.barrier()  # whoever shares in the launch has the kernel loaded
+        self._load(choice)
         for group in self.groups:
             group.launch_empty()
         self._finish_launches()
         self._raise_errors()
         return choice.algorithm
 
+    def _refused(self, case: Case) -> str | None:
+        """Why these devices cannot run ``case``, or None."""
+        if case.transport == HOST:
+            devices = [group.facts.number for group in self.groups]
+            return self.groups[0].cuda.host_memory_refused(devices)
+        return no_peer_access(self._apart, self.cure) if self._apart else None
+
+    cure = "let the suite say `transport: host`, which stages what they exchange in pinned memory of the host"
+
+    def together(self, action: Callable[[], T]) -> T:
+        """What ``action`` gives, if it succeeds in every process that shares in the case; else its error."""
+        return action()
+
     def least(self, value: int) -> int:
         """The least value of all processes that share in the case."""
         return value
+
+    @property
+    def communicator(self) -> Communicator:
+        """The work memory of the case's transport."""
+        return self._communicators[self._case.transport]
+
+    def _reserve_work(self) -> None:
+        self.together(self._open_communicator)
+
+    def _open_communicator(self) -> None:
+        """Made for the first case of a transport: a suite that asks for one only need not hold both."""
+        transport = self._case.transport
+        if transport not in self._communicators:
+            on_host = transport == HOST
+            areas = host_areas(self.areas) if on_host else self.areas
+            self._communicators[transport] = Communicator(self.groups, areas, on_host)
 
     def _reserve_buffers(self) -> None:
         for group in self.groups:
             for rank in group.ranks:
                 group.reserve_buffer(rank, self._layout[rank].total_bytes)
+                if self._reach != NOTHING:
+                    group.reserve_image(rank, self._layout[rank].total_bytes)
 
-    def _work_addresses(self) -> dict[int, int]:
-        return {rank: at for group in self.groups for rank, at in group.work.items()}
+    def _load(self, choice: KernelChoice) -> None:
+        case, areas = self._case, self.communicator.areas
+        wanted = channels_for(case.size_bytes, areas.channels)
+        lanes = lanes_for(-(-case.size_bytes // wanted))
 
-    def _buffer_addresses(self) -> dict[int, int]:
-        return {rank: at for group in self.groups for rank, at in group.buffers.items()}
+        def kernels_and_room() -> tuple[list[Kernel], int]:
+            kernels = [group.kernel(choice.entry, case.dtype, op_of(case), lanes) for group in self.groups]
+            pairs = zip(self.groups, kernels, strict=True)
+            return kernels, min(group.channels(kernel, wanted) for group, kernel in pairs)
+
+        kernels, room = self.together(kernels_and_room)
+        self._channels = self.least(room)
+        plan = plan_for(choice.entry.file, self._request(choice))
+        arguments = arguments_for(case, areas, self._channels, self._limit_seconds)
+
+        def load() -> None:
+            for group, kernel in zip(self.groups, kernels, strict=True):
+                before, after = self._transfers(group)
+                group.load(kernel, arguments, self._views(group.ranks), plan, before, after)
+            self._ready_gate()
+
+        self.together(load)  # whoever shares in the launch has the kernel loaded
+
+    def _request(self, choice: KernelChoice) -> PlanRequest:
+        case = self._case
+        return PlanRequest(
+            case.collective,
+            case.ranks,
+            self._channels,
+            root_of(case),
+            case.size_bytes,
+            choice.schedule,
+            self._ring_orders(),
+        )
+
+    def _views(self, here: range) -> NDArray[Any]:
+        """What the device of the ranks ``here`` is told of every rank's memory."""
+        hidden = WRITTEN_BY_PEERS if self._case.transport == HOST else None
+        return views_of(self._reach, self._layout, self._rank_places(), here, hidden)
+
+    def _rank_places(self) -> dict[int, RankPlaces]:
+        places = self.communicator.places
+        return {
+            rank: RankPlaces(places(rank), at, group.images.addresses.get(rank, 0))
+            for group in self.groups
+            for rank, at in group.buffers.addresses.items()
+        }
+
+    def _transfers(self, group: Group) -> tuple[list[Transfer], list[Transfer]]:
+        """Copies to and from the images of a device's ranks, before and after each launch."""
+        before, after = [], []
+        for rank in group.ranks:
+            buffer, image = group.buffers.addresses[rank], group.images.addresses.get(rank, 0)
+            for copy in copies_before(self._reach, self._layout[rank]):
+                at = copy.offset
+                before.append(Transfer(image + at, buffer + at, copy.size_bytes, TO_HOST))
+            for copy in copies_after(self._reach, self._layout[rank]):
+                at = copy.offset
+                after.append(Transfer(buffer + at, image + at, copy.size_bytes, TO_DEVICE))
+        return before, after
+
+    def _ready_gate(self) -> None:
+        """Nothing, where the host's clock counts."""
 
     def _ring_orders(self) -> tuple[tuple[int, ...], ...]:
         """Rings that the links between these GPUs suggest; looked up once."""
+        if self._case.transport == HOST:
+            return ()
         if self._orders is None:
             self._orders = () if self.flags else found_orders(self.groups)
         return self._orders
+
+    def facts(self) -> CaseFacts:
+        """How many channels were in use."""
+        return CaseFacts(channels_used=self._channels)
 
     def finish(self) -> None:
         """Give large buffers back; graphs belong to the case."""
@@ -134,13 +241,13 @@ class CudaRanks(WholeEndpoint):
         self.say(Activity.IDLE)
 
     def _release_buffers(self) -> None:
-        for group in self.groups:
-            group.release_buffers()
+        do_all([group.release_buffers for group in self.groups])
 
     def close(self) -> None:
-        """Give everything back."""
-        for group in self.groups:
-            group.close()
+        """Give everything back, as far as it goes; the first error is the one that is raised."""
+        communicators = [*self._communicators.values()]
+        self._communicators.clear()
+        do_all([*(one.close for one in communicators), *(group.close for group in self.groups)])
 
     # -- ccbench.measure.Endpoint ----------------------------------------------------------------------------
 
@@ -148,7 +255,7 @@ class CudaRanks(WholeEndpoint):
         """(group, rank, address of its buffers, where they are in it) of every rank."""
         for group in self.groups:
             for rank in group.ranks:
-                yield group, rank, group.buffers[rank], self._layout[rank]
+                yield group, rank, group.buffers.addresses[rank], self._layout[rank]
 
     def refill(self, salt: int) -> None:
         """Fill every rank's input with the data of ``salt``."""
@@ -158,8 +265,11 @@ class CudaRanks(WholeEndpoint):
 
     def poison(self) -> None:
         """Make every rank's output wrong everywhere."""
-        for group, _, at, one in self._places():
+        for group, rank, at, one in self._places():
             group.set_bytes(at + one.output_offset, POISON_BYTE, one.output_bytes)
+            if self._reach.outputs:  # else the image would hold the last launch's result
+                image = group.images.addresses[rank]
+                ctypes.memset(image + one.output_offset, POISON_BYTE, one.output_bytes)
 
     def launch(self, times: int) -> None:
         """Run the collective ``times`` times and wait for the end."""
@@ -190,33 +300,53 @@ class CudaRanks(WholeEndpoint):
         return self._between_events(times, graph=self._case.mode == "graph")
 
     def _between_events(self, times: int, graph: bool) -> float:
-        sizes = graph_sizes(times) if graph else ()
-        for group in self.groups:
-            for size in dict.fromkeys(sizes):
-                group.graph(size)  # made before the clock starts
-        for group in self.groups:
-            group.begin()
-        for size in sizes:
+        sizes = graph_sizes(times) if graph else (1,) * times
+        if graph:
             for group in self.groups:
-                group.launch_graph(size)
-        # One launch on each device in turn: each waits for the others', so no queue may run ahead.
-        for _ in range(0 if graph else times):
+                for size in dict.fromkeys(sizes):
+                    group.graph(size)  # made before the clock starts
+        held = Gate.most_held(max(group.items_per_launch for group in self.groups)) if not graph else 1
+        self._hold()
+        try:
             for group in self.groups:
-                group.launch()
-        for group in self.groups:
-            group.end()
+                group.begin()
+            # One launch on each device in turn: each waits for the others', so no queue may run ahead.
+            for number, size in enumerate(sizes):
+                if number == held:
+                    self._let_go()
+                for group in self.groups:
+                    if graph:
+                        group.launch_graph(size)
+                    else:
+                        group.launch()
+            for group in self.groups:
+                group.end()
+        finally:
+            self._let_go()
         self._finish_launches()
+        if self._gate:
+            self._gate.raise_if_missed()
         return max(group.elapsed_seconds() for group in self.groups)
+
+    def _hold(self) -> None:
+        """Keep every device from starting what is enqueued next."""
+        if self._gate:
+            self._gate.close()
+            for group in self.groups:
+                self._gate.hold(group)
+
+    def _let_go(self) -> None:
+        if self._gate:
+            self._gate.open()
 
     def _finish_launches(self) -> None:
         for group in self.groups:
             group.synchronize()
 
     def _raise_errors(self) -> None:
-        given_up = [one for group in self.groups for one in group.errors(self.areas)]
+        given_up = self.communicator.errors()
         if given_up:
-            for group in self.groups:
-                group.zero_work(self.areas)
+            self.communicator.zero()
             raise failure(self._case, given_up)
 
     def watch(self, sample: int) -> None:
@@ -259,10 +389,28 @@ class CudaEndpoint(CudaRanks):
         limit_seconds: float = LIMIT_SECONDS,
     ) -> None:
         shares = ranks_of_devices(ranks, min(device_count(cuda), devices or ranks))
-        cuda.enable_peers(range(len(shares)))
+        used = range(len(shares))
+        apart = cuda.pair_without_access(used)
+        if apart is None:
+            cuda.enable_peers(used)
+        self._cuda = cuda
         groups = [Group(cuda, cuda.facts(device), share) for device, share in enumerate(shares)]
         processors = min(group.facts.processors for group in groups)
-        super().__init__(control, groups, shares, processors, limit_seconds)
+        super().__init__(control, groups, shares, processors, limit_seconds, apart)
+
+    def _ready_gate(self) -> None:
+        """Made for the first case, where the devices can see the host's memory."""
+        if self._gate is None:
+            if self._cuda.host_memory_refused(group.facts.number for group in self.groups):
+                return
+            self._gate = Gate(self._cuda)
+        for group in self.groups:
+            self._gate.load(group)
+
+    def close(self) -> None:
+        """Give everything back, the gate too."""
+        gate, self._gate = self._gate, None
+        do_all([super().close, *([gate.free] if gate else [])])
 
     def device_seconds(self) -> float:
         """What the last ``launch`` took by the devices' clocks: the longest of them."""
@@ -273,7 +421,8 @@ class CudaEndpoint(CudaRanks):
         if not self._host_seconds:
             return ""
         host = format_seconds(statistics.median(self._host_seconds))
-        return f"device time (events); launch and wait take the host {host}"
+        seen = "device time (events)" if self._gate else "device time (events, with what launching takes)"
+        return f"{seen}; launch and wait take the host {host}"
 
 
 def graph_sizes(launches: int) -> tuple[int, ...]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.base import CannotRun
+from ccbench.backends.cuda.modules import Kernel, Modules
 from ccbench.backends.cuda.runtime import (
     CAPTURE_THREAD,
     NON_BLOCKING,
@@ -19,12 +21,14 @@ from ccbench.backends.cuda.runtime import (
     TO_HOST,
     Cuda,
     DeviceFacts,
+    chain_behind,
+    do_all,
+    error_of,
 )
 from ccbench.kernels import abi
-from ccbench.kernels.compiler import architecture_for, compile_program, nvrtc
-from ccbench.kernels.layout import ALIGNMENT_BYTES, WorkAreas, blocks_fit, most_channels, rounded_up
+from ccbench.kernels.layout import ALIGNMENT_BYTES, blocks_fit, most_channels, rounded_up
 from ccbench.kernels.plans import LaunchPlan
-from ccbench.kernels.sources import GLOBAL_NAME, KernelEntry, instance, program
+from ccbench.kernels.sources import KernelEntry, Program, program
 
 FLUSH_FACTOR = 2
 """Times the L2 cache that is written to empty it of everything else."""
@@ -34,26 +38,37 @@ class NotCoResident(CannotRun):
     """Blocks that wait for each other would not run at once; the message has the arithmetic."""
 
 
-@dataclass(frozen=True)
-class Kernel:
-    """A loaded kernel and how many blocks of ``lanes`` fit on a multiprocessor."""
+@dataclass
+class Held:
+    """Memory of each rank: addresses and sizes in bytes."""
 
-    function: int
-    lanes: int
-    blocks_per_processor: int
+    addresses: dict[int, int] = field(default_factory=dict)
+    sizes: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One copy between a rank's buffer and its image; ``kind`` is cudaMemcpyKind."""
+
+    target: int
+    source: int
+    size_bytes: int
+    kind: int
 
 
 @dataclass
 class Group:
-    """See the module. ``facts`` is the device; ``ranks`` are neighbours."""
+    """See the module. ``facts`` is the device; ``ranks`` are neighbours.
+
+    buffers: inputs and outputs in the device. images: the same in pinned memory, for peers.
+    """
 
     cuda: Cuda
     facts: DeviceFacts
     ranks: range
     stream: int = 0
-    work: dict[int, int] = field(default_factory=dict)
-    buffers: dict[int, int] = field(default_factory=dict)
-    buffer_bytes: dict[int, int] = field(default_factory=dict)
+    buffers: Held = field(default_factory=Held)
+    images: Held = field(default_factory=Held)
 
     def __post_init__(self) -> None:
         self.cuda.use(self.facts.number)
@@ -64,7 +79,10 @@ class Group:
         self._tables = 0
         self._tables_bytes = 0
         self._flush = 0
-        self._kernels: dict[tuple[str, str, str, int], Kernel] = {}
+        self._modules = Modules(self.cuda, self.facts)
+        self._extra = Modules(self.cuda, self.facts)
+        self._before: tuple[Transfer, ...] = ()
+        self._after: tuple[Transfer, ...] = ()
         self._graphs: dict[int, tuple[int, int]] = {}
         self._arguments: NDArray[Any] = np.zeros(1, abi.ARGUMENTS)
         self._parameters: Any = None
@@ -73,37 +91,35 @@ class Group:
 
     # -- memory --------------------------------------------------------------------------------------------
 
-    def allocate_work(self, areas: WorkAreas) -> None:
-        """Flags, counters, message slots and scratch of every rank here, zeroed."""
-        self.cuda.use(self.facts.number)
-        for rank in self.ranks:
-            self.work[rank] = self.cuda.allocate(areas.total_bytes)
-        self.zero_work(areas)
-
-    def zero_work(self, areas: WorkAreas) -> None:
-        """What the host must do before the first launch, and after an error."""
-        self.cuda.use(self.facts.number)
-        for rank in self.ranks:
-            self.cuda.runtime.memsetAsync(self.work[rank], 0, areas.zeroed_bytes, self.stream)
-        self.synchronize()
-
     def reserve_buffer(self, rank: int, size_bytes: int) -> None:
         """At least ``size_bytes`` for the rank's input and output; larger ones than before are new memory."""
-        if self.buffer_bytes.get(rank, -1) >= size_bytes:
-            return
         self.cuda.use(self.facts.number)
-        self.cuda.free(self.buffers.pop(rank, 0))
-        self.buffer_bytes.pop(rank, None)
-        self.buffers[rank] = self.cuda.allocate(size_bytes)
-        self.buffer_bytes[rank] = size_bytes
+        self._reserve(self.buffers, rank, size_bytes, self.cuda.allocate, self.cuda.free)
+
+    def reserve_image(self, rank: int, size_bytes: int) -> None:
+        """At least ``size_bytes`` of pinned memory for what peers touch of the rank's buffers."""
+        self._reserve(self.images, rank, size_bytes, self.cuda.allocate_pinned, self.cuda.free_pinned)
+
+    @staticmethod
+    def _reserve(
+        held: Held, rank: int, size_bytes: int, allocate: Callable[[int], int], free: Callable[[int], None]
+    ) -> None:
+        if held.sizes.get(rank, -1) >= size_bytes:
+            return
+        held.sizes.pop(rank, None)
+        free(held.addresses.pop(rank, 0))
+        held.addresses[rank] = allocate(size_bytes)
+        held.sizes[rank] = size_bytes
 
     def release_buffers(self) -> None:
-        """Give back the ranks' inputs and outputs."""
+        """Give back the ranks' inputs and outputs, and their images."""
         self.cuda.use(self.facts.number)
-        for address in self.buffers.values():
-            self.cuda.free(address)
-        self.buffers.clear()
-        self.buffer_bytes.clear()
+        steps = [partial(self.cuda.free, address) for address in self.buffers.addresses.values()]
+        steps += [partial(self.cuda.free_pinned, address) for address in self.images.addresses.values()]
+        for held in (self.buffers, self.images):
+            held.addresses.clear()
+            held.sizes.clear()
+        do_all(steps)
 
     def write_repeated(self, address: int, size_bytes: int, period: NDArray[Any]) -> None:
         """Fill memory with ``period`` over and over: one copy to the device, then doublings on it."""
@@ -132,27 +148,11 @@ class Group:
             self.cuda.runtime.memcpyAsync(into.ctypes.data, address, into.nbytes, TO_HOST, self.stream)
         self.synchronize()
 
-    def errors(self, areas: WorkAreas) -> list[abi.GivenUp]:
-        """Waits that were given up by ranks here."""
-        words = np.zeros((len(self.ranks), areas.channels), abi.ERROR_WORD)
-        for row, rank in enumerate(self.ranks):
-            self.read(self.work[rank] + areas.offsets()["errors"], words[row])
-        return list(abi.given_up(words))
-
     # -- kernels -------------------------------------------------------------------------------------------
 
     def kernel(self, entry: KernelEntry, dtype: str, op: str, lanes: int) -> Kernel:
         """The kernel for these, compiled and loaded the first time."""
-        key = (entry.name, *instance(entry, dtype, op), lanes)
-        if key not in self._kernels:
-            architecture = architecture_for(self.facts.capability, nvrtc().architectures)
-            cubin = compile_program(program(entry, dtype, op), architecture).cubin
-            self.cuda.use(self.facts.number)
-            driver = self.cuda.driver
-            function = driver.moduleGetFunction(driver.moduleLoadData(cubin), GLOBAL_NAME)
-            fit = driver.occupancyMaxActiveBlocksPerMultiprocessor(function, lanes, 0)
-            self._kernels[key] = Kernel(function, lanes, fit)
-        return self._kernels[key]
+        return self._modules.kernel(program(entry, dtype, op), lanes)
 
     def channels(self, kernel: Kernel, wanted: int) -> int:
         """As many channels as wanted, or as many as can run at once; NotCoResident where none can."""
@@ -179,8 +179,16 @@ class Group:
         """The kernel that ``launch`` launches."""
         return self._kernel
 
-    def load(self, kernel: Kernel, arguments: NDArray[Any], views: NDArray[Any], plan: LaunchPlan) -> None:
-        """Everything a launch needs: tables on the device, arguments, grid.
+    def load(
+        self,
+        kernel: Kernel,
+        arguments: NDArray[Any],
+        views: NDArray[Any],
+        plan: LaunchPlan,
+        before: Sequence[Transfer] = (),
+        after: Sequence[Transfer] = (),
+    ) -> None:
+        """Everything a launch needs: tables on the device, arguments, grid, copies before and after it.
 
         arguments: dtype ARGUMENTS, without addresses and without this device's share of the ranks.
         """
@@ -197,6 +205,7 @@ class Group:
         self._parameters = (ctypes.c_void_p * 1)(given.ctypes.data)
         self._grid = channels * len(self.ranks)
         self._kernel = kernel
+        self._before, self._after = tuple(before), tuple(after)
         self.forget_graphs()
 
     def _upload(self, tables: Sequence[NDArray[Any] | None]) -> list[int]:
@@ -223,13 +232,34 @@ class Group:
         return addresses
 
     def launch(self) -> None:
-        """Enqueue the loaded kernel once."""
+        """Enqueue the loaded kernel once, between its copies."""
         self.cuda.use_for_launch(self.facts.number)
-        lanes = self._kernel.lanes
-        parameters = ctypes.addressof(self._parameters)
+        self._transfer(self._before)
+        self._enqueue(self._kernel, self._grid, self._parameters)
+        self._transfer(self._after)
+
+    def extra_kernel(self, text: Program, lanes: int) -> Kernel:
+        """A kernel that is no collective and stays loaded."""
+        return self._extra.kernel(text, lanes)
+
+    def launch_one_block(self, kernel: Kernel, arguments: NDArray[Any]) -> None:
+        """Enqueue one block of an extra kernel; what it is handed is copied at once."""
+        self.cuda.use_for_launch(self.facts.number)
+        self._enqueue(kernel, 1, (ctypes.c_void_p * 1)(arguments.ctypes.data))
+
+    @property
+    def items_per_launch(self) -> int:
+        """How many places of the stream's queue a launch takes."""
+        return 1 + len(self._before) + len(self._after)
+
+    def _enqueue(self, kernel: Kernel, grid: int, parameters: Any) -> None:
         self.cuda.driver.launchKernel(
-            self._kernel.function, self._grid, 1, 1, lanes, 1, 1, 0, self.stream, parameters, 0
+            kernel.function, grid, 1, 1, kernel.lanes, 1, 1, 0, self.stream, ctypes.addressof(parameters), 0
         )
+
+    def _transfer(self, transfers: Sequence[Transfer]) -> None:
+        for one in transfers:
+            self.cuda.runtime.memcpyAsync(one.target, one.source, one.size_bytes, one.kind, self.stream)
 
     def launch_without_last_rank(self) -> None:
         """Enqueue the loaded kernel for all ranks here but the last, which the others wait for in vain.
@@ -259,17 +289,34 @@ class Group:
         if launches not in self._graphs:
             runtime = self.cuda.runtime
             self.cuda.use(self.facts.number)
-            runtime.streamBeginCapture(self.stream, CAPTURE_THREAD)
+            graph = self._captured(launches)
             try:
-                for _ in range(launches):
-                    self.launch()
-            finally:
-                graph = runtime.streamEndCapture(self.stream)
-            executable = runtime.graphInstantiate(graph)
+                executable = runtime.graphInstantiate(graph)
+            except Exception as error:
+                self._after_error(error, partial(runtime.graphDestroy, graph))
+                raise
+            self._graphs[launches] = (graph, executable)  # from here on forget_graphs gives it back
             runtime.graphUpload(executable, self.stream)
             self.synchronize()
-            self._graphs[launches] = (graph, executable)
         return self._graphs[launches][1]
+
+    def _captured(self, launches: int) -> int:
+        runtime = self.cuda.runtime
+        runtime.streamBeginCapture(self.stream, CAPTURE_THREAD)
+        try:
+            for _ in range(launches):
+                self.launch()
+        except Exception as error:  # a stream must not stay in capture
+            self._after_error(error, lambda: runtime.graphDestroy(runtime.streamEndCapture(self.stream)))
+            raise
+        return int(runtime.streamEndCapture(self.stream))
+
+    @staticmethod
+    def _after_error(first: Exception, step: Callable[[], object]) -> None:
+        """Tidy up; what goes wrong then must not hide ``first``."""
+        later = error_of(step)
+        if later is not None:
+            chain_behind(first, later)
 
     def launch_graph(self, launches: int) -> None:
         """Enqueue a graph of so many launches."""
@@ -279,10 +326,11 @@ class Group:
 
     def forget_graphs(self) -> None:
         """Graphs hold copies of the arguments: another case needs others."""
-        for graph, executable in self._graphs.values():
-            self.cuda.runtime.graphExecDestroy(executable)
-            self.cuda.runtime.graphDestroy(graph)
+        runtime = self.cuda.runtime
+        graphs = [*self._graphs.values()]
         self._graphs.clear()
+        steps = [partial(runtime.graphExecDestroy, executable) for _, executable in graphs]
+        do_all([*steps, *(partial(runtime.graphDestroy, graph) for graph, _ in graphs)])
 
     def begin(self) -> None:
         """Remember the device's time before what is enqueued next."""
@@ -312,13 +360,20 @@ class Group:
         self.cuda.runtime.streamSynchronize(self.stream)
 
     def close(self) -> None:
-        """Give everything back."""
-        self.forget_graphs()
-        self.release_buffers()
-        for address in (*self.work.values(), self._tables, self._flush):
-            self.cuda.free(address)
-        self.work.clear()
+        """Give everything back, as far as it goes; the first error is the one that is raised."""
+        runtime, cuda = self.cuda.runtime, self.cuda
+        do_all(
+            [
+                partial(cuda.use, self.facts.number),
+                self.forget_graphs,
+                self.release_buffers,
+                partial(cuda.free, self._tables),
+                partial(cuda.free, self._flush),
+                self._modules.unload,
+                self._extra.unload,
+                partial(runtime.eventDestroy, self._began),
+                partial(runtime.eventDestroy, self._ended),
+                partial(runtime.streamDestroy, self.stream),
+            ]
+        )
         self._tables = self._tables_bytes = self._flush = 0
-        for event in (self._began, self._ended):
-            self.cuda.runtime.eventDestroy(event)
-        self.cuda.runtime.streamDestroy(self.stream)

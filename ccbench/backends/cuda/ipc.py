@@ -7,19 +7,21 @@ take turns on it: right, but slow.
 
 from __future__ import annotations
 
-import itertools
 import mmap
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Control, Word, fence
-from ccbench.backends.cuda.endpoint import CudaRanks
+from ccbench.backends.cuda.endpoint import CudaRanks, T
 from ccbench.backends.cuda.group import Group
 from ccbench.backends.cuda.launching import LIMIT_SECONDS
-from ccbench.backends.cuda.runtime import Cuda, device_count, no_peer_access, open_cuda, starting
+from ccbench.backends.cuda.reach import RankPlaces
+from ccbench.backends.cuda.runtime import Cuda, device_count, do_all, open_cuda, starting
 from ccbench.cases import Case
+from ccbench.errors import CcbenchError
 from ccbench.kernels.layout import device_of_rank, ranks_of_devices
 
 HANDLE_BYTES = 64
@@ -31,13 +33,29 @@ WORK, BUFFERS = 0, 1
 POLLS_BEFORE_SLEEP = 200
 SLEEP_SECONDS = 5e-5
 
+CLOSE_LIMIT_SECONDS = 2.0
+"""How long closing waits for a peer that may be dead."""
+
+REASON_BYTES = 1000
+
+CURE = "take `backend: cuda` and let the suite say `transport: host`"
+
+FINE, CANNOT_RUN, OUT_OF_MEMORY, FAILED = range(4)
+"""What became of one rank's share of a step that all ranks take together."""
+
 
 class HandleBoard:
-    """Where every rank leaves the handles of its two allocations; made before the fork."""
+    """What ranks tell each other besides numbers; made before the fork.
+
+    Every rank leaves the handles of its two allocations here, the reason why it gave up a step that all take
+    together, and the reason why it is not there at all.
+    """
 
     def __init__(self, ranks: int) -> None:
         self.ranks = ranks
         self._memory = mmap.mmap(-1, ranks * 2 * HANDLE_BYTES)
+        self._reasons = mmap.mmap(-1, ranks * REASON_BYTES)
+        self._absent = mmap.mmap(-1, ranks * REASON_BYTES)
 
     def _place(self, rank: int, allocation: int) -> slice:
         begin = (2 * rank + allocation) * HANDLE_BYTES
@@ -50,6 +68,38 @@ class HandleBoard:
     def read(self, rank: int, allocation: int) -> bytes:
         """The handle that a rank left."""
         return self._memory[self._place(rank, allocation)]
+
+    def give_reason(self, rank: int, verdict: int, text: str = "") -> None:
+        """Leave what became of a step; readers may look between the next two barriers."""
+        _write_reason(self._reasons, rank, verdict, text)
+
+    def reason(self, rank: int) -> tuple[int, str]:
+        """What became of a rank's step, and why."""
+        return _read_reason(self._reasons, rank)
+
+    def leave(self, rank: int, text: str) -> None:
+        """Say that this rank takes part in nothing, for good."""
+        _write_reason(self._absent, rank, FAILED, text)
+
+    def absence(self, rank: int) -> str:
+        """Why a rank takes part in nothing; '' when it does, or has not said yet."""
+        return _read_reason(self._absent, rank)[1] if self._absent[rank * REASON_BYTES] else ""
+
+
+def _write_reason(board: mmap.mmap, rank: int, verdict: int, text: str) -> None:
+    begin = rank * REASON_BYTES
+    raw = text.encode()[: REASON_BYTES - 2]
+    board[begin + 1 : begin + REASON_BYTES] = raw.ljust(REASON_BYTES - 1, b"\0")
+    fence()
+    board[begin] = verdict  # last: whoever sees it sees the text
+
+
+def _read_reason(board: mmap.mmap, rank: int) -> tuple[int, str]:
+    begin = rank * REASON_BYTES
+    verdict = board[begin]
+    fence()
+    raw = board[begin + 1 : begin + REASON_BYTES]
+    return verdict, raw.rstrip(b"\0").decode(errors="ignore")
 
 
 class IpcEndpoint(CudaRanks):
@@ -67,12 +117,12 @@ class IpcEndpoint(CudaRanks):
         self._peer_buffers: dict[int, int] = {}
         shares = ranks_of_devices(board.ranks, device_count(cuda))
         device = device_of_rank(shares, rank)
-        for one, other in itertools.permutations(range(len(shares)), 2):
-            if not cuda.runtime.deviceCanAccessPeer(one, other):  # every rank comes to the same answer
-                raise CannotRun(no_peer_access(one, other))
         group = Group(cuda, cuda.facts(device), range(rank, rank + 1))
         processors = min(cuda.facts(one).processors for one in range(len(shares)))
-        super().__init__(control, [group], shares, processors, LIMIT_SECONDS)
+        apart = cuda.pair_without_access(range(len(shares)))  # every rank comes to the same answer
+        super().__init__(control, [group], shares, processors, LIMIT_SECONDS, apart)
+
+    cure = CURE
 
     def arm(self, case: Case) -> None:
         """Only this rank's faults are this process's."""
@@ -82,20 +132,32 @@ class IpcEndpoint(CudaRanks):
     # -- each other's memory -----------------------------------------------------------------------------
 
     def _exchange(self, allocation: int, address: int) -> dict[int, int]:
-        """Addresses of all ranks' allocations, as this process sees them. Collective."""
+        """Addresses of all ranks' allocations, as this process sees them. Collective; all succeed or none."""
         runtime = self._cuda.runtime
         self._cuda.use(self.groups[0].facts.number)
-        self._board.write(self.rank, allocation, runtime.ipcGetMemHandle(address))
-        self.barrier()
-        peers = (rank for rank in range(self.ranks) if rank != self.rank)
-        opened = {rank: int(runtime.ipcOpenMemHandle(self._board.read(rank, allocation))) for rank in peers}
-        self.barrier()
-        return {**opened, self.rank: address}
+        self.together(lambda: self._board.write(self.rank, allocation, runtime.ipcGetMemHandle(address)))
+        opened = {self.rank: address}
+
+        def open_all() -> None:
+            for rank in range(self.ranks):
+                if rank != self.rank:
+                    opened[rank] = int(runtime.ipcOpenMemHandle(self._board.read(rank, allocation)))
+
+        try:
+            self.together(open_all)
+        except BaseException:
+            self._close(opened)
+            raise
+        return opened
 
     def _close(self, opened: Mapping[int, int]) -> None:
-        for rank, address in opened.items():
-            if rank != self.rank:
-                self._cuda.runtime.ipcCloseMemHandle(address)
+        close = self._cuda.runtime.ipcCloseMemHandle
+        do_all([partial(close, address) for rank, address in opened.items() if rank != self.rank])
+
+    def _reserve_work(self) -> None:
+        super()._reserve_work()
+        if not self._peer_work:
+            self._peer_work = self._exchange(WORK, self.communicator.device[self.rank])
 
     def _reserve_buffers(self) -> None:
         """As large on every rank as the largest needs, so that all know without asking when all must grow."""
@@ -103,20 +165,13 @@ class IpcEndpoint(CudaRanks):
         if needed <= self._capacity_bytes and self._peer_buffers:
             return
         self._release_buffers()
-        self._reserve_everywhere(needed)
-        self._capacity_bytes = needed
-        self._peer_buffers = self._exchange(BUFFERS, self.groups[0].buffers[self.rank])
-
-    def _reserve_everywhere(self, size_bytes: int) -> None:
-        """OutOfMemory on every rank when there is one that it concerns: nobody waits for who gave up."""
-        failed: OutOfMemory | None = None
         try:
-            self.groups[0].reserve_buffer(self.rank, size_bytes)
-        except OutOfMemory as error:
-            failed = error
-        if not self.least(0 if failed else 1):
-            self.groups[0].release_buffers()
-            raise failed or OutOfMemory(f"another rank's device has no {size_bytes} bytes left")
+            self.together(lambda: self.groups[0].reserve_buffer(self.rank, needed))
+        except BaseException:
+            self.groups[0].release_buffers()  # nobody has opened it
+            raise
+        self._peer_buffers = self._exchange(BUFFERS, self.groups[0].buffers.addresses[self.rank])
+        self._capacity_bytes = needed
 
     def _release_buffers(self) -> None:
         """Memory may go only when nobody has it open any more. Collective."""
@@ -126,35 +181,93 @@ class IpcEndpoint(CudaRanks):
         self.barrier()
         super()._release_buffers()
 
-    def _work_addresses(self) -> dict[int, int]:
-        if not self._peer_work:
-            self._peer_work = self._exchange(WORK, self.groups[0].work[self.rank])
-        return self._peer_work
+    def _rank_places(self) -> dict[int, RankPlaces]:
+        places = self.communicator.places
+        return {
+            rank: RankPlaces(places(rank, self._peer_work[rank]), at)
+            for rank, at in self._peer_buffers.items()
+        }
 
-    def _buffer_addresses(self) -> dict[int, int]:
-        return self._peer_buffers
+    def close(self) -> None:
+        """Give everything back; what a peer may still have open stays until this process ends.
+
+        To free exported memory before it has been closed elsewhere is undefined (CUDA Runtime API,
+        cudaIpcCloseMemHandle), so all meet first; a peer that died does not come, and is not waited for for
+        longer than CLOSE_LIMIT_SECONDS.
+        """
+        opened = {**self._peer_work}, {**self._peer_buffers}
+        self._peer_work, self._peer_buffers = {}, {}
+
+        def keep_what_was_exported() -> None:
+            if not self._met_within(CLOSE_LIMIT_SECONDS):
+                self.groups[0].buffers.addresses.clear()
+                for one in self._communicators.values():
+                    one.device.clear()
+
+        closing = [partial(self._close, one) for one in opened]
+        do_all([*closing, keep_what_was_exported, super().close])
+
+    # -- all ranks together ---------------------------------------------------------------------------------
+
+    def together(self, action: Callable[[], T]) -> T:
+        """What ``action`` gives, if it succeeds on every rank; else this rank's error, or that of the first.
+
+        Every rank ends the case in the same way, and nobody waits for a rank that gave up.
+        """
+        failed: Exception | None = None
+        try:
+            value = action()
+        except Exception as error:
+            failed = error
+        verdict = FINE if failed is None else _verdict(failed)
+        self._board.give_reason(self.rank, verdict, str(failed) if failed else "")
+        self.barrier()
+        reasons = [self._board.reason(rank) for rank in range(self.ranks)]
+        self.barrier()
+        if failed is not None:
+            raise failed
+        for rank, (verdict, text) in enumerate(reasons):
+            if verdict != FINE:
+                raise _ERRORS[verdict](f"rank {rank}: {text}")
+        return value
 
     # -- ccbench.measure.Endpoint --------------------------------------------------------------------------
 
     def barrier(self) -> None:
-        """All ranks' barrier counters reach the same number."""
-        self._barriers += 1
-        control, goal = self.control, self._barriers
-        fence()
-        control.words[control.index(self.rank, Word.BARRIER)] = goal
+        """All ranks' barrier counters reach the same number; CannotRun when one takes part in nothing."""
+        self._arrive()
         for step in range(1, self.ranks):
-            self._until(control.index((self.rank + step) % self.ranks, Word.BARRIER), goal)
+            self._wait_for((self.rank + step) % self.ranks)
 
-    def _until(self, index: int, goal: int) -> None:
-        words = self.control.words
-        polls = 0
-        while words[index] < goal:
-            polls += 1
-            if polls > POLLS_BEFORE_SLEEP:
-                time.sleep(SLEEP_SECONDS)
-            else:
-                os.sched_yield()
+    def _met_within(self, seconds: float) -> bool:
+        """A barrier that does not wait for the dead; whether all came."""
+        self._arrive()
+        deadline = time.monotonic() + seconds
+        others = (rank for rank in range(self.ranks) if rank != self.rank)
+        return all(self._wait_for(rank, deadline) for rank in others)
+
+    def _arrive(self) -> None:
+        self._barriers += 1
         fence()
+        self.control.words[self.control.index(self.rank, Word.BARRIER)] = self._barriers
+
+    def _wait_for(self, rank: int, deadline: float | None = None) -> bool:
+        """Whether ``rank`` has come; without a deadline the team's watchdog ends a wait in vain."""
+        words, index = self.control.words, self.control.index(rank, Word.BARRIER)
+        polls = 0
+        while words[index] < self._barriers:
+            polls += 1
+            if polls <= POLLS_BEFORE_SLEEP:
+                os.sched_yield()
+                continue
+            time.sleep(SLEEP_SECONDS)
+            absence = self._board.absence(rank)
+            if deadline is not None and (absence or time.monotonic() > deadline):
+                return False
+            if absence:
+                raise CannotRun(f"rank {rank}: {absence}")
+        fence()
+        return True
 
     def least(self, value: int) -> int:
         """The least value of all ranks. Collective."""
@@ -176,6 +289,20 @@ class IpcEndpoint(CudaRanks):
         return agreed
 
 
+def _verdict(error: Exception) -> int:
+    if isinstance(error, OutOfMemory):
+        return OUT_OF_MEMORY
+    return CANNOT_RUN if isinstance(error, CannotRun) else FAILED
+
+
+_ERRORS: dict[int, Callable[[str], Exception]] = {
+    CANNOT_RUN: CannotRun,
+    OUT_OF_MEMORY: OutOfMemory,
+    FAILED: CcbenchError,
+}
+"""What the others raise for each verdict."""
+
+
 class IpcCrew:
     """Implements ``ccbench.backends.crew.Crew``."""
 
@@ -190,8 +317,12 @@ class IpcCrew:
 
     def endpoint(self, process: int) -> IpcEndpoint:
         """The endpoint of rank ``process``; CUDA starts here, in the process that uses it."""
-        with starting():
-            return IpcEndpoint(process, self.control, self._board, open_cuda())
+        try:
+            with starting():
+                return IpcEndpoint(process, self.control, self._board, open_cuda())
+        except CcbenchError as error:
+            self._board.leave(process, str(error))
+            raise
 
 
 def crew(ranks: int, sample_capacity: int) -> IpcCrew:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
 from ccbench.errors import CcbenchError
 from ccbench.kernels import abi
-from ccbench.kernels.layout import RankBuffers, WorkAreas
+from ccbench.kernels.layout import WorkAreas
 from ccbench.verification import PERIOD_ELEMENTS, fill
 
 MOST_CHANNELS = 24
@@ -73,20 +73,6 @@ def arguments_for(case: Case, areas: WorkAreas, channels: int, limit_seconds: fl
     for name, value in values.items():
         given[name] = value
     return given
-
-
-def view_table(
-    work: Mapping[int, int], buffers: Mapping[int, int], layout: Sequence[RankBuffers], areas: WorkAreas
-) -> NDArray[Any]:
-    """RANK_VIEW of every rank. work, buffers: rank -> address of its allocation, as this process sees it."""
-    views = np.zeros(len(layout), abi.RANK_VIEW)
-    offsets = areas.offsets()
-    for rank, one in enumerate(layout):
-        views[rank]["input"] = buffers[rank] + one.input_offset
-        views[rank]["output"] = buffers[rank] + one.output_offset
-        for name, offset in offsets.items():
-            views[rank][name] = work[rank] + offset
-    return views
 
 
 def input_period(case: Case, rank: int, size_bytes: int, salt: int) -> NDArray[np.generic]:

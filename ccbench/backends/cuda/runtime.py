@@ -7,7 +7,7 @@ graphs are plain ints, so a test can put another runtime underneath.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +26,11 @@ CAPTURE_THREAD = 1
 """cudaStreamCaptureModeThreadLocal: what other threads do is their business."""
 
 PROCESSORS, L2_CACHE_BYTES, CAPABILITY_MAJOR, CAPABILITY_MINOR = 16, 38, 75, 76
+MAPS_HOST_MEMORY, UNIFIED_ADDRESSING = 19, 41
 """cudaDeviceAttr; CuPy has no names for all of them."""
+
+PINNED_PORTABLE_MAPPED = 0x01 | 0x02
+"""cudaHostAllocPortable | cudaHostAllocMapped: pinned for every context, and in every device's addresses."""
 
 CUDA_OUT_OF_MEMORY = 2
 PEER_ALREADY_ENABLED = 704
@@ -90,17 +94,44 @@ class Cuda:
         if address:
             self.runtime.free(address)
 
-    def enable_peers(self, devices: Sequence[int]) -> None:
-        """Let every device of ``devices`` address every other one's memory.
+    def allocate_pinned(self, size_bytes: int) -> int:
+        """Address of pinned memory of the host, the same for the host and for every device.
 
-        BackendUnavailable names the first pair that cannot.
+        Devices with unified addressing use the host's address (CUDA C++ Programming Guide, "Unified Virtual
+        Address Space"); ``host_memory_refused`` tells whether all have it. OutOfMemory says how much was
+        asked.
         """
+        try:
+            return int(self.runtime.hostAlloc(max(size_bytes, 1), PINNED_PORTABLE_MAPPED))
+        except Exception as error:
+            if getattr(error, "status", None) == CUDA_OUT_OF_MEMORY:
+                raise OutOfMemory(f"the host has no {size_bytes} bytes left that can be pinned") from None
+            raise
+
+    def free_pinned(self, address: int) -> None:
+        """Give back what ``allocate_pinned`` gave."""
+        if address:
+            self.runtime.freeHost(address)
+
+    def host_memory_refused(self, devices: Iterable[int]) -> str | None:
+        """Why one of ``devices`` cannot address memory of the host, or None."""
+        for device in devices:
+            for attribute in (MAPS_HOST_MEMORY, UNIFIED_ADDRESSING):
+                if not self.runtime.deviceGetAttribute(attribute, device):
+                    return f"GPU {device} cannot address pinned memory of the host (no unified addressing)"
+        return None
+
+    def pair_without_access(self, devices: Sequence[int]) -> tuple[int, int] | None:
+        """The first two of ``devices`` of which one cannot address the other's memory, or None."""
+        pairs = ((one, other) for one in devices for other in devices if one != other)
+        return next((pair for pair in pairs if not self.runtime.deviceCanAccessPeer(*pair)), None)
+
+    def enable_peers(self, devices: Sequence[int]) -> None:
+        """Let every device of ``devices`` address every other one's memory; all must be able to."""
         for one in devices:
             for other in devices:
                 if one == other:
                     continue
-                if not self.runtime.deviceCanAccessPeer(one, other):
-                    raise BackendUnavailable(no_peer_access(one, other))
                 self.use(one)
                 try:
                     self.runtime.deviceEnablePeerAccess(other)
@@ -109,13 +140,43 @@ class Cuda:
                         raise
 
 
-def no_peer_access(one: int, other: int) -> str:
-    """Why two devices cannot run these kernels together."""
+def no_peer_access(pair: tuple[int, int], cure: str) -> str:
+    """Why two devices cannot run these kernels together, and what to do: ``cure``, or other devices."""
+    one, other = pair
     return (
         f"GPU {one} cannot address the memory of GPU {other} (no peer access; `nvidia-smi topo -p2p w` shows "
-        "why): these kernels write into each other's memory and nothing is staged through the host; choose "
-        "GPUs that can with CUDA_VISIBLE_DEVICES, or one alone for loopback"
+        f"why), and these kernels write into each other's memory; {cure}, or choose GPUs that can with "
+        "CUDA_VISIBLE_DEVICES, or one alone for loopback"
     )
+
+
+def do_all(steps: Iterable[Callable[[], object]]) -> None:
+    """Every step, whatever becomes of the others; then the first error, with later ones in its context."""
+    first: Exception | None = None
+    for error in map(error_of, steps):
+        if first is not None and error is not None:
+            chain_behind(first, error)
+        first = first or error
+    if first is not None:
+        raise first
+
+
+def error_of(step: Callable[[], object]) -> Exception | None:
+    """What went wrong with ``step``, None where nothing did."""
+    try:
+        step()
+    except Exception as error:  # whatever it is: other steps must come all the same
+        return error
+    return None
+
+
+def chain_behind(first: BaseException, later: BaseException) -> None:
+    """Keep ``later`` where a traceback of ``first`` shows it: at the end of its context."""
+    last = first
+    while last.__context__ is not None and last.__context__ is not later:
+        last = last.__context__
+    if last is not later:
+        last.__context__ = later
 
 
 def open_cuda() -> Cuda:

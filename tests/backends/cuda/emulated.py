@@ -1,8 +1,11 @@
 """CUDA as these backends use it, on a CPU: memory is host memory, launches run the kernels' host builds.
 
-What is enqueued runs when somebody waits, all devices at once, as on GPUs. Compiling gives the program,
-so that a launch knows which kernel it is. With ``pool``, a shared mapping made before processes are forked,
-memory handles work between them.
+What is enqueued runs when somebody waits: each stream in its order, launches of all devices at once, as on
+GPUs. Compiling gives the program, so that a launch knows which kernel it is. Every address that a kernel or a
+copy is handed must be one that the device may address: memory of its own, of peers where there is peer
+access, or pinned memory of the host. Time passes too: every call takes the host CALL_SECONDS, every launch
+takes the device LAUNCH_SECONDS, and events see when the device got there. With ``pool``, a shared mapping
+made before processes are forked, memory handles work between them.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbench.backends.cuda import gate
 from ccbench.kernels import abi
 from ccbench.kernels.building import Build, built
 from ccbench.kernels.compiler import Compiled
@@ -24,6 +28,10 @@ from ccbench.kernels.sources import Program, entries
 
 LANES = 8
 STREAM_STRIDE = 1000
+GATE = "gate"
+CALL_SECONDS = 10e-6
+LAUNCH_SECONDS = 250e-6
+ADDRESSES = ("input", "output", "fifo", "packets", "staging", "flags", "state", "errors")
 
 
 class CudaError(RuntimeError):
@@ -35,6 +43,16 @@ class CudaError(RuntimeError):
 
 
 @dataclass
+class Item:
+    """One thing in a stream's queue; asked: when the host asked for it."""
+
+    kind: str
+    device: int
+    details: tuple[Any, ...]
+    asked: float = 0.0
+
+
+@dataclass
 class EmulatedRuntime:
     """Stands in for ``cupy.cuda.runtime`` and ``cupy.cuda.driver``."""
 
@@ -43,29 +61,56 @@ class EmulatedRuntime:
     blocks_per_processor: int = 1
     memory_bytes: int = 1 << 40
     peers: bool = True
+    maps_host_memory: bool = True
     device: int = 0
     allocated: dict[int, NDArray[np.uint8]] = field(default_factory=dict)
-    queue: list[tuple[int, str, NDArray[Any]]] = field(default_factory=list)
-    captured: list[tuple[int, str, NDArray[Any]]] | None = None
-    graphs: dict[int, list[tuple[int, str, NDArray[Any]]]] = field(default_factory=dict)
-    images: list[str] = field(default_factory=list)
+    pinned: dict[int, NDArray[np.uint8]] = field(default_factory=dict)
+    home: dict[int, int] = field(default_factory=dict)
+    queue: list[Item] = field(default_factory=list)
+    captured: list[Item] | None = None
+    graphs: dict[int, list[Item]] = field(default_factory=dict)
+    modules: dict[int, str] = field(default_factory=dict)
+    loads: list[str] = field(default_factory=list)
     runs: list[int] = field(default_factory=list)
+    views: list[tuple[int, str, NDArray[Any]]] = field(default_factory=list)
     handles: int = 100
     pool: NDArray[np.uint8] | None = None
     pool_used: int = 0
     threads: bool = False
     opened: int = 0
+    now: float = 0.0
+    stream_time: dict[int, float] = field(default_factory=dict)
+    events: dict[int, float] = field(default_factory=dict)
+    failing: dict[str, list[Exception]] = field(default_factory=dict)
 
-    def __getattr__(self, name: str) -> Any:
-        if name in ("eventRecord", "eventDestroy", "streamDestroy", "graphUpload", "graphExecDestroy"):
-            return lambda *arguments: None
-        raise AttributeError(name)
+    def __getattribute__(self, name: str) -> Any:
+        """Every call takes the host time, and fails when a test has asked for it (``failing``)."""
+        found = object.__getattribute__(self, name)
+        if not any(letter.isupper() for letter in name) and name not in ("malloc", "free"):
+            return found  # no call of CUDA's
+        self.pass_time()
+        waiting = object.__getattribute__(self, "failing").get(name)
+        if not waiting:
+            return found
+        error = waiting.pop(0)
 
-    def new_handle(self, *_: int) -> int:
+        def fail(*arguments: Any) -> None:
+            raise error
+
+        return fail
+
+    def new_handle(self) -> int:
         self.handles += 1
         return self.handles
 
-    eventCreate = new_handle  # noqa: N815 - as CUDA spells it
+    def eventCreate(self) -> int:  # noqa: N802 - as CUDA spells it
+        return self.new_handle()
+
+    def eventDestroy(self, event: int) -> None:  # noqa: N802 - as CUDA spells it
+        self.events.pop(event, None)
+
+    def streamDestroy(self, stream: int) -> None:  # noqa: N802 - as CUDA spells it
+        assert stream
 
     def streamCreateWithFlags(self, flags: int) -> int:  # noqa: N802 - as CUDA spells it
         return self.new_handle() + STREAM_STRIDE * self.device
@@ -81,7 +126,8 @@ class EmulatedRuntime:
         self.device = device
 
     def deviceGetAttribute(self, attribute: int, device: int) -> int:  # noqa: N802 - as CUDA spells it
-        return {75: 9, 76: 0, 16: self.processors, 38: 1 << 20}[attribute]
+        mapped = int(self.maps_host_memory)
+        return {75: 9, 76: 0, 16: self.processors, 38: 1 << 20, 19: mapped, 41: mapped}[attribute]
 
     def deviceGetPCIBusId(self, device: int) -> str:  # noqa: N802 - as CUDA spells it
         return f"0000:0{device}:00.0"
@@ -91,6 +137,7 @@ class EmulatedRuntime:
 
     def deviceEnablePeerAccess(self, other: int) -> None:  # noqa: N802 - as CUDA spells it
         assert other != self.device
+        assert self.peers
         raise CudaError(704)
 
     # -- memory --------------------------------------------------------------------------------------------
@@ -105,11 +152,40 @@ class EmulatedRuntime:
             self.pool_used += size + 256
         address = int(memory.ctypes.data) + -int(memory.ctypes.data) % 256
         self.allocated[address] = memory
+        self.home[address] = self.device
         return address
 
     def free(self, address: int) -> None:
         if address:
             del self.allocated[address]
+            del self.home[address]
+
+    def hostAlloc(self, size: int, flags: int) -> int:  # noqa: N802 - as CUDA spells it
+        assert flags == 3
+        assert size > 0
+        if size > self.memory_bytes:
+            raise CudaError(2)
+        memory = np.full(size + 256, 0xA5, np.uint8)
+        address = int(memory.ctypes.data) + -int(memory.ctypes.data) % 256
+        self.pinned[address] = memory
+        return address
+
+    def freeHost(self, address: int) -> None:  # noqa: N802 - as CUDA spells it
+        del self.pinned[address]
+
+    def kind_of(self, address: int, device: int, peers: bool) -> str:
+        """What a device finds at ``address``: own, peer or pinned memory; AssertionError where it may not
+        look."""
+        for base, memory in self.pinned.items():
+            if base <= address < base + memory.nbytes:
+                return "pinned"
+        for base, memory in self.allocated.items():
+            if base <= address < base + memory.nbytes:
+                kind = "own" if self.home[base] == device else "peer"
+                assert kind == "own" or peers, f"device {device} is handed memory of device {self.home[base]}"
+                return kind
+        assert self.opened, f"device {device} is handed {address:#x}, which nobody allocated"
+        return "peer"  # another process's
 
     def ipcGetMemHandle(self, address: int) -> bytes:  # noqa: N802 - as CUDA spells it
         assert address in self.allocated
@@ -123,18 +199,29 @@ class EmulatedRuntime:
         self.opened -= 1
 
     def memcpyAsync(self, to: int, source: int, size: int, kind: int, stream: int) -> None:  # noqa: N802
-        self.flush()
-        ctypes.memmove(to, source, size)
+        assert kind in (1, 2, 3)
+        device_side = {1: (to,), 2: (source,), 3: (to, source)}[kind]
+        for address in device_side:
+            assert self.kind_of(address, self.device, peers=False) == "own"
+        self.enqueue("copy", (to, source, size), stream)
 
     def memsetAsync(self, to: int, value: int, size: int, stream: int) -> None:  # noqa: N802
-        self.flush()
-        ctypes.memset(to, value, size)
+        assert self.kind_of(to, self.device, peers=False) == "own"
+        self.enqueue("set", (to, value, size), stream)
 
     # -- kernels -------------------------------------------------------------------------------------------
 
     def moduleLoadData(self, image: bytes) -> int:  # noqa: N802 - as CUDA spells it
-        self.images.append(re.findall(r"CCB_GLOBAL\((\w+)\)", image.decode())[0])
-        return len(self.images)
+        module = self.new_handle()
+        found = re.findall(r"CCB_GLOBAL\((\w+)\)", image.decode())
+        assert found or image.decode() == gate.SOURCE
+        self.modules[module] = found[0] if found else GATE
+        self.loads.append(self.modules[module])
+        return module
+
+    def moduleUnload(self, module: int) -> None:  # noqa: N802 - as CUDA spells it
+        assert not self.queue
+        del self.modules[module]
 
     def moduleGetFunction(self, module: int, name: str) -> int:  # noqa: N802 - as CUDA spells it
         assert name == "ccb_kernel"
@@ -147,15 +234,35 @@ class EmulatedRuntime:
         grid, _, _, lanes, _, _, shared, stream, parameters, _ = words
         assert lanes % 32 == 0
         assert shared == 0
-        assert stream // STREAM_STRIDE == self.device
+        name = self.modules[function]
+        dtype = gate.ARGUMENTS if name == GATE else abi.ARGUMENTS
         address = ctypes.cast(parameters, ctypes.POINTER(ctypes.c_void_p))[0]
-        raw = ctypes.string_at(address or 0, abi.ARGUMENTS.itemsize)
-        arguments = np.frombuffer(raw, abi.ARGUMENTS).copy()
-        assert grid == arguments["channels"][0] * arguments["ranks_here"][0]
-        launch = (self.device, self.images[function - 1], arguments)
-        (self.queue if self.captured is None else self.captured).append(launch)
+        raw = ctypes.string_at(address or 0, dtype.itemsize)
+        arguments = np.frombuffer(raw, dtype).copy()
+        if name == GATE:
+            assert grid == 1
+            assert self.kind_of(int(arguments["opened"][0]), self.device, peers=False) == "pinned"
+            assert self.captured is None
+        else:
+            assert grid == arguments["channels"][0] * arguments["ranks_here"][0]
+            self.look_at_addresses(name, arguments)
+        self.enqueue(GATE if name == GATE else "kernel", (name, arguments), stream)
+
+    def look_at_addresses(self, name: str, arguments: NDArray[Any]) -> None:
+        """A kernel's tables lie in its device, and everything in them is where it may look."""
+        for table in ("views", "plan", "program"):
+            address = int(arguments[table][0])
+            assert not address or self.kind_of(address, self.device, peers=False) == "own"
+        ranks = int(arguments["ranks"][0])
+        raw = ctypes.string_at(int(arguments["views"][0]), ranks * abi.RANK_VIEW.itemsize)
+        views = np.frombuffer(raw, abi.RANK_VIEW).copy()
+        self.views.append((self.device, name, views))
+        for address in views[list(ADDRESSES)].tolist():
+            for one in address:
+                assert not one or self.kind_of(one, self.device, self.peers)
 
     def streamBeginCapture(self, stream: int, mode: int) -> None:  # noqa: N802 - as CUDA spells it
+        assert self.captured is None
         self.captured = []
 
     def streamEndCapture(self, stream: int) -> int:  # noqa: N802 - as CUDA spells it
@@ -167,32 +274,96 @@ class EmulatedRuntime:
     def graphInstantiate(self, graph: int) -> int:  # noqa: N802 - as CUDA spells it
         return graph
 
+    def graphUpload(self, graph: int, stream: int) -> None:  # noqa: N802 - as CUDA spells it
+        assert graph in self.graphs
+
+    def graphExecDestroy(self, graph: int) -> None:  # noqa: N802 - as CUDA spells it
+        assert graph in self.graphs
+
     def graphDestroy(self, graph: int) -> None:  # noqa: N802 - as CUDA spells it
         del self.graphs[graph]
 
     def graphLaunch(self, graph: int, stream: int) -> None:  # noqa: N802 - as CUDA spells it
-        self.queue.extend(self.graphs[graph])
+        for item in self.graphs[graph]:
+            self.enqueue(item.kind, item.details, stream)
+
+    # -- streams and time ----------------------------------------------------------------------------------
+
+    def pass_time(self) -> None:
+        """The host has made a call; gates that it opened before are open from now on."""
+        self.__dict__["now"] = self.__dict__.get("now", 0.0) + CALL_SECONDS
+        for item in self.__dict__.get("queue", ()):
+            if item.kind == GATE and len(item.details) == 2 and gate_is_open(item.details[1]):
+                item.details = (*item.details, self.__dict__["now"])
+
+    def enqueue(self, kind: str, details: tuple[Any, ...], stream: int) -> None:
+        assert stream // STREAM_STRIDE == self.device
+        item = Item(kind, self.device, details, self.now)
+        (self.queue if self.captured is None else self.captured).append(item)
+
+    def eventRecord(self, event: int, stream: int) -> None:  # noqa: N802 - as CUDA spells it
+        self.enqueue("event", (event,), stream)
 
     def streamSynchronize(self, stream: int) -> None:  # noqa: N802 - as CUDA spells it
         self.flush()
 
     def eventElapsedTime(self, began: int, ended: int) -> float:  # noqa: N802 - as CUDA spells it
-        return 0.25
+        return 1e3 * (self.events[ended] - self.events[began])
 
     def flush(self) -> None:
-        """Run everything enqueued, devices at once."""
+        """Run everything enqueued, devices at once, each in its order."""
         waiting, self.queue = self.queue, []
-        if not waiting:
+        streams = {device: [one for one in waiting if one.device == device] for device in range(self.devices)}
+        while any(streams.values()):
+            for items in streams.values():
+                while items and items[0].kind != "kernel":
+                    self.do(items.pop(0))
+            runs = {device: leading_kernels(items) for device, items in streams.items() if items}
+            together = min(map(len, runs.values()), default=0)
+            batch = [run[index] for index in range(together) for run in runs.values()]
+            for device in runs:
+                del streams[device][:together]
+            self.launch(batch)
+
+    def do(self, item: Item) -> None:
+        """One item that is no collective, when the stream has come to it."""
+        at = max(self.stream_time.get(item.device, 0.0), item.asked)
+        if item.kind == "copy":
+            ctypes.memmove(*item.details)
+        elif item.kind == "set":
+            ctypes.memset(*item.details)
+        elif item.kind == "event":
+            self.events[item.details[0]] = at
+        else:
+            at = max(at, self.pass_gate(item))
+        self.stream_time[item.device] = at
+
+    def pass_gate(self, item: Item) -> float:
+        """When the gate let the stream go: when it was opened, or its limit later."""
+        arguments = item.details[1]
+        if len(item.details) == 3:
+            return float(item.details[2])
+        if not gate_is_open(arguments):
+            ctypes.c_uint64.from_address(int(arguments["missed"][0])).value = int(arguments["goal"][0])
+            return item.asked + 1e-9 * int(arguments["limit_nanoseconds"][0])
+        return self.now
+
+    def launch(self, batch: Sequence[Item]) -> None:
+        """Collectives of all devices, run by the host engine."""
+        if not batch:
             return
-        records = np.zeros(len(waiting), RECORD)
-        for record, (device, entry, arguments) in zip(records, waiting, strict=True):
-            record["entry"], record["device"], record["arguments"] = entry.encode(), device, arguments[0]
-        (file,) = {entries()[entry].file for _, entry, _ in waiting}
+        records = np.zeros(len(batch), RECORD)
+        for record, item in zip(records, batch, strict=True):
+            entry, arguments = item.details
+            record["entry"], record["device"], record["arguments"] = entry.encode(), item.device, arguments[0]
+            at = max(self.stream_time.get(item.device, 0.0), item.asked)
+            self.stream_time[item.device] = at + LAUNCH_SECONDS
+        (file,) = {entries()[item.details[0]].file for item in batch}
         options = np.zeros(1, OPTIONS)
         options["lanes"] = LANES
         options["seed"] = len(self.runs)
         options["engine"] = ENGINES["threads" if self.threads else "fibers"]
-        self.runs.append(len(waiting))
+        self.runs.append(len(batch))
         report = ctypes.create_string_buffer(4096)
         result = ctypes.CDLL(str(built(Build(file)))).ccb_host_launch(
             ctypes.c_void_p(records.ctypes.data),
@@ -202,6 +373,16 @@ class EmulatedRuntime:
             ctypes.c_int(4096),
         )
         assert result == 0, report.value.decode()
+
+
+def gate_is_open(arguments: NDArray[Any]) -> bool:
+    return ctypes.c_uint64.from_address(int(arguments["opened"][0])).value >= int(arguments["goal"][0])
+
+
+def leading_kernels(items: Sequence[Item]) -> list[Item]:
+    """The launches at the head of a stream, up to what is none."""
+    end = next((index for index, item in enumerate(items) if item.kind != "kernel"), len(items))
+    return list(items[:end])
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ccbench import worker
 from ccbench.backends.crew import Crew, open_crew
-from ccbench.backends.cuda import group, ipc
+from ccbench.backends.cuda import ipc, modules
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.cases import NO_ROOT, Case, Sampling
 from ccbench.kernels.building import Build, built
@@ -48,8 +48,8 @@ def main() -> None:
     built(Build("ring.cu"))
     built(Build("barrier.cu"))
     memory = np.frombuffer(mmap.mmap(-1, RANKS * SHARE_BYTES), np.uint8)
-    replace(group, "compile_program", compiled_to_text)
-    replace(group, "nvrtc", FakeNvrtc)
+    replace(modules, "compile_program", compiled_to_text)
+    replace(modules, "nvrtc", FakeNvrtc)
     crew: Crew = open_crew("cuda-ipc", RANKS, 64)
     made = crew.endpoint
 

@@ -2,74 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ccbench.backends.base import OutOfMemory
-from ccbench.backends.cpu.memory import Control
-from ccbench.backends.cuda import group as group_module
-from ccbench.backends.cuda.endpoint import CudaEndpoint, graph_sizes
+from ccbench.backends.base import CannotRun, OutOfMemory
+from ccbench.backends.cuda.communicator import Communicator
+from ccbench.backends.cuda.endpoint import graph_sizes
 from ccbench.backends.cuda.group import NotCoResident
 from ccbench.backends.cuda.launching import CollectiveFailed
-from ccbench.backends.cuda.runtime import Cuda
-from ccbench.cases import NO_ROOT, Case, Sampling
-from ccbench.collectives import COLLECTIVES
-from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import BackendUnavailable
 from ccbench.kernels import abi
-from ccbench.kernels.selection import kernel_algorithms
+from ccbench.kernels.layout import ZEROED
 from ccbench.measure import DeviceTimed, measure
 from ccbench.verification import launches_between_refills
 
-from .emulated import EmulatedRuntime, FakeNvrtc, compiled_to_text
-
-SAMPLING = Sampling(
-    visits=1, minimum_samples=2, maximum_samples=3, warmup_seconds=0.0, minimum_sample_seconds=0.0
-)
-POINTS = [(name, algorithm) for name in COLLECTIVES for algorithm in kernel_algorithms(name)]
-
-Opened = Callable[..., tuple[CudaEndpoint, EmulatedRuntime]]
-
-
-@pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
-    monkeypatch.setattr(group_module, "compile_program", compiled_to_text)
-    monkeypatch.setattr(group_module, "nvrtc", FakeNvrtc)
-
-    def make(ranks: int, limit_seconds: float = 5.0, **facts: Any) -> tuple[CudaEndpoint, EmulatedRuntime]:
-        runtime = EmulatedRuntime(**facts)
-        cuda = Cuda(runtime, runtime)
-        return CudaEndpoint(Control(1, 64), ranks, cuda, limit_seconds=limit_seconds), runtime
-
-    return make
-
-
-def case_of(collective: str, algorithm: str, ranks: int, count: int = 777, **changes: Any) -> Case:
-    row = COLLECTIVES[collective]
-    values: dict[str, Any] = {
-        "suite": "s",
-        "backend": "cuda",
-        "collective": collective,
-        "algorithm": algorithm,
-        "dtype": "float32",
-        "op": "sum" if row.reduces else "none",
-        "count": count if row.moves_data else 0,
-        "ranks": ranks,
-        "root": ranks - 1 if row.rooted else NO_ROOT,
-        **changes,
-    }
-    values["size_bytes"] = row.size_bytes(values["count"], ranks, ITEM_BYTES[values["dtype"]])
-    return Case(**values)
-
-
-def wrong_elements(endpoint: CudaEndpoint, case: Case) -> int:
-    endpoint.prepare(case)
-    result = measure(endpoint, case, SAMPLING, launches_between_refills(case), endpoint.next_salt())
-    endpoint.finish()
-    return result.mismatch.wrong_elements if result.mismatch else 0
+from .cases import POINTS, SAMPLING, Opened, case_of, wrong_elements
+from .emulated import LAUNCH_SECONDS
 
 
 @pytest.mark.parametrize(("collective", "algorithm"), POINTS)
@@ -127,7 +77,7 @@ def test_a_wrong_result_is_seen_and_names_the_rank(opened: Opened) -> None:
     endpoint.refill(1)
     endpoint.launch(1)
     layout = endpoint._layout[1]
-    at = endpoint.groups[0].buffers[1] + layout.output_offset
+    at = endpoint.groups[0].buffers.addresses[1] + layout.output_offset
     runtime.memsetAsync(at + 40, 0, 8, 0)
     mismatch = endpoint.check(1, 1)
     assert mismatch is not None
@@ -140,7 +90,7 @@ def test_samples_are_the_devices_time_and_the_hosts_is_told(opened: Opened) -> N
     case = case_of("all_reduce", "ring", 2)
     endpoint.prepare(case)
     result = measure(endpoint, case, SAMPLING, launches_between_refills(case), 1)
-    assert np.allclose(np.diff(result.stamps, axis=2), 0.25e-3)
+    assert np.allclose(np.diff(result.stamps, axis=2), LAUNCH_SECONDS)
     assert endpoint.remark().startswith("device time (events); launch and wait take the host ")
 
 
@@ -151,7 +101,7 @@ def test_a_wait_that_is_given_up_names_rank_and_peer_and_leaves_clean_memory(ope
     endpoint.groups[0].launch()  # rank 1 never comes
     with pytest.raises(CollectiveFailed, match=r"rank 0, channel 0: waited too long for rank 1 to send"):
         endpoint.watch(0)
-    assert [given for group in endpoint.groups for given in group.errors(endpoint.areas)] == []
+    assert endpoint.communicator.errors() == []
     assert wrong_elements(endpoint, case) == 0
 
 
@@ -206,8 +156,10 @@ def test_graphs_together_hold_all_launches(launches: int) -> None:
 
 
 def test_devices_without_peer_access_are_refused_with_the_pair(opened: Opened) -> None:
-    with pytest.raises(BackendUnavailable, match="GPU 0 cannot address the memory of GPU 1"):
-        opened(2, devices=2, peers=0)
+    endpoint, runtime = opened(2, devices=2, peers=False)
+    with pytest.raises(CannotRun, match=r"GPU 0 cannot address the memory of GPU 1 .* `transport: host`"):
+        endpoint.prepare(case_of("all_reduce", "ring", 2))
+    assert not runtime.allocated
 
 
 def test_no_device_is_one_sentence(opened: Opened) -> None:
@@ -217,6 +169,7 @@ def test_no_device_is_one_sentence(opened: Opened) -> None:
 
 def test_too_large_a_case_is_out_of_memory(opened: Opened) -> None:
     endpoint, runtime = opened(2)
+    endpoint.prepare(case_of("all_reduce", "ring", 2))
     runtime.memory_bytes = 4 << 20
     with pytest.raises(OutOfMemory, match="the device has no 16777216 bytes left"):
         endpoint.prepare(case_of("all_reduce", "ring", 2, count=2 << 20))
@@ -226,7 +179,9 @@ def test_too_large_a_case_is_out_of_memory(opened: Opened) -> None:
 
 def test_every_flag_and_counter_is_zero_before_the_first_launch(opened: Opened) -> None:
     endpoint, _ = opened(2)
-    zeroed = np.ones(endpoint.areas.zeroed_bytes, np.uint8)
-    endpoint.groups[0].read(endpoint.groups[0].work[1], zeroed)
+    communicator = Communicator(endpoint.groups, endpoint.areas)
+    zeroed = np.ones(communicator.own.zeroed_bytes, np.uint8)
+    endpoint.groups[0].read(communicator.device[1], zeroed)
     assert not zeroed.any()
-    assert endpoint.areas.zeroed_bytes >= abi.flags_bytes(endpoint.areas.channels, 2)
+    assert communicator.own.zeroed_bytes >= abi.flags_bytes(endpoint.areas.channels, 2)
+    assert all(communicator.own.offsets[name] < communicator.own.zeroed_bytes for name in ZEROED)

@@ -1,0 +1,123 @@
+"""What ranks keep between launches, and where: flags, counters, message slots, scratch.
+
+By default all of it lies in the ranks' devices, and peers write into it by peer access. With ``transport:
+host`` what peers write (flags, packets, message slots) lies in pinned memory of the host that every device
+addresses, as in NCCL's shared-memory transport (NVIDIA/nccl, src/transport/shm.cc); what only the rank itself
+touches stays in its device. Each transport has memory and counters of its own, so that cases may alternate.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from ccbench.backends.cuda.group import Group
+from ccbench.backends.cuda.runtime import do_all
+from ccbench.kernels import abi
+from ccbench.kernels.layout import ALIGNMENT_BYTES, ZEROED, WorkAreas, rounded_up
+
+WRITTEN_BY_PEERS = ("flags", "packets", "fifo")
+"""Areas of ``abi.RANK_VIEW`` that other ranks' blocks write."""
+
+MOST_HOST_CHANNELS = 8
+"""Of ``transport: host``: a link of 64 GB/s with 2 us of latency is busy with 128 KiB under way (Little's
+law), and every channel takes its slots from memory that is pinned."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Areas of one rank that lie in one allocation; what must be zeroed comes first."""
+
+    offsets: Mapping[str, int]
+    zeroed_bytes: int
+    total_bytes: int
+
+
+def piece(areas: WorkAreas, names: Sequence[str]) -> Piece:
+    """One allocation for the areas called ``names``."""
+    sizes = areas.sizes()
+    offsets, end, zeroed = {}, 0, 0
+    for name in sorted(names, key=lambda name: name not in ZEROED):
+        offsets[name] = end
+        end = rounded_up(end + max(sizes[name], ALIGNMENT_BYTES), ALIGNMENT_BYTES)
+        zeroed = end if name in ZEROED else zeroed
+    return Piece(offsets, zeroed, end)
+
+
+def host_areas(areas: WorkAreas) -> WorkAreas:
+    """The sizes that ``transport: host`` takes where the devices' own memory would have ``areas``."""
+    return replace(areas, channels=min(areas.channels, MOST_HOST_CHANNELS))
+
+
+@dataclass
+class Communicator:
+    """The work memory of all ranks that this process drives; OutOfMemory leaves nothing behind."""
+
+    groups: Sequence[Group]
+    areas: WorkAreas
+    on_host: bool = False
+    device: dict[int, int] = field(default_factory=dict)
+    pinned: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        on_host = WRITTEN_BY_PEERS if self.on_host else ()
+        self.own = piece(self.areas, [name for name in self.areas.sizes() if name not in on_host])
+        self.shared = piece(self.areas, on_host)
+        try:
+            for group in self.groups:
+                self._allocate(group)
+        except BaseException:
+            self.close()
+            raise
+        self.zero()
+
+    def _allocate(self, group: Group) -> None:
+        group.cuda.use(group.facts.number)
+        for rank in group.ranks:
+            self.device[rank] = group.cuda.allocate(self.own.total_bytes)
+            if self.on_host:
+                self.pinned[rank] = group.cuda.allocate_pinned(self.shared.total_bytes)
+
+    def zero(self) -> None:
+        """What the host must do before the first launch, and after an error; no launch may be under way."""
+        for group in self.groups:
+            for rank in group.ranks:
+                group.set_bytes(self.device[rank], 0, self.own.zeroed_bytes)
+        for address in self.pinned.values():
+            ctypes.memset(address, 0, self.shared.zeroed_bytes)
+
+    def places(self, rank: int, base: int = 0) -> dict[str, int]:
+        """Address of every area of a rank; ``base``: where this process sees the device memory of
+        another's."""
+        device = base or self.device[rank]
+        found = {name: device + offset for name, offset in self.own.offsets.items()}
+        found.update({name: self.pinned[rank] + offset for name, offset in self.shared.offsets.items()})
+        return found
+
+    def errors(self) -> list[abi.GivenUp]:
+        """Waits that were given up by ranks here."""
+        found: list[abi.GivenUp] = []
+        for group in self.groups:
+            for rank in group.ranks:
+                words = np.zeros(self.areas.channels, abi.ERROR_WORD)
+                group.read(self.device[rank] + self.own.offsets["errors"], words)
+                found += abi.given_up(words)
+        return found
+
+    def close(self) -> None:
+        """Give everything back."""
+        places = [(group, rank) for group in self.groups for rank in group.ranks]
+        do_all([partial(self._free, group, rank) for group, rank in places])
+
+    def _free(self, group: Group, rank: int) -> None:
+        group.cuda.use(group.facts.number)
+        do_all(
+            [
+                partial(group.cuda.free, self.device.pop(rank, 0)),
+                partial(group.cuda.free_pinned, self.pinned.pop(rank, 0)),
+            ]
+        )

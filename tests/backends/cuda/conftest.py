@@ -1,0 +1,28 @@
+"""Endpoints whose CUDA is emulated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ccbench.backends.cpu.memory import Control
+from ccbench.backends.cuda import modules
+from ccbench.backends.cuda.endpoint import CudaEndpoint
+from ccbench.backends.cuda.runtime import Cuda
+
+from .cases import Opened
+from .emulated import EmulatedRuntime, FakeNvrtc, compiled_to_text
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
+    monkeypatch.setattr(modules, "compile_program", compiled_to_text)
+    monkeypatch.setattr(modules, "nvrtc", FakeNvrtc)
+
+    def make(ranks: int, limit_seconds: float = 5.0, **facts: Any) -> tuple[CudaEndpoint, EmulatedRuntime]:
+        runtime = EmulatedRuntime(**facts)
+        cuda = Cuda(runtime, runtime)
+        return CudaEndpoint(Control(1, 64), ranks, cuda, limit_seconds=limit_seconds), runtime
+
+    return make

@@ -1,0 +1,186 @@
+"""``transport: host``: which memory each kernel is handed, and that results are right with that alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ccbench.backends.base import CannotRun, OutOfMemory
+from ccbench.backends.cuda import BACKEND, IPC_BACKEND
+from ccbench.backends.cuda.communicator import WRITTEN_BY_PEERS, piece
+from ccbench.backends.cuda.launching import CollectiveFailed, work_areas
+from ccbench.backends.cuda.reach import BOTH, REACHES, reach_of
+from ccbench.kernels.layout import ZEROED
+from ccbench.kernels.selection import unsupported
+from ccbench.kernels.sources import KernelEntry, entries
+from ccbench.measure import measure
+from ccbench.verification import launches_between_refills
+
+from .cases import POINTS, SAMPLING, Opened, case_of, wrong_elements
+from .emulated import EmulatedRuntime
+
+OWN = ("staging", "state", "errors")
+
+
+def kinds(runtime: EmulatedRuntime, device: int, view: np.void, names: tuple[str, ...]) -> set[str]:
+    """What kinds of memory a device finds behind a view's addresses; 'none' where there is no address."""
+    addresses = [int(view[name]) for name in names]
+    return {runtime.kind_of(one, device, peers=False) if one else "none" for one in addresses}
+
+
+@pytest.mark.parametrize(("collective", "algorithm"), POINTS)
+def test_every_kernel_is_right_on_devices_that_see_only_pinned_memory_of_each_other(
+    opened: Opened, collective: str, algorithm: str
+) -> None:
+    endpoint, runtime = opened(3, devices=3, peers=False)
+    case = case_of(collective, algorithm, 3, transport="host")
+    assert wrong_elements(endpoint, case) == 0
+    assert endpoint.flags == ()
+    assert runtime.views
+    for device, name, views in runtime.views:
+        reach = reach_of(entries()[name])
+        for rank, view in enumerate(views):
+            assert kinds(runtime, device, view, WRITTEN_BY_PEERS) == {"pinned"}
+            assert kinds(runtime, device, view, OWN) == {"own" if rank == device else "none"}
+            hidden = "own" if rank == device else "none"
+            assert kinds(runtime, device, view, ("input",)) == {"pinned" if reach.inputs else hidden}
+            assert kinds(runtime, device, view, ("output",)) == {"pinned" if reach.outputs else hidden}
+    endpoint.close()
+    assert not runtime.allocated
+    assert not runtime.pinned
+
+
+@pytest.mark.parametrize("mode", ["streaming", "graph", "isolated", "cold"])
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize(
+    ("collective", "algorithm"),
+    [
+        ("all_reduce", "ring"),
+        ("all_reduce", "mesh_two_shot"),
+        ("all_gather", "mesh"),
+        ("reduce_scatter", "mesh"),
+        ("broadcast", "mesh"),
+        ("broadcast", "tree"),
+        ("all_to_all", "mesh"),
+    ],
+)
+def test_modes_and_placements_are_right(
+    opened: Opened, collective: str, algorithm: str, in_place: bool, mode: str
+) -> None:
+    endpoint, _ = opened(4, devices=2, peers=False)
+    case = case_of(collective, algorithm, 4, in_place=in_place, mode=mode, transport="host")
+    assert wrong_elements(endpoint, case) == 0
+    assert endpoint.flags == ("loopback",)
+
+
+def test_the_only_device_stages_too_and_stays_loopback(opened: Opened) -> None:
+    endpoint, runtime = opened(2)
+    assert wrong_elements(endpoint, case_of("all_reduce", "ring", 2, transport="host")) == 0
+    assert endpoint.flags == ("loopback",)
+    _, _, views = runtime.views[-1]
+    assert kinds(runtime, 0, views[1], (*WRITTEN_BY_PEERS, "output")) == {"pinned"}
+
+
+def test_transports_take_turns_on_one_team(opened: Opened) -> None:
+    endpoint, runtime = opened(2, devices=2)
+    for count in (100, 40_000, 3):
+        for transport in ("default", "host"):
+            assert wrong_elements(endpoint, case_of("all_reduce", "ring", 2, count, transport=transport)) == 0
+    endpoint.close()
+    assert not runtime.allocated
+    assert not runtime.pinned
+
+
+def test_copies_are_part_of_the_devices_time(opened: Opened) -> None:
+    endpoint, runtime = opened(2, devices=2, peers=False)
+    endpoint.prepare(case_of("all_reduce", "mesh_two_shot", 2, transport="host", mode="isolated"))
+    endpoint.refill(1)
+    runtime.flush()
+    group = endpoint.groups[0]
+    group.begin()
+    group.launch()
+    group.end()
+    assert [item.kind for item in runtime.queue] == ["event", "copy", "kernel", "copy", "event"]
+    runtime.queue.clear()
+
+
+def test_what_a_launch_does_not_write_is_wrong_even_where_the_image_was_right(opened: Opened) -> None:
+    endpoint, _ = opened(2, devices=2, peers=False)
+    case = case_of("all_reduce", "ring", 2, transport="host")
+    endpoint.prepare(case)
+    endpoint.refill(1)
+    endpoint.launch(1)
+    assert endpoint.check(1, 1) is None
+    endpoint.poison()
+    for group in endpoint.groups:  # a kernel that does nothing
+        group._arguments["count"] = 0
+    endpoint.launch(1)
+    mismatch = endpoint.check(1, 1)
+    assert mismatch is not None
+    assert mismatch.wrong_elements == 2 * case.count
+
+
+def test_a_wait_that_is_given_up_leaves_clean_memory(opened: Opened) -> None:
+    endpoint, _ = opened(2, devices=2, peers=False, limit_seconds=0.001)
+    case = case_of("all_reduce", "ring", 2, transport="host")
+    endpoint.prepare(case)
+    endpoint.groups[0].launch()  # rank 1 never comes
+    with pytest.raises(CollectiveFailed, match="waited too long for rank 1"):
+        endpoint.watch(0)
+    assert wrong_elements(endpoint, case) == 0
+
+
+def test_devices_that_cannot_see_the_host_are_refused(opened: Opened) -> None:
+    endpoint, _ = opened(2, devices=2, maps_host_memory=False)
+    with pytest.raises(CannotRun, match="GPU 0 cannot address pinned memory of the host"):
+        endpoint.prepare(case_of("all_reduce", "ring", 2, transport="host"))
+    assert wrong_elements(endpoint, case_of("all_reduce", "ring", 2)) == 0  # without a gate, and it says so
+    assert "with what launching takes" in endpoint.remark()
+
+
+def test_too_little_memory_to_pin_is_out_of_memory_and_leaves_nothing(opened: Opened) -> None:
+    endpoint, runtime = opened(2, devices=2, peers=False)
+    runtime.failing["hostAlloc"] = [type("Full", (Exception,), {"status": 2})()]
+    with pytest.raises(OutOfMemory, match="bytes left that can be pinned"):
+        endpoint.prepare(case_of("all_reduce", "ring", 2, transport="host"))
+    assert not runtime.allocated
+    assert wrong_elements(endpoint, case_of("all_reduce", "ring", 2, transport="host")) == 0
+
+
+def test_samples_of_the_whole_measurement_are_right(opened: Opened) -> None:
+    endpoint, _ = opened(2, devices=2, peers=False)
+    case = case_of("all_reduce", "tree", 2, 5003, transport="host")
+    endpoint.prepare(case)
+    result = measure(endpoint, case, SAMPLING, launches_between_refills(case), 1)
+    assert result.mismatch is None
+    assert endpoint.facts().channels_used >= 1
+
+
+def test_only_the_backend_with_one_process_stages() -> None:
+    case = case_of("all_reduce", "ring", 2, transport="host")
+    assert BACKEND.unsupported(case) is None
+    assert "`backend: cuda`" in str(IPC_BACKEND.unsupported(case))
+    assert "network" in str(BACKEND.unsupported(replace(case, transport="network")))
+    assert "transport 'host'" in str(unsupported(case))
+    assert "registration 'local'" in str(unsupported(case_of("all_reduce", "ring", 2, registration="local")))
+
+
+def test_every_entry_is_accounted_for_and_a_new_one_is_staged_whole() -> None:
+    assert {name for name, one in entries().items() if one.file != "ll.cu"} == set(REACHES)
+    assert reach_of(KernelEntry("new_all_reduce", "new.cu", reduces=True)) == BOTH
+
+
+@pytest.mark.parametrize("shared", [(), WRITTEN_BY_PEERS])
+def test_what_must_be_zeroed_comes_first_and_areas_do_not_overlap(shared: tuple[str, ...]) -> None:
+    areas = work_areas(4, 1, 132)
+    parts = [piece(areas, [name for name in areas.sizes() if name not in shared]), piece(areas, shared)]
+    assert {name for part in parts for name in part.offsets} == set(areas.sizes())
+    for part in parts:
+        ends = 0
+        for name, offset in part.offsets.items():
+            assert offset >= ends
+            ends = offset + areas.sizes()[name]
+            assert (name in ZEROED) == (offset < part.zeroed_bytes)
+        assert ends <= part.total_bytes

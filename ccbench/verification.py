@@ -52,6 +52,9 @@ Micikevicius et al., "FP8 formats for deep learning", 2022, table 1)."""
 
 UNLIMITED_LAUNCHES = 1 << 30
 
+PREMULTIPLIER = 2
+"""What ``premulsum`` multiplies every element with before it is summed: exact in every dtype, and not 1."""
+
 GROUP_SALTS = 4_001
 """How many salts apart the data of neighbouring groups are: more than a run has visits of one case."""
 
@@ -217,7 +220,7 @@ def _table(dtype: str, op: str, ranks: int, repeated: bool) -> Array:
     generator = np.random.default_rng(20_21)
     if op == "prod":
         return _twice(_odd_values(dtype, generator), dtype)
-    values = _addends(dtype, ranks, repeated) if op == "sum" else _copied(dtype)
+    values = _addends(dtype, ranks, repeated) if op in ("sum", "premulsum") else _copied(dtype)
     return _twice(generator.choice(values, PERIOD_ELEMENTS), dtype)
 
 
@@ -352,10 +355,12 @@ def _combined(case: Case, sources: list[tuple[int, int]], length: int, salt: int
     if not collective(case.collective).reduces:
         copied: Array = parts[0]
         return copied
-    function = {"sum": np.add, "avg": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
+    function = {"prod": np.multiply, "min": np.minimum, "max": np.maximum}.get(case.op, np.add)
     result: Array = parts[0].copy()
     for part in parts[1:]:
-        function[case.op](result, part, out=result)
+        function(result, part, out=result)
+    if case.op == "premulsum":
+        np.multiply(result, np.asarray(PREMULTIPLIER).astype(result.dtype), out=result)
     if case.op == "avg":
         result = (result.astype(np.int64) // case.ranks).astype(result.dtype)  # a multiple of ranks
     if _repeats(case) and launches > 1:

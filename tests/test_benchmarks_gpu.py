@@ -1,4 +1,4 @@
-"""benchmarks/gpu.py: arithmetic on written-down figures, and one whole run with a CPU in the place of a GPU."""
+"""benchmarks/gpu.py: arithmetic on written-down figures, and a whole run with a CPU in the place of a GPU."""
 
 from __future__ import annotations
 

@@ -1,0 +1,379 @@
+"""NCCL on the ranks that one process drives: what workers of ``nccl`` and ``nccl-processes`` measure with.
+
+Samples are times of the devices' clocks: from an event before the first launch to one after the last, the
+longest of all ranks. A gate keeps the devices from starting until all is enqueued, where few launches are.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from ccbench.backends.base import LOOPBACK, CannotRun, OutOfMemory
+from ccbench.backends.cpu.memory import Activity, Control
+from ccbench.backends.crew import WholeEndpoint
+from ccbench.backends.cuda.gate import Gate
+from ccbench.backends.cuda.launching import input_period
+from ccbench.backends.cuda.runtime import Cuda
+from ccbench.backends.nccl.bindings import Bound, refuse_out_of_memory
+from ccbench.backends.nccl.communicators import Communicators
+from ccbench.backends.nccl.exchanges import Alone, WaitedInVain
+from ccbench.backends.nccl.launches import Launches
+from ccbench.backends.nccl.library import Nccl
+from ccbench.backends.nccl.observing import observed_choice
+from ccbench.backends.nccl.parts import OWN_LANE, Part, parts_of
+from ccbench.backends.nccl.seat import Seat
+from ccbench.backends.nccl.settings import other_than_asked
+from ccbench.backends.nccl.troubles import CollectiveHung, hung, limit_for
+from ccbench.backends.nccl.tuning_log import Choice
+from ccbench.backends.nccl.types import NcclFailed
+from ccbench.backends.nccl.watchman import Watchman
+from ccbench.cases import Case, CaseFacts
+from ccbench.collectives import collective
+from ccbench.dtypes import numpy_dtype
+from ccbench.exchange import Exchange
+from ccbench.telemetry import DeviceWatch
+from ccbench.units import format_seconds
+from ccbench.verification import POISON_BYTE, Array, Mismatch, check
+
+ALONE = ("isolated", "cold")
+
+
+class NcclRanks(WholeEndpoint):
+    """The ranks that this process drives. Implements ``ccbench.backends.crew.TeamEndpoint``.
+
+    devices: rank of the team -> device of this process. ranks_of_team: all of them. shared: some ranks of the
+    team have the same device. Also ``ccbench.measure.DeviceTimed``.
+    """
+
+    def __init__(
+        self,
+        control: Control,
+        cuda: Cuda,
+        nccl: Nccl,
+        devices: Mapping[int, int],
+        ranks_of_team: int,
+        exchange: Exchange | None = None,
+        gate: Gate | None = None,
+        shared: bool = False,
+    ) -> None:
+        super().__init__(control)
+        self.nccl = nccl
+        self.exchange: Exchange = exchange or Alone()
+        self.rank, self.ranks = self.exchange.rank, self.exchange.ranks
+        self.where = f"rank {self.rank} on {self.exchange.hosts[self.rank]}"
+        self.prefix = "" if self.ranks == 1 else f"{self.where}: "
+        self.flags = (LOOPBACK,) if shared else ()
+        self._gated = gate is not None
+        self._seats = {rank: Seat(cuda, device, rank) for rank, device in sorted(devices.items())}
+        self._communicators = Communicators(nccl, devices, ranks_of_team, self.exchange)
+        self._watchman = Watchman(self._communicators.abort)
+        self._launches = Launches(
+            nccl, list(self._seats.values()), gate, self._communicators.complaints, self._hung
+        )
+        self._devices = DeviceWatch([seat.device.facts.bus_id for seat in self._seats.values()])
+        self._chosen: dict[Case, tuple[Choice, float | None]] = {}
+        self._bound: Bound | None = None
+        self._parts: tuple[Part, ...] = ()
+        self._begin_case()
+
+    def _begin_case(self) -> None:
+        self._sample, self._times = -1, 1
+        self._host_seconds: list[float] = []
+        self._part_seconds: dict[int, float] = {}
+        self._samples: dict[int, dict[int, float]] = {}
+        self._choice, self._estimate_seconds = Choice(), None
+
+    def connect(self) -> None:
+        """Make the communicator of all ranks. Collective."""
+        self._communicators.world()
+
+    # -- one case --------------------------------------------------------------------------------------------
+
+    def prepare(self, case: Case) -> str:
+        """Communicators, buffers, registrations, a first launch; returns the algorithm that runs. Collective.
+
+        CannotRun with NCCL's words for what it refuses; OutOfMemory on all processes alike; CollectiveHung.
+        """
+        self.say(Activity.PREPARING)
+        self.arm(case)
+        self._case = case
+        self._begin_case()
+        self._parts = parts_of(case)
+        bound = Bound(self.nccl, case)
+        try:
+            with self._watchman.limited(limit_for(case, 1)):
+                self._place_memory(bound)
+                bound.register()
+                bound.prepare_calls()
+            self._bound = bound
+            self._launches.bind(bound.lanes())
+            self._first_launch(bound)
+        except NcclFailed as error:
+            raise self._refused(bound, error) from None
+        except CannotRun:
+            self._give_back(bound)
+            raise
+        self._devices.before()
+        return self._choice.algorithm or case.algorithm
+
+    def _place_memory(self, bound: Bound) -> None:
+        """OutOfMemory on every process where one has too little, so that nobody waits for who gave up."""
+        groups = self._case.members
+        for part in self._parts:
+            self._communicators.of(part, groups)
+        failed: OutOfMemory | None = None
+        try:
+            bound.place_memory(self._seats, self._parts, groups, self._communicators)
+        except OutOfMemory as error:
+            failed = error
+        all_well = self.least(0 if failed else 1) == 1
+        if not all_well:
+            bound.bindings.clear()
+            for seat in self._seats.values():
+                seat.release_all(self.nccl.free)
+        refuse_out_of_memory(failed, all_well)
+
+    def _first_launch(self, bound: Bound) -> None:
+        """NCCL connects and chooses. What it chose is looked at in a case's first visit only."""
+        self.poison()
+        self.refill(0)
+        self.barrier()
+        if self._case in self._chosen:
+            self.launch(1)
+        else:
+            chosen = observed_choice(self.nccl.native, self._case.collective, lambda: self.launch(1))
+            self._chosen[self._case] = self._everyones(chosen), self._estimated(bound)
+        self._host_seconds.clear()
+        self._choice, self._estimate_seconds = self._chosen[self._case]
+        other = other_than_asked(self._case, self._choice)
+        if other:
+            raise CannotRun(other)
+
+    def _everyones(self, mine: Choice) -> Choice:
+        """The choice that rank 0 of a communicator wrote down, in every process. Collective."""
+        words = json.dumps([mine.algorithm, mine.protocol, mine.channels]).encode()
+        told = [Choice(*json.loads(one)) for one in self.exchange.all_gather(words)]
+        return next((one for one in told if one.algorithm), Choice())
+
+    def _estimated(self, bound: Bound) -> float | None:
+        """NCCL's estimate. Whatever it complains of when asked for one is not the case's fault."""
+        if self._case.count == 0:
+            return None
+        try:
+            return bound.estimate_seconds()
+        except NcclFailed:
+            return None
+
+    def _refused(self, bound: Bound, error: NcclFailed) -> Exception:
+        """What a failure while preparing means: something that NCCL does not have, or trouble."""
+        complaints = self._communicators.complaints()
+        if self._watchman.expired or not error.refused:
+            return self._hung(limit_for(self._case, 1), [], [str(error), *complaints])
+        self._give_back(bound)
+        if complaints:  # these are of no more use: the next case makes new ones
+            self._communicators.abort()
+        return CannotRun(f"NCCL refuses: {error}")
+
+    def finish(self) -> None:
+        """The case is over: give back what the next one cannot use."""
+        if self._bound is not None:
+            self._give_back(self._bound)
+        self.say(Activity.IDLE)
+
+    def _give_back(self, bound: Bound) -> None:
+        self._launches.bind([])
+        bound.release()
+        self._bound = None
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._watchman.close()
+        self._communicators.close()
+        for seat in self._seats.values():
+            seat.close()
+        self._devices.close()
+
+    # -- data ------------------------------------------------------------------------------------------------
+
+    def arm(self, case: Case) -> None:
+        """Only the faults of ranks here are this process's."""
+        super().arm(case)
+        self._faults = [(rank, fault) for rank, fault in self._faults if rank in self._seats]
+
+    def refill(self, salt: int) -> None:
+        """Fill the inputs of every rank here with the data of ``salt``."""
+        assert self._bound is not None
+        for one in self._bound.bindings:
+            if not collective(one.part.case.collective).moves_data:
+                continue
+            place = one.part.place(one.rank)
+            for address, size in one.inputs():
+                period = input_period(one.part.case, place, size, one.part.salted(salt))
+                one.seat.device.write_repeated(address, size, period)
+
+    def poison(self) -> None:
+        """Make every output wrong everywhere."""
+        assert self._bound is not None
+        for one in self._bound.bindings:
+            for address, size in one.outputs():
+                one.seat.device.set_bytes(address, POISON_BYTE, size)
+
+    def check(self, salt: int, launches: int) -> Mismatch | None:
+        """Compare every output with what is right: the first wrong rank's, with the wrong elements of all."""
+        self.say(Activity.CHECKING)
+        faults = dict(self._faults)
+        found: list[Mismatch] = []
+        for rank, part, output in self.outputs():
+            if rank in faults:
+                faults[rank].spoil(output)
+            times = launches if part.lane == OWN_LANE else 1
+            wrong = check(part.case, part.place(rank), output, part.salted(salt), times)
+            if wrong is not None:
+                found.append(Mismatch(rank, wrong.wrong_elements, wrong.offset, wrong.seen, wrong.expected))
+        if not found:
+            return None
+        first = found[0]
+        total = sum(one.wrong_elements for one in found)
+        return Mismatch(first.rank, total, first.offset, first.seen, first.expected)
+
+    def outputs(self) -> Iterator[tuple[int, Part, Array]]:
+        """(rank, part, output on the host) of all that have a result, one at a time in the same memory."""
+        assert self._bound is not None
+        bindings = [one for one in self._bound.bindings if one.part.receives(one.rank)]
+        bindings = [one for one in bindings if collective(one.part.case.collective).moves_data]
+        largest = max((one.copies.one.output_bytes for one in bindings), default=0)
+        memory: Array = np.empty(largest, np.uint8)
+        for one in bindings:
+            for address, size in one.outputs():
+                one.seat.device.read(address, memory[:size])
+                yield one.rank, one.part, memory[:size].view(numpy_dtype(one.part.case.dtype))
+
+    # -- ccbench.measure.Endpoint ----------------------------------------------------------------------------
+
+    def launch(self, times: int) -> None:
+        """Run the case ``times`` times and wait for the end."""
+        for _, fault in self._faults:
+            if fault.kind == "slow":
+                fault.before_sample()
+        limit = limit_for(self._case, times)
+        self._times = times
+        began = time.perf_counter()
+        try:
+            with self._watchman.limited(2 * limit):  # streams have a limit of their own; this is for calls
+                self._run(times, limit)
+        except NcclFailed as error:
+            if error.refused and not self._watchman.expired:
+                raise
+            complaints = [str(error), *self._communicators.complaints()]
+            raise self._hung(time.perf_counter() - began, [], complaints) from None
+        self._host_seconds.append((time.perf_counter() - began) / times)
+
+    def _run(self, times: int, limit: float) -> None:
+        if self._case.mode not in ALONE:
+            self._launches.run(times, self._case.mode == "graph", limit)
+            self._part_seconds = self._launches.part_seconds()
+            return
+        self._part_seconds = {}
+        for _ in range(times):
+            if self._case.mode == "cold":
+                self._launches.flush_caches(limit)
+            self._launches.run(1, False, limit)
+            for number, seconds in self._launches.part_seconds().items():
+                self._part_seconds[number] = self._part_seconds.get(number, 0.0) + seconds
+
+    def launch_and_time_waits(self, times: int) -> float:
+        """As ``launch``; what devices wait for each other is inside NCCL's kernels, and nobody can tell."""
+        self.launch(times)
+        return 0.0
+
+    def device_seconds(self) -> float:
+        """What the last ``launch`` took by the devices' clocks, the longest of them, per aggregated collective.
+
+        As nccl-tests' ``-m`` does, the time of a group of collectives is shared among them.
+        """
+        shared = {number: s / self._case.aggregation for number, s in self._part_seconds.items()}
+        if self._sample >= 0:
+            self._samples[self._sample] = {
+                number: seconds / self._times for number, seconds in shared.items()
+            }
+        return max(shared.values(), default=0.0)
+
+    def watch(self, sample: int) -> None:
+        """Tell the watchdog which sample is next (negative: warming up)."""
+        self._sample = sample
+        super().watch(sample)
+
+    def barrier(self) -> None:
+        """Return when every process has called it."""
+        try:
+            self.exchange.barrier()
+        except WaitedInVain as vain:
+            late = [f"rank {rank}" for rank in vain.late]
+            raise self._hung(vain.seconds, late, self._communicators.complaints()) from None
+
+    def least(self, value: int) -> int:
+        """The least value of all processes. Collective."""
+        return min(int(one) for one in self.exchange.all_gather(str(value).encode()))
+
+    def agree(self, value: int) -> int:
+        """Process 0's value, in every process."""
+        if self.ranks == 1:
+            return value
+        return int(self.exchange.broadcast(str(value).encode() if self.rank == 0 else None, 0))
+
+    def _hung(
+        self, waited_seconds: float, busy: Sequence[str], complaints: Sequence[str] | None = None
+    ) -> CollectiveHung:
+        """The error to raise; the communicators are aborted. NCCL's watch service is asked before."""
+        said = self._communicators.complaints() if complaints is None else complaints
+        error = hung(
+            self._case, self.where, self._sample, waited_seconds, busy, list(dict.fromkeys(said)), self.nccl.version
+        )
+        self._communicators.abort()
+        return error
+
+    # -- what else there is to say ---------------------------------------------------------------------------
+
+    def remark(self) -> str:
+        """How samples were taken; what NCCL does not tell."""
+        if self.rank or not self._host_seconds:
+            return ""
+        host = format_seconds(statistics.median(self._host_seconds))
+        words = [f"NCCL {self.nccl.version_text}, device time (events); launch and wait take the host {host}"]
+        if not self._gated and self._case.mode in ALONE:
+            words.append("without NVRTC nothing keeps the devices waiting: times contain the host's launches")
+        return "; ".join(words)
+
+    def facts(self) -> CaseFacts:
+        """What NCCL chose and expected, what each part took, what the devices say. Collective."""
+        names, samples = self._part_samples()
+        devices, flags = self._devices.after()
+        return CaseFacts(
+            protocol_used=self._choice.protocol,
+            channels_used=self._choice.channels,
+            library_estimate_seconds=self._estimate_seconds,
+            parts=names,
+            part_samples_seconds=samples,
+            devices=devices,
+            flags=flags,
+        )
+
+    def _part_samples(self) -> tuple[tuple[str, ...], tuple[tuple[float, ...], ...]]:
+        """Names of parts, and what each took in each sample: the longest of its ranks, in any process."""
+        if len(self._parts) < 2:
+            return (), ()
+        mine = [self._samples.get(sample, {}) for sample in sorted(self._samples)]
+        told = [json.loads(one) for one in self.exchange.all_gather(json.dumps(mine).encode())]
+        rows = tuple(
+            tuple(
+                max(float(one.get(str(part.number), 0.0)) for one in process)
+                for process in zip(*told, strict=True)
+            )
+            for part in self._parts
+        )
+        return tuple(part.name for part in self._parts), rows

@@ -1,0 +1,151 @@
+"""Enqueue a case's calls on all devices, wait for the end without ever blocking, and read the devices' clocks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from ccbench.backends.cuda.gate import MOST_HELD, Gate
+from ccbench.backends.cuda.launching import GRAPH_LAUNCHES
+from ccbench.backends.nccl.bindings import Binding
+from ccbench.backends.nccl.library import Nccl
+from ccbench.backends.nccl.seat import Seat
+
+POLLS_BEFORE_SLEEP = 2000
+SLEEP_SECONDS = 5e-5
+LOOK_EVERY_POLLS = 1000
+"""How often, in polls of the streams, NCCL is asked whether it has failed."""
+
+Trouble = Callable[[float, Sequence[str]], Exception]
+"""(seconds waited, who still waits) -> what to raise."""
+
+
+class Launches:
+    """See the module. complaints: what NCCL says of failed communicators; trouble: makes the error to raise.
+
+    gate: None where kernels cannot be compiled; then times of few launches contain what the host takes to
+    enqueue them.
+    """
+
+    def __init__(
+        self,
+        nccl: Nccl,
+        seats: Sequence[Seat],
+        gate: Gate | None,
+        complaints: Callable[[], list[str]],
+        trouble: Trouble,
+    ) -> None:
+        self._nccl = nccl
+        self._seats = seats
+        self._gate = gate
+        self._complaints = complaints
+        self._trouble = trouble
+        self.lanes: list[list[Binding]] = []
+
+    def bind(self, lanes: list[list[Binding]]) -> None:
+        """What ``run`` runs from here on; graphs of what was before are forgotten."""
+        for seat in self._seats:
+            seat.forget_graphs()
+        self.lanes = lanes
+
+    # -- enqueueing ------------------------------------------------------------------------------------------
+
+    def _enqueue(self) -> None:
+        """Everything once. What one thread asks of several ranks, or at once, must be in one group."""
+        for lane in self.lanes:
+            calls = [call for one in lane for call in one.calls]
+            if len(calls) == 1:
+                lane[0].seat.use()
+                calls[0]()
+                continue
+            with self._nccl.group():
+                for call in calls:
+                    call()
+
+    def _graph(self, launches: int) -> None:
+        """Capture ``launches`` on all devices at once, where that was not done before."""
+        seats = [one.seat for one in self.lanes[0]] if self.lanes else []
+        if not seats or seats[0].has_graph(launches):
+            return
+        for seat in seats:
+            seat.capture()
+        try:
+            for _ in range(launches):
+                self._enqueue()
+        except BaseException:
+            for seat in seats:
+                seat.abandon_capture()
+            raise
+        for seat in seats:
+            seat.captured(launches)
+
+    def run(self, times: int, graph: bool, limit_seconds: float) -> None:
+        """Everything ``times`` times, between events; returns when all devices have ended."""
+        sizes = graph_sizes(times) if graph else ()
+        for size in dict.fromkeys(sizes):
+            self._graph(size)  # made before the clock starts
+        held = self._gate if (len(sizes) if graph else times) <= MOST_HELD else None
+        if held:
+            held.close()
+        try:
+            self._between_events(times, sizes, held)
+        finally:
+            if held:
+                held.open()
+        self.wait(limit_seconds)
+        if held:
+            held.raise_if_missed()
+
+    def _between_events(self, times: int, sizes: Sequence[int], gate: Gate | None) -> None:
+        bindings = [one for lane in self.lanes for one in lane]
+        for one in bindings:
+            # The gate is on the own lane; a lane beside begins when it gets there, as it would without.
+            if gate and one in self.lanes[0]:
+                one.seat.use()
+                gate.hold(one.seat.device)
+            one.seat.begin(one.part.lane)
+        for size in sizes:
+            for one in self.lanes[0]:
+                one.seat.launch_graph(size)
+        for _ in range(0 if sizes else times):
+            self._enqueue()
+        for one in bindings:
+            one.seat.end(one.part.lane)
+
+    def flush_caches(self, limit_seconds: float) -> None:
+        """Empty the caches of all devices."""
+        for seat in self._seats:
+            seat.device.flush_cache()
+        self.wait(limit_seconds)
+
+    # -- waiting ---------------------------------------------------------------------------------------------
+
+    def wait(self, limit_seconds: float) -> None:
+        """Return when no device is busy; raise what ``trouble`` makes of a failure or of the limit."""
+        began = time.monotonic()
+        polls = 0
+        while busy := [seat for seat in self._seats if seat.busy()]:
+            polls += 1
+            waited = time.monotonic() - began
+            if waited > limit_seconds or (polls % LOOK_EVERY_POLLS == 0 and self._complaints()):
+                names = [f"rank {seat.rank} (GPU {seat.number}, {seat.device.facts.bus_id})" for seat in busy]
+                raise self._trouble(waited, names)
+            if polls > POLLS_BEFORE_SLEEP:
+                time.sleep(SLEEP_SECONDS)
+
+    # -- clocks ----------------------------------------------------------------------------------------------
+
+    def part_seconds(self) -> dict[int, float]:
+        """Number of a part -> what the last ``run`` took on the slowest of its devices here."""
+        found: dict[int, float] = {}
+        for lane in self.lanes:
+            for one in lane:
+                seconds = one.seat.elapsed_seconds(one.part.lane)
+                found[one.part.number] = max(found.get(one.part.number, 0.0), seconds)
+        return found
+
+
+def graph_sizes(launches: int) -> tuple[int, ...]:
+    """How many launches each of the graphs has that together make ``launches``."""
+    whole, rest = divmod(launches, GRAPH_LAUNCHES)
+    return (GRAPH_LAUNCHES,) * whole + ((rest,) if rest else ())

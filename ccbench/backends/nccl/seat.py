@@ -1,0 +1,179 @@
+"""One rank's place on its device: memory, a stream for everything that runs at the same time, clocks, graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ccbench.backends.cuda.group import Group
+from ccbench.backends.cuda.runtime import CAPTURE_THREAD, NON_BLOCKING, Cuda
+from ccbench.backends.nccl.parts import OWN_LANE
+
+NOT_READY = 600
+"""cudaErrorNotReady: what is enqueued on a stream has not ended yet."""
+
+
+@dataclass
+class Memory:
+    """An allocation. by_library: NCCL made it and must free it."""
+
+    address: int
+    size_bytes: int
+    by_library: bool = False
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A stream and the events around what is timed on it."""
+
+    stream: int
+    began: int
+    ended: int
+
+
+class Seat:
+    """See the module. Everything is enqueued by calls; ``busy`` tells whether something still runs."""
+
+    def __init__(self, cuda: Cuda, device: int, rank: int) -> None:
+        self.rank = rank
+        self.cuda = cuda
+        self.device = Group(cuda, cuda.facts(device), range(rank, rank + 1))
+        self.memory: dict[int, Memory] = {}
+        self._lanes: dict[int, Lane] = {}
+        self._graphs: dict[int, tuple[int, int]] = {}
+        self.capturing = 0
+
+    @property
+    def number(self) -> int:
+        """The device's number in this process."""
+        return self.device.facts.number
+
+    def use(self) -> None:
+        """Make the device current for the calls that follow."""
+        self.cuda.use_for_launch(self.number)
+
+    def lane(self, number: int) -> Lane:
+        """A lane, made the first time."""
+        if number not in self._lanes:
+            runtime = self.cuda.runtime
+            self.cuda.use(self.number)
+            stream = self.device.stream if number == OWN_LANE else runtime.streamCreateWithFlags(NON_BLOCKING)
+            self._lanes[number] = Lane(stream, runtime.eventCreate(), runtime.eventCreate())
+        return self._lanes[number]
+
+    # -- memory --------------------------------------------------------------------------------------------
+
+    def reserve(self, lane: int, size_bytes: int, allocate: Callable[[int], int] | None) -> Memory:
+        """At least ``size_bytes``; by ``allocate`` where given, which memory for registration asks for."""
+        held = self.memory.get(lane)
+        if held and not held.by_library and allocate is None and held.size_bytes >= size_bytes:
+            return held
+        assert held is None or not held.by_library, "registered memory is given back with its case"
+        self.release(lane, None)
+        self.cuda.use(self.number)
+        if allocate is None:
+            self.memory[lane] = Memory(self.cuda.allocate(size_bytes), size_bytes)
+        else:
+            self.memory[lane] = Memory(allocate(size_bytes), size_bytes, by_library=True)
+        return self.memory[lane]
+
+    def release(self, lane: int, free: Callable[[int], None] | None) -> None:
+        """Give an allocation back; ``free`` for what NCCL allocated."""
+        held = self.memory.pop(lane, None)
+        if held is None:
+            return
+        self.cuda.use(self.number)
+        if held.by_library and free is not None:
+            free(held.address)
+        else:
+            self.cuda.free(held.address)
+
+    def release_all(self, free: Callable[[int], None]) -> None:
+        """Give every allocation back."""
+        for lane in list(self.memory):
+            self.release(lane, free)
+
+    # -- running -------------------------------------------------------------------------------------------
+
+    def begin(self, lane: int) -> None:
+        """Remember the device's time before what is enqueued next."""
+        one = self.lane(lane)
+        self.use()
+        self.cuda.runtime.eventRecord(one.began, one.stream)
+
+    def end(self, lane: int) -> None:
+        """Remember the device's time after what is enqueued by now."""
+        one = self.lane(lane)
+        self.use()
+        self.cuda.runtime.eventRecord(one.ended, one.stream)
+
+    def elapsed_seconds(self, lane: int) -> float:
+        """From ``begin`` to ``end`` by the device's clock, once ``busy`` is False."""
+        one = self.lane(lane)
+        return float(self.cuda.runtime.eventElapsedTime(one.began, one.ended)) * 1e-3
+
+    def busy(self) -> bool:
+        """Whether something enqueued has not ended; raises what CUDA says of the device."""
+        self.use()
+        for lane in self._lanes.values():
+            status = int(self.cuda.runtime.streamQuery(lane.stream))
+            if status == NOT_READY:
+                return True
+            if status:
+                raise RuntimeError(f"GPU {self.number}: cudaError {status}")
+        return False
+
+    def capture(self) -> None:
+        """What is enqueued on the own lane from here on goes into a graph."""
+        self.cuda.use(self.number)
+        self.cuda.runtime.streamBeginCapture(self.lane(OWN_LANE).stream, CAPTURE_THREAD)
+
+    def captured(self, launches: int) -> None:
+        """End ``capture``: keep the graph of so many launches, ready to be launched."""
+        runtime: Any = self.cuda.runtime
+        self.use()
+        stream = self.lane(OWN_LANE).stream
+        graph = runtime.streamEndCapture(stream)
+        executable = runtime.graphInstantiate(graph)
+        runtime.graphUpload(executable, stream)
+        self._graphs[launches] = (graph, executable)
+
+    def abandon_capture(self) -> None:
+        """End ``capture`` after an error; what was captured is of no use."""
+        self.use()
+        try:
+            graph = self.cuda.runtime.streamEndCapture(self.lane(OWN_LANE).stream)
+        except Exception:  # the capture itself was spoilt by the error that is already on its way
+            return
+        if graph:
+            self.cuda.runtime.graphDestroy(graph)
+
+    def has_graph(self, launches: int) -> bool:
+        """Whether a graph of so many launches is kept."""
+        return launches in self._graphs
+
+    def launch_graph(self, launches: int) -> None:
+        """Enqueue the graph of so many launches."""
+        self.use()
+        self.cuda.runtime.graphLaunch(self._graphs[launches][1], self.lane(OWN_LANE).stream)
+
+    def forget_graphs(self) -> None:
+        """Graphs hold addresses: another case needs others."""
+        for graph, executable in self._graphs.values():
+            self.cuda.runtime.graphExecDestroy(executable)
+            self.cuda.runtime.graphDestroy(graph)
+        self._graphs.clear()
+
+    def close(self) -> None:
+        """Give everything back but what NCCL allocated, which goes with its case."""
+        self.forget_graphs()
+        for lane in list(self.memory):
+            self.release(lane, None)
+        for number, one in self._lanes.items():
+            for event in (one.began, one.ended):
+                self.cuda.runtime.eventDestroy(event)
+            if number != OWN_LANE:
+                self.cuda.runtime.streamDestroy(one.stream)
+        self._lanes.clear()
+        self.device.close()

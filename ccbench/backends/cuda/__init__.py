@@ -15,6 +15,7 @@ from ccbench.environment import installed_version
 from ccbench.kernels.compiler import INSTALL
 from ccbench.kernels.selection import kernel_algorithms, unsupported
 from ccbench.kernels.sources import kernel_folder
+from ccbench.kernels.tuning import tuning
 from ccbench.teams import ProcessTeam
 
 MODES = ("streaming", "isolated", "graph", "cold")
@@ -54,9 +55,13 @@ class CudaBackend(PlainTeams):
         return driver_missing() or cupy_missing()
 
     def version(self) -> str:
-        """CuPy's version and a digest of the kernels' sources: other sources give other figures."""
+        """CuPy's version, a digest of the kernels' sources, and what the environment sets about them.
+
+        Others give other figures. UsageError for a CCBENCH_KERNEL_ variable that cannot be.
+        """
         cupy = next((found for name in CUPY_DISTRIBUTIONS if (found := installed_version(name))), "unknown")
-        return f"kernels {sources_digest()}, CuPy {cupy}"
+        set_here = str(tuning())
+        return f"kernels {sources_digest()}, CuPy {cupy}" + (f", {set_here}" if set_here else "")
 
     def algorithms(self, collective: str) -> tuple[str, ...]:
         """Everything that there is a kernel for."""

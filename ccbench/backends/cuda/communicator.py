@@ -19,13 +19,14 @@ from ccbench.backends.cuda.group import Group
 from ccbench.backends.cuda.runtime import do_all
 from ccbench.kernels import abi
 from ccbench.kernels.layout import ALIGNMENT_BYTES, ZEROED, WorkAreas, rounded_up
+from ccbench.kernels.tuning import tuning
 
 WRITTEN_BY_PEERS = ("flags", "packets", "fifo")
 """Areas of ``abi.RANK_VIEW`` that other ranks' blocks write."""
 
 MOST_HOST_CHANNELS = 8
 """Of ``transport: host``: a link of 64 GB/s with 2 us of latency is busy with 128 KiB under way (Little's
-law), and every channel takes its slots from memory that is pinned."""
+law), and every channel takes its slots from memory that is pinned. CCBENCH_KERNEL_CHANNELS goes before it."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def piece(areas: WorkAreas, names: Sequence[str]) -> Piece:
 
 def host_areas(areas: WorkAreas) -> WorkAreas:
     """The sizes that ``transport: host`` takes where the devices' own memory would have ``areas``."""
-    return replace(areas, channels=min(areas.channels, MOST_HOST_CHANNELS))
+    return areas if tuning().channels else replace(areas, channels=min(areas.channels, MOST_HOST_CHANNELS))
 
 
 @dataclass

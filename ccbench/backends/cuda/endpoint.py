@@ -26,7 +26,6 @@ from ccbench.backends.cuda.launching import (
     moves_data,
     op_of,
     root_of,
-    work_areas,
 )
 from ccbench.backends.cuda.modules import Kernel
 from ccbench.backends.cuda.reach import (
@@ -40,7 +39,14 @@ from ccbench.backends.cuda.reach import (
 from ccbench.backends.cuda.runtime import TO_DEVICE, TO_HOST, Cuda, device_count, do_all, no_peer_access
 from ccbench.cases import Case, CaseFacts
 from ccbench.dtypes import numpy_dtype
-from ccbench.kernels.layout import RankBuffers, all_buffers, channels_for, lanes_for, ranks_of_devices
+from ccbench.kernels.layout import (
+    RankBuffers,
+    all_buffers,
+    channels_for,
+    lanes_for,
+    ranks_of_devices,
+    work_areas,
+)
 from ccbench.kernels.plans import PlanRequest, plan_for, topology_orders
 from ccbench.kernels.selection import KernelChoice, choose
 from ccbench.units import format_seconds

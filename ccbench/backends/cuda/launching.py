@@ -16,31 +16,12 @@ from ccbench.kernels import abi
 from ccbench.kernels.layout import WorkAreas
 from ccbench.verification import PERIOD_ELEMENTS, fill
 
-MOST_CHANNELS = 24
-"""NCCL takes 16 to 32 on NVSwitch machines; 16 to 24 blocks of 64 KiB keep a link of 450 GB/s with 2 us of
-latency busy (Little's law: 0.9 MB)."""
-
-SLOTS = 4
-SLOT_BYTES = 128 << 10
-LOOPBACK_SLOT_BYTES = 64 << 10
-"""Smaller where one device holds all slots, so that those in use stay in its L2 cache."""
-
-PACKETS_BYTES = 4 << 20
-STAGING_BYTES = 32 << 20
-
 LIMIT_SECONDS = 5.0
 """Of one wait inside a kernel; a sound launch waits for microseconds, or milliseconds where devices are
 shared."""
 
 GRAPH_LAUNCHES = 32
 """Launches of one CUDA graph."""
-
-
-def work_areas(ranks: int, most_ranks_of_a_device: int, processors: int) -> WorkAreas:
-    """Room for the channels that fit when every multiprocessor runs one block."""
-    channels = max(1, min(MOST_CHANNELS, processors // most_ranks_of_a_device))
-    slot_bytes = SLOT_BYTES if most_ranks_of_a_device == 1 else LOOPBACK_SLOT_BYTES
-    return WorkAreas(ranks, channels, SLOTS, slot_bytes, PACKETS_BYTES, STAGING_BYTES)
 
 
 def root_of(case: Case) -> int:

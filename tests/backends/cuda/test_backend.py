@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -12,7 +13,7 @@ import pytest
 from ccbench import planning
 from ccbench.backends import cuda, open_backend
 from ccbench.backends.cuda import BACKEND, IPC_BACKEND, crew, driver_missing, ipc, sources_digest
-from ccbench.backends.cuda.runtime import Cuda, open_cuda
+from ccbench.backends.cuda.runtime import Cuda, do_all, open_cuda
 from ccbench.cases import NO_ROOT, Case
 from ccbench.errors import BackendUnavailable, MissingDependency
 
@@ -69,6 +70,11 @@ def test_the_version_changes_with_any_kernel_source(tmp_path: Path) -> None:
     (tmp_path / "b.cuh").write_text("two")
     assert sources_digest(tmp_path) != before
     assert f"kernels {sources_digest()}, CuPy " in BACKEND.version()
+
+
+def test_the_version_tells_what_the_environment_sets_about_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CCBENCH_KERNEL_CHANNELS", "3")
+    assert BACKEND.version().endswith(", channels=3")
 
 
 def test_backends_are_found_by_name() -> None:
@@ -134,3 +140,27 @@ def test_a_device_that_cannot_be_had_is_one_sentence(
     monkeypatch.setattr(module, "open_cuda", exclusive)
     with pytest.raises(BackendUnavailable, match="CUDA does not start: CudaError: cudaError 46"):
         module.crew(2, 16).endpoint(0)
+
+
+def failing(name: str, done: list[str]) -> Callable[[], None]:
+    def step() -> None:
+        done.append(name)
+        if name.isupper():
+            raise ValueError(name)
+
+    return step
+
+
+def test_every_step_is_taken_and_the_first_error_is_the_one_that_is_raised() -> None:
+    done: list[str] = []
+    with pytest.raises(ValueError, match="B") as raised:
+        do_all([failing(name, done) for name in ("a", "B", "c", "D", "E")])
+    assert done == ["a", "B", "c", "D", "E"]
+    later = [raised.value.__context__, raised.value.__context__ and raised.value.__context__.__context__]
+    assert [str(one) for one in later] == ["D", "E"]
+
+
+def test_steps_that_all_succeed_raise_nothing() -> None:
+    done: list[str] = []
+    do_all([failing(name, done) for name in ("a", "b")])
+    assert done == ["a", "b"]

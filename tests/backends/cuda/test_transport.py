@@ -10,9 +10,9 @@ import pytest
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cuda import BACKEND, IPC_BACKEND
 from ccbench.backends.cuda.communicator import WRITTEN_BY_PEERS, piece
-from ccbench.backends.cuda.launching import CollectiveFailed, work_areas
+from ccbench.backends.cuda.launching import CollectiveFailed
 from ccbench.backends.cuda.reach import BOTH, REACHES, reach_of
-from ccbench.kernels.layout import ZEROED
+from ccbench.kernels.layout import ZEROED, work_areas
 from ccbench.kernels.selection import unsupported
 from ccbench.kernels.sources import KernelEntry, entries
 from ccbench.measure import measure

@@ -1,0 +1,127 @@
+"""Events see the device alone: a gate holds it until all is enqueued, and never for long."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ccbench.backends.cuda.gate import (
+    MOST_HELD,
+    MOST_ITEMS_HELD,
+    SOURCE,
+    Gate,
+    GateMissed,
+    gate_program,
+)
+from ccbench.kernels.compiler import RESOURCE_OPTIONS, Nvrtc, nvrtc
+
+from .cases import Opened, case_of
+from .emulated import CALL_SECONDS, GATE, LAUNCH_SECONDS
+
+
+@pytest.mark.parametrize("mode", ["isolated", "cold"])
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_launch_alone_takes_what_the_device_takes(opened: Opened, mode: str, devices: int) -> None:
+    endpoint, _ = opened(2, devices=devices)
+    endpoint.prepare(case_of("all_reduce", "ring", 2, mode=mode))
+    endpoint.refill(1)
+    endpoint.launch(3)
+    assert endpoint.device_seconds() == pytest.approx(3 * LAUNCH_SECONDS, rel=1e-9)
+
+
+def test_without_the_gate_the_hosts_calls_are_in_it(opened: Opened) -> None:
+    endpoint, _ = opened(2)
+    endpoint.prepare(case_of("all_reduce", "ring", 2, mode="isolated"))
+    endpoint.refill(1)
+    endpoint._gate = None
+    endpoint.launch(1)
+    assert endpoint.device_seconds() >= LAUNCH_SECONDS + CALL_SECONDS
+
+
+def test_the_first_launch_of_a_stream_waits_for_nobody_either(opened: Opened) -> None:
+    endpoint, _ = opened(2, devices=2)
+    endpoint.prepare(case_of("all_reduce", "ring", 2))
+    endpoint.refill(1)
+    endpoint.launch(2 * MOST_HELD)
+    assert endpoint.device_seconds() == pytest.approx(2 * MOST_HELD * LAUNCH_SECONDS, rel=1e-9)
+
+
+def test_no_more_is_enqueued_behind_a_closed_gate_than_a_queue_holds(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint, runtime = opened(2, devices=2)
+    endpoint.prepare(case_of("all_reduce", "ring", 2))
+    endpoint.refill(1)
+    queued: list[int] = []
+    let_go = endpoint._let_go
+
+    def counted() -> None:
+        queued.append(sum(item.kind == "kernel" for item in runtime.queue))
+        let_go()
+
+    monkeypatch.setattr(endpoint, "_let_go", counted)
+    endpoint.launch(3 * MOST_HELD)
+    assert queued == [2 * MOST_HELD, 2 * 3 * MOST_HELD]
+
+
+@pytest.mark.parametrize(("items", "launches"), [(1, MOST_HELD), (17, 30), (129, 3), (MOST_ITEMS_HELD, 1)])
+def test_launches_with_copies_take_more_places_of_the_queue(items: int, launches: int) -> None:
+    assert Gate.most_held(items) == launches
+    assert Gate.most_held(10 * MOST_ITEMS_HELD) == 1
+
+
+def test_a_gate_that_is_not_opened_in_time_ends_in_an_error_and_the_next_one_works(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint, _ = opened(2, devices=2)
+    endpoint.prepare(case_of("all_reduce", "ring", 2, mode="isolated"))
+    endpoint.refill(1)
+    with monkeypatch.context() as held_up:
+        held_up.setattr(endpoint, "_let_go", lambda: None)
+        with pytest.raises(GateMissed, match="a GPU waited longer than 2 s for this process"):
+            endpoint.launch(1)
+    endpoint.launch(1)
+    assert endpoint.device_seconds() == pytest.approx(LAUNCH_SECONDS)
+    assert endpoint.check(1, 1) is None
+
+
+def test_a_launch_that_fails_opens_the_gate(opened: Opened) -> None:
+    endpoint, runtime = opened(2)
+    endpoint.prepare(case_of("all_reduce", "ring", 2))
+    endpoint.refill(1)
+    runtime.failing["eventRecord"] = [RuntimeError("the device fell off the bus")]
+    with pytest.raises(RuntimeError, match="fell off the bus"):
+        endpoint.launch(1)
+    runtime.flush()
+    assert endpoint._gate is not None
+    endpoint._gate.raise_if_missed()
+
+
+def test_every_device_loads_the_gate_once_and_none_keeps_its_word(opened: Opened) -> None:
+    endpoint, runtime = opened(4, devices=2)
+    for count in (1, 3000):
+        endpoint.prepare(case_of("all_reduce", "ring", 4, count))
+        endpoint.refill(1)
+        endpoint.launch(2)
+        endpoint.finish()
+    assert runtime.loads.count(GATE) == 2
+    endpoint.close()
+    assert not runtime.pinned
+    assert not runtime.modules
+
+
+def test_every_wait_of_a_gate_has_a_limit(opened: Opened) -> None:
+    endpoint, _ = opened(1)
+    gate = Gate(endpoint.groups[0].cuda, 0.0)
+    assert np.all(gate._arguments["limit_nanoseconds"] > 0)
+    gate.free()
+
+
+@pytest.mark.parametrize("architecture", [80, 90, 100])
+def test_the_gate_compiles_and_spills_nothing(architecture: int) -> None:
+    compiler: Nvrtc = nvrtc()
+    compiled = compiler.compile(gate_program(), architecture, RESOURCE_OPTIONS)
+    resources = compiled.resources()
+    assert resources.spilled_bytes == 0
+    assert resources.registers <= 64
+    assert "asm" not in SOURCE

@@ -34,8 +34,8 @@ AGENT_VARIABLE = "CCBENCH_AGENT"
 
 PREFIX = "ccbench"
 
-BURST_BYTES = 10_000
-"""What a link passes at once: a few full frames of 1500 bytes. A larger bucket would let short messages
+BURST_BYTES = 20_000
+"""What a link passes at once: two full frames of 9000 bytes. A larger bucket would let short messages
 through at the speed of memory (tc-tbf(8): bigger packets are cut to fit it)."""
 
 QUEUE_SECONDS = 0.05
@@ -109,7 +109,7 @@ def why_not() -> str:
 
 
 @contextmanager
-def hosts(count: int, rate_bits_per_second: float = 1e9, mtu_bytes: int = 1500) -> Iterator[Network]:
+def hosts(count: int, rate_bits_per_second: float = 1e9, mtu_bytes: int = 9000) -> Iterator[Network]:
     """``count`` hosts on one switch, taken down at the end with everything that runs in them.
 
     Raises OSError, with the command that failed, where the kernel or the rights do not allow it.
@@ -174,11 +174,15 @@ def _sweep_up() -> None:
             _take_down(f"{PREFIX}-{owner}")
 
 
+def _processes(namespace: str) -> list[int]:
+    listed = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True).stdout
+    return [int(number) for number in listed.split()]
+
+
 def _take_down(prefix: str) -> None:
     mine = [name for name in _namespaces() if name.startswith(f"{prefix}-")]
     for _ in range(50):
-        listed = [subprocess.run(["ip", "netns", "pids", one], capture_output=True, text=True) for one in mine]
-        left = [int(number) for one in listed for number in one.stdout.split()]
+        left = [process for name in mine for process in _processes(name)]
         if not left:
             break
         for process in left:

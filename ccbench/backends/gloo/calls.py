@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from ccbench.cases import Case
@@ -57,16 +58,12 @@ def prepared(case: Case, place: Place) -> Call:
 
 
 def _options(name: str) -> Any:
-    from torch._C import _distributed_c10d
-
-    return getattr(_distributed_c10d, name)()
+    return getattr(import_module("torch._C._distributed_c10d"), name)()
 
 
 def _reducing(name: str, case: Case) -> Any:
-    import torch.distributed
-
     options = _options(name)
-    options.reduceOp = getattr(torch.distributed.ReduceOp, REDUCE_OPS[case.op])
+    options.reduceOp = getattr(import_module("torch.distributed").ReduceOp, REDUCE_OPS[case.op])
     return options
 
 

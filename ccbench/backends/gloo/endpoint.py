@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,9 @@ class GlooEndpoint(ApartEndpoint):
     """Implements ``ccbench.backends.crew.TeamEndpoint`` for a rank in a process of its own."""
 
     def __init__(self, rank: int, ranks: int, exchange: Exchange) -> None:
-        import torch
-        from torch._C import _distributed_c10d as distributed
-
         super().__init__(exchange)
+        torch = import_module("torch")
+        distributed = import_module("torch._C._distributed_c10d")
         torch.set_num_threads(1)
         self._route = meet(exchange)
         self._everyone = open_group(self._route, "everyone", rank, ranks)
@@ -32,7 +32,7 @@ class GlooEndpoint(ApartEndpoint):
         self._gather_options = distributed.AllgatherOptions()
         self._decision = np.zeros(1, np.int64)
         self._decision_tensor = torch.from_numpy(self._decision)
-        self.library_version = f"torch {torch.__version__}, {self._route}"
+        self.version = f"torch {torch.__version__}, {self._route}"
 
     # -- one case ------------------------------------------------------------------------------------------
 
@@ -56,7 +56,8 @@ class GlooEndpoint(ApartEndpoint):
         if self.case.pair or len(members) == 1:
             return self._everyone
         if members not in self._groups:
-            name = f"groups {len(self._groups)} of {sorted(members[self.group])}"
+            mine = next(group for group in members if self.rank in group)
+            name = f"groups {len(self._groups)} of {mine}"
             self._groups[members] = open_group(self._route, name, self.member, self.part.ranks)
         return self._groups[members]
 
@@ -98,8 +99,7 @@ class GlooEndpoint(ApartEndpoint):
 
 def _tensor(array: Array) -> Tensor:
     """A tensor on the same memory."""
-    import torch
-
+    torch = import_module("torch")
     if array.dtype.kind == "V" or array.dtype.name == "bfloat16":  # ml_dtypes' type, which torch cannot read
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)

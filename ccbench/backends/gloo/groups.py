@@ -13,8 +13,10 @@ import json
 import os
 import socket
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib import import_module
 from typing import Any
 
 from ccbench.errors import BackendUnavailable
@@ -69,8 +71,6 @@ class Route:
 
 def meet(exchange: Exchange) -> Route:
     """Find the way to the other ranks. Collective; BackendUnavailable where there is none."""
-    from torch.distributed import TCPStore
-
     interfaces = addresses_by_interface()
     chosen = _chosen_address(interfaces)
     local = len(set(exchange.hosts)) == 1
@@ -82,7 +82,7 @@ def meet(exchange: Exchange) -> Route:
         candidates = [LOOPBACK] if local else [chosen] if chosen else _reachable(interfaces)
         offer = json.dumps([candidates, port]).encode()
         # The store takes the listening socket over, and no port is free for others in between.
-        store = TCPStore(
+        store = import_module("torch.distributed").TCPStore(
             *(candidates[0], port, None, True),
             timeout=timedelta(seconds=MEET_SECONDS),
             wait_for_workers=False,
@@ -91,7 +91,7 @@ def meet(exchange: Exchange) -> Route:
     candidates, port = json.loads(exchange.broadcast(offer, 0))
     if store is None:
         theirs, mine = _first_way(candidates, port)
-        store = TCPStore(
+        store = import_module("torch.distributed").TCPStore(
             *(theirs, port, None, False),
             timeout=timedelta(seconds=MEET_SECONDS),
             wait_for_workers=False,
@@ -102,8 +102,8 @@ def meet(exchange: Exchange) -> Route:
     lost = [rank for rank, way in enumerate(told) if rank and not way]
     if lost:
         raise BackendUnavailable(
-            f"gloo: rank {lost[0]} on {exchange.hosts[lost[0]]} reaches rank 0 on {exchange.hosts[0]} by none "
-            f"of {', '.join(candidates)}; name the interface between the hosts in {INTERFACE_VARIABLE}"
+            f"gloo: rank {lost[0]} on {exchange.hosts[lost[0]]} reaches rank 0 on {exchange.hosts[0]} by "
+            f"none of {', '.join(candidates)}; name the interface between the hosts in {INTERFACE_VARIABLE}"
         )
     if exchange.rank == 0:
         mine = told[-1] if exchange.ranks > 1 else candidates[0]
@@ -132,22 +132,19 @@ def _reachable(interfaces: dict[str, str]) -> list[str]:
 def _first_way(candidates: list[str], port: int) -> tuple[str, str]:
     """(rank 0's address that answers, this rank's own towards it); both '' where none does."""
     for candidate in candidates:
-        try:
-            with socket.create_connection((candidate, port), timeout=TRY_SECONDS) as way:
-                return candidate, way.getsockname()[0]
-        except OSError:
-            continue
+        with suppress(OSError), socket.create_connection((candidate, port), timeout=TRY_SECONDS) as way:
+            return candidate, str(way.getsockname()[0])
     return "", ""
 
 
 def open_group(route: Route, name: str, rank: int, ranks: int) -> Any:
     """A ``ProcessGroupGloo`` of ``ranks`` ranks that all give ``name``. Collective among them."""
-    from torch.distributed import PrefixStore, ProcessGroupGloo
-
-    options = ProcessGroupGloo._Options()
-    options._devices = [ProcessGroupGloo.create_device(hostname=route.address)]
+    distributed = import_module("torch.distributed")
+    gloo = distributed.ProcessGroupGloo
+    options = gloo._Options()
+    options._devices = [gloo.create_device(hostname=route.address)]
     options._timeout = timedelta(seconds=MEET_SECONDS)
     options._threads = 1  # one collective at a time: a second thread would only compete for the core
-    group = ProcessGroupGloo(PrefixStore(name, route.store), rank, ranks, options)
+    group = gloo(distributed.PrefixStore(name, route.store), rank, ranks, options)
     group._set_default_timeout(CASE_TIMEOUT)
     return group

@@ -1,4 +1,4 @@
-"""Gloo's ranks without ccbench's leader: forked processes whose exchange goes through the test's own process."""
+"""Gloo's ranks without ccbench's leader: forked processes that exchange things through the test's process."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ class PipedExchange:
     hosts: tuple[str, ...]
     pipe: Connection
     one_clock: bool = True
+    oversubscribed: bool = False
 
     def all_gather(self, mine: bytes) -> list[bytes]:
         self.pipe.send(("all", mine))
@@ -87,12 +88,16 @@ def _hub(pipes: list[Connection]) -> list[Any]:
     answers: dict[int, Any] = {}
     given: dict[int, bytes] = {}
     while len(answers) < len(pipes):
-        ready = wait([pipe for rank, pipe in enumerate(pipes) if rank not in answers], PATIENCE_SECONDS)
+        waiting = {pipe: rank for rank, pipe in enumerate(pipes) if rank not in answers}
+        ready = wait(list(waiting), PATIENCE_SECONDS)
         assert ready, f"ranks are silent; {sorted(answers)} have ended"
         for pipe in ready:
-            rank = pipes.index(pipe)  # type: ignore[arg-type]
-            kind, value = pipe.recv()  # type: ignore[union-attr]
-            (answers if kind == "end" else given)[rank] = value
+            assert isinstance(pipe, Connection)
+            kind, value = pipe.recv()
+            if kind == "end":
+                answers[waiting[pipe]] = value
+            else:
+                given[waiting[pipe]] = value
         if len(given) == len(pipes):
             for pipe in pipes:
                 pipe.send([given[rank] for rank in range(len(pipes))])

@@ -1,0 +1,157 @@
+"""A network of hosts as messages over it were seen to travel, and where each rank is.
+
+The figures come from a probe (``ccbench.network_probe``) over the very library that is predicted: what a
+message costs there is the link and the library's own handling together, which no datasheet has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ccbench.errors import MachineError
+from ccbench.model.machine import Floats
+
+
+@dataclass(frozen=True)
+class MessageTimes:
+    """Seconds of one message by its size; both in rising order of sizes.
+
+    Between sizes the time is interpolated in a straight line, which is exact for Hockney's a + b n; beyond
+    the largest it goes on at the rate of the last stretch, below the smallest it is flat. A time that falls
+    as messages grow is noise, and counts as the larger one before it.
+    """
+
+    sizes_bytes: tuple[int, ...]
+    seconds: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not self.sizes_bytes or len(self.sizes_bytes) != len(self.seconds):
+            raise MachineError("message times: as many sizes as times are needed, at least one")
+        if any(after <= before for before, after in pairwise(self.sizes_bytes)) or self.sizes_bytes[0] < 0:
+            raise MachineError("message times: sizes must rise, from 0 bytes on")
+        if not all(value > 0 and math.isfinite(value) for value in self.seconds):
+            raise MachineError("message times: every time must be a positive number of seconds")
+
+    @cached_property
+    def _rising(self) -> Floats:
+        return np.maximum.accumulate(np.asarray(self.seconds))
+
+    @property
+    def latency_seconds(self) -> float:
+        """Of the smallest message."""
+        return self.seconds[0]
+
+    @property
+    def bytes_per_second(self) -> float:
+        """The rate at which the largest messages grow; infinite when they do not."""
+        if len(self.sizes_bytes) < 2:
+            return self.sizes_bytes[-1] / self.seconds[-1] or math.inf
+        grown = float(self._rising[-1] - self._rising[-2])
+        return (self.sizes_bytes[-1] - self.sizes_bytes[-2]) / grown if grown else math.inf
+
+    def at(self, size_bytes: ArrayLike) -> Floats:
+        """Seconds of messages of these sizes."""
+        sizes = np.asarray(size_bytes, dtype=np.float64)
+        inside = np.interp(sizes, self.sizes_bytes, self._rising)
+        beyond = np.maximum(0.0, sizes - self.sizes_bytes[-1]) / self.bytes_per_second
+        return np.asarray(inside + beyond)
+
+
+@dataclass(frozen=True)
+class HostLink:
+    """Two hosts as the probe saw the way between them, and back.
+
+    round_trip_seconds: of the smallest message. bytes_per_second: each way while both are used.
+    """
+
+    hosts: tuple[str, str]
+    round_trip_seconds: float
+    bytes_per_second: float
+
+
+@dataclass(frozen=True)
+class HostNetwork:
+    """Hosts that run the ranks of one team, and what messages between ranks cost there.
+
+    backend: the library that was probed. hosts: in the order in which ranks first are on them.
+    host_of_rank: index into hosts. between: two ranks on different hosts send to each other at once; inside:
+    the same on one host; together: all ranks send to the next at once, the last to the first. Each None where
+    there are no such ranks. stream_bytes_per_second: one way between two hosts. links: pairs of hosts, each
+    looked at on its own.
+    """
+
+    backend: str
+    hosts: tuple[str, ...]
+    host_of_rank: tuple[int, ...]
+    between: MessageTimes | None = None
+    inside: MessageTimes | None = None
+    together: MessageTimes | None = None
+    stream_bytes_per_second: float | None = None
+    links: tuple[HostLink, ...] = ()
+
+    def __post_init__(self) -> None:
+        if set(self.host_of_rank) != set(range(len(self.hosts))):
+            raise MachineError("host network: every rank needs a host, and every host a rank")
+        if self.ranks > 1 and self.together is None:
+            raise MachineError("host network: nothing is known of messages between all its ranks")
+        if len(self.hosts) > 1 and self.between is None:
+            raise MachineError("host network: several hosts, but nothing is known of messages between them")
+
+    @property
+    def ranks(self) -> int:
+        """All of the team."""
+        return len(self.host_of_rank)
+
+    @property
+    def peak_bytes_per_second(self) -> float:
+        """The most that any host was seen to send or receive, for bounds."""
+        curves = [curve for curve in (self.between, self.together) if curve]
+        seen = [
+            size / second
+            for curve in curves
+            for size, second in zip(curve.sizes_bytes, curve.seconds, strict=True)
+        ]
+        seen += [curve.bytes_per_second for curve in curves if math.isfinite(curve.bytes_per_second)]
+        return max([*seen, self.stream_bytes_per_second or 0.0])
+
+    @property
+    def least_seconds(self) -> float:
+        """The quickest message seen between ranks that are as far apart as any."""
+        curve = self.between or self.inside or self.together
+        return min(curve.seconds) if curve else 0.0
+
+    def step_seconds(self, messages: Sequence[tuple[int, int]], size_bytes: ArrayLike) -> Floats:
+        """Seconds until messages of one size that leave together, each (source, target), have all arrived.
+
+        Where every rank sends, ``together`` was seen under the same load and is the measure, else pairs are.
+        Messages that share a host's port take their turns on it: k of them cost what one k times as large
+        would.
+        """
+        sizes = np.asarray(size_bytes, dtype=np.float64)
+        if not messages:
+            return np.zeros_like(sizes)
+        crossing, shared = self._sharing(messages), 1
+        curve = self.between if crossing else self.inside
+        everyone = len({source for source, _ in messages}) == self.ranks
+        if curve is None or (everyone and crossing):
+            curve = self.together
+            shared = max(1, self._sharing([(rank, (rank + 1) % self.ranks) for rank in range(self.ranks)]))
+        assert curve is not None, "checked when the value was made"
+        return curve.at(sizes * max(1, crossing) / shared)
+
+    def _sharing(self, messages: Sequence[tuple[int, int]]) -> int:
+        """The most messages between hosts that leave, or come to, one host."""
+        out, into = [0] * len(self.hosts), [0] * len(self.hosts)
+        for source, target in messages:
+            here, there = self.host_of_rank[source], self.host_of_rank[target]
+            if here != there:
+                out[here] += 1
+                into[there] += 1
+        return max(*out, *into) if len(self.hosts) > 1 else 0

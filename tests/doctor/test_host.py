@@ -2,67 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from ccbench import doctor
-from ccbench.backends import backend_names
-from ccbench.doctor import Check, Surroundings, examine
-
-CPU = "sys/devices/system/cpu"
-GIB = 1 << 30
-
-
-def lay_out(root: Path, files: dict[str, str]) -> Path:
-    for name, content in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
-    return root
-
-
-HEALTHY = {
-    f"{CPU}/online": "0-7\n",
-    f"{CPU}/smt/active": "0\n",
-    f"{CPU}/cpu0/cpufreq/scaling_governor": "performance\n",
-    "proc/self/status": "Cpus_allowed_list:\t0-7\n",
-    "proc/loadavg": "0.10 0.10 0.10 1/99 1\n",
-    "proc/meminfo": "MemTotal: 33554432 kB\nMemAvailable: 16777216 kB\nSwapTotal: 8 kB\nSwapFree: 8 kB\n",
-    "proc/cpuinfo": "model name : A\nflags : fpu\n",
-    "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
-    "sys/kernel/mm/transparent_hugepage/shmem_enabled": "always [advise] never\n",
-    "sys/devices/system/clocksource/clocksource0/current_clocksource": "tsc\n",
-    "proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX 550.1\nGCC\n",
-    "dev/nvidia0": "",
-}
-
-
-def ticking(step_seconds: float) -> Callable[[], float]:
-    ticks = itertools.count()
-    return lambda: next(ticks) * step_seconds
-
-
-def healthy_surroundings() -> Surroundings:
-    return Surroundings(
-        space_bytes=lambda path: (32 * GIB, 31 * GIB),
-        has_module=lambda name: True,
-        version=lambda name: "1.2.3",
-        clock=ticking(1e-7),
-        finds_program=lambda name: True,
-    )
-
-
-def check(tmp_path: Path, name: str, changes: dict[str, str | None] | None = None, **around: object) -> Check:
-    """The check called ``name`` on the healthy machine after ``changes`` (None removes a file)."""
-    files = {**HEALTHY, **(changes or {})}
-    root = lay_out(tmp_path / "root", {path: text for path, text in files.items() if text is not None})
-    surroundings = replace(healthy_surroundings(), **around)  # type: ignore[arg-type] # test doubles
-    found = {one.name: one for one in examine(root, tmp_path / "results", surroundings)}
-    return found[name]
+from ccbench.doctor import examine
+from tests.doctor.machine import CPU, GIB, HEALTHY, check, healthy_surroundings, lay_out, ticking
 
 
 def test_a_healthy_machine_needs_nothing(tmp_path: Path) -> None:
@@ -126,27 +71,6 @@ SICKNESSES: list[tuple[str, dict[str, str | None], str, str, str]] = [
         "hpet",
         "clocksource=tsc",
     ),
-    ("GPU", {"dev/nvidia0": None}, "problem", "driver without devices", "--gpus all"),
-    (
-        "GPU",
-        {
-            "dev/nvidia0": None,
-            "proc/driver/nvidia/version": None,
-            "sys/bus/pci/devices/0000:01:00.0/vendor": "0x10de\n",
-            "sys/bus/pci/devices/0000:01:00.0/class": "0x030200\n",
-        },
-        "problem",
-        "without its driver",
-        "install the NVIDIA driver",
-    ),
-    ("GPU", {"dev/nvidia0": None, "proc/driver/nvidia/version": None}, "note", "none", "need none"),
-    (
-        "GPU",
-        {"dev/nvidia0": None, "proc/driver/nvidia/version": None, "dev/kfd": ""},
-        "note",
-        "AMD",
-        "no backend",
-    ),
 ]
 
 
@@ -185,28 +109,6 @@ def test_a_missing_shared_memory_is_a_problem(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("step_seconds", "status"), [(1e-7, "ok"), (0.016, "note"), (0.0, "problem")])
 def test_the_clock_is_judged_by_its_smallest_step(tmp_path: Path, step_seconds: float, status: str) -> None:
     assert check(tmp_path, "clock", clock=ticking(step_seconds)).status == status
-
-
-@pytest.mark.parametrize("name", doctor.LIBRARIES)
-def test_a_library_that_a_backend_lacks_comes_with_its_install_line(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(doctor, "backend_names", lambda: ("cpu", "cuda", "mpi", "nccl", "torch"))
-    found = check(tmp_path, name, has_module=lambda module: False, version=lambda distribution: None)
-    assert (found.status, found.seen) == ("note", "not installed")
-    assert "pip install " in found.advice
-
-
-def test_a_missing_compiler_keeps_only_the_emulation_from_working(tmp_path: Path) -> None:
-    found = check(tmp_path, "C++ compiler", finds_program=lambda name: False)
-    assert (found.status, found.seen) == ("note", "not found")
-    assert "cuda-host" in found.advice
-
-
-def test_nobody_is_advised_to_install_what_no_backend_uses() -> None:
-    looked_at = {one.name for one in examine()}
-    for name, (backend, *_) in doctor.LIBRARIES.items():
-        assert (name in looked_at) == (backend in backend_names())
 
 
 def test_a_results_folder_that_is_not_there_yet_is_fine_and_not_made(tmp_path: Path) -> None:

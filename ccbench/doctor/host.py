@@ -1,58 +1,16 @@
-"""Looks at the machine the way a person does before believing its figures, and says what to change.
-
-Reads files and asks the system; changes nothing, loads no GPU, MPI or torch library.
-"""
+"""The machine without its GPUs: cores, memory, clocks."""
 
 from __future__ import annotations
 
 import itertools
 import os
-import shutil
 import tempfile
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from importlib.util import find_spec
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
 
-from ccbench.backends import backend_names
-from ccbench.environment import Environment, Files, installed_version, observe
-from ccbench.kernels.compiler import INSTALL
+from ccbench.doctor.checks import Check, Surroundings, about
+from ccbench.environment import Environment
 from ccbench.units import format_seconds
-
-CheckStatus = Literal["ok", "note", "problem"]
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing looked at.
-
-    status: ``note`` may explain odd figures, ``problem`` keeps something from working.
-    seen: what is there. advice: what to do; empty when nothing needs doing.
-    """
-
-    name: str
-    status: CheckStatus
-    seen: str
-    advice: str = ""
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What the checks ask besides files, so that a test can answer instead of the system.
-
-    space_bytes: path -> (size, free) of the file system there, OSError where there is none.
-    has_module: whether a Python module could be imported. version: of a distribution, None if absent.
-    clock: the clock that samples are taken with, in seconds. finds_program: whether a program is on PATH.
-    """
-
-    space_bytes: Callable[[str], tuple[int, int]]
-    has_module: Callable[[str], bool]
-    version: Callable[[str], str | None]
-    clock: Callable[[], float]
-    finds_program: Callable[[str], bool]
-
 
 SMALLEST_SHARED_MEMORY_BYTES = 1 << 30
 """Buffers of the CPU backend lie in /dev/shm; Docker gives a container 64 MiB unless told."""
@@ -61,29 +19,9 @@ SMALLEST_FREE_MEMORY_BYTES = 2 << 30
 COARSEST_CLOCK_SECONDS = 1e-6
 GOOD_CLOCK_SOURCES = ("tsc", "arch_sys_counter", "timebase")
 
-LIBRARIES: Mapping[str, tuple[str, str, tuple[str, ...], str]] = {
-    # name: (backend that uses it, module, distributions, install line)
-    "CuPy": ("cuda", "cupy", ("cupy-cuda13x", "cupy-cuda12x", "cupy"), INSTALL),
-    "NVRTC": ("cuda", "", ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"), INSTALL),
-    "NCCL": ("nccl", "nvidia.nccl", ("nvidia-nccl-cu13", "nvidia-nccl-cu12"), "pip install nvidia-nccl-cu12"),
-    "MPI": ("mpi", "mpi4py", ("mpi4py",), "pip install mpi4py mpich"),
-    "torch": ("torch", "torch", ("torch",), "pip install torch"),
-}
-"""A module '' is never imported by name, its distribution tells. Nobody is advised to install what no backend
-of this version uses."""
 
-
-def examine(
-    root: Path = Path("/"), results: Path = Path("results"), surroundings: Surroundings | None = None
-) -> tuple[Check, ...]:
-    """Every check, in the order a person would make them.
-
-    root: the machine's files. results: the folder runs will be written to.
-    """
-    around = surroundings if surroundings is not None else _this_system()
-    backends = backend_names()
-    seen = observe(root)
-    files = Files(root)
+def host_checks(seen: Environment, around: Surroundings) -> tuple[Check, ...]:
+    """In the order a person would make them."""
     return (
         _cores(seen),
         _threads(seen),
@@ -96,33 +34,7 @@ def examine(
         _shared_memory(around),
         _clock_source(seen),
         _clock_resolution(around),
-        _gpu(files),
-        _compiler(around),
-        *(_library(name, around) for name, (backend, *_) in LIBRARIES.items() if backend in backends),
-        _results_folder(results),
     )
-
-
-def _this_system() -> Surroundings:
-    return Surroundings(
-        space_bytes=_space_bytes,
-        has_module=_has_module,
-        version=installed_version,
-        clock=time.perf_counter,
-        finds_program=lambda name: shutil.which(name) is not None,
-    )
-
-
-def _space_bytes(path: str) -> tuple[int, int]:
-    space = os.statvfs(path)
-    return space.f_frsize * space.f_blocks, space.f_frsize * space.f_bavail
-
-
-def _has_module(name: str) -> bool:
-    try:
-        return find_spec(name) is not None
-    except (ImportError, ValueError):  # a parent package is missing, or half-installed
-        return False
 
 
 def _cores(seen: Environment) -> Check:
@@ -195,9 +107,9 @@ def _memory(seen: Environment) -> Check:
     if available is None:
         return Check("memory", "ok", "the system does not tell")
     usable = available if limit is None else min(available, limit)
-    text = f"{_about(usable)} to use"
+    text = f"{about(usable)} to use"
     if limit is not None:
-        text += f" (the container's limit is {_about(limit)})"
+        text += f" (the container's limit is {about(limit)})"
     if usable < SMALLEST_FREE_MEMORY_BYTES:
         return Check("memory", "problem", text, "large sizes will be refused: free memory or lower the sizes")
     return Check("memory", "ok", text)
@@ -207,9 +119,7 @@ def _swap(seen: Environment) -> Check:
     used = seen.memory.swap_used_bytes
     if not used:
         return Check("swap", "ok", "not in use" if used == 0 else "the system does not tell")
-    return Check(
-        "swap", "note", f"{_about(used)} in use", "pages may come from disk under a run: free memory"
-    )
+    return Check("swap", "note", f"{about(used)} in use", "pages may come from disk under a run: free memory")
 
 
 def _huge_pages(seen: Environment) -> Check:
@@ -229,7 +139,7 @@ def _shared_memory(around: Surroundings) -> Check:
     except OSError as error:
         advice = "the cpu backend keeps its buffers there: mount a tmpfs on /dev/shm"
         return Check("/dev/shm", "problem", error.strerror or "cannot be read", advice)
-    text = f"{_about(size)}, {_about(free)} free"
+    text = f"{about(size)}, {about(free)} free"
     if free < SMALLEST_SHARED_MEMORY_BYTES:
         advice = "large sizes will be refused: docker run --shm-size=8g, or remount /dev/shm larger"
         return Check("/dev/shm", "problem", text, advice)
@@ -261,44 +171,8 @@ def _smallest_tick_seconds(clock: Callable[[], float], readings: int = 2000) -> 
     return min(steps, default=None)
 
 
-def _gpu(files: Files) -> Check:
-    driver = (files.text("/proc/driver/nvidia/version") or "").splitlines()
-    devices = files.matching("/dev", "nvidia[0-9]*")
-    if devices:
-        version = driver[0].removeprefix("NVRM version:").strip() if driver else "driver version unknown"
-        return Check("GPU", "ok", f"{len(devices)} NVIDIA device(s), {' '.join(version.split())}")
-    if driver:
-        advice = "the driver is loaded but no device is visible: docker run --gpus all"
-        return Check("GPU", "problem", "driver without devices", advice)
-    if files.exists("/dev/kfd"):
-        return Check("GPU", "note", "an AMD GPU", "ccbench has no backend for it; cpu and simulated work")
-    vendors = [files.text(path) for path in files.matching("/sys/bus/pci/devices", "*/vendor")]
-    classes = [files.text(path) or "" for path in files.matching("/sys/bus/pci/devices", "*/class")]
-    # PCI vendor 0x10de is NVIDIA; class 0x03.... is a display or 3D controller (PCI Code and ID Assignment).
-    if any(v == "0x10de" and c.startswith("0x03") for v, c in zip(vendors, classes, strict=False)):
-        return Check("GPU", "problem", "an NVIDIA device without its driver", "install the NVIDIA driver")
-    return Check(
-        "GPU", "note", "none: no driver, no device", "the cpu, simulated and cuda-host backends need none"
-    )
-
-
-def _compiler(around: Surroundings) -> Check:
-    if around.finds_program(os.environ.get("CXX", "g++")):
-        return Check("C++ compiler", "ok", "found: the cuda-host backend can build kernels")
-    advice = "only if you want the cuda-host backend: apt-get install g++, or name a compiler with CXX"
-    return Check("C++ compiler", "note", "not found", advice)
-
-
-def _library(name: str, around: Surroundings) -> Check:
-    _, module, distributions, install = LIBRARIES[name]
-    versions = [version for version in map(around.version, distributions) if version is not None]
-    if versions if not module else around.has_module(module):
-        seen = f"{module} {versions[0] if versions else '(version unknown)'}".strip()
-        return Check(name, "ok", seen)
-    return Check(name, "note", "not installed", f"only if you want it: {install}")
-
-
-def _results_folder(results: Path) -> Check:
+def results_folder(results: Path) -> Check:
+    """Whether runs can be kept."""
     existing = results
     while not os.path.exists(existing) and existing != existing.parent:
         existing = existing.parent
@@ -310,11 +184,3 @@ def _results_folder(results: Path) -> Check:
         return Check("results folder", "problem", f"{existing}: {error.strerror}", advice)
     made = "" if existing == results else ", will be made"
     return Check("results folder", "ok", f"{results}{made}")
-
-
-def _about(size_bytes: int) -> str:
-    """A size to one decimal of its unit; exact digits say nothing here."""
-    for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB")):
-        if size_bytes >= unit:
-            return f"{size_bytes / unit:.1f} {name}"
-    return f"{size_bytes} B"

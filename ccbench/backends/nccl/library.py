@@ -134,7 +134,7 @@ class Nccl:
     def failure(self, error: Exception, call: str) -> Exception:
         """What an exception of CuPy's means: NcclFailed with NCCL's words, or the exception itself.
 
-        CuPy knows results up to 5 by name; beyond, making its error fails with a KeyError of the number.
+        CuPy knows results up to 6 by name; beyond, making its error fails with a KeyError of the number.
         """
         code = getattr(error, "status", None)
         if code is None and isinstance(error, KeyError) and error.args and error.args[0] in RESULTS:

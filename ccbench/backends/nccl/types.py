@@ -13,7 +13,7 @@ from ccbench.groups import Pair
 
 
 class NcclFailed(CcbenchError):
-    """A call of NCCL failed; the text has NCCL's own words. ``code``: ncclResult_t; ``call``: the function."""
+    """A call of NCCL failed; the text has NCCL's own words. ``code``: ncclResult_t; ``call``: function."""
 
     def __init__(self, text: str, code: int, call: str) -> None:
         super().__init__(text)

@@ -1,0 +1,237 @@
+"""What the ranks of a communicator of NCCL's double share: who has called what, and the moving of bytes.
+
+Collectives are matched by their order on each rank, sends and receives by their order between two ranks, as
+NCCL's documentation has it; what does not match is an error, where NCCL would hang or corrupt.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbench.dtypes import numpy_dtype
+
+from .devices import LAUNCH_FAILURE, DeviceFailure, Task, World
+
+DTYPE_NAMES = (
+    "int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64", "bfloat16",
+    "float8_e4m3", "float8_e5m2",
+)  # fmt: skip
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """An op as a collective uses it. scalar: of premulsum, this rank's own."""
+
+    name: str
+    scalar: Any = None
+
+
+SUM, PROD, MAX, MIN, AVG = (Reduction(name) for name in ("sum", "prod", "max", "min", "avg"))
+
+
+@dataclass
+class Request:
+    """One rank's call. peer: the root, or whom a send goes to and a receive comes from."""
+
+    name: str
+    source: int
+    target: int
+    count: int
+    dtype: int
+    op: Reduction | None = None
+    peer: int = -1
+    device: int = 0
+    done: bool = False
+
+    @property
+    def agreed(self) -> tuple[Any, ...]:
+        """What all ranks must give alike."""
+        return (self.name, self.count, self.dtype, self.op and self.op.name, self.peer)
+
+
+class Launch(Task):
+    """What one group asks of one rank of one communicator on one stream: runs as one."""
+
+    def __init__(self, clique: Clique, rank: int, requests: list[Request]) -> None:
+        self.clique = clique
+        self.rank = rank
+        self.requests = requests
+        self.posted = False
+
+    def attempt(self) -> bool:
+        if not self.posted:
+            self.posted = True
+            for request in self.requests:
+                self.clique.post(self.rank, request)
+        return all(request.done for request in self.requests) or self.clique.aborted
+
+    def again(self) -> Launch:
+        return Launch(self.clique, self.rank, [replace(one, done=False) for one in self.requests])
+
+
+@dataclass
+class Clique:
+    """The ranks of one communicator. ``joined``: rank -> device."""
+
+    world: World
+    ranks: int
+    joined: dict[int, int] = field(default_factory=dict)
+    aborted: bool = False
+    arrived: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    rounds: dict[int, dict[int, Request]] = field(default_factory=lambda: defaultdict(dict))
+    sends: dict[tuple[int, int], deque[Request]] = field(default_factory=lambda: defaultdict(deque))
+    receives: dict[tuple[int, int], deque[Request]] = field(default_factory=lambda: defaultdict(deque))
+    parts: dict[int, dict[int, tuple[int, int]]] = field(default_factory=lambda: defaultdict(dict))
+    made: dict[tuple[int, int], Clique] = field(default_factory=dict)
+    windows: dict[int, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
+
+    @property
+    def complete(self) -> bool:
+        return len(self.joined) == self.ranks
+
+    def part(self, number: int, colour: int) -> tuple[Clique, list[int]]:
+        """The clique of the ranks that gave ``colour`` in split ``number``, and those ranks in new order."""
+        asked = self.parts[number]
+        members = sorted((key, rank) for rank, (other, key) in asked.items() if other == colour)
+        if (number, colour) not in self.made:
+            self.made[number, colour] = Clique(self.world, len(members))
+        return self.made[number, colour], [rank for _, rank in members]
+
+    def post(self, rank: int, request: Request) -> None:
+        """A rank has come to a call; whoever comes last moves the bytes."""
+        if request.name in ("ncclSend", "ncclRecv"):
+            self._post_half(rank, request)
+            return
+        number = self.arrived[rank]
+        self.arrived[rank] += 1
+        self.rounds[number][rank] = request
+        if len(self.rounds[number]) == self.ranks:
+            requests = [self.rounds[number][one] for one in range(self.ranks)]
+            del self.rounds[number]
+            self._run(requests)
+
+    def _post_half(self, rank: int, request: Request) -> None:
+        sends = request.name == "ncclSend"
+        between = (rank, request.peer) if sends else (request.peer, rank)
+        (self.sends if sends else self.receives)[between].append(request)
+        if self.sends[between] and self.receives[between]:
+            sent, received = self.sends[between].popleft(), self.receives[between].popleft()
+            sent.done = received.done = True
+            if (sent.count, sent.dtype) != (received.count, received.dtype):
+                raise DeviceFailure(
+                    LAUNCH_FAILURE,
+                    f"rank {between[0]} sends {sent.count} of type {sent.dtype}, "
+                    f"rank {between[1]} expects {received.count} of type {received.dtype}",
+                )
+            self._write(received, self._read(sent, sent.count))
+            self.world.spend(sent.count * item_bytes(sent))
+
+    # -- bytes ---------------------------------------------------------------------------------------------
+
+    def _read(self, request: Request, count: int) -> Array:
+        dtype = numpy_dtype(DTYPE_NAMES[request.dtype])
+        raw = self.world.view(request.source, count * dtype.itemsize, request.device)
+        values: Array = raw.copy().view(dtype)
+        return values
+
+    def _write(self, request: Request, values: Array) -> None:
+        raw = np.ascontiguousarray(values).view(np.uint8)
+        self.world.view(request.target, raw.nbytes, request.device)[...] = raw
+
+    def _run(self, requests: list[Request]) -> None:
+        for request in requests:
+            request.done = True
+        first = requests[0]
+        for rank, other in enumerate(requests):
+            if other.agreed != first.agreed:
+                raise DeviceFailure(
+                    LAUNCH_FAILURE, f"rank {rank} calls {other.agreed}, rank 0 calls {first.agreed}"
+                )
+        self.world.spend(self.bytes_of(first))
+        getattr(self, "_" + first.name)(requests, first.count, first.peer)
+
+    def bytes_of(self, request: Request) -> int:
+        """Of the whole buffer."""
+        blocked = request.name not in ("ncclAllReduce", "ncclReduce", "ncclBroadcast")
+        return request.count * item_bytes(request) * (self.ranks if blocked else 1)
+
+    def _combined(self, requests: list[Request], count: int) -> Array:
+        return reduced([self._read(one, count) for one in requests], [one.op or SUM for one in requests])
+
+    def _ncclAllReduce(self, requests: list[Request], count: int, root: int) -> None:  # noqa: N802
+        result = self._combined(requests, count)
+        for one in requests:
+            self._write(one, result)
+
+    def _ncclReduce(self, requests: list[Request], count: int, root: int) -> None:  # noqa: N802
+        self._write(requests[root], self._combined(requests, count))
+
+    def _ncclReduceScatter(self, requests: list[Request], count: int, root: int) -> None:  # noqa: N802
+        result = self._combined(requests, count * self.ranks)
+        for rank, one in enumerate(requests):
+            self._write(one, result[rank * count : (rank + 1) * count])
+
+    def _ncclBroadcast(self, requests: list[Request], count: int, root: int) -> None:  # noqa: N802
+        sent = self._read(requests[root], count)
+        for one in requests:
+            self._write(one, sent)
+
+    def _ncclAllGather(self, requests: list[Request], count: int, root: int) -> None:  # noqa: N802
+        whole = np.concatenate([self._read(one, count) for one in requests])
+        for one in requests:
+            self._write(one, whole)
+
+    def _ncclGather(self, requests: list[Request], count: int, root: int) -> None:  # noqa: N802
+        self._write(requests[root], np.concatenate([self._read(one, count) for one in requests]))
+
+    def _ncclScatter(self, requests: list[Request], count: int, root: int) -> None:  # noqa: N802
+        whole = self._read(requests[root], count * self.ranks)
+        for rank, one in enumerate(requests):
+            self._write(one, whole[rank * count : (rank + 1) * count])
+
+    def _ncclAlltoAll(self, requests: list[Request], count: int, root: int) -> None:  # noqa: N802
+        sent = [self._read(one, count * self.ranks).reshape(self.ranks, count) for one in requests]
+        for rank, one in enumerate(requests):
+            self._write(one, np.concatenate([blocks[rank] for blocks in sent]))
+
+
+def item_bytes(request: Request) -> int:
+    return int(numpy_dtype(DTYPE_NAMES[request.dtype]).itemsize)
+
+
+def reduced(inputs: list[Array], ops: list[Reduction]) -> Array:
+    """The inputs combined in rank order: whole numbers wrap around, small floats are added in float32.
+
+    avg is what NCCL makes of it (src/enqueue.cc, hostToDevRedOp): of whole numbers the sum, divided towards
+    zero; of floats every input times 1/ranks, then the sum.
+    """
+    dtype, ranks = inputs[0].dtype, len(inputs)
+    whole = dtype.kind in "iu"
+    wide = dtype if whole or dtype.itemsize >= 4 else np.dtype(np.float32)
+    values = [one.astype(wide) for one in inputs]
+    name = ops[0].name
+    with np.errstate(over="ignore", invalid="ignore"):
+        if name == "premulsum":
+            values = [one * np.asarray(op.scalar).astype(wide) for one, op in zip(values, ops, strict=True)]
+        elif name == "avg" and not whole:
+            values = [one * wide.type(1 / ranks) for one in values]
+        result = values[0]
+        for one in values[1:]:
+            result = _STEP.get(name, np.add)(result, one)
+        if name == "avg" and whole:
+            result = np.array([_towards_zero(int(one), ranks) for one in result], dtype=wide)
+        return np.asarray(result.astype(dtype))
+
+
+def _towards_zero(total: int, ranks: int) -> int:
+    return total // ranks if total >= 0 else -(-total // ranks)
+
+
+_STEP = {"prod": np.multiply, "max": np.maximum, "min": np.minimum}

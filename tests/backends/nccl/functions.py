@@ -1,0 +1,295 @@
+"""The C functions of NCCL's double, as ctypes gives them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ccbench.backends.nccl.calls import (
+    CONFIG_MAGIC,
+    FUNCTIONS,
+    NO_COLOUR,
+    SIMULATION_MAGIC,
+    TEXTS,
+    UNIQUE_ID_BYTES,
+    config_type,
+)
+from ccbench.dtypes import numpy_dtype
+from tests.backends.cuda.emulated import CudaError
+
+from .clique import DTYPE_NAMES, Reduction
+from .process import (
+    INTERNAL,
+    INVALID_ARGUMENT,
+    MEANINGS,
+    SUCCESS,
+    UNHANDLED_CUDA,
+    Group,
+    Member,
+    State,
+    new_unique_id,
+)
+
+
+class Library:
+    """The C functions of the world's NCCL version, as ctypes gives them; later ones are not there."""
+
+    def __init__(self, process: State) -> None:
+        self._process = process
+        functions = Functions(process)
+        for name, (since, arguments) in FUNCTIONS.items():
+            if process.world.version >= since:
+                kind = ctypes.CFUNCTYPE(ctypes.c_void_p if name in TEXTS else ctypes.c_int, *arguments)
+                setattr(self, name, kind(guarded(process, getattr(functions, name))))
+
+
+def guarded(process: State, function: Callable[..., int]) -> Callable[..., int]:
+    """An exception cannot cross C: it is kept, and the call fails."""
+
+    def call(*arguments: Any) -> int:
+        try:
+            return function(*arguments)
+        except Exception as error:
+            process.exceptions.append(error)
+            return process.fail(INTERNAL, f"the double failed: {error!r}")
+
+    return call
+
+
+class Functions:
+    """What the C functions do; names and arguments are the header's."""
+
+    def __init__(self, process: State) -> None:
+        self.p = process
+
+    def _text(self, text: bytes) -> int:
+        held = self.p.texts.setdefault(text, ctypes.create_string_buffer(text))
+        return ctypes.addressof(held)
+
+    def ncclGetVersion(self, version: Any) -> int:  # noqa: N802
+        version[0] = self.p.world.version
+        return SUCCESS
+
+    def ncclGetErrorString(self, result: int) -> int:  # noqa: N802
+        return self._text(MEANINGS.get(result, "unknown result code").encode())
+
+    def ncclGetLastError(self, comm: int | None) -> int:  # noqa: N802
+        return self._text(self.p.last_error)
+
+    def ncclGetUniqueId(self, unique_id: Any) -> int:  # noqa: N802
+        ctypes.memmove(unique_id, new_unique_id(), UNIQUE_ID_BYTES)
+        return SUCCESS
+
+    # -- communicators -------------------------------------------------------------------------------------
+
+    def ncclCommInitRankConfig(self, held: Any, ranks: int, unique_id: Any, rank: int, config: int) -> int:  # noqa: N802
+        kind = config_type(self.p.world.version)
+        given: Any = kind.from_address(config)
+        if given.magic != CONFIG_MAGIC or given.size != ctypes.sizeof(kind):
+            return self.p.fail(
+                INVALID_ARGUMENT, "ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER"
+            )
+        for low, high in ((given.minCTAs, given.maxCTAs),):
+            if low > 0 and high > 0 and low > high:
+                return self.p.fail(INVALID_ARGUMENT, f"minCTAs {low} and maxCTAs {high}")
+        result, handle = self.p.init_rank(ranks, bytes(unique_id.internal), rank, given.blocking != 0)
+        held[0] = handle
+        return result
+
+    def ncclCommSplit(self, comm: int, colour: int, key: int, held: Any, config: int | None) -> int:  # noqa: N802
+        member, result = self.p.ready(comm)
+        if member is None:
+            return result
+        if colour < NO_COLOUR:
+            return self.p.fail(INVALID_ARGUMENT, f"ncclCommSplit: invalid color {colour}")
+        number = member.splits
+        member.splits += 1
+        with self.p.world.changed:
+            member.clique.parts[number][member.rank] = (colour, key)
+            self.p.world.changed.notify_all()
+        where = ctypes.addressof(held.contents)
+        return self._later(lambda group: self._split(group, member, number, colour, where))
+
+    def _later(self, work: Callable[[Group], int]) -> int:
+        """When the group ends, which is now where there is none."""
+
+        def remember() -> int:
+            self.p.group.later.append(work)
+            return SUCCESS
+
+        return self.p.alone(remember)
+
+    def _split(self, group: Group, member: Member, number: int, colour: int, where: int) -> int:
+        clique, what = member.clique, f"ncclCommSplit of rank {member.rank} waits for others"
+        if not self.p.world.wait_until(lambda: len(clique.parts[number]) == clique.ranks, what):
+            return self.p.fail(INTERNAL, f"deadlock: {what}")
+        holder = ctypes.c_void_p.from_address(where)
+        if colour == NO_COLOUR:
+            holder.value = None
+            return SUCCESS
+        part, ranks = clique.part(number, colour)
+        rank = ranks.index(member.rank)
+        result, holder.value = self.p.join(part, rank, member.device, member.blocking, group)
+        if not member.blocking:
+            member.polls = self.p.polls
+        return result
+
+    def ncclCommCount(self, comm: int, answer: Any) -> int:  # noqa: N802
+        return self._answer(comm, answer, lambda member: member.clique.ranks)
+
+    def ncclCommCuDevice(self, comm: int, answer: Any) -> int:  # noqa: N802
+        return self._answer(comm, answer, lambda member: member.device)
+
+    def ncclCommUserRank(self, comm: int, answer: Any) -> int:  # noqa: N802
+        return self._answer(comm, answer, lambda member: member.rank)
+
+    def _answer(self, comm: int, answer: Any, ask: Callable[[Member], int]) -> int:
+        member, result = self.p.ready(comm)
+        if member is not None:
+            answer[0] = ask(member)
+        return result
+
+    def ncclCommGetAsyncError(self, comm: int, answer: Any) -> int:  # noqa: N802
+        member = self.p.member(comm)
+        if member is None:
+            return self.p.fail(INVALID_ARGUMENT, "comm argument is NULL")
+        self.p.world.advance()
+        answer[0] = member.state
+        member.polls = max(member.polls - 1, 0)
+        return SUCCESS
+
+    def ncclCommFinalize(self, comm: int) -> int:  # noqa: N802
+        return self.p.ready(comm)[1]
+
+    def ncclCommDestroy(self, comm: int) -> int:  # noqa: N802
+        return SUCCESS if self.p.members.pop(comm, None) else self.p.fail(INVALID_ARGUMENT, "no communicator")
+
+    def ncclCommAbort(self, comm: int) -> int:  # noqa: N802
+        return self.p.abort(comm)
+
+    # -- memory and ops ------------------------------------------------------------------------------------
+
+    def ncclMemAlloc(self, held: Any, size: int) -> int:  # noqa: N802
+        try:
+            address = self.p.runtime.malloc(size)
+        except CudaError:
+            return self.p.fail(UNHANDLED_CUDA, "Cuda failure 2 'out of memory'")
+        self.p.nccl_memory[address] = size
+        held[0] = address
+        return SUCCESS
+
+    def ncclMemFree(self, address: int) -> int:  # noqa: N802
+        if self.p.nccl_memory.pop(address, None) is None:
+            return self.p.fail(INVALID_ARGUMENT, f"ncclMemFree: {address:#x} is not of ncclMemAlloc")
+        self.p.runtime.free(address)
+        return SUCCESS
+
+    def ncclCommRegister(self, comm: int, address: int, size: int, held: Any) -> int:  # noqa: N802
+        member, result = self.p.ready(comm)
+        if member is None:
+            return result
+        held[0] = handle = next(self.p.world.handles)
+        member.registered[handle] = address
+        return SUCCESS
+
+    def ncclCommDeregister(self, comm: int, handle: int) -> int:  # noqa: N802
+        member, result = self.p.ready(comm)
+        if member is None:
+            return result
+        known = member.registered.pop(handle, None) is not None
+        return SUCCESS if known else self.p.fail(INVALID_ARGUMENT, "handle is not registered")
+
+    ncclCommWindowDeregister = ncclCommDeregister  # noqa: N815
+
+    def ncclCommWindowRegister(self, comm: int, address: int, size: int, held: Any, flags: int) -> int:  # noqa: N802
+        member, result = self.p.ready(comm)
+        if member is None:
+            return result
+        if address not in self.p.nccl_memory:
+            return self.p.fail(INVALID_ARGUMENT, f"window: {address:#x} is not of ncclMemAlloc")
+        number = member.windows
+        member.windows += 1
+        with self.p.world.changed:
+            member.clique.windows[number][member.rank] = size
+            self.p.world.changed.notify_all()
+        handle, where = next(self.p.world.handles), ctypes.addressof(held.contents)
+        member.registered[handle] = address
+        return self._later(lambda _: self._window(member, number, handle, where))
+
+    def _window(self, member: Member, number: int, handle: int, where: int) -> int:
+        sizes, what = member.clique.windows[number], f"ncclCommWindowRegister of rank {member.rank} waits"
+        if not self.p.world.wait_until(lambda: len(sizes) == member.clique.ranks, what):
+            return self.p.fail(INTERNAL, f"deadlock: {what}")
+        if len(set(sizes.values())) > 1:
+            return self.p.fail(INVALID_ARGUMENT, f"window sizes differ between ranks: {sizes}")
+        ctypes.c_void_p.from_address(where).value = handle
+        return SUCCESS
+
+    def ncclRedOpCreatePreMulSum(  # noqa: N802
+        self, held: Any, scalar: int, dtype: int, residence: int, comm: int
+    ) -> int:
+        member, result = self.p.ready(comm)
+        if member is None:
+            return result
+        kind = numpy_dtype(DTYPE_NAMES[dtype])
+        value = np.frombuffer(ctypes.string_at(scalar, kind.itemsize), kind)[0]
+        held[0] = number = next(self.p.world.handles)
+        member.ops[number] = Reduction("premulsum", value)
+        return SUCCESS
+
+    def ncclRedOpDestroy(self, op: int, comm: int) -> int:  # noqa: N802
+        member, result = self.p.ready(comm)
+        if member is None:
+            return result
+        known = member.ops.pop(op, None) is not None
+        return SUCCESS if known else self.p.fail(INVALID_ARGUMENT, f"operation {op} is not there")
+
+    # -- groups and collectives ----------------------------------------------------------------------------
+
+    def ncclGroupStart(self) -> int:  # noqa: N802
+        return self.p.group_start()
+
+    def ncclGroupEnd(self) -> int:  # noqa: N802
+        return self.p.group_end()[0]
+
+    def ncclGroupSimulateEnd(self, info: Any) -> int:  # noqa: N802
+        if info.contents.magic != SIMULATION_MAGIC or info.contents.size != ctypes.sizeof(info.contents):
+            return self.p.fail(INVALID_ARGUMENT, "ncclSimInfo_t argument not initialized")
+        result, seconds = self.p.group_end(simulate=True)
+        info.contents.estimated_time = seconds * 1e6 if seconds > 0 else -1.0
+        return result
+
+    # Arguments of the rest: source, target, count, type, (op,) (root or peer,) communicator, stream.
+
+    def ncclAllReduce(self, a: int, b: int, n: int, t: int, op: int, comm: int, stream: int) -> int:  # noqa: N802
+        return self.p.collective("ncclAllReduce", (a, b, n, t, op, -1), comm, stream)
+
+    def ncclReduce(self, a: int, b: int, n: int, t: int, op: int, root: int, comm: int, stream: int) -> int:  # noqa: N802
+        return self.p.collective("ncclReduce", (a, b, n, t, op, root), comm, stream)
+
+    def ncclReduceScatter(self, a: int, b: int, n: int, t: int, op: int, comm: int, stream: int) -> int:  # noqa: N802
+        return self.p.collective("ncclReduceScatter", (a, b, n, t, op, -1), comm, stream)
+
+    def ncclBroadcast(self, a: int, b: int, n: int, t: int, root: int, comm: int, stream: int) -> int:  # noqa: N802
+        return self.p.collective("ncclBroadcast", (a, b, n, t, -1, root), comm, stream)
+
+    def ncclAllGather(self, a: int, b: int, n: int, t: int, comm: int, stream: int) -> int:  # noqa: N802
+        return self.p.collective("ncclAllGather", (a, b, n, t, -1, -1), comm, stream)
+
+    def ncclAlltoAll(self, a: int, b: int, n: int, t: int, comm: int, stream: int) -> int:  # noqa: N802
+        return self.p.collective("ncclAlltoAll", (a, b, n, t, -1, -1), comm, stream)
+
+    def ncclGather(self, a: int, b: int, n: int, t: int, root: int, comm: int, stream: int) -> int:  # noqa: N802
+        return self.p.collective("ncclGather", (a, b, n, t, -1, root), comm, stream)
+
+    def ncclScatter(self, a: int, b: int, n: int, t: int, root: int, comm: int, stream: int) -> int:  # noqa: N802
+        return self.p.collective("ncclScatter", (a, b, n, t, -1, root), comm, stream)
+
+    def ncclSend(self, a: int, n: int, t: int, peer: int, comm: int, stream: int) -> int:  # noqa: N802
+        return self.p.collective("ncclSend", (a, 0, n, t, -1, peer), comm, stream)
+
+    def ncclRecv(self, b: int, n: int, t: int, peer: int, comm: int, stream: int) -> int:  # noqa: N802
+        return self.p.collective("ncclRecv", (0, b, n, t, -1, peer), comm, stream)

@@ -1,0 +1,293 @@
+"""What one process has of NCCL's double: its communicators, its open group, its errors."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ccbench.backends.nccl.calls import DTYPE_SINCE, DTYPES, OPS, UNIQUE_ID_BYTES
+
+from .clique import Clique, Launch, Reduction, Request
+from .devices import World, WorldRuntime, cost_seconds
+
+SUCCESS, UNHANDLED_CUDA, SYSTEM, INTERNAL, INVALID_ARGUMENT, INVALID_USAGE, REMOTE, IN_PROGRESS = range(8)
+
+MEANINGS = {
+    0: "no error",
+    1: "unhandled cuda error",
+    2: "unhandled system error",
+    3: "internal error",
+    4: "invalid argument",
+    5: "invalid usage",
+    6: "remote process exited or there was a network error",
+    7: "operation in progress",
+}
+
+_ids = itertools.count(1)
+
+
+@dataclass
+class Member:
+    """One rank of a communicator, in one process. polls: how often it still says it is in progress."""
+
+    clique: Clique
+    rank: int
+    device: int
+    process: State
+    blocking: bool = True
+    polls: int = 0
+    error: int = SUCCESS
+    ops: dict[int, Reduction] = field(default_factory=dict)
+    splits: int = 0
+    windows: int = 0
+    registered: dict[int, int] = field(default_factory=dict)
+    aborted: bool = False
+    hung: bool = False
+
+    @property
+    def state(self) -> int:
+        if self.error != SUCCESS:
+            return self.error
+        if not self.clique.complete or self.polls or self.hung:
+            return IN_PROGRESS
+        return SUCCESS
+
+
+@dataclass
+class Group:
+    """What a thread has asked for since groupStart."""
+
+    depth: int = 0
+    result: int = SUCCESS
+    joins: list[Member] = field(default_factory=list)
+    later: list[Callable[[Group], int]] = field(default_factory=list)
+    calls: list[tuple[Member, Request, int]] = field(default_factory=list)
+
+
+class State:
+    """One process's NCCL and CUDA. ``cupy``: major version of the CuPy that is stood in for.
+
+    duplicates: NCCL_MULTI_RANK_GPU_ENABLE, several ranks on one device are allowed. polls: of communicators
+    that do not block, how many answers are "in progress" after every call. refuse: C functions that fail,
+    with the result and words of each.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        cupy: int = 14,
+        duplicates: bool = False,
+        polls: int = 2,
+        memory_bytes: int = 1 << 40,
+    ) -> None:
+        self.world = world
+        self.cupy = cupy
+        self.duplicates = duplicates
+        self.polls = polls
+        self.refuse: dict[str, tuple[int, str]] = {}
+        self.runtime = WorldRuntime(world=world, memory_bytes=memory_bytes)
+        self.members: dict[int, Member] = {}
+        self.nccl_memory: dict[int, int] = {}
+        self.group = Group()
+        self.last_error = b""
+        self.texts: dict[bytes, Any] = {}
+        self.log: list[str] = []
+        self.exceptions: list[Exception] = []
+
+    # -- groups --------------------------------------------------------------------------------------------
+
+    def fail(self, result: int, words: str) -> int:
+        self.last_error = words.encode()
+        if self.group.depth and self.group.result == SUCCESS:
+            self.group.result = result
+        return result
+
+    def group_start(self) -> int:
+        self.group.depth += 1
+        return SUCCESS
+
+    def group_end(self, simulate: bool = False) -> tuple[int, float]:
+        """Result, and what the calls would cost in seconds, negative where NCCL would not say."""
+        group = self.group
+        if not group.depth:
+            return self.fail(INVALID_USAGE, "ncclGroupEnd: not in a group call"), -1.0
+        group.depth -= 1
+        if group.depth:
+            return SUCCESS, -1.0
+        self.group = Group()
+        if group.result != SUCCESS:
+            return group.result, -1.0
+        if simulate:
+            return SUCCESS, self._estimate(group)
+        return self._finish(group), -1.0
+
+    def _estimate(self, group: Group) -> float:
+        """Every collective once, at its cost in ``Clique``; NCCL estimates no sends and receives."""
+        seconds, seen = 0.0, dict[int, int]()
+        for member, request, _ in group.calls:
+            if request.name in ("ncclSend", "ncclRecv"):
+                return -1.0
+            if seen.setdefault(id(member.clique), member.rank) == member.rank:
+                seconds += cost_seconds(member.clique.bytes_of(request))
+        return seconds or -1.0
+
+    def alone(self, do: Callable[[], int]) -> int:
+        """A call outside of a group is a group of one."""
+        if self.group.depth:
+            return do()
+        self.group_start()
+        result = do()
+        ended, _ = self.group_end()
+        return result if result not in (SUCCESS, IN_PROGRESS) else ended
+
+    def _finish(self, group: Group) -> int:
+        result = self._all_come(group)
+        for work in group.later:
+            result = result or work(group)
+        result = result or self._all_come(group)
+        if result:
+            return result
+        result = self._launch(group)
+        if result == SUCCESS and any(not one.blocking for one in group.joins):
+            return IN_PROGRESS
+        return result
+
+    def _all_come(self, group: Group) -> int:
+        waiting = [member.clique for member in group.joins if member.blocking]
+        what = f"ncclCommInitRank: {len(group.joins)} ranks wait for others to come"
+        if waiting and not self.world.wait_until(lambda: all(one.complete for one in waiting), what):
+            return self.fail(INTERNAL, f"deadlock: {what}")
+        return SUCCESS
+
+    def _launch(self, group: Group) -> int:
+        together: dict[tuple[int, int], tuple[Member, list[Request]]] = {}
+        for member, request, stream in group.calls:
+            together.setdefault((id(member), stream), (member, []))[1].append(request)
+        left_out = self._left_out(group)
+        if left_out:
+            self.world.deadlocks.append(left_out)
+            return self.fail(INTERNAL, f"deadlock: {left_out}")
+        result = SUCCESS
+        with self.world.changed:
+            for (_, handle), (member, requests) in together.items():
+                queue = self.world.streams.get(handle)
+                if queue is None or queue.device != member.device:
+                    return self.fail(UNHANDLED_CUDA, f"stream {handle:#x} is not of device {member.device}")
+                queue.add(Launch(member.clique, member.rank, requests))
+                if not member.blocking:
+                    member.polls, result = self.polls, IN_PROGRESS
+            self.world.changed.notify_all()
+        return result
+
+    def _left_out(self, group: Group) -> str:
+        """A thread with several ranks must call all in one group, or it waits for itself."""
+        for member, request, _ in group.calls:
+            if request.name in ("ncclSend", "ncclRecv"):
+                continue
+            here = [one for one in self.members.values() if one.clique is member.clique and not one.aborted]
+            called = [one for one, request, _ in group.calls if one.clique is member.clique]
+            missing = [one.rank for one in here if one not in called]
+            if missing:
+                return f"{request.name} of rank {member.rank} waits for ranks {missing} of the same thread"
+        return ""
+
+    # -- members -------------------------------------------------------------------------------------------
+
+    def join(
+        self, clique: Clique, rank: int, device: int, blocking: bool = True, group: Group | None = None
+    ) -> tuple[int, int]:
+        """(result, handle) of a new rank in ``clique``. group: that of a split, its devices were checked."""
+        if not 0 <= rank < clique.ranks:
+            return self.fail(INVALID_ARGUMENT, f"invalid rank {rank} of {clique.ranks}"), 0
+        if rank in clique.joined:
+            return self.fail(INVALID_USAGE, f"rank {rank} is there twice"), 0
+        if device in clique.joined.values() and not (self.duplicates or group):
+            return self.fail(INVALID_USAGE, f"Duplicate GPU detected : rank {rank} on device {device}"), 0
+        with self.world.changed:
+            clique.joined[rank] = device
+            self.world.changed.notify_all()
+        member = Member(clique, rank, device, self, blocking, 0 if blocking else self.polls)
+        handle = next(self.world.handles)
+        self.members[handle] = member
+        (group or self.group).joins.append(member)
+        return SUCCESS, handle
+
+    def abort(self, handle: int) -> int:
+        """ncclCommAbort: what runs ends, on all ranks, with nothing written."""
+        member = self.members.pop(handle, None)
+        if member is None:
+            return self.fail(INVALID_ARGUMENT, "comm argument is NULL or not a communicator")
+        with self.world.changed:
+            member.aborted = member.clique.aborted = True
+            self.world.changed.notify_all()
+        return SUCCESS
+
+    def member(self, handle: int | None) -> Member | None:
+        found = self.members.get(handle or 0)
+        return None if found is None or found.aborted else found
+
+    def ready(self, handle: int | None) -> tuple[Member | None, int]:
+        """The member, or the result of a call upon one that is gone, failed, or still in progress."""
+        member = self.member(handle)
+        if member is None:
+            return None, self.fail(INVALID_ARGUMENT, "comm argument is NULL or not a communicator")
+        joining = member in self.group.joins
+        if member.state == IN_PROGRESS and not joining:
+            words = "Attempt to use communicator before the previous operation returned ncclSuccess"
+            return None, self.fail(INVALID_ARGUMENT, words)
+        return (member, SUCCESS) if joining or member.error == SUCCESS else (None, member.error)
+
+    def init_rank(self, ranks: int, unique_id: bytes, rank: int, blocking: bool = True) -> tuple[int, int]:
+        """(result, handle) of ncclCommInitRank on the current device; waits for the others."""
+        if not unique_id.startswith(b"double"):
+            return self.fail(INVALID_ARGUMENT, "the unique id is not one of ncclGetUniqueId"), 0
+        with self.world.changed:
+            clique = self.world.cliques.setdefault(unique_id, Clique(self.world, ranks))
+        if clique.ranks != ranks:
+            return self.fail(INVALID_USAGE, f"{ranks} ranks here, {clique.ranks} elsewhere"), 0
+        made = [0]
+
+        def join() -> int:
+            result, made[0] = self.join(clique, rank, self.runtime.getDevice(), blocking)
+            return result
+
+        return self.alone(join), made[0]
+
+    def collective(
+        self, name: str, arguments: tuple[int, int, int, int, int, int], handle: int, stream: int
+    ) -> int:
+        """Any call that moves data: source, target, count, type, op or -1, root or peer or -1."""
+        if name in self.refuse:
+            return self.alone(lambda: self.fail(*self.refuse[name]))
+        return self.alone(lambda: self._collective(name, arguments, handle, stream))
+
+    def _collective(
+        self, name: str, arguments: tuple[int, int, int, int, int, int], handle: int, stream: int
+    ) -> int:
+        source, target, count, dtype, op, peer = arguments
+        member, result = self.ready(handle)
+        if member is None:
+            return result
+        known = [number for text, number in DTYPES.items() if self.world.version >= DTYPE_SINCE.get(text, 0)]
+        if dtype not in known:
+            return self.fail(INVALID_ARGUMENT, f"{name} : invalid type {dtype}")
+        names = {number: text for text, number in OPS.items()}
+        reduction = Reduction(names[op]) if op in names else member.ops.get(op)
+        if op >= 0 and reduction is None:
+            return self.fail(INVALID_ARGUMENT, f"{name} : invalid reduction operation {op}")
+        if peer != -1 and not 0 <= peer < member.clique.ranks:
+            return self.fail(
+                INVALID_ARGUMENT, f"{name} : invalid root or peer {peer} of {member.clique.ranks}"
+            )
+        request = Request(name, source or 0, target or 0, count, dtype, reduction, peer, member.device)
+        self.group.calls.append((member, request, stream))
+        self.log.append(name)
+        return SUCCESS
+
+
+def new_unique_id() -> bytes:
+    """No zero inside, because C strings end there."""
+    return f"double{next(_ids):06d}".encode().ljust(UNIQUE_ID_BYTES, b"~")

@@ -1,0 +1,151 @@
+"""Groups, errors, hangs and the choice of the library, on the double of NCCL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from ccbench.backends.base import CannotRun, OutOfMemory
+from ccbench.backends.nccl.library import Nccl, loaded_library
+from ccbench.backends.nccl.types import Call, NcclFailed, NcclHung, Settings, State
+from ccbench.errors import BackendUnavailable, UsageError
+
+from .bench import BLOCKING, NON_BLOCKING, Bench, all_reduce
+from .double import DeviceFailure, Process, World
+
+
+def interrupted(bench: Bench, addresses: Sequence[int]) -> None:
+    with bench.nccl.group():
+        all_reduce(bench, addresses)
+        raise ZeroDivisionError
+
+
+def test_an_exception_in_a_group_drops_what_was_asked_in_it() -> None:
+    bench = Bench(2)
+    addresses = [bench.place(np.ones(2, np.int64), rank) for rank in range(2)]
+    with pytest.raises(ZeroDivisionError):
+        interrupted(bench, addresses)
+    bench.wait()
+    assert bench.read(addresses[0], "int64", 2, 0).tolist() == [1, 1]
+    with bench.nccl.group():
+        all_reduce(bench, addresses)
+    bench.wait()
+    assert bench.read(addresses[0], "int64", 2, 0).tolist() == [2, 2]
+
+
+# -- what NCCL refuses ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [BLOCKING, NON_BLOCKING])
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (Call("broadcast", 0, 0, 1, "int32", root=2), "ncclBroadcast: .*invalid root or peer 2 of 2"),
+        (Call("all_reduce", 0, 0, 1, "int32", 77), "ncclAllReduce: .*invalid reduction operation 77"),
+    ],
+)
+def test_an_invalid_argument_is_said_in_nccls_words(call: Call, words: str, settings: Settings) -> None:
+    bench = Bench(2, settings=settings)
+    with pytest.raises(NcclFailed, match=words) as caught:
+        bench.comms[0].enqueue(call, bench.streams[0])
+    assert caught.value.refused
+    assert caught.value.code == 4
+
+
+def test_what_nccl_does_not_have_is_named_with_the_version_that_has_it() -> None:
+    nccl = Bench(1, 22304).nccl
+    with pytest.raises(CannotRun, match=r"NCCL 2\.23\.4 has no float8_e4m3, which came with 2\.24\.3"):
+        nccl.dtype_number("float8_e4m3")
+    with pytest.raises(CannotRun, match=r"no ncclCommWindowRegister, which came with 2\.27\.3"):
+        nccl.function("ncclCommWindowRegister")
+    assert not nccl.has("ncclAlltoAll")
+    with pytest.raises(UsageError, match="NCCL has no 'complex64'"):
+        nccl.dtype_number("complex64")
+    with pytest.raises(UsageError, match="NCCL has no 'premulsum' by name"):
+        nccl.op_number("premulsum")
+
+
+def test_ranks_on_one_device_are_refused_unless_allowed() -> None:
+    nccl = Process(World(devices=2)).nccl
+    with pytest.raises(NcclFailed, match=r"ncclCommInitAll: ncclInvalidUsage.*Duplicate GPU"):
+        nccl.communicators([0, 0])
+    assert [one.rank for one in Process(World(devices=1), duplicates=True).nccl.communicators([0, 0])] == [
+        0,
+        1,
+    ]
+
+
+def test_too_old_or_two_libraries_are_refused() -> None:
+    with pytest.raises(BackendUnavailable, match=r"NCCL 2\.13\.4 is too old, 2\.14\.3"):
+        _ = Process(World(version=21304)).nccl
+    one, other = Process(World(version=22809)), Process(World(version=22304))
+    with pytest.raises(BackendUnavailable, match=r"says it is 2\.23\.4, CuPy uses 2\.28\.9"):
+        Nccl(one.module, other.native, one.runtime)
+
+
+def test_memory_that_is_not_there_is_out_of_memory() -> None:
+    bench = Bench(1, memory_bytes=1000)
+    with pytest.raises(OutOfMemory, match=r"cannot allocate 2000 bytes.*out of memory"):
+        bench.nccl.allocate(2000)
+
+
+def test_the_loaded_library_is_found_in_the_processs_maps() -> None:
+    line = "7f00-7f10 r-xp 00000000 08:01 123   /opt/my libs/{}\n"
+    assert loaded_library(line.format("libnccl.so.2") * 3) == "/opt/my libs/libnccl.so.2"
+    assert loaded_library(line.format("libnccl-net.so") + "7f-8f rw-p 0 0 0\n") == ""
+    with pytest.raises(BackendUnavailable, match="several NCCL libraries"):
+        loaded_library(line.format("libnccl.so.2") + line.format("old/libnccl.so.2.18.3"))
+
+
+# -- hangs and failures --------------------------------------------------------------------------------------
+
+
+def test_a_rank_that_fails_is_seen_by_polling() -> None:
+    bench = Bench(2, settings=NON_BLOCKING)
+    comm = bench.comms[0]
+    assert comm.poll().state is State.READY
+    bench.process.members_of(0)[0].error = 6
+    health = comm.poll()
+    assert health.state is State.FAILED
+    assert "ncclRemoteError: remote process exited" in health.detail
+    with pytest.raises(NcclFailed, match="ncclRemoteError"):
+        comm.settle()
+    comm.abort()
+    assert comm.poll().state is State.ABORTED
+    comm.abort()
+
+
+def test_a_rank_that_hangs_is_said_after_the_limit_and_can_be_aborted() -> None:
+    bench = Bench(2, settings=Settings(blocking=False, limit_seconds=0.01))
+    for member in bench.process.members_of(1):
+        member.hung = True
+    with pytest.raises(NcclHung, match="still at it after 10 ms"):
+        bench.comms[1].settle()
+    for comm in bench.comms:
+        comm.abort()
+    bench.close()
+
+
+def test_a_collective_that_others_do_not_join_never_ends_until_it_is_aborted() -> None:
+    bench = Bench(2)
+    address = bench.place(np.ones(2, np.int64), 0)
+    bench.world.stopped.add(1)
+    addresses = [address, bench.place(np.ones(2, np.int64), 1)]
+    with bench.nccl.group():
+        all_reduce(bench, addresses)
+    assert bench.process.runtime.streamQuery(bench.streams[0]) != 0
+    with pytest.raises(DeviceFailure, match="deadlock"):
+        bench.wait(bench.streams[:1])
+    for comm in bench.comms:
+        comm.abort()
+    bench.world.stopped.clear()
+    bench.wait()
+
+
+def test_one_thread_that_does_not_group_its_ranks_is_told() -> None:
+    bench = Bench(2)
+    address = bench.place(np.ones(2, np.int64), 0)
+    with pytest.raises(NcclFailed, match=r"deadlock: ncclAllReduce of rank 0 waits for ranks \[1\]"):
+        bench.comms[0].all_reduce(address, address, 2, "int64", "sum", bench.streams[0])

@@ -94,7 +94,12 @@ def choose(case: Case) -> KernelChoice:
     head, _, schedule = algorithm.partition(":")
     if schedule and head == INTERPRETED and any(name.startswith(f"{INTERPRETED}:") for name in known):
         name, parameter = parse_algorithm(schedule)
+        if f"{head}:{name}" not in known:
+            there_are = ", ".join(one for one in known if one.startswith(f"{INTERPRETED}:"))
+            raise UsageError(f"no schedule {name!r} of {case.collective}; there are {there_are}")
         row = algorithm_row(case.collective, name)
+        if parameter is not None and not row.parameter:
+            raise UsageError(f"{algorithm}: {name} has no parameter; write '{head}:{name}'")
         asked = row.default_parameter(case.ranks, case.size_bytes) if parameter is None else parameter
         reason = row.unsupported(case.ranks, asked)
         if reason:

@@ -187,16 +187,16 @@ def _check_algorithms(suite: Suite, index: int, sweep: Sweep, context: Expansion
     named = [name for name in sweep.algorithm if name not in ("all", "default")]
     if not named:
         return
-    chosen = _backends(suite, context)
+    chosen = asked = _backends(suite, context)
     if _unknown(named, chosen, sweep, context):
         # --backend may have taken away the one that knows the name: that leaves it out, it is no mistake.
         others = dict.fromkeys((*chosen, *suite.backends, *context.auto_backends, "cpu"))
         chosen = tuple(name for name in others if name != "auto")
     for name in _unknown(named, chosen, sweep, context):
-        known = sorted(_offered(chosen, sweep, context))
+        known = sorted(_offered(asked, sweep, context))
         raise suite.origin.error(
             ("sweep", index, "algorithm"),
-            f"{name!r} is no algorithm of {', '.join(chosen)} for {', '.join(sweep.collective)}; "
+            f"{name!r} is no algorithm of {', '.join(asked)} for {', '.join(sweep.collective)}; "
             f"{suggestion(_base(name), known) if known else 'write default'}",
         )
 

@@ -79,11 +79,15 @@ def nodes_of_ranks(hosts: Sequence[str]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a process is. clock: names what its monotonic clock belongs to (a boot of a kernel)."""
+    """Where a process is.
+
+    clock, numbering: name what its monotonic clock and its number belong to; a container may have its own.
+    """
 
     host: str
     pid: int
     clock: str
+    numbering: str
 
 
 def this_place(proc: Path = Path("/proc")) -> Place:
@@ -92,12 +96,16 @@ def this_place(proc: Path = Path("/proc")) -> Place:
         boot = (proc / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         boot = sys.platform
-    try:
-        offset = os.readlink(proc / "self/ns/time")  # a container may have a clock of its own
-    except OSError:
-        offset = ""
     host = socket.gethostname()
-    return Place(host, os.getpid(), f"{host} {boot} {offset}")
+    clock = f"{host} {boot} {_namespace(proc, 'time')}"
+    return Place(host, os.getpid(), clock, f"{host} {boot} {_namespace(proc, 'pid')}")
+
+
+def _namespace(proc: Path, kind: str) -> str:
+    try:
+        return os.readlink(proc / "self/ns" / kind)
+    except OSError:
+        return ""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("collectives", "topology"),
     ("cases", "algorithms"),
     ("suite", "model", "kernels", "verification", "teams", "conditions", "telemetry"),
-    ("measure", "faults", "visits", "exchange", "launching"),
+    ("measure", "faults", "visits", "exchange", "launching", "listening"),
     ("backends",),
     ("worker",),
     ("launched", "rank"),

@@ -13,6 +13,7 @@ _MODULES = {
     "cuda": "ccbench.backends.cuda",
     "cuda-ipc": "ccbench.backends.cuda_ipc",
     "cuda-host": "ccbench.backends.cuda_host",
+    "mpi": "ccbench.backends.mpi",
 }
 
 

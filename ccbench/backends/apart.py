@@ -21,8 +21,7 @@ from ccbench.dtypes import numpy_dtype
 from ccbench.environment import available_memory_bytes
 from ccbench.exchange import Exchange, Position
 from ccbench.faults import Fault, fault_from_environment
-from ccbench.measure import durations
-from ccbench.verification import Array, Mismatch, check, fill, group_case, group_salt, poison
+from ccbench.verification import Array, Mismatch, Part, part_of, poison
 
 SAMPLE_CAPACITY = 4096
 
@@ -32,7 +31,9 @@ MEMORY_SHARE = 0.9
 
 def new_buffer(elements: int, dtype: np.dtype[Any], number: int, misalignment_bytes: int) -> Array:
     """Private memory from NumPy, which asks for huge pages; buffers with different numbers do not alias."""
-    room = np.empty(elements * dtype.itemsize + PAGE_BYTES + number * STAGGER_BYTES + misalignment_bytes, "u1")
+    room = np.empty(
+        elements * dtype.itemsize + PAGE_BYTES + number * STAGGER_BYTES + misalignment_bytes, "u1"
+    )
     begin = -room.ctypes.data % PAGE_BYTES + number * STAGGER_BYTES + misalignment_bytes
     return room[begin : begin + elements * dtype.itemsize].view(dtype)
 
@@ -58,8 +59,7 @@ class ApartEndpoint:
         self._fault: Fault | None = None
         self._cases = 0
         self._shared = 0
-        self._sampling = False
-        self._launches = 1
+        self._seat: Part | None = None
         self._call: Any = None
         self._forget()
 
@@ -84,21 +84,15 @@ class ApartEndpoint:
         Raises OutOfMemory (on every rank alike) and CannotRun.
         """
         self.say(Activity.PREPARING)
-        self.case, self.part = case, group_case(case)
-        self.member, self.group = self._place(case)
+        self._seat = part_of(case, self.rank)
+        self.case, self.part = case, self._seat.case if self._seat else case
+        self.member = self._seat.seat if self._seat else -1
         fault = self._any_fault
         self._fault = fault if fault and fault.matches(case, self.rank) else None
         self._shared = 0
         self._take_memory(case)
         self._call = self.bind() if self.member >= 0 else _nothing
         return self.algorithm_label()
-
-    def _place(self, case: Case) -> tuple[int, int]:
-        """(number in its group, number of the group) of this rank; (-1, -1) without one."""
-        for number, members in enumerate(case.members):
-            if self.rank in members:
-                return members.index(self.rank), number
-        return -1, -1
 
     def _take_memory(self, case: Case) -> None:
         row, dtype = collective(self.part.collective), numpy_dtype(case.dtype)
@@ -116,7 +110,7 @@ class ApartEndpoint:
             return
         self.source = self.target = whole = new_buffer(elements, dtype, 0, off)
         own = self.member * self.part.count
-        # As MPI has it: a rank's block of a gathered buffer is at its place, a scattered sum at the beginning.
+        # As MPI has it: a rank's block of a gathered buffer is at its place, a scattered sum at the start.
         self._input = whole[own : own + read] if read < elements and read else whole[:read]
         block_stays = self.part.collective == "scatter" and written < elements
         self._output = whole[own : own + written] if block_stays else whole[:written]
@@ -192,8 +186,8 @@ class ApartEndpoint:
 
     def refill(self, salt: int) -> None:
         """Fill this rank's input with the data of ``salt``."""
-        if self.member >= 0:
-            fill(self.part, self.member, self._input, group_salt(salt, self.group))
+        if self._seat:
+            self._seat.fill(self._input, salt)
 
     def poison(self) -> None:
         """Make the output wrong everywhere."""
@@ -201,8 +195,6 @@ class ApartEndpoint:
 
     def launch(self, times: int) -> None:
         """Run the collective ``times`` times, back to back."""
-        if self._sampling:
-            self._launches = times
         if self._fault and self._fault.kind == "slow":
             self._launch_late(times, self._fault)
             return
@@ -233,26 +225,18 @@ class ApartEndpoint:
     def check(self, salt: int, launches: int) -> Mismatch | None:
         """Compare this rank's output with what is right."""
         self.say(Activity.CHECKING)
-        self._sampling = False
         if not collective(self.case.collective).moves_data:
             return self._check_barrier()
-        one = self.case.one_pair
-        if self.member < 0 or (one and not one.both and self.rank != one.target):
-            return None
         if self._fault:
             self._fault.spoil(self._output)
-        found = check(self.part, self.member, self._output, group_salt(salt, self.group), launches)
-        return found and Mismatch(
-            self.rank, found.wrong_elements, found.offset, found.seen, found.expected
-        )
+        return self._seat.check(self._output, salt, launches) if self._seat else None
 
     def _check_barrier(self) -> Mismatch | None:
         """Nobody may have left the barrier before the last one of its group entered. Collective."""
         times = self.gather_numbers(np.array([self._entered_seconds, self._left_seconds]))
-        if not self.exchange.one_clock or self.member < 0:
+        if not self.exchange.one_clock or self._seat is None:
             return None  # without a common clock nobody can tell
-        members = self.case.members[self.group]
-        late = [rank for rank in members if times[rank, 0] > times[self.rank, 1]]
+        late = [rank for rank in self._seat.members if times[rank, 0] > times[self.rank, 1]]
         if not late:
             return None
         seen = f"left {times[late[0], 0] - times[self.rank, 1]:.6f} s too early"
@@ -262,7 +246,6 @@ class ApartEndpoint:
 
     def watch(self, sample: int) -> None:
         """Note which sample is next (negative: warming up), for whoever asks."""
-        self._sampling = sample >= 0
         self.say(Activity.SAMPLING if sample >= 0 else Activity.WARMING_UP)
         self.control.words[self._own + Word.SAMPLE] = sample
         if self._fault and sample >= 0 and self._fault.kind != "slow":
@@ -291,16 +274,8 @@ class ApartEndpoint:
         return "hosts have clocks of their own: a sample is the longest of its ranks' times"
 
     def facts(self) -> CaseFacts:
-        """Groups as parts, where there are several."""
-        groups = self.case.members
-        if len(groups) < 2:
-            return CaseFacts()
-        names = tuple(f"ranks {', '.join(map(str, members))}" for members in groups)
-        stamps = self.stamps[:, : self._shared]
-        samples = tuple(
-            tuple((durations(stamps[list(members)]) / self._launches).tolist()) for members in groups
-        )
-        return CaseFacts(parts=names, part_samples_seconds=samples)
+        """Nothing, unless a library tells more."""
+        return CaseFacts()
 
 
 def _nothing() -> None:

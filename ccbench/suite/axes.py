@@ -34,10 +34,15 @@ GPU_ONLY_MODES = ("graph", "cold")
 """Kept only for backends that drive a GPU; ``mode: all`` stands for the others."""
 
 GPU_MODE_BACKENDS = ("cuda",)
+MPI_ONLY_MODES = ("nonblocking", "persistent")
+"""Kept only for mpi: how its functions are called."""
+
 PROTOCOLS = ("default", "ll", "ll128", "simple")
 
-_ALGORITHM = re.compile(r"(schedule:)?[a-z][a-z0-9_]{0,47}(:[0-9]{1,6})?", re.ASCII)
-"""A name, with a parameter (``chain:8``), or a schedule that a kernel interprets (``schedule:chain:8``)."""
+MPI_PREFIX = "mpi:"
+_ALGORITHM = re.compile(r"(schedule:)?[a-z][a-z0-9_]{0,47}(:[0-9]{1,6})?|mpi:[a-z0-9_]{1,64}", re.ASCII)
+"""A name, with a parameter (``chain:8``), a schedule that a kernel interprets (``schedule:chain:8``), or what
+an MPI calls one of its own (``mpi:ring``)."""
 
 
 class MisfitError(ValueError):
@@ -100,7 +105,7 @@ read_collectives = words("collective", tuple(COLLECTIVES), tuple(COLLECTIVES))
 read_dtypes = words("dtype", tuple(ITEM_BYTES), CPU_DTYPES)
 read_ops = words("op", (*OPS, *NCCL_ONLY_OPS), OPS)
 read_placements = words("placement", PLACEMENTS, PLACEMENTS)
-read_modes = words("mode", (*MODES, *GPU_ONLY_MODES), MODES)
+read_modes = words("mode", (*MODES, *GPU_ONLY_MODES, *MPI_ONLY_MODES), MODES)
 read_protocols = words("protocol", PROTOCOLS)
 
 

@@ -23,6 +23,8 @@ from ccbench.suite.axes import (
     GPU_MODE_BACKENDS,
     GPU_ONLY_DTYPES,
     GPU_ONLY_MODES,
+    MPI_ONLY_MODES,
+    MPI_PREFIX,
     NCCL_ONLY_OPS,
     suggestion,
 )
@@ -130,9 +132,7 @@ def _rank_counts(sweep: Sweep, context: ExpansionContext) -> tuple[int, ...]:
 def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_Block]:
     for backend in _backends(suite, context):
         dtypes = tuple(name for name in sweep.dtype if backend in GPU_BACKENDS or name not in GPU_ONLY_DTYPES)
-        modes = tuple(
-            name for name in sweep.mode if backend in GPU_MODE_BACKENDS or name not in GPU_ONLY_MODES
-        )
+        modes = tuple(name for name in sweep.mode if _has_mode(backend, name))
         ops = tuple(name for name in sweep.op if backend == "nccl" or name not in NCCL_ONLY_OPS)
         for name in sweep.collective:
             row = COLLECTIVES[name]
@@ -163,8 +163,14 @@ def _roots(sweep: Sweep, ranks: int) -> tuple[int, ...] | range:
     return tuple(root for root in sweep.root if root < ranks)
 
 
+def _has_mode(backend: str, mode: str) -> bool:
+    if mode in MPI_ONLY_MODES:
+        return backend == "mpi"
+    return backend in GPU_MODE_BACKENDS or mode not in GPU_ONLY_MODES
+
+
 def _base(algorithm: str) -> str:
-    return algorithm.split(":", 1)[0]
+    return algorithm if algorithm.startswith(MPI_PREFIX) else algorithm.split(":", 1)[0]
 
 
 def _algorithms(sweep: Sweep, backend: str, collective: str, context: ExpansionContext) -> tuple[str, ...]:

@@ -164,9 +164,10 @@ class Sweep(StrictModel):
     placement: Annotated[tuple[str, ...], _words(axes.read_placements, *axes.PLACEMENTS, "all")] = (
         "out_of_place",
     )
-    mode: Annotated[tuple[str, ...], _words(axes.read_modes, *axes.MODES, *axes.GPU_ONLY_MODES, "all")] = (
-        "streaming",
-    )
+    mode: Annotated[
+        tuple[str, ...],
+        _words(axes.read_modes, *axes.MODES, *axes.GPU_ONLY_MODES, *axes.MPI_ONLY_MODES, "all"),
+    ] = ("streaming",)
     protocol: Annotated[tuple[str, ...], _words(axes.read_protocols, *axes.PROTOCOLS)] = ("default",)
     channels: Annotated[tuple[int, ...], _numbers(variations.read_channels, 0, variations.MOST_CHANNELS)] = (
         0,

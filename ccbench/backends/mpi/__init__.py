@@ -1,0 +1,107 @@
+"""The MPI backend: mpi4py over Open MPI, MPICH or Intel MPI, by the same rules as ccbench's own backends.
+
+``ccbench run --backend mpi`` starts a team through the library's own mpiexec (see ``launcher``); each process
+is one rank (``ccbench.rank``), measures with ``ccbench.measure`` on ccbench's data, checks what the timed
+calls left, and reports to the team's leader (``ccbench.launched``). Only the timed call is MPI's (``calls``).
+The runner itself loads no MPI: which one is there is asked in a process of its own (``library``).
+
+Buffers are memory of the host. Modes: ``streaming`` and ``isolated`` call blocking functions,
+``nonblocking`` and ``persistent`` those of that kind. ``algorithm: mpi:<name>`` forces one of the library's
+own algorithms (``algorithms``).
+"""
+
+from __future__ import annotations
+
+from ccbench.backends.base import Team, TeamRequest
+from ccbench.backends.mpi.algorithms import PREFIX, names_of, settings
+from ccbench.backends.mpi.calls import NONBLOCKING, PERSISTENT, refusal
+from ccbench.backends.mpi.launcher import local_launch, users_launch
+from ccbench.backends.mpi.library import Library, installed
+from ccbench.cases import Case
+from ccbench.errors import BackendUnavailable
+from ccbench.launching import LaunchedTeam
+
+MODES = ("streaming", "isolated", NONBLOCKING, PERSISTENT)
+
+RANKS_LIMIT = 256
+"""Ranks that share the processors of one machine."""
+
+
+class MpiBackend:
+    """Implements ``ccbench.backends.base.Backend``."""
+
+    name = "mpi"
+    costly_teams = False
+
+    def unavailable(self) -> str | None:
+        """Needs mpi4py, an MPI that it finds, and that MPI's own mpiexec."""
+        library = installed()
+        return library if isinstance(library, str) else None
+
+    def _library(self) -> Library:
+        library = installed()
+        if isinstance(library, str):
+            raise BackendUnavailable(f"backend mpi: {library}")
+        return library
+
+    def version(self) -> str:
+        """The library and mpi4py."""
+        return self._library().version
+
+    def algorithms(self, collective: str) -> tuple[str, ...]:
+        """``mpi:ring`` and so on, as the installed library lists them."""
+        return names_of(self._library(), collective)
+
+    def unsupported(self, case: Case) -> str | None:
+        """Why ``case`` cannot run here."""
+        library = self._library()
+        return self._not_of_mpi(case) or refusal(case, library) or self._not_that(case, library)
+
+    def _not_of_mpi(self, case: Case) -> str | None:
+        """What other libraries have and MPI does not."""
+        if case.mode not in MODES:
+            return f"MPI has no mode {case.mode}; it has {', '.join(MODES)}"
+        for asked, word in (
+            (case.protocol != "default", "protocols"),
+            (case.channels > 0, "channels"),
+            (case.transport != "default", "transports to choose from"),
+            (case.registration != "none", "registration of buffers"),
+            (case.aggregation > 1, "calls that hold several collectives"),
+            (bool(case.beside), "collective that ccbench would run beside another one"),
+        ):
+            if asked:
+                return f"MPI has no {word}"
+        return None
+
+    def _not_that(self, case: Case, library: Library) -> str | None:
+        if case.algorithm == "default":
+            return None
+        known = names_of(library, case.collective)
+        if case.algorithm not in known:
+            have = f"one of {', '.join(known)}" if known else "none that it lists"
+            return f"{library.name} has no algorithm {case.algorithm} of {case.collective}: {have}"
+        if case.mode in (NONBLOCKING, PERSISTENT):
+            return f"{library.name} takes {case.algorithm} for blocking calls only"
+        return None
+
+    def team_settings(self, case: Case) -> tuple[tuple[str, str], ...]:
+        """The variables that force the case's algorithm."""
+        if not case.algorithm.startswith(PREFIX):
+            return ()
+        return settings(self._library(), case.collective, case.algorithm)
+
+    def open_team(self, request: TeamRequest) -> Team:
+        """Start the ranks through mpiexec, or through the user's own command."""
+        if request.launch:
+            launch = users_launch(request.launch)
+        else:
+            launch = local_launch(self._library(), request.ranks)
+            if request.ranks > RANKS_LIMIT:
+                raise BackendUnavailable(
+                    f"mpi: {request.ranks} ranks; at most {RANKS_LIMIT} share one machine's processors here; "
+                    "start ranks on more machines with --launch"
+                )
+        return LaunchedTeam("mpi", request.ranks, launch, request.environment)
+
+
+BACKEND = MpiBackend()

@@ -1,0 +1,119 @@
+"""Where ranks that a launcher started find their leader: one listening socket, opened by a key.
+
+It is bound to loopback unless ranks may be on other hosts. Who connects must prove that it knows the key
+before a single byte of it is unpickled (HMAC challenges both ways, as ``multiprocessing`` has them), and has
+a few seconds for that; strangers neither get in nor keep others from coming.
+"""
+
+from __future__ import annotations
+
+import queue
+import socket
+import struct
+import threading
+from contextlib import suppress
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from types import TracebackType
+
+LOOPBACK = "127.0.0.1"
+PROOF_SECONDS = 10
+BACKLOG = 1024
+MOST_STRANGERS = 256
+"""Connections that may be under proof at the same time; others wait in the kernel."""
+
+
+class Door:
+    """A listening socket and a thread for each connection that is not yet proven.
+
+    addresses: ``address:port``, in the order in which a rank should try them. ``fileno`` is readable when
+    somebody has connected; ``let_in`` then returns those that have proven themselves since.
+    """
+
+    def __init__(self, key: bytes, several_hosts: bool = False) -> None:
+        self._key = key
+        self._proven: queue.SimpleQueue[Connection] = queue.SimpleQueue()
+        self._places = threading.Semaphore(MOST_STRANGERS)
+        self._socket = socket.create_server(("" if several_hosts else LOOPBACK, 0), backlog=BACKLOG)
+        self._socket.setblocking(False)
+        port = self._socket.getsockname()[1]
+        self.addresses = tuple(f"{one}:{port}" for one in (own_addresses() if several_hosts else [LOOPBACK]))
+
+    def fileno(self) -> int:
+        """For ``multiprocessing.connection.wait``."""
+        return self._socket.fileno()
+
+    def let_in(self) -> list[Connection]:
+        """Accept whoever knocks; the connections proven since the last call."""
+        with suppress(OSError):  # nobody is there any more
+            while self._places.acquire(blocking=False):
+                try:
+                    line, _ = self._socket.accept()
+                except OSError:
+                    self._places.release()
+                    raise
+                threading.Thread(target=self._prove, args=(line,), daemon=True).start()
+        found = []
+        with suppress(queue.Empty):
+            while True:
+                found.append(self._proven.get_nowait())
+        return found
+
+    def _prove(self, line: socket.socket) -> None:
+        try:
+            line.setblocking(True)
+            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", PROOF_SECONDS, 0))
+            connection = Connection(line.detach())
+            try:
+                deliver_challenge(connection, self._key)
+                answer_challenge(connection, self._key)
+                _forget_timeout(connection)
+            except (AuthenticationError, OSError, EOFError):
+                connection.close()
+                return
+            self._proven.put(connection)
+        finally:
+            self._places.release()
+
+    def close(self) -> None:
+        """Nobody comes in any more; who is in stays."""
+        self._socket.close()
+
+    def __enter__(self) -> Door:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _forget_timeout(connection: Connection) -> None:
+    with socket.socket(fileno=connection.fileno()) as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 0))
+        line.detach()
+
+
+def own_addresses() -> list[str]:
+    """This host's IPv4 addresses: of every interface, loopback last."""
+    found = []
+    try:
+        import fcntl
+
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
+            for _, name in socket.if_nameindex():
+                request = struct.pack("256s", name.encode()[:15])
+                with suppress(OSError):  # an interface without an address
+                    answer = fcntl.ioctl(line.fileno(), _SIOCGIFADDR, request)
+                    found.append(socket.inet_ntoa(answer[20:24]))
+    except (ImportError, OSError):
+        with suppress(OSError):
+            found = socket.gethostbyname_ex(socket.gethostname())[2]
+    others = [address for address in dict.fromkeys(found) if not address.startswith("127.")]
+    return [*others, LOOPBACK]
+
+
+_SIOCGIFADDR = 0x8915
+"""linux/sockios.h."""

@@ -1,0 +1,209 @@
+"""``python -m ccbench.rank BACKEND``: what each process runs that a launcher has started.
+
+The process first connects to its team's leader and proves that it knows the team's key; only then does it
+load its library, so that the leader can name it and end it whatever the library does. A second thread reads
+the connection from then on. It sleeps in the kernel while there is nothing to read, so it takes no time from
+what is measured; it answers when the leader asks where this rank is, even while the library hangs; and when
+the connection breaks, it ends the process at once. Nothing else is needed to end ranks on other hosts.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import shutil
+import socket
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from typing import Any
+
+from ccbench.backends.crew import TeamEndpoint, open_launched
+from ccbench.errors import CcbenchError, UsageError
+from ccbench.exchange import (
+    ADDRESSES_VARIABLE,
+    KEY_VARIABLE,
+    RANK_VARIABLES,
+    SCRATCH_VARIABLE,
+    Contribution,
+    Gathered,
+    Goodbye,
+    Hello,
+    Position,
+    Question,
+    Ready,
+    Refusal,
+    Welcome,
+    this_place,
+)
+from ccbench.processes import die_with_parent
+from ccbench.worker import rank_main
+
+CONNECT_SECONDS = 10.0
+
+
+def told_by_launcher(variables: Mapping[str, str]) -> tuple[int, int]:
+    """(rank, ranks) as the launcher's variables say, -1 for what they do not."""
+    for rank_name, ranks_name in RANK_VARIABLES:
+        rank, ranks = variables.get(rank_name, ""), variables.get(ranks_name, "")
+        if rank.isdigit():
+            return int(rank), int(ranks) if ranks.isdigit() else -1
+    return -1, -1
+
+
+class Channel:
+    """Implements ``ccbench.exchange.Exchange`` and ``ccbench.worker.Line`` over the leader's connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._gathered: queue.SimpleQueue[tuple[bytes, ...]] = queue.SimpleQueue()
+        self.rank = self.ranks = -1
+        self.hosts: tuple[str, ...] = ()
+        self.one_clock = True
+        self.oversubscribed = False
+        self.position: Callable[[], Position] = lambda: Position(0, 0, 0)
+        threading.Thread(target=self._read, name="leader", daemon=True).start()
+
+    def _read(self) -> None:
+        """Sort what the leader says; ends the process with the connection."""
+        with suppress(EOFError, OSError):
+            while True:
+                message = self._connection.recv()
+                if isinstance(message, Gathered):
+                    self._gathered.put(message.payloads)
+                elif isinstance(message, Question):
+                    self.tell(self.position())
+                else:
+                    self._messages.put(message)
+        _remove_scratch()
+        os._exit(1)
+
+    def welcomed(self) -> Welcome:
+        """Wait until all ranks have come; this rank's number and the others' hosts."""
+        welcome = self._messages.get()
+        assert isinstance(welcome, Welcome)
+        self.rank, self.ranks = welcome.rank, welcome.ranks
+        self.hosts, self.one_clock = welcome.hosts, welcome.one_clock
+        here = self.hosts.count(self.hosts[self.rank])
+        self.oversubscribed = welcome.oversubscribed or here > (os.cpu_count() or 1)
+        return welcome
+
+    # -- ccbench.worker.Line -------------------------------------------------------------------------------
+
+    def recv(self) -> Any:
+        """The next case with its sampling; EOFError when the team is over."""
+        message = self._messages.get()
+        if isinstance(message, Goodbye):
+            raise EOFError
+        return message
+
+    def send(self, report: Any) -> None:
+        """Hand a message on."""
+        with self._lock:
+            self._connection.send(report)
+
+    # -- ccbench.exchange.Exchange -------------------------------------------------------------------------
+
+    def all_gather(self, mine: bytes) -> list[bytes]:
+        """What every rank gave, in rank order."""
+        self.send(Contribution(mine))
+        return list(self._gathered.get())
+
+    def broadcast(self, mine: bytes | None, root: int) -> bytes:
+        """What ``root`` gave, on every rank."""
+        return self.all_gather(mine or b"")[root]
+
+    def barrier(self) -> None:
+        """Return when every rank has called it."""
+        self.all_gather(b"")
+
+    def tell(self, position: Position) -> None:
+        """Tell the leader where this rank is."""
+        with suppress(OSError):  # the reading thread sees the broken connection, too
+            self.send(position)
+
+
+def _remove_scratch() -> None:
+    """Folders of a team whose leader is gone, so that nothing is left whoever was killed."""
+    for folder in os.environ.get(SCRATCH_VARIABLE, "").split(":"):
+        if folder:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def connect(variables: Mapping[str, str]) -> Connection:
+    """A connection to the leader, with its key proven on both sides.
+
+    UsageError when this process was started by nobody who leads a team, or its leader cannot be reached.
+    """
+    addresses, key = variables.get(ADDRESSES_VARIABLE, ""), variables.get(KEY_VARIABLE, "")
+    if not addresses or not key:
+        raise UsageError(
+            f"ccbench.rank: {ADDRESSES_VARIABLE} or {KEY_VARIABLE} is not set: the launcher did not hand "
+            "the environment on; make it (mpirun of Open MPI: -x NAME), or start 'ccbench run' instead"
+        )
+    for address in addresses.split():
+        host, _, port = address.rpartition(":")
+        with suppress(OSError, EOFError, AuthenticationError):
+            connection = _connected(host, int(port))
+            answer_challenge(connection, bytes.fromhex(key))
+            deliver_challenge(connection, bytes.fromhex(key))
+            return connection
+    raise UsageError(
+        f"ccbench.rank: {socket.gethostname()} reaches the team's leader at none of {addresses}; "
+        "let TCP connections between these hosts through"
+    )
+
+
+def _connected(host: str, port: int) -> Connection:
+    with socket.create_connection((host, port), timeout=CONNECT_SECONDS) as line:
+        line.settimeout(None)
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A host that vanishes says no goodbye: after a minute without a sign of it the connection breaks.
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        return Connection(line.detach())
+
+
+def _opened(backend: str, channel: Channel) -> TeamEndpoint:
+    try:
+        return open_launched(backend, channel)
+    except CcbenchError as error:
+        reason = str(error)
+    except ImportError as error:
+        reason = f"{backend}: {error}"
+    channel.send(Refusal(reason))
+    channel.recv()  # the leader hangs up, which ends the process
+    raise SystemExit(1)
+
+
+def main(arguments: list[str]) -> None:
+    """Join the team, measure until the leader ends it, leave the library in peace."""
+    (backend,) = arguments
+    if SCRATCH_VARIABLE in os.environ:  # all are on the leader's host
+        die_with_parent(os.getppid())  # a rank that is stopped cannot hear its connection break
+    try:
+        channel = Channel(connect(os.environ))
+    except UsageError as error:
+        raise SystemExit(str(error)) from None
+    rank, ranks = told_by_launcher(os.environ)
+    channel.send(Hello(this_place(), rank, ranks))
+    welcome = channel.welcomed()
+    if welcome.processor >= 0:
+        # Before the library is loaded, so that its threads stay on the rank's processor too.
+        os.sched_setaffinity(0, {welcome.processor})
+    endpoint = _opened(backend, channel)
+    channel.position = getattr(endpoint, "position", channel.position)
+    processors = tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
+    channel.send(Ready(str(getattr(endpoint, "version", "")), processors))
+    rank_main(endpoint, channel)
+    close = getattr(endpoint, "close", None)
+    if close:
+        close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -77,6 +77,32 @@ def main() -> None:
             flags = ",".join(measurement.conditions.flags)
             print(measurement.status.value, measurement.wrong_elements, flags, measurement.detail)
         leader.end()
+    one_rank_without_a_device()
+
+
+def one_rank_without_a_device() -> None:
+    """A team of which one rank has no CUDA: all ranks say so at once."""
+    crew: Crew = open_crew("cuda-ipc", RANKS, 64)
+    made = crew.endpoint
+
+    def endpoint(process: int) -> object:
+        def opened() -> Cuda:
+            if process == 1:
+                raise emulated.CudaError(46)
+            runtime = EmulatedRuntime(devices=RANKS)
+            return Cuda(runtime, runtime)
+
+        replace(ipc, "open_cuda", opened)
+        return made(process)
+
+    crew.endpoint = endpoint  # type: ignore[method-assign,assignment]  # a CUDA of its own in each process
+    leader = worker.Leader(crew)
+    ours, theirs = socket.socketpair()
+    with Connection(ours.detach()) as runner, Connection(theirs.detach()):
+        leader.fork(runner)
+        measurement, usable = leader.run(case_of("all_reduce", 10), SAMPLING, runner)
+        print(measurement.status.value, usable, measurement.detail)
+        leader.end()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,190 @@
+"""Ranks of ``cuda-ipc`` end a case in the same way, whoever fails, and close in an order that is defined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import pytest
+
+from ccbench.backends.base import CannotRun, OutOfMemory
+from ccbench.backends.cpu.memory import Control
+from ccbench.backends.cuda import ipc, modules
+from ccbench.backends.cuda.ipc import HandleBoard, IpcCrew, IpcEndpoint
+from ccbench.backends.cuda.runtime import Cuda
+from ccbench.errors import BackendUnavailable, CcbenchError
+from ccbench.kernels.layout import all_buffers
+
+from .cases import case_of
+from .emulated import CudaError, EmulatedRuntime, FakeNvrtc, compiled_to_text
+
+RANKS = 3
+
+
+@dataclass
+class SharedRuntime(EmulatedRuntime):
+    """Knows who has whose memory open: to free it then is an error here, and undefined in CUDA."""
+
+    open_everywhere: dict[int, int] = field(default_factory=dict)
+
+    def ipcOpenMemHandle(self, handle: bytes) -> int:  # noqa: N802 - as CUDA spells it
+        address = super().ipcOpenMemHandle(handle)
+        self.open_everywhere[address] = self.open_everywhere.get(address, 0) + 1
+        return address
+
+    def ipcCloseMemHandle(self, address: int) -> None:  # noqa: N802 - as CUDA spells it
+        super().ipcCloseMemHandle(address)
+        self.open_everywhere[address] -= 1
+
+    def free(self, address: int) -> None:
+        assert not self.open_everywhere.get(address), "freed while a peer has it open"
+        super().free(address)
+
+
+@dataclass
+class World:
+    """Endpoints of ranks whose processes are threads here."""
+
+    endpoints: list[IpcEndpoint]
+    runtimes: list[SharedRuntime]
+    board: HandleBoard
+
+    def all(self, step: Callable[[IpcEndpoint], object], ranks: range = range(RANKS)) -> list[object]:
+        """What every rank got from ``step``, all at once; errors are results too."""
+
+        def outcome(rank: int) -> object:
+            try:
+                return step(self.endpoints[rank])
+            except Exception as error:  # looked at by the test
+                return error
+
+        with ThreadPoolExecutor(len(ranks)) as pool:
+            return list(pool.map(outcome, ranks, timeout=30))
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(modules, "compile_program", compiled_to_text)
+    monkeypatch.setattr(modules, "nvrtc", FakeNvrtc)
+    control, board = Control(RANKS, 16), HandleBoard(RANKS)
+    opened: dict[int, int] = {}
+    runtimes = [SharedRuntime(devices=RANKS, open_everywhere=opened) for _ in range(RANKS)]
+    made = [
+        IpcEndpoint(rank, control, board, Cuda(runtime, runtime)) for rank, runtime in enumerate(runtimes)
+    ]
+    return World(made, runtimes, board)
+
+
+@pytest.mark.parametrize(
+    ("error", "others"),
+    [
+        (CannotRun("no room for blocks"), CannotRun),
+        (OutOfMemory("the device is full"), OutOfMemory),
+        (CudaError(700), CcbenchError),
+    ],
+)
+def test_what_fails_on_one_rank_fails_on_all_and_says_where(
+    world: World, error: Exception, others: type[Exception]
+) -> None:
+    def step(endpoint: IpcEndpoint) -> int:
+        def action() -> int:
+            if endpoint.rank == 1:
+                raise error
+            return endpoint.rank
+
+        return endpoint.together(action)
+
+    outcomes = world.all(step)
+    assert outcomes[1] is error
+    for rank in (0, 2):
+        assert type(outcomes[rank]) is others
+        assert str(outcomes[rank]) == f"rank 1: {error}"
+    assert world.all(lambda endpoint: endpoint.together(lambda: endpoint.rank)) == [0, 1, 2]
+
+
+def test_a_kernel_that_fits_everywhere_but_on_one_rank_is_refused_by_all(world: World) -> None:
+    world.runtimes[2].blocks_per_processor = 0
+    case = case_of("all_reduce", "ring", RANKS, backend="cuda-ipc")
+    outcomes = world.all(lambda endpoint: endpoint.prepare(case))
+    assert all(isinstance(one, CannotRun) for one in outcomes)
+    assert all("run 0 of them at once" in str(one) for one in outcomes)
+
+
+@pytest.mark.parametrize("call", ["ipcGetMemHandle", "ipcOpenMemHandle"])
+def test_memory_that_one_rank_cannot_share_is_closed_everywhere(world: World, call: str) -> None:
+    world.runtimes[1].failing[call] = [CudaError(201)]
+    case = case_of("all_reduce", "ring", RANKS, backend="cuda-ipc")
+    outcomes = world.all(lambda endpoint: endpoint.prepare(case))
+    assert isinstance(outcomes[1], CudaError)
+    assert all(str(outcomes[rank]) == "rank 1: cudaError 201" for rank in (0, 2))
+    assert [runtime.opened for runtime in world.runtimes] == [0, 0, 0]
+
+
+def reserve(endpoint: IpcEndpoint) -> None:
+    case = case_of("all_reduce", "ring", RANKS, backend="cuda-ipc")
+    endpoint._case, endpoint._layout = case, all_buffers(case)
+    endpoint._reserve_work()
+    endpoint._reserve_buffers()
+
+
+def test_exported_memory_is_freed_when_nobody_has_it_open_any_more(world: World) -> None:
+    assert world.all(reserve) == [None] * RANKS
+    assert [runtime.opened for runtime in world.runtimes] == [2 * (RANKS - 1)] * RANKS
+    assert world.all(IpcEndpoint.close) == [None] * RANKS
+    assert not any(runtime.allocated for runtime in world.runtimes)
+
+
+def test_closing_does_not_wait_for_the_dead_and_keeps_what_they_may_have_open(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ipc, "CLOSE_LIMIT_SECONDS", 0.05)
+    assert world.all(reserve) == [None] * RANKS
+    assert world.all(IpcEndpoint.close, range(RANKS - 1)) == [None] * (RANKS - 1)  # the last one died
+    for runtime in world.runtimes[: RANKS - 1]:
+        assert runtime.opened == 0
+        assert len(runtime.allocated) == 2  # its work and its buffers, which the dead rank had open
+
+
+def test_a_rank_without_a_device_is_waited_for_by_nobody(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.board.leave(2, "CUDA does not start: exclusive")
+    case = case_of("all_reduce", "ring", RANKS, backend="cuda-ipc")
+    outcomes = world.all(lambda endpoint: endpoint.prepare(case), range(2))
+    assert all(isinstance(one, CannotRun) for one in outcomes)
+    assert {str(one) for one in outcomes} == {"rank 2: CUDA does not start: exclusive"}
+    monkeypatch.setattr(ipc, "CLOSE_LIMIT_SECONDS", 20.0)
+    assert world.all(IpcEndpoint.close, range(2)) == [None, None]
+
+
+def test_a_crew_leaves_word_of_a_rank_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    def exclusive() -> Cuda:
+        raise CudaError(46)
+
+    monkeypatch.setattr(ipc, "open_cuda", exclusive)
+    crew = IpcCrew(2, 16)
+    with pytest.raises(BackendUnavailable):
+        crew.endpoint(1)
+    assert crew._board.absence(0) == ""
+    assert crew._board.absence(1) == "CUDA does not start: CudaError: cudaError 46"
+
+
+@pytest.mark.parametrize("text", ["", "short", "ä" * 1000])
+def test_reasons_of_any_length_and_language_come_through(text: str) -> None:
+    board = HandleBoard(2)
+    board.give_reason(1, 2, text)
+    verdict, read = board.reason(1)
+    assert verdict == 2
+    assert text.startswith(read)
+    assert read or not text
+    assert board.reason(0) == (0, "")
+
+
+def test_devices_without_peer_access_are_refused_with_the_other_backend_as_cure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runtime = EmulatedRuntime(devices=2, peers=False)
+    endpoint = IpcEndpoint(0, Control(2, 16), HandleBoard(2), Cuda(runtime, runtime))
+    with pytest.raises(CannotRun, match=r"no peer access.*take `backend: cuda` and let the suite say"):
+        endpoint.prepare(case_of("all_reduce", "ring", 2, backend="cuda-ipc"))

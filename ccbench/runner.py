@@ -61,12 +61,16 @@ _EXIT_CODES = {
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """How a run ended. counts: cases per status, earlier ones of a resumed run included."""
+    """How a run ended. counts: cases per status, earlier ones of a resumed run included.
+
+    unfinished: cases that were measured, but not as often as planned.
+    """
 
     folder: Path
     exit_code: int
     counts: Mapping[Status, int] = field(default_factory=dict)
     interrupted: bool = False
+    unfinished: int = 0
 
 
 class Terminated(BaseException):
@@ -288,8 +292,10 @@ class _Run:
             self._close()
             self._progress.finished()
         counts = self._counts(cases, done_before)
-        code = exit_code or _exit_code(counts)
-        return RunOutcome(self._folder.path, code, counts, bool(exit_code))
+        results = (self._results.get(case.case_id) for case in cases)
+        unfinished = sum(one is not None and one.stop_reason == MORE_VISITS for one in results)
+        code = exit_code or _exit_code(counts, unfinished)
+        return RunOutcome(self._folder.path, code, counts, bool(exit_code), unfinished)
 
     def _visits_left(self, cases: Sequence[Case]) -> int:
         return sum(max(1, self._sampling.visits - self._visits(case)) for case in cases)
@@ -416,8 +422,9 @@ class _Run:
         self._teams.clear()
 
 
-def _exit_code(counts: Mapping[Status, int]) -> int:
+def _exit_code(counts: Mapping[Status, int], unfinished: int) -> int:
     for status, code in _EXIT_CODES.items():
         if counts.get(status):
             return code
-    return 0 if counts.get(Status.OK) else _EXIT_CODES[Status.SKIPPED]
+    whole = counts.get(Status.OK) and not unfinished
+    return 0 if whole else _EXIT_CODES[Status.SKIPPED]

@@ -70,7 +70,7 @@ def _backend(name: str, seen: Environment, files: Files, around: Surroundings) -
         return Check(title, "ok", " ".join(["works", *([f"({', '.join(versions)})"] if versions else [])]))
     # A backend's sentence is "what is missing; what to do" or "what is missing: what to do".
     what, split, cure = _SPLIT.split(reason, maxsplit=1) if _SPLIT.search(reason) else (reason, "", "")
-    return Check(title, "note", what, cure if split else f"see docs/backends.md about {name}")
+    return Check(title, "note", what, cure if split else "see the section Backends of README.md")
 
 
 _SPLIT = re.compile(r"(; |: )")

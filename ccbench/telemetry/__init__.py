@@ -1,7 +1,13 @@
 """What the devices say of themselves before and after a case: clocks, heat, power, errors."""
 
-from ccbench.telemetry.judging import FLAGS, flags_of
-from ccbench.telemetry.readings import DeviceReading, LinkErrors, readings_from_json, readings_json
+from ccbench.telemetry.judging import FLAGS, flags_of, telling
+from ccbench.telemetry.readings import (
+    DeviceReading,
+    LinkErrors,
+    joined,
+    readings_from_json,
+    readings_json,
+)
 from ccbench.telemetry.watch import DeviceWatch, read_devices
 
 __all__ = [
@@ -10,7 +16,9 @@ __all__ = [
     "DeviceWatch",
     "LinkErrors",
     "flags_of",
+    "joined",
     "read_devices",
     "readings_from_json",
     "readings_json",
+    "telling",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ccbench.telemetry.readings import DeviceReading
+from ccbench.telemetry.readings import DeviceReading, readings_from_json
 
 SHARE_LIMIT = 0.01
 """Part of the time that clocks may be held back before a case is flagged; all differences of 1 % that a
@@ -47,11 +47,16 @@ def flags_of(before: Sequence[DeviceReading], after: Sequence[DeviceReading]) ->
     counted, an NVLink went down, or the PCIe link lost lanes. device_errors: the driver reported an Xid.
     device_lost: a device no longer answers.
     """
-    earlier = {one.bus_id: one for one in before}
+    earlier = {one.device: one for one in before}
     found = {
-        flag for one in after if one.bus_id in earlier for flag in _flags_of_device(earlier[one.bus_id], one)
+        flag for one in after if one.device in earlier for flag in _flags_of_device(earlier[one.device], one)
     }
     return tuple(flag for flag in FLAGS if flag in found)
+
+
+def telling(texts: Sequence[str]) -> str:
+    """Of the texts of a case's visits the one that has most to flag, of several the last."""
+    return max(reversed(texts), key=lambda text: len(flags_of(*readings_from_json(text))), default="")
 
 
 def _flags_of_device(before: DeviceReading, after: DeviceReading) -> Iterator[str]:

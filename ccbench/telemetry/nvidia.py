@@ -167,7 +167,7 @@ class NvidiaDevices:
         begun = time.monotonic()
         state, trouble = self._state(handle)
         reading = DeviceReading(
-            bus_id, "nvidia", gpu.model, begun, trouble=trouble, performance_state=state, calls=1
+            bus_id, "nvidia", gpu.model, at_seconds=begun, trouble=trouble, performance_state=state, calls=1
         )
         if trouble is not None:
             return reading

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ccbench.errors import RunFolderError
@@ -27,18 +27,20 @@ class LinkErrors:
 class DeviceReading:
     """What a device said at one moment; None for what it does not tell.
 
-    at_seconds: time of the look, by a clock that only differences of mean anything on.
-    reading_seconds, calls: what the look cost. trouble: why the device does not answer, such as a GPU that
-    has fallen off the bus. performance_state: 0 is full speed. clock_reasons: why the clocks are not higher,
-    a tuple of the words of ``nvidia.REASONS``. held_back_seconds: by reason, how long the clocks have been
-    held back since the driver was loaded. energy_joules: since then, too. Counters of errors: *volatile*
-    since the driver was loaded, *aggregate* over the device's life. xids: errors the driver reported of the
-    device since the look before (numbers of NVIDIA's Xid catalog). pcie_replays: packets sent again.
+    host: machine the device is in, "" where all are in one. at_seconds: time of the look, by a clock that
+    only differences of mean anything on. reading_seconds, calls: what the look cost. trouble: why the device
+    does not answer, such as a GPU that has fallen off the bus. performance_state: 0 is full speed.
+    clock_reasons: why the clocks are not higher, words of ``nvidia.REASONS``. held_back_seconds: by reason,
+    how long the clocks have been held back since the driver was loaded. energy_joules: since then, too.
+    Counters of errors: *volatile* since the driver was loaded, *aggregate* over the device's life. xids:
+    errors the driver reported of the device since the look before (numbers of NVIDIA's Xid catalog).
+    pcie_replays: packets sent again.
     """
 
     bus_id: str
     vendor: str = ""
     model: str | None = None
+    host: str = ""
     at_seconds: float = 0.0
     reading_seconds: float = 0.0
     calls: int = 0
@@ -65,23 +67,31 @@ class DeviceReading:
     pcie_width: int | None = None
     xids: tuple[int, ...] = ()
 
+    @property
+    def device(self) -> tuple[str, str]:
+        """What tells the device from all others of a team."""
+        return self.host, self.bus_id
 
-_OF_THE_DEVICE = ("bus_id", "vendor", "model")
+
+_OF_THE_DEVICE = ("bus_id", "vendor", "model", "host")
 
 
 def readings_json(before: Sequence[DeviceReading], after: Sequence[DeviceReading]) -> str:
     """The looks before and after a case as the text of the column ``device_readings``; "" for none.
 
-    A list with one object per device: ``bus_id``, ``vendor``, ``model``, ``before``, ``after``; what the
-    device does not tell is left out, and so are error counts of links that are 0.
+    A list with one object per device: ``bus_id``, ``vendor``, ``model``, ``before``, ``after``, and
+    ``host`` where there are several; what the device does not tell is left out, and so are error counts of
+    links that are 0.
     """
-    earlier = {one.bus_id: one for one in before}
-    later = {one.bus_id: one for one in after}
+    earlier = {one.device: one for one in before}
+    later = {one.device: one for one in after}
     devices = []
-    for bus_id in dict.fromkeys([*earlier, *later]):
-        first, last = earlier.get(bus_id), later.get(bus_id)
+    for device in dict.fromkeys([*earlier, *later]):
+        first, last = earlier.get(device), later.get(device)
         either = last or first
         entry: dict[str, Any] = {name: getattr(either, name) for name in _OF_THE_DEVICE}
+        if not entry["host"]:
+            del entry["host"]
         devices.append(entry | {"before": _plain(first), "after": _plain(last)})
     return json.dumps(devices, separators=(",", ":")) if devices else ""
 
@@ -129,7 +139,7 @@ def _reading(device: Mapping[str, Any], look: Mapping[str, Any]) -> DeviceReadin
     known = {one.name for one in fields(DeviceReading)}
     found = {name: value for name, value in look.items() if name in known}
     for name in _OF_THE_DEVICE:
-        found[name] = device[name]
+        found[name] = device.get(name, "") if name == "host" else device[name]
     for name in ("clock_reasons", "xids"):
         if name in found:
             found[name] = tuple(found[name])
@@ -138,3 +148,21 @@ def _reading(device: Mapping[str, Any], look: Mapping[str, Any]) -> DeviceReadin
             LinkErrors(int(link), tuple(counts.items())) for link, counts in found["links"].items()
         )
     return DeviceReading(**found)
+
+
+def joined(texts: Sequence[str], hosts: Sequence[str] = ()) -> str:
+    """The text of all processes of a team: every device once, in the order of ``texts``.
+
+    hosts: the machine of each process, where there are several.
+    """
+    several = len(set(hosts)) > 1
+    found: dict[tuple[str, str], tuple[DeviceReading | None, DeviceReading | None]] = {}
+    for place, text in enumerate(texts):
+        host = hosts[place] if several else ""
+        looks = [[replace(one, host=host) for one in when] for when in readings_from_json(text)]
+        first, last = ({one.device: one for one in when} for when in looks)
+        for device in (*first, *last):
+            found.setdefault(device, (first.get(device), last.get(device)))
+    before = [one for one, _ in found.values() if one is not None]
+    after = [one for _, one in found.values() if one is not None]
+    return readings_json(before, after)

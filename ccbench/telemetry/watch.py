@@ -16,8 +16,8 @@ from ccbench.topology.pci_tree import normal_address
 class DeviceWatch:
     """Looks at some devices before and after each case of one process; where no driver answers, does nothing.
 
-    Call ``before`` after the buffers are allocated and before warming up, ``after`` when the last sample is
-    taken and before the result is checked; never between two samples. The first ``before`` opens the driver,
+    Call ``before`` after the buffers are allocated and before warming up, and when the last sample is taken
+    ``ended``, or ``after`` at once; never between two samples. The first ``before`` opens the driver,
     which takes long on a machine with many GPUs, so it must be called in the process that measures.
     """
 
@@ -38,17 +38,29 @@ class DeviceWatch:
         self._nvidia: NvidiaDevices | None = None
         self._amd: tuple[str, ...] = ()
         self._first: tuple[DeviceReading, ...] = ()
+        self._last: tuple[DeviceReading, ...] = ()
 
     def before(self) -> None:
         """Look at the devices: a case begins."""
         if not self._begun:
             self._begin()
-        self._first = self.read()
+        self._first, self._last = self.read(), ()
+
+    def ended(self) -> None:
+        """Look again: the last sample is taken. For those who check the result before they ask for it all:
+        devices cool while the host compares."""
+        if self._first:
+            self._last = self.read()
 
     def after(self) -> tuple[str, tuple[str, ...]]:
-        """Look again: (text of the column ``device_readings``, flags of the case); ("", ()) of no device."""
-        first, self._first = self._first, ()
-        last = self.read() if first else ()
+        """(text of the column ``device_readings``, flags of the case); ("", ()) of no device.
+
+        Looks again where ``ended`` has not.
+        """
+        first, last = self._first, self._last
+        self._first, self._last = (), ()
+        if first and not last:
+            last = self.read()
         return readings_json(first, last), flags_of(first, last)
 
     def read(self) -> tuple[DeviceReading, ...]:
@@ -64,7 +76,8 @@ class DeviceWatch:
         """Leave the driver; the watch may be begun again."""
         if self._nvidia is not None:
             self._nvidia.close()
-        self._nvidia, self._amd, self._begun, self._first = None, (), False, ()
+        self._nvidia, self._amd, self._begun = None, (), False
+        self._first, self._last = (), ()
 
     def _begin(self) -> None:
         self._begun = True

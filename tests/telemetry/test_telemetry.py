@@ -23,9 +23,11 @@ from ccbench.telemetry import (
     DeviceWatch,
     LinkErrors,
     flags_of,
+    joined,
     read_devices,
     readings_from_json,
     readings_json,
+    telling,
 )
 from ccbench.telemetry.nvidia import REASONS, in_words
 from tests.nvml_double import BLACKWELL, HOPPER, OLD, POWER_BRAKE, Gpu, Nvml
@@ -252,6 +254,20 @@ def test_clocks_held_back_during_a_case_are_seen_although_the_gpu_rests_again(
     assert watching.after()[1] == ()
 
 
+def test_a_look_taken_when_the_samples_ended_counts_whatever_follows(tmp_path: Path) -> None:
+    gpu = Gpu()
+    watching = watch(Nvml([gpu]), tmp_path)
+    watching.ended()  # of no case: nothing is looked at
+    watching.before()
+    gpu.work(seconds=1, watts=300)
+    watching.ended()
+    gpu.rest()
+    gpu.uncorrected += 1
+    text, flags = watching.after()
+    assert flags == ()
+    assert readings_from_json(text)[1][0].sm_clock_mhz == 1980
+
+
 def test_a_gpu_that_rests_after_the_case_has_not_dropped_its_clocks(tmp_path: Path) -> None:
     gpu = Gpu()
     gpu.work(seconds=1, watts=300)
@@ -339,6 +355,38 @@ def test_a_text_that_is_none_of_ours_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(RunFolderError, match=r"device_readings: .* is not a list of devices") as refused:
         readings_from_json(text)
     assert "\n" not in str(refused.value)
+
+
+def test_the_looks_of_a_teams_processes_are_joined_each_device_once() -> None:
+    one, other = DeviceReading("0000:01:00.0", calls=1), DeviceReading("0000:02:00.0", calls=1)
+    texts = [readings_json([one], [one]), readings_json([one, other], [one, other]), ""]
+    assert readings_from_json(joined(texts)) == ((one, other), (one, other))
+
+
+def test_devices_of_several_hosts_may_have_one_address() -> None:
+    calm, worse = DeviceReading(ADDRESS, pcie_replays=0), DeviceReading(ADDRESS, pcie_replays=7)
+    text = joined([readings_json([calm], [calm]), readings_json([calm], [worse])], ["north", "south"])
+    before, after = readings_from_json(text)
+    assert [one.device for one in before] == [("north", ADDRESS), ("south", ADDRESS)]
+    assert [one.pcie_replays for one in after] == [0, 7]
+    assert flags_of(before, after) == ("link_errors",)
+
+
+@given(st.lists(looks, max_size=4))
+def test_joining_loses_no_device_and_adds_none(teams: list[tuple[DeviceReading, ...]]) -> None:
+    before, after = readings_from_json(joined([readings_json(one, one) for one in teams]))
+    assert before == after
+    assert {one.bus_id for one in before} == {one.bus_id for team in teams for one in team}
+    assert len(before) == len({one.device for one in before})
+
+
+def test_of_several_visits_the_one_with_most_to_flag_is_kept() -> None:
+    calm, worse = DeviceReading(ADDRESS, pcie_replays=0), DeviceReading(ADDRESS, pcie_replays=7)
+    quiet, loud = readings_json([calm], [calm]), readings_json([calm], [worse])
+    assert telling([loud, quiet]) == telling([quiet, loud]) == loud
+    later = readings_json([worse], [worse])
+    assert telling([quiet, later]) == later
+    assert telling([]) == telling(["", ""]) == ""
 
 
 def test_what_a_newer_version_adds_is_left_out() -> None:

@@ -14,6 +14,8 @@ _MODULES = {
     "cuda-ipc": "ccbench.backends.cuda_ipc",
     "cuda-host": "ccbench.backends.cuda_host",
     "mpi": "ccbench.backends.mpi",
+    "nccl": "ccbench.backends.nccl",
+    "nccl-processes": "ccbench.backends.nccl_processes",
 }
 
 

@@ -23,6 +23,8 @@ CREWS = {
     "cuda": "ccbench.backends.cuda.crew",
     "cuda-ipc": "ccbench.backends.cuda.ipc",
     "cuda-host": "ccbench.backends.cuda_host_endpoint",
+    "nccl": "ccbench.backends.nccl.crew",
+    "nccl-processes": "ccbench.backends.nccl.processes",
 }
 
 LAUNCHED = {

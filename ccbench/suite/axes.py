@@ -14,8 +14,9 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES
 from ccbench.units import shown
 
-BACKENDS = ("cpu", "simulated", "nccl", "cuda", "cuda-ipc", "cuda-host", "mpi", "gloo")
-GPU_BACKENDS = ("nccl", "cuda", "cuda-ipc", "cuda-host")
+BACKENDS = ("cpu", "simulated", "nccl", "nccl-processes", "cuda", "cuda-ipc", "cuda-host", "mpi", "gloo")
+NCCL_BACKENDS = ("nccl", "nccl-processes")
+GPU_BACKENDS = (*NCCL_BACKENDS, "cuda", "cuda-ipc", "cuda-host")
 """Backends that have every dtype; cuda-host runs kernels for GPUs, on a CPU."""
 
 GPU_ONLY_DTYPES = tuple(name for name in ITEM_BYTES if name not in CPU_DTYPES)
@@ -23,7 +24,7 @@ GPU_ONLY_DTYPES = tuple(name for name in ITEM_BYTES if name not in CPU_DTYPES)
 
 OPS = ("sum", "prod", "min", "max", "avg")
 NCCL_ONLY_OPS = ("premulsum",)
-"""Kept only for nccl; ``op: all`` stands for the others."""
+"""Kept only for NCCL_BACKENDS; ``op: all`` stands for the others."""
 
 PLACEMENTS = ("out_of_place", "in_place")
 MOST_ITEMS = 1000
@@ -33,7 +34,7 @@ MODES = ("streaming", "isolated")
 GPU_ONLY_MODES = ("graph", "cold")
 """Kept only for backends that drive a GPU; ``mode: all`` stands for the others."""
 
-GPU_MODE_BACKENDS = ("cuda",)
+GPU_MODE_BACKENDS = (*NCCL_BACKENDS, "cuda")
 MPI_ONLY_MODES = ("nonblocking", "persistent")
 """Kept only for mpi: how its functions are called."""
 

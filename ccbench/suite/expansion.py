@@ -25,6 +25,7 @@ from ccbench.suite.axes import (
     GPU_ONLY_MODES,
     MPI_ONLY_MODES,
     MPI_PREFIX,
+    NCCL_BACKENDS,
     NCCL_ONLY_OPS,
     suggestion,
 )
@@ -133,7 +134,7 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
     for backend in _backends(suite, context):
         dtypes = tuple(name for name in sweep.dtype if backend in GPU_BACKENDS or name not in GPU_ONLY_DTYPES)
         modes = tuple(name for name in sweep.mode if _has_mode(backend, name))
-        ops = tuple(name for name in sweep.op if backend == "nccl" or name not in NCCL_ONLY_OPS)
+        ops = tuple(name for name in sweep.op if backend in NCCL_BACKENDS or name not in NCCL_ONLY_OPS)
         for name in sweep.collective:
             row = COLLECTIVES[name]
             algorithms = _algorithms(sweep, backend, name, context)

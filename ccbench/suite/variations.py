@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ccbench.collectives import COLLECTIVES, Collective
 from ccbench.errors import UsageError
 from ccbench.groups import every_pair, parse_groups, parse_pair, read_groups
-from ccbench.suite.axes import MisfitError, items, read_at, whole_number, words
+from ccbench.suite.axes import NCCL_BACKENDS, MisfitError, items, read_at, whole_number, words
 from ccbench.units import shown
 
 if TYPE_CHECKING:
@@ -31,15 +31,15 @@ MOST_AGGREGATED = 1024
 MOST_MISALIGNED_BYTES = 4096
 
 BACKENDS_WITH: dict[str, tuple[str, ...]] = {
-    "protocol": ("nccl", "simulated"),
-    "channels": ("nccl",),
-    "transport": ("nccl", "cuda", "cuda-ipc"),
-    "registration": ("nccl",),
-    "aggregation": ("nccl",),
-    "misalignment_bytes": ("nccl",),
-    "pair": ("cpu", "nccl", "mpi", "gloo"),
-    "groups": ("cpu", "nccl"),
-    "beside": ("nccl",),
+    "protocol": (*NCCL_BACKENDS, "simulated"),
+    "channels": NCCL_BACKENDS,
+    "transport": (*NCCL_BACKENDS, "cuda", "cuda-ipc"),
+    "registration": NCCL_BACKENDS,
+    "aggregation": NCCL_BACKENDS,
+    "misalignment_bytes": NCCL_BACKENDS,
+    "pair": ("cpu", *NCCL_BACKENDS, "mpi", "gloo"),
+    "groups": ("cpu", *NCCL_BACKENDS),
+    "beside": NCCL_BACKENDS,
 }
 """Which backends have more than the default of an axis."""
 

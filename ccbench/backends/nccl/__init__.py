@@ -5,18 +5,18 @@ This module is what the runner sees: it asks files and package metadata, and imp
 
 from __future__ import annotations
 
-import re
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from ccbench.backends.base import Team, TeamRequest
-from ccbench.backends.cuda import CUPY_DISTRIBUTIONS
-from ccbench.backends.nccl.settings import algorithms_for, environment_of, impossible
+from ccbench.backends.cuda import CUPY_DISTRIBUTIONS, cupy_missing, driver_missing
+from ccbench.backends.mpi.launcher import users_launch
+from ccbench.backends.nccl.settings import ALGORITHMS, Version, algorithms_for, environment_of, impossible
 from ccbench.cases import Case
 from ccbench.collectives import collective
 from ccbench.dtypes import EXACT_LIMIT, item_bytes
 from ccbench.environment import installed_version
 from ccbench.kernels.compiler import INSTALL
+from ccbench.launching import LaunchedTeam
 from ccbench.teams import ProcessTeam
 
 if TYPE_CHECKING:
@@ -24,5 +24,108 @@ if TYPE_CHECKING:
     from ccbench.exchange import Exchange
 
 MODES = ("streaming", "isolated", "graph", "cold")
-NCCL_DISTRIBUTIONS = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
 OPS = ("sum", "prod", "min", "max", "avg", "premulsum")
+REGISTRATIONS = ("none", "local", "symmetric")
+NCCL_DISTRIBUTIONS = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
+
+NEEDED = f"NCCL needs an NVIDIA GPU with its driver, CuPy and the NCCL library: {INSTALL}"
+
+
+class NcclBackend:
+    """Implements ``ccbench.backends.base.Backend``."""
+
+    costly_teams = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def unavailable(self) -> str | None:
+        """Needs a driver, a device and CuPy; that NCCL is there shows in the workers."""
+        if driver_missing() is None:
+            return cupy_missing()
+        # The other backends' sentence ends with what to run instead of own kernels.
+        missing = str(driver_missing()).partition(";")[0]
+        return f"{missing}; {NEEDED}; --backend cpu runs the same suites without a GPU"
+
+    def version(self) -> str:
+        """Of the NCCL wheel, else of a library that only workers see, and of CuPy."""
+        found = {name: installed_version(name) for name in (*NCCL_DISTRIBUTIONS, *CUPY_DISTRIBUTIONS)}
+        nccl = next((found[name] for name in NCCL_DISTRIBUTIONS if found[name]), "of the system")
+        cupy = next((found[name] for name in CUPY_DISTRIBUTIONS if found[name]), "unknown")
+        return f"NCCL {nccl}, CuPy {cupy}"
+
+    def algorithms(self, collective: str) -> tuple[str, ...]:
+        """Values of NCCL_ALGO that exist for the collective; nothing where NCCL has no choice."""
+        return algorithms_for(collective)
+
+    def unsupported(self, case: Case) -> str | None:
+        """Why ``case`` cannot run, from what is published; the rest NCCL says when it runs."""
+        return self._not_of_nccl(case) or impossible(case, wheel_version()) or _not_exact(case)
+
+    def _not_of_nccl(self, case: Case) -> str | None:
+        row = collective(case.collective)
+        size = item_bytes(case.dtype)
+        refusals = (
+            (case.mode not in MODES, f"mode {case.mode} does not exist on {self.name}; one of {', '.join(MODES)}"),
+            (row.reduces and case.op not in OPS, f"NCCL has no op {case.op}; it has {', '.join(OPS)}"),
+            (case.registration not in REGISTRATIONS, f"registration {case.registration}: {', '.join(REGISTRATIONS)}"),
+            (
+                case.misalignment_bytes % size != 0,
+                f"{case.misalignment_bytes} bytes off: NCCL's buffers start at whole elements, of {size} bytes here",
+            ),
+            (bool(case.pair and case.collective != "send_recv"), "pairs exist for send_recv only"),
+            (bool(case.pair and case.beside), "nothing runs beside a pair"),
+            (
+                bool(case.beside and case.mode == "graph"),
+                "a graph with two collectives at once has no time for each; take mode streaming",
+            ),
+            (
+                case.in_place and case.collective in ("all_to_all", "send_recv"),
+                f"NCCL has no {case.collective} in place",
+            ),
+        )
+        return next((reason for refused, reason in refusals if refused), None)
+
+    def team_settings(self, case: Case) -> tuple[tuple[str, str], ...]:
+        """NCCL reads algorithm, protocol, channels and transport from the environment that it starts in."""
+        return environment_of(case)
+
+    def open_team(self, request: TeamRequest) -> Team:
+        """Start the workers, by the user's own launcher where there is one; CUDA starts in them."""
+        if request.launch:
+            return LaunchedTeam("nccl", request.ranks, users_launch(request.launch), request.environment)
+        return ProcessTeam(self.name, request.ranks, request.environment)
+
+
+def wheel_version() -> Version:
+    """Version of the installed NCCL wheel, () where NCCL is the system's."""
+    for name in NCCL_DISTRIBUTIONS:
+        parts = (installed_version(name) or "").split(".")
+        if parts[0].isdigit():
+            return tuple(int(part) for part in parts if part.isdigit())
+    return ()
+
+
+def _not_exact(case: Case) -> str | None:
+    row = collective(case.collective)
+    if row.reduces and case.op in ("sum", "avg", "premulsum") and case.group_ranks > EXACT_LIMIT[case.dtype]:
+        return (
+            f"{case.op} over {case.group_ranks} ranks cannot be checked: {case.dtype} holds no such number exactly"
+        )
+    return None
+
+
+def launched_endpoint(rank: int, ranks: int, exchange: Exchange) -> TeamEndpoint:
+    """What one launched rank measures with, on the GPU of its number on its host."""
+    from ccbench.backends.nccl.apart import open_launched_rank
+
+    return open_launched_rank(exchange)
+
+
+BACKEND = NcclBackend("nccl")
+"""One process drives all GPUs of the node; ranks on several nodes are processes of their own."""
+
+PROCESSES_BACKEND = NcclBackend("nccl-processes")
+"""One process for each rank."""
+
+__all__ = ["ALGORITHMS", "BACKEND", "PROCESSES_BACKEND", "NcclBackend", "launched_endpoint"]

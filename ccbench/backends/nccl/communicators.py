@@ -45,8 +45,8 @@ class Communicators:
     def of(self, part: Part, groups: Groups) -> ByRank:
         """Those that ``part`` runs on, one of ``groups``; in a lane beside, communicators of their own."""
         key = (part.lane, groups if part.grouped else self._all)
+        self.world()  # it is one of those asked for, or what they are split from
         if key not in self._made:
-            self.world()
             self._made[key] = self._split(key[1])
         return self._made[key]
 

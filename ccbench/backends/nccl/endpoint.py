@@ -35,6 +35,7 @@ from ccbench.backends.nccl.watchman import Watchman
 from ccbench.cases import Case, CaseFacts
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
+from ccbench.errors import MissingDependency
 from ccbench.exchange import Exchange
 from ccbench.telemetry import DeviceWatch
 from ccbench.units import format_seconds
@@ -46,8 +47,9 @@ ALONE = ("isolated", "cold")
 class NcclRanks(WholeEndpoint):
     """The ranks that this process drives. Implements ``ccbench.backends.crew.TeamEndpoint``.
 
-    devices: rank of the team -> device of this process. ranks_of_team: all of them. shared: some ranks of the
-    team have the same device. Also ``ccbench.measure.DeviceTimed``.
+    devices: rank of the team -> device of this process. ranks_of_team: all of them. gated: keep the devices from
+    starting until everything is enqueued, where that can be had. shared: some ranks of the team have the same
+    device. Also ``ccbench.measure.DeviceTimed``.
     """
 
     def __init__(
@@ -58,7 +60,7 @@ class NcclRanks(WholeEndpoint):
         devices: Mapping[int, int],
         ranks_of_team: int,
         exchange: Exchange | None = None,
-        gate: Gate | None = None,
+        gated: bool = False,
         shared: bool = False,
     ) -> None:
         super().__init__(control)
@@ -68,12 +70,12 @@ class NcclRanks(WholeEndpoint):
         self.where = f"rank {self.rank} on {self.exchange.hosts[self.rank]}"
         self.prefix = "" if self.ranks == 1 else f"{self.where}: "
         self.flags = (LOOPBACK,) if shared else ()
-        self._gated = gate is not None
         self._seats = {rank: Seat(cuda, device, rank) for rank, device in sorted(devices.items())}
+        self._gate, self._no_gate = open_gate(cuda, list(self._seats.values())) if gated else (None, "")
         self._communicators = Communicators(nccl, devices, ranks_of_team, self.exchange)
         self._watchman = Watchman(self._communicators.abort)
         self._launches = Launches(
-            nccl, list(self._seats.values()), gate, self._communicators.complaints, self._hung
+            nccl, list(self._seats.values()), self._gate, self._communicators.complaints, self._hung
         )
         self._devices = DeviceWatch([seat.device.facts.bus_id for seat in self._seats.values()])
         self._chosen: dict[Case, tuple[Choice, float | None]] = {}
@@ -196,6 +198,8 @@ class NcclRanks(WholeEndpoint):
         self._communicators.close()
         for seat in self._seats.values():
             seat.close()
+        if self._gate:
+            self._gate.free()
         self._devices.close()
 
     # -- data ------------------------------------------------------------------------------------------------
@@ -345,8 +349,8 @@ class NcclRanks(WholeEndpoint):
             return ""
         host = format_seconds(statistics.median(self._host_seconds))
         words = [f"NCCL {self.nccl.version_text}, device time (events); launch and wait take the host {host}"]
-        if not self._gated and self._case.mode in ALONE:
-            words.append("without NVRTC nothing keeps the devices waiting: times contain the host's launches")
+        if self._no_gate and self._case.mode in ALONE:
+            words.append(f"times contain the host's launches, because nothing holds devices back ({self._no_gate})")
         return "; ".join(words)
 
     def facts(self) -> CaseFacts:
@@ -377,3 +381,19 @@ class NcclRanks(WholeEndpoint):
             for part in self._parts
         )
         return tuple(part.name for part in self._parts), rows
+
+
+def open_gate(cuda: Cuda, seats: Sequence[Seat]) -> tuple[Gate | None, str]:
+    """A gate in front of all ``seats``; None and the reason where there can be none."""
+    refused = cuda.host_memory_refused(seat.number for seat in seats)
+    if refused:
+        return None, str(refused)
+    gate = Gate(cuda)
+    try:
+        for seat in seats:
+            seat.use()
+            gate.load(seat.device)
+    except MissingDependency as error:
+        gate.free()
+        return None, str(error)
+    return gate, ""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from ccbench.backends.cuda.gate import MOST_HELD, Gate
+from ccbench.backends.cuda.gate import Gate
 from ccbench.backends.cuda.launching import GRAPH_LAUNCHES
 from ccbench.backends.nccl.bindings import Binding
 from ccbench.backends.nccl.library import Nccl
+from ccbench.backends.nccl.parts import OWN_LANE
 from ccbench.backends.nccl.seat import Seat
 
 POLLS_BEFORE_SLEEP = 2000
@@ -81,36 +82,51 @@ class Launches:
 
     def run(self, times: int, graph: bool, limit_seconds: float) -> None:
         """Everything ``times`` times, between events; returns when all devices have ended."""
-        sizes = graph_sizes(times) if graph else ()
-        for size in dict.fromkeys(sizes):
+        sizes = graph_sizes(times) if graph else (1,) * times
+        for size in dict.fromkeys(sizes) if graph else ():
             self._graph(size)  # made before the clock starts
-        held = self._gate if (len(sizes) if graph else times) <= MOST_HELD else None
-        if held:
-            held.close()
+        items = max((len(one.calls) for lane in self.lanes for one in lane), default=1)
+        held = 1 if graph else Gate.most_held(items)
+        self._hold()
         try:
-            self._between_events(times, sizes, held)
+            self._begin()
+            for number, size in enumerate(sizes):
+                if number == held:
+                    self._let_go()
+                if graph:
+                    for one in self.lanes[0] if self.lanes else []:
+                        one.seat.launch_graph(size)
+                else:
+                    self._enqueue()
+            for one in self._bindings():
+                one.seat.end(one.part.lane)
         finally:
-            if held:
-                held.open()
+            self._let_go()
         self.wait(limit_seconds)
-        if held:
-            held.raise_if_missed()
+        if self._gate:
+            self._gate.raise_if_missed()
 
-    def _between_events(self, times: int, sizes: Sequence[int], gate: Gate | None) -> None:
-        bindings = [one for lane in self.lanes for one in lane]
-        for one in bindings:
-            # The gate is on the own lane; a lane beside begins when it gets there, as it would without.
-            if gate and one in self.lanes[0]:
-                one.seat.use()
-                gate.hold(one.seat.device)
+    def _bindings(self) -> list[Binding]:
+        return [one for lane in self.lanes for one in lane]
+
+    def _hold(self) -> None:
+        """Keep every device from starting what is enqueued next."""
+        if self._gate:
+            self._gate.close()
+            for seat in self._seats:
+                seat.use()
+                self._gate.hold(seat.device)
+
+    def _let_go(self) -> None:
+        if self._gate:
+            self._gate.open()
+
+    def _begin(self) -> None:
+        """Events where the clock starts: on all lanes of a device at once, behind its gate."""
+        for one in self._bindings():
+            if one.part.lane != OWN_LANE:
+                one.seat.follow(one.part.lane)
             one.seat.begin(one.part.lane)
-        for size in sizes:
-            for one in self.lanes[0]:
-                one.seat.launch_graph(size)
-        for _ in range(0 if sizes else times):
-            self._enqueue()
-        for one in bindings:
-            one.seat.end(one.part.lane)
 
     def flush_caches(self, limit_seconds: float) -> None:
         """Empty the caches of all devices."""

@@ -42,7 +42,6 @@ class Seat:
         self.memory: dict[int, Memory] = {}
         self._lanes: dict[int, Lane] = {}
         self._graphs: dict[int, tuple[int, int]] = {}
-        self.capturing = 0
 
     @property
     def number(self) -> int:
@@ -101,6 +100,12 @@ class Seat:
         one = self.lane(lane)
         self.use()
         self.cuda.runtime.eventRecord(one.began, one.stream)
+
+    def follow(self, lane: int) -> None:
+        """What is enqueued on ``lane`` next starts when the own lane has come to its beginning."""
+        own = self.lane(OWN_LANE)
+        self.use()
+        self.cuda.runtime.streamWaitEvent(self.lane(lane).stream, own.began)
 
     def end(self, lane: int) -> None:
         """Remember the device's time after what is enqueued by now."""

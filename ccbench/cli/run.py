@@ -22,6 +22,8 @@ from ccbench.cli.output import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ccbench.planning import Plan, RunOptions
     from ccbench.runner import RunOutcome
     from ccbench.runs import Run
@@ -96,7 +98,8 @@ def run(
     check_output(options)
     loaded = load_suite(suite)
     if plan:
-        _print_plan(plan_suite(loaded, options), as_json)
+        planned = plan_suite(loaded, options)
+        _print_plan(planned, (*planned.notes, *_missing_here(planned)), as_json)
         return 0
     try:
         outcome = run_suite(loaded, options, progress_for(sys.stderr, quiet))
@@ -117,6 +120,8 @@ def _say_how_to_go_on(suite: str, options: RunOptions, outcome: RunOutcome) -> N
         why = _stopped_by(outcome.exit_code)
     elif outcome.counts.get(Status.SKIPPED):
         why = "not every case was started"
+    elif outcome.unfinished:
+        why = "not every case was visited as often as planned"
     else:
         return
     say(f"ccbench: {why}; go on with: {_resume_line(suite, options, outcome.folder)}")
@@ -137,7 +142,20 @@ def _resume_line(suite: str, options: RunOptions, folder: Path) -> str:
     return shlex.join(words)
 
 
-def _print_plan(plan: Plan, as_json: bool) -> None:
+def _missing_here(plan: Plan) -> list[str]:
+    """For every planned backend that cannot work here a sentence that says what is missing."""
+    from ccbench.backends import open_backend
+
+    names = dict.fromkeys(case.backend for case in plan.cases)
+    ranks = ", ".join(str(number) for number in sorted({case.ranks for case in plan.cases}))
+    return [
+        f"backend {name} cannot run here: {reason} (planned for {ranks} ranks; --ranks plans another number)"
+        for name in names
+        if (reason := open_backend(name).unavailable())
+    ]
+
+
+def _print_plan(plan: Plan, notes: Sequence[str], as_json: bool) -> None:
     from ccbench.units import format_seconds, format_size
 
     if as_json:
@@ -146,13 +164,13 @@ def _print_plan(plan: Plan, as_json: bool) -> None:
                 "cases": [{"case_id": case.case_id, "label": case.label} for case in plan.cases],
                 "total_bytes": plan.total_bytes,
                 "expected_seconds": plan.expected_seconds,
-                "notes": list(plan.notes),
+                "notes": list(notes),
             }
         )
         return
     for case in plan.cases:
         click.echo(f"{case.case_id}  {case.label}")
-    for note in plan.notes:
+    for note in notes:
         click.echo(f"note: {note}")
     plural = "" if len(plan.cases) == 1 else "s"
     click.echo(

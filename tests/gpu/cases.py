@@ -28,6 +28,7 @@ def case_of(
     op: str = "sum",
     in_place: bool = False,
     mode: str = "streaming",
+    transport: str = "default",
 ) -> Case:
     """A case of the cuda backend."""
     row = COLLECTIVES[collective]
@@ -45,6 +46,7 @@ def case_of(
         root=ranks - 1 if row.rooted else NO_ROOT,
         in_place=in_place,
         mode=mode,
+        transport=transport,
     )
 
 

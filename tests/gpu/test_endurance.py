@@ -6,8 +6,11 @@ import time
 
 import pytest
 
+from ccbench.backends.cuda.gate import Gate, GateMissed
 from ccbench.backends.cuda.group import NotCoResident
 from ccbench.backends.cuda.launching import CollectiveFailed
+from ccbench.backends.cuda.modules import Modules
+from ccbench.backends.cuda.runtime import Cuda
 
 from .cases import case_of
 from .conftest import Opened
@@ -16,9 +19,22 @@ ITERATIONS = 10_000
 LIMIT_SECONDS = 0.5
 
 
-def test_ten_thousand_launches_leave_the_right_result(opened: Opened) -> None:
+@pytest.mark.parametrize(
+    ("algorithm", "transport"),
+    [
+        ("ring", "default"),
+        ("ring", "host"),
+        ("tree", "default"),
+        ("mesh_one_shot", "default"),
+        ("mesh_two_shot", "default"),
+        ("ll", "default"),
+        ("ll", "host"),
+        ("schedule:ring", "default"),
+    ],
+)
+def test_ten_thousand_launches_leave_the_right_result(opened: Opened, algorithm: str, transport: str) -> None:
     endpoint = opened(4)
-    case = case_of("all_reduce", "ring", 4, 4099, mode="graph")
+    case = case_of("all_reduce", algorithm, 4, 4099, mode="graph", transport=transport)
     endpoint.prepare(case)
     endpoint.refill(1)
     for _ in range(10):
@@ -42,20 +58,58 @@ def test_collectives_of_all_kinds_follow_each_other_without_a_pause(opened: Open
             endpoint.finish()
 
 
-def test_a_rank_that_never_comes_ends_by_the_limit_and_is_named(opened: Opened) -> None:
+@pytest.mark.parametrize("transport", ["default", "host"])
+@pytest.mark.parametrize(
+    "algorithm", ["ring", "tree", "mesh_one_shot", "mesh_two_shot", "ll", "schedule:ring"]
+)
+def test_a_rank_that_never_comes_ends_by_the_limit_and_is_named(
+    opened: Opened, algorithm: str, transport: str
+) -> None:
     endpoint = opened(4, limit_seconds=LIMIT_SECONDS)
-    case = case_of("all_reduce", "ring", 4)
+    case = case_of("all_reduce", algorithm, 4, transport=transport)
     endpoint.prepare(case)
     (group,) = endpoint.groups
     began = time.perf_counter()
     group.launch_without_last_rank()
     group.synchronize()
-    with pytest.raises(CollectiveFailed, match=r"rank \d, channel 0: waited too long for rank \d to send"):
+    with pytest.raises(CollectiveFailed, match=r"rank \d, channel \d+: waited too long for"):
         endpoint.watch(0)
     assert LIMIT_SECONDS <= time.perf_counter() - began < 20 * LIMIT_SECONDS
     endpoint.refill(1)  # the memory is clean again
     endpoint.launch(1)
     assert endpoint.check(1, 1) is None
+
+
+def test_a_gate_that_nobody_opens_lets_the_device_go_and_is_an_error(opened: Opened, cuda: Cuda) -> None:
+    endpoint = opened(2)
+    endpoint.prepare(case_of("all_reduce", "ring", 2))
+    endpoint.refill(1)
+    (group,) = endpoint.groups
+    gate = Gate(cuda, limit_seconds=LIMIT_SECONDS)
+    gate.load(group)
+    gate.close()
+    began = time.perf_counter()
+    gate.hold(group)
+    group.launch()
+    group.synchronize()
+    assert LIMIT_SECONDS <= time.perf_counter() - began < 20 * LIMIT_SECONDS
+    with pytest.raises(GateMissed, match=r"waited longer than 0\.5 s"):
+        gate.raise_if_missed()
+    assert endpoint.check(1, 1) is None
+    gate.free()
+
+
+def test_modules_that_were_unloaded_are_loaded_again(opened: Opened, cuda: Cuda) -> None:
+    endpoint = opened(2)
+    (group,) = endpoint.groups
+    group._modules = Modules(cuda, group.facts, most=2)
+    for salt, algorithm in enumerate(2 * ("ring", "tree", "mesh_two_shot", "ll")):
+        endpoint.prepare(case_of("all_reduce", algorithm, 2))
+        endpoint.poison()
+        endpoint.refill(salt)
+        endpoint.launch(3)
+        assert endpoint.check(salt, 3) is None
+        endpoint.finish()
 
 
 def test_more_blocks_than_fit_are_refused(opened: Opened) -> None:

@@ -14,6 +14,8 @@ from .cases import POINTS, REDUCING, SAMPLING, case_of, emulated, results
 from .conftest import Opened
 
 RANKS = (2, 4, 8)
+OPS = ("sum", "prod", "min", "max", "avg")
+SHARE = 5
 
 
 @pytest.mark.parametrize("ranks", RANKS)
@@ -47,10 +49,12 @@ def test_a_device_and_its_emulation_agree_bit_for_bit(
 
 
 @pytest.mark.parametrize("dtype", ITEM_BYTES)
-@pytest.mark.parametrize("op", ["sum", "prod", "min", "max", "avg"])
+@pytest.mark.parametrize("op", OPS)
 def test_every_type_and_op_agrees_with_the_emulation(opened: Opened, dtype: str, op: str) -> None:
+    """Each kernel with a fifth of all types and ops, so that compiling them takes a minute and not ten."""
     endpoint, host = opened(4), emulated(4)
-    for collective, algorithm in REDUCING:
+    turn = [*ITEM_BYTES].index(dtype) + OPS.index(op)
+    for collective, algorithm in REDUCING[turn % SHARE :: SHARE]:
         case = case_of(collective, algorithm, 4, 1003, dtype, op)
         if unsupported(case):
             continue
@@ -60,9 +64,12 @@ def test_every_type_and_op_agrees_with_the_emulation(opened: Opened, dtype: str,
 
 @pytest.mark.parametrize("mode", ["graph", "cold", "isolated"])
 @pytest.mark.parametrize("in_place", [False, True])
-def test_every_mode_checks_right(opened: Opened, mode: str, in_place: bool) -> None:
+@pytest.mark.parametrize(
+    "algorithm", ["ring", "tree", "mesh_one_shot", "mesh_two_shot", "ll", "schedule:ring"]
+)
+def test_every_mode_checks_right(opened: Opened, algorithm: str, mode: str, in_place: bool) -> None:
     endpoint = opened(4)
-    case = case_of("all_reduce", "ring", 4, 100_003, in_place=in_place, mode=mode)
+    case = case_of("all_reduce", algorithm, 4, 100_003, in_place=in_place, mode=mode)
     endpoint.prepare(case)
     result = measure(endpoint, case, SAMPLING, launches_between_refills(case), 1)
     assert result.mismatch is None

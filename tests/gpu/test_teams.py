@@ -16,12 +16,13 @@ from ccbench.teams import ProcessTeam
 from .cases import SAMPLING, case_of
 
 SUITE = """
-backends: [cuda, cuda-ipc]
+backends: [BACKEND]
 sweep:
   collective: [all_reduce, broadcast, barrier]
-  algorithm: all
+  algorithm: ALGORITHM
   size: [0 B, 4 KiB, 1 MiB]
   ranks: 2
+  transport: TRANSPORT
 sampling: {visits: 1, minimum_samples: 3, maximum_samples: 20, budget: 50 ms}
 """
 
@@ -53,13 +54,26 @@ def test_a_stopped_worker_is_named_and_the_team_replaced(
     assert not team.usable()
 
 
-def test_a_run_ends_well_and_says_loopback_where_a_gpu_is_shared(cuda: Cuda, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("backend", "algorithm", "transport"),
+    [
+        ("cuda", "all", "default"),
+        ("cuda", "[ring, tree, mesh, mesh_two_shot, ll, barrier]", "host"),
+        ("cuda-ipc", "[default, ring]", "default"),  # processes take turns on one GPU: right, but slow
+    ],
+)
+def test_a_run_ends_well_and_says_loopback_where_a_gpu_is_shared(
+    cuda: Cuda, tmp_path: Path, backend: str, algorithm: str, transport: str
+) -> None:
     suite = tmp_path / "gpu.yaml"
-    suite.write_text(SUITE)
+    text = SUITE.replace("BACKEND", backend).replace("ALGORITHM", algorithm).replace("TRANSPORT", transport)
+    suite.write_text(text)
     with pytest.raises(SystemExit) as leaving:
         main(["run", str(suite), "-o", str(tmp_path / "run")])
     assert leaving.value.code == 0
     cases = load_run(tmp_path / "run").cases
+    assert len(cases)
     assert set(cases["status"]) == {"ok"}
+    assert set(cases["transport"]) == {transport}
     shared = cuda.runtime.getDeviceCount() < 2
     assert all(("loopback" in flags) == shared for flags in cases["flags"])

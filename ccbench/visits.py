@@ -7,6 +7,7 @@ from dataclasses import replace
 from ccbench.cases import MORE_VISITS, Measurement, Sampling, Status
 from ccbench.conditions import over_all
 from ccbench.stats import relative_width, visited_interval
+from ccbench.telemetry import telling
 
 EXTRA_VISITS_FACTOR = 2
 """A case whose interval stays wide is visited up to this many times as often as planned."""
@@ -43,6 +44,7 @@ def merged(before: Measurement | None, now: Measurement) -> Measurement:
             for first, then in zip(before.part_samples_seconds, now.part_samples_seconds, strict=True)
         ),
         launching_seconds=before.launching_seconds + now.launching_seconds,
+        device_readings=telling((before.device_readings, now.device_readings)),
         wrong_elements=_sum_of_known(before.wrong_elements, now.wrong_elements),
         conditions=over_all(before.conditions, now.conditions),
     )

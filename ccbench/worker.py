@@ -38,6 +38,7 @@ from ccbench.faults import Fault, fault_from_environment
 from ccbench.groups import format_ranks
 from ccbench.measure import Apart, RankResult, durations, measure, taking_part
 from ccbench.processes import die_with_parent, ending, state
+from ccbench.telemetry import joined
 from ccbench.verification import launches_between_refills
 
 SAMPLE_CAPACITY = 4096
@@ -156,6 +157,8 @@ class Leader:
         self.reaped: set[int] = set()
         self.fault: Fault | None = None
         self.connections: list[Connection] = []
+        self.hosts: tuple[str, ...] = ()
+        """Host of each rank, where a launcher started them."""
 
     def fork(self, runner: Connection) -> None:
         """Start the ranks, each pinned to a processor of its own as far as there are enough."""
@@ -284,7 +287,9 @@ class Leader:
         status = worst.status
         first = reports[0] if worst.result is not None else worst
         result = first.result
-        conditions = self._conditions(first)
+        # What one rank's device suffered, all ranks waited for.
+        suffered = dict.fromkeys(flag for rank in sorted(reports) for flag in reports[rank].facts.flags)
+        conditions = self._conditions(replace(first, flags=tuple(dict.fromkeys((*first.flags, *suffered)))))
         if result is None:
             return Measurement(case, status, first.detail, conditions=conditions)
         results = {rank: report.result for rank, report in reports.items() if report.result}
@@ -321,7 +326,7 @@ class Leader:
             library_estimate_seconds=first.facts.library_estimate_seconds,
             part_names=parts,
             part_samples_seconds=part_samples,
-            device_readings=first.facts.devices,
+            device_readings=joined([reports[rank].facts.devices for rank in sorted(reports)], self.hosts),
             conditions=conditions,
         )
 

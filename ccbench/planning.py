@@ -9,16 +9,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccbench.algorithms import algorithm_row, parse_algorithm
-from ccbench.backends import open_backend
+from ccbench.backends import backend_names, open_backend
 from ccbench.cases import NO_ROOT, Case, Sampling
-from ccbench.collectives import collective
+from ccbench.collectives import Collective, collective
 from ccbench.dtypes import item_bytes
 from ccbench.environment import usable_cores
 from ccbench.errors import UsageError
+from ccbench.model.basis import Basis, named_basis
+from ccbench.topology.graph import Topology
 
 if TYPE_CHECKING:
     from ccbench.suite import Suite
 
+
+DETECT = "detect"
+"""The machine's name that stands for measuring this one."""
+
+AUTOMATIC_ON_GPUS = ("nccl", "cuda")
+"""What ``auto`` stands for where there are GPUs."""
 
 DEVICE_BACKENDS = ("cuda", "cuda-ipc", "nccl")
 """Backends whose ranks are GPUs."""
@@ -33,6 +41,8 @@ class RunOptions:
 
     output: the run folder itself; default: a new one under ``results_root``.
     machine: a machine's name or file to price on; default: measure this one in a second or two.
+    only_plan: nothing is going to run, so a machine with GPUs that is named stands for this one.
+    launch: the user's own command that starts the ranks.
     """
 
     output: Path | None = None
@@ -43,38 +53,58 @@ class RunOptions:
     resume: Path | None = None
     time_limit_seconds: float | None = None
     results_root: Path = Path("results")
+    only_plan: bool = False
+    launch: str = ""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run would do. total_bytes: largest memory that one case takes on all ranks together."""
+    """What a run would do.
+
+    total_bytes, rank_bytes: largest memory that one case takes on all ranks together, and on one rank.
+    basis: what a named machine is priced on, None where this machine is to be measured.
+    """
 
     cases: tuple[Case, ...]
     total_bytes: int
+    rank_bytes: int
     expected_seconds: float
     notes: tuple[str, ...]
+    basis: Basis | None = None
 
 
 def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     """Expand ``suite`` for this machine; measures nothing and starts nothing."""
     from ccbench.suite import ExpansionContext, expand
 
-    automatic, notes = automatic_backends()
+    basis = named_basis(options.machine) if options.machine not in (None, DETECT) else None
+    elsewhere = basis.gpus if basis and options.only_plan else None
+    automatic, notes = _planned_for(elsewhere) if elsewhere else automatic_backends()
+    auto_ranks = automatic_ranks(options.backends or _resolved(suite.backends, automatic))
     context = ExpansionContext(
         backends=options.backends or None,
         auto_backends=automatic,
         ranks=options.ranks,
-        auto_ranks=automatic_ranks(options.backends or suite.backends),
+        auto_ranks=max(2, len(elsewhere.gpus)) if elsewhere else auto_ranks,
         algorithms_of=lambda name, collective: open_backend(name).algorithms(collective),
         only=options.only,
     )
     cases = expand(suite, context)
     _refuse_impossible(cases)
-    if "auto" not in suite.backends or options.backends:
+    if ("auto" not in suite.backends or options.backends) and not elsewhere:
         notes = ()
     memory = max((case_bytes(case) for case in cases), default=0)
+    of_a_rank = max((rank_bytes(case) for case in cases), default=0)
     seconds = sum(expected_seconds(case, suite.sampling) for case in cases)
-    return Plan(cases, memory, seconds, notes)
+    return Plan(cases, memory, of_a_rank, seconds, notes, basis)
+
+
+def _resolved(backends: Sequence[str], automatic: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for word in backends for name in (automatic if word == "auto" else (word,)))
+
+
+def _planned_for(machine: Topology) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return AUTOMATIC_ON_GPUS, (f"planned for {len(machine.gpus)} GPUs of {machine.name}, not this machine",)
 
 
 def _refuse_impossible(cases: Sequence[Case]) -> None:
@@ -95,7 +125,13 @@ def _refuse_impossible(cases: Sequence[Case]) -> None:
 
 def automatic_backends() -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What ``auto`` means here, and a sentence that says why."""
-    return ("cpu",), ("backend auto: cpu (this version drives no GPU)",)
+    missing = {name: open_backend(name).unavailable() for name in AUTOMATIC_ON_GPUS if name in backend_names()}
+    there = tuple(name for name, reason in missing.items() if reason is None)
+    without = "; ".join(f"{name}: {reason}" for name, reason in missing.items() if reason is not None)
+    if there:
+        return there, (f"backend auto: {', '.join(there)}" + (f" (without {without})" if without else ""),)
+    reasons = "; ".join(dict.fromkeys(reason for reason in missing.values() if reason))
+    return ("cpu",), (f"backend auto: cpu, because no GPU can be used here ({reasons})",)
 
 
 def automatic_ranks(backends: Sequence[str] = (), root: Path = Path("/")) -> int:
@@ -125,17 +161,22 @@ def case_bytes(case: Case) -> int:
     """Input and output buffers of all ranks together (work space comes on top, at most as much again)."""
     row = collective(case.collective)
     root = 0 if case.root == NO_ROOT else case.root
-    elements = sum(
-        max(inputs, outputs) if case.in_place else inputs + outputs
-        for inputs, outputs in (
-            (
-                row.input_count(case.count, case.ranks, rank, root),
-                row.output_count(case.count, case.ranks, rank, root),
-            )
-            for rank in range(case.ranks)
-        )
-    )
-    return elements * item_bytes(case.dtype)
+    ranks = case.group_ranks
+    return sum(_bytes_of(case, row, rank, root) for rank in range(ranks)) * len(case.members)
+
+
+def rank_bytes(case: Case) -> int:
+    """Input and output buffers of the rank that has most."""
+    row = collective(case.collective)
+    root = 0 if case.root == NO_ROOT else case.root
+    some = {root, min(root + 1, case.group_ranks - 1)}  # all ranks but the root are alike
+    return max(_bytes_of(case, row, rank, root) for rank in some)
+
+
+def _bytes_of(case: Case, row: Collective, rank: int, root: int) -> int:
+    inputs = row.input_count(case.count, case.group_ranks, rank, root)
+    outputs = row.output_count(case.count, case.group_ranks, rank, root)
+    return (max(inputs, outputs) if case.in_place else inputs + outputs) * item_bytes(case.dtype)
 
 
 def expected_seconds(case: Case, sampling: Sampling) -> float:

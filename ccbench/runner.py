@@ -18,14 +18,16 @@ from ccbench.backends.base import EMULATION, LOOPBACK, Backend, Team, TeamReques
 from ccbench.cases import MORE_VISITS, Case, Measurement, Sampling, Status
 from ccbench.environment import capture
 from ccbench.errors import BackendUnavailable, RunFolderError
+from ccbench.model.basis import GPU_BACKENDS, Basis, named_basis
 from ccbench.model.machine import Machine, load_machine, machine_from_plain
 from ccbench.model.prediction import Prediction
-from ccbench.planning import RunOptions, expected_seconds, plan_suite
+from ccbench.planning import DETECT, Plan, RunOptions, expected_seconds, plan_suite
 from ccbench.progress import Progress
 from ccbench.runs import RunFolder, default_folder
 from ccbench.topology.detection import detect
 from ccbench.topology.diagnosis import diagnose
 from ccbench.topology.files import to_plain
+from ccbench.topology.graph import Topology
 from ccbench.units import shown
 from ccbench.visits import judged, merged, visits_of
 
@@ -34,9 +36,6 @@ if TYPE_CHECKING:
 
 SIMULATION_MACHINE = "cpu-shared-memory"
 """What simulated cases are priced on when no machine is named."""
-
-DETECT = "detect"
-"""The machine's name that stands for measuring this one."""
 
 TeamKey = tuple[str, int, tuple[tuple[str, str], ...]]
 """Backend, ranks, and the environment a team was started with."""
@@ -93,14 +92,13 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
     deadline = None if limit is None else time.monotonic() + limit
     plan = plan_suite(suite, options)
     backends = _open_backends(plan.cases)
-    named = _named_machine(plan.cases, options)
     _import_readers()
     with _signals(), _folder(suite, options, backends, plan.notes) as folder:
-        machine = named or _kept_machine(folder) or _measured_machine(progress)
         topology = detect()
+        basis = _basis(plan, options, topology, folder, progress)
         findings = diagnose(topology)
         folder.describe(
-            machine=asdict(machine),
+            machine=asdict(basis.host) if basis.host else {"name": (basis.gpus or topology).name},
             topology=to_plain(topology),
             findings=[asdict(finding) for finding in findings],
         )
@@ -111,7 +109,7 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
             progress.note(note)
         done = folder.finished() if options.resume else {}
         begun = folder.unfinished() if options.resume else {}
-        run = _Run(suite.sampling, suite.seed, options, machine, backends, folder, progress, begun)
+        run = _Run(suite.sampling, suite.seed, options, basis, backends, folder, progress, begun)
         return run.all([case for case in plan.cases if case.case_id not in done], done, deadline)
 
 
@@ -133,18 +131,26 @@ def _import_readers() -> None:
     import pyarrow.parquet  # type: ignore[import-untyped]  # noqa: F401 - ships no types; loaded for later
 
 
-def _named_machine(cases: Sequence[Case], options: RunOptions) -> Machine | None:
+def _basis(
+    plan: Plan, options: RunOptions, topology: Topology, folder: RunFolder, progress: Progress
+) -> Basis:
+    """What to price on: the machine that was named, the one a resumed run began with, or this one."""
     if options.machine and options.machine != DETECT:
-        return load_machine(options.machine)
-    if not options.machine and all(case.backend in ("simulated", "cuda-host") for case in cases):
-        return load_machine(SIMULATION_MACHINE)
-    return None
+        return plan.basis or named_basis(options.machine)
+    gpus = topology if topology.gpus else None
+    hosted = {case.backend for case in plan.cases} - set(GPU_BACKENDS)
+    if not hosted and options.machine != DETECT:
+        return Basis(gpus=gpus)
+    if hosted == {"simulated"} and options.machine != DETECT:
+        return Basis(load_machine(SIMULATION_MACHINE), gpus)
+    return Basis(_kept_machine(folder) or _measured_machine(progress), gpus)
 
 
 def _kept_machine(folder: RunFolder) -> Machine | None:
     """The machine that a resumed run's first cases were priced on."""
     stored = folder.manifest.get("machine")
-    return machine_from_plain(stored, folder.path / "run.json") if isinstance(stored, dict) else None
+    whole = isinstance(stored, dict) and len(stored) > 1  # of GPUs the name alone is kept
+    return machine_from_plain(stored, folder.path / "run.json") if whole else None
 
 
 def _measured_machine(progress: Progress) -> Machine:
@@ -254,7 +260,7 @@ class _Run:
         sampling: Sampling,
         seed: int,
         options: RunOptions,
-        machine: Machine,
+        basis: Basis,
         backends: Mapping[str, Backend],
         folder: RunFolder,
         progress: Progress,
@@ -262,7 +268,7 @@ class _Run:
     ) -> None:
         self._sampling = sampling
         self._seed = seed
-        self._machine = machine
+        self._basis = basis
         self._backends = backends
         self._folder = folder
         self._progress = progress
@@ -386,7 +392,8 @@ class _Run:
         if team is None or not team.usable():
             if backend.costly_teams:
                 self._make_room()
-            team = backend.open_team(TeamRequest(case.ranks, self._machine, self._seed, environment=key[2]))
+            machine = self._basis.machine_of(case) or load_machine(SIMULATION_MACHINE)
+            team = backend.open_team(TeamRequest(case.ranks, machine, self._seed, environment=key[2]))
         self._teams[key] = team  # last: the one used most recently
         return team
 
@@ -410,11 +417,9 @@ class _Run:
 
     def _predict(self, measurement: Measurement) -> Prediction | None:
         """The model's word on the schedule that ran; None where none is known."""
-        from ccbench.model.predicting import predict_case
-
         if NO_LINK_FLAGS & set(measurement.conditions.flags):
             return None  # ranks shared a device, or it was emulated: no link was used
-        return predict_case(measurement.case, self._machine, measurement.algorithm_used)
+        return self._basis.predict(measurement.case, measurement.algorithm_used)
 
     def _close(self) -> None:
         for team in self._teams.values():

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from ccbench.cases import Case, Measurement, Sampling
 from ccbench.errors import CcbenchError
+from ccbench.model.cluster import Cluster
 from ccbench.model.machine import Machine
 
 EMULATION = "emulation"
@@ -34,7 +35,7 @@ class TeamRequest:
     """
 
     ranks: int
-    machine: Machine
+    machine: Machine | Cluster
     seed: int = 0
     environment: tuple[tuple[str, str], ...] = ()
     launch: str = ""

@@ -21,7 +21,7 @@ from ccbench.backends.base import PlainTeams, Team, TeamRequest
 from ccbench.cases import NO_OP, NO_ROOT, Case, Measurement, Sampling, Status
 from ccbench.collectives import collective
 from ccbench.dtypes import CPU_DTYPES, item_bytes, numpy_dtype
-from ccbench.errors import CcbenchError, ScheduleError
+from ccbench.errors import BackendUnavailable, CcbenchError, ScheduleError
 from ccbench.measure import StopRule
 from ccbench.model.loads import StepLoad, step_loads
 from ccbench.model.machine import Machine
@@ -124,7 +124,12 @@ class SimulatedTeam:
 
     def __init__(self, request: TeamRequest) -> None:
         self._ranks = request.ranks
-        self._machine: Machine = request.machine
+        if not isinstance(request.machine, Machine):
+            raise BackendUnavailable(
+                f"simulated: {request.machine.name} has GPUs, and ranks of this backend are processes; "
+                "'ccbench predict' prices it"
+            )
+        self._machine = request.machine
         self._seed = request.seed
         self._visits: Counter[str] = Counter()
         self._loads: dict[tuple[str, str, int, int, int, bool], list[StepLoad]] = {}

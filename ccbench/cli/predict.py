@@ -106,8 +106,9 @@ def _host(name: str, of_clusters: tuple[object, ...]) -> Machine | None:
     """A machine whose ranks are processes on processors; None where ``name`` is one with GPUs."""
     from ccbench.errors import UsageError
     from ccbench.model import load_machine, machine_names
+    from ccbench.model.machine import is_machine_file
 
-    known = name in machine_names() or name == "detect" or _is_machine_file(name)
+    known = name in machine_names() or name == "detect" or is_machine_file(name)
     if not known:
         return None
     if name == "detect":
@@ -124,17 +125,6 @@ def _host(name: str, of_clusters: tuple[object, ...]) -> Machine | None:
 
         return quick_machine()
     return load_machine(name)
-
-
-def _is_machine_file(name: str) -> bool:
-    """Whether it is a file that ``ccbench calibrate`` writes, not one that describes a topology."""
-    from pathlib import Path
-
-    path = Path(name)
-    if path.suffix not in {".yaml", ".yml"} or not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return b"\nfabric:" in b"\n" + file.read(1 << 16)
 
 
 def _refuse_network(cluster: Cluster, network: str | None) -> None:

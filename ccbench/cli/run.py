@@ -94,6 +94,7 @@ def run(
         resume=resume,
         time_limit_seconds=time_limit,
         results_root=RESULTS,
+        only_plan=plan,
     )
     check_output(options)
     loaded = load_suite(suite)
@@ -156,26 +157,39 @@ def _missing_here(plan: Plan) -> list[str]:
 
 
 def _print_plan(plan: Plan, notes: Sequence[str], as_json: bool) -> None:
+    from ccbench.planning import rank_bytes
     from ccbench.units import format_seconds, format_size
 
+    predicted = [plan.basis.predict(case) if plan.basis else None for case in plan.cases]
     if as_json:
         print_json(
             {
-                "cases": [{"case_id": case.case_id, "label": case.label} for case in plan.cases],
+                "cases": [
+                    {
+                        "case_id": case.case_id,
+                        "label": case.label,
+                        "rank_bytes": rank_bytes(case),
+                        "predicted_seconds": price.predicted_seconds if price else None,
+                    }
+                    for case, price in zip(plan.cases, predicted, strict=True)
+                ],
                 "total_bytes": plan.total_bytes,
+                "rank_bytes": plan.rank_bytes,
                 "expected_seconds": plan.expected_seconds,
                 "notes": list(notes),
             }
         )
         return
-    for case in plan.cases:
-        click.echo(f"{case.case_id}  {case.label}")
+    for case, price in zip(plan.cases, predicted, strict=True):
+        words = [case.case_id, case.label, f"{format_size(rank_bytes(case))} a rank"]
+        words += [f"{format_seconds(price.predicted_seconds)} predicted"] if price else []
+        click.echo("  ".join(words))
     for note in notes:
         click.echo(f"note: {note}")
     plural = "" if len(plan.cases) == 1 else "s"
     click.echo(
-        f"{len(plan.cases)} case{plural}, {format_size(plan.total_bytes)} at once at most, "
-        f"about {format_seconds(plan.expected_seconds)}"
+        f"{len(plan.cases)} case{plural}, at most {format_size(plan.rank_bytes)} on one rank and "
+        f"{format_size(plan.total_bytes)} on all at once, about {format_seconds(plan.expected_seconds)}"
     )
 
 

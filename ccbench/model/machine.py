@@ -302,6 +302,15 @@ def load_machine(name_or_path: str | Path) -> Machine:
     return _parsed(text, path)
 
 
+def is_machine_file(name: str | Path) -> bool:
+    """Whether it is a file that ``ccbench calibrate`` writes, not one that describes a topology."""
+    path = Path(name)
+    if path.suffix not in {".yaml", ".yml"} or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return b"\nfabric:" in b"\n" + file.read(1 << 16)
+
+
 def save_machine(machine: Machine, path: str | Path) -> None:
     """Write ``machine`` so that ``load_machine(path)`` gives the same value; MachineError if it cannot."""
     import yaml

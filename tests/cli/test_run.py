@@ -11,6 +11,7 @@ import pytest
 
 from ccbench.cases import Case, Status
 from ccbench.errors import RunFolderError
+from ccbench.model.basis import Basis, named_basis
 from ccbench.planning import Plan, RunOptions
 from ccbench.runner import RunOutcome, Terminated
 from tests.cli.conftest import Command
@@ -26,6 +27,7 @@ class Fakes:
     options: RunOptions | None = None
     reported: list[Any] = field(default_factory=list)
     failure: BaseException | None = None
+    basis: Basis | None = None
 
     def run_suite(self, suite: object, options: RunOptions, progress: object) -> RunOutcome:
         self.options = options
@@ -33,7 +35,7 @@ class Fakes:
 
     def plan_suite(self, suite: object, options: RunOptions) -> Plan:
         self.options = options
-        return Plan((CASE,), 8192, 0.5, ("one note",))
+        return Plan((CASE,), 8192, 2048, 0.5, ("one note",), self.basis)
 
     def write_report(self, runs: list[Any]) -> tuple[Path, ...]:
         self.reported += runs
@@ -199,17 +201,32 @@ def test_a_plan_lists_cases_and_runs_nothing(ccbench: Command, fakes: Fakes) -> 
     ended = ccbench("run", "quick", "--plan")
     assert ended.code == 0
     assert ended.out.splitlines() == [
-        f"{CASE.case_id}  {CASE.label}",
+        f"{CASE.case_id}  {CASE.label}  8 KiB a rank",
         "note: one note",
-        "1 case, 8 KiB at once at most, about 500 ms",
+        "1 case, at most 2 KiB on one rank and 8 KiB on all at once, about 500 ms",
     ]
     assert fakes.reported == []
 
 
+def test_a_plan_for_a_named_machine_says_what_each_case_should_take(ccbench: Command, fakes: Fakes) -> None:
+    fakes.basis = named_basis("cpu-shared-memory")
+    ended = ccbench("run", "quick", "--plan", "--machine", "cpu-shared-memory")
+    assert "8 KiB a rank  " in ended.out.splitlines()[0]
+    assert ended.out.splitlines()[0].endswith("us predicted")
+
+
 def test_a_plan_as_json(ccbench: Command, fakes: Fakes) -> None:
     assert ccbench("run", "quick", "--plan", "--json").json == {
-        "cases": [{"case_id": CASE.case_id, "label": CASE.label}],
+        "cases": [
+            {
+                "case_id": CASE.case_id,
+                "label": CASE.label,
+                "rank_bytes": 8192,
+                "predicted_seconds": None,
+            }
+        ],
         "total_bytes": 8192,
+        "rank_bytes": 2048,
         "expected_seconds": 0.5,
         "notes": ["one note"],
     }

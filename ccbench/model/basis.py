@@ -1,0 +1,85 @@
+"""What the predictions of a run are priced on: this host's processors, a machine's GPUs, or both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ccbench.cases import Case
+from ccbench.errors import CcbenchError
+from ccbench.model.cluster import Cluster, cluster_of
+from ccbench.model.machine import Machine, is_machine_file, load_machine, machine_names
+from ccbench.model.predicting import DEVICE_BACKENDS, LIBRARY_BACKENDS, predict_case
+from ccbench.model.prediction import Prediction
+from ccbench.topology.graph import Topology
+
+GPU_BACKENDS = (*DEVICE_BACKENDS, *LIBRARY_BACKENDS)
+"""Backends whose ranks are GPUs."""
+
+DEFAULT = "default"
+"""The algorithm that leaves the choice to the backend."""
+
+HOST_BACKENDS = ("cpu", "mpi", "gloo")
+"""Backends whose ranks are processes, of which the model of a machine's GPUs says nothing."""
+
+ONE_PROCESS_BACKENDS = ("nccl", "cuda")
+"""Backends in which one process launches on all GPUs of a node, one after the other."""
+
+
+@dataclass(frozen=True)
+class Basis:
+    """Where prices come from; None where there is nothing of the kind.
+
+    host: for ranks that are processes. gpus: the machine whose GPUs are ranks. network: what joins several of
+    them, as ``ccbench predict --network`` has it.
+    """
+
+    host: Machine | None = None
+    gpus: Topology | None = None
+    network: str | None = None
+    _clusters: dict[tuple[int, int], Cluster | None] = field(default_factory=dict, repr=False, compare=False)
+
+    def predict(self, case: Case, algorithm_used: str = "") -> Prediction | None:
+        """The prediction for one launch of ``case``, None where there is no model of what ran.
+
+        algorithm_used: what the backend says it ran; without it, what was asked for.
+        """
+        used = algorithm_used or ("" if case.algorithm == DEFAULT else case.algorithm)
+        machine = self.machine_of(case)
+        if machine is None or (isinstance(machine, Cluster) and case.backend in HOST_BACKENDS):
+            return None
+        launched_by_one = case.ranks // case.nodes if case.backend in ONE_PROCESS_BACKENDS else 1
+        return predict_case(case, machine, used, launched_by_one)
+
+    def machine_of(self, case: Case) -> Machine | Cluster | None:
+        """Whose model a case is of: its GPUs, where it runs on some or where there is nothing else."""
+        if case.backend in GPU_BACKENDS or self.host is None:
+            return self._cluster(case.ranks, case.nodes)
+        return self.host
+
+    def _cluster(self, ranks: int, nodes: int) -> Cluster | None:
+        if (ranks, nodes) not in self._clusters:
+            self._clusters[ranks, nodes] = self._opened(ranks, nodes)
+        return self._clusters[ranks, nodes]
+
+    def _opened(self, ranks: int, nodes: int) -> Cluster | None:
+        if self.gpus is None or not self.gpus.gpus:
+            return None
+        try:
+            return cluster_of(self.gpus, nodes, self.network, ranks)
+        except CcbenchError:
+            return None  # more ranks than GPUs, or no network named: nothing to price
+
+
+def named_basis(name: str) -> Basis:
+    """The basis that a user's word stands for: a host by name or file, or anything with GPUs.
+
+    Raises MachineError and TopologyError for what is neither.
+    """
+    if name in machine_names() or is_machine_file(name):
+        return Basis(host=load_machine(name))
+    from ccbench.topology.sources import load_topology
+
+    if Path(name).suffix in {".yaml", ".yml"} and not Path(name).exists():
+        return Basis(host=load_machine(name))  # which says that it cannot be read
+    return Basis(gpus=load_topology(name))

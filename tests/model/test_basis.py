@@ -1,0 +1,66 @@
+"""What a run's predictions are priced on: the right machine for each backend, or nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ccbench.cases import Case
+from ccbench.errors import CcbenchError
+from ccbench.model.basis import Basis, named_basis
+from ccbench.model.cluster import Cluster
+from ccbench.model.machine import Machine, load_machine, save_machine
+
+SIZE = 64 << 20
+ON_GPUS = Case("s", "nccl", "all_reduce", "default", "float32", "sum", SIZE, SIZE // 4, 8)
+ON_CPU = replace(ON_GPUS, backend="cpu", algorithm="ring", ranks=2)
+
+
+def test_gpus_are_priced_on_gpus_and_processes_on_processors() -> None:
+    host, gpus = load_machine("cpu-shared-memory"), named_basis("hgx-h100").gpus
+    basis = Basis(host, gpus)
+    assert isinstance(basis.machine_of(ON_GPUS), Cluster)
+    assert isinstance(basis.machine_of(ON_CPU), Machine)
+    on_gpus, on_cpu = basis.predict(ON_GPUS), basis.predict(ON_CPU)
+    assert on_gpus is not None
+    assert on_cpu is not None
+    assert on_gpus.predicted_seconds < on_cpu.predicted_seconds
+
+
+def test_processes_are_not_priced_on_gpus_nor_gpus_on_processors() -> None:
+    assert named_basis("hgx-h100").predict(ON_CPU) is None
+    assert named_basis("cpu-shared-memory").predict(ON_GPUS) is None
+    assert Basis().predict(ON_GPUS) is None
+
+
+def test_more_ranks_than_gpus_have_no_price_and_fewer_have_their_own() -> None:
+    basis = named_basis("hgx-h100")
+    assert basis.predict(replace(ON_GPUS, ranks=9)) is None
+    four, eight = basis.predict(replace(ON_GPUS, ranks=4)), basis.predict(ON_GPUS)
+    assert four is not None
+    assert eight is not None
+    assert four != eight
+
+
+def test_several_nodes_are_priced_over_the_network_that_is_named() -> None:
+    gpus = named_basis("hgx-h100").gpus
+    two_nodes = replace(ON_GPUS, ranks=16, nodes=2)
+    assert Basis(gpus=gpus).predict(two_nodes) is None
+    assert Basis(gpus=gpus, network="ib-ndr-400x8").predict(two_nodes) is not None
+
+
+@pytest.mark.parametrize("change", [{"pair": "0>1"}, {"groups": "rank // 2"}, {"beside": "all_gather"}])
+def test_what_shares_links_with_something_else_has_no_price(change: dict[str, str]) -> None:
+    collective = "send_recv" if "pair" in change else "all_reduce"
+    assert named_basis("hgx-h100").predict(replace(ON_GPUS, collective=collective, **change)) is None  # type: ignore[arg-type]  # fields by name
+
+
+def test_a_file_of_calibrate_is_a_host_and_a_topology_file_has_gpus(tmp_path: Path) -> None:
+    save_machine(load_machine("cpu-shared-memory"), tmp_path / "mine.yaml")
+    assert named_basis(str(tmp_path / "mine.yaml")).host == load_machine("cpu-shared-memory")
+    with pytest.raises(CcbenchError, match=r"gone\.yaml: cannot be read"):
+        named_basis(str(tmp_path / "gone.yaml"))
+    with pytest.raises(CcbenchError, match="hgx-h1000"):
+        named_basis("hgx-h1000")

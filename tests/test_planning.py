@@ -1,0 +1,77 @@
+"""What a run would do, on this machine and on one that is only named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ccbench.cases import Case
+from ccbench.planning import RunOptions, automatic_backends, case_bytes, plan_suite, rank_bytes
+from ccbench.suite import load_suite, read_suite
+
+CASE = Case("s", "cpu", "all_gather", "ring", "float32", "none", 4096, 256, 4)
+
+
+def test_a_plan_for_a_named_machine_is_of_its_gpus() -> None:
+    plan = plan_suite(load_suite("allreduce"), RunOptions(machine="hgx-h100", only_plan=True))
+    assert {case.ranks for case in plan.cases} == {8}
+    assert "cuda" in {case.backend for case in plan.cases}
+    assert plan.basis is not None
+    assert any("8 GPUs of hgx-h100, not this machine" in note for note in plan.notes)
+
+
+def test_a_run_with_a_named_machine_is_on_what_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ccbench.planning.automatic_backends", lambda: (("cpu",), ("why",)))
+    plan = plan_suite(load_suite("quick"), RunOptions(machine="hgx-h100"))
+    assert {case.backend for case in plan.cases} == {"cpu"}
+
+
+def test_without_gpus_the_cpu_runs_and_one_sentence_says_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Missing:
+        def unavailable(self) -> str:
+            return "no driver; install it"
+
+    monkeypatch.setattr("ccbench.planning.open_backend", lambda name: Missing())
+    backends, notes = automatic_backends()
+    assert backends == ("cpu",)
+    assert notes == ("backend auto: cpu, because no GPU can be used here (no driver; install it)",)
+
+
+def test_with_gpus_what_works_is_taken_and_what_does_not_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Backend:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def unavailable(self) -> str | None:
+            return None if self.name == "cuda" else "no NCCL; install it"
+
+    monkeypatch.setattr("ccbench.planning.open_backend", Backend)
+    monkeypatch.setattr("ccbench.planning.backend_names", lambda: ("cuda", "nccl"))
+    assert automatic_backends() == (
+        ("cuda",), ("backend auto: cuda (without nccl: no NCCL; install it)",)
+    )  # fmt: skip
+
+
+def test_bytes_of_a_case_are_those_of_all_its_ranks() -> None:
+    assert case_bytes(CASE) == 4 * (1024 + 4096)
+    assert rank_bytes(CASE) == 1024 + 4096
+    assert rank_bytes(replace(CASE, in_place=True)) == 4096
+
+
+def test_groups_need_as_much_as_they_are_many() -> None:
+    grouped = replace(CASE, groups="rank // 2", size_bytes=2048)
+    assert case_bytes(grouped) == 2 * 2 * (1024 + 2048)
+    assert rank_bytes(grouped) == 1024 + 2048
+
+
+def test_a_root_that_holds_more_counts() -> None:
+    gathered = replace(CASE, collective="gather", root=3)
+    assert rank_bytes(gathered) == 1024 + 4096
+
+
+def test_ranks_are_auto_for_processors_where_the_suite_names_a_cpu_backend() -> None:
+    suite = read_suite("{backends: [cpu], sweep: {collective: all_reduce}}")
+    assert all(case.ranks >= 2 for case in plan_suite(suite, RunOptions()).cases)

@@ -8,12 +8,12 @@ import click
 
 from ccbench.cli.output import as_json, print_json
 
-KINDS = ("collectives", "algorithms", "backends", "machines", "suites")
+KINDS = ("collectives", "algorithms", "kernels", "backends", "machines", "suites")
 Listing = Mapping[str, str | list[str]]
-"""Name -> what there is to say about it; a collective's algorithms are a list."""
+"""Name -> what there is to say about it; a collective's algorithms and a kernel's collectives are lists."""
 
 
-@click.command("list", short_help="List collectives, algorithms, backends, machines, suites.")
+@click.command("list", short_help="List collectives, algorithms, kernels, backends, machines, suites.")
 @click.argument("kind", required=False, type=click.Choice(KINDS))
 @as_json
 def list_names(kind: str | None, as_json: bool) -> None:
@@ -36,6 +36,7 @@ def _listing(kind: str) -> Listing:
     makers = {
         "collectives": _collectives,
         "algorithms": _algorithms,
+        "kernels": _kernels,
         "backends": _backends,
         "machines": _machines,
         "suites": _suites,
@@ -58,6 +59,21 @@ def _algorithms() -> Listing:
         f"{row.collective} {row.name}": row.source + parameters[not row.parameter] + row.parameter
         for row in ALGORITHMS
     }
+
+
+def _kernels() -> Listing:
+    """Own kernels by the name a suite gives them, each with its collectives."""
+    from ccbench.collectives import COLLECTIVES
+    from ccbench.kernels.selection import INTERPRETED, kernel_algorithms
+
+    found: dict[str, list[str]] = {}
+    for collective in COLLECTIVES:
+        for algorithm in kernel_algorithms(collective):
+            name = algorithm.partition(":")[0]
+            name = f"{INTERPRETED}:NAME" if name == INTERPRETED else name
+            known = found.setdefault(name, [])
+            known += [] if collective in known else [collective]
+    return found
 
 
 def _backends() -> Listing:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import textwrap
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ccbench.cases import Status
@@ -24,6 +25,10 @@ MOST_DISPENSABLE = 5
 """Columns kept no more than this go before what tells series apart leaves the rows."""
 
 LONGEST_CELL = 32
+
+FLAGS = "flags"
+MOST_FLAGS = 6
+"""Flags, or reasons, that lines below a narrow table spell out."""
 
 
 @dataclass(frozen=True)
@@ -102,12 +107,12 @@ COLUMNS: tuple[Column, ...] = (
     Column("predicted", lambda point: _seconds(point.predicted_seconds), 5),
     Column("of bound", lambda point: "-" if point.bound_share is None else percent(point.bound_share), 6),
     Column("wrong", _wrong, 7),
-    Column("flags", _flags, 3, right=False),
+    Column(FLAGS, _flags, 3, right=False),
 )
 """Bandwidths are in GB/s; "of bound" is the share of the speed of light that was reached."""
 
 ALWAYS = ("collective", "algorithm", "ranks", "dtype", "size", "time [interval]", "algbw", "busbw",
-          "predicted", "of bound", "wrong", "flags")  # fmt: skip
+          "predicted", "of bound", "wrong", FLAGS)  # fmt: skip
 """Shown where there is room, even when all rows say the same."""
 
 
@@ -124,7 +129,8 @@ def screen_table(run: Run, width: int) -> str:
     """The cases of ``run`` as plain text no wider than ``width`` characters (but never below 40).
 
     Where the screen is narrow, what every row shares moves into the heading, then the least important
-    columns go (the last lines say which), then what tells series apart becomes a line above their rows.
+    columns go (the last lines say which, and what flags there are), then what tells series apart becomes a
+    line above their rows.
     """
     points = points_of(run)
     label = provenance(points)
@@ -141,13 +147,45 @@ def screen_table(run: Run, width: int) -> str:
     lines += _wrapped("GB/s = 1e9 bytes/s; of bound: the bound's time over the measured one", width)
     if not all(point.trusted for point in points):
         lines += _wrapped(f"{DOUBTFUL} flagged as doubtful", width)
-    if fit.dropped:
-        lines += _wrapped(f"not shown for want of width: {', '.join(fit.dropped)}", width)
+    if FLAGS in fit.dropped:
+        lines += [line for text in _flag_lines(points) for line in _wrapped(text, width)]
+    others = [name for name in fit.dropped if name != FLAGS]
+    if others:
+        lines += _wrapped(f"not shown for want of width: {', '.join(others)}", width)
     if label:
         lines += _wrapped(f"{label}: {meaning_of(label)}", width)
     if any(point.imported for point in points):
         lines += _wrapped(imported_from(points), width)
     return "\n".join(lines)
+
+
+def _flag_lines(points: Sequence[Point]) -> list[str]:
+    """What the column of flags would say, once for every flag and every reason, most frequent first."""
+    flagged: dict[str, list[Point]] = defaultdict(list)
+    missing: dict[str, list[Point]] = defaultdict(list)
+    for point in points:
+        if point.status != Status.OK:
+            missing[_flags(point)].append(point)
+        for flag in point.flags if point.status == Status.OK else ():
+            flagged[plain(flag, LONGEST_CELL)].append(point)
+    found = (("flags", flagged), ("no result", missing))
+    return [f"{heading}: {_counted(groups, len(points))}" for heading, groups in found if groups]
+
+
+def _counted(groups: Mapping[str, Sequence[Point]], of: int) -> str:
+    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    texts = [
+        f"{text} ({'every case' if len(members) == of else _first(members)})"
+        for text, members in ordered[:MOST_FLAGS]
+    ]
+    more = len(ordered) - len(texts)
+    return "; ".join(texts) + (f"; and {more} more, in the report's table" if more else "")
+
+
+def _first(members: Sequence[Point]) -> str:
+    one = members[0]
+    where = f"{_algorithm(one)} {format_size(one.size_bytes)}"
+    return where if len(members) == 1 else f"{plural(len(members), 'case')}, first {where}"
 
 
 def plain_end(line: str, width: int) -> str:

@@ -34,6 +34,9 @@ SMALLEST_FOR_BOUND = 64 * 1024
 
 MOST_FILES_NAMED = 5
 
+MOST_REASONS = 3
+"""Reasons why nothing could be measured that are told."""
+
 
 def verdict_lines(run: Run) -> list[str]:
     """At most a handful of sentences: what was measured, how near to model and bound, the worst findings."""
@@ -99,7 +102,7 @@ def _wrong(points: Sequence[Point]) -> list[str]:
 def _not_measured(points: Sequence[Point]) -> list[str]:
     """Failures with their first reason; what is merely unsupported or skipped is counted.
 
-    Where nothing ran at all, the first unsupported case's reason is told too.
+    Where nothing ran at all, reasons are told instead.
     """
     lines = []
     words = {
@@ -115,21 +118,24 @@ def _not_measured(points: Sequence[Point]) -> list[str]:
     quiet = Counter(
         point.status.value for point in points if point.status in (Status.UNSUPPORTED, Status.SKIPPED)
     )
+    if points and sum(quiet.values()) == len(points):
+        return [*lines, nothing_measured(points)]
     if quiet:
-        text = ", ".join(f"{plural(n, 'case')} {status}" for status, n in sorted(quiet.items()))
-        lines.append(f"{text}{_first_reason(points)}.")
+        counted = ", ".join(f"{plural(n, 'case')} {status}" for status, n in sorted(quiet.items()))
+        lines.append(f"{counted}.")
     return lines
 
 
-def _first_reason(points: Sequence[Point]) -> str:
-    """Why nothing ran: the first unsupported case, else the first skipped one; empty where a case is ok."""
-    if any(point.status == Status.OK for point in points):
+def nothing_measured(points: Sequence[Point]) -> str:
+    """Why not one case could be measured, the most frequent reason first; empty where one was begun."""
+    if not points or any(one.status not in (Status.UNSUPPORTED, Status.SKIPPED) for one in points):
         return ""
-    for status in (Status.UNSUPPORTED, Status.SKIPPED):
-        for point in points:
-            if point.status == status and point.detail:
-                return f"; first: {point.label} ({point.detail.rstrip('.')})"
-    return ""
+    reasons = Counter(point.detail.rstrip(".") or point.status.value for point in points)
+    ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+    told = [f"{reason} ({plural(count, 'case')})" for reason, count in ordered[:MOST_REASONS]]
+    more = len(ordered) - len(told)
+    rest = f"; and {more} more, in the table" if more else ""
+    return f"Nothing could be measured: {'; '.join(told)}{rest}."
 
 
 def _against_model(points: Sequence[Point]) -> list[str]:

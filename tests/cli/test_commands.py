@@ -11,6 +11,7 @@ import pytest
 from ccbench.backends import backend_names
 from ccbench.collectives import COLLECTIVES
 from ccbench.doctor import Check
+from ccbench.kernels.selection import kernel_algorithms
 from ccbench.model import Machine, load_machine, machine_names
 from ccbench.topology.catalog import catalog_names
 from tests.cli.conftest import Command
@@ -253,6 +254,27 @@ def test_a_collectives_algorithms_are_a_list_in_json_and_a_line_for_people(ccben
         one for one in ccbench("list", "collectives").out.splitlines() if one.startswith("all_gather")
     )
     assert line.split(maxsplit=1)[1] == ", ".join(listed["all_gather"])
+
+
+def test_list_shows_which_kernels_there_are_and_for_which_collectives(ccbench: Command) -> None:
+    kernels = ccbench("list", "kernels", "--json").json["kernels"]
+    assert set(kernels) >= {
+        "ring",
+        "tree",
+        "mesh_one_shot",
+        "mesh_two_shot",
+        "ll",
+        "barrier",
+        "schedule:NAME",
+    }
+    assert kernels["mesh_two_shot"] == ["all_reduce"]
+    assert kernels["barrier"] == ["barrier"]
+    for name in COLLECTIVES:
+        runnable = {one.partition(":")[0] for one in kernel_algorithms(name)}
+        assert runnable == {one.partition(":")[0] for one, of in kernels.items() if name in of}
+    lines = ccbench("list", "kernels").out.splitlines()
+    assert [line.split()[0] for line in lines] == list(kernels)
+    assert next(line for line in lines if line.startswith("ring")).endswith(", ".join(kernels["ring"]))
 
 
 def test_list_knows_everything_there_is(ccbench: Command) -> None:

@@ -79,7 +79,8 @@ def test_a_parameter_reaches_the_schedule() -> None:
     ("changes", "words"),
     [
         ({"algorithm": "nothing"}, "no kernel runs all_reduce as 'nothing'; there are "),
-        ({"algorithm": "schedule:nothing"}, "'nothing' is not known for all_reduce"),
+        ({"algorithm": "schedule:nothing"}, "no schedule 'nothing' of all_reduce; there are schedule:ring, "),
+        ({"algorithm": "schedule:ring:4"}, "ring has no parameter; write 'schedule:ring'"),
         ({"algorithm": "schedule:hierarchical:3"}, "do not divide 4 ranks"),
         ({"algorithm": "schedule:chain:x"}, "is not a name or name:number"),
         ({"collective": "nothing"}, "is not known"),

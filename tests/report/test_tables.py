@@ -15,7 +15,7 @@ from ccbench.report.points import points_of
 from ccbench.report.tables import CSV_COLUMNS, csv_table, markdown_report, markdown_table
 from ccbench.runs import Run
 
-from .synthetic import case, failed, flagged, sweep, write_run
+from .synthetic import Edit, case, failed, flagged, sweep, write_run
 
 EDITS = {
     1: lambda one: flagged(one, "clock fell"),
@@ -75,6 +75,31 @@ def test_a_narrow_screen_says_what_it_leaves_out_and_keeps_series_apart(run: Run
     assert "not shown for want of width" in text
     for heading in ("- all_gather ring", "- all_reduce ring", "- all_reduce tree"):
         assert heading in text
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_flags_and_reasons_stand_below_a_table_that_has_no_room_for_their_column(
+    run: Run, width: int
+) -> None:
+    text = " ".join(screen_table(run, width).split())
+    assert "flags: clock fell (ring 4 KiB)" in text
+    assert "no result: 5 elements differ (ring 64 KiB); rank 2 hung (ring 16 KiB)" in text
+    assert "not shown" not in text or "flags" not in text.split("not shown for want of width: ")[1]
+    wide = screen_table(run, 200)
+    assert "flags: " not in wide
+    assert "clock fell" in wide
+
+
+def test_a_flag_of_every_case_and_many_flags_take_one_line_each(tmp_path: Path) -> None:
+    def all_flagged(number: int) -> Edit:
+        return lambda one: flagged(one, "emulation", f"flag {number}")
+
+    edits = {number: all_flagged(number) for number in range(9)}
+    text = " ".join(screen_table(write_run(tmp_path / "run", sweep(), edits), 60).split())
+    assert "flags: emulation (every case); flag 0 (ring 1 KiB); " in text
+    assert "; and 4 more, in the report's table" in text
+    twice = write_run(tmp_path / "twice", sweep(), {1: all_flagged(1), 3: all_flagged(1)})
+    assert "flag 1 (2 cases, first ring 4 KiB)" in " ".join(screen_table(twice, 60).split())
 
 
 def test_simulated_runs_say_so_on_the_screen_and_in_markdown(tmp_path: Path) -> None:

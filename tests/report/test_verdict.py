@@ -8,7 +8,7 @@ import pytest
 from ccbench.cases import MORE_VISITS, Measurement, Status
 from ccbench.report import verdict_lines
 
-from .synthetic import failed, flagged, prediction, sweep, write_run
+from .synthetic import Edit, failed, flagged, prediction, sweep, write_run
 
 
 def _slow(factor: float) -> object:
@@ -88,15 +88,28 @@ def test_one_rank_is_not_held_against_a_bound(tmp_path: Path) -> None:
     assert "Peak" not in lines[0]
 
 
-def test_a_run_in_which_nothing_ran_says_why(tmp_path: Path) -> None:
-    edits = {
-        n: lambda one: failed(one, Status.UNSUPPORTED, "needs 2 GPUs, this host has 0") for n in range(9)
-    }
+def test_a_run_in_which_nothing_ran_says_why_the_most_frequent_reason_first(tmp_path: Path) -> None:
+    reasons = ["no graphs here", *["needs 2 GPUs, this host has 0"] * 6, "too large.", "too many ranks"]
+
+    def refused(reason: str) -> Edit:
+        return lambda one: failed(one, Status.UNSUPPORTED, reason)
+
+    edits = {number: refused(reason) for number, reason in enumerate(reasons)}
     lines = verdict_lines(write_run(tmp_path / "run", sweep(), edits))
-    assert lines[1] == (
-        "9 cases unsupported; first: cpu all_reduce ring float32 1 KiB on 4 ranks "
-        "(needs 2 GPUs, this host has 0)."
-    )
+    assert lines[1:] == [
+        "Nothing could be measured: needs 2 GPUs, this host has 0 (6 cases); no graphs here (1 case); "
+        "too large (1 case); and 1 more, in the table."
+    ]
+
+
+def test_where_a_case_was_begun_what_is_unsupported_is_only_counted(tmp_path: Path) -> None:
+    edits: dict[int, Edit] = {n: lambda one: failed(one, Status.UNSUPPORTED, "not here") for n in range(8)}
+    lines = verdict_lines(write_run(tmp_path / "run", sweep(), edits))
+    assert "8 cases unsupported." in lines
+    edits[8] = lambda one: failed(one, Status.FAILED, "rank 1 died")
+    lines = verdict_lines(write_run(tmp_path / "failed", sweep(), edits))
+    assert "8 cases unsupported." in lines
+    assert any("1 case failed, first: " in line and "rank 1 died" in line for line in lines)
 
 
 def test_unreadable_files_are_named_up_to_five(tmp_path: Path) -> None:

@@ -150,6 +150,15 @@ def test_a_backend_that_cannot_be_asked_does_not_hide_a_misspelt_algorithm() -> 
         expand(suite, context(backends=("cpu",), auto_backends=("cuda",), algorithms_of=asked))
 
 
+def test_the_names_that_are_offered_are_those_of_the_backends_that_were_asked_for() -> None:
+    def asked(backend: str, collective: str) -> tuple[str, ...]:
+        return ("mesh", "packets") if backend == "cuda" else ("two_shot", "doubling")
+
+    suite = read_suite("sweep: {collective: all_reduce, algorithm: nothing}\nbackends: [cuda]")
+    with pytest.raises(SuiteError, match=r"no algorithm of cuda for all_reduce; write one of mesh, packets$"):
+        expand(suite, context(backends=("cuda",), auto_backends=("cpu",), algorithms_of=asked))
+
+
 def test_gpu_only_dtypes_are_left_out_on_other_backends() -> None:
     sweep = "{collective: all_reduce, size: 8, dtype: [float32, uint32]}"
     assert {(c.backend, c.dtype) for c in cases(sweep, backends=("cpu", "nccl"))} == {

@@ -61,8 +61,8 @@ enum StateKind : i32 {
     STATE_KINDS = 8
 };
 
-// One per (rank, channel), written by one lane of its block, at most once until the host zeroes it. code is written
-// last, but what the host reads is whole only once the launch has ended.
+// One per (rank, channel), written by one lane of its block, at most once until the host zeroes it. By plain stores:
+// the host may read it once the launch has ended.
 struct ErrorWord {
     i32 code;
     i32 rank;

@@ -159,7 +159,7 @@ def device_of_rank(groups: Sequence[range], rank: int) -> int:
 
 
 def lanes_for(bytes_of_channel: int, most: int = MOST_LANES) -> int:
-    """Lanes of a block that moves so many bytes: as the environment asks, else one for every 16 in whole warps
+    """Lanes of a block that moves so many bytes: as the environment asks, else one for 16 in whole warps
     from LEAST_LANES; at most ``most``."""
     asked = tuning().lanes
     if asked:

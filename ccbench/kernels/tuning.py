@@ -122,7 +122,7 @@ def variable(name: str) -> str:
 
 
 def tuning(environment: Mapping[str, str] | None = None) -> Tuning:
-    """What ``environment`` (by default the process's own) sets; UsageError names what cannot be, and what can."""
+    """What ``environment`` (by default the process's own) sets; UsageError names what cannot be."""
     given = os.environ if environment is None else environment
     unknown = sorted(
         key for key in given if key.startswith(PREFIX) and key.removeprefix(PREFIX).lower() not in _VARIABLES

@@ -122,6 +122,14 @@ FiberEngine::~FiberEngine() {
     for (char* stack : stacks_) munmap(stack, STACK_BYTES);
 }
 
+// A new stack, at `place` if that is not null.
+char* mapped_stack(char* place) {
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (place != nullptr ? MAP_FIXED : 0);
+    void* const memory = mmap(place, STACK_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    return static_cast<char*>(memory);
+}
+
 // A linear congruential generator (Knuth's MMIX constants); the high bits are the good ones.
 unsigned FiberEngine::draw() {
     random_ = random_ * 6364136223846793005ull + 1442695040888963407ull;
@@ -146,13 +154,16 @@ void FiberEngine::start_lane(Group& group, int index) {
     lane.group = &group;
     lane.is_waiting = false;
     if (free_stacks_.empty()) {
-        void* const memory = mmap(nullptr, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (memory == MAP_FAILED) throw std::bad_alloc();
-        stacks_.push_back(static_cast<char*>(memory));
-        free_stacks_.push_back(static_cast<char*>(memory));
+        stacks_.push_back(mapped_stack(nullptr));
+        free_stacks_.push_back(stacks_.back());
     }
     lane.stack = free_stacks_.back();
     free_stacks_.pop_back();
+#ifdef CCB_TSAN
+    // Mapped anew, so that the sanitizer forgets who had it before: that may have been a lane of another device, which
+    // nothing orders before this one. Ordering them by hand would hide races of the kernels.
+    mapped_stack(lane.stack);
+#endif
     lane.fiber = __tsan_create_fiber(0);
     lane.place.thread_index.x = static_cast<unsigned>(index);
     lane.place.block_size.x = static_cast<unsigned>(options_.lanes);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,22 +13,23 @@ from ccbench.kernels.plans import natural_orders, ring_plan
 from ccbench.kernels.programs import compiled_program
 from ccbench.kernels.sources import entries
 from ccbench.kernels.trees import channel_trees, tree_plan
+from tests.kernels.ll_reference import ll_reference, packets_bytes
 from tests.kernels.mesh_reference import mesh_reference
 from tests.kernels.orders import Array
 from tests.kernels.ring_reference import ring_reference
-from tests.kernels.schedule_reference import schedule_reference
+from tests.kernels.schedule_reference import chunk_bytes, schedule_of, schedule_reference
 from tests.kernels.tree_reference import tree_reference
 from tests.kernels.worlds import Prepared, Reference, Trial, check, prepare
 
 STAGING_BYTES = 1 << 16
-PACKET_AREAS = 4 * 2  # channels with boxes, and halves
 
 
 @dataclass(frozen=True)
 class KernelCase:
     """Some launches in a row, with different data.
 
-    algorithm: what ``schedule`` interprets. packets: of one sender in one round. then: the entry of every
+    algorithm: what ``schedule`` interprets; pieces: its parameter, 0 for the usual one. shuffled: rings and
+    trees over ranks in any order. packets: of one sender in one round. then: the entry of every
     second launch, if another; then_root: its root, if another. chained: a launch's inputs are the outputs of
     the one before. overwrites: its outputs are the inputs of the one before. away: ranks that do not take
     part, so that nobody may get through; limit_nanoseconds: then of one wait, 0 for none.
@@ -56,6 +58,8 @@ class KernelCase:
     overwrites: bool = False
     away: Sequence[int] = ()
     limit_nanoseconds: int = 0
+    pieces: int = 0
+    shuffled: bool = False
 
     @property
     def kernel_file(self) -> str:
@@ -78,7 +82,7 @@ def world_for(case: KernelCase) -> HostWorld:
         case.channels,
         slots=case.slots,
         slot_bytes=case.slot_bytes,
-        packets_bytes=case.packets * 8 * PACKET_AREAS * case.ranks,
+        packets_bytes=packets_bytes(case.ranks, case.packets),
         staging_bytes=STAGING_BYTES,
     )
 
@@ -138,7 +142,17 @@ def prepared_launch(case: KernelCase, world: HostWorld, number: int, seed: int) 
         case.iterations,
         seed=seed + 1000 * number,
     )
-    return _LAUNCHES[Path(entries()[entry].file).stem](case, world, trial)
+    return launch_of(case, world, trial)
+
+
+def launch_of(case: KernelCase, world: HostWorld, trial: Trial) -> tuple[Prepared, Reference]:
+    """A launch of ``trial.entry`` on ``case.channels`` of the world's channels, and its reference."""
+    stem = Path(entries()[trial.entry].file).stem
+    assert stem in _LAUNCHES, (
+        f"kernels/{stem}.cu has no line in _LAUNCHES of tests/kernels/cases.py; add a function there that "
+        "prepares one launch (buffers, plan, program) and says what NumPy makes of the inputs, as _mesh does"
+    )
+    return _LAUNCHES[stem](case, world, trial)
 
 
 def _joined(case: KernelCase, one: Prepared, before: list[tuple[Prepared, Reference]]) -> Prepared:
@@ -154,32 +168,36 @@ def _joined(case: KernelCase, one: Prepared, before: list[tuple[Prepared, Refere
     return one
 
 
+def _orders(case: KernelCase, trial: Trial) -> list[list[int]]:
+    if not case.shuffled:
+        return natural_orders(case.ranks, case.channels)
+    generator = random.Random(trial.seed)
+    return [generator.sample(range(case.ranks), case.ranks) for _ in range(case.channels)]
+
+
 def _ring(case: KernelCase, world: HostWorld, trial: Trial) -> tuple[Prepared, Reference]:
-    orders = natural_orders(case.ranks, case.channels)
-    return prepare(world, trial, ring_plan(orders)), ring_reference(orders, case.slot_bytes)
+    orders = _orders(case, trial)
+    return prepare(world, trial, ring_plan(orders), case.channels), ring_reference(orders, case.slot_bytes)
 
 
 def _tree(case: KernelCase, world: HostWorld, trial: Trial) -> tuple[Prepared, Reference]:
-    trees = channel_trees(case.ranks, case.channels, None if trial.collective == "all_reduce" else trial.root)
-    return prepare(world, trial, tree_plan(trees)), tree_reference(trees)
+    root = None if trial.collective == "all_reduce" else trial.root
+    trees = channel_trees(case.ranks, case.channels, root, _orders(case, trial) if case.shuffled else ())
+    return prepare(world, trial, tree_plan(trees), case.channels), tree_reference(trees)
 
 
 def _mesh(case: KernelCase, world: HostWorld, trial: Trial) -> tuple[Prepared, Reference]:
-    return prepare(world, trial, None), mesh_reference(case.channels)
+    return prepare(world, trial, None, case.channels), mesh_reference(case.channels)
 
 
 def _ll(case: KernelCase, world: HostWorld, trial: Trial) -> tuple[Prepared, Reference]:
-    from tests.kernels.test_ll import ll_reference
-
-    return prepare(world, trial, None), ll_reference
+    return prepare(world, trial, None, case.channels), ll_reference
 
 
 def _schedule(case: KernelCase, world: HostWorld, trial: Trial) -> tuple[Prepared, Reference]:
-    from tests.kernels.test_schedule import chunk_bytes, schedule_of
-
-    made = schedule_of(case.algorithm, case.ranks, trial.root)
+    made = schedule_of(case.algorithm, case.ranks, trial.root, case.pieces)
     assert made is not None, f"no {case.algorithm} on {case.ranks} ranks"
-    one = prepare(world, trial, None)
+    one = prepare(world, trial, None, case.channels)
     one = replace(one, call=replace(one.call, program=compiled_program(made)))
     chunk = chunk_bytes(made, case.channels, case.slot_bytes, STAGING_BYTES, trial.in_place)
     return one, schedule_reference(made, case.channels, chunk)
@@ -192,3 +210,4 @@ _LAUNCHES: dict[str, Callable[[KernelCase, HostWorld, Trial], tuple[Prepared, Re
     "ll": _ll,
     "schedule": _schedule,
 }
+"""Kernel file -> how one launch of it is made. ``_run_barrier`` runs the barrier, which moves nothing."""

@@ -11,9 +11,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ccbench.algorithms import Schedule
+from ccbench.algorithms import ALGORITHMS, Schedule, schedule_for
 from ccbench.collectives import collective
+from ccbench.errors import ScheduleError
 from ccbench.kernels.abi import TYPE_BYTES
+from ccbench.kernels.programs import compiled_program
 from tests.kernels.orders import Array, channel_parts, combined, finished
 from tests.kernels.worlds import Reference, Trial
 
@@ -23,15 +25,41 @@ Slots = dict[tuple[int, int], Array]
 Span = tuple[int, int]
 
 
-def schedule_reference(schedule: Schedule, channels: int, chunk_bytes: int) -> Reference:
-    """The reference for ``schedule``. chunk_bytes: of a piece in one pass of the kernel."""
+def schedule_of(name: str, ranks: int, root: int, pieces: int = 0) -> Schedule | None:
+    """The schedule of ``all_reduce ring`` and the like; None where there is none on so many ranks.
+
+    pieces: where its parameter is their number; 0 for the usual one.
+    """
+    of, algorithm = name.split()
+    row = next(one for one in ALGORITHMS if (one.collective, one.name) == (of, algorithm))
+    parameter = pieces if row.parameter.startswith("pieces") and pieces else None
+    try:
+        return schedule_for(of, algorithm, ranks, root, parameter)
+    except ScheduleError:
+        return None
+
+
+def chunk_bytes(
+    schedule: Schedule, channels: int, slot_bytes: int, staging_bytes: int, in_place: bool
+) -> int:
+    """``chunk_of`` of schedule.cu."""
+    program = compiled_program(schedule)
+    found = slot_bytes // int(program[4])
+    places = int(program[7 if in_place else 5])
+    if places:
+        found = min(found, staging_bytes // (places * channels))
+    return found // 16 * 16
+
+
+def schedule_reference(schedule: Schedule, channels: int, chunk: int) -> Reference:
+    """The reference for ``schedule``. chunk: bytes of a piece in one pass of the kernel."""
 
     def outputs(trial: Trial, inputs: Sequence[Array]) -> list[Array]:
         row = collective(schedule.collective)
         ranks, root = schedule.ranks, max(schedule.root, 0)
         counts = [row.output_count(trial.count, ranks, rank, root) for rank in range(ranks)]
         results = [np.zeros(count, inputs[root].dtype) for count in counts]
-        for spans in _passes(schedule, trial, channels, chunk_bytes):
+        for spans in _passes(schedule, trial, channels, chunk):
             slots: Slots = {}
             for rank in range(ranks):
                 held = row.inputs(rank, ranks, schedule.pieces, root)

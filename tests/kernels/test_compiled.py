@@ -1,8 +1,9 @@
 """Every kernel compiled for GPUs: it fits, does not spill, and synchronises as often as it should.
 
 The whole matrix (every entry, type, op and architecture) takes minutes. So: every entry with every type and
-op sum for sm_90, and for the other architectures few programs in which every two of entry, op and
-architecture, and of type, op and architecture, meet. Entries that only copy are compiled by element size.
+op sum for sm_90, the widest with what needs most besides; for the other architectures few programs in which
+every two of entry, op and architecture, and of type, op and architecture, meet. Entries that only copy are
+compiled by element size.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from ccbench.kernels.abi import COPY_TYPES, MAX_LANES, OPS, TYPES
-from ccbench.kernels.sources import Program, entries, entry_named, program
+from ccbench.kernels.sources import GLOBAL_NAME, Program, entries, entry_named, program
 from tests.kernels import nvrtc
 
 pytestmark = pytest.mark.skipif(nvrtc.library() is None, reason=nvrtc.ABSENT)
@@ -36,6 +37,9 @@ FORBIDDEN = re.compile(
     r"\b(?:membar|fence\.sc|atom|(?<!bar\.)red)\b[.\w]*|\b(?:ld|st|fence)\.(?:\w+\.)*(?:gpu|cta|cluster)\b[.\w]*"
 )
 """Stronger than needed (fence.sc), or of a scope that ends at the own GPU. bar.red is a block's barrier."""
+
+OWN_STORES = {"st.u32", "st.u64", "st.v2.u32"}
+"""Weak stores: of counters and error words, which only the own block touches in a launch."""
 
 REDUCING = sorted(name for name, entry in entries().items() if entry.reduces)
 COPYING = sorted(name for name, entry in entries().items() if not entry.reduces)
@@ -62,10 +66,22 @@ class Facts:
     other: tuple[str, ...]
 
 
+WIDEST = ("ring_all_reduce", "tree_all_reduce", "mesh_one_shot_all_reduce", "schedule", "ll_all_reduce")
+NEEDS_MOST = (
+    ("float16", "avg"),
+    ("float8_e4m3", "avg"),
+    ("float64", "min"),
+    ("int16", "min"),
+    ("uint8", "avg"),
+)
+"""Of every file the kernel that keeps most in registers, and types and ops that take most beside."""
+
+
 def main_instances() -> list[Instance]:
-    types = [(name, dtype) for name in REDUCING for dtype in TYPES]
-    types += [(name, dtype) for name in COPYING for dtype in COPY_TYPES.values()]
-    return [Instance(name, dtype, "sum", MAIN_ARCHITECTURE) for name, dtype in types]
+    wanted = [(name, dtype, "sum") for name in REDUCING for dtype in TYPES]
+    wanted += [(name, dtype, "sum") for name in COPYING for dtype in COPY_TYPES.values()]
+    wanted += [(name, dtype, op) for name in WIDEST for dtype, op in NEEDS_MOST]
+    return [Instance(name, dtype, op, MAIN_ARCHITECTURE) for name, dtype, op in wanted]
 
 
 def other_instances() -> list[Instance]:
@@ -143,6 +159,39 @@ def test_the_architectures_beside_the_main_one_meet_every_entry_type_and_op() ->
     assert {(one.entry, one.architecture) for one in others} == set(product(entries(), OTHER_ARCHITECTURES))
     copying = {(one.dtype, one.architecture) for one in others if one.entry in COPYING}
     assert copying == set(product(COPY_TYPES.values(), OTHER_ARCHITECTURES))
+
+
+def ptx_of(entry: str) -> str:
+    return nvrtc.compiled(program(entry_named(entry), "float32", "sum"), MAIN_ARCHITECTURE).ptx
+
+
+def test_a_program_is_one_kernel_of_a_known_name() -> None:
+    made = nvrtc.compiled(program(entry_named("barrier"), "uint8", "sum"), MAIN_ARCHITECTURE)
+    assert re.findall(r"\.entry (\w+)\(", made.ptx) == [GLOBAL_NAME]
+    assert made.cubin_bytes > 0
+
+
+def test_polls_are_relaxed_and_acquire_once_at_the_end() -> None:
+    """An acquiring load drops the L1 cache, so it may not be what spins."""
+    ptx = ptx_of("barrier")
+    assert len(re.findall(r"\bld\.acquire\.sys\b", ptx)) == 1
+    assert len(re.findall(r"\bld\.relaxed\.sys\b", ptx)) >= 1
+
+
+def test_a_packet_is_one_word_and_never_a_vector_of_two() -> None:
+    """Elements of a vector may be seen apart, so data and flag may not be two of them."""
+    ptx = ptx_of("ll_all_reduce")
+    assert re.findall(r"\bst\.relaxed\.sys\.global\.u64\b", ptx)
+    assert not re.findall(r"\b(?:st|ld)\.(?:relaxed|volatile)\S*\.v2\.(?:u32|b32)\b", ptx)
+
+
+@pytest.mark.parametrize("name", sorted(entries()))
+def test_data_that_others_write_or_read_is_never_cached_nor_touched_by_atomics(name: str) -> None:
+    """Message slots, flags and buffers may lie in the host's memory or in another GPU's."""
+    ptx = re.sub(r"//[^\n]*", "", ptx_of(name))
+    assert not re.findall(r"\b(?:ld\.global\.nc|ldu|atom|(?<!bar\.)red|cp\.async|prefetch)\b", ptx)
+    assert set(re.findall(r"\bst(?:\.global)?(?:\.v\d)?\.[a-z]+\d+\b", ptx)) <= OWN_STORES
+    assert not re.findall(r"\bld(?:\.global)?\.v\d\.[a-z]+\d+\b", ptx)  # data are moved by vectors
 
 
 @pytest.mark.parametrize(

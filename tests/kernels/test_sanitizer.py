@@ -17,49 +17,16 @@ from ccbench.kernels.host_engine import (
     KernelFailed,
     KernelRace,
 )
-from ccbench.kernels.plans import natural_orders, ring_plan
 from ccbench.kernels.sources import kernel_folder
-from tests.kernels.ring_reference import ring_reference
-from tests.kernels.shared_buffers import reduce_then
-from tests.kernels.worlds import Trial, check, prepare
+from tests.kernels.cases import KernelCase, run_case
+from tests.kernels.in_a_row import run_in_a_row
 
-RING = Build("ring.cu", sanitize=True)
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "send_recv")
-RANKS, CHANNELS, SLOT_BYTES = 3, 2, 64
-
-
-def run(build: Build, collective: str, options: HostOptions, in_place: bool = False) -> None:
-    """Two launches in a row, and then the outputs of both."""
-    world = HostWorld(RANKS, CHANNELS, slots=2, slot_bytes=SLOT_BYTES)
-    orders = natural_orders(RANKS, CHANNELS)
-    trial = Trial(f"ring_{collective}", collective, count=157, root=1, in_place=in_place)
-    prepared = [prepare(world, trial, ring_plan(orders)) for _ in range(2)]
-    world.run(build, [one.call for one in prepared], options)
-    for one in prepared:
-        check(world, one, ring_reference(orders, SLOT_BYTES))
-
-
-@pytest.mark.parametrize("seed", [1, 2, 3])
-@pytest.mark.parametrize("collective", COLLECTIVES)
-def test_ring_kernels_have_no_race(collective: str, seed: int) -> None:
-    devices = RANKS if seed % 2 else 1
-    run(RING, collective, HostOptions(lanes=4, seed=seed, devices=devices), in_place=seed == 2)
-
-
-@pytest.mark.parametrize("collective", ["all_gather", "broadcast"])
-def test_a_rank_that_is_ahead_does_not_race_with_what_another_still_reads(collective: str) -> None:
-    reduce_then(collective, RING, HostOptions(lanes=4, seed=1, devices=4))
+RANKS = 3
 
 
 def test_ring_kernels_have_no_race_on_real_threads() -> None:
-    run(RING, "all_reduce", HostOptions(engine="threads", lanes=2, limit_nanoseconds=60_000_000_000))
-
-
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_the_barrier_has_no_race(seed: int) -> None:
-    call = HostCall("barrier", "uint8", 0, [0] * RANKS, [0] * RANKS, iterations=3)
-    options = HostOptions(lanes=4, seed=seed, devices=RANKS)
-    HostWorld(RANKS, CHANNELS).run(Build("barrier.cu", sanitize=True), [call, call], options)
+    case = KernelCase("ring_all_reduce", lanes=2, drifting=False)
+    run_in_a_row(case, 0, Build(case.kernel_file, sanitize=True), engine="threads")
 
 
 @pytest.mark.parametrize(
@@ -87,7 +54,7 @@ def test_a_planted_race_is_found(tmp_path: Path, collective: str, file: str, rig
     assert text.count(right) == 1
     (copy / file).write_text(text.replace(right, wrong))
     with pytest.raises(KernelRace, match="data race"):
-        run(Build("ring.cu", folder=copy, sanitize=True), collective, HostOptions(lanes=4, seed=1))
+        run_case(KernelCase(f"ring_{collective}"), Build("ring.cu", folder=copy, sanitize=True), 1)
 
 
 def changed_barrier(folder: Path, body: str) -> Build:
@@ -125,5 +92,6 @@ def test_a_crash_is_not_taken_for_a_race(
 
 
 def test_a_deadlock_is_told_and_not_taken_for_a_race() -> None:
+    case = KernelCase("ring_all_reduce", drifting=False)
     with pytest.raises(KernelDeadlock, match="deadlock: rank"):
-        run(RING, "all_reduce", HostOptions(lanes=4, resident=RANKS - 1))
+        run_in_a_row(case, 1, Build(case.kernel_file, sanitize=True), resident=case.ranks - 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from ccbench.kernels.building import Build
 from ccbench.kernels.host_engine import KernelFailed
 from ccbench.kernels.sources import kernel_folder
-from tests.kernels import test_ll, test_schedule
+from tests.kernels.cases import KernelCase
+from tests.kernels.in_a_row import run_in_a_row
 
 SEEDS = (1, 2, 3)
 
@@ -66,29 +68,29 @@ def mutated(tmp_path: Path, file: str, right: str, wrong: str) -> Build:
     return Build(file, folder=copy, sanitize=True)
 
 
-CASE = {**test_schedule.PLAIN, "channels": 2, "count": 301, "slot_bytes": 64, "drifting": True}
+NAMES = ("all_reduce halving_doubling", "all_to_all bruck", "broadcast chain")
+
+
+def survives(case: KernelCase, seed: int, build: Build) -> bool:
+    try:
+        return run_in_a_row(case, seed, build)
+    except (AssertionError, KernelFailed):
+        return False
 
 
 def schedule_survives(build: Build) -> bool:
-    try:
-        for seed in SEEDS:
-            for name in ("all_reduce halving_doubling", "all_to_all bruck", "broadcast chain"):
-                test_schedule.run_three(name, {**CASE, "in_place": seed == 2, "parameter": 3}, seed, build)
-    except (AssertionError, KernelFailed):
-        return False
-    return True
+    cases = [KernelCase("schedule", name, ranks=4, count=301, pieces=3) for name in NAMES]
+    return all(survives(replace(one, in_place=seed == 2), seed, build) for seed in SEEDS for one in cases)
 
 
 def ll_survives(build: Build) -> bool:
-    case = {**test_ll.PLAIN, "drifting": True, "dtype": "bfloat16"}
-    try:
-        for seed in (*SEEDS, 4, 5, 6):
-            for collective in ("all_reduce", "broadcast"):
-                packets = 4 if seed % 2 else 256  # many rounds, or one
-                test_ll.run_four(collective, {**case, "packets": packets}, seed, build)
-    except (AssertionError, KernelFailed):
-        return False
-    return True
+    """With many rounds, and with one."""
+    cases = [KernelCase(name, dtype="bfloat16") for name in ("ll_all_reduce", "ll_broadcast")]
+    return all(
+        survives(replace(one, packets=4 if seed % 2 else 256), seed, build)
+        for seed in (*SEEDS, 4, 5, 6)
+        for one in cases
+    )
 
 
 @pytest.mark.parametrize("fault", SCHEDULE_FAULTS)

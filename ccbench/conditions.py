@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from ccbench.cases import Conditions
+from ccbench.environment import Files, expanded
 
 FOREIGN_CPU_LIMIT = 0.10
 STEAL_LIMIT = 0.05
@@ -82,7 +84,24 @@ def flagged(conditions: Conditions) -> Conditions:
         found.append("core_distance_changed")
     if conditions.oversubscribed:
         found.append("oversubscribed")
+    if share_a_core(conditions.binding):
+        found.append("shared_core")
     return replace(conditions, flags=tuple(found))
+
+
+@lru_cache(maxsize=64)
+def share_a_core(binding: tuple[int, ...], root: Path = Path("/")) -> bool:
+    """Whether two of these processors are hardware threads of one core: ranks there take turns at its units.
+
+    binding: the processor of each rank; two ranks on one processor are something else, ``oversubscribed``.
+    root: below it lies the system's description of its processors; what it does not tell is not judged.
+    """
+    files, processors = Files(root), set(binding)
+    return any(
+        (set(expanded(files.text(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"))) - {cpu})
+        & processors
+        for cpu in processors
+    )
 
 
 LOAD_FLAGS = ("other_load", "steal")

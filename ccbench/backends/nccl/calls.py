@@ -171,7 +171,8 @@ def new_config(version: int, given: dict[str, int | bytes]) -> ctypes.Structure:
         if name not in names:
             raise KeyError(name)
         setattr(config, name, value)
-    config.size, config.magic, config.version = ctypes.sizeof(kind), CONFIG_MAGIC, version
+    config.size, config.magic = ctypes.sizeof(kind), CONFIG_MAGIC
+    config.version = min(version, CONFIG_FIELDS[-1][1])  # what came later is not in it
     return config
 
 

@@ -149,8 +149,8 @@ class Nccl:
         """Address of memory on the current device that may be registered; OutOfMemory where there is none."""
         address = ctypes.c_void_p()
         code = self.function("ncclMemAlloc")(ctypes.byref(address), max(size_bytes, 1))
-        if code == 1:  # ncclUnhandledCudaError: the device has no more
-            raise OutOfMemory(f"NCCL cannot allocate {size_bytes} bytes: {self.words(code)}")
+        if code != SUCCESS and "out of memory" in (words := self.words(code)):
+            raise OutOfMemory(f"NCCL cannot allocate {size_bytes} bytes: {words}")
         self.check(code, "ncclMemAlloc")
         return address.value or 0
 

@@ -113,7 +113,7 @@ class World:
             if start <= address and address + size_bytes <= start + length:
                 if owner != device:
                     raise DeviceFailure(ILLEGAL_ADDRESS, f"{address:#x} is on device {owner}, not {device}")
-                return np.frombuffer((ctypes.c_uint8 * size_bytes).from_address(address), np.uint8)
+                return np.ctypeslib.as_array((ctypes.c_uint8 * size_bytes).from_address(address))
         raise DeviceFailure(ILLEGAL_ADDRESS, f"{size_bytes} bytes at {address:#x} are not allocated")
 
     # -- time ----------------------------------------------------------------------------------------------

@@ -1,0 +1,200 @@
+"""The tables of NCCL's calls, and its double, beside what released headers, libraries and CuPys declare."""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import json
+import subprocess
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccbench.backends.nccl import calls
+from ccbench.backends.nccl.communicator import BY_CUPY
+
+from .double import Process, World
+from .record import RECORDED, exported, functions_of
+
+KINDS = {ctypes.c_int: "int", ctypes.c_size_t: "size_t", ctypes.c_uint: "uint", ctypes.c_float: "float"}
+NAMES = {  # ccbench's dtypes as the header spells them
+    "int8": "ncclInt8",
+    "uint8": "ncclUint8",
+    "int32": "ncclInt32",
+    "uint32": "ncclUint32",
+    "int64": "ncclInt64",
+    "uint64": "ncclUint64",
+    "float16": "ncclFloat16",
+    "float32": "ncclFloat32",
+    "float64": "ncclFloat64",
+    "bfloat16": "ncclBfloat16",
+    "float8_e4m3": "ncclFloat8e4m3",
+    "float8_e5m2": "ncclFloat8e5m2",
+}
+
+
+def kind(declared: Any) -> str:
+    return "ncclUniqueId" if declared is calls.UniqueId else KINDS.get(declared, "pointer")
+
+
+def recorded(prefix: str) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RECORDED.glob(f"{prefix}-*"))]
+
+
+HEADERS = sorted(recorded("nccl"), key=lambda facts: int(facts["version"]))
+CUPYS = recorded("cupy")
+
+
+def name_of(facts: dict[str, Any]) -> str:
+    return calls.version_text(facts["version"]) if "version" in facts else str(facts["cupy"])
+
+
+each_header = pytest.mark.parametrize("facts", HEADERS, ids=name_of)
+each_cupy = pytest.mark.parametrize("facts", CUPYS, ids=name_of)
+
+
+def test_old_and_new_releases_are_recorded() -> None:
+    versions = [facts["version"] for facts in HEADERS]
+    assert versions[0] < 21801
+    assert versions[-1] >= 23203
+    assert {facts["cupy"].split(".")[0] for facts in CUPYS} == {"13", "14"}
+
+
+@each_header
+def test_a_release_exports_the_functions_of_its_time_and_no_later_ones(facts: dict[str, Any]) -> None:
+    expected = {name for name, (since, _) in calls.FUNCTIONS.items() if facts["version"] >= since}
+    assert set(facts["exported"]) & set(calls.FUNCTIONS) == expected
+
+
+def test_every_first_version_is_where_the_records_change() -> None:
+    versions = [facts["version"] for facts in HEADERS]
+    for earlier, later in pairwise(HEADERS):
+        for name in (set(later["exported"]) - set(earlier["exported"])) & set(calls.FUNCTIONS):
+            since = calls.FUNCTIONS[name][0]
+            assert earlier["version"] < since <= later["version"], name
+            assert since in versions, f"{name}: record {calls.version_text(since)} too"
+
+
+@each_header
+def test_arguments_are_passed_as_the_header_declares(facts: dict[str, Any]) -> None:
+    for name, (since, arguments) in calls.FUNCTIONS.items():
+        if facts["version"] >= since:
+            assert facts["functions"][name] == [kind(one) for one in arguments], name
+
+
+@each_header
+def test_the_configuration_begins_as_the_header_declares(facts: dict[str, Any]) -> None:
+    declared = facts["config"]["fields"]
+    ours = [[str(field[0]), kind(field[1])] for field in calls.config_type(facts["version"])._fields_]
+    ours = [[name, "pointer" if name in ("netName", "commName") else text] for name, text in ours]
+    assert ours == declared[: len(ours)]
+    if facts["version"] < 22900:
+        assert len(ours) == len(declared)
+
+
+@each_header
+def test_numbers_are_the_headers(facts: dict[str, Any]) -> None:
+    for name, number in calls.DTYPES.items():
+        known = facts["version"] >= calls.DTYPE_SINCE.get(name, 0)
+        assert facts["dtypes"].get(NAMES[name]) == (number if known else None), name
+    for name, number in calls.OPS.items():
+        assert facts["ops"][f"nccl{name.capitalize()}"] == number
+    for number, text in calls.RESULTS.items():
+        assert facts["results"].get(text, number) == number
+    for name, number in facts["results"].items():
+        if name != "ncclNumResults":
+            assert calls.RESULTS[number] == name
+    constants = facts["constants"]
+    assert int(constants["config magic"], 16) == calls.CONFIG_MAGIC
+    assert int(constants["NCCL_UNIQUE_ID_BYTES"]) == calls.UNIQUE_ID_BYTES
+    assert calls.UNDEFINED_INT == -(2**31)
+    assert constants.get("NCCL_CONFIG_UNDEF_INT", "INT_MIN") == "INT_MIN"  # 2.16 had one field and no name
+    if facts["version"] >= calls.FUNCTIONS["ncclCommSplit"][0]:
+        assert int(constants["NCCL_SPLIT_NOCOLOR"]) == calls.NO_COLOUR
+    if facts["version"] >= calls.FUNCTIONS["ncclCommWindowRegister"][0]:
+        assert int(constants["NCCL_WIN_COLL_SYMMETRIC"], 16) == calls.WINDOW_SYMMETRIC
+
+
+@each_header
+def test_the_estimates_structure_is_the_headers(facts: dict[str, Any]) -> None:
+    if facts["version"] < calls.FUNCTIONS["ncclGroupSimulateEnd"][0]:
+        assert facts["simulation"] == []
+        return
+    ours = [kind(field[1]) for field in calls.SimulationInfo._fields_]
+    assert [text for _, text in facts["simulation"]] == ours
+    assert int(facts["constants"]["simulation magic"], 16) == calls.SIMULATION_MAGIC
+    assert facts["constants"]["NCCL_UNDEF_FLOAT"] == f"{calls.UNDEFINED_FLOAT}f"
+
+
+def test_a_configuration_says_its_size_and_leaves_open_what_is_not_given() -> None:
+    config: Any = calls.new_config(21801, {"blocking": 0, "netName": b"Socket"})
+    assert (config.size, config.magic, config.version) == (48, 0xCAFEBEEF, 21801)
+    assert (config.blocking, config.minCTAs, config.splitShare) == (0, -(2**31), -(2**31))
+    assert config.netName == b"Socket"
+    assert ctypes.sizeof(calls.config_type(21403)) == 24
+    later: Any = calls.new_config(23203, {})
+    assert (later.size, later.version) == (88, 22800)
+    with pytest.raises(KeyError, match="minCTAs"):
+        calls.new_config(21403, {"minCTAs": 4})
+
+
+@pytest.mark.parametrize(("version", "text"), [(22809, "2.28.9"), (2804, "2.8.4"), (20903, "2.9.3")])
+def test_versions_are_written_as_people_do(version: int, text: str) -> None:
+    assert calls.version_text(version) == text
+
+
+# -- the double ------------------------------------------------------------------------------------------
+
+
+@each_header
+def test_the_double_has_the_functions_of_its_version(facts: dict[str, Any]) -> None:
+    native = Process(World(version=facts["version"])).native
+    has = {name for name in calls.FUNCTIONS if hasattr(native, name)}
+    assert has == set(facts["exported"]) & set(calls.FUNCTIONS)
+
+
+@each_cupy
+def test_the_double_takes_what_cupy_takes(facts: dict[str, Any]) -> None:
+    module = Process(World(), cupy=int(facts["cupy"].split(".")[0])).module
+    methods = {name for name in dir(module.NcclCommunicator) if not name.startswith("_")} - {"comm"}
+    assert methods <= set(facts["methods"])
+    assert set(BY_CUPY.values()) <= methods
+    for name in methods:
+        given = inspect.signature(getattr(module.NcclCommunicator, name)).parameters
+        assert [one for one in given if one != "self"] == facts["methods"][name], name
+    named = {name for name in dir(module) if not name.startswith("_")}
+    assert named <= set(facts["module"])
+    assert module.get_build_version() == facts["build_version"]
+    assert type(module.get_unique_id()).__name__ == facts["unique_id"]
+
+
+@each_cupy
+def test_the_doubles_runtime_has_only_what_cupys_has(facts: dict[str, Any]) -> None:
+    kind_of_runtime = type(Process(World()).runtime)
+    own = [name for name, value in vars(kind_of_runtime).items() if callable(value) and name[0].islower()]
+    assert "streamSynchronize" in own
+    assert set(own) - {"new_event"} <= set(facts["runtime"])
+
+
+# -- the recorder ----------------------------------------------------------------------------------------
+
+
+def test_a_header_is_read_function_by_function() -> None:
+    header = (
+        "ncclResult_t  ncclA(const void* one, size_t two,\n    ncclComm_t comm, cudaStream_t stream);\n"
+        "const char*  ncclB(ncclResult_t result);\nncclResult_t ncclC();\n"
+    )
+    assert functions_of(header) == {
+        "ncclA": ["pointer", "size_t", "pointer", "pointer"],
+        "ncclB": ["int"],
+        "ncclC": [],
+    }
+
+
+def test_exported_functions_are_read_from_a_library(tmp_path: Path) -> None:
+    source, library = tmp_path / "one.c", tmp_path / "one.so"
+    source.write_text("int ncclOne(void) { return 1; }\nint other(void) { return 2; }\nint ncclNumber = 3;\n")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+    assert exported(library.read_bytes()) == ["ncclOne"]

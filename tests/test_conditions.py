@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.cases import Conditions
-from ccbench.conditions import CpuTimes, flagged, over_all, read_cpu_times, watched
+from ccbench.conditions import CpuTimes, flagged, over_all, read_cpu_times, share_a_core, watched
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -95,3 +95,34 @@ def test_flags_name_what_is_doubtful(
 def test_a_distance_that_grew_counts_as_one_that_shrank(one: float, other: float) -> None:
     there, back = Conditions(one, other), Conditions(other, one)
     assert flagged(there).flags == flagged(back).flags
+
+
+def two_threads_a_core(root: Path, cores: int) -> Path:
+    """Processor n and n + cores are threads of core n."""
+    for cpu in range(2 * cores):
+        folder = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(f"{cpu % cores},{cpu % cores + cores}\n")
+    return root
+
+
+@given(st.lists(st.integers(0, 7), max_size=8))
+def test_ranks_share_a_core_where_two_are_on_different_threads_of_it(
+    tmp_path_factory: pytest.TempPathFactory, binding: list[int]
+) -> None:
+    root = two_threads_a_core(tmp_path_factory.mktemp("cores"), 4)
+    shared = any(one != other and one % 4 == other % 4 for one in binding for other in binding)
+    assert share_a_core(tuple(binding), root) is shared
+
+
+def test_a_system_that_does_not_tell_its_cores_has_none_that_are_shared(tmp_path: Path) -> None:
+    assert share_a_core((0, 1), tmp_path) is False
+    assert share_a_core(()) is False
+
+
+def test_a_shared_core_is_a_flag_and_stays_one_over_all_visits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ccbench.conditions.share_a_core", lambda binding: binding == (0, 4))
+    assert flagged(Conditions(binding=(0, 4))).flags == ("shared_core",)
+    assert flagged(Conditions(binding=(0, 1))).flags == ()
+    visit = flagged(Conditions(binding=(0, 4)))
+    assert over_all(visit, visit).flags == ("shared_core",)

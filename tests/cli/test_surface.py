@@ -21,6 +21,8 @@ def surface() -> str:
                 shown = f"{(parameter.name or '').upper()}{many}"
             else:
                 shown = ", ".join(parameter.opts)
+            if isinstance(parameter.type, click.Choice):
+                shown += f" {'|'.join(map(str, parameter.type.choices))}"
             needed = " (required)" if parameter.required else ""
             lines.append(f"  {shown}{needed}")
     return "\n".join(lines) + "\n"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ccbench.backends.cuda.gate import SWITCH
 from ccbench.backends.cuda.runtime import Cuda
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,7 +37,7 @@ def test_a_tool_finds_nothing(cuda: Cuda, tool: str) -> None:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), SWITCH: "off"},
         timeout=LIMIT_SECONDS,
         check=False,
     )

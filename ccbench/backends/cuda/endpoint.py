@@ -15,7 +15,7 @@ from ccbench.backends.base import LOOPBACK, CannotRun
 from ccbench.backends.cpu.memory import Activity, Control
 from ccbench.backends.crew import WholeEndpoint
 from ccbench.backends.cuda.communicator import WRITTEN_BY_PEERS, Communicator, host_areas
-from ccbench.backends.cuda.gate import Gate
+from ccbench.backends.cuda.gate import Gate, launches_return_at_once
 from ccbench.backends.cuda.group import Group, Transfer
 from ccbench.backends.cuda.launching import (
     GRAPH_LAUNCHES,
@@ -406,9 +406,10 @@ class CudaEndpoint(CudaRanks):
 
     def _ready_gate(self) -> None:
         """Made for the first case, where the devices can see the host's memory."""
+        devices = [group.facts.number for group in self.groups]
+        if not launches_return_at_once() or self._cuda.host_memory_refused(devices):
+            return
         if self._gate is None:
-            if self._cuda.host_memory_refused(group.facts.number for group in self.groups):
-                return
             self._gate = Gate(self._cuda)
         for group in self.groups:
             self._gate.load(group)

@@ -13,6 +13,8 @@ behind it runs, and the host raises GateMissed instead of keeping a time that co
 from __future__ import annotations
 
 import ctypes
+import os
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -68,6 +70,16 @@ def gate_program() -> Program:
     return Program(SOURCE, {"system.cuh": header}, ("-std=c++17",))
 
 
+SWITCH = "CCBENCH_GATE"
+"""Set to ``off`` under tools that make every launch wait for its end, such as Nsight Compute."""
+
+
+def launches_return_at_once(environment: Mapping[str, str] | None = None) -> bool:
+    """Whether a launch may be waited for after the next one; else a gate would be waited for in vain."""
+    given = os.environ if environment is None else environment
+    return given.get(SWITCH, "").lower() != "off" and given.get("CUDA_LAUNCH_BLOCKING", "0") in ("", "0")
+
+
 class GateMissed(CcbenchError):
     """The host did not open a gate in time: what was timed behind it contains the host's delay."""
 
@@ -111,7 +123,7 @@ class Gate:
             raise GateMissed(
                 f"a GPU waited longer than {self._limit_seconds:g} s for this process to finish launching: "
                 "the time that was taken is void; look for what keeps the process from running (limits of "
-                "processor time, swapping)"
+                f"processor time, swapping), or set {SWITCH}=off under a tool that makes launches wait"
             )
 
     def _word(self, offset: int) -> ctypes.c_uint64:

@@ -29,6 +29,19 @@ def test_a_launch_alone_takes_what_the_device_takes(opened: Opened, mode: str, d
     assert endpoint.device_seconds() == pytest.approx(3 * LAUNCH_SECONDS, rel=1e-9)
 
 
+@pytest.mark.parametrize(("name", "value"), [("CCBENCH_GATE", "off"), ("CUDA_LAUNCH_BLOCKING", "1")])
+def test_there_is_no_gate_where_launches_wait_for_their_end_and_the_detail_says_so(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    endpoint, runtime = opened(2)
+    endpoint.prepare(case_of("all_reduce", "ring", 2, mode="isolated"))
+    endpoint.refill(1)
+    endpoint.launch(1)
+    assert GATE not in runtime.loads
+    assert endpoint.remark().startswith("device time (events, with what launching takes)")
+
+
 def test_without_the_gate_the_hosts_calls_are_in_it(opened: Opened) -> None:
     endpoint, _ = opened(2)
     endpoint.prepare(case_of("all_reduce", "ring", 2, mode="isolated"))

@@ -3,13 +3,13 @@ or by a launcher, over TCP even on one host."""
 
 from __future__ import annotations
 
-import shlex
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from ccbench.backends.base import PlainTeams, Team, TeamRequest
 from ccbench.backends.gloo.calls import REDUCE_OPS
+from ccbench.backends.mpi.launcher import users_launch
 from ccbench.cases import Case
 from ccbench.launching import Launch, LaunchedTeam
 
@@ -76,8 +76,7 @@ class GlooBackend(PlainTeams):
 
     def open_team(self, request: TeamRequest) -> Team:
         """Start the ranks on this host, or by the user's own launcher."""
-        launcher = tuple(shlex.split(request.launch))
-        launch = Launch(launcher, several_hosts=bool(launcher))
+        launch = users_launch(request.launch) if request.launch else Launch()
         return LaunchedTeam(self.name, request.ranks, launch, request.environment)
 
 

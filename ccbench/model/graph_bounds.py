@@ -122,13 +122,9 @@ def _limits(collective: str, fabric: Fabric, root: int, in_network: bool) -> _Li
 
 def _by_level(collective: str, fabric: Fabric) -> tuple[float | Fraction, str]:
     """The most that the fabric's own cuts allow, size over time, and the cut."""
-    levels = fabric.levels
-    if collective in {"gather", "scatter"}:
-        # What one set must send or receive depends on whether the root is in it: of equal sets one has it.
-        levels = tuple(level for level in levels if level.groups)
-    if not any(level.ranks < fabric.ranks for level in levels):
+    if not any(level.ranks < fabric.ranks for level in fabric.levels):
         return math.inf, "no cut is known"
-    bound = level_bound(replace(fabric, levels=levels), collective)
+    bound = level_bound(fabric, collective)
     members = "" if bound.level.ranks == 1 else f" of {bound.level.ranks} ranks"
     rate = f"{bound.level.bytes_per_second / 1e9:.4g} GB/s"
     return bound.algbw_bytes_per_second, f"{rate} into each {bound.level.name}{members}"

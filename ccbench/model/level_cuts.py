@@ -10,13 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-import numpy as np
-
 from ccbench.errors import MachineError
 from ccbench.topology.fabric import Fabric, LevelCut
-
-MOST_PAIRS = 512
-"""Ranks whose distance from rank 0 is looked at."""
 
 
 @dataclass(frozen=True)
@@ -98,14 +93,3 @@ def level_bound(fabric: Fabric, collective: str) -> LevelBound:
     limit = LIMITS[collective]
     level = min(levels, key=lambda level: limit(level, fabric.ranks))
     return LevelBound(collective, fabric.ranks, limit(level, fabric.ranks), level)
-
-
-def farthest_seconds(fabric: Fabric) -> float:
-    """Largest sum of latencies along the routes from rank 0 to up to 512 others, evenly spread.
-
-    Fewer pairs can only make it smaller, so it stays a bound where routes are the quickest paths.
-    """
-    others = np.unique(np.linspace(0, fabric.ranks - 1, min(MOST_PAIRS, fabric.ranks)).astype(np.int64))
-    routes = fabric.route(np.zeros_like(others), others)
-    latency = np.append(fabric.link_latency_seconds, 0.0)  # the last entry is what -1 points at
-    return float(latency[routes].sum(axis=1).max(initial=0.0))

@@ -79,6 +79,7 @@ class Gpu:
     persistence: bool = True
     mig: bool = False
     application_mhz: int | None = 1980
+    refuses_unknown_fields: bool = False
     lacks: frozenset[str] = frozenset()
 
     def work(self, seconds: float, watts: float) -> None:
@@ -251,6 +252,8 @@ class Nvml:
 
     def nvmlDeviceGetFieldValues(self, handle: Gpu, fieldIds: Sequence[tuple[int, int]]) -> list[Any]:  # noqa: N802, N803
         has = self._of(handle, "nvmlDeviceGetFieldValues").fields()
+        if handle.refuses_unknown_fields and any(one not in has for one in fieldIds):
+            raise NVMLError_InvalidArgument("Invalid Argument")
         return [
             SimpleNamespace(
                 nvmlReturn=0 if one in has else 3,

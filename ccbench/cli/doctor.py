@@ -16,7 +16,8 @@ MARKS = {"ok": "ok     ", "note": "note   ", "problem": "PROBLEM"}
 def doctor(as_json: bool) -> int:
     """Look at what makes figures doubtful here, and say what to change.
 
-    Exit code 2 when something keeps ccbench from working.
+    Host, GPUs and the way between them, and for each backend what it lacks and the command that cures it.
+    Exit code 0 when nothing is a problem, 2 when something keeps ccbench from working.
     """
     from ccbench.doctor import examine
 

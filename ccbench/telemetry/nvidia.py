@@ -76,9 +76,10 @@ def link_fields(link: int) -> dict[tuple[int, int], str]:
 
 @dataclass(frozen=True)
 class _Gpu:
-    """A GPU and what does not change. links: link -> its answered fields."""
+    """A GPU and what does not change. fields, links: those that it answers, the latter by link."""
 
     handle: Any
+    fields: tuple[tuple[int, int], ...]
     model: str | None
     sm_clock_limit_mhz: int | None
     memory_clock_limit_mhz: int | None
@@ -122,7 +123,7 @@ class NvidiaDevices:
         model = session.answer(lambda: text_of(library.nvmlDeviceGetName(handle)))
         sm = session.answer(lambda: int(library.nvmlDeviceGetMaxClockInfo(handle, SM_CLOCK)))
         memory = session.answer(lambda: int(library.nvmlDeviceGetMaxClockInfo(handle, MEMORY_CLOCK)))
-        return _Gpu(handle, model, sm, memory, self._links(handle))
+        return _Gpu(handle, tuple(self._answered(handle, FIELDS)), model, sm, memory, self._links(handle))
 
     def _links(self, handle: Any) -> dict[int, dict[tuple[int, int], str]]:
         session, library = self._session, self._session.library
@@ -132,10 +133,17 @@ class NvidiaDevices:
             if active is None:
                 break  # there are no more
             fields = link_fields(link) if active else {}
-            answered = session.field_values(handle, tuple(fields))
+            answered = self._answered(handle, tuple(fields))
             if answered:
                 found[link] = {one: what for one, what in fields.items() if one in answered}
         return found
+
+    def _answered(self, handle: Any, fields: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Those of ``fields`` the device answers; one by one where a driver refuses all for one it lacks."""
+        found = self._session.field_values(handle, fields)
+        if not found:
+            found = {one: 0 for one in fields if self._session.field_values(handle, [one])}
+        return [one for one in fields if one in found]
 
     def _event_set(self) -> Any:
         session, library = self._session, self._session.library
@@ -171,7 +179,7 @@ class NvidiaDevices:
         )
         if trouble is not None:
             return reading
-        fields = (*FIELDS, *(one for counts in gpu.links.values() for one in counts))
+        fields = (*gpu.fields, *(one for counts in gpu.links.values() for one in counts))
         values = session.field_values(handle, fields)
         calls = 1 + math.ceil(len(fields) / FIELDS_A_CALL)
 

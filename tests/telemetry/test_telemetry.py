@@ -14,6 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccbench.backends.base import EMULATION, LOOPBACK
+from ccbench.conditions import LOAD_FLAGS
 from ccbench.environment import Files
 from ccbench.errors import RunFolderError
 from ccbench.nvidia import DriverAbsent, Session, opened
@@ -94,6 +96,13 @@ def test_what_a_gpu_does_not_support_is_none_and_the_rest_is_read(tmp_path: Path
     (seen,) = read_devices([ADDRESS], Files(tmp_path), driver(Nvml([Gpu(lacks=lacks)])))
     assert (seen.power_watts, seen.performance_state, seen.energy_joules) == (None, None, None)
     assert (seen.trouble, seen.sm_clock_mhz) == (None, 345)
+
+
+def test_a_driver_that_refuses_all_fields_for_one_it_lacks_is_asked_one_by_one(tmp_path: Path) -> None:
+    gpu = Gpu(ecc=False, links=eight_links(crc=3), replays=4, refuses_unknown_fields=True)
+    (seen,) = read_devices([ADDRESS], Files(tmp_path), driver(Nvml([gpu])))
+    assert (seen.pcie_replays, seen.ecc_corrected_volatile) == (4, None)
+    assert dict(seen.links[7].counts) == {"replays": 0, "recoveries": 0, "crc": 3}
 
 
 def test_an_older_driver_is_asked_by_the_older_name(tmp_path: Path) -> None:
@@ -393,6 +402,14 @@ def test_what_a_newer_version_adds_is_left_out() -> None:
     text = '[{"bus_id":"a","vendor":"x","model":null,"before":{"smell":1},"after":{"calls":2}}]'
     (before,), (after,) = readings_from_json(text)
     assert (before.bus_id, after.calls) == ("a", 2)
+
+
+def test_the_example_and_the_flags_of_the_documentation_are_those_of_the_code() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs/results.md").read_text(encoding="utf-8")
+    (before,), (after,) = readings_from_json(text.split("```json\n")[1].split("```")[0])
+    assert (before.model, after.power_watts) == ("NVIDIA H100 80GB HBM3", 348.0)
+    for flag in (*FLAGS, *LOAD_FLAGS, EMULATION, LOOPBACK):
+        assert f"\n| `{flag}` |" in text
 
 
 # -- AMD --------------------------------------------------------------------------------------------------

@@ -282,12 +282,11 @@ class Nccl:
                 Communicator(self, settings, device, cupy=one)
                 for device, one in zip(devices, made, strict=True)
             ]
-        unique_id = self.unique_id()
-        with self.group():
-            return [
-                self._configured(len(devices), unique_id, rank, device, settings)
-                for rank, device in enumerate(devices)
-            ]
+        unique_id, begun = self.unique_id(), list[Communicator]()
+        with aborting(begun), self.group():
+            for rank, device in enumerate(devices):
+                self._configure(begun, len(devices), unique_id, rank, device, settings)
+        return begun
 
     def communicator(
         self,
@@ -301,7 +300,10 @@ class Nccl:
         from ccbench.backends.nccl.communicator import Communicator
 
         if settings.given:
-            return self._configured(ranks, unique_id, rank, device, settings)
+            begun: list[Communicator] = []
+            with aborting(begun):
+                self._configure(begun, ranks, unique_id, rank, device, settings)
+            return begun[0]
         self.runtime.setDevice(device)
         made = self._by_cupy(ranks, unique_id, rank)
         return Communicator(self, settings, device, cupy=made)
@@ -316,10 +318,16 @@ class Nccl:
         except Exception as error:
             raise self.failure(error, "ncclCommInitRank") from None
 
-    def _configured(
-        self, ranks: int, unique_id: bytes, rank: int, device: int, settings: Settings
-    ) -> Communicator:
-        """As ``communicator``, with settings, which CuPy cannot pass on."""
+    def _configure(
+        self,
+        begun: list[Communicator],
+        ranks: int,
+        unique_id: bytes,
+        rank: int,
+        device: int,
+        settings: Settings,
+    ) -> None:
+        """Add to ``begun`` a communicator with settings, which CuPy cannot pass on."""
         from ccbench.backends.nccl.communicator import Communicator
 
         config = self.config(settings)
@@ -327,12 +335,12 @@ class Nccl:
         held = ctypes.c_void_p()
         self.runtime.setDevice(device)
         made = Communicator(self, settings, device, held=held, kept=config)
+        begun.append(made)
         code = self.native.ncclCommInitRankConfig(
             ctypes.byref(held), ranks, UniqueId(unique_id), rank, ctypes.byref(config)
         )
         self.check(code, "ncclCommInitRankConfig")
         self.touched(made)
-        return made
 
     def config(self, settings: Settings) -> ctypes.Structure:
         """ncclConfig_t with what ``settings`` ask for; CannotRun where this NCCL has no such field."""
@@ -349,6 +357,17 @@ class Nccl:
             communicator.finalize()
         for communicator in communicators:
             communicator.destroy()
+
+
+@contextmanager
+def aborting(begun: list[Communicator]) -> Iterator[None]:
+    """Abort the communicators that were begun when an exception ends this: nobody else will."""
+    try:
+        yield
+    except BaseException:
+        for communicator in begun:
+            communicator.abort()
+        raise
 
 
 def _text(raw: Any) -> str:

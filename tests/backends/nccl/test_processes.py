@@ -116,9 +116,11 @@ def test_a_rank_that_never_comes_is_a_hang_that_can_be_aborted() -> None:
     unique_id = ranks[0].nccl.unique_id()
     with pytest.raises(NcclFailed, match="deadlock: ncclCommInitRank"):
         ranks[0].nccl.communicator(2, unique_id, 0, 0)
+    ranks[0].process.members.clear()
     impatient = Settings(blocking=False, limit_seconds=0.02)
     with pytest.raises(NcclHung, match="another rank has not come"):
         ranks[0].nccl.communicator(2, ranks[0].nccl.unique_id(), 0, 0, impatient)
+    assert ranks[0].process.members == {}, "nobody could abort it later"
 
 
 def test_ranks_that_do_not_fit_are_refused() -> None:

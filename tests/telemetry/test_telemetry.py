@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pynvml  # type: ignore[import-untyped,import-not-found,unused-ignore]  # untyped
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.backends.base import EMULATION, LOOPBACK
@@ -318,21 +318,26 @@ readings = st.builds(
     calls=st.integers(1, 20),
     trouble=st.one_of(st.none(), st.text(min_size=1)),
     sm_clock_mhz=numbers,
-    clock_reasons=st.one_of(st.none(), st.lists(st.sampled_from(sorted(REASONS.values()))).map(tuple)),
+    clock_reasons=st.one_of(
+        st.none(), st.lists(st.sampled_from(sorted(REASONS.values())), max_size=3).map(tuple)
+    ),
     held_back_seconds=st.dictionaries(st.sampled_from(["power", "thermal"]), st.floats(0, 1e6)),
     power_watts=st.one_of(st.none(), st.floats(0, 2000)),
     ecc_uncorrected_volatile=numbers,
-    links=st.lists(st.integers(0, 17), unique=True).map(
+    links=st.lists(st.integers(0, 17), max_size=3, unique=True).map(
         lambda links: tuple(LinkErrors(link, (("replays", link + 1),)) for link in links)
     ),
     pcie_width=numbers,
-    xids=st.lists(st.integers(1, 200)).map(tuple),
+    xids=st.lists(st.integers(1, 200), max_size=2).map(tuple),
 )
-looks = st.lists(readings, unique_by=lambda one: one.bus_id).map(
+looks = st.lists(readings, max_size=3, unique_by=lambda one: one.bus_id).map(
     lambda found: tuple(sorted(found, key=lambda one: one.bus_id))
 )
 
+few = settings(max_examples=40)
 
+
+@few
 @given(looks)
 def test_readings_come_back_from_their_text(found: tuple[DeviceReading, ...]) -> None:
     later = tuple(replace(one, calls=one.calls + 1) for one in found)
@@ -340,6 +345,7 @@ def test_readings_come_back_from_their_text(found: tuple[DeviceReading, ...]) ->
     assert readings_from_json(text) == (found, later)
 
 
+@few
 @given(looks, looks)
 def test_flags_are_of_the_known_ones_and_the_text_gives_the_same(
     before: tuple[DeviceReading, ...], after: tuple[DeviceReading, ...]
@@ -349,6 +355,7 @@ def test_flags_are_of_the_known_ones_and_the_text_gives_the_same(
     assert flags_of(*readings_from_json(readings_json(before, after))) == flags
 
 
+@few
 @given(looks)
 def test_nothing_that_changes_is_nothing_to_flag_but_what_stands_all_the_time(
     found: tuple[DeviceReading, ...],
@@ -381,7 +388,8 @@ def test_devices_of_several_hosts_may_have_one_address() -> None:
     assert flags_of(before, after) == ("link_errors",)
 
 
-@given(st.lists(looks, max_size=4))
+@few
+@given(st.lists(looks, max_size=3))
 def test_joining_loses_no_device_and_adds_none(teams: list[tuple[DeviceReading, ...]]) -> None:
     before, after = readings_from_json(joined([readings_json(one, one) for one in teams]))
     assert before == after

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
 
 from ccbench.backends.base import CannotRun, OutOfMemory
-from ccbench.backends.nccl.library import Nccl, loaded_library
+from ccbench.backends.nccl import library
+from ccbench.backends.nccl.calls import RESULTS
+from ccbench.backends.nccl.library import Nccl, loaded_library, open_nccl
 from ccbench.backends.nccl.types import Call, NcclFailed, NcclHung, Settings, State
-from ccbench.errors import BackendUnavailable, UsageError
+from ccbench.errors import BackendUnavailable, MissingDependency, UsageError
+from tests.backends.cuda.emulated import CudaError
 
 from .bench import BLOCKING, NON_BLOCKING, Bench, all_reduce
 from .double import DeviceFailure, Process, World
@@ -149,3 +155,58 @@ def test_one_thread_that_does_not_group_its_ranks_is_told() -> None:
     address = bench.place(np.ones(2, np.int64), 0)
     with pytest.raises(NcclFailed, match=r"deadlock: ncclAllReduce of rank 0 waits for ranks \[1\]"):
         bench.comms[0].all_reduce(address, address, 2, "int64", "sum", bench.streams[0])
+
+
+# -- finding NCCL ----------------------------------------------------------------------------------------
+
+
+def pretend_cupy(monkeypatch: pytest.MonkeyPatch, nccl: object, runtime: object) -> None:
+    cuda = ModuleType("cupy.cuda")
+    vars(cuda).update(nccl=nccl, runtime=runtime)
+    monkeypatch.setitem(sys.modules, "cupy", ModuleType("cupy"))
+    monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
+
+
+def test_nccl_is_opened_as_cupy_has_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    process = Process(World(version=22809))
+    pretend_cupy(monkeypatch, process.module, process.runtime)
+    maps = tmp_path / "maps"
+    maps.write_text("7f00-7f10 r-xp 00000000 08:01 123   /opt/nccl/libnccl.so.2\n")
+    monkeypatch.setattr(library, "MAPS", maps)
+    loaded: list[str] = []
+
+    def load(path: str) -> object:
+        loaded.append(path)
+        return process.native
+
+    nccl = open_nccl(load)
+    assert (nccl.version_text, nccl.path, loaded) == ("2.28.9", "/opt/nccl/libnccl.so.2", [nccl.path])
+    maps.write_text("")
+    assert open_nccl(load).path == ""
+    assert loaded[-1] == "libnccl.so.2"
+
+
+def test_without_cupy_or_nccl_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(MissingDependency, match=r"CuPy's NCCL cannot be imported.*pip install"):
+        open_nccl()
+    pretend_cupy(monkeypatch, SimpleNamespace(available=False), None)
+    with pytest.raises(MissingDependency, match=r"CuPy finds no NCCL library; pip install"):
+        open_nccl()
+
+
+@pytest.mark.parametrize("code", [1, 4, 5, 6, 7])
+def test_errors_of_cupy_become_nccls_words_even_where_cupy_has_no_name(code: int) -> None:
+    bench = Bench(1)
+    bench.process.refuse["ncclAllReduce"] = (code, "what NCCL wrote down")
+    with pytest.raises(
+        NcclFailed, match=rf"ncclAllReduce: {RESULTS[code]}: .*\(what NCCL wrote down\)"
+    ) as caught:
+        all_reduce(bench, [bench.place(np.ones(2, np.int64), 0)])
+    assert caught.value.refused == (code in (4, 5))
+
+
+def test_what_is_no_error_of_nccl_stays_what_it_is() -> None:
+    nccl = Bench(1).nccl
+    for error in (KeyError("stream"), TypeError("an integer is required"), CudaError(2)):
+        assert nccl.failure(error, "ncclAllReduce") is error

@@ -1,0 +1,177 @@
+"""NCCL as it is installed: the wrapper's tables, its calls by ctypes, its structures.
+
+The first part needs CuPy and NCCL but no driver; the rest one GPU, on which a communicator has one rank.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ccbench.backends import open_backend
+from ccbench.backends.base import CannotRun
+from ccbench.backends.nccl.calls import DTYPES, FLOAT8_CAPABILITY, FUNCTIONS, OPS
+from ccbench.backends.nccl.communicator import BY_CUPY, Communicator
+from ccbench.backends.nccl.library import Nccl, open_nccl
+from ccbench.backends.nccl.types import Call, NcclFailed, Settings, State
+from ccbench.collectives import COLLECTIVES
+from ccbench.dtypes import numpy_dtype
+from ccbench.errors import CcbenchError
+from tests.backends.nccl.record import RECORDED, cupy_facts
+
+TO_DEVICE, TO_HOST = 1, 2
+Array = NDArray[Any]
+
+
+@pytest.fixture(scope="module")
+def nccl() -> Nccl:
+    """NCCL by the installed CuPy, or a skip with the reason."""
+    try:
+        return open_nccl()
+    except CcbenchError as error:
+        pytest.skip(str(error))
+
+
+def test_the_library_has_the_functions_of_its_version(nccl: Nccl) -> None:
+    for name, (since, _) in FUNCTIONS.items():
+        assert hasattr(nccl.native, name) == (nccl.version >= since), name
+
+
+def test_the_library_is_the_one_that_cupy_loaded(nccl: Nccl) -> None:
+    assert "libnccl.so" in nccl.path
+    assert nccl.native.ncclGetErrorString(4).startswith(b"invalid argument")
+
+
+def test_unique_ids_have_their_size_and_differ(nccl: Nccl) -> None:
+    one, other = nccl.unique_id(), nccl.unique_id()
+    assert len(one) == len(other) == 128
+    assert one != other
+
+
+def test_the_installed_cupy_has_the_calls_as_recorded(nccl: Nccl) -> None:
+    facts = cupy_facts()
+    newest = json.loads(sorted(RECORDED.glob("cupy-*"))[-1].read_text(encoding="utf-8"))
+    for name in BY_CUPY.values():
+        assert facts["methods"][name] == newest["methods"][name]
+    same = RECORDED / f"cupy-{facts['cupy']}.json"
+    if same.exists():
+        assert facts["methods"] == json.loads(same.read_text(encoding="utf-8"))["methods"]
+
+
+def test_a_group_with_nothing_in_it_ends(nccl: Nccl) -> None:
+    with nccl.group(), nccl.group():
+        pass
+    with pytest.raises(ZeroDivisionError), nccl.group():
+        _ = 1 // 0
+
+
+# -- one GPU, one rank -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(
+    params=[Settings(), Settings(blocking=False, limit_seconds=60.0), Settings(maximum_channels=2)],
+    ids=["cupy", "non-blocking", "configured"],
+)
+def alone(nccl: Nccl, request: pytest.FixtureRequest) -> Iterator[Communicator]:
+    """A communicator of one rank on the first device."""
+    reason = open_backend("cuda").unavailable()
+    if reason:
+        pytest.skip(reason)
+    nccl.runtime.setDevice(0)
+    made = nccl.communicator(1, nccl.unique_id(), 0, 0, request.param)
+    yield made
+    nccl.close([made])
+
+
+def moved(comm: Communicator, call: Call, values: Array) -> Array:
+    """What is in the call's target afterwards."""
+    runtime = comm.nccl.runtime
+    stream = runtime.streamCreateWithFlags(1)
+    runtime.memcpyAsync(call.source, values.ctypes.data, values.nbytes, TO_DEVICE, stream)
+    comm.enqueue(call, stream)
+    result = np.empty_like(values)
+    runtime.memcpyAsync(result.ctypes.data, call.target, result.nbytes, TO_HOST, stream)
+    runtime.streamSynchronize(stream)
+    runtime.streamDestroy(stream)
+    return result
+
+
+@pytest.mark.parametrize("name", [name for name, row in COLLECTIVES.items() if row.moves_data])
+def test_a_rank_alone_gets_its_own_elements(alone: Communicator, name: str) -> None:
+    runtime = alone.nccl.runtime
+    source, target = runtime.malloc(1 << 16), runtime.malloc(1 << 16)
+    for dtype in DTYPES:
+        if dtype.startswith("float8") and int(_capability(alone.nccl)) < FLOAT8_CAPABILITY:
+            continue
+        try:
+            alone.nccl.dtype_number(dtype)
+        except CannotRun:
+            continue
+        values = (np.arange(1000) % 7).astype(numpy_dtype(dtype))
+        for op in OPS if COLLECTIVES[name].reduces else ("none",):
+            call = Call(name, source, target, len(values), dtype, op, 0)
+            assert np.array_equal(moved(alone, call, values), values), (dtype, op)
+    for address in (source, target):
+        runtime.free(address)
+
+
+def _capability(nccl: Nccl) -> int:
+    return 10 * int(nccl.runtime.deviceGetAttribute(75, 0)) + int(nccl.runtime.deviceGetAttribute(76, 0))
+
+
+def test_premulsum_multiplies(alone: Communicator) -> None:
+    runtime = alone.nccl.runtime
+    address = runtime.malloc(4096)
+    op = alone.premultiplied(3.0, "float32")
+    values = np.arange(100, dtype=np.float32)
+    seen = moved(alone, Call("all_reduce", address, address, 100, "float32", op), values)
+    assert np.array_equal(seen, 3 * values)
+    alone.release(op)
+    runtime.free(address)
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_memory_of_nccl_is_registered(alone: Communicator, symmetric: bool) -> None:
+    name = "ncclCommWindowRegister" if symmetric else "ncclCommRegister"
+    if not alone.nccl.has(name):
+        pytest.skip(f"NCCL {alone.nccl.version_text} has no {name}")
+    address = alone.nccl.allocate(1 << 21)
+    held = alone.register(address, 1 << 21, symmetric)
+    values = np.arange(100, dtype=np.float32)
+    assert np.array_equal(
+        moved(alone, Call("all_reduce", address, address, 100, "float32", "sum"), values), values
+    )
+    alone.deregister(held)
+    alone.nccl.free(address)
+
+
+def test_a_part_of_one_rank_is_a_communicator(alone: Communicator) -> None:
+    part = alone.split(0, 0)
+    assert part is not None
+    part.settle()
+    assert (part.rank, part.ranks, part.poll().state) == (0, 1, State.READY)
+    alone.nccl.close([part])
+
+
+def test_an_estimate_is_positive_or_absent(alone: Communicator) -> None:
+    address = alone.nccl.runtime.malloc(1 << 20)
+    seconds = alone.simulate(Call("all_reduce", address, address, 1 << 18, "float32", "sum"), 0)
+    assert seconds is None or 0 < seconds < 1
+    alone.nccl.runtime.free(address)
+
+
+def test_an_invalid_root_is_refused_in_nccls_words(alone: Communicator) -> None:
+    with pytest.raises(NcclFailed, match="ncclBroadcast: ncclInvalidArgument") as caught:
+        alone.broadcast(0, 0, 1, "int32", 5, 0)
+    assert caught.value.refused
+
+
+def test_an_aborted_communicator_says_so(nccl: Nccl, alone: Communicator) -> None:
+    other = nccl.communicator(1, nccl.unique_id(), 0, 0, alone.settings)
+    other.abort()
+    assert other.poll().state is State.ABORTED

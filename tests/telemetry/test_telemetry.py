@@ -277,6 +277,25 @@ def test_a_look_taken_when_the_samples_ended_counts_whatever_follows(tmp_path: P
     assert readings_from_json(text)[1][0].sm_clock_mhz == 1980
 
 
+@pytest.mark.parametrize(("held_seconds", "flags"), [(0.05, ()), (0.1, ()), (0.2, ("throttled",))])
+def test_clocks_may_be_held_back_for_a_hundredth_of_the_time(
+    held_seconds: float, flags: tuple[str, ...]
+) -> None:
+    before = DeviceReading(ADDRESS, at_seconds=100.0, held_back_seconds={"thermal": 4.0})
+    after = DeviceReading(ADDRESS, at_seconds=110.0, held_back_seconds={"thermal": 4.0 + held_seconds})
+    assert flags_of([before], [after]) == flags
+
+
+def test_the_last_look_of_a_case_that_failed_is_not_the_next_ones(tmp_path: Path) -> None:
+    gpu = Gpu()
+    watching = watch(Nvml([gpu]), tmp_path)
+    watching.before()
+    watching.ended()
+    watching.before()
+    gpu.uncorrected += 1
+    assert watching.after()[1] == ("ecc_errors",)
+
+
 def test_a_gpu_that_rests_after_the_case_has_not_dropped_its_clocks(tmp_path: Path) -> None:
     gpu = Gpu()
     gpu.work(seconds=1, watts=300)

@@ -89,7 +89,7 @@ def same(seen: Array, expected: Array) -> bool:
 
 
 def channel_parts(count: int, channels: int, item_bytes: int) -> list[tuple[int, int]]:
-    """``channel_part`` of primitives.cuh."""
+    """``channel_part`` of block.cuh."""
     granule = 16 // item_bytes
     granules = -(-count // granule)
     each, more = divmod(granules, channels)

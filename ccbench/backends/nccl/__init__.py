@@ -76,6 +76,10 @@ class NcclBackend:
             (bool(case.pair and case.collective != "send_recv"), "pairs exist for send_recv only"),
             (bool(case.pair and case.beside), "nothing runs beside a pair"),
             (
+                bool(case.pair) and case.registration == "symmetric",
+                "memory is registered as symmetric by all ranks together, and a pair's others have none",
+            ),
+            (
                 bool(case.beside and case.mode == "graph"),
                 "a graph with two collectives at once has no time for each; take mode streaming",
             ),

@@ -9,8 +9,8 @@ from ccbench.backends.base import OutOfMemory
 from ccbench.backends.nccl.communicator import Communicator
 from ccbench.backends.nccl.communicators import Communicators
 from ccbench.backends.nccl.library import Nccl
-from ccbench.backends.nccl.parts import Copies, Part, copies_for
-from ccbench.backends.nccl.seat import Seat
+from ccbench.backends.nccl.parts import Copies, Part, alike_bytes, copies_for
+from ccbench.backends.nccl.seat import Memory, Seat
 from ccbench.backends.nccl.types import Call, Registration
 from ccbench.cases import NO_OP, Case
 from ccbench.groups import Groups
@@ -28,7 +28,7 @@ class Binding:
     part: Part
     copies: Copies
     communicator: Communicator
-    address: int
+    memory: Memory
     nccl_calls: list[Call] = field(default_factory=list)
     calls: list[Callable[[], None]] = field(default_factory=list)
     premultiplied: int | None = None
@@ -42,12 +42,12 @@ class Binding:
     def inputs(self) -> Iterator[tuple[int, int]]:
         """(address, bytes) of each input."""
         for begin in self.copies.offsets():
-            yield self.address + begin + self.copies.one.input_offset, self.copies.one.input_bytes
+            yield self.memory.address + begin + self.copies.one.input_offset, self.copies.one.input_bytes
 
     def outputs(self) -> Iterator[tuple[int, int]]:
         """(address, bytes) of each output."""
         for begin in self.copies.offsets():
-            yield self.address + begin + self.copies.one.output_offset, self.copies.one.output_bytes
+            yield self.memory.address + begin + self.copies.one.output_offset, self.copies.one.output_bytes
 
 
 class Bound:
@@ -73,8 +73,9 @@ class Bound:
                 if rank not in seats:
                     continue
                 seat, copies = seats[rank], copies_for(part, rank)
-                memory = seat.reserve(part.lane, copies.total_bytes, allocate)
-                self.bindings.append(Binding(seat, part, copies, by_rank[rank], memory.address))
+                size = copies.total_bytes if allocate is None else alike_bytes(part)
+                memory = seat.reserve(part.lane, size, allocate)
+                self.bindings.append(Binding(seat, part, copies, by_rank[rank], memory))
 
     def register(self) -> None:
         """Let NCCL know the memory, where the case asks for it. Collective where symmetric."""
@@ -84,8 +85,10 @@ class Bound:
         for lane in self.lanes():
             with self.nccl.group():
                 for one in lane:
-                    size = one.copies.total_bytes
-                    one.registrations.append(one.communicator.register(one.address, size, symmetric))
+                    held = one.memory
+                    one.registrations.append(
+                        one.communicator.register(held.address, held.size_bytes, symmetric)
+                    )
 
     def prepare_calls(self) -> None:
         """Look everything up; CannotRun for what this NCCL does not have."""

@@ -53,7 +53,7 @@ class Communicators:
     def _new(self, members: tuple[int, ...]) -> ByRank:
         """A communicator of ``members`` by a unique id, which the process of the first one makes."""
         own = [rank for rank in members if rank in self._devices]
-        if len(own) == self._ranks:
+        if len(own) == len(members):
             made = self.nccl.communicators([self._devices[rank] for rank in own])
             return dict(zip(own, made, strict=True))
         # Where processes drive one rank each, the first member's number is its process's.

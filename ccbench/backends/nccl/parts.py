@@ -119,6 +119,11 @@ class Copies:
         return range(self.first, self.first + self.number * stride, stride)
 
 
+def alike_bytes(part: Part) -> int:
+    """What every member's allocation must have where all register it together: the most that one needs."""
+    return max(copies_for(part, rank).total_bytes for rank in part.members)
+
+
 def copies_for(part: Part, rank: int) -> Copies:
     """The team's ``rank``'s buffers for ``part``; a barrier has one element in and one out."""
     case = part.case

@@ -95,7 +95,7 @@ def _sections(report: str) -> dict[str, list[str]]:
     lines = [line.rstrip() for line in report.splitlines()]
     found: dict[str, list[str]] = {}
     title = ""
-    for line, after in zip(lines, [*lines[1:], ""], strict=True):
+    for line, after in zip(lines, [*lines[1:], ""], strict=False):
         if after and set(after) == {"="}:
             title = line.strip()
         elif not _RULE.fullmatch(line):

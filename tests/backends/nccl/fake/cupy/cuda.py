@@ -1,0 +1,40 @@
+"""``cupy.cuda``: the modules that ccbench asks for, of one process of the double."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import ModuleType
+from typing import Any
+
+from ccbench.backends.nccl import library
+from tests.backends.nccl.double import Process, World
+
+
+class FakeProcess(Process):
+    """GPUs that cannot address pinned memory, so that nothing has to be compiled for a gate."""
+
+
+process = FakeProcess(World(devices=int(os.environ.get("FAKE_GPUS", "4")), version=22809))
+_attribute = process.runtime.deviceGetAttribute
+_HOST_MEMORY = (19, 41)
+
+
+def _without_host_memory(attribute: int, device: int) -> int:
+    return 0 if attribute in _HOST_MEMORY else int(_attribute(attribute, device))
+
+
+process.runtime.deviceGetAttribute = _without_host_memory  # type: ignore[method-assign]
+library.open_nccl.__defaults__ = (lambda path: process.native,)
+
+
+def _module(name: str, stand_in: Any) -> ModuleType:
+    made = ModuleType(f"cupy.cuda.{name}")
+    made.__getattr__ = lambda attribute: getattr(stand_in, attribute)  # type: ignore[method-assign]
+    sys.modules[made.__name__] = made
+    return made
+
+
+runtime = _module("runtime", process.runtime)
+driver = _module("driver", process.runtime)
+nccl = _module("nccl", process.module)

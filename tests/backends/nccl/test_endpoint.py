@@ -1,0 +1,382 @@
+"""The whole way of the nccl backend but the GPU: NCCL's double moves real bytes, everything else is real."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ccbench.backends.base import CannotRun, OutOfMemory
+from ccbench.backends.nccl import endpoint as endpoint_module
+from ccbench.backends.nccl import troubles
+from ccbench.backends.nccl.endpoint import NcclRanks
+from ccbench.backends.nccl.troubles import CollectiveHung, limit_for
+from ccbench.cases import Case
+from ccbench.collectives import COLLECTIVES
+from ccbench.dtypes import ITEM_BYTES
+from ccbench.measure import Apart, DeviceTimed
+from ccbench.suite.model import IN_PLACE_COLLECTIVES
+
+from .double import Process
+from .measuring import case_of, measured, opened, wrong_elements
+
+OPS = ("sum", "prod", "min", "max", "avg", "premulsum")
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.parametrize("version", [22809, 22105])
+def test_every_collective_is_exact_in_every_mode(collective: str, version: int) -> None:
+    endpoint, process = opened(version=version)
+    for mode in ("streaming", "isolated", "graph", "cold"):
+        assert wrong_elements(endpoint, case_of(collective, mode=mode)) == 0
+    endpoint.close()
+    assert not process.runtime.allocated
+    assert not process.members
+    assert not process.world.deadlocks
+
+
+@pytest.mark.parametrize("collective", IN_PLACE_COLLECTIVES)
+def test_in_place_is_exact(collective: str) -> None:
+    endpoint, _ = opened()
+    assert wrong_elements(endpoint, case_of(collective, in_place=True)) == 0
+
+
+@pytest.mark.parametrize("root", range(3))
+@pytest.mark.parametrize("collective", [name for name, row in COLLECTIVES.items() if row.rooted])
+def test_every_root_is_exact(collective: str, root: int) -> None:
+    endpoint, _ = opened(3)
+    assert wrong_elements(endpoint, case_of(collective, 3, root=root)) == 0
+    assert wrong_elements(endpoint, case_of(collective, 3, root=root, in_place=True)) == 0
+
+
+@pytest.mark.parametrize(("dtype", "op"), list(itertools.product(ITEM_BYTES, OPS)))
+def test_every_dtype_and_op_is_exact(dtype: str, op: str) -> None:
+    endpoint, _ = opened(2)
+    assert wrong_elements(endpoint, case_of("all_reduce", 2, 300, dtype=dtype, op=op)) == 0
+    assert wrong_elements(endpoint, case_of("reduce_scatter", 2, 300, dtype=dtype, op=op, in_place=True)) == 0
+
+
+@pytest.mark.parametrize("registration", ["local", "symmetric"])
+def test_registered_memory_is_nccls_own_and_goes_back_with_its_case(registration: str) -> None:
+    endpoint, process = opened(2)
+    endpoint.prepare(case_of("all_gather", 2, registration=registration))
+    assert len(process.nccl_memory) == 2
+    endpoint.finish()
+    assert not process.nccl_memory
+    assert wrong_elements(endpoint, case_of("all_gather", 2, registration=registration)) == 0
+    assert wrong_elements(endpoint, case_of("all_gather", 2)) == 0
+
+
+def test_misaligned_buffers_start_where_they_are_told() -> None:
+    endpoint, _ = opened(2)
+    endpoint.prepare(case_of("all_reduce", 2, misalignment_bytes=12))
+    assert endpoint._bound is not None
+    starts = [at % 256 for one in endpoint._bound.bindings for at, _ in (*one.inputs(), *one.outputs())]
+    assert starts == [12] * 4
+    endpoint.finish()
+    assert wrong_elements(endpoint, case_of("all_to_all", 2, misalignment_bytes=12)) == 0
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_aggregated_collectives_have_buffers_of_their_own_and_share_the_time(in_place: bool) -> None:
+    endpoint, _ = opened(2)
+    one, _ = measured(endpoint, case_of("all_reduce", 2, 4000, mode="isolated"))
+    three, _ = measured(endpoint, case_of("all_reduce", 2, 4000, aggregation=3, mode="isolated", in_place=in_place))
+    assert three.mismatch is None
+    # The double takes as long for three together as for three apart: a third each.
+    spans = [float(result.stamps[0, 0, 1] - result.stamps[0, 0, 0]) for result in (one, three)]
+    assert spans[1] == pytest.approx(spans[0], rel=0.5)
+
+
+def test_a_spoilt_copy_among_aggregated_ones_is_seen() -> None:
+    endpoint, process = opened(2)
+    endpoint.prepare(case_of("all_reduce", 2, aggregation=3))
+    endpoint.poison()
+    endpoint.refill(1)
+    endpoint.launch(1)
+    assert endpoint._bound is not None
+    second = list(endpoint._bound.bindings[1].outputs())[1][0]
+    process.world.view(second + 40, 8, 1)[:] = 0
+    mismatch = endpoint.check(1, 1)
+    assert mismatch is not None
+    assert (mismatch.rank, mismatch.wrong_elements, mismatch.offset) == (1, 2, 10)
+
+
+@pytest.mark.parametrize("groups", ["rank // 2", "rank % 2", "[[0, 3], [2, 1]]", "[[1, 2]]", "rank % 4"])
+@pytest.mark.parametrize("version", [22809, 21704])
+def test_groups_run_at_once_and_each_has_its_own_time(groups: str, version: int) -> None:
+    endpoint, process = opened(version=version)
+    for collective in ("all_reduce", "all_gather", "send_recv"):
+        result, facts = measured(endpoint, case_of(collective, groups=groups))
+        assert result.mismatch is None
+        several = len(case_of(collective, groups=groups).members)
+        assert len(facts.parts) == (several if several > 1 else 0)
+        samples = result.stamps.shape[1]
+        assert [len(one) for one in facts.part_samples_seconds] == [samples] * len(facts.parts)
+        assert all(second > 0 for one in facts.part_samples_seconds for second in one)
+    assert not process.world.deadlocks
+
+
+def test_groups_have_names_by_their_ranks() -> None:
+    endpoint, _ = opened()
+    _, facts = measured(endpoint, case_of("all_reduce", groups="rank // 2"))
+    assert facts.parts == ("ranks 0,1", "ranks 2,3")
+
+
+def test_a_group_that_gets_another_groups_data_is_wrong() -> None:
+    endpoint, _ = opened()
+    endpoint.prepare(case_of("all_reduce", groups="rank // 2"))
+    endpoint.poison()
+    endpoint.refill(1)
+    endpoint.launch(1)
+    assert endpoint._bound is not None
+    first, other = endpoint._bound.bindings[0], endpoint._bound.bindings[2]
+    (address, size), (strange, _) = next(first.outputs()), next(other.outputs())
+    first.seat.cuda.runtime.memcpyAsync(address, strange, size, 3, first.seat.device.stream)
+    mismatch = endpoint.check(1, 1)
+    assert mismatch is not None
+    assert mismatch.rank == 0
+
+
+@pytest.mark.parametrize("beside", ["all_gather", "all_reduce", "all_to_all", "broadcast"])
+def test_two_collectives_at_once_are_both_checked_and_timed(beside: str) -> None:
+    endpoint, process = opened()
+    result, facts = measured(endpoint, case_of("reduce_scatter", beside=beside, in_place=True))
+    assert result.mismatch is None
+    assert facts.parts == ("reduce_scatter", beside)
+    communicators = [one.handle for _, one in endpoint._communicators.every()]
+    assert len(set(communicators)) == 8
+    endpoint.close()
+    assert not process.runtime.allocated
+
+
+@pytest.mark.parametrize("pair", ["0>3", "3>0", "0<>3", "2<>1"])
+def test_a_pair_communicates_alone_and_the_others_keep_still(pair: str) -> None:
+    endpoint, process = opened()
+    assert wrong_elements(endpoint, case_of("send_recv", pair=pair)) == 0
+    per_launch = 4 if "<>" in pair else 2
+    assert len(process.log) % per_launch == 0
+    assert set(process.log) == {"ncclSend", "ncclRecv"}
+
+
+def test_the_library_estimates_without_moving_anything() -> None:
+    endpoint, process = opened(2)
+    _, facts = measured(endpoint, case_of("all_reduce", 2, 1 << 20))
+    # The double's cost: 10 us and 100 GB/s.
+    assert facts.library_estimate_seconds == pytest.approx(10e-6 + (1 << 22) / 100e9)
+    endpoint, _ = opened(2, version=22105)
+    assert measured(endpoint, case_of("all_reduce", 2))[1].library_estimate_seconds is None
+
+
+def test_samples_are_the_devices_time_and_the_hosts_is_told() -> None:
+    endpoint, _ = opened(2)
+    assert isinstance(endpoint, DeviceTimed)
+    assert not isinstance(endpoint, Apart)
+    result, _ = measured(endpoint, case_of("all_reduce", 2, 1000, mode="isolated"))
+    assert float(result.stamps[0, 0, 1] - result.stamps[0, 0, 0]) == pytest.approx(10e-6 + 4000 / 100e9)
+    assert endpoint.remark().startswith("NCCL 2.28.9, device time (events); launch and wait take the host ")
+
+
+# -- what NCCL chose -----------------------------------------------------------------------------------------
+
+
+def with_log(process: Process, monkeypatch: pytest.MonkeyPatch, line: str) -> list[int]:
+    """Let the double write its tuning log as NCCL does; how often the log was switched."""
+    resets: list[int] = []
+
+    def write_line() -> None:
+        import os
+
+        file = os.environ.get("NCCL_DEBUG_FILE")
+        if file and os.environ.get("NCCL_DEBUG_SUBSYS") == "TUNING":
+            with open(file, "a") as log:
+                log.write(line + "\n")
+
+    class Resets:
+        restype = None
+
+        def __call__(self) -> None:
+            resets.append(len(process.log))
+
+    monkeypatch.setattr(process.native, "ncclResetDebugInit", Resets(), raising=False)
+    launched = process.module.groupEnd
+    monkeypatch.setattr(process.module, "groupEnd", lambda: (launched(), write_line())[0])
+    return resets
+
+
+def test_what_nccl_chose_comes_from_one_logged_launch_of_the_first_visit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NCCL_DEBUG", "WARN")
+    endpoint, process = opened(2)
+    line = "h:1:1 [0] NCCL INFO AllReduce: 3108 Bytes -> Algo NVLS_TREE proto SIMPLE channel{Lo..Hi}={0..15}"
+    resets = with_log(process, monkeypatch, line)
+    case = case_of("all_reduce", 2)
+    assert endpoint.prepare(case) == "nvlstree"
+    assert resets == [0, 2]
+    facts = endpoint.facts()
+    assert (facts.protocol_used, facts.channels_used) == ("simple", 16)
+    endpoint.finish()
+    import os
+
+    assert os.environ["NCCL_DEBUG"] == "WARN"
+    assert "NCCL_DEBUG_FILE" not in os.environ
+    measured(endpoint, case)
+    assert len(resets) == 2
+
+
+def test_another_algorithm_than_asked_for_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint, process = opened(2)
+    with_log(process, monkeypatch, "AllReduce: 8 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0}")
+    with pytest.raises(CannotRun, match="asked for tree, NCCL ran ring ll"):
+        endpoint.prepare(case_of("all_reduce", 2, algorithm="tree"))
+    assert endpoint.prepare(case_of("all_reduce", 2, algorithm="ring", protocol="ll")) == "ring"
+
+
+def test_without_a_way_to_switch_the_log_nothing_is_claimed() -> None:
+    endpoint, _ = opened(2)
+    assert endpoint.prepare(case_of("all_reduce", 2, algorithm="ring")) == "ring"
+    assert endpoint.facts().protocol_used == ""
+
+
+# -- refusals and troubles -------------------------------------------------------------------------------------
+
+
+def test_what_nccl_refuses_is_unsupported_in_its_words_and_the_next_case_runs() -> None:
+    endpoint, process = opened(2)
+    process.refuse["ncclReduceScatter"] = (5, "no algorithm/protocol available for function ReduceScatter")
+    with pytest.raises(CannotRun, match="NCCL refuses: ncclReduceScatter: ncclInvalidUsage.*no algorithm"):
+        endpoint.prepare(case_of("reduce_scatter", 2))
+    with pytest.raises(CannotRun, match="no algorithm"):
+        endpoint.prepare(case_of("reduce_scatter", 2, mode="graph", registration="local"))
+    assert not process.nccl_memory
+    assert wrong_elements(endpoint, case_of("all_reduce", 2)) == 0
+
+
+def test_a_dtype_that_this_nccl_lacks_is_unsupported() -> None:
+    endpoint, _ = opened(2, version=22105)
+    with pytest.raises(CannotRun, match="NCCL 2.21.5 has no float8_e4m3"):
+        endpoint.prepare(case_of("all_reduce", 2, dtype="float8_e4m3"))
+    assert wrong_elements(endpoint, case_of("all_reduce", 2)) == 0
+
+
+def test_too_little_memory_is_said_and_the_next_case_runs() -> None:
+    endpoint, process = opened(2, memory_bytes=16 << 20)
+    with pytest.raises(OutOfMemory):
+        endpoint.prepare(case_of("all_gather", 2, 8 << 20))
+    with pytest.raises(OutOfMemory):
+        endpoint.prepare(case_of("all_gather", 2, 8 << 20, registration="symmetric"))
+    assert wrong_elements(endpoint, case_of("all_reduce", 2)) == 0
+    endpoint.close()
+    assert not process.runtime.allocated
+
+
+def hang(process: Process, device: int) -> None:
+    process.world.stopped.add(device)
+
+
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint_module, "limit_for", lambda case, times: 0.2)
+
+
+def test_a_device_that_never_ends_is_named_with_what_ras_says_and_the_communicator_aborted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    impatient(monkeypatch)
+    monkeypatch.setattr(troubles, "ras_report", lambda: "Errors\n======\n#0-0 rank 1 does not answer\n")
+    endpoint, process = opened(2)
+    endpoint.prepare(case_of("all_reduce", 2))
+    hang(process, 1)
+    endpoint.watch(7)
+    with pytest.raises(CollectiveHung) as caught:
+        endpoint.launch(3)
+    text = str(caught.value)
+    assert text.startswith("rank 0 on ")
+    assert "all_reduce default float32 sum 3108 B, 2 ranks, nccl did not end in " in text
+    assert "(sample 7); still waiting: " in text
+    assert "rank 1 (GPU 1, 0000:01:00.0)" in text
+    assert "RAS: #0-0 rank 1 does not answer; the communicator was aborted" in text
+    assert caught.value.exit_code == 4
+    assert all(member.aborted for member in process.members.values()) or not process.members
+
+
+def test_a_failure_that_nccl_notices_ends_the_wait_before_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(troubles, "ras_report", lambda: "")
+    endpoint, process = opened(2)
+    endpoint.prepare(case_of("all_reduce", 2))
+    hang(process, 0)
+    enqueued = endpoint._launches._let_go
+
+    def break_down() -> None:
+        enqueued()
+        process.last_error = b"connection to rank 1 lost"
+        for member in process.members_of(1):
+            member.error = 6
+
+    monkeypatch.setattr(endpoint._launches, "_let_go", break_down)
+    with pytest.raises(CollectiveHung, match=r"NCCL says: .*remote process exited.*RAS does not answer"):
+        endpoint._launches.run(1, False, 60.0)
+
+
+def test_a_limit_grows_with_what_is_moved() -> None:
+    small = case_of("all_reduce", 2, 1)
+    assert limit_for(small, 1) == pytest.approx(15.0, rel=1e-3)
+    large = case_of("all_reduce", 8, 1 << 28)
+    assert limit_for(large, 10) > 10 * (1 << 30) * 8 / 20e6
+
+
+# -- everything together ---------------------------------------------------------------------------------------
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """Any case that a suite may ask for."""
+    ranks = 4
+    collective = draw(st.sampled_from(list(COLLECTIVES)))
+    row = COLLECTIVES[collective]
+    pair = draw(st.sampled_from(["", "", "1>2", "0<>3"])) if collective == "send_recv" else ""
+    groups = "" if pair else draw(st.sampled_from(["", "", "rank // 2", "rank & 1", "[[3, 0]]"]))
+    mode = draw(st.sampled_from(["streaming", "isolated", "graph", "cold"]))
+    aligned = not row.moves_data
+    kinds = ["none", "none", "local", *([] if pair else ["symmetric"])]
+    changes: dict[str, Any] = {
+        "mode": mode,
+        "in_place": collective in IN_PLACE_COLLECTIVES and draw(st.booleans()),
+        "dtype": draw(st.sampled_from(["float32", "int8", "bfloat16", "float64"])),
+        "registration": "none" if aligned else draw(st.sampled_from(kinds)),
+        "aggregation": draw(st.sampled_from([1, 1, 2, 5])),
+        "misalignment_bytes": 0 if aligned else draw(st.sampled_from([0, 0, 8, 40])),
+        "pair": pair,
+        "groups": groups,
+        "beside": "" if pair or mode == "graph" else draw(st.sampled_from(["", "", "all_to_all", "all_reduce"])),
+    }
+    if row.reduces:
+        changes["op"] = draw(st.sampled_from(OPS))
+    members = 2 if groups else ranks
+    if row.rooted:
+        changes["root"] = draw(st.integers(0, members - 1))
+    return case_of(collective, ranks, draw(st.sampled_from([0, 1, 7, 1000])), **changes)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(cases(), min_size=1, max_size=4))
+def test_any_cases_after_each_other_are_exact_and_leave_nothing(several: list[Case]) -> None:
+    endpoint, process = opened()
+    for case in several:
+        assert wrong_elements(endpoint, case) == 0
+    endpoint.close()
+    assert not process.runtime.allocated
+    assert not process.nccl_memory
+    assert not process.members
+    assert not process.world.deadlocks
+
+
+def test_the_endpoint_is_what_a_team_asks_for() -> None:
+    endpoint, _ = opened(2)
+    for name in ("next_salt", "prepare", "core_latency_seconds", "remark", "facts", "finish", "barrier", "agree"):
+        assert callable(getattr(NcclRanks, name))
+    assert endpoint.agree(7) == 7
+    assert endpoint.prefix == ""

@@ -1,0 +1,111 @@
+"""``ccbench run --backend nccl`` from the suite to the run folder, with a stand-in for CuPy in the workers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ccbench.backends import nccl
+from ccbench.cli import main
+from ccbench.runs import load_run
+
+FAKE = Path(__file__).parent / "fake"
+ROOT = Path(__file__).resolve().parents[3]
+
+SUITE = """
+backends: [nccl]
+sweep:
+  - {collective: [all_reduce, all_to_all, barrier], size: [0 B, 4 KiB], ranks: 4, mode: [streaming, graph]}
+  - {collective: all_reduce, size: 64 KiB, ranks: 4, groups: rank // 2, op: [avg, premulsum]}
+  - {collective: all_reduce, size: 64 KiB, ranks: 4, algorithm: ring, protocol: [ll, simple]}
+  - {collective: all_to_all, size: 64 KiB, ranks: 4, protocol: ll}
+  - {collective: send_recv, size: 64 KiB, ranks: 4, pairs: ["0>3", "1<>2"]}
+  - {collective: all_reduce, size: 64 KiB, ranks: 4, beside: all_gather, registration: symmetric, aggregation: 2}
+sampling: {visits: 1, minimum_samples: 3, maximum_samples: 5, warmup: 1 ms, budget: 20 ms, minimum_sample: 10 us}
+"""
+
+
+@pytest.fixture
+def with_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four GPUs, as workers see them; the runner is told that there are a driver and CuPy."""
+    monkeypatch.setattr(nccl, "driver_missing", lambda: None)
+    monkeypatch.setattr(nccl, "cupy_missing", lambda: None)
+    monkeypatch.syspath_prepend(ROOT)
+    monkeypatch.syspath_prepend(FAKE)
+    monkeypatch.setenv("FAKE_GPUS", "4")
+
+
+def run(suite: str, folder: Path, *more: str) -> int:
+    file = folder / "suite.yaml"
+    file.write_text(suite)
+    with pytest.raises(SystemExit) as leaving:
+        main(["run", str(file), "-o", str(folder / "run"), *more])
+    return int(leaving.value.code or 0)
+
+
+def test_a_run_records_what_nccl_did(with_gpus: None, tmp_path: Path) -> None:
+    assert run(SUITE, tmp_path) == 0
+    cases = load_run(tmp_path / "run").cases
+    by_status = cases.groupby("status").size().to_dict()
+    details = list(cases[cases["status"] != "ok"]["detail"])
+    assert by_status == {"ok": len(cases) - 1, "unsupported": 1}, details
+    assert details == [
+        "NCCL makes all_to_all of point-to-point transfers, which take no protocol; ask for 'default'"
+    ]
+    fine = cases[cases["status"] == "ok"]
+    assert set(fine["wrong_elements"].dropna()) == {0}
+    assert fine["library_estimate_seconds"].notna().any()
+    groups = fine[fine["groups"] == "rank // 2"]
+    assert [list(names) for names in groups["part_names"]] == [["ranks 0,1", "ranks 2,3"]] * 2
+    beside = fine[fine["beside"] == "all_gather"].iloc[0]
+    assert list(beside["part_names"]) == ["all_reduce", "all_gather"]
+    assert all("NCCL 2.28.9, device time" in detail for detail in fine["detail"])
+
+
+def test_more_ranks_than_gpus_are_refused_with_the_cure(with_gpus: None, tmp_path: Path) -> None:
+    suite = "backends: [nccl]\nsweep: {collective: all_reduce, size: 4 KiB, ranks: 6}\n"
+    run(suite, tmp_path)
+    (detail,) = set(load_run(tmp_path / "run").cases["detail"])
+    assert "have the same GPU" in detail
+    assert "start as many ranks as there are GPUs" in detail
+
+
+@pytest.mark.parametrize("backend", ["nccl", "nccl-processes"])
+def test_without_a_gpu_one_sentence_says_what_is_missing(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(nccl, "driver_missing", lambda: "this machine has no NVIDIA driver; x")
+    code = run("sweep: {collective: all_reduce, size: 4 KiB, ranks: 2}\n", tmp_path, "--backend", backend)
+    assert code == 2
+    said = capsys.readouterr().err
+    assert f"backend {backend}: this machine has no NVIDIA driver; NCCL needs an NVIDIA GPU" in said
+    assert "--backend cpu runs the same suites without a GPU" in said
+    assert not (tmp_path / "run" / "cases").exists()
+
+
+def test_a_driver_without_cupy_is_told_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nccl, "driver_missing", lambda: None)
+    monkeypatch.setattr(nccl, "cupy_missing", lambda: "CuPy is not installed; pip install x")
+    assert nccl.BACKEND.unavailable() == "CuPy is not installed; pip install x"
+
+
+def test_a_team_is_started_with_the_variables_of_its_cases(
+    with_gpus: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ccbench.backends.base import TeamRequest
+    from ccbench.model.machine import load_machine
+
+    asked: dict[str, object] = {}
+
+    class Started:
+        def __init__(self, backend: str, ranks: int, environment: object) -> None:
+            asked.update(backend=backend, ranks=ranks, environment=environment)
+
+    monkeypatch.setattr(nccl, "ProcessTeam", Started)
+    environment = (("NCCL_ALGO", "Ring"),)
+    request = TeamRequest(4, load_machine("cpu-shared-memory"), environment=environment)
+    nccl.PROCESSES_BACKEND.open_team(request)
+    assert asked == {"backend": "nccl-processes", "ranks": 4, "environment": environment}
+    assert json.dumps(asked["environment"])

@@ -1,0 +1,117 @@
+"""Environment of teams, and what cannot exist, by NCCL's published tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from ccbench.backends.nccl.settings import (
+    ALGORITHMS,
+    algorithms_for,
+    environment_of,
+    impossible,
+    other_than_asked,
+)
+from ccbench.backends.nccl.tuning_log import Choice
+from ccbench.collectives import COLLECTIVES
+
+from .measuring import case_of
+
+
+def test_a_plain_case_needs_no_team_of_its_own() -> None:
+    for collective in COLLECTIVES:
+        assert environment_of(case_of(collective)) == ()
+
+
+@pytest.mark.parametrize(
+    ("collective", "changes", "expected"),
+    [
+        ("all_reduce", {"algorithm": "ring"}, {"NCCL_ALGO": "Ring"}),
+        ("all_reduce", {"algorithm": "nvlstree"}, {"NCCL_ALGO": "NVLSTree"}),
+        ("all_reduce", {"algorithm": "collnet"}, {"NCCL_ALGO": "CollnetDirect,CollnetChain"}),
+        ("all_gather", {"algorithm": "collnet"}, {"NCCL_ALGO": "CollnetDirect"}),
+        ("barrier", {"algorithm": "tree", "protocol": "ll"}, {"NCCL_ALGO": "Tree", "NCCL_PROTO": "LL"}),
+        ("reduce", {"protocol": "ll128"}, {"NCCL_PROTO": "LL128"}),
+        ("broadcast", {"transport": "host"}, {"NCCL_P2P_DISABLE": "1"}),
+        ("send_recv", {"transport": "network"}, {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}),
+        (
+            "all_reduce",
+            {"channels": 4},
+            {"NCCL_MIN_CTAS": "4", "NCCL_MAX_CTAS": "4", "NCCL_MIN_NCHANNELS": "4", "NCCL_MAX_NCHANNELS": "4"},
+        ),
+        ("all_to_all", {"channels": 2}, {"NCCL_MIN_P2P_NCHANNELS": "2", "NCCL_MAX_P2P_NCHANNELS": "2"}),
+    ],
+)
+def test_settings_are_the_variables_of_nccls_guide(
+    collective: str, changes: dict[str, object], expected: dict[str, str]
+) -> None:
+    assert dict(environment_of(case_of(collective, **changes))) == expected
+
+
+@pytest.mark.parametrize(
+    ("collective", "changes", "words"),
+    [
+        ("all_gather", {"algorithm": "tree"}, "NCCL has no tree all_gather; it has ring, collnet, nvls, pat"),
+        ("all_reduce", {"algorithm": "pat"}, "NCCL has no pat all_reduce"),
+        ("all_to_all", {"algorithm": "ring"}, "point-to-point transfers, which have no algorithm"),
+        ("gather", {"protocol": "ll"}, "point-to-point transfers, which take no protocol"),
+        ("all_reduce", {"algorithm": "nvls", "protocol": "ll"}, "NCCL's nvls exists only as simple"),
+        ("all_reduce", {"algorithm": "mesh"}, "algorithm 'mesh': NCCL has ring"),
+        ("all_reduce", {"algorithm": "nvls", "op": "prod"}, "switches do not reduce float32 with prod"),
+        ("all_reduce", {"algorithm": "nvls", "op": "max"}, "switches do not reduce float32 with max"),
+        ("all_reduce", {"algorithm": "nvlstree", "dtype": "int8"}, "switches do not reduce int8 with sum"),
+        ("all_reduce", {"algorithm": "tree", "beside": "all_gather"}, "no tree all_gather"),
+        ("all_reduce", {"channels": 65}, "at most 64"),
+        ("all_reduce", {"transport": "pigeon"}, "transport 'pigeon'"),
+    ],
+)
+def test_what_cannot_exist_is_told_with_what_can(collective: str, changes: dict[str, object], words: str) -> None:
+    reason = impossible(case_of(collective, **changes))
+    assert reason is not None
+    assert words in reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "version", "words"),
+    [
+        ({"dtype": "float8_e4m3"}, (2, 23, 4), "float8_e4m3 needs NCCL 2.24, here is 2.23.4"),
+        ({"registration": "symmetric"}, (2, 26, 5), "symmetric needs NCCL 2.27"),
+        ({"algorithm": "nvls"}, (2, 16, 2), "nvls needs NCCL 2.17"),
+        ({"dtype": "float8_e4m3"}, (2, 24, 3), None),
+        ({"registration": "symmetric"}, (), None),
+    ],
+)
+def test_what_the_installed_nccl_is_too_old_for_is_told(
+    changes: dict[str, object], version: tuple[int, ...], words: str | None
+) -> None:
+    reason = impossible(case_of("all_reduce", **changes), version)
+    assert (reason is None) == (words is None)
+    assert (words or "") in (reason or "")
+
+
+def test_all_stands_for_what_exists() -> None:
+    assert algorithms_for("all_reduce") == ("ring", "tree", "collnet", "nvls", "nvlstree")
+    assert algorithms_for("barrier") == algorithms_for("all_reduce")
+    assert algorithms_for("reduce_scatter") == ("ring", "collnet", "nvls", "pat")
+    assert algorithms_for("send_recv") == ()
+    for collective in COLLECTIVES:
+        for name in algorithms_for(collective):
+            assert impossible(case_of(collective, algorithm=name)) is None
+            for protocol in ALGORITHMS[name].protocols:
+                assert impossible(case_of(collective, algorithm=name, protocol=protocol)) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "ran", "words"),
+    [
+        ({}, Choice("nvls", "simple", 16), ""),
+        ({"algorithm": "tree"}, Choice(), ""),
+        ({"algorithm": "tree"}, Choice("ring", "ll", 1), "asked for tree, NCCL ran ring ll"),
+        ({"algorithm": "collnet"}, Choice("collnetchain", "simple", 1), ""),
+        ({"protocol": "ll"}, Choice("ring", "simple", 1), "asked for protocol ll, NCCL ran ring simple"),
+        ({"algorithm": "ring"}, Choice("symmetric", "agxll_r", 8), "NCCL ran symmetric agxll_r"),
+    ],
+)
+def test_another_choice_than_asked_for_is_seen(asked: dict[str, object], ran: Choice, words: str) -> None:
+    found = other_than_asked(case_of("all_reduce", **asked), ran)
+    assert words in found
+    assert bool(words) == bool(found)

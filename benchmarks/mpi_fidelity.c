@@ -1,11 +1,31 @@
 /* All-reduce of float sums by the rule of ccbench: a barrier, then so many launches in a row; a sample lasts from
- * the first rank's start to the last rank's end. argv: bytes launches samples. Rank 0 prints one line per sample,
- * in nanoseconds per launch. Exit 1 where a result is wrong, 2 where the arguments are. */
-#define _POSIX_C_SOURCE 199309L
+ * the first rank's start to the last rank's end. argv: bytes launches samples, then rank 0's processor, rank
+ * 1's and so on. Rank 0 prints one line per sample, in nanoseconds per launch. Exit 1 where a result is wrong,
+ * 2 where the arguments are. */
+#define _GNU_SOURCE
 #include <mpi.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <time.h>
+
+#define HUGE_PAGE ((size_t)2 << 20)
+
+/* As NumPy allocates: from 4 MiB on it asks for huge pages. */
+static float *buffer(size_t bytes) {
+    size_t room = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    float *memory = aligned_alloc(HUGE_PAGE, room);
+    if (memory && bytes >= 2 * HUGE_PAGE) madvise(memory, room, MADV_HUGEPAGE);
+    return memory;
+}
+
+static void pin(int processor) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(processor, &one);
+    sched_setaffinity(0, sizeof one, &one);
+}
 
 static double now(void) {
     struct timespec t;
@@ -26,12 +46,13 @@ int main(int argc, char **argv) {
     MPI_Init_thread(&argc, &argv, MPI_THREAD_SINGLE, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (argc != 4 || atol(argv[1]) < 4 || atol(argv[2]) < 1 || atol(argv[3]) < 1) {
-        if (rank == 0) fprintf(stderr, "usage: mpi_fidelity BYTES LAUNCHES SAMPLES\n");
+    if (argc < 4 || atol(argv[1]) < 4 || atol(argv[2]) < 1 || atol(argv[3]) < 1) {
+        if (rank == 0) fprintf(stderr, "usage: mpi_fidelity BYTES LAUNCHES SAMPLES [PROCESSOR...]\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
+    if (argc > 4 + rank) pin(atoi(argv[4 + rank]));
     int count = atol(argv[1]) / sizeof(float), launches = atol(argv[2]), samples = atol(argv[3]);
-    float *send = malloc(count * sizeof(float)), *result = malloc(count * sizeof(float));
+    float *send = buffer(count * sizeof(float)), *result = buffer(count * sizeof(float));
     double *mine = malloc(samples * 2 * sizeof(double)), *first = malloc(samples * sizeof(double));
     double *last = malloc(samples * sizeof(double));
     for (int i = 0; i < count; i++) {

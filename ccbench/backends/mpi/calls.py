@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ccbench.backends.mpi.library import Library
+from ccbench.backends.mpi.library import OPEN_MPI, Library
 from ccbench.cases import Case
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
@@ -35,6 +35,9 @@ TYPES = {
     "float64": "DOUBLE",
 }
 """Element types that MPI can do arithmetic with (MPI 4.0, section 6.9.2); others travel as bytes."""
+
+CLIPPED = ("int8", "uint8")
+"""Sums of these wrap around in C and in ccbench's data, and MPI does not say what becomes of them."""
 
 OPS = {"sum": "SUM", "prod": "PROD", "min": "MIN", "max": "MAX"}
 
@@ -76,6 +79,11 @@ def refusal(case: Case, library: Library) -> str | None:
         return f"MPI does no arithmetic with {case.dtype}; it can reduce {', '.join(TYPES)}"
     if row.reduces and case.op not in OPS:
         return f"MPI has no operation {case.op}; it has {', '.join(OPS)}"
+    if row.reduces and case.op == "sum" and case.dtype in CLIPPED and library.vendor == OPEN_MPI:
+        return (
+            f"Open MPI clips sums of {case.dtype} that overflow, on processors with AVX "
+            "(open-mpi/ompi issue 8045), so a result cannot be told from a wrong one; use another dtype"
+        )
     if case.mode == PERSISTENT and not library.persistent and not swaps:
         return f"persistent collectives came with MPI 4.0; {library.name} has none"
     if swaps and case.in_place and (case.mode in (NONBLOCKING, PERSISTENT) or case.pair):
@@ -161,6 +169,12 @@ def _arguments(mpi: Any, communicator: Any, case: Case, source: Array, target: A
         case "reduce":
             send = mpi.IN_PLACE if case.in_place and at_root else _spec(mpi, case, source)
             return [send, _spec(mpi, case, target) if at_root else None, *operation, root]
+        case "reduce_scatter":
+            send = _spec(mpi, case, source, blocks)
+            return [
+                mpi.IN_PLACE if case.in_place else send,
+                send if case.in_place else _spec(mpi, case, target),
+            ] + operation
     send = mpi.IN_PLACE if case.in_place else _spec(mpi, case, source)
     return [send, _spec(mpi, case, target), *operation]
 

@@ -4,7 +4,7 @@ Asked in a process of its own, because the runner must load no MPI: mpi4py is im
 initialising anything (MPI_Get_library_version may be called before MPI_Init; MPI 4.0, section 9.1.1).
 
 mpiexec and library must be of one make. A launcher of another make starts n worlds of one rank each, without
-a word from either; so the launcher is looked for beside the library first, then in PATH, and asked what it is.
+a word from either; so it is looked for beside the library first, then in PATH, and asked what it is.
 """
 
 from __future__ import annotations

@@ -43,6 +43,7 @@ class RunOptions:
     machine: a machine's name or file to price on; default: measure this one in a second or two.
     only_plan: nothing is going to run, so a machine with GPUs that is named stands for this one.
     launch: the user's own command that starts the ranks.
+    nodes, network: over how many machines the ranks are spread, and what joins these (``ib-ndr-400x8``).
     """
 
     output: Path | None = None
@@ -55,6 +56,8 @@ class RunOptions:
     results_root: Path = Path("results")
     only_plan: bool = False
     launch: str = ""
+    nodes: int | None = None
+    network: str | None = None
 
 
 @dataclass(frozen=True)
@@ -77,17 +80,21 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     """Expand ``suite`` for this machine; measures nothing and starts nothing."""
     from ccbench.suite import ExpansionContext, expand
 
-    basis = named_basis(options.machine) if options.machine not in (None, DETECT) else None
-    elsewhere = basis.gpus if basis and options.only_plan else None
-    automatic, notes = _planned_for(elsewhere) if elsewhere else automatic_backends()
+    basis = named_basis(options.machine, options.network) if options.machine not in (None, DETECT) else None
+    gpus = basis.gpus if basis else None
+    simulated = set(options.backends or suite.backends) == {"simulated"}
+    elsewhere = gpus if options.only_plan or simulated else None
+    nodes = options.nodes or 1
+    automatic, notes = _planned_for(elsewhere, nodes) if elsewhere else automatic_backends()
     auto_ranks = automatic_ranks(options.backends or _resolved(suite.backends, automatic))
     context = ExpansionContext(
         backends=options.backends or None,
         auto_backends=automatic,
         ranks=options.ranks,
-        auto_ranks=max(2, len(elsewhere.gpus)) if elsewhere else auto_ranks,
+        auto_ranks=max(2, len(elsewhere.gpus) * nodes) if elsewhere else auto_ranks,
         algorithms_of=lambda name, collective: open_backend(name).algorithms(collective),
         only=options.only,
+        nodes=nodes,
     )
     cases = expand(suite, context)
     _refuse_impossible(cases)
@@ -103,8 +110,10 @@ def _resolved(backends: Sequence[str], automatic: Sequence[str]) -> tuple[str, .
     return tuple(name for word in backends for name in (automatic if word == "auto" else (word,)))
 
 
-def _planned_for(machine: Topology) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    return AUTOMATIC_ON_GPUS, (f"planned for {len(machine.gpus)} GPUs of {machine.name}, not this machine",)
+def _planned_for(machine: Topology, nodes: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    several = f"{nodes} x " if nodes > 1 else ""
+    note = f"for {len(machine.gpus) * nodes} GPUs of {several}{machine.name}, not this machine"
+    return AUTOMATIC_ON_GPUS, (note,)
 
 
 def _refuse_impossible(cases: Sequence[Case]) -> None:
@@ -125,7 +134,9 @@ def _refuse_impossible(cases: Sequence[Case]) -> None:
 
 def automatic_backends() -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What ``auto`` means here, and a sentence that says why."""
-    missing = {name: open_backend(name).unavailable() for name in AUTOMATIC_ON_GPUS if name in backend_names()}
+    missing = {
+        name: open_backend(name).unavailable() for name in AUTOMATIC_ON_GPUS if name in backend_names()
+    }
     there = tuple(name for name, reason in missing.items() if reason is None)
     without = "; ".join(f"{name}: {reason}" for name, reason in missing.items() if reason is not None)
     if there:

@@ -17,8 +17,9 @@ from ccbench.backends import open_backend
 from ccbench.backends.base import EMULATION, LOOPBACK, Backend, Team, TeamRequest
 from ccbench.cases import MORE_VISITS, Case, Measurement, Sampling, Status
 from ccbench.environment import capture
-from ccbench.errors import BackendUnavailable, RunFolderError
+from ccbench.errors import BackendUnavailable, CcbenchError, RunFolderError
 from ccbench.model.basis import GPU_BACKENDS, Basis, named_basis
+from ccbench.model.cluster import Cluster
 from ccbench.model.machine import Machine, load_machine, machine_from_plain
 from ccbench.model.prediction import Prediction
 from ccbench.planning import DETECT, Plan, RunOptions, expected_seconds, plan_suite
@@ -140,10 +141,10 @@ def _basis(
     gpus = topology if topology.gpus else None
     hosted = {case.backend for case in plan.cases} - set(GPU_BACKENDS)
     if not hosted and options.machine != DETECT:
-        return Basis(gpus=gpus)
+        return Basis(gpus=gpus, network=options.network)
     if hosted == {"simulated"} and options.machine != DETECT:
-        return Basis(load_machine(SIMULATION_MACHINE), gpus)
-    return Basis(_kept_machine(folder) or _measured_machine(progress), gpus)
+        return Basis(load_machine(SIMULATION_MACHINE), gpus, options.network)
+    return Basis(_kept_machine(folder) or _measured_machine(progress), gpus, options.network)
 
 
 def _kept_machine(folder: RunFolder) -> Machine | None:
@@ -177,6 +178,8 @@ def _folder(
             "ranks": options.ranks,
             "machine": options.machine,
             "only": options.only,
+            "nodes": options.nodes,
+            "network": options.network,
         },
     }
     if options.resume:
@@ -273,7 +276,7 @@ class _Run:
         self._folder = folder
         self._progress = progress
         self._teams: dict[TeamKey, Team] = {}
-        self._failures: dict[TeamKey, int] = {}
+        self._failures: dict[TeamKey, list[str]] = {}
         self._results: dict[str, Measurement] = begun
 
     def all(
@@ -367,12 +370,13 @@ class _Run:
         if reason:
             return Measurement(case, Status.UNSUPPORTED, reason)
         key = self._team_key(case)
-        if self._failures.get(key, 0) >= TEAM_FAILURES_LIMIT:
-            return Measurement(case, Status.FAILED, f"{case.ranks} ranks could not be started three times")
+        failures = self._failures.setdefault(key, [])
+        if len(failures) >= TEAM_FAILURES_LIMIT:
+            return Measurement(case, Status.FAILED, f"{failures[-1]} (tried {len(failures)} times)")
         try:
             team = self._team(backend, case)
         except BackendUnavailable as error:
-            self._failures[key] = self._failures.get(key, 0) + 1
+            failures.append(str(error))
             return Measurement(case, Status.FAILED, str(error))
         sampling = self._sampling.of_one_visit(launches)
         if deadline is not None:
@@ -392,10 +396,20 @@ class _Run:
         if team is None or not team.usable():
             if backend.costly_teams:
                 self._make_room()
-            machine = self._basis.machine_of(case) or load_machine(SIMULATION_MACHINE)
-            team = backend.open_team(TeamRequest(case.ranks, machine, self._seed, environment=key[2]))
+            team = backend.open_team(
+                TeamRequest(case.ranks, self._machine_for(case), self._seed, environment=key[2])
+            )
         self._teams[key] = team  # last: the one used most recently
         return team
+
+    def _machine_for(self, case: Case) -> Machine | Cluster:
+        """What a simulated case takes its times from; others only name it."""
+        if case.backend != "simulated":
+            return self._basis.machine_of(case) or load_machine(SIMULATION_MACHINE)
+        try:
+            return self._basis.needed_machine(case)
+        except CcbenchError as error:
+            raise BackendUnavailable(f"simulated: {error}") from None
 
     def _team_key(self, case: Case) -> TeamKey:
         return case.backend, case.ranks, self._backends[case.backend].team_settings(case)

@@ -18,7 +18,7 @@ def test_a_plan_for_a_named_machine_is_of_its_gpus() -> None:
     assert {case.ranks for case in plan.cases} == {8}
     assert "cuda" in {case.backend for case in plan.cases}
     assert plan.basis is not None
-    assert any("8 GPUs of hgx-h100, not this machine" in note for note in plan.notes)
+    assert any("for 8 GPUs of hgx-h100, not this machine" in note for note in plan.notes)
 
 
 def test_a_run_with_a_named_machine_is_on_what_is_here(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,8 +21,10 @@ from ccbench.backends.base import PlainTeams, Team, TeamRequest
 from ccbench.cases import NO_OP, NO_ROOT, Case, Measurement, Sampling, Status
 from ccbench.collectives import collective
 from ccbench.dtypes import CPU_DTYPES, item_bytes, numpy_dtype
-from ccbench.errors import BackendUnavailable, CcbenchError, ScheduleError
+from ccbench.errors import CcbenchError, ScheduleError
 from ccbench.measure import StopRule
+from ccbench.model.cluster import Cluster
+from ccbench.model.cluster_points import schedule_points
 from ccbench.model.loads import StepLoad, step_loads
 from ccbench.model.machine import Machine
 from ccbench.model.pricing import price_sizes
@@ -32,6 +34,9 @@ Floats = NDArray[np.float64]
 
 NOISE_SIGMA = 0.02
 """Standard deviation of the logarithm of a sample: about 2 %, with no outliers and no drift."""
+
+CLUSTER_SKEW_SHARE = 0.01
+"""Of a launch: how far apart simulated ranks of a cluster start, for which no machine gives a figure."""
 
 MOST_RANKS = 1024
 """Above this the samples of every rank alone would fill a disk; ``ccbench predict`` has no such limit."""
@@ -79,8 +84,6 @@ class SimulatedBackend(PlainTeams):
             return f"dtype {case.dtype} cannot be checked with NumPy; one of {', '.join(CPU_DTYPES)}"
         if row.reduces and case.op not in OPS:
             return f"op {case.op!r} is not known; one of {', '.join(OPS)}"
-        if case.nodes != 1:
-            return f"{case.nodes} nodes: the model knows one host so far; ask for 1"
         if case.protocol != "default":
             return f"protocol {case.protocol!r}: shared memory has none; ask for 'default'"
         if case.ranks > MOST_RANKS:
@@ -124,11 +127,6 @@ class SimulatedTeam:
 
     def __init__(self, request: TeamRequest) -> None:
         self._ranks = request.ranks
-        if not isinstance(request.machine, Machine):
-            raise BackendUnavailable(
-                f"simulated: {request.machine.name} has GPUs, and ranks of this backend are processes; "
-                "'ccbench predict' prices it"
-            )
         self._machine = request.machine
         self._seed = request.seed
         self._visits: Counter[str] = Counter()
@@ -162,7 +160,7 @@ class SimulatedTeam:
             return replace(blank, status=Status.FAILED, detail=str(error))
         visit = self._visits[case.case_id]
         self._visits[case.case_id] += 1
-        drawn = _draw(choice.seconds, case, sampling, [self._seed, visit], self._machine)
+        drawn = _draw(choice.seconds, case, sampling, [self._seed, visit], self._exit_seconds(choice.seconds))
         return replace(
             blank,
             status=Status.WRONG if wrong else Status.OK,
@@ -176,6 +174,12 @@ class SimulatedTeam:
             rank_samples_seconds=tuple(map(tuple, drawn.of_ranks().tolist())),
             stop_reason=drawn.stop_reason,
         )
+
+    def _exit_seconds(self, launch_seconds: float) -> float:
+        """By how much ranks may leave the barrier before a sample one after the other."""
+        if isinstance(self._machine, Cluster):
+            return launch_seconds * CLUSTER_SKEW_SHARE
+        return min(self._machine.fabric.flag_latency_seconds, launch_seconds / 2)
 
     def _choose(self, case: Case) -> _Choice:
         if case.algorithm != "default":
@@ -194,6 +198,15 @@ class SimulatedTeam:
 
     def _priced(self, case: Case, algorithm: str) -> _Choice:
         schedule = _schedule(case, algorithm)
+        name, asked = parse_algorithm(algorithm)
+        used = f"{name}:{schedule.parameter}" if schedule.parameter or asked else name
+        if isinstance(self._machine, Cluster):
+            root = max(case.root, 0)
+            (point,) = schedule_points(self._machine, case.collective, used, (case.size_bytes,), root)
+            return _Choice(schedule, used, point.prediction.predicted_seconds)
+        return _Choice(schedule, used, self._host_seconds(case, schedule, self._machine))
+
+    def _host_seconds(self, case: Case, schedule: Schedule, machine: Machine) -> float:
         key = (
             schedule.collective,
             schedule.algorithm,
@@ -203,20 +216,18 @@ class SimulatedTeam:
             case.in_place,
         )
         if key not in self._loads:
-            self._loads[key] = step_loads(schedule, self._machine.fabric.cores, case.in_place)
+            self._loads[key] = step_loads(schedule, machine.fabric.cores, case.in_place)
         prices = price_sizes(
             schedule,
             [case.count],
             item_bytes(case.dtype),
-            self._machine,
+            machine,
             case.in_place,
             self._loads[key],
             case.dtype,
             case.op,
         )
-        name, asked = parse_algorithm(algorithm)
-        used = f"{name}:{schedule.parameter}" if schedule.parameter or asked else name
-        return _Choice(schedule, used, float(prices.seconds[0]))
+        return float(prices.seconds[0])
 
 
 def _detail(case: Case, checked_count: int) -> str:
@@ -240,7 +251,7 @@ class _Drawn:
         return np.asarray(self.samples - self.starts / self.launches)
 
 
-def _draw(seconds: float, case: Case, sampling: Sampling, seeds: list[int], machine: Machine) -> _Drawn:
+def _draw(seconds: float, case: Case, sampling: Sampling, seeds: list[int], exit_seconds: float) -> _Drawn:
     """Samples until ``sampling`` is content, on a clock that advances by the samples themselves."""
     random = np.random.default_rng([*seeds, int(case.case_id, 16)])
     most = max(sampling.maximum_samples, 1)
@@ -252,8 +263,7 @@ def _draw(seconds: float, case: Case, sampling: Sampling, seeds: list[int], mach
     count, reason = _stop(samples, launches, sampling)
     warmup = seconds * random.lognormal(0.0, NOISE_SIGMA, 2)
     # Ranks leave the barrier before a sample as they see its flag; the first of them starts the clock.
-    latest = min(machine.fabric.flag_latency_seconds, seconds / 2)
-    starts = latest * random.random((case.ranks, count))
+    starts = exit_seconds * random.random((case.ranks, count))
     starts -= starts.min(axis=0)
     return _Drawn(samples[:count], warmup, starts, launches, reason)
 

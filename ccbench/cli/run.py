@@ -50,6 +50,8 @@ def suite_completions(
 @click.option("--backend", "backends", multiple=True, help="Only this backend; may be repeated.")
 @click.option("--ranks", type=click.IntRange(min=1), help="Ranks instead of the suite's.")
 @click.option("--machine", help="Machine to predict for: a name, a file, or 'detect'.")
+@click.option("--nodes", type=click.IntRange(min=1), help="Machines the ranks are spread over.")
+@click.option("--network", metavar="NET", help="What joins them, such as ib-ndr-400x8 (predictions).")
 @click.option("--only", metavar="TEXT", help="Only cases whose line has every word of TEXT.")
 @click.option("--resume", type=click.Path(path_type=Path), metavar="RUN", help="Go on with this run folder.")
 @click.option("--plan", is_flag=True, help="List cases, bytes and expected time; run nothing.")
@@ -68,6 +70,8 @@ def run(
     backends: tuple[str, ...],
     ranks: int | None,
     machine: str | None,
+    nodes: int | None,
+    network: str | None,
     only: str | None,
     resume: Path | None,
     plan: bool,
@@ -90,6 +94,8 @@ def run(
         backends=backends,
         ranks=ranks,
         machine=machine,
+        nodes=nodes,
+        network=network,
         only=only,
         resume=resume,
         time_limit_seconds=time_limit,
@@ -138,7 +144,13 @@ def _resume_line(suite: str, options: RunOptions, folder: Path) -> str:
     words = ["ccbench", "run", suite, "--resume", str(folder)]
     for backend in options.backends:
         words += ["--backend", backend]
-    for name, value in (("--ranks", options.ranks), ("--machine", options.machine), ("--only", options.only)):
+    for name, value in (
+        ("--ranks", options.ranks),
+        ("--machine", options.machine),
+        ("--nodes", options.nodes),
+        ("--network", options.network),
+        ("--only", options.only),
+    ):
         words += [] if value is None else [name, str(value)]
     return shlex.join(words)
 

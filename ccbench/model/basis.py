@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ccbench.cases import Case
-from ccbench.errors import CcbenchError
+from ccbench.errors import CcbenchError, MachineError
 from ccbench.model.cluster import Cluster, cluster_of
 from ccbench.model.machine import Machine, is_machine_file, load_machine, machine_names
 from ccbench.model.predicting import DEVICE_BACKENDS, LIBRARY_BACKENDS, predict_case
@@ -57,6 +57,15 @@ class Basis:
             return self._cluster(case.ranks, case.nodes)
         return self.host
 
+    def needed_machine(self, case: Case) -> Machine | Cluster:
+        """The same where there must be one; MachineError says why there is none."""
+        found = self.machine_of(case)
+        if found is not None:
+            return found
+        if self.gpus is None:
+            raise MachineError("no machine to price on; name one with --machine")
+        return cluster_of(self.gpus, case.nodes, self.network, case.ranks)
+
     def _cluster(self, ranks: int, nodes: int) -> Cluster | None:
         if (ranks, nodes) not in self._clusters:
             self._clusters[ranks, nodes] = self._opened(ranks, nodes)
@@ -71,10 +80,10 @@ class Basis:
             return None  # more ranks than GPUs, or no network named: nothing to price
 
 
-def named_basis(name: str) -> Basis:
+def named_basis(name: str, network: str | None = None) -> Basis:
     """The basis that a user's word stands for: a host by name or file, or anything with GPUs.
 
-    Raises MachineError and TopologyError for what is neither.
+    network: what joins several machines with GPUs. Raises MachineError and TopologyError for what is neither.
     """
     if name in machine_names() or is_machine_file(name):
         return Basis(host=load_machine(name))
@@ -82,4 +91,4 @@ def named_basis(name: str) -> Basis:
 
     if Path(name).suffix in {".yaml", ".yml"} and not Path(name).exists():
         return Basis(host=load_machine(name))  # which says that it cannot be read
-    return Basis(gpus=load_topology(name))
+    return Basis(gpus=load_topology(name), network=network)

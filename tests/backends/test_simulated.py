@@ -16,6 +16,8 @@ from ccbench.cases import NO_OP, NO_ROOT, Case, Measurement, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import CPU_DTYPES, item_bytes
 from ccbench.model import load_machine, price
+from ccbench.model.cluster import open_cluster
+from ccbench.model.cluster_points import schedule_points
 from ccbench.stats import visited_interval
 from ccbench.verification import check
 from ccbench.visits import merged
@@ -210,7 +212,6 @@ def test_a_large_case_is_checked_on_a_small_one_and_says_so() -> None:
         (case_of(algorithm="rong"), "'rong' is not known"),
         (case_of(dtype="float8_e4m3"), "float8_e4m3 cannot be checked"),
         (case_of(op="xor"), "op 'xor' is not known"),
-        (replace(case_of(), nodes=2), "2 nodes"),
         (replace(case_of(), protocol="LL"), "protocol 'LL'"),
         (case_of(ranks=2000), "2000 ranks"),
         (case_of(algorithm="hierarchical:3"), "groups of 3 do not divide 4 ranks"),
@@ -240,3 +241,14 @@ def test_a_slot_that_no_flow_wrote_is_wrong_whatever_it_would_hold() -> None:
     found = check(replace(case, dtype="float64", count=1), 0, outputs[0], salt=1, launches=1)
     assert found is not None
     assert found.wrong_elements == 2
+
+
+def test_a_cluster_of_gpus_gives_the_price_of_the_schedule_on_its_links() -> None:
+    cluster = open_cluster("hgx-h100", 2, "ib-ndr-400x8")
+    case = replace(case_of("all_reduce", "ring", ranks=16, size_bytes=1 << 20), nodes=2)
+    measured = BACKEND.open_team(TeamRequest(16, cluster)).run(case, Sampling())
+    (point,) = schedule_points(cluster, "all_reduce", "ring", (1 << 20,))
+    assert measured.status is Status.OK
+    assert measured.simulated
+    assert np.median(measured.samples_seconds) == pytest.approx(point.prediction.predicted_seconds, rel=0.05)
+    assert measured.backend_version == "model of 2 x hgx-h100 on ib-ndr-400x8"

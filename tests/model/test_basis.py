@@ -51,6 +51,15 @@ def test_several_nodes_are_priced_over_the_network_that_is_named() -> None:
     assert Basis(gpus=gpus, network="ib-ndr-400x8").predict(two_nodes) is not None
 
 
+def test_a_machine_that_is_needed_and_cannot_be_is_refused_with_the_reason() -> None:
+    basis = named_basis("hgx-h100")
+    assert isinstance(basis.needed_machine(ON_CPU), Cluster)
+    with pytest.raises(CcbenchError, match="need a network"):
+        basis.needed_machine(replace(ON_GPUS, ranks=16, nodes=2))
+    with pytest.raises(CcbenchError, match="--machine"):
+        Basis().needed_machine(ON_GPUS)
+
+
 @pytest.mark.parametrize("change", [{"pair": "0>1"}, {"groups": "rank // 2"}, {"beside": "all_gather"}])
 def test_what_shares_links_with_something_else_has_no_price(change: dict[str, str]) -> None:
     collective = "send_recv" if "pair" in change else "all_reduce"

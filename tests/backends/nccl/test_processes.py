@@ -1,171 +1,284 @@
-"""Communicators of several processes, each played by a thread with an NCCL of its own, on the double."""
+"""One rank to a process: forked ones that share a board, and launched ones that share nothing.
+
+Processes are played by threads, each with an NCCL of its own upon one world of GPUs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from ccbench.backends.nccl.communicator import Communicator
-from ccbench.backends.nccl.types import NcclFailed, NcclHung, Settings, State
-from ccbench.collectives import COLLECTIVES, reference
+from ccbench.backends.cpu.memory import Control
+from ccbench.backends.cuda.runtime import Cuda
+from ccbench.backends.nccl import endpoint as endpoint_module
+from ccbench.backends.nccl import exchanges, troubles
+from ccbench.backends.nccl.apart import LaunchedRank
+from ccbench.backends.nccl.crew import device_for, told_apart
+from ccbench.backends.nccl.endpoint import NcclRanks
+from ccbench.backends.nccl.exchanges import Board, Forked
+from ccbench.backends.nccl.troubles import CollectiveHung
+from ccbench.cases import Case
+from ccbench.exchange import Position
+from ccbench.measure import Apart, durations
 
-from .bench import BLOCKING, NEW, NON_BLOCKING, OLD
 from .double import Process, World
+from .measuring import case_of, measured
 
 RANKS = 3
-CONFIGURED = Settings(minimum_channels=1, maximum_channels=2)
-all_kinds = pytest.mark.parametrize(
-    "settings", [BLOCKING, NON_BLOCKING, CONFIGURED], ids=["cupy", "non-blocking", "configured"]
-)
 
 
-class Rank:
-    """What one of the processes has."""
+class Meeting:
+    """Implements ``ccbench.exchange.Exchange`` between threads; ``hosts`` as the test wants them."""
 
-    def __init__(self, world: World, rank: int, ranks: int, cupy: int = 14) -> None:
-        self.world, self.rank, self.ranks = world, rank, ranks
-        self.process = Process(world, cupy=cupy)
-        self.nccl = self.process.nccl
-        self.process.runtime.setDevice(rank)
-        self.stream = self.process.runtime.streamCreateWithFlags(1)
+    def __init__(self, ranks: int, hosts: Sequence[str]) -> None:
+        self.ranks = ranks
+        self.hosts = tuple(hosts)
+        self.given: list[bytes] = [b""] * ranks
+        self.wait = threading.Barrier(ranks, timeout=60)
 
-    def place(self, values: list[int], size: int) -> int:
-        address = self.process.runtime.malloc(max(4 * size, 4))
-        raw = np.array(values, np.int32)
-        self.world.view(address, raw.nbytes, self.rank)[...] = raw.view(np.uint8)
-        return address
+    def side(self, rank: int) -> MeetingSide:
+        return MeetingSide(self, rank)
 
-    def read(self, address: int, count: int) -> list[int]:
-        self.process.runtime.streamSynchronize(self.stream)
-        assert self.process.exceptions == []
-        found: list[int] = self.world.view(address, 4 * count, self.rank).view(np.int32).tolist()
+
+class MeetingSide:
+    def __init__(self, meeting: Meeting, rank: int) -> None:
+        self.meeting = meeting
+        self.rank = rank
+        self.ranks = meeting.ranks
+        self.hosts = meeting.hosts
+        self.one_clock = len(set(meeting.hosts)) == 1
+        self.told: list[Position] = []
+
+    def all_gather(self, mine: bytes) -> list[bytes]:
+        self.meeting.given[self.rank] = mine
+        self.meeting.wait.wait()
+        found = list(self.meeting.given)
+        self.meeting.wait.wait()
         return found
 
+    def broadcast(self, mine: bytes | None, root: int) -> bytes:
+        return self.all_gather(mine or b"")[root]
 
-def together(ranks: list[Rank], do: Callable[[Rank], object]) -> list[object]:
-    with ThreadPoolExecutor(len(ranks)) as pool:
-        return list(pool.map(do, ranks))
+    def barrier(self) -> None:
+        self.all_gather(b"")
 
-
-def started(version: int, settings: Settings, cupy: int = 14) -> tuple[list[Rank], list[Communicator]]:
-    world = World(devices=RANKS, version=version)
-    ranks = [Rank(world, rank, RANKS, cupy) for rank in range(RANKS)]
-    unique_id = ranks[0].nccl.unique_id()
-    assert len(unique_id) == 128
-
-    def start(one: Rank) -> Communicator:
-        return one.nccl.communicator(RANKS, unique_id, one.rank, one.rank, settings)
-
-    with ThreadPoolExecutor(RANKS) as pool:
-        return ranks, list(pool.map(start, ranks))
+    def tell(self, position: Position) -> None:
+        self.told.append(position)
 
 
-@all_kinds
-@pytest.mark.parametrize("version", [OLD, NEW])
-@pytest.mark.parametrize("name", [name for name, row in COLLECTIVES.items() if row.moves_data])
-def test_a_collective_among_processes(name: str, version: int, settings: Settings) -> None:
-    ranks, comms = started(version, settings)
-    row, count, root = COLLECTIVES[name], 3, 1
-    op = "sum" if row.reduces else "none"
-    inputs = [
-        np.arange(row.input_count(count, RANKS, rank, root), dtype=np.int32) + 100 * rank
-        for rank in range(RANKS)
-    ]
-    expected = reference(inputs, op, name, root)
-    most = RANKS * count
+def together(play: Callable[[int], Any], ranks: int = RANKS) -> list[Any]:
+    """``play(rank)`` on a thread for every rank; what each gave, the first exception raised."""
+    results: list[Any] = [None] * ranks
+    errors: list[BaseException] = []
 
-    def run(one: Rank) -> list[int]:
-        comm = comms[one.rank]
-        assert (comm.rank, comm.ranks) == (one.rank, RANKS)
-        source, target = one.place(inputs[one.rank].tolist(), most), one.place([-1] * most, most)
-        method = getattr(comm, name)
-        options = ([op] if row.reduces else []) + ([root] if row.rooted else [])
-        method(source, target, count, "int32", *options, one.stream)
-        return one.read(target, len(expected[one.rank]))
-
-    assert together(ranks, run) == [result.tolist() for result in expected]
-    together(ranks, lambda one: one.nccl.close([comms[one.rank]]))
-
-
-@pytest.mark.parametrize("cupy", [13, 14])
-def test_unique_ids_pass_between_processes_with_either_cupy(cupy: int) -> None:
-    _, comms = started(NEW, BLOCKING, cupy)
-    assert [comm.rank for comm in comms] == [0, 1, 2]
-
-
-@all_kinds
-def test_processes_split_their_communicator(settings: Settings) -> None:
-    ranks, comms = started(NEW, settings)
-
-    def run(one: Rank) -> list[int]:
-        part = comms[one.rank].split(one.rank % 2, -one.rank)
-        assert part is not None
-        address = one.place([one.rank], 1)
-        part.all_reduce(address, address, 1, "int32", "sum", one.stream)
-        return [part.rank, part.ranks, *one.read(address, 1)]
-
-    assert together(ranks, run) == [[1, 2, 2], [0, 1, 1], [0, 2, 2]]
-
-
-def test_a_rank_that_never_comes_is_a_hang_that_can_be_aborted() -> None:
-    world = World(devices=2, patience_seconds=0.05)
-    ranks = [Rank(world, rank, 2) for rank in range(2)]
-    unique_id = ranks[0].nccl.unique_id()
-    with pytest.raises(NcclFailed, match="deadlock: ncclCommInitRank"):
-        ranks[0].nccl.communicator(2, unique_id, 0, 0)
-    ranks[0].process.members.clear()
-    impatient = Settings(blocking=False, limit_seconds=0.02)
-    with pytest.raises(NcclHung, match="another rank has not come"):
-        ranks[0].nccl.communicator(2, ranks[0].nccl.unique_id(), 0, 0, impatient)
-    assert ranks[0].process.members == {}, "nobody could abort it later"
-
-
-def test_ranks_that_do_not_fit_are_refused() -> None:
-    world = World(devices=2, patience_seconds=0.05)
-    one, other = (Rank(world, rank, 2) for rank in range(2))
-    polite = Settings(blocking=False, limit_seconds=0.02)
-    unique_id = one.nccl.unique_id()
-    with pytest.raises(NcclHung):
-        one.nccl.communicator(2, unique_id, 0, 0, polite)
-    with pytest.raises(NcclFailed, match="rank 0 is there twice"):
-        other.nccl.communicator(2, unique_id, 0, 1, polite)
-    with pytest.raises(NcclFailed, match="3 ranks here, 2 elsewhere"):
-        other.nccl.communicator(3, unique_id, 1, 1, polite)
-    with pytest.raises(NcclFailed, match="invalid rank 2 of 2"):
-        other.nccl.communicator(2, unique_id, 2, 1, polite)
-    with pytest.raises(NcclFailed, match="Duplicate GPU"):
-        other.nccl.communicator(2, unique_id, 1, 0, polite)
-
-
-def test_different_calls_are_an_error_and_not_a_wrong_result() -> None:
-    ranks, comms = started(NEW, BLOCKING)
-
-    def run(one: Rank) -> str:
-        address = one.place([1, 2], 2)
-        comms[one.rank].all_reduce(address, address, 2 - (one.rank == 2), "int32", "sum", one.stream)
+    def one(rank: int) -> None:
         try:
-            one.read(address, 2)
-        except RuntimeError as error:
+            results[rank] = play(rank)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=one, args=(rank,), daemon=True) for rank in range(ranks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    if errors:
+        raise errors[0]
+    return results
+
+
+def forked(version: int = 22809) -> tuple[Callable[[int], NcclRanks], World]:
+    world = World(devices=RANKS, version=version, patience_seconds=30.0)
+    control, board = Control(RANKS, 64), Board(RANKS)
+
+    def endpoint(rank: int) -> NcclRanks:
+        process = Process(world)
+        cuda = Cuda(process.runtime, process.runtime)
+        made = NcclRanks(control, cuda, process.nccl, {rank: rank}, RANKS, Forked(rank, control, board, 30.0))
+        made.connect()
+        return made
+
+    return endpoint, world
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        case_of("all_reduce", RANKS),
+        case_of("all_reduce", RANKS, op="premulsum", registration="symmetric"),
+        case_of("gather", RANKS, mode="graph"),
+        case_of("all_gather", RANKS, groups="[[2, 0]]"),
+        case_of("all_reduce", RANKS, groups="rank % 3", beside="all_to_all"),
+        case_of("send_recv", RANKS, pair="2>0"),
+        case_of("all_to_all", RANKS, aggregation=2, misalignment_bytes=4),
+    ],
+    ids=lambda case: case.label,
+)
+def test_forked_ranks_give_exact_results_and_the_same_facts(case: Case) -> None:
+    endpoint_of, world = forked()
+
+    def play(rank: int) -> Any:
+        endpoint = endpoint_of(rank)
+        found = measured(endpoint, case)
+        endpoint.close()
+        return found
+
+    found = together(play)
+    assert [result.mismatch for result, _ in found] == [None] * RANKS
+    assert len({facts.part_samples_seconds for _, facts in found}) == 1
+    assert not world.deadlocks
+
+
+def test_the_same_team_goes_from_case_to_case() -> None:
+    endpoint_of, world = forked(22105)
+
+    def play(rank: int) -> list[Any]:
+        endpoint = endpoint_of(rank)
+        cases = [case_of("reduce", RANKS, 10), case_of("reduce", RANKS, 5000), case_of("barrier", RANKS)]
+        return [measured(endpoint, case)[0].mismatch for case in cases]
+
+    assert together(play) == [[None] * 3] * RANKS
+    assert not world.deadlocks
+
+
+def test_a_rank_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(troubles, "ras_report", lambda: "")
+    control, board = Control(2, 8), Board(2)
+    process = Process(World(devices=2))
+    cuda = Cuda(process.runtime, process.runtime)
+    endpoint = NcclRanks(control, cuda, process.nccl, {0: 0}, 2, Forked(0, control, board, 0.1))
+    endpoint._case = case_of("all_reduce", 2)
+    with pytest.raises(CollectiveHung, match=r"still waiting: rank 1; RAS does not answer; the communicator was"):
+        endpoint.barrier()
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.binary(max_size=40), min_size=2, max_size=2), st.integers(1, 20))
+def test_a_board_carries_any_bytes_in_pieces(texts: list[bytes], repeat: int) -> None:
+    control, board = Control(2, 1), Board(2)
+    whole = [text * repeat for text in texts]
+    room, exchanges.BOARD_BYTES = exchanges.BOARD_BYTES, 64
+    try:
+        small = Board(2)
+        sides = [Forked(rank, control, small, 30.0) for rank in range(2)]
+        assert together(lambda rank: sides[rank].all_gather(whole[rank]), 2) == [whole, whole]
+    finally:
+        exchanges.BOARD_BYTES = room
+    assert board.ranks == 2
+
+
+# -- launched ------------------------------------------------------------------------------------------------
+
+
+def launched(hosts: Sequence[str]) -> tuple[Callable[[int], LaunchedRank], World]:
+    world = World(devices=RANKS, patience_seconds=30.0)
+    meeting = Meeting(RANKS, hosts)
+
+    def endpoint(rank: int) -> LaunchedRank:
+        process = Process(world)
+        cuda = Cuda(process.runtime, process.runtime)
+        made = LaunchedRank(cuda, process.nccl, rank, meeting.side(rank), gated=False)
+        made.connect()
+        return made
+
+    return endpoint, world
+
+
+@pytest.mark.parametrize("hosts", [("a", "a", "a"), ("a", "b", "b")])
+@pytest.mark.parametrize("collective", ["all_reduce", "all_to_all", "scatter"])
+def test_launched_ranks_give_exact_results_and_bring_each_others_stamps(
+    hosts: tuple[str, ...], collective: str
+) -> None:
+    endpoint_of, world = launched(hosts)
+
+    def play(rank: int) -> Any:
+        endpoint = endpoint_of(rank)
+        assert isinstance(endpoint, Apart)
+        result, _ = measured(endpoint, case_of(collective, RANKS))
+        endpoint.share_words()
+        assert endpoint.version == "NCCL 2.28.9"
+        endpoint.close()
+        return result
+
+    results = together(play)
+    assert [one.mismatch for one in results] == [None] * RANKS
+    assert all(np.array_equal(one.stamps, results[0].stamps) for one in results)
+    assert (durations(results[0].stamps) > 0).all()
+    if len(set(hosts)) > 1:
+        assert (results[0].stamps[:, :, 0] == 0).all()
+    assert not world.deadlocks
+
+
+def test_launched_ranks_tell_the_leader_where_they_are() -> None:
+    endpoint_of, _ = launched(("a",) * RANKS)
+
+    def play(rank: int) -> Any:
+        endpoint = endpoint_of(rank)
+        measured(endpoint, case_of("all_reduce", RANKS))
+        exchange: Any = endpoint.exchange
+        return [position.activity for position in exchange.told]
+
+    for told in together(play):
+        assert told[0] == 1
+        assert told[-1] == 0
+        assert {2, 3, 4} <= set(told)
+
+
+def test_pat_meets_by_an_all_gather(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NCCL_ALGO", "PAT")
+    endpoint_of, _ = launched(("a",) * RANKS)
+
+    def play(rank: int) -> Any:
+        endpoint = endpoint_of(rank)
+        assert measured(endpoint, case_of("all_gather", RANKS))[0].mismatch is None
+        return set(endpoint.nccl.module._state.log)
+
+    assert together(play) == [{"ncclAllGather"}] * RANKS
+
+
+def test_a_hang_names_host_and_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint_module, "limit_for", lambda case, times: 0.3)
+    monkeypatch.setattr(troubles, "ras_report", lambda: "")
+    endpoint_of, world = launched(("a", "b", "b"))
+
+    def play(rank: int) -> str:
+        endpoint = endpoint_of(rank)
+        endpoint.prepare(case_of("all_reduce", RANKS))
+        endpoint.exchange.barrier()
+        world.stopped.add(2)
+        try:
+            endpoint.launch(1)
+        except CollectiveHung as error:
             return str(error)
-        return ""
+        return ""  # another rank gave up first, and its abort ended this one's wait
 
-    assert all("rank 2 calls ('ncclAllReduce', 1" in str(words) for words in together(ranks, run))
+    found = together(play)
+    assert any(found)
+    for rank, text in enumerate(found):
+        assert not text or text.startswith(f"rank {rank} on {'abb'[rank]}: all_reduce")
 
 
-def test_who_aborts_frees_the_others() -> None:
-    ranks, comms = started(NEW, BLOCKING)
-    ranks[0].world.patience_seconds = 30.0
+# -- where ranks go --------------------------------------------------------------------------------------------
 
-    def run(one: Rank) -> State:
-        address = one.place([1], 1)
-        if one.rank == 2:
-            comms[2].abort()
-        else:
-            comms[one.rank].all_reduce(address, address, 1, "int32", "sum", one.stream)
-            one.read(address, 1)
-        return comms[one.rank].poll().state
 
-    assert together(ranks, run)[2] is State.ABORTED
+@pytest.mark.parametrize(
+    ("ranks", "devices", "expected"), [(4, 4, [0, 1, 2, 3]), (2, 8, [0, 1]), (4, 2, [0, 0, 1, 1]), (2, 1, [0, 0])]
+)
+def test_ranks_are_spread_over_devices(ranks: int, devices: int, expected: list[int]) -> None:
+    assert [device_for(rank, ranks, devices) for rank in range(ranks)] == expected
+
+
+def test_ranks_that_share_a_gpu_over_the_network_pretend_to_be_on_hosts_of_their_own() -> None:
+    network = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
+    names = {told_apart(rank, 2, 1, network) for rank in range(2)}
+    assert len(names) == 2
+    assert "" not in names
+    assert told_apart(0, 2, 2, network) == ""
+    assert told_apart(0, 2, 1, {"NCCL_P2P_DISABLE": "1"}) == ""
+    assert told_apart(0, 2, 1, {**network, "NCCL_HOSTID": "mine"}) == ""

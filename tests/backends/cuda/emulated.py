@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +32,8 @@ STREAM_STRIDE = 1000
 GATE = "gate"
 CALL_SECONDS = 10e-6
 LAUNCH_SECONDS = 250e-6
+TRAP_BYTES = 2 << 20
+RUBBISH = 0xEE
 ADDRESSES = ("input", "output", "fifo", "packets", "staging", "flags", "state", "errors")
 
 
@@ -364,6 +367,33 @@ class EmulatedRuntime:
         options["seed"] = len(self.runs)
         options["engine"] = ENGINES["threads" if self.threads else "fibers"]
         self.runs.append(len(batch))
+        with self.traps(batch):
+            self.run_on_host(file, records, options)
+
+    @contextmanager
+    def traps(self, batch: Sequence[Item]) -> Iterator[None]:
+        """Behind every address that is none lies memory full of rubbish, which no kernel may change.
+
+        Whoever reads it computes something wrong, whoever writes it is found here: better than a crash.
+        """
+        tables = {(int(a["views"][0]), int(a["ranks"][0])) for a in (item.details[1] for item in batch)}
+        words = [view_words(address, ranks) for address, ranks in tables]
+        holes = [word == 0 for word in words]
+        if not any(hole.any() for hole in holes):
+            yield
+            return
+        trap = np.full(TRAP_BYTES, RUBBISH, np.uint8)
+        for word, hole in zip(words, holes, strict=True):
+            word[hole] = trap.ctypes.data
+        try:
+            yield
+        finally:
+            for word, hole in zip(words, holes, strict=True):
+                word[hole] = 0
+        assert np.all(trap == RUBBISH), "a kernel wrote where its device was given no address"
+
+    @staticmethod
+    def run_on_host(file: str, records: NDArray[Any], options: NDArray[Any]) -> None:
         report = ctypes.create_string_buffer(4096)
         result = ctypes.CDLL(str(built(Build(file)))).ccb_host_launch(
             ctypes.c_void_p(records.ctypes.data),
@@ -373,6 +403,13 @@ class EmulatedRuntime:
             ctypes.c_int(4096),
         )
         assert result == 0, report.value.decode()
+
+
+def view_words(address: int, ranks: int) -> NDArray[np.uint64]:
+    """The addresses in a table of RANK_VIEW, to be changed where they are."""
+    size = ranks * abi.RANK_VIEW.itemsize
+    raw: NDArray[np.uint8] = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
+    return raw.view(np.uint64)
 
 
 def gate_is_open(arguments: NDArray[Any]) -> bool:

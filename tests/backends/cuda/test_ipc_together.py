@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
@@ -121,8 +122,8 @@ def test_memory_that_one_rank_cannot_share_is_closed_everywhere(world: World, ca
     assert [runtime.opened for runtime in world.runtimes] == [0, 0, 0]
 
 
-def reserve(endpoint: IpcEndpoint) -> None:
-    case = case_of("all_reduce", "ring", RANKS, backend="cuda-ipc")
+def reserve(endpoint: IpcEndpoint, count: int = 777) -> None:
+    case = case_of("all_reduce", "ring", RANKS, count, backend="cuda-ipc")
     endpoint._case, endpoint._layout = case, all_buffers(case)
     endpoint._reserve_work()
     endpoint._reserve_buffers()
@@ -133,6 +134,13 @@ def test_exported_memory_is_freed_when_nobody_has_it_open_any_more(world: World)
     assert [runtime.opened for runtime in world.runtimes] == [2 * (RANKS - 1)] * RANKS
     assert world.all(IpcEndpoint.close) == [None] * RANKS
     assert not any(runtime.allocated for runtime in world.runtimes)
+
+
+def test_memory_that_must_grow_is_closed_everywhere_before_it_goes(world: World) -> None:
+    for count in (10, 1 << 20, 100, 3 << 20):
+        assert world.all(partial(reserve, count=count)) == [None] * RANKS
+    assert [len(runtime.allocated) for runtime in world.runtimes] == [2] * RANKS
+    assert [runtime.opened for runtime in world.runtimes] == [2 * (RANKS - 1)] * RANKS
 
 
 def test_closing_does_not_wait_for_the_dead_and_keeps_what_they_may_have_open(

@@ -11,7 +11,7 @@ from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cuda import BACKEND, IPC_BACKEND
 from ccbench.backends.cuda.communicator import WRITTEN_BY_PEERS, piece
 from ccbench.backends.cuda.launching import CollectiveFailed
-from ccbench.backends.cuda.reach import BOTH, REACHES, reach_of
+from ccbench.backends.cuda.reach import BOTH, NOTHING, REACHES, reach_of
 from ccbench.kernels.layout import ZEROED, work_areas
 from ccbench.kernels.selection import unsupported
 from ccbench.kernels.sources import KernelEntry, entries
@@ -165,6 +165,21 @@ def test_only_the_backend_with_one_process_stages() -> None:
     assert "network" in str(BACKEND.unsupported(replace(case, transport="network")))
     assert "transport 'host'" in str(unsupported(case))
     assert "registration 'local'" in str(unsupported(case_of("all_reduce", "ring", 2, registration="local")))
+
+
+@pytest.mark.parametrize(
+    ("collective", "algorithm"), [("all_reduce", "ring"), ("reduce_scatter", "mesh"), ("broadcast", "tree")]
+)
+def test_a_kernel_that_reaches_further_than_the_table_says_is_found(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, collective: str, algorithm: str
+) -> None:
+    monkeypatch.setitem(REACHES, f"{algorithm}_{collective}", NOTHING)
+    endpoint, _ = opened(3, devices=3, peers=False)
+    case = case_of(collective, algorithm, 3, transport="host")
+    try:
+        assert wrong_elements(endpoint, case) > 0  # it read where there was nothing
+    except AssertionError as error:
+        assert "wrote where its device was given no address" in str(error)  # noqa: PT017 - either will do
 
 
 def test_every_entry_is_accounted_for_and_a_new_one_is_staged_whole() -> None:

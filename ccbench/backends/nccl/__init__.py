@@ -66,12 +66,18 @@ class NcclBackend:
         row = collective(case.collective)
         size = item_bytes(case.dtype)
         refusals = (
-            (case.mode not in MODES, f"mode {case.mode} does not exist on {self.name}; one of {', '.join(MODES)}"),
+            (
+                case.mode not in MODES,
+                f"mode {case.mode} does not exist on {self.name}; one of {', '.join(MODES)}",
+            ),
             (row.reduces and case.op not in OPS, f"NCCL has no op {case.op}; it has {', '.join(OPS)}"),
-            (case.registration not in REGISTRATIONS, f"registration {case.registration}: {', '.join(REGISTRATIONS)}"),
+            (
+                case.registration not in REGISTRATIONS,
+                f"registration {case.registration}: {', '.join(REGISTRATIONS)}",
+            ),
             (
                 case.misalignment_bytes % size != 0,
-                f"{case.misalignment_bytes} bytes off: NCCL's buffers start at whole elements, of {size} bytes here",
+                f"{case.misalignment_bytes} bytes off: NCCL's buffers start at whole elements ({size} byte)",
             ),
             (bool(case.pair and case.collective != "send_recv"), "pairs exist for send_recv only"),
             (bool(case.pair and case.beside), "nothing runs beside a pair"),
@@ -113,9 +119,7 @@ def wheel_version() -> Version:
 def _not_exact(case: Case) -> str | None:
     row = collective(case.collective)
     if row.reduces and case.op in ("sum", "avg", "premulsum") and case.group_ranks > EXACT_LIMIT[case.dtype]:
-        return (
-            f"{case.op} over {case.group_ranks} ranks cannot be checked: {case.dtype} holds no such number exactly"
-        )
+        return f"{case.op} over {case.group_ranks} ranks cannot be checked: {case.dtype} is not exact so far"
     return None
 
 

@@ -38,7 +38,9 @@ class LaunchedRank(NcclRanks):
         shared: bool = False,
     ) -> None:
         control = Control(exchange.ranks, SAMPLE_CAPACITY)
-        super().__init__(control, cuda, nccl, {exchange.rank: device}, exchange.ranks, exchange, gated, shared)
+        super().__init__(
+            control, cuda, nccl, {exchange.rank: device}, exchange.ranks, exchange, gated, shared
+        )
         self.version = f"NCCL {nccl.version_text}"
         self._cuda = cuda
         self._shared_stamps = 0
@@ -101,7 +103,7 @@ class LaunchedRank(NcclRanks):
         told = self.exchange.all_gather(mine.tobytes())
         return np.stack([np.frombuffer(one, np.float64) for one in told])
 
-    # -- what the leader hears ---------------------------------------------------------------------------------
+    # -- what the leader hears -------------------------------------------------------------------------------
 
     def say(self, activity: Activity) -> None:
         """Tell the leader what this rank does; only a change is sent, and none falls into a launch."""
@@ -113,11 +115,13 @@ class LaunchedRank(NcclRanks):
     def position(self) -> Position:
         """Where this rank is; asked from another thread while the rank works."""
         read = self.control.read
-        return Position(read(self.rank, Word.ACTIVITY), read(self.rank, Word.SAMPLE), read(self.rank, Word.BARRIER))
+        return Position(
+            read(self.rank, Word.ACTIVITY), read(self.rank, Word.SAMPLE), read(self.rank, Word.BARRIER)
+        )
 
 
 def open_launched_rank(exchange: Exchange) -> LaunchedRank:
-    """This process's rank on the GPU of its number on its host. Collective; CcbenchError where it cannot be."""
+    """This process's rank, on the GPU of its number on its host. Collective; CcbenchError otherwise."""
     with starting():
         cuda = open_cuda()
         count = device_count(cuda)

@@ -1,4 +1,4 @@
-"""A case made ready on the ranks of one process: memory, registrations, and calls with everything looked up."""
+"""A case made ready on the ranks of one process: memory, registrations, and calls looked up before."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Binding:
 
 
 class Bound:
-    """All bindings of a case on this process, by lane. Made by ``bind``; ``release`` gives everything back."""
+    """All bindings of a case in this process; ``release`` gives everything back."""
 
     def __init__(self, nccl: Nccl, case: Case) -> None:
         self.nccl = nccl

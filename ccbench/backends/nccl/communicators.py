@@ -1,4 +1,4 @@
-"""The communicators of the ranks that one process drives: all ranks together, groups, and a second set beside.
+"""The communicators of the ranks that one process drives: of all ranks, of groups, and a second set beside.
 
 All are blocking. NCCL starts a thread for every launch on a communicator that does not block (src/group.cc),
 which would be timed; so errors are asked for while streams are waited for, and a watchman aborts what blocks.
@@ -60,9 +60,7 @@ class Communicators:
         starts = members[0] in self._devices
         unique_id = self._exchange.broadcast(self.nccl.unique_id() if starts else None, members[0])
         return {
-            rank: self.nccl.communicator(
-                len(members), unique_id, members.index(rank), self._devices[rank]
-            )
+            rank: self.nccl.communicator(len(members), unique_id, members.index(rank), self._devices[rank])
             for rank in own
         }
 
@@ -70,7 +68,9 @@ class Communicators:
         world = self.world()
         if not self.nccl.has("ncclCommSplit"):
             return {rank: one for members in groups for rank, one in self._new(members).items()}
-        places = {rank: (number, members.index(rank)) for number, members in enumerate(groups) for rank in members}
+        places = {
+            rank: (number, members.index(rank)) for number, members in enumerate(groups) for rank in members
+        }
         found: ByRank = {}
         with self.nccl.group():
             for rank, communicator in world.items():

@@ -47,9 +47,9 @@ ALONE = ("isolated", "cold")
 class NcclRanks(WholeEndpoint):
     """The ranks that this process drives. Implements ``ccbench.backends.crew.TeamEndpoint``.
 
-    devices: rank of the team -> device of this process. ranks_of_team: all of them. gated: keep the devices from
-    starting until everything is enqueued, where that can be had. shared: some ranks of the team have the same
-    device. Also ``ccbench.measure.DeviceTimed``.
+    devices: rank of the team -> device of this process. ranks_of_team: all of them. gated: keep the devices
+    from starting until everything is enqueued, where that can be had. shared: some ranks of the team have the
+    same device. Also ``ccbench.measure.DeviceTimed``.
     """
 
     def __init__(
@@ -88,7 +88,8 @@ class NcclRanks(WholeEndpoint):
         self._host_seconds: list[float] = []
         self._part_seconds: dict[int, float] = {}
         self._samples: dict[int, dict[int, float]] = {}
-        self._choice, self._estimate_seconds = Choice(), None
+        self._choice = Choice()
+        self._estimate_seconds: float | None = None
 
     def connect(self) -> None:
         """Make the communicator of all ranks. Collective."""
@@ -296,7 +297,7 @@ class NcclRanks(WholeEndpoint):
         return 0.0
 
     def device_seconds(self) -> float:
-        """What the last ``launch`` took by the devices' clocks, the longest of them, per aggregated collective.
+        """What the last ``launch`` took by the devices' clocks, the longest of them.
 
         As nccl-tests' ``-m`` does, the time of a group of collectives is shared among them.
         """
@@ -336,7 +337,13 @@ class NcclRanks(WholeEndpoint):
         """The error to raise; the communicators are aborted. NCCL's watch service is asked before."""
         said = self._communicators.complaints() if complaints is None else complaints
         error = hung(
-            self._case, self.where, self._sample, waited_seconds, busy, list(dict.fromkeys(said)), self.nccl.version
+            self._case,
+            self.where,
+            self._sample,
+            waited_seconds,
+            busy,
+            list(dict.fromkeys(said)),
+            self.nccl.version,
         )
         self._communicators.abort()
         return error
@@ -350,7 +357,9 @@ class NcclRanks(WholeEndpoint):
         host = format_seconds(statistics.median(self._host_seconds))
         words = [f"NCCL {self.nccl.version_text}, device time (events); launch and wait take the host {host}"]
         if self._no_gate and self._case.mode in ALONE:
-            words.append(f"times contain the host's launches, because nothing holds devices back ({self._no_gate})")
+            words.append(
+                f"times contain the host's launches, because nothing holds devices back ({self._no_gate})"
+            )
         return "; ".join(words)
 
     def facts(self) -> CaseFacts:

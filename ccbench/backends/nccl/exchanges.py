@@ -12,6 +12,7 @@ import struct
 import time
 
 from ccbench.backends.cpu.memory import Control, Word, fence
+from ccbench.exchange import Position
 
 BOARD_BYTES = 16 << 10
 """Room of each process on the board: unique ids have 128 bytes, facts and times of parts a few hundred."""
@@ -37,9 +38,10 @@ class Alone:
     rank = 0
     ranks = 1
     one_clock = True
+    oversubscribed = False
 
     def __init__(self) -> None:
-        self.hosts = (socket.gethostname(),)
+        self.hosts: tuple[str, ...] = (socket.gethostname(),)
 
     def all_gather(self, mine: bytes) -> list[bytes]:
         """What this process gave."""
@@ -52,6 +54,9 @@ class Alone:
 
     def barrier(self) -> None:
         """There is nobody to wait for."""
+
+    def tell(self, position: Position) -> None:
+        """The leader reads the control words."""
 
 
 class Board:
@@ -78,6 +83,7 @@ class Forked:
     """One process's side. limit_seconds: how long it waits for the others before WaitedInVain."""
 
     one_clock = True
+    oversubscribed = False
 
     def __init__(self, rank: int, control: Control, board: Board, limit_seconds: float) -> None:
         self.rank = rank
@@ -134,6 +140,9 @@ class Forked:
         found = [self._board.read(rank) for rank in range(self.ranks)]
         self.barrier()  # nobody writes again before all have read
         return found
+
+    def tell(self, position: Position) -> None:
+        """The leader reads the control words."""
 
     def broadcast(self, mine: bytes | None, root: int) -> bytes:
         """What ``root`` gave."""

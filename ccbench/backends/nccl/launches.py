@@ -1,4 +1,4 @@
-"""Enqueue a case's calls on all devices, wait for the end without ever blocking, and read the devices' clocks."""
+"""Enqueue a case's calls on all devices, wait for the end without blocking, read the devices' clocks."""
 
 from __future__ import annotations
 

@@ -34,9 +34,10 @@ def ras_address() -> tuple[str, int]:
 def ras_report(address: tuple[str, int] | None = None, limit_seconds: float = 5.0) -> str:
     """The service's report as it came, '' when nobody answers in ``limit_seconds``."""
     deadline = time.monotonic() + limit_seconds
-    with suppress(OSError, ValueError), socket.create_connection(
-        address or ras_address(), timeout=min(1.0, limit_seconds)
-    ) as connection:
+    with (
+        suppress(OSError, ValueError),
+        socket.create_connection(address or ras_address(), timeout=min(1.0, limit_seconds)) as connection,
+    ):
         reader = _Reader(connection, deadline)
         connection.sendall(f"CLIENT PROTOCOL {PROTOCOL}\n".encode())
         if not reader.line().upper().startswith("SERVER PROTOCOL"):

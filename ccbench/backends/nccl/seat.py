@@ -1,4 +1,4 @@
-"""One rank's place on its device: memory, a stream for everything that runs at the same time, clocks, graphs."""
+"""One rank's place on its device: memory, streams for what runs at the same time, clocks, graphs."""
 
 from __future__ import annotations
 

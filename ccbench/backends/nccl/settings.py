@@ -130,7 +130,9 @@ def _no_algorithm(case: Case, collective: str) -> str | None:
         return None
     fitting = algorithms_for(collective)
     if not fitting:
-        return f"NCCL makes {collective} of point-to-point transfers, which have no algorithm; ask for 'default'"
+        return (
+            f"NCCL makes {collective} of point-to-point transfers, which have no algorithm; ask for 'default'"
+        )
     return f"NCCL has no {case.algorithm} {collective}; it has {', '.join(fitting)}"
 
 
@@ -138,7 +140,9 @@ def _no_protocol(case: Case, collective: str) -> str | None:
     if case.protocol == DEFAULT:
         return None
     if _tuned(collective) not in RING_COLLECTIVES:
-        return f"NCCL makes {collective} of point-to-point transfers, which take no protocol; ask for 'default'"
+        return (
+            f"NCCL makes {collective} of point-to-point transfers, which take no protocol; ask for 'default'"
+        )
     if case.protocol not in PROTOCOL_VALUES:
         return f"protocol {case.protocol!r}: NCCL has {', '.join(PROTOCOL_VALUES)}"
     if case.algorithm == DEFAULT or case.protocol in ALGORITHMS[case.algorithm].protocols:
@@ -147,14 +151,14 @@ def _no_protocol(case: Case, collective: str) -> str | None:
 
 
 def _no_switch_reduction(case: Case) -> str | None:
-    """What switches cannot reduce: ncclNvlsSupported of src/include/device.h; averages scale, so they cannot."""
+    """ncclNvlsSupported of src/include/device.h; averages multiply, which switches cannot."""
     reduces = case.collective in ("all_reduce", "reduce_scatter")
     if case.algorithm not in ("nvls", "nvlstree") or not reduces:
         return None
     fitting = {"sum": _NVLS_SUM, "min": _NVLS_MIN_MAX, "max": _NVLS_MIN_MAX}.get(case.op, ())
     if case.dtype in fitting:
         return None
-    return f"NVLink switches do not reduce {case.dtype} with {case.op}; they have sum, and min and max of some types"
+    return f"NVLink switches do not reduce {case.dtype} with {case.op}; sum, min and max of some they do"
 
 
 def _no_such_value(case: Case) -> str | None:
@@ -168,7 +172,11 @@ def _no_such_value(case: Case) -> str | None:
 def _too_old(case: Case, version: Version) -> str | None:
     if not version:
         return None
-    asked = [(word, FIRST_VERSION[word]) for word in (case.dtype, case.op, case.registration) if word in FIRST_VERSION]
+    asked = [
+        (word, FIRST_VERSION[word])
+        for word in (case.dtype, case.op, case.registration)
+        if word in FIRST_VERSION
+    ]
     if case.algorithm in ALGORITHMS:
         asked.append((case.algorithm, ALGORITHMS[case.algorithm].since))
     for word, since in asked:

@@ -14,7 +14,7 @@ FIRST_RAS_VERSION = 22_403
 
 LEAST_LIMIT_SECONDS = 15.0
 SLOWEST_BYTES_PER_SECOND = 20e6
-"""A launch gets LEAST_LIMIT_SECONDS and what its bytes take at this rate, which is a slow office network's."""
+"""A launch gets LEAST_LIMIT_SECONDS and what its bytes take at this rate, a slow office network's."""
 
 
 class CollectiveHung(CcbenchError):

@@ -78,7 +78,10 @@ def _choices(lines: Iterable[str]) -> Iterable[tuple[str, Choice]]:
         if named:
             channels = int(named["high"]) - int(named["low"]) + 1 if named["high"] else 0
             algorithm = _word(named["algorithm"], ALGORITHM_NUMBERS)
-            yield named["function"] or "", Choice(algorithm, _word(named["protocol"], PROTOCOL_NUMBERS), channels)
+            yield (
+                named["function"] or "",
+                Choice(algorithm, _word(named["protocol"], PROTOCOL_NUMBERS), channels),
+            )
 
 
 def _kernel(name: str) -> str:

@@ -84,7 +84,9 @@ def test_misaligned_buffers_start_where_they_are_told() -> None:
 def test_aggregated_collectives_have_buffers_of_their_own_and_share_the_time(in_place: bool) -> None:
     endpoint, _ = opened(2)
     one, _ = measured(endpoint, case_of("all_reduce", 2, 4000, mode="isolated"))
-    three, _ = measured(endpoint, case_of("all_reduce", 2, 4000, aggregation=3, mode="isolated", in_place=in_place))
+    three, _ = measured(
+        endpoint, case_of("all_reduce", 2, 4000, aggregation=3, mode="isolated", in_place=in_place)
+    )
     assert three.mismatch is None
     # The double takes as long for three together as for three apart: a third each.
     spans = [float(result.stamps[0, 0, 1] - result.stamps[0, 0, 0]) for result in (one, three)]
@@ -163,7 +165,7 @@ def test_a_pair_communicates_alone_and_the_others_keep_still(pair: str) -> None:
 
 
 def test_the_library_estimates_without_moving_anything() -> None:
-    endpoint, process = opened(2)
+    endpoint, _ = opened(2)
     _, facts = measured(endpoint, case_of("all_reduce", 2, 1 << 20))
     # The double's cost: 10 us and 100 GB/s.
     assert facts.library_estimate_seconds == pytest.approx(10e-6 + (1 << 22) / 100e9)
@@ -203,7 +205,7 @@ def with_log(process: Process, monkeypatch: pytest.MonkeyPatch, line: str) -> li
 
     monkeypatch.setattr(process.native, "ncclResetDebugInit", Resets(), raising=False)
     launched = process.module.groupEnd
-    monkeypatch.setattr(process.module, "groupEnd", lambda: (launched(), write_line())[0])
+    monkeypatch.setattr(process.module, "groupEnd", lambda: [launched(), write_line()])
     return resets
 
 
@@ -242,13 +244,13 @@ def test_without_a_way_to_switch_the_log_nothing_is_claimed() -> None:
     assert endpoint.facts().protocol_used == ""
 
 
-# -- refusals and troubles -------------------------------------------------------------------------------------
+# -- refusals and troubles -----------------------------------------------------------------------------------
 
 
 def test_what_nccl_refuses_is_unsupported_in_its_words_and_the_next_case_runs() -> None:
     endpoint, process = opened(2)
     process.refuse["ncclReduceScatter"] = (5, "no algorithm/protocol available for function ReduceScatter")
-    with pytest.raises(CannotRun, match="NCCL refuses: ncclReduceScatter: ncclInvalidUsage.*no algorithm"):
+    with pytest.raises(CannotRun, match=r"NCCL refuses: ncclReduceScatter: ncclInvalidUsage.*no algorithm"):
         endpoint.prepare(case_of("reduce_scatter", 2))
     with pytest.raises(CannotRun, match="no algorithm"):
         endpoint.prepare(case_of("reduce_scatter", 2, mode="graph", registration="local"))
@@ -258,7 +260,7 @@ def test_what_nccl_refuses_is_unsupported_in_its_words_and_the_next_case_runs() 
 
 def test_a_dtype_that_this_nccl_lacks_is_unsupported() -> None:
     endpoint, _ = opened(2, version=22105)
-    with pytest.raises(CannotRun, match="NCCL 2.21.5 has no float8_e4m3"):
+    with pytest.raises(CannotRun, match=r"NCCL 2\.21\.5 has no float8_e4m3"):
         endpoint.prepare(case_of("all_reduce", 2, dtype="float8_e4m3"))
     assert wrong_elements(endpoint, case_of("all_reduce", 2)) == 0
 
@@ -328,7 +330,7 @@ def test_a_limit_grows_with_what_is_moved() -> None:
     assert limit_for(large, 10) > 10 * (1 << 30) * 8 / 20e6
 
 
-# -- everything together ---------------------------------------------------------------------------------------
+# -- everything together -------------------------------------------------------------------------------------
 
 
 @st.composite
@@ -351,7 +353,9 @@ def cases(draw: st.DrawFn) -> Case:
         "misalignment_bytes": 0 if aligned else draw(st.sampled_from([0, 0, 8, 40])),
         "pair": pair,
         "groups": groups,
-        "beside": "" if pair or mode == "graph" else draw(st.sampled_from(["", "", "all_to_all", "all_reduce"])),
+        "beside": ""
+        if pair or mode == "graph"
+        else draw(st.sampled_from(["", "", "all_to_all", "all_reduce"])),
     }
     if row.reduces:
         changes["op"] = draw(st.sampled_from(OPS))
@@ -376,7 +380,16 @@ def test_any_cases_after_each_other_are_exact_and_leave_nothing(several: list[Ca
 
 def test_the_endpoint_is_what_a_team_asks_for() -> None:
     endpoint, _ = opened(2)
-    for name in ("next_salt", "prepare", "core_latency_seconds", "remark", "facts", "finish", "barrier", "agree"):
+    for name in (
+        "next_salt",
+        "prepare",
+        "core_latency_seconds",
+        "remark",
+        "facts",
+        "finish",
+        "barrier",
+        "agree",
+    ):
         assert callable(getattr(NcclRanks, name))
     assert endpoint.agree(7) == 7
     assert endpoint.prefix == ""

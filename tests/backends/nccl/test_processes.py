@@ -53,6 +53,7 @@ class MeetingSide:
         self.ranks = meeting.ranks
         self.hosts = meeting.hosts
         self.one_clock = len(set(meeting.hosts)) == 1
+        self.oversubscribed = False
         self.told: list[Position] = []
 
     def all_gather(self, mine: bytes) -> list[bytes]:
@@ -154,7 +155,9 @@ def test_a_rank_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     cuda = Cuda(process.runtime, process.runtime)
     endpoint = NcclRanks(control, cuda, process.nccl, {0: 0}, 2, Forked(0, control, board, 0.1))
     endpoint._case = case_of("all_reduce", 2)
-    with pytest.raises(CollectiveHung, match=r"still waiting: rank 1; RAS does not answer; the communicator was"):
+    with pytest.raises(
+        CollectiveHung, match=r"still waiting: rank 1; RAS does not answer; the communicator was"
+    ):
         endpoint.barrier()
 
 
@@ -173,7 +176,7 @@ def test_a_board_carries_any_bytes_in_pieces(texts: list[bytes], repeat: int) ->
     assert board.ranks == 2
 
 
-# -- launched ------------------------------------------------------------------------------------------------
+# -- launched ------------------------------------------------------------------------------------------
 
 
 def launched(hosts: Sequence[str]) -> tuple[Callable[[int], LaunchedRank], World]:
@@ -264,11 +267,12 @@ def test_a_hang_names_host_and_rank(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not text or text.startswith(f"rank {rank} on {'abb'[rank]}: all_reduce")
 
 
-# -- where ranks go --------------------------------------------------------------------------------------------
+# -- where ranks go ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("ranks", "devices", "expected"), [(4, 4, [0, 1, 2, 3]), (2, 8, [0, 1]), (4, 2, [0, 0, 1, 1]), (2, 1, [0, 0])]
+    ("ranks", "devices", "expected"),
+    [(4, 4, [0, 1, 2, 3]), (2, 8, [0, 1]), (4, 2, [0, 0, 1, 1]), (2, 1, [0, 0])],
 )
 def test_ranks_are_spread_over_devices(ranks: int, devices: int, expected: list[int]) -> None:
     assert [device_for(rank, ranks, devices) for rank in range(ranks)] == expected

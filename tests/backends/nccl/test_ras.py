@@ -38,7 +38,9 @@ Warnings
 
 
 @contextmanager
-def service(greeting: bytes, report: bytes, hangs: bool = False) -> Iterator[tuple[tuple[str, int], list[str]]]:
+def service(
+    greeting: bytes, report: bytes, hangs: bool = False
+) -> Iterator[tuple[tuple[str, int], list[str]]]:
     heard: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -110,6 +112,8 @@ def test_a_service_that_hangs_is_left_after_the_limit_with_what_it_said() -> Non
         ("nonsense", ("localhost", 28028)),
     ],
 )
-def test_the_address_is_the_users(monkeypatch: pytest.MonkeyPatch, text: str, address: tuple[str, int]) -> None:
+def test_the_address_is_the_users(
+    monkeypatch: pytest.MonkeyPatch, text: str, address: tuple[str, int]
+) -> None:
     monkeypatch.setenv("NCCL_RAS_ADDR", text)
     assert ras_address() == address

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -51,7 +52,9 @@ def test_ranks_that_all_believe_to_be_rank_0_are_told_about_their_launcher() -> 
 
 def test_a_world_of_another_size_is_refused() -> None:
     facts = ranks_of(4)
-    assert "rank 3 on node expects 8 ranks and there are 4" in refusal([*facts[:3], replace(facts[3], ranks=8)])
+    assert "rank 3 on node expects 8 ranks and there are 4" in refusal(
+        [*facts[:3], replace(facts[3], ranks=8)]
+    )
     assert "must occur once" in refusal([*facts[:3], replace(facts[3], rank=1)])
 
 
@@ -71,9 +74,13 @@ def test_settings_that_differ_are_refused() -> None:
 def test_whatever_is_wrong_with_one_rank_is_refused(number: int, data: st.DataObject) -> None:
     facts = ranks_of(number)
     hit = data.draw(st.integers(0, number - 1))
-    change = data.draw(
-        st.sampled_from([{"ranks": 99}, {"nccl_version": 1}, {"rank": (hit + 1) % number}, {"settings": (("NCCL_PROTO", "LL"),)}])
-    )
+    changes: list[dict[str, Any]] = [
+        {"ranks": 99},
+        {"nccl_version": 1},
+        {"rank": (hit + 1) % number},
+        {"settings": (("NCCL_PROTO", "LL"),)},
+    ]
+    change = data.draw(st.sampled_from(changes))
     facts[hit] = replace(facts[hit], **change)
     assert refusal(facts).startswith("nccl: ")
 

@@ -1,4 +1,4 @@
-"""``ccbench run --backend nccl`` from the suite to the run folder, with a stand-in for CuPy in the workers."""
+"""``ccbench run --backend nccl`` from the suite to the folder, with a stand-in for CuPy in the workers."""
 
 from __future__ import annotations
 
@@ -22,8 +22,14 @@ sweep:
   - {collective: all_reduce, size: 64 KiB, ranks: 4, algorithm: ring, protocol: [ll, simple]}
   - {collective: all_to_all, size: 64 KiB, ranks: 4, protocol: ll}
   - {collective: send_recv, size: 64 KiB, ranks: 4, pairs: ["0>3", "1<>2"]}
-  - {collective: all_reduce, size: 64 KiB, ranks: 4, beside: all_gather, registration: symmetric, aggregation: 2}
-sampling: {visits: 1, minimum_samples: 3, maximum_samples: 5, warmup: 1 ms, budget: 20 ms, minimum_sample: 10 us}
+  - collective: all_reduce
+    size: 64 KiB
+    ranks: 4
+    beside: all_gather
+    registration: symmetric
+    aggregation: 2
+sampling:
+  {visits: 1, minimum_samples: 3, maximum_samples: 5, warmup: 1 ms, budget: 20 ms, minimum_sample: 10 us}
 """
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ccbench.backends.nccl.settings import (
@@ -36,13 +38,18 @@ def test_a_plain_case_needs_no_team_of_its_own() -> None:
         (
             "all_reduce",
             {"channels": 4},
-            {"NCCL_MIN_CTAS": "4", "NCCL_MAX_CTAS": "4", "NCCL_MIN_NCHANNELS": "4", "NCCL_MAX_NCHANNELS": "4"},
+            {
+                "NCCL_MIN_CTAS": "4",
+                "NCCL_MAX_CTAS": "4",
+                "NCCL_MIN_NCHANNELS": "4",
+                "NCCL_MAX_NCHANNELS": "4",
+            },
         ),
         ("all_to_all", {"channels": 2}, {"NCCL_MIN_P2P_NCHANNELS": "2", "NCCL_MAX_P2P_NCHANNELS": "2"}),
     ],
 )
 def test_settings_are_the_variables_of_nccls_guide(
-    collective: str, changes: dict[str, object], expected: dict[str, str]
+    collective: str, changes: dict[str, Any], expected: dict[str, str]
 ) -> None:
     assert dict(environment_of(case_of(collective, **changes))) == expected
 
@@ -64,7 +71,9 @@ def test_settings_are_the_variables_of_nccls_guide(
         ("all_reduce", {"transport": "pigeon"}, "transport 'pigeon'"),
     ],
 )
-def test_what_cannot_exist_is_told_with_what_can(collective: str, changes: dict[str, object], words: str) -> None:
+def test_what_cannot_exist_is_told_with_what_can(
+    collective: str, changes: dict[str, Any], words: str
+) -> None:
     reason = impossible(case_of(collective, **changes))
     assert reason is not None
     assert words in reason
@@ -81,7 +90,7 @@ def test_what_cannot_exist_is_told_with_what_can(collective: str, changes: dict[
     ],
 )
 def test_what_the_installed_nccl_is_too_old_for_is_told(
-    changes: dict[str, object], version: tuple[int, ...], words: str | None
+    changes: dict[str, Any], version: tuple[int, ...], words: str | None
 ) -> None:
     reason = impossible(case_of("all_reduce", **changes), version)
     assert (reason is None) == (words is None)
@@ -111,7 +120,7 @@ def test_all_stands_for_what_exists() -> None:
         ({"algorithm": "ring"}, Choice("symmetric", "agxll_r", 8), "NCCL ran symmetric agxll_r"),
     ],
 )
-def test_another_choice_than_asked_for_is_seen(asked: dict[str, object], ran: Choice, words: str) -> None:
+def test_another_choice_than_asked_for_is_seen(asked: dict[str, Any], ran: Choice, words: str) -> None:
     found = other_than_asked(case_of("all_reduce", **asked), ran)
     assert words in found
     assert bool(words) == bool(found)

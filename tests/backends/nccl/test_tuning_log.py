@@ -24,7 +24,11 @@ NAMED = "node-0:42:99 [0] NCCL INFO AllReduce: 4096 Bytes -> Algo {} proto {} ch
             Choice("ring", "simple", 0),
         ),
         ("NCCL INFO 8 Bytes -> Algo 0 proto 0 time 4.4", "all_reduce", Choice("tree", "ll", 0)),
-        ("NCCL INFO ReduceScatter: 8 Bytes -> Algo 6 proto 2 time 4.4", "reduce_scatter", Choice("pat", "simple")),
+        (
+            "NCCL INFO ReduceScatter: 8 Bytes -> Algo 6 proto 2 time 4.4",
+            "reduce_scatter",
+            Choice("pat", "simple"),
+        ),
         (
             "AllReduce [Symmetric]: 1024 Bytes -> Kernel AllReduce_AGxLL_R nchannels 8 nthreads 512 nWorks 1",
             "all_reduce",
@@ -42,7 +46,12 @@ def test_every_known_form_is_read(line: str, collective: str, choice: Choice) ->
 
 def test_of_several_lines_the_first_counts_with_the_most_channels() -> None:
     text = "\n".join(
-        [NAMED.format("RING", "LL", 0, 0), "unrelated", NAMED.format("RING", "LL", 0, 7), NAMED.format("TREE", "LL", 3, 4)]
+        [
+            NAMED.format("RING", "LL", 0, 0),
+            "unrelated",
+            NAMED.format("RING", "LL", 0, 7),
+            NAMED.format("TREE", "LL", 3, 4),
+        ]
     )
     assert read_choice(text, "all_reduce") == Choice("ring", "ll", 8)
 

@@ -60,6 +60,7 @@ class Bench:
 
     def close(self) -> None:
         self.nccl.close(self.comms)
+        assert self.process.members == {}
         assert self.process.exceptions == []
 
 

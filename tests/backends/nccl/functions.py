@@ -95,6 +95,8 @@ class Functions:
         for low, high in ((given.minCTAs, given.maxCTAs),):
             if low > 0 and high > 0 and low > high:
                 return self.p.fail(INVALID_ARGUMENT, f"minCTAs {low} and maxCTAs {high}")
+        fields = ("blocking", "minCTAs", "maxCTAs")
+        self.p.configured.append({name: getattr(given, name, 0) for name in fields})
         result, handle = self.p.init_rank(ranks, bytes(unique_id.internal), rank, given.blocking != 0)
         held[0] = handle
         return result
@@ -210,6 +212,7 @@ class Functions:
             return result
         if address not in self.p.nccl_memory:
             return self.p.fail(INVALID_ARGUMENT, f"window: {address:#x} is not of ncclMemAlloc")
+        self.p.window_flags.append(flags)
         number = member.windows
         member.windows += 1
         with self.p.world.changed:

@@ -96,6 +96,8 @@ class State:
         self.texts: dict[bytes, Any] = {}
         self.log: list[str] = []
         self.exceptions: list[Exception] = []
+        self.window_flags: list[int] = []
+        self.configured: list[dict[str, int]] = []
 
     # -- groups --------------------------------------------------------------------------------------------
 
@@ -290,4 +292,4 @@ class State:
 
 def new_unique_id() -> bytes:
     """No zero inside, because C strings end there."""
-    return f"double{next(_ids):06d}".encode().ljust(UNIQUE_ID_BYTES, b"~")
+    return f"double{next(_ids):06d}".encode().ljust(UNIQUE_ID_BYTES, b"\xfe")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ccbench.backends.base import CannotRun
 from ccbench.backends.nccl.calls import DTYPES, NO_COLOUR, OPS
+from ccbench.backends.nccl.steps import steps
 from ccbench.backends.nccl.types import Call, NcclFailed, Settings
 from ccbench.collectives import COLLECTIVES, reference
 from ccbench.dtypes import numpy_dtype
@@ -147,6 +148,26 @@ def test_a_pair_sends_one_way_or_both() -> None:
         pair_results(bench, Pair(1, 3, False))
 
 
+@pytest.mark.parametrize("root", [0, 1, 2])
+def test_in_place_the_roots_own_block_is_not_sent(root: int) -> None:
+    nccl = Bench(3, OLD).nccl
+    gather = Call("gather", 64 + 8 * root, 64, 2, "int32", root=root)
+    assert [(step[1][1], step[1][3]) for step in steps(nccl, root, 3, gather, 0)] == [
+        (2, peer) for peer in range(3) if peer != root
+    ]
+    scatter = Call("scatter", 64, 64 + 8 * root, 2, "int32", root=root)
+    assert {step[0] for step in steps(nccl, root, 3, scatter, 0)} == {"ncclSend"}
+    apart = Call("scatter", 64, 1000, 2, "int32", root=root)
+    assert len(steps(nccl, root, 3, apart, 0)) == 4
+
+
+def test_settings_reach_nccl_by_its_own_names() -> None:
+    bench = Bench(2, settings=Settings(blocking=False, minimum_channels=3, maximum_channels=4))
+    assert bench.process.configured == [{"blocking": 0, "minCTAs": 3, "maxCTAs": 4}] * 2
+    with pytest.raises(CannotRun, match=r"NCCL 2\.16\.5 has no minCTAs"):
+        Bench(1, 21605, Settings(minimum_channels=3))
+
+
 def test_a_barrier_counts_the_ranks() -> None:
     bench = Bench(4)
     words = [bench.place(np.ones(1, np.int32), rank) for rank in range(4)]
@@ -239,6 +260,7 @@ def test_memory_is_registered_and_used(symmetric: bool) -> None:
             for comm, address in zip(bench.comms, addresses, strict=True)
         ]
     assert all(one.held.value for one in held)
+    assert bench.process.window_flags == ([1, 1] if symmetric else [])
     with bench.nccl.group():
         all_reduce(bench, addresses)
     bench.wait()

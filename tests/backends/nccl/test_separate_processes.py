@@ -1,0 +1,171 @@
+"""Communicators of several processes, each played by a thread with an NCCL of its own, on the double."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from ccbench.backends.nccl.communicator import Communicator
+from ccbench.backends.nccl.types import NcclFailed, NcclHung, Settings, State
+from ccbench.collectives import COLLECTIVES, reference
+
+from .bench import BLOCKING, NEW, NON_BLOCKING, OLD
+from .double import Process, World
+
+RANKS = 3
+CONFIGURED = Settings(minimum_channels=1, maximum_channels=2)
+all_kinds = pytest.mark.parametrize(
+    "settings", [BLOCKING, NON_BLOCKING, CONFIGURED], ids=["cupy", "non-blocking", "configured"]
+)
+
+
+class Rank:
+    """What one of the processes has."""
+
+    def __init__(self, world: World, rank: int, ranks: int, cupy: int = 14) -> None:
+        self.world, self.rank, self.ranks = world, rank, ranks
+        self.process = Process(world, cupy=cupy)
+        self.nccl = self.process.nccl
+        self.process.runtime.setDevice(rank)
+        self.stream = self.process.runtime.streamCreateWithFlags(1)
+
+    def place(self, values: list[int], size: int) -> int:
+        address = self.process.runtime.malloc(max(4 * size, 4))
+        raw = np.array(values, np.int32)
+        self.world.view(address, raw.nbytes, self.rank)[...] = raw.view(np.uint8)
+        return address
+
+    def read(self, address: int, count: int) -> list[int]:
+        self.process.runtime.streamSynchronize(self.stream)
+        assert self.process.exceptions == []
+        found: list[int] = self.world.view(address, 4 * count, self.rank).view(np.int32).tolist()
+        return found
+
+
+def together(ranks: list[Rank], do: Callable[[Rank], object]) -> list[object]:
+    with ThreadPoolExecutor(len(ranks)) as pool:
+        return list(pool.map(do, ranks))
+
+
+def started(version: int, settings: Settings, cupy: int = 14) -> tuple[list[Rank], list[Communicator]]:
+    world = World(devices=RANKS, version=version)
+    ranks = [Rank(world, rank, RANKS, cupy) for rank in range(RANKS)]
+    unique_id = ranks[0].nccl.unique_id()
+    assert len(unique_id) == 128
+
+    def start(one: Rank) -> Communicator:
+        return one.nccl.communicator(RANKS, unique_id, one.rank, one.rank, settings)
+
+    with ThreadPoolExecutor(RANKS) as pool:
+        return ranks, list(pool.map(start, ranks))
+
+
+@all_kinds
+@pytest.mark.parametrize("version", [OLD, NEW])
+@pytest.mark.parametrize("name", [name for name, row in COLLECTIVES.items() if row.moves_data])
+def test_a_collective_among_processes(name: str, version: int, settings: Settings) -> None:
+    ranks, comms = started(version, settings)
+    row, count, root = COLLECTIVES[name], 3, 1
+    op = "sum" if row.reduces else "none"
+    inputs = [
+        np.arange(row.input_count(count, RANKS, rank, root), dtype=np.int32) + 100 * rank
+        for rank in range(RANKS)
+    ]
+    expected = reference(inputs, op, name, root)
+    most = RANKS * count
+
+    def run(one: Rank) -> list[int]:
+        comm = comms[one.rank]
+        assert (comm.rank, comm.ranks) == (one.rank, RANKS)
+        source, target = one.place(inputs[one.rank].tolist(), most), one.place([-1] * most, most)
+        method = getattr(comm, name)
+        options = ([op] if row.reduces else []) + ([root] if row.rooted else [])
+        method(source, target, count, "int32", *options, one.stream)
+        return one.read(target, len(expected[one.rank]))
+
+    assert together(ranks, run) == [result.tolist() for result in expected]
+    together(ranks, lambda one: one.nccl.close([comms[one.rank]]))
+
+
+@pytest.mark.parametrize("cupy", [13, 14])
+def test_unique_ids_pass_between_processes_with_either_cupy(cupy: int) -> None:
+    _, comms = started(NEW, BLOCKING, cupy)
+    assert [comm.rank for comm in comms] == [0, 1, 2]
+
+
+@all_kinds
+def test_processes_split_their_communicator(settings: Settings) -> None:
+    ranks, comms = started(NEW, settings)
+
+    def run(one: Rank) -> list[int]:
+        part = comms[one.rank].split(one.rank % 2, -one.rank)
+        assert part is not None
+        address = one.place([one.rank], 1)
+        part.all_reduce(address, address, 1, "int32", "sum", one.stream)
+        return [part.rank, part.ranks, *one.read(address, 1)]
+
+    assert together(ranks, run) == [[1, 2, 2], [0, 1, 1], [0, 2, 2]]
+
+
+def test_a_rank_that_never_comes_is_a_hang_that_can_be_aborted() -> None:
+    world = World(devices=2, patience_seconds=0.05)
+    ranks = [Rank(world, rank, 2) for rank in range(2)]
+    unique_id = ranks[0].nccl.unique_id()
+    with pytest.raises(NcclFailed, match="deadlock: ncclCommInitRank"):
+        ranks[0].nccl.communicator(2, unique_id, 0, 0)
+    ranks[0].process.members.clear()
+    impatient = Settings(blocking=False, limit_seconds=0.02)
+    with pytest.raises(NcclHung, match="another rank has not come"):
+        ranks[0].nccl.communicator(2, ranks[0].nccl.unique_id(), 0, 0, impatient)
+    assert ranks[0].process.members == {}, "nobody could abort it later"
+
+
+def test_ranks_that_do_not_fit_are_refused() -> None:
+    world = World(devices=2, patience_seconds=0.05)
+    one, other = (Rank(world, rank, 2) for rank in range(2))
+    polite = Settings(blocking=False, limit_seconds=0.02)
+    unique_id = one.nccl.unique_id()
+    with pytest.raises(NcclHung):
+        one.nccl.communicator(2, unique_id, 0, 0, polite)
+    with pytest.raises(NcclFailed, match="rank 0 is there twice"):
+        other.nccl.communicator(2, unique_id, 0, 1, polite)
+    with pytest.raises(NcclFailed, match="3 ranks here, 2 elsewhere"):
+        other.nccl.communicator(3, unique_id, 1, 1, polite)
+    with pytest.raises(NcclFailed, match="invalid rank 2 of 2"):
+        other.nccl.communicator(2, unique_id, 2, 1, polite)
+    with pytest.raises(NcclFailed, match="Duplicate GPU"):
+        other.nccl.communicator(2, unique_id, 1, 0, polite)
+
+
+def test_different_calls_are_an_error_and_not_a_wrong_result() -> None:
+    ranks, comms = started(NEW, BLOCKING)
+
+    def run(one: Rank) -> str:
+        address = one.place([1, 2], 2)
+        comms[one.rank].all_reduce(address, address, 2 - (one.rank == 2), "int32", "sum", one.stream)
+        try:
+            one.read(address, 2)
+        except RuntimeError as error:
+            return str(error)
+        return ""
+
+    assert all("rank 2 calls ('ncclAllReduce', 1" in str(words) for words in together(ranks, run))
+
+
+def test_who_aborts_frees_the_others() -> None:
+    ranks, comms = started(NEW, BLOCKING)
+    ranks[0].world.patience_seconds = 30.0
+
+    def run(one: Rank) -> State:
+        address = one.place([1], 1)
+        if one.rank == 2:
+            comms[2].abort()
+        else:
+            comms[one.rank].all_reduce(address, address, 1, "int32", "sum", one.stream)
+            one.read(address, 1)
+        return comms[one.rank].poll().state
+
+    assert together(ranks, run)[2] is State.ABORTED

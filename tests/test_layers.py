@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors",),
     ("groups", "nvidia"),
-    ("units", "stats", "dtypes", "environment", "resources", "processes"),
+    ("units", "stats", "dtypes", "environment", "resources", "processes", "interfaces"),
     ("collectives", "topology"),
     ("cases", "algorithms"),
     ("suite", "model", "kernels", "verification", "teams", "conditions", "telemetry"),
@@ -22,7 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("backends",),
     ("worker",),
     ("launched", "rank"),
-    ("runs", "progress", "planning"),
+    ("runs", "progress", "planning", "network_probe"),
     ("runner", "doctor", "importing"),
     ("compare", "scoring"),
     ("report",),

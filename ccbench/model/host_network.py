@@ -24,8 +24,8 @@ class MessageTimes:
     """Seconds of one message by its size; both in rising order of sizes.
 
     Between sizes the time is interpolated in a straight line, which is exact for Hockney's a + b n; beyond
-    the largest it goes on at the rate of the last stretch, below the smallest it is flat. A time that falls
-    as messages grow is noise, and counts as the larger one before it.
+    the largest it goes on at the rate of the last stretch, below the smallest it is flat. Whatever disturbs a
+    message makes it take longer, so a time that falls as messages grow counts as the smaller one after it.
     """
 
     sizes_bytes: tuple[int, ...]
@@ -41,12 +41,12 @@ class MessageTimes:
 
     @cached_property
     def _rising(self) -> Floats:
-        return np.maximum.accumulate(np.asarray(self.seconds))
+        return np.asarray(np.minimum.accumulate(self.seconds[::-1])[::-1])
 
     @property
     def latency_seconds(self) -> float:
         """Of the smallest message."""
-        return self.seconds[0]
+        return float(self._rising[0])
 
     @property
     def bytes_per_second(self) -> float:
@@ -132,7 +132,8 @@ class HostNetwork:
 
         Where every rank sends, ``together`` was seen under the same load and is the measure, else pairs are.
         Messages that share a host's port take their turns on it: k of them cost what one k times as large
-        would.
+        would. A library that does not send while it receives is slower in pairs than in collectives, whose
+        pieces take turns: no message is priced dearer than a stream one way.
         """
         sizes = np.asarray(size_bytes, dtype=np.float64)
         if not messages:
@@ -144,7 +145,11 @@ class HostNetwork:
             curve = self.together
             shared = max(1, self._sharing([(rank, (rank + 1) % self.ranks) for rank in range(self.ranks)]))
         assert curve is not None, "checked when the value was made"
-        return curve.at(sizes * max(1, crossing) / shared)
+        carried = sizes * max(1, crossing) / shared
+        if not crossing or not self.stream_bytes_per_second:
+            return curve.at(carried)
+        streamed = curve.latency_seconds + carried / self.stream_bytes_per_second
+        return np.asarray(np.minimum(curve.at(carried), streamed))
 
     def _sharing(self, messages: Sequence[tuple[int, int]]) -> int:
         """The most messages between hosts that leave, or come to, one host."""

@@ -8,6 +8,8 @@ from ccbench.dtypes import item_bytes
 from ccbench.errors import CcbenchError
 from ccbench.model.cluster import Cluster
 from ccbench.model.cluster_points import library_points, schedule_points
+from ccbench.model.host_collectives import HOST_LIBRARIES, predict_between_hosts
+from ccbench.model.host_network import HostNetwork
 from ccbench.model.library.system import ALGORITHMS, PROTOCOLS, LibraryRequest
 from ccbench.model.machine import Machine
 from ccbench.model.prediction import Prediction
@@ -21,13 +23,18 @@ DEVICE_BACKENDS = ("cuda", "cuda-ipc", "cuda-host")
 
 
 def predict_case(
-    case: Case, machine: Machine | Cluster, algorithm_used: str = "", gpus_per_process: int = 1
+    case: Case, machine: Machine | Cluster | HostNetwork, algorithm_used: str = "", gpus_per_process: int = 1
 ) -> Prediction | None:
     """The prediction for one launch of ``case``, None where there is no model of what ran.
 
     algorithm_used: what the backend says it ran. gpus_per_process: GPUs that one thread launches on. On a
-    cluster of another number of ranks than the case has there is none either.
+    cluster of another number of ranks than the case has there is none either. A network of hosts prices what
+    the library that it was probed with does (``ccbench.model.host_collectives``).
     """
+    if isinstance(machine, HostNetwork):
+        return predict_between_hosts(case, machine, algorithm_used)
+    if case.backend in HOST_LIBRARIES:
+        return None  # a library's own messages are priced on what such messages were seen to cost
     if case.pair or case.groups or case.beside:
         return None  # what shares the links with it is not priced
     try:

@@ -143,8 +143,6 @@ def open_group(route: Route, name: str, rank: int, ranks: int) -> Any:
     gloo = distributed.ProcessGroupGloo
     options = gloo._Options()
     options._devices = [gloo.create_device(hostname=route.address)]
-    options._timeout = timedelta(seconds=MEET_SECONDS)
+    options._timeout = CASE_TIMEOUT
     options._threads = 1  # one collective at a time: a second thread would only compete for the core
-    group = gloo(distributed.PrefixStore(name, route.store), rank, ranks, options)
-    group._set_default_timeout(CASE_TIMEOUT)
-    return group
+    return gloo(distributed.PrefixStore(name, route.store), rank, ranks, options)

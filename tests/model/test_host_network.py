@@ -1,0 +1,263 @@
+"""Collectives between hosts: planted networks give back what textbooks say, whatever their figures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.cases import NO_OP, NO_ROOT, Case, Measurement, Sampling, Status
+from ccbench.collectives import COLLECTIVES
+from ccbench.errors import BackendUnavailable, MachineError
+from ccbench.model.host_collectives import GLOO_PLANS, MPI_PLANS, plan_seconds, predict_between_hosts
+from ccbench.model.host_network import HostNetwork, MessageTimes
+from ccbench.model.machine import load_machine
+from ccbench.model.predicting import predict_case
+from ccbench.network_probe import SIZES_BYTES, host_pairs, probed
+
+LATENCY = 50e-6
+RATE = 1.2e8
+
+
+def line(latency: float = LATENCY, rate: float = RATE) -> MessageTimes:
+    return MessageTimes(SIZES_BYTES, tuple(latency + size / rate for size in SIZES_BYTES))
+
+
+def network_of(
+    host_of_rank: tuple[int, ...], latency: float = LATENCY, rate: float = RATE, backend: str = "gloo"
+) -> HostNetwork:
+    """Every message between hosts takes latency + bytes / rate; inside a host a tenth of it."""
+    hosts = max(host_of_rank) + 1
+    between = line(latency, rate) if hosts > 1 else None
+    inside = line(latency / 10, rate * 10) if len(host_of_rank) > hosts else None
+    names = tuple(f"h{host}" for host in range(hosts))
+    stream = rate if hosts > 1 else None
+    return HostNetwork(backend, names, host_of_rank, between, inside, between or inside, stream)
+
+
+def case_of(collective: str, ranks: int, size_bytes: int, backend: str = "gloo", **changes: object) -> Case:
+    row = COLLECTIVES[collective]
+    count = row.count_for(size_bytes, ranks, 4)
+    plain = Case(
+        suite="t",
+        backend=backend,
+        collective=collective,
+        algorithm="default",
+        dtype="float32",
+        op="sum" if row.reduces else NO_OP,
+        size_bytes=row.size_bytes(count, ranks, 4),
+        count=count,
+        ranks=ranks,
+        root=0 if row.rooted else NO_ROOT,
+    )
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def seconds(case: Case, network: HostNetwork) -> float:
+    prediction = predict_between_hosts(case, network)
+    assert prediction is not None
+    assert 0 <= prediction.bound_seconds <= prediction.predicted_seconds
+    assert prediction.latency_seconds + prediction.bandwidth_seconds == pytest.approx(
+        prediction.predicted_seconds
+    )
+    return prediction.predicted_seconds
+
+
+@given(st.floats(1e-6, 1e-2), st.floats(1e6, 1e11), st.integers(0, 1 << 26))
+def test_messages_on_a_straight_line_are_given_back_at_every_size(
+    latency: float, rate: float, size: int
+) -> None:
+    expected = latency + max(size, SIZES_BYTES[0]) / rate
+    assert float(line(latency, rate).at(size)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_time_that_falls_counts_as_the_smaller_one_after_it() -> None:
+    disturbed = MessageTimes((8, 1024, 4096), (9e-3, 1e-4, 2e-4))
+    assert float(disturbed.at(8)) == 1e-4
+    assert disturbed.latency_seconds == 1e-4
+
+
+@given(st.integers(2, 32), st.integers(0, 1 << 24))
+def test_gloos_all_reduce_is_a_ring_in_halves(ranks: int, size: int) -> None:
+    size -= size % (4 * 2 * ranks)
+    network = network_of(tuple(range(ranks)))
+    half = max(size / (2 * ranks), SIZES_BYTES[0])
+    expected = 4 * (ranks - 1) * (LATENCY + half / RATE)
+    assert seconds(case_of("all_reduce", ranks, size), network) == pytest.approx(expected, rel=1e-6)
+
+
+def test_mpis_small_all_reduce_takes_the_logarithm_of_the_ranks_and_its_large_one_the_rings_share() -> None:
+    network = network_of(tuple(range(16)), backend="mpi")
+    small = seconds(case_of("all_reduce", 16, 64, "mpi"), network)
+    large = seconds(case_of("all_reduce", 16, 1 << 28, "mpi"), network)
+    assert small == pytest.approx(4 * (LATENCY + 64 / RATE))
+    assert large == pytest.approx(2 * 15 / 16 * (1 << 28) / RATE, rel=0.02)
+
+
+def test_ranks_of_one_host_share_its_port() -> None:
+    """Recursive halving across two hosts sends two halves through one port; the ring sends one block."""
+    apart = network_of((0, 1, 2, 3), backend="mpi")
+    shared = network_of((0, 0, 1, 1), backend="mpi")
+    crossing = ((0, 2), (1, 3), (2, 0), (3, 1))
+    large = 1 << 24
+    assert float(shared.step_seconds(crossing, large)) == pytest.approx(
+        2 * float(apart.step_seconds(crossing, large)), rel=0.01
+    )
+    assert float(shared.step_seconds(((0, 1),), large)) < float(shared.step_seconds(((0, 2),), large))
+
+
+def test_a_library_that_sends_and_receives_by_turns_is_priced_by_its_stream() -> None:
+    network = network_of((0, 1, 2, 3))
+    slow_pairs = replace(network, between=line(rate=RATE / 2), together=line(rate=RATE / 2))
+    large = case_of("all_gather", 4, 1 << 26)
+    assert seconds(large, slow_pairs) == pytest.approx(seconds(large, network), rel=0.02)
+
+
+@given(
+    st.sampled_from(sorted(COLLECTIVES)),
+    st.integers(2, 9),
+    st.integers(1, 3),
+    st.integers(0, 22),
+    st.sampled_from(["gloo", "mpi"]),
+)
+def test_every_collective_has_a_price_that_grows_with_its_size(
+    collective: str, hosts: int, ranks_per_host: int, power: int, backend: str
+) -> None:
+    host_of_rank = tuple(host for host in range(hosts) for _ in range(ranks_per_host))
+    network = network_of(host_of_rank, backend=backend)
+    ranks = len(host_of_rank)
+    smaller, larger = (case_of(collective, ranks, size, backend) for size in (1 << power, 1 << (power + 2)))
+    assert 0 < seconds(smaller, network) <= seconds(larger, network) * (1 + 1e-9)
+
+
+@given(st.integers(1, 40), st.integers(0, 39))
+def test_every_plan_sends_between_ranks_that_exist(ranks: int, root: int) -> None:
+    root %= ranks
+    makers = [make for _, make in GLOO_PLANS.values()]
+    makers += [make for plans in MPI_PLANS.values() for make in plans.values()]
+    for make in makers:
+        for stage in make(ranks, root):
+            assert all(0 <= rank < ranks for message in stage.messages for rank in message)
+            assert all(source != target for source, target in stage.messages) or ranks == 1
+
+
+@given(st.integers(1, 40), st.integers(0, 39))
+def test_a_broadcasts_tree_reaches_every_rank_once_and_only_from_ranks_that_have_it(
+    ranks: int, root: int
+) -> None:
+    root %= ranks
+    reached = {root}
+    for stage in MPI_PLANS["broadcast"]["binomial"](ranks, root):
+        targets = [target for _, target in stage.messages]
+        assert {source for source, _ in stage.messages} <= reached
+        assert not reached & set(targets)
+        reached |= set(targets)
+    assert reached == set(range(ranks))
+
+
+def test_nothing_is_said_of_another_team_or_what_the_library_was_not_asked() -> None:
+    network = network_of((0, 1))
+    assert predict_between_hosts(case_of("all_reduce", 4, 1024), network) is None
+    assert predict_between_hosts(case_of("all_reduce", 2, 1024, "mpi"), network) is None
+    assert predict_between_hosts(case_of("all_reduce", 2, 1024, groups="rank % 2"), network) is None
+    told = network_of((0, 1, 2, 3), backend="mpi")
+    case = case_of("all_reduce", 4, 1 << 20, "mpi")
+    assert predict_between_hosts(case, told, "mpi:basic_linear") is None
+    ring = predict_between_hosts(case, told, "mpi:ring")
+    doubling = predict_between_hosts(case, told, "mpi:recursive_doubling")
+    assert ring is not None
+    assert doubling is not None
+    assert ring.predicted_seconds < doubling.predicted_seconds
+
+
+def test_a_case_is_predicted_on_the_network_it_was_probed_on_and_not_on_memory() -> None:
+    case = case_of("all_reduce", 2, 1024)
+    assert predict_case(case, network_of((0, 1)), "default") is not None
+    assert predict_case(case, load_machine("cpu-shared-memory"), "default") is None
+
+
+def test_the_bound_counts_what_must_come_through_the_busiest_port() -> None:
+    network = network_of((0, 0, 1, 1))
+    gathered = predict_between_hosts(case_of("all_gather", 4, 1 << 24), network)
+    assert gathered is not None
+    assert gathered.bound_seconds == pytest.approx((1 << 23) / RATE, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "times"), [((), ()), ((8,), (1.0, 2.0)), ((8, 8), (1.0, 1.0)), ((8,), (0.0,))]
+)
+def test_message_times_that_cannot_be_are_refused(sizes: tuple[int, ...], times: tuple[float, ...]) -> None:
+    with pytest.raises(MachineError, match="message times"):
+        MessageTimes(sizes, times)
+
+
+def test_a_network_without_what_its_hosts_need_is_refused() -> None:
+    with pytest.raises(MachineError, match="between them"):
+        HostNetwork("gloo", ("a", "b"), (0, 1), together=line())
+    with pytest.raises(MachineError, match="every rank needs a host"):
+        HostNetwork("gloo", ("a", "b"), (0, 0), together=line())
+
+
+class PlantedTeam:
+    """Answers send_recv cases as a network of known figures would."""
+
+    def __init__(self, node_of_rank: tuple[int, ...]) -> None:
+        self.node_of_rank = node_of_rank
+        self.asked: list[str] = []
+
+    def __call__(self, case: Case, sampling: Sampling) -> Measurement:
+        self.asked.append(case.pair)
+        pair = case.one_pair
+        ends = (pair.source, pair.target) if pair else (0, case.ranks - 1)
+        near = self.node_of_rank[ends[0]] == self.node_of_rank[ends[1]]
+        latency, rate = (LATENCY / 10, RATE * 10) if near else (LATENCY, RATE)
+        time = latency + case.size_bytes / rate
+        return Measurement(
+            case,
+            Status.OK,
+            samples_seconds=(time, time, 10 * time),
+            hosts=tuple(f"h{node}" for node in self.node_of_rank),
+            node_of_rank=self.node_of_rank,
+        )
+
+
+@pytest.mark.parametrize("node_of_rank", [(0, 1, 2, 3), (0, 0, 1, 1), (0, 0, 0), (0, 1)])
+def test_a_probe_finds_the_planted_figures(node_of_rank: tuple[int, ...]) -> None:
+    found = probed(PlantedTeam(node_of_rank), "gloo", len(node_of_rank))
+    planted = network_of(node_of_rank)
+    assert found.hosts == planted.hosts
+    assert found.host_of_rank == node_of_rank
+    assert (found.between, found.inside) == (planted.between, planted.inside)
+    for one in found.links:
+        assert one.round_trip_seconds == pytest.approx(2 * (LATENCY + SIZES_BYTES[0] / RATE))
+        assert one.bytes_per_second == pytest.approx(RATE)
+
+
+def test_of_few_hosts_each_pair_is_looked_at_and_of_many_a_ring() -> None:
+    assert host_pairs(3) == ((0, 1), (0, 2), (1, 2))
+    assert len(host_pairs(100)) == 100
+    assert {host for pair in host_pairs(100) for host in pair} == set(range(100))
+
+
+def test_a_probe_that_fails_says_which_message_and_why() -> None:
+    def failing(case: Case, sampling: Sampling) -> Measurement:
+        return Measurement(case, Status.TIMED_OUT, "rank 1 on h1 is silent")
+
+    with pytest.raises(BackendUnavailable, match=r"network probe: send_recv .* timed_out: rank 1 on h1"):
+        probed(failing, "gloo", 2)
+
+
+def test_one_rank_has_no_network_to_probe() -> None:
+    def never(case: Case, sampling: Sampling) -> Measurement:
+        raise AssertionError
+
+    assert probed(never, "gloo", 1).ranks == 1
+
+
+def test_a_pipeline_streams_its_pieces() -> None:
+    network = network_of((0, 1, 2, 3), backend="mpi")
+    large = 1 << 26
+    binomial = plan_seconds(MPI_PLANS["broadcast"]["binomial"](4, 0), large, network)
+    assert seconds(case_of("broadcast", 4, large, "mpi"), network) < binomial

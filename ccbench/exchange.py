@@ -25,8 +25,8 @@ ADDRESSES_VARIABLE = "CCBENCH_LEADER"
 KEY_VARIABLE = "CCBENCH_LEADER_KEY"
 """The team's secret, in hexadecimal; in the environment only, because anybody can read command lines."""
 
-SCRATCH_VARIABLE = "CCBENCH_LEADER_SCRATCH"
-"""Folders that go with the team, separated by colons; set where all ranks are on the leader's host."""
+LOCAL_VARIABLE = "CCBENCH_LEADER_IS_HERE"
+"""Set where all ranks are on the leader's host, so that whoever started a rank may take it along in death."""
 
 RANK_VARIABLES = (
     ("CCBENCH_RANK", "CCBENCH_RANKS"),

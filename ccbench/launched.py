@@ -27,7 +27,7 @@ from ccbench.errors import BackendUnavailable
 from ccbench.exchange import (
     ADDRESSES_VARIABLE,
     KEY_VARIABLE,
-    SCRATCH_VARIABLE,
+    LOCAL_VARIABLE,
     Contribution,
     Gathered,
     Goodbye,
@@ -42,7 +42,14 @@ from ccbench.exchange import (
     this_place,
 )
 from ccbench.faults import fault_from_environment
-from ccbench.launching import START_LIMIT_SECONDS, Launch, Launcher, private_folder
+from ccbench.launching import (
+    START_LIMIT_SECONDS,
+    Launch,
+    Launcher,
+    Sweeper,
+    private_folder,
+    shared_memory_files,
+)
 from ccbench.listening import Door
 from ccbench.processes import die_with_parent, module_command
 from ccbench.worker import POLL_SECONDS, Leader, RankReport, lead
@@ -54,7 +61,7 @@ PARTING_SECONDS = 3.0
 """How long ranks may take to finish their library."""
 
 ARRIVAL_POLL_SECONDS = 0.02
-WORDS_SECONDS = 0.5
+WORDS_SECONDS = 3.0
 """How long a launcher may take to say why a rank ended."""
 
 KEY_BYTES = 32
@@ -105,6 +112,7 @@ class LaunchedLeader(Leader):
         self._processors: dict[int, tuple[int, ...]] = {}
         self._given: dict[int, bytes] = {}
         self._here = this_place()
+        self.sweeper: Sweeper | None = None
         self._open = ExitStack()
         self.fault = fault_from_environment()
 
@@ -119,7 +127,11 @@ class LaunchedLeader(Leader):
         folders = {name: enter(private_folder(parent)) for name, parent in self.launch.private_folders}
         variables = {**folders, ADDRESSES_VARIABLE: " ".join(door.addresses), KEY_VARIABLE: key.hex()}
         if not self.launch.several_hosts:
-            variables[SCRATCH_VARIABLE] = ":".join(folders.values())
+            variables[LOCAL_VARIABLE] = "1"
+        if not self.launch.several_hosts:
+            self.sweeper = Sweeper()
+            self._open.callback(self.sweeper.close)
+            self.sweeper.remember(folders.values())
         command = module_command("ccbench.rank", self.backend)
         self.launcher = Launcher(self.launch, self.ranks, command, variables)
         with door:
@@ -209,6 +221,13 @@ class LaunchedLeader(Leader):
         )
         self._processors = {rank: ready[rank].processors for rank in ready}
         self.failed = False
+        self._remember_files()
+
+    def _remember_files(self) -> None:
+        """What libraries of this host have put into shared memory goes with the team, whoever is killed."""
+        if self.sweeper:
+            pids = [member.place.pid for member in self.members if member.handle >= 0]
+            self.sweeper.remember(path for pid in pids for path in shared_memory_files(pid))
 
     # -- cases ---------------------------------------------------------------------------------------------
 
@@ -307,6 +326,9 @@ class LaunchedLeader(Leader):
     def end(self) -> None:
         """Let ranks finish their library, then end whatever is left."""
         launcher = getattr(self, "launcher", None)
+        self._remember_files()
+        if self.connections and wait(self.connections, timeout=0):
+            self.failed = True  # a rank has died while idle: the others would wait for it
         if launcher is not None:
             for connection in self.connections:
                 with suppress(OSError):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import queue
-import shutil
 import socket
 import sys
 import threading
@@ -26,8 +25,8 @@ from ccbench.errors import CcbenchError, UsageError
 from ccbench.exchange import (
     ADDRESSES_VARIABLE,
     KEY_VARIABLE,
+    LOCAL_VARIABLE,
     RANK_VARIABLES,
-    SCRATCH_VARIABLE,
     Contribution,
     Gathered,
     Goodbye,
@@ -80,7 +79,6 @@ class Channel:
                     self.tell(self.position())
                 else:
                     self._messages.put(message)
-        _remove_scratch()
         os._exit(1)
 
     def welcomed(self) -> Welcome:
@@ -126,13 +124,6 @@ class Channel:
         """Tell the leader where this rank is."""
         with suppress(OSError):  # the reading thread sees the broken connection, too
             self.send(position)
-
-
-def _remove_scratch() -> None:
-    """Folders of a team whose leader is gone, so that nothing is left whoever was killed."""
-    for folder in os.environ.get(SCRATCH_VARIABLE, "").split(":"):
-        if folder:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def connect(variables: Mapping[str, str]) -> Connection:
@@ -183,7 +174,7 @@ def _opened(backend: str, channel: Channel) -> TeamEndpoint:
 def main(arguments: list[str]) -> None:
     """Join the team, measure until the leader ends it, leave the library in peace."""
     (backend,) = arguments
-    if SCRATCH_VARIABLE in os.environ:  # all are on the leader's host
+    if LOCAL_VARIABLE in os.environ:
         die_with_parent(os.getppid())  # a rank that is stopped cannot hear its connection break
     try:
         channel = Channel(connect(os.environ))

@@ -171,10 +171,8 @@ def _arguments(mpi: Any, communicator: Any, case: Case, source: Array, target: A
             return [send, _spec(mpi, case, target) if at_root else None, *operation, root]
         case "reduce_scatter":
             send = _spec(mpi, case, source, blocks)
-            return [
-                mpi.IN_PLACE if case.in_place else send,
-                send if case.in_place else _spec(mpi, case, target),
-            ] + operation
+            receive = send if case.in_place else _spec(mpi, case, target)
+            return [mpi.IN_PLACE if case.in_place else send, receive, *operation]
     send = mpi.IN_PLACE if case.in_place else _spec(mpi, case, source)
     return [send, _spec(mpi, case, target), *operation]
 

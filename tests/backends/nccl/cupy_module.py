@@ -47,6 +47,8 @@ class NcclCommunicator:
                 f"Argument 'commId' has incorrect type (expected {expected.__name__}, "
                 f"got {type(commId).__name__})"
             )
+        if isinstance(commId, tuple) and not all(-128 <= byte <= 127 for byte in commId):
+            raise OverflowError("value too large to convert to char")
         raw = commId if isinstance(commId, bytes) else bytes(byte & 0xFF for byte in commId)
         result, handle = self._state.init_rank(ndev, raw, rank)
         check_status(result)

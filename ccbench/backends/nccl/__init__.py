@@ -77,7 +77,7 @@ class NcclBackend:
             ),
             (
                 case.misalignment_bytes % size != 0,
-                f"{case.misalignment_bytes} bytes off: NCCL's buffers start at whole elements ({size} byte)",
+                f"{case.misalignment_bytes} bytes off: NCCL's buffers start at elements of {size} bytes",
             ),
             (bool(case.pair and case.collective != "send_recv"), "pairs exist for send_recv only"),
             (bool(case.pair and case.beside), "nothing runs beside a pair"),

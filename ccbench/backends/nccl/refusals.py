@@ -78,8 +78,9 @@ def _named(facts: RankFacts) -> str:
 def _lonely(all_facts: Sequence[RankFacts]) -> str:
     if len(all_facts) > 1 and all(one.rank == 0 for one in all_facts):
         return (
-            f"all {len(all_facts)} processes believe to be rank 0 of {all_facts[0].ranks}: the "
-            "launcher's ranks do not reach them; start them with the launcher that --launch names (mpirun, srun or torchrun)"
+            f"all {len(all_facts)} processes believe to be rank 0 of {all_facts[0].ranks}: what the launcher "
+            "numbers them by does not reach them; start them with the launcher that --launch names (mpirun, "
+            "srun or torchrun)"
         )
     return ""
 

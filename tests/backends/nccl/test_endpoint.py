@@ -205,7 +205,12 @@ def with_log(process: Process, monkeypatch: pytest.MonkeyPatch, line: str) -> li
 
     monkeypatch.setattr(process.native, "ncclResetDebugInit", Resets(), raising=False)
     launched = process.module.groupEnd
-    monkeypatch.setattr(process.module, "groupEnd", lambda: [launched(), write_line()])
+
+    def launched_and_logged() -> None:
+        launched()
+        write_line()
+
+    monkeypatch.setattr(process.module, "groupEnd", launched_and_logged)
     return resets
 
 

@@ -1,0 +1,165 @@
+"""NCCL itself on this machine's GPUs: one rank, and two to four that share the first GPU."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ccbench.backends.cpu.memory import Control
+from ccbench.backends.cuda.runtime import Cuda
+from ccbench.backends.nccl.crew import opened
+from ccbench.backends.nccl.endpoint import NcclRanks
+from ccbench.backends.nccl.exchanges import Alone
+from ccbench.backends.nccl.library import Nccl, open_nccl
+from ccbench.backends.nccl.refusals import SHARED_GPU_VERSION
+from ccbench.backends.nccl.settings import environment_of, impossible
+from ccbench.cases import Case, Measurement, Sampling, Status
+from ccbench.collectives import COLLECTIVES
+from ccbench.dtypes import ITEM_BYTES
+from ccbench.errors import CcbenchError
+from ccbench.measure import measure
+from ccbench.processes import state
+from ccbench.teams import ProcessTeam
+from ccbench.verification import launches_between_refills
+from tests.backends.nccl.measuring import case_of
+
+SAMPLING = Sampling(visits=1, minimum_samples=3, maximum_samples=10, budget_seconds=0.05)
+OPS = ("sum", "prod", "min", "max", "avg", "premulsum")
+END_LIMIT_SECONDS = 30.0
+
+
+@pytest.fixture(scope="module")
+def nccl(cuda: Cuda) -> Nccl:
+    """NCCL, or a skip with the reason."""
+    try:
+        return open_nccl()
+    except CcbenchError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def alone(cuda: Cuda, nccl: Nccl) -> Iterator[NcclRanks]:
+    """One rank on the first GPU."""
+    endpoint = opened(Control(1, 4096), cuda, nccl, {0: 0}, 1, Alone())
+    yield endpoint
+    endpoint.close()
+
+
+def wrong(endpoint: NcclRanks, case: Case) -> int:
+    endpoint.prepare(case)
+    result = measure(endpoint, case, SAMPLING, launches_between_refills(case), endpoint.next_salt())
+    endpoint.finish()
+    return result.mismatch.wrong_elements if result.mismatch else 0
+
+
+@pytest.mark.parametrize("mode", ["streaming", "isolated", "graph", "cold"])
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_every_collective_of_one_rank_is_exact(alone: NcclRanks, collective: str, mode: str) -> None:
+    root = {"root": 0} if COLLECTIVES[collective].rooted else {}
+    assert wrong(alone, case_of(collective, 1, 5003, mode=mode, **root)) == 0
+
+
+@pytest.mark.parametrize("dtype", ITEM_BYTES)
+@pytest.mark.parametrize("op", OPS)
+def test_every_dtype_and_op_of_one_rank_is_exact(alone: NcclRanks, dtype: str, op: str) -> None:
+    assert wrong(alone, case_of("all_reduce", 1, 5003, dtype=dtype, op=op)) == 0
+
+
+@pytest.mark.parametrize("registration", ["local", "symmetric"])
+def test_registered_memory_of_one_rank_works(alone: NcclRanks, registration: str) -> None:
+    case = case_of("all_reduce", 1, 5003, registration=registration)
+    if impossible(case, tuple(map(int, alone.nccl.version_text.split(".")))):
+        pytest.skip(f"NCCL {alone.nccl.version_text} has no such registration")
+    assert wrong(alone, case) == 0
+
+
+# -- several ranks, a process each, on one GPU -------------------------------------------------------------------
+
+
+def shared_settings(nccl: Nccl, case: Case) -> tuple[tuple[str, str], ...]:
+    """What lets ranks share a GPU: NCCL's own switch from 2.30 on, else the network with hosts of their own."""
+    if nccl.version >= SHARED_GPU_VERSION:
+        return (*environment_of(case), ("NCCL_MULTI_RANK_GPU_ENABLE", "1"), ("CUDA_VISIBLE_DEVICES", "0"))
+    case = replace(case, transport="network")
+    return (*environment_of(case), ("CUDA_VISIBLE_DEVICES", "0"))
+
+
+def run(nccl: Nccl, cases: list[Case]) -> list[Measurement]:
+    """All cases on one team of processes."""
+    team = ProcessTeam("nccl-processes", cases[0].ranks, shared_settings(nccl, cases[0]))
+    try:
+        return [team.run(replace(case, backend="nccl-processes"), SAMPLING) for case in cases]
+    finally:
+        team.close()
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_every_collective_of_ranks_that_share_a_gpu_is_exact(nccl: Nccl, ranks: int) -> None:
+    for measurement in run(nccl, [case_of(name, ranks, 5003) for name in COLLECTIVES]):
+        assert (measurement.status, measurement.wrong_elements or 0) == (Status.OK, 0), measurement.detail
+        assert "loopback" in measurement.conditions.flags
+
+
+def test_dtypes_and_ops_of_ranks_that_share_a_gpu_are_exact(nccl: Nccl) -> None:
+    cases = [case_of("all_reduce", 2, 777, dtype=dtype, op=op) for dtype in ITEM_BYTES for op in OPS]
+    for measurement in run(nccl, cases):
+        assert measurement.status in (Status.OK, Status.UNSUPPORTED), measurement.detail
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mode": "graph"},
+        {"groups": "rank // 2"},
+        {"groups": "rank % 2", "beside": "all_gather"},
+        {"aggregation": 4},
+        {"in_place": True, "misalignment_bytes": 4},
+    ],
+)
+def test_variations_of_ranks_that_share_a_gpu_are_exact(nccl: Nccl, changes: dict[str, object]) -> None:
+    case = replace(case_of("all_reduce", 4, 5003), **changes)  # type: ignore[arg-type]  # fields of a case
+    (measurement,) = run(nccl, [case])
+    assert (measurement.status, measurement.wrong_elements) == (Status.OK, 0), measurement.detail
+
+
+@pytest.mark.parametrize(("algorithm", "protocol"), [("ring", "ll"), ("ring", "simple"), ("tree", "ll")])
+def test_forced_algorithms_are_what_runs_or_are_refused(nccl: Nccl, algorithm: str, protocol: str) -> None:
+    (measurement,) = run(nccl, [case_of("all_reduce", 2, 5003, algorithm=algorithm, protocol=protocol)])
+    assert measurement.status in (Status.OK, Status.UNSUPPORTED), measurement.detail
+    if measurement.status is Status.OK and measurement.protocol_used:
+        assert (measurement.algorithm_used, measurement.protocol_used) == (algorithm, protocol)
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+def test_a_rank_that_is_stopped_or_killed_ends_the_case_and_leaves_no_process(
+    nccl: Nccl, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CCBENCH_FAULT", f"{'stop' if number is signal.SIGSTOP else 'kill'}:rank=1")
+    case = replace(case_of("all_reduce", 2, 5003), backend="nccl-processes")
+    team = ProcessTeam("nccl-processes", 2, shared_settings(nccl, case))
+    pids = team.pids
+    began = time.monotonic()
+    measurement = team.run(case, replace(SAMPLING, time_limit_seconds=20.0))
+    assert time.monotonic() - began < END_LIMIT_SECONDS
+    assert measurement.status in (Status.FAILED, Status.TIMED_OUT)
+    assert "rank 1" in measurement.detail
+    assert not team.usable()
+    team.close()
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists() and state(pid) != "Z"]
+    assert os.getpid() not in pids
+
+
+def test_ranks_that_share_a_gpu_without_a_word_are_refused(nccl: Nccl) -> None:
+    team = ProcessTeam("nccl-processes", 2, (("CUDA_VISIBLE_DEVICES", "0"),))
+    try:
+        measurement = team.run(replace(case_of("all_reduce", 2), backend="nccl-processes"), SAMPLING)
+    finally:
+        team.close()
+    assert measurement.status is Status.UNSUPPORTED
+    assert "have the same GPU" in measurement.detail

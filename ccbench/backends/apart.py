@@ -246,6 +246,8 @@ class ApartEndpoint:
 
     def watch(self, sample: int) -> None:
         """Note which sample is next (negative: warming up), for whoever asks."""
+        if sample == 0:
+            self._shared = 0  # what was shared of the warm-up stood where samples come now
         self.say(Activity.SAMPLING if sample >= 0 else Activity.WARMING_UP)
         self.control.words[self._own + Word.SAMPLE] = sample
         if self._fault and sample >= 0 and self._fault.kind != "slow":

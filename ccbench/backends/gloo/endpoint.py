@@ -32,7 +32,9 @@ class GlooEndpoint(ApartEndpoint):
         self._gather_options = distributed.AllgatherOptions()
         self._decision = np.zeros(1, np.int64)
         self._decision_tensor = torch.from_numpy(self._decision)
-        self.version = f"torch {torch.__version__}, {self._route}"
+        # Each rank has an address of its own; rank 0's stands for all where versions must be alike.
+        way = exchange.broadcast(str(self._route).encode() if rank == 0 else None, 0).decode()
+        self.version = f"torch {torch.__version__}, {way}"
 
     # -- one case ------------------------------------------------------------------------------------------
 

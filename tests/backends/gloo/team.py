@@ -52,7 +52,7 @@ class PipedExchange:
 Work = Callable[[PipedExchange], Any]
 
 
-def on_ranks(ranks: int, work: Work, hosts: Sequence[str] = ()) -> list[Any]:
+def on_ranks(ranks: int, work: Work, hosts: Sequence[str] = (), one_clock: bool = True) -> list[Any]:
     """What ``work`` returns on each rank, or the text of what it raised, all ranks at once."""
     pipes, pids = [], []
     names = tuple(hosts) or ("host",) * ranks
@@ -63,7 +63,7 @@ def on_ranks(ranks: int, work: Work, hosts: Sequence[str] = ()) -> list[Any]:
         if pid == 0:
             with suppress(BaseException):
                 die_with_parent(parent)
-                theirs.send(("end", _answer(work, PipedExchange(rank, ranks, names, theirs))))
+                theirs.send(("end", _answer(work, PipedExchange(rank, ranks, names, theirs, one_clock))))
             os._exit(0)
         theirs.close()
         pipes.append(ours)
@@ -105,7 +105,7 @@ def _hub(pipes: list[Connection]) -> list[Any]:
     return [answers[rank] for rank in range(len(pipes))]
 
 
-def measured(ranks: int, cases: Sequence[Case]) -> list[list[RankResult]]:
+def measured(ranks: int, cases: Sequence[Case], one_clock: bool = True) -> list[list[RankResult]]:
     """Results of each case on each rank; a rank that failed fails the test with its own words."""
 
     def work(exchange: PipedExchange) -> list[RankResult]:
@@ -119,7 +119,7 @@ def measured(ranks: int, cases: Sequence[Case]) -> list[list[RankResult]]:
         endpoint.close()  # type: ignore[attr-defined]
         return results
 
-    by_rank = on_ranks(ranks, work)
+    by_rank = on_ranks(ranks, work, one_clock=one_clock)
     for answer in by_rank:
         assert not isinstance(answer, str), answer
     return [[answer[number] for answer in by_rank] for number in range(len(cases))]

@@ -45,6 +45,8 @@ def every_case(ranks: int) -> list[Case]:
     for name, row in COLLECTIVES.items():
         cases += [case_of(name, ranks, in_place=in_place) for in_place in (False, True)]
         cases.append(case_of(name, ranks, count=0, size_bytes=0))
+        if ranks != 2:
+            continue
         if row.moves_data:
             cases += [case_of(name, ranks, dtype=dtype) for dtype in DTYPES]
         if row.reduces:
@@ -74,6 +76,15 @@ def test_groups_and_pairs_communicate_among_themselves() -> None:
     for case, results in zip(cases, measured(4, cases), strict=True):
         for result in results:
             assert result.mismatch is None, f"{case.label}: {result.mismatch}"
+
+
+@needs_torch
+def test_ranks_with_clocks_of_their_own_measure_how_long_and_not_when() -> None:
+    ((first, second),) = measured(2, [case_of("all_reduce", 2)], one_clock=False)
+    assert first.stamps.shape[1] >= 2
+    for result in (first, second):
+        assert (result.stamps[:, :, 0] == 0).all()
+        assert (result.stamps == first.stamps).all()
 
 
 @needs_torch

@@ -78,6 +78,25 @@ def test_more_ranks_than_gpus_are_refused_with_the_cure(with_gpus: None, tmp_pat
     assert "start as many ranks as there are GPUs" in detail
 
 
+def test_a_process_for_each_rank_measures_too(with_gpus: None, tmp_path: Path) -> None:
+    # The double's GPUs are of one process, so there can be one rank only.
+    suite = "backends: [nccl-processes]\nsweep: {collective: [all_reduce, gather], size: 4 KiB, ranks: 1}\n"
+    assert run(suite, tmp_path) == 0
+    cases = load_run(tmp_path / "run").cases
+    assert set(cases["status"]) == {"ok"}
+    assert set(cases["wrong_elements"]) == {0}
+
+
+def test_processes_that_have_the_same_gpu_are_refused_on_every_rank(
+    with_gpus: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_GPUS", "1")
+    run("backends: [nccl-processes]\nsweep: {collective: all_reduce, size: 4 KiB, ranks: 3}\n", tmp_path)
+    (detail,) = set(load_run(tmp_path / "run").cases["detail"])
+    assert "ranks 0 and 1 on" in detail
+    assert "nccl-processes with 'transport: network'" in detail
+
+
 @pytest.mark.parametrize("backend", ["nccl", "nccl-processes"])
 def test_without_a_gpu_one_sentence_says_what_is_missing(
     backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -48,8 +48,8 @@ class DeviceWatch:
 
     def ended(self) -> None:
         """Look again: the last sample is taken. For those who check the result before they ask for it all:
-        devices cool while the host compares."""
-        if self._first:
+        devices cool while the host compares. Called again, it does nothing: checks may be many."""
+        if self._first and not self._last:
             self._last = self.read()
 
     def after(self) -> tuple[str, tuple[str, ...]]:

@@ -49,6 +49,7 @@ from ccbench.kernels.layout import (
 )
 from ccbench.kernels.plans import PlanRequest, plan_for, topology_orders
 from ccbench.kernels.selection import KernelChoice, choose
+from ccbench.telemetry import DeviceWatch
 from ccbench.units import format_seconds
 from ccbench.verification import POISON_BYTE, Array, Mismatch
 
@@ -95,6 +96,7 @@ class CudaRanks(WholeEndpoint):
         self._host_seconds: list[float] = []
         self._device_seconds = 0.0
         self._channels = 0
+        self.devices = DeviceWatch([group.facts.bus_id for group in groups])
 
     # -- one case --------------------------------------------------------------------------------------------
 
@@ -120,6 +122,7 @@ class CudaRanks(WholeEndpoint):
             group.launch_empty()
         self._finish_launches()
         self._raise_errors()
+        self.devices.before()
         return choice.algorithm
 
     def _refused(self, case: Case) -> str | None:
@@ -235,8 +238,9 @@ class CudaRanks(WholeEndpoint):
         return self._orders
 
     def facts(self) -> CaseFacts:
-        """How many channels were in use."""
-        return CaseFacts(channels_used=self._channels)
+        """How many channels were in use, and what became of the devices."""
+        readings, flags = self.devices.after()
+        return CaseFacts(channels_used=self._channels, devices=readings, flags=flags)
 
     def finish(self) -> None:
         """Give large buffers back; graphs belong to the case."""
@@ -253,7 +257,13 @@ class CudaRanks(WholeEndpoint):
         """Give everything back, as far as it goes; the first error is the one that is raised."""
         communicators = [*self._communicators.values()]
         self._communicators.clear()
-        do_all([*(one.close for one in communicators), *(group.close for group in self.groups)])
+        do_all(
+            [
+                *(one.close for one in communicators),
+                *(group.close for group in self.groups),
+                self.devices.close,
+            ]
+        )
 
     # -- ccbench.measure.Endpoint ----------------------------------------------------------------------------
 
@@ -362,6 +372,7 @@ class CudaRanks(WholeEndpoint):
 
     def check(self, salt: int, launches: int) -> Mismatch | None:
         """Compare every rank's output with what is right."""
+        self.devices.ended()
         self._raise_errors()
         if not moves_data(self._case):
             return None

@@ -16,7 +16,10 @@ from ccbench.errors import BackendUnavailable
 from ccbench.kernels import abi
 from ccbench.kernels.layout import ZEROED
 from ccbench.measure import DeviceTimed, measure
+from ccbench.nvidia import opened as nvidia_driver
+from ccbench.telemetry import DeviceWatch, readings_from_json
 from ccbench.verification import launches_between_refills
+from tests.nvml_double import Gpu, Nvml
 
 from .cases import POINTS, SAMPLING, Opened, case_of, wrong_elements
 from .emulated import LAUNCH_SECONDS
@@ -185,3 +188,17 @@ def test_every_flag_and_counter_is_zero_before_the_first_launch(opened: Opened) 
     assert not zeroed.any()
     assert communicator.own.zeroed_bytes >= abi.flags_bytes(endpoint.areas.channels, 2)
     assert all(communicator.own.offsets[name] < communicator.own.zeroed_bytes for name in ZEROED)
+
+
+def test_devices_are_looked_at_before_and_after_a_case(opened: Opened) -> None:
+    endpoint, _ = opened(2, devices=2)
+    gpus = [Gpu(bus_id=f"00000000:0{number}:00.0") for number in range(2)]
+    endpoint.devices = DeviceWatch(endpoint.devices.bus_ids, driver=lambda: nvidia_driver(Nvml(gpus)))
+    case = case_of("all_reduce", "ring", 2, 5003)
+    endpoint.prepare(case)
+    gpus[1].uncorrected += 1
+    measure(endpoint, case, SAMPLING, launches_between_refills(case), 1)
+    facts = endpoint.facts()
+    before, after = readings_from_json(facts.devices)
+    assert (len(before), len(after)) == (2, 2)
+    assert facts.flags == ("ecc_errors",)

@@ -1,9 +1,10 @@
 """A baseline beside a run: which of its points stand for the same work, and how the two compare.
 
-Only like is laid beside like: the same collective, element type, op, ranks, nodes, placement and size, as far
-as both say. The library, the algorithm and the network may differ, since the question is what such a machine
-gives; every baseline point therefore says what it is, and whether its nodes are not known. GPUs may differ,
-too: lines above the pairs say so, and also where a baseline has the run's own figures.
+Only like is laid beside like: the same collective, element type, op, ranks, nodes, placement, size
+and settings (pair, groups, what ran beside, channels, registration and so on), as far as both say. The
+library, the algorithm and the network may differ, since the question is what such a machine gives; every baseline point
+therefore says what it is, and whether its nodes are not known. GPUs may differ, too: lines above the pairs
+say so, and also where a baseline has the run's own figures.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ccbench.cases import NO_OP
 from ccbench.importing.runs import UNKNOWN_COLLECTIVE
 from ccbench.importing.same_machine import is_other_model
 from ccbench.model.library.generations import generations_in
-from ccbench.report.points import LEFT_OUT, Point, points_of
+from ccbench.report.points import LEFT_OUT, Point, points_of, settings_of
 from ccbench.report.text import csv_text, markdown, plural
 from ccbench.runs import Run
 from ccbench.units import format_seconds, format_size
@@ -80,7 +81,8 @@ def _has_speed(point: Point) -> bool:
 
 
 def _work(point: Point) -> tuple[object, ...]:
-    return (point.collective, point.dtype, point.op, point.ranks, point.nodes, point.in_place)
+    asked = (point.collective, point.dtype, point.op, point.ranks, point.nodes, point.in_place)
+    return (*asked, *settings_of(point))
 
 
 def _same_work(baseline: Point, point: Point) -> bool:
@@ -88,6 +90,7 @@ def _same_work(baseline: Point, point: Point) -> bool:
     if baseline.collective != point.collective or point.collective == UNKNOWN_COLLECTIVE:
         return False
     same = baseline.op == point.op or NO_OP in (baseline.op, point.op)  # as where an all-reduce names none
+    same = same and settings_of(baseline) == settings_of(point)
     same = same and baseline.ranks == point.ranks and baseline.in_place == point.in_place
     nodes = baseline.nodes == point.nodes or not baseline.nodes or not point.nodes
     return same and nodes and (baseline.dtype == point.dtype or not baseline.dtype or not point.dtype)
@@ -189,8 +192,9 @@ def _offer(point: Point) -> str:
 
 def _heading(point: Point) -> str:
     words = [point.run, point.backend, point.collective, point.algorithm, point.dtype, point.op]
-    placement = "in place" if point.in_place else "out of place"
-    return f"{' '.join(word for word in words if word)}, {plural(point.ranks, 'rank')}, {placement}"
+    parts = [" ".join(word for word in words if word), plural(point.ranks, "rank")]
+    parts += ["in place" if point.in_place else "out of place", point.setting]
+    return ", ".join(part for part in parts if part)
 
 
 def _pair_line(pair: Pair, mark: int) -> str:
@@ -216,9 +220,9 @@ def _rate(rate: float | None) -> str:
 
 
 _COLUMNS = (
-    "run", "collective", "backend", "algorithm", "dtype", "op", "ranks", "nodes", "in_place", "size_bytes",
-    "median_seconds", "busbw_GB_s", "baseline", "baseline_median_seconds", "baseline_busbw_GB_s", "others",
-    "speed_ratio",
+    "run", "collective", "backend", "algorithm", "dtype", "op", "ranks", "nodes", "in_place",
+    "setting", "size_bytes", "median_seconds", "busbw_GB_s", "baseline", "baseline_median_seconds",
+    "baseline_busbw_GB_s", "others", "speed_ratio",
 )  # fmt: skip
 
 
@@ -226,7 +230,7 @@ def _cells(pair: Pair) -> list[object]:
     one, other = pair.point, pair.baseline
     return [
         one.run, one.collective, one.backend, one.algorithm, one.dtype, one.op, one.ranks, one.nodes,
-        str(one.in_place).lower(), one.size_bytes, one.median_seconds, one.busbw, what(other),
+        str(one.in_place).lower(), one.setting, one.size_bytes, one.median_seconds, one.busbw, what(other),
         other.median_seconds, other.busbw, pair.others, pair.speed_ratio,
     ]  # fmt: skip
 

@@ -25,6 +25,7 @@ from ccbench.report.points import (
     series_key,
     series_names,
 )
+from ccbench.report.settings import SETTING_DEFAULTS, WORK_FIELDS
 from ccbench.report.text import plain, plural
 from ccbench.stats import Interval
 from ccbench.units import format_size
@@ -81,7 +82,8 @@ def _groups(points: Sequence[Point]) -> list[list[Point]]:
     """Points that belong in one figure, groups without any speed left out."""
     groups: dict[tuple[object, ...], list[Point]] = defaultdict(list)
     for point in points:
-        groups[tuple(getattr(point, name) for name in GROUP_FIELDS)].append(point)
+        if not point.pair:  # pairs have figures of their own
+            groups[tuple(getattr(point, name) for name in GROUP_FIELDS)].append(point)
     return [group for _, group in sorted(groups.items(), key=str) if any(_has_size(one) for one in group)]
 
 
@@ -95,7 +97,7 @@ def _size_figures(group: Sequence[Point]) -> list[Figure]:
     for index, part in enumerate(parts):
         suffix = f" ({index + 1} of {len(parts)})" if len(parts) > 1 else ""
         key = f"-{index + 1}" if len(parts) > 1 else ""
-        if any(point.busbw is not None and point.ranks > 1 and not point.emulated for point in part):
+        if any(point.busbw is not None and point.group_ranks > 1 and not point.emulated for point in part):
             figures.append(_against_size(part, "bandwidth", suffix, key))
         figures.append(_against_size(part, "time", suffix, key))
     return figures
@@ -257,14 +259,23 @@ def _shared_bound(series: Sequence[Series]) -> list[Series]:
 def _race_figures(group: Sequence[Point]) -> list[Figure]:
     """Who is fastest: among measured points, and among simulated ones, which never race against measured.
 
-    Emulated ones race against nobody, not even each other.
+    Emulated ones race against nobody, not even each other; other groups do other work, and pairs have a
+    figure of their own.
     """
-    racing = [point for point in group if not point.baseline and not point.emulated]
-    halves = [[point for point in racing if point.simulated == simulated] for simulated in (False, True)]
-    figures = [_race(half) for half in halves if half]
-    if len(figures) == 2 and figures[1] is not None:
-        figures[1] = replace(figures[1], key=f"{figures[1].key}-simulated")
-    return [figure for figure in figures if figure is not None]
+    racing = [point for point in group if not (point.baseline or point.emulated or point.pair)]
+    races: dict[tuple[object, ...], list[Point]] = defaultdict(list)
+    for point in racing:
+        races[(point.simulated, *(getattr(point, name) for name in WORK_FIELDS))].append(point)
+    several = len({key[0] for key in races}) > 1
+    figures = []
+    for key, members in sorted(races.items(), key=str):
+        figure = _race(members)
+        if figure is not None:
+            words = [figure.key, *map(str, key[1:]), "simulated" if several and key[0] else ""]
+            plain_work = all(getattr(members[0], name) == SETTING_DEFAULTS[name] for name in WORK_FIELDS)
+            words = [words[0], words[-1]] if plain_work else words
+            figures.append(replace(figure, key="-".join(word for word in words if word)))
+    return figures
 
 
 def _race(points: Sequence[Point]) -> Figure | None:

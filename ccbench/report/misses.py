@@ -65,7 +65,7 @@ def misses(points: Sequence[Point]) -> tuple[Miss, ...]:
         if id(point) not in taken
         and point.median_seconds
         and point.predicted_seconds
-        and point.ranks > 1
+        and point.group_ranks > 1
         and abs(point.median_seconds / point.predicted_seconds - 1) > FAR
     ]
     beating.sort(key=lambda miss: miss.ratio)

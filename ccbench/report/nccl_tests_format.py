@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from ccbench.cases import Status
 from ccbench.report.points import Point, imported_from, meaning_of, provenance
+from ccbench.report.settings import SETTING_FIELDS
 from ccbench.report.text import plain, plural
 
 TYPE_NAMES = {
@@ -34,7 +35,17 @@ PROGRAMS = (
 )  # fmt: skip
 """Collectives that nccl-tests has a program for."""
 
-TABLE_FIELDS = ("run", "backend", "collective", "algorithm", "protocol", "ranks", "nodes", "mode")
+TABLE_FIELDS = (
+    "run",
+    "backend",
+    "collective",
+    "algorithm",
+    "protocol",
+    "ranks",
+    "nodes",
+    "mode",
+    *SETTING_FIELDS,
+)
 
 _HEADER = (
     "#                                                              out-of-place"
@@ -67,6 +78,7 @@ def _table(points: Sequence[Point]) -> Table:
     words = [first.backend, first.collective, first.algorithm, f"{first.ranks}ranks"]
     words += [first.protocol] * (first.protocol != "default") + [first.mode] * (first.mode != "streaming")
     words += [f"{first.nodes}nodes"] * (first.nodes > 1) + [first.run] * bool(first.run)
+    words += [first.setting] * bool(first.setting)
     lines = [*_preamble(points), *_HEADER]
     rows: dict[tuple[object, ...], dict[bool, Point]] = defaultdict(dict)
     for point in points:
@@ -92,7 +104,7 @@ def _preamble(points: Sequence[Point]) -> list[str]:
         f"# nThread 1 nGpus {first.ranks} minBytes {min(sizes)} maxBytes {max(sizes)}",
         "#",
         f"# written by ccbench: backend {first.backend}, algorithm {first.algorithm}, protocol "
-        f"{first.protocol}, mode {first.mode}",
+        f"{first.protocol}, mode {first.mode}" + (f", {first.setting}" if first.setting else ""),
         f"# {plural(first.ranks, 'rank')} on {plural(first.nodes, 'node')}; "
         f"{'0 nodes: not known; ' if not first.nodes else ''}host {first.host or 'unknown'}, "
         f"machine {first.machine or 'unknown'}; times are {_times(points)}",

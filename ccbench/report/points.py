@@ -8,8 +8,11 @@ from typing import Any
 
 from ccbench.cases import MORE_VISITS, NO_ROOT, Status
 from ccbench.collectives import COLLECTIVES
+from ccbench.errors import UsageError
+from ccbench.groups import parse_groups
+from ccbench.report.settings import SETTING_FIELDS, setting_words
 from ccbench.report.sources import table_labels
-from ccbench.report.text import plain, plural
+from ccbench.report.text import percent, plain, plural
 from ccbench.runs import Run
 from ccbench.runs.rows import is_null
 from ccbench.units import format_size
@@ -18,6 +21,9 @@ BYTES_PER_GIGABYTE = 1e9
 
 IMPOSSIBLE = 0.98
 """A time below this share of the bound is faster than rounding explains: bound or measurement are wrong."""
+
+LONGEST_GROUPS = 100_000
+"""Characters of lists of groups, which must stay whole to be read; tables cut them."""
 
 LONGEST_SOURCE = 200
 """Characters of a source's name that are shown: a repository and a path may be long."""
@@ -41,6 +47,10 @@ class Point:
     complete: False while visits are planned that the run did not come to.
     machine: as the run's manifest names it, else the devices as an imported output does.
     source, tool: of an imported case, else empty. time_statistic: what median_seconds is.
+    pair to misalignment_bytes: as ``Case`` has them; busbw is that of a pair or a group.
+    protocol_used, channels_used, library_estimate_seconds: what the library says, empty, 0, None where it
+    does not. parts: name and median of all that ran at the same time, () where it was not timed apart.
+    device_readings: text of the devices' state, as ``ccbench.telemetry`` writes it.
     Figures of speed are None unless the case is OK; bound and prediction unless one was made.
     """
 
@@ -87,6 +97,44 @@ class Point:
     source: str = ""
     tool: str = ""
     time_statistic: str = "median"
+    pair: str = ""
+    groups: str = ""
+    beside: str = ""
+    channels: int = 0
+    transport: str = "default"
+    registration: str = "none"
+    aggregation: int = 1
+    misalignment_bytes: int = 0
+    protocol_used: str = ""
+    channels_used: int = 0
+    library_estimate_seconds: float | None = None
+    parts: tuple[tuple[str, float], ...] = ()
+    device_readings: str = ""
+
+    @property
+    def group_ranks(self) -> int:
+        """Ranks that communicate with each other: two of a pair, those of a group, or all."""
+        if self.pair:
+            return 2
+        try:
+            return len(parse_groups(self.groups, self.ranks)[0]) if self.groups else self.ranks
+        except UsageError:  # of a stored row that no version of ccbench wrote
+            return self.ranks
+
+    @property
+    def setting(self) -> str:
+        """Words for what differs from a plain case, nothing for one."""
+        return ", ".join(setting_words({name: getattr(self, name) for name in SETTING_FIELDS}))
+
+    @property
+    def slowest_part(self) -> str:
+        """Name of the slowest of what ran at the same time, and how much longer it took than the fastest."""
+        if len(self.parts) < 2:
+            return ""
+        fastest, slowest = (choose(self.parts, key=lambda part: part[1]) for choose in (min, max))
+        if slowest[1] <= fastest[1] or not fastest[1]:
+            return "none"
+        return f"{slowest[0]} +{percent(slowest[1] / fastest[1] - 1)}"
 
     @property
     def imported(self) -> bool:
@@ -106,7 +154,7 @@ class Point:
     @property
     def bound_share(self) -> float | None:
         """How much of the speed of light was reached: bound over measured time; one rank has no bound."""
-        if not self.median_seconds or self.bound_seconds is None or self.ranks < 2 or self.emulated:
+        if not self.median_seconds or self.bound_seconds is None or self.group_ranks < 2 or self.emulated:
             return None
         return self.bound_seconds / self.median_seconds
 
@@ -120,9 +168,9 @@ class Point:
     def busbw_at(self, seconds: float | None) -> float | None:
         """Bus bandwidth in GB/s this case would have if it took ``seconds``; None where no bus is used."""
         row = COLLECTIVES.get(self.collective)
-        if not seconds or not self.size_bytes or self.ranks < 2 or row is None or not row.moves_data:
+        if not seconds or not self.size_bytes or self.group_ranks < 2 or row is None or not row.moves_data:
             return None
-        return self.size_bytes / seconds / BYTES_PER_GIGABYTE * row.bus_factor(self.ranks)
+        return self.size_bytes / seconds / BYTES_PER_GIGABYTE * row.bus_factor(self.group_ranks)
 
     @property
     def label(self) -> str:
@@ -131,7 +179,7 @@ class Point:
         words.append(f"on {plural(self.ranks, 'rank')}")
         if self.in_place:
             words.append("in place")
-        return " ".join(words)
+        return ", ".join(part for part in (" ".join(words), self.setting) if part)
 
 
 def points_of(run: Run, *, name: str = "", baseline: bool = False) -> tuple[Point, ...]:
@@ -173,12 +221,23 @@ def _point(row: Mapping[Any, Any], run: str, baseline: bool, host: str, machine:
 def _asked(row: Mapping[Any, Any]) -> dict[str, Any]:
     """What was asked of the case, and where the row comes from."""
     texts = ("backend", "backend_version", "collective", "algorithm", "algorithm_used", "protocol", "dtype",
-             "op", "mode", "time_statistic")  # fmt: skip
-    numbers = ("size_bytes", "count", "ranks", "nodes", "root")
+             "op", "mode", "time_statistic", "pair", "beside", "transport", "registration",
+             "protocol_used")  # fmt: skip
+    numbers = (
+        "size_bytes",
+        "count",
+        "ranks",
+        "nodes",
+        "root",
+        "channels",
+        "aggregation",
+        "misalignment_bytes",
+    )
     return {
         **{name: plain(row[name]) for name in texts},
         **{name: int(row[name]) for name in numbers},
         "in_place": bool(row["in_place"]),
+        "groups": plain(row["groups"], LONGEST_GROUPS),
         "source": plain(row["source"], LONGEST_SOURCE),
         "tool": " ".join(part for part in (plain(row["tool"]), plain(row["tool_version"])) if part),
     }
@@ -200,6 +259,8 @@ def _came_back(row: Mapping[Any, Any]) -> dict[str, Any]:
         "algbw": _number(row["algbw_GB_s"]),
         "busbw": _number(row["busbw_GB_s"]),
         "bottleneck": "" if is_null(row["bottleneck"]) else plain(row["bottleneck"], 200),
+        "channels_used": 0 if is_null(row["channels_used"]) else int(row["channels_used"]),
+        "library_estimate_seconds": _number(row["library_estimate_seconds"]),
         "wrong_elements": None if is_null(row["wrong_elements"]) else int(row["wrong_elements"]),
     }
 
@@ -208,9 +269,18 @@ def _seen_by_ranks(row: Mapping[Any, Any]) -> dict[str, Any]:
     medians = () if is_null(row["rank_median_seconds"]) else row["rank_median_seconds"]
     return {
         "rank_medians": tuple(float(one) for one in medians),
+        "parts": _parts(row),
+        "device_readings": "" if is_null(row["device_readings"]) else str(row["device_readings"]),
         "rank_waiting": _waiting(row["rank_waiting_seconds"], _number(row["median_seconds"])),
         "slowest_rank": None if is_null(row["slowest_rank"]) else int(row["slowest_rank"]),
     }
+
+
+def _parts(row: Mapping[Any, Any]) -> tuple[tuple[str, float], ...]:
+    names, medians = row["part_names"], row["part_median_seconds"]
+    if is_null(names) or is_null(medians):
+        return ()
+    return tuple((plain(name), float(seconds)) for name, seconds in zip(names, medians, strict=False))
 
 
 def _beaten(row: Mapping[Any, Any], bound_seconds: float | None) -> float | None:
@@ -300,11 +370,16 @@ def is_loopback(points: Iterable[Point]) -> bool:
     return any(LOOPBACK in flag.lower() for point in points for flag in point.flags)
 
 
-SERIES_FIELDS = ("run", "backend", "algorithm", "protocol", "mode", "root", "in_place")
+SERIES_FIELDS = ("run", "backend", "algorithm", "protocol", "mode", "root", "in_place", *SETTING_FIELDS)
 """What may tell one line of a figure from another; the name shows those that differ."""
 
 
 SeriesKey = tuple[object, ...]
+
+
+def settings_of(point: Point) -> tuple[object, ...]:
+    """The settings of a case, in the order of SETTING_FIELDS."""
+    return tuple(getattr(point, name) for name in SETTING_FIELDS)
 
 
 def series_key(point: Point) -> SeriesKey:
@@ -332,4 +407,5 @@ def _series_name(fields: Mapping[str, Any], varying: set[str]) -> str:
         words.append(f"root {fields['root']}")
     if "in_place" in varying:
         words.append("in place" if fields["in_place"] else "out of place")
+    words += setting_words(fields, varying)
     return " ".join(words)

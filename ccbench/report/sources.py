@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
+from ccbench.report.settings import SETTING_FIELDS
+
 LINE_FIELDS = (
     "collective", "ranks", "nodes", "dtype", "op", "backend", "algorithm", "protocol", "mode", "root",
-    "in_place",
+    "in_place", *SETTING_FIELDS,
 )  # fmt: skip
 """Rows that agree in all of these would be points of one line."""
 

@@ -19,7 +19,8 @@ from ccbench.units import format_seconds, format_size
 NARROWEST = 40
 DOUBTFUL = "~"
 GAP = "  "
-IDENTITY = ("run", "backend", "collective", "algorithm", "ranks", "nodes")
+SETTING = "setting"
+IDENTITY = ("run", "backend", "collective", "algorithm", SETTING, "ranks", "nodes")
 NEVER_SHARED = ("size", "time [interval]")
 MOST_DISPENSABLE = 5
 """Columns kept no more than this go before what tells series apart leaves the rows."""
@@ -45,9 +46,12 @@ class Column:
 
 
 def _algorithm(point: Point) -> str:
-    """The algorithm asked for, and the one that ran where that is another."""
-    used = point.algorithm_used
-    words = [point.algorithm + (f" ({used})" if used and used != point.algorithm else "")]
+    """The algorithm asked for, and what ran where that is another or was left to the library."""
+    used = [point.algorithm_used] * (point.algorithm_used not in ("", point.algorithm))
+    used += [point.protocol_used] * (point.protocol_used not in ("", point.protocol))
+    chosen = point.channels_used and point.channels_used != point.channels
+    used += [f"{point.channels_used} channels"] * bool(chosen)
+    words = [point.algorithm + (f" ({' '.join(used)})" if used else "")]
     if point.protocol != "default":
         words.append(point.protocol)
     if point.mode != "streaming":
@@ -96,6 +100,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("backend", lambda point: point.backend, 9, right=False),
     Column("collective", lambda point: point.collective, 9, right=False),
     Column("algorithm", _algorithm, 9, right=False),
+    Column(SETTING, lambda point: point.setting, 9, right=False),
     Column("ranks", lambda point: str(point.ranks), 9),
     Column("nodes", lambda point: str(point.nodes), 9),
     Column("dtype", lambda point: point.dtype, 2, right=False),
@@ -103,26 +108,33 @@ COLUMNS: tuple[Column, ...] = (
     Column("size", lambda point: format_size(point.size_bytes), 10),
     Column("time [interval]", _time, 10),
     Column("algbw", lambda point: _rate(point.algbw), 4),
-    Column("busbw", lambda point: _rate(point.busbw if point.ranks > 1 else None), 9),
+    Column("busbw", lambda point: _rate(point.busbw if point.group_ranks > 1 else None), 9),
     Column("predicted", lambda point: _seconds(point.predicted_seconds), 5),
+    Column("library says", lambda point: _seconds(point.library_estimate_seconds), 4),
     Column("of bound", lambda point: "-" if point.bound_share is None else percent(point.bound_share), 6),
+    Column("slowest part", lambda point: point.slowest_part, 5, right=False),
     Column("wrong", _wrong, 7),
     Column(FLAGS, _flags, 3, right=False),
 )
-"""Bandwidths are in GB/s; "of bound" is the share of the speed of light that was reached."""
+"""Bandwidths are in GB/s; "of bound" is the share of the speed of light that was reached, "library
+says" the library's own estimate, "slowest part" that of what ran at the same time, over the fastest."""
 
 ALWAYS = ("collective", "algorithm", "ranks", "dtype", "size", "time [interval]", "algbw", "busbw",
           "predicted", "of bound", "wrong", FLAGS)  # fmt: skip
 """Shown where there is room, even when all rows say the same."""
 
 
+SHOWN_WHERE_SET = (SETTING, "slowest part")
+
+
 def _useful(points: Sequence[Point]) -> list[Column]:
-    """The columns of ALWAYS, and the others where rows differ."""
-    return [
-        column
-        for column in COLUMNS
-        if column.header in ALWAYS or len({column.text(point) for point in points}) > 1
-    ]
+    """The columns of ALWAYS, and the others where rows differ or, of settings, where one is set."""
+    found = []
+    for column in COLUMNS:
+        texts = {column.text(point) for point in points}
+        if column.header in ALWAYS or len(texts) > 1 or (column.header in SHOWN_WHERE_SET and texts != {""}):
+            found.append(column)
+    return found
 
 
 def screen_table(run: Run, width: int) -> str:
@@ -345,6 +357,16 @@ CSV_COLUMNS: tuple[tuple[str, Callable[[Point], object]], ...] = (
     ("root", lambda point: point.root),
     ("in_place", lambda point: point.in_place),
     ("mode", lambda point: point.mode),
+    ("pair", lambda point: point.pair),
+    ("groups", lambda point: point.groups),
+    ("beside", lambda point: point.beside),
+    ("channels", lambda point: point.channels),
+    ("transport", lambda point: point.transport),
+    ("registration", lambda point: point.registration),
+    ("aggregation", lambda point: point.aggregation),
+    ("misalignment_bytes", lambda point: point.misalignment_bytes),
+    ("protocol_used", lambda point: point.protocol_used),
+    ("channels_used", lambda point: point.channels_used or None),
     ("status", lambda point: point.status.value),
     ("detail", lambda point: point.detail),
     ("samples", lambda point: point.samples),
@@ -356,6 +378,8 @@ CSV_COLUMNS: tuple[tuple[str, Callable[[Point], object]], ...] = (
     ("busbw_GB_s", lambda point: point.busbw),
     ("bound_seconds", lambda point: point.bound_seconds),
     ("predicted_seconds", lambda point: point.predicted_seconds),
+    ("library_estimate_seconds", lambda point: point.library_estimate_seconds),
+    ("slowest_part", lambda point: point.slowest_part),
     ("bound_share", lambda point: point.bound_share),
     ("bottleneck", lambda point: point.bottleneck),
     ("slowest_rank", lambda point: point.slowest_rank),

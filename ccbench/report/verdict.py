@@ -79,7 +79,7 @@ def _measured(points: Sequence[Point]) -> str:
     verb = imported_from(points) or verb
     text = f"{len(ok)} of {plural(len(points), 'case')} {verb}: {collectives} on {backends}."
     fastest = max(
-        (one for one in ok if one.busbw and one.ranks > 1 and not one.emulated),
+        (one for one in ok if one.busbw and one.group_ranks > 1 and not one.emulated),
         key=lambda one: one.busbw or 0.0,
         default=None,
     )

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 ORDER = (
     "collective", "ranks", "nodes", "dtype", "op", "backend", "algorithm", "protocol", "mode", "root",
-    "in_place", "size_bytes", "case_id",
+    "in_place", "pair", "groups", "beside", "channels", "transport", "registration", "aggregation",
+    "misalignment_bytes", "size_bytes", "case_id",
 )  # fmt: skip
 """Rows of ``Run.cases`` are sorted by these columns, whatever order they were measured in."""
 

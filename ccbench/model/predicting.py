@@ -15,7 +15,7 @@ from ccbench.model.machine import Machine
 from ccbench.model.prediction import Prediction
 from ccbench.model.pricing import predict
 
-LIBRARY_BACKENDS = ("nccl", "rccl", "hccl", "msccl")
+LIBRARY_BACKENDS = ("nccl", "nccl-processes", "rccl", "hccl", "msccl")
 """Backends that choose among a library's own algorithms on GPUs."""
 
 DEVICE_BACKENDS = ("cuda", "cuda-ipc", "cuda-host")

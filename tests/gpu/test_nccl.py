@@ -79,11 +79,11 @@ def test_registered_memory_of_one_rank_works(alone: NcclRanks, registration: str
     assert wrong(alone, case) == 0
 
 
-# -- several ranks, a process each, on one GPU -------------------------------------------------------------------
+# -- several ranks, a process each, on one GPU --------------------------------------------------
 
 
 def shared_settings(nccl: Nccl, case: Case) -> tuple[tuple[str, str], ...]:
-    """What lets ranks share a GPU: NCCL's own switch from 2.30 on, else the network with hosts of their own."""
+    """What lets ranks share a GPU: NCCL's switch from 2.30 on, else the network and hosts of their own."""
     if nccl.version >= SHARED_GPU_VERSION:
         return (*environment_of(case), ("NCCL_MULTI_RANK_GPU_ENABLE", "1"), ("CUDA_VISIBLE_DEVICES", "0"))
     case = replace(case, transport="network")

@@ -10,6 +10,7 @@ import json
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
 
@@ -176,8 +177,10 @@ class NcclRanks(WholeEndpoint):
         """What a failure while preparing means: something that NCCL does not have, or trouble."""
         complaints = self._communicators.complaints()
         if self._watchman.expired or not error.refused:
-            return self._hung(limit_for(self._case, 1), [], [str(error), *complaints])
-        self._give_back(bound)
+            waited = limit_for(self._case, 1) if self._watchman.expired else None
+            return self._hung(waited, [], [str(error), *complaints])
+        with suppress(NcclFailed):  # what is refused has been said
+            self._give_back(bound)
         if complaints:  # these are of no more use: the next case makes new ones
             self._communicators.abort()
         return CannotRun(f"NCCL refuses: {error}")
@@ -275,7 +278,8 @@ class NcclRanks(WholeEndpoint):
             if error.refused and not self._watchman.expired:
                 raise
             complaints = [str(error), *self._communicators.complaints()]
-            raise self._hung(time.perf_counter() - began, [], complaints) from None
+            waited = time.perf_counter() - began if self._watchman.expired else None
+            raise self._hung(waited, [], complaints) from None
         self._host_seconds.append((time.perf_counter() - began) / times)
 
     def _run(self, times: int, limit: float) -> None:
@@ -332,7 +336,7 @@ class NcclRanks(WholeEndpoint):
         return int(self.exchange.broadcast(str(value).encode() if self.rank == 0 else None, 0))
 
     def _hung(
-        self, waited_seconds: float, busy: Sequence[str], complaints: Sequence[str] | None = None
+        self, waited_seconds: float | None, busy: Sequence[str], complaints: Sequence[str] | None = None
     ) -> CollectiveHung:
         """The error to raise; the communicators are aborted. NCCL's watch service is asked before."""
         said = self._communicators.complaints() if complaints is None else complaints

@@ -33,14 +33,18 @@ def hung(
     case: Case,
     where: str,
     sample: int,
-    after_seconds: float,
+    after_seconds: float | None,
     busy: Sequence[str],
     complaints: Sequence[str],
     version: int,
 ) -> CollectiveHung:
-    """The error for a launch of ``case``; asks NCCL's watch service, so call it before aborting."""
+    """The error for a launch of ``case``; asks NCCL's watch service, so call it before aborting.
+
+    after_seconds: how long was waited; None where a call failed at once.
+    """
     when = f"sample {sample}" if sample >= 0 else "warming up"
-    words = [f"{where}: {case.label} did not end in {format_seconds(after_seconds)} ({when})"]
+    what = "failed" if after_seconds is None else f"did not end in {format_seconds(after_seconds)}"
+    words = [f"{where}: {case.label} {what} ({when})"]
     if busy:
         words.append(f"still waiting: {', '.join(busy)}")
     words += [f"NCCL says: {text}" for text in complaints]

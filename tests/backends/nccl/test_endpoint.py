@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from typing import Any
 
 import pytest
@@ -326,6 +327,41 @@ def test_a_failure_that_nccl_notices_ends_the_wait_before_the_limit(monkeypatch:
     monkeypatch.setattr(endpoint._launches, "_let_go", break_down)
     with pytest.raises(CollectiveHung, match=r"NCCL says: .*remote process exited.*RAS does not answer"):
         endpoint._launches.run(1, False, 60.0)
+
+
+def test_a_call_that_fails_at_once_is_no_hang_and_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(troubles, "ras_report", lambda: "")
+    endpoint, process = opened(2)
+    process.refuse["ncclAllReduce"] = (1, "Cuda failure 2 'out of memory'")
+    with pytest.raises(
+        CollectiveHung, match=r"nccl failed \(warming up\); NCCL says: ncclAllReduce: .*out of memory"
+    ):
+        endpoint.prepare(case_of("all_reduce", 2))
+    assert not process.members
+
+
+def test_a_call_that_does_not_return_is_ended_by_the_watchman(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(troubles, "ras_report", lambda: "")
+    monkeypatch.setattr(endpoint_module, "limit_for", lambda case, times: 0.1)
+    endpoint, process = opened(2)
+    endpoint.prepare(case_of("all_reduce", 2))
+    aborted = threading.Event()
+    abort = endpoint._communicators.abort
+
+    def stuck() -> None:
+        assert aborted.wait(10.0)
+        process.refuse["ncclAllReduce"] = (6, "aborted")
+
+    def abort_and_tell() -> None:
+        abort()
+        aborted.set()
+
+    endpoint._watchman._on_expiry = abort_and_tell
+    monkeypatch.setattr(endpoint._launches, "_begin", stuck)
+    with pytest.raises(CollectiveHung, match=r"did not end in .* NCCL says: .*the communicator was aborted"):
+        endpoint.launch(1)
+    assert endpoint._watchman.expired
+    endpoint._watchman.close()
 
 
 def test_a_limit_grows_with_what_is_moved() -> None:

@@ -1,0 +1,82 @@
+"""``python -m tests.network.one_team BACKEND HOST,HOST,...``: a team between hosts, measured case by case.
+
+Reads one line for each case from standard input (collective, size in bytes, seconds it may take) or the word
+``probe``, and answers with one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+
+from ccbench.backends import open_backend
+from ccbench.backends.base import TeamRequest
+from ccbench.cases import NO_OP, NO_ROOT, Case, Sampling
+from ccbench.collectives import COLLECTIVES
+from ccbench.model.host_collectives import predict_between_hosts
+from ccbench.model.host_network import HostNetwork
+from ccbench.model.machine import load_machine
+from ccbench.network_probe import probe_network
+
+QUICK = Sampling(visits=1, minimum_samples=3, maximum_samples=10, warmup_seconds=0.0, budget_seconds=0.2)
+
+
+def case_of(backend: str, collective: str, ranks: int, size_bytes: int) -> Case:
+    """A plain case."""
+    row = COLLECTIVES[collective]
+    count = row.count_for(size_bytes, ranks, 4)
+    return Case(
+        suite="hosts",
+        backend=backend,
+        collective=collective,
+        algorithm="default",
+        dtype="float32",
+        op="sum" if row.reduces else NO_OP,
+        size_bytes=row.size_bytes(count, ranks, 4),
+        count=count,
+        ranks=ranks,
+        root=0 if row.rooted else NO_ROOT,
+    )
+
+
+def answer(text: object) -> None:
+    """One line."""
+    print(json.dumps(text), flush=True)
+
+
+def main(backend: str, hosts: str) -> None:
+    """Serve until standard input ends."""
+    ranks = len(hosts.split(","))
+    launch = f"{sys.executable} -m tests.network.launch {hosts}"
+    request = TeamRequest(ranks, load_machine("cpu-shared-memory"), launch=launch)
+    team = open_backend(backend).open_team(request)
+    network: HostNetwork | None = None
+    try:
+        answer("open")
+        for line in sys.stdin:
+            if line.strip() == "probe":
+                network = probe_network(team, backend, ranks)
+                answer({"hosts": network.hosts, "host_of_rank": network.host_of_rank})
+                continue
+            collective, size, seconds = line.split()
+            case = case_of(backend, collective, ranks, int(size))
+            found = team.run(case, replace(QUICK, time_limit_seconds=float(seconds)))
+            prediction = predict_between_hosts(case, network) if network else None
+            answer(
+                {
+                    "status": found.status.value,
+                    "detail": found.detail,
+                    "version": found.backend_version,
+                    "hosts": found.hosts,
+                    "node_of_rank": found.node_of_rank,
+                    "samples": len(found.samples_seconds),
+                    "predicted_seconds": prediction.predicted_seconds if prediction else None,
+                }
+            )
+    finally:
+        team.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -92,7 +92,7 @@ class MpiEndpoint(ApartEndpoint):
 
     def _split(self, case: Case) -> None:
         """A communicator for every group that has not been there yet: all ranks must take part."""
-        if case.members in self._communicators or len(case.members[0]) == self.ranks:
+        if case.members in self._communicators or case.members[0] == tuple(range(self.ranks)):
             return
         colours = [number for number, members in enumerate(case.members) if self.rank in members]
         colour = colours[0] if colours else self._mpi.UNDEFINED

@@ -1,0 +1,247 @@
+"""Real teams on the MPI that is installed: collectives are right, faults are named, nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from ccbench.backends.base import TeamRequest
+from ccbench.backends.mpi import BACKEND
+from ccbench.backends.mpi.calls import LARGEST_COUNT
+from ccbench.backends.mpi.library import OPEN_MPI, installed
+from ccbench.cases import Case, Measurement, Sampling, Status
+from ccbench.collectives import COLLECTIVES
+from ccbench.errors import BackendUnavailable
+from ccbench.launching import Launch, LaunchedTeam
+from ccbench.model.machine import load_machine
+from tests.faults import traces
+
+pytestmark = pytest.mark.skipif(
+    BACKEND.unavailable() is not None, reason=f"no MPI here: {BACKEND.unavailable()}"
+)
+
+SHORT = Sampling(
+    visits=1, budget_seconds=0.01, warmup_seconds=0.001, minimum_samples=4, minimum_sample_seconds=1e-4
+)
+LONG = Sampling(
+    visits=1, budget_seconds=30.0, minimum_samples=4000, maximum_samples=4000, minimum_sample_seconds=0.01
+)
+
+
+def team(ranks: int = 2, *, environment: tuple[tuple[str, str], ...] = ()) -> LaunchedTeam:
+    machine = load_machine("cpu-shared-memory")
+    opened = BACKEND.open_team(TeamRequest(ranks, machine, environment=environment))
+    assert isinstance(opened, LaunchedTeam)
+    return opened
+
+
+def case_of(name: str, **changes: object) -> Case:
+    row = COLLECTIVES[name]
+    count = row.count_for(2048, 2, 4)
+    fields: dict[str, object] = {
+        "suite": "s", "backend": "mpi", "collective": name, "algorithm": "default", "dtype": "float32",
+        "op": "sum" if row.reduces else "none", "size_bytes": row.size_bytes(count, 2, 4), "count": count,
+        "ranks": 2, "root": 0 if row.rooted else -1, **changes,
+    }  # fmt: skip
+    return Case(**fields)  # type: ignore[arg-type]  # a dictionary has one type of values
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[LaunchedTeam]:
+    opened = team()
+    yield opened
+    pids = opened.pids
+    opened.close()
+    assert traces.all_gone(pids)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    before = traces.shared_memory()
+    yield
+    deadline = time.monotonic() + 5
+    while traces.shared_memory() - before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert traces.shared_memory() - before == set()
+
+
+@pytest.mark.parametrize("mode", ["streaming", "isolated", "nonblocking", "persistent"])
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("name", list(COLLECTIVES))
+def test_every_collective_is_right_in_every_mode(
+    pair: LaunchedTeam, name: str, in_place: bool, mode: str
+) -> None:
+    case = case_of(name, in_place=in_place, mode=mode, root=1 if COLLECTIVES[name].rooted else -1)
+    if BACKEND.unsupported(case):
+        assert mode == "persistent" or name == "send_recv"
+        return
+    measurement = pair.run(case, SHORT)
+    assert (measurement.status, measurement.detail) == (Status.OK, "")
+    assert measurement.wrong_elements == 0
+    assert len(measurement.rank_samples_seconds) == 2
+    assert measurement.backend_version == BACKEND.version()
+    assert measurement.hosts == ()
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "float64", "bfloat16", "float16", "int8"])
+def test_dtypes_that_mpi_lacks_travel_as_bytes(pair: LaunchedTeam, dtype: str) -> None:
+    assert pair.run(case_of("all_gather", dtype=dtype), SHORT).status is Status.OK
+    refused = BACKEND.unsupported(case_of("all_reduce", dtype=dtype))
+    if dtype in ("bfloat16", "float16"):
+        assert refused is not None
+        assert "does no arithmetic" in refused
+    elif dtype == "int8":
+        clips = installed().vendor == OPEN_MPI  # type: ignore[union-attr]  # else this module is skipped
+        assert (refused is not None) == clips
+    else:
+        assert pair.run(case_of("all_reduce", dtype=dtype), SHORT).status is Status.OK
+
+
+def test_pairs_send_one_way_and_both_ways(pair: LaunchedTeam) -> None:
+    for one in ("0>1", "1>0", "0<>1"):
+        assert pair.run(case_of("send_recv", pair=one), SHORT).status is Status.OK
+
+
+def test_groups_communicate_side_by_side() -> None:
+    opened = team(4)
+    measurement = opened.run(case_of("all_reduce", ranks=4, groups="rank % 2"), SHORT)
+    opened.close()
+    assert measurement.status is Status.OK, measurement.detail
+    assert len(measurement.part_names) == 2
+    assert measurement.part_samples_seconds
+    assert measurement.conditions.oversubscribed == (len(os.sched_getaffinity(0)) < 4)
+
+
+def test_a_named_algorithm_gets_a_team_of_its_own() -> None:
+    names = BACKEND.algorithms("all_reduce")
+    if not names:
+        pytest.skip("this library's tools are not installed, so it lists no algorithms")
+    case = case_of("all_reduce", algorithm=names[0])
+    assert BACKEND.unsupported(case) is None
+    settings = BACKEND.team_settings(case)
+    assert settings
+    opened = team(environment=settings)
+    measurement = opened.run(case, SHORT)
+    opened.close()
+    assert (measurement.status, measurement.algorithm_used) == (Status.OK, names[0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"algorithm": "mpi:no_such"}, "has no algorithm mpi:no_such of all_reduce"),
+        ({"op": "avg"}, "no operation avg"),
+        ({"mode": "graph"}, "no mode graph"),
+        ({"protocol": "ll"}, "no protocols"),
+        ({"channels": 2}, "no channels"),
+        ({"aggregation": 4}, "several collectives"),
+        ({"registration": "local"}, "registration"),
+    ],
+)
+def test_what_mpi_does_not_have_is_refused_with_a_reason(changes: dict[str, object], words: str) -> None:
+    assert words in (BACKEND.unsupported(case_of("all_reduce", **changes)) or "")
+
+
+def test_counts_beyond_an_int_need_a_library_that_has_them() -> None:
+    refused = BACKEND.unsupported(case_of("all_reduce", count=LARGEST_COUNT + 1))
+    library = installed()
+    assert not isinstance(library, str)
+    assert (refused is None) == library.large_counts
+
+
+# -- faults -----------------------------------------------------------------------------------------------
+
+
+def run_while(opened: LaunchedTeam, disturb: object, sampling: Sampling = LONG) -> Measurement:
+    assert callable(disturb)
+    timer = threading.Timer(0.7, disturb)
+    timer.start()
+    measurement = opened.run(case_of("all_reduce"), sampling)
+    timer.join()
+    opened.close()
+    assert traces.all_gone(opened.pids)
+    return measurement
+
+
+def test_a_killed_rank_is_named() -> None:
+    opened = team()
+    measurement = run_while(opened, lambda: os.kill(opened.pids[1], signal.SIGKILL))
+    assert measurement.status is Status.FAILED
+    assert measurement.detail.startswith(f"rank 1 (process {opened.pids[1]}) ")
+    assert measurement.detail.endswith("while sampling")
+    assert not opened.usable()
+
+
+def test_a_stopped_rank_is_named_and_ended() -> None:
+    opened = team()
+    limited = Sampling(visits=1, budget_seconds=30.0, minimum_samples=4000, time_limit_seconds=2.0)
+    measurement = run_while(opened, lambda: os.kill(opened.pids[1], signal.SIGSTOP), limited)
+    assert measurement.status is Status.TIMED_OUT
+    assert f"rank 1 (process {opened.pids[1]}) is stopped by a signal" in measurement.detail
+
+
+def leader_of(opened: LaunchedTeam) -> int:
+    parents = {traces.state_and_parent(pid)[1] for pid in opened.pids}
+    above = {traces.state_and_parent(parent)[1] for parent in parents}
+    mine = set(traces.children(os.getpid()))
+    (leader,) = ({*parents, *above} | {traces.state_and_parent(pid)[1] for pid in above}) & mine
+    return leader
+
+
+def launcher_of(opened: LaunchedTeam) -> int:
+    (found,) = (
+        pid for pid in traces.children(leader_of(opened))
+        if b"mpi" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
+    )  # fmt: skip
+    return found
+
+
+def test_a_killed_launcher_ends_the_team() -> None:
+    opened = team()
+    launcher = launcher_of(opened)
+    measurement = run_while(opened, lambda: os.kill(launcher, signal.SIGKILL))
+    assert measurement.status is Status.FAILED
+    assert "was killed by SIGKILL" in measurement.detail
+
+
+def test_a_killed_leader_takes_launcher_and_ranks_along() -> None:
+    opened = team()
+    launcher = launcher_of(opened)
+    leader = leader_of(opened)
+    measurement = run_while(opened, lambda: os.kill(leader, signal.SIGKILL))
+    assert measurement.status is Status.FAILED
+    assert traces.all_gone([launcher])
+
+
+def test_a_rank_that_dies_while_idle_makes_the_team_unusable() -> None:
+    opened = team()
+    os.kill(opened.pids[0], signal.SIGKILL)
+    assert traces.wait_until(lambda: not opened.usable(), 10)
+    assert traces.all_gone(opened.pids)
+
+
+def test_the_key_is_in_no_command_line(pair: LaunchedTeam) -> None:
+    environ = Path(f"/proc/{pair.pids[0]}/environ").read_bytes().split(b"\0")
+    (key,) = (entry.partition(b"=")[2] for entry in environ if entry.startswith(b"CCBENCH_LEADER_KEY="))
+    assert len(key) == 64
+    for pid in traces.processes():
+        with suppress(OSError):  # it has ended
+            assert key not in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def test_a_launcher_that_starts_single_worlds_is_refused_with_the_cure() -> None:
+    """As mpiexec of another MPI does: every process has a number, and every library sees itself alone."""
+    with pytest.raises(BackendUnavailable, match=r"sees a world of 1: the launcher belongs to another MPI"):
+        LaunchedTeam("mpi", 2, Launch())
+
+
+def test_a_launcher_that_fails_is_quoted() -> None:
+    with pytest.raises(BackendUnavailable, match=r"exited with \d+ before 2 ranks had come \(0 did\)"):
+        LaunchedTeam("mpi", 2, Launch(("false",)))

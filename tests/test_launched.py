@@ -1,0 +1,265 @@
+"""Teams whose ranks a launcher starts, with launchers and libraries small enough to be part of the test."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import sys
+import threading
+import time
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.errors import BackendUnavailable, UsageError
+from ccbench.exchange import Hello, Place, local_rank, nodes_of_ranks, this_place
+from ccbench.launched import numbered, one_version, signal_name
+from ccbench.launching import Launch, Launcher, Sweeper, private_folder, shared_memory_files
+from ccbench.listening import LOOPBACK, Door, own_addresses
+from ccbench.rank import connect, told_by_launcher
+
+KEY = bytes(range(32))
+
+
+def hello(host: str, rank: int = -1, ranks: int = -1) -> Hello:
+    return Hello(Place(host, 1, host, host), rank, ranks)
+
+
+def knock(door: Door, key: bytes) -> Connection:
+    host, _, port = door.addresses[0].rpartition(":")
+    connection = Connection(socket.create_connection((host, int(port))).detach())
+    answer_challenge(connection, key)
+    deliver_challenge(connection, key)
+    return connection
+
+
+def let_in(door: Door, wanted: int, seconds: float = 5.0) -> list[Connection]:
+    found: list[Connection] = []
+    deadline = time.monotonic() + seconds
+    while len(found) < wanted and time.monotonic() < deadline:
+        found += door.let_in()
+        time.sleep(0.01)
+    return found
+
+
+# -- who is which rank ------------------------------------------------------------------------------------
+
+
+@given(st.permutations(range(6)))
+def test_ranks_are_those_that_the_launcher_told(order: list[int]) -> None:
+    hellos = [hello("a", rank, 6) for rank in order]
+    assert [hellos[number].rank for number in numbered(hellos, 6, "mpi")] == list(range(6))
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=12))
+def test_without_numbers_ranks_of_one_host_follow_each_other_as_they_came(hosts: list[str]) -> None:
+    order = numbered([hello(host) for host in hosts], len(hosts), "mpi")
+    assert sorted(order) == list(range(len(hosts)))
+    nodes = nodes_of_ranks([hosts[number] for number in order])
+    assert list(nodes) == sorted(nodes)
+    for host in hosts:
+        came = [number for number in order if hosts[number] == host]
+        assert came == sorted(came)
+
+
+def test_processes_that_each_believe_to_be_alone_are_refused() -> None:
+    with pytest.raises(BackendUnavailable, match=r"started 1 ranks, but 2 are asked for; write -n 2"):
+        numbered([hello("a", 0, 1), hello("a", 0, 1)], 2, "mpi")
+    with pytest.raises(BackendUnavailable, match=r"numbered its processes 0, 0, expected 0 to 1"):
+        numbered([hello("a", 0), hello("a", 0)], 2, "mpi")
+
+
+def test_hosts_with_different_libraries_are_refused_by_name() -> None:
+    assert one_version("mpi", ["x 1", "x 1"], ["a", "b"]) == "x 1"
+    with pytest.raises(BackendUnavailable, match="rank 0 on a has x 1, rank 1 on b has x 2"):
+        one_version("mpi", ["x 1", "x 2"], ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("variables", "told"),
+    [
+        ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4"}, (3, 4)),
+        ({"PMI_RANK": "0", "PMI_SIZE": "2", "SLURM_PROCID": "9"}, (0, 2)),
+        ({"SLURM_PROCID": "1", "SLURM_NTASKS": "2"}, (1, 2)),
+        ({"RANK": "5", "WORLD_SIZE": "8"}, (5, 8)),
+        ({"PMIX_RANK": "2"}, (2, -1)),
+        ({"RANK": "first"}, (-1, -1)),
+        ({}, (-1, -1)),
+    ],
+)
+def test_every_launcher_tells_ranks_its_own_way(variables: dict[str, str], told: tuple[int, int]) -> None:
+    assert told_by_launcher(variables) == told
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=12))
+def test_local_ranks_number_the_ranks_of_each_host(hosts: list[str]) -> None:
+    for host in set(hosts):
+        ranks = [rank for rank, one in enumerate(hosts) if one == host]
+        assert [local_rank(hosts, rank) for rank in ranks] == list(range(len(ranks)))
+
+
+def test_a_process_says_where_it_is() -> None:
+    place = this_place()
+    assert (place.host, place.pid) == (socket.gethostname(), os.getpid())
+    assert place.clock.startswith(place.host)
+
+
+# -- the door ---------------------------------------------------------------------------------------------
+
+
+def test_who_knows_the_key_gets_in_and_is_understood() -> None:
+    with Door(KEY) as door:
+        ours: list[Connection] = []
+        caller = threading.Thread(target=lambda: ours.append(knock(door, KEY)))
+        caller.start()
+        (inside,) = let_in(door, 1)
+        caller.join()
+        ours[0].send("good morning")
+        assert inside.recv() == "good morning"
+        ours[0].close()
+        inside.close()
+
+
+def test_a_wrong_key_gets_nobody_in_and_silence_keeps_nobody_out() -> None:
+    with Door(KEY) as door:
+        host, _, port = door.addresses[0].rpartition(":")
+        with socket.create_connection((host, int(port))):  # says nothing
+            failures: list[BaseException] = []
+
+            def stranger() -> None:
+                try:
+                    knock(door, secrets.token_bytes(32))
+                except Exception as error:
+                    failures.append(error)
+
+            threads = [threading.Thread(target=stranger), threading.Thread(target=lambda: knock(door, KEY))]
+            for thread in threads:
+                thread.start()
+            inside = let_in(door, 1)
+            for thread in threads:
+                thread.join()
+            assert len(inside) == 1
+            assert len(failures) == 1
+            assert let_in(door, 1, seconds=0.2) == []
+            inside[0].close()
+
+
+def test_the_door_is_on_loopback_unless_there_are_several_hosts() -> None:
+    with Door(KEY) as door:
+        assert [address.rpartition(":")[0] for address in door.addresses] == [LOOPBACK]
+    with Door(KEY, several_hosts=True) as door:
+        assert [address.rpartition(":")[0] for address in door.addresses] == own_addresses()
+    assert own_addresses()[-1] == LOOPBACK
+
+
+def test_a_rank_without_a_leader_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="the launcher did not hand the environment on"):
+        connect({})
+    with socket.create_server((LOOPBACK, 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(UsageError, match=r"reaches the team's leader at none of 127\.0\.0\.1"):
+        connect({"CCBENCH_LEADER": f"{LOOPBACK}:{port}", "CCBENCH_LEADER_KEY": KEY.hex()})
+
+
+# -- the launcher -----------------------------------------------------------------------------------------
+
+
+def launcher(script: str, *, ranks: int = 1, command: bool = True) -> Launcher:
+    words = (sys.executable, "-c", script)
+    return Launcher(Launch(words if command else ()), ranks, () if command else words, {})
+
+
+def test_a_launcher_s_last_words_and_its_end_are_kept() -> None:
+    made = launcher(
+        "import sys; print('banner'); print('Error: not enough slots'); print('bye'); sys.exit(3)"
+    )
+    assert made.wait(10)
+    deadline = time.monotonic() + 5
+    while not made.words() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert made.ended() == "exited with 3"
+    assert made.words() == "Error: not enough slots"
+    made.kill()
+
+
+def test_killing_a_launcher_takes_what_it_has_started() -> None:
+    made = launcher(
+        "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE)"
+    )
+    pid = made.processes[0].pid
+    assert made.ended() == ""
+    made.kill()
+    assert made.ended() == "was killed by SIGKILL"
+    made.kill()
+    with pytest.raises(ProcessLookupError):
+        os.killpg(pid, 0)
+
+
+def test_without_a_launcher_every_rank_is_a_process_with_its_number() -> None:
+    script = "import os; print(os.environ['CCBENCH_RANK'], 'of', os.environ['CCBENCH_RANKS'])"
+    made = launcher(script, ranks=3, command=False)
+    assert made.wait(20)
+    deadline = time.monotonic() + 5
+    while not made.words("2 of 3") and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert [bool(made.words(f"{rank} of 3")) for rank in range(3)] == [True] * 3
+    assert made.ended_one(1) == "exited with 0"
+
+
+def test_a_launcher_that_does_not_exist_is_told() -> None:
+    with pytest.raises(BackendUnavailable, match="no/such/mpirun could not be started: No such file"):
+        Launcher(Launch(("no/such/mpirun",)), 2, ("true",), {})
+
+
+def test_what_a_launcher_must_hand_on_is_named_to_it() -> None:
+    shows = "import sys; print(' '.join(sys.argv[1:]))"
+    launch = Launch((sys.executable, "-c", shows), (("A", "1"),), passed_by="-x")
+    made = Launcher(launch, 1, ("rank",), {"CCBENCH_LEADER": "here"})
+    assert made.wait(10)
+    deadline = time.monotonic() + 5
+    while not made.words() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert made.words() == "-x A -x CCBENCH_LEADER rank"
+
+
+def test_signals_have_names() -> None:
+    assert signal_name(9) == "SIGKILL"
+    assert signal_name(1000) == "signal 1000"
+
+
+# -- what is left -----------------------------------------------------------------------------------------
+
+
+def test_the_sweeper_removes_files_and_folders_when_its_leader_has_gone(tmp_path: Path) -> None:
+    (tmp_path / "folder" / "deep").mkdir(parents=True)
+    (tmp_path / "file").touch()
+    (tmp_path / "kept").touch()
+    sweeper = Sweeper()
+    sweeper.remember([str(tmp_path / "folder")])
+    sweeper.remember([str(tmp_path / "file"), str(tmp_path / "never there")])
+    sweeper.close()
+    assert os.listdir(tmp_path) == ["kept"]
+
+
+def test_private_folders_go_with_what_is_in_them(tmp_path: Path) -> None:
+    with private_folder(str(tmp_path)) as path:
+        assert Path(path).parent == tmp_path
+        (Path(path) / "left").touch()
+    assert os.listdir(tmp_path) == []
+
+
+def test_files_in_shared_memory_are_those_that_still_have_a_name(tmp_path: Path) -> None:
+    maps = tmp_path / "7" / "maps"
+    maps.parent.mkdir()
+    maps.write_text(
+        "7f-8f rw-s 00000000 00:17 1    /dev/shm/mpich_shm_1\n"
+        "7f-8f rw-s 00000000 00:17 1    /dev/shm/gone (deleted)\n"
+        "7f-8f r-xp 00000000 00:17 1    /usr/lib/libmpi.so\n"
+        "7f-8f rw-p 00000000 00:00 0\n"
+    )
+    assert shared_memory_files(7, tmp_path) == ["/dev/shm/mpich_shm_1"]
+    assert shared_memory_files(8, tmp_path) == []

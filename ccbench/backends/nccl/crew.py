@@ -14,7 +14,6 @@ from ccbench.backends.nccl.endpoint import NcclRanks
 from ccbench.backends.nccl.exchanges import Alone, Board, Forked
 from ccbench.backends.nccl.library import Nccl, open_nccl
 from ccbench.backends.nccl.refusals import SAME_EVERYWHERE, RankFacts, facts_from_bytes, refuse
-from ccbench.backends.nccl.troubles import LEAST_LIMIT_SECONDS
 from ccbench.backends.nccl.types import NcclFailed
 from ccbench.errors import BackendUnavailable
 from ccbench.exchange import Exchange
@@ -22,6 +21,9 @@ from ccbench.kernels.layout import device_of_rank, ranks_of_devices
 
 SHARING = "NCCL_MULTI_RANK_GPU_ENABLE"
 HOST_NAME = "NCCL_HOSTID"
+
+START_LIMIT_SECONDS = 120.0
+"""How long ranks wait for each other's CUDA to start: contexts on many GPUs take tens of seconds."""
 
 
 def facts_of(
@@ -123,7 +125,7 @@ class ProcessesCrew:
     def endpoint(self, process: int) -> NcclRanks:
         """The endpoint of rank ``process``."""
         ranks = self.processes
-        exchange = Forked(process, self.control, self._board, LEAST_LIMIT_SECONDS)
+        exchange = Forked(process, self.control, self._board, START_LIMIT_SECONDS)
         with starting():
             failed: Exception | None = None
             try:

@@ -22,7 +22,7 @@ from ccbench.backends.cuda.launching import input_period
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.nccl.bindings import Bound, refuse_out_of_memory
 from ccbench.backends.nccl.communicators import Communicators
-from ccbench.backends.nccl.exchanges import Alone, WaitedInVain
+from ccbench.backends.nccl.exchanges import Alone, Forked, WaitedInVain
 from ccbench.backends.nccl.launches import Launches
 from ccbench.backends.nccl.library import Nccl
 from ccbench.backends.nccl.observing import observed_choice
@@ -108,6 +108,8 @@ class NcclRanks(WholeEndpoint):
         self._case = case
         self._begin_case()
         self._parts = parts_of(case)
+        if isinstance(self.exchange, Forked):  # hosts too fill and compare, and none as fast as the other
+            self.exchange.limit_seconds = limit_for(case, 1)
         bound = Bound(self.nccl, case)
         try:
             with self._watchman.limited(limit_for(case, 1)):
@@ -234,6 +236,7 @@ class NcclRanks(WholeEndpoint):
     def check(self, salt: int, launches: int) -> Mismatch | None:
         """Compare every output with what is right: the first wrong rank's, with the wrong elements of all."""
         self.say(Activity.CHECKING)
+        self._devices.ended()  # devices cool while the host compares
         faults = dict(self._faults)
         found: list[Mismatch] = []
         for rank, part, output in self.outputs():

@@ -161,6 +161,18 @@ def test_a_rank_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         endpoint.barrier()
 
 
+def test_ranks_wait_for_each_other_longer_the_more_there_is_to_compare() -> None:
+    endpoint_of, _ = forked()
+
+    def play(rank: int) -> float:
+        endpoint = endpoint_of(rank)
+        endpoint.prepare(case_of("all_reduce", RANKS, 1 << 20))
+        exchange: Any = endpoint.exchange
+        return float(exchange.limit_seconds)
+
+    assert together(play) == [pytest.approx(15.0 + 3 * (4 << 20) / 20e6)] * RANKS
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.binary(max_size=40), min_size=2, max_size=2), st.integers(1, 20))
 def test_a_board_carries_any_bytes_in_pieces(texts: list[bytes], repeat: int) -> None:

@@ -1,4 +1,4 @@
-"""Runs whose ranks mpirun has started: whoever is killed, of runner, leader, mpirun and ranks nothing is left."""
+"""Runs whose ranks mpirun has started: of runner, leader, mpirun and ranks nothing is left, whoever dies."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_launchers_say_whose_they_are(tmp_path: Path) -> None:
 
 
 def test_without_mpi4py_the_cure_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("ccbench.backends.mpi.library.importlib.util.find_spec", lambda name: None)
     library.installed.cache_clear()
     try:
         assert str(library.installed()).startswith("mpi4py is not installed; pip install 'ccbench[mpi]'")

@@ -9,11 +9,13 @@ short.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from statistics import median
 
 from ccbench.backends.base import Team
 from ccbench.cases import NO_OP, Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable
+from ccbench.model.host_collectives import dissemination, plan_seconds
 from ccbench.model.host_network import HostLink, HostNetwork, MessageTimes
 
 SIZES_BYTES = (8, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20)
@@ -63,16 +65,16 @@ def probed(measured: Measured, backend: str, ranks: int) -> HostNetwork:
         )
         one_way = _case(backend, ranks, SIZES_BYTES[-1], f"{leaders[0]}>{leaders[1]}")
         stream = SIZES_BYTES[-1] / _seconds(_ok(measured(one_way, SAMPLING)))
-    return HostNetwork(
-        backend,
-        names,
-        tuple(node_of_rank),
-        between,
-        _inside(measured, backend, node_of_rank),
-        together,
-        stream,
-        links,
-    )
+    inside = _inside(measured, backend, node_of_rank)
+    found = HostNetwork(backend, names, tuple(node_of_rank), between, inside, together, stream, links)
+    return replace(found, call_seconds=_call_seconds(measured, found))
+
+
+def _call_seconds(measured: Measured, network: HostNetwork) -> float:
+    """What a barrier takes beyond its messages, which carry nothing."""
+    barrier = replace(_case(network.backend, network.ranks, 0, ""), collective="barrier")
+    messages = plan_seconds(dissemination(network.ranks, 0), 0, network)
+    return max(0.0, _seconds(_ok(measured(barrier, SAMPLING))) - messages)
 
 
 def host_pairs(hosts: int) -> tuple[tuple[int, int], ...]:

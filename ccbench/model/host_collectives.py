@@ -15,7 +15,7 @@ choose if it knew this network. Arithmetic is left out; between hosts it is hidd
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -40,13 +40,14 @@ class Stage:
     """Messages that leave together, each of ``share`` of the buffer, ``times`` in a row.
 
     share: of the collective's size. segment_bytes: not 0 where the stage is a pipeline, in which such pieces
-    follow each other, each over all of ``times`` hops.
+    follow each other, each over all of ``times`` hops. overlapped: messages go in two halves at once.
     """
 
     messages: Messages
     share: float
     times: int = 1
     segment_bytes: int = 0
+    overlapped: bool = False
 
 
 Plan = list[Stage]
@@ -100,11 +101,14 @@ def ring_all_reduce(ranks: int, root: int) -> Plan:
     return [Stage(_ring(ranks), 1 / ranks, 2 * (ranks - 1))]
 
 
-def halved(make: Maker) -> Maker:
-    """The same with every message in two, as Gloo sends them to add one while the other is on its way."""
+def overlapped(make: Maker) -> Maker:
+    """The same with every message in two, as Gloo sends them to add one while the other is on its way.
+
+    Two that are on their way together wait for one latency.
+    """
 
     def made(ranks: int, root: int) -> Plan:
-        return [Stage(one.messages, one.share / 2, 2 * one.times) for one in make(ranks, root)]
+        return [replace(stage, overlapped=True) for stage in make(ranks, root)]
 
     return made
 
@@ -216,8 +220,8 @@ def _pipelines(ranks: int, root: int) -> dict[str, Plan]:
 
 
 GLOO_PLANS: dict[str, tuple[str, Maker]] = {
-    "all_reduce": ("ring", halved(ring_all_reduce)),
-    "all_gather": ("ring", halved(ring_all_gather)),
+    "all_reduce": ("ring", overlapped(ring_all_reduce)),
+    "all_gather": ("ring", overlapped(ring_all_gather)),
     "reduce_scatter": ("halving", halving_reduce_scatter),
     "broadcast": ("binomial", binomial_broadcast),
     "reduce": ("ring", gathered_reduce),
@@ -264,7 +268,8 @@ def plan_seconds(plan: Plan, size_bytes: int, network: HostNetwork) -> float:
             flow = float(network.step_seconds(stage.messages, piece))
             total += stage.times * hop + (pieces - 1) * flow
         else:
-            total += stage.times * float(network.step_seconds(stage.messages, stage.share * size_bytes))
+            share = stage.share * size_bytes
+            total += stage.times * float(network.step_seconds(stage.messages, share, stage.overlapped))
     return total
 
 
@@ -300,9 +305,11 @@ def predict_between_hosts(case: Case, network: HostNetwork, algorithm_used: str 
         plans = _plans(case, case.ranks, root, algorithm)
     if not plans:
         return None
-    priced = {name: (plan_seconds(plan, size, network), plan) for name, plan in plans.items()}
+    # Messages of a pair are what the probe itself timed: nothing comes on top of them.
+    call = 0.0 if case.collective == "send_recv" else network.call_seconds
+    priced = {name: (call + plan_seconds(plan, size, network), plan) for name, plan in plans.items()}
     name, (seconds, plan) = min(priced.items(), key=lambda one: one[1][0])
-    latency = min(seconds, plan_seconds(plan, 0, network))
+    latency = min(seconds, call + plan_seconds(plan, 0, network))
     return Prediction(
         bound_seconds=min(seconds, bound_between_hosts(case, size, network)),
         predicted_seconds=seconds,

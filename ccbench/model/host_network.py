@@ -83,7 +83,8 @@ class HostNetwork:
     backend: the library that was probed. hosts: in the order in which ranks first are on them.
     host_of_rank: index into hosts. between: two ranks on different hosts send to each other at once; inside:
     the same on one host; together: all ranks send to the next at once, the last to the first. Each None where
-    there are no such ranks. stream_bytes_per_second: one way between two hosts. links: pairs of hosts, each
+    there are no such ranks. stream_bytes_per_second: one way between two hosts. call_seconds: what a
+    collective costs besides its messages, such as handing it to a thread of the library. links: pairs of hosts, each
     looked at on its own.
     """
 
@@ -95,6 +96,7 @@ class HostNetwork:
     together: MessageTimes | None = None
     stream_bytes_per_second: float | None = None
     links: tuple[HostLink, ...] = ()
+    call_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         if set(self.host_of_rank) != set(range(len(self.hosts))):
@@ -127,13 +129,16 @@ class HostNetwork:
         curve = self.between or self.inside or self.together
         return min(curve.seconds) if curve else 0.0
 
-    def step_seconds(self, messages: Sequence[tuple[int, int]], size_bytes: ArrayLike) -> Floats:
+    def step_seconds(
+        self, messages: Sequence[tuple[int, int]], size_bytes: ArrayLike, overlapped: bool = False
+    ) -> Floats:
         """Seconds until messages of one size that leave together, each (source, target), have all arrived.
 
         Where every rank sends, ``together`` was seen under the same load and is the measure, else pairs are.
         Messages that share a host's port take their turns on it: k of them cost what one k times as large
-        would. A library that does not send while it receives is slower in pairs than in collectives, whose
-        pieces take turns: no message is priced dearer than a stream one way.
+        would. Libraries often do not send while they receive, and ``between`` and ``together`` show it: a
+        port then has half its rate. Where ranks only send or only receive, and where the library keeps
+        several messages on their way (overlapped), no message is dearer than a stream one way.
         """
         sizes = np.asarray(size_bytes, dtype=np.float64)
         if not messages:
@@ -146,7 +151,8 @@ class HostNetwork:
             shared = max(1, self._sharing([(rank, (rank + 1) % self.ranks) for rank in range(self.ranks)]))
         assert curve is not None, "checked when the value was made"
         carried = sizes * max(1, crossing) / shared
-        if not crossing or not self.stream_bytes_per_second:
+        one_way = not {source for source, _ in messages} & {target for _, target in messages}
+        if not crossing or not self.stream_bytes_per_second or not (one_way or overlapped):
             return curve.at(carried)
         streamed = curve.latency_seconds + carried / self.stream_bytes_per_second
         return np.asarray(np.minimum(curve.at(carried), streamed))

@@ -84,8 +84,8 @@ class HostNetwork:
     host_of_rank: index into hosts. between: two ranks on different hosts send to each other at once; inside:
     the same on one host; together: all ranks send to the next at once, the last to the first. Each None where
     there are no such ranks. stream_bytes_per_second: one way between two hosts. call_seconds: what a
-    collective costs besides its messages, such as handing it to a thread of the library. links: pairs of hosts, each
-    looked at on its own.
+    collective costs besides its messages, such as handing it to a thread of the library. links: pairs of
+    hosts, each looked at on its own.
     """
 
     backend: str

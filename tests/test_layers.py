@@ -24,7 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("launched", "rank"),
     ("runs", "progress", "planning", "network_probe"),
     ("runner", "doctor", "importing"),
-    ("compare", "scoring"),
+    ("compare", "scoring", "health"),
     ("report",),
     ("cli",),
     ("__main__",),

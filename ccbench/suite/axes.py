@@ -102,6 +102,7 @@ def words(
 
 
 read_backends = words("backend", ("auto", *BACKENDS))
+read_sweep_backends = words("backend", BACKENDS, BACKENDS)
 read_collectives = words("collective", tuple(COLLECTIVES), tuple(COLLECTIVES))
 read_dtypes = words("dtype", tuple(ITEM_BYTES), CPU_DTYPES)
 read_ops = words("op", (*OPS, *NCCL_ONLY_OPS), OPS)

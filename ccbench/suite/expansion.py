@@ -123,6 +123,11 @@ def _backends(suite: Suite, context: ExpansionContext) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for names in named for name in names))
 
 
+def _sweep_backends(suite: Suite, sweep: Sweep, context: ExpansionContext) -> tuple[str, ...]:
+    """Of the suite's backends those that this sweep is for."""
+    return tuple(name for name in _backends(suite, context) if name in sweep.backends)
+
+
 def _rank_counts(sweep: Sweep, context: ExpansionContext) -> tuple[int, ...]:
     if context.ranks is not None:
         return (context.ranks,)
@@ -131,7 +136,7 @@ def _rank_counts(sweep: Sweep, context: ExpansionContext) -> tuple[int, ...]:
 
 
 def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_Block]:
-    for backend in _backends(suite, context):
+    for backend in _sweep_backends(suite, sweep, context):
         dtypes = tuple(name for name in sweep.dtype if backend in GPU_BACKENDS or name not in GPU_ONLY_DTYPES)
         modes = tuple(name for name in sweep.mode if _has_mode(backend, name))
         ops = tuple(name for name in sweep.op if backend in NCCL_BACKENDS or name not in NCCL_ONLY_OPS)
@@ -194,11 +199,11 @@ def _check_algorithms(suite: Suite, index: int, sweep: Sweep, context: Expansion
     named = [name for name in sweep.algorithm if name not in ("all", "default")]
     if not named:
         return
-    chosen = asked = _backends(suite, context)
+    chosen = asked = _sweep_backends(suite, sweep, context) or sweep.backends
     if _unknown(named, chosen, sweep, context):
         # --backend may have taken away the one that knows the name: that leaves it out, it is no mistake.
         others = dict.fromkeys((*chosen, *suite.backends, *context.auto_backends, "cpu"))
-        chosen = tuple(name for name in others if name != "auto")
+        chosen = tuple(name for name in others if name in sweep.backends)
     for name in _unknown(named, chosen, sweep, context):
         known = sorted(_offered(asked, sweep, context))
         raise suite.origin.error(

@@ -19,6 +19,7 @@ from ccbench.units import parse_duration, parse_fraction, shown
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 LONGEST_QUESTION = 500
+VERDICTS = ("speed", "health")
 LONGEST_SECONDS = 24 * 3600.0
 LARGEST_SEED = 2**63 - 1
 
@@ -82,6 +83,12 @@ def _read_question(value: Any) -> str:
             f"{shown(value)} is not a question; write a text of at most {LONGEST_QUESTION} letters"
         )
     return " ".join(value.split())
+
+
+def _read_verdict(value: Any) -> str:
+    if value not in VERDICTS:
+        raise MisfitError(f"{shown(value)} is not a verdict; {suggestion(value, VERDICTS)}")
+    return str(value)
 
 
 def _read_order(value: Any) -> str:
@@ -158,6 +165,9 @@ class Sweep(StrictModel):
     ] = ("default",)
     size: Annotated[tuple[int | ranges.Range, ...], ranges.SIZES] = ranges.DEFAULT_SIZES
     ranks: Annotated[tuple[int, ...] | str, ranges.RANKS] = "auto"
+    backends: Annotated[tuple[str, ...], _words(axes.read_sweep_backends, *axes.BACKENDS, "all")] = (
+        axes.BACKENDS
+    )
     dtype: Annotated[tuple[str, ...], _words(axes.read_dtypes, *ITEM_BYTES, "all")] = ("float32",)
     op: Annotated[tuple[str, ...], _words(axes.read_ops, *axes.OPS, *axes.NCCL_ONLY_OPS, "all")] = ("sum",)
     root: Annotated[tuple[int, ...] | str, ranges.ROOTS] = (0,)
@@ -236,6 +246,7 @@ class Suite(StrictModel):
     backends: Annotated[tuple[str, ...], _words(axes.read_backends, "auto", *axes.BACKENDS)] = ("auto",)
     sweep: Annotated[tuple[Sweep, ...], BeforeValidator(_listed)]
     sampling_rules: SamplingRules = Field(default=SamplingRules(), alias="sampling")
+    verdict: Annotated[str, Reads(_read_verdict, {"enum": list(VERDICTS)})] = "speed"
     order: Annotated[str, Reads(_read_order, {"enum": ["interleaved", "written"]})] = "interleaved"
     seed: Annotated[int, _whole(0, LARGEST_SEED)] = 1
     _origin: Origin = PrivateAttr(default=Origin())

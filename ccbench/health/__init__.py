@@ -1,0 +1,15 @@
+"""Is the machine well? Pairs of ranks against their links, and a verdict from a whole run."""
+
+from ccbench.health.judging import HealthFinding, HealthVerdict, health_of, wants_health
+from ccbench.health.matrix import PairMatrix, PairMiss, pair_matrices, pair_misses
+
+__all__ = [
+    "HealthFinding",
+    "HealthVerdict",
+    "PairMatrix",
+    "PairMiss",
+    "health_of",
+    "pair_matrices",
+    "pair_misses",
+    "wants_health",
+]

@@ -1,0 +1,394 @@
+"""From a run to a verdict: healthy, not healthy and what is to blame, or no verdict and why.
+
+A pure function of what was measured. Slow things are found among their likes by the median absolute
+deviation; a rank that is slow explains all of its pairs, so those are not named besides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from ccbench.cases import Status
+from ccbench.collectives import COLLECTIVES
+from ccbench.errors import RunFolderError
+from ccbench.health.matrix import MISS, PairMatrix, PairMiss, pair_matrices, pair_misses
+from ccbench.health.outliers import high_outliers, relative_spread
+from ccbench.runs import Run
+from ccbench.runs.rows import WAITING_SHARE, is_null
+from ccbench.telemetry import flags_of, readings_from_json
+
+HEALTH = "health"
+"""What a suite's key ``verdict`` says when its runs are to be judged."""
+
+DEVICE_FAULTS = ("throttled", "ecc_errors", "link_errors", "device_errors", "device_lost")
+"""Flags that a device at fault gives; a power cap or a clock step alone is no fault."""
+
+UNSTABLE_BETWEEN = 0.10
+UNSTABLE_WITHIN = 0.25
+"""Scaled deviation over the median, of the medians of visits and of the samples of one visit, above which a
+case's timing is unstable: differences of a tenth could then not be seen."""
+
+UNSTABLE_CASES = 0.25
+"""Share of the cases that may be unstable before the whole run is."""
+
+FEWEST_VISITS = 3
+DECIDED = 0.75
+"""Share of the decided cases in which a rank must be the slowest to be named, and of cases decided at all
+there must be FEWEST_DECIDED."""
+
+FEWEST_DECIDED = 4
+SYMMETRIC = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+"""Collectives in which every rank does as much: in others a root is late for good reason."""
+
+SLOW_GROUP = 0.10
+MOST_NAMED = 6
+
+_UNTIMED = (Status.FAILED, Status.TIMED_OUT, Status.OUT_OF_MEMORY)
+
+Row = Mapping[Any, Any]
+
+
+@dataclass(frozen=True)
+class HealthFinding:
+    """One thing that is wrong.
+
+    kind: wrong_data, no_result, device, slow_rank, slow_pair, slow_group, unstable.
+    what: the rank, pair, group, device or case. evidence: one sentence without its full stop.
+    """
+
+    kind: str
+    what: str
+    evidence: str
+
+    def __str__(self) -> str:
+        return (
+            f"{_TITLES[self.kind]}: {self.what}: {self.evidence}"
+            if self.what
+            else (f"{_TITLES[self.kind]}: {self.evidence}")
+        )
+
+
+_TITLES = {
+    "wrong_data": "wrong data",
+    "no_result": "no result",
+    "device": "device",
+    "slow_rank": "slow rank",
+    "slow_pair": "slow pair",
+    "slow_group": "slow group",
+    "unstable": "unstable timing",
+}
+
+
+@dataclass(frozen=True)
+class HealthVerdict:
+    """What is wrong, the worst first, and what was looked at.
+
+    doubt: why nothing can be said, empty where something can.
+    """
+
+    findings: tuple[HealthFinding, ...]
+    evidence: tuple[str, ...]
+    doubt: str = ""
+
+    @property
+    def word(self) -> str:
+        """``NOT HEALTHY``, ``NO VERDICT`` or ``HEALTHY``."""
+        if any(one.kind != "unstable" for one in self.findings):
+            return "NOT HEALTHY"
+        return "NO VERDICT" if self.doubt or self.findings else "HEALTHY"
+
+    @property
+    def exit_code(self) -> int:
+        """0 healthy, 1 not healthy, 3 no verdict."""
+        return {"HEALTHY": 0, "NOT HEALTHY": 1, "NO VERDICT": 3}[self.word]
+
+    def lines(self) -> list[str]:
+        """The verdict, a line for each finding, then the evidence."""
+        reason = f" ({self.doubt})" if self.doubt else ""
+        lines = [f"{self.word}{reason}: {_counted(self.findings)}"]
+        lines += [f"  {finding}" for finding in self.findings]
+        return lines + [f"  looked at: {text}" for text in self.evidence]
+
+
+def _counted(findings: Sequence[HealthFinding]) -> str:
+    counts = Counter(_TITLES[one.kind] for one in findings)
+    return ", ".join(f"{title} {count} x" for title, count in counts.items()) or "nothing found wrong"
+
+
+def wants_health(run: Run) -> bool:
+    """Whether the run's suite asks for a verdict of health."""
+    suite = run.manifest.get("suite")
+    return isinstance(suite, Mapping) and suite.get("verdict") == HEALTH
+
+
+def health_of(run: Run) -> HealthVerdict:
+    """The verdict about the machine that ``run`` was measured on."""
+    rows = run.cases.to_dict("records")
+    timed = [row for row in rows if _is_timed(row)]
+    matrices = pair_matrices(run)
+    slow_ranks, pairs = _slow_pairs(matrices)
+    findings = [
+        *_wrong(rows), *_without_result(rows), *_devices(rows), *_late_ranks(timed, slow_ranks), *pairs,
+        *_slow_groups(timed), *_unstable(timed),
+    ]  # fmt: skip
+    doubt = ""
+    if not timed:
+        doubt = "no case was measured"
+    elif run.problems:
+        doubt = f"{len(run.problems)} files could not be read, first {run.problems[0]}"
+    elif any(row["status"] == Status.SKIPPED.value for row in rows):
+        doubt = "the run was stopped early"
+    return HealthVerdict(tuple(findings), tuple(_evidence(rows, timed, matrices)), doubt)
+
+
+def _is_timed(row: Row) -> bool:
+    return row["status"] == Status.OK.value and not is_null(row["median_seconds"])
+
+
+def _case(row: Row) -> str:
+    words = [row["backend"], row["collective"], row["algorithm"], row["dtype"], f"{row['size_bytes']} B"]
+    words += [f"pair {row['pair']}"] * bool(row["pair"]) + [f"groups {row['groups']}"] * bool(row["groups"])
+    return " ".join(map(str, words))
+
+
+def _wrong(rows: Sequence[Row]) -> list[HealthFinding]:
+    wrong = [row for row in rows if row["status"] == Status.WRONG.value]
+    found = [HealthFinding("wrong_data", _case(row), str(row["detail"])) for row in wrong[:MOST_NAMED]]
+    if len(wrong) > MOST_NAMED:
+        found.append(HealthFinding("wrong_data", "", f"and {len(wrong) - MOST_NAMED} more cases"))
+    return found
+
+
+def _without_result(rows: Sequence[Row]) -> list[HealthFinding]:
+    """Cases that failed or hung, by reason: the reason names the rank."""
+    reasons: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        if row["status"] in {status.value for status in _UNTIMED}:
+            reasons[row["status"], str(row["detail"])].append(row)
+    ordered = sorted(reasons.items(), key=lambda item: -len(item[1]))
+    return [
+        HealthFinding("no_result", f"{_case(members[0])}{_others(len(members))}", f"{status}, {detail}")
+        for (status, detail), members in ordered[:MOST_NAMED]
+    ]
+
+
+def _others(count: int) -> str:
+    return f" and {count - 1} more" if count > 1 else ""
+
+
+def _devices(rows: Sequence[Row]) -> list[HealthFinding]:
+    """Devices with a fault while a case ran, each with how often."""
+    cases: dict[tuple[str, str], int] = defaultdict(int)
+    for row in rows:
+        flags = set(row["flags"]) & set(DEVICE_FAULTS)
+        for flag in flags:
+            for device in _devices_with(str(row["device_readings"] or ""), flag) or ["a device"]:
+                cases[flag, device] += 1
+    return [
+        HealthFinding(
+            "device", device, f"{flag.replace('_', ' ')} in {_plural(count, 'case')} of {len(rows)}"
+        )
+        for (flag, device), count in sorted(cases.items(), key=lambda item: (-item[1], item[0]))
+    ]
+
+
+def _devices_with(readings: str, flag: str) -> list[str]:
+    try:
+        before, after = readings_from_json(readings)
+    except RunFolderError:
+        return []
+    later = {one.device: one for one in after}
+    return [
+        " ".join(word for word in (*one.device, one.model) if word)
+        for one in before
+        if one.device in later and flag in flags_of((one,), (later[one.device],))
+    ]
+
+
+def _late_ranks(timed: Sequence[Row], already: Mapping[int, str]) -> list[HealthFinding]:
+    """Ranks that pairs show to be slow, and the rank that the others wait for in collectives of all."""
+    found = dict(already)
+    by_team: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    for row in timed:
+        alone = not (row["pair"] or row["groups"] or row["beside"])
+        if alone and row["collective"] in SYMMETRIC and row["ranks"] > 1:
+            by_team[row["backend"], row["ranks"]].append(row)
+    for (backend, _), members in by_team.items():
+        decided = [int(row["slowest_rank"]) for row in members if _is_decided(row)]
+        if len(decided) < max(FEWEST_DECIDED, len(members) / 2):
+            continue
+        rank, times = Counter(decided).most_common(1)[0]
+        if times >= DECIDED * len(decided):
+            text = f"the others wait for it in {times} of {len(members)} collectives on {backend}"
+            found[rank] = "; ".join(part for part in (found.get(rank, ""), text) if part)
+    return [HealthFinding("slow_rank", f"rank {rank}", found[rank]) for rank in sorted(found)]
+
+
+def _is_decided(row: Row) -> bool:
+    """Whether one rank waits clearly less than every other; the medians of ranks alone decide nothing."""
+    if is_null(row["slowest_rank"]) or is_null(row["rank_waiting_seconds"]):
+        return False
+    first, second = sorted(row["rank_waiting_seconds"])[:2]
+    return bool(second - first >= WAITING_SHARE * row["median_seconds"])
+
+
+def _slow_pairs(matrices: Sequence[PairMatrix]) -> tuple[dict[int, str], list[HealthFinding]]:
+    """Ranks all of whose pairs are slow, and the slow pairs without any such rank."""
+    ranks: dict[int, str] = {}
+    missed: dict[tuple[str, str], list[tuple[PairMatrix, PairMiss]]] = defaultdict(list)
+    for matrix in (one for one in matrices if not (one.simulated or one.emulated)):
+        scores = _rank_scores(matrix)
+        for rank in high_outliers(scores, math.log1p(MISS)):
+            text = f"its pairs take {math.exp(scores[rank]):.2f} times as long as usual ({_what(matrix)})"
+            ranks[rank] = "; ".join(part for part in (ranks.get(rank, ""), text) if part)
+        logs = [
+            math.log(matrix.time(*cell) / matrix.usual_seconds[matrix.classes[cell[0]][cell[1]]])
+            for cell in matrix.pairs()
+        ]
+        odd = {list(matrix.pairs())[place] for place in high_outliers(logs, math.log1p(MISS))}
+        for miss in pair_misses(matrix):
+            if (miss.source, miss.target) in odd:
+                missed[matrix.backend, miss.name].append((matrix, miss))
+    kept = [
+        (name, seen)
+        for (_, name), seen in missed.items()
+        if not {seen[0][1].source, seen[0][1].target} & ranks.keys()
+    ]
+    kept.sort(key=lambda item: -max(miss.ratio for _, miss in item[1]))
+    return ranks, [HealthFinding("slow_pair", name, _pair_text(seen)) for name, seen in kept[:MOST_NAMED]]
+
+
+def _pair_text(seen: Sequence[tuple[PairMatrix, PairMiss]]) -> str:
+    return "; ".join(
+        f"{miss.ratio:.2f} times the usual time of {miss.link_class or 'all pairs'} ({_what(matrix)})"
+        for matrix, miss in seen
+    )
+
+
+def _what(matrix: PairMatrix) -> str:
+    way = "both ways" if matrix.both else "one way"
+    return f"{matrix.size_bytes} B {way}, {matrix.backend}"
+
+
+def _rank_scores(matrix: PairMatrix) -> list[float]:
+    """Of each rank the median, over its pairs, of the logarithm of the time over the usual one."""
+    logs: list[list[float]] = [[] for _ in range(matrix.ranks)]
+    for source, target in matrix.pairs():
+        usual = matrix.usual_seconds[matrix.classes[source][target]]
+        for rank in (source, target):
+            logs[rank].append(math.log(matrix.time(source, target) / usual))
+    return [median(values) if values else 0.0 for values in logs]
+
+
+def _slow_groups(timed: Sequence[Row]) -> list[HealthFinding]:
+    """Groups that took longer than their likes, measured at the same time, in most cases."""
+    seen: dict[tuple[str, str], list[tuple[str, float]]] = defaultdict(list)
+    cases: Counter[tuple[str, str]] = Counter()
+    for row in timed:
+        if not row["groups"] or is_null(row["part_median_seconds"]) or is_null(row["part_names"]):
+            continue
+        kind = (row["backend"], row["groups"])
+        cases[kind] += 1
+        medians = [float(one) for one in row["part_median_seconds"]]
+        if min(medians) <= 0:
+            continue
+        for place in high_outliers([math.log(one) for one in medians], math.log1p(SLOW_GROUP)):
+            seen[kind].append((str(row["part_names"][place]), medians[place] / median(medians)))
+    found = []
+    for kind, parts in seen.items():
+        counts = Counter(name for name, _ in parts)
+        for name, times in counts.items():
+            if times >= DECIDED * cases[kind]:
+                ratio = median(ratio for part, ratio in parts if part == name)
+                text = f"{ratio:.2f} times the usual time of its likes in {times} of {cases[kind]} cases"
+                found.append(HealthFinding("slow_group", f"{name} of {kind[1]}", f"{text} on {kind[0]}"))
+    return found
+
+
+def _unstable(timed: Sequence[Row]) -> list[HealthFinding]:
+    spreads = [(row, *_spreads(row)) for row in timed if _visits(row)]
+    bad = [
+        (row, between, within)
+        for row, between, within in spreads
+        if between > UNSTABLE_BETWEEN or within > UNSTABLE_WITHIN
+    ]
+    if not spreads or len(bad) <= UNSTABLE_CASES * len(spreads):
+        return []
+    row, between, within = max(bad, key=lambda one: one[1])
+    text = (
+        f"{len(bad)} of {len(spreads)} cases vary by more than {UNSTABLE_BETWEEN:.0%} between visits or "
+        f"{UNSTABLE_WITHIN:.0%} within one, worst {_case(row)} with {between:.0%} and {within:.0%}"
+    )
+    return [HealthFinding("unstable", "", text)]
+
+
+def _visits(row: Row) -> list[list[float]]:
+    """Samples of each visit, where there are enough visits to tell."""
+    if is_null(row["visit_samples"]) or is_null(row["samples_seconds"]):
+        return []
+    counts = [int(count) for count in row["visit_samples"] if count]
+    if len(counts) < FEWEST_VISITS or sum(counts) != len(row["samples_seconds"]):
+        return []
+    return [list(part) for part in np.split(np.asarray(row["samples_seconds"]), np.cumsum(counts)[:-1])]
+
+
+def _spreads(row: Row) -> tuple[float, float]:
+    """Between the visits' medians, and (the median of that) within a visit."""
+    visits = _visits(row)
+    return relative_spread([median(one) for one in visits]), median(map(relative_spread, visits))
+
+
+def _evidence(rows: Sequence[Row], timed: Sequence[Row], matrices: Sequence[PairMatrix]) -> list[str]:
+    """What the verdict stands on, in sentences."""
+    checked = [row for row in timed if not is_null(row["wrong_elements"])]
+    lines = []
+    if checked:
+        names = {row["collective"] for row in checked}
+        moved = {row["size_bytes"] for row in checked if row["size_bytes"]}
+        lines.append(
+            f"{_plural(len(checked), 'case')} with correct results: {len(names)} of {len(COLLECTIVES)} "
+            f"collectives at {_plural(len(moved), 'size')}, on {_words(row['backend'] for row in checked)}"
+        )
+    lines += [_pairs_text(matrix) for matrix in matrices]
+    spreads = [_spreads(row) for row in timed if _visits(row)]
+    if spreads:
+        between, within = (median(one[place] for one in spreads) for place in (0, 1))
+        lines.append(
+            f"timing of {_plural(len(spreads), 'case')}: typically varies by {between:.1%} between visits "
+            f"and {within:.1%} within one"
+        )
+    watched = sum(bool(row["device_readings"]) for row in rows)
+    lines.append(
+        f"clocks, heat and error counters of devices around {_plural(watched, 'case')}"
+        if watched
+        else "no device was watched (clocks, heat and error counters need GPUs and their management library)"
+    )
+    others = Counter(flag for row in timed for flag in row["flags"] if flag not in DEVICE_FAULTS)
+    if others:
+        lines.append("flags: " + ", ".join(f"{flag} ({count})" for flag, count in others.most_common(4)))
+    return lines
+
+
+def _pairs_text(matrix: PairMatrix) -> str:
+    times = [matrix.time(*pair) for pair in matrix.pairs()]
+    if matrix.is_latency:
+        span = f"{min(times) * 1e6:.3g} to {max(times) * 1e6:.3g} us"
+    else:
+        slowest, fastest = (matrix.size_bytes / one / 1e9 for one in (max(times), min(times)))
+        span = f"{slowest:.3g} to {fastest:.3g} GB/s"
+    return f"{_plural(len(times), 'pair')}, {_what(matrix)}: {span}"
+
+
+def _words(names: Iterable[Any]) -> str:
+    return ", ".join(sorted({str(name) for name in names}))
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

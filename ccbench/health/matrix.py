@@ -1,0 +1,272 @@
+"""Every pair of ranks: measured, and what joins the two where the machine's graph is known."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+from typing import Any
+
+from ccbench.cases import Status
+from ccbench.errors import CcbenchError
+from ccbench.groups import Pair, parse_pair
+from ccbench.model.basis import GPU_BACKENDS
+from ccbench.model.cluster import cluster_of
+from ccbench.runs import Run
+from ccbench.runs.rows import is_null
+from ccbench.topology.graph import Topology
+
+LARGEST_FOR_LATENCY = 4096
+"""Bytes up to which a pair's time says more than its rate: on every link of today they take less than the
+latency does."""
+
+MISS = 0.15
+"""A pair this far below the usual rate of its class, or above its usual time, is a finding."""
+
+FEWEST_OF_A_CLASS = 3
+"""Pairs; of fewer nobody knows which is the odd one."""
+
+OTHER_MACHINE = "NET"
+SAME_MACHINE = "host"
+"""Classes of pairs of processes: over the network, or inside one machine."""
+
+_KIND = ("backend", "algorithm", "protocol", "dtype", "ranks", "nodes", "mode", "channels", "transport",
+         "registration", "aggregation", "misalignment_bytes")  # fmt: skip
+
+Row = Mapping[Any, Any]
+Table = tuple[tuple[float | None, ...], ...]
+Words = tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class PairMatrix:
+    """Times of all pairs at one size; rows are sources, columns targets, None where nothing was measured.
+
+    seconds, low_seconds: median and the lower end of its interval. both: each pair was measured both ways at
+    once, so that the matrix is symmetric. setting: words for what is not plain. classes: what joins the
+    two, as ``nvidia-smi topo -m`` calls it, ``host`` and ``NET`` for processes; "" where that is not known.
+    link_rates: bytes per second, one way, of the slowest link between the two; None where not known.
+    """
+
+    backend: str
+    setting: str
+    dtype: str
+    ranks: int
+    nodes: int
+    size_bytes: int
+    both: bool
+    simulated: bool
+    emulated: bool
+    seconds: Table
+    low_seconds: Table
+    classes: Words
+    link_rates: Table
+
+    @property
+    def is_latency(self) -> bool:
+        """Whether times are shown and not rates."""
+        return self.size_bytes <= LARGEST_FOR_LATENCY
+
+    def pairs(self) -> Iterator[tuple[int, int]]:
+        """(source, target) of every measured cell; of pairs both ways each once."""
+        for source, row in enumerate(self.seconds):
+            for target, seconds in enumerate(row):
+                if seconds is not None and (source < target or not self.both):
+                    yield source, target
+
+    def name(self, source: int, target: int) -> str:
+        """``0>3`` or ``0<>3``."""
+        return str(Pair(source, target, self.both))
+
+    def time(self, source: int, target: int) -> float:
+        """Seconds of a measured cell."""
+        seconds = self.seconds[source][target]
+        assert seconds is not None
+        return seconds
+
+    def rate(self, source: int, target: int) -> float | None:
+        """Bytes per second, each way, of a cell."""
+        seconds = self.seconds[source][target]
+        return self.size_bytes / seconds if seconds else None
+
+    @cached_property
+    def usual_seconds(self) -> Mapping[str, float]:
+        """Median time of each class of pairs."""
+        members: dict[str, list[float]] = defaultdict(list)
+        for source, target in self.pairs():
+            members[self.classes[source][target]].append(self.time(source, target))
+        return {name: median(times) for name, times in members.items()}
+
+    @cached_property
+    def class_sizes(self) -> Mapping[str, int]:
+        """Number of pairs of each class."""
+        sizes: dict[str, int] = defaultdict(int)
+        for source, target in self.pairs():
+            sizes[self.classes[source][target]] += 1
+        return dict(sizes)
+
+
+@dataclass(frozen=True)
+class PairMiss:
+    """A pair that is worse than its class; ratio: its time over the usual one of the class."""
+
+    source: int
+    target: int
+    name: str
+    link_class: str
+    ratio: float
+
+
+def pair_misses(matrix: PairMatrix) -> tuple[PairMiss, ...]:
+    """Pairs that miss their class's median by more than MISS, and whose interval lies beyond it; worst first.
+
+    Classes of fewer than FEWEST_OF_A_CLASS pairs are not judged, nor are emulated or computed times.
+    """
+    if matrix.simulated or matrix.emulated:
+        return ()
+    slowest = 1 + MISS if matrix.is_latency else 1 / (1 - MISS)
+    found = []
+    for source, target in matrix.pairs():
+        link_class = matrix.classes[source][target]
+        usual = matrix.usual_seconds[link_class]
+        low = matrix.low_seconds[source][target]
+        ratio = matrix.time(source, target) / usual
+        many = matrix.class_sizes[link_class] >= FEWEST_OF_A_CLASS
+        if many and ratio > slowest and (low is None or low > usual):
+            found.append(PairMiss(source, target, matrix.name(source, target), link_class, ratio))
+    return tuple(sorted(found, key=lambda miss: -miss.ratio))
+
+
+def pair_matrices(run: Run) -> tuple[PairMatrix, ...]:
+    """A matrix for every size, way and setting in which ``run`` measured pairs."""
+    tables: dict[tuple[Any, ...], dict[Pair, Row]] = defaultdict(dict)
+    for row in run.cases.to_dict("records"):
+        if row["pair"] and row["status"] == Status.OK.value and not is_null(row["median_seconds"]):
+            pair = parse_pair(row["pair"])
+            kind = tuple(row[name] for name in (*_KIND, "size_bytes"))
+            key = (*kind, pair.both)
+            tables[key][pair] = row
+    ordered = sorted(tables.items(), key=lambda item: tuple(map(str, item[0][:-2])) + item[0][-2:])
+    joined: dict[tuple[Any, ...], tuple[Words, Table]] = {}
+    found = []
+    for _, pairs in ordered:
+        first = next(iter(pairs.values()))
+        place: tuple[Any, ...] = (first["backend"], first["ranks"], first["nodes"])
+        if place not in joined:
+            joined[place] = _joined_by(run, first)
+        found.append(_matrix(pairs, *joined[place]))
+    return tuple(found)
+
+
+def _matrix(pairs: Mapping[Pair, Row], classes: Words, rates: Table) -> PairMatrix:
+    first = next(iter(pairs.values()))
+    flags = [flag for row in pairs.values() for flag in row["flags"]]
+    return PairMatrix(
+        backend=str(first["backend"]),
+        setting=_setting(first),
+        dtype=str(first["dtype"]),
+        ranks=int(first["ranks"]),
+        nodes=int(first["nodes"]),
+        size_bytes=int(first["size_bytes"]),
+        both=next(iter(pairs)).both,
+        simulated=bool(first["simulated"]),
+        emulated="emulation" in flags,
+        seconds=_table(pairs, "median_seconds"),
+        low_seconds=_table(pairs, "low_seconds"),
+        classes=classes,
+        link_rates=rates,
+    )
+
+
+def _setting(row: Row) -> str:
+    """What tells matrices of one size apart."""
+    plain = {"algorithm": "default", "protocol": "default", "transport": "default", "mode": "streaming"}
+    words = [str(row[name]) for name, usual in plain.items() if row[name] != usual]
+    words += [f"registration {row['registration']}"] * (row["registration"] != "none")
+    words += [f"{row['channels']} channels"] * bool(row["channels"])
+    words += [f"{row['aggregation']} at once"] * (row["aggregation"] > 1)
+    words += [f"{row['misalignment_bytes']} B off"] * bool(row["misalignment_bytes"])
+    return ", ".join(words)
+
+
+def _table(pairs: Mapping[Pair, Row], column: str) -> Table:
+    ranks = int(next(iter(pairs.values()))["ranks"])
+    cells: list[list[float | None]] = [[None] * ranks for _ in range(ranks)]
+    for pair, row in pairs.items():
+        value = None if is_null(row[column]) else float(row[column])
+        cells[pair.source][pair.target] = value
+        if pair.both:
+            cells[pair.target][pair.source] = value
+    return tuple(map(tuple, cells))
+
+
+def _joined_by(run: Run, row: Row) -> tuple[Words, Table]:
+    """What joins every two ranks, and the rate of the slowest link between them."""
+    ranks, nodes = int(row["ranks"]), max(int(row["nodes"]), 1)
+    topology = _gpus_of(run) if row["backend"] in GPU_BACKENDS else None
+    if topology is not None and "loopback" not in row["flags"]:
+        try:
+            return _of_graph(topology, ranks, nodes, _network_of(run))
+        except CcbenchError:
+            pass  # more ranks than GPUs, or a graph that does not say enough: nothing is known then
+    nothing: Table = ((None,) * ranks,) * ranks
+    if row["backend"] in GPU_BACKENDS:
+        return (("",) * ranks,) * ranks, nothing
+    where = [0] * ranks if is_null(row["node_of_rank"]) else list(row["node_of_rank"])
+    where = where if len(where) == ranks else [0] * ranks
+    classes = tuple(
+        tuple(SAME_MACHINE if one == other else OTHER_MACHINE for other in where) for one in where
+    )
+    return classes, nothing
+
+
+def _gpus_of(run: Run) -> Topology | None:
+    """The graph that the run's manifest holds, if it has GPUs."""
+    from ccbench.topology.files import from_plain
+
+    stored = run.manifest.get("topology")
+    if not isinstance(stored, Mapping):
+        return None
+    try:
+        topology = from_plain(stored, "run.json: topology")
+    except CcbenchError:
+        return None
+    return topology if topology.gpus else None
+
+
+def _network_of(run: Run) -> str | None:
+    options = run.manifest.get("options")
+    network = options.get("network") if isinstance(options, Mapping) else None
+    return network if isinstance(network, str) else None
+
+
+def _of_graph(topology: Topology, ranks: int, nodes: int, network: str | None) -> tuple[Words, Table]:
+    """Rank r is GPU r modulo the GPUs of a node, as runs number them."""
+    from ccbench.topology.matrix import path_labels
+
+    cluster = cluster_of(topology, nodes, network, ranks)
+    gpus = cluster.node.gpus
+    labels = path_labels(cluster.node, gpus)
+    routes = cluster.fabric
+    sources = [source for source in range(ranks) for _ in range(ranks)]
+    targets = list(range(ranks)) * ranks
+    links = routes.route(sources, targets)
+    speeds = routes.link_bytes_per_second
+    slowest = [min((float(speeds[link]) for link in row if link >= 0), default=None) for row in links]
+    each = len(gpus)
+    classes = tuple(
+        tuple(
+            labels[gpus[one % each].name, gpus[other % each].name]
+            if one // each == other // each
+            else OTHER_MACHINE
+            for other in range(ranks)
+        )
+        for one in range(ranks)
+    )
+    return classes, _square(slowest, ranks)
+
+
+def _square(values: Sequence[float | None], ranks: int) -> Table:
+    return tuple(tuple(values[row * ranks : (row + 1) * ranks]) for row in range(ranks))

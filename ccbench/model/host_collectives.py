@@ -155,6 +155,20 @@ def binomial_broadcast(ranks: int, root: int) -> Plan:
     return [Stage(_tree(ranks, root, distance), 1.0) for distance in _distances(ranks)]
 
 
+def binomial_broadcast_at_once(ranks: int, root: int) -> Plan:
+    """The same tree, where a rank begins with all of its messages at once, which then share its port."""
+
+    def children(number: int) -> Messages:
+        distances = (distance for distance in _distances(ranks) if distance > number)
+        below = (number + distance for distance in distances if number + distance < ranks)
+        return tuple(((root + number) % ranks, (root + child) % ranks) for child in below)
+
+    depths: dict[int, list[tuple[int, int]]] = {}
+    for number in range(ranks):
+        depths.setdefault(number.bit_count(), []).extend(children(number))
+    return [Stage(tuple(messages), 1.0) for _, messages in sorted(depths.items()) if messages]
+
+
 def binomial_reduce(ranks: int, root: int) -> Plan:
     """The same tree, towards the root."""
     return [
@@ -223,7 +237,7 @@ GLOO_PLANS: dict[str, tuple[str, Maker]] = {
     "all_reduce": ("ring", overlapped(ring_all_reduce)),
     "all_gather": ("ring", overlapped(ring_all_gather)),
     "reduce_scatter": ("halving", halving_reduce_scatter),
-    "broadcast": ("binomial", binomial_broadcast),
+    "broadcast": ("binomial", binomial_broadcast_at_once),
     "reduce": ("ring", gathered_reduce),
     "all_to_all": ("pairwise", linear_all_to_all),
     "gather": ("linear", linear_gather),

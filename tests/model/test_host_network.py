@@ -148,13 +148,24 @@ def test_a_broadcasts_tree_reaches_every_rank_once_and_only_from_ranks_that_have
     ranks: int, root: int
 ) -> None:
     root %= ranks
-    reached = {root}
-    for stage in MPI_PLANS["broadcast"]["binomial"](ranks, root):
-        targets = [target for _, target in stage.messages]
-        assert {source for source, _ in stage.messages} <= reached
-        assert not reached & set(targets)
-        reached |= set(targets)
-    assert reached == set(range(ranks))
+    for make in (MPI_PLANS["broadcast"]["binomial"], GLOO_PLANS["broadcast"][1]):
+        reached = {root}
+        for stage in make(ranks, root):
+            targets = [target for _, target in stage.messages]
+            assert {source for source, _ in stage.messages} <= reached
+            assert not reached & set(targets)
+            assert len(set(targets)) == len(targets)
+            reached |= set(targets)
+        assert reached == set(range(ranks))
+
+
+def test_gloos_root_sends_to_all_its_children_through_one_port() -> None:
+    large = 1 << 26
+    whole = large / RATE
+    apart = seconds(case_of("broadcast", 4, large), network_of((0, 1, 2, 3)))
+    two_hosts = seconds(case_of("broadcast", 4, large), network_of((0, 0, 1, 1)))
+    assert apart == pytest.approx(3 * whole, rel=0.02)
+    assert two_hosts == pytest.approx(2 * whole, rel=0.02)
 
 
 def test_nothing_is_said_of_another_team_or_what_the_library_was_not_asked() -> None:

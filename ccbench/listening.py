@@ -62,8 +62,7 @@ class Door:
     def _prove(self, line: socket.socket) -> None:
         try:
             line.setblocking(True)
-            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            keep_watch(line)
             line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", PROOF_SECONDS, 0))
             connection = Connection(line.detach())
             try:
@@ -94,6 +93,15 @@ def _forget_timeout(connection: Connection) -> None:
     with socket.socket(fileno=connection.fileno()) as line:
         line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 0))
         line.detach()
+
+
+def keep_watch(line: socket.socket) -> None:
+    """Send at once, and break about a minute after the other side's host has vanished without a goodbye."""
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, name):
+            line.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def own_addresses() -> list[str]:

@@ -38,6 +38,7 @@ from ccbench.exchange import (
     Welcome,
     this_place,
 )
+from ccbench.listening import keep_watch
 from ccbench.processes import die_with_parent
 from ccbench.worker import rank_main
 
@@ -153,9 +154,7 @@ def connect(variables: Mapping[str, str]) -> Connection:
 def _connected(host: str, port: int) -> Connection:
     with socket.create_connection((host, port), timeout=CONNECT_SECONDS) as line:
         line.settimeout(None)
-        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A host that vanishes says no goodbye: after a minute without a sign of it the connection breaks.
-        line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        keep_watch(line)
         return Connection(line.detach())
 
 

@@ -1,0 +1,139 @@
+"""What endpoints without shared memory have in common, on an exchange that the test answers itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.backends import apart
+from ccbench.backends.apart import ApartEndpoint, new_buffer
+from ccbench.backends.base import OutOfMemory
+from ccbench.backends.cpu.memory import PAGE_BYTES, STAGGER_BYTES, Activity
+from ccbench.cases import Case
+from ccbench.exchange import Position
+
+
+class Mirror:
+    """Every other rank gives what this one gives, plus ``offset`` for each rank between."""
+
+    def __init__(self, hosts: Sequence[str], one_clock: bool = True, offset: float = 0.0) -> None:
+        self.rank, self.ranks, self.hosts = 0, len(hosts), tuple(hosts)
+        self.one_clock, self.oversubscribed, self.offset = one_clock, False, offset
+        self.told: list[Position] = []
+
+    def all_gather(self, mine: bytes) -> list[bytes]:
+        numbers = np.frombuffer(mine, np.float64)
+        return [(numbers + self.offset * rank).tobytes() for rank in range(self.ranks)]
+
+    def broadcast(self, mine: bytes | None, root: int) -> bytes:
+        assert mine is not None
+        return mine
+
+    def barrier(self) -> None:
+        """Nobody is late."""
+
+    def tell(self, position: Position) -> None:
+        self.told.append(position)
+
+
+class Copying(ApartEndpoint):
+    """Its collective copies the input to the output."""
+
+    def bind(self) -> object:
+        return lambda: np.copyto(self._output, self._input)
+
+    def barrier(self) -> None:
+        """Nobody is late."""
+
+
+def case(name: str = "broadcast", **changes: object) -> Case:
+    fields: dict[str, object] = {
+        "suite": "s", "backend": "mpi", "collective": name, "algorithm": "default", "dtype": "float32",
+        "op": "none", "size_bytes": 256, "count": 64, "ranks": 2, "root": 0, **changes,
+    }  # fmt: skip
+    return Case(**fields)  # type: ignore[arg-type]  # a dictionary has one type of values
+
+
+@given(st.integers(0, 5000), st.sampled_from(["u1", "f4", "f8"]), st.integers(0, 3), st.integers(0, 64))
+def test_buffers_start_where_they_were_asked_to(elements: int, dtype: str, number: int, off: int) -> None:
+    buffer = new_buffer(elements, np.dtype(dtype), number, off)
+    assert len(buffer) == elements
+    if elements:
+        assert (buffer.ctypes.data - off - number * STAGGER_BYTES) % PAGE_BYTES == 0
+
+
+def test_a_launch_is_checked_on_the_data_of_its_salt() -> None:
+    endpoint = Copying(Mirror(["a", "a"]))
+    endpoint.prepare(case())
+    endpoint.poison()
+    endpoint.refill(7)
+    mismatch = endpoint.check(7, 1)
+    assert mismatch is not None
+    assert mismatch.wrong_elements == 64
+    endpoint.launch(3)
+    assert endpoint.check(7, 3) is None
+    assert endpoint.check(8, 3) is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "target", "own", "result"),
+    [
+        ("all_gather", 128, 128, 64, 128),
+        ("reduce_scatter", 128, 128, 128, 64),
+        ("gather", 128, 128, 64, 128),
+        ("scatter", 128, 128, 128, 64),
+        ("all_to_all", 128, 128, 128, 128),
+        ("all_reduce", 64, 64, 64, 64),
+    ],
+)
+def test_in_place_input_and_output_are_parts_of_one_buffer(
+    name: str, source: int, target: int, own: int, result: int
+) -> None:
+    endpoint = Copying(Mirror(["a", "a"]))
+    endpoint.prepare(case(name, op="sum", in_place=True, root=0 if name in ("gather", "scatter") else -1))
+    sizes = [len(part) for part in (endpoint.source, endpoint.target, endpoint._input, endpoint._output)]
+    assert sizes == [source, target, own, result]
+    assert endpoint.source is endpoint.target
+    assert np.shares_memory(endpoint._input, endpoint._output)
+
+
+def test_stamps_of_one_clock_are_kept_and_of_several_become_lengths() -> None:
+    for one_clock, first in ((True, [10.0, 11.0]), (False, [0.0, 1.0])):
+        endpoint = Copying(Mirror(["a", "b"], one_clock=one_clock, offset=0.25))
+        endpoint.prepare(case())
+        endpoint.stamps[0, 0] = (10.0, 11.0)
+        endpoint.share_stamps(1)
+        assert endpoint.stamps[0, 0].tolist() == first
+        assert endpoint.stamps[1, 0].tolist() == [number + 0.25 for number in first]
+        assert ("clocks of their own" in endpoint.remark()) == (not one_clock)
+
+
+def test_memory_is_counted_host_by_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart, "available_memory_bytes", lambda: 700)
+    with pytest.raises(OutOfMemory, match=r"needs 1024 bytes on 2 ranks, 630 are to be had"):
+        Copying(Mirror(["a", "a"])).prepare(case())
+    Copying(Mirror(["a", "b"])).prepare(case())
+
+
+def test_the_leader_hears_only_of_changes() -> None:
+    mirror = Mirror(["a", "a"])
+    endpoint = Copying(mirror)
+    endpoint.prepare(case())
+    for sample in range(5):
+        endpoint.watch(sample)
+    endpoint.finish()
+    assert [position.activity for position in mirror.told] == [
+        Activity.PREPARING,
+        Activity.SAMPLING,
+        Activity.IDLE,
+    ]
+    assert endpoint.position().sample == 4
+
+
+@given(st.integers(-(2**62), 2**62))
+def test_what_rank_0_decides_arrives_whole(value: int) -> None:
+    assert Copying(Mirror(["a"])).agree(value) == value

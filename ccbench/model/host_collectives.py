@@ -280,6 +280,7 @@ def plan_seconds(plan: Plan, size_bytes: int, network: HostNetwork) -> float:
             hop = float(network.step_seconds(stage.messages[:1], piece))
             # While pieces stream over all hops at once, ports carry them both ways and share as a stage does.
             flow = float(network.step_seconds(stage.messages, piece))
+            flow = max(flow, network.sustained_seconds(stage.messages, piece))
             total += stage.times * hop + (pieces - 1) * flow
         else:
             share = stage.share * size_bytes

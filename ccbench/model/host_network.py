@@ -157,6 +157,18 @@ class HostNetwork:
         streamed = curve.latency_seconds + carried / self.stream_bytes_per_second
         return np.asarray(np.minimum(curve.at(carried), streamed))
 
+    def sustained_seconds(self, messages: Sequence[tuple[int, int]], size_bytes: float) -> float:
+        """The least time per turn when turns follow each other without end: what ports carry for long.
+
+        Queues let a few small messages through quicker than the link, but not a stream of them.
+        """
+        rates = [self.between.bytes_per_second if self.between else math.inf]
+        if {source for source, _ in messages} & {target for _, target in messages}:
+            rates.append(self.together.bytes_per_second if self.together else math.inf)
+        elif self.stream_bytes_per_second:
+            rates = [self.stream_bytes_per_second]
+        return self._sharing(messages) * size_bytes / min(rates)
+
     def _sharing(self, messages: Sequence[tuple[int, int]]) -> int:
         """The most messages between hosts that leave, or come to, one host."""
         out, into = [0] * len(self.hosts), [0] * len(self.hosts)

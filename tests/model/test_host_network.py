@@ -271,7 +271,15 @@ def test_a_pipeline_streams_its_pieces() -> None:
     network = network_of((0, 1, 2, 3), backend="mpi")
     large = 1 << 26
     binomial = plan_seconds(MPI_PLANS["broadcast"]["binomial"](4, 0), large, network)
-    assert seconds(case_of("broadcast", 4, large, "mpi"), network) < binomial
+    whole = large / RATE
+    assert whole * (1 - 1e-9) <= seconds(case_of("broadcast", 4, large, "mpi"), network) < binomial
+
+
+def test_a_stream_of_small_pieces_is_no_quicker_than_the_link_however_quick_one_of_them_is() -> None:
+    bursts = MessageTimes((8, 64 << 10, 4 << 20), (1e-6, 2e-6, 1e-6 + (4 << 20) / RATE))
+    network = HostNetwork("mpi", ("a", "b"), (0, 1), bursts, None, bursts, RATE)
+    large = 1 << 26
+    assert seconds(case_of("broadcast", 2, large, "mpi"), network) >= large / RATE * (1 - 1e-3)
 
 
 def test_what_a_barrier_takes_beyond_its_messages_is_the_librarys_call() -> None:

@@ -21,6 +21,7 @@ from ccbench.launched import numbered, one_version, signal_name
 from ccbench.launching import Launch, Launcher, Sweeper, private_folder, shared_memory_files
 from ccbench.listening import LOOPBACK, Door, own_addresses
 from ccbench.rank import connect, told_by_launcher
+from tests.faults import traces
 
 KEY = bytes(range(32))
 
@@ -173,14 +174,19 @@ def launcher(script: str, *, ranks: int = 1, command: bool = True) -> Launcher:
     return Launcher(Launch(words if command else ()), ranks, () if command else words, {})
 
 
+def said(made: Launcher, pattern: str) -> str:
+    deadline = time.monotonic() + 10
+    while not made.words(pattern) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return made.words(pattern)
+
+
 def test_a_launcher_s_last_words_and_its_end_are_kept() -> None:
     made = launcher(
         "import sys; print('banner'); print('Error: not enough slots'); print('bye'); sys.exit(3)"
     )
     assert made.wait(10)
-    deadline = time.monotonic() + 5
-    while not made.words() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    said(made, "bye")
     assert made.ended() == "exited with 3"
     assert made.words() == "Error: not enough slots"
     made.kill()
@@ -188,25 +194,24 @@ def test_a_launcher_s_last_words_and_its_end_are_kept() -> None:
 
 def test_killing_a_launcher_takes_what_it_has_started() -> None:
     made = launcher(
-        "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE)"
+        "import subprocess, sys\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE)\n"
+        "print('child', child.pid, flush=True)\n"
+        "child.wait()"
     )
-    pid = made.processes[0].pid
+    child = int(said(made, "child").split()[1])
     assert made.ended() == ""
     made.kill()
     assert made.ended() == "was killed by SIGKILL"
     made.kill()
-    with pytest.raises(ProcessLookupError):
-        os.killpg(pid, 0)
+    assert traces.all_gone([child])
 
 
 def test_without_a_launcher_every_rank_is_a_process_with_its_number() -> None:
     script = "import os; print(os.environ['CCBENCH_RANK'], 'of', os.environ['CCBENCH_RANKS'])"
     made = launcher(script, ranks=3, command=False)
     assert made.wait(20)
-    deadline = time.monotonic() + 5
-    while not made.words("2 of 3") and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert [bool(made.words(f"{rank} of 3")) for rank in range(3)] == [True] * 3
+    assert [bool(said(made, f"{rank} of 3")) for rank in range(3)] == [True] * 3
     assert made.ended_one(1) == "exited with 0"
 
 
@@ -220,9 +225,7 @@ def test_what_a_launcher_must_hand_on_is_named_to_it() -> None:
     launch = Launch((sys.executable, "-c", shows), (("A", "1"),), passed_by="-x")
     made = Launcher(launch, 1, ("rank",), {"CCBENCH_LEADER": "here"})
     assert made.wait(10)
-    deadline = time.monotonic() + 5
-    while not made.words() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    said(made, "rank")
     assert made.words() == "-x A -x CCBENCH_LEADER rank"
 
 

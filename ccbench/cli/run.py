@@ -169,10 +169,10 @@ def _missing_here(plan: Plan) -> list[str]:
 
 
 def _print_plan(plan: Plan, notes: Sequence[str], as_json: bool) -> None:
+    from ccbench.cli.plan_text import plan_lines
     from ccbench.planning import rank_bytes
     from ccbench.units import format_seconds, format_size
 
-    predicted = [plan.basis.predict(case) if plan.basis else None for case in plan.cases]
     if as_json:
         print_json(
             {
@@ -183,7 +183,8 @@ def _print_plan(plan: Plan, notes: Sequence[str], as_json: bool) -> None:
                         "rank_bytes": rank_bytes(case),
                         "predicted_seconds": price.predicted_seconds if price else None,
                     }
-                    for case, price in zip(plan.cases, predicted, strict=True)
+                    for case in plan.cases
+                    for price in (plan.basis.predict(case) if plan.basis else None,)
                 ],
                 "total_bytes": plan.total_bytes,
                 "rank_bytes": plan.rank_bytes,
@@ -192,10 +193,8 @@ def _print_plan(plan: Plan, notes: Sequence[str], as_json: bool) -> None:
             }
         )
         return
-    for case, price in zip(plan.cases, predicted, strict=True):
-        words = [case.case_id, case.label, f"{format_size(rank_bytes(case))} a rank"]
-        words += [f"{format_seconds(price.predicted_seconds)} predicted"] if price else []
-        click.echo("  ".join(words))
+    for line in plan_lines(plan):
+        click.echo(line)
     for note in notes:
         click.echo(f"note: {note}")
     plural = "" if len(plan.cases) == 1 else "s"

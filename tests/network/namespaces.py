@@ -118,7 +118,7 @@ def hosts(count: int, rate_bits_per_second: float = 1e9, mtu_bytes: int = 9000) 
     prefix = f"{PREFIX}-{os.getpid()}"
     names = tuple(f"h{host}" for host in range(count))
     addresses = tuple(f"10.99.{host // 250}.{host % 250 + 1}" for host in range(count))
-    with tempfile.TemporaryDirectory(prefix="ccbench-hosts-") as folder:
+    with tempfile.TemporaryDirectory(prefix=f"{prefix}-") as folder:
         hosts_file, agent = Path(folder, "hosts"), Path(folder, "agent")
         lines = ["127.0.0.1 localhost", *map(" ".join, zip(addresses, names, strict=True))]
         hosts_file.write_text("\n".join(lines) + "\n")
@@ -172,6 +172,8 @@ def _sweep_up() -> None:
     for owner in owners:
         if owner.isdigit() and not Path("/proc", owner).exists():
             _take_down(f"{PREFIX}-{owner}")
+            for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}-{owner}-*"):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _processes(namespace: str) -> list[int]:

@@ -11,6 +11,7 @@ History of the schema, newest last; a version changes when a column is added, dr
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -263,6 +264,7 @@ SCHEMA: tuple[Column, ...] = (
 """Every column in file order."""
 
 
+@cache
 def arrow_schema(version: int = SCHEMA_VERSION) -> pa.Schema:
     """SCHEMA, as it was at ``version``, as a pyarrow schema with that version in the metadata."""
     import pyarrow as pa

@@ -208,11 +208,11 @@ def test_killing_a_launcher_takes_what_it_has_started() -> None:
 
 
 def test_without_a_launcher_every_rank_is_a_process_with_its_number() -> None:
-    script = "import os; print(os.environ['CCBENCH_RANK'], 'of', os.environ['CCBENCH_RANKS'])"
+    script = "import os; os.write(1, '{CCBENCH_RANK} of {CCBENCH_RANKS}\\n'.format_map(os.environ).encode())"
     made = launcher(script, ranks=3, command=False)
     assert made.wait(20)
+    assert [made.ended_one(rank) for rank in range(3)] == ["exited with 0"] * 3
     assert [bool(said(made, f"{rank} of 3")) for rank in range(3)] == [True] * 3
-    assert made.ended_one(1) == "exited with 0"
 
 
 def test_a_launcher_that_does_not_exist_is_told() -> None:

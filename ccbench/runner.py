@@ -15,13 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 from ccbench.backends import open_backend
 from ccbench.backends.base import EMULATION, LOOPBACK, Backend, Team, TeamRequest
+from ccbench.backends.crew import LAUNCHED
+from ccbench.backends.mpi.launcher import users_launch
 from ccbench.cases import MORE_VISITS, Case, Measurement, Sampling, Status
+from ccbench.census import Census, take_census
 from ccbench.environment import capture
-from ccbench.errors import BackendUnavailable, CcbenchError, RunFolderError
+from ccbench.errors import BackendUnavailable, CcbenchError, RunFolderError, UsageError
 from ccbench.model.basis import GPU_BACKENDS, Basis, named_basis
 from ccbench.model.cluster import Cluster
+from ccbench.model.host_collectives import HOST_LIBRARIES
+from ccbench.model.host_network import HostNetwork
 from ccbench.model.machine import Machine, load_machine, machine_from_plain
 from ccbench.model.prediction import Prediction
+from ccbench.network_probe import probe_network
 from ccbench.planning import DETECT, Plan, RunOptions, expected_seconds, plan_suite
 from ccbench.progress import Progress
 from ccbench.runs import RunFolder, default_folder
@@ -91,6 +97,7 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
     """
     limit = options.time_limit_seconds
     deadline = None if limit is None else time.monotonic() + limit
+    census, options = _launched(options, progress)
     plan = plan_suite(suite, options)
     backends = _open_backends(plan.cases)
     _import_readers()
@@ -102,6 +109,7 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
             machine=asdict(basis.host) if basis.host else {"name": (basis.gpus or topology).name},
             topology=to_plain(topology),
             findings=[asdict(finding) for finding in findings],
+            hosts=[asdict(host) for host in census.facts] if census else [],
         )
         for finding in findings:
             if finding.severity == "problem":
@@ -110,8 +118,24 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
             progress.note(note)
         done = folder.finished() if options.resume else {}
         begun = folder.unfinished() if options.resume else {}
-        run = _Run(suite.sampling, suite.seed, options, basis, backends, folder, progress, begun)
+        run = _Run(suite.sampling, suite.seed, options, basis, backends, folder, progress, begun, census)
         return run.all([case for case in plan.cases if case.case_id not in done], done, deadline)
+
+
+def _launched(options: RunOptions, progress: Progress) -> tuple[Census | None, RunOptions]:
+    """Whom the user's launcher starts, and options with their number; (None, options) without a launcher."""
+    if not options.launch:
+        return None, options
+    progress.note("asking the launcher whom it starts, and where")
+    census = take_census(users_launch(options.launch), options.ranks)
+    if options.nodes not in (None, census.nodes):
+        raise UsageError(
+            f"--nodes {options.nodes}: the launcher starts ranks on {census.nodes} hosts "
+            f"({', '.join(host.name for host in census.facts)}); leave --nodes out"
+        )
+    hosts = ", ".join(f"{host.ranks} on {host.name}" for host in census.facts)
+    progress.note(f"{census.ranks} ranks: {hosts}")
+    return census, replace(options, ranks=census.ranks, nodes=census.nodes)
 
 
 def _open_backends(cases: Sequence[Case]) -> dict[str, Backend]:
@@ -180,6 +204,7 @@ def _folder(
             "only": options.only,
             "nodes": options.nodes,
             "network": options.network,
+            **({"launch": options.launch} if options.launch else {}),
         },
     }
     if options.resume:
@@ -268,6 +293,7 @@ class _Run:
         folder: RunFolder,
         progress: Progress,
         begun: dict[str, Measurement],
+        census: Census | None = None,
     ) -> None:
         self._sampling = sampling
         self._seed = seed
@@ -278,6 +304,9 @@ class _Run:
         self._teams: dict[TeamKey, Team] = {}
         self._failures: dict[TeamKey, list[str]] = {}
         self._results: dict[str, Measurement] = begun
+        self._launch = options.launch
+        self._several_hosts = census is not None and census.nodes > 1
+        self._networks: dict[tuple[str, int], HostNetwork] = {}
 
     def all(
         self, cases: Sequence[Case], done_before: Mapping[str, Status], deadline: float | None
@@ -366,7 +395,7 @@ class _Run:
 
     def _measure(self, case: Case, deadline: float | None, launches: int) -> Measurement:
         backend = self._backends[case.backend]
-        reason = backend.unsupported(case)
+        reason = self._not_there(case) or backend.unsupported(case)
         if reason:
             return Measurement(case, Status.UNSUPPORTED, reason)
         key = self._team_key(case)
@@ -390,6 +419,26 @@ class _Run:
             )
         return measurement
 
+    def _not_there(self, case: Case) -> str:
+        """Why ranks on several hosts cannot be had of a backend."""
+        if not self._several_hosts or case.backend in (*LAUNCHED, "simulated"):
+            return ""
+        return f"{case.backend}: its ranks share one host; between hosts there are {', '.join(LAUNCHED)}"
+
+    def _look_at_network(self, team: Team, case: Case) -> None:
+        """Once for each library: what messages between these hosts take, for the predictions."""
+        kind = case.backend, case.ranks
+        if not self._several_hosts or case.backend not in HOST_LIBRARIES or kind in self._networks:
+            return
+        self._progress.note(f"measuring the network between the hosts with {case.backend}")
+        try:
+            self._networks[kind] = probe_network(team, *kind)
+        except BackendUnavailable as error:
+            self._progress.note(f"{error}; no predictions")
+            return
+        self._basis = replace(self._basis, host_networks=dict(self._networks))
+        self._folder.describe(host_networks=[asdict(one) for one in self._networks.values()])
+
     def _team(self, backend: Backend, case: Case) -> Team:
         key = self._team_key(case)
         team = self._teams.pop(key, None)
@@ -397,8 +446,11 @@ class _Run:
             if backend.costly_teams:
                 self._make_room()
             team = backend.open_team(
-                TeamRequest(case.ranks, self._machine_for(case), self._seed, environment=key[2])
+                TeamRequest(
+                    case.ranks, self._machine_for(case), self._seed, environment=key[2], launch=self._launch
+                )
             )
+            self._look_at_network(team, case)
         self._teams[key] = team  # last: the one used most recently
         return team
 

@@ -52,6 +52,7 @@ def suite_completions(
 @click.option("--machine", help="Machine to predict for: a name, a file, or 'detect'.")
 @click.option("--nodes", type=click.IntRange(min=1), help="Machines the ranks are spread over.")
 @click.option("--network", metavar="NET", help="What joins them, such as ib-ndr-400x8 (predictions).")
+@click.option("--launch", metavar="COMMAND", help="Start ranks by this, such as 'mpirun -n 16'.")
 @click.option("--only", metavar="TEXT", help="Only cases whose line has every word of TEXT.")
 @click.option("--resume", type=click.Path(path_type=Path), metavar="RUN", help="Go on with this run folder.")
 @click.option("--plan", is_flag=True, help="List cases, bytes and expected time; run nothing.")
@@ -72,6 +73,7 @@ def run(
     machine: str | None,
     nodes: int | None,
     network: str | None,
+    launch: str | None,
     only: str | None,
     resume: Path | None,
     plan: bool,
@@ -96,6 +98,7 @@ def run(
         machine=machine,
         nodes=nodes,
         network=network,
+        launch=launch or "",
         only=only,
         resume=resume,
         time_limit_seconds=time_limit,
@@ -149,6 +152,7 @@ def _resume_line(suite: str, options: RunOptions, folder: Path) -> str:
         ("--machine", options.machine),
         ("--nodes", options.nodes),
         ("--network", options.network),
+        ("--launch", options.launch or None),
         ("--only", options.only),
     ):
         words += [] if value is None else [name, str(value)]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ccbench.cases import Case
 from ccbench.errors import CcbenchError, MachineError
 from ccbench.model.cluster import Cluster, cluster_of
+from ccbench.model.host_network import HostNetwork
 from ccbench.model.machine import Machine, is_machine_file, load_machine, machine_names
 from ccbench.model.predicting import DEVICE_BACKENDS, LIBRARY_BACKENDS, predict_case
 from ccbench.model.prediction import Prediction
@@ -31,12 +33,14 @@ class Basis:
     """Where prices come from; None where there is nothing of the kind.
 
     host: for ranks that are processes. gpus: the machine whose GPUs are ranks. network: what joins several of
-    them, as ``ccbench predict --network`` has it.
+    them, as ``ccbench predict --network`` has it. host_networks: hosts as they were seen over a library, by
+    backend and ranks.
     """
 
     host: Machine | None = None
     gpus: Topology | None = None
     network: str | None = None
+    host_networks: Mapping[tuple[str, int], HostNetwork] = field(default_factory=dict)
     _clusters: dict[tuple[int, int], Cluster | None] = field(default_factory=dict, repr=False, compare=False)
 
     def predict(self, case: Case, algorithm_used: str = "") -> Prediction | None:
@@ -45,6 +49,9 @@ class Basis:
         algorithm_used: what the backend says it ran; without it, what was asked for.
         """
         used = algorithm_used or ("" if case.algorithm == DEFAULT else case.algorithm)
+        between_hosts = self.host_networks.get((case.backend, case.ranks))
+        if between_hosts is not None:
+            return predict_case(case, between_hosts, used)
         machine = self.machine_of(case)
         if machine is None or (isinstance(machine, Cluster) and case.backend in HOST_BACKENDS):
             return None

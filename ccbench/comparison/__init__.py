@@ -1,0 +1,24 @@
+"""From two runs, a run and the model, or a run and published figures to verdicts that can be trusted."""
+
+from __future__ import annotations
+
+from ccbench.comparison.comparing import compare, compare_with_model
+from ccbench.comparison.self_check import SelfCheck, check_self
+from ccbench.comparison.thresholds import Rule, Thresholds, load_thresholds
+from ccbench.comparison.values import Cause, Compared, Comparison, Point, Settings, Verdict
+
+__all__ = [
+    "Cause",
+    "Compared",
+    "Comparison",
+    "Point",
+    "Rule",
+    "SelfCheck",
+    "Settings",
+    "Thresholds",
+    "Verdict",
+    "check_self",
+    "compare",
+    "compare_with_model",
+    "load_thresholds",
+]

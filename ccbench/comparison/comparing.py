@@ -1,0 +1,182 @@
+"""Two runs, a run and its predictions, or a run and published figures, compared point by point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from ccbench.cases import Status
+from ccbench.comparison.bootstrap import ratio_intervals
+from ccbench.comparison.judging import (
+    BY_RATIO_ALONE,
+    Facing,
+    by_ratio,
+    joined,
+    judged,
+    too_wide,
+    within,
+)
+from ccbench.comparison.loading import load_compared
+from ccbench.comparison.machines import hardware_difference, notes_on
+from ccbench.comparison.matching import Published
+from ccbench.comparison.sides import (
+    Obstacle,
+    Side,
+    obstacle_between,
+    obstacle_of,
+    rows_by_point,
+    side_of,
+)
+from ccbench.comparison.significance import visits_needed
+from ccbench.comparison.thresholds import Thresholds
+from ccbench.comparison.values import Cause, Compared, Comparison, Point, Settings, Verdict
+from ccbench.comparison.visits import samples_of, visit_medians
+from ccbench.importing.published import PREFIX
+from ccbench.runs import Run
+
+MODEL_THRESHOLD = 0.30
+"""Default distance from a prediction, a fraction; predictions are off by tens of per cent (docs/model.md)."""
+
+IMPOSSIBLE = 0.98
+"""A time below this share of the bound is faster than rounding explains: bound or measurement are wrong."""
+
+
+def compare(base: Run | Path | str, new: Run | Path | str, settings: Settings | None = None) -> Compared:
+    """Compare two runs: folders, ``published:NAME`` as the base, or what ``load_run`` gave.
+
+    Every point of either run is in the result, save those that neither supports; of published results only
+    those that the new run has. Raises RunFolderError or UsageError where there is no such run.
+    """
+    settings = settings or Settings()
+    base, new = _loaded(base), _loaded(new)
+    other = "" if settings.across_machines else hardware_difference(base, new)
+    if str(base.path).startswith(PREFIX):
+        faces = Published(base).facing(rows_by_point(new))
+    else:
+        olds, news = rows_by_point(base), rows_by_point(new)
+        # The base's order; what only the new run has comes last.
+        faces = [(point, olds.get(point), news.get(point), "") for point in dict.fromkeys((*olds, *news))]
+    results: list[Comparison | Facing] = []
+    left_out = 0
+    for point, old_rows, new_rows, told in faces:
+        old, now = (None if rows is None else side_of(rows) for rows in (old_rows, new_rows))
+        if old and now and old.status is now.status is Status.UNSUPPORTED:
+            left_out += 1
+            continue
+        obstacle = _obstacle(old, now, other, settings)
+        if old and now and not obstacle:
+            results.append(Facing(point, old, now, told))
+        else:
+            results.append(_without(point, old, now, obstacle, settings))
+    notes = (*base.problems, *new.problems, *notes_on(base, new), *_repeats(faces))
+    return Compared(
+        str(base.path), str(new.path), settings, _judged(results, settings), notes, _left_out(left_out)
+    )
+
+
+def compare_with_model(run: Run | Path | str, settings: Settings | None = None) -> Compared:
+    """Compare a run with the predictions that stand in it: slower, faster, the same, or beating the bound.
+
+    A miss counts where the whole interval is beyond the threshold, since a prediction has no spread. The
+    base's times are the predictions. Raises RunFolderError where there is no such run.
+    """
+    settings = settings or Settings(Thresholds(MODEL_THRESHOLD))
+    run = _loaded(run)
+    results, left_out = [], 0
+    for point, rows in rows_by_point(run).items():
+        side = side_of(rows)
+        if side.status is Status.UNSUPPORTED:
+            left_out += 1
+        else:
+            results.append(_against_model(point, side, settings))
+    return Compared("model", str(run.path), settings, tuple(results), run.problems, _left_out(left_out))
+
+
+def _loaded(run: Run | Path | str) -> Run:
+    return run if isinstance(run, Run) else load_compared(run)
+
+
+def _left_out(count: int) -> tuple[str, ...]:
+    return (f"{count} points are not supported and left out",) if count else ()
+
+
+def _obstacle(base: Side | None, new: Side | None, other: str, settings: Settings) -> Obstacle | None:
+    if base is None:
+        return Cause.MISSING_IN_BASE, "the base has no such point"
+    if new is None:
+        return Cause.MISSING_IN_NEW, "the new run has no such point"
+    if new.status is Status.OK and base.status is Status.OK and other:
+        return Cause.OTHER_MACHINE, f"other machine, {other}"
+    return obstacle_between(base, new, settings)
+
+
+def _without(
+    point: Point, base: Side | None, new: Side | None, obstacle: Obstacle | None, settings: Settings
+) -> Comparison:
+    cause, reason = obstacle or (None, "")
+    threshold = settings.thresholds.of(point.collective, point.backend, point.size_bytes)
+    times = [None if side is None else side.seconds for side in (base, new)]
+    return Comparison(
+        point, Verdict.NONE, threshold, cause, reason, times[0], times[1],
+        base_visits=len(base.visits) if base else 0, new_visits=len(new.visits) if new else 0,
+        wrong=new is not None and new.status is Status.WRONG,
+    )  # fmt: skip
+
+
+def _judged(results: Sequence[Comparison | Facing], settings: Settings) -> tuple[Comparison, ...]:
+    """The results with every pair judged; the correction for many points is over all pairs."""
+    found = iter(judged([one for one in results if isinstance(one, Facing)], settings))
+    return tuple(next(found) if isinstance(one, Facing) else one for one in results)
+
+
+def _repeats(faces: Sequence[tuple[Point, object, object, str]]) -> list[str]:
+    """A note where a run holds points several times, as imports of several logs do."""
+    several = sum(
+        any(isinstance(rows, list) and len(rows) > 1 for rows in (base, new)) for _, base, new, _ in faces
+    )
+    return [f"{several} points were measured several times in a run; each time counts as a visit"] * bool(
+        several
+    )
+
+
+def _against_model(point: Point, side: Side, settings: Settings) -> Comparison:
+    obstacle = obstacle_of(side, "run", settings)
+    if not obstacle and side.simulated:
+        obstacle = Cause.SIMULATED, "the times were computed from the model themselves"
+    if not obstacle and not side.predicted_seconds:
+        obstacle = Cause.NO_PREDICTION, "no prediction was made; give the machine when running or importing"
+    seconds, predicted = side.seconds or 0.0, side.predicted_seconds
+    if not obstacle and side.bound_seconds and seconds < IMPOSSIBLE * side.bound_seconds:
+        by = f"{1 - seconds / side.bound_seconds:.0%}"
+        obstacle = Cause.BEATS_BOUND, f"{by} below what nothing should beat; the bound or the clock is wrong"
+    if obstacle or not predicted:
+        return replace(_without(point, None, side, obstacle, settings), base_seconds=predicted)
+    plain = replace(
+        _without(point, None, side, None, settings), base_seconds=predicted, ratio=seconds / predicted
+    )
+    if len(side.visits) < visits_needed(settings.confidence):
+        return _few_against_model(plain, side)
+    new = visit_medians(samples_of([side.visits]))
+    middle = float(np.nanmedian(new))
+    ends = ratio_intervals(
+        np.full_like(new, predicted), new, settings.confidence, settings.draws, settings.seed
+    )
+    low, high = (float(end[0]) for end in ends)
+    full = replace(plain, new_seconds=middle, ratio=middle / predicted, low=low, high=high)
+    threshold = full.threshold
+    if low >= 1 + threshold or high <= 1 / (1 + threshold):
+        costs = f"costs most: {side.bottleneck}" if side.bottleneck else ""
+        return replace(full, verdict=Verdict.SLOWER if low > 1 else Verdict.FASTER, reason=costs)
+    if within(low, high, threshold):
+        return replace(full, verdict=Verdict.SAME)
+    return replace(full, cause=Cause.TOO_WIDE, reason=too_wide(full, low, high))
+
+
+def _few_against_model(plain: Comparison, side: Side) -> Comparison:
+    if side.averages or side.imported:
+        verdict = by_ratio(plain.ratio or 1.0, plain.threshold)
+        return replace(plain, verdict=verdict, reason=joined(BY_RATIO_ALONE))
+    return replace(plain, cause=Cause.TOO_FEW_VISITS, reason=f"{plain.new_visits} visits are too few")

@@ -1,0 +1,72 @@
+"""Which published figures stand for the same work as a run's points.
+
+The same collective, ranks, placement, size and settings, and the same nodes, element type and op as far as
+both say. The library and its choice of algorithm may differ: what such a machine gives is the question.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from ccbench.cases import NO_OP
+from ccbench.comparison.sides import Row
+from ccbench.comparison.values import Point
+from ccbench.importing.runs import UNKNOWN_COLLECTIVE
+from ccbench.runs import Run
+
+Face = tuple[Point, list[Row] | None, list[Row] | None, str]
+"""A point, the rows of either side, and what to say about the pair."""
+
+WORK_FIELDS = ("pair", "groups", "beside", "aggregation")
+"""Settings that change what is done; channels, transport and the like are a library's choice of how."""
+
+
+class Published:
+    """Published rows by what they surely have in common with the like of them."""
+
+    def __init__(self, base: Run) -> None:
+        self._rows: dict[tuple[object, ...], list[Row]] = defaultdict(list)
+        for row in base.cases.to_dict("records"):
+            self._rows[_surely({str(name): value for name, value in row.items()})].append(row)
+
+    def facing(self, points: Mapping[Point, list[Row]]) -> list[Face]:
+        """Every point of a run with the published row that is most like it, None where there is none."""
+        return [(point, *self._like(point, rows)) for point, rows in points.items()]
+
+    def _like(self, point: Point, rows: list[Row]) -> tuple[list[Row] | None, list[Row], str]:
+        found = [row for row in self._rows.get(_surely(vars(point)), []) if _maybe(row, point)]
+        if not found or point.collective == UNKNOWN_COLLECTIVE:
+            return None, rows, ""
+        chosen = _preferred(point, found)
+        row = chosen[(len(chosen) - 1) // 2]
+        return [row], rows, _told(row, point, len(chosen))
+
+
+def _surely(values: Mapping[str, object]) -> tuple[object, ...]:
+    names = ("collective", "ranks", "in_place", "size_bytes", *WORK_FIELDS)
+    return tuple(values[name] for name in names)
+
+
+def _maybe(row: Row, point: Point) -> bool:
+    """Whether nothing that both say tells them apart."""
+    op = row["op"] == point.op or NO_OP in (row["op"], point.op)
+    nodes = not row["nodes"] or not point.nodes or row["nodes"] == point.nodes
+    return op and nodes and (not row["dtype"] or not point.dtype or row["dtype"] == point.dtype)
+
+
+def _preferred(point: Point, found: Sequence[Row]) -> list[Row]:
+    """By time: those of the same algorithm and protocol, else those left to the library, else all."""
+    asked = (point.algorithm, point.protocol)
+    alike = [row for row in found if (row["algorithm"], row["protocol"]) == asked]
+    left = [row for row in found if (row["algorithm"], row["protocol"]) == ("default", "default")]
+    return sorted(alike or left or found, key=lambda row: (row["median_seconds"], row["source"]))
+
+
+def _told(row: Row, point: Point, count: int) -> str:
+    words = [str(row["backend_version"] or row["backend"])]
+    words += [str(row[name]) for name in ("algorithm", "protocol") if row[name] != "default"]
+    parts = [f"base: {' '.join(words)}, {row['source']}"]
+    parts += [f"the middle of {count} like it"] * (count > 1)
+    parts += ["nodes not stated"] * (not row["nodes"] or not point.nodes)
+    return ", ".join(parts)

@@ -1,0 +1,147 @@
+"""A=A: how often a comparison sees a change in data that have none, and whether it sees a real one.
+
+Visits are shared out anew at random many times, so that both sides come from one pot and every change seen is a
+false alarm. With the visits of two runs of one machine each share-out is a permutation; with those of one run
+both sides draw as many as it has, with replacement, since half of them would be too few for a verdict. What
+differs between two whole runs (placement, a neighbour) shows only in two runs laid beside each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ccbench.comparison.comparing import compare
+from ccbench.comparison.judging import tested
+from ccbench.comparison.loading import load_compared
+from ccbench.comparison.sides import obstacle_of, rows_by_point, side_of
+from ccbench.comparison.significance import enough_visits
+from ccbench.comparison.values import FINE, NO_VERDICT, Compared, Point, Settings, Verdict
+from ccbench.comparison.visits import Floats, samples_of, visit_medians
+from ccbench.runs import Run
+
+MOST_FALSE = 0.01
+"""Share of points that may be false alarms; beyond, the settings are not to be trusted on this machine."""
+
+FEWEST_FOUND = 0.95
+"""Share of planted slow-downs that must be found: who sees nothing raises no false alarm either."""
+
+INJECTED_THRESHOLDS = 2.0
+"""The slow-down that is planted to see whether it is found, in thresholds."""
+
+
+@dataclass(frozen=True)
+class SelfCheck:
+    """What share-outs and, with two runs, the runs themselves showed.
+
+    false_alarms: share of the points judged in all share-outs. alarmed: share of share-outs with any.
+    found: share of planted slow-downs (INJECTED_THRESHOLDS thresholds, a point in eight) that was found.
+    left_out: points that cannot be judged. direct: the two runs compared as they are.
+    """
+
+    runs: tuple[str, ...]
+    settings: Settings
+    points: int
+    left_out: int
+    splits: int
+    false_alarms: float
+    alarmed: float
+    found: float
+    direct: Compared | None
+
+    @property
+    def direct_alarms(self) -> float | None:
+        """Share of the points judged that are slower or faster between the two runs; None without any."""
+        if self.direct is None:
+            return None
+        counts = self.direct.counts
+        judged = len(self.direct.points) - sum(
+            one.verdict is Verdict.NONE and one.ratio is None for one in self.direct.points
+        )
+        return (counts["faster"] + counts["slower"]) / judged if judged else None
+
+    @property
+    def exit_code(self) -> int:
+        """0 where false alarms are few enough, also between two runs, and changes are found; else 3."""
+        if not self.points or self.false_alarms > MOST_FALSE or self.found < FEWEST_FOUND:
+            return NO_VERDICT
+        if self.direct is not None and (self.direct_alarms is None or self.direct_alarms > MOST_FALSE):
+            return NO_VERDICT
+        return FINE
+
+
+def check_self(
+    run: Run | Path | str,
+    second: Run | Path | str | None = None,
+    settings: Settings | None = None,
+    splits: int = 200,
+) -> SelfCheck:
+    """Share the visits of one run, or of two of one machine, out ``splits`` times and count false alarms.
+
+    Raises RunFolderError where there is no such run.
+    """
+    settings = settings or Settings()
+    loaded = [one if isinstance(one, Run) else load_compared(one) for one in (run, second) if one is not None]
+    rows = [rows_by_point(one) for one in loaded]
+    kept, tables, left_out = [], [], 0
+    for point in rows[0]:
+        sides = [side_of(one[point]) for one in rows if point in one]
+        whole = len(sides) == len(rows) and not any(obstacle_of(side, "run", settings) for side in sides)
+        visits = [visit for side in sides for visit in side.visits]
+        each = len(visits) // len(sides)
+        if whole and not sides[0].simulated and enough_visits(each, each, settings.confidence):
+            kept.append(point)
+            tables.append(visits)
+        else:
+            left_out += 1
+    medians = visit_medians(samples_of(tables))
+    false, alarmed, found = _counted(medians, kept, settings, splits, len(loaded) == 1)
+    direct = None if len(loaded) == 1 else compare(loaded[0], loaded[1], settings)
+    names = tuple(str(one.path) for one in loaded)
+    return SelfCheck(names, settings, len(kept), left_out, splits, false, alarmed, found, direct)
+
+
+def _counted(
+    medians: Floats, points: list[Point], settings: Settings, splits: int, replacing: bool
+) -> tuple[float, float, float]:
+    """Shares of false alarms, of share-outs with any, and of planted slow-downs that were found."""
+    if not points or not splits:
+        return 0.0, 0.0, 0.0
+    random = np.random.default_rng(settings.seed)
+    rules = settings.thresholds
+    threshold = np.array([rules.of(one.collective, one.backend, one.size_bytes) for one in points])
+    planted = np.zeros(len(points), dtype=bool)
+    alarms = runs = hits = plants = 0
+    for _ in range(splits):
+        base, new = _shared_out(medians, random, replacing)
+        wrong = tested(base, new, settings.confidence).beyond(threshold)
+        alarms += int(wrong.sum())
+        runs += bool(wrong.any())
+        planted[:] = False
+        planted[random.choice(len(points), max(1, len(points) // 8), replace=False)] = True
+        factor = np.where(planted, 1 + INJECTED_THRESHOLDS * threshold, 1.0)
+        seen = tested(base, new * factor[:, None], settings.confidence)
+        hits += int((seen.beyond(threshold) & planted & (seen.ratio > 1)).sum())
+        plants += int(planted.sum())
+    return alarms / (splits * len(points)), runs / splits, hits / plants
+
+
+def _shared_out(medians: Floats, random: np.random.Generator, replacing: bool) -> tuple[Floats, Floats]:
+    """Two sides from the visits of each row: half each at random, or as many as there are, drawn twice."""
+    counts = np.sum(~np.isnan(medians), axis=1)
+    ordered = np.sort(medians, axis=1)  # NaN last
+    width = medians.shape[1]
+    if replacing:
+        sides = []
+        for _ in range(2):
+            picks = (random.random(medians.shape) * counts[:, None]).astype(np.int64)
+            drawn = np.take_along_axis(ordered, picks, axis=1)
+            sides.append(np.where(np.arange(width) < counts[:, None], drawn, np.nan))
+        return sides[0], sides[1]
+    keys = np.where(np.isnan(ordered), 2.0, random.random(medians.shape))
+    mixed = np.take_along_axis(ordered, np.argsort(keys, axis=1), axis=1)
+    half = (counts // 2)[:, None]
+    places = np.arange(width)
+    return np.where(places < half, mixed, np.nan), np.where(places >= half, mixed, np.nan)

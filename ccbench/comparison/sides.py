@@ -1,0 +1,149 @@
+"""One side of a point: what a run has for it, from one row or, of logs imported together, from several."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from ccbench.cases import Status
+from ccbench.comparison.values import KEY_FIELDS, Cause, Point, Settings
+from ccbench.comparison.visits import Visits, visits_of
+from ccbench.runs import Run
+from ccbench.runs.rows import is_null
+
+EMULATION = "emulation"
+
+STANDING_FLAGS = frozenset(
+    {
+        "oversubscribed",
+        "shared_core",
+        "loopback",
+        "algbw_per_rank",
+        "size_per_rank",
+        "surplus_columns",
+        "incomplete",
+    }
+)
+"""Flags that say how a point was arranged or written down, not what disturbed it: doubtful only where the other
+side lacks them."""
+
+Row = Mapping[Any, Any]
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one run has for a point.
+
+    visits: samples by visit; each printed average of an imported log is a visit of its own. seconds: the
+    run's median, the median of several. averages: no samples are known. bound, prediction: as in the run.
+    """
+
+    status: Status
+    detail: str
+    visits: Visits
+    seconds: float | None
+    averages: bool
+    imported: bool
+    simulated: bool
+    flags: frozenset[str]
+    bound_seconds: float | None = None
+    predicted_seconds: float | None = None
+    bottleneck: str = ""
+
+
+def rows_by_point(run: Run) -> dict[Point, list[Row]]:
+    """The rows of every point, in the run's order."""
+    key = itemgetter(*KEY_FIELDS)
+    found: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in run.cases.to_dict("records"):
+        found[key(row)].append(row)
+    return {Point(*values): rows for values, rows in found.items()}
+
+
+def side_of(rows: Sequence[Row]) -> Side:
+    """What ``rows``, all of one point, add up to: wrong results outrank a speed, a speed any other end."""
+    statuses = [Status(row["status"]) for row in rows]
+    if Status.WRONG in statuses:
+        chosen = [row for row, status in zip(rows, statuses, strict=True) if status is Status.WRONG]
+    else:
+        chosen = [row for row, status in zip(rows, statuses, strict=True) if status is Status.OK] or list(
+            rows
+        )
+    first = chosen[0]
+    status = Status(first["status"])
+    timed = [row for row in chosen if status is Status.OK and not is_null(row["median_seconds"])]
+    visits = [visit for row in timed for visit in _visits(row)]
+    flags = {str(flag) for row in chosen for flag in row["flags"]}
+    if any(row["oversubscribed"] for row in chosen):
+        flags.add("oversubscribed")
+    return Side(
+        status=status,
+        detail=str(first["detail"]),
+        visits=visits,
+        seconds=float(np.median([row["median_seconds"] for row in timed])) if timed else None,
+        averages=any(is_null(row["samples_seconds"]) for row in timed),
+        imported=any(row["source"] for row in chosen),
+        simulated=any(row["simulated"] for row in chosen),
+        flags=frozenset(flags),
+        bound_seconds=_number(first["bound_seconds"]),
+        predicted_seconds=_number(first["predicted_seconds"]),
+        bottleneck="" if is_null(first["bottleneck"]) else str(first["bottleneck"]),
+    )
+
+
+def _visits(row: Row) -> Visits:
+    if is_null(row["samples_seconds"]):
+        return [np.array([row["median_seconds"]], dtype=np.float64)]
+    lengths = row["visit_samples"]
+    samples = np.asarray(row["samples_seconds"], dtype=np.float64)
+    return visits_of(samples, None if is_null(lengths) else lengths)
+
+
+def _number(value: Any) -> float | None:
+    return None if is_null(value) else float(value)
+
+
+Obstacle = tuple[Cause, str]
+"""Why there is no verdict, for programs and in words."""
+
+
+def obstacle_of(side: Side, name: str, settings: Settings) -> Obstacle | None:
+    """What keeps one side from being compared with anything; ``name`` is base or new."""
+    if side.status is Status.WRONG:
+        return Cause.WRONG, f"{name} gave wrong results" + (f": {side.detail}" if side.detail else "")
+    if side.status is not Status.OK:
+        return Cause.NOT_OK, f"{name} is {side.status.value}" + (f": {side.detail}" if side.detail else "")
+    if EMULATION in side.flags:
+        return Cause.EMULATED, f"{name} was emulated: its times say nothing about any device"
+    doubtful = sorted(side.flags - STANDING_FLAGS - settings.accepted_flags)
+    if doubtful:
+        return Cause.DOUBTFUL, f"{name} is flagged {', '.join(doubtful)}"
+    times = [visit for visit in side.visits if not np.all(np.isfinite(visit))]
+    if side.seconds is None or not side.seconds > 0 or times or not side.visits:
+        return Cause.NO_TIME, f"{name} has no time above zero"
+    if min(float(np.median(visit)) for visit in side.visits) <= 0:
+        return Cause.NO_TIME, f"{name} has visits without a time above zero"
+    return None
+
+
+def obstacle_between(base: Side, new: Side, settings: Settings) -> Obstacle | None:
+    """What keeps two sides from being compared with each other."""
+    for side, name in ((new, "new"), (base, "base")):  # wrong results of the new run come first
+        found = obstacle_of(side, name, settings)
+        if found:
+            return found
+    if base.simulated != new.simulated:
+        return (
+            Cause.SIMULATED,
+            f"{'base' if base.simulated else 'new'} was computed from a model, the other measured",
+        )
+    odd = sorted((base.flags ^ new.flags) - settings.accepted_flags)
+    if odd:
+        only = "base" if odd[0] in base.flags else "new"
+        return Cause.ARRANGEMENT, f"only {only} is flagged {odd[0]}"
+    return None

@@ -1,0 +1,79 @@
+"""Samples of many points at once, as flat NumPy arrays: medians of visits, and of points.
+
+A case is visited several times during a run, and samples of one visit resemble each other more than those of
+different visits; so what is tested is a visit's median, and a visit counts once however many samples it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples of ``points`` points, grouped by visit.
+
+    seconds: all samples. visit: of each sample, ascending from 0. point: of each visit, ascending.
+    """
+
+    seconds: Floats
+    visit: Whole
+    point: Whole
+    points: int
+
+
+Visits = Sequence[Floats]
+"""The samples of one point, one array a visit, none of them empty."""
+
+
+def samples_of(points: Sequence[Visits]) -> Samples:
+    """The samples of several points, in their order."""
+    parts = [visit for visits in points for visit in visits]
+    lengths = np.array([len(part) for part in parts], dtype=np.int64)
+    counts = np.array([len(visits) for visits in points], dtype=np.int64)
+    return Samples(
+        seconds=np.concatenate(parts).astype(np.float64) if parts else np.zeros(0),
+        visit=np.repeat(np.arange(len(parts)), lengths),
+        point=np.repeat(np.arange(len(points)), counts),
+        points=len(points),
+    )
+
+
+def visits_of(seconds: Floats, lengths: Sequence[int] | Whole | None) -> Visits:
+    """The samples of a case by visit; all in one where the lengths do not add up to them."""
+    kept = [int(length) for length in (() if lengths is None else lengths) if length > 0]
+    if sum(kept) != len(seconds):
+        return [seconds] if len(seconds) else []
+    ends = np.cumsum(kept).tolist()
+    return [seconds[end - length : end] for end, length in zip(ends, kept, strict=True)]
+
+
+def medians(values: Floats, group: Whole, groups: int) -> Floats:
+    """The median of each of ``groups`` groups, NaN of an empty one; ``group`` need not be sorted."""
+    order = np.lexsort((values, group))
+    ordered = values[order]
+    lengths = np.bincount(group, minlength=groups)
+    starts = np.cumsum(lengths) - lengths
+    found = np.full(groups, np.nan)
+    some = lengths > 0
+    low = starts[some] + (lengths[some] - 1) // 2
+    high = starts[some] + lengths[some] // 2
+    found[some] = (ordered[low] + ordered[high]) / 2
+    return found
+
+
+def visit_medians(samples: Samples) -> Floats:
+    """The median of every visit, a row for each point; NaN where a point has fewer visits than the others."""
+    found = medians(samples.seconds, samples.visit, len(samples.point))
+    counts = np.bincount(samples.point, minlength=samples.points)
+    table = np.full((samples.points, int(counts.max(initial=0))), np.nan)
+    place = np.arange(len(samples.point)) - np.repeat(np.cumsum(counts) - counts, counts)
+    table[samples.point, place] = found
+    return table

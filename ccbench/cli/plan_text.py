@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ccbench.cases import Case
@@ -112,4 +112,11 @@ def _variation(alike: Sequence[str], case: Case) -> list[str]:
     return [word for word in words if word not in (f"{case.ranks} ranks", case.backend)]
 
 
-_PLAIN = {"pair": "", "groups": "", "root": 0, "in_place": False, "mode": "streaming", "protocol": "default"}
+_PLAIN: dict[str, Any] = {
+    "pair": "",
+    "groups": "",
+    "root": 0,
+    "in_place": False,
+    "mode": "streaming",
+    "protocol": "default",
+}

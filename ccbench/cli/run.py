@@ -118,8 +118,22 @@ def run(
         return stop.exit_code
     say(f"run folder: {outcome.folder}")
     _say_how_to_go_on(suite, options, outcome)
-    _print_outcome(outcome, draw=not no_report, as_json=as_json)
-    return outcome.exit_code
+    code = _exit_code(outcome, judged=loaded.verdict == "health")
+    _print_outcome(outcome, code, draw=not no_report, as_json=as_json)
+    return code
+
+
+def _exit_code(outcome: RunOutcome, judged: bool) -> int:
+    """The run's, or the verdict's on the machine where the suite asks for one and that says more.
+
+    Wrong results, a hang and a signal are worse than anything else.
+    """
+    from ccbench.health import health_of
+    from ccbench.runs import load_run
+
+    if not judged or outcome.interrupted or outcome.exit_code in (1, 4):
+        return outcome.exit_code
+    return health_of(load_run(outcome.folder)).exit_code or outcome.exit_code
 
 
 def _say_how_to_go_on(suite: str, options: RunOptions, outcome: RunOutcome) -> None:
@@ -208,10 +222,10 @@ def _print_plan(plan: Plan, notes: Sequence[str], as_json: bool) -> None:
     )
 
 
-def _print_outcome(outcome: RunOutcome, draw: bool, as_json: bool) -> None:
+def _print_outcome(outcome: RunOutcome, code: int, draw: bool, as_json: bool) -> None:
     """Write the report, then print; after a signal nothing that fails here may change the exit code."""
     try:
-        _print_results(outcome, draw, as_json)
+        _print_results(outcome, code, draw, as_json)
     except (KeyboardInterrupt, Exception) as error:
         if not outcome.interrupted:
             raise
@@ -221,7 +235,7 @@ def _print_outcome(outcome: RunOutcome, draw: bool, as_json: bool) -> None:
         say(f"note: the results were not all shown ({reason}); try: ccbench report {outcome.folder}")
 
 
-def _print_results(outcome: RunOutcome, draw: bool, as_json: bool) -> None:
+def _print_results(outcome: RunOutcome, code: int, draw: bool, as_json: bool) -> None:
     from ccbench.report import first_lines, screen_table, verdict_lines
     from ccbench.runs import load_run
 
@@ -233,7 +247,7 @@ def _print_results(outcome: RunOutcome, draw: bool, as_json: bool) -> None:
         print_json(
             {
                 "folder": str(outcome.folder),
-                "exit_code": outcome.exit_code,
+                "exit_code": code,
                 "interrupted": outcome.interrupted,
                 "counts": {status.value: number for status, number in outcome.counts.items()},
                 "verdicts": verdicts,

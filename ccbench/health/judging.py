@@ -18,7 +18,7 @@ import numpy as np
 from ccbench.cases import Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import RunFolderError
-from ccbench.health.matrix import MISS, PairMatrix, PairMiss, pair_matrices, pair_misses
+from ccbench.health.matrix import MISS, PairMatrix, PairMiss, doubts_of, pair_matrices, pair_misses
 from ccbench.health.outliers import high_outliers, relative_spread
 from ccbench.runs import Run
 from ccbench.runs.rows import WAITING_SHARE, is_null
@@ -44,6 +44,13 @@ DECIDED = 0.75
 there must be FEWEST_DECIDED."""
 
 FEWEST_DECIDED = 4
+
+DOUBTED_CASES = 0.25
+"""Share of the cases whose times may be in doubt before the verdict is."""
+
+GROSS = 3.0
+"""Where times are in doubt, a rank must be this many times slower to be named."""
+
 SYMMETRIC = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 """Collectives in which every rank does as much: in others a root is late for good reason."""
 
@@ -145,7 +152,22 @@ def health_of(run: Run) -> HealthVerdict:
         doubt = f"{len(run.problems)} files could not be read, first {run.problems[0]}"
     elif any(row["status"] == Status.SKIPPED.value for row in rows):
         doubt = "the run was stopped early"
+    else:
+        doubt = _doubt(timed)
     return HealthVerdict(tuple(findings), tuple(_evidence(rows, timed, matrices)), doubt)
+
+
+def _doubt(timed: Sequence[Row]) -> str:
+    """Why times say little, where that holds for too many cases; simulated and imported ones always do."""
+    if any(row["simulated"] for row in timed):
+        return "times come from a model"
+    doubts = Counter(flag for row in timed for flag in doubts_of(row))
+    doubted = sum(bool(doubts_of(row)) for row in timed)
+    if doubted <= DOUBTED_CASES * len(timed):
+        return ""
+    flags = ", ".join(flag for flag, _ in doubts.most_common(3))
+    share = f"{doubted} of {len(timed)} cases"
+    return f"times of {share} are flagged: {flags}; only wrong data and gross faults show"
 
 
 def _is_timed(row: Row) -> bool:
@@ -245,7 +267,8 @@ def _slow_pairs(matrices: Sequence[PairMatrix]) -> tuple[dict[int, str], list[He
     missed: dict[tuple[str, str], list[tuple[PairMatrix, PairMiss]]] = defaultdict(list)
     for matrix in (one for one in matrices if not (one.simulated or one.emulated)):
         scores = _rank_scores(matrix)
-        for rank in high_outliers(scores, math.log1p(MISS)):
+        doubted = any(matrix.doubts[source][target] for source, target in matrix.pairs())
+        for rank in high_outliers(scores, math.log(GROSS) if doubted else math.log1p(MISS)):
             text = f"its pairs take {math.exp(scores[rank]):.2f} times as long as usual ({_what(matrix)})"
             ranks[rank] = "; ".join(part for part in (ranks.get(rank, ""), text) if part)
         logs = [
@@ -292,7 +315,12 @@ def _slow_groups(timed: Sequence[Row]) -> list[HealthFinding]:
     seen: dict[tuple[str, str], list[tuple[str, float]]] = defaultdict(list)
     cases: Counter[tuple[str, str]] = Counter()
     for row in timed:
-        if not row["groups"] or is_null(row["part_median_seconds"]) or is_null(row["part_names"]):
+        if (
+            not row["groups"]
+            or doubts_of(row)
+            or is_null(row["part_median_seconds"])
+            or is_null(row["part_names"])
+        ):
             continue
         kind = (row["backend"], row["groups"])
         cases[kind] += 1

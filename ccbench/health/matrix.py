@@ -16,6 +16,7 @@ from ccbench.model.basis import GPU_BACKENDS
 from ccbench.model.cluster import cluster_of
 from ccbench.runs import Run
 from ccbench.runs.rows import is_null
+from ccbench.telemetry import FLAGS
 from ccbench.topology.graph import Topology
 
 LARGEST_FOR_LATENCY = 4096
@@ -30,7 +31,11 @@ FEWEST_OF_A_CLASS = 3
 
 OTHER_MACHINE = "NET"
 SAME_MACHINE = "host"
-"""Classes of pairs of processes: over the network, or inside one machine."""
+SAME_PROCESSOR = "one core"
+"""Classes of pairs of processes: over the network, inside one machine, or taking turns on one processor."""
+
+FAULT_FLAGS = frozenset(FLAGS)
+"""Flags that say something about a device and not about the measurement."""
 
 _KIND = ("backend", "algorithm", "protocol", "dtype", "ranks", "nodes", "mode", "channels", "transport",
          "registration", "aggregation", "misalignment_bytes")  # fmt: skip
@@ -44,10 +49,12 @@ Words = tuple[tuple[str, ...], ...]
 class PairMatrix:
     """Times of all pairs at one size; rows are sources, columns targets, None where nothing was measured.
 
-    seconds, low_seconds: median and the lower end of its interval. both: each pair was measured both ways at
-    once, so that the matrix is symmetric. setting: words for what is not plain. classes: what joins the
-    two, as ``nvidia-smi topo -m`` calls it, ``host`` and ``NET`` for processes; "" where that is not known.
-    link_rates: bytes per second, one way, of the slowest link between the two; None where not known.
+    seconds, low_seconds: median and the lower end of its interval. doubts: flags under which a time says
+    little about the machine, such as other load; "" where there is none. both: each pair was measured both
+    ways at once, so that the matrix is symmetric. setting: words for what is not plain. classes: what joins
+    the two, as ``nvidia-smi topo -m`` calls it, ``host``, ``one core`` and ``NET`` for processes; "" where
+    that is not known. link_rates: bytes per second, one way, of the slowest link between the two; None where
+    not known.
     """
 
     backend: str
@@ -61,6 +68,7 @@ class PairMatrix:
     emulated: bool
     seconds: Table
     low_seconds: Table
+    doubts: Words
     classes: Words
     link_rates: Table
 
@@ -120,9 +128,10 @@ class PairMiss:
 
 
 def pair_misses(matrix: PairMatrix) -> tuple[PairMiss, ...]:
-    """Pairs that miss their class's median by more than MISS, and whose interval lies beyond it; worst first.
+    """Pairs that miss their class's median by more than MISS, their interval beyond it too; worst first.
 
-    Classes of fewer than FEWEST_OF_A_CLASS pairs are not judged, nor are emulated or computed times.
+    Classes of fewer than FEWEST_OF_A_CLASS pairs are not judged; emulated, computed and doubtful times are
+    not either.
     """
     if matrix.simulated or matrix.emulated:
         return ()
@@ -134,7 +143,7 @@ def pair_misses(matrix: PairMatrix) -> tuple[PairMiss, ...]:
         low = matrix.low_seconds[source][target]
         ratio = matrix.time(source, target) / usual
         many = matrix.class_sizes[link_class] >= FEWEST_OF_A_CLASS
-        if many and ratio > slowest and (low is None or low > usual):
+        if many and not matrix.doubts[source][target] and ratio > slowest and (low is None or low > usual):
             found.append(PairMiss(source, target, matrix.name(source, target), link_class, ratio))
     return tuple(sorted(found, key=lambda miss: -miss.ratio))
 
@@ -175,6 +184,7 @@ def _matrix(pairs: Mapping[Pair, Row], classes: Words, rates: Table) -> PairMatr
         emulated="emulation" in flags,
         seconds=_table(pairs, "median_seconds"),
         low_seconds=_table(pairs, "low_seconds"),
+        doubts=_doubts(pairs),
         classes=classes,
         link_rates=rates,
     )
@@ -189,6 +199,21 @@ def _setting(row: Row) -> str:
     words += [f"{row['aggregation']} at once"] * (row["aggregation"] > 1)
     words += [f"{row['misalignment_bytes']} B off"] * bool(row["misalignment_bytes"])
     return ", ".join(words)
+
+
+def doubts_of(row: Row) -> tuple[str, ...]:
+    """Flags that make a case's time say little about the machine."""
+    return tuple(flag for flag in row["flags"] if flag not in FAULT_FLAGS)
+
+
+def _doubts(pairs: Mapping[Pair, Row]) -> Words:
+    ranks = int(next(iter(pairs.values()))["ranks"])
+    cells = [[""] * ranks for _ in range(ranks)]
+    for pair, row in pairs.items():
+        cells[pair.source][pair.target] = ", ".join(doubts_of(row))
+        if pair.both:
+            cells[pair.target][pair.source] = cells[pair.source][pair.target]
+    return tuple(map(tuple, cells))
 
 
 def _table(pairs: Mapping[Pair, Row], column: str) -> Table:
@@ -216,10 +241,15 @@ def _joined_by(run: Run, row: Row) -> tuple[Words, Table]:
         return (("",) * ranks,) * ranks, nothing
     where = [0] * ranks if is_null(row["node_of_rank"]) else list(row["node_of_rank"])
     where = where if len(where) == ranks else [0] * ranks
-    classes = tuple(
-        tuple(SAME_MACHINE if one == other else OTHER_MACHINE for other in where) for one in where
-    )
-    return classes, nothing
+    bound = [] if is_null(row["binding"]) else list(row["binding"])
+    bound = bound if len(bound) == ranks else list(range(ranks))
+
+    def word(one: int, other: int) -> str:
+        if where[one] != where[other]:
+            return OTHER_MACHINE
+        return SAME_PROCESSOR if bound[one] == bound[other] else SAME_MACHINE
+
+    return tuple(tuple(word(one, other) for other in range(ranks)) for one in range(ranks)), nothing
 
 
 def _gpus_of(run: Run) -> Topology | None:

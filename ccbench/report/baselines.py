@@ -2,9 +2,9 @@
 
 Only like is laid beside like: the same collective, element type, op, ranks, nodes, placement, size
 and settings (pair, groups, what ran beside, channels, registration and so on), as far as both say. The
-library, the algorithm and the network may differ, since the question is what such a machine gives; every baseline point
-therefore says what it is, and whether its nodes are not known. GPUs may differ, too: lines above the pairs
-say so, and also where a baseline has the run's own figures.
+library, the algorithm and the network may differ, since the question is what such a machine gives; every
+baseline point therefore says what it is, and whether its nodes are not known. GPUs may differ, too: lines
+above the pairs say so, and also where a baseline has the run's own figures.
 """
 
 from __future__ import annotations

@@ -71,6 +71,24 @@ class Mark:
 
 
 @dataclass(frozen=True)
+class Grid:
+    """A map of cells, rows sources and columns targets; None is an empty cell.
+
+    values: what the colour shows. texts: what stands in a cell, lines apart by a line feed; empty where cells
+    are too small for any. marked: (row, column) of cells with a frame: findings.
+    large_is_good: whether large values are; bad cells are dark either way.
+    legend: lines beside the map.
+    """
+
+    values: tuple[tuple[float | None, ...], ...]
+    texts: tuple[tuple[str, ...], ...]
+    marked: tuple[tuple[int, int], ...]
+    unit: str
+    large_is_good: bool
+    legend: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Figure:
     """Everything a renderer needs.
 
@@ -80,7 +98,7 @@ class Figure:
     """
 
     key: str
-    topic: Literal["bandwidth", "time", "algorithms", "prediction", "ranks", "nothing"]
+    topic: Literal["bandwidth", "time", "algorithms", "prediction", "ranks", "pairs", "nothing"]
     title: str
     subtitle: str
     x: Axis
@@ -90,3 +108,4 @@ class Figure:
     spans: tuple[Span, ...] = ()
     marks: tuple[Mark, ...] = ()
     message: str = ""
+    grid: Grid | None = None

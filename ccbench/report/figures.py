@@ -265,7 +265,8 @@ def _race_figures(group: Sequence[Point]) -> list[Figure]:
     racing = [point for point in group if not (point.baseline or point.emulated or point.pair)]
     races: dict[tuple[object, ...], list[Point]] = defaultdict(list)
     for point in racing:
-        races[(point.simulated, *(getattr(point, name) for name in WORK_FIELDS))].append(point)
+        kind = (point.simulated, *(getattr(point, name) for name in WORK_FIELDS))
+        races[kind].append(point)
     several = len({key[0] for key in races}) > 1
     figures = []
     for key, members in sorted(races.items(), key=str):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ccbench.report.axes import apply_axes, limits
 from ccbench.report.figure import Figure, Kind, Series
+from ccbench.report.map_drawing import draw_map
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -115,6 +116,9 @@ def _canvas(figure: Figure) -> Canvas:
     if figure.topic == "nothing":
         axes.axis("off")
         axes.text(0.5, 0.5, figure.message, ha="center", va="center", fontsize=14, color=GREY)
+        return canvas
+    if figure.grid is not None:
+        draw_map(figure, figure.grid, axes)
         return canvas
     _draw(figure, axes)
     return canvas

@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ccbench.cases import Status
+from ccbench.health import pair_matrices
 from ccbench.report.footnotes import footnote
+from ccbench.report.pair_figures import pair_lines
 from ccbench.report.points import Point, imported_from, meaning_of, points_of, provenance, suite_name
 from ccbench.report.text import csv_text, markdown, percent, plain, plural
 from ccbench.runs import Run
@@ -142,7 +144,7 @@ def screen_table(run: Run, width: int) -> str:
 
     Where the screen is narrow, what every row shares moves into the heading, then the least important
     columns go (the last lines say which, and what flags there are), then what tells series apart becomes a
-    line above their rows.
+    line above their rows. Pairs of ranks are shown as matrices below it.
     """
     points = points_of(run)
     label = provenance(points)
@@ -151,6 +153,10 @@ def screen_table(run: Run, width: int) -> str:
     if not points:
         return title
     width = max(width, NARROWEST)
+    maps = pair_lines(pair_matrices(run), width)
+    points = tuple(point for point in points if not (point.pair and point.status == Status.OK))
+    if not points:  # nothing but pairs, which are shown as matrices
+        return "\n".join([plain(title, width), *(line for text in maps for line in _folded(text, width))])
     fit = _fitting(_useful(points), points, width)
     lines = [plain(title, width)]
     if fit.shared:
@@ -168,7 +174,15 @@ def screen_table(run: Run, width: int) -> str:
         lines += _wrapped(f"{label}: {meaning_of(label)}", width)
     if any(point.imported for point in points):
         lines += _wrapped(imported_from(points), width)
-    return "\n".join(lines)
+    return "\n".join([*lines, *(line for text in maps for line in _folded(text, width))])
+
+
+def _folded(line: str, width: int) -> list[str]:
+    """``line`` as it stands where it fits, else folded with its indentation."""
+    if len(line) <= width:
+        return [line]
+    indent = " " * (len(line) - len(line.lstrip()))
+    return textwrap.wrap(line, width, subsequent_indent=indent + "  ")
 
 
 def _flag_lines(points: Sequence[Point]) -> list[str]:

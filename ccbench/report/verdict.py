@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from ccbench.cases import Status
+from ccbench.health import health_of, wants_health
 from ccbench.report.figures_across import bias_text, error_and_bias
 from ccbench.report.footnotes import flag_counts
 from ccbench.report.points import (
@@ -39,9 +40,13 @@ MOST_REASONS = 3
 
 
 def verdict_lines(run: Run) -> list[str]:
-    """At most a handful of sentences: what was measured, how near to model and bound, the worst findings."""
+    """At most a handful of sentences: what was measured, how near to model and bound, the worst findings.
+
+    Of a suite that asks for it the verdict about the machine's health comes first.
+    """
     points = points_of(run)
-    lines = [_measured(points), *_wrong(points), *_not_measured(points)]
+    health = health_of(run).lines() if wants_health(run) else []
+    lines = [*health, _measured(points), *_wrong(points), *_not_measured(points)]
     lines += [*_against_model(points), *_doubtful(points), *_machine(run)]
     return lines + _unreadable(run.problems)
 

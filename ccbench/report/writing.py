@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ccbench.errors import CcbenchError, RunFolderError, UsageError
+from ccbench.health import pair_matrices
 from ccbench.report.baselines import (
     PAIRS_FILE,
     beside,
@@ -18,7 +19,8 @@ from ccbench.report.figure import Figure
 from ccbench.report.figures import figures_of
 from ccbench.report.misses import miss_lines
 from ccbench.report.nccl_tests_format import nccl_tests_tables
-from ccbench.report.points import Point, points_of, suite_name
+from ccbench.report.pair_figures import MATRIX_FILE, matrices_csv, matrices_markdown, pair_figures
+from ccbench.report.points import Point, host_name, machine_name, points_of, suite_name
 from ccbench.report.tables import csv_table, markdown_report
 from ccbench.report.text import file_name, plain, plural
 from ccbench.report.verdict import verdict_lines
@@ -120,8 +122,15 @@ def _files(
     """The content of every file; figures that cannot be drawn are left out and named in ``problems``."""
     files: Files = {}
     figures: tuple[Figure, ...] = ()
+    matrices = [(run, pair_matrices(run)) for run in runs]
+    maps = tuple(
+        figure for run, found in matrices for figure in pair_figures(found, _where(run, len(runs) > 1))
+    )
     if {"png", "svg", "pdf"} & set(formats):
         figures = figures_of([*points, *behind], problems)
+        figures = (
+            (*figures, *maps) if any(figure.topic != "nothing" for figure in figures) else maps or figures
+        )
     for form in dict.fromkeys(formats):
         if form in ("png", "svg"):
             files.update(_images(figures, form, problems))
@@ -134,6 +143,8 @@ def _files(
             files[ONE_FILE[form]] = csv_table(named).encode()
         elif form == "nccl-tests":
             files.update(_text_tables(points))
+    if "csv" in formats and any(found for _, found in matrices):
+        files[MATRIX_FILE] = matrices_csv([one for _, found in matrices for one in found]).encode()
     if "csv" in formats and behind:
         files[PAIRS_FILE] = pairs_csv(beside(points, behind)).encode()
     if "md" in formats:
@@ -143,6 +154,13 @@ def _files(
         ]
         files[ONE_FILE["md"]] = _page(runs, points, behind, images).encode()
     return files
+
+
+def _where(run: Run, named: bool) -> str:
+    """Host and machine of a run, for the small print of maps."""
+    host, machine = host_name(run.manifest), machine_name(run.manifest)
+    words = (run.path.name if named else "", host and f"host {host}", machine and f"machine {machine}")
+    return " · ".join(word for word in words if word)
 
 
 def _images(figures: Sequence[Figure], form: str, problems: list[str]) -> Files:
@@ -191,6 +209,9 @@ def _page(
         verdict += [start + line for line in verdict_lines(run)]
     problems = [problem for run in runs for problem in run.problems]
     page = markdown_report(title, points, verdict, problems, images, miss_lines(points, most=None))
+    matrices = [one for run in runs for one in pair_matrices(run)]
+    if matrices:
+        page += f"\n## Every pair of ranks\n\n{matrices_markdown(matrices)}\n"
     pairs = beside(points, behind)
     return f"{page}\n## Beside the baseline\n\n{pairs_markdown(pairs)}\n" if pairs else page
 

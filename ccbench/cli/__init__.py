@@ -28,6 +28,7 @@ from ccbench.cli.schedule import schedule
 from ccbench.cli.score import score
 from ccbench.cli.suite_schema import print_suite_schema
 from ccbench.cli.topo import topo
+from ccbench.cli.tune import tune
 from ccbench.errors import CcbenchError
 
 BUG_EXIT_CODE = 70  # EX_SOFTWARE of BSD's sysexits.h
@@ -46,7 +47,7 @@ def commands() -> None:
 
 
 for _command in (
-    run, report, topo, schedule, predict, calibrate, score, import_files, doctor, list_names,
+    run, report, tune, topo, schedule, predict, calibrate, score, import_files, doctor, list_names,
     print_suite_schema,
 ):  # fmt: skip
     commands.add_command(_command)

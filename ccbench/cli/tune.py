@@ -1,0 +1,79 @@
+"""``ccbench tune``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ccbench.cli.leaving import file_for, leave
+from ccbench.cli.output import as_json
+
+FILE_NAMES = {
+    "table": "advice.txt",
+    "json": "advice.json",
+    "nccl-env": "nccl.env",
+    "nccl-csv": "nccl_tuner.conf",
+}
+"""Formats, and the names of their files where -o is a folder; the last is the one the plug-in looks for."""
+
+NO_VERDICT_EXIT_CODE = 3
+
+
+@click.command(short_help="Say which algorithm to run where, from measured points.")
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="A file, or a folder that is there; else stdout."
+)
+@click.option(
+    "--format", "form", type=click.Choice(list(FILE_NAMES)), default="table", show_default=True,
+    help="nccl-env: NCCL_ALGO and NCCL_PROTO; nccl-csv: for NCCL's example tuner plug-in.",
+)  # fmt: skip
+@click.option(
+    "--minimum-gain", default="3%", show_default=True, metavar="FRACTION", help="Gains below are not advised."
+)
+@click.option(
+    "--forced", multiple=True, metavar="SOURCE=ALGORITHM[/PROTOCOL]",
+    help="What was forced where an imported log does not say; SOURCE is a part of its name.",
+)  # fmt: skip
+@as_json
+def tune(
+    runs: tuple[Path, ...],
+    output: Path | None,
+    form: str,
+    minimum_gain: str,
+    forced: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """The fastest choice per collective, ranks and band of sizes, with its gain over the default.
+
+    All RUNs (run folders, imported ones too) are taken together; different machines are kept apart. Gains
+    that noise explains are not advised, and nothing is said of sizes that were not measured. Exit code 3: no
+    two choices were measured at one size.
+    """
+    from ccbench.errors import UsageError
+    from ccbench.runs import load_runs
+    from ccbench.tuning import Rules, advice_document, advice_lines, advise, forced_from, nccl_csv, timings_of
+    from ccbench.tuning import nccl_environment as environment
+    from ccbench.units import parse_fraction
+
+    if as_json and form not in ("table", "json"):
+        raise UsageError(f"--json and --format {form} cannot both be had; leave one out")
+    try:
+        rules = Rules(minimum_gain=parse_fraction(minimum_gain))
+    except ValueError as error:
+        raise UsageError(f"--minimum-gain: {error}") from None
+    file = file_for(output, FILE_NAMES["json" if as_json else form])
+    timings = timings_of(load_runs(runs), forced_from(forced) if forced else None)
+    advice = advise(timings, rules)
+    if as_json or form == "json":
+        leave(file, advice_document(advice, rules))
+    else:
+        text = {
+            "table": lambda: "\n".join(advice_lines(advice, rules)) + "\n",
+            "nccl-env": lambda: environment(timings, rules),
+            "nccl-csv": lambda: nccl_csv(timings, rules),
+        }[form]()
+        leave(file, text)
+    compared = any(band.rival is not None for one in advice for band in one.bands)
+    return 0 if compared else NO_VERDICT_EXIT_CODE

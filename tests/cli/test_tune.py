@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.conftest import Command
+from tests.report.synthetic import sweep, write_run
+
+
+def test_the_table_names_the_fastest_and_its_gain(ccbench: Command, tmp_path: Path) -> None:
+    write_run(tmp_path / "run", sweep(algorithms=("ring", "tree")))
+    ended = ccbench("tune", "run")
+    assert ended.code == 0
+    assert "cpu ring" in ended.out
+    assert "instead of cpu tree, +" in ended.out
+
+
+def test_json_has_sizes_in_bytes_and_gains_as_fractions(ccbench: Command, tmp_path: Path) -> None:
+    write_run(tmp_path / "run", sweep(algorithms=("ring", "tree")))
+    ended = ccbench("tune", "run", "--json")
+    (situation,) = ended.json["situations"]
+    assert ended.json["version"] == 1
+    assert situation["bands"][-1]["high_bytes"] == 2**26
+    gain = situation["bands"][-1]["smallest_gain"]
+    assert gain["low"] <= gain["median"] <= gain["high"]
+
+
+def test_files_are_written_where_o_says(ccbench: Command, tmp_path: Path) -> None:
+    write_run(tmp_path / "run", sweep(algorithms=("ring", "tree")))
+    (tmp_path / "out").mkdir()
+    assert ccbench("tune", "run", "--format", "nccl-csv", "-o", "out").code == 0
+    assert ccbench("tune", "run", "--format", "nccl-env", "-o", "mine.sh").code == 0
+    assert (tmp_path / "out/nccl_tuner.conf").read_text().startswith("# made by ccbench")
+    assert (tmp_path / "mine.sh").read_text().startswith("# made by ccbench")
+
+
+def test_a_run_with_nothing_to_compare_is_no_verdict(ccbench: Command, tmp_path: Path) -> None:
+    write_run(tmp_path / "run", sweep())
+    ended = ccbench("tune", "run")
+    assert ended.code == 3
+    assert "nothing to compare" in ended.out
+
+
+def test_mistakes_are_one_line_with_a_cure(ccbench: Command, tmp_path: Path) -> None:
+    write_run(tmp_path / "run", sweep())
+    for arguments in (
+        ("tune", "absent"),
+        ("tune", "run", "--minimum-gain", "much"),
+        ("tune", "run", "--forced", "ring"),
+        ("tune", "run", "--json", "--format", "nccl-csv"),
+        ("tune", "run", "-o", "absent/file"),
+    ):
+        ended = ccbench(*arguments)
+        assert ended.code == 2, arguments
+        assert ended.err.count("\n") == 1, ended.err

@@ -149,7 +149,12 @@ def _rank_columns(measurement: Measurement, confidence: float) -> Row:
     if not all(map(math.isfinite, medians)):
         return {"rank_median_seconds": None, "slowest_rank": None}
     waiting = measurement.rank_waiting_seconds
-    slowest = _waits_least(waiting, max(medians)) if waiting else _largest(medians)
+    pair = measurement.case.one_pair
+    if pair is not None and len(medians) == 2:  # whoever is in no pair neither works nor waits
+        slowest = _largest(medians)
+        slowest = None if slowest is None else (pair.source, pair.target)[slowest]
+    else:
+        slowest = _waits_least(waiting, max(medians)) if waiting else _largest(medians)
     return {"rank_median_seconds": medians, "slowest_rank": slowest}
 
 

@@ -115,7 +115,7 @@ SCHEMA: tuple[Column, ...] = (
     Column(
         "slowest_rank", "int64", "",
         "rank that waits for others less than every other rank by a tenth of a launch or more; "
-        "the one with the largest median where waiting is not known",
+        "the one with the largest median where waiting is not known, and of a pair",
         _NO_SPEED + ", or no rank differs from the others",
     ),
     Column(

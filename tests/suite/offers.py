@@ -35,7 +35,7 @@ def algorithms_of(backend: str, collective: str) -> tuple[str, ...]:
     if backend in ("cpu", "simulated"):
         return ALGORITHMS[collective]
     if backend == "nccl" and collective == "all_reduce":
-        return ("ring", "tree", "nvls")
+        return ("ring", "tree", "collnet", "nvls", "nvlstree")
     if backend in ("cuda", "cuda-host"):
         return KERNELS.get(collective, ("mesh",))
     return ()

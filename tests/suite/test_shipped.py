@@ -11,7 +11,9 @@ from .offers import context
 
 CASES = {
     "quick": (60, 90),
-    "allreduce": (80, 100),
+    "allreduce": (70, 80),
+    "p2p": (30, 40),
+    "health": (75, 85),
     "collectives": (1850, 2200),
     "algorithms": (200, 300),
     "scaling": (100, 150),
@@ -21,7 +23,7 @@ CASES = {
 }
 
 
-def test_eight_suites_ship() -> None:
+def test_ten_suites_ship() -> None:
     assert set(shipped_suites()) == set(CASES)
 
 

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.cli.conftest import Command
+from tests.report.synthetic import sweep, write_run
+
+
+def test_the_text_format_goes_to_stdout(ccbench: Command, tmp_path: Path) -> None:
+    write_run(tmp_path / "run", sweep())
+    ended = ccbench("feed", "run")
+    assert ended.code == 0
+    assert {"ccbench_median_seconds", "ccbench_run_info"} <= {
+        family.name for family in text_string_to_metric_families(ended.out)
+    }
+
+
+def test_json_is_one_document(ccbench: Command, tmp_path: Path) -> None:
+    write_run(tmp_path / "run", sweep())
+    assert ccbench("feed", "run", "--json").json == ccbench("feed", "run", "--format", "json").json
+
+
+def test_a_file_is_replaced_as_a_whole_and_nothing_else_is_left(ccbench: Command, tmp_path: Path) -> None:
+    write_run(tmp_path / "run", sweep())
+    folder = tmp_path / "textfile"
+    folder.mkdir()
+    (folder / "ccbench.prom").write_text("old")
+    assert ccbench("feed", "run", "-o", "textfile").code == 0
+    assert [file.name for file in folder.iterdir()] == ["ccbench.prom"]
+    assert (folder / "ccbench.prom").read_text().startswith("# HELP")
+
+
+def test_a_name_the_collector_would_not_read_is_remarked_on(ccbench: Command, tmp_path: Path) -> None:
+    write_run(tmp_path / "run", sweep())
+    assert "end in .prom" in ccbench("feed", "run", "-o", "metrics.txt").err
+
+
+def test_a_folder_that_is_no_run_is_a_mistake(ccbench: Command) -> None:
+    ended = ccbench("feed", ".")
+    assert ended.code == 2
+    assert "not a run folder" in ended.err

@@ -1,0 +1,129 @@
+"""Runs in memory: every pair, collectives and groups of a machine, with faults planted in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ccbench.cases import NO_OP, Case, Conditions, Measurement, Status
+from ccbench.collectives import collective
+from ccbench.groups import Pair, every_pair, format_ranks, parse_groups
+from ccbench.runs import Run
+from ccbench.runs.rows import row_of
+from ccbench.topology.catalog import load_catalog
+from ccbench.topology.files import to_plain
+
+LATENCY_SECONDS = 4e-6
+VISITS = 6
+
+Slower = Callable[[Pair], float]
+"""How many times as long a pair takes as it should."""
+
+
+def evenly(pair: Pair) -> float:
+    return 1.0
+
+
+def manifest(machine: str = "hgx-h100", verdict: str = "health") -> dict[str, Any]:
+    topology = to_plain(load_catalog(machine)) if machine else None
+    return {"suite": {"name": "health", "verdict": verdict}, "topology": topology, "options": {}}
+
+
+def run_of(measurements: Sequence[Measurement], stored: Mapping[str, Any] | None = None) -> Run:
+    rows = [row_of(one, None, 0.95) for one in measurements]
+    return Run(Path("somewhere"), manifest() if stored is None else stored, pd.DataFrame(rows))
+
+
+def case(name: str, size_bytes: int, ranks: int = 8, **changes: Any) -> Case:
+    row = collective(name)
+    count = row.count_for(size_bytes, ranks, 4)
+    plain = Case(
+        "health", "nccl", name, "default", "float32", "sum" if row.reduces else NO_OP,
+        row.size_bytes(count, ranks, 4), count, ranks, root=0 if row.rooted else -1,
+    )  # fmt: skip
+    return replace(plain, **changes)
+
+
+def measured(
+    one: Case, seconds: float, random: np.random.Generator, noise: float = 0.02, **changes: Any
+) -> Measurement:
+    """Six visits of five samples, some noise between them and within."""
+    visits = seconds * (1 + noise * random.normal(size=VISITS))[:, None]
+    samples = visits * (1 + noise * np.abs(random.normal(size=(VISITS, 5))))
+    plain = Measurement(
+        case=one, status=Status.OK, backend_version="NCCL 2.27", wrong_elements=0,
+        samples_seconds=tuple(samples.ravel().tolist()), visit_samples=(5,) * VISITS,
+    )  # fmt: skip
+    return replace(plain, **changes)
+
+
+def pairs(
+    random: np.random.Generator,
+    ranks: int = 8,
+    slower: Slower = evenly,
+    sizes: Sequence[int] = (8, 1 << 26),
+    rate: Callable[[Pair], float] = lambda pair: 380e9,
+    noise: float = 0.02,
+    **changes: Any,
+) -> list[Measurement]:
+    """Every pair one way and both ways, at latency and bandwidth."""
+    found = []
+    for both in (False, True):
+        for pair in every_pair(ranks, both):
+            for size in sizes:
+                seconds = (LATENCY_SECONDS + size / rate(pair)) * slower(pair)
+                one = case("send_recv", size, ranks, pair=str(pair), **changes)
+                found.append(measured(one, seconds, random, noise))
+    return found
+
+
+def collectives(
+    random: np.random.Generator, ranks: int = 8, late: int | None = None, noise: float = 0.02
+) -> list[Measurement]:
+    """Collectives in which nobody waits longer than others, but for the one rank that is late."""
+    found = []
+    for name in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
+        for size in (4096, 1 << 20, 1 << 24):
+            seconds = 2e-5 + size / 2e11
+            waiting = 0.3 * seconds * (1 + 0.1 * random.random(ranks))
+            if late is not None:
+                waiting[late] = 0.0
+            found.append(
+                measured(
+                    case(name, size, ranks), seconds, random, noise,
+                    rank_samples_seconds=((seconds,) * 30,) * ranks,
+                    rank_waiting_seconds=tuple(waiting.tolist()),
+                )
+            )  # fmt: skip
+    return found
+
+
+def groups(random: np.random.Generator, ranks: int = 8, slow: int | None = None) -> list[Measurement]:
+    """Neighbours in twos, all at once."""
+    found = []
+    members = parse_groups("rank // 2", ranks)
+    for size in (4096, 1 << 22):
+        one = case("all_reduce", size, 2, groups="rank // 2")
+        one = replace(one, ranks=ranks)
+        seconds = 1e-5 + size / 3e11
+        parts = [
+            seconds * (1.5 if place == slow else 1.0) * (1 + 0.01 * random.normal(size=30))
+            for place in range(len(members))
+        ]
+        found.append(
+            measured(
+                one, seconds, random,
+                part_names=tuple(f"ranks {format_ranks(group)}" for group in members),
+                part_samples_seconds=tuple(tuple(part.tolist()) for part in parts),
+            )
+        )  # fmt: skip
+    return found
+
+
+def flagged(one: Measurement, *flags: str) -> Measurement:
+    return replace(one, conditions=Conditions(flags=flags))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from ccbench.comparison.comparing import compare, compare_with_model
+from ccbench.comparison.documents import document, junit, self_check_document
+from ccbench.comparison.markdown import markdown
+from ccbench.comparison.screen import screen, self_check_screen
 from ccbench.comparison.self_check import SelfCheck, check_self
 from ccbench.comparison.thresholds import Rule, Thresholds, load_thresholds
 from ccbench.comparison.values import Cause, Compared, Comparison, Point, Settings, Verdict
@@ -20,5 +23,11 @@ __all__ = [
     "check_self",
     "compare",
     "compare_with_model",
+    "document",
+    "junit",
     "load_thresholds",
+    "markdown",
+    "screen",
+    "self_check_document",
+    "self_check_screen",
 ]

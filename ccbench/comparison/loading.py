@@ -54,7 +54,7 @@ def _manifest(path: Path) -> Mapping[str, Any] | None:
 def _frame(path: Path) -> pd.DataFrame | None:
     """COLUMNS of every case; None where there is none, or any file is not a whole case of this version."""
     import pandas as pd
-    import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
+    import pyarrow as pa
 
     types = arrow_schema()
     wanted = pa.schema([types.field(name) for name in COLUMNS])
@@ -67,7 +67,10 @@ def _frame(path: Path) -> pd.DataFrame | None:
     nullable = {column.name for column in SCHEMA if column.kind == "int64" and column.null_when}
     frame: pd.DataFrame = table.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
     plain = [field.name for field in wanted if pa.types.is_int64(field.type) and field.name not in nullable]
-    return frame.astype(dict.fromkeys(plain, "int64")).sort_values(list(ORDER), ignore_index=True)
+    ordered: pd.DataFrame = frame.astype(dict.fromkeys(plain, "int64")).sort_values(
+        list(ORDER), ignore_index=True
+    )
+    return ordered
 
 
 def _case(file: Path, wanted: pa.Schema) -> pa.Table:

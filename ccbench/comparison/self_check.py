@@ -1,9 +1,9 @@
 """A=A: how often a comparison sees a change in data that have none, and whether it sees a real one.
 
-Visits are shared out anew at random many times, so that both sides come from one pot and every change seen is a
-false alarm. With the visits of two runs of one machine each share-out is a permutation; with those of one run
-both sides draw as many as it has, with replacement, since half of them would be too few for a verdict. What
-differs between two whole runs (placement, a neighbour) shows only in two runs laid beside each other.
+Visits are shared out anew at random many times, so that both sides come from one pot and every change seen
+is a false alarm. With the visits of two runs of one machine each share-out is a permutation; with those of
+one run both sides draw as many as it has, with replacement, since half of them would be too few for a
+verdict. What differs between two whole runs (placement, a neighbour) shows only in two runs beside each other.
 """
 
 from __future__ import annotations
@@ -63,13 +63,24 @@ class SelfCheck:
         return (counts["faster"] + counts["slower"]) / judged if judged else None
 
     @property
+    def doubt(self) -> str:
+        """Why comparisons at these settings cannot be trusted with such data; empty where they can."""
+        if not self.points:
+            return "no point can be judged: flagged, too few visits, not measured, or not in both runs"
+        if self.false_alarms > MOST_FALSE:
+            return f"false alarms at {self.false_alarms:.2%} of points, more than {MOST_FALSE:.0%}"
+        if self.direct is not None and self.direct_alarms is None:
+            return "the two runs cannot be compared"
+        if (self.direct_alarms or 0.0) > MOST_FALSE:
+            return f"the two runs differ at {self.direct_alarms:.2%} of points, more than {MOST_FALSE:.0%}"
+        if self.found < FEWEST_FOUND:
+            return f"only {self.found:.0%} of planted slow-downs were found: too noisy, or too few visits"
+        return ""
+
+    @property
     def exit_code(self) -> int:
-        """0 where false alarms are few enough, also between two runs, and changes are found; else 3."""
-        if not self.points or self.false_alarms > MOST_FALSE or self.found < FEWEST_FOUND:
-            return NO_VERDICT
-        if self.direct is not None and (self.direct_alarms is None or self.direct_alarms > MOST_FALSE):
-            return NO_VERDICT
-        return FINE
+        """0 where false alarms are few, also between two runs, and planted changes are found; else 3."""
+        return NO_VERDICT if self.doubt else FINE
 
 
 def check_self(

@@ -29,8 +29,8 @@ STANDING_FLAGS = frozenset(
         "incomplete",
     }
 )
-"""Flags that say how a point was arranged or written down, not what disturbed it: doubtful only where the other
-side lacks them."""
+"""Flags that say how a point was arranged or written down, not what disturbed it: doubtful where one side
+lacks them."""
 
 Row = Mapping[Any, Any]
 

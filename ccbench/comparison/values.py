@@ -122,9 +122,10 @@ class Settings:
 class Comparison:
     """One point of two runs. Times are medians in seconds per launch, None where there is none.
 
-    ratio: new time over base time, above 1 slower. low, high: its interval, None where there are only averages. p_value: of no change (Welch's t of the visits' logarithms), corrected for the number of points;
-    rank_p_value: Mann-Whitney's, not corrected. cause and reason: of having no verdict; reason also says
-    what is unusual about a verdict. wrong: the new run gave wrong elements.
+    ratio: new time over base time, above 1 slower. low, high: its interval, None of averages.
+    p_value: of no change (Welch's t of the visits' logarithms), corrected for the number of points.
+    rank_p_value: Mann-Whitney's, not corrected. cause and reason: of having no verdict; reason also says what
+    is unusual about a verdict. wrong: the new run gave wrong elements.
     """
 
     point: Point

@@ -1,0 +1,168 @@
+"""``ccbench compare``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ccbench.cli.output import check_writable, say, screen_width
+from ccbench.cli.report import baseline_completions
+from ccbench.errors import RunFolderError, UsageError
+from ccbench.units import parse_fraction
+
+if TYPE_CHECKING:
+    from ccbench.comparison import Compared, SelfCheck, Settings
+
+MODEL = "model"
+"""What stands in the base's place for a run's own predictions."""
+
+
+def fraction(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
+    """Callback of an option such as ``5%``: a fraction, or a usage error that says what to write."""
+    if text is None:
+        return None
+    try:
+        return parse_fraction(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@click.command(short_help="Verdict on two runs, point by point.")
+@click.argument("runs", nargs=-1, required=True, metavar="BASE NEW", shell_complete=baseline_completions)
+@click.option("--threshold", callback=fraction, help="Least change that counts; 5%, and 30% for the model.")
+@click.option("--thresholds", type=click.Path(path_type=Path), help="YAML: by collective, backend and size.")
+@click.option("--confidence", default="95%", show_default=True, callback=fraction, help="Of every finding.")
+@click.option(
+    "--undecided", default="0%", show_default=True, callback=fraction,
+    help="Share of points whose interval may be too wide.",
+)  # fmt: skip
+@click.option(
+    "--accept-flags", default="", metavar="LIST", help="Flags that make nothing doubtful: steal,..."
+)
+@click.option("--across-machines", is_flag=True, help="Compare although hardware differs.")
+@click.option("--self", "self_check", is_flag=True, help="A=A: false alarms of RUN, or two of one machine.")
+@click.option(
+    "--splits", type=click.IntRange(1, 100_000), default=200, show_default=True, help="Share-outs of --self."
+)
+@click.option(
+    "--format", "form", type=click.Choice(["table", "json", "md", "junit"]), default="table",
+    show_default=True, help="What is written.",
+)  # fmt: skip
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Write there, and only the verdict here."
+)
+def compare(
+    runs: tuple[str, ...], threshold: float | None, thresholds: Path | None, confidence: float,
+    undecided: float, accept_flags: str, across_machines: bool, self_check: bool, splits: int, form: str,
+    output: Path | None,
+) -> int:  # fmt: skip
+    """Compare NEW with BASE (run folders): slower, faster, the same, or why there is no verdict.
+
+    BASE may be 'published:hgx-h100', or 'model' for NEW's own predictions. Exit code 1: something is slower,
+    or wrong; 3: nothing is, but something was not decided, or BASE is missing; 0: nothing is slower.
+    """
+    from ccbench.comparison import Settings, Thresholds, load_thresholds
+    from ccbench.comparison.comparing import MODEL_THRESHOLD
+    from ccbench.comparison.thresholds import DEFAULT_THRESHOLD
+
+    if output is not None:
+        check_writable(output, "-o")
+    against_model = not self_check and runs[0] == MODEL
+    usual = MODEL_THRESHOLD if against_model else DEFAULT_THRESHOLD
+    default = usual if threshold is None else threshold
+    _refuse_unless(0 < default < 1, "--threshold", "write more than 0% and less than 100%")
+    _refuse_unless(0.5 <= confidence < 1, "--confidence", "write 50% or more, and less than 100%")
+    settings = Settings(
+        thresholds=Thresholds(default) if thresholds is None else load_thresholds(thresholds, default),
+        confidence=confidence, undecided=undecided, across_machines=across_machines,
+        accepted_flags=frozenset(word.strip() for word in accept_flags.split(",") if word.strip()),
+    )  # fmt: skip
+    if self_check:
+        return _self_check(runs, settings, splits, form, output)
+    _refuse_unless(len(runs) == 2, "compare", "name two runs: BASE NEW, or model RUN")
+    compared = _compared(runs[0], runs[1], against_model, settings)
+    if compared is None:
+        return 3
+    _leave(_texts(compared), form, output, compared.sentence)
+    return compared.exit_code
+
+
+def _refuse_unless(fine: bool, where: str, cure: str) -> None:
+    if not fine:
+        raise UsageError(f"{where}: {cure}")
+
+
+def _compared(base: str, new: str, against_model: bool, settings: Settings) -> Compared | None:
+    """The comparison; None, and why on stderr, where there is no base to compare with."""
+    from ccbench.comparison import compare, compare_with_model
+    from ccbench.comparison.loading import load_compared
+
+    newer = load_compared(new)
+    if against_model:
+        return compare_with_model(newer, settings)
+    try:
+        older = load_compared(base)
+    except RunFolderError as error:
+        say(f"ccbench: no verdict: nothing to compare with: {' '.join(str(error).split())}")
+        return None
+    return compare(older, newer, settings)
+
+
+def _self_check(
+    runs: tuple[str, ...], settings: Settings, splits: int, form: str, output: Path | None
+) -> int:
+    from ccbench.comparison import check_self
+
+    _refuse_unless(len(runs) <= 2, "--self", "name one run, or two of the same machine")
+    _refuse_unless(form in ("table", "json"), "--self --format", "write table or json")
+    check = check_self(runs[0], runs[1] if len(runs) == 2 else None, settings, splits)
+    _leave(_self_texts(check), form, output, check.doubt or "these settings can be trusted here")
+    return check.exit_code
+
+
+Texts = dict[str, Callable[[], str]]
+
+
+def _texts(compared: Compared) -> Texts:
+    from ccbench.comparison import document, junit, markdown, screen
+
+    return {
+        "table": lambda: screen(compared, screen_width()),
+        "json": lambda: _json(document(compared)),
+        "md": lambda: markdown(compared),
+        "junit": lambda: junit(compared),
+    }
+
+
+def _self_texts(check: SelfCheck) -> Texts:
+    from ccbench.comparison import self_check_document, self_check_screen
+
+    return {
+        "table": lambda: self_check_screen(check, screen_width()),
+        "json": lambda: _json(self_check_document(check)),
+    }
+
+
+def _json(value: object) -> str:
+    import json
+
+    return json.dumps(value, indent=2, allow_nan=False) + "\n"
+
+
+def _leave(texts: Texts, form: str, output: Path | None, sentence: str) -> None:
+    """The chosen text on stdout, or in the file and the sentence on stdout."""
+    from ccbench.runs.folder import write_atomically
+
+    text = texts[form]()
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        write_atomically(output, text.encode("utf-8", "replace"))
+    except OSError as error:
+        raise UsageError(f"-o {output}: cannot be written ({error.strerror}); name another place") from None
+    click.echo(sentence)
+    say(f"wrote {output}")

@@ -1,0 +1,106 @@
+"""Pairs of runs whose truth is known: samples of visits made up by a seeded generator, without any file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ccbench.cases import Case, Measurement, Status
+from ccbench.runs import Run
+from ccbench.runs.loading import _frame
+from ccbench.runs.rows import row_of
+from ccbench.runs.schema import arrow_schema
+
+VISITS = 6
+
+MANIFEST: Mapping[str, Any] = {
+    "environment": {"host": {"name": "node7"}, "processor": {"model": "EPYC 7763", "cores_allowed": 64}}
+}
+
+
+def case(place: int, **changes: Any) -> Case:
+    """One of many cases: all_reduce of growing sizes, three algorithms."""
+    size = 4 * 2 ** (place % 20)
+    algorithm = ("ring", "tree", "two_shot")[place // 20 % 3]
+    plain = Case("made-up", "cpu", "all_reduce", algorithm, "float32", "sum", size, size // 4, 4)
+    return replace(plain, **changes)
+
+
+def measured(one: Case, visits: Sequence[Sequence[float]], **changes: Any) -> Measurement:
+    """An OK measurement with these samples, one list a visit."""
+    plain = Measurement(
+        one,
+        Status.OK,
+        backend_version="numpy 2",
+        samples_seconds=tuple(sample for visit in visits for sample in visit),
+        visit_samples=tuple(len(visit) for visit in visits),
+        wrong_elements=0,
+        stop_reason="interval narrow enough",
+    )
+    return replace(plain, **changes)
+
+
+def run_of(
+    measurements: Sequence[Measurement],
+    name: str = "run",
+    manifest: Mapping[str, Any] = MANIFEST,
+    **columns: Any,
+) -> Run:
+    """A run as it would be loaded; ``columns`` are set in every row."""
+    import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
+
+    rows = [{**row_of(one, None, 0.95), **columns} for one in measurements]
+    return Run(Path(name), manifest, _frame([pa.Table.from_pylist(rows, schema=arrow_schema())]))
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Logarithmic noise: of visits and of samples, times on top of 1.
+
+    modes: how much slower the visits in the other of two modes are. drift: change from first visit to last.
+    """
+
+    visit: float = 0.01
+    sample: float = 0.03
+    samples: int = 8
+    modes: float = 0.0
+    drift: float = 0.0
+
+    def draw(self, random: np.random.Generator, points: int) -> NDArray[np.float64]:
+        """Factors on the true time, [point, visit, sample]."""
+        logarithm = random.normal(0, self.visit, (points, VISITS))
+        logarithm += (random.random((points, VISITS)) < 0.5) * np.log1p(self.modes)
+        logarithm += np.linspace(0, self.drift, VISITS)
+        samples = random.gamma(2.0, self.sample / np.sqrt(2), (points, VISITS, self.samples))
+        return np.asarray(np.exp(logarithm[:, :, None] + samples))
+
+
+_TEMPLATE = measured(case(0), [[1.0]])
+
+
+def made_up(random: np.random.Generator, changes: Sequence[float], noise: Noise, name: str) -> Run:
+    """A run of as many points as ``changes``, each slower by that fraction than it would be."""
+    factors = noise.draw(random, len(changes))
+    rows = []
+    template = row_of(_TEMPLATE, None, 0.95)
+    for place, change in enumerate(changes):
+        one = case(place)
+        seconds = 1e-5 * (1 + place) * (1 + change) * factors[place]
+        rows.append(
+            {
+                **template,
+                "case_id": one.case_id,
+                "algorithm": one.algorithm,
+                "size_bytes": one.size_bytes,
+                "samples_seconds": seconds.ravel(),
+                "visit_samples": np.full(VISITS, noise.samples),
+                "median_seconds": float(np.median(np.median(seconds, axis=1))),
+            }
+        )
+    return Run(Path(name), MANIFEST, pd.DataFrame(rows))

@@ -22,7 +22,7 @@ FAR_BOUND = 4.0
 def apply_axes(figure: Figure, axes: Axes) -> None:
     """Scale, limits, ticks and labels of both axes of ``figure``."""
     xs = [x for series in figure.series for x in series.x]
-    ys = _heights(figure)
+    ys = heights(figure)
     axes.set_xlabel(figure.x.label, labelpad=6)
     axes.set_ylabel(_label(figure.y), labelpad=6)
     both = xs + ys if figure.topic == "prediction" else None
@@ -43,7 +43,7 @@ def _label(axis: Axis) -> str:
     return f"{axis.label} (GB/s)" if axis.unit == "GB/s" else axis.label
 
 
-def _heights(figure: Figure) -> list[float]:
+def heights(figure: Figure) -> list[float]:
     """All values of y that the axis must hold."""
     near = [
         value
@@ -52,12 +52,12 @@ def _heights(figure: Figure) -> list[float]:
         for value in (*series.y, *series.low, *series.high)
     ]
     bounds = [value for series in figure.series if series.kind == Kind.BOUND for value in series.y]
-    if _bound_is_far(figure):
+    if bound_is_far(figure):
         return near
     return near + bounds
 
 
-def _bound_is_far(figure: Figure) -> bool:
+def bound_is_far(figure: Figure) -> bool:
     bounds = [value for series in figure.series if series.kind == Kind.BOUND for value in series.y]
     near = [value for series in figure.series if series.kind != Kind.BOUND for value in series.y]
     linear = figure.y.scale == "linear"
@@ -65,7 +65,7 @@ def _bound_is_far(figure: Figure) -> bool:
 
 
 def _name_far_bound(figure: Figure, axes: Axes) -> None:
-    if _bound_is_far(figure):
+    if bound_is_far(figure):
         highest = max(value for one in figure.series if one.kind == Kind.BOUND for value in one.y)
         axes.text(
             0.99, 0.99, f"bound rises to {highest:.3g} GB/s, above this axis", transform=axes.transAxes,

@@ -1,0 +1,184 @@
+"""Everything the page says, in the reader's order, as plain values. Nothing here knows HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ccbench import __version__
+from ccbench.health import pair_matrices
+from ccbench.report.baselines import Pair, baseline_lines, beside
+from ccbench.report.figure import Figure
+from ccbench.report.figures import figures_of
+from ccbench.report.findings import run_findings
+from ccbench.report.page.environment import Rows, differences, environment_rows
+from ccbench.report.page.glossary import BusFormula, bus_formulas
+from ccbench.report.page.machine import (
+    MachinePicture,
+    MeasuredRate,
+    machine_picture,
+    measured_rates,
+    topology_of,
+)
+from ccbench.report.page.plots import plot
+from ccbench.report.page.rows import table_data
+from ccbench.report.page.summary import three_sentences
+from ccbench.report.pair_figures import pair_figures
+from ccbench.report.points import Point, host_name, machine_name, meaning_of, provenance, suite_name
+from ccbench.report.run_finding import RunFinding
+from ccbench.report.sample_figures import sample_figures
+from ccbench.report.text import plain, plural
+from ccbench.report.verdict import verdict_lines
+from ccbench.runs import Run
+
+SECTIONS: tuple[tuple[str, str, str], ...] = (
+    ("bandwidth", "Bus bandwidth against size",
+     "Dots are medians with their interval; hollow ones were flagged. Dashed: predicted; dotted: the bound."),
+    ("time", "Latency", "Time per launch on logarithmic axes: what small sizes cost."),
+    ("algorithms", "Algorithms and backends side by side",
+     "How many times longer than the fastest each takes, the speed-up of choosing well; the bar on top says "
+     "who leads where, lines mark crossovers."),
+    ("prediction", "Measured against predicted", "Above the line the machine is slower than the model says."),
+    ("ranks", "Ranks and samples",
+     "Whether one rank is late or all are: every rank's spread, then single samples where they spread most."),
+    ("pairs", "Every pair of ranks", "Rates or latencies of all pairs; frames mark those below their class."),
+)  # fmt: skip
+"""Topic of the figures, heading and one sentence; a section without figures is left out."""
+
+MOST_PAIRS = 500
+"""Lines beside a baseline that the page lists; the CSV file has all."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """Figures, by their names in the page, under one heading."""
+
+    topic: str
+    heading: str
+    text: str
+    figures: tuple[tuple[str, Figure], ...]
+
+
+@dataclass(frozen=True)
+class RunPart:
+    """What the page says of one run. sentences: the verdict in three; lines: all of it."""
+
+    name: str
+    facts: str
+    sentences: tuple[str, ...]
+    lines: tuple[str, ...]
+    findings: tuple[RunFinding, ...]
+    rates: tuple[MeasuredRate, ...]
+    picture: MachinePicture | None
+    environment: Rows
+    differences: tuple[tuple[str, str, str], ...]
+    beside: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PageContent:
+    """The whole page; ``label`` says loudly where times are no measurement, ``plots`` what is drawn."""
+
+    title: str
+    label: str
+    meaning: str
+    runs: tuple[RunPart, ...]
+    sections: tuple[Section, ...]
+    plots: Mapping[str, Any]
+    table: Mapping[str, Any]
+    pairs: tuple[Pair, ...]
+    more_pairs: int
+    formulas: tuple[BusFormula, ...]
+    baseline: str
+    version: str
+
+
+def page_content(
+    runs: Sequence[Run],
+    points: Sequence[Sequence[Point]],
+    behind: Sequence[Point] = (),
+    baseline: Run | None = None,
+    problems: list[str] | None = None,
+) -> PageContent:
+    """What to say of ``runs``.
+
+    points: of each run, in its order. behind: those of ``baseline`` that are comparable. problems: takes a
+    line for every part that could not be made; without it the first failure is raised.
+    """
+    every = [point for own in points for point in own]
+    figures = list(figures_of([*every, *behind], problems))
+    for run, own in zip(runs, points, strict=True):
+        figures += _made("samples of ranks", lambda run=run, own=own: sample_figures(run, own), problems)  # type: ignore[misc]  # mypy cannot infer a lambda with defaults
+        figures += _made("pairs", lambda run=run: pair_figures(pair_matrices(run), _where(run)), problems)  # type: ignore[misc]  # as above
+    numbered = _unique(figures)
+    label = provenance(every)
+    pairs = beside(every, behind)
+    return PageContent(
+        title=", ".join(dict.fromkeys(suite_name(run) or plain(run.path.name) for run in runs)),
+        label=label,
+        meaning=meaning_of(label) if label else "",
+        runs=tuple(_part(run, own, baseline) for run, own in zip(runs, points, strict=True)),
+        sections=_sections(numbered),
+        plots={key: plot(figure) for key, figure in numbered.items()},
+        table=table_data([*every, *behind]),
+        pairs=pairs[:MOST_PAIRS],
+        more_pairs=max(0, len(pairs) - MOST_PAIRS),
+        formulas=bus_formulas(every),
+        baseline="" if baseline is None else plain(baseline.path.name or baseline.path),
+        version=__version__,
+    )
+
+
+def _made(name: str, make: Callable[[], list[Figure]], problems: list[str] | None) -> list[Figure]:
+    try:
+        return make()
+    except Exception as error:
+        if problems is None:
+            raise
+        problems.append(f"{name}: {type(error).__name__}: {plain(error, 200)}")
+        return []
+
+
+def _where(run: Run) -> str:
+    words = (host_name(run.manifest), machine_name(run.manifest))
+    return " · ".join(word for word in words if word)
+
+
+def _unique(figures: Sequence[Figure]) -> dict[str, Figure]:
+    """Figures by a name of the page's own, which no string of a run has a part in."""
+    return {f"figure-{place}": figure for place, figure in enumerate(figures, start=1)}
+
+
+def _sections(figures: Mapping[str, Figure]) -> tuple[Section, ...]:
+    found = []
+    for topic, heading, text in SECTIONS:
+        own = tuple((name, figure) for name, figure in figures.items() if figure.topic == topic)
+        if own:
+            found.append(Section(topic, heading, text, own))
+    return tuple(found)
+
+
+def _part(run: Run, points: Sequence[Point], baseline: Run | None) -> RunPart:
+    findings = run_findings(run, points)
+    lines = verdict_lines(run)
+    topology = topology_of(run.manifest)
+    facts = (
+        plain(run.path.name),
+        host_name(run.manifest) and f"host {host_name(run.manifest)}",
+        machine_name(run.manifest) and f"machine {machine_name(run.manifest)}",
+        plain(run.manifest.get("created_at", "")),
+        plural(len(points), "case"),
+    )
+    return RunPart(
+        name=plain(run.path.name),
+        facts=" · ".join(fact for fact in facts if fact),
+        sentences=three_sentences(lines[0], points, findings),
+        lines=tuple(lines),
+        findings=findings,
+        rates=measured_rates(points),
+        picture=None if topology is None or not topology.devices else machine_picture(topology),
+        environment=environment_rows(run.manifest),
+        differences=() if baseline is None else differences(run.manifest, baseline.manifest),
+        beside=() if baseline is None else tuple(baseline_lines(points, baseline)[:1]),
+    )

@@ -1,0 +1,131 @@
+"""Maps of ranks against samples: whether slow samples were one rank's doing or the whole system's.
+
+Pure functions of a run's rows. Columns of a map are samples in the order they were taken, rows are ranks; a
+cell is that rank's time over the case's median. Where there are more samples than columns a cell shows the
+slowest of those it stands for, so that no spike is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ccbench.cases import Status
+from ccbench.report.figure import Axis, Figure, Grid
+from ccbench.report.points import EMULATION, Point
+from ccbench.report.text import plural
+from ccbench.runs import Run
+from ccbench.runs.rows import is_null
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+MOST_MAPS = 6
+"""Cases of a run that get a map: of every kind the one whose samples spread most, the widest spread first."""
+
+MOST_COLUMNS, MOST_ROWS = 120, 64
+
+FEWEST_SAMPLES = 8
+
+SPIKE = 1.5
+"""A sample this many times the median is a spike."""
+
+
+def sample_figures(run: Run, points: Sequence[Point]) -> list[Figure]:
+    """Maps of the cases worth one. points: of ``run``, in its order."""
+    spreads: dict[tuple[object, ...], tuple[float, int]] = {}
+    columns = run.cases["rank_samples_seconds"] if len(run.cases) else ()
+    for place, (point, samples) in enumerate(zip(points, columns, strict=True)):
+        if not _has_map(point, samples):
+            continue
+        spread = _spread(samples, point)
+        kind = (point.backend, point.collective, point.ranks, point.nodes, point.groups, point.beside)
+        if spread > spreads.get(kind, (0.0, 0))[0]:
+            spreads[kind] = (spread, place)
+    chosen = sorted(spreads.values(), key=lambda one: (-one[0], one[1]))[:MOST_MAPS]
+    return [_figure(points[place], _matrix(columns[place])) for _, place in chosen]
+
+
+def _has_map(point: Point, samples: Any) -> bool:
+    if point.status is not Status.OK or point.ranks < 2 or point.emulated or not point.median_seconds:
+        return False
+    if is_null(samples) or len(samples) != point.ranks:
+        return False
+    return len(samples[0]) >= FEWEST_SAMPLES and len({len(row) for row in samples}) == 1
+
+
+def _spread(samples: Any, point: Point) -> float:
+    return max(float(max(row)) for row in samples) / (point.median_seconds or 1.0)
+
+
+def _matrix(samples: Any) -> NDArray[np.float64]:
+    import numpy as np
+
+    return np.array([np.asarray(row, dtype=float) for row in samples])
+
+
+def _figure(point: Point, seconds: NDArray[np.float64]) -> Figure:
+    import numpy as np
+
+    ratios = seconds / float(np.median(seconds.max(axis=0)))
+    rows, columns = _gathered(ratios, MOST_ROWS, 0), MOST_COLUMNS
+    cells = _gathered(rows, columns, 1)
+    ranks, samples = ratios.shape
+    notes = []
+    if cells.shape[1] < samples:
+        notes.append(f"A column is {-(-samples // cells.shape[1])} samples or fewer, their slowest shown")
+    if cells.shape[0] < ranks:
+        notes.append(f"A row is {-(-ranks // cells.shape[0])} ranks or fewer, their slowest shown")
+    label = "SIMULATED " if point.simulated else f"{EMULATION} " if point.emulated else ""
+    return Figure(
+        key=f"samples-{point.backend}-{point.collective}-{point.algorithm}-{point.ranks}ranks-"
+        f"{point.size_bytes}B{'-' + point.setting if point.setting else ''}",
+        topic="ranks",
+        title=f"{label}{point.backend} {point.collective}: every sample of every rank",
+        subtitle=f"{point.label} · {plural(samples, 'sample')} · {spike_text(ratios)}",
+        x=Axis("sample, in the order they were taken", "rank", "linear"),
+        y=Axis("rank", "rank", "linear"),
+        series=(),
+        footnote=(
+            "A stripe from top to bottom is the whole system's; one row alone is that rank's",
+            *notes,
+        ),
+        grid=Grid(
+            values=tuple(tuple(float(cell) for cell in row) for row in cells),
+            texts=(),
+            marked=(),
+            unit="time over the median",
+            large_is_good=False,
+        ),
+    )
+
+
+def _gathered(values: NDArray[np.float64], most: int, axis: int) -> NDArray[np.float64]:
+    """``values`` with at most ``most`` entries along ``axis``: the largest of each stretch."""
+    import numpy as np
+
+    count = values.shape[axis]
+    if count <= most:
+        return values
+    step = -(-count // most)
+    starts = np.arange(0, count, step)
+    gathered: NDArray[np.float64] = np.maximum.reduceat(values, starts, axis=axis)
+    return gathered
+
+
+def spike_text(ratios: NDArray[np.float64]) -> str:
+    """How many samples were spikes, and whether all ranks had them together; rows are ranks.
+
+    Ranks that wait for a slow one are slow with it, so one rank alone is rarely seen: it must end late without
+    holding the others up, as a receiver does.
+    """
+    high = ratios > SPIKE
+    spikes = high.any(axis=0)
+    count = int(spikes.sum())
+    if not count:
+        return f"no sample beyond {SPIKE} times the median"
+    together = int((high.sum(axis=0) * 2 > len(ratios)).sum())
+    parts = [f"{together} in most ranks at once"] if together else []
+    parts += [f"{count - together} in few ranks"] if count > together else []
+    return f"{plural(count, 'sample')} beyond {SPIKE} times the median: {', '.join(parts)}"

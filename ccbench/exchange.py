@@ -28,6 +28,9 @@ KEY_VARIABLE = "CCBENCH_LEADER_KEY"
 LOCAL_VARIABLE = "CCBENCH_LEADER_IS_HERE"
 """Set where all ranks are on the leader's host, so that whoever started a rank may take it along in death."""
 
+ONE_HOST_VARIABLE = "CCBENCH_ONE_HOST"
+"""Set for a leader whose launcher is known to start all ranks on this host: it listens on loopback alone."""
+
 RANK_VARIABLES = (
     ("CCBENCH_RANK", "CCBENCH_RANKS"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -110,11 +113,15 @@ def _namespace(proc: Path, kind: str) -> str:
 
 @dataclass(frozen=True)
 class Hello:
-    """A process's first words. rank, ranks: what its launcher told it, -1 where it told nothing."""
+    """A process's first words. rank, ranks: what its launcher told it, -1 where it told nothing.
+
+    stays: it goes on without its team, so nobody may end it with that.
+    """
 
     place: Place
     rank: int = -1
     ranks: int = -1
+    stays: bool = False
 
 
 @dataclass(frozen=True)

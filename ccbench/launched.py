@@ -28,6 +28,7 @@ from ccbench.exchange import (
     ADDRESSES_VARIABLE,
     KEY_VARIABLE,
     LOCAL_VARIABLE,
+    ONE_HOST_VARIABLE,
     Contribution,
     Gathered,
     Goodbye,
@@ -123,7 +124,8 @@ class LaunchedLeader(Leader):
         deadline = time.monotonic() + START_LIMIT_SECONDS
         key = secrets.token_bytes(KEY_BYTES)
         enter = self._open.enter_context
-        door = enter(Door(key, several_hosts=self.launch.several_hosts))
+        several_hosts = self.launch.several_hosts and ONE_HOST_VARIABLE not in os.environ
+        door = enter(Door(key, several_hosts=several_hosts))
         folders = {name: enter(private_folder(parent)) for name, parent in self.launch.private_folders}
         variables = {**folders, ADDRESSES_VARIABLE: " ".join(door.addresses), KEY_VARIABLE: key.hex()}
         if not self.launch.several_hosts:
@@ -152,7 +154,7 @@ class LaunchedLeader(Leader):
                 silent.remove(connection)
                 with suppress(EOFError, OSError):
                     hello = connection.recv()
-                    self._enrol(hello.place, connection)
+                    self._enrol(hello, connection)
                     arrived.append((hello, connection))
             ended = self.launcher.ended()
             if ended or time.monotonic() > deadline:
@@ -168,11 +170,11 @@ class LaunchedLeader(Leader):
         said = f"it said: {words}" if words else "it said nothing"
         return f"{self.backend}: {what} {self.ranks} ranks had come ({came} did); {said}"
 
-    def _enrol(self, place: Place, connection: Connection) -> None:
-        """Remember a process that must not outlive this team, whatever becomes of it."""
-        handle = -1
+    def _enrol(self, hello: Hello, connection: Connection) -> None:
+        """Remember a process that must not outlive this team, whatever becomes of it, unless it says so."""
+        place, handle = hello.place, -1
         near = (place.host, place.numbering) == (self._here.host, self._here.numbering)
-        if near and hasattr(os, "pidfd_open"):
+        if near and not hello.stays and hasattr(os, "pidfd_open"):
             with suppress(OSError):
                 handle = os.pidfd_open(place.pid)
         self.members.append(Member(place, connection, handle))

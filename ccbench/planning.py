@@ -42,7 +42,8 @@ class RunOptions:
     output: the run folder itself; default: a new one under ``results_root``.
     machine: a machine's name or file to price on; default: measure this one in a second or two.
     only_plan: nothing is going to run, so a machine with GPUs that is named stands for this one.
-    launch: the user's own command that starts the ranks.
+    launch: the user's own command that starts the ranks. launched_by: the launcher that has started this run
+    on every rank's seat, '' for none; launch then reaches these.
     nodes, network: over how many machines the ranks are spread, and what joins these (``ib-ndr-400x8``).
     """
 
@@ -56,6 +57,7 @@ class RunOptions:
     results_root: Path = Path("results")
     only_plan: bool = False
     launch: str = ""
+    launched_by: str = ""
     nodes: int | None = None
     network: str | None = None
 

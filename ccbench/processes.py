@@ -35,10 +35,10 @@ def single_threaded(environment: Mapping[str, str]) -> dict[str, str]:
     return {**environment, **dict.fromkeys(names, "1")}
 
 
-def die_with_parent(parent: int) -> None:
-    """Be killed when ``parent`` (this process's parent) ends, however it ends. Linux; elsewhere nothing."""
+def die_with_parent(parent: int, by: int = signal.SIGKILL) -> None:
+    """Get signal ``by`` when ``parent`` (this process's parent) ends, however it ends. Linux; elsewhere nothing."""
     if sys.platform.startswith("linux"):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(by), 0, 0, 0)
         if os.getppid() != parent:
             os._exit(1)  # it ended before the request was in place
 

@@ -57,8 +57,10 @@ def told_by_launcher(variables: Mapping[str, str]) -> tuple[int, int]:
 class Channel:
     """Implements ``ccbench.exchange.Exchange`` and ``ccbench.worker.Line`` over the leader's connection."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, broken: Callable[[], None]) -> None:
+        """broken: called by the reading thread when the leader is gone."""
         self._connection = connection
+        self._broken = broken
         self._lock = threading.Lock()
         self._messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._gathered: queue.SimpleQueue[tuple[bytes, ...]] = queue.SimpleQueue()
@@ -70,7 +72,7 @@ class Channel:
         threading.Thread(target=self._read, name="leader", daemon=True).start()
 
     def _read(self) -> None:
-        """Sort what the leader says; ends the process with the connection."""
+        """Sort what the leader says, until the connection breaks."""
         with suppress(EOFError, OSError):
             while True:
                 message = self._connection.recv()
@@ -80,7 +82,7 @@ class Channel:
                     self.tell(self.position())
                 else:
                     self._messages.put(message)
-        os._exit(1)
+        self._broken()
 
     def welcomed(self) -> Welcome:
         """Wait until all ranks have come; this rank's number and the others' hosts."""
@@ -170,17 +172,20 @@ def _opened(backend: str, channel: Channel) -> TeamEndpoint:
     raise SystemExit(1)
 
 
-def main(arguments: list[str]) -> None:
-    """Join the team, measure until the leader ends it, leave the library in peace."""
-    (backend,) = arguments
-    if LOCAL_VARIABLE in os.environ:
-        die_with_parent(os.getppid())  # a rank that is stopped cannot hear its connection break
-    try:
-        channel = Channel(connect(os.environ))
-    except UsageError as error:
-        raise SystemExit(str(error)) from None
-    rank, ranks = told_by_launcher(os.environ)
-    channel.send(Hello(this_place(), rank, ranks))
+def leave() -> None:
+    """End this process at once, whatever its library does."""
+    os._exit(1)
+
+
+def serve(backend: str, variables: Mapping[str, str], broken: Callable[[], None] = leave) -> None:
+    """Join the team, measure until the leader ends it, leave the library in peace.
+
+    variables: where the leader is, and this process's number. broken: called, by another thread, when the
+    leader is gone. Raises UsageError when it cannot be reached.
+    """
+    channel = Channel(connect(variables), broken)
+    rank, ranks = told_by_launcher(variables)
+    channel.send(Hello(this_place(), rank, ranks, stays=broken is not leave))
     welcome = channel.welcomed()
     if welcome.processor >= 0:
         # Before the library is loaded, so that its threads stay on the rank's processor too.
@@ -193,6 +198,17 @@ def main(arguments: list[str]) -> None:
     close = getattr(endpoint, "close", None)
     if close:
         close()
+
+
+def main(arguments: list[str]) -> None:
+    """Serve in a process of its own."""
+    (backend,) = arguments
+    if LOCAL_VARIABLE in os.environ:
+        die_with_parent(os.getppid())  # a rank that is stopped cannot hear its connection break
+    try:
+        serve(backend, os.environ)
+    except UsageError as error:
+        raise SystemExit(str(error)) from None
 
 
 if __name__ == "__main__":

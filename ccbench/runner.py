@@ -21,6 +21,7 @@ from ccbench.cases import MORE_VISITS, Case, Measurement, Sampling, Status
 from ccbench.census import Census, take_census
 from ccbench.environment import capture
 from ccbench.errors import BackendUnavailable, CcbenchError, RunFolderError, UsageError
+from ccbench.exchange import ONE_HOST_VARIABLE
 from ccbench.model.basis import GPU_BACKENDS, Basis, named_basis
 from ccbench.model.cluster import Cluster
 from ccbench.model.host_collectives import HOST_LIBRARIES
@@ -31,6 +32,7 @@ from ccbench.network_probe import probe_network
 from ccbench.planning import DETECT, Plan, RunOptions, expected_seconds, plan_suite
 from ccbench.progress import Progress
 from ccbench.runs import RunFolder, default_folder
+from ccbench.seats import HAND_ON_VARIABLE, PLAYED_BACKENDS
 from ccbench.topology.detection import detect
 from ccbench.topology.diagnosis import diagnose
 from ccbench.topology.files import to_plain
@@ -119,6 +121,7 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
         done = folder.finished() if options.resume else {}
         begun = folder.unfinished() if options.resume else {}
         run = _Run(suite.sampling, suite.seed, options, basis, backends, folder, progress, begun, census)
+        run.begin(plan.cases)
         return run.all([case for case in plan.cases if case.case_id not in done], done, deadline)
 
 
@@ -204,7 +207,7 @@ def _folder(
             "only": options.only,
             "nodes": options.nodes,
             "network": options.network,
-            **({"launch": options.launch} if options.launch else {}),
+            **_launcher_of(options),
         },
     }
     if options.resume:
@@ -222,6 +225,12 @@ def _folder(
             if not options.resume:
                 folder.remove_if_empty()
             raise
+
+
+def _launcher_of(options: RunOptions) -> dict[str, str]:
+    if options.launched_by:
+        return {"launched_by": options.launched_by}
+    return {"launch": options.launch} if options.launch else {}
 
 
 def _refuse_other_run(folder: RunFolder, manifest: Mapping[str, Any]) -> None:
@@ -305,8 +314,24 @@ class _Run:
         self._failures: dict[TeamKey, list[str]] = {}
         self._results: dict[str, Measurement] = begun
         self._launch = options.launch
+        self._launched_by = options.launched_by
+        self._lost = ""
         self._several_hosts = census is not None and census.nodes > 1
         self._networks: dict[tuple[str, int], HostNetwork] = {}
+
+    def begin(self, cases: Sequence[Case]) -> None:
+        """Bring up what comes up only once; BackendUnavailable, before any case, says why that failed."""
+        for case in cases:
+            if self._played(case) and not self._not_there(case):
+                try:
+                    self._team(self._backends[case.backend], case)
+                except BaseException:
+                    self._close()
+                    raise
+
+    def _played(self, case: Case) -> bool:
+        """Whether the ranks are processes that a launcher has started once and for all."""
+        return bool(self._launched_by) and case.backend in PLAYED_BACKENDS
 
     def all(
         self, cases: Sequence[Case], done_before: Mapping[str, Status], deadline: float | None
@@ -376,6 +401,9 @@ class _Run:
         return dict(Counter([*done_before.values(), *now]))
 
     def _visit(self, case: Case, number: int, deadline: float | None) -> None:
+        if self._lost:
+            self._skip(case)
+            return
         self._progress.case_started(case, number)
         before = self._results.get(case.case_id)
         now = self._measure(case, deadline, before.launches_per_sample if before else 0)
@@ -386,6 +414,14 @@ class _Run:
         self._folder.write(measurement, prediction, self._sampling.confidence)
         self._results[case.case_id] = measurement
         self._progress.case_finished(measurement, prediction)
+
+    def _skip(self, case: Case) -> None:
+        """Record why a case was not measured; what visits before have found stays."""
+        if case.case_id in self._results:
+            return
+        measurement = self._complete(Measurement(case, Status.SKIPPED, self._lost))
+        self._folder.write(measurement, None, self._sampling.confidence)
+        self._results[case.case_id] = measurement
 
     def _complete(self, measurement: Measurement) -> Measurement:
         """Fill in what a team that died could not say."""
@@ -414,13 +450,27 @@ class _Run:
         measurement = team.run(case, sampling)
         if not team.usable():
             self._teams.pop(key).close()
-            self._progress.note(
-                f"{measurement.status.value}: {measurement.detail}; going on with a fresh team"
-            )
+            self._after_loss(measurement)
         return measurement
+
+    def _after_loss(self, measurement: Measurement) -> None:
+        what = f"{measurement.status.value}: {measurement.detail}"
+        if not self._played(measurement.case):
+            self._progress.note(f"{what}; going on with a fresh team")
+            return
+        self._lost = (
+            f"not started: {measurement.case.label} {measurement.status.value}, and ranks that "
+            f"{self._launched_by} has started cannot be started again; ccbench run --launch can"
+        )
+        self._progress.note(f"{what}; {self._lost}")
 
     def _not_there(self, case: Case) -> str:
         """Why ranks on several hosts cannot be had of a backend."""
+        if self._played(case) and self._backends[case.backend].team_settings(case):
+            return (
+                f"{case.algorithm}: the library reads its settings when it starts, and {self._launched_by} has "
+                "started it for the whole run; write --launch instead"
+            )
         if not self._several_hosts or case.backend in (*LAUNCHED, "simulated"):
             return ""
         return f"{case.backend}: its ranks share one host; between hosts there are {', '.join(LAUNCHED)}"
@@ -447,12 +497,23 @@ class _Run:
                 self._make_room()
             team = backend.open_team(
                 TeamRequest(
-                    case.ranks, self._machine_for(case), self._seed, environment=key[2], launch=self._launch
+                    case.ranks,
+                    self._machine_for(case),
+                    self._seed,
+                    environment=(*key[2], *self._around(key[2])),
+                    launch=self._launch,
                 )
             )
             self._look_at_network(team, case)
         self._teams[key] = team  # last: the one used most recently
         return team
+
+    def _around(self, settings: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+        """What leaders of launched teams are told besides."""
+        if self._launch and not self._several_hosts:
+            yield ONE_HOST_VARIABLE, "1"
+        if self._launched_by:
+            yield HAND_ON_VARIABLE, " ".join(name for name, _ in settings)
 
     def _machine_for(self, case: Case) -> Machine | Cluster:
         """What a simulated case takes its times from; others only name it."""

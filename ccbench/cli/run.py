@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import sys
@@ -24,6 +25,7 @@ from ccbench.cli.output import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ccbench.launched_by import Seat
     from ccbench.planning import Plan, RunOptions
     from ccbench.runner import RunOutcome
     from ccbench.runs import Run
@@ -86,11 +88,17 @@ def run(
 
     Results go to results/<time>-<suite>-<host>, each case as soon as it is measured.
     """
+    from ccbench.launched_by import seat_of
     from ccbench.planning import RunOptions, check_output, plan_suite
     from ccbench.progress import progress_for
     from ccbench.runner import Terminated, run_suite
     from ccbench.suite import load_suite
 
+    if not plan:
+        seat = seat_of(os.environ)
+        if seat is not None:
+            return _as_one_of_many(seat, launch)
+    launch, launched_by, ranks = _launched(launch, ranks)
     options = RunOptions(
         output=output,
         backends=backends,
@@ -99,6 +107,7 @@ def run(
         nodes=nodes,
         network=network,
         launch=launch or "",
+        launched_by=launched_by,
         only=only,
         resume=resume,
         time_limit_seconds=time_limit,
@@ -136,6 +145,39 @@ def _exit_code(outcome: RunOutcome, judged: bool) -> int:
     return health_of(load_run(outcome.folder)).exit_code or outcome.exit_code
 
 
+def _as_one_of_many(seat: Seat, launch: str | None) -> int:
+    """This process's part of a run that a launcher has started once for every rank; the run's exit code."""
+    from ccbench.errors import UsageError
+    from ccbench.seats import take_seat
+
+    if launch:
+        if seat.rank:
+            return UsageError.exit_code
+        raise UsageError(
+            f"--launch: {seat.launcher} has started this command {seat.ranks} times; leave one of them out"
+        )
+    return take_seat(seat, sys.argv[1:])
+
+
+def _launched(launch: str | None, ranks: int | None) -> tuple[str | None, str, int | None]:
+    """--launch, whose launcher it stands for where a launcher started this run, and the ranks."""
+    from ccbench.errors import UsageError
+    from ccbench.processes import die_with_parent
+    from ccbench.seats import seated_launch
+
+    seated = seated_launch(os.environ)
+    if seated is None:
+        return launch, "", ranks
+    die_with_parent(os.getppid(), by=signal.SIGTERM)
+    command, seats, launcher = seated
+    if ranks not in (None, seats):
+        raise UsageError(
+            f"--ranks {ranks}: {launcher} started {seats} processes, each of which is a rank; "
+            f"leave --ranks out, or start {ranks}"
+        )
+    return shlex.join(command), launcher, seats
+
+
 def _say_how_to_go_on(suite: str, options: RunOptions, outcome: RunOutcome) -> None:
     """After a signal or the time limit: what stopped the run, and the line that goes on with it."""
     from ccbench.cases import Status
@@ -166,7 +208,7 @@ def _resume_line(suite: str, options: RunOptions, folder: Path) -> str:
         ("--machine", options.machine),
         ("--nodes", options.nodes),
         ("--network", options.network),
-        ("--launch", options.launch or None),
+        ("--launch", "" if options.launched_by else options.launch or None),
         ("--only", options.only),
     ):
         words += [] if value is None else [name, str(value)]

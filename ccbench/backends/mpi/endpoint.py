@@ -38,7 +38,8 @@ def start_library(exchange: Exchange) -> Any:
     mpi = importlib.import_module("mpi4py.MPI")
     name = library_name(mpi.Get_library_version())
     many = exchange.oversubscribed and vendor(name) == MPICH
-    mpi.Init_thread(mpi.THREAD_MULTIPLE if many else mpi.THREAD_FUNNELED)
+    if not mpi.Is_initialized():  # processes of one launcher may have met over it
+        mpi.Init_thread(mpi.THREAD_MULTIPLE if many else mpi.THREAD_FUNNELED)
     world = mpi.COMM_WORLD
     if world.size != exchange.ranks:
         raise BackendUnavailable(

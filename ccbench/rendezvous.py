@@ -1,0 +1,201 @@
+"""How processes that one launcher started find each other: the first tells the others one line of text.
+
+Whatever carries it must keep it from other users, because it holds a key. In this order:
+
+1. a folder that all hosts see, named by CCBENCH_RENDEZVOUS: a file that only its owner may read;
+2. torchrun: the store that it keeps at MASTER_ADDR:MASTER_PORT;
+3. all processes on one host: a file in the temporary folder;
+4. an MPI that mpi4py loads: MPI_Bcast;
+5. srun: a file in the folder it was started in, which the hosts of a cluster usually share.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Protocol
+
+from ccbench.errors import MissingDependency, UsageError
+from ccbench.launched_by import HYDRA, SRUN, TORCHRUN, Seat
+
+FOLDER_VARIABLE = "CCBENCH_RENDEZVOUS"
+
+LIMIT_SECONDS = 120.0
+POLL_SECONDS = 0.05
+STORE_KEY = "ccbench/leader"
+
+LAUNCHER_NAMES = ("mpirun", "mpiexec", "hydra_pmi_proxy", "orted", "prted", "prterun", "slurmstepd", "srun")
+
+
+class Way(Protocol):
+    """Carries one text from the first process to the others."""
+
+    def offer(self, text: str) -> None:
+        """Called by rank 0."""
+
+    def find(self) -> str:
+        """Called by all others; UsageError when nothing comes in time."""
+
+    def close(self) -> None:
+        """All have it."""
+
+
+class FileWay:
+    """A file that only its owner may read."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._path = folder / f".ccbench-{name}"
+
+    def offer(self, text: str) -> None:
+        """Write it whole or not at all."""
+        try:
+            handle, draft = tempfile.mkstemp(prefix=f"{self._path.name}-", dir=self._path.parent)
+            with os.fdopen(handle, "w") as file:
+                file.write(text)
+            os.replace(draft, self._path)
+        except OSError as error:
+            raise UsageError(
+                f"{self._path.parent}: cannot be written ({error.strerror}), but processes meet there; set "
+                f"{FOLDER_VARIABLE} to a folder that all hosts see"
+            ) from None
+
+    def find(self) -> str:
+        """Look until it is there."""
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while time.monotonic() < deadline:
+            with suppress(OSError):
+                if self._path.stat().st_uid == os.geteuid():
+                    return self._path.read_text()
+            time.sleep(POLL_SECONDS)
+        raise UsageError(
+            f"{self._path}: rank 0 wrote nothing there in {LIMIT_SECONDS:.0f} s: it did not start, or its host "
+            f"does not share this folder; set {FOLDER_VARIABLE} to one that all hosts see"
+        )
+
+    def close(self) -> None:
+        """Remove it."""
+        with suppress(OSError):
+            self._path.unlink()
+
+
+class StoreWay:
+    """The store that torchrun keeps for its processes; without torchrun's, rank 0's own."""
+
+    def __init__(self, seat: Seat, variables: Mapping[str, str]) -> None:
+        try:
+            distributed = importlib.import_module("torch.distributed")
+        except ImportError:
+            raise MissingDependency(
+                "torchrun started this process, but torch cannot be imported here; pip install 'ccbench[gloo]'"
+            ) from None
+        agents = variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+        self._store: Any = distributed.TCPStore(
+            variables["MASTER_ADDR"],
+            int(variables["MASTER_PORT"]),
+            None,
+            seat.rank == 0 and not agents,
+            timeout=timedelta(seconds=LIMIT_SECONDS),
+        )
+
+    def offer(self, text: str) -> None:
+        """Put it there."""
+        self._store.set(STORE_KEY, text)
+
+    def find(self) -> str:
+        """The store waits until it is there."""
+        try:
+            text: bytes = self._store.get(STORE_KEY)
+        except RuntimeError as error:
+            raise UsageError(f"torchrun's store holds nothing of rank 0 ({error}); did rank 0 start?") from None
+        return text.decode()
+
+    def close(self) -> None:
+        """It goes with torchrun."""
+
+
+class MpiWay:
+    """The MPI itself, which stays up: it can be started only once in a process."""
+
+    def __init__(self, seat: Seat) -> None:
+        settings = importlib.import_module("mpi4py").rc
+        settings.initialize = settings.finalize = False
+        mpi = importlib.import_module("mpi4py.MPI")
+        crowded = seat.local_ranks > (os.cpu_count() or 1)
+        mpi.Init_thread(mpi.THREAD_MULTIPLE if crowded and seat.launcher == HYDRA else mpi.THREAD_FUNNELED)
+        self._world = mpi.COMM_WORLD
+        if self._world.size != seat.ranks:
+            library = " ".join(mpi.Get_library_version().replace("\0", " ").split()[:4])
+            raise UsageError(
+                f"{seat.launcher} started {seat.ranks} processes, but the MPI that mpi4py loads ({library}) sees "
+                f"a world of {self._world.size}: each believes it is alone; use that library's own mpiexec, or "
+                "install mpi4py for the launcher's MPI"
+            )
+
+    def offer(self, text: str) -> None:
+        """Broadcast it."""
+        self._world.bcast(text, 0)
+
+    def find(self) -> str:
+        """Receive it."""
+        text: str = self._world.bcast(None, 0)
+        return text
+
+    def close(self) -> None:
+        """The seat ends the library, later."""
+
+
+def way_for(seat: Seat, variables: Mapping[str, str], proc: Path = Path("/proc")) -> Way:
+    """The way that fits; UsageError where there is none, with what to set."""
+    if variables.get(FOLDER_VARIABLE):
+        return FileWay(Path(variables[FOLDER_VARIABLE]), _name(seat.job or f"{seat.launcher}-{seat.ranks}"))
+    if seat.launcher == TORCHRUN:
+        return StoreWay(seat, variables)
+    if seat.one_host:
+        return FileWay(Path(tempfile.gettempdir()), _name(seat.job or _starter(proc)))
+    if seat.starts_mpi and importlib.util.find_spec("mpi4py") and mpi_works():
+        return MpiWay(seat)
+    if seat.launcher == SRUN:
+        return FileWay(Path.cwd(), _name(seat.job))
+    raise UsageError(
+        f"{seat.launcher} started {seat.ranks} processes on several hosts, which have no way to find each "
+        f"other: set {FOLDER_VARIABLE} to a folder that all hosts see, or install mpi4py beside the MPI"
+    )
+
+
+def mpi_works() -> bool:
+    """Whether mpi4py finds its library."""
+    try:
+        importlib.import_module("mpi4py").rc.initialize = False
+        importlib.import_module("mpi4py.MPI")
+    except (ImportError, RuntimeError):
+        return False
+    return True
+
+
+def _name(text: str) -> str:
+    """Like ``text`` for all users alike, but of plain letters, and of one user only."""
+    return hashlib.sha256(f"{os.geteuid()} {text}".encode()).hexdigest()[:20]
+
+
+def _starter(proc: Path) -> str:
+    """The launcher's process on this host, which its ranks have in common, with when it started."""
+    number = first = os.getppid()
+    while number > 1:
+        try:
+            fields = (proc / str(number) / "stat").read_text()
+        except OSError:
+            break
+        name = fields[fields.index("(") + 1 : fields.rindex(")")]
+        after = fields[fields.rindex(")") + 2 :].split()
+        if name.startswith(LAUNCHER_NAMES):
+            return f"{number} {after[19]}"
+        number = int(after[1])
+    return str(first)

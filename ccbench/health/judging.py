@@ -23,6 +23,7 @@ from ccbench.health.outliers import high_outliers, relative_spread
 from ccbench.runs import Run
 from ccbench.runs.rows import WAITING_SHARE, is_null
 from ccbench.telemetry import flags_of, readings_from_json
+from ccbench.units import format_seconds, format_size
 
 HEALTH = "health"
 """What a suite's key ``verdict`` says when its runs are to be judged."""
@@ -175,7 +176,13 @@ def _is_timed(row: Row) -> bool:
 
 
 def _case(row: Row) -> str:
-    words = [row["backend"], row["collective"], row["algorithm"], row["dtype"], f"{row['size_bytes']} B"]
+    words = [
+        row["backend"],
+        row["collective"],
+        row["algorithm"],
+        row["dtype"],
+        format_size(row["size_bytes"]),
+    ]
     words += [f"pair {row['pair']}"] * bool(row["pair"]) + [f"groups {row['groups']}"] * bool(row["groups"])
     return " ".join(map(str, words))
 
@@ -269,7 +276,9 @@ def _slow_pairs(matrices: Sequence[PairMatrix]) -> tuple[dict[int, str], list[He
         scores = _rank_scores(matrix)
         doubted = any(matrix.doubts[source][target] for source, target in matrix.pairs())
         for rank in high_outliers(scores, math.log(GROSS) if doubted else math.log1p(MISS)):
-            text = f"its pairs take {math.exp(scores[rank]):.2f} times as long as usual ({_what(matrix)})"
+            text = (
+                f"its pairs take {_times_as_long(matrix, rank):.3g} times as long as others ({_what(matrix)})"
+            )
             ranks[rank] = "; ".join(part for part in (ranks.get(rank, ""), text) if part)
         logs = [
             math.log(matrix.time(*cell) / matrix.usual_seconds[matrix.classes[cell[0]][cell[1]]])
@@ -297,7 +306,7 @@ def _pair_text(seen: Sequence[tuple[PairMatrix, PairMiss]]) -> str:
 
 def _what(matrix: PairMatrix) -> str:
     way = "both ways" if matrix.both else "one way"
-    return f"{matrix.size_bytes} B {way}, {matrix.backend}"
+    return f"{format_size(matrix.size_bytes)} {way}, {matrix.backend}"
 
 
 def _rank_scores(matrix: PairMatrix) -> list[float]:
@@ -308,6 +317,14 @@ def _rank_scores(matrix: PairMatrix) -> list[float]:
         for rank in (source, target):
             logs[rank].append(math.log(matrix.time(source, target) / usual))
     return [median(values) if values else 0.0 for values in logs]
+
+
+def _times_as_long(matrix: PairMatrix, rank: int) -> float:
+    """Median time of the pairs with ``rank`` over that of the pairs without it."""
+    cells = list(matrix.pairs())
+    with_it = [matrix.time(*cell) for cell in cells if rank in cell]
+    without = [matrix.time(*cell) for cell in cells if rank not in cell]
+    return median(with_it) / median(without or with_it)
 
 
 def _slow_groups(timed: Sequence[Row]) -> list[HealthFinding]:
@@ -407,7 +424,7 @@ def _evidence(rows: Sequence[Row], timed: Sequence[Row], matrices: Sequence[Pair
 def _pairs_text(matrix: PairMatrix) -> str:
     times = [matrix.time(*pair) for pair in matrix.pairs()]
     if matrix.is_latency:
-        span = f"{min(times) * 1e6:.3g} to {max(times) * 1e6:.3g} us"
+        span = f"{format_seconds(min(times))} to {format_seconds(max(times))}"
     else:
         slowest, fastest = (matrix.size_bytes / one / 1e9 for one in (max(times), min(times)))
         span = f"{slowest:.3g} to {fastest:.3g} GB/s"

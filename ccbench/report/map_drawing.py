@@ -29,8 +29,8 @@ def draw_map(figure: Figure, grid: Grid, axes: Axes) -> None:
     values = np.array([[math.nan if one is None else one for one in row] for row in grid.values])
     known = values[np.isfinite(values)]
     low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
-    # A scale from nothing makes small differences look small; one from the least value would not.
-    limits = (0.0, high or 1.0) if grid.large_is_good else (min(low, high / 2), high or 1.0)
+    # Small differences shall look small: a scale ends at nothing, or at twice the least where less is better.
+    limits = (0.0, high or 1.0) if grid.large_is_good else (low, max(high, 2 * low) or 1.0)
     colours = "cividis" if grid.large_is_good else "cividis_r"
     axes.set_facecolor(EMPTY)
     image = axes.imshow(values, cmap=colours, vmin=limits[0], vmax=limits[1], aspect="auto")

@@ -272,6 +272,7 @@ def _rows(fit: Fit, points: Sequence[Point]) -> list[str]:
         heading = " ".join(
             f"{column.header} {column.text(point)}" if column.right else column.text(point)
             for column in fit.headings
+            if column.text(point)
         )
         if heading != last:
             lines.append(f"- {heading}")

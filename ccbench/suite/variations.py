@@ -72,7 +72,7 @@ def variations(sweep: Sweep, backend: str, row: Collective, ranks: int) -> tuple
         "aggregation": sweep.aggregation,
         "misalignment_bytes": sweep.misalignment,
         "pair": tuple(_pairs(sweep.pairs, row, ranks)),
-        "groups": tuple(name for name in sweep.groups if _groups_exist(name, ranks)),
+        "groups": tuple(_groupings(sweep.groups, ranks)),
         "beside": tuple(name for name in sweep.beside if name != row.name),
     }
     if not row.moves_data:
@@ -98,12 +98,14 @@ def _pairs(names: Sequence[str], row: Collective, ranks: int) -> Iterator[str]:
             yield name
 
 
-def _groups_exist(expression: str, ranks: int) -> bool:
-    try:
-        parse_groups(expression, ranks)
-    except UsageError:
-        return False
-    return True
+def _groupings(expressions: Sequence[str], ranks: int) -> Iterator[str]:
+    """Those that so many ranks can form; one of all ranks in their order is the plain case."""
+    for expression in expressions:
+        try:
+            groups = parse_groups(expression, ranks)
+        except UsageError:
+            continue
+        yield "" if groups == (tuple(range(ranks)),) else expression
 
 
 # -- readers ----------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ def test_a_machine_without_a_fault_is_healthy_and_says_on_what_evidence() -> Non
     text = "\n".join(one.lines())
     assert text.startswith("HEALTHY: nothing found wrong")
     assert "182 cases with correct results: 5 of 10 collectives" in text
-    assert "56 pairs, 67108864 B one way, nccl" in text
+    assert "56 pairs, 64 MiB one way, nccl" in text
     assert "between visits" in text
 
 
@@ -65,7 +65,7 @@ def test_a_slow_pair_is_named_with_its_class_and_sizes() -> None:
     one = verdict([*made, *collectives(random)])
     assert set(found(one)) == {("slow_pair", "2>5"), ("slow_pair", "5>2"), ("slow_pair", "2<>5")}
     assert "usual time of NV18" in one.findings[0].evidence
-    assert "67108864 B" in one.findings[0].evidence
+    assert "64 MiB" in one.findings[0].evidence
 
 
 def test_a_slow_group_is_named() -> None:

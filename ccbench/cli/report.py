@@ -40,20 +40,19 @@ def baseline_completions(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="Folder, or a file when it is one; else RUN/report.",
+    help="Folder, or one file: report.html; else RUN/report.",
 )
-@click.option("--format", "formats", metavar="LIST", help="With commas: png,svg,pdf,md,csv,nccl-tests.")
+@click.option("--format", "formats", metavar="LIST", help="With commas: html,png,svg,pdf,md,csv,nccl-tests.")
 @as_json
 def report(
     runs: tuple[Path, ...], baseline: str | None, output: Path | None, formats: str | None, as_json: bool
 ) -> None:
     """Draw plots and tables of each RUN (a run folder), several in one picture.
 
-    Without RUN the newest run in ./results.
+    Without RUN the newest run in ./results. '-o report.html' makes one page that needs no network.
     """
     from ccbench.importing.published import PREFIX
     from ccbench.report import (
-        DEFAULT_FORMATS,
         first_lines,
         screen_table,
         verdict_lines,
@@ -66,7 +65,7 @@ def report(
         return
     behind = None if baseline is None else _baseline(baseline)
     loaded = load_runs(runs or (newest_run(RESULTS),))
-    chosen = DEFAULT_FORMATS if formats is None else tuple(formats.split(","))
+    chosen = _formats_for(output) if formats is None else tuple(formats.split(","))
     files = drawn_as_far_as_possible(lambda: write_report(loaded, output, chosen, baseline=behind))
     if as_json:
         verdicts = {str(one.path): verdict_lines(one) for one in loaded}
@@ -82,6 +81,15 @@ def report(
             click.echo(line)
     for file in files:
         click.echo(f"wrote {file}")
+
+
+def _formats_for(output: Path | None) -> tuple[str, ...]:
+    """The formats of a report without --format: the one that the file's name says, else the usual ones."""
+    from ccbench.report import DEFAULT_FORMATS
+    from ccbench.report.writing import ONE_FILE
+
+    ending = output.suffix.lstrip(".").lower() if output is not None and not output.is_dir() else ""
+    return (ending,) if ending in ONE_FILE else DEFAULT_FORMATS
 
 
 def _baseline(name: str) -> Run:

@@ -164,13 +164,19 @@ def _beating(points: Sequence[Point]) -> Iterator[RunFinding]:
         modelled = all(point.simulated for point in beating)
         yield RunFinding(
             "problem", "beats_bound", f"{plural(len(beating), 'case')} faster than the bound allows",
-            f"most: {most.label}, {percent(most.bound_share or 0.0)} of the bound "
-            f"({format_seconds(most.median_seconds or 0.0)} against "
-            f"{format_seconds(most.bound_seconds or 0.0)})",
+            _beaten_how(most),
             "the model contradicts itself; report it" if modelled else
             "the machine is not the one it was priced as, a switch reduces in the network, data stayed in a "
             "cache, or the clock is wrong; name the machine with --machine, or calibrate again", len(beating),
         )  # fmt: skip
+
+
+def _beaten_how(point: Point) -> str:
+    bound = format_seconds(point.bound_seconds or 0.0)
+    if (point.bound_share or 0.0) > 1:
+        measured = format_seconds(point.median_seconds or 0.0)
+        return f"most: {point.label} takes {measured}, the bound is {bound}"
+    return f"most: {point.label}, {percent(point.beaten_share or 0.0)} of its samples below the bound of {bound}"
 
 
 def _flagged(points: Sequence[Point]) -> Iterator[RunFinding]:

@@ -14,6 +14,7 @@ from ccbench.report.figure import Figure, Grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.image import AxesImage
 
 FRAME = "#D55E00"
@@ -35,7 +36,8 @@ def draw_map(figure: Figure, grid: Grid, axes: Axes) -> None:
     axes.set_facecolor(EMPTY)
     image = axes.imshow(values, cmap=colours, vmin=limits[0], vmax=limits[1], aspect="auto")
     axes.grid(visible=False)
-    _ticks(len(values), axes)
+    _ticks(axes.yaxis, len(values))
+    _ticks(axes.xaxis, values.shape[1])
     axes.set_xlabel(figure.x.label, labelpad=6)
     axes.set_ylabel(figure.y.label, labelpad=6)
     _numbers(grid, limits, axes)
@@ -43,12 +45,10 @@ def draw_map(figure: Figure, grid: Grid, axes: Axes) -> None:
     _legend(grid, image, axes)
 
 
-def _ticks(ranks: int, axes: Axes) -> None:
-    step = -(-ranks // MOST_TICKS)
-    places = list(range(0, ranks, step))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_ticks(places, [str(place) for place in places], fontsize=8.5)
-        axis.set_tick_params(length=0)
+def _ticks(axis: Axis, cells: int) -> None:
+    places = list(range(0, cells, -(-cells // MOST_TICKS)))
+    axis.set_ticks(places, [str(place) for place in places], fontsize=8.5)
+    axis.set_tick_params(length=0)
 
 
 def _numbers(grid: Grid, limits: tuple[float, float], axes: Axes) -> None:

@@ -19,18 +19,20 @@ from ccbench.report.figure import Figure
 from ccbench.report.figures import figures_of
 from ccbench.report.misses import miss_lines
 from ccbench.report.nccl_tests_format import nccl_tests_tables
+from ccbench.report.page import page_content, render_page
 from ccbench.report.pair_figures import MATRIX_FILE, matrices_csv, matrices_markdown, pair_figures
 from ccbench.report.points import Point, host_name, machine_name, points_of, suite_name
+from ccbench.report.sample_figures import sample_figures
 from ccbench.report.tables import csv_table, markdown_report
 from ccbench.report.text import file_name, plain, plural
 from ccbench.report.verdict import verdict_lines
 from ccbench.runs import Run
 from ccbench.runs.folder import write_atomically
 
-FORMATS = ("png", "svg", "pdf", "md", "csv", "nccl-tests")
-DEFAULT_FORMATS = ("png", "md", "csv")
+FORMATS = ("html", "png", "svg", "pdf", "md", "csv", "nccl-tests")
+DEFAULT_FORMATS = ("html", "png", "md", "csv")
 
-ONE_FILE = {"pdf": "report.pdf", "md": "report.md", "csv": "cases.csv"}
+ONE_FILE = {"html": "report.html", "pdf": "report.pdf", "md": "report.md", "csv": "cases.csv"}
 """Formats that are a single file, and its name in a report's folder."""
 
 Files = dict[str, bytes]
@@ -59,7 +61,7 @@ def write_report(
 ) -> tuple[Path, ...]:
     """Write the report of ``runs``, drawn together, and return its files.
 
-    output: the folder of the report, made when it is not there; a file (``x.pdf``, ``x.md``, ``x.csv``)
+    output: the folder of the report, made when it is not there; a file (``x.html``, ``x.pdf``, ``x.md``, ``x.csv``)
         when that format alone is asked for; None for ``report/`` in the first run's folder.
     baseline: an earlier run, or published results, drawn in grey behind the others where both measured alike.
 
@@ -68,10 +70,14 @@ def write_report(
     """
     _check(runs, output, formats)
     named = len(runs) > 1
-    points = [point for run in runs for point in points_of(run, name=run.path.name if named else "")]
+    own = [points_of(run, name=run.path.name if named else "") for run in runs]
+    points = [point for each in own for point in each]
     behind = comparable_points(points, baseline) if baseline is not None else ()
     problems: list[str] = []
     files = _files(runs, points, behind, formats, problems)
+    if "html" in formats:
+        content = page_content(runs, own, behind, baseline, problems)
+        files[ONE_FILE["html"]] = render_page(content).encode()
     if output is not None and output.suffix and len(formats) == 1 and formats[0] in ONE_FILE:
         targets = [(output, content) for content in files.values()]
     else:
@@ -126,6 +132,7 @@ def _files(
     maps = tuple(
         figure for run, found in matrices for figure in pair_figures(found, _where(run, len(runs) > 1))
     )
+    maps += tuple(figure for run in runs for figure in sample_figures(run, points_of(run)))
     if {"png", "svg", "pdf"} & set(formats):
         figures = figures_of([*points, *behind], problems)
         figures = (

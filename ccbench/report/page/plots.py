@@ -38,12 +38,25 @@ def plot(figure: Figure) -> dict[str, Any]:
     return {
         **drawn,
         "x": _axis(figure.x, both or xs),
-        "y": _axis(figure.y, both or ys),
+        "y": _axis(figure.y, both or _within_sight(figure, ys)),
         "series": [_series(one) for one in figure.series],
         "spans": [[_short(one.low), _short(one.high), one.label, _colour(one.style)] for one in figure.spans],
         "marks": [[_short(one.x), one.label] for one in figure.marks],
         "note": _far_note(figure),
     }
+
+
+BOUND_BELOW = 30.0
+"""How far below all measured times a bound may stretch a logarithmic axis of time."""
+
+
+def _within_sight(figure: Figure, ys: Sequence[float]) -> list[float]:
+    """Values of y that the axis must hold: bounds of a few bytes, next to nothing, would flatten the rest."""
+    if figure.topic != "time":
+        return list(ys)
+    near = [y for one in figure.series if one.kind != Kind.BOUND for y in one.y]
+    lowest = min(near, default=0.0) / BOUND_BELOW
+    return [y for y in ys if y >= lowest] or list(ys)
 
 
 def _far_note(figure: Figure) -> str:

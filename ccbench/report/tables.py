@@ -52,7 +52,7 @@ def _algorithm(point: Point) -> str:
     used = [point.algorithm_used] * (point.algorithm_used not in ("", point.algorithm))
     used += [point.protocol_used] * (point.protocol_used not in ("", point.protocol))
     chosen = point.channels_used and point.channels_used != point.channels
-    used += [f"{point.channels_used} channels"] * bool(chosen)
+    used += [f"{point.channels_used} ch"] * bool(chosen)
     words = [point.algorithm + (f" ({' '.join(used)})" if used else "")]
     if point.protocol != "default":
         words.append(point.protocol)
@@ -126,7 +126,7 @@ ALWAYS = ("collective", "algorithm", "ranks", "dtype", "size", "time [interval]"
 """Shown where there is room, even when all rows say the same."""
 
 
-SHOWN_WHERE_SET = (SETTING, "slowest part")
+SHOWN_WHERE_SET = (SETTING, "slowest part", "library says")
 
 
 def _useful(points: Sequence[Point]) -> list[Column]:
@@ -134,7 +134,11 @@ def _useful(points: Sequence[Point]) -> list[Column]:
     found = []
     for column in COLUMNS:
         texts = {column.text(point) for point in points}
-        if column.header in ALWAYS or len(texts) > 1 or (column.header in SHOWN_WHERE_SET and texts != {""}):
+        if (
+            column.header in ALWAYS
+            or len(texts) > 1
+            or (column.header in SHOWN_WHERE_SET and texts - {"", "-"})
+        ):
             found.append(column)
     return found
 

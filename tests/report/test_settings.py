@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccbench.cases import Case, Measurement
+from ccbench.report import screen_table
+from ccbench.report.baselines import beside, comparable_points
+from ccbench.report.figures import figures_of
+from ccbench.report.nccl_tests_format import nccl_tests_tables
+from ccbench.report.points import points_of, series_names
+from ccbench.report.settings import SETTING_DEFAULTS, SETTING_FIELDS, setting_words
+from ccbench.report.tables import csv_table
+from ccbench.runs.schema import SCHEMA
+
+from .synthetic import case, write_run
+
+OTHER: dict[str, Any] = {
+    "groups": "rank // 2",
+    "beside": "all_gather",
+    "channels": 8,
+    "transport": "host",
+    "registration": "symmetric",
+    "aggregation": 4,
+    "misalignment_bytes": 4,
+}
+SIZES = (2**12, 2**14, 2**16, 2**18, 2**20)
+
+
+def cases(**changes: Any) -> list[Case]:
+    return [case("all_reduce", "ring", size, backend="nccl", **changes) for size in SIZES]
+
+
+def test_every_setting_of_a_case_is_one_that_reports_tell_apart() -> None:
+    blank = case("all_reduce", "ring", 4096)
+    assert {name: getattr(blank, name) for name in SETTING_FIELDS} == SETTING_DEFAULTS
+    later = [column.name for column in SCHEMA if column.since == 3]
+    assert set(SETTING_FIELDS) <= set(later)
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_cases_that_differ_in_one_setting_are_two_lines_two_names_and_two_tables(
+    tmp_path: Path, name: str
+) -> None:
+    run = write_run(tmp_path / "run", [*cases(), *cases(**{name: OTHER[name]})])
+    points = points_of(run)
+    assert len(set(series_names(points).values())) == 2
+    assert len({point.label for point in points}) == len(points)
+    assert len({table.name for table in nccl_tests_tables(points)}) == 2
+    words = setting_words({**SETTING_DEFAULTS, name: OTHER[name]})[0]
+    assert words in screen_table(run, 200)
+    assert words in screen_table(run, 60)
+    lines = {one.label for figure in figures_of(points) for one in figure.series if figure.topic == "time"}
+    assert any(words in label for label in lines)
+    assert str(OTHER[name]) in csv_table(points)
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_a_baseline_matches_in_every_setting(tmp_path: Path, name: str) -> None:
+    plain = write_run(tmp_path / "plain", cases())
+    other = write_run(tmp_path / "other", cases(**{name: OTHER[name]}))
+    mine = points_of(other)
+    assert beside(mine, comparable_points(mine, plain)) == ()
+    assert len(beside(mine, comparable_points(mine, other))) == len(SIZES)
+
+
+def test_bandwidths_of_groups_are_those_of_one_group(tmp_path: Path) -> None:
+    grouped = [replace(one, count=one.count) for one in cases(groups="rank // 2")]
+    (point, *_) = points_of(write_run(tmp_path / "run", grouped))
+    assert point.group_ranks == 2
+    assert point.busbw_at(point.median_seconds) == pytest.approx(point.busbw)
+
+
+@pytest.mark.parametrize("name", ["groups", "beside", "aggregation"])
+def test_times_of_other_work_do_not_race(tmp_path: Path, name: str) -> None:
+    run = write_run(tmp_path / "run", [*cases(), *cases(**{name: OTHER[name]})])
+    assert [one for one in figures_of(points_of(run)) if one.topic == "algorithms"] == []
+
+
+@pytest.mark.parametrize("name", ["channels", "registration", "transport"])
+def test_settings_of_the_same_work_race(tmp_path: Path, name: str) -> None:
+    run = write_run(tmp_path / "run", [*cases(), *cases(**{name: OTHER[name]})])
+    assert len([one for one in figures_of(points_of(run)) if one.topic == "algorithms"]) == 1
+
+
+def test_parts_show_the_slowest_and_by_how_much(tmp_path: Path) -> None:
+    def parts(one: Measurement) -> Measurement:
+        samples = (one.samples_seconds, tuple(1.5 * sample for sample in one.samples_seconds))
+        return replace(one, part_names=("ranks 0-1", "ranks 2-3"), part_samples_seconds=samples)
+
+    run = write_run(tmp_path / "run", cases(groups="rank // 2"), dict.fromkeys(range(5), parts))
+    assert points_of(run)[0].slowest_part == "ranks 2-3 +50 %"
+    assert "ranks 2-3 +50 %" in screen_table(run, 200)
+
+
+def test_what_the_library_chose_and_expected_is_shown(tmp_path: Path) -> None:
+    def told(one: Measurement) -> Measurement:
+        return replace(
+            one,
+            algorithm_used="nvls",
+            protocol_used="simple",
+            channels_used=16,
+            library_estimate_seconds=12.5e-6,
+        )
+
+    run = write_run(
+        tmp_path / "run",
+        [replace(one, algorithm="default") for one in cases()],
+        dict.fromkeys(range(5), told),
+    )
+    table = screen_table(run, 200)
+    assert "default (nvls simple 16 ch)" in table
+    assert "library says" in table
+    assert "12.5 us" in table
+    row = csv_table(points_of(run)).splitlines()[1]
+    assert "1.25e-05" in row

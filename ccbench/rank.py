@@ -168,7 +168,8 @@ def _opened(backend: str, channel: Channel) -> TeamEndpoint:
     except ImportError as error:
         reason = f"{backend}: {error}"
     channel.send(Refusal(reason))
-    channel.recv()  # the leader hangs up, which ends the process
+    with suppress(EOFError):
+        channel.recv()  # the leader says goodbye, or hangs up, which ends the process
     raise SystemExit(1)
 
 

@@ -385,6 +385,8 @@ class _Run:
             announced = number + missing
 
     def _wants_more(self, case: Case) -> bool:
+        if self._lost:
+            return False
         result = self._results.get(case.case_id)  # None: the run's time limit cut its first visit short
         return result is None or result.stop_reason == MORE_VISITS
 

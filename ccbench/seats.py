@@ -166,6 +166,8 @@ class Occupant:
                 serve(task.played, {**os.environ, **self._variables(task)}, broken=lambda: None)
             except CcbenchError as error:
                 words, code = str(error), error.exit_code
+            except SystemExit:  # its library did not start, which the leader knows
+                code = 1
             self._idle.set()
             self._say(Report(task.team, code, words))
 
@@ -293,7 +295,9 @@ class Assembly:
                 silent.remove(connection)
                 with suppress(EOFError, OSError):
                     hellos.append(connection.recv())
-                    self._seats.append(connection)
+                    # The first seat's own comes last: once it has heard that all is over, nobody tells others.
+                    place = len(self._seats) if hellos[-1].rank == 0 else 0
+                    self._seats.insert(place, connection)
             if time.monotonic() > deadline:
                 break
         return why_not_one_run(hellos, self._seat)

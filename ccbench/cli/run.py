@@ -6,6 +6,7 @@ import os
 import shlex
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -190,7 +191,8 @@ def _say_how_to_go_on(suite: str, options: RunOptions, outcome: RunOutcome) -> N
         why = "not every case was visited as often as planned"
     else:
         return
-    say(f"ccbench: {why}; go on with: {_resume_line(suite, options, outcome.folder)}")
+    again = f"{options.launched_by}, as before, " if options.launched_by else ""
+    say(f"ccbench: {why}; go on with: {again}{_resume_line(suite, options, outcome.folder)}")
 
 
 def _stopped_by(exit_code: int) -> str:
@@ -200,6 +202,8 @@ def _stopped_by(exit_code: int) -> str:
 
 def _resume_line(suite: str, options: RunOptions, folder: Path) -> str:
     """The command that goes on with the run in ``folder``; it needs the options the run was started with."""
+    if options.launched_by:
+        options = replace(options, launch="", ranks=None)
     words = ["ccbench", "run", suite, "--resume", str(folder)]
     for backend in options.backends:
         words += ["--backend", backend]
@@ -208,7 +212,7 @@ def _resume_line(suite: str, options: RunOptions, folder: Path) -> str:
         ("--machine", options.machine),
         ("--nodes", options.nodes),
         ("--network", options.network),
-        ("--launch", "" if options.launched_by else options.launch or None),
+        ("--launch", options.launch or None),
         ("--only", options.only),
     ):
         words += [] if value is None else [name, str(value)]

@@ -27,15 +27,15 @@ BYTES_PER_GIGABYTE = 1e9
 LONGEST_TEXT = 200
 
 POINT_LABELS = (
-    "case_id", "backend", "backend_version", "collective", "algorithm", "protocol", "dtype", "op", "size_bytes",
-    "ranks", "nodes", "root", "in_place", "mode", "channels", "transport", "registration", "aggregation",
-    "misalignment_bytes", "pair", "groups", "beside", "simulated",
+    "case_id", "backend", "backend_version", "collective", "algorithm", "protocol", "dtype", "op",
+    "size_bytes", "ranks", "nodes", "root", "in_place", "mode", "channels", "transport", "registration",
+    "aggregation", "misalignment_bytes", "pair", "groups", "beside", "simulated",
 )  # fmt: skip
-"""Labels of every point's samples, after ``host`` and ``suite``; case_id tells any two cases of a run
-apart."""
+"""Labels of every point's samples, after ``host`` and ``suite``; case_id tells cases of a run apart."""
 
 LABELS_OF_DEFAULTS = {
-    "protocol": "default", "mode": "streaming", "channels": "0", "transport": "default", "registration": "none",
+    "protocol": "default", "mode": "streaming", "channels": "0", "transport": "default",
+    "registration": "none",
     "aggregation": "1", "misalignment_bytes": "0", "simulated": "false", "root": "-1", "op": "none",
 }  # fmt: skip
 """Left out at these values: to Prometheus a label that is missing and an empty one are the same."""

@@ -20,6 +20,7 @@ from ccbench.cli.calibrate import calibrate
 from ccbench.cli.compare import compare
 from ccbench.cli.doctor import doctor
 from ccbench.cli.feed import feed
+from ccbench.cli.history import history
 from ccbench.cli.importing import import_files
 from ccbench.cli.listing import list_names
 from ccbench.cli.output import WatchedStream, drop, drop_if_broken, open_closed_streams, say, watched_stdout
@@ -49,8 +50,8 @@ def commands() -> None:
 
 
 for _command in (
-    run, report, compare, tune, feed, topo, schedule, predict, calibrate, score, import_files, doctor, list_names,
-    print_suite_schema,
+    run, report, compare, tune, history, feed, topo, schedule, predict, calibrate, score, import_files,
+    doctor, list_names, print_suite_schema,
 ):  # fmt: skip
     commands.add_command(_command)
 

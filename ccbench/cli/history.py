@@ -1,0 +1,60 @@
+"""``ccbench history``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ccbench.cli.leaving import file_for, leave
+from ccbench.cli.output import as_json, print_json, say
+
+NO_VERDICT_EXIT_CODE = 3
+
+
+@click.command(short_help="Show where a machine became faster or slower, over many runs.")
+@click.argument(
+    "folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="DIR..."
+)  # fmt: skip
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path),
+    help="Write an HTML page: a file, or a folder that is there (history.html in it).",
+)  # fmt: skip
+@click.option(
+    "--minimum-step", default="3%", show_default=True, metavar="FRACTION", help="Smaller steps are not told."
+)
+@click.option("--only", default="", metavar="TEXT", help="Only series whose name contains TEXT.")
+@click.option("--any-host", is_flag=True, help="Hosts with the same processor and GPUs are one machine.")
+@as_json
+def history(
+    folders: tuple[Path, ...],
+    output: Path | None,
+    minimum_step: str,
+    only: str,
+    any_host: bool,
+    as_json: bool,
+) -> int:
+    """Medians of the same case over all runs in and below each DIR, and the steps in them.
+
+    Every step is told with its size, when it came, and what changed on the machine at that time. Different
+    machines are kept apart. Exit code 3: no case has enough runs for a step to be seen.
+    """
+    from ccbench.errors import UsageError
+    from ccbench.history import history_document, history_lines, history_of, history_page, run_folders
+    from ccbench.units import parse_fraction
+
+    try:
+        minimum_change = parse_fraction(minimum_step)
+    except ValueError as error:
+        raise UsageError(f"--minimum-step: {error}") from None
+    file = file_for(output, "history.html")
+    found = history_of(run_folders(folders), minimum_change, any_host, only)
+    for problem in found.problems:
+        say(f"note: {problem}")
+    if as_json:
+        print_json(history_document(found))
+    else:
+        click.echo("\n".join(history_lines(found)))
+    if file is not None:
+        leave(file, history_page(found, f"History of {', '.join(str(folder) for folder in folders)}"))
+    return 0 if found.long_enough else NO_VERDICT_EXIT_CODE

@@ -17,12 +17,11 @@ import numpy as np
 
 from ccbench.cases import Status
 from ccbench.collectives import COLLECTIVES
-from ccbench.errors import RunFolderError
+from ccbench.health.devices import flagged_devices
 from ccbench.health.matrix import MISS, PairMatrix, PairMiss, doubts_of, pair_matrices, pair_misses
 from ccbench.health.outliers import high_outliers, relative_spread
 from ccbench.runs import Run
 from ccbench.runs.rows import WAITING_SHARE, is_null
-from ccbench.telemetry import flags_of, readings_from_json
 from ccbench.units import format_seconds, format_size
 
 HEALTH = "health"
@@ -214,30 +213,12 @@ def _others(count: int) -> str:
 
 def _devices(rows: Sequence[Row]) -> list[HealthFinding]:
     """Devices with a fault while a case ran, each with how often."""
-    cases: dict[tuple[str, str], int] = defaultdict(int)
-    for row in rows:
-        flags = set(row["flags"]) & set(DEVICE_FAULTS)
-        for flag in flags:
-            for device in _devices_with(str(row["device_readings"] or ""), flag) or ["a device"]:
-                cases[flag, device] += 1
+    cases = [(list(row["flags"]), str(row["device_readings"] or "")) for row in rows]
     return [
         HealthFinding(
             "device", device, f"{flag.replace('_', ' ')} in {_plural(count, 'case')} of {len(rows)}"
         )
-        for (flag, device), count in sorted(cases.items(), key=lambda item: (-item[1], item[0]))
-    ]
-
-
-def _devices_with(readings: str, flag: str) -> list[str]:
-    try:
-        before, after = readings_from_json(readings)
-    except RunFolderError:
-        return []
-    later = {one.device: one for one in after}
-    return [
-        " ".join(word for word in (*one.device, one.model) if word)
-        for one in before
-        if one.device in later and flag in flags_of((one,), (later[one.device],))
+        for flag, device, count in flagged_devices(cases, DEVICE_FAULTS)
     ]
 
 

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from ccbench.cases import Status
+from ccbench.health.devices import UNNAMED, flagged_devices
 from ccbench.report.points import (
     EMULATION,
     LEFT_OUT,
@@ -31,6 +32,12 @@ def footnote(points: Sequence[Point]) -> tuple[str, ...]:
     if flagged:
         named = [f"{flag} ({plural(count, 'point')})" for flag, count in flagged[:MOST_GROUPS]]
         lines.append("Flagged as doubtful (hollow in figures): " + _and_more(named, len(flagged)))
+    devices = flagged_devices((point.flags, point.device_readings) for point in points)
+    if any(device != UNNAMED for _, device, _ in devices):
+        named = [
+            f"{device} {flag} ({plural(count, 'point')})" for flag, device, count in devices[:MOST_GROUPS]
+        ]
+        lines.append("Devices: " + _and_more(named, len(devices)))
     missing = missing_groups(points)
     if missing:
         lines.append("No result: " + _and_more(missing[:MOST_GROUPS], len(missing)))

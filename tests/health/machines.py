@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -127,3 +128,14 @@ def groups(random: np.random.Generator, ranks: int = 8, slow: int | None = None)
 
 def flagged(one: Measurement, *flags: str) -> Measurement:
     return replace(one, conditions=Conditions(flags=flags))
+
+
+def hot_readings() -> str:
+    """Two devices, of which the second was too hot."""
+
+    def device(bus: str, reasons: list[str]) -> dict[str, object]:
+        look: dict[str, object] = {"at_seconds": 1.0, "clock_reasons": reasons}
+        after = {**look, "at_seconds": 2.0}
+        return {"bus_id": bus, "vendor": "nvidia", "model": "H100", "before": look, "after": after}
+
+    return json.dumps([device("0000:1a:00.0", []), device("0000:3b:00.0", ["hw_thermal_slowdown"])])

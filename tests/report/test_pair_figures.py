@@ -144,8 +144,9 @@ def lightness(figure: Figure, *cells: tuple[int, int]) -> list[float]:
     assert figure.grid is not None
     draw_map(figure, figure.grid, axes)
     (image,) = axes.images
-    values = [figure.grid.values[row][column] for row, column in cells]
-    return [float(np.mean(image.cmap(image.norm(value))[:3])) for value in values]
+    values = np.array([figure.grid.values[row][column] for row, column in cells], dtype=float)
+    colours = np.asarray(image.cmap(image.norm(values)))
+    return [float(one) for one in colours[:, :3].mean(axis=1)]
 
 
 @pytest.mark.parametrize("place", [0, 2])

@@ -97,3 +97,59 @@ def test_what_a_case_does_not_ask_for_leaves_its_id_alone() -> None:
     changed = {replace(case, **one).case_id for one in asked}
     assert len(changed) == 7
     assert case.case_id not in changed
+
+
+@pytest.mark.parametrize(("ranks", "found"), [(4, [""]), (8, ["rank // 4"])])
+def test_a_grouping_of_all_ranks_together_is_the_plain_case(ranks: int, found: list[str]) -> None:
+    cases = cases_of({"collective": "all_reduce", "groups": "rank // 4"}, ranks=ranks)
+    assert values(cases, "groups") == found
+
+
+def test_a_sweep_is_for_the_backends_it_names() -> None:
+    sweeps = [
+        {"collective": "all_reduce", "size": "1 KiB", "backends": "nccl"},
+        {"collective": "all_reduce", "size": "2 KiB", "backends": ["cpu", "mpi"]},
+        {"collective": "all_reduce", "size": "4 KiB", "backends": "all"},
+        {"collective": "all_reduce", "size": "8 KiB"},
+    ]
+    suite = read_suite(json.dumps({"backends": ["nccl", "cpu"], "sweep": sweeps}))
+    context = ExpansionContext(None, (), None, 4, lambda *_: ("ring",))
+    sizes = [(case.backend, case.size_bytes) for case in expand(suite, context)]
+    assert sorted(size for backend, size in sizes if backend == "nccl") == [1024, 4096, 8192]
+    assert sorted(size for backend, size in sizes if backend == "cpu") == [2048, 4096, 8192]
+
+
+def test_a_misspelt_algorithm_is_an_error_in_a_sweep_of_other_backends_too() -> None:
+    sweeps = [
+        {"collective": "all_reduce", "backends": "nccl", "algorithm": "rign"},
+        {"collective": "all_reduce"},
+    ]
+    suite = read_suite(json.dumps({"backends": ["cpu"], "sweep": sweeps}))
+    with pytest.raises(
+        SuiteError, match=r"'rign' is no algorithm of nccl for all_reduce; did you mean 'ring'"
+    ):
+        expand(suite, ExpansionContext(None, (), None, 4, lambda *_: ("ring",)))
+
+
+def test_a_suite_whose_sweeps_are_all_for_other_backends_is_an_error() -> None:
+    suite = read_suite(
+        json.dumps({"backends": ["cpu"], "sweep": {"collective": "barrier", "backends": "nccl"}})
+    )
+    with pytest.raises(SuiteError, match="nothing is left to run on cpu"):
+        expand(suite, ExpansionContext(None, (), None, 4, lambda *_: ("ring",)))
+
+
+def test_auto_is_no_backend_of_a_sweep() -> None:
+    with pytest.raises(SuiteError, match="'auto' is not a backend"):
+        read_suite(json.dumps({"sweep": {"collective": "barrier", "backends": "auto"}}))
+
+
+@pytest.mark.parametrize("word", ["health", "speed"])
+def test_a_suite_says_which_verdict_it_wants(word: str) -> None:
+    suite = read_suite(json.dumps({"verdict": word, "sweep": {"collective": "barrier"}}))
+    assert suite.as_document()["verdict"] == word
+
+
+def test_an_unknown_verdict_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(SuiteError, match="'helth' is not a verdict; did you mean 'health'"):
+        read_suite(json.dumps({"verdict": "helth", "sweep": {"collective": "barrier"}}))

@@ -8,9 +8,9 @@ Nothing has to be drawn one by one: the median of V draws from V values is the v
 of V uniform numbers (J. S. Maritz and R. G. Jarrett, J. Amer. Statist. Assoc. 73 (1978) 194). One or two
 random numbers stand for a whole resampling, and they serve every point that has as many visits.
 
-Percentiles of a bootstrap are too narrow for very few values; below six visits they are taken further out, as
-if of Student's distribution, with the spread corrected by n/(n-1) (T. C. Hesterberg, Amer. Statist. 69 (2015)
-371).
+Percentiles of a bootstrap are too narrow for very few values; below five visits they are taken further out,
+as if of Student's distribution, with the spread corrected by n/(n-1) (T. C. Hesterberg, Amer. Statist. 69
+(2015) 371).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ccbench.comparison.visits import Floats, Whole
 POINTS_AT_ONCE = 1000
 """So that replicates take some ten megabytes, however many points there are."""
 
-FEW_VISITS = 6
+FEW_VISITS = 5
 """Below, plain percentiles cover less than they promise."""
 
 

@@ -3,7 +3,7 @@
 Visits are shared out anew at random many times, so that both sides come from one pot and every change seen
 is a false alarm. With the visits of two runs of one machine each share-out is a permutation; with those of
 one run both sides draw as many as it has, with replacement, since half of them would be too few for a
-verdict. What differs between two whole runs (placement, a neighbour) shows only in two runs beside each other.
+verdict. What differs between two whole runs (placement, a neighbour) shows only in two runs.
 """
 
 from __future__ import annotations

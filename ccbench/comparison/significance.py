@@ -6,8 +6,9 @@ visits against 6 is 2/924, so among 64 points corrected at 5 % a single changed 
 Mann-Whitney's exact test, not corrected, assumes nothing and vetoes what a few odd visits did to the t test;
 it also says how many visits are too few. Simulations: docs/compare.md.
 
-Holm's correction, not Benjamini and Hochberg's: that bounds the share of findings that are false, so where half
-of the points did change it lets 2 % of the others be called changed, and a gate that cries wolf is turned off.
+Holm's correction, not Benjamini and Hochberg's: that bounds the share of findings that are false, so
+where half of the points did change it lets 2 % of the others be called changed, and a gate that cries wolf
+is turned off.
 
 B. L. Welch, Biometrika 34 (1947) 28; H. B. Mann and D. R. Whitney, Ann. Math. Statist. 18 (1947) 50;
 S. Holm, Scand. J. Statist. 6 (1979) 65; Y. Benjamini and Y. Hochberg, J. R. Statist. Soc. B 57 (1995) 289.
@@ -117,7 +118,7 @@ def _rank_distribution(n: int, m: int) -> NDArray[np.float64]:
 
 
 def corrected(p_values: Floats) -> Floats:
-    """Holm's p-values: of all that is below a level, the chance that even one is false is that level at most."""
+    """Holm's p-values: the chance that even one of those below a level is false is that level at most."""
     count = len(p_values)
     order = np.argsort(p_values)
     found = np.empty(count)

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from defusedxml import ElementTree
+
+from ccbench.model.prediction import Prediction
+from ccbench.runs import RunFolder
+from tests.cli.conftest import Command
+from tests.comparison.synthetic import MANIFEST, case, measured
+
+POINTS = 4
+
+
+def write(path: Path, seconds: Sequence[float], noise: float = 0.005) -> Path:
+    """A run folder with a point for each of ``seconds``, six visits each."""
+    random = np.random.default_rng([7, len(path.name)])
+    with RunFolder.create(path, MANIFEST) as folder:
+        for place, centre in enumerate(seconds):
+            visits = [(centre * np.exp(random.normal(0, noise, 5))).tolist() for _ in range(6)]
+            folder.write(measured(case(place), visits), Prediction(5e-6, 1e-5, 1e-6, 9e-6, "link 0-1"))
+    return path
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> str:
+    return str(write(tmp_path / "base", [1e-5] * POINTS))
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> str:
+    return str(write(tmp_path / "slow", [2e-5] + [1e-5] * (POINTS - 1)))
+
+
+def test_nothing_slower_is_0_and_something_slower_1(ccbench: Command, base: str, slow: str) -> None:
+    same = ccbench("compare", base, base)
+    assert same.code == 0
+    assert same.out.splitlines()[-1].startswith("no regression: 0 faster, 0 slower, 4 same")
+    ended = ccbench("compare", base, slow)
+    assert ended.code == 1
+    assert "Slower: 1" in ended.out
+    assert ccbench("compare", slow, base).code == 0
+
+
+def test_a_missing_base_a_missing_point_and_an_empty_run_are_3(
+    ccbench: Command, base: str, tmp_path: Path
+) -> None:
+    ended = ccbench("compare", "nowhere", base)
+    assert ended.code == 3
+    assert "nothing to compare with" in ended.err
+    assert len(ended.err.splitlines()) == 1
+    fewer = str(write(tmp_path / "fewer", [1e-5]))
+    assert ccbench("compare", base, fewer).code == 3
+    empty = str(write(tmp_path / "empty", []))
+    assert ccbench("compare", empty, empty).code == 3
+
+
+def test_a_missing_new_run_and_a_wrong_option_are_2(ccbench: Command, base: str, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("default: 0%\n")
+    for arguments in (
+        (base, "nowhere"), (base,), (base, base, base), (base, base, "--threshold", "0%"),
+        (base, base, "--confidence", "100%"), (base, base, "--thresholds", str(rules)),
+        (base, base, "--threshold", "5 MiB"), ("published:hgx-h1000", base),
+        (base, base, "-o", str(tmp_path / "no" / "file")), ("--self", base, "--format", "junit"),
+        ("--self", base, base, base),
+    ):  # fmt: skip
+        ended = ccbench("compare", *arguments)
+        assert ended.code == 2, arguments
+        assert ended.out == ""
+        assert "Traceback" not in ended.err
+
+
+def test_thresholds_of_a_file_rule_by_size(ccbench: Command, base: str, slow: str, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("rules:\n- size: {to: 4 B}\n  threshold: 99%\n")
+    wide = ccbench("compare", base, slow, "--thresholds", str(rules), "--format", "json").json
+    assert wide["points"][0]["threshold"] == 0.99
+    assert wide["points"][1]["threshold"] == 0.05
+
+
+def test_every_format_goes_to_a_file_and_leaves_the_verdict_here(
+    ccbench: Command, base: str, slow: str, tmp_path: Path
+) -> None:
+    texts = {}
+    for form in ("table", "json", "md", "junit"):
+        file = tmp_path / form
+        ended = ccbench("compare", base, slow, "--format", form, "-o", str(file))
+        assert ended.code == 1
+        assert ended.out.startswith("REGRESSION: 0 faster, 1 slower")
+        texts[form] = file.read_text()
+        assert ccbench("compare", base, slow, "--format", form).out == texts[form]
+    assert json.loads(texts["json"])["exit_code"] == 1
+    assert ElementTree.fromstring(texts["junit"]).get("failures") == "1"
+    assert texts["md"].startswith("**")
+
+
+def test_a_run_is_laid_beside_its_predictions(ccbench: Command, base: str, slow: str) -> None:
+    assert ccbench("compare", "model", base).code == 0
+    ended = ccbench("compare", "model", slow)
+    assert ended.code == 1
+    assert "model -> " in ended.out
+    assert ccbench("compare", "model", base, "--threshold", "0.01%").code == 3
+
+
+def test_a_run_is_laid_beside_published_figures(ccbench: Command, base: str) -> None:
+    ended = ccbench("compare", "published:hgx-h100", base, "--format", "json")
+    assert ended.code == 3
+    assert ended.json["causes"] == {"missing in base": POINTS}
+
+
+def test_a_log_is_found_among_the_published_ones_and_told_its_source(
+    ccbench: Command, tmp_path: Path
+) -> None:
+    from ccbench.comparison.loading import load_compared
+
+    rows = load_compared("published:hgx-h100").cases
+    row = rows[(rows["collective"] == "all_reduce") & (rows["size_bytes"] == 2**30)].iloc[0]
+    log = tmp_path / "log.txt"
+    columns = f"{row['size_bytes']} {row['size_bytes'] // 4} float sum -1"
+    figures = f"{row['median_seconds'] * 2e6:.1f} {row['algbw_GB_s'] / 2:.2f} {row['busbw_GB_s'] / 2:.2f} 0"
+    log.write_text(f"# nThread 1 nGpus {row['ranks']} minBytes 1\n#\n{columns} {figures} {figures}\n")
+    assert ccbench("import", str(log), "--machine", "hgx-h100", "-o", "mine").code in (0, 5)
+    found = ccbench("compare", "published:hgx-h100", "mine", "--format", "json")
+    judged = [one for one in found.json["points"] if one["ratio"]]
+    if not judged:
+        pytest.skip("no published row of so many ranks on one node")
+    assert "printed averages" in judged[0]["reason"]
+    assert "base: " in judged[0]["reason"]
+
+
+def test_a_equals_a_shows_the_share_of_false_alarms(ccbench: Command, base: str, tmp_path: Path) -> None:
+    again = str(write(tmp_path / "again", [1e-5] * POINTS))
+    ended = ccbench("compare", "--self", base, again, "--splits", "20")
+    assert ended.code == 0
+    assert "false alarms: 0.000% of points in 20 share-outs" in ended.out
+    assert ended.out.splitlines()[-1] == "these settings can be trusted here"
+    loud = str(write(tmp_path / "loud", [1e-5] * POINTS, noise=1.0))
+    ended = ccbench("compare", "--self", loud, "--splits", "20", "--format", "json")
+    assert ended.code == 3
+    assert ended.json["found"] < 0.95

@@ -97,7 +97,7 @@ def collectives(
             found.append(
                 measured(
                     case(name, size, ranks), seconds, random, noise,
-                    rank_samples_seconds=((seconds,) * 30,) * ranks,
+                    rank_samples_seconds=((seconds,) * 3,) * ranks,
                     rank_waiting_seconds=tuple(waiting.tolist()),
                 )
             )  # fmt: skip

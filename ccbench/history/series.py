@@ -141,35 +141,44 @@ def history_of(
     """
     found: dict[tuple[str, str], list[tuple[Seen, dict[str, str]]]] = defaultdict(list)
     problems: list[str] = []
-    ordered = sorted((_loaded(folder, problems) for folder in folders), key=_order)
-    for run in ordered:
-        if run is None:
-            continue
-        facts, machine = facts_of(run.manifest), machine_of(run.manifest, any_host)
-        for row in run.cases.to_dict("records"):
-            label = _label(row)
-            seen = _seen(run, row) if only in label else None
-            if seen is not None:
-                here = {**facts, "library": seen.backend_version} if seen.backend_version else facts
-                found[label, machine].append((seen, here))
+    visits = [one for folder in folders if (one := _visited(folder, any_host, only, problems)) is not None]
+    for visit in sorted(visits, key=lambda one: (one.created_at, one.name)):
+        for label, seen in visit.seen:
+            library = {"library": seen.backend_version} if seen.backend_version else {}
+            found[label, visit.machine].append((seen, {**visit.facts, **library}))
     series = [_series(label, machine, members, minimum_change) for (label, machine), members in found.items()]
     series.sort(key=lambda one: (one.label, one.machine))
     series.sort(key=lambda one: max((change.created_at for change in one.changes), default=""), reverse=True)
-    return History(sum(run is not None for run in ordered), tuple(series), tuple(problems))
+    return History(len(visits), tuple(series), tuple(problems))
 
 
-def _loaded(folder: Path, problems: list[str]) -> Run | None:
+@dataclass(frozen=True)
+class _Visit:
+    """What a history keeps of one run: its samples are not held while the others are read."""
+
+    name: str
+    created_at: str
+    machine: str
+    facts: dict[str, str]
+    seen: tuple[tuple[str, Seen], ...]
+
+
+def _visited(folder: Path, any_host: bool, only: str, problems: list[str]) -> _Visit | None:
     try:
         run = load_run(folder)
     except RunFolderError as error:
         problems.append(str(error))
         return None
     problems.extend(run.problems)
-    return run
-
-
-def _order(run: Run | None) -> tuple[str, str]:
-    return ("", "") if run is None else (str(run.manifest.get("created_at", "")), run.path.name)
+    labelled = ((_label(row), row) for row in run.cases.to_dict("records"))
+    told = ((label, _seen(run, row)) for label, row in labelled if only in label)
+    return _Visit(
+        run.path.name,
+        str(run.manifest.get("created_at", "")),
+        machine_of(run.manifest, any_host),
+        facts_of(run.manifest),
+        tuple((label, seen) for label, seen in told if seen is not None),
+    )
 
 
 def _seen(run: Run, row: Mapping[Any, Any]) -> Seen | None:

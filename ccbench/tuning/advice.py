@@ -21,7 +21,7 @@ from ccbench.tuning.timings import Choice, Situation, Timing
 class Rules:
     """When a gain is worth telling; all are fractions of the time that the rival takes.
 
-    minimum_gain: of measured samples. minimum_printed_gain: of averages that another tool printed: nobody can
+    minimum_gain: of measured samples. minimum_printed_gain: without an interval, as of averages that another tool printed: nobody can
     tell their noise, and repeated runs of nccl-tests differ by several percent (NVIDIA/nccl#1469,
     NVIDIA/nccl-tests#104), so a larger one. confidence: that all intervals of one size hold together.
     """
@@ -35,7 +35,7 @@ class Rules:
 class Gain:
     """How much faster one choice is than another: time of the other over its own, minus one.
 
-    low, high: None where an average without samples took part.
+    low, high: None where an average, or too few samples for an interval, took part.
     """
 
     median: float
@@ -70,8 +70,9 @@ class Band:
 
     rival, smallest_gain, largest_gain: over the sizes at which the choice was advised by itself; the
     smallest with its interval. bridged_bytes: sizes inside at which it could not be told from the rival.
-    printed: averages without samples took part. channels: of the choice, as asked for or as the library said,
-    0 where they differ or are not known; ran: algorithm and protocol likewise, "" where not known.
+    without_interval: averages, or too few samples for an interval, took part. channels: of the choice, as
+    asked for or as the library said, 0 where they differ or are not known; ran: algorithm and protocol
+    likewise, "" where not known.
     """
 
     low_bytes: int
@@ -83,7 +84,7 @@ class Band:
     largest_gain: Gain | None
     bridged_bytes: tuple[int, ...]
     why: str
-    printed: bool
+    without_interval: bool
     channels: int = 0
     ran: tuple[str, str] = ("", "")
 
@@ -114,14 +115,20 @@ _Speeds = Mapping[int, Mapping[Choice, _Speed]]
 def advise(timings: Iterable[Timing], rules: Rules | None = None) -> tuple[Advice, ...]:
     """Advice for every situation in ``timings``, in their order of collective, ranks, nodes and so on."""
     rules = rules or Rules()
-    situations: dict[Situation, list[Timing]] = defaultdict(list)
+    return tuple(
+        _advice(situation, members, _speeds(members, rules), rules)
+        for situation, members in _situations(timings)
+    )
+
+
+def _situations(timings: Iterable[Timing]) -> list[tuple[Situation, list[Timing]]]:
+    found: dict[Situation, list[Timing]] = defaultdict(list)
     for timing in timings:
-        situations[timing.situation].append(timing)
-    return tuple(_advice(situation, members, rules) for situation, members in sorted(situations.items()))
+        found[timing.situation].append(timing)
+    return sorted(found.items())
 
 
-def _advice(situation: Situation, members: Sequence[Timing], rules: Rules) -> Advice:
-    speeds = _speeds(members, rules)
+def _advice(situation: Situation, members: Sequence[Timing], speeds: _Speeds, rules: Rules) -> Advice:
     looked = [_at_size(size, speeds[size], rules) for size in sorted(speeds)]
     return Advice(
         situation,
@@ -254,7 +261,7 @@ def _band(looked: Sequence[AtSize], choice: Choice | None, speeds: _Speeds) -> B
         largest_gain=gains[-1] if gains else None,
         bridged_bytes=tuple(one.size_bytes for one in looked if choice is not None and one.choice != choice),
         why="; ".join(reasons[:2]) + ("; ..." if len(reasons) > 2 else ""),
-        printed=any(one.gain is not None and one.gain.low is None for one in looked),
+        without_interval=any(one.gain is not None and one.gain.low is None for one in looked),
         channels=_channels(choice, sizes, speeds) if choice is not None else 0,
         ran=_ran(choice, sizes, speeds) if choice is not None else ("", ""),
     )
@@ -280,33 +287,29 @@ def everywhere(timings: Iterable[Timing], rules: Rules | None = None) -> dict[st
     which no choice passes is absent.
     """
     rules = rules or Rules()
-    by_collective: dict[str, list[Timing]] = defaultdict(list)
-    for timing in timings:
-        by_collective[timing.situation.collective].append(timing)
+    counted: dict[str, dict[Choice, int]] = defaultdict(lambda: defaultdict(int))
+    measured: dict[str, list[Mapping[Choice, _Speed]]] = defaultdict(list)
+    for situation, members in _situations(timings):
+        speeds = _speeds(members, rules)
+        measured[situation.collective] += speeds.values()
+        for band in _advice(situation, members, speeds, rules).bands:
+            if band.choice is not None:
+                counted[situation.collective][band.choice] += len(band.sizes_bytes)
     found = {}
-    for collective, members in sorted(by_collective.items()):
-        counted: dict[Choice, int] = defaultdict(int)
-        for advice in advise(members, rules):
-            for band in advice.bands:
-                if band.choice is not None:
-                    counted[band.choice] += len(band.sizes_bytes)
-        fit = [choice for choice in sorted(counted) if _never_slower(choice, members, rules)]
+    for collective, sizes in counted.items():
+        fit = [
+            one for one in sorted(sizes) if all(_not_slower(one, at, rules) for at in measured[collective])
+        ]
         if fit:
-            found[collective] = max(fit, key=lambda choice: counted[choice])
+            found[collective] = max(fit, key=lambda choice: sizes[choice])
     return found
 
 
-def _never_slower(choice: Choice, members: Sequence[Timing], rules: Rules) -> bool:
-    situations: dict[Situation, list[Timing]] = defaultdict(list)
-    for one in members:
-        situations[one.situation].append(one)
-    for part in situations.values():
-        for at_size in _speeds(part, rules).values():
-            rivals = [other for other in at_size if other.is_default] or list(at_size)
-            rival = min(rivals, key=lambda other: at_size[other].seconds)
-            if choice not in at_size:
-                return False
-            lost = _gain(at_size[rival], at_size[choice])
-            if lost.certain or (lost.low is None and lost.median >= rules.minimum_gain):
-                return False
-    return True
+def _not_slower(choice: Choice, speeds: Mapping[Choice, _Speed], rules: Rules) -> bool:
+    """Whether ``choice`` was measured at this size and is not told apart from the default as slower."""
+    rivals = [other for other in speeds if other.is_default] or list(speeds)
+    rival = min(rivals, key=lambda other: speeds[other].seconds)
+    if choice not in speeds:
+        return False
+    lost = _gain(speeds[rival], speeds[choice])
+    return lost.median < rules.minimum_gain if lost.low is None else not lost.certain

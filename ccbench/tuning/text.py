@@ -29,10 +29,10 @@ def advice_lines(advice: Iterable[Advice], rules: Rules | None = None) -> list[s
             lines.append(f"  flagged while measured: {', '.join(one.flags)}")
     if not lines:
         return ["nothing to compare: no case on two ranks or more was measured with two choices at one size"]
-    if any(band.printed and band.choice for one in compared for band in one.bands):
+    if any(band.without_interval and band.choice for one in compared for band in one.bands):
         lines.append(
-            f"printed averages have no interval: gains from {rules.minimum_printed_gain:.0%} on are told, "
-            "as hints; measure with 'ccbench run' to be certain"
+            "without interval (printed averages, too few samples): gains from "
+            f"{rules.minimum_printed_gain:.0%} on are told, as hints; measure more to be certain"
         )
     bands = "1 band" if advised == 1 else f"{advised} bands"
     lines.append(f"{bands} with advice; nothing is said of sizes that were not measured")
@@ -48,8 +48,8 @@ def _row(band: Band) -> tuple[str, str, str]:
         words[-1] += f" to {band.largest_gain.median:+.1%}"
     if band.bridged_bytes:
         words.append(f"at {len(band.bridged_bytes)} sizes not told apart")
-    if band.printed:
-        words.append("printed averages")
+    if band.without_interval:
+        words.append("without interval")
     return _sizes(band), _plain(band.choice.label), _plain(", ".join(words))
 
 
@@ -119,7 +119,7 @@ def _band(band: Band) -> dict[str, Any]:
         "smallest_gain": _gain(band.smallest_gain),
         "largest_gain": _gain(band.largest_gain),
         "bridged_bytes": list(band.bridged_bytes),
-        "printed_averages": band.printed,
+        "without_interval": band.without_interval,
         "reason": band.why,
     }
 

@@ -59,7 +59,7 @@ def test_printed_averages_need_ten_percent_and_say_that_they_are_averages() -> N
     (large,) = bands([printed(NCCL, MIB, 1.11), printed(RING, MIB, 1.0)])
     assert small.choice is None
     assert large.choice == RING
-    assert large.printed
+    assert large.without_interval
 
 
 def test_one_size_in_the_noise_makes_no_island() -> None:

@@ -48,7 +48,7 @@ def test_advice_on_published_tables_of_nvls_against_ring_is_what_the_tables_say(
         (band,) = one.bands
         assert band.low_bytes == SIZE_NOT_STATED
         if band.choice is not None:
-            assert (band.choice.algorithm, band.printed) == ("nvls", True)
+            assert (band.choice.algorithm, band.without_interval) == ("nvls", True)
             assert band.rival is not None
             assert band.rival.variant == "NVLS off"
             assert band.smallest_gain is not None
@@ -78,7 +78,7 @@ def test_protocols_forced_on_two_ranks_of_one_gpu_are_ranked_as_published(tmp_pa
         assert last.high_bytes == 2**27
         assert last.choice is not None
         assert last.choice.protocol == "simple"
-        assert last.printed
+        assert last.without_interval
 
 
 def test_measured_samples_and_their_visits_are_taken_over(tmp_path: Path) -> None:

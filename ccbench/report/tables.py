@@ -114,7 +114,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("predicted", lambda point: _seconds(point.predicted_seconds), 5),
     Column("library says", lambda point: _seconds(point.library_estimate_seconds), 4),
     Column("of bound", lambda point: "-" if point.bound_share is None else percent(point.bound_share), 6),
-    Column("slowest part", lambda point: point.slowest_part, 5, right=False),
+    Column("slowest part", lambda point: point.slowest_part, 6, right=False),
     Column("wrong", _wrong, 7),
     Column(FLAGS, _flags, 3, right=False),
 )

@@ -1,8 +1,8 @@
 """What all tests share: a clean environment, and no silent skips in CI.
 
-Under ``CCBENCH_CI=1`` a skipped test fails the session unless it is marked ``gpu`` or ``network``: a machine
-that builds ccbench must be able to test all of it, but not every one has a GPU, or a kernel and the rights to
-make network namespaces.
+Under ``CCBENCH_CI=1`` a skipped test fails the session unless it is marked ``gpu``, ``network`` or ``browser``:
+a machine that builds ccbench must be able to test all of it, but not every one has a GPU, a browser, or a
+kernel and the rights to make network namespaces.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hypothesis import settings
 
 CI_VARIABLE = "CCBENCH_CI"
 
-MAY_SKIP = {"gpu", "network"}
+MAY_SKIP = {"gpu", "network", "browser"}
 """Marks of tests that need what not every machine has."""
 
 _skipped: list[str] = []

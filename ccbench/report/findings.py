@@ -176,7 +176,9 @@ def _beaten_how(point: Point) -> str:
     if (point.bound_share or 0.0) > 1:
         measured = format_seconds(point.median_seconds or 0.0)
         return f"most: {point.label} takes {measured}, the bound is {bound}"
-    return f"most: {point.label}, {percent(point.beaten_share or 0.0)} of its samples below the bound of {bound}"
+    return (
+        f"most: {point.label}, {percent(point.beaten_share or 0.0)} of its samples below the bound of {bound}"
+    )
 
 
 def _flagged(points: Sequence[Point]) -> Iterator[RunFinding]:

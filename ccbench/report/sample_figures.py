@@ -16,6 +16,7 @@ from ccbench.report.points import EMULATION, Point
 from ccbench.report.text import plural
 from ccbench.runs import Run
 from ccbench.runs.rows import is_null
+from ccbench.units import format_size
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,6 +28,9 @@ MOST_MAPS = 6
 MOST_COLUMNS, MOST_ROWS = 120, 64
 
 FEWEST_SAMPLES = 8
+
+DARKEST = 4.0
+"""Times the median from which all cells are alike: one huge outlier would leave the rest without a shade."""
 
 SPIKE = 1.5
 """A sample this many times the median is a spike."""
@@ -73,6 +77,10 @@ def _figure(point: Point, seconds: NDArray[np.float64]) -> Figure:
     cells = _gathered(rows, columns, 1)
     ranks, samples = ratios.shape
     notes = []
+    if ratios.max() > DARKEST:
+        notes.append(
+            f"Cells of {DARKEST:g} times the median and more are alike; the most is {ratios.max():.3g} times"
+        )
     if cells.shape[1] < samples:
         notes.append(f"A column is {-(-samples // cells.shape[1])} samples or fewer, their slowest shown")
     if cells.shape[0] < ranks:
@@ -82,17 +90,19 @@ def _figure(point: Point, seconds: NDArray[np.float64]) -> Figure:
         key=f"samples-{point.backend}-{point.collective}-{point.algorithm}-{point.ranks}ranks-"
         f"{point.size_bytes}B{'-' + point.setting if point.setting else ''}",
         topic="ranks",
-        title=f"{label}{point.backend} {point.collective}: every sample of every rank",
-        subtitle=f"{point.label} · {plural(samples, 'sample')} · {spike_text(ratios)}",
+        title=f"{label}{point.backend} {point.collective} {point.algorithm} {format_size(point.size_bytes)}: "
+        "every sample of every rank",
+        subtitle=f"{plural(ranks, 'rank')} · {plural(samples, 'sample')} · {spike_text(ratios)}",
         x=Axis("sample, in the order they were taken", "rank", "linear"),
         y=Axis("rank", "rank", "linear"),
         series=(),
         footnote=(
+            point.label,
             "A stripe from top to bottom is the whole system's; one row alone is that rank's",
             *notes,
         ),
         grid=Grid(
-            values=tuple(tuple(float(cell) for cell in row) for row in cells),
+            values=tuple(tuple(min(float(cell), DARKEST) for cell in row) for row in cells),
             texts=(),
             marked=(),
             unit="time over the median",
@@ -128,4 +138,4 @@ def spike_text(ratios: NDArray[np.float64]) -> str:
     together = int((high.sum(axis=0) * 2 > len(ratios)).sum())
     parts = [f"{together} in most ranks at once"] if together else []
     parts += [f"{count - together} in few ranks"] if count > together else []
-    return f"{plural(count, 'sample')} beyond {SPIKE} times the median: {', '.join(parts)}"
+    return f"{count} beyond {SPIKE} times the median, {', '.join(parts)}"

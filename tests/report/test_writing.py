@@ -109,7 +109,7 @@ def test_names_that_become_the_same_file_name_are_numbered(tmp_path: Path) -> No
 
 def test_an_empty_run_still_has_a_report(tmp_path: Path) -> None:
     files = write_report([write_run(tmp_path / "run", [])])
-    assert {path.name for path in files} == {"nothing-measured.png", "report.md", "cases.csv"}
+    assert {path.name for path in files} == {"nothing-measured.png", "report.html", "report.md", "cases.csv"}
 
 
 def test_a_run_with_zero_bytes_and_two_algorithms_has_a_report(tmp_path: Path) -> None:

@@ -51,7 +51,5 @@ def differences(manifest: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[
     return tuple(
         (name, here.get(name, ""), there.get(name, ""))
         for name in names
-        if here.get(name, "") != there.get(name, "")
-        and name not in ALWAYS_DIFFERENT
-        and name != "created_at"
+        if here.get(name, "") != there.get(name, "") and name not in ALWAYS_DIFFERENT and name != "created_at"
     )

@@ -72,7 +72,9 @@ def machine_picture(topology: Topology) -> MachinePicture:
             sink = io.BytesIO()
             drawn.savefig(sink, format="png", dpi=DOTS_PER_INCH)
             kind, content = "png", sink.getvalue()
-    words = f"{plain(topology.name)}: {plural(len(topology.gpus), 'GPU')}, {plural(len(topology.links), 'link')}"
+    words = (
+        f"{plain(topology.name)}: {plural(len(topology.gpus), 'GPU')}, {plural(len(topology.links), 'link')}"
+    )
     address = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
     return MachinePicture(plain(topology.name), words, address)
 

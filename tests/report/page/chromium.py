@@ -13,6 +13,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 60.0
 
 
 def chromium() -> str | None:
@@ -98,7 +99,11 @@ class Browser:
 
     def size(self, width: int, height: int) -> None:
         self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
         )
 
     def value(self, expression: str) -> Any:
@@ -147,8 +152,13 @@ def opened() -> Iterator[Browser]:
             "--disable-extensions", "--hide-scrollbars", "--remote-debugging-pipe",
             f"--user-data-dir={profile}", "about:blank",
         ]  # fmt: skip
-        # The browser wants the pipe at 3 and 4; the shell moves the descriptors there.
-        moved = ["sh", "-c", f'exec "$@" 3<&{to_browser} 4>&{from_browser}', "sh", *command]
+        # The browser wants the pipe at 3 and 4; whatever lies there in the new process may be overwritten.
+        move = (
+            "import os, sys; one, two = (os.dup(int(arg)) for arg in sys.argv[1:3]);"
+            "one, two = (os.dup2(fd, to) for fd, to in ((one, 60), (two, 61)));"
+            "os.dup2(one, 3); os.dup2(two, 4); os.execvp(sys.argv[3], sys.argv[3:])"
+        )
+        moved = [sys.executable, "-c", move, str(to_browser), str(from_browser), *command]
         process = subprocess.Popen(
             moved, pass_fds=(to_browser, from_browser), stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

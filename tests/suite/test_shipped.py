@@ -20,10 +20,12 @@ CASES = {
     "dtypes": (90, 100),
     "loopback": (80, 90),
     "own-kernels": (190, 210),
+    "peers-cpu": (10, 15),
+    "two-hosts": (15, 25),
 }
 
 
-def test_ten_suites_ship() -> None:
+def test_twelve_suites_ship() -> None:
     assert set(shipped_suites()) == set(CASES)
 
 

@@ -20,8 +20,8 @@ CASES = {
     "dtypes": (90, 100),
     "loopback": (80, 90),
     "own-kernels": (190, 210),
-    "peers-cpu": (10, 15),
-    "two-hosts": (15, 25),
+    "peers-cpu": (30, 40),
+    "two-hosts": (35, 45),
 }
 
 

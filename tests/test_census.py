@@ -1,0 +1,80 @@
+"""Whom a launcher starts is counted, described and refused where it cannot be one run."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.census import clock_offset, take_census
+from ccbench.errors import UsageError
+from ccbench.launching import Launch
+
+FAKE_SRUN = str(Path(__file__).resolve().parent / "fake_srun")
+
+
+def test_everyone_is_counted_and_their_host_described() -> None:
+    census = take_census(Launch((FAKE_SRUN, "-n", "3")))
+    host = socket.gethostname()
+    assert (census.ranks, census.nodes, census.hosts) == (3, 1, (host,) * 3)
+    assert census.node_of_rank == (0, 0, 0)
+    (facts,) = census.facts
+    assert (facts.name, facts.ranks) == (host, 3)
+    assert facts.cores is None or facts.cores >= 1
+    assert facts.clock_offset_seconds is not None
+    assert facts.clock_uncertainty_seconds is not None
+    # The clock is our own, so zero is inside what the measurement allows, whatever the machine was doing.
+    assert abs(facts.clock_offset_seconds) <= facts.clock_uncertainty_seconds
+
+
+def test_another_number_than_asked_for_is_refused() -> None:
+    with pytest.raises(UsageError, match="--ranks 3: the launcher started 2; leave --ranks out"):
+        take_census(Launch((FAKE_SRUN, "-n", "2")), ranks=3)
+
+
+def test_processes_that_each_believe_to_be_alone_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LYING_SRUN", "alone")
+    with pytest.raises(UsageError, match="each believes it is alone.*start them with one"):
+        take_census(Launch((FAKE_SRUN, "-n", "2")))
+
+
+def test_a_launcher_that_starts_nothing_is_quoted() -> None:
+    with pytest.raises(UsageError, match="sh exited with 3 before any process had come; it said: no hosts"):
+        take_census(Launch(("sh", "-c", "echo no hosts; exit 3")))
+
+
+def test_a_launcher_that_tells_no_numbers_needs_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    twice = Launch(("sh", "-c", '"$@" & "$@" & wait', "sh"))
+    for name in ("RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(UsageError, match="say it with --ranks"):
+        take_census(twice)
+    assert take_census(twice, ranks=2).ranks == 2
+
+
+@given(
+    offset=st.floats(-100, 100),
+    there=st.lists(st.floats(1e-6, 1e-2), min_size=5, max_size=20),
+    back=st.lists(st.floats(1e-6, 1e-2), min_size=20, max_size=20),
+)
+def test_the_true_offset_lies_within_the_uncertainty(
+    offset: float, there: list[float], back: list[float]
+) -> None:
+    now = [1000.0]
+    turn = iter(range(len(there)))
+
+    def ask() -> float:
+        number = next(turn)
+        now[0] += there[number]
+        told = now[0] + offset
+        now[0] += back[number]
+        return told
+
+    found, uncertainty = clock_offset(ask, lambda: now[0], len(there))
+    assert abs(found - offset) <= uncertainty + 1e-9
+    assert uncertainty <= min(a + b for a, b in zip(there, back, strict=False)) / 2 + 1e-9
+
+

@@ -1,0 +1,82 @@
+"""Launchers are known by the variables they set."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.launched_by import HYDRA, OPEN_MPI, SRUN, TORCHRUN, Seat, seat_of, without_launcher
+
+OPEN_MPI_SETS = {
+    "OMPI_COMM_WORLD_RANK": "3",
+    "OMPI_COMM_WORLD_SIZE": "4",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+    "PMIX_NAMESPACE": "1234@1",
+}
+HYDRA_SETS = {"PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALNRANKS": "2", "MPI_LOCALRANKID": "0"}
+SRUN_SETS = {
+    "SLURM_JOB_ID": "77",
+    "SLURM_STEP_ID": "1",
+    "SLURM_STEP_NUM_NODES": "2",
+    "SLURM_STEP_NUM_TASKS": "8",
+    "SLURM_NTASKS": "16",
+    "SLURM_PROCID": "5",
+}
+TORCHRUN_SETS = {
+    "RANK": "1",
+    "WORLD_SIZE": "2",
+    "LOCAL_WORLD_SIZE": "2",
+    "MASTER_ADDR": "a",
+    "MASTER_PORT": "29500",
+    "TORCHELASTIC_RUN_ID": "none",
+}
+
+
+@pytest.mark.parametrize(
+    ("variables", "seat"),
+    [
+        (OPEN_MPI_SETS, Seat(OPEN_MPI, 3, 4, 2, "1234@1")),
+        (HYDRA_SETS, Seat(HYDRA, 0, 2, 2, "")),
+        (SRUN_SETS, Seat(SRUN, 5, 8, 0, "77.1")),
+        ({**SRUN_SETS, "SLURM_STEP_NUM_NODES": "1"}, Seat(SRUN, 5, 8, 8, "77.1")),
+        (TORCHRUN_SETS, Seat(TORCHRUN, 1, 2, 2, "none-a-29500")),
+    ],
+)
+def test_a_launchers_processes_know_their_seats(variables: dict[str, str], seat: Seat) -> None:
+    assert seat_of(variables) == seat
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"},
+        {"SLURM_JOB_ID": "77", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"},
+        {**SRUN_SETS, "SLURM_STEP_ID": "4294967291"},
+        {"RANK": "0", "WORLD_SIZE": "2"},
+        {"PMI_RANK": "2", "PMI_SIZE": "2"},
+    ],
+    ids=["nobody", "alone", "batch script", "batch step", "half of torchrun", "beyond the last"],
+)
+def test_other_processes_have_none(variables: dict[str, str]) -> None:
+    assert seat_of(variables) is None
+
+
+@pytest.mark.parametrize("inner", [OPEN_MPI_SETS, HYDRA_SETS, TORCHRUN_SETS])
+def test_a_launcher_that_srun_started_counts_before_srun(inner: dict[str, str]) -> None:
+    assert seat_of({**SRUN_SETS, **inner}) == seat_of(inner)
+
+
+@given(st.sets(st.sampled_from([*OPEN_MPI_SETS, *HYDRA_SETS, *SRUN_SETS, *TORCHRUN_SETS])))
+def test_without_its_variables_a_process_has_no_seat(names: set[str]) -> None:
+    everything = {**OPEN_MPI_SETS, **HYDRA_SETS, **SRUN_SETS, **TORCHRUN_SETS, "PATH": "/bin"}
+    some = {name: value for name, value in everything.items() if name in names or name == "PATH"}
+    left = without_launcher(some)
+    assert seat_of(left) is None
+    assert left == {"PATH": "/bin"}
+
+
+def test_what_a_user_tells_open_mpi_stays() -> None:
+    told = {"OMPI_MCA_btl_tcp_if_include": "eth0", "OMPI_ALLOW_RUN_AS_ROOT": "1"}
+    assert without_launcher({**OPEN_MPI_SETS, **told}) == told

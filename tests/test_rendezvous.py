@@ -1,0 +1,70 @@
+"""Processes of one launcher find the first of them."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from ccbench import rendezvous
+from ccbench.errors import UsageError
+from ccbench.launched_by import HYDRA, OPEN_MPI, SRUN, Seat
+from ccbench.rendezvous import FOLDER_VARIABLE, FileWay, way_for
+
+
+def test_a_file_carries_the_text_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
+    found: list[str] = []
+    seeker = threading.Thread(target=lambda: found.append(FileWay(tmp_path, "a").find()))
+    seeker.start()
+    way = FileWay(tmp_path, "a")
+    way.offer("10.0.0.1:5|key")
+    seeker.join(5)
+    assert found == ["10.0.0.1:5|key"]
+    (file,) = tmp_path.iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    way.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_first_process_that_never_comes_is_named_with_the_cure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rendezvous, "LIMIT_SECONDS", 0.1)
+    with pytest.raises(UsageError, match=f"rank 0 wrote nothing.*set {FOLDER_VARIABLE}"):
+        FileWay(tmp_path, "a").find()
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"cannot be written.*set {FOLDER_VARIABLE}"):
+        FileWay(tmp_path / "absent", "a").offer("x")
+
+
+def test_the_users_folder_comes_first_and_processes_on_one_host_need_none(tmp_path: Path) -> None:
+    for seat in (Seat(HYDRA, 0, 2, 2), Seat(OPEN_MPI, 0, 4, 2, "1@1"), Seat(SRUN, 0, 4, 0, "7.0")):
+        assert isinstance(way_for(seat, {FOLDER_VARIABLE: str(tmp_path)}), FileWay)
+    assert isinstance(way_for(Seat(HYDRA, 0, 2, 2), {}), FileWay)
+
+
+def test_processes_of_one_start_meet_and_those_of_another_do_not(tmp_path: Path) -> None:
+    folder = {FOLDER_VARIABLE: str(tmp_path)}
+    way_for(Seat(OPEN_MPI, 0, 2, 2, "job 1"), folder).offer("first")
+    way_for(Seat(OPEN_MPI, 0, 2, 2, "job 2"), folder).offer("second")
+    assert way_for(Seat(OPEN_MPI, 1, 2, 2, "job 1"), folder).find() == "first"
+    assert way_for(Seat(OPEN_MPI, 1, 2, 2, "job 2"), folder).find() == "second"
+
+
+def test_several_hosts_without_anything_in_common_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendezvous, "mpi_works", lambda: False)
+    with pytest.raises(UsageError, match=f"no way to find each other: set {FOLDER_VARIABLE}"):
+        way_for(Seat(HYDRA, 0, 4, 2), {})
+
+
+def test_the_launchers_process_is_found_above_a_script(tmp_path: Path) -> None:
+    for number, name, parent in ((os.getppid(), "sh", 70), (70, "mpi rank (sh)", 60), (60, "orted", 1)):
+        (tmp_path / str(number)).mkdir(exist_ok=True)
+        middle = " ".join(["0"] * 17)
+        (tmp_path / str(number) / "stat").write_text(f"{number} ({name}) S {parent} {middle} 4711 0 0\n")
+    assert rendezvous._starter(tmp_path) == "60 4711"

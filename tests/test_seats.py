@@ -1,0 +1,184 @@
+"""``LAUNCHER -n N ccbench run ...`` is one run: one folder, one voice, one exit code."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccbench.backends.gloo import BACKEND as GLOO
+from ccbench.backends.mpi import BACKEND as MPI
+from ccbench.backends.mpi.launcher import as_root
+from ccbench.backends.mpi.library import OPEN_MPI, installed
+from ccbench.exchange import Hello, Place
+from ccbench.launched_by import Seat
+from ccbench.runs import load_run
+from ccbench.seats import Summons, why_not_one_run
+from ccbench.summon import handed_on
+
+FAKE_SRUN = str(Path(__file__).resolve().parent / "fake_srun")
+SECONDS = 200
+
+needs_mpi = pytest.mark.skipif(MPI.unavailable() is not None, reason=f"no MPI here: {MPI.unavailable()}")
+needs_gloo = pytest.mark.skipif(GLOO.unavailable() is not None, reason=str(GLOO.unavailable()))
+
+SUITE = """\
+question: Does it run?
+backends: [{backends}]
+order: written
+sweep: {{collective: all_reduce, size: [{sizes}]}}
+sampling: {{visits: 1, maximum_samples: 20, warmup: 1 ms, budget: 20 ms, time_limit: {limit}}}
+"""
+
+
+def run(
+    launcher: Sequence[str],
+    folder: Path,
+    backends: str,
+    sizes: str = "1 KiB",
+    limit: str = "60 s",
+    more: Sequence[str] = (),
+    **variables: str,
+) -> subprocess.CompletedProcess[str]:
+    suite = folder.parent / "seats.yaml"
+    suite.write_text(SUITE.format(backends=backends, sizes=sizes, limit=limit))
+    command = [sys.executable, "-m", "ccbench", "run", str(suite), "-o", str(folder), "--no-report", *more]
+    return subprocess.run(
+        [*launcher, *command],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+        env={**os.environ, **dict(as_root(os.geteuid())), **variables},
+    )
+
+
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = load_run(folder).cases.to_dict("records")
+    return rows
+
+
+def own_mpiexec() -> list[str]:
+    library = installed()
+    assert not isinstance(library, str), "checked by needs_mpi"
+    more = ["--oversubscribe", "--bind-to", "none"] if library.vendor == OPEN_MPI else []
+    return [library.launcher, *more]
+
+
+def hello(rank: int, ranks: int) -> Hello:
+    return Hello(Place("a", 1, "a", "a"), rank, ranks)
+
+
+def test_processes_of_several_starts_are_not_one_run() -> None:
+    seat = Seat("srun", 0, 2)
+    assert why_not_one_run([hello(0, 2), hello(1, 2)], seat) == ""
+    assert "told that they are 2, others 3" in why_not_one_run([hello(0, 2), hello(1, 3)], seat)
+    assert "1 of 2 processes came" in why_not_one_run([hello(0, 2)], seat)
+    assert "numbered 0, 0, expected 0 to 1" in why_not_one_run([hello(0, 2), hello(0, 2)], seat)
+
+
+def test_a_seat_plays_ranks_of_mpi_and_starts_all_others() -> None:
+    rank = "import runpy; runpy.run_module('ccbench.rank', run_name='__main__')"
+    assert Summons(("python", "-c", rank, "mpi"), {}).played == "mpi"
+    assert Summons(("python", "-c", rank, "gloo"), {}).played == ""
+    assert Summons(("python", "-c", "import ccbench.census", "mpi"), {}).played == ""
+
+
+def test_other_hosts_are_told_what_the_team_is_started_with_and_nothing_else() -> None:
+    variables = {
+        "CCBENCH_LEADER": "a:1",
+        "CCBENCH_HAND_ON": "GLOO_SOCKET_IFNAME",
+        "CCBENCH_ASSEMBLY_KEY": "secret",
+        "GLOO_SOCKET_IFNAME": "eth0",
+        "PATH": "/bin",
+    }
+    assert set(handed_on(variables)) == {"CCBENCH_LEADER", "CCBENCH_HAND_ON", "GLOO_SOCKET_IFNAME"}
+
+
+def test_srun_makes_one_run_of_its_tasks(tmp_path: Path) -> None:
+    done = run([FAKE_SRUN, "-n", "2"], tmp_path / "run", "cpu")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("GB/s = 1e9 bytes/s") == 1, done.stdout
+    assert done.stderr.count("run folder: ") == 1, done.stderr
+    (row,) = rows_of(tmp_path / "run")
+    assert (row["status"], row["ranks"], row["nodes"]) == ("ok", 2, 1)
+
+
+def test_tasks_that_were_told_different_numbers_are_refused(tmp_path: Path) -> None:
+    done = run([FAKE_SRUN, "-n", "2"], tmp_path / "run", "cpu", LYING_SRUN="sizes")
+    assert done.returncode == 2
+    assert "some processes were told that they are 2, others 3" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_other_ranks_than_tasks_are_refused(tmp_path: Path) -> None:
+    done = run([FAKE_SRUN, "-n", "2"], tmp_path / "run", "cpu", more=["--ranks", "3"])
+    assert done.returncode == 2
+    assert done.stderr.count("--ranks 3: srun started 2 processes") == 1, done.stderr
+
+
+def test_a_launcher_inside_a_launcher_is_refused(tmp_path: Path) -> None:
+    done = run([FAKE_SRUN, "-n", "2"], tmp_path / "run", "cpu", more=["--launch", "mpirun -n 2"])
+    assert done.returncode == 2
+    assert done.stderr.count("leave one of them out") == 1, done.stderr
+
+
+@needs_mpi
+def test_mpirun_makes_one_run_of_its_processes(tmp_path: Path) -> None:
+    done = run([*own_mpiexec(), "-n", "2"], tmp_path / "run", "mpi, cpu")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("run folder: ") == 1, done.stderr
+    rows = rows_of(tmp_path / "run")
+    assert {(row["backend"], row["status"], row["ranks"]) for row in rows} == {
+        ("mpi", "ok", 2),
+        ("cpu", "ok", 2),
+    }
+
+
+@needs_mpi
+def test_a_launcher_of_another_make_than_the_library_is_refused(tmp_path: Path) -> None:
+    done = run([FAKE_SRUN, "-n", "2"], tmp_path / "run", "mpi")
+    assert done.returncode == 2, done.stderr
+    assert "sees a world of 1" in done.stderr
+    assert "use that library's own mpiexec" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@needs_mpi
+def test_after_a_hang_under_mpirun_the_rest_is_skipped_and_everybody_leaves(tmp_path: Path) -> None:
+    launcher = [*own_mpiexec(), "-n", "2"]
+    sizes, fault = "1 KiB, 64 KiB, 256 KiB", "stop:rank=1:size=65536"
+    done = run(launcher, tmp_path / "run", "mpi", sizes, "3 s", CCBENCH_FAULT=fault)
+    assert done.returncode == 4, done.stderr
+    rows = {row["size_bytes"]: row for row in rows_of(tmp_path / "run")}
+    assert rows[64 << 10]["status"] == "timed_out"
+    assert "rank 1" in rows[64 << 10]["detail"]
+    others = {rows[size]["status"] for size in (1 << 10, 256 << 10)}
+    assert others <= {"ok", "skipped"}
+    assert all("cannot be started again" in row["detail"] for row in rows.values() if row["status"] == "skipped")
+
+
+@needs_mpi
+def test_after_a_hang_a_launcher_that_the_runner_started_is_started_again(tmp_path: Path) -> None:
+    sizes, fault = "1 KiB, 64 KiB, 256 KiB", "stop:rank=1:size=65536"
+    launch = " ".join([*own_mpiexec(), "-n", "2"])
+    done = run([], tmp_path / "run", "mpi", sizes, "3 s", ["--launch", launch], CCBENCH_FAULT=fault)
+    assert done.returncode == 4, done.stderr
+    assert "2 ranks: 2 on " in done.stderr
+    statuses = {row["size_bytes"]: row["status"] for row in rows_of(tmp_path / "run")}
+    assert statuses == {1 << 10: "ok", 64 << 10: "timed_out", 256 << 10: "ok"}
+
+
+@needs_gloo
+def test_torchrun_makes_one_run_of_its_processes(tmp_path: Path) -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python"]
+    done = run(launcher, tmp_path / "run", "gloo")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("run folder: ") == 1, done.stderr
+    (row,) = rows_of(tmp_path / "run")
+    assert (row["backend"], row["status"], row["ranks"]) == ("gloo", "ok", 2)

@@ -85,8 +85,7 @@ def prometheus_text(run: Run) -> str:
 
 
 def _about_the_run(run: Run, rows: Sequence[Mapping[Any, Any]], common: Mapping[str, str]) -> Iterator[str]:
-    versions = run.manifest.get("versions")
-    version = versions.get("ccbench", "") if isinstance(versions, Mapping) else ""
+    version = _ccbench_version(run.manifest)
     information = {
         **common,
         "machine": _machine(run.manifest),
@@ -161,7 +160,6 @@ def json_summary(run: Run) -> dict[str, Any]:
     """
     rows = run.cases.to_dict("records")
     flags = Counter(str(flag) for row in rows if not is_null(row["flags"]) for flag in row["flags"])
-    versions = run.manifest.get("versions")
     return {
         "format": SUMMARY_FORMAT,
         "version": SUMMARY_VERSION,
@@ -171,7 +169,7 @@ def json_summary(run: Run) -> dict[str, Any]:
             "host": _clean(_host(run.manifest)),
             "machine": _clean(_machine(run.manifest)),
             "created_at": _clean(run.manifest.get("created_at", "")) or None,
-            "ccbench_version": _clean(versions.get("ccbench", "")) if isinstance(versions, Mapping) else "",
+            "ccbench_version": _clean(_ccbench_version(run.manifest)),
         },
         "cases": {"total": len(rows), **Counter(str(row["status"]) for row in rows)},
         "curves": [_curve(members) for _, members in sorted(_curves(rows).items())],
@@ -250,6 +248,17 @@ def _host(manifest: Mapping[str, Any]) -> str:
     environment = manifest.get("environment")
     host = environment.get("host") if isinstance(environment, Mapping) else None
     return str(host.get("name") or "") if isinstance(host, Mapping) else ""
+
+
+def _ccbench_version(manifest: Mapping[str, Any]) -> str:
+    """Imports state it among their versions, measured runs among the libraries of their environment."""
+    environment = manifest.get("environment")
+    software = environment.get("software") if isinstance(environment, Mapping) else None
+    libraries = software.get("libraries") if isinstance(software, Mapping) else None
+    for versions in (manifest.get("versions"), libraries):
+        if isinstance(versions, Mapping) and versions.get("ccbench"):
+            return str(versions["ccbench"])
+    return ""
 
 
 def _machine(manifest: Mapping[str, Any]) -> str:

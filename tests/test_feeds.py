@@ -119,3 +119,12 @@ def test_a_barrier_has_a_time_and_no_bandwidth(tmp_path: Path) -> None:
     (curve,) = json_summary(one)["curves"]
     assert curve["peak"] is None
     assert "ccbench_busbw_bytes_per_second" not in samples(one)
+
+
+def test_the_version_of_a_measured_run_is_among_its_libraries(run: Run) -> None:
+    measured = {
+        "environment": {"software": {"libraries": {"ccbench": "0.3.0"}}},
+        "versions": {"cpu": "numpy"},
+    }
+    assert json_summary(replace(run, manifest=measured))["run"]["ccbench_version"] == "0.3.0"
+    assert json_summary(run)["run"]["ccbench_version"] == "0.1.0"

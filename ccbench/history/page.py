@@ -8,6 +8,7 @@ from ccbench.history.picture import series_svg
 from ccbench.history.series import Change, History, Series
 from ccbench.history.text import change_text, when
 
+MOST_PROBLEMS = 100
 MOST_PICTURES = 400
 """More would make the page slow; series with steps come first, and what is left out is said."""
 
@@ -57,8 +58,8 @@ def history_page(history: History, title: str = "History") -> str:
             f"<p>{len(history.series) - len(drawn)} more series without newer steps are not drawn.</p>"
         )
     if history.problems:
-        problems = "".join(f"<li>{escape(problem)}</li>" for problem in history.problems)
-        body.append(f"<h2>Could not be read</h2><ul>{problems}</ul>")
+        problems = "".join(f"<li>{escape(problem)}</li>" for problem in history.problems[:MOST_PROBLEMS])
+        body.append(f"<h2>Could not be read: {len(history.problems)} files</h2><ul>{problems}</ul>")
     return "\n".join(
         [
             "<!doctype html>",

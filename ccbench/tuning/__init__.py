@@ -1,4 +1,4 @@
-"""What to run instead: the fastest measured choice per collective and band of sizes, where that is certain."""
+"""What to run instead: the fastest measured choice per collective and band of sizes, where it is certain."""
 
 from __future__ import annotations
 

@@ -21,9 +21,10 @@ from ccbench.tuning.timings import Choice, Situation, Timing
 class Rules:
     """When a gain is worth telling; all are fractions of the time that the rival takes.
 
-    minimum_gain: of measured samples. minimum_printed_gain: without an interval, as of averages that another tool printed: nobody can
-    tell their noise, and repeated runs of nccl-tests differ by several percent (NVIDIA/nccl#1469,
-    NVIDIA/nccl-tests#104), so a larger one. confidence: that all intervals of one size hold together.
+    minimum_gain: of measured samples. minimum_printed_gain: where there is no interval, as of averages that
+    another tool printed: nobody can tell their noise, and repeated runs of nccl-tests differ by several
+    percent (NVIDIA/nccl#1469, NVIDIA/nccl-tests#104), so a larger one. confidence: that all intervals of one
+    size hold together.
     """
 
     minimum_gain: float = 0.03

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -28,7 +29,7 @@ from ccbench.backends.nccl.library import Nccl
 from ccbench.backends.nccl.observing import observed_choice
 from ccbench.backends.nccl.parts import OWN_LANE, Part, parts_of
 from ccbench.backends.nccl.seat import Seat
-from ccbench.backends.nccl.settings import other_than_asked
+from ccbench.backends.nccl.settings import algorithms_for, other_than_asked
 from ccbench.backends.nccl.troubles import CollectiveHung, hung, limit_for
 from ccbench.backends.nccl.tuning_log import Choice
 from ccbench.backends.nccl.types import NcclFailed
@@ -43,6 +44,9 @@ from ccbench.units import format_seconds
 from ccbench.verification import POISON_BYTE, Array, Mismatch, check
 
 ALONE = ("isolated", "cold")
+
+ABORT_SECONDS = 3.0
+"""How long an abort may take; the process is ended afterwards in any case."""
 
 
 class NcclRanks(WholeEndpoint):
@@ -82,6 +86,7 @@ class NcclRanks(WholeEndpoint):
         self._chosen: dict[Case, tuple[Choice, float | None]] = {}
         self._bound: Bound | None = None
         self._parts: tuple[Part, ...] = ()
+        self._gated = True
         self._begin_case()
 
     def _begin_case(self) -> None:
@@ -149,11 +154,15 @@ class NcclRanks(WholeEndpoint):
         self.poison()
         self.refill(0)
         self.barrier()
-        if self._case in self._chosen:
-            self.launch(1)
-        else:
-            chosen = observed_choice(self.nccl.native, self._case.collective, lambda: self.launch(1))
-            self._chosen[self._case] = self._everyones(chosen), self._estimated(bound)
+        self._gated = False
+        try:
+            if self._case in self._chosen:
+                self.launch(1)
+            else:
+                chosen = observed_choice(self.nccl.native, self._case.collective, lambda: self.launch(1))
+                self._chosen[self._case] = self._everyones(chosen), self._estimated(bound)
+        finally:
+            self._gated = True
         self._host_seconds.clear()
         self._choice, self._estimate_seconds = self._chosen[self._case]
         other = other_than_asked(self._case, self._choice)
@@ -167,8 +176,12 @@ class NcclRanks(WholeEndpoint):
         return next((one for one in told if one.algorithm), Choice())
 
     def _estimated(self, bound: Bound) -> float | None:
-        """NCCL's estimate. Whatever it complains of when asked for one is not the case's fault."""
-        if self._case.count == 0:
+        """NCCL's estimate. Whatever it complains of when asked for one is not the case's fault.
+
+        Not of point-to-point transfers: NCCL has none, and what such a group asked for stays in the
+        communicator's queues and runs with the next group (src/group.cc: only a failure empties them).
+        """
+        if self._case.count == 0 or not algorithms_for(self._case.collective):
             return None
         try:
             return bound.estimate_seconds()
@@ -184,7 +197,7 @@ class NcclRanks(WholeEndpoint):
         with suppress(NcclFailed):  # what is refused has been said
             self._give_back(bound)
         if complaints:  # these are of no more use: the next case makes new ones
-            self._communicators.abort()
+            self._abort()
         return CannotRun(f"NCCL refuses: {error}")
 
     def finish(self) -> None:
@@ -201,6 +214,7 @@ class NcclRanks(WholeEndpoint):
     def close(self) -> None:
         """Give everything back."""
         self._watchman.close()
+        self._launches.bind([])  # before communicators, which wait for graphs that know them
         self._communicators.close()
         for seat in self._seats.values():
             seat.close()
@@ -287,14 +301,14 @@ class NcclRanks(WholeEndpoint):
 
     def _run(self, times: int, limit: float) -> None:
         if self._case.mode not in ALONE:
-            self._launches.run(times, self._case.mode == "graph", limit)
+            self._launches.run(times, self._case.mode == "graph", limit, self._gated)
             self._part_seconds = self._launches.part_seconds()
             return
         self._part_seconds = {}
         for _ in range(times):
             if self._case.mode == "cold":
                 self._launches.flush_caches(limit)
-            self._launches.run(1, False, limit)
+            self._launches.run(1, False, limit, self._gated)
             for number, seconds in self._launches.part_seconds().items():
                 self._part_seconds[number] = self._part_seconds.get(number, 0.0) + seconds
 
@@ -352,8 +366,16 @@ class NcclRanks(WholeEndpoint):
             list(dict.fromkeys(said)),
             self.nccl.version,
         )
-        self._communicators.abort()
+        self._abort()
         return error
+
+    def _abort(self) -> None:
+        """End what runs, but wait for that only so long: the words on what hangs must reach the leader."""
+        with suppress(Exception):  # what CUDA says of a device that hangs has been said
+            self._launches.bind([])  # an abort too waits until no graph knows the communicator (since 2.26)
+        ending = threading.Thread(target=self._communicators.abort, name="ccbench-abort", daemon=True)
+        ending.start()
+        ending.join(ABORT_SECONDS)
 
     # -- what else there is to say ---------------------------------------------------------------------------
 

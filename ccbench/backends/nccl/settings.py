@@ -54,10 +54,11 @@ PROTOCOL_VALUES = {"ll": "LL", "ll128": "LL128", "simple": "Simple"}
 
 TRANSPORTS = {
     DEFAULT: (),
-    "host": (("NCCL_P2P_DISABLE", "1"),),
-    "network": (("NCCL_P2P_DISABLE", "1"), ("NCCL_SHM_DISABLE", "1")),
+    "host": (("NCCL_NVLS_ENABLE", "0"), ("NCCL_P2P_DISABLE", "1")),
+    "network": (("NCCL_NVLS_ENABLE", "0"), ("NCCL_P2P_DISABLE", "1"), ("NCCL_SHM_DISABLE", "1")),
 }
-"""NCCL moves data by peer access where it can, else through host memory, else over the network."""
+"""NCCL moves data by peer access where it can, else through host memory, else over the network. NVLink
+switches reduce whether peers may reach each other or not (ncclNvlsInit of src/transport/nvls.cc)."""
 
 FIRST_VERSION = {
     "float8_e4m3": (2, 24),

@@ -210,7 +210,7 @@ def reduced(inputs: list[Array], ops: list[Reduction]) -> Array:
     """The inputs combined in rank order: whole numbers wrap around, small floats are added in float32.
 
     avg is what NCCL makes of it (src/enqueue.cc, hostToDevRedOp): of whole numbers the sum, divided towards
-    zero; of floats every input times 1/ranks, then the sum.
+    zero; of floats every input times 1/ranks, both as exact as the dtype is, then the sum.
     """
     dtype, ranks = inputs[0].dtype, len(inputs)
     whole = dtype.kind in "iu"
@@ -221,7 +221,8 @@ def reduced(inputs: list[Array], ops: list[Reduction]) -> Array:
         if name == "premulsum":
             values = [one * np.asarray(op.scalar).astype(wide) for one, op in zip(values, ops, strict=True)]
         elif name == "avg" and not whole:
-            values = [one * wide.type(1 / ranks) for one in values]
+            share = np.asarray(1 / ranks).astype(dtype).astype(wide)
+            values = [(one * share).astype(dtype).astype(wide) for one in values]
         result = values[0]
         for one in values[1:]:
             result = _STEP.get(name, np.add)(result, one)

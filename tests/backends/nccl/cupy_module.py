@@ -120,7 +120,9 @@ class NcclCommunicator:
 
     def destroy(self) -> None:
         if self._comm:
-            self._state.members.pop(self._comm, None)
+            member = self._state.members.pop(self._comm, None)
+            if member is not None:
+                self._state.wait_for_graphs(member)
             self._comm = 0
 
     def abort(self) -> None:

@@ -167,7 +167,11 @@ class Functions:
         return self.p.ready(comm)[1]
 
     def ncclCommDestroy(self, comm: int) -> int:  # noqa: N802
-        return SUCCESS if self.p.members.pop(comm, None) else self.p.fail(INVALID_ARGUMENT, "no communicator")
+        member = self.p.members.pop(comm, None)
+        if member is None:
+            return self.p.fail(INVALID_ARGUMENT, "no communicator")
+        self.p.wait_for_graphs(member)
+        return SUCCESS
 
     def ncclCommAbort(self, comm: int) -> int:  # noqa: N802
         return self.p.abort(comm)

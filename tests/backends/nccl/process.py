@@ -25,6 +25,8 @@ MEANINGS = {
     7: "operation in progress",
 }
 
+POINT_TO_POINT = ("ncclSend", "ncclRecv", "ncclAlltoAll", "ncclGather", "ncclScatter")
+
 _ids = itertools.count(1)
 
 
@@ -98,6 +100,7 @@ class State:
         self.exceptions: list[Exception] = []
         self.window_flags: list[int] = []
         self.configured: list[dict[str, int]] = []
+        self.left_over: list[tuple[Member, Request, int]] = []
 
     # -- groups --------------------------------------------------------------------------------------------
 
@@ -123,14 +126,28 @@ class State:
         if group.result != SUCCESS:
             return group.result, -1.0
         if simulate:
+            self.left_over += [call for call in group.calls if call[1].name in POINT_TO_POINT]
             return SUCCESS, self._estimate(group)
+        group.calls = [call for member in self._asked(group) for call in self._in_turn(group, member)]
         return self._finish(group), -1.0
 
+    def _asked(self, group: Group) -> list[Member]:
+        return list({id(member): member for member, _, _ in group.calls}.values())
+
+    def _in_turn(self, group: Group, member: Member) -> list[tuple[Member, Request, int]]:
+        """What runs of ``member``'s calls: transfers of a group that was only simulated are still in its
+        queues and run first, and as many of the new ones stay there."""
+        mine = [call for call in group.calls if call[0] is member]
+        new = [call for call in mine if call[1].name in POINT_TO_POINT]
+        queue = [call for call in self.left_over if call[0] is member] + new
+        self.left_over = [call for call in self.left_over if call[0] is not member] + queue[len(new) :]
+        return [call for call in mine if call not in new] + queue[: len(new)]
+
     def _estimate(self, group: Group) -> float:
-        """Every collective once, at its cost in ``Clique``; NCCL estimates no sends and receives."""
+        """Every collective once, at its cost in ``Clique``; NCCL estimates no transfers."""
         seconds, seen = 0.0, dict[int, int]()
         for member, request, _ in group.calls:
-            if request.name in ("ncclSend", "ncclRecv"):
+            if request.name in POINT_TO_POINT:
                 return -1.0
             if seen.setdefault(id(member.clique), member.rank) == member.rank:
                 seconds += cost_seconds(member.clique.bytes_of(request))
@@ -222,10 +239,18 @@ class State:
         member = self.members.pop(handle, None)
         if member is None:
             return self.fail(INVALID_ARGUMENT, "comm argument is NULL or not a communicator")
+        self.wait_for_graphs(member)
         with self.world.changed:
             member.aborted = member.clique.aborted = True
             self.world.changed.notify_all()
         return SUCCESS
+
+    def wait_for_graphs(self, member: Member) -> None:
+        """From 2.26 on a communicator ends when the last graph with a call of it was destroyed."""
+        captured = itertools.chain(*self.runtime.executables.values())
+        here = [task for task in captured if isinstance(task, Launch)]
+        if any((task.clique, task.rank) == (member.clique, member.rank) for task in here):
+            self.world.deadlocks.append(f"rank {member.rank}'s communicator waits for graphs that know it")
 
     def member(self, handle: int | None) -> Member | None:
         found = self.members.get(handle or 0)

@@ -60,6 +60,24 @@ def test_every_dtype_and_op_is_exact(dtype: str, op: str) -> None:
     assert wrong_elements(endpoint, case_of("reduce_scatter", 2, 300, dtype=dtype, op=op, in_place=True)) == 0
 
 
+@pytest.mark.parametrize("dtype", [name for name in ITEM_BYTES if "float" in name])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_averages_that_nccl_rounds_are_right_and_others_are_not(dtype: str, in_place: bool) -> None:
+    endpoint, process = opened(3)
+    case = case_of("all_reduce", 3, 3000, dtype=dtype, op="avg", in_place=in_place)
+    assert wrong_elements(endpoint, case) == 0
+    endpoint.prepare(case)
+    endpoint.poison()
+    endpoint.refill(1)
+    endpoint.launch(1)
+    assert endpoint._bound is not None
+    address, size = next(endpoint._bound.bindings[1].outputs())
+    process.world.view(address, size, 1)[:] = 0x7F
+    mismatch = endpoint.check(1, 1)
+    assert mismatch is not None
+    assert (mismatch.rank, mismatch.wrong_elements) == (1, 3000)
+
+
 @pytest.mark.parametrize("registration", ["local", "symmetric"])
 def test_registered_memory_is_nccls_own_and_goes_back_with_its_case(registration: str) -> None:
     endpoint, process = opened(2)
@@ -172,6 +190,52 @@ def test_the_library_estimates_without_moving_anything() -> None:
     assert facts.library_estimate_seconds == pytest.approx(10e-6 + (1 << 22) / 100e9)
     endpoint, _ = opened(2, version=22105)
     assert measured(endpoint, case_of("all_reduce", 2))[1].library_estimate_seconds is None
+
+
+@pytest.mark.parametrize("collective", ["send_recv", "all_to_all", "gather", "scatter"])
+@pytest.mark.parametrize("version", [22203, 22809])
+def test_transfers_are_not_estimated_because_nccl_would_run_them_later(collective: str, version: int) -> None:
+    endpoint, _ = opened(2, version=version)
+    for count in (10, 1000):
+        result, facts = measured(endpoint, case_of(collective, 2, count))
+        assert result.mismatch is None
+        assert facts.library_estimate_seconds is None
+
+
+class LoggedGate:
+    """Stands for a gate: how many devices it held back."""
+
+    held = 0
+    closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+    def hold(self, group: object) -> None:
+        self.held += 1
+
+    def open(self) -> None:
+        self.closed = False
+
+    def raise_if_missed(self) -> None:
+        assert not self.closed
+
+    def free(self) -> None:
+        """Nothing to give back."""
+
+
+@pytest.mark.parametrize("mode", ["streaming", "isolated", "graph", "cold"])
+def test_nothing_holds_devices_back_while_nccl_connects(mode: str) -> None:
+    endpoint, _ = opened(2)
+    gate = LoggedGate()
+    endpoint._launches._gate = gate  # type: ignore[assignment]
+    for _ in range(2):
+        gate.held = 0
+        endpoint.prepare(case_of("all_reduce", 2, mode=mode))
+        assert gate.held == 0
+        endpoint.launch(1)
+        assert gate.held == 2
+        endpoint.finish()
 
 
 def test_samples_are_the_devices_time_and_the_hosts_is_told() -> None:
@@ -309,6 +373,35 @@ def test_a_device_that_never_ends_is_named_with_what_ras_says_and_the_communicat
     assert "RAS: #0-0 rank 1 does not answer; the communicator was aborted" in text
     assert caught.value.exit_code == 4
     assert all(member.aborted for member in process.members.values()) or not process.members
+
+
+def test_graphs_go_before_the_communicators_that_they_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    impatient(monkeypatch)
+    monkeypatch.setattr(troubles, "ras_report", lambda: "")
+    endpoint, process = opened(2)
+    endpoint.prepare(case_of("all_reduce", 2, mode="graph"))
+    hang(process, 1)
+    with pytest.raises(CollectiveHung):
+        endpoint.launch(3)
+    assert not process.world.deadlocks
+    endpoint, process = opened(2)
+    endpoint.prepare(case_of("all_reduce", 2, mode="graph"))
+    endpoint.close()
+    assert not process.world.deadlocks
+
+
+def test_an_abort_that_hangs_does_not_keep_back_what_hung(monkeypatch: pytest.MonkeyPatch) -> None:
+    impatient(monkeypatch)
+    monkeypatch.setattr(troubles, "ras_report", lambda: "")
+    monkeypatch.setattr(endpoint_module, "ABORT_SECONDS", 0.1)
+    endpoint, process = opened(2)
+    endpoint.prepare(case_of("all_reduce", 2))
+    hang(process, 1)
+    free = threading.Event()
+    monkeypatch.setattr(endpoint._communicators, "abort", free.wait)
+    with pytest.raises(CollectiveHung, match="still waiting: "):
+        endpoint.launch(1)
+    free.set()
 
 
 def test_a_failure_that_nccl_notices_ends_the_wait_before_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:

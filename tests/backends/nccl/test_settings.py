@@ -33,8 +33,12 @@ def test_a_plain_case_needs_no_team_of_its_own() -> None:
         ("all_gather", {"algorithm": "collnet"}, {"NCCL_ALGO": "CollnetDirect"}),
         ("barrier", {"algorithm": "tree", "protocol": "ll"}, {"NCCL_ALGO": "Tree", "NCCL_PROTO": "LL"}),
         ("reduce", {"protocol": "ll128"}, {"NCCL_PROTO": "LL128"}),
-        ("broadcast", {"transport": "host"}, {"NCCL_P2P_DISABLE": "1"}),
-        ("send_recv", {"transport": "network"}, {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}),
+        ("broadcast", {"transport": "host"}, {"NCCL_P2P_DISABLE": "1", "NCCL_NVLS_ENABLE": "0"}),
+        (
+            "send_recv",
+            {"transport": "network"},
+            {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NVLS_ENABLE": "0"},
+        ),
         (
             "all_reduce",
             {"channels": 4},

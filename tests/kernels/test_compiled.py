@@ -41,6 +41,13 @@ FORBIDDEN = re.compile(
 OWN_STORES = {"st.u32", "st.u64", "st.v2.u32"}
 """Weak stores: of counters and error words, which only the own block touches in a launch."""
 
+OWN_LOADS = {"ld.u8", "ld.u32", "ld.s32", "ld.u64"}
+"""Weak loads: of the same, and of tables that the host wrote before the launch (of a plan's word at times the
+byte with its sign)."""
+
+NARROW = "float16"
+"""A type whose elements nothing else can be taken for: no counter, address or plan is read by 16 bits."""
+
 REDUCING = sorted(name for name, entry in entries().items() if entry.reduces)
 COPYING = sorted(name for name, entry in entries().items() if not entry.reduces)
 
@@ -165,6 +172,19 @@ def ptx_of(entry: str) -> str:
     return nvrtc.compiled(program(entry_named(entry), "float32", "sum"), MAIN_ARCHITECTURE).ptx
 
 
+def exposed(source: Program) -> set[str]:
+    """Accesses that may be served from a cache or be reordered, of what is not the own block's alone.
+
+    source: for NARROW elements.
+    """
+    ptx = re.sub(r"//[^\n]*", "", nvrtc.compiled(source, MAIN_ARCHITECTURE).ptx)
+    found = set(re.findall(r"\b(?:ld\.global\.nc|ldu|atom|(?<!bar\.)red|cp\.async|prefetch)\b", ptx))
+    weak = r"\b{}(?:\.global)?(?:\.v\d)?\.[a-z]+\d+\b"
+    for kind, own in (("ld", OWN_LOADS), ("st", OWN_STORES)):
+        found |= {one.replace(".global", "") for one in re.findall(weak.format(kind), ptx)} - own
+    return found
+
+
 def test_a_program_is_one_kernel_of_a_known_name() -> None:
     made = nvrtc.compiled(program(entry_named("barrier"), "uint8", "sum"), MAIN_ARCHITECTURE)
     assert re.findall(r"\.entry (\w+)\(", made.ptx) == [GLOBAL_NAME]
@@ -182,16 +202,34 @@ def test_a_packet_is_one_word_and_never_a_vector_of_two() -> None:
     """Elements of a vector may be seen apart, so data and flag may not be two of them."""
     ptx = ptx_of("ll_all_reduce")
     assert re.findall(r"\bst\.relaxed\.sys\.global\.u64\b", ptx)
+    assert re.findall(r"\bld\.relaxed\.sys\.global\.u64\b", ptx)
     assert not re.findall(r"\b(?:st|ld)\.(?:relaxed|volatile)\S*\.v2\.(?:u32|b32)\b", ptx)
 
 
 @pytest.mark.parametrize("name", sorted(entries()))
 def test_data_that_others_write_or_read_is_never_cached_nor_touched_by_atomics(name: str) -> None:
     """Message slots, flags and buffers may lie in the host's memory or in another GPU's."""
-    ptx = re.sub(r"//[^\n]*", "", ptx_of(name))
-    assert not re.findall(r"\b(?:ld\.global\.nc|ldu|atom|(?<!bar\.)red|cp\.async|prefetch)\b", ptx)
-    assert set(re.findall(r"\bst(?:\.global)?(?:\.v\d)?\.[a-z]+\d+\b", ptx)) <= OWN_STORES
-    assert not re.findall(r"\bld(?:\.global)?\.v\d\.[a-z]+\d+\b", ptx)  # data are moved by vectors
+    assert exposed(program(entry_named(name), NARROW, "sum")) == set()
+
+
+@pytest.mark.parametrize("entry", ["ring_all_reduce", "mesh_all_gather", "ll_all_gather", "schedule"])
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("return *(const CCB_VOLATILE u16*)address;", "return *(const u16*)address;"),
+        ("*(CCB_VOLATILE u16*)address = (u16)value;", "*(u16*)address = (u16)value;"),
+        ("ld.volatile.global.v2.u64", "ld.global.v2.u64"),
+        ("st.volatile.global.v2.u64", "st.global.v2.u64"),
+    ],
+    ids=["an element read", "an element written", "vectors read", "vectors written"],
+)
+def test_data_that_a_cache_may_hold_back_are_seen(entry: str, right: str, wrong: str) -> None:
+    """The host engine's accesses are plain ones, so that no test on it could see these."""
+    source = program(entry_named(entry), NARROW, "sum")
+    system = source.headers["system.cuh"]
+    assert system.count(right) == 1
+    changed = {**source.headers, "system.cuh": system.replace(right, wrong)}
+    assert exposed(replace(source, headers=changed)) != set()
 
 
 @pytest.mark.parametrize(

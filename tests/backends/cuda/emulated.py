@@ -64,6 +64,7 @@ class EmulatedRuntime:
     blocks_per_processor: int = 1
     memory_bytes: int = 1 << 40
     peers: bool = True
+    enabled: set[tuple[int, int]] = field(default_factory=set)
     maps_host_memory: bool = True
     device: int = 0
     allocated: dict[int, NDArray[np.uint8]] = field(default_factory=dict)
@@ -141,7 +142,9 @@ class EmulatedRuntime:
     def deviceEnablePeerAccess(self, other: int) -> None:  # noqa: N802 - as CUDA spells it
         assert other != self.device
         assert self.peers
-        raise CudaError(704)
+        if (self.device, other) in self.enabled:
+            raise CudaError(704)
+        self.enabled.add((self.device, other))
 
     # -- memory --------------------------------------------------------------------------------------------
 
@@ -184,9 +187,10 @@ class EmulatedRuntime:
                 return "pinned"
         for base, memory in self.allocated.items():
             if base <= address < base + memory.nbytes:
-                kind = "own" if self.home[base] == device else "peer"
-                assert kind == "own" or peers, f"device {device} is handed memory of device {self.home[base]}"
-                return kind
+                home = self.home[base]
+                reached = home == device or (peers and (device, home) in self.enabled)
+                assert reached, f"device {device} is handed memory of device {home}"
+                return "own" if home == device else "peer"
         assert self.opened, f"device {device} is handed {address:#x}, which nobody allocated"
         return "peer"  # another process's
 

@@ -37,6 +37,13 @@ def test_a_device_file_of_the_driver_is_enough_to_try(tmp_path: Path, file: str)
     assert driver_missing(tmp_path) is None
 
 
+def test_every_device_may_address_every_other_one_and_enabling_it_twice_is_fine() -> None:
+    runtime = EmulatedRuntime(devices=3)
+    for _ in range(2):
+        Cuda(runtime, runtime).enable_peers(range(3))
+    assert runtime.enabled == {(one, other) for one in range(3) for other in range(3) if one != other}
+
+
 def test_a_container_without_devices_is_told_how_to_get_them(tmp_path: Path) -> None:
     (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
     (tmp_path / "proc/driver/nvidia/version").touch()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cuda.communicator import Communicator
-from ccbench.backends.cuda.endpoint import graph_sizes
+from ccbench.backends.cuda.endpoint import CudaEndpoint, graph_sizes
 from ccbench.backends.cuda.group import NotCoResident
 from ccbench.backends.cuda.launching import CollectiveFailed
 from ccbench.errors import BackendUnavailable
@@ -22,7 +23,7 @@ from ccbench.verification import launches_between_refills
 from tests.nvml_double import Gpu, Nvml
 
 from .cases import POINTS, SAMPLING, Opened, case_of, wrong_elements
-from .emulated import LAUNCH_SECONDS
+from .emulated import LAUNCH_SECONDS, Item
 
 
 @pytest.mark.parametrize(("collective", "algorithm"), POINTS)
@@ -95,6 +96,57 @@ def test_samples_are_the_devices_time_and_the_hosts_is_told(opened: Opened) -> N
     result = measure(endpoint, case, SAMPLING, launches_between_refills(case), 1)
     assert np.allclose(np.diff(result.stamps, axis=2), LAUNCH_SECONDS)
     assert endpoint.remark().startswith("device time (events); launch and wait take the host ")
+
+
+def test_of_several_devices_the_slowest_counts(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint, _ = opened(3, devices=3)
+    endpoint.prepare(case_of("all_reduce", "ring", 3))
+    endpoint.refill(1)
+    for group, seconds in zip(endpoint.groups, (2e-3, 5e-3, 3e-3), strict=True):
+        monkeypatch.setattr(group, "elapsed_seconds", lambda seconds=seconds: seconds)
+    endpoint.launch(1)
+    assert endpoint.device_seconds() == 5e-3
+
+
+def test_cold_launches_find_other_memory_in_every_cache(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint, runtime = opened(2, devices=2)
+    endpoint.prepare(case_of("all_reduce", "ring", 2, mode="cold"))
+    endpoint.refill(1)
+    seen: list[tuple[str, int, tuple[Any, ...]]] = []
+    do, launch = runtime.do, runtime.launch
+
+    def done(item: Item) -> None:
+        seen.append((item.kind, item.device, item.details))
+        do(item)
+
+    def launched(batch: Sequence[Item]) -> None:
+        seen.extend(("kernel", item.device, ()) for item in batch)
+        launch(batch)
+
+    monkeypatch.setattr(runtime, "do", done)
+    monkeypatch.setattr(runtime, "launch", launched)
+    endpoint.launch(3)
+    for number, group in enumerate(endpoint.groups):
+        kinds = [kind for kind, device, _ in seen if device == number]
+        assert kinds == 3 * ["set", "gate", "event", "kernel", "event"]
+        written = [details for kind, device, details in seen if kind == "set" and device == number]
+        assert all(size >= 2 * group.facts.l2_bytes for _, _, size in written)
+        assert not {address for address, _, _ in written} & set(group.buffers.addresses.values())
+
+
+@pytest.mark.parametrize("look", [lambda one: one.watch(0), lambda one: one.check(1, 1)])
+def test_a_wait_that_was_given_up_is_told_before_any_result(
+    opened: Opened, look: Callable[[CudaEndpoint], object]
+) -> None:
+    """Else what the launch left unwritten would pass for a kernel's mistake."""
+    endpoint, _ = opened(2, devices=2, limit_seconds=0.001)
+    endpoint.prepare(case_of("all_reduce", "ring", 2))
+    endpoint.refill(1)
+    endpoint.groups[1].launch()  # rank 0 never comes
+    with pytest.raises(CollectiveFailed, match=r"rank 1, channel 0: waited too long for rank 0 to send"):
+        look(endpoint)
 
 
 def test_a_wait_that_is_given_up_names_rank_and_peer_and_leaves_clean_memory(opened: Opened) -> None:

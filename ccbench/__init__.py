@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ccbench.algorithms.schedule import Phase, Schedule
     from ccbench.backends import open_backend
     from ccbench.cases import Case, Measurement, Sampling, Status
+    from ccbench.comparison import Compared, Comparison, compare
     from ccbench.errors import CcbenchError
     from ccbench.model import predict
     from ccbench.model.machine import Machine, load_machine
@@ -26,6 +27,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Case",
     "CcbenchError",
+    "Compared",
+    "Comparison",
     "Machine",
     "Measurement",
     "Phase",
@@ -34,6 +37,7 @@ __all__ = [
     "Schedule",
     "Status",
     "Suite",
+    "compare",
     "load_machine",
     "load_run",
     "load_runs",
@@ -48,6 +52,8 @@ __all__ = [
 _HOMES = {
     "Case": "ccbench.cases",
     "CcbenchError": "ccbench.errors",
+    "Compared": "ccbench.comparison",
+    "Comparison": "ccbench.comparison",
     "Machine": "ccbench.model.machine",
     "Measurement": "ccbench.cases",
     "Phase": "ccbench.algorithms.schedule",
@@ -56,6 +62,7 @@ _HOMES = {
     "Schedule": "ccbench.algorithms.schedule",
     "Status": "ccbench.cases",
     "Suite": "ccbench.suite",
+    "compare": "ccbench.comparison",
     "load_machine": "ccbench.model.machine",
     "load_run": "ccbench.runs",
     "load_runs": "ccbench.runs",

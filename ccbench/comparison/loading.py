@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 
 COLUMNS = (
-    *ORDER, "backend_version", "algorithm_used", "protocol_used", "simulated", "status", "detail",
-    "samples_seconds", "visit_samples", "median_seconds", "low_seconds", "high_seconds", "bound_seconds",
-    "predicted_seconds", "bottleneck", "oversubscribed", "flags", "source", "tool", "device_model",
-    "time_statistic", "wrong_elements",
+    *ORDER, "backend_version", "simulated", "status", "detail", "samples_seconds", "visit_samples",
+    "median_seconds", "bound_seconds", "predicted_seconds", "bottleneck", "oversubscribed", "flags", "source",
+    "device_model",
 )  # fmt: skip
 """What is read; the samples of each rank, most of a file, are not."""
 

@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ccbench.cases import Status
 from ccbench.comparison.values import KEY_FIELDS, Cause, Point, Settings
@@ -123,12 +124,16 @@ def obstacle_of(side: Side, name: str, settings: Settings) -> Obstacle | None:
     doubtful = sorted(side.flags - STANDING_FLAGS - settings.accepted_flags)
     if doubtful:
         return Cause.DOUBTFUL, f"{name} is flagged {', '.join(doubtful)}"
-    times = [visit for visit in side.visits if not np.all(np.isfinite(visit))]
-    if side.seconds is None or not side.seconds > 0 or times or not side.visits:
-        return Cause.NO_TIME, f"{name} has no time above zero"
-    if min(float(np.median(visit)) for visit in side.visits) <= 0:
-        return Cause.NO_TIME, f"{name} has visits without a time above zero"
+    if side.seconds is None or not side.seconds > 0 or not all(_timed(visit) for visit in side.visits):
+        return Cause.NO_TIME, f"{name} has no time above zero, or visits without one"
     return None
+
+
+def _timed(visit: NDArray[np.float64]) -> bool:
+    """Whether the visit's median is a time above zero; its least sample mostly tells at once."""
+    if not np.isfinite(visit).all():
+        return False
+    return bool(visit.min() > 0) or float(np.median(visit)) > 0
 
 
 def obstacle_between(base: Side, new: Side, settings: Settings) -> Obstacle | None:

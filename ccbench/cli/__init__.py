@@ -1,7 +1,7 @@
 """The command line: commands parse, call and print; every mistake ends in one line and an exit code.
 
-Exit codes: 0 fine, 1 wrong results, 2 usage or configuration, 4 timed out or hung, 5 partial,
-70 a bug in ccbench, 129, 130 and 143 stopped by a signal, 141 the reader of stdout went away.
+Exit codes: 0 fine, 1 wrong results or slower, 2 usage or configuration, 3 no verdict, 4 timed out or hung,
+5 partial, 70 a bug in ccbench, 129, 130 and 143 stopped by a signal, 141 the reader of stdout went away.
 """
 
 from __future__ import annotations

@@ -10,14 +10,20 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#define PAGE ((size_t)4096)
+#define STAGGER ((size_t)1088)
 #define HUGE_PAGE ((size_t)2 << 20)
+#define WARM_UP_SECONDS 0.01
 
-/* As NumPy allocates: from 4 MiB on it asks for huge pages. */
-static float *buffer(size_t bytes) {
-    size_t room = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-    float *memory = aligned_alloc(HUGE_PAGE, room);
-    if (memory && bytes >= 2 * HUGE_PAGE) madvise(memory, room, MADV_HUGEPAGE);
-    return memory;
+/* As ccbench places its buffers: the one with number n begins n staggers behind a page's begin; and as NumPy takes
+ * memory: from 4 MiB on it asks for huge pages. */
+static float *buffer(size_t bytes, int number) {
+    size_t room = bytes + PAGE + number * STAGGER;
+    char *memory = malloc(room);
+    if (!memory) return NULL;
+    size_t off = -(size_t)memory % PAGE;
+    if (room >= 2 * HUGE_PAGE) madvise(memory + off, room - off, MADV_HUGEPAGE);
+    return (float *)(memory + off + number * STAGGER);
 }
 
 static void pin(int processor) {
@@ -43,7 +49,7 @@ static int wrong(const float *result, int count, int ranks) {
 
 int main(int argc, char **argv) {
     int provided, rank, ranks;
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_SINGLE, &provided);
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     if (argc < 4 || atol(argv[1]) < 4 || atol(argv[2]) < 1 || atol(argv[3]) < 1) {
@@ -52,20 +58,24 @@ int main(int argc, char **argv) {
     }
     if (argc > 4 + rank) pin(atoi(argv[4 + rank]));
     int count = atol(argv[1]) / sizeof(float), launches = atol(argv[2]), samples = atol(argv[3]);
-    float *send = buffer(count * sizeof(float)), *result = buffer(count * sizeof(float));
+    float *send = buffer(count * sizeof(float), 0), *result = buffer(count * sizeof(float), 1);
+    MPI_Comm all;
+    MPI_Comm_dup(MPI_COMM_WORLD, &all);
     double *mine = malloc(samples * 2 * sizeof(double)), *first = malloc(samples * sizeof(double));
     double *last = malloc(samples * sizeof(double));
     for (int i = 0; i < count; i++) {
         send[i] = rank + i % 7;
         result[i] = -1;
     }
-    for (int i = 0; i < 2 * launches; i++)
-        MPI_Allreduce(send, result, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    int go_on = 1;
+    for (double began = now(); go_on; go_on = now() - began < WARM_UP_SECONDS, MPI_Bcast(&go_on, 1, MPI_INT, 0, all))
+        for (int i = 0; i < launches; i++)
+            MPI_Allreduce(send, result, count, MPI_FLOAT, MPI_SUM, all);
     for (int sample = 0; sample < samples; sample++) {
-        MPI_Barrier(MPI_COMM_WORLD);
+        MPI_Barrier(all);
         mine[sample] = now();
         for (int i = 0; i < launches; i++)
-            MPI_Allreduce(send, result, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+            MPI_Allreduce(send, result, count, MPI_FLOAT, MPI_SUM, all);
         mine[samples + sample] = now();
     }
     /* One host, one clock: from the first rank's start to the last rank's end. */
@@ -79,7 +89,7 @@ int main(int argc, char **argv) {
     }
     for (int sample = 0; rank == 0 && sample < samples; sample++)
         printf("%.1f\n", 1e9 * (last[sample] - first[sample]) / launches);
-    free(send), free(result), free(mine), free(first), free(last);
+    MPI_Comm_free(&all);
     MPI_Finalize();
     return 0;
 }

@@ -1,10 +1,11 @@
 """``python -m benchmarks.mpi_fidelity``: does the mpi backend measure what a C program measures?
 
 A C program of the same rule (mpi_fidelity.c) and ccbench's mpi backend time the same all-reduce with the
-same library, launches and processors by turns. For each size the ratio of their medians is taken round by
-round, so that what changes on the machine meets both. Between 1 KiB and 4 MiB it should be 0.97 to 1.10; at
-8 bytes the difference is what a call from Python costs. Exit 0 where that holds, 1 where a ratio's interval
-lies outside, 3 where intervals are too wide to say, 2 where it cannot run.
+same library, launches, processors, placement of buffers and warm-up by turns. For each size the ratio of
+their medians is taken round by round, so that what changes on the machine meets both. From 1 KiB to 4 MiB it
+should be 0.97 to 1.10. Exit 0 where that holds, 1 where a ratio's interval lies outside, 3 where intervals
+are too wide to say, 2 where it cannot run. The load of the machine before and after is printed, because other
+work on these processors makes intervals wide.
 """
 
 from __future__ import annotations
@@ -207,11 +208,13 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if isinstance(library, str):
             raise BackendUnavailable(f"mpi_fidelity: {library}")
+        before = os.getloadavg()[0]
         lines = lines_of(measured(library, options.ranks, options.rounds))
     except CcbenchError as error:
         print(error, file=sys.stderr)
         return 2
-    print(shown(lines, f"{library.version}, {options.ranks} ranks, {options.rounds} rounds by turns"))
+    load = f"load {before:.1f} before, {os.getloadavg()[0]:.1f} after, {len(allowed_cpus())} processors"
+    print(shown(lines, f"{library.version}, {options.ranks} ranks, {options.rounds} rounds by turns; {load}"))
     return exit_code(lines)
 
 

@@ -7,17 +7,14 @@ stale; ``ccbench.kernels.cache`` sees to it that only what was built here is loa
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
-import shutil
-import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from ccbench.errors import MissingDependency, UsageError
 from ccbench.kernels.cache import kept, private_folder
+from ccbench.kernels.compiling import compile_to, digest, found_compiler
 from ccbench.kernels.sources import kernel_folder
 
 ENGINE_FILES = ("engine.cpp", "fibers.cpp", "threads.cpp", "arithmetic.cpp")
@@ -47,15 +44,14 @@ class Build:
 @functools.lru_cache(maxsize=1)
 def compiler() -> tuple[str, str]:
     """(path, version) of g++, or of what ``$CXX`` names. MissingDependency when there is none."""
-    name = os.environ.get("CXX", "g++")
-    path = shutil.which(name)
-    if path is None:
+    found = found_compiler("CXX", "g++")
+    if found is None:
+        name = os.environ.get("CXX", "g++")
         raise MissingDependency(
             f"backend cuda-host: no C++ compiler called {name!r} was found; "
             "install one (Debian and Ubuntu: apt-get install g++) or name another with CXX"
         )
-    version = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
-    return path, version.partition("\n")[0]
+    return found
 
 
 def built(build: Build) -> Path:
@@ -70,13 +66,13 @@ def built(build: Build) -> Path:
     folder = private_folder("host")
     objects = _objects(build, folder)
     ending = "" if build.sanitize else ".so"
-    name = f"{Path(build.kernel_file).stem}-{_digest(*[file.name for file in objects])}{ending}"
+    name = f"{Path(build.kernel_file).stem}-{digest(*[file.name for file in objects])}{ending}"
 
     def link(target: Path) -> None:
         for file, source in objects.items():
             kept(file, partial(_compile, build, source))
         how = ["-fsanitize=thread"] if build.sanitize else ["-shared"]
-        _run([*how, *(str(file) for file in objects), "-lpthread"], target, folder)
+        compile_to(target, compiler()[0], [*how, *(str(file) for file in objects), "-lpthread"], folder)
 
     return kept(folder / name, link)
 
@@ -85,17 +81,9 @@ def _engine_files(build: Build) -> tuple[str, ...]:
     return (*ENGINE_FILES, "main.cpp") if build.sanitize else ENGINE_FILES
 
 
-def _digest(*parts: str | bytes) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part.encode() if isinstance(part, str) else part)
-        digest.update(b"\0")
-    return digest.hexdigest()[:20]
-
-
 def _headers_digest(folder: Path) -> str:
     files = sorted([*folder.glob("*.cuh"), *folder.glob("host/*.h")])
-    return _digest(*[part for file in files for part in (file.name, file.read_bytes())])
+    return digest(*[part for file in files for part in (file.name, file.read_bytes())])
 
 
 def _options(build: Build, instrumented: bool) -> tuple[str, ...]:
@@ -114,7 +102,7 @@ def _objects(build: Build, folder: Path) -> dict[Path, Path]:
     found = {}
     for source in sources:
         options = _options(build, instrumented=source.suffix == ".cu")
-        name = f"{source.stem}-{_digest(source.read_bytes(), headers, *options, path, version)}.o"
+        name = f"{source.stem}-{digest(source.read_bytes(), headers, *options, path, version)}.o"
         found[folder / name] = source
     return found
 
@@ -126,15 +114,4 @@ def _compile(build: Build, source: Path, target: Path) -> None:
     options = _options(build, instrumented=kernel)
     place = build.sources.resolve()
     words = [*options, f"-ffile-prefix-map={place}=kernels", *(("-x", "c++") if kernel else ())]
-    _run([*words, "-c", str(source.relative_to(build.sources))], target, place)
-
-
-def _run(words: Sequence[str], target: Path, place: Path) -> None:
-    """Run the compiler in ``place``; UsageError with its first error."""
-    done = subprocess.run(
-        [compiler()[0], *words, "-o", str(target)], capture_output=True, text=True, check=False, cwd=place
-    )
-    if done.returncode != 0:
-        lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
-        reason = lines[0] if lines else "it gave no reason"
-        raise UsageError(f"{place / words[-1]}: g++ failed: {reason}")
+    compile_to(target, compiler()[0], [*words, "-c", str(source.relative_to(build.sources))], place)

@@ -137,13 +137,18 @@ def _then_copied(call: Call, source: Array, target: Array) -> Call:
     return both
 
 
+def typed_count(mpi: Any, case: Case, buffer: Array, blocks: int = 1) -> tuple[int, Any]:
+    """How many elements one block of ``buffer`` has, and of which of MPI's types."""
+    count = len(buffer) // blocks
+    if case.dtype in TYPES:
+        return count, getattr(mpi, TYPES[case.dtype])
+    return count * item_bytes(case.dtype), mpi.BYTE
+
+
 def _spec(mpi: Any, case: Case, buffer: Array, blocks: int = 1) -> list[Any]:
     """What mpi4py takes for a buffer, made once: memory, count (of one block), type."""
     memory = getattr(mpi, "buffer", None) or mpi.memory  # its name before mpi4py 4
-    count = len(buffer) // blocks
-    if case.dtype in TYPES:
-        return [memory.frombuffer(buffer.view(np.uint8)), count, getattr(mpi, TYPES[case.dtype])]
-    return [memory.frombuffer(buffer.view(np.uint8)), count * item_bytes(case.dtype), mpi.BYTE]
+    return [memory.frombuffer(buffer.view(np.uint8)), *typed_count(mpi, case, buffer, blocks)]
 
 
 def _arguments(mpi: Any, communicator: Any, case: Case, source: Array, target: Array) -> list[Any]:

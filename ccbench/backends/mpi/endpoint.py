@@ -1,14 +1,15 @@
 """One rank of an MPI: the library started, its barrier, and its calls bound to the case's buffers.
 
-What is timed is one mpi4py method with arguments that were made before: memory, count and datatype. mpi4py
-lets the interpreter's lock go inside, so the thread that listens to the leader can answer while a collective
-hangs. That thread calls no MPI, so the level that is asked for is MPI_THREAD_FUNNELED, for which libraries
-take no locks.
+What is timed is a loop in C over MPI's own functions with arguments that were made before (``loop``), or,
+where that cannot be, one mpi4py method for each launch. Both let go of the interpreter's lock, so the thread
+that listens to the leader can answer while a collective hangs. That thread calls no MPI, so the level that is
+asked for is MPI_THREAD_FUNNELED, for which libraries take no locks.
 """
 
 from __future__ import annotations
 
 import importlib
+import time
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,14 @@ from ccbench.backends.apart import ApartEndpoint
 from ccbench.backends.base import CannotRun
 from ccbench.backends.cpu.memory import Word
 from ccbench.backends.mpi.calls import Bound, bind, bind_one_way
+from ccbench.backends.mpi.functions import steps_of
 from ccbench.backends.mpi.library import MPICH, library_name, vendor
+from ccbench.backends.mpi.loop import FROM_C, FROM_PYTHON, CLoop, Launch, c_loop
 from ccbench.cases import Case
 from ccbench.errors import BackendUnavailable
 from ccbench.exchange import Exchange
 
-PLAIN_MODES = ("streaming", "isolated")
+NOT_IN_C = "this call does not go into a loop in C"
 
 
 def start_library(exchange: Exchange) -> Any:
@@ -66,11 +69,22 @@ class MpiEndpoint(ApartEndpoint):
             f"{library_name(self._mpi.Get_library_version())}, "
             f"mpi4py {importlib.import_module('mpi4py').__version__}"
         )
+        self._c = self._agreed(c_loop(self._mpi))
+        self.version += f", {FROM_PYTHON if isinstance(self._c, str) else FROM_C}"
+        self._loop: Launch | None = None
+        self._in_python = ""
         self._wait_for_all = self._world.Barrier
         self._communicators: dict[tuple[tuple[int, ...], ...], Any] = {}
         self._bound: Bound | None = None
         self._barrier_word = self._own + Word.BARRIER
         self._barriers = 0
+
+    def _agreed(self, found: CLoop | str) -> CLoop | str:
+        """All ranks launch in the same way: the first one's reason not to launch from C counts for all."""
+        reason = found if isinstance(found, str) else ""
+        told = [text.decode() for text in self.exchange.all_gather(reason.encode())]
+        first = next((rank for rank, text in enumerate(told) if text), None)
+        return found if first is None else f"rank {first}: {told[first]}"
 
     def bind(self) -> Any:
         """The MPI call of this rank's part of the case."""
@@ -83,11 +97,42 @@ class MpiEndpoint(ApartEndpoint):
             )
         except NotImplementedError:  # the header is of a newer standard than the library
             raise CannotRun(f"{self.version} has no {self.case.mode} {self.case.collective}") from None
+        if not isinstance(self._c, str):
+            steps = steps_of(
+                self._mpi, communicator, self.part, self.source, self.target, self._bound.requests
+            )
+            self._loop = self._c.launch(steps) if steps else None
+        self._in_python = "" if self._loop else self._c if isinstance(self._c, str) else NOT_IN_C
         return self._bound.call
+
+    def launch(self, times: int) -> None:
+        """Run the collective ``times`` times, back to back."""
+        if self._loop is None or self._fault:
+            super().launch(times)
+            return
+        self._entered_seconds = time.perf_counter()
+        self._loop(times)
+        self._left_seconds = time.perf_counter()
+
+    def launch_and_time_waits(self, times: int) -> float:
+        """As ``launch``; the seconds that it took, of which nobody can tell what was waiting."""
+        if self._loop is None or self._fault:
+            return super().launch_and_time_waits(times)
+        began = time.perf_counter()
+        self._loop(times)
+        return time.perf_counter() - began
+
+    def remark(self) -> str:
+        """How samples were taken, where that is not the usual way."""
+        said = [super().remark()]
+        if self._in_python and not self.rank:
+            said.append(f"{FROM_PYTHON} ({self._in_python})")
+        return "; ".join(filter(None, said))
 
     def prepare(self, case: Case) -> str:
         """Take memory and bind the call; returns the algorithm that runs. Collective."""
         self._drop()
+        self._in_python = ""
         self._split(case)
         return super().prepare(case)
 
@@ -104,6 +149,7 @@ class MpiEndpoint(ApartEndpoint):
         return self._communicators.get(case.members, self._world)
 
     def _drop(self) -> None:
+        self._loop = None
         if self._bound is not None:
             self._bound.free()
             self._bound = None

@@ -16,6 +16,7 @@ from ccbench.backends.base import TeamRequest
 from ccbench.backends.mpi import BACKEND
 from ccbench.backends.mpi.calls import LARGEST_COUNT
 from ccbench.backends.mpi.library import OPEN_MPI, installed
+from ccbench.backends.mpi.loop import FROM_C, FROM_PYTHON
 from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import BackendUnavailable
@@ -86,8 +87,20 @@ def test_every_collective_is_right_in_every_mode(
     assert (measurement.status, measurement.detail) == (Status.OK, "")
     assert measurement.wrong_elements == 0
     assert len(measurement.rank_samples_seconds) == 2
-    assert measurement.backend_version == BACKEND.version()
+    assert measurement.backend_version.removesuffix(f", {FROM_C}") == BACKEND.version()
     assert measurement.hosts == ()
+
+
+def test_without_a_compiler_python_launches_and_the_result_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    opened = team()
+    measurement = opened.run(case_of("all_reduce"), SHORT)
+    opened.close()
+    assert measurement.status is Status.OK
+    assert measurement.backend_version.endswith(f", {FROM_PYTHON}")
+    assert measurement.detail.startswith(f"{FROM_PYTHON} (rank 0: no C compiler was found")
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64", "float64", "bfloat16", "float16", "int8"])

@@ -144,9 +144,7 @@ def _did_not_come(came: int, wanted: int, launcher: Launcher, ended: str) -> str
     said = f"it said: {words}" if words else "it said nothing"
     what = f"{ended} before" if ended else f"was given {ARRIVAL_SECONDS:.0f} s, in which not"
     some = f"{came} of {wanted} processes" if came else "any process"
-    return (
-        f"--launch: {launcher.name} {what} {some} had come; {said}; try it with 'hostname' in place of ccbench"
-    )
+    return f"--launch: {launcher.name} {what} {some} had come; {said}; try 'hostname' in place of ccbench"
 
 
 def _order(arrived: Sequence[tuple[Hello, Connection]], ranks: int | None) -> list[int]:

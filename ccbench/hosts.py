@@ -17,7 +17,8 @@ class HostFacts:
     """What one host is.
 
     gpus: models, one each. interfaces: those that are up, as ``ccbench.interfaces`` names them.
-    clock_offset_seconds: its clock of the day minus the runner's host's, clock_uncertainty_seconds either way.
+    clock_offset_seconds: its clock of the day minus the runner's host's, give or take
+    clock_uncertainty_seconds.
     """
 
     name: str

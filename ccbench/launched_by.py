@@ -98,7 +98,17 @@ def _seat(
     return Seat(launcher, mine, total, local_ranks, job) if 0 <= mine < total else None
 
 
-_LAUNCHERS_OWN = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "MPI_LOCAL", "HYDRA_", "HYDI_", "SLURM_", "TORCHELASTIC_")
+_LAUNCHERS_OWN = (
+    "OMPI_",
+    "PMIX_",
+    "PMI_",
+    "PRTE_",
+    "MPI_LOCAL",
+    "HYDRA_",
+    "HYDI_",
+    "SLURM_",
+    "TORCHELASTIC_",
+)
 _OF_TORCH = (
     *TORCH_VARIABLES, "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_NAME",
     "ROLE_RANK", "ROLE_WORLD_SIZE",

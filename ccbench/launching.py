@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -68,8 +68,8 @@ class LaunchedTeam(ProcessTeam):
     def __init__(
         self, backend: str, ranks: int, launch: Launch, environment: Sequence[tuple[str, str]] = ()
     ) -> None:
-        self._launch = launch
-        super().__init__(backend, ranks, (*launch.environment, *environment))
+        self._launch = replace(launch, environment=(*launch.environment, *environment))
+        super().__init__(backend, ranks, self._launch.environment)
 
     def _greeting(self, backend: str, ranks: int) -> tuple[int, ...]:
         self._connection.send(self._launch)

@@ -76,8 +76,8 @@ class FileWay:
                     return self._path.read_text()
             time.sleep(POLL_SECONDS)
         raise UsageError(
-            f"{self._path}: rank 0 wrote nothing there in {LIMIT_SECONDS:.0f} s: it did not start, or its host "
-            f"does not share this folder; set {FOLDER_VARIABLE} to one that all hosts see"
+            f"{self._path}: rank 0 wrote nothing there in {LIMIT_SECONDS:.0f} s: it did not start, or its "
+            f"host does not share this folder; set {FOLDER_VARIABLE} to one that all hosts see"
         )
 
     def close(self) -> None:
@@ -94,7 +94,7 @@ class StoreWay:
             distributed = importlib.import_module("torch.distributed")
         except ImportError:
             raise MissingDependency(
-                "torchrun started this process, but torch cannot be imported here; pip install 'ccbench[gloo]'"
+                "torchrun started this process, but torch is not here; pip install 'ccbench[gloo]'"
             ) from None
         agents = variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         self._store: Any = distributed.TCPStore(
@@ -114,7 +114,9 @@ class StoreWay:
         try:
             text: bytes = self._store.get(STORE_KEY)
         except RuntimeError as error:
-            raise UsageError(f"torchrun's store holds nothing of rank 0 ({error}); did rank 0 start?") from None
+            raise UsageError(
+                f"torchrun's store holds nothing of rank 0 ({error}); did rank 0 start?"
+            ) from None
         return text.decode()
 
     def close(self) -> None:
@@ -134,9 +136,9 @@ class MpiWay:
         if self._world.size != seat.ranks:
             library = " ".join(mpi.Get_library_version().replace("\0", " ").split()[:4])
             raise UsageError(
-                f"{seat.launcher} started {seat.ranks} processes, but the MPI that mpi4py loads ({library}) sees "
-                f"a world of {self._world.size}: each believes it is alone; use that library's own mpiexec, or "
-                "install mpi4py for the launcher's MPI"
+                f"{seat.launcher} started {seat.ranks} processes, but the MPI that mpi4py loads ({library}) "
+                f"sees a world of {self._world.size}: each believes it is alone; use that library's own mpiexec, "
+                "or install mpi4py for the launcher's MPI"
             )
 
     def offer(self, text: str) -> None:

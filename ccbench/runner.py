@@ -11,49 +11,43 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ccbench.backends import open_backend
 from ccbench.backends.base import EMULATION, LOOPBACK, Backend, Team, TeamRequest
 from ccbench.backends.crew import LAUNCHED
-from ccbench.backends.mpi.launcher import users_launch
 from ccbench.cases import MORE_VISITS, Case, Measurement, Sampling, Status
-from ccbench.census import Census, take_census
-from ccbench.environment import capture
-from ccbench.errors import BackendUnavailable, CcbenchError, RunFolderError, UsageError
+from ccbench.census import Census
+from ccbench.errors import BackendUnavailable, CcbenchError
 from ccbench.exchange import ONE_HOST_VARIABLE
-from ccbench.model.basis import GPU_BACKENDS, Basis, named_basis
+from ccbench.model.basis import Basis
 from ccbench.model.cluster import Cluster
 from ccbench.model.host_collectives import HOST_LIBRARIES
 from ccbench.model.host_network import HostNetwork
-from ccbench.model.machine import Machine, load_machine, machine_from_plain
+from ccbench.model.machine import Machine, load_machine
 from ccbench.model.prediction import Prediction
 from ccbench.network_probe import probe_network
-from ccbench.planning import DETECT, Plan, RunOptions, expected_seconds, plan_suite
+from ccbench.planning import MOST_COSTLY_TEAMS, RunOptions, expected_seconds, plan_suite, starting_seconds
 from ccbench.progress import Progress
-from ccbench.runs import RunFolder, default_folder
+from ccbench.runs import RunFolder
 from ccbench.seats import HAND_ON_VARIABLE, PLAYED_BACKENDS
+from ccbench.starting import SIMULATION_MACHINE, basis_of, run_folder, who_is_launched
 from ccbench.topology.detection import detect
 from ccbench.topology.diagnosis import diagnose
 from ccbench.topology.files import to_plain
-from ccbench.topology.graph import Topology
-from ccbench.units import shown
 from ccbench.visits import judged, merged, visits_of
 
 if TYPE_CHECKING:
     from ccbench.suite import Suite
 
-SIMULATION_MACHINE = "cpu-shared-memory"
-"""What simulated cases are priced on when no machine is named."""
-
 TeamKey = tuple[str, int, tuple[tuple[str, str], ...]]
 """Backend, ranks, and the environment a team was started with."""
 
-MOST_COSTLY_TEAMS = 3
-"""Teams that hold memory of GPUs and are open at the same time."""
-
 TEAM_FAILURES_LIMIT = 3
 """After so many teams of one kind could not even start, its other cases fail at once."""
+
+BETWEEN_HOSTS = (*LAUNCHED, "nccl-processes")
+"""Backends whose ranks a launcher can start on several hosts."""
 
 NO_LINK_FLAGS = frozenset((EMULATION, LOOPBACK))
 """Measurements with one of these are not predicted: the model prices links."""
@@ -99,13 +93,13 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
     """
     limit = options.time_limit_seconds
     deadline = None if limit is None else time.monotonic() + limit
-    census, options = _launched(options, progress)
+    census, options = who_is_launched(options, progress)
     plan = plan_suite(suite, options)
     backends = _open_backends(plan.cases)
     _import_readers()
-    with _signals(), _folder(suite, options, backends, plan.notes) as folder:
+    with _signals(), run_folder(suite, options, backends, plan.notes) as folder:
         topology = detect()
-        basis = _basis(plan, options, topology, folder, progress)
+        basis = basis_of(plan, options, topology, folder, progress)
         findings = diagnose(topology)
         folder.describe(
             machine=asdict(basis.host) if basis.host else {"name": (basis.gpus or topology).name},
@@ -125,22 +119,6 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
         return run.all([case for case in plan.cases if case.case_id not in done], done, deadline)
 
 
-def _launched(options: RunOptions, progress: Progress) -> tuple[Census | None, RunOptions]:
-    """Whom the user's launcher starts, and options with their number; (None, options) without a launcher."""
-    if not options.launch:
-        return None, options
-    progress.note("asking the launcher whom it starts, and where")
-    census = take_census(users_launch(options.launch), options.ranks)
-    if options.nodes not in (None, census.nodes):
-        raise UsageError(
-            f"--nodes {options.nodes}: the launcher starts ranks on {census.nodes} hosts "
-            f"({', '.join(host.name for host in census.facts)}); leave --nodes out"
-        )
-    hosts = ", ".join(f"{host.ranks} on {host.name}" for host in census.facts)
-    progress.note(f"{census.ranks} ranks: {hosts}")
-    return census, replace(options, ranks=census.ranks, nodes=census.nodes)
-
-
 def _open_backends(cases: Sequence[Case]) -> dict[str, Backend]:
     backends = {name: open_backend(name) for name in dict.fromkeys(case.backend for case in cases)}
     for backend in backends.values():
@@ -157,116 +135,6 @@ def _import_readers() -> None:
     """
     import pandas  # noqa: F401 - loaded for those who come later
     import pyarrow.parquet  # type: ignore[import-untyped]  # noqa: F401 - ships no types; loaded for later
-
-
-def _basis(
-    plan: Plan, options: RunOptions, topology: Topology, folder: RunFolder, progress: Progress
-) -> Basis:
-    """What to price on: the machine that was named, the one a resumed run began with, or this one."""
-    if options.machine and options.machine != DETECT:
-        return plan.basis or named_basis(options.machine)
-    gpus = topology if topology.gpus else None
-    hosted = {case.backend for case in plan.cases} - set(GPU_BACKENDS)
-    if not hosted and options.machine != DETECT:
-        return Basis(gpus=gpus, network=options.network)
-    if hosted == {"simulated"} and options.machine != DETECT:
-        return Basis(load_machine(SIMULATION_MACHINE), gpus, options.network)
-    return Basis(_kept_machine(folder) or _measured_machine(progress), gpus, options.network)
-
-
-def _kept_machine(folder: RunFolder) -> Machine | None:
-    """The machine that a resumed run's first cases were priced on."""
-    stored = folder.manifest.get("machine")
-    whole = isinstance(stored, dict) and len(stored) > 1  # of GPUs the name alone is kept
-    return machine_from_plain(stored, folder.path / "run.json") if whole else None
-
-
-def _measured_machine(progress: Progress) -> Machine:
-    from ccbench.model.calibration import quick_machine
-
-    progress.note("measuring this machine's memory and flags for the predictions (about 1.5 s)")
-    return quick_machine()
-
-
-@contextmanager
-def _folder(
-    suite: Suite,
-    options: RunOptions,
-    backends: Mapping[str, Backend],
-    notes: Sequence[str],
-) -> Iterator[RunFolder]:
-    manifest: dict[str, Any] = {
-        "suite": suite.as_document(),
-        "environment": capture(),
-        "notes": list(notes),
-        "versions": {name: backend.version() for name, backend in backends.items()},
-        "options": {
-            "backends": list(options.backends),
-            "ranks": options.ranks,
-            "machine": options.machine,
-            "only": options.only,
-            "nodes": options.nodes,
-            "network": options.network,
-            **_launcher_of(options),
-        },
-    }
-    if options.resume:
-        folder = RunFolder.resume(options.resume)
-        _refuse_other_run(folder, manifest)
-    else:
-        host = str(manifest["environment"].get("host", {}).get("name") or "host")
-        now = datetime.now(timezone.utc)
-        path = options.output or default_folder(options.results_root, suite.name, host, now)
-        folder = RunFolder.create(path, manifest)
-    with folder:
-        try:
-            yield folder
-        except BaseException:
-            if not options.resume:
-                folder.remove_if_empty()
-            raise
-
-
-def _launcher_of(options: RunOptions) -> dict[str, str]:
-    if options.launched_by:
-        return {"launched_by": options.launched_by}
-    return {"launch": options.launch} if options.launch else {}
-
-
-def _refuse_other_run(folder: RunFolder, manifest: Mapping[str, Any]) -> None:
-    """Cases of different suites or machines must not share a folder."""
-    stored = folder.manifest
-
-    def processor(of: Mapping[str, Any]) -> Any:
-        found = of.get("environment", {}).get("processor", {})
-        return found.get("model"), found.get("cores")
-
-    for name, then, now in (
-        ("suite", stored.get("suite"), manifest["suite"]),
-        ("options", stored.get("options"), manifest["options"]),
-        ("processor", list(processor(stored)), list(processor(manifest))),
-        ("versions", stored.get("versions"), manifest["versions"]),
-    ):
-        if then != now:
-            folder.close()
-            place, was, is_now = first_difference(name, then, now)
-            raise RunFolderError(
-                f"{folder.path}: {place} of this run was {shown(was)}, now it is {shown(is_now)}; "
-                "resume with what it was started with, or start a new run"
-            )
-
-
-def first_difference(place: str, then: Any, now: Any) -> tuple[str, Any, Any]:
-    """Where two plain values differ first, such as ``suite.sweep[0].size``, and what stands there."""
-    if isinstance(then, dict) and isinstance(now, dict):
-        for key in [*now, *(key for key in then if key not in now)]:
-            if then.get(key) != now.get(key):
-                return first_difference(f"{place}.{key}", then.get(key), now.get(key))
-    if isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
-        for index, (one, other) in enumerate(zip(then, now, strict=True)):
-            if one != other:
-                return first_difference(f"{place}[{index}]", one, other)
-    return place, then, now
 
 
 @contextmanager
@@ -306,7 +174,7 @@ class _Run:
     ) -> None:
         self._sampling = sampling
         self._seed = seed
-        self._basis = basis
+        self._basis = replace(basis, launched=bool(options.launch))
         self._backends = backends
         self._folder = folder
         self._progress = progress
@@ -338,6 +206,7 @@ class _Run:
     ) -> RunOutcome:
         """Run every case; never loses one that was written."""
         expected = sum(expected_seconds(case, self._sampling) for case in cases)
+        expected += starting_seconds(cases, self._sampling)
         if done_before:
             self._progress.note(f"{len(done_before)} cases were finished before; {len(cases)} are left")
         if self._sampling.visits > 1:
@@ -470,12 +339,12 @@ class _Run:
         """Why ranks on several hosts cannot be had of a backend."""
         if self._played(case) and self._backends[case.backend].team_settings(case):
             return (
-                f"{case.algorithm}: the library reads its settings when it starts, and {self._launched_by} has "
-                "started it for the whole run; write --launch instead"
+                f"{case.algorithm}: the library reads its settings when it starts, and {self._launched_by} "
+                "has started it for the whole run; write --launch instead"
             )
-        if not self._several_hosts or case.backend in (*LAUNCHED, "simulated"):
+        if not self._several_hosts or case.backend in (*BETWEEN_HOSTS, "simulated"):
             return ""
-        return f"{case.backend}: its ranks share one host; between hosts there are {', '.join(LAUNCHED)}"
+        return f"{case.backend}: its ranks share one host; between hosts there are {', '.join(BETWEEN_HOSTS)}"
 
     def _look_at_network(self, team: Team, case: Case) -> None:
         """Once for each library: what messages between these hosts take, for the predictions."""
@@ -548,7 +417,8 @@ class _Run:
         """The model's word on the schedule that ran; None where none is known."""
         if NO_LINK_FLAGS & set(measurement.conditions.flags):
             return None  # ranks shared a device, or it was emulated: no link was used
-        return self._basis.predict(measurement.case, measurement.algorithm_used)
+        ran = measurement.algorithm_used, measurement.protocol_used
+        return self._basis.predict(measurement.case, *ran)
 
     def _close(self) -> None:
         for team in self._teams.values():

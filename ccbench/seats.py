@@ -202,7 +202,9 @@ class Occupant:
         if not summons.played:
             self._start_child(summons)
         elif self._played:
-            self._say(Report(summons.team, 1, f"{summons.played} comes up only once under {self._seat.launcher}"))
+            self._say(
+                Report(summons.team, 1, f"{summons.played} comes up only once under {self._seat.launcher}")
+            )
         else:
             self._played = True
             self._idle.clear()
@@ -295,7 +297,7 @@ class Assembly:
                 silent.remove(connection)
                 with suppress(EOFError, OSError):
                     hellos.append(connection.recv())
-                    # The first seat's own comes last: once it has heard that all is over, nobody tells others.
+                    # The first seat's own comes last: once it has heard that all is over, it leaves.
                     place = len(self._seats) if hellos[-1].rank == 0 else 0
                     self._seats.insert(place, connection)
             if time.monotonic() > deadline:
@@ -313,7 +315,9 @@ class Assembly:
         variables.pop(FOLDER_VARIABLE, None)
         command = module_command("ccbench.__main__", *self._arguments)
         with signals_let_in():
-            runner = subprocess.Popen(command, env=variables, stdin=subprocess.DEVNULL, start_new_session=True)
+            runner = subprocess.Popen(
+                command, env=variables, stdin=subprocess.DEVNULL, start_new_session=True
+            )
         with suppress(AttributeError, OSError):  # launchers bind the first rank, which the runner is not
             os.sched_setaffinity(runner.pid, range(os.cpu_count() or 1))
         return runner
@@ -375,8 +379,8 @@ def why_not_one_run(hellos: Sequence[Hello], seat: Seat) -> str:
         )
     if len(hellos) < seat.ranks:
         return (
-            f"{seat.launcher}: {len(hellos)} of {seat.ranks} processes came together in {LIMIT_SECONDS:.0f} s; "
-            f"do all hosts start ccbench, and let TCP connections through? ({FOLDER_VARIABLE} names a folder "
+            f"{seat.launcher}: {len(hellos)} of {seat.ranks} processes came together in {LIMIT_SECONDS:.0f} "
+            f"s; do all hosts start ccbench, and let TCP connections through? ({FOLDER_VARIABLE} names a folder "
             "to meet in)"
         )
     if numbers != list(range(seat.ranks)):
@@ -389,6 +393,7 @@ def why_not_one_run(hellos: Sequence[Hello], seat: Seat) -> str:
 
 def forward_signals_to(runner: subprocess.Popen[bytes]) -> None:
     """What the launcher tells the first seat is meant for the run, which then ends in order."""
+
     def forward() -> None:
         while runner.poll() is None:
             number = signal.sigwait(FORWARDED)

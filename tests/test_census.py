@@ -37,7 +37,7 @@ def test_another_number_than_asked_for_is_refused() -> None:
 
 def test_processes_that_each_believe_to_be_alone_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LYING_SRUN", "alone")
-    with pytest.raises(UsageError, match="each believes it is alone.*start them with one"):
+    with pytest.raises(UsageError, match=r"each believes it is alone.*start them with one"):
         take_census(Launch((FAKE_SRUN, "-n", "2")))
 
 
@@ -76,5 +76,3 @@ def test_the_true_offset_lies_within_the_uncertainty(
     found, uncertainty = clock_offset(ask, lambda: now[0], len(there))
     assert abs(found - offset) <= uncertainty + 1e-9
     assert uncertainty <= min(a + b for a, b in zip(there, back, strict=False)) / 2 + 1e-9
-
-

@@ -16,8 +16,9 @@ from ccbench.errors import BackendUnavailable, MachineError, RunFolderError, Usa
 from ccbench.model.machine import load_machine, save_machine
 from ccbench.planning import RunOptions, case_bytes, check_output, plan_suite
 from ccbench.progress import SilentProgress
-from ccbench.runner import RunOutcome, Terminated, first_difference, run_suite
+from ccbench.runner import RunOutcome, Terminated, run_suite
 from ccbench.runs import load_run
+from ccbench.starting import first_difference
 from ccbench.suite import Suite, load_suite
 
 Answer = Callable[[Case, Sampling], Measurement]

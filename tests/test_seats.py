@@ -160,7 +160,9 @@ def test_after_a_hang_under_mpirun_the_rest_is_skipped_and_everybody_leaves(tmp_
     assert "rank 1" in rows[64 << 10]["detail"]
     others = {rows[size]["status"] for size in (1 << 10, 256 << 10)}
     assert others <= {"ok", "skipped"}
-    assert all("cannot be started again" in row["detail"] for row in rows.values() if row["status"] == "skipped")
+    assert all(
+        "cannot be started again" in row["detail"] for row in rows.values() if row["status"] == "skipped"
+    )
 
 
 @needs_mpi

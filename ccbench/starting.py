@@ -1,0 +1,155 @@
+"""What a run has before its first case: who is launched, a folder, and what predictions are priced on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from ccbench.backends.base import Backend
+from ccbench.backends.mpi.launcher import users_launch
+from ccbench.census import Census, take_census
+from ccbench.environment import capture
+from ccbench.errors import RunFolderError, UsageError
+from ccbench.model.basis import GPU_BACKENDS, Basis, named_basis
+from ccbench.model.machine import Machine, load_machine, machine_from_plain
+from ccbench.planning import DETECT, Plan, RunOptions
+from ccbench.progress import Progress
+from ccbench.runs import RunFolder, default_folder
+from ccbench.topology.graph import Topology
+from ccbench.units import shown
+
+if TYPE_CHECKING:
+    from ccbench.suite import Suite
+
+SIMULATION_MACHINE = "cpu-shared-memory"
+"""What simulated cases are priced on when no machine is named."""
+
+
+def who_is_launched(options: RunOptions, progress: Progress) -> tuple[Census | None, RunOptions]:
+    """Whom the user's launcher starts, and options with their number; (None, options) without a launcher."""
+    if not options.launch:
+        return None, options
+    progress.note("asking the launcher whom it starts, and where")
+    census = take_census(users_launch(options.launch), options.ranks)
+    if options.nodes not in (None, census.nodes):
+        raise UsageError(
+            f"--nodes {options.nodes}: the launcher starts ranks on {census.nodes} hosts "
+            f"({', '.join(host.name for host in census.facts)}); leave --nodes out"
+        )
+    hosts = ", ".join(f"{host.ranks} on {host.name}" for host in census.facts)
+    progress.note(f"{census.ranks} ranks: {hosts}")
+    return census, replace(options, ranks=census.ranks, nodes=census.nodes)
+
+
+def basis_of(
+    plan: Plan, options: RunOptions, topology: Topology, folder: RunFolder, progress: Progress
+) -> Basis:
+    """What to price on: the machine that was named, the one a resumed run began with, or this one."""
+    if options.machine and options.machine != DETECT:
+        return plan.basis or named_basis(options.machine)
+    gpus = topology if topology.gpus else None
+    hosted = {case.backend for case in plan.cases} - set(GPU_BACKENDS)
+    if not hosted and options.machine != DETECT:
+        return Basis(gpus=gpus, network=options.network)
+    if hosted == {"simulated"} and options.machine != DETECT:
+        return Basis(load_machine(SIMULATION_MACHINE), gpus, options.network)
+    return Basis(_kept_machine(folder) or _measured_machine(progress), gpus, options.network)
+
+
+def _kept_machine(folder: RunFolder) -> Machine | None:
+    """The machine that a resumed run's first cases were priced on."""
+    stored = folder.manifest.get("machine")
+    whole = isinstance(stored, dict) and len(stored) > 1  # of GPUs the name alone is kept
+    return machine_from_plain(stored, folder.path / "run.json") if whole else None
+
+
+def _measured_machine(progress: Progress) -> Machine:
+    from ccbench.model.calibration import quick_machine
+
+    progress.note("measuring this machine's memory and flags for the predictions (about 1.5 s)")
+    return quick_machine()
+
+
+@contextmanager
+def run_folder(
+    suite: Suite,
+    options: RunOptions,
+    backends: Mapping[str, Backend],
+    notes: Sequence[str],
+) -> Iterator[RunFolder]:
+    """The run's folder, new or the one to go on with; an empty one goes when the run fails."""
+    manifest: dict[str, Any] = {
+        "suite": suite.as_document(),
+        "environment": capture(),
+        "notes": list(notes),
+        "versions": {name: backend.version() for name, backend in backends.items()},
+        "options": {
+            "backends": list(options.backends),
+            "ranks": options.ranks,
+            "machine": options.machine,
+            "only": options.only,
+            "nodes": options.nodes,
+            "network": options.network,
+            **_launcher_of(options),
+        },
+    }
+    if options.resume:
+        folder = RunFolder.resume(options.resume)
+        _refuse_other_run(folder, manifest)
+    else:
+        host = str(manifest["environment"].get("host", {}).get("name") or "host")
+        now = datetime.now(timezone.utc)
+        path = options.output or default_folder(options.results_root, suite.name, host, now)
+        folder = RunFolder.create(path, manifest)
+    with folder:
+        try:
+            yield folder
+        except BaseException:
+            if not options.resume:
+                folder.remove_if_empty()
+            raise
+
+
+def _launcher_of(options: RunOptions) -> dict[str, str]:
+    if options.launched_by:
+        return {"launched_by": options.launched_by}
+    return {"launch": options.launch} if options.launch else {}
+
+
+def _refuse_other_run(folder: RunFolder, manifest: Mapping[str, Any]) -> None:
+    """Cases of different suites or machines must not share a folder."""
+    stored = folder.manifest
+
+    def processor(of: Mapping[str, Any]) -> Any:
+        found = of.get("environment", {}).get("processor", {})
+        return found.get("model"), found.get("cores")
+
+    for name, then, now in (
+        ("suite", stored.get("suite"), manifest["suite"]),
+        ("options", stored.get("options"), manifest["options"]),
+        ("processor", list(processor(stored)), list(processor(manifest))),
+        ("versions", stored.get("versions"), manifest["versions"]),
+    ):
+        if then != now:
+            folder.close()
+            place, was, is_now = first_difference(name, then, now)
+            raise RunFolderError(
+                f"{folder.path}: {place} of this run was {shown(was)}, now it is {shown(is_now)}; "
+                "resume with what it was started with, or start a new run"
+            )
+
+
+def first_difference(place: str, then: Any, now: Any) -> tuple[str, Any, Any]:
+    """Where two plain values differ first, such as ``suite.sweep[0].size``, and what stands there."""
+    if isinstance(then, dict) and isinstance(now, dict):
+        for key in [*now, *(key for key in then if key not in now)]:
+            if then.get(key) != now.get(key):
+                return first_difference(f"{place}.{key}", then.get(key), now.get(key))
+    if isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
+        for index, (one, other) in enumerate(zip(then, now, strict=True)):
+            if one != other:
+                return first_difference(f"{place}[{index}]", one, other)
+    return place, then, now

@@ -45,7 +45,7 @@ class NcclBackend:
             return cupy_missing()
         # The other backends' sentence ends with what to run instead of own kernels.
         missing = str(driver_missing()).partition(";")[0]
-        return f"{missing}; {NEEDED}; --backend cpu runs the same suites without a GPU"
+        return f"{missing}; {NEEDED}"
 
     def version(self) -> str:
         """Of the NCCL wheel, else of a library that only workers see, and of CuPy."""

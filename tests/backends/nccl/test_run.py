@@ -106,7 +106,6 @@ def test_without_a_gpu_one_sentence_says_what_is_missing(
     assert code == 2
     said = capsys.readouterr().err
     assert f"backend {backend}: this machine has no NVIDIA driver; NCCL needs an NVIDIA GPU" in said
-    assert "--backend cpu runs the same suites without a GPU" in said
     assert not (tmp_path / "run" / "cases").exists()
 
 

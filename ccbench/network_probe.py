@@ -15,8 +15,9 @@ from statistics import median
 from ccbench.backends.base import Team
 from ccbench.cases import NO_OP, Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable
-from ccbench.model.host_collectives import dissemination, plan_seconds
+from ccbench.model.host_collectives import plan_seconds
 from ccbench.model.host_network import HostLink, HostNetwork, MessageTimes
+from ccbench.model.host_plans import dissemination
 
 SIZES_BYTES = (8, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20)
 """Eager and rendezvous messages, below and above the segments in which libraries cut them."""
@@ -67,7 +68,7 @@ def probed(measured: Measured, backend: str, ranks: int) -> HostNetwork:
         stream = SIZES_BYTES[-1] / _seconds(_ok(measured(one_way, SAMPLING)))
     inside = _inside(measured, backend, node_of_rank)
     found = HostNetwork(backend, names, tuple(node_of_rank), between, inside, together, stream, links)
-    return replace(found, call_seconds=_call_seconds(measured, found))
+    return replace(found, call_seconds=_call_seconds(measured, found), library=first.backend_version)
 
 
 def _call_seconds(measured: Measured, network: HostNetwork) -> float:

@@ -85,7 +85,8 @@ class HostNetwork:
     the same on one host; together: all ranks send to the next at once, the last to the first. Each None where
     there are no such ranks. stream_bytes_per_second: one way between two hosts. call_seconds: what a
     collective costs besides its messages, such as handing it to a thread of the library. links: pairs of
-    hosts, each looked at on its own.
+    hosts, each looked at on its own. library: the name and version of what was probed, which decides what
+    algorithms it takes; '' where it is not known.
     """
 
     backend: str
@@ -97,6 +98,7 @@ class HostNetwork:
     stream_bytes_per_second: float | None = None
     links: tuple[HostLink, ...] = ()
     call_seconds: float = 0.0
+    library: str = ""
 
     def __post_init__(self) -> None:
         if set(self.host_of_rank) != set(range(len(self.hosts))):

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from ccbench.cases import NO_OP, NO_ROOT, Case, Measurement, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import BackendUnavailable, MachineError
-from ccbench.model.host_collectives import GLOO_PLANS, MPI_PLANS, plan_seconds, predict_between_hosts
+from ccbench.model.host_collectives import plan_seconds, predict_between_hosts
 from ccbench.model.host_network import HostNetwork, MessageTimes
+from ccbench.model.host_plans import GLOO_PLANS, MPI_PLANS
 from ccbench.model.machine import load_machine
 from ccbench.model.predicting import predict_case
 from ccbench.network_probe import SIZES_BYTES, host_pairs, probed

@@ -1,0 +1,122 @@
+"""What MPI libraries choose by themselves is what their sources say."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.model.host_collectives import predict_between_hosts
+from ccbench.model.host_decisions import MPICH, OPEN_MPI_41, own_choice, rows_of
+from ccbench.model.host_network import HostNetwork
+from ccbench.model.host_plans import TOLD_PLANS, Stage, binary_broadcast, chain_broadcast, knomial_broadcast
+from tests.model.test_host_network import RATE, case_of, line
+
+OPEN_MPI = "Open MPI 4.1.4, mpi4py 4.1.2, launched from C"
+
+
+def apart(ranks: int) -> tuple[int, ...]:
+    return tuple(range(ranks))
+
+
+@pytest.mark.parametrize(
+    ("collective", "ranks", "size_bytes", "expected"),
+    [
+        ("all_reduce", 2, 4096, "ring"),
+        ("all_reduce", 4, 8191, "recursive_doubling"),
+        ("all_reduce", 4, 8192, "rabenseifner"),
+        ("all_reduce", 40, 128, "rabenseifner"),
+        ("all_reduce", 5000, 1 << 20, "ring"),
+        ("all_gather", 4, 1 << 24, "recursive_doubling"),
+        ("all_gather", 32, 32 * 1023, "recursive_doubling"),
+        ("all_gather", 32, 32 * 1024, "neighbor"),
+        ("all_gather", 32, 32 * 65536, "ring"),
+        ("broadcast", 4, 2048, "binomial"),
+        ("broadcast", 4, 1048575, "basic_linear"),
+        ("broadcast", 4, 1048576, "chain"),
+        ("broadcast", 16, 1048576, "scatter_doubling"),
+        ("broadcast", 100, 1, "knomial"),
+        ("reduce", 4, 1, ""),
+    ],
+)
+def test_open_mpis_fixed_decisions(collective: str, ranks: int, size_bytes: int, expected: str) -> None:
+    assert own_choice(OPEN_MPI, collective, size_bytes, size_bytes, apart(ranks)) == expected
+
+
+def test_a_ring_of_fewer_elements_than_ranks_is_recursive_doubling() -> None:
+    assert own_choice(OPEN_MPI, "all_reduce", 8, 2, apart(4)) == "recursive_doubling"
+    assert own_choice(OPEN_MPI, "all_reduce", 8, 8, apart(4)) == "ring"
+
+
+@pytest.mark.parametrize(
+    ("collective", "ranks", "size_bytes", "expected"),
+    [
+        ("broadcast", 4, 1 << 24, "binomial_in_turn"),
+        ("broadcast", 8, 12288, "binomial_in_turn"),
+        ("broadcast", 8, 12289, "scatter_doubling"),
+        ("broadcast", 8, 524289, "scatter_allgather"),
+        ("broadcast", 9, 12289, "scatter_allgather"),
+        ("all_gather", 4, 524287, "recursive_doubling"),
+        ("all_gather", 4, 524288, "ring"),
+        ("all_gather", 5, 81919, "bruck"),
+        ("all_gather", 5, 81920, "ring"),
+        ("all_reduce", 4, 2048, ""),
+        ("all_reduce", 4, 2049, "rabenseifner"),
+    ],
+)
+def test_mpichs_selection(collective: str, ranks: int, size_bytes: int, expected: str) -> None:
+    assert own_choice("MPICH 5.0.2", collective, size_bytes, size_bytes, apart(ranks)) == expected
+    assert own_choice("MPICH 5.0.2", collective, size_bytes, size_bytes, (*apart(ranks), 0)) == ""
+
+
+@pytest.mark.parametrize(
+    "library", ["", "Open MPI 5.0.11, mpi4py 4.1.2", "Intel MPI 2021.18", "Cray MPICH 8.1"]
+)
+def test_of_other_libraries_nothing_is_said(library: str) -> None:
+    assert own_choice(library, "all_reduce", 1 << 20, 1 << 18, apart(4)) == ""
+
+
+def test_every_table_rises_and_names_plans_that_exist() -> None:
+    for tables in (OPEN_MPI_41, MPICH):
+        for collective, table in tables.items():
+            for row in rows_of(table):
+                assert len(row.algorithms) == len(row.sizes_bytes) + 1
+                assert list(row.sizes_bytes) == sorted(set(row.sizes_bytes))
+                assert set(row.algorithms) <= {*TOLD_PLANS[collective], "unknown"}
+            assert rows_of(table)[-1].below == float("inf")
+
+
+@given(st.sampled_from(sorted(TOLD_PLANS["broadcast"])), st.integers(2, 40), st.integers(0, 39))
+def test_a_broadcast_reaches_every_rank_from_one_that_has_it(name: str, ranks: int, root: int) -> None:
+    if name.startswith("scatter"):
+        return  # blocks, not the whole
+    have = {root % ranks}
+    for stage in TOLD_PLANS["broadcast"][name](ranks, root % ranks):
+        assert all(source in have for source, _ in stage.messages)
+        have |= {target for _, target in stage.messages}
+    assert have == set(range(ranks))
+
+
+def test_the_trees_of_seven_ranks() -> None:
+    assert binary_broadcast(7, 0) == [
+        Stage(((0, 1), (0, 2)), 1.0),
+        Stage(((1, 3), (1, 5), (2, 4), (2, 6)), 1.0),
+    ]
+    assert knomial_broadcast(7, 0) == [
+        Stage(((0, 1), (0, 2), (0, 3), (0, 4)), 1.0),
+        Stage(((1, 5), (2, 6)), 1.0),
+    ]
+    assert [stage.messages for stage in chain_broadcast(3, 1)] == [((1, 2),), ((2, 0),)]
+
+
+def test_a_prediction_prices_what_the_library_takes_and_not_the_cheapest() -> None:
+    """Open MPI 4.1 hands 16 MiB from rank to rank in one piece; a pipeline would take a third."""
+    size = 1 << 24
+    case = case_of("broadcast", 4, size, "mpi")
+    told = HostNetwork(
+        "mpi", ("a", "b", "c", "d"), (0, 1, 2, 3), line(), None, line(), RATE, library=OPEN_MPI
+    )
+    found = predict_between_hosts(case, told)
+    assert found is not None
+    assert found.predicted_seconds == pytest.approx(3 * size / RATE, rel=0.02)
+    assert "(chain)" in found.bottleneck

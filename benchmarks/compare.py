@@ -2,8 +2,8 @@
 
     python benchmarks/compare.py [--points 10000] [--samples 100]
 
-Makes two runs of so many points in a temporary folder (minutes: a file a case) and compares them in a process of
-its own. By hand, never in CI.
+Makes two runs of so many points in a temporary folder (minutes: a file a case) and compares them in a process
+of its own. By hand, never in CI.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def write(path: Path, points: int, samples: int, seed: int) -> None:
 
 def main() -> None:
     """Make two runs, compare them, print seconds and megabytes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--points", type=int, default=10_000)
     parser.add_argument("--samples", type=int, default=100)
     options = parser.parse_args()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from defusedxml import ElementTree
+from defusedxml import ElementTree  # type: ignore[import-untyped]  # ships no types
 
 from ccbench.model.prediction import Prediction
 from ccbench.runs import RunFolder

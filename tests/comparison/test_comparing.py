@@ -147,8 +147,8 @@ def test_what_cannot_be_judged_says_why_and_ends_with_3(extra: Measurement, caus
 def test_flags_that_are_accepted_or_of_both_arrangements_stand_in_no_way() -> None:
     steal = compare(BASE, one_more(flagged("steal")), Settings(accepted_flags=frozenset({"steal"})))
     assert first(steal).verdict is Verdict.SAME
-    both = [run_of([flagged("shared_core")], name) for name in ("base", "new")]
-    assert compare(*both).exit_code == 0
+    one, other = (run_of([flagged("shared_core")], name) for name in ("base", "new"))
+    assert compare(one, other).exit_code == 0
 
 
 def test_points_that_neither_run_supports_are_left_out_and_told() -> None:
@@ -156,7 +156,7 @@ def test_points_that_neither_run_supports_are_left_out_and_told() -> None:
         run_of([*points(), Measurement(case(9), Status.UNSUPPORTED, detail="no GPU")], name)
         for name in ("base", "new")
     ]
-    compared = compare(*runs)
+    compared = compare(runs[0], runs[1])
     assert len(compared.points) == 4
     assert compared.left_out == ("1 points are not supported and left out",)
     assert compared.exit_code == 0

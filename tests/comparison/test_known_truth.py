@@ -110,7 +110,7 @@ def test_a_equals_a_says_so_where_the_data_are_too_noisy_to_see_anything() -> No
 
 def test_a_equals_a_of_two_runs_that_differ_gives_no_trust() -> None:
     random = np.random.default_rng(5)
-    runs = [made_up(random, [change] * POINTS, Noise(), "run") for change in (0.0, 0.3)]
-    check = check_self(*runs, splits=5)
+    one, other = (made_up(random, [change] * POINTS, Noise(), "run") for change in (0.0, 0.3))
+    check = check_self(one, other, splits=5)
     assert check.direct_alarms == 1.0
     assert check.exit_code == 3

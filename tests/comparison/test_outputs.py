@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from defusedxml import ElementTree
+from defusedxml import ElementTree  # type: ignore[import-untyped]  # ships no types
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

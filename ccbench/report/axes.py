@@ -58,6 +58,7 @@ def heights(figure: Figure) -> list[float]:
 
 
 def bound_is_far(figure: Figure) -> bool:
+    """Whether the bound would squeeze all else to the foot of a linear axis."""
     bounds = [value for series in figure.series if series.kind == Kind.BOUND for value in series.y]
     near = [value for series in figure.series if series.kind != Kind.BOUND for value in series.y]
     linear = figure.y.scale == "linear"

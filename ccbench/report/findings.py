@@ -177,7 +177,7 @@ def _beaten_how(point: Point) -> str:
         measured = format_seconds(point.median_seconds or 0.0)
         return f"most: {point.label} takes {measured}, the bound is {bound}"
     return (
-        f"most: {point.label}, {percent(point.beaten_share or 0.0)} of its samples below the bound of {bound}"
+        f"most: {point.label}, {percent(point.beaten_share or 0.0)} of its samples below {bound}, the bound"
     )
 
 

@@ -74,8 +74,9 @@ def _curves(points: Sequence[Point]) -> list[list[Point]]:
     lines: dict[tuple[object, ...], list[Point]] = defaultdict(list)
     for one in points:
         place = (one.collective, one.ranks, one.nodes, one.dtype, one.op, one.simulated)
-        lines[(*place, *series_key(one))].append(one)
-    return [sorted(line, key=lambda one: one.size_bytes) for line in lines.values()]
+        line = (*place, *series_key(one))
+        lines[line].append(one)
+    return [sorted(members, key=lambda one: one.size_bytes) for members in lines.values()]
 
 
 def _turns(points: Sequence[Point]) -> Iterator[RunFinding]:
@@ -186,7 +187,8 @@ def _losing_defaults(points: Sequence[Point]) -> Iterator[RunFinding]:
     """The library's own choice against algorithms that were asked for, of the same work."""
     groups: dict[tuple[object, ...], list[Point]] = defaultdict(list)
     for one in points:
-        groups[(*_work(one), one.collective, one.op, one.root, one.in_place, one.registration)].append(one)
+        work = (*_work(one), one.collective, one.op, one.root, one.in_place, one.registration)
+        groups[work].append(one)
     lost: dict[tuple[str, str], list[tuple[float, Point, Point]]] = defaultdict(list)
     for members in groups.values():
         for default in (one for one in members if _is_default(one)):

@@ -127,8 +127,8 @@ def _gathered(values: NDArray[np.float64], most: int, axis: int) -> NDArray[np.f
 def spike_text(ratios: NDArray[np.float64]) -> str:
     """How many samples were spikes, and whether all ranks had them together; rows are ranks.
 
-    Ranks that wait for a slow one are slow with it, so one rank alone is rarely seen: it must end late without
-    holding the others up, as a receiver does.
+    Ranks that wait for a slow one are slow with it, so one rank alone is rarely seen: it must end
+    late without holding the others up, as a receiver does.
     """
     high = ratios > SPIKE
     spikes = high.any(axis=0)

@@ -61,8 +61,9 @@ def write_report(
 ) -> tuple[Path, ...]:
     """Write the report of ``runs``, drawn together, and return its files.
 
-    output: the folder of the report, made when it is not there; a file (``x.html``, ``x.pdf``, ``x.md``, ``x.csv``)
-        when that format alone is asked for; None for ``report/`` in the first run's folder.
+    output: the folder of the report, made when it is not there; a file (``x.html``, ``x.pdf``,
+        ``x.md``, ``x.csv``) when that format alone is asked for; None for ``report/`` in the first run's
+        folder.
     baseline: an earlier run, or published results, drawn in grey behind the others where both measured alike.
 
     Raises UsageError for an unknown format or no run, RunFolderError when a file cannot be written, and
@@ -76,8 +77,8 @@ def write_report(
     problems: list[str] = []
     files = _files(runs, points, behind, formats, problems)
     if "html" in formats:
-        content = page_content(runs, own, behind, baseline, problems)
-        files[ONE_FILE["html"]] = render_page(content).encode()
+        page = page_content(runs, own, behind, baseline, problems)
+        files[ONE_FILE["html"]] = render_page(page).encode()
     if output is not None and output.suffix and len(formats) == 1 and formats[0] in ONE_FILE:
         targets = [(output, content) for content in files.values()]
     else:

@@ -52,20 +52,40 @@ def formula_of(factor: Callable[[int], float]) -> str:
 
 TERMS: Sequence[tuple[str, str]] = (
     ("size", "nccl-tests' size: the largest buffer of one rank. Sizes are binary: 1 KiB is 1024 bytes."),
-    ("time", "Median of the visits' medians with a 95 % interval by order statistics. A sample lasts from the "
-     "first rank's start to the last rank's end. Imported points have the one time that was printed."),
-    ("algbw", "Size divided by time: what an application sees. Rates are decimal: 1 GB/s is 1e9 bytes a "
-     "second."),
-    ("busbw", "algbw times the factor below: what each rank's link must carry if every rank sends and "
-     "receives the least that is possible without help from a switch. It can be compared with the speed of "
-     "the wire and between numbers of ranks."),
-    ("why busbw may exceed the wire", "The formula of all_reduce assumes that each rank sends 2(n-1)/n times its "
-     "data. Where the switch adds, less crosses a rank's link: with NVLS (NVLink SHARP) it sends and receives "
-     "its data once and one n-th more, (n+1)/n, so busbw may reach 2(n-1)/(n+1) times the link's rate; with "
-     "SHARP in the network once, so up to 2(n-1)/n times. busbw is then a convention, not traffic."),
-    ("prediction", "The price of the algorithm that ran on the machine's graph: latency and bandwidth terms "
-     "of every phase, with the shipped or calibrated constants."),
-    ("bound", "What no schedule can beat on these links: data that must cross a cut over the rate of the cut, "
-     "and the latency of the farthest pair. Of bound: the bound's time over the measured one."),
-    ("flagged", "Something made the figure doubtful while it was measured; hollow in figures, ~ in the table."),
-)  # fmt: skip
+    (
+        "time",
+        "Median of the visits' medians with a 95 % interval by order statistics. A sample lasts from the "
+        "first rank's start to the last rank's end. Imported points have the one time that was printed.",
+    ),
+    (
+        "algbw",
+        "Size divided by time: what an application sees. Rates are decimal: 1 GB/s is 1e9 bytes a second.",
+    ),
+    (
+        "busbw",
+        "algbw times the factor below: what each rank's link must carry if every rank sends and receives the "
+        "least that is possible without help from a switch. It can be compared with the speed of the wire "
+        "and between numbers of ranks.",
+    ),
+    (
+        "why busbw may exceed the wire",
+        "The formula of all_reduce assumes that each rank sends 2(n-1)/n times its data. Where the switch "
+        "adds, less crosses a rank's link: with NVLS (NVLink SHARP) it sends and receives its data once and "
+        "one n-th more, (n+1)/n, so busbw may reach 2(n-1)/(n+1) times the link's rate; with SHARP in the "
+        "network once, so up to 2(n-1)/n times. busbw is then a convention, not traffic.",
+    ),
+    (
+        "prediction",
+        "The price of the algorithm that ran on the machine's graph: latency and bandwidth terms of every "
+        "phase, with the shipped or calibrated constants.",
+    ),
+    (
+        "bound",
+        "What no schedule can beat on these links: data that must cross a cut over the rate of the cut, and "
+        "the latency of the farthest pair. Of bound: the bound's time over the measured one.",
+    ),
+    (
+        "flagged",
+        "Something made the figure doubtful while it was measured; hollow in figures, ~ in the table.",
+    ),
+)

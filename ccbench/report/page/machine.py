@@ -1,4 +1,4 @@
-"""The machine of a run: the picture of its topology, and what was measured beside what its links should give."""
+"""The machine of a run: the picture of its topology, and the most that was measured on it."""
 
 from __future__ import annotations
 

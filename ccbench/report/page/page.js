@@ -206,7 +206,9 @@
     if (plot.grid) { place.classList.add("map"); }
     const [traces, made] = plot.grid ? map(plot) : lines(plot, drawn.get(name));
     Plotly.react(place, traces, made, {
-      responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+      responsive: true, displaylogo: false,
+      // Named one by one: a newer plotly.js may bring buttons that would ask its makers' server.
+      modeBarButtons: [["toImage", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]],
       toImageButtonOptions: { filename: plot.key.replace(/[^a-zA-Z0-9_-]+/g, "-").slice(0, 80), scale: 2 },
     });
     legend(name, plot);
@@ -225,7 +227,7 @@
     stroke.setAttribute("fill", colour(series.colour));
     stroke.setAttribute("stroke-width", "2.5");
     const dashes = { dash: "6 3", dot: "2 2", dashdot: "6 3 2 3", longdash: "9 3" };
-    if (dashes[series.dash]) { stroke.setAttribute("stroke-dasharray", dashes[series.dash]); }
+    if (series.joined && dashes[series.dash]) { stroke.setAttribute("stroke-dasharray", dashes[series.dash]); }
     picture.append(stroke);
     return picture;
   };

@@ -1,7 +1,7 @@
 """Figures as what the page's script draws: plain values, short names, no words that are not shown.
 
-One more renderer of ``ccbench.report.figure``. Colours that depend on the theme are the words ``ink``, ``grey``
-and ``faint``, which the script replaces.
+One more renderer of ``ccbench.report.figure``. Colours that depend on the theme are the words ``ink``
+and ``grey``, which the script replaces.
 """
 
 from __future__ import annotations

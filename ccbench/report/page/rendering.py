@@ -66,7 +66,7 @@ def _part(name: str) -> str:
 def _plotly() -> str:
     """plotly.js as the plotly package ships it."""
     try:
-        from plotly.offline import get_plotlyjs
+        from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]  # ships no types
     except ImportError:
         raise MissingDependency("report: the page needs plotly; pip install plotly") from None
     script: str = get_plotlyjs()

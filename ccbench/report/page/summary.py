@@ -1,4 +1,4 @@
-"""The verdict in three sentences: what was measured, how near it is to prediction and bound, what is worst."""
+"""The verdict in three sentences: what was measured, how near to prediction and bound, what is worst."""
 
 from __future__ import annotations
 

@@ -1,0 +1,146 @@
+"""What a run says about itself, on runs made for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.cases import Measurement, Status
+from ccbench.report.findings import FLAG_ADVICE, findings_of, run_findings
+from ccbench.report.points import Point, points_of
+from ccbench.report.run_finding import SEVERITIES, RunFinding
+from tests.report.synthetic import MANIFEST, failed, flagged, sweep, write_run
+
+
+@pytest.fixture(scope="module")
+def points(tmp_path_factory: pytest.TempPathFactory) -> tuple[Point, ...]:
+    """A quiet run: one algorithm, intervals of a few per cent."""
+    return points_of(write_run(tmp_path_factory.mktemp("runs") / "run", sweep()))
+
+
+def kinds(found: Sequence[RunFinding]) -> list[str]:
+    return [one.kind for one in found]
+
+
+def timed(point: Point, seconds: float, width: float = 0.02) -> Point:
+    rate = point.size_bytes / seconds / 1e9
+    return replace(
+        point, median_seconds=seconds, low_seconds=seconds * (1 - width / 2),
+        high_seconds=seconds * (1 + width / 2), algbw=rate, busbw=point.busbw_at(seconds), beaten_share=0.0,
+        predicted_seconds=seconds, bound_seconds=seconds / 2,
+    )  # fmt: skip
+
+
+def quiet(points: Sequence[Point]) -> list[Point]:
+    """Alpha-beta times without noise, rank medians alike."""
+    return [
+        replace(timed(one, 1e-5 + one.size_bytes / 1e10), rank_medians=(), rank_waiting=()) for one in points
+    ]
+
+
+def test_a_quiet_run_has_no_finding(points: tuple[Point, ...]) -> None:
+    assert findings_of(quiet(points)) == ()
+
+
+def test_no_points_have_no_finding() -> None:
+    assert findings_of([]) == ()
+
+
+def test_wrong_results_come_first_and_count(points: tuple[Point, ...]) -> None:
+    some = quiet(points)
+    some[2] = replace(some[2], status=Status.WRONG, wrong_elements=9, median_seconds=None)
+    some[3] = replace(some[3], flags=("throttled",))
+    found = findings_of(some)
+    assert kinds(found) == ["wrong_results", "throttled"]
+    assert "9 wrong elements" in found[0].evidence
+    assert found[0].severity == "problem"
+    assert found[1].advice == FLAG_ADVICE["throttled"]
+
+
+@pytest.mark.parametrize("status", [Status.FAILED, Status.TIMED_OUT, Status.OUT_OF_MEMORY])
+def test_a_case_without_a_result_is_a_problem_with_its_reason(tmp_path: Path, status: Status) -> None:
+    run = write_run(tmp_path / "run", sweep(), {1: lambda one: failed(one, status, "rank 3 is gone")})
+    found = [one for one in run_findings(run) if one.kind == status.value]
+    assert [one.severity for one in found] == ["problem"]
+    assert "rank 3 is gone" in found[0].evidence
+
+
+def test_a_time_below_the_bound_is_a_problem(points: tuple[Point, ...]) -> None:
+    some = quiet(points)
+    some[4] = replace(some[4], bound_seconds=2 * (some[4].median_seconds or 0), beaten_share=1.0)
+    assert kinds(findings_of(some)) == ["beats_bound"]
+
+
+def test_a_case_far_above_its_prediction_is_named_with_what_costs_most(points: tuple[Point, ...]) -> None:
+    some = quiet(points)
+    some[4] = replace(
+        some[4], predicted_seconds=(some[4].median_seconds or 0) / 3, bottleneck="the slow link"
+    )
+    (finding,) = findings_of(some)
+    assert finding.kind == "slower_than_predicted"
+    assert "the slow link" in finding.evidence
+
+
+def test_a_wide_interval_is_unstable(points: tuple[Point, ...]) -> None:
+    some = quiet(points)
+    some[4] = timed(some[4], some[4].median_seconds or 0, width=0.5)
+    assert kinds(findings_of(some)) == ["unstable"]
+
+
+def test_a_rank_that_is_always_last_is_named(points: tuple[Point, ...]) -> None:
+    some = [
+        replace(one, rank_medians=(1.0, 1.0, 1.2, 1.0), slowest_rank=2)
+        for one in quiet(points)
+    ]  # fmt: skip
+    (finding,) = findings_of(some)
+    assert finding.kind == "straggler"
+    assert finding.evidence.startswith("rank 2 slowest")
+
+
+def test_findings_of_the_machine_are_taken_from_the_manifest_whatever_else_lies_there(tmp_path: Path) -> None:
+    entry = {
+        "severity": "problem",
+        "kind": "narrow_link",
+        "devices": ["gpu3"],
+        "evidence": "x8",
+        "advice": "y",
+    }
+    manifest = {**MANIFEST, "findings": [entry, "text", None, {"severity": 3}]}
+    found = run_findings(write_run(tmp_path / "run", sweep(), manifest=manifest))
+    assert found[0].kind == "narrow_link"
+    assert "gpu3" in found[0].subject
+
+
+def test_simulated_and_emulated_runs_are_told(tmp_path: Path) -> None:
+    def emulate(one: Measurement) -> Measurement:
+        return flagged(one, "emulation")
+
+    simulated = run_findings(write_run(tmp_path / "one", sweep(), simulated=True))
+    emulated = run_findings(write_run(tmp_path / "two", sweep(), dict.fromkeys(range(9), emulate)))
+    assert "simulation" in kinds(simulated)
+    assert "emulation" in kinds(emulated)
+    assert not {"bandwidth_dip", "not_monotone", "slower_than_predicted"} & set(kinds(emulated))
+
+
+@given(st.lists(st.floats(1e-7, 10.0), min_size=9, max_size=9), st.booleans())
+def test_findings_are_ordered_by_severity_and_complete(times: list[float], simulated: bool) -> None:
+    some = [timed(one, seconds) for one, seconds in zip(_PLAIN, times, strict=True)]
+    found = findings_of([replace(one, simulated=simulated) for one in some])
+    order = [SEVERITIES.index(one.severity) for one in found]
+    assert order == sorted(order)
+    assert all(one.subject and one.evidence and one.advice for one in found)
+
+
+def _plain() -> tuple[Point, ...]:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        return points_of(write_run(Path(folder) / "run", sweep()))
+
+
+_PLAIN = _plain()

@@ -1,0 +1,101 @@
+"""Dips, turns and collectives that lose to others, on curves made for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.report.findings_of_shape import RULES, shape_findings
+from ccbench.report.points import Point, points_of
+from tests.report.synthetic import case, write_run
+from tests.report.test_findings import timed
+
+SIZES = tuple(2**power for power in range(10, 20))
+
+
+@pytest.fixture(scope="module")
+def one_of_each(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Point]:
+    names = {name for rule in RULES for name in (rule.whole, *rule.parts)}
+    run = write_run(
+        tmp_path_factory.mktemp("runs") / "run", [case(name, "ring", 4096) for name in sorted(names)]
+    )
+    return {point.collective: point for point in points_of(run)}
+
+
+@pytest.fixture
+def curve(one_of_each: Mapping[str, Point]) -> list[Point]:
+    point = one_of_each["all_reduce"]
+    return [timed(replace(point, size_bytes=size), 1e-5 + size / 1e10) for size in SIZES]
+
+
+def kinds(points: list[Point]) -> list[str]:
+    return [one.kind for one in shape_findings(points)]
+
+
+def test_a_smooth_curve_has_none(curve: list[Point]) -> None:
+    assert kinds(curve) == []
+
+
+def test_a_smaller_size_that_takes_longer_is_found_and_so_is_the_dip_it_makes(curve: list[Point]) -> None:
+    curve[4] = timed(curve[4], 5 * (curve[4].median_seconds or 0))
+    found = shape_findings(curve)
+    assert [one.kind for one in found] == ["not_monotone", "bandwidth_dip"]
+    assert "16 KiB" in found[0].evidence
+
+
+def test_a_dip_within_the_noise_is_none(curve: list[Point]) -> None:
+    curve[4] = timed(curve[4], 1.5 * (curve[4].median_seconds or 0), width=1.9)
+    assert kinds(curve) == []
+
+
+def test_a_bandwidth_that_falls_for_good_is_no_dip(curve: list[Point]) -> None:
+    falling = [timed(one, 1e-5 + (one.size_bytes / 1e9) ** 1.6) for one in curve]
+    assert "bandwidth_dip" not in kinds(falling)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.whole}-{'-'.join(rule.parts)}")
+def test_a_collective_slower_than_its_parts_is_found(rule: object, one_of_each: Mapping[str, Point]) -> None:
+    assert rule in RULES
+    chosen = next(one for one in RULES if one is rule)
+    parts = [timed(replace(one_of_each[name], size_bytes=4096), 1e-5) for name in chosen.parts]
+    together = 1e-5 * len(parts)
+    slow = timed(replace(one_of_each[chosen.whole], size_bytes=4096), 1.3 * together)
+    assert kinds([slow, *parts]) == ["self_inconsistent"]
+    assert kinds([timed(slow, 1.02 * together), *parts]) == []
+    assert kinds([replace(slow, backend="another"), *parts]) == []
+
+
+def test_a_default_that_loses_is_found_and_the_winner_named(one_of_each: Mapping[str, Point]) -> None:
+    point = replace(one_of_each["all_reduce"], size_bytes=4096)
+    default = timed(replace(point, algorithm="default"), 2e-5)
+    (finding,) = shape_findings([default, timed(replace(point, algorithm="tree"), 1e-5)])
+    assert finding.kind == "default_loses"
+    assert "force tree" in finding.advice
+    assert kinds([default, timed(replace(point, algorithm="tree"), 1.99e-5)]) == []
+    assert kinds([default, timed(replace(point, algorithm="tree", groups="rank // 2"), 1e-5)]) == []
+
+
+def test_emulated_points_are_not_judged(curve: list[Point]) -> None:
+    curve[4] = timed(curve[4], 5 * (curve[4].median_seconds or 0))
+    assert kinds([replace(one, flags=("emulation",)) for one in curve]) == []
+
+
+@given(st.floats(1e-7, 1e-3), st.floats(1e6, 1e12), st.floats(0.0, 0.5))
+def test_no_alpha_beta_curve_has_a_finding(alpha: float, rate: float, width: float) -> None:
+    some = [timed(replace(_POINT, size_bytes=size), alpha + size / rate, width) for size in SIZES]
+    assert kinds(some) == []
+
+
+def _point() -> Point:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        return points_of(write_run(Path(folder) / "run", [case("all_reduce", "ring", 4096)]))[0]
+
+
+_POINT = _point()

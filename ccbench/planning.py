@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,12 @@ AUTOMATIC_ON_GPUS = ("nccl", "cuda")
 
 DEVICE_BACKENDS = ("cuda", "cuda-ipc", "nccl", "nccl-processes")
 """Backends whose ranks are GPUs."""
+
+MOST_COSTLY_TEAMS = 3
+"""Teams that hold memory of GPUs and are open at the same time."""
+
+TEAM_SECONDS = 8.0
+"""Until such a team measures: interpreter, CUDA on all GPUs, the library's start. A guess for eight GPUs."""
 
 SCHEDULED_BACKENDS = ("cpu", "simulated")
 """Backends whose algorithms are ccbench's own schedules."""
@@ -82,7 +88,9 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     """Expand ``suite`` for this machine; measures nothing and starts nothing."""
     from ccbench.suite import ExpansionContext, expand
 
-    basis = named_basis(options.machine, options.network) if options.machine not in (None, DETECT) else None
+    basis = None
+    if options.machine not in (None, DETECT):
+        basis = replace(named_basis(options.machine, options.network), launched=bool(options.launch))
     gpus = basis.gpus if basis else None
     simulated = set(options.backends or suite.backends) == {"simulated"}
     elsewhere = gpus if options.only_plan or simulated else None
@@ -105,6 +113,7 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     memory = max((case_bytes(case) for case in cases), default=0)
     of_a_rank = max((rank_bytes(case) for case in cases), default=0)
     seconds = sum(expected_seconds(case, suite.sampling) for case in cases)
+    seconds += starting_seconds(cases, suite.sampling)
     return Plan(cases, memory, of_a_rank, seconds, notes, basis)
 
 
@@ -143,8 +152,8 @@ def automatic_backends() -> tuple[tuple[str, ...], tuple[str, ...]]:
     without = "; ".join(f"{name}: {reason}" for name, reason in missing.items() if reason is not None)
     if there:
         return there, (f"backend auto: {', '.join(there)}" + (f" (without {without})" if without else ""),)
-    reasons = "; ".join(dict.fromkeys(reason for reason in missing.values() if reason))
-    return ("cpu",), (f"backend auto: cpu, because no GPU can be used here ({reasons})",)
+    first = next(reason for reason in missing.values() if reason)
+    return ("cpu",), (f"backend auto: cpu, because no GPU can be used here ({first})",)
 
 
 def automatic_ranks(backends: Sequence[str] = (), root: Path = Path("/")) -> int:
@@ -203,6 +212,15 @@ def expected_seconds(case: Case, sampling: Sampling) -> float:
         return visits * one_visit + 0.5 * case_bytes(case) * sampling.visits / touched_per_second
     filling = case_bytes(case) * (8 * sampling.visits + sampling.minimum_samples) / touched_per_second
     return visits * one_visit + filling
+
+
+def starting_seconds(cases: Sequence[Case], sampling: Sampling) -> float:
+    """What starting the teams takes that hold GPUs: again in every round where not all can stay open."""
+    backends = {name: open_backend(name) for name in {case.backend for case in cases}}
+    costly = [case for case in cases if backends[case.backend].costly_teams]
+    teams = {(case.backend, case.ranks, backends[case.backend].team_settings(case)) for case in costly}
+    again = sampling.visits > 1 and len(teams) > MOST_COSTLY_TEAMS
+    return len(teams) * TEAM_SECONDS * (1.5 * sampling.visits if again else 1.0)
 
 
 def check_output(options: RunOptions) -> None:

@@ -54,8 +54,8 @@ Micikevicius et al., "FP8 formats for deep learning", 2022, table 1)."""
 UNLIMITED_LAUNCHES = 1 << 30
 
 MULTIPLYING_BACKENDS = ("nccl", "nccl-processes")
-"""These average floats as the sum of every element times 1/ranks (NCCL, src/enqueue.cc, hostToDevRedOp), which
-only a power of two does not round."""
+"""These average floats as the sum of every element times 1/ranks (NCCL, src/enqueue.cc, hostToDevRedOp),
+which only a power of two does not round."""
 
 PREMULTIPLIER = 2
 """What ``premulsum`` multiplies every element with before it is summed: exact in every dtype, and not 1."""

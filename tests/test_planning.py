@@ -7,7 +7,14 @@ from dataclasses import replace
 import pytest
 
 from ccbench.cases import Case
-from ccbench.planning import RunOptions, automatic_backends, case_bytes, plan_suite, rank_bytes
+from ccbench.planning import (
+    TEAM_SECONDS,
+    RunOptions,
+    automatic_backends,
+    case_bytes,
+    plan_suite,
+    rank_bytes,
+)
 from ccbench.suite import load_suite, read_suite
 
 CASE = Case("s", "cpu", "all_gather", "ring", "float32", "none", 4096, 256, 4)
@@ -53,6 +60,22 @@ def test_with_gpus_what_works_is_taken_and_what_does_not_is_said(monkeypatch: py
     assert automatic_backends() == (
         ("cuda",), ("backend auto: cuda (without nccl: no NCCL; install it)",)
     )  # fmt: skip
+
+
+def test_teams_that_cannot_all_stay_open_start_again_in_every_round() -> None:
+    text = "sweep: {{collective: all_reduce, backends: all, size: 8 B, ranks: 8, algorithm: {}}}\n"
+    options = RunOptions(backends=("nccl",), machine="hgx-h100", only_plan=True)
+
+    def seconds(algorithms: str) -> float:
+        return plan_suite(read_suite(text.format(algorithms), "s"), options).expected_seconds
+
+    one, three, four = (
+        seconds("[ring]"),
+        seconds("[ring, tree, nvls]"),
+        seconds("[default, ring, tree, nvls]"),
+    )
+    assert three == pytest.approx(3 * one)
+    assert four - 4 * (one - TEAM_SECONDS) == pytest.approx(4 * TEAM_SECONDS * 9)
 
 
 def test_bytes_of_a_case_are_those_of_all_its_ranks() -> None:

@@ -13,6 +13,7 @@ import pytest
 from ccbench.backends.base import Backend, Team, TeamRequest
 from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable, MachineError, RunFolderError, UsageError
+from ccbench.model.basis import Basis
 from ccbench.model.machine import load_machine, save_machine
 from ccbench.planning import RunOptions, case_bytes, check_output, plan_suite
 from ccbench.progress import SilentProgress
@@ -384,3 +385,19 @@ def test_of_costly_teams_few_are_open_and_none_is_started_twice_a_round(
         "all_reduce", "all_gather", "broadcast", "all_to_all", "reduce", "send_recv"
     ]  # fmt: skip
     assert teams.closed == 3
+
+
+def test_what_a_library_says_it_ran_is_what_is_predicted(
+    tmp_path: Path, teams: Teams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def predict(self: Basis, case: Case, algorithm_used: str = "", protocol_used: str = "") -> None:
+        asked.append((algorithm_used, protocol_used))
+
+    monkeypatch.setattr(Basis, "predict", predict)
+    teams.answers["all_reduce"] = lambda case, sampling: replace(
+        good(case, sampling), algorithm_used="tree", protocol_used="ll"
+    )
+    run(suite_of(tmp_path, ["all_reduce"]), tmp_path)
+    assert set(asked) == {("tree", "ll")}

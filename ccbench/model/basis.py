@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ccbench.cases import Case
@@ -34,20 +34,23 @@ class Basis:
 
     host: for ranks that are processes. gpus: the machine whose GPUs are ranks. network: what joins several of
     them, as ``ccbench predict --network`` has it. host_networks: hosts as they were seen over a library, by
-    backend and ranks.
+    backend and ranks. launched: a launcher starts a process for each rank.
     """
 
     host: Machine | None = None
     gpus: Topology | None = None
     network: str | None = None
     host_networks: Mapping[tuple[str, int], HostNetwork] = field(default_factory=dict)
+    launched: bool = False
     _clusters: dict[tuple[int, int], Cluster | None] = field(default_factory=dict, repr=False, compare=False)
 
-    def predict(self, case: Case, algorithm_used: str = "") -> Prediction | None:
+    def predict(self, case: Case, algorithm_used: str = "", protocol_used: str = "") -> Prediction | None:
         """The prediction for one launch of ``case``, None where there is no model of what ran.
 
-        algorithm_used: what the backend says it ran; without it, what was asked for.
+        algorithm_used, protocol_used: what the backend says it ran; without them, what was asked for.
         """
+        if protocol_used:
+            case = replace(case, protocol=protocol_used)
         used = algorithm_used or ("" if case.algorithm == DEFAULT else case.algorithm)
         between_hosts = self.host_networks.get((case.backend, case.ranks))
         if between_hosts is not None:
@@ -55,7 +58,8 @@ class Basis:
         machine = self.machine_of(case)
         if machine is None or (isinstance(machine, Cluster) and case.backend in HOST_BACKENDS):
             return None
-        launched_by_one = case.ranks // case.nodes if case.backend in ONE_PROCESS_BACKENDS else 1
+        alone = case.backend in ONE_PROCESS_BACKENDS and not self.launched
+        launched_by_one = case.ranks // case.nodes if alone else 1
         return predict_case(case, machine, used, launched_by_one)
 
     def machine_of(self, case: Case) -> Machine | Cluster | None:

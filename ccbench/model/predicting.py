@@ -68,6 +68,8 @@ def _on_host(case: Case, machine: Machine, algorithm_used: str) -> Prediction | 
 
 def _of_library(case: Case, cluster: Cluster, algorithm_used: str, gpus_per_process: int) -> Prediction:
     named = (algorithm_used or case.algorithm).lower()
+    if named in ("collnetdirect", "collnetchain"):
+        named = "collnet"  # its two forms
     protocol = case.protocol.lower()
     request = LibraryRequest(
         case.collective,

@@ -73,3 +73,24 @@ def test_a_file_of_calibrate_is_a_host_and_a_topology_file_has_gpus(tmp_path: Pa
         named_basis(str(tmp_path / "gone.yaml"))
     with pytest.raises(CcbenchError, match="hgx-h1000"):
         named_basis("hgx-h1000")
+
+
+def test_what_the_library_says_it_ran_is_what_is_priced() -> None:
+    basis = named_basis("hgx-h100")
+    ring = basis.predict(ON_GPUS, "ring", "simple")
+    assert ring == basis.predict(replace(ON_GPUS, algorithm="ring", protocol="simple"))
+    slow = basis.predict(ON_GPUS, "ring", "ll")
+    assert ring is not None
+    assert slow is not None
+    assert slow.predicted_seconds > 1.5 * ring.predicted_seconds
+    assert basis.predict(ON_GPUS, "collnetdirect", "simple") == basis.predict(ON_GPUS, "collnet", "simple")
+
+
+def test_a_process_for_each_gpu_launches_on_one() -> None:
+    basis, small = named_basis("hgx-h100"), replace(ON_GPUS, size_bytes=8, count=2)
+    one_for_all = basis.predict(small, "ring", "ll")
+    one_each = replace(basis, launched=True).predict(small, "ring", "ll")
+    assert one_for_all is not None
+    assert one_each is not None
+    assert one_each.predicted_seconds < one_for_all.predicted_seconds
+    assert one_each == replace(basis).predict(replace(small, backend="nccl-processes"), "ring", "ll")

@@ -2,7 +2,7 @@
 
 The messages are in ``host_plans``. Gloo has one algorithm for each. Of MPI's the one counts that the case
 names, else the one that the library is known to choose (``host_decisions``), else the cheapest: what a
-library would choose if it knew this network. Arithmetic is left out; between hosts it is hidden by the messages.
+library would choose if it knew this network. Arithmetic is left out; between hosts the messages hide it.
 """
 
 from __future__ import annotations

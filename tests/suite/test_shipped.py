@@ -56,6 +56,13 @@ def test_a_shipped_suite_leaves_something_to_run_on_every_backend(
     assert {case.ranks for case in cases} == {ranks}
 
 
+def test_every_collective_of_own_kernels_reaches_the_size_that_the_suite_promises() -> None:
+    cases = expand(load_suite("own-kernels"), context(backends=("cuda",), ranks=8))
+    names = {case.collective for case in cases} - {"barrier"}
+    largest = [max(case.size_bytes for case in cases if case.collective == name) for name in names]
+    assert set(largest) == {256 << 20}
+
+
 def test_quick_covers_every_collective_within_a_minute_of_budgets() -> None:
     suite = load_suite("quick")
     cases = expand(suite, context())

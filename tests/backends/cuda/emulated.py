@@ -117,6 +117,7 @@ class EmulatedRuntime:
         assert stream
 
     def streamCreateWithFlags(self, flags: int) -> int:  # noqa: N802 - as CUDA spells it
+        assert flags == 1  # a stream that waits for the legacy default stream cannot be captured beside it
         return self.new_handle() + STREAM_STRIDE * self.device
 
     def getDeviceCount(self) -> int:  # noqa: N802 - as CUDA spells it
@@ -269,6 +270,7 @@ class EmulatedRuntime:
                 assert not one or self.kind_of(one, self.device, self.peers)
 
     def streamBeginCapture(self, stream: int, mode: int) -> None:  # noqa: N802 - as CUDA spells it
+        assert mode == 1  # of this thread: what others call must not end the capture
         assert self.captured is None
         self.captured = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -64,6 +65,7 @@ def test_a_worker_without_cupy_says_so_too(monkeypatch: pytest.MonkeyPatch) -> N
         MissingDependency, match=r"CuPy cannot be imported .* pip install 'ccbench\[cuda13\]'"
     ):
         open_cuda()
+    assert os.environ["CUDA_MODULE_LOADING"] == "EAGER"  # a launch that loads may wait for who waits for it
 
 
 def test_graphs_and_cold_caches_exist_where_one_process_drives_all() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import textwrap
+from collections import Counter
 from collections.abc import Sequence
 
 from ccbench.comparison.self_check import INJECTED_THRESHOLDS, MOST_FALSE, SelfCheck
@@ -30,6 +31,7 @@ def screen(compared: Compared, width: int = 80) -> str:
         if points:
             lines += _table(f"{title}: {len(points)}", points, width).splitlines()
     lines += _causes([one for one in undecided if one.cause is not Cause.TOO_WIDE], width)
+    lines += _told(compared, width)
     notes = [*compared.notes[:MOST_NOTES], *compared.left_out]
     more = len(compared.notes) - MOST_NOTES
     notes += [f"and {more} more, all in --format json"] if more > 0 else []
@@ -94,6 +96,14 @@ def _causes(points: Sequence[Comparison], width: int) -> list[str]:
         first = f"{alike[0].point}: {alike[0].reason}"
         lines += _wrapped(f"No verdict, {name}: {len(alike)}, first {first}", width)
     return lines
+
+
+def _told(compared: Compared, width: int) -> list[str]:
+    """What is unusual about verdicts, such as what they rest on, each once with the number of its points."""
+    told = Counter(one.reason for one in compared.points if one.verdict is not Verdict.NONE and one.reason)
+    words = [f"{count} x {reason}" for reason, count in told.most_common(MOST_NOTES)]
+    words += [f"and {len(told) - MOST_NOTES} more reasons"] * (len(told) > MOST_NOTES)
+    return [line for one in words for line in _wrapped(one, width)]
 
 
 def _wrapped(text: str, width: int) -> list[str]:

@@ -70,6 +70,11 @@ def test_the_screen_shows_every_kind_of_point_within_80_columns() -> None:
     assert text.splitlines()[-1].startswith(("REGRESSION", "  "))
 
 
+def test_the_screen_says_once_what_verdicts_rest_on() -> None:
+    alike = [replace(one, reason="printed averages") for one in (SLOWER, SAME)]
+    assert screen(some(*alike), 80).count("2 x printed averages") == 1
+
+
 def test_json_has_every_field_of_every_point() -> None:
     found = json.loads(json.dumps(document(ALL), allow_nan=False))
     assert found["exit_code"] == 1

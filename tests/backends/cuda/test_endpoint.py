@@ -205,6 +205,17 @@ def test_a_graph_holds_every_launch_and_goes_with_its_case(opened: Opened) -> No
     assert not runtime.graphs
 
 
+@pytest.mark.parametrize("mode", ["streaming", "graph"])
+@pytest.mark.parametrize("launches", [1, 32, 70])
+def test_as_many_launches_run_as_a_sample_is_divided_by(opened: Opened, mode: str, launches: int) -> None:
+    endpoint, runtime = opened(2, devices=2)
+    endpoint.prepare(case_of("all_reduce", "ring", 2, mode=mode))
+    endpoint.refill(1)
+    before = sum(runtime.runs)
+    endpoint.launch(launches)
+    assert sum(runtime.runs) - before == 2 * launches
+
+
 @pytest.mark.parametrize("launches", [1, 31, 32, 33, 1000])
 def test_graphs_together_hold_all_launches(launches: int) -> None:
     assert sum(graph_sizes(launches)) == launches

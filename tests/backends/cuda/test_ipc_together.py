@@ -16,6 +16,7 @@ from ccbench.backends.cuda.ipc import HandleBoard, IpcCrew, IpcEndpoint
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.errors import BackendUnavailable, CcbenchError
 from ccbench.kernels.layout import all_buffers
+from ccbench.kernels.selection import choose
 
 from .cases import case_of
 from .emulated import CudaError, EmulatedRuntime, FakeNvrtc, compiled_to_text
@@ -110,6 +111,20 @@ def test_a_kernel_that_fits_everywhere_but_on_one_rank_is_refused_by_all(world: 
     outcomes = world.all(lambda endpoint: endpoint.prepare(case))
     assert all(isinstance(one, CannotRun) for one in outcomes)
     assert all("run 0 of them at once" in str(one) for one in outcomes)
+
+
+def test_ranks_take_as_many_channels_as_the_one_with_the_least_room(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = case_of("all_reduce", "ring", RANKS, 1 << 20, backend="cuda-ipc")
+    monkeypatch.setattr(world.endpoints[1].groups[0], "channels", lambda kernel, wanted: 3)
+
+    def load(endpoint: IpcEndpoint) -> int:
+        reserve(endpoint, case.count)
+        endpoint._load(choose(case))
+        return int(endpoint.groups[0]._arguments["channels"][0])
+
+    assert world.all(load) == [3] * RANKS
 
 
 @pytest.mark.parametrize("call", ["ipcGetMemHandle", "ipcOpenMemHandle"])

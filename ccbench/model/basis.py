@@ -58,8 +58,9 @@ class Basis:
         machine = self.machine_of(case)
         if machine is None or (isinstance(machine, Cluster) and case.backend in HOST_BACKENDS):
             return None
-        alone = case.backend in ONE_PROCESS_BACKENDS and not self.launched
-        launched_by_one = case.ranks // case.nodes if alone else 1
+        # A graph was launched long before most of its calls run, on all GPUs.
+        by_turns = case.backend in ONE_PROCESS_BACKENDS and not self.launched and case.mode != "graph"
+        launched_by_one = case.ranks // case.nodes if by_turns else 1
         return predict_case(case, machine, used, launched_by_one)
 
     def machine_of(self, case: Case) -> Machine | Cluster | None:

@@ -86,11 +86,12 @@ def test_what_the_library_says_it_ran_is_what_is_priced() -> None:
     assert basis.predict(ON_GPUS, "collnetdirect", "simple") == basis.predict(ON_GPUS, "collnet", "simple")
 
 
-def test_a_process_for_each_gpu_launches_on_one() -> None:
+def test_what_launches_on_one_gpu_at_a_time_does_not_wait_for_the_others() -> None:
     basis, small = named_basis("hgx-h100"), replace(ON_GPUS, size_bytes=8, count=2)
     one_for_all = basis.predict(small, "ring", "ll")
     one_each = replace(basis, launched=True).predict(small, "ring", "ll")
     assert one_for_all is not None
     assert one_each is not None
     assert one_each.predicted_seconds < one_for_all.predicted_seconds
-    assert one_each == replace(basis).predict(replace(small, backend="nccl-processes"), "ring", "ll")
+    assert one_each == basis.predict(replace(small, backend="nccl-processes"), "ring", "ll")
+    assert one_each == basis.predict(replace(small, mode="graph"), "ring", "ll")

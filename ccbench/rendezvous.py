@@ -137,8 +137,8 @@ class MpiWay:
             library = " ".join(mpi.Get_library_version().replace("\0", " ").split()[:4])
             raise UsageError(
                 f"{seat.launcher} started {seat.ranks} processes, but the MPI that mpi4py loads ({library}) "
-                f"sees a world of {self._world.size}: each believes it is alone; use that library's own mpiexec, "
-                "or install mpi4py for the launcher's MPI"
+                f"sees a world of {self._world.size}: each believes it is alone; use that library's own "
+                "mpiexec, or install mpi4py for the launcher's MPI"
             )
 
     def offer(self, text: str) -> None:

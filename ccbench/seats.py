@@ -330,7 +330,12 @@ class Assembly:
         while runner.poll() is None:
             waking = knocked + PROOF_SECONDS > time.monotonic()
             timeout = POLL_SECONDS if waking else (None if ended else 0.5)
-            lines = [*ended, self._door.fileno(), *self._seats, *self._summoners.values()]
+            lines: list[Connection | int] = [
+                *ended,
+                self._door.fileno(),
+                *self._seats,
+                *self._summoners.values(),
+            ]
             ready = wait(lines, timeout=timeout)
             if self._door.fileno() in ready:
                 knocked = time.monotonic()
@@ -380,8 +385,8 @@ def why_not_one_run(hellos: Sequence[Hello], seat: Seat) -> str:
     if len(hellos) < seat.ranks:
         return (
             f"{seat.launcher}: {len(hellos)} of {seat.ranks} processes came together in {LIMIT_SECONDS:.0f} "
-            f"s; do all hosts start ccbench, and let TCP connections through? ({FOLDER_VARIABLE} names a folder "
-            "to meet in)"
+            f"s; do all hosts start ccbench, and let TCP connections through? ({FOLDER_VARIABLE} names a "
+            "folder to meet in)"
         )
     if numbers != list(range(seat.ranks)):
         return (

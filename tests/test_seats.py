@@ -59,8 +59,7 @@ def run(
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = load_run(folder).cases.to_dict("records")
-    return rows
+    return [dict(row) for row in load_run(folder).cases.to_dict("records")]  # type: ignore[misc]  # columns have names
 
 
 def own_mpiexec() -> list[str]:

@@ -59,7 +59,8 @@ def run(
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
-    return [dict(row) for row in load_run(folder).cases.to_dict("records")]  # type: ignore[misc]  # columns have names
+    rows = load_run(folder).cases.to_dict("records")
+    return [{str(name): value for name, value in row.items()} for row in rows]
 
 
 def own_mpiexec() -> list[str]:

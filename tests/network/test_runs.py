@@ -92,7 +92,8 @@ def said(process: subprocess.Popen[str]) -> str:
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
-    return [dict(row) for row in load_run(folder).cases.to_dict("records")]  # type: ignore[misc]  # columns have names
+    rows = load_run(folder).cases.to_dict("records")
+    return [{str(name): value for name, value in row.items()} for row in rows]
 
 
 def check_places(folder: Path) -> None:

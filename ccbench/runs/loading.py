@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccbench.errors import RunFolderError
 from ccbench.runs.folder import CASES_NAME, MANIFEST_NAME
+from ccbench.runs.gathered import gather, load_gathered, made_from
 from ccbench.runs.schema import OLDEST_READABLE, SCHEMA, SCHEMA_VERSION, VERSION_KEY, arrow_schema
 
 if TYPE_CHECKING:
@@ -67,8 +68,7 @@ def load_run(path: Path | str) -> Run:
         files = sorted(folder.glob("*.parquet"))
     except OSError as error:
         raise RunFolderError(f"{folder}: cannot be read ({error.strerror}); check its permissions") from None
-    tables = _read_cases(files, problems)
-    return Run(path, manifest, _frame(tables), tuple(problems))
+    return Run(path, manifest, _frame(_cases_of(path, files, problems)), tuple(problems))
 
 
 def load_runs(paths: Iterable[Path | str]) -> list[Run]:
@@ -111,6 +111,19 @@ def _read_manifest(file: Path, problems: list[str]) -> Mapping[str, Any]:
             "use the ccbench that wrote it"
         )
     return manifest
+
+
+def _cases_of(path: Path, files: Sequence[Path], problems: list[str]) -> list[pa.Table]:
+    """The cases' rows, from the one file of all where it stands; else from their own, and then it is made."""
+    found = load_gathered(path, files)
+    if found is not None:
+        return [found]
+    before = made_from(files)
+    told = len(problems)
+    tables = _read_cases(files, problems)
+    if len(problems) == told:
+        gather(path, files, tables, before)
+    return tables
 
 
 def _read_cases(files: Sequence[Path], problems: list[str]) -> list[pa.Table]:

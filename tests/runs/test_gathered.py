@@ -1,0 +1,109 @@
+"""One file of all cases: quicker to read, and never believed when the cases' own files say otherwise."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from ccbench.runs import RunFolder, load_run
+from ccbench.runs.gathered import GATHERED_NAME
+from tests.runs.samples import PREDICTION, measured
+
+CASES = 12
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("ccbench.runs.gathered.FEWEST_CASES", CASES)
+    with RunFolder.create(tmp_path / "run", {}) as run:
+        for number in range(1, CASES + 1):
+            run.write(measured(number * 1024), PREDICTION)
+    return tmp_path / "run"
+
+
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The case files that are opened from now on."""
+    from ccbench.runs import loading
+
+    seen: list[Path] = []
+    real = loading.read_case
+
+    def read(file: Path, columns: object = None) -> object:
+        seen.append(file)
+        return real(file)
+
+    monkeypatch.setattr(loading, "read_case", read)
+    return seen
+
+
+def test_the_second_reading_opens_one_file_and_gives_the_same(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = load_run(folder)
+    assert (folder / GATHERED_NAME).is_file()
+    opened = reads(monkeypatch)
+    second = load_run(folder)
+    assert opened == []
+    assert second.problems == ()
+    pd.testing.assert_frame_equal(first.cases, second.cases)
+
+
+def test_a_case_written_anew_is_read_from_its_own_file(folder: Path) -> None:
+    load_run(folder)
+    with RunFolder.resume(folder) as run:
+        run.write(measured(1024, seconds=0.5), PREDICTION)
+    assert load_run(folder).cases["median_seconds"].max() > 0.4
+
+
+@pytest.mark.parametrize("change", ["gone", "more", "touched"])
+def test_any_other_set_of_files_is_read_again(
+    folder: Path, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_run(folder)
+    files = sorted((folder / "cases").glob("*.parquet"))
+    if change == "gone":
+        files[0].unlink()
+        monkeypatch.setattr("ccbench.runs.gathered.FEWEST_CASES", 1)
+    elif change == "more":
+        with RunFolder.resume(folder) as run:
+            run.write(measured(1 << 20), PREDICTION)
+    else:
+        os.utime(files[0], ns=(1, 1))
+    opened = reads(monkeypatch)
+    load_run(folder)
+    assert len(opened) == CASES + {"gone": -1, "more": 1, "touched": 0}[change]
+
+
+def test_a_damaged_one_costs_nothing(folder: Path) -> None:
+    whole = load_run(folder)
+    content = bytearray((folder / GATHERED_NAME).read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    (folder / GATHERED_NAME).write_bytes(content)
+    again = load_run(folder)
+    assert again.problems == ()
+    pd.testing.assert_frame_equal(whole.cases, again.cases)
+
+
+def test_with_a_case_that_cannot_be_read_none_is_made(folder: Path) -> None:
+    file = next((folder / "cases").glob("*.parquet"))
+    file.write_bytes(b"PAR1")
+    assert len(load_run(folder).problems) == 1
+    assert not (folder / GATHERED_NAME).exists()
+
+
+def test_who_cannot_write_does_without(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*arguments: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("ccbench.runs.gathered.write_atomically", refused)
+    assert len(load_run(folder).cases) == CASES
+
+
+def test_few_cases_are_not_worth_a_file(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "run", {}) as run:
+        run.write(measured(), PREDICTION)
+    load_run(tmp_path / "run")
+    assert not (tmp_path / "run" / GATHERED_NAME).exists()

@@ -44,6 +44,12 @@ from ccbench.verification import launches_between_refills
 SAMPLE_CAPACITY = 4096
 POLL_SECONDS = 0.2
 
+STOPPED_SECONDS = 10.0
+"""A rank that a signal has stopped for so long is not waited for until the case's limit, which may be hours."""
+
+LOOK_SECONDS = 1.0
+"""How often it is looked whether ranks are stopped."""
+
 Samples = tuple[tuple[float, ...], ...]
 
 
@@ -159,6 +165,8 @@ class Leader:
         self.connections: list[Connection] = []
         self.hosts: tuple[str, ...] = ()
         """Host of each rank, where a launcher started them."""
+        self._look_at = 0.0
+        self._stopped: dict[int, float] = {}
 
     def fork(self, runner: Connection) -> None:
         """Start the ranks, each pinned to a processor of its own as far as there are enough."""
@@ -234,9 +242,19 @@ class Leader:
             if message.status is Status.FAILED:
                 return Measurement(case, Status.FAILED, message.detail)
         silent = set(pending.values()) - set(reports)
-        if silent and time.monotonic() >= deadline:
+        if silent and (time.monotonic() >= deadline or self._long_stopped(silent)):
             return Measurement(case, Status.TIMED_OUT, self._who_hangs(silent))
         return None
+
+    def _long_stopped(self, pending: set[int]) -> bool:
+        """Whether one of ``pending`` has been found stopped again and again."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return False
+        self._look_at = now + LOOK_SECONDS
+        since = {rank: self._stopped.get(rank, now) for rank in pending if self._is_stopped(rank)}
+        self._stopped = since
+        return any(now - began >= STOPPED_SECONDS for began in since.values())
 
     def _hear(self, rank: int, message: object) -> None:
         """Forked ranks say nothing but reports: everything else is in memory that they share."""

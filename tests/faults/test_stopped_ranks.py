@@ -47,6 +47,19 @@ def test_a_rank_stopped_from_outside_is_named_in_time(figure: Any) -> None:
     figure(f"stopped: named {seconds:.2f} s after the case began, limit {LIMIT_SECONDS:.0f} s")
 
 
+def test_a_stopped_rank_is_not_waited_for_until_a_distant_limit(figure: Any) -> None:
+    team = ProcessTeam("cpu", 3)
+    os.kill(team.pids[2], signal.SIGSTOP)
+    began = time.monotonic()
+    measurement = team.run(CASE, Sampling(time_limit_seconds=50.0))
+    seconds = time.monotonic() - began
+    assert measurement.status is Status.TIMED_OUT
+    assert f"rank 2 (process {team.pids[2]}) is stopped by a signal" in measurement.detail
+    assert seconds < 30.0
+    assert traces.all_gone(team.pids)
+    figure(f"stopped, limit 50 s: named {seconds:.2f} s after the case began")
+
+
 def test_a_stopped_leader_is_killed_with_its_team(monkeypatch: pytest.MonkeyPatch, figure: Any) -> None:
     monkeypatch.setattr(teams, "GRACE_SECONDS", 0.5)
     team = ProcessTeam("cpu", 2)

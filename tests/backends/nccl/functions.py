@@ -188,6 +188,8 @@ class Functions:
         return SUCCESS
 
     def ncclMemFree(self, address: int) -> int:  # noqa: N802
+        if any(address in member.registered.values() for member in self.p.members.values()):
+            self.p.exceptions.append(RuntimeError(f"{address:#x} is given back and still registered"))
         if self.p.nccl_memory.pop(address, None) is None:
             return self.p.fail(INVALID_ARGUMENT, f"ncclMemFree: {address:#x} is not of ncclMemAlloc")
         self.p.runtime.free(address)

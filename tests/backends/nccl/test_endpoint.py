@@ -14,6 +14,7 @@ from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.nccl import endpoint as endpoint_module
 from ccbench.backends.nccl import troubles
 from ccbench.backends.nccl.endpoint import NcclRanks
+from ccbench.backends.nccl.seat import Seat
 from ccbench.backends.nccl.troubles import CollectiveHung, limit_for
 from ccbench.cases import Case
 from ccbench.collectives import COLLECTIVES
@@ -85,6 +86,7 @@ def test_registered_memory_is_nccls_own_and_goes_back_with_its_case(registration
     assert len(process.nccl_memory) == 2
     endpoint.finish()
     assert not process.nccl_memory
+    assert not process.exceptions
     assert wrong_elements(endpoint, case_of("all_gather", 2, registration=registration)) == 0
     assert wrong_elements(endpoint, case_of("all_gather", 2)) == 0
 
@@ -172,6 +174,34 @@ def test_two_collectives_at_once_are_both_checked_and_timed(beside: str) -> None
     assert len(set(communicators)) == 8
     endpoint.close()
     assert not process.runtime.allocated
+
+
+def test_what_runs_beside_starts_when_the_own_collective_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint, process = opened(2)
+    endpoint.prepare(case_of("reduce_scatter", 2, beside="all_gather"))
+    waiting: list[int] = []
+    monkeypatch.setattr(
+        process.runtime, "streamWaitEvent", lambda stream, event, flags=0: waiting.append(stream)
+    )
+    endpoint.launch(1)
+    assert endpoint._bound is not None
+    beside = endpoint._bound.lanes()[1]
+    assert waiting == [one.seat.lane(one.part.lane).stream for one in beside]
+
+
+def test_the_slowest_device_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint, _ = opened(3)
+    endpoint.prepare(case_of("all_reduce", 3))
+    monkeypatch.setattr(Seat, "elapsed_seconds", lambda seat, lane: (2.0, 3.0, 1.0)[seat.rank])
+    endpoint.launch(1)
+    assert endpoint.device_seconds() == 3.0
+
+
+def test_ops_of_a_case_go_with_it() -> None:
+    endpoint, process = opened(2)
+    for _ in range(2):
+        assert wrong_elements(endpoint, case_of("all_reduce", 2, op="premulsum")) == 0
+        assert all(not member.ops for member in process.members.values())
 
 
 @pytest.mark.parametrize("pair", ["0>3", "3>0", "0<>3", "2<>1"])

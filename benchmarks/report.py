@@ -69,16 +69,16 @@ def write_synthetic(folder: Path, points: int) -> None:
             )  # fmt: skip
 
 
-def measured_report(folder: Path) -> tuple[float, int, int]:
-    """Seconds, most bytes of memory, and bytes of the page of ``ccbench report`` on ``folder``."""
+def measured_report(folder: Path) -> tuple[float, float, int, int]:
+    """Of ``ccbench report`` on ``folder``: seconds, seconds of processors, bytes of memory, of the page."""
     page = folder.parent / f"{folder.name}.html"
     start = time.monotonic()
     with tempfile.TemporaryFile() as output:
         command = [sys.executable, "-m", "ccbench", "report", str(folder), "-o", str(page)]
         subprocess.run(command, check=True, stdout=output)
     seconds = time.monotonic() - start
-    most_bytes = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return seconds, most_bytes, page.stat().st_size
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return seconds, used.ru_utime + used.ru_stime, 1024 * used.ru_maxrss, page.stat().st_size
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -91,9 +91,10 @@ def main(arguments: list[str] | None = None) -> int:
         folder = chosen.keep or Path(scratch) / "run"
         if not folder.exists():
             write_synthetic(folder, chosen.points)
-        seconds, most_bytes, page_bytes = measured_report(folder)
+        seconds, cpu_seconds, most_bytes, page_bytes = measured_report(folder)
     print(
-        f"{chosen.points} points, {chosen.points * SAMPLES} samples of {RANKS} ranks: {seconds:.1f} s, "
+        f"{chosen.points} points, {chosen.points * SAMPLES} samples of {RANKS} ranks: {seconds:.1f} s "
+        f"({cpu_seconds:.1f} s of processors), "
         f"{most_bytes / 2**20:.0f} MiB of memory, page of {page_bytes / 1e6:.1f} MB"
     )
     return int(seconds > MOST_SECONDS or most_bytes > MOST_BYTES)

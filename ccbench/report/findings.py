@@ -59,6 +59,7 @@ def run_findings(run: Run, points: Sequence[Point] | None = None) -> tuple[RunFi
     """Everything found in ``run``, problems first; ``points`` are the run's, where they are at hand."""
     points = points_of(run) if points is None else points
     found = [
+        *_empty(run, points),
         *findings_of(points),
         *_machine(run.manifest),
         *(
@@ -67,6 +68,15 @@ def run_findings(run: Run, points: Sequence[Point] | None = None) -> tuple[RunFi
         ),
     ]
     return tuple(sorted(found, key=lambda one: SEVERITIES.index(one.severity)))
+
+
+def _empty(run: Run, points: Sequence[Point]) -> Iterator[RunFinding]:
+    if not points:
+        yield RunFinding(
+            "problem", "empty", "The run holds no case",
+            f"no case's file lies in {plain(run.path.name)}/cases",
+            "run the suite; 'ccbench run SUITE --plan' lists what it would measure",
+        )  # fmt: skip
 
 
 def findings_of(points: Sequence[Point]) -> tuple[RunFinding, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from ccbench import __version__
@@ -118,7 +119,7 @@ def page_content(
         title=", ".join(dict.fromkeys(suite_name(run) or plain(run.path.name) for run in runs)),
         label=label,
         meaning=meaning_of(label) if label else "",
-        runs=tuple(_part(run, own, baseline) for run, own in zip(runs, points, strict=True)),
+        runs=tuple(_part(run, own, behind, baseline) for run, own in zip(runs, points, strict=True)),
         sections=_sections(numbered),
         plots={key: plot(figure) for key, figure in numbered.items()},
         table=table_data([*every, *behind]),
@@ -159,7 +160,21 @@ def _sections(figures: Mapping[str, Figure]) -> tuple[Section, ...]:
     return tuple(found)
 
 
-def _part(run: Run, points: Sequence[Point], baseline: Run | None) -> RunPart:
+def _beside(points: Sequence[Point], behind: Sequence[Point], baseline: Run) -> tuple[str, ...]:
+    """How the run stands to its baseline, and what speaks against the comparison."""
+    lines = baseline_lines(points, baseline)
+    ratios = [pair.speed_ratio for pair in beside(points, behind)]
+    if not ratios:
+        return tuple(lines[:1])
+    name = plain(baseline.path.name or baseline.path)
+    text = (
+        f"Beside {name}: over {plural(len(ratios), 'like point')} this run has {median(ratios):.3g} times "
+        f"its speed in the middle, {min(ratios):.3g} to {max(ratios):.3g} at the ends."
+    )
+    return (text, *(line.strip().capitalize() for line in lines if line.startswith("  note: ")))
+
+
+def _part(run: Run, points: Sequence[Point], behind: Sequence[Point], baseline: Run | None) -> RunPart:
     findings = run_findings(run, points)
     lines = verdict_lines(run)
     topology = topology_of(run.manifest)
@@ -180,5 +195,5 @@ def _part(run: Run, points: Sequence[Point], baseline: Run | None) -> RunPart:
         picture=None if topology is None or not topology.devices else machine_picture(topology),
         environment=environment_rows(run.manifest),
         differences=() if baseline is None else differences(run.manifest, baseline.manifest),
-        beside=() if baseline is None else tuple(baseline_lines(points, baseline)[:1]),
+        beside=() if baseline is None else _beside(points, behind, baseline),
     )

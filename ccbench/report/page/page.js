@@ -114,6 +114,7 @@
         opacity: plot.topic === "ranks" && series.kind === "measured" ? 0.35 : 1,
       },
       connectgaps: false,
+      zorder: series.kind === "baseline" ? -1 : 0, // behind the run, though it comes after it in the legend
     };
     if (series.low) {
       found.error_y = {

@@ -1,0 +1,177 @@
+"""What the page says and how it is put together, without a browser."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.cli.report import report
+from ccbench.collectives import COLLECTIVES
+from ccbench.report import write_report
+from ccbench.report.figures import figures_of
+from ccbench.report.page.environment import differences, environment_rows
+from ccbench.report.page.glossary import bus_formulas, formula_of
+from ccbench.report.page.machine import machine_picture, measured_rates, topology_of
+from ccbench.report.page.plots import plot
+from ccbench.report.page.rendering import json_for_html
+from ccbench.report.page.rows import table_data
+from ccbench.report.page.summary import three_sentences
+from ccbench.report.points import points_of
+from ccbench.report.run_finding import RunFinding
+from ccbench.runs import Run
+from tests.report.page.conftest import page_of
+from tests.report.synthetic import MANIFEST, sweep, write_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return write_run(tmp_path_factory.mktemp("runs") / "run", sweep("all_reduce", ("ring", "tree")))
+
+
+@given(st.recursive(st.text() | st.floats(allow_nan=False, allow_infinity=False), st.lists))
+def test_json_in_the_page_means_the_same_and_can_end_no_element(value: object) -> None:
+    text = json_for_html(value)
+    assert json.loads(text) == value
+    assert not set(text) & set("<>&'\u2028\u2029")
+
+
+def test_the_page_names_no_address_of_its_own(run: Run) -> None:
+    page = page_of(run)
+    own = page[: page.index('<script type="application/json"')]
+    assert not re.findall(r"""(?:src|href)=["'](?!#|data:)""", own)
+    assert "default-src 'none'" in html.unescape(own)
+    assert "connect-src" not in own  # so that default-src forbids it
+
+
+def test_a_thousand_points_stay_below_eight_megabytes(tmp_path: Path) -> None:
+    names = ("all_reduce", "all_gather", "broadcast", "reduce", "reduce_scatter", "all_to_all")
+    cases = [
+        one
+        for name in names
+        for channels in (0, 1, 2, 4)
+        for one in sweep(name, ("ring", "tree", "direct", "default"), channels=channels, last=28)
+    ]
+    assert len(cases) >= 960
+    assert len(page_of(write_run(tmp_path / "run", cases)).encode()) < 8e6
+
+
+def test_every_line_of_every_figure_is_in_the_plots(run: Run) -> None:
+    for figure in figures_of(points_of(run)):
+        drawn = plot(figure)
+        assert [one["label"] for one in drawn["series"]] == [one.label for one in figure.series]
+        for series, one in zip(figure.series, drawn["series"], strict=True):
+            assert one["x"] == pytest.approx(list(series.x), rel=1e-5)
+            assert one["y"] == pytest.approx(list(series.y), rel=1e-5)
+            assert len(one.get("low", one["y"])) == len(one["y"])
+        json.dumps(drawn, allow_nan=False)
+
+
+def test_a_bound_of_a_few_bytes_does_not_flatten_the_figure_of_time(run: Run) -> None:
+    (figure,) = (one for one in figures_of(points_of(run)) if one.topic == "time")
+    lowest = min(y for one in figure.series if one.kind.value == "measured" for y in one.y)
+    assert plot(figure)["y"]["range"][0] > lowest / 60
+
+
+def test_the_table_has_every_case_and_its_numbers(run: Run) -> None:
+    points = points_of(run)
+    table = table_data(points)
+    columns = {one["header"]: one for one in table["columns"]}
+    assert table["rows"] == len(points)
+    assert columns["size"]["numbers"] == [point.size_bytes for point in points]
+    words = columns["algorithm"]
+    assert [words["words"][place] for place in words["index"]] == [point.algorithm for point in points]
+    assert "nodes" not in columns
+
+
+@pytest.mark.parametrize("name", [name for name, row in COLLECTIVES.items() if row.moves_data])
+def test_the_glossary_writes_the_factor_that_the_table_of_collectives_has(name: str) -> None:
+    factor = COLLECTIVES[name].bus_factor
+    written = formula_of(factor)
+    for n in (2, 8, 72):
+        worked_out = {"2(n-1)/n": 2 * (n - 1) / n, "(n-1)/n": (n - 1) / n, "1": 1.0}[written]
+        assert factor(n) == pytest.approx(worked_out)
+    assert formula_of(lambda n: n**0.5) == "see collectives.py"
+
+
+def test_the_glossary_works_the_factor_out_for_the_ranks_of_the_run(run: Run) -> None:
+    rows = {row.collective: row for row in bus_formulas(points_of(run))}
+    assert rows["all_reduce"].values == ((4, 1.5),)
+    assert rows["broadcast"].values == ()
+
+
+def test_the_environment_is_flat_and_differences_leave_out_what_always_differs() -> None:
+    here = {"environment": {"host": {"name": "a", "load_1_minute": 1.0}, "variables": {"NCCL_ALGO": "Ring"}}}
+    there = {"environment": {"host": {"name": "a", "load_1_minute": 9.0}, "gpus": [{"model": "H100"}]}}
+    assert ("environment.host.name", "a") in environment_rows(here)
+    assert differences(here, there) == (
+        ("environment.variables.NCCL_ALGO", "Ring", ""),
+        ("environment.gpus[0].model", "", "H100"),
+    )
+    assert differences(here, here) == ()
+
+
+def test_a_machine_of_the_catalog_is_drawn_and_a_broken_manifest_is_not() -> None:
+    topology = topology_of({"machine": {"name": "hgx-h100"}})
+    assert topology is not None
+    picture = machine_picture(topology)
+    assert picture.address.startswith("data:image/svg+xml;base64,")
+    assert "8 GPUs" in picture.words
+    assert topology_of({"topology": {"devices": 3}}) is None
+    assert topology_of({}) is None
+
+
+def test_the_most_of_every_collective_stands_beside_its_machine(run: Run) -> None:
+    (rate,) = measured_rates(points_of(run))
+    best = max(point.busbw or 0.0 for point in points_of(run))
+    assert rate.busbw == f"{best:.4g} GB/s"
+
+
+def test_the_verdict_is_three_sentences_the_worst_findings_last(run: Run) -> None:
+    found = [
+        RunFinding("problem", "x", "The cable is loose", "seen", "do"),
+        RunFinding("note", "y", "z", "", ""),
+    ]
+    first, second, third = three_sentences("Measured.", points_of(run), found)
+    assert first == "Measured."
+    assert "of the bound" in second
+    assert "median error of the prediction" in second
+    assert third == "1 problem found, first: The cable is loose."
+    assert three_sentences("", (), ())[1:] == (
+        "There is neither a prediction nor a bound to lay beside it; name the machine with --machine.",
+        "Nothing was found that needs a look.",
+    )
+
+
+def test_the_page_says_how_a_run_stands_to_its_baseline_and_what_differs(tmp_path: Path, run: Run) -> None:
+    other = write_run(
+        tmp_path / "earlier", sweep("all_reduce", ("ring", "tree")),
+        manifest={**MANIFEST, "versions": {"ccbench": "0.0.9"}}, slowdown=1.25,
+    )  # fmt: skip
+    page = page_of(run, other)
+    assert "1.25 times its speed in the middle" in page
+    assert "<td>versions.ccbench</td><td>0.1.0</td><td>0.0.9</td>" in page
+
+
+def test_the_command_writes_one_page_for_a_name_that_ends_in_html(tmp_path: Path, run: Run) -> None:
+    target = tmp_path / "report.html"
+    ended = CliRunner().invoke(report, [str(run.path), "-o", str(target)])
+    assert ended.exit_code == 0, ended.output
+    assert f"wrote {target}" in ended.output
+    assert target.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert [one.name for one in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_the_same_run_gives_the_same_page(run: Run) -> None:
+    assert page_of(run) == page_of(run)
+
+
+def test_a_report_writes_the_page_among_its_files(tmp_path: Path, run: Run) -> None:
+    (page,) = write_report([run], tmp_path / "out", ["html"])
+    assert page.name == "report.html"

@@ -97,7 +97,7 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
     plan = plan_suite(suite, options)
     backends = _open_backends(plan.cases)
     _import_readers()
-    with _signals(), run_folder(suite, options, backends, plan.notes) as folder:
+    with _signals(once=bool(options.launched_by)), run_folder(suite, options, backends, plan.notes) as folder:
         topology = detect()
         basis = basis_of(plan, options, topology, folder, progress)
         findings = diagnose(topology)
@@ -138,10 +138,17 @@ def _import_readers() -> None:
 
 
 @contextmanager
-def _signals() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into an exception that unwinds like Ctrl-C."""
+def _signals(once: bool = False) -> Iterator[None]:
+    """Turn SIGTERM and SIGHUP into an exception that unwinds like Ctrl-C.
+
+    once: unwinding is not disturbed by another. A launcher tells a run to end, then ends the process that
+    started it, which the run hears as one more signal.
+    """
 
     def stop(number: int, frame: FrameType | None) -> None:
+        if once:
+            for one in heard:
+                signal.signal(one, signal.SIG_IGN)
         raise Terminated(number)
 
     # nohup has SIGHUP ignored, and means it.

@@ -45,7 +45,7 @@ SAMPLE_CAPACITY = 4096
 POLL_SECONDS = 0.2
 
 STOPPED_SECONDS = 10.0
-"""A rank that a signal has stopped for so long is not waited for until the case's limit, which may be hours."""
+"""A rank that a signal has stopped for so long is not waited for until the case's limit, be it hours."""
 
 LOOK_SECONDS = 1.0
 """How often it is looked whether ranks are stopped."""

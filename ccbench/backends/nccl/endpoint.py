@@ -29,7 +29,7 @@ from ccbench.backends.nccl.library import Nccl
 from ccbench.backends.nccl.observing import observed_choice
 from ccbench.backends.nccl.parts import OWN_LANE, Part, parts_of
 from ccbench.backends.nccl.seat import Seat
-from ccbench.backends.nccl.settings import algorithms_for, other_than_asked
+from ccbench.backends.nccl.settings import DEFAULT, NO_FALLBACK_VERSION, algorithms_for, other_than_asked
 from ccbench.backends.nccl.troubles import CollectiveHung, hung, limit_for
 from ccbench.backends.nccl.tuning_log import Choice
 from ccbench.backends.nccl.types import NcclFailed
@@ -130,7 +130,12 @@ class NcclRanks(WholeEndpoint):
             self._give_back(bound)
             raise
         self._devices.before()
-        return self._choice.algorithm or case.algorithm
+        return self._choice.algorithm or self._forced(case)
+
+    def _forced(self, case: Case) -> str:
+        """What ran where NCCL does not tell: versions before NO_FALLBACK_VERSION may run another."""
+        told = case.algorithm == DEFAULT or self.nccl.version >= NO_FALLBACK_VERSION
+        return case.algorithm if told else ""
 
     def _place_memory(self, bound: Bound) -> None:
         """OutOfMemory on every process where one has too little, so that nobody waits for who gave up."""

@@ -11,6 +11,7 @@ from ccbench.backends.nccl.bindings import Binding
 from ccbench.backends.nccl.library import Nccl
 from ccbench.backends.nccl.parts import OWN_LANE
 from ccbench.backends.nccl.seat import Seat
+from ccbench.cases import Case
 
 POLLS_BEFORE_SLEEP = 2000
 SLEEP_SECONDS = 5e-5
@@ -89,7 +90,7 @@ class Launches:
         sizes = graph_sizes(times) if graph else (1,) * times
         for size in dict.fromkeys(sizes) if graph else ():
             self._graph(size)  # made before the clock starts
-        items = max((len(one.calls) for lane in self.lanes for one in lane), default=1)
+        items = max((len(one.calls) * transfers(one.part.case) for one in self._bindings()), default=1)
         held = 1 if graph else Gate.most_held(items)
         if gated:
             self._hold()
@@ -164,6 +165,14 @@ class Launches:
                 seconds = one.seat.elapsed_seconds(one.part.lane)
                 found[one.part.number] = max(found.get(one.part.number, 0.0), seconds)
         return found
+
+
+def transfers(case: Case) -> int:
+    """What one call of ``case`` is to NCCL: one piece of work, or one for every peer.
+
+    NCCL too queues what the device has not begun, and waits where there is no room (NCCL_WORK_FIFO_BYTES).
+    """
+    return case.ranks if case.collective in ("all_to_all", "gather", "scatter") else 1
 
 
 def graph_sizes(launches: int) -> tuple[int, ...]:

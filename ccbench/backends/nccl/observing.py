@@ -20,12 +20,14 @@ RESET = "ncclResetDebugInit"
 
 
 def observed_choice(native: Any, collective: str, launch: Callable[[], None]) -> Choice:
-    """Do ``launch`` once with NCCL's tuning log on; an empty Choice where this NCCL cannot switch it.
+    """Do ``launch`` once with NCCL's tuning log on; an empty Choice where this NCCL cannot switch it, or the
+    user keeps a log.
 
     native: the library by ctypes. What ``launch`` raises passes through, with the log off again.
     """
     reset = getattr(native, RESET, None)
-    if reset is None:
+    # NCCL opens a user's own log anew after each switch, and what was in it would be gone.
+    if reset is None or os.environ.get("NCCL_DEBUG_FILE"):
         launch()
         return Choice()
     reset.restype = None

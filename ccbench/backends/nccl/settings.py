@@ -21,6 +21,9 @@ DEFAULT = "default"
 CHANNELS_LIMIT = 64
 """MAXCHANNELS of src/include/device.h (32 before 2.23)."""
 
+NO_FALLBACK_VERSION = 22_403
+"""From 2.24 on NCCL fails where it has not what NCCL_ALGO names; before, it ran ring without a word."""
+
 RING_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 IN_SWITCH_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
 

@@ -268,6 +268,22 @@ def test_nothing_holds_devices_back_while_nccl_connects(mode: str) -> None:
         endpoint.finish()
 
 
+@pytest.mark.parametrize(("collective", "behind"), [("all_reduce", 32), ("all_to_all", 16)])
+def test_behind_a_closed_gate_is_no_more_work_than_nccl_queues(
+    collective: str, behind: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint, process = opened(4)
+    gate = LoggedGate()
+    endpoint._launches._gate = gate  # type: ignore[assignment]
+    endpoint.prepare(case_of(collective, 4, 10, aggregation=8))
+    before, opened_at = len(process.log), list[int]()
+    monkeypatch.setattr(gate, "open", lambda: opened_at.append(len(process.log) - before))
+    monkeypatch.setattr(gate, "raise_if_missed", lambda: None)
+    endpoint.launch(40)
+    calls_of_a_launch = 4 * 8
+    assert opened_at[0] == behind * calls_of_a_launch
+
+
 def test_samples_are_the_devices_time_and_the_hosts_is_told() -> None:
     endpoint, _ = opened(2)
     assert isinstance(endpoint, DeviceTimed)
@@ -342,6 +358,16 @@ def test_without_a_way_to_switch_the_log_nothing_is_claimed() -> None:
     endpoint, _ = opened(2)
     assert endpoint.prepare(case_of("all_reduce", 2, algorithm="ring")) == "ring"
     assert endpoint.facts().protocol_used == ""
+    endpoint, _ = opened(2, version=22105)  # which runs ring where it has no nvls
+    assert endpoint.prepare(case_of("all_reduce", 2, algorithm="nvls")) == ""
+
+
+def test_a_users_own_log_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NCCL_DEBUG_FILE", "/nowhere/mine.log")
+    endpoint, process = opened(2)
+    resets = with_log(process, monkeypatch, "")
+    assert endpoint.prepare(case_of("all_reduce", 2)) == "default"
+    assert not resets
 
 
 # -- refusals and troubles -----------------------------------------------------------------------------------

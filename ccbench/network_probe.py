@@ -53,7 +53,7 @@ def probed(measured: Measured, backend: str, ranks: int) -> HostNetwork:
         return HostNetwork(backend, ("",), (0,) * ranks)
     first = _ok(measured(_case(backend, ranks, SIZES_BYTES[0], ""), SAMPLING))
     node_of_rank = first.node_of_rank or (0,) * ranks
-    together = _quietest([_times(measured, backend, ranks, "") for _ in range(VISITS)])
+    together = _middle([_times(measured, backend, ranks, "") for _ in range(VISITS)])
     names = _host_names(first, node_of_rank)
     leaders = [node_of_rank.index(node) for node in range(len(names))]
     between: MessageTimes | None = None
@@ -116,15 +116,9 @@ def _times(measured: Measured, backend: str, ranks: int, pair: str) -> MessageTi
 
 
 def _middle(curves: Sequence[MessageTimes]) -> MessageTimes:
-    """The median of all pairs at each size."""
+    """The median of all pairs, or visits, at each size."""
     at_each_size = zip(*(curve.seconds for curve in curves), strict=True)
     return MessageTimes(SIZES_BYTES, tuple(median(times) for times in at_each_size))
-
-
-def _quietest(curves: Sequence[MessageTimes]) -> MessageTimes:
-    """The least of all visits at each size: what else runs on a host can only make a message later."""
-    at_each_size = zip(*(curve.seconds for curve in curves), strict=True)
-    return MessageTimes(SIZES_BYTES, tuple(min(times) for times in at_each_size))
 
 
 def _seconds(measurement: Measurement) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 from typing import Any
 
@@ -478,7 +479,7 @@ def test_a_failure_that_nccl_notices_ends_the_wait_before_the_limit(monkeypatch:
         CollectiveHung, match=r"NCCL says: .*remote process exited.*RAS does not answer"
     ) as caught:
         endpoint._launches.run(1, False, 5.0)
-    assert "did not end in 5" not in str(caught.value)
+    assert not re.search(r"did not end in [5-9](\.\d+)? s", str(caught.value))
 
 
 def test_a_call_that_fails_at_once_is_no_hang_and_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:

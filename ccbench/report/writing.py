@@ -130,11 +130,11 @@ def _files(
     files: Files = {}
     figures: tuple[Figure, ...] = ()
     matrices = [(run, pair_matrices(run)) for run in runs]
-    maps = tuple(
-        figure for run, found in matrices for figure in pair_figures(found, _where(run, len(runs) > 1))
-    )
-    maps += tuple(figure for run in runs for figure in sample_figures(run, points_of(run)))
     if {"png", "svg", "pdf"} & set(formats):
+        maps = tuple(
+            figure for run, found in matrices for figure in pair_figures(found, _where(run, len(runs) > 1))
+        )
+        maps += tuple(figure for run in runs for figure in sample_figures(run, points_of(run)))
         figures = figures_of([*points, *behind], problems)
         figures = (
             (*figures, *maps) if any(figure.topic != "nothing" for figure in figures) else maps or figures

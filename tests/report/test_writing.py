@@ -23,7 +23,7 @@ def run(tmp_path: Path) -> Run:
 def test_the_report_lies_in_the_runs_own_folder_unless_told_otherwise(run: Run, tmp_path: Path) -> None:
     files = write_report([run])
     assert {path.parent for path in files} == {run.path / "report"}
-    assert {path.suffix for path in files} == {".png", ".md", ".csv"}
+    assert {path.suffix for path in files} == {".html", ".png", ".md", ".csv"}
     assert all(path.is_file() for path in files)
     elsewhere = write_report([run], tmp_path / "deep" / "er", ["csv"])
     assert elsewhere == (tmp_path / "deep" / "er" / "cases.csv",)
@@ -52,7 +52,7 @@ def test_one_document_can_be_given_a_name(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("formats", "output", "words"),
     [
-        (["gif"], None, "'gif', expected one of png"),
+        (["gif"], None, "'gif', expected one of html"),
         ([], None, "nothing, expected"),
         (["png", "csv"], "x.csv", "make several files"),
         (["png"], "x.png", "one file per figure"),

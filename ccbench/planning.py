@@ -28,7 +28,7 @@ DETECT = "detect"
 AUTOMATIC_ON_GPUS = ("nccl", "cuda")
 """What ``auto`` stands for where there are GPUs."""
 
-DEVICE_BACKENDS = ("cuda", "cuda-ipc", "nccl", "nccl-processes")
+DEVICE_BACKENDS = ("cuda", "cuda-ipc", "nccl", "nccl-processes", "mpi-cuda")
 """Backends whose ranks are GPUs."""
 
 MOST_COSTLY_TEAMS = 3

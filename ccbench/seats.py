@@ -42,7 +42,7 @@ SEATS_BY_VARIABLE = "CCBENCH_SEATS_BY"
 HAND_ON_VARIABLE = "CCBENCH_HAND_ON"
 """Names of variables that a team is started with, which other hosts do not have."""
 
-PLAYED_BACKENDS = ("mpi",)
+PLAYED_BACKENDS = ("mpi", "mpi-cuda")
 """Whose ranks are the seats themselves."""
 
 KEY_BYTES = 32

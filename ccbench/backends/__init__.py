@@ -14,6 +14,7 @@ _MODULES = {
     "cuda-ipc": "ccbench.backends.cuda_ipc",
     "cuda-host": "ccbench.backends.cuda_host",
     "mpi": "ccbench.backends.mpi",
+    "mpi-cuda": "ccbench.backends.mpi_cuda",
     "gloo": "ccbench.backends.gloo",
     "nccl": "ccbench.backends.nccl",
     "nccl-processes": "ccbench.backends.nccl_processes",

@@ -7,6 +7,7 @@ that is quicker than the team's own connection, how numbers come from all ranks.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from itertools import repeat
 from typing import Any
 
@@ -105,26 +106,34 @@ class ApartEndpoint:
         self._refuse_too_much(elements * dtype.itemsize)
         off = case.misalignment_bytes
         if not case.in_place:
-            self.source = self._input = new_buffer(read, dtype, 0, off)
-            self.target = self._output = new_buffer(written, dtype, 1, off)
+            self.source = self._input = self._new_buffer(read, dtype, 0, off)
+            self.target = self._output = self._new_buffer(written, dtype, 1, off)
             return
-        self.source = self.target = whole = new_buffer(elements, dtype, 0, off)
+        self.source = self.target = whole = self._new_buffer(elements, dtype, 0, off)
         own = self.member * self.part.count
         # As MPI has it: a rank's block of a gathered buffer is at its place, a scattered sum at the start.
         self._input = whole[own : own + read] if read < elements and read else whole[:read]
         block_stays = self.part.collective == "scatter" and written < elements
         self._output = whole[own : own + written] if block_stays else whole[:written]
 
+    def _new_buffer(self, elements: int, dtype: np.dtype[Any], number: int, misalignment_bytes: int) -> Array:
+        """Memory for the case's buffer ``number``; of the host, unless an endpoint has other."""
+        return new_buffer(elements, dtype, number, misalignment_bytes)
+
     def _refuse_too_much(self, own_bytes: int) -> None:
         """OutOfMemory on every rank when the ranks of one host together need more than it has."""
         available = available_memory_bytes()
         limit = float("inf") if available is None else available * MEMORY_SHARE
-        told = self.gather_numbers(np.array([own_bytes, limit]))
-        for host in dict.fromkeys(self.exchange.hosts):
-            ranks = [rank for rank in range(self.ranks) if self.exchange.hosts[rank] == host]
+        self._refuse_beyond(own_bytes, limit, self.exchange.hosts)
+
+    def _refuse_beyond(self, own_bytes: int, limit_bytes: float, places: Sequence[str]) -> None:
+        """The same of any memory. places: where each rank's is; ranks of one place share it. Collective."""
+        told = self.gather_numbers(np.array([own_bytes, limit_bytes]))
+        for place in dict.fromkeys(places):
+            ranks = [rank for rank in range(self.ranks) if places[rank] == place]
             needed, least = float(told[ranks, 0].sum()), float(told[ranks, 1].min())
             if needed > least:
-                where = f" of {host}" if len(set(self.exchange.hosts)) > 1 else ""
+                where = f" of {place}" if len(set(places)) > 1 else ""
                 raise OutOfMemory(
                     f"needs {needed:.0f} bytes on {len(ranks)} ranks{where}, {least:.0f} are to be had"
                 )

@@ -29,6 +29,7 @@ CREWS = {
 
 LAUNCHED = {
     "mpi": "ccbench.backends.mpi.endpoint",
+    "mpi-cuda": "ccbench.backends.mpi.device",
     "gloo": "ccbench.backends.gloo",
     "nccl": "ccbench.backends.nccl",
 }

@@ -42,6 +42,7 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "nccl": ("GPU", "CuPy", "NCCL"),
     "nccl-processes": ("GPU", "CuPy", "NCCL"),
     "mpi": ("mpi4py",),
+    "mpi-cuda": ("GPU", "CuPy", "mpi4py"),
     "gloo": ("torch",),
     "cuda-host": ("C++ compiler",),
 }

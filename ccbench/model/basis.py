@@ -11,11 +11,11 @@ from ccbench.errors import CcbenchError, MachineError
 from ccbench.model.cluster import Cluster, cluster_of
 from ccbench.model.host_network import HostNetwork
 from ccbench.model.machine import Machine, is_machine_file, load_machine, machine_names
-from ccbench.model.predicting import DEVICE_BACKENDS, LIBRARY_BACKENDS, predict_case
+from ccbench.model.predicting import DEVICE_BACKENDS, LIBRARY_BACKENDS, UNPRICED_BACKENDS, predict_case
 from ccbench.model.prediction import Prediction
 from ccbench.topology.graph import Topology
 
-GPU_BACKENDS = (*DEVICE_BACKENDS, *LIBRARY_BACKENDS)
+GPU_BACKENDS = (*DEVICE_BACKENDS, *LIBRARY_BACKENDS, *UNPRICED_BACKENDS)
 """Backends whose ranks are GPUs."""
 
 DEFAULT = "default"

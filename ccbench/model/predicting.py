@@ -21,6 +21,9 @@ LIBRARY_BACKENDS = ("nccl", "nccl-processes", "rccl", "hccl", "msccl")
 DEVICE_BACKENDS = ("cuda", "cuda-ipc", "cuda-host")
 """Backends that run ccbench's own kernels on GPUs, or emulate that."""
 
+UNPRICED_BACKENDS = ("mpi-cuda",)
+"""Backends on GPUs of whose messages there is no model."""
+
 
 def predict_case(
     case: Case, machine: Machine | Cluster | HostNetwork, algorithm_used: str = "", gpus_per_process: int = 1
@@ -31,6 +34,8 @@ def predict_case(
     cluster of another number of ranks than the case has there is none either. A network of hosts prices what
     the library that it was probed with does (``ccbench.model.host_collectives``).
     """
+    if case.backend in UNPRICED_BACKENDS:
+        return None
     if isinstance(machine, HostNetwork):
         return predict_between_hosts(case, machine, algorithm_used)
     if case.backend in HOST_LIBRARIES:

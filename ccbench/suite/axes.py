@@ -14,8 +14,9 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES
 from ccbench.units import shown
 
-BACKENDS = ("cpu", "simulated", "nccl", "nccl-processes", "cuda", "cuda-ipc", "cuda-host", "mpi", "gloo")
 NCCL_BACKENDS = ("nccl", "nccl-processes")
+MPI_BACKENDS = ("mpi", "mpi-cuda")
+BACKENDS = ("cpu", "simulated", *NCCL_BACKENDS, "cuda", "cuda-ipc", "cuda-host", *MPI_BACKENDS, "gloo")
 GPU_BACKENDS = (*NCCL_BACKENDS, "cuda", "cuda-ipc", "cuda-host")
 """Backends that have every dtype; cuda-host runs kernels for GPUs, on a CPU."""
 
@@ -36,7 +37,7 @@ GPU_ONLY_MODES = ("graph", "cold")
 
 GPU_MODE_BACKENDS = (*NCCL_BACKENDS, "cuda")
 MPI_ONLY_MODES = ("nonblocking", "persistent")
-"""Kept only for mpi: how its functions are called."""
+"""Kept only for MPI_BACKENDS: how their functions are called."""
 
 PROTOCOLS = ("default", "ll", "ll128", "simple")
 

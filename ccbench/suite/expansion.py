@@ -23,6 +23,7 @@ from ccbench.suite.axes import (
     GPU_MODE_BACKENDS,
     GPU_ONLY_DTYPES,
     GPU_ONLY_MODES,
+    MPI_BACKENDS,
     MPI_ONLY_MODES,
     MPI_PREFIX,
     NCCL_BACKENDS,
@@ -171,7 +172,7 @@ def _roots(sweep: Sweep, ranks: int) -> tuple[int, ...] | range:
 
 def _has_mode(backend: str, mode: str) -> bool:
     if mode in MPI_ONLY_MODES:
-        return backend == "mpi"
+        return backend in MPI_BACKENDS
     return backend in GPU_MODE_BACKENDS or mode not in GPU_ONLY_MODES
 
 

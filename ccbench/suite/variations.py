@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ccbench.collectives import COLLECTIVES, Collective
 from ccbench.errors import UsageError
 from ccbench.groups import every_pair, parse_groups, parse_pair, read_groups
-from ccbench.suite.axes import NCCL_BACKENDS, MisfitError, items, read_at, whole_number, words
+from ccbench.suite.axes import MPI_BACKENDS, NCCL_BACKENDS, MisfitError, items, read_at, whole_number, words
 from ccbench.units import shown
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ BACKENDS_WITH: dict[str, tuple[str, ...]] = {
     "registration": NCCL_BACKENDS,
     "aggregation": NCCL_BACKENDS,
     "misalignment_bytes": NCCL_BACKENDS,
-    "pair": ("cpu", *NCCL_BACKENDS, "mpi", "gloo"),
+    "pair": ("cpu", *NCCL_BACKENDS, *MPI_BACKENDS, "gloo"),
     "groups": ("cpu", *NCCL_BACKENDS),
     "beside": NCCL_BACKENDS,
 }

@@ -5,9 +5,9 @@ is one rank (``ccbench.rank``), measures with ``ccbench.measure`` on ccbench's d
 calls left, and reports to the team's leader (``ccbench.launched``). Only the timed call is MPI's (``calls``).
 The runner itself loads no MPI: which one is there is asked in a process of its own (``library``).
 
-Buffers are memory of the host. Modes: ``streaming`` and ``isolated`` call blocking functions,
-``nonblocking`` and ``persistent`` those of that kind. ``algorithm: mpi:<name>`` forces one of the library's
-own algorithms (``algorithms``).
+Buffers are memory of the host; ``ccbench.backends.mpi_cuda`` is the same with memory of GPUs. Modes:
+``streaming`` and ``isolated`` call blocking functions, ``nonblocking`` and ``persistent`` those of that kind.
+``algorithm: mpi:<name>`` forces one of the library's own algorithms (``algorithms``).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class MpiBackend:
     def _library(self) -> Library:
         library = installed()
         if isinstance(library, str):
-            raise BackendUnavailable(f"backend mpi: {library}")
+            raise BackendUnavailable(f"backend {self.name}: {library}")
         return library
 
     def version(self) -> str:
@@ -98,10 +98,10 @@ class MpiBackend:
             launch = local_launch(self._library(), request.ranks)
             if request.ranks > RANKS_LIMIT:
                 raise BackendUnavailable(
-                    f"mpi: {request.ranks} ranks; at most {RANKS_LIMIT} share one machine's processors here; "
-                    "start ranks on more machines with --launch"
+                    f"{self.name}: {request.ranks} ranks; at most {RANKS_LIMIT} share one machine's "
+                    "processors here; start ranks on more machines with --launch"
                 )
-        return LaunchedTeam("mpi", request.ranks, launch, request.environment)
+        return LaunchedTeam(self.name, request.ranks, launch, request.environment)
 
 
 BACKEND = MpiBackend()

@@ -1,0 +1,272 @@
+"""``mpi-cuda``: every collective through a real MPI, on memory that only MPI and CUDA's copies may touch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.backends import open_backend
+from ccbench.backends.base import LOOPBACK
+from ccbench.backends.mpi import BACKEND as HOST_BACKEND
+from ccbench.backends.mpi import awareness
+from ccbench.backends.mpi.awareness import asked, device_settings, why_not_cuda_aware
+from ccbench.backends.mpi.device import named
+from ccbench.backends.mpi.launcher import local_launch
+from ccbench.backends.mpi.library import Library, installed
+from ccbench.backends.mpi_cuda import BACKEND
+from ccbench.cases import Case, Status
+from ccbench.collectives import COLLECTIVES
+from ccbench.errors import BackendUnavailable
+from ccbench.launching import Launch, LaunchedTeam
+from ccbench.model.basis import Basis, named_basis
+from ccbench.model.machine import load_machine
+from tests.backends.mpi.on_host_memory import HostMemoryRuntime
+from tests.backends.mpi.test_teams import SHORT, case_of
+from tests.faults import traces
+
+NO_MPI = HOST_BACKEND.unavailable()
+needs_mpi = pytest.mark.skipif(NO_MPI is not None, reason=f"no MPI here: {NO_MPI}")
+PROGRAM = Path(__file__).with_name("on_host_memory.py")
+
+
+def team(*options: str, ranks: int = 2) -> LaunchedTeam:
+    library = installed()
+    assert isinstance(library, Library)
+    local = local_launch(library, ranks)
+    command = (*local.command, sys.executable, str(PROGRAM), *options)
+    return LaunchedTeam("mpi-cuda", ranks, replace(local, command=command))
+
+
+def device_case(name: str, **changes: object) -> Case:
+    return case_of(name, backend="mpi-cuda", **changes)
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[LaunchedTeam]:
+    opened = team()
+    yield opened
+    pids = opened.pids
+    opened.close()
+    assert traces.all_gone(pids)
+
+
+@needs_mpi
+@pytest.mark.parametrize("mode", ["streaming", "nonblocking", "persistent"])
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("name", list(COLLECTIVES))
+def test_every_collective_is_right_on_device_memory(
+    pair: LaunchedTeam, name: str, in_place: bool, mode: str
+) -> None:
+    case = device_case(name, in_place=in_place, mode=mode, root=1 if COLLECTIVES[name].rooted else -1)
+    if BACKEND.unsupported(case):
+        assert mode == "persistent" or name == "send_recv"
+        return
+    measurement = pair.run(case, SHORT)
+    assert (measurement.status, measurement.detail) == (Status.OK, "")
+    assert measurement.wrong_elements == 0
+    assert LOOPBACK not in measurement.conditions.flags
+
+
+@needs_mpi
+@pytest.mark.parametrize("size_bytes", [4, 100_000, 3 << 20])
+@pytest.mark.parametrize("name", ["all_reduce", "broadcast"])
+def test_memory_grows_with_the_cases(pair: LaunchedTeam, name: str, size_bytes: int) -> None:
+    case = device_case(name, size_bytes=size_bytes, count=size_bytes // 4)
+    measurement = pair.run(case, SHORT)
+    assert (measurement.status, measurement.wrong_elements) == (Status.OK, 0)
+
+
+@needs_mpi
+def test_pairs_and_bytes_that_mpi_cannot_add_travel_too(pair: LaunchedTeam) -> None:
+    for one in ("0>1", "0<>1"):
+        assert pair.run(device_case("send_recv", pair=one), SHORT).status is Status.OK
+    assert pair.run(device_case("all_gather", dtype="bfloat16"), SHORT).status is Status.OK
+
+
+@needs_mpi
+def test_what_does_not_fit_a_device_is_out_of_memory_on_all_ranks_and_the_team_goes_on(
+    pair: LaunchedTeam,
+) -> None:
+    count = 40 << 20
+    measurement = pair.run(device_case("all_reduce", size_bytes=4 * count, count=count), SHORT)
+    assert measurement.status is Status.OUT_OF_MEMORY
+    assert " of GPU 0000:00:00.0 of " in measurement.detail
+    assert pair.run(device_case("all_reduce"), SHORT).status is Status.OK
+
+
+@needs_mpi
+def test_ranks_that_share_a_gpu_are_flagged() -> None:
+    opened = team("devices=1")
+    measurement = opened.run(device_case("all_reduce"), SHORT)
+    opened.close()
+    assert measurement.status is Status.OK, measurement.detail
+    assert LOOPBACK in measurement.conditions.flags
+
+
+@needs_mpi
+def test_a_wrong_element_on_a_device_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CCBENCH_FAULT", "element:rank=1")
+    opened = team()
+    measurement = opened.run(device_case("all_gather"), SHORT)
+    opened.close()
+    assert measurement.status is Status.WRONG
+    assert "rank 1: " in measurement.detail
+
+
+# -- refusals ---------------------------------------------------------------------------------------------
+
+AWARE = """
+import sys
+from ccbench.backends.mpi import device
+from ccbench.backends.cuda.runtime import Cuda
+from tests.backends.mpi.on_host_memory import HostMemoryRuntime
+from ccbench.rank import main
+device.open_cuda = lambda: Cuda(HostMemoryRuntime(), None)
+main(["mpi-cuda"])
+"""
+
+
+@needs_mpi
+def test_a_library_that_is_not_cuda_aware_is_refused_with_the_cure() -> None:
+    """The library that is installed is asked; one that is CUDA-aware would start."""
+    library = installed()
+    assert isinstance(library, Library)
+    if library.vendor != "Open MPI" or "4.1" not in library.name:
+        pytest.skip(f"of {library.name} it is not known here what it says")
+    local = local_launch(library, 2)
+    launch = replace(local, command=(*local.command, sys.executable, "-c", AWARE))
+    with pytest.raises(BackendUnavailable, match=r"is not CUDA-aware; install one .* --with-cuda"):
+        LaunchedTeam("mpi-cuda", 2, launch)
+
+
+@needs_mpi
+def test_without_cupy_or_a_driver_a_rank_says_so() -> None:
+    if BACKEND.unavailable() is None:
+        pytest.skip("here CUDA starts")
+    with pytest.raises(BackendUnavailable, match=r"CuPy|CUDA does not start"):
+        LaunchedTeam("mpi-cuda", 2, Launch())
+
+
+def test_what_is_missing_is_said_by_the_runner(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = "ccbench.backends.mpi_cuda"
+    monkeypatch.setattr(f"{module}.driver_missing", lambda: "no driver; something else")
+    assert BACKEND.unavailable() == "no driver; --backend mpi measures the same with buffers of the host"
+    monkeypatch.setattr(f"{module}.driver_missing", lambda: None)
+    monkeypatch.setattr(f"{module}.cupy_missing", lambda: "no CuPy; install it")
+    assert BACKEND.unavailable() == "no CuPy; install it"
+    monkeypatch.setattr(f"{module}.cupy_missing", lambda: None)
+    monkeypatch.setattr("ccbench.backends.mpi.installed", lambda: "mpi4py is not installed; install it")
+    assert BACKEND.unavailable() == "mpi4py is not installed; install it"
+    with pytest.raises(BackendUnavailable, match="backend mpi-cuda: mpi4py is not installed"):
+        BACKEND.version()
+
+
+def said(general: int | None, of_cuda: int | None) -> SimpleNamespace:
+    """A library's functions: general writes whether it supports CUDA."""
+    place = SimpleNamespace()
+    if general is not None:
+
+        def query(kind: object, supported: object) -> int:
+            assert kind.value == awareness.CUDA_NUMBER  # type: ignore[attr-defined]  # a c_int
+            supported._obj.value = general  # type: ignore[attr-defined]  # as ctypes.byref has it
+            return 0
+
+        place.MPIX_GPU_query_support = query
+    if of_cuda is not None:
+        place.MPIX_Query_cuda_support = lambda: of_cuda
+    return place
+
+
+@pytest.mark.parametrize(
+    ("general", "of_cuda", "answer"),
+    [
+        (1, None, True),
+        (0, 1, True),
+        (0, 0, False),
+        (0, None, False),
+        (None, 1, True),
+        (None, 0, False),
+        (None, None, None),
+    ],
+)
+def test_a_library_is_asked_in_both_ways(
+    general: int | None, of_cuda: int | None, answer: bool | None
+) -> None:
+    assert asked(SimpleNamespace(), said(general, of_cuda)) is answer
+
+
+@pytest.mark.parametrize(
+    ("text", "variables", "reason"),
+    [
+        ("Open MPI v4.1.4, package", {}, "--with-cuda"),
+        ("MPICH Version: 5.0.2", {}, "MPICH: configure --with-cuda"),
+        ("CRAY MPICH version 8.1.28", {}, "MPICH_GPU_SUPPORT_ENABLED=1,"),
+        ("CRAY MPICH version 8.1.28", {"MPICH_GPU_SUPPORT_ENABLED": "1"}, None),
+        ("Intel(R) MPI Library 2021.18.1 for Linux", {"I_MPI_OFFLOAD": "0"}, "I_MPI_OFFLOAD=1"),
+        ("Intel(R) MPI Library 2021.18.1 for Linux", {"I_MPI_OFFLOAD": "1"}, None),
+        ("Intel(R) MPI Library 2021.9 for Linux", {"I_MPI_OFFLOAD": "1"}, "from version 2021.13 on"),
+    ],
+)
+def test_a_library_without_a_word_for_it_is_taken_by_its_setting_alone(
+    monkeypatch: pytest.MonkeyPatch, text: str, variables: dict[str, str], reason: str | None
+) -> None:
+    monkeypatch.setattr(awareness, "asked", lambda *places: None)
+    monkeypatch.setattr("ccbench.backends.mpi.awareness.ctypes.CDLL", lambda name: SimpleNamespace())
+    mpi = SimpleNamespace(Get_library_version=lambda: text, __file__="MPI.so")
+    found = why_not_cuda_aware(mpi, variables)
+    assert found is None if reason is None else reason in (found or "")
+
+
+def test_settings_that_a_library_needs_come_before_those_of_an_algorithm(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert device_settings("Intel MPI 2021.18") == (("I_MPI_OFFLOAD", "1"),)
+    assert device_settings("Cray MPICH 8.1") == (("MPICH_GPU_SUPPORT_ENABLED", "1"),)
+    assert device_settings("Open MPI 5.0.1") == ()
+    intel = Library("Intel MPI 2021.18", "4.1", "/opt/libmpi.so", "/opt/mpiexec")
+    monkeypatch.setattr("ccbench.backends.mpi.installed", lambda: intel)
+    assert BACKEND.team_settings(device_case("all_reduce")) == (("I_MPI_OFFLOAD", "1"),)
+
+
+# -- the rest ---------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 1 << 40), st.integers(1, 1 << 42), st.data())
+def test_an_array_that_names_memory_keeps_address_and_size(
+    address: int, size: int, data: st.DataObject
+) -> None:
+    """Nothing is read: no memory is there."""
+    begin = data.draw(st.integers(0, size))
+    whole = named(address, size)
+    part = whole[begin:]
+    assert (whole.ctypes.data, whole.nbytes) == (address, size)
+    assert part.nbytes == size - begin
+    assert begin == size or part.ctypes.data == address + begin
+
+
+def test_the_stand_in_does_nothing_until_the_device_is_waited_for() -> None:
+    runtime = HostMemoryRuntime()
+    at, seen = runtime.malloc(4096), np.zeros(4, np.uint8)
+    data = np.arange(4, dtype=np.uint8)
+    runtime.memcpy(at, data.ctypes.data, 4, 1)
+    assert runtime.pending
+    runtime.memcpy(seen.ctypes.data, at, 4, 2)
+    assert (seen == data).all()
+    with pytest.raises(AssertionError):
+        runtime.memset(at + 4096, 0, 1)
+    runtime.free(at)
+
+
+def test_it_is_a_backend_like_others_and_nothing_prices_it() -> None:
+    assert open_backend("mpi-cuda") is BACKEND
+    case = device_case("all_reduce")
+    assert Basis(load_machine("cpu-shared-memory")).predict(case) is None
+    assert named_basis("hgx-h100").predict(case, "ring") is None

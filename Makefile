@@ -19,7 +19,8 @@ types:
 	$(BIN)/mypy
 
 test:
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --dist worksteal -m "not alone"
+	$(BIN)/pytest -m alone
 
 format: ## let ruff write what it would otherwise complain about
 	$(BIN)/ruff check --fix .

@@ -1,13 +1,14 @@
 """What all tests share: a clean environment, and no silent skips in CI.
 
-Under ``CCBENCH_CI=1`` a skipped test fails the session unless it is marked ``gpu``, ``network`` or ``browser``:
-a machine that builds ccbench must be able to test all of it, but not every one has a GPU, a browser, or a
-kernel and the rights to make network namespaces.
+Under ``CCBENCH_CI=1`` a skipped test fails the session unless it is marked ``gpu``, ``network`` or
+``browser``: a machine that builds ccbench must be able to test all of it, but not every one has a GPU, a
+browser, or a kernel and the rights to make network namespaces.
 """
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -17,7 +18,23 @@ CI_VARIABLE = "CCBENCH_CI"
 MAY_SKIP = {"gpu", "network", "browser"}
 """Marks of tests that need what not every machine has."""
 
+ALONE = (
+    "faults", "network", "backends/mpi", "backends/gloo", "test_census.py", "test_launched.py",
+    "test_launched_by.py", "test_rendezvous.py", "test_seats.py",
+)  # fmt: skip
+"""Tests that look at the processes and shared memory of the whole machine: another one's would be found."""
+
 _skipped: list[str] = []
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what must run by itself; ``make test`` runs the others side by side first."""
+    folder = Path(__file__).parent
+    for item in items:
+        if any(item.path.is_relative_to(folder / place) for place in ALONE):
+            item.add_marker("alone")
+
 
 # Examples are not timed: a busy machine would fail them, and speed is no subject of these tests.
 settings.register_profile("ccbench", deadline=None)

@@ -97,7 +97,8 @@ def rank_figures(points: Sequence[Point]) -> list[Figure]:
     """
     groups: dict[tuple[str, int, int], list[Point]] = defaultdict(list)
     for point in points:
-        timed = point.ranks > 1 and not point.pair and point.ranks in (len(point.rank_medians), len(point.rank_waiting))
+        known = (len(point.rank_medians), len(point.rank_waiting))
+        timed = point.ranks > 1 and not point.pair and point.ranks in known
         if timed and point.median_seconds and not point.baseline and not point.emulated:
             groups[point.backend, point.ranks, point.nodes].append(point)
     return [_rank_figure(group) for _, group in sorted(groups.items())]

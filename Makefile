@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: install check lint types test format clean
+.PHONY: install check lint types test nccl-tables format clean
 
 install: ## a virtual environment with ccbench from this checkout and everything for its tests
 	$(PYTHON) -m venv $(VENV)
@@ -21,6 +21,15 @@ types:
 test:
 	$(BIN)/pytest --numprocesses auto --dist worksteal -m "not alone"
 	$(BIN)/pytest -m alone
+
+# What ccbench says of NCCL and CuPy against the real ones, which import without a driver; 1 GB of wheels.
+CUPY ?= 14
+nccl-tables: ## the tables of NCCL's calls against an installed CuPy and NCCL; needs no GPU
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check 'cupy-cuda12x==$(CUPY).*' nvidia-nccl-cu12 \
+		hypothesis pytest pytest-timeout -e .
+	$(BIN)/pytest -q tests/gpu/test_nccl_library.py | tee $(VENV)/nccl-tables.txt
+	grep -Eq '^([5-9]|[1-9][0-9]+) passed' $(VENV)/nccl-tables.txt
 
 format: ## let ruff write what it would otherwise complain about
 	$(BIN)/ruff check --fix .

@@ -12,6 +12,8 @@ MPI that is CUDA-aware; Intel MPI's and Cray MPICH's settings are from their man
 
 from __future__ import annotations
 
+import os
+
 from ccbench.backends.cuda import cupy_missing, driver_missing
 from ccbench.backends.mpi import MpiBackend
 from ccbench.backends.mpi.awareness import device_settings
@@ -34,8 +36,13 @@ class MpiCudaBackend(MpiBackend):
         return cupy_missing() or super().unavailable()
 
     def team_settings(self, case: Case) -> tuple[tuple[str, str], ...]:
-        """What lets the library take addresses of GPUs, and what forces the case's algorithm."""
-        return (*device_settings(self._library().name), *super().team_settings(case))
+        """What lets the library take addresses of GPUs, unless it is set, and what forces the algorithm.
+
+        What is set already is not asked for: a library that a launcher has started can be given nothing more.
+        """
+        needed = device_settings(self._library().name)
+        missing = [(name, value) for name, value in needed if os.environ.get(name) != value]
+        return (*missing, *super().team_settings(case))
 
 
 BACKEND = MpiCudaBackend()

@@ -1,0 +1,73 @@
+"""``mpi-cuda`` on real GPUs with a CUDA-aware MPI; on one GPU its two ranks share it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ccbench.backends.base import LOOPBACK, TeamRequest
+from ccbench.backends.cuda.runtime import Cuda, device_count
+from ccbench.backends.mpi_cuda import BACKEND
+from ccbench.cases import NO_ROOT, Case, Status
+from ccbench.collectives import COLLECTIVES
+from ccbench.errors import BackendUnavailable
+from ccbench.launching import LaunchedTeam
+from ccbench.model.machine import load_machine
+
+from .cases import SAMPLING
+
+MODES = ("streaming", "nonblocking", "persistent")
+
+
+def case_of(name: str, count: int, in_place: bool, mode: str) -> Case:
+    row = COLLECTIVES[name]
+    count = count if row.moves_data else 0
+    op, root = "sum" if row.reduces else "none", 1 if row.rooted else NO_ROOT
+    size_bytes = row.size_bytes(count, 2, 4)
+    return Case(
+        "gpu", "mpi-cuda", name, "default", "float32", op, size_bytes, count, 2, root, in_place, mode=mode
+    )
+
+
+@pytest.fixture(scope="module")
+def team(cuda: Cuda) -> Iterator[LaunchedTeam]:
+    reason = BACKEND.unavailable()
+    if reason:
+        pytest.skip(reason)
+    request = TeamRequest(
+        2,
+        load_machine("cpu-shared-memory"),
+        environment=BACKEND.team_settings(case_of("all_reduce", 1, False, "streaming")),
+    )
+    try:
+        opened = BACKEND.open_team(request)
+    except BackendUnavailable as error:
+        if "not CUDA-aware" in str(error):
+            pytest.skip(str(error))
+        raise
+    assert isinstance(opened, LaunchedTeam)
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("name", list(COLLECTIVES))
+def test_every_collective_is_right(
+    team: LaunchedTeam, cuda: Cuda, name: str, in_place: bool, mode: str
+) -> None:
+    for count in (1, 5003, 1 << 20):
+        case = case_of(name, count, in_place, mode)
+        if BACKEND.unsupported(case):
+            assert mode == "persistent" or name == "send_recv"
+            continue
+        measurement = team.run(case, SAMPLING)
+        assert (measurement.status, measurement.wrong_elements) == (Status.OK, 0), measurement.detail
+        assert (LOOPBACK in measurement.conditions.flags) == (device_count(cuda) < 2)
+
+
+def test_the_device_is_looked_at_before_and_after(team: LaunchedTeam) -> None:
+    measurement = team.run(case_of("all_reduce", 1 << 20, False, "streaming"), SAMPLING)
+    assert measurement.status is Status.OK, measurement.detail
+    assert measurement.device_readings

@@ -15,6 +15,7 @@ from ccbench.collectives import Collective, collective
 from ccbench.dtypes import item_bytes
 from ccbench.environment import usable_cores
 from ccbench.errors import UsageError
+from ccbench.kernels.tuning import tuning
 from ccbench.model.basis import Basis, named_basis
 from ccbench.topology.graph import Topology
 
@@ -30,6 +31,9 @@ AUTOMATIC_ON_GPUS = ("nccl", "cuda")
 
 DEVICE_BACKENDS = ("cuda", "cuda-ipc", "nccl", "nccl-processes", "mpi-cuda")
 """Backends whose ranks are GPUs."""
+
+KERNEL_BACKENDS = ("cuda", "cuda-ipc", "cuda-host")
+"""Backends that run ccbench's own kernels."""
 
 MOST_COSTLY_TEAMS = 3
 """Teams that hold memory of GPUs and are open at the same time."""
@@ -85,7 +89,10 @@ class Plan:
 
 
 def plan_suite(suite: Suite, options: RunOptions) -> Plan:
-    """Expand ``suite`` for this machine; measures nothing and starts nothing."""
+    """Expand ``suite`` for this machine; measures nothing and starts nothing.
+
+    UsageError for what cannot be in the suite, the options, or the variables of the kernels that it runs.
+    """
     from ccbench.suite import ExpansionContext, expand
 
     basis = None
@@ -108,6 +115,8 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     )
     cases = expand(suite, context)
     _refuse_impossible(cases)
+    if any(case.backend in KERNEL_BACKENDS for case in cases):
+        tuning()  # a variable that cannot be is one sentence now, not a failure of every case
     if ("auto" not in suite.backends or options.backends) and not elsewhere:
         notes = ()
     memory = max((case_bytes(case) for case in cases), default=0)

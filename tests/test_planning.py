@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ccbench.cases import Case
+from ccbench.errors import UsageError
 from ccbench.planning import (
     TEAM_SECONDS,
     RunOptions,
@@ -98,3 +99,24 @@ def test_a_root_that_holds_more_counts() -> None:
 def test_ranks_are_auto_for_processors_where_the_suite_names_a_cpu_backend() -> None:
     suite = read_suite("{backends: [cpu], sweep: {collective: all_reduce}}")
     assert all(case.ranks >= 2 for case in plan_suite(suite, RunOptions()).cases)
+
+
+@pytest.mark.parametrize("backend", ["cuda", "cuda-ipc", "cuda-host"])
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("CCBENCH_KERNEL_CHANNELS", "99", "CCBENCH_KERNEL_CHANNELS: '99' cannot be; write 1 to 64"),
+        ("CCBENCH_KERNEL_LANES", "33", "CCBENCH_KERNEL_LANES: '33' cannot be; write a multiple of 32"),
+    ],
+)
+def test_a_variable_of_the_kernels_that_cannot_be_is_told_while_planning(
+    monkeypatch: pytest.MonkeyPatch, backend: str, name: str, value: str, said: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match=said):
+        plan_suite(load_suite("loopback"), RunOptions(backends=(backend,), only_plan=True))
+
+
+def test_a_backend_without_kernels_does_not_look_at_their_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CCBENCH_KERNEL_CHANNELS", "99")
+    assert plan_suite(load_suite("quick"), RunOptions(backends=("cpu",))).cases

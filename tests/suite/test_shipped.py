@@ -3,9 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from ccbench.errors import SuiteError
 from ccbench.suite import ExpansionContext, Suite, expand, load_suite, shipped_suites
+from ccbench.suite.ranges import Range, read_sizes
 
 from .offers import context
 
@@ -54,6 +56,23 @@ def test_a_shipped_suite_leaves_something_to_run_on_every_backend(
     cases = expand(load_suite(name), context(backends=backends, ranks=ranks))
     assert {case.backend for case in cases} == set(backends)
     assert {case.ranks for case in cases} == {ranks}
+
+
+def ranges_of(name: str) -> list[Range]:
+    """Every range of sizes that a shipped suite writes."""
+    document = yaml.safe_load(shipped_suites()[name].read_text(encoding="utf-8"))
+    sweeps = document["sweep"] if isinstance(document["sweep"], list) else [document["sweep"]]
+    sizes = [size for sweep in sweeps for size in read_sizes(sweep["size"])]
+    return [size for size in sizes if isinstance(size, Range)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_range_of_a_shipped_suite_reaches_the_end_that_it_names(name: str) -> None:
+    assert [one.points()[-1] for one in ranges_of(name)] == [one.last for one in ranges_of(name)]
+
+
+def test_shipped_suites_have_ranges() -> None:
+    assert sum(len(ranges_of(name)) for name in CASES) >= 8
 
 
 def test_every_collective_of_own_kernels_reaches_the_size_that_the_suite_promises() -> None:

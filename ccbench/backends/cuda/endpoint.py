@@ -18,16 +18,17 @@ from ccbench.backends.cuda.communicator import WRITTEN_BY_PEERS, Communicator, h
 from ccbench.backends.cuda.gate import Gate, launches_return_at_once
 from ccbench.backends.cuda.group import Group, Transfer
 from ccbench.backends.cuda.launching import (
-    GRAPH_LAUNCHES,
     LIMIT_SECONDS,
     arguments_for,
     failure,
+    graph_sizes,
     input_period,
     moves_data,
     op_of,
     root_of,
 )
 from ccbench.backends.cuda.modules import Kernel
+from ccbench.backends.cuda.orders import found_orders
 from ccbench.backends.cuda.reach import (
     NOTHING,
     RankPlaces,
@@ -47,7 +48,7 @@ from ccbench.kernels.layout import (
     ranks_of_devices,
     work_areas,
 )
-from ccbench.kernels.plans import PlanRequest, plan_for, topology_orders
+from ccbench.kernels.plans import PlanRequest, plan_for
 from ccbench.kernels.selection import KernelChoice, choose
 from ccbench.telemetry import DeviceWatch
 from ccbench.units import format_seconds
@@ -441,19 +442,3 @@ class CudaEndpoint(CudaRanks):
         host = format_seconds(statistics.median(self._host_seconds))
         seen = "device time (events)" if self._gate else "device time (events, with what launching takes)"
         return f"{seen}; launch and wait take the host {host}"
-
-
-def graph_sizes(launches: int) -> tuple[int, ...]:
-    """How many launches each of the graphs has that together make ``launches``."""
-    whole, rest = divmod(launches, GRAPH_LAUNCHES)
-    return (GRAPH_LAUNCHES,) * whole + ((rest,) if rest else ())
-
-
-def found_orders(groups: Sequence[Group]) -> tuple[tuple[int, ...], ...]:
-    """Rings for one rank per device, from what the system shows of the links between them."""
-    from ccbench.topology.detection import detect
-
-    topology = detect()
-    names = {gpu.bus_id.lower(): gpu.name for gpu in topology.gpus if gpu.bus_id}
-    devices = [names.get(group.facts.bus_id.lower(), "") for group in groups]
-    return topology_orders(topology, devices) if all(devices) and len(devices) > 1 else ()

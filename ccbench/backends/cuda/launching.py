@@ -24,6 +24,12 @@ GRAPH_LAUNCHES = 32
 """Launches of one CUDA graph."""
 
 
+def graph_sizes(launches: int) -> tuple[int, ...]:
+    """How many launches each of the graphs has that together make ``launches``."""
+    whole, rest = divmod(launches, GRAPH_LAUNCHES)
+    return (GRAPH_LAUNCHES,) * whole + ((rest,) if rest else ())
+
+
 def root_of(case: Case) -> int:
     """The root, 0 where the collective has none."""
     return 0 if case.root == NO_ROOT else case.root

@@ -100,7 +100,7 @@ class LaunchedLeader(Leader):
 
     def __init__(self, backend: str, ranks: int, launch: Launch) -> None:
         oversubscribed = ranks > usable_cores()
-        pinned = not launch.several_hosts
+        pinned = launch.pinned and not launch.several_hosts
         super().__init__(LaunchedCrew(ranks, Control(ranks, 1), pinned, oversubscribed))  # type: ignore[arg-type]
         self.backend = backend
         self.launch = launch

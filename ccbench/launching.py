@@ -50,6 +50,7 @@ class Launch:
     private_folders: variables that get a folder of the team's own, each in the folder named beside it ('' for
         the temporary one); all ranks must be on this host. What a killed library leaves there goes with it.
     several_hosts: ranks may be on other hosts, so the leader listens on every interface and pins no rank.
+    pinned: ranks of this host keep to a processor each, by their number.
     """
 
     command: tuple[str, ...] = ()
@@ -57,6 +58,7 @@ class Launch:
     passed_by: str = ""
     private_folders: tuple[tuple[str, str], ...] = ()
     several_hosts: bool = False
+    pinned: bool = True
 
 
 class LaunchedTeam(ProcessTeam):

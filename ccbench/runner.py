@@ -344,9 +344,11 @@ class _Run:
 
     def _not_there(self, case: Case) -> str:
         """Why ranks on several hosts cannot be had of a backend."""
-        if self._played(case) and self._backends[case.backend].team_settings(case):
+        settings = self._backends[case.backend].team_settings(case) if self._played(case) else ()
+        if settings:
+            needed = " ".join(f"{name}={value}" for name, value in settings)
             return (
-                f"{case.algorithm}: the library reads its settings when it starts, and {self._launched_by} "
+                f"it needs {needed}, which the library reads when it starts, and {self._launched_by} "
                 "has started it for the whole run; write --launch instead"
             )
         if not self._several_hosts or case.backend in (*BETWEEN_HOSTS, "simulated"):

@@ -27,6 +27,8 @@ class MpiCudaBackend(MpiBackend):
 
     name = "mpi-cuda"
     costly_teams = True
+    pinned = False
+    """A rank's number says nothing about which processors are near its GPU."""
 
     def unavailable(self) -> str | None:
         """Needs a driver, CuPy, and what ``mpi`` needs. Whether MPI is CUDA-aware shows when it starts."""

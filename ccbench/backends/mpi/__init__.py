@@ -12,6 +12,8 @@ Buffers are memory of the host; ``ccbench.backends.mpi_cuda`` is the same with m
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ccbench.backends.base import Team, TeamRequest
 from ccbench.backends.mpi.algorithms import PREFIX, names_of, settings
 from ccbench.backends.mpi.calls import NONBLOCKING, PERSISTENT, refusal
@@ -32,6 +34,7 @@ class MpiBackend:
 
     name = "mpi"
     costly_teams = False
+    pinned = True
 
     def unavailable(self) -> str | None:
         """Needs mpi4py, an MPI that it finds, and that MPI's own mpiexec."""
@@ -101,6 +104,7 @@ class MpiBackend:
                     f"{self.name}: {request.ranks} ranks; at most {RANKS_LIMIT} share one machine's "
                     "processors here; start ranks on more machines with --launch"
                 )
+        launch = replace(launch, pinned=self.pinned)
         return LaunchedTeam(self.name, request.ranks, launch, request.environment)
 
 

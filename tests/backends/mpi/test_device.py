@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.backends import open_backend
-from ccbench.backends.base import LOOPBACK
+from ccbench.backends.base import LOOPBACK, TeamRequest
 from ccbench.backends.mpi import BACKEND as HOST_BACKEND
 from ccbench.backends.mpi import awareness
 from ccbench.backends.mpi.awareness import asked, device_settings, why_not_cuda_aware
@@ -24,6 +24,7 @@ from ccbench.backends.mpi.library import Library, installed
 from ccbench.backends.mpi_cuda import BACKEND
 from ccbench.cases import Case, Status
 from ccbench.collectives import COLLECTIVES
+from ccbench.environment import usable_cores
 from ccbench.errors import BackendUnavailable
 from ccbench.launching import Launch, LaunchedTeam
 from ccbench.model.basis import Basis, named_basis
@@ -37,12 +38,12 @@ needs_mpi = pytest.mark.skipif(NO_MPI is not None, reason=f"no MPI here: {NO_MPI
 PROGRAM = Path(__file__).with_name("on_host_memory.py")
 
 
-def team(*options: str, ranks: int = 2) -> LaunchedTeam:
+def team(*options: str, ranks: int = 2, pinned: bool = True) -> LaunchedTeam:
     library = installed()
     assert isinstance(library, Library)
     local = local_launch(library, ranks)
     command = (*local.command, sys.executable, str(PROGRAM), *options)
-    return LaunchedTeam("mpi-cuda", ranks, replace(local, command=command))
+    return LaunchedTeam("mpi-cuda", ranks, replace(local, command=command, pinned=pinned))
 
 
 def device_case(name: str, **changes: object) -> Case:
@@ -273,3 +274,24 @@ def test_it_is_a_backend_like_others_and_nothing_prices_it() -> None:
     case = device_case("all_reduce")
     assert Basis(load_machine("cpu-shared-memory")).predict(case) is None
     assert named_basis("hgx-h100").predict(case, "ring") is None
+
+
+@needs_mpi
+def test_ranks_are_not_pinned_by_their_number(pair: LaunchedTeam, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which processors are near a GPU does not follow from the rank."""
+    assert pair.run(device_case("barrier"), SHORT).conditions.binding != ()
+    asked_for: list[Launch] = []
+
+    def opened(name: str, ranks: int, launch: Launch, environment: object) -> None:
+        asked_for.append(launch)
+
+    monkeypatch.setattr("ccbench.backends.mpi.LaunchedTeam", opened)
+    for backend in (BACKEND, HOST_BACKEND):
+        backend.open_team(TeamRequest(2, load_machine("cpu-shared-memory")))
+    assert [launch.pinned for launch in asked_for] == [False, True]
+    if usable_cores() < 2:
+        return  # everybody keeps to the only processor
+    floating = team(pinned=False)
+    binding = floating.run(device_case("barrier"), SHORT).conditions.binding
+    floating.close()
+    assert binding == ()

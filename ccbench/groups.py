@@ -11,8 +11,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from ccbench.errors import UsageError
 
@@ -105,10 +107,9 @@ def _of_list(groups: list[list[int]], ranks: int) -> Groups:
 
 def _listed(text: str) -> list[list[int]]:
     """Lists of ranks, none of them twice."""
-    try:
+    groups: Any = None
+    with suppress(ValueError, RecursionError):
         groups = json.loads(text) if len(text) <= LONGEST_LIST else None
-    except (ValueError, RecursionError):
-        groups = None
     sound = isinstance(groups, list) and groups and all(isinstance(one, list) and one for one in groups)
     members = [rank for group in groups for rank in group] if sound and isinstance(groups, list) else []
     if not members or not all(type(rank) is int and 0 <= rank < 1_000_000 for rank in members):

@@ -38,7 +38,7 @@ _ACS_REDIRECT = 0b1100  # bits P2P Request Redirect and P2P Completion Redirect 
 
 
 class DeviceFiles(Files):
-    """``Files`` that can also follow links and read bytes, below the same root."""
+    """``Files`` that can also follow links, below the same root."""
 
     def target(self, path: str) -> str | None:
         """Where ``path`` leads after all links, as the other methods take it; None when it leads nowhere."""
@@ -48,13 +48,6 @@ class DeviceFiles(Files):
         except OSError:
             return None
         return real[len(root.rstrip("/")) :] if real.startswith(root.rstrip("/") + "/") else None
-
-    def content(self, path: str) -> bytes:
-        """The bytes of ``path``; empty when it cannot be read."""
-        try:
-            return (self.root / path.lstrip("/")).read_bytes()
-        except OSError:
-            return b""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from ccbench.backends.base import EMULATION, CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Word
-from ccbench.backends.crew import Crew, TeamEndpoint, open_crew
+from ccbench.backends.crew import ClosingCrew, ClosingEndpoint, Crew, TeamEndpoint, open_crew
 from ccbench.cases import Case, CaseFacts, Conditions, Measurement, Sampling, Status
 from ccbench.collectives import collective
 from ccbench.conditions import flagged, read_cpu_times, watched
@@ -46,6 +46,9 @@ POLL_SECONDS = 0.2
 
 STOPPED_SECONDS = 10.0
 """A rank that a signal has stopped for so long is not waited for until the case's limit, be it hours."""
+
+DISMISS_POLL_SECONDS = 0.002
+"""How often it is looked whether ranks have closed."""
 
 LOOK_SECONDS = 1.0
 """How often it is looked whether ranks are stopped."""
@@ -201,6 +204,8 @@ class Leader:
             refuse_all(str(error), connection)
             return
         rank_main(endpoint, connection)
+        if isinstance(self.crew, ClosingCrew) and isinstance(endpoint, ClosingEndpoint):
+            endpoint.close()
 
     def binding(self, rank: int) -> int:
         """The processor of a rank."""
@@ -359,6 +364,19 @@ class Leader:
         # Figures made under a deliberate fault must never pass for real ones.
         return replace(seen, flags=(*seen.flags, "fault_injected")) if self.fault else seen
 
+    def dismiss(self) -> None:
+        """Hang up on ranks that have nothing to do, and let those close that must; others need no time."""
+        if not isinstance(self.crew, ClosingCrew):
+            return
+        for connection in self.connections:
+            connection.close()
+        deadline = time.monotonic() + self.crew.closing_seconds
+        left = [pid for pid in self.pids if pid not in self.reaped]
+        while left and time.monotonic() < deadline:
+            self.reaped.update(pid for pid in left if os.waitpid(pid, os.WNOHANG)[0] == pid)
+            left = [pid for pid in left if pid not in self.reaped]
+            time.sleep(DISMISS_POLL_SECONDS if left else 0.0)
+
     def end(self) -> None:
         """Kill and reap whatever is left."""
         for connection in self.connections:
@@ -414,7 +432,11 @@ def lead(leader: Leader, runner: Connection) -> None:
         while usable:
             if runner not in wait([runner, *leader.connections]):
                 return  # a rank died while idle: the runner sees the leader go and starts a fresh team
-            case, sampling = runner.recv()
+            try:
+                case, sampling = runner.recv()
+            except (EOFError, OSError):  # between two cases, all ranks idle: a clean end
+                leader.dismiss()
+                return
             measurement, usable = leader.run(case, sampling, runner)
             runner.send((measurement, usable))
 

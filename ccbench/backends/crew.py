@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from importlib import import_module
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ccbench.backends.cpu.memory import Activity, Control, Word
 from ccbench.cases import Case, CaseFacts
@@ -82,6 +82,24 @@ class Crew(Protocol):
 
     def endpoint(self, process: int) -> TeamEndpoint:
         """What process number ``process`` measures with; called in that process."""
+
+
+@runtime_checkable
+class ClosingCrew(Protocol):
+    """A crew whose processes should give things back in order, before their end takes them.
+
+    Their endpoints are ClosingEndpoints. closing_seconds: what is not closed by then is killed.
+    """
+
+    closing_seconds: float
+
+
+@runtime_checkable
+class ClosingEndpoint(Protocol):
+    """An endpoint that gives back what it holds."""
+
+    def close(self) -> None:
+        """Called once, when the leader has hung up; may wait for the other processes, but not for long."""
 
 
 def open_crew(backend: str, ranks: int, sample_capacity: int) -> Crew:

@@ -33,8 +33,12 @@ WORK, BUFFERS = 0, 1
 POLLS_BEFORE_SLEEP = 200
 SLEEP_SECONDS = 5e-5
 
-CLOSE_LIMIT_SECONDS = 2.0
+CLOSE_LIMIT_SECONDS = 0.8
 """How long closing waits for a peer that may be dead."""
+
+CLOSING_SECONDS = 1.5
+"""How long a team may take to close before it is killed: longer than one waits for the dead, shorter than the
+runner waits for the team's leader (ccbench.teams, CLOSE_SECONDS)."""
 
 REASON_BYTES = 1000
 
@@ -56,6 +60,7 @@ class HandleBoard:
         self._memory = mmap.mmap(-1, ranks * 2 * HANDLE_BYTES)
         self._reasons = mmap.mmap(-1, ranks * REASON_BYTES)
         self._absent = mmap.mmap(-1, ranks * REASON_BYTES)
+        self._closing = mmap.mmap(-1, ranks)
 
     def _place(self, rank: int, allocation: int) -> slice:
         begin = (2 * rank + allocation) * HANDLE_BYTES
@@ -76,6 +81,17 @@ class HandleBoard:
     def reason(self, rank: int) -> tuple[int, str]:
         """What became of a rank's step, and why."""
         return _read_reason(self._reasons, rank)
+
+    def close(self, rank: int) -> None:
+        """Say that this rank has nothing of others' open any more, and never will have."""
+        fence()
+        self._closing[rank] = 1
+
+    def all_closing(self) -> bool:
+        """Whether every rank has said so."""
+        done = self._closing[:] == b"\1" * self.ranks
+        fence()
+        return done
 
     def leave(self, rank: int, text: str) -> None:
         """Say that this rank takes part in nothing, for good."""
@@ -199,7 +215,7 @@ class IpcEndpoint(CudaRanks):
         self._peer_work, self._peer_buffers = {}, {}
 
         def keep_what_was_exported() -> None:
-            if not self._met_within(CLOSE_LIMIT_SECONDS):
+            if not self._all_close_within(CLOSE_LIMIT_SECONDS):
                 self.groups[0].buffers.addresses.clear()
                 for one in self._communicators.values():
                     one.device.clear()
@@ -239,20 +255,27 @@ class IpcEndpoint(CudaRanks):
         for step in range(1, self.ranks):
             self._wait_for((self.rank + step) % self.ranks)
 
-    def _met_within(self, seconds: float) -> bool:
-        """A barrier that does not wait for the dead; whether all came."""
-        self._arrive()
+    def _all_close_within(self, seconds: float) -> bool:
+        """Whether all ranks have closed what they had open; nobody waits for the dead, or the absent.
+
+        It has words of its own: who closes has not come to the barrier that others may still wait in.
+        """
+        self._board.close(self.rank)
         deadline = time.monotonic() + seconds
-        others = (rank for rank in range(self.ranks) if rank != self.rank)
-        return all(self._wait_for(rank, deadline) for rank in others)
+        while not self._board.all_closing():
+            absent = any(self._board.absence(rank) for rank in range(self.ranks))
+            if absent or time.monotonic() > deadline:
+                return False
+            time.sleep(SLEEP_SECONDS)
+        return True
 
     def _arrive(self) -> None:
         self._barriers += 1
         fence()
         self.control.words[self.control.index(self.rank, Word.BARRIER)] = self._barriers
 
-    def _wait_for(self, rank: int, deadline: float | None = None) -> bool:
-        """Whether ``rank`` has come; without a deadline the team's watchdog ends a wait in vain."""
+    def _wait_for(self, rank: int) -> None:
+        """Until ``rank`` has come; the team's watchdog ends a wait in vain."""
         words, index = self.control.words, self.control.index(rank, Word.BARRIER)
         polls = 0
         while words[index] < self._barriers:
@@ -262,12 +285,9 @@ class IpcEndpoint(CudaRanks):
                 continue
             time.sleep(SLEEP_SECONDS)
             absence = self._board.absence(rank)
-            if deadline is not None and (absence or time.monotonic() > deadline):
-                return False
             if absence:
                 raise CannotRun(f"rank {rank}: {absence}")
         fence()
-        return True
 
     def least(self, value: int) -> int:
         """The least value of all ranks. Collective."""
@@ -304,11 +324,12 @@ _ERRORS: dict[int, Callable[[str], Exception]] = {
 
 
 class IpcCrew:
-    """Implements ``ccbench.backends.crew.Crew``."""
+    """Implements ``ccbench.backends.crew.Crew``, and ClosingCrew."""
 
     pinned = False
     whole = False
     oversubscribed = False
+    closing_seconds = CLOSING_SECONDS
 
     def __init__(self, ranks: int, sample_capacity: int) -> None:
         self.processes = ranks

@@ -1,0 +1,100 @@
+"""``python -m tests.backends.cuda.ending HOW``: a team of real processes is dismissed; prints who did what.
+
+The endpoints only close. One line for each rank: how far it came (0 never asked, 1 began, 2 ended), and last
+how many processes are left.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+from ccbench.backends.cpu.memory import Control
+from ccbench.worker import Leader, lead
+
+RANKS = 3
+BEGAN, ENDED = 1, 2
+GRACE_SECONDS = 1.0
+FOREVER_SECONDS = 600.0
+
+
+class Endpoint:
+    """Has no cases, so that it needs nothing else."""
+
+    def __init__(self, seen: mmap.mmap, rank: int, closing: Callable[[int], None]) -> None:
+        self._seen, self._rank, self._closing = seen, rank, closing
+
+    def close(self) -> None:
+        self._seen[self._rank] = BEGAN
+        self._closing(self._rank)
+        self._seen[self._rank] = ENDED
+
+
+class PlainCrew:
+    """Its endpoints are not asked to close."""
+
+    processes = RANKS
+    pinned = whole = oversubscribed = False
+
+    def __init__(self, closing: Callable[[int], None]) -> None:
+        self.control = Control(RANKS, 4)
+        self.seen = mmap.mmap(-1, RANKS)
+        self._closing = closing
+
+    def endpoint(self, process: int) -> Endpoint:
+        return Endpoint(self.seen, process, self._closing)
+
+
+class Closing(PlainCrew):
+    """Its endpoints are."""
+
+    closing_seconds = GRACE_SECONDS
+
+
+def at_once(rank: int) -> None:
+    """Nothing holds it up."""
+
+
+def first_hangs(rank: int) -> None:
+    """Rank 0 never ends."""
+    if rank == 0:
+        time.sleep(FOREVER_SECONDS)
+
+
+HOW: dict[str, Callable[[], PlainCrew]] = {
+    "closing": lambda: Closing(at_once),
+    "hanging": lambda: Closing(first_hangs),
+    "plain": lambda: PlainCrew(at_once),
+}
+
+
+def is_there(pid: int) -> bool:
+    """Whether a process of this number is there, be it dead and not reaped."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def main(how: str) -> None:
+    crew = HOW[how]()
+    leader = Leader(crew)  # type: ignore[arg-type]  # endpoints without cases
+    ours, theirs = socket.socketpair()
+    runner = Connection(theirs.detach())
+    leader.fork(runner)
+    ours.shutdown(socket.SHUT_WR)  # the runner is done before it sends a case; ranks have this end too
+    lead(leader, runner)
+    leader.end()
+    for rank in range(RANKS):
+        print(crew.seen[rank])
+    print(sum(map(is_there, leader.pids)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -73,8 +73,9 @@ def compare(base: Run | Path | str, new: Run | Path | str, settings: Settings | 
             results.append(_without(point, old, now, obstacle, settings))
     notes = (*base.problems, *new.problems, *notes_on(base, new), *_repeats(faces))
     return Compared(
-        str(base.path), str(new.path), settings, _judged(results, settings), notes, _left_out(left_out)
-    )
+        str(base.path), str(new.path), settings, _judged(results, settings), notes, _left_out(left_out),
+        unread=len(base.problems) + len(new.problems),
+    )  # fmt: skip
 
 
 def compare_with_model(run: Run | Path | str, settings: Settings | None = None) -> Compared:
@@ -92,7 +93,10 @@ def compare_with_model(run: Run | Path | str, settings: Settings | None = None) 
             left_out += 1
         else:
             results.append(_against_model(point, side, settings))
-    return Compared("model", str(run.path), settings, tuple(results), run.problems, _left_out(left_out))
+    return Compared(
+        "model", str(run.path), settings, tuple(results), run.problems, _left_out(left_out),
+        unread=len(run.problems),
+    )  # fmt: skip
 
 
 def _loaded(run: Run | Path | str) -> Run:

@@ -23,6 +23,7 @@ def document(compared: Compared) -> dict[str, Any]:
         "causes": compared.causes,
         "notes": list(compared.notes),
         "left_out": list(compared.left_out),
+        "unread": compared.unread,
         "points": [_point(one) for one in compared.points],
     }
 
@@ -72,7 +73,8 @@ def junit(compared: Compared) -> str:
     """JUnit XML, one test case a point: slower and wrong ones fail, those without a verdict are errors.
 
     An error and not a skip, since CI systems let skips pass; only points whose interval is too wide are
-    skipped, and only where the settings let them pass. Nothing to compare is an error of its own.
+    skipped, and only where the settings let them pass. Nothing to compare is an error of its own, and so are
+    files that could not be read.
     """
     from xml.etree import ElementTree
 
@@ -90,11 +92,14 @@ def junit(compared: Compared) -> str:
             what = "wrong results" if one.wrong else (one.cause.value if one.cause else one.verdict.value)
             attributes = {"message": message} if kind == "skipped" else {"type": what, "message": message}
             ElementTree.SubElement(case, kind, attributes)
-    if not compared.points:
-        case = ElementTree.SubElement(suite, "testcase", classname="ccbench compare", name="any point")
-        ElementTree.SubElement(case, "error", type="nothing", message=_xml(compared.sentence))
+    absent = [("any point", "nothing")] * (not compared.points) + [("files", "unread")] * bool(
+        compared.unread
+    )
+    for name, what in absent:
+        case = ElementTree.SubElement(suite, "testcase", classname="ccbench compare", name=name)
+        ElementTree.SubElement(case, "error", type=what, message=_xml(compared.sentence))
         counts["error"] += 1
-    suite.set("tests", str(max(1, len(compared.points))))
+    suite.set("tests", str(len(compared.points) + len(absent)))
     for kind, name in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
         suite.set(name, str(counts[kind]))
     ElementTree.SubElement(suite, "system-out").text = _xml("; ".join((compared.sentence, *compared.notes)))

@@ -1,9 +1,13 @@
-"""The columns that a comparison needs, of a run folder with thousands of cases, read as one dataset."""
+"""The columns that a comparison needs, of a run folder with thousands of cases.
+
+A large run is read from the file that holds all its cases (``ccbench.runs.gathered``), and that is made where
+it does not stand: the next reading takes a second.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from ccbench.importing.published import PREFIX, load_published
 from ccbench.runs import SCHEMA, SCHEMA_VERSION, Run, arrow_schema, load_run
 from ccbench.runs.folder import CASES_NAME, MANIFEST_NAME
-from ccbench.runs.loading import MOST_READERS, ORDER
+from ccbench.runs.gathered import FEWEST_CASES
+from ccbench.runs.loading import MOST_READERS, ORDER, cases_of
 from ccbench.runs.schema import VERSION_KEY
 
 if TYPE_CHECKING:
@@ -58,9 +63,8 @@ def _frame(path: Path) -> pd.DataFrame | None:
     types = arrow_schema()
     wanted = pa.schema([types.field(name) for name in COLUMNS])
     try:
-        with ThreadPoolExecutor(MOST_READERS) as pool:
-            files = sorted((path / CASES_NAME).glob("*.parquet"))
-            table = pa.concat_tables(pool.map(lambda file: _case(file, wanted), files))
+        files = sorted((path / CASES_NAME).glob("*.parquet"))
+        table = _few(files, wanted) if len(files) < FEWEST_CASES else _many(path, files, wanted)
     except (pa.ArrowException, OSError, ValueError, LookupError, MemoryError):
         return None
     nullable = {column.name for column in SCHEMA if column.kind == "int64" and column.null_when}
@@ -70,6 +74,25 @@ def _frame(path: Path) -> pd.DataFrame | None:
         list(ORDER), ignore_index=True
     )
     return ordered
+
+
+def _many(path: Path, files: Sequence[Path], wanted: pa.Schema) -> pa.Table:
+    """The rows of a large run; ValueError where any file cannot be read."""
+    import pyarrow as pa
+
+    problems: list[str] = []
+    tables = cases_of(path, files, problems, wanted.names)
+    if problems:
+        raise ValueError(problems[0])
+    return pa.concat_tables([table.select(wanted.names) for table in tables])
+
+
+def _few(files: Sequence[Path], wanted: pa.Schema) -> pa.Table:
+    """The rows of so few files that no other is made of them."""
+    import pyarrow as pa
+
+    with ThreadPoolExecutor(MOST_READERS) as pool:
+        return pa.concat_tables(pool.map(lambda file: _case(file, wanted), files))
 
 
 def _case(file: Path, wanted: pa.Schema) -> pa.Table:

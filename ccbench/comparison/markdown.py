@@ -19,9 +19,9 @@ _SIGNS = {FINE: "✅", REGRESSION: "❌"}
 
 def markdown(compared: Compared) -> str:
     """Verdict line, table of changed points, details folded (GitHub and GitLab read ``<details>``)."""
-    changed = [one for one in compared.points if one.wrong or one.verdict in (Verdict.SLOWER, Verdict.FASTER)]
+    changed = [one for one in compared.points if _has_changed(one)]
     changed.sort(key=lambda one: (not one.wrong, -(one.ratio or 0.0)))
-    rest = [one for one in compared.points if one not in set(changed)]
+    rest = [one for one in compared.points if not _has_changed(one)]
     lines = [f"**{_SIGNS.get(compared.exit_code, '❔')} ccbench: {_escaped(compared.sentence)}**", ""]
     lines += [f"`{_code(compared.base)}` → `{_code(compared.new)}`", ""]
     lines += _table(changed, MOST_CHANGED) if changed else []
@@ -39,6 +39,10 @@ def markdown(compared: Compared) -> str:
         + (" and rules." if compared.settings.thresholds.rules else ".")
     )
     return "\n".join(lines) + "\n"
+
+
+def _has_changed(one: Comparison) -> bool:
+    return one.wrong or one.verdict in (Verdict.SLOWER, Verdict.FASTER)
 
 
 def _table(points: Sequence[Comparison], most: int) -> list[str]:

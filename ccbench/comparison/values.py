@@ -155,7 +155,8 @@ class Compared:
     """All points of two runs, in the order of runs; see ``exit_code`` for what they add up to.
 
     notes: what differs between the runs and keeps nothing from being compared. left_out: lines about
-    points that are none (unsupported in both runs).
+    points that are none (unsupported in both runs). unread: files of the runs that could not be read; notes
+    name them.
     """
 
     base: str
@@ -164,6 +165,7 @@ class Compared:
     points: tuple[Comparison, ...]
     notes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    unread: int = 0
 
     def of(self, verdict: Verdict) -> tuple[Comparison, ...]:
         """Points with that verdict."""
@@ -185,11 +187,14 @@ class Compared:
     def exit_code(self) -> int:
         """1 where anything is slower or wrong; else 3 where anything was not decided; else 0.
 
-        What was found outranks what was not looked at; nothing at all is not decided. Of the points whose
-        interval is too wide, the share that the settings name is let pass.
+        What was found outranks what was not looked at; nothing at all is not decided, nor is a run of which
+        a file could not be read. Of the points whose interval is too wide, the share that the settings name
+        is let pass.
         """
         if any(one.verdict is Verdict.SLOWER or one.wrong for one in self.points):
             return REGRESSION
+        if self.unread:
+            return NO_VERDICT
         open_points = self.of(Verdict.NONE)
         wide = sum(one.cause is Cause.TOO_WIDE for one in open_points)
         decided = len(self.points) - len(open_points)
@@ -204,4 +209,5 @@ class Compared:
         wrong = sum(one.wrong for one in self.points)
         parts = [f"{counts[verdict.value]} {verdict.value}" for verdict in Verdict]
         parts += [f"{wrong} with wrong results"] * bool(wrong)
-        return f"{words}: {', '.join(parts)} of {len(self.points)} points"
+        unread = f"; {self.unread} file{'s' * (self.unread > 1)} could not be read" if self.unread else ""
+        return f"{words}: {', '.join(parts)} of {len(self.points)} points{unread}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -184,8 +185,10 @@ def _visited(folder: Path, any_host: bool, only: str, problems: list[str]) -> _V
 def _seen(run: Run, row: Mapping[Any, Any]) -> Seen | None:
     median = row["median_seconds"]
     flags = () if is_null(row["flags"]) else tuple(str(flag) for flag in row["flags"])
-    if row["status"] != "ok" or is_null(median) or float(median) <= 0 or EMULATION in flags:
+    if row["status"] != "ok" or is_null(median) or EMULATION in flags:
         return None
+    if not (math.isfinite(float(median)) and float(median) > 0):
+        return None  # no time that a clock gives
     low, high = row["low_seconds"], row["high_seconds"]
     return Seen(
         run=run.path.name,

@@ -37,8 +37,11 @@ def made_from(files: Sequence[Path]) -> str:
     return digest.hexdigest()
 
 
-def load_gathered(path: Path, files: Sequence[Path]) -> pa.Table | None:
-    """The rows of ``files`` from the one file of the run folder ``path``; None where that does not stand."""
+def load_gathered(path: Path, files: Sequence[Path], columns: Sequence[str] | None = None) -> pa.Table | None:
+    """The rows of ``files``, all columns or the named ones, from the one file of the run folder ``path``.
+
+    None where that does not stand.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 
@@ -50,11 +53,12 @@ def load_gathered(path: Path, files: Sequence[Path]) -> pa.Table | None:
             kept = parquet.schema_arrow.metadata or {}
             if kept.get(MADE_FROM_KEY) != made_from(files).encode():
                 return None
-            table = parquet.read()
+            complete = parquet.schema_arrow.names == arrow_schema().names
+            table = parquet.read(columns=None if columns is None else list(columns))
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, MemoryError):
         return None  # it can be made again
-    whole = table.schema.names == arrow_schema().names and table.num_rows == len(files)
+    whole = complete and table.num_rows == len(files)
     return table.replace_schema_metadata(None) if whole else None
 
 

@@ -68,7 +68,7 @@ def load_run(path: Path | str) -> Run:
         files = sorted(folder.glob("*.parquet"))
     except OSError as error:
         raise RunFolderError(f"{folder}: cannot be read ({error.strerror}); check its permissions") from None
-    return Run(path, manifest, _frame(_cases_of(path, files, problems)), tuple(problems))
+    return Run(path, manifest, _frame(cases_of(path, files, problems)), tuple(problems))
 
 
 def load_runs(paths: Iterable[Path | str]) -> list[Run]:
@@ -113,9 +113,14 @@ def _read_manifest(file: Path, problems: list[str]) -> Mapping[str, Any]:
     return manifest
 
 
-def _cases_of(path: Path, files: Sequence[Path], problems: list[str]) -> list[pa.Table]:
-    """The cases' rows, from the one file of all where it stands; else from their own, and then it is made."""
-    found = load_gathered(path, files)
+def cases_of(
+    path: Path, files: Sequence[Path], problems: list[str], columns: Sequence[str] | None = None
+) -> list[pa.Table]:
+    """The cases' rows, from the one file of all where it stands; else from their own, and then it is made.
+
+    columns: the only ones that are needed; where the one file has to be made there are all.
+    """
+    found = load_gathered(path, files, columns)
     if found is not None:
         return [found]
     before = made_from(files)

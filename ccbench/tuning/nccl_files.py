@@ -170,7 +170,8 @@ def _by_key(advice: Sequence[Advice], notes: list[str]) -> dict[_Key, list[Advic
             found[_Key(where.collective, where.nodes, where.ranks)].append(one)
         elif any(band.choice for band in one.bands):
             notes.append(f"{where.collective} left out: NCCL has no choice of algorithm there")
-    return found
+    # The plug-in takes the first line that matches: those for any number of nodes come last.
+    return dict(sorted(found.items(), key=lambda item: item[0].nodes == 0))
 
 
 def _agreed(key: _Key, members: Sequence[Advice], notes: list[str]) -> list[Band]:

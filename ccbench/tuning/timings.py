@@ -131,15 +131,33 @@ def timings_of(runs: Sequence[Run], forced: Forced | None = None) -> tuple[Timin
     not its size stands with SIZE_NOT_STATED and the inverse of its bus bandwidth: only ratios are formed.
     """
     found: list[Timing] = []
-    for run in runs:
+    for run, place in zip(runs, _places(runs), strict=True):
         variants = _variants(run.manifest)
-        machine = run.manifest.get("machine")
-        place = str(machine.get("name") or "") if isinstance(machine, Mapping) else ""
         for row in run.cases.to_dict("records"):
             timing = _timing(row, place, variants, forced)
             if timing is not None:
                 found.append(timing)
     return tuple(found)
+
+
+def _places(runs: Sequence[Run]) -> list[str]:
+    """The machine of every run; the processor is said where one name stands for several, as measured-2-cores
+    does."""
+    named = [(_machine(run.manifest), _processor(run.manifest)) for run in runs]
+    known = {one for one in named if one[1]}
+    several = {name for name in dict(named) if sum(other == name for other, _ in known) > 1}
+    return [", ".join(filter(None, (name, model))) if name in several else name for name, model in named]
+
+
+def _machine(manifest: Mapping[str, Any]) -> str:
+    machine = manifest.get("machine")
+    return str(machine.get("name") or "") if isinstance(machine, Mapping) else ""
+
+
+def _processor(manifest: Mapping[str, Any]) -> str:
+    environment = manifest.get("environment")
+    processor = environment.get("processor") if isinstance(environment, Mapping) else None
+    return str(processor.get("model") or "") if isinstance(processor, Mapping) else ""
 
 
 def _timing(

@@ -18,6 +18,7 @@ from ccbench.comparison import (
     Verdict,
     compare,
     compare_with_model,
+    junit,
 )
 from ccbench.comparison.judging import BY_RATIO_ALONE
 from ccbench.comparison.values import KEY_FIELDS, Point
@@ -298,3 +299,29 @@ def test_what_the_model_cannot_judge_ends_with_3(
 def test_times_from_the_model_are_not_compared_with_it(tmp_path: Path) -> None:
     compared = priced(tmp_path, 1e-5, Prediction(5e-6, 1e-5, 1e-6, 9e-6, "link"), simulated=True)
     assert compared.points[0].cause is Cause.SIMULATED
+
+
+def test_a_file_that_could_not_be_read_never_passes() -> None:
+    """The same point may be unreadable in both runs: nobody would miss it."""
+    run = run_of(points())
+    unread = replace(run, problems=("cases/1.parquet: cannot be read",))
+    for base, new in ((unread, unread), (unread, run), (run, unread)):
+        compared = compare(base, new)
+        assert compared.exit_code == 3
+        assert "could not be read" in compared.sentence
+        assert 'type="unread"' in junit(compared)
+    assert compare(run, run).exit_code == 0
+    slower = replace(run_of(points(2e-5)), problems=unread.problems)
+    assert compare(run, slower).exit_code == 1
+
+
+def test_a_prediction_of_a_case_that_could_not_be_read_never_passes(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    with RunFolder.create(path, MANIFEST) as folder:
+        for place in (0, 1):
+            prediction = Prediction(5e-6, 1e-5, 1e-6, 9e-6, "link 0-1")
+            folder.write(measured(case(place), visits(1e-5)), prediction)
+    assert compare_with_model(path).exit_code == 0
+    file = next((path / "cases").glob("*.parquet"))
+    file.write_bytes(file.read_bytes()[:-100])
+    assert compare_with_model(path).exit_code == 3

@@ -54,3 +54,25 @@ def test_no_run_and_no_published_name_are_errors(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         load_compared("published:abacus")
     assert len(load_compared("published:hgx-h100").cases)
+
+
+def test_a_large_run_is_read_from_one_file_the_second_time(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pandas as pd
+
+    monkeypatch.setattr("ccbench.runs.gathered.FEWEST_CASES", 3)
+    monkeypatch.setattr("ccbench.comparison.loading.FEWEST_CASES", 3)
+    first = load_compared(folder)
+    monkeypatch.setattr("ccbench.runs.loading.read_case", None)  # whoever opens a case's own file fails
+    pd.testing.assert_frame_equal(load_compared(folder).cases, first.cases)
+
+
+def test_a_large_run_with_a_damaged_file_names_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ccbench.runs.gathered.FEWEST_CASES", 3)
+    monkeypatch.setattr("ccbench.comparison.loading.FEWEST_CASES", 3)
+    file = next((folder / "cases").glob("*.parquet"))
+    file.write_bytes(file.read_bytes()[:-100])
+    found = load_compared(folder)
+    assert len(found.cases) == 2
+    assert file.name in found.problems[0]

@@ -55,6 +55,15 @@ def test_an_unknown_number_of_nodes_matches_any() -> None:
     assert line.nodes == -1
 
 
+def test_a_known_number_of_nodes_outranks_any() -> None:
+    unknown = replace(PLACE, nodes=0)
+    timings = [timing(NCCL, MIB, 2.0), timing(TREE, MIB, 1.0)]
+    timings += [timing(NCCL, MIB, 2.0, situation=unknown), timing(RING, MIB, 1.0, situation=unknown)]
+    lines = read(nccl_csv(timings))
+    assert decided(lines, "allreduce", MIB, nodes=1, ranks=8) == ("tree", "ll", 0)
+    assert decided(lines, "allreduce", MIB, nodes=2, ranks=8) == ("ring", "simple", 0)
+
+
 def test_types_that_ask_for_different_things_get_no_line_and_a_comment() -> None:
     half = replace(PLACE, dtype="bfloat16")
     timings = [timing(NCCL, MIB, 2.0), timing(RING, MIB, 1.0)]

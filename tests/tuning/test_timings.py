@@ -93,6 +93,18 @@ def test_measured_samples_and_their_visits_are_taken_over(tmp_path: Path) -> Non
     assert advice.bands[-1].choice.algorithm == "ring"
 
 
+def test_one_machine_name_with_two_processors_is_two_places(tmp_path: Path) -> None:
+    runs = []
+    for model in ("EPYC 7763", "Xeon 8480"):
+        told = {"machine": {"name": "measured-2-cores"}, "environment": {"processor": {"model": model}}}
+        runs.append(write_run(tmp_path / model, sweep(algorithms=("ring", "tree")), manifest=told))
+    assert {one.situation.place for one in timings_of(runs)} == {
+        "measured-2-cores, EPYC 7763",
+        "measured-2-cores, Xeon 8480",
+    }
+    assert {one.situation.place for one in timings_of(runs[:1])} == {"measured-2-cores"}
+
+
 def test_failed_cases_emulations_and_single_ranks_are_left_out(tmp_path: Path) -> None:
     cases: list[Case] = [case("all_reduce", "ring", 4096), case("all_reduce", "tree", 4096)]
     cases.append(replace(case("all_reduce", "ring", 8192), ranks=1))

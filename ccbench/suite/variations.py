@@ -38,7 +38,7 @@ BACKENDS_WITH: dict[str, tuple[str, ...]] = {
     "aggregation": NCCL_BACKENDS,
     "misalignment_bytes": NCCL_BACKENDS,
     "pair": ("cpu", *NCCL_BACKENDS, *MPI_BACKENDS, "gloo"),
-    "groups": ("cpu", *NCCL_BACKENDS),
+    "groups": ("cpu", *NCCL_BACKENDS, *MPI_BACKENDS, "gloo"),
     "beside": NCCL_BACKENDS,
 }
 """Which backends have more than the default of an axis."""

@@ -20,7 +20,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that a checkout runs uninstalled
 
 from ccbench.backends.base import OutOfMemory
-from ccbench.backends.cuda.runtime import NON_BLOCKING, ON_DEVICE, TO_HOST, Cuda, open_cuda, starting
+from ccbench.backends.cuda.gate import Gate, launches_return_at_once
+from ccbench.backends.cuda.group import Group
+from ccbench.backends.cuda.runtime import ON_DEVICE, TO_HOST, Cuda, open_cuda, starting
 from ccbench.cases import Case, Sampling
 from ccbench.errors import CcbenchError
 from ccbench.measure import durations, measure
@@ -75,15 +77,18 @@ class HostCopies:
 
 
 class CudaCopies:
-    """cudaMemcpyAsync from device memory to device memory."""
+    """cudaMemcpyAsync from device memory to device memory, timed as kernels are: behind a gate."""
 
     def __init__(self, size_bytes: int, cuda: Cuda) -> None:
         self._cuda, self._bytes = cuda, size_bytes
         cuda.use(0)
-        runtime = cuda.runtime
+        self._group = Group(cuda, cuda.facts(0), range(1))
+        self._stream = self._group.stream
+        self._gate: Gate | None = None
+        if launches_return_at_once() and not cuda.host_memory_refused([0]):
+            self._gate = Gate(cuda)
+            self._gate.load(self._group)
         self._source, self._target = cuda.allocate(size_bytes), cuda.allocate(size_bytes)
-        self._stream = runtime.streamCreateWithFlags(NON_BLOCKING)
-        self._begin, self._end = runtime.eventCreate(), runtime.eventCreate()
         self._host = np.zeros(size_bytes, np.uint8)
 
     def fill(self, value: int) -> None:
@@ -100,13 +105,25 @@ class CudaCopies:
 
     def copy(self, times: int) -> float:
         """As Copies."""
-        runtime = self._cuda.runtime
-        runtime.eventRecord(self._begin, self._stream)
-        for _ in range(times):
-            runtime.memcpyAsync(self._target, self._source, self._bytes, ON_DEVICE, self._stream)
-        runtime.eventRecord(self._end, self._stream)
-        runtime.streamSynchronize(self._stream)
-        return float(runtime.eventElapsedTime(self._begin, self._end)) / 1e3
+        copy, group, gate = self._cuda.runtime.memcpyAsync, self._group, self._gate
+        held = Gate.most_held(1)
+        if gate:
+            gate.close()
+            gate.hold(group)
+        try:
+            group.begin()
+            for number in range(times):
+                if gate and number == held:
+                    gate.open()
+                copy(self._target, self._source, self._bytes, ON_DEVICE, self._stream)
+            group.end()
+        finally:
+            if gate:
+                gate.open()
+        group.synchronize()
+        if gate:
+            gate.raise_if_missed()
+        return group.elapsed_seconds()
 
     def wrong_bytes(self, value: int) -> int:
         """As Copies."""

@@ -92,6 +92,11 @@ def random_world(seed: int, build: Build) -> int:
     return len({entries()[call.entry].file for call in calls})
 
 
+def random_worlds(build: Build) -> list[int]:
+    """Of every world of the plain build, how many files it is of."""
+    return [random_world(seed, build) for seed in range(WORLDS)]
+
+
 def random_trial(generator: random.Random, case: KernelCase) -> Trial:
     """Any data of a small size for ``case.entry``."""
     pick = generator.choice
@@ -111,7 +116,7 @@ def random_trial(generator: random.Random, case: KernelCase) -> Trial:
 
 def test_ranks_that_are_in_different_algorithms_do_not_disturb_each_other(folder: Path) -> None:
     build = Build(JOINED, folder=folder)
-    files = [random_world(seed, build) for seed in range(WORLDS)]
+    files = random_worlds(build)
     assert sum(number > 1 for number in files) > WORLDS // 2
 
 
@@ -122,14 +127,13 @@ def test_they_do_not_race_either(folder: Path) -> None:
 
 
 def test_work_memory_that_a_launch_leaves_wrong_is_noticed(folder: Path, tmp_path: Path) -> None:
-    """A planted mistake: a barrier does not remember its epoch, so the next one is passed too early."""
+    """A planted mistake: the low-latency protocol does not remember its epoch."""
     copy = tmp_path / "kernels"
     shutil.copytree(folder, copy)
-    text = (copy / "primitives.cuh").read_text(encoding="utf-8")
-    right = "if (block.lane == 0) *state = epoch;"
+    text = (copy / JOINED).read_text(encoding="utf-8")
+    right = "if (block.lane == 0) *state = run.epoch;"
     assert text.count(right) == 1
-    (copy / "primitives.cuh").write_text(text.replace(right, ""), encoding="utf-8")
+    (copy / JOINED).write_text(text.replace(right, ""), encoding="utf-8")
     build = Build(JOINED, folder=copy)
     with pytest.raises((AssertionError, KernelFailed)):
-        for seed in range(WORLDS):
-            random_world(seed, build)
+        random_worlds(build)

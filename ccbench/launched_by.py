@@ -64,7 +64,9 @@ def _number(variables: Mapping[str, str], name: str, otherwise: int = 0) -> int:
 def _torchrun(variables: Mapping[str, str]) -> Seat | None:
     if not all(variables.get(name) for name in TORCH_VARIABLES):
         return None
-    job = f"{variables.get('TORCHELASTIC_RUN_ID', '')}-{variables['MASTER_ADDR']}-{variables['MASTER_PORT']}"
+    # torchrun starts processes again under the same id, and the first ones' address is still around then.
+    started = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT")
+    job = "-".join(variables.get(name, "") for name in started)
     return _seat(variables, TORCHRUN, "RANK", "WORLD_SIZE", _number(variables, "LOCAL_WORLD_SIZE"), job)
 
 

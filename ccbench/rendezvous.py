@@ -3,8 +3,8 @@
 Whatever carries it must keep it from other users, because it holds a key. In this order:
 
 1. a folder that all hosts see, named by CCBENCH_RENDEZVOUS: a file that only its owner may read;
-2. torchrun: the store that it keeps at MASTER_ADDR:MASTER_PORT;
-3. all processes on one host: a file in the temporary folder;
+2. all processes on one host: a file in the temporary folder;
+3. torchrun: the store that it keeps at MASTER_ADDR:MASTER_PORT, which answers whoever can connect to it;
 4. an MPI that mpi4py loads: MPI_Bcast;
 5. srun: a file in the folder it was started in, which the hosts of a cluster usually share.
 """
@@ -15,6 +15,7 @@ import hashlib
 import importlib
 import importlib.util
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Mapping
@@ -48,6 +49,10 @@ class Way(Protocol):
         """All have it."""
 
 
+_ONLY_A_FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+"""Neither a link to a file, nor a pipe that somebody keeps readers waiting at."""
+
+
 class FileWay:
     """A file that only its owner may read."""
 
@@ -71,9 +76,11 @@ class FileWay:
         """Look until it is there."""
         deadline = time.monotonic() + LIMIT_SECONDS
         while time.monotonic() < deadline:
-            with suppress(OSError):
-                if self._path.stat().st_uid == os.geteuid():
-                    return self._path.read_text()
+            with suppress(OSError), os.fdopen(os.open(self._path, _ONLY_A_FILE)) as file:
+                # Of the file that is open, because others may exchange names in a temporary folder.
+                found = os.fstat(file.fileno())
+                if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+                    return file.read()
             time.sleep(POLL_SECONDS)
         raise UsageError(
             f"{self._path}: rank 0 wrote nothing there in {LIMIT_SECONDS:.0f} s: it did not start, or its "
@@ -96,6 +103,7 @@ class StoreWay:
             raise MissingDependency(
                 "torchrun started this process, but torch is not here; pip install 'ccbench[gloo]'"
             ) from None
+        self._key = f"{STORE_KEY}/{seat.job}"
         agents = variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         self._store: Any = distributed.TCPStore(
             variables["MASTER_ADDR"],
@@ -107,12 +115,12 @@ class StoreWay:
 
     def offer(self, text: str) -> None:
         """Put it there."""
-        self._store.set(STORE_KEY, text)
+        self._store.set(self._key, text)
 
     def find(self) -> str:
         """The store waits until it is there."""
         try:
-            text: bytes = self._store.get(STORE_KEY)
+            text: bytes = self._store.get(self._key)
         except RuntimeError as error:
             raise UsageError(
                 f"torchrun's store holds nothing of rank 0 ({error}); did rank 0 start?"
@@ -158,10 +166,10 @@ def way_for(seat: Seat, variables: Mapping[str, str], proc: Path = Path("/proc")
     """The way that fits; UsageError where there is none, with what to set."""
     if variables.get(FOLDER_VARIABLE):
         return FileWay(Path(variables[FOLDER_VARIABLE]), _name(seat.job or f"{seat.launcher}-{seat.ranks}"))
-    if seat.launcher == TORCHRUN:
-        return StoreWay(seat, variables)
     if seat.one_host:
         return FileWay(Path(tempfile.gettempdir()), _name(seat.job or _starter(proc)))
+    if seat.launcher == TORCHRUN:
+        return StoreWay(seat, variables)
     if seat.starts_mpi and importlib.util.find_spec("mpi4py") and mpi_works():
         return MpiWay(seat)
     if seat.launcher == SRUN:

@@ -30,6 +30,7 @@ TORCHRUN_SETS = {
     "MASTER_ADDR": "a",
     "MASTER_PORT": "29500",
     "TORCHELASTIC_RUN_ID": "none",
+    "TORCHELASTIC_RESTART_COUNT": "0",
 }
 
 
@@ -40,7 +41,7 @@ TORCHRUN_SETS = {
         (HYDRA_SETS, Seat(HYDRA, 0, 2, 2, "")),
         (SRUN_SETS, Seat(SRUN, 5, 8, 0, "77.1")),
         ({**SRUN_SETS, "SLURM_STEP_NUM_NODES": "1"}, Seat(SRUN, 5, 8, 8, "77.1")),
-        (TORCHRUN_SETS, Seat(TORCHRUN, 1, 2, 2, "none-a-29500")),
+        (TORCHRUN_SETS, Seat(TORCHRUN, 1, 2, 2, "none-0-a-29500")),
     ],
 )
 def test_a_launchers_processes_know_their_seats(variables: dict[str, str], seat: Seat) -> None:

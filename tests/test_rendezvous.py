@@ -11,7 +11,7 @@ import pytest
 
 from ccbench import rendezvous
 from ccbench.errors import UsageError
-from ccbench.launched_by import HYDRA, OPEN_MPI, SRUN, Seat
+from ccbench.launched_by import HYDRA, OPEN_MPI, SRUN, TORCHRUN, Seat
 from ccbench.rendezvous import FOLDER_VARIABLE, FileWay, way_for
 
 
@@ -37,6 +37,27 @@ def test_a_first_process_that_never_comes_is_named_with_the_cure(
         FileWay(tmp_path, "a").find()
 
 
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_what_others_lay_there_instead_of_a_file_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(rendezvous, "LIMIT_SECONDS", 0.2)
+    (tmp_path / "text").write_text("10.0.0.1:5|key")
+    place = tmp_path / ".ccbench-a"
+    place.symlink_to(tmp_path / "text") if kind == "link" else os.mkfifo(place)
+    found: list[str] = []
+
+    def seek() -> None:
+        with pytest.raises(UsageError, match="rank 0 wrote nothing"):
+            found.append(FileWay(tmp_path, "a").find())
+
+    seeker = threading.Thread(target=seek, daemon=True)
+    seeker.start()
+    seeker.join(5)
+    assert not seeker.is_alive(), "it waits for somebody to write"
+    assert not found
+
+
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"cannot be written.*set {FOLDER_VARIABLE}"):
         FileWay(tmp_path / "absent", "a").offer("x")
@@ -46,6 +67,8 @@ def test_the_users_folder_comes_first_and_processes_on_one_host_need_none(tmp_pa
     for seat in (Seat(HYDRA, 0, 2, 2), Seat(OPEN_MPI, 0, 4, 2, "1@1"), Seat(SRUN, 0, 4, 0, "7.0")):
         assert isinstance(way_for(seat, {FOLDER_VARIABLE: str(tmp_path)}), FileWay)
     assert isinstance(way_for(Seat(HYDRA, 0, 2, 2), {}), FileWay)
+    # Its store answers everybody who can connect, and the text holds a key.
+    assert isinstance(way_for(Seat(TORCHRUN, 0, 2, 2, "none-0-127.0.0.1-29500"), {}), FileWay)
 
 
 def test_processes_of_one_start_meet_and_those_of_another_do_not(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ a few seconds for that; strangers neither get in nor keep others from coming.
 
 from __future__ import annotations
 
+import os
 import queue
 import socket
 import struct
@@ -14,6 +15,7 @@ import threading
 from contextlib import suppress
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from pathlib import Path
 from types import TracebackType
 
 LOOPBACK = "127.0.0.1"
@@ -34,10 +36,11 @@ class Door:
         self._key = key
         self._proven: queue.SimpleQueue[Connection] = queue.SimpleQueue()
         self._places = threading.Semaphore(MOST_STRANGERS)
-        self._socket = socket.create_server(("" if several_hosts else LOOPBACK, 0), backlog=BACKLOG)
+        self._socket = _listening(several_hosts)
         self._socket.setblocking(False)
         port = self._socket.getsockname()[1]
-        self.addresses = tuple(f"{one}:{port}" for one in (own_addresses() if several_hosts else [LOOPBACK]))
+        hosts = own_addresses() if several_hosts else [LOOPBACK]
+        self.addresses = tuple(f"[{one}]:{port}" if ":" in one else f"{one}:{port}" for one in hosts)
 
     def fileno(self) -> int:
         """For ``multiprocessing.connection.wait``."""
@@ -63,12 +66,12 @@ class Door:
         try:
             line.setblocking(True)
             keep_watch(line)
-            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", PROOF_SECONDS, 0))
+            wait_at_most(line, PROOF_SECONDS)
             connection = Connection(line.detach())
             try:
                 deliver_challenge(connection, self._key)
                 answer_challenge(connection, self._key)
-                _forget_timeout(connection)
+                forget_timeout(connection)
             except (AuthenticationError, OSError, EOFError):
                 connection.close()
                 return
@@ -89,10 +92,15 @@ class Door:
         self.close()
 
 
-def _forget_timeout(connection: Connection) -> None:
-    with socket.socket(fileno=connection.fileno()) as line:
-        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 0))
-        line.detach()
+def wait_at_most(line: socket.socket, seconds: int) -> None:
+    """Reading breaks when the other side says nothing for so long; 0: never."""
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", seconds, 0))
+
+
+def forget_timeout(connection: Connection) -> None:
+    """Who has proven itself may be silent as long as it likes."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as line:
+        wait_at_most(line, 0)
 
 
 def keep_watch(line: socket.socket) -> None:
@@ -104,8 +112,16 @@ def keep_watch(line: socket.socket) -> None:
             line.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def own_addresses() -> list[str]:
-    """This host's IPv4 addresses: of every interface, loopback last."""
+def _listening(several_hosts: bool) -> socket.socket:
+    """On every interface by IPv4 and IPv6, as far as the kernel has them; or on loopback alone."""
+    if several_hosts and socket.has_dualstack_ipv6():
+        with suppress(OSError):  # IPv6 is compiled in and switched off
+            return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG)
+    return socket.create_server(("" if several_hosts else LOOPBACK, 0), backlog=BACKLOG)
+
+
+def own_addresses(proc: Path = Path("/proc")) -> list[str]:
+    """This host's addresses: IPv4 of every interface, then IPv6, loopback last."""
     found = []
     try:
         import fcntl
@@ -120,7 +136,24 @@ def own_addresses() -> list[str]:
         with suppress(OSError):
             found = socket.gethostbyname_ex(socket.gethostname())[2]
     others = [address for address in dict.fromkeys(found) if not address.startswith("127.")]
-    return [*others, LOOPBACK]
+    return [*others, *(_ipv6_addresses(proc) if socket.has_dualstack_ipv6() else []), LOOPBACK]
+
+
+def _ipv6_addresses(proc: Path) -> list[str]:
+    """Those that other hosts can use as they stand; link-local ones mean nothing without an interface."""
+    try:
+        lines = [line.split() for line in (proc / "net/if_inet6").read_text().splitlines()]
+    except OSError:
+        return []
+    return [
+        socket.inet_ntop(socket.AF_INET6, bytes.fromhex(fields[0]))
+        for fields in lines
+        if len(fields) == 6 and int(fields[3], 16) in _IPV6_SCOPES
+    ]
+
+
+_IPV6_SCOPES = (0x00, 0x40)
+"""Global, and site-local (net/ipv6.h)."""
 
 
 _SIOCGIFADDR = 0x8915

@@ -38,11 +38,14 @@ from ccbench.exchange import (
     Welcome,
     this_place,
 )
-from ccbench.listening import keep_watch
+from ccbench.listening import forget_timeout, keep_watch, wait_at_most
 from ccbench.processes import die_with_parent
 from ccbench.worker import rank_main
 
 CONNECT_SECONDS = 10.0
+
+PROOF_SECONDS = 20
+"""How long a leader may leave a rank waiting; its own limit is shorter."""
 
 
 def told_by_launcher(variables: Mapping[str, str]) -> tuple[int, int]:
@@ -143,9 +146,14 @@ def connect(variables: Mapping[str, str]) -> Connection:
     for address in addresses.split():
         host, _, port = address.rpartition(":")
         with suppress(OSError, EOFError, AuthenticationError):
-            connection = _connected(host, int(port))
-            answer_challenge(connection, bytes.fromhex(key))
-            deliver_challenge(connection, bytes.fromhex(key))
+            connection = _connected(host.strip("[]"), int(port))
+            try:
+                answer_challenge(connection, bytes.fromhex(key))
+                deliver_challenge(connection, bytes.fromhex(key))
+                forget_timeout(connection)
+            except BaseException:
+                connection.close()
+                raise
             return connection
     raise UsageError(
         f"ccbench.rank: {socket.gethostname()} reaches the team's leader at none of {addresses}; "
@@ -157,6 +165,8 @@ def _connected(host: str, port: int) -> Connection:
     with socket.create_connection((host, port), timeout=CONNECT_SECONDS) as line:
         line.settimeout(None)
         keep_watch(line)
+        # An address of the leader's may be somebody else's here, who takes connections and says nothing.
+        wait_at_most(line, PROOF_SECONDS)
         return Connection(line.detach())
 
 

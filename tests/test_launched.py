@@ -153,8 +153,57 @@ def test_the_door_is_on_loopback_unless_there_are_several_hosts() -> None:
     with Door(KEY) as door:
         assert [address.rpartition(":")[0] for address in door.addresses] == [LOOPBACK]
     with Door(KEY, several_hosts=True) as door:
-        assert [address.rpartition(":")[0] for address in door.addresses] == own_addresses()
+        hosts = [address.rpartition(":")[0].strip("[]") for address in door.addresses]
+        assert hosts == own_addresses()
     assert own_addresses()[-1] == LOOPBACK
+
+
+def test_hosts_without_ipv4_are_reached_by_ipv6(tmp_path: Path) -> None:
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net/if_inet6").write_text(
+        "00000000000000000000000000000001 01 80 10 80       lo\n"
+        "20010db8000000000000000000000007 02 40 00 80     eth0\n"
+        "fe80000000000000000000000000abcd 02 40 20 80     eth0\n"
+    )
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("this kernel has no IPv6")
+    assert own_addresses(tmp_path)[-2:] == ["2001:db8::7", LOOPBACK]
+    with Door(KEY, several_hosts=True) as door:
+        port = door.addresses[-1].rpartition(":")[2]
+        for address in (f"[::1]:{port}", f"127.0.0.1:{port}"):
+            came: list[Connection] = []
+            rank = threading.Thread(target=_join, args=(address, came))
+            rank.start()
+            (theirs,) = let_in(door, 1)
+            rank.join(5)
+            came[0].send("hello")
+            assert theirs.recv() == "hello"
+            came[0].close()
+            theirs.close()
+
+
+def _join(address: str, came: list[Connection]) -> None:
+    came.append(connect({"CCBENCH_LEADER": address, "CCBENCH_LEADER_KEY": KEY.hex()}))
+
+
+def test_a_stranger_at_the_leaders_address_who_says_nothing_is_passed_by(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ccbench.rank.PROOF_SECONDS", 1)
+    with socket.create_server((LOOPBACK, 0)) as stranger, Door(KEY) as door:
+        port = stranger.getsockname()[1]
+        came: list[Connection] = []
+        addresses = f"{LOOPBACK}:{port} {door.addresses[0]}"
+        rank = threading.Thread(target=_join, args=(addresses, came), daemon=True)
+        rank.start()
+        (theirs,) = let_in(door, 1)
+        rank.join(5)
+        assert came, "it waits for the stranger"
+        time.sleep(1.2)  # who has proven itself may be silent for longer
+        theirs.send("hello")
+        assert came[0].recv() == "hello"
+        came[0].close()
+        theirs.close()
 
 
 def test_a_rank_without_a_leader_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,6 +167,8 @@ def _launched(launch: str | None, ranks: int | None) -> tuple[str | None, str, i
     from ccbench.seats import seated_launch
 
     seated = seated_launch(os.environ)
+    if launch is not None and not launch.strip():  # a variable of a script that is not set
+        raise UsageError("--launch: is empty; write a command such as 'mpirun -n 16 --hostfile hosts'")
     if seated is None:
         return launch, "", ranks
     die_with_parent(os.getppid(), by=signal.SIGTERM)

@@ -232,6 +232,13 @@ def test_a_plan_as_json(ccbench: Command, fakes: Fakes) -> None:
     }
 
 
+def test_an_empty_launcher_is_no_wish_to_measure_here(ccbench: Command, fakes: Fakes) -> None:
+    for text in ("", " "):
+        ended = ccbench("run", "quick", "--launch", text)
+        assert ended.code == 2
+        assert "--launch: is empty; write a command" in ended.err
+
+
 def test_output_and_resume_together_are_refused(ccbench: Command, fakes: Fakes) -> None:
     ended = ccbench("run", "quick", "-o", "here", "--resume", "there")
     assert ended.code == 2

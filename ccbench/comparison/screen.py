@@ -113,13 +113,14 @@ def _wrapped(text: str, width: int) -> list[str]:
 def self_check_screen(check: SelfCheck, width: int = 80) -> str:
     """What A=A showed, as text of at most ``width`` columns."""
     settings = check.settings
-    lines = [
-        f"A=A of {' and '.join(check.runs)}: {check.points} points, {check.left_out} left out",
+    lines = [f"A=A of {' and '.join(check.runs)}: {check.points} points, {check.left_out} left out"]
+    shares = [
         f"false alarms: {check.false_alarms:.3%} of points in {check.splits} share-outs of the visits, "
         f"{check.alarmed:.1%} of share-outs with any (let pass: {MOST_FALSE:.0%} of points)",
         f"planted slow-downs of {INJECTED_THRESHOLDS:g} thresholds found: {check.found:.1%} "
         f"(threshold {settings.thresholds.default:.3g}, confidence {settings.confidence:.4g})",
     ]
+    lines += shares if check.points else []  # shares of nothing would read like good news
     if check.direct is not None:
         alarms = check.direct_alarms
         share = "no point can be judged" if alarms is None else f"{alarms:.1%} of points differ"

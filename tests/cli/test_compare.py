@@ -143,3 +143,11 @@ def test_a_equals_a_shows_the_share_of_false_alarms(ccbench: Command, base: str,
     ended = ccbench("compare", "--self", loud, "--splits", "20", "--format", "json")
     assert ended.code == 3
     assert ended.json["found"] < 0.95
+
+
+def test_a_equals_a_of_nothing_tells_no_share(ccbench: Command, tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "empty", MANIFEST):
+        pass
+    result = ccbench("compare", "--self", str(tmp_path / "empty"))
+    assert result.code == 3
+    assert "%" not in result.out

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from ccbench.errors import RunFolderError
 from ccbench.history import history_document, history_lines, history_of, run_folders
 from ccbench.history.environment import changed, facts_of, machine_of
 from tests.history.made import manifest, write_history
+from tests.report.synthetic import case, write_run
 
 STEPPED = [1.0] * 7 + [1.25] * 4
 
@@ -52,6 +54,13 @@ def test_runs_are_ordered_by_when_they_began_not_by_name(tmp_path: Path) -> None
     assert [seen.created_at for seen in one.seen] == sorted(seen.created_at for seen in one.seen)
     (change,) = one.changes
     assert change.change < 0
+
+
+def test_a_case_that_a_run_holds_several_times_is_one_value_of_the_series(tmp_path: Path) -> None:
+    one = case("all_reduce", "ring", 4096)
+    write_run(tmp_path / "run", [one, replace(one, count=one.count + 1)], manifest=manifest())
+    (series,) = history_of(run_folders([tmp_path])).series
+    assert len(series.seen) == 1
 
 
 def test_only_chooses_series_by_their_name(stepped: Path) -> None:

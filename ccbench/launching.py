@@ -245,10 +245,23 @@ def shared_memory_files(pid: int, proc: Path = Path("/proc")) -> list[str]:
     return sorted(path for path in paths if path.startswith("/dev/shm/") and not path.endswith("(deleted)"))
 
 
+def _new_folder(parent: str) -> str:
+    if parent:
+        with suppress(OSError):  # containers have /dev/shm read-only, full or not at all
+            return tempfile.mkdtemp(prefix="ccbench-", dir=parent)
+    try:
+        return tempfile.mkdtemp(prefix="ccbench-")
+    except OSError as error:
+        raise BackendUnavailable(
+            f"no temporary folder can be made ({error.strerror}); make room, or set TMPDIR to a folder that "
+            "has some"
+        ) from None
+
+
 @contextmanager
 def private_folder(parent: str) -> Iterator[str]:
-    """A folder that is removed with all that is in it; in the temporary one where there is no ``parent``."""
-    path = tempfile.mkdtemp(prefix="ccbench-", dir=parent if parent and os.path.isdir(parent) else None)
+    """A folder that is removed with all that is in it; in the temporary one where ``parent`` takes none."""
+    path = _new_folder(parent)
     try:
         yield path
     finally:

@@ -304,6 +304,19 @@ def test_private_folders_go_with_what_is_in_them(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+def test_a_private_folder_is_elsewhere_when_there_is_no_room_and_without_any_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "file").touch()
+    for parent in (tmp_path / "file", tmp_path / "absent"):
+        with private_folder(str(parent)) as folder:
+            assert Path(folder).parent == tmp_path
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "file"))
+    with pytest.raises(BackendUnavailable, match="set TMPDIR"), private_folder(""):
+        pass
+
+
 def test_files_in_shared_memory_are_those_that_still_have_a_name(tmp_path: Path) -> None:
     maps = tmp_path / "7" / "maps"
     maps.parent.mkdir()

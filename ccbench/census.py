@@ -24,6 +24,7 @@ from ccbench.exchange import (
     KEY_VARIABLE,
     Goodbye,
     Hello,
+    Place,
     Question,
     nodes_of_ranks,
     this_place,
@@ -91,6 +92,7 @@ def take_census(launch: Launch, ranks: int | None = None) -> Census:
         try:
             _wait_for_all(arrived, door, launcher, ranks)
             in_order = [arrived[number] for number in _order(arrived, ranks)]
+            refuse_namesakes([hello.place for hello, _ in in_order])
             found = _asked(in_order)
             for _, connection in arrived:
                 with suppress(OSError):
@@ -213,6 +215,18 @@ def clock_offset(
         if (ended - began) / 2 < best[1]:
             best = theirs - (began + ended) / 2, (ended - began) / 2
     return best
+
+
+def refuse_namesakes(places: Sequence[Place]) -> None:
+    """Hosts are told apart by name; two of one name would be taken for one, with all ranks inside it."""
+    first: dict[str, int] = {}
+    for rank, place in enumerate(places):
+        before = first.setdefault(place.host, rank)
+        if places[before].clock != place.clock:
+            raise UsageError(
+                f"--launch: ranks {before} and {rank} are on different machines that are both called "
+                f"{place.host!r}; give each a name of its own (hostnamectl, or hostname in a container)"
+            )
 
 
 def _refuse_mixed_versions(census: Census) -> None:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.census import clock_offset, take_census
+from ccbench.census import clock_offset, refuse_namesakes, take_census
 from ccbench.errors import UsageError
+from ccbench.exchange import Place
 from ccbench.launching import Launch
 
 FAKE_SRUN = str(Path(__file__).resolve().parent / "fake_srun")
@@ -76,3 +77,10 @@ def test_the_true_offset_lies_within_the_uncertainty(
     found, uncertainty = clock_offset(ask, lambda: now[0], len(there))
     assert abs(found - offset) <= uncertainty + 1e-9
     assert uncertainty <= min(a + b for a, b in zip(there, back, strict=False)) / 2 + 1e-9
+
+
+def test_two_machines_of_one_name_are_not_taken_for_one() -> None:
+    here, there, other = Place("a", 1, "a boot1", ""), Place("a", 1, "a boot2", ""), Place("b", 1, "b x", "")
+    refuse_namesakes([here, other, here])
+    with pytest.raises(UsageError, match="ranks 0 and 2 are on different machines that are both called 'a'"):
+        refuse_namesakes([here, other, there])

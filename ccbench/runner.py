@@ -35,7 +35,7 @@ from ccbench.starting import SIMULATION_MACHINE, basis_of, run_folder, who_is_la
 from ccbench.topology.detection import detect
 from ccbench.topology.diagnosis import diagnose
 from ccbench.topology.files import to_plain
-from ccbench.visits import judged, merged, visits_of
+from ccbench.visits import NO_TEAM, judged, merged, visits_of
 
 if TYPE_CHECKING:
     from ccbench.suite import Suite
@@ -315,12 +315,13 @@ class _Run:
         key = self._team_key(case)
         failures = self._failures.setdefault(key, [])
         if len(failures) >= TEAM_FAILURES_LIMIT:
-            return Measurement(case, Status.FAILED, f"{failures[-1]} (tried {len(failures)} times)")
+            said = f"{failures[-1]} (tried {len(failures)} times)"
+            return Measurement(case, Status.FAILED, said, stop_reason=NO_TEAM)
         try:
             team = self._team(backend, case)
         except BackendUnavailable as error:
             failures.append(str(error))
-            return Measurement(case, Status.FAILED, str(error))
+            return Measurement(case, Status.FAILED, str(error), stop_reason=NO_TEAM)
         sampling = self._sampling.of_one_visit(launches)
         if deadline is not None:
             left = max(1.0, deadline - time.monotonic())

@@ -9,6 +9,9 @@ from ccbench.conditions import over_all
 from ccbench.stats import relative_width, visited_interval
 from ccbench.telemetry import telling
 
+NO_TEAM = "no team could be started for further visits"
+"""The stop reason of a visit that never began, and of a case that has the visits before it alone."""
+
 EXTRA_VISITS_FACTOR = 2
 """A case whose interval stays wide is visited up to this many times as often as planned."""
 
@@ -20,6 +23,8 @@ def merged(before: Measurement | None, now: Measurement) -> Measurement:
     """
     if before is None or before.status is not Status.OK:
         return now
+    if now.stop_reason == NO_TEAM:
+        return replace(before, stop_reason=NO_TEAM)  # it says nothing about the case
     if not now.samples_seconds:
         return replace(
             before,
@@ -70,7 +75,7 @@ def visits_of(measurement: Measurement) -> tuple[int, ...]:
 
 def judged(measurement: Measurement, sampling: Sampling) -> Measurement:
     """The measurement with the reason why it is done, or MORE_VISITS."""
-    if measurement.status is not Status.OK:
+    if measurement.status is not Status.OK or measurement.stop_reason == NO_TEAM:
         return measurement
     visits = len(visits_of(measurement))
     if visits < sampling.visits:

@@ -21,6 +21,7 @@ from ccbench.runner import RunOutcome, Terminated, run_suite
 from ccbench.runs import load_run
 from ccbench.starting import first_difference
 from ccbench.suite import Suite, load_suite
+from ccbench.visits import NO_TEAM
 
 Answer = Callable[[Case, Sampling], Measurement]
 
@@ -401,3 +402,17 @@ def test_what_a_library_says_it_ran_is_what_is_predicted(
     )
     run(suite_of(tmp_path, ["all_reduce"]), tmp_path)
     assert set(asked) == {("tree", "ll")}
+
+
+def test_a_visit_that_could_not_start_takes_nothing_from_those_before(tmp_path: Path, teams: Teams) -> None:
+    def lost(case: Case, sampling: Sampling) -> Measurement:
+        teams.opens = False
+        return Measurement(case, Status.TIMED_OUT, "a cable was pulled")
+
+    teams.answers["barrier"] = lost
+    outcome = run(suite_of(tmp_path, ["all_reduce", "barrier"], visits=3), tmp_path)
+    assert statuses(outcome.folder) == {"all_reduce": "ok", "barrier": "timed_out"}
+    rows = load_run(outcome.folder).cases.set_index("collective")
+    assert rows.loc["all_reduce", "stop_reason"] == NO_TEAM
+    assert len(rows.loc["all_reduce", "visit_samples"]) == 1
+    assert outcome.exit_code == 4

@@ -13,7 +13,18 @@ from ccbench.doctor.backends import NEEDS, PARTS, backend_checks
 from ccbench.environment import Files, observe
 from tests.doctor.machine import HEALTHY, healthy_surroundings, lay_out
 
-ALL = ("cpu", "simulated", "cuda", "cuda-ipc", "cuda-host", "nccl", "nccl-processes", "mpi", "mpi-cuda", "gloo")
+ALL = (
+    "cpu",
+    "simulated",
+    "cuda",
+    "cuda-ipc",
+    "cuda-host",
+    "nccl",
+    "nccl-processes",
+    "mpi",
+    "mpi-cuda",
+    "gloo",
+)
 
 
 def backends(

@@ -36,7 +36,7 @@ def single_threaded(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def die_with_parent(parent: int, by: int = signal.SIGKILL) -> None:
-    """Get signal ``by`` when ``parent`` (this process's parent) ends, however it does. Linux; elsewhere nothing."""
+    """Get signal ``by`` when ``parent`` (this process's parent) ends, however that is. Linux alone does."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(by), 0, 0, 0)
         if os.getppid() != parent:

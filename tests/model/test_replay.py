@@ -38,7 +38,9 @@ def ratio(schedule: Schedule, fabric: Fabric, size_bytes: float, reduction: floa
 @pytest.mark.parametrize("row", ALGORITHMS, ids=ids)
 @pytest.mark.parametrize("size_bytes", [1e4, 1e7])
 @pytest.mark.parametrize(
-    "fabric", [single_switch(8, WIRE), single_switch(64, WIRE), full_mesh(8, WIRE)], ids=str
+    "fabric",
+    [single_switch(8, WIRE), single_switch(64, WIRE), full_mesh(8, WIRE)],
+    ids=lambda fabric: f"{fabric.name}-{fabric.ranks}",
 )
 def test_where_all_ways_are_alike_the_replay_says_the_same(
     row: Algorithm, size_bytes: float, fabric: Fabric

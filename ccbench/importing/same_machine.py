@@ -15,10 +15,15 @@ _ANY = re.compile(r"^(?:any|some|generic)\b", re.IGNORECASE)
 """How the catalog begins the model of a machine that stands for every card of a kind."""
 
 
+_SAYS_NOTHING = re.compile(r"\b(?:nvidia|tesla|amd|instinct|geforce|[0-9]+ ?gb|hbm[0-9a-z]*)\b")
+
+
 def bare_model(words: str) -> str:
     """A model without maker and memory, which differ between boards and say nothing about links."""
-    bare = re.sub(r"\b(?:nvidia|tesla|amd|instinct|geforce|[0-9]+ ?gb|hbm[0-9a-z]*)\b", " ", words.lower())
-    return " ".join(re.split(r"[^a-z0-9]+", bare)).strip()
+    bare = " ".join(re.findall(r"[a-z0-9]+", words.lower()))
+    while (less := " ".join(_SAYS_NOTHING.sub(" ", bare).split())) != bare:
+        bare = less  # words that stand together now may say nothing together
+    return bare
 
 
 def is_other_model(one: str, other: str) -> bool:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ccbench.importing.same_machine import bare_model, cure, difference, is_other_model, machines_with
@@ -47,6 +47,8 @@ def test_what_may_be_the_same_is_not_called_different(one: str, other: str) -> N
     assert not is_other_model(other, one)
 
 
+@example(MODELS[0], "NVIDIA_")
+@example(MODELS[0], "40 nvidia gb")
 @given(st.sampled_from(MODELS), st.text(max_size=30))
 def test_a_model_never_differs_from_itself_and_order_does_not_matter(model: str, words: str) -> None:
     assert not is_other_model(model, model)

@@ -8,12 +8,17 @@ browser, or a kernel and the rights to make network namespaces.
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 CI_VARIABLE = "CCBENCH_CI"
+
+# A shell starts what runs in its background with Ctrl-C ignored, and every process below inherits that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 MAY_SKIP = {"gpu", "network", "browser"}
 """Marks of tests that need what not every machine has."""

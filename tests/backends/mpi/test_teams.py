@@ -194,7 +194,9 @@ def test_a_killed_rank_is_named() -> None:
 
 def test_a_stopped_rank_is_named_and_ended() -> None:
     opened = team()
-    limited = Sampling(visits=1, budget_seconds=30.0, minimum_samples=4000, time_limit_seconds=2.0)
+    limited = Sampling(
+        visits=1, budget_seconds=30.0, minimum_samples=4000, maximum_samples=4000, time_limit_seconds=2.0
+    )
     measurement = run_while(opened, lambda: os.kill(opened.pids[1], signal.SIGSTOP), limited)
     assert measurement.status is Status.TIMED_OUT
     assert f"rank 1 (process {opened.pids[1]}) is stopped by a signal" in measurement.detail

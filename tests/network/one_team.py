@@ -10,34 +10,16 @@ import json
 import sys
 from dataclasses import replace
 
+from benchmarks.hosts import case_of
 from ccbench.backends import open_backend
 from ccbench.backends.base import TeamRequest
-from ccbench.cases import NO_OP, NO_ROOT, Case, Sampling
-from ccbench.collectives import COLLECTIVES
+from ccbench.cases import Sampling
 from ccbench.model.host_collectives import predict_between_hosts
 from ccbench.model.host_network import HostNetwork
 from ccbench.model.machine import load_machine
 from ccbench.network_probe import probe_network
 
 QUICK = Sampling(visits=1, minimum_samples=3, maximum_samples=10, warmup_seconds=0.0, budget_seconds=0.2)
-
-
-def case_of(backend: str, collective: str, ranks: int, size_bytes: int) -> Case:
-    """A plain case."""
-    row = COLLECTIVES[collective]
-    count = row.count_for(size_bytes, ranks, 4)
-    return Case(
-        suite="hosts",
-        backend=backend,
-        collective=collective,
-        algorithm="default",
-        dtype="float32",
-        op="sum" if row.reduces else NO_OP,
-        size_bytes=row.size_bytes(count, ranks, 4),
-        count=count,
-        ranks=ranks,
-        root=0 if row.rooted else NO_ROOT,
-    )
 
 
 def answer(text: object) -> None:

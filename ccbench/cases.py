@@ -1,6 +1,7 @@
 """What is asked (Case, Sampling) and what came back (Measurement): plain frozen values.
 
-They cross process boundaries, so nothing but the standard library is imported for them.
+They cross process boundaries, so nothing but the standard library is imported for them (NumPy only where an
+all_to_all_v asks for amounts).
 """
 
 from __future__ import annotations
@@ -9,13 +10,34 @@ import hashlib
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import Enum
 
-from ccbench.groups import Pair, parse_groups, parse_pair
+from ccbench.collectives import collective
+from ccbench.dtypes import item_bytes
+from ccbench.groups import Pair, parse_beside, parse_groups, parse_pair
+from ccbench.traffic_matrix import sent_elements
 
 NO_ROOT = -1
 """The root of a case whose collective has none."""
 
 NO_OP = "none"
 """The op of a case whose collective does not reduce."""
+
+
+ALL_GROUPS = -1
+"""All groups run at once."""
+
+UNEVEN = "all_to_all_v"
+"""The collective whose blocks differ in size."""
+
+OVERLAP = "overlap"
+"""The mode in which something is computed meanwhile."""
+
+OVERLAP_PARTS = (
+    "computation alone",
+    "collective alone",
+    "computation while communicating",
+    "collective while computing",
+)
+"""Parts of a measurement in mode overlap; its samples are of both together, first start to last end."""
 
 
 MORE_VISITS = "more visits planned"
@@ -40,7 +62,8 @@ class Case:
 
     ``count`` is in elements: of the whole buffer for all_reduce, broadcast, reduce and send_recv;
     of one rank's block for all_gather, reduce_scatter, all_to_all, gather and scatter (nccl-tests'
-    "count"). ``size_bytes`` is nccl-tests' "size": the largest buffer of one rank.
+    "count"); of the mean block that the busiest rank of an all_to_all_v sends. ``size_bytes`` is nccl-tests'
+    "size": the largest buffer of one rank (of an all_to_all_v, the largest input).
     ``algorithm`` is a name, a name with a parameter (``hierarchical:4``), or ``default``.
 
     channels: 0 leaves their number to the library. transport: ``default``, ``host`` (through pinned memory of
@@ -73,6 +96,9 @@ class Case:
     pair: str = ""
     groups: str = ""
     beside: str = ""
+    alone: int = ALL_GROUPS
+    traffic: str = ""
+    computing: str = ""
 
     @property
     def case_id(self) -> str:
@@ -92,14 +118,59 @@ class Case:
 
     @property
     def members(self) -> tuple[tuple[int, ...], ...]:
-        """The ranks of each group, in group order; of a pair its two ranks."""
+        """The ranks of each group that runs, in group order; of a pair its two ranks."""
         pair = self.one_pair
-        return ((pair.source, pair.target),) if pair else parse_groups(self.groups, self.ranks)
+        if pair:
+            return ((pair.source, pair.target),)
+        groups = parse_groups(self.groups, self.ranks)
+        return groups if self.alone == ALL_GROUPS else (groups[self.alone],)
+
+    @property
+    def everybody(self) -> bool:
+        """Whether every rank communicates: no pair, and no group alone."""
+        return not self.pair and self.alone == ALL_GROUPS
 
     @property
     def group_ranks(self) -> int:
         """Ranks that communicate with each other: all of them, those of one group, or the two of a pair."""
         return len(self.members[0]) if self.pair or self.groups else self.ranks
+
+    @property
+    def beside_case(self) -> Case | None:
+        """What runs beside this case, as a case of its own; of about the same size in its own groups."""
+        if not self.beside:
+            return None
+        asked = parse_beside(self.beside)
+        row = collective(asked.collective)
+        other = replace(
+            self,
+            collective=asked.collective,
+            algorithm="default",
+            op=(self.op if self.op != NO_OP else "sum") if row.reduces else NO_OP,
+            root=0 if row.rooted else NO_ROOT,
+            groups=asked.groups if asked.own_groups else self.groups,
+            alone=ALL_GROUPS if asked.own_groups else self.alone,
+            beside="",
+            traffic="",
+            in_place=False,
+        )
+        item = item_bytes(self.dtype)
+        count = row.count_for(self.size_bytes, other.group_ranks, item)
+        return replace(other, count=count, size_bytes=row.size_bytes(count, other.group_ranks, item))
+
+    def input_count(self, seat: int) -> int:
+        """Elements of the input buffer of rank ``seat`` of a group."""
+        if self.collective == UNEVEN:
+            return int(sent_elements(self.traffic, self.count, self.group_ranks)[seat].sum())
+        row = collective(self.collective)
+        return row.input_count(self.count, self.group_ranks, seat, max(self.root, 0))
+
+    def output_count(self, seat: int) -> int:
+        """Elements of the output buffer of rank ``seat`` of a group."""
+        if self.collective == UNEVEN:
+            return int(sent_elements(self.traffic, self.count, self.group_ranks)[:, seat].sum())
+        row = collective(self.collective)
+        return row.output_count(self.count, self.group_ranks, seat, max(self.root, 0))
 
     @property
     def label(self) -> str:
@@ -129,7 +200,10 @@ class Case:
             (self.misalignment_bytes > 0, f"{self.misalignment_bytes} B off"),
             (bool(self.pair), f"pair {self.pair}"),
             (bool(self.groups), f"groups {self.groups}"),
+            (self.alone != ALL_GROUPS, f"group {self.alone} alone"),
             (bool(self.beside), f"beside {self.beside}"),
+            (bool(self.traffic), f"traffic {self.traffic}"),
+            (bool(self.computing), f"computing {self.computing}"),
         )
         return [text for is_so, text in asked if is_so]
 

@@ -169,6 +169,7 @@ COLLECTIVES: dict[str, Collective] = {
         _row("broadcast", _all_at_root, _all, _from_root, _one, rooted=True),
         _row("reduce", _all, _all_at_root, _from_everyone, _one, reduces=True, rooted=True),
         _row("all_to_all", _all, _second_half, _transposed, _ring_share, blocked=True),
+        _row("all_to_all_v", _all, _second_half, _transposed, _ring_share, blocked=True),
         _row("gather", _own, _all_at_root, _whole_from_owner, _ring_share, rooted=True, blocked=True),
         _row("scatter", _all_at_root, _own, _own_block_from_root, _ring_share, rooted=True, blocked=True),
         _row("send_recv", _all, _second_half, _from_left, _one),
@@ -231,7 +232,7 @@ def reference(inputs: Sequence[Buffer], op: str, collective: str, root: int) -> 
             return [inputs[root].copy() for _ in range(ranks)]
         case "scatter":
             return [block.copy() for block in blocks(inputs[root])]
-        case "all_to_all":
+        case "all_to_all" | "all_to_all_v":
             sent = [blocks(buffer) for buffer in inputs]
             return [np.concatenate([sent[source][rank] for source in range(ranks)]) for rank in range(ranks)]
         case "send_recv":

@@ -3,7 +3,9 @@
 An expression gives every rank a colour, and ranks of one colour are a group (MPI_Comm_split):
 ``rank // 4``, ``rank % 2``, ``rank & 3``, ``rank | 3``; nccl-tests' spellings of the same (``/4``, ``DIV 4``,
 ``%2``, ``MOD 2``, ``&0x3``, ``AND 0x3``, ``|0x3``, ``OR 0x3``: NCCL_TESTS_SPLIT in nccl-tests' README.md); or
-the groups themselves, ``[[0, 1], [2, 3]]``. A pair is ``0>3`` (one way) or ``0<>3`` (both ways).
+the groups themselves, ``[[0, 1], [2, 3]]``; or those of an axis of a parallel layout, ``tp of tp2-dp4``
+(``ccbench.layouts``). What runs beside a collective has groups of its own, ``all_gather on rank % 2``: so a
+rank may be in several groups at once. A pair is ``0>3`` (one way) or ``0<>3`` (both ways).
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from functools import lru_cache
 from typing import Any
 
 from ccbench.errors import UsageError
+from ccbench.layouts import layout_groups, read_layout_groups
 
 Groups = tuple[tuple[int, ...], ...]
 
@@ -55,6 +58,9 @@ def read_groups(text: str) -> str:
     """The one spelling of an expression or list that cases are filed under; UsageError when it is none."""
     if text.lstrip().startswith("["):
         return json.dumps(_listed(text))
+    of_layout = read_layout_groups(text)
+    if of_layout is not None:
+        return of_layout
     found = _EXPRESSION.fullmatch(text.strip())
     if not found:
         raise UsageError(
@@ -78,7 +84,7 @@ def parse_groups(text: str, ranks: int) -> Groups:
     if not text:
         return (tuple(range(ranks)),)
     spelled = read_groups(text)
-    groups = _of_list(json.loads(spelled), ranks) if spelled[0] == "[" else _of_colours(spelled, ranks)
+    groups = _spelled_groups(spelled, ranks)
     sizes = sorted({len(group) for group in groups})
     if len(sizes) > 1:
         raise UsageError(
@@ -86,6 +92,12 @@ def parse_groups(text: str, ranks: int) -> Groups:
             "choose ranks or an expression that give equal ones"
         )
     return groups
+
+
+def _spelled_groups(spelled: str, ranks: int) -> Groups:
+    if spelled[0] == "[":
+        return _of_list(json.loads(spelled), ranks)
+    return layout_groups(spelled, ranks) if " of " in spelled else _of_colours(spelled, ranks)
 
 
 def _of_colours(spelled: str, ranks: int) -> Groups:
@@ -118,6 +130,44 @@ def _listed(text: str) -> list[list[int]]:
         raise UsageError(f"groups: a rank is in {text[:80]} twice; a rank can be in one group at a time")
     found: list[list[int]] = groups
     return found
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What runs at the same time: a collective, on ``groups`` of its own ('' for all ranks together).
+
+    own_groups: False where it runs on the groups of the case itself.
+    """
+
+    collective: str
+    groups: str = ""
+    own_groups: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.collective} on {self.groups or ALL}" if self.own_groups else self.collective
+
+
+ALL = "all"
+"""What a user writes for all ranks together."""
+
+
+def read_beside(text: str) -> str:
+    """The one spelling of ``all_gather`` or ``all_gather on rank % 2``; whether the collective exists is not
+    looked at. UsageError where it is neither.
+    """
+    name, on, groups = (part.strip() for part in text.partition(" on "))
+    if not re.fullmatch(r"[a-z][a-z_]{0,31}", name, re.ASCII) or (on and not groups):
+        raise UsageError(
+            f"beside: {text[:80]!r} is no collective with groups; write 'all_gather' or "
+            "'all_gather on rank % 2'"
+        )
+    return str(Beside(name, "" if groups == ALL else read_groups(groups), True)) if groups else name
+
+
+def parse_beside(text: str) -> Beside:
+    """What ``read_beside`` spelled."""
+    name, on, groups = read_beside(text).partition(" on ")
+    return Beside(name, "" if groups == ALL else groups, bool(on))
 
 
 def format_ranks(ranks: Sequence[int]) -> str:

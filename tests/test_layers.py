@@ -13,7 +13,8 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 # Lowest first. Parts of one layer do not know each other.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors",),
-    ("groups", "nvidia"),
+    ("layouts", "traffic_matrix", "nvidia"),
+    ("groups",),
     ("units", "stats", "dtypes", "environment", "resources", "processes", "interfaces", "launched_by"),
     ("collectives", "topology"),
     ("cases", "algorithms"),

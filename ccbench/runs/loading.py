@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ORDER = (
     "collective", "ranks", "nodes", "dtype", "op", "backend", "algorithm", "protocol", "mode", "root",
     "in_place", "pair", "groups", "beside", "channels", "transport", "registration", "aggregation",
-    "misalignment_bytes", "size_bytes", "case_id",
+    "misalignment_bytes", "alone", "traffic", "computing", "size_bytes", "case_id",
 )  # fmt: skip
 """Rows of ``Run.cases`` are sorted by these columns, whatever order they were measured in."""
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ccbench.cases import Case, Conditions, Measurement, Status
+from ccbench.cases import OVERLAP, Case, Conditions, Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.model.prediction import Prediction
 from ccbench.runs.imported import OF_SAMPLES, Origin, imported_case_id, imported_speed, origin_columns
@@ -54,6 +54,7 @@ def row_of(
         "node_of_rank": list(measurement.node_of_rank) or None,
         "device_readings": measurement.device_readings,
         **_part_columns(measurement, confidence),
+        **_overlap_columns(measurement, confidence),
         **_condition_columns(measurement.conditions),
         **_prediction_columns(prediction),
         **_speed_columns(measurement, confidence),
@@ -130,7 +131,7 @@ def bandwidths(case: Case, seconds: float) -> tuple[float | None, float | None]:
     """
     collective = COLLECTIVES.get(case.collective)
     moves_data = case.size_bytes > 0 and (collective is None or collective.moves_data)
-    if not moves_data or seconds <= 0:
+    if not moves_data or seconds <= 0 or case.mode == OVERLAP:
         return None, None
     algbw = case.size_bytes / seconds / BYTES_PER_GIGABYTE
     if not math.isfinite(algbw):
@@ -169,6 +170,28 @@ def _part_columns(measurement: Measurement, confidence: float) -> Row:
     visits = measurement.visit_samples
     medians = [visited_interval(one, visits, confidence).median for one in samples]
     return {**row, "part_median_seconds": medians, "slowest_part": _largest(medians)}
+
+
+def _overlap_columns(measurement: Measurement, confidence: float) -> Row:
+    """How much of the shorter of computation and collective ran beside the longer, sample by sample."""
+    nothing: Row = dict.fromkeys(("overlap_efficiency", "overlap_low", "overlap_high"))
+    parts = measurement.part_samples_seconds
+    together = measurement.samples_seconds
+    if measurement.status != Status.OK or measurement.case.mode != OVERLAP or len(parts) < 2:
+        return nothing
+    shares = [
+        (computing + communicating - both) / min(computing, communicating)
+        for computing, communicating, both in zip(parts[0], parts[1], together, strict=True)
+        if min(computing, communicating) > 0
+    ]
+    if len(shares) < len(together) or not shares:
+        return nothing
+    interval = visited_interval(shares, measurement.visit_samples, confidence)
+    return {
+        "overlap_efficiency": interval.median,
+        "overlap_low": interval.low,
+        "overlap_high": interval.high,
+    }
 
 
 def _largest(medians: Sequence[float]) -> int | None:
@@ -253,6 +276,9 @@ def _case_of(row: Mapping[str, Any]) -> Case:
         pair=str(row["pair"]),
         groups=str(row["groups"]),
         beside=str(row["beside"]),
+        alone=int(row["alone"]),
+        traffic=str(row["traffic"]),
+        computing=str(row["computing"]),
     )
 
 

@@ -6,6 +6,7 @@ History of the schema, newest last; a version changes when a column is added, dr
 2. Rows imported from other tools: the columns from ``source`` to ``extra``. What a row of version 1 has there
    is ``Column.before``. ``nodes`` may be 0 and ``count`` -1 where an imported output does not say.
 3. Settings of libraries, pairs, groups and what ran beside; several machines: from ``channels`` on.
+4. A group alone, uneven traffic, computing beside a collective: from ``alone`` on; ``beside`` with groups.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 OLDEST_READABLE = 1
 """Files from this version on are read; what they lack is filled in."""
@@ -46,12 +47,13 @@ class Column:
 _NOT_MEASURED = "no sample was taken"
 _NO_SPEED = "status is not ok"
 _NO_INTERVAL = "status is not ok, or an imported row has no samples"
-_NO_BANDWIDTH = "status is not ok, or the collective moves no data (barrier, 0 bytes)"
+_NO_BANDWIDTH = "status is not ok, no data is moved (barrier, 0 bytes), or mode is overlap"
 _NO_PREDICTION = "no prediction was made"
 _UNKNOWN = "not known on this machine"
 _NOT_IMPORTED = "ccbench measured the case"
 _AS_PRINTED = "as the source prints it, whatever the status"
 _ONE_PART = "one collective ran alone, or its parts were not timed apart"
+_NO_OVERLAP = "mode is not overlap, or status is not ok"
 _ONE_HOST = "all ranks ran on the host of the run"
 _NOT_PRINTED = "ccbench measured the case, or the output does not print it"
 
@@ -75,7 +77,7 @@ SCHEMA: tuple[Column, ...] = (
     Column("nodes", "int64", "", "machines the ranks were spread over; 0 where an import does not say"),
     Column("root", "int64", "", "root rank, -1 where the collective has none"),
     Column("in_place", "bool", "", "input and output share memory"),
-    Column("mode", "string", "", "how launches follow each other: streaming, isolated, graph, cold"),
+    Column("mode", "string", "", "how launches follow each other: streaming, isolated, graph, cold, overlap"),
     Column("simulated", "bool", "", "times were computed, not measured"),
     Column("status", "string", "", "ok, wrong, unsupported, failed, timed_out, out_of_memory, skipped"),
     Column("detail", "string", "", "why the status is not ok; may be empty"),
@@ -226,7 +228,9 @@ SCHEMA: tuple[Column, ...] = (
         since=3, before="",
     ),
     Column(
-        "beside", "string", "", "collective that ran at the same time; else empty", since=3, before=""
+        "beside", "string", "",
+        "collective that ran at the same time, such as `all_gather on rank % 2`; else empty",
+        since=3, before="",
     ),
     Column(
         "protocol_used", "string", "", "protocol the library says it chose; empty: not reported",
@@ -238,8 +242,9 @@ SCHEMA: tuple[Column, ...] = (
         "the library gives none", since=3,
     ),
     Column(
-        "part_names", "list<string>", "", "what ran at the same time: groups, or collectives", _ONE_PART,
-        since=3,
+        "part_names", "list<string>", "",
+        "what ran at the same time: groups, collectives, or (mode overlap) computation and collective",
+        _ONE_PART, since=3,
     ),
     Column(
         "part_samples_seconds", "list<list<double>>", "seconds per launch",
@@ -260,6 +265,25 @@ SCHEMA: tuple[Column, ...] = (
         "JSON: clocks, throttle reasons, power, temperature and error counters of each device, before and "
         "after the case; else empty", since=3, before="",
     ),
+    Column(
+        "alone", "int64", "", "number of the group that alone ran, from 0; -1: all of them at once",
+        since=4, before=-1,
+    ),
+    Column(
+        "traffic", "string", "",
+        "of all_to_all_v: `zipf:1.2`, `hot:0.5` or a matrix of relative amounts; empty: balanced",
+        since=4, before="",
+    ),
+    Column(
+        "computing", "string", "", "of mode overlap: matmul or memory; else empty", since=4, before=""
+    ),
+    Column(
+        "overlap_efficiency", "double", "",
+        "(computation alone + collective alone - both together) / the shorter of the two alone: 1 hides it "
+        "wholly, 0 not at all; median over samples", _NO_OVERLAP, since=4,
+    ),
+    Column("overlap_low", "double", "", "lower end of its interval", _NO_OVERLAP, since=4),
+    Column("overlap_high", "double", "", "upper end of its interval", _NO_OVERLAP, since=4),
 )  # fmt: skip
 """Every column in file order."""
 

@@ -106,6 +106,24 @@ class Apart(Protocol):
         """Bring the control words of the ranks of this host here. Collective."""
 
 
+@runtime_checkable
+class Overlapping(Protocol):
+    """An endpoint that can compute while it communicates (``Case.computing`` says what)."""
+
+    def prepare_computing(self, kind: str) -> None:
+        """Get ready for ``matmul`` or ``memory``. Called once per visit, before any computation."""
+
+    def compute(self, repetitions: int) -> None:
+        """The computation alone, to its end."""
+
+    def launch_while_computing(self, launches: int, repetitions: int) -> tuple[float, float]:
+        """Both at once, to the end of both.
+
+        Returns the seconds from the call until the computation was over, and until the collective was; where
+        the endpoint is DeviceTimed, on the device's clock.
+        """
+
+
 @dataclass(frozen=True)
 class RankResult:
     """What one rank saw. ``samples`` etc. are the same on all ranks: they come from shared stamps.

@@ -15,7 +15,17 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors",),
     ("layouts", "traffic_matrix", "nvidia"),
     ("groups",),
-    ("units", "stats", "dtypes", "environment", "resources", "processes", "interfaces", "launched_by"),
+    (
+        "units",
+        "stats",
+        "dtypes",
+        "computing",
+        "environment",
+        "resources",
+        "processes",
+        "interfaces",
+        "launched_by",
+    ),  # fmt: skip
     ("collectives", "topology"),
     ("cases", "algorithms"),
     ("suite", "model", "kernels", "verification", "teams", "conditions", "telemetry"),

@@ -25,7 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "processes",
         "interfaces",
         "launched_by",
-    ),  # fmt: skip
+    ),
     ("collectives", "topology"),
     ("cases", "algorithms"),
     ("suite", "model", "kernels", "verification", "teams", "conditions", "telemetry"),

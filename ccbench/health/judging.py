@@ -1,7 +1,7 @@
 """From a run to a verdict: healthy, not healthy and what is to blame, or no verdict and why.
 
 A pure function of what was measured. Slow things are found among their likes by the median absolute
-deviation; a rank that is slow explains all of its pairs, so those are not named besides.
+deviation; a rank that is slow explains all of its pairs and groups, so those are not named besides.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 from ccbench.cases import Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.health.devices import flagged_devices
+from ccbench.health.groups import DECIDED, GROSS, slow_groups
 from ccbench.health.matrix import MISS, PairMatrix, PairMiss, doubts_of, pair_matrices, pair_misses
 from ccbench.health.outliers import high_outliers, relative_spread
 from ccbench.runs import Run
@@ -39,22 +40,15 @@ UNSTABLE_CASES = 0.25
 """Share of the cases that may be unstable before the whole run is."""
 
 FEWEST_VISITS = 3
-DECIDED = 0.75
-"""Share of the decided cases in which a rank must be the slowest to be named, and of cases decided at all
-there must be FEWEST_DECIDED."""
-
 FEWEST_DECIDED = 4
+"""Cases in which one rank is clearly the slowest; of these in DECIDED it must be the same one to be named."""
 
 DOUBTED_CASES = 0.25
 """Share of the cases whose times may be in doubt before the verdict is."""
 
-GROSS = 3.0
-"""Where times are in doubt, a rank must be this many times slower to be named."""
-
 SYMMETRIC = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 """Collectives in which every rank does as much: in others a root is late for good reason."""
 
-SLOW_GROUP = 0.10
 MOST_NAMED = 6
 
 _UNTIMED = (Status.FAILED, Status.TIMED_OUT, Status.OUT_OF_MEMORY)
@@ -141,9 +135,10 @@ def health_of(run: Run) -> HealthVerdict:
     timed = [row for row in rows if _is_timed(row)]
     matrices = pair_matrices(run)
     slow_ranks, pairs = _slow_pairs(matrices)
+    late = _late_ranks(timed, slow_ranks)
     findings = [
-        *_wrong(rows), *_without_result(rows), *_devices(rows), *_late_ranks(timed, slow_ranks), *pairs,
-        *_slow_groups(timed), *_unstable(timed),
+        *_wrong(rows), *_without_result(rows), *_devices(rows), *late, *pairs, *_slow_groups(timed, late),
+        *_unstable(timed),
     ]  # fmt: skip
     doubt = ""
     if not timed:
@@ -308,34 +303,14 @@ def _times_as_long(matrix: PairMatrix, rank: int) -> float:
     return median(with_it) / median(without or with_it)
 
 
-def _slow_groups(timed: Sequence[Row]) -> list[HealthFinding]:
-    """Groups that took longer than their likes, measured at the same time, in most cases."""
-    seen: dict[tuple[str, str], list[tuple[str, float]]] = defaultdict(list)
-    cases: Counter[tuple[str, str]] = Counter()
-    for row in timed:
-        if (
-            not row["groups"]
-            or doubts_of(row)
-            or is_null(row["part_median_seconds"])
-            or is_null(row["part_names"])
-        ):
-            continue
-        kind = (row["backend"], row["groups"])
-        cases[kind] += 1
-        medians = [float(one) for one in row["part_median_seconds"]]
-        if min(medians) <= 0:
-            continue
-        for place in high_outliers([math.log(one) for one in medians], math.log1p(SLOW_GROUP)):
-            seen[kind].append((str(row["part_names"][place]), medians[place] / median(medians)))
-    found = []
-    for kind, parts in seen.items():
-        counts = Counter(name for name, _ in parts)
-        for name, times in counts.items():
-            if times >= DECIDED * cases[kind]:
-                ratio = median(ratio for part, ratio in parts if part == name)
-                text = f"{ratio:.2f} times the usual time of its likes in {times} of {cases[kind]} cases"
-                found.append(HealthFinding("slow_group", f"{name} of {kind[1]}", f"{text} on {kind[0]}"))
-    return found
+def _slow_groups(timed: Sequence[Row], named: Sequence[HealthFinding]) -> list[HealthFinding]:
+    """Groups that took longer than their likes, but for those whose slow rank is named already."""
+    slow_ranks = {one.what for one in named if one.kind == "slow_rank"}
+    return [
+        HealthFinding("slow_group", one.name, one.evidence)
+        for one in slow_groups(timed)
+        if not any(f"rank {rank}" in slow_ranks for rank in one.members)
+    ]
 
 
 def _unstable(timed: Sequence[Row]) -> list[HealthFinding]:

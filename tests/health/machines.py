@@ -104,16 +104,27 @@ def collectives(
     return found
 
 
-def groups(random: np.random.Generator, ranks: int = 8, slow: int | None = None) -> list[Measurement]:
-    """Neighbours in twos, all at once."""
+def groups(
+    random: np.random.Generator,
+    ranks: int = 8,
+    slow: int | None = None,
+    expression: str = "rank // 2",
+    slower: Callable[[tuple[int, ...]], float] = lambda members: 1.0,
+    noise: float = 0.01,
+    **changes: Any,
+) -> list[Measurement]:
+    """All groups at once, neighbours in twos unless said; ``slow`` is one of them by number."""
     found = []
-    members = parse_groups("rank // 2", ranks)
-    for size in (4096, 1 << 22):
-        one = case("all_reduce", size, 2, groups="rank // 2")
-        one = replace(one, ranks=ranks)
+    members = parse_groups(expression, ranks)
+    for size in (4096, 1 << 19, 1 << 22):
+        one = case("all_reduce", size, len(members[0]), groups=expression)
+        one = replace(one, ranks=ranks, **changes)
         seconds = 1e-5 + size / 3e11
         parts = [
-            seconds * (1.5 if place == slow else 1.0) * (1 + 0.01 * random.normal(size=30))
+            seconds
+            * (1.5 if place == slow else 1.0)
+            * slower(members[place])
+            * (1 + noise * random.normal(size=30))
             for place in range(len(members))
         ]
         found.append(

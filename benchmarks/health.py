@@ -1,0 +1,144 @@
+"""Trials of the health verdict: ``python -m benchmarks.health [--trials 50] [--ranks 4] [--backend cpu]``.
+
+Each trial is one ``ccbench run health`` in a folder of its own. By turns nothing is wrong, one rank sleeps in
+every launch (CCBENCH_FAULT), and one rank's process gets half of its processor: it is stopped and continued
+every 10 ms, as cpulimit does. What each verdict names is counted and printed; the exit code is 1 if a planted
+rank was missed or a healthy machine accused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+HALF_PERIOD_SECONDS = 0.01
+TIME_LIMIT_SECONDS = 600.0
+
+HEALTHY, ASLEEP, LIMITED = "healthy", "sleeping rank", "rank with half a processor"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What was planted and what the verdict said. named: the slow ranks, or groups, it accuses."""
+
+    planted: str
+    rank: int
+    word: str
+    named: tuple[str, ...]
+    seconds: float
+
+    @property
+    def right(self) -> bool:
+        """The planted rank and nobody else, or nobody."""
+        wanted = () if self.planted == HEALTHY else (f"rank {self.rank}",)
+        return tuple(name for name in self.named if name.startswith("rank ")) == wanted and not (
+            self.planted == HEALTHY and self.named
+        )
+
+
+def trial(planted: str, rank: int, options: argparse.Namespace, folder: Path) -> Trial:
+    """One run with one fault, or none."""
+    command = [sys.executable, "-m", "ccbench", "run", options.suite, "--ranks", str(options.ranks)]
+    command += ["--backend", options.backend, "-o", str(folder / "run"), "--json"]
+    environment = {name: value for name, value in os.environ.items() if name != "CCBENCH_FAULT"}
+    if planted == ASLEEP:
+        environment["CCBENCH_FAULT"] = f"slow:rank={rank}"
+    began = time.monotonic()
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as run:
+        over = threading.Event()
+        limiter = threading.Thread(target=_limit, args=(run.pid, rank, options.ranks, over))
+        if planted == LIMITED:
+            limiter.start()
+        try:
+            printed, _ = run.communicate(timeout=TIME_LIMIT_SECONDS)
+        finally:
+            over.set()
+            if planted == LIMITED:
+                limiter.join()
+            run.kill()
+    verdicts = json.loads(printed)["verdicts"]
+    word = re.match(r"(NOT HEALTHY|NO VERDICT|HEALTHY)", verdicts[0])
+    named = tuple(
+        found.group(1)
+        for line in verdicts
+        if (found := re.match(r"\s+slow (?:rank|pair|group): ([^:]+):", line))
+    )
+    return Trial(planted, rank, word.group(1) if word else "?", named, time.monotonic() - began)
+
+
+def _limit(runner: int, rank: int, ranks: int, over: threading.Event) -> None:
+    """Stop and continue the process of ``rank`` by turns, whichever process that is at the time."""
+    stopped = 0
+    while not over.is_set():
+        process = _process_of(runner, rank, ranks)
+        if process:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGSTOP)
+                stopped = process
+            over.wait(HALF_PERIOD_SECONDS)
+        if stopped:
+            with suppress(ProcessLookupError):
+                os.kill(stopped, signal.SIGCONT)
+            stopped = 0
+        over.wait(HALF_PERIOD_SECONDS)
+
+
+def _process_of(runner: int, rank: int, ranks: int) -> int:
+    """The process of a rank, 0 if there is none: the runner's worker forks ranks one after the other."""
+    for leader in _children(runner):
+        forked = _children(leader)
+        if len(forked) == ranks:
+            return forked[rank]
+    return 0
+
+
+def _children(process: int) -> list[int]:
+    with suppress(OSError):
+        return sorted(
+            int(word) for word in Path(f"/proc/{process}/task/{process}/children").read_text().split()
+        )
+    return []
+
+
+def main() -> int:
+    """Run the trials and print what came out."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--trials", type=int, default=50, help="of each kind")
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--backend", default="cpu")
+    parser.add_argument("--suite", default="health", help="a file, to try shorter sampling")
+    options = parser.parse_args()
+    trials: list[Trial] = []
+    for number in range(options.trials):
+        for planted in (HEALTHY, ASLEEP, LIMITED):
+            with tempfile.TemporaryDirectory(prefix="ccbench-health-") as place:
+                one = trial(planted, number % options.ranks, options, Path(place))
+            trials.append(one)
+            mark = "" if one.right else "  <-- WRONG"
+            names = ", ".join(one.named) or "nobody"
+            text = f"{number:3} {planted:28} rank {one.rank}: {one.word}, names {names}, {one.seconds:.1f} s"
+            print(text + mark, flush=True)
+    for planted in (HEALTHY, ASLEEP, LIMITED):
+        of_kind = [one for one in trials if one.planted == planted]
+        words = Counter(one.word for one in of_kind)
+        print(
+            f"{planted}: {sum(one.right for one in of_kind)} of {len(of_kind)} right; "
+            + ", ".join(f"{word} {count} x" for word, count in words.items())
+        )
+    return 0 if all(one.right for one in trials) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

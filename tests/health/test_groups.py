@@ -1,0 +1,95 @@
+"""Slow groups: found among their likes, and by halving."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccbench.cases import Measurement
+from ccbench.health.groups import SlowGroup, slow_groups
+from tests.health.machines import flagged, groups, run_of
+
+NESTED = ("rank // 8", "rank // 4", "rank // 2")
+
+
+def found(measurements: list[Measurement]) -> list[SlowGroup]:
+    return slow_groups(run_of(measurements).cases.to_dict("records"))
+
+
+def nested(seed: int, around: tuple[int, ...], factor: float = 2.0, ranks: int = 16) -> list[Measurement]:
+    """Halves, quarters and neighbours; every group that holds all of ``around`` is slow."""
+    random = np.random.default_rng(seed)
+
+    def slower(members: tuple[int, ...]) -> float:
+        return factor if set(around) <= set(members) else 1.0
+
+    return [
+        one for expression in NESTED for one in groups(random, ranks, expression=expression, slower=slower)
+    ]
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 15), st.integers(0, 1000), st.sampled_from([1.5, 2.0, 10.0]))
+def test_halving_ends_at_the_two_neighbours_of_a_slow_rank(rank: int, seed: int, factor: float) -> None:
+    (one,) = found(nested(seed, (rank,), factor))
+    assert one.members == (rank // 2 * 2, rank // 2 * 2 + 1)
+    assert f"halved from ranks {rank // 8 * 8}-{rank // 8 * 8 + 7}" in one.evidence
+
+
+def test_a_slow_way_inside_a_quarter_ends_at_the_quarter() -> None:
+    (one,) = found(nested(1, (8, 10)))
+    assert one.name == "ranks 8-11"
+
+
+def test_a_slow_half_with_sound_quarters_is_named_as_the_half() -> None:
+    (one,) = found(nested(2, (0, 4)))
+    assert one.name == "ranks 0-7"
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 10_000))
+def test_no_group_of_a_healthy_machine_is_named(seed: int) -> None:
+    assert found(nested(seed, (0,), 1.0)) == []
+
+
+def test_one_odd_group_among_likes_is_named_without_any_halves() -> None:
+    (one,) = found(groups(np.random.default_rng(3), 8, slow=1))
+    assert one.name == "ranks 2-3"
+    assert "(rank // 2)" in one.evidence or "halved" in one.evidence
+
+
+def test_groups_that_do_not_nest_are_compared_with_their_likes() -> None:
+    random = np.random.default_rng(4)
+    (one,) = found(
+        groups(random, 16, expression="rank % 8", slower=lambda members: 1.3 if 5 in members else 1.0)
+    )
+    assert one.members == (5, 13)
+
+
+@pytest.mark.parametrize(("factor", "named"), [(2.0, 0), (5.0, 1)])
+def test_where_times_are_in_doubt_only_gross_differences_count(factor: float, named: int) -> None:
+    doubted = [flagged(one, "foreign_load") for one in nested(5, (3,), factor)]
+    assert len(found(doubted)) == named
+
+
+def test_two_halves_that_differ_a_little_say_nothing() -> None:
+    random = np.random.default_rng(6)
+    little = groups(random, 4, slower=lambda members: 1.15 if 0 in members else 1.0)
+    assert found(little) == []
+
+
+def test_a_group_slow_in_one_case_of_three_is_not_named() -> None:
+    random = np.random.default_rng(7)
+    sound = groups(random, 4)
+    once = groups(random, 4, slow=0)[:1]
+    assert found([*once, *sound[1:]]) == []
+
+
+def test_a_group_alone_and_what_ran_beside_something_are_no_likes() -> None:
+    random = np.random.default_rng(8)
+    beside = [replace(one, case=replace(one.case, beside="all_gather")) for one in groups(random, 4, slow=0)]
+    assert found(beside) == []

@@ -36,7 +36,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("runs", "progress", "planning", "network_probe", "census", "seats"),
     ("starting", "summon"),
     ("runner", "doctor", "importing"),
-    ("comparison", "scoring", "health", "tuning", "history", "feeds"),
+    ("comparison", "scoring", "health", "tuning", "history", "feeds", "parallelism"),
     ("report",),
     ("cli",),
     ("__main__",),

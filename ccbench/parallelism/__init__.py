@@ -1,0 +1,1 @@
+"""What a training step asks of the fabric: model shapes, parallel strategies, their communication and memory."""

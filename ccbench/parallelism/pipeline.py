@@ -1,0 +1,165 @@
+"""Pipeline schedules: which stage computes which micro-batch when, and how long all of it takes.
+
+1F1B is PipeDream-Flush (D. Narayanan et al., "Memory-Efficient Pipeline-Parallel DNN Training", 2021);
+with ``chunks`` > 1 it is the interleaved schedule of D. Narayanan et al., "Efficient Large-Scale Language
+Model Training on GPU Clusters Using Megatron-LM", SC 2021, section 2.2: every device holds ``chunks`` parts of
+the model, and the bubble, (p - 1) / m of the computing, shrinks to (p - 1) / (m v). The orders are those of
+megatron/core/pipeline_parallel/schedules.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ccbench.errors import UsageError
+
+Work = Literal["forward", "backward"]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A pipeline and the times of one chunk of one stage for one micro-batch.
+
+    stages: p. micro_batches: m. chunks: v, virtual stages a device has. forward_seconds, backward_seconds: of
+    one chunk, everything that is waited for inside it included. hop_seconds: from the end of a chunk until
+    the next stage has what it needs. overlapped: whether a stage goes on while it sends; else it waits.
+    UsageError where an interleaved schedule has no whole rounds: m must be a multiple of p, as Megatron asks.
+    """
+
+    stages: int
+    micro_batches: int
+    chunks: int
+    forward_seconds: float
+    backward_seconds: float
+    hop_seconds: float = 0.0
+    overlapped: bool = True
+
+    def __post_init__(self) -> None:
+        if min(self.stages, self.micro_batches, self.chunks) < 1:
+            raise UsageError("pipeline: stages, micro-batches and chunks are 1 or more")
+        if self.chunks > 1 and (self.stages == 1 or self.micro_batches % self.stages):
+            raise UsageError(
+                f"pipeline: {self.micro_batches} micro-batches on {self.stages} stages cannot be interleaved; "
+                "take a multiple of the stages, of which there are two or more, or one virtual stage"
+            )
+
+
+@dataclass(frozen=True)
+class Interval:
+    """One chunk of one stage at work on one micro-batch; seconds from the step's start."""
+
+    stage: int
+    chunk: int
+    micro_batch: int
+    work: Work
+    begin_seconds: float
+    end_seconds: float
+
+
+def pipeline_seconds(pipeline: Pipeline) -> float:
+    """Until the last stage has done its last backward: computing, bubble and the hops that show.
+
+    m v (f + b) of computing and (p - 1) (f + b) of bubble, f and b of one chunk, and ``exposed_hops``.
+    """
+    p, m, v = pipeline.stages, pipeline.micro_batches, pipeline.chunks
+    computing = (m * v + p - 1) * (pipeline.forward_seconds + pipeline.backward_seconds)
+    return computing + exposed_hops(pipeline) * pipeline.hop_seconds
+
+
+def exposed_hops(pipeline: Pipeline) -> float:
+    """How many hops between stages lengthen the step; those shorter than a chunk's computing are meant.
+
+    Stages that wait for their messages: two for every chunk of every micro-batch and of the bubble (at the
+    most; the ends of the pipeline have one neighbour only). Stages that go on meanwhile: an interleaved
+    schedule has enough under way to hide all but those of the first micro-batch's way down and the last one's
+    way up; 1F1B has just as many micro-batches under way as stages, so of every round of p of them the way
+    down and up shows. Read off ``simulate``, which the tests hold these against.
+    """
+    p, m, v = pipeline.stages, pipeline.micro_batches, pipeline.chunks
+    if p == 1:
+        return 0.0
+    if not pipeline.overlapped:
+        return 2.0 * (m * v + p - 1)
+    return 2.0 * (p * v - 1) if v > 1 else 2.0 * (p - 1) * m / p + 2.0 * (p - 2)
+
+
+def bubble_seconds(pipeline: Pipeline) -> float:
+    """What a stage idles for want of micro-batches: (p - 1)(f + b) of one chunk."""
+    return (pipeline.stages - 1) * (pipeline.forward_seconds + pipeline.backward_seconds)
+
+
+def order_of(pipeline: Pipeline, stage: int) -> list[tuple[Work, int, int]]:
+    """(forward or backward, chunk, micro-batch) of a stage, one after the other."""
+    p, m, v = pipeline.stages, pipeline.micro_batches, pipeline.chunks
+    total = m * v
+    ahead = p - stage - 1 if v == 1 else 2 * (p - stage - 1) + (v - 1) * p
+    ahead = min(ahead, total)
+    forward: list[tuple[Work, int, int]] = [("forward", *_place(k, pipeline)) for k in range(total)]
+    backward: list[tuple[Work, int, int]] = []
+    for k in range(total):
+        chunk, micro_batch = _place(k, pipeline)
+        backward.append(("backward", v - 1 - chunk, micro_batch))
+    order = forward[:ahead]
+    for one, other in zip(forward[ahead:], backward, strict=False):
+        order += [one, other]
+    return order + backward[total - ahead :]
+
+
+def _place(k: int, pipeline: Pipeline) -> tuple[int, int]:
+    """Chunk and micro-batch of the ``k``-th forward: p micro-batches through a chunk, then the next chunk."""
+    p, v = pipeline.stages, pipeline.chunks
+    if v == 1:
+        return 0, k
+    return k % (p * v) // p, k // (p * v) * p + k % p
+
+
+def simulate(pipeline: Pipeline) -> tuple[Interval, ...]:
+    """Every interval of every stage, each as early as its stage and what it needs allow."""
+    p = pipeline.stages
+    orders = [order_of(pipeline, stage) for stage in range(p)]
+    done: dict[tuple[Work, int, int, int], float] = {}
+    free = [0.0] * p
+    at = [0] * p
+    found: list[Interval] = []
+    moved = True
+    while moved:
+        moved = False
+        for stage, order in enumerate(orders):
+            while at[stage] < len(order):
+                work, chunk, micro_batch = order[at[stage]]
+                ready = _ready(pipeline, done, (work, stage, chunk, micro_batch))
+                if ready is None:
+                    break
+                begin = max(free[stage], ready)
+                length = pipeline.forward_seconds if work == "forward" else pipeline.backward_seconds
+                done[work, stage, chunk, micro_batch] = begin + length
+                found.append(Interval(stage, chunk, micro_batch, work, begin, begin + length))
+                free[stage] = begin + length + _waits(pipeline, work, stage, chunk)
+                at[stage] += 1
+                moved = True
+    return tuple(sorted(found, key=lambda one: (one.begin_seconds, one.stage)))
+
+
+def _waits(pipeline: Pipeline, work: Work, stage: int, chunk: int) -> float:
+    """What a stage that does not overlap waits for after a chunk: its message to the next stage."""
+    last = pipeline.stages * pipeline.chunks - 1
+    place = chunk * pipeline.stages + stage
+    sends = place < last if work == "forward" else place > 0
+    return pipeline.hop_seconds if sends and not pipeline.overlapped else 0.0
+
+
+def _ready(
+    pipeline: Pipeline, done: dict[tuple[Work, int, int, int], float], one: tuple[Work, int, int, int]
+) -> float | None:
+    """When what ``one`` needs is there; None where it has not been computed yet."""
+    work, stage, chunk, micro_batch = one
+    p, last = pipeline.stages, pipeline.stages * pipeline.chunks - 1
+    place = chunk * p + stage
+    if work == "forward" and place == 0:
+        return 0.0
+    if work == "backward" and place == last:
+        return done.get(("forward", stage, chunk, micro_batch))
+    before = place - 1 if work == "forward" else place + 1
+    end = done.get((work, before % p, before // p, micro_batch))
+    return None if end is None else end + pipeline.hop_seconds

@@ -2,7 +2,8 @@
 
 Three ways of calling: blocking, non-blocking (``MPI_Iallreduce`` and ``MPI_Wait``), and persistent
 (``MPI_Allreduce_init`` once, then ``MPI_Start`` and ``MPI_Wait``; MPI 4.0, section 6.13). What MPI asks for
-beyond ccbench's own meaning of a collective is said in ``refusal``.
+beyond ccbench's own meaning of a collective is said in ``refusal``. ``starter`` is the non-blocking call
+without its wait, for what goes on in the background.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from ccbench.backends.blocks import Blocks, received_blocks, sent_blocks
 from ccbench.backends.mpi.library import OPEN_MPI, Library
-from ccbench.cases import Case
+from ccbench.cases import UNEVEN, Case
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
 from ccbench.verification import Array
@@ -48,6 +50,7 @@ NAMES = {
     "broadcast": "bcast",
     "reduce": "reduce",
     "all_to_all": "alltoall",
+    "all_to_all_v": "alltoallv",
     "gather": "gather",
     "scatter": "scatter",
     "barrier": "barrier",
@@ -88,9 +91,21 @@ def refusal(case: Case, library: Library) -> str | None:
         return f"persistent collectives came with MPI 4.0; {library.name} has none"
     if swaps and case.in_place and (case.mode in (NONBLOCKING, PERSISTENT) or case.pair):
         return "in place MPI has MPI_Sendrecv_replace alone, which blocks and goes round the ring"
-    if case.count * max(1, case.ranks) > LARGEST_COUNT and not library.large_counts:
-        return f"{case.count} elements: larger counts came with MPI 4.0; {library.name} has none"
+    if case.collective == UNEVEN and case.in_place:
+        return "in place MPI_Alltoallv has each pair of ranks send each other equally much; use other buffers"
+    largest = _largest_count(case)
+    if largest > LARGEST_COUNT and not library.large_counts:
+        return f"{largest} elements: larger counts came with MPI 4.0; {library.name} has none"
     return None
+
+
+def _largest_count(case: Case) -> int:
+    """Elements of the largest buffer."""
+    if case.collective != UNEVEN:
+        return case.count * max(1, case.ranks)
+    unit = 1 if case.dtype in TYPES else item_bytes(case.dtype)
+    seats = range(case.group_ranks)
+    return unit * max(max(case.input_count(seat), case.output_count(seat)) for seat in seats)
 
 
 def bind(mpi: Any, communicator: Any, case: Case, source: Array, target: Array) -> Bound:
@@ -106,8 +121,38 @@ def bind(mpi: Any, communicator: Any, case: Case, source: Array, target: Array) 
         bound = Bound(_waited(partial(getattr(communicator, f"I{name}"), *arguments)))
     else:
         bound = Bound(partial(getattr(communicator, name.capitalize()), *arguments))
-    copies_at_root = case.collective == "broadcast" and not case.in_place and communicator.rank == case.root
-    return Bound(_then_copied(bound.call, source, target), bound.requests) if copies_at_root else bound
+    if _copies_at_root(communicator, case):
+        return Bound(_then_copied(bound.call, source, target), bound.requests)
+    return bound
+
+
+def _copies_at_root(communicator: Any, case: Case) -> bool:
+    return case.collective == "broadcast" and not case.in_place and bool(communicator.rank == case.root)
+
+
+@dataclass(frozen=True)
+class Starter:
+    """A launch that is begun and goes on. begin: returns its requests; after: to be called when they are
+    complete, before the launch is over.
+    """
+
+    begin: Callable[[], list[Any]]
+    after: Call | None = None
+
+
+def starter(
+    mpi: Any, communicator: Any, case: Case, source: Array, target: Array, one_way: bool = False
+) -> Starter:
+    """The collective of ``case`` without blocking, whatever its mode. one_way: as ``bind_one_way``."""
+    if one_way:
+        begin_one = _one_way_begun(mpi, communicator, case, source, target)
+        return Starter(lambda: [begin_one()])
+    if case.collective == "send_recv":
+        return Starter(_shift_begun(mpi, communicator, case, source, target))
+    arguments = _arguments(mpi, communicator, case, source, target)
+    function = getattr(communicator, f"I{NAMES[case.collective]}")
+    after = partial(np.copyto, target, source) if _copies_at_root(communicator, case) else None
+    return Starter(lambda: [function(*arguments)], after)
 
 
 def _started(request: Any) -> Call:
@@ -145,6 +190,20 @@ def typed_count(mpi: Any, case: Case, buffer: Array, blocks: int = 1) -> tuple[i
     return count * item_bytes(case.dtype), mpi.BYTE
 
 
+def typed_blocks(mpi: Any, case: Case, blocks: Blocks) -> tuple[Blocks, Any]:
+    """Blocks that differ in length, in units of the second: one of MPI's types."""
+    if case.dtype in TYPES:
+        return blocks, getattr(mpi, TYPES[case.dtype])
+    return blocks.times(item_bytes(case.dtype)), mpi.BYTE
+
+
+def _uneven_spec(mpi: Any, case: Case, buffer: Array, blocks: Blocks) -> list[Any]:
+    """What mpi4py takes for a buffer of such blocks: memory, (lengths, beginnings), type."""
+    memory = getattr(mpi, "buffer", None) or mpi.memory
+    counted, datatype = typed_blocks(mpi, case, blocks)
+    return [memory.frombuffer(buffer.view(np.uint8)), (counted.counts, counted.offsets), datatype]
+
+
 def _spec(mpi: Any, case: Case, buffer: Array, blocks: int = 1) -> list[Any]:
     """What mpi4py takes for a buffer, made once: memory, count (of one block), type."""
     memory = getattr(mpi, "buffer", None) or mpi.memory  # its name before mpi4py 4
@@ -165,6 +224,9 @@ def _arguments(mpi: Any, communicator: Any, case: Case, source: Array, target: A
         case "all_gather" | "all_to_all":
             send = _spec(mpi, case, source, blocks if case.collective == "all_to_all" else 1)
             return [mpi.IN_PLACE if case.in_place else send, _spec(mpi, case, target, blocks)]
+        case "all_to_all_v":
+            sent, received = sent_blocks(case, communicator.rank), received_blocks(case, communicator.rank)
+            return [_uneven_spec(mpi, case, source, sent), _uneven_spec(mpi, case, target, received)]
         case "gather":
             send = mpi.IN_PLACE if case.in_place and at_root else _spec(mpi, case, source)
             return [send, _spec(mpi, case, target, blocks) if at_root else None, root]
@@ -194,12 +256,18 @@ def _shift(mpi: Any, communicator: Any, case: Case, source: Array, target: Array
         requests = [communicator.Recv_init(receive, left), communicator.Send_init(send, right)]
         return Bound(partial(_start_all, mpi, requests), requests)
     if case.mode == NONBLOCKING:
-
-        def call() -> None:
-            mpi.Request.Waitall([communicator.Irecv(receive, left), communicator.Isend(send, right)])
-
-        return Bound(call)
+        begin = _shift_begun(mpi, communicator, case, source, target)
+        return Bound(lambda: mpi.Request.Waitall(begin()))
     return Bound(partial(communicator.Sendrecv, send, right, 0, receive, left, 0))
+
+
+def _shift_begun(
+    mpi: Any, communicator: Any, case: Case, source: Array, target: Array
+) -> Callable[[], list[Any]]:
+    right = (communicator.rank + 1) % communicator.size
+    left = (communicator.rank - 1) % communicator.size
+    send, receive = _spec(mpi, case, source), _spec(mpi, case, target)
+    return lambda: [communicator.Irecv(receive, left), communicator.Isend(send, right)]
 
 
 def _start_all(mpi: Any, requests: list[Any]) -> None:
@@ -212,9 +280,15 @@ def bind_one_way(mpi: Any, communicator: Any, case: Case, source: Array, target:
     sends = communicator.rank == 0
     spec = _spec(mpi, case, source if sends else target)
     peer = 1 - communicator.rank
-    names = ("Send", "Recv") if case.mode != NONBLOCKING else ("Isend", "Irecv")
+    if case.mode == NONBLOCKING:
+        return Bound(_waited(_one_way_begun(mpi, communicator, case, source, target)))
     if case.mode == PERSISTENT:
         request = (communicator.Send_init if sends else communicator.Recv_init)(spec, peer)
         return Bound(_started(request), (request,))
-    begin = partial(getattr(communicator, names[0] if sends else names[1]), spec, peer)
-    return Bound(_waited(begin) if case.mode == NONBLOCKING else begin)
+    return Bound(partial(communicator.Send if sends else communicator.Recv, spec, peer))
+
+
+def _one_way_begun(mpi: Any, communicator: Any, case: Case, source: Array, target: Array) -> Call:
+    sends = communicator.rank == 0
+    spec = _spec(mpi, case, source if sends else target)
+    return partial(communicator.Isend if sends else communicator.Irecv, spec, 1 - communicator.rank)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ccbench.backends.mpi.loop import MACHINES, MOST_ARGUMENTS, _Step, _words, built_loop, c_loop
 from ccbench.errors import MissingDependency
 
-COUNTS = (1, 2, 3, 5, 6, 7, 8, 9, 12)
+COUNTS = (1, 2, 3, 5, 6, 7, 8, 9, 10, 12)
 """Of arguments that MPI's functions have here."""
 
 needs_compiler = pytest.mark.skipif(

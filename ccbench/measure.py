@@ -114,7 +114,10 @@ class Overlapping(Protocol):
         """Get ready for ``matmul`` or ``memory``. Called once per visit, before any computation."""
 
     def compute(self, repetitions: int) -> None:
-        """The computation alone, to its end."""
+        """The computation alone, to its end.
+
+        Where the endpoint is DeviceTimed, ``device_seconds`` is asked afterwards, as after ``launch``.
+        """
 
     def launch_while_computing(self, launches: int, repetitions: int) -> tuple[float, float]:
         """Both at once, to the end of both.

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.base import OutOfMemory
+from ccbench.backends.beside import Beside, PartTimes, part_names, part_samples
 from ccbench.backends.cpu.memory import PAGE_BYTES, STAGGER_BYTES, Activity, Control, Word
 from ccbench.cases import Case, CaseFacts
 from ccbench.collectives import collective
@@ -44,6 +45,8 @@ class ApartEndpoint:
 
     A subclass binds its library's call in ``bind``, and has a ``barrier``. ``part`` is the case as this
     rank's group sees it, ``member`` the rank's number there (-1: it belongs to no group and only waits).
+    ``beside`` is the second collective of a case that has one; where the two can be told apart, the call adds
+    what each took to ``part_times``.
     """
 
     flags: tuple[str, ...] = ()
@@ -61,6 +64,8 @@ class ApartEndpoint:
         self._cases = 0
         self._shared = 0
         self._seat: Part | None = None
+        self.beside: Beside | None = None
+        self.part_times: PartTimes | None = None
         self._call: Any = None
         self._forget()
 
@@ -70,6 +75,7 @@ class ApartEndpoint:
         self.target: Array = nothing
         self._input: Array = nothing
         self._output: Array = nothing
+        self.beside = self.part_times = None
         self._call = None
 
     def next_salt(self) -> int:
@@ -91,19 +97,31 @@ class ApartEndpoint:
         fault = self._any_fault
         self._fault = fault if fault and fault.matches(case, self.rank) else None
         self._shared = 0
+        self.beside = Beside(case, self.rank) if case.beside else None
+        self.part_times = PartTimes() if self.beside and self.tells_apart(self.beside.case) else None
         self._take_memory(case)
-        self._call = self.bind() if self.member >= 0 else _nothing
+        self._call = self.bind() if self.takes_part else _nothing
         return self.algorithm_label()
 
+    def tells_apart(self, other: Case) -> bool:
+        """Whether the call says when the case's own collective is over and when ``other`` is."""
+        return False
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether this rank communicates with any other in this case."""
+        return self.member >= 0 or (self.beside is not None and self.beside.member >= 0)
+
     def _take_memory(self, case: Case) -> None:
-        row, dtype = collective(self.part.collective), numpy_dtype(case.dtype)
-        root = max(self.part.root, 0)
+        dtype = numpy_dtype(case.dtype)
         read = written = 0
         if self.member >= 0:
-            read = row.input_count(self.part.count, self.part.ranks, self.member, root)
-            written = row.output_count(self.part.count, self.part.ranks, self.member, root)
+            read, written = self.part.input_count(self.member), self.part.output_count(self.member)
         elements = max(read, written) if case.in_place else read + written
-        self._refuse_too_much(elements * dtype.itemsize)
+        beside_bytes = self.beside.needed_bytes if self.beside else 0
+        self._refuse_too_much(elements * dtype.itemsize + beside_bytes)
+        if self.beside:
+            self.beside.take_memory(self._new_buffer)
         off = case.misalignment_bytes
         if not case.in_place:
             self.source = self._input = self._new_buffer(read, dtype, 0, off)
@@ -197,21 +215,29 @@ class ApartEndpoint:
         """Fill this rank's input with the data of ``salt``."""
         if self._seat:
             self._seat.fill(self._input, salt)
+        if self.beside:
+            self.beside.refill(salt)
 
     def poison(self) -> None:
         """Make the output wrong everywhere."""
         poison(self.target)
+        if self.beside:
+            self.beside.poison()
 
     def launch(self, times: int) -> None:
         """Run the collective ``times`` times, back to back."""
+        if self.part_times:
+            self.part_times.begin()
         if self._fault and self._fault.kind == "slow":
             self._launch_late(times, self._fault)
-            return
-        self._entered_seconds = time.perf_counter()
-        call = self._call
-        for _ in repeat(None, times):
-            call()
-        self._left_seconds = time.perf_counter()
+        else:
+            self._entered_seconds = time.perf_counter()
+            call = self._call
+            for _ in repeat(None, times):
+                call()
+            self._left_seconds = time.perf_counter()
+        if self.part_times:
+            self.part_times.keep(times)
 
     def _launch_late(self, times: int, fault: Fault) -> float:
         inside = 0.0
@@ -234,18 +260,28 @@ class ApartEndpoint:
     def check(self, salt: int, launches: int) -> Mismatch | None:
         """Compare this rank's output with what is right."""
         self.say(Activity.CHECKING)
+        found: Mismatch | None = None
         if not collective(self.case.collective).moves_data:
-            return self._check_barrier()
-        if self._fault:
-            self._fault.spoil(self._output)
-        return self._seat.check(self._output, salt, launches) if self._seat else None
+            found = self._check_barrier(self._seat)
+        else:
+            if self._fault:
+                self._fault.spoil(self._output)
+            found = self._seat.check(self._output, salt, launches) if self._seat else None
+        beside = self._check_beside(salt, launches) if self.beside else None  # collective, so always asked
+        return found or beside
 
-    def _check_barrier(self) -> Mismatch | None:
+    def _check_beside(self, salt: int, launches: int) -> Mismatch | None:
+        assert self.beside is not None, "whoever calls has looked"
+        if not collective(self.beside.case.collective).moves_data:
+            return self._check_barrier(self.beside.seat)
+        return self.beside.check(salt, launches)
+
+    def _check_barrier(self, seat: Part | None) -> Mismatch | None:
         """Nobody may have left the barrier before the last one of its group entered. Collective."""
         times = self.gather_numbers(np.array([self._entered_seconds, self._left_seconds]))
-        if not self.exchange.one_clock or self._seat is None:
+        if not self.exchange.one_clock or seat is None:
             return None  # without a common clock nobody can tell
-        late = [rank for rank in self._seat.members if times[rank, 0] > times[self.rank, 1]]
+        late = [rank for rank in seat.members if times[rank, 0] > times[self.rank, 1]]
         if not late:
             return None
         seen = f"left {times[late[0], 0] - times[self.rank, 1]:.6f} s too early"
@@ -259,6 +295,8 @@ class ApartEndpoint:
             self._shared = 0  # what was shared of the warm-up stood where samples come now
         self.say(Activity.SAMPLING if sample >= 0 else Activity.WARMING_UP)
         self.control.words[self._own + Word.SAMPLE] = sample
+        if self.part_times:
+            self.part_times.expect(sample)
         if self._fault and sample >= 0 and self._fault.kind != "slow":
             self._fault.before_sample()
 
@@ -285,8 +323,12 @@ class ApartEndpoint:
         return "hosts have clocks of their own: a sample is the longest of its ranks' times"
 
     def facts(self) -> CaseFacts:
-        """Nothing, unless a library tells more."""
-        return CaseFacts()
+        """What each of two collectives took, where they were timed apart. Collective."""
+        times = self.part_times
+        if not self.case.beside or times is None:
+            return CaseFacts()
+        told = self.gather_numbers(times.rows().reshape(-1)).reshape(self.ranks, -1, 2)
+        return CaseFacts(parts=part_names(self.case), part_samples_seconds=part_samples(self.case, told))
 
 
 def _nothing() -> None:

@@ -1,4 +1,4 @@
-"""The collective that runs beside a case's own, on ranks without shared memory: its buffers, data and times."""
+"""What runs beside a case's own collective, on ranks without shared memory: its buffers, data and times."""
 
 from __future__ import annotations
 

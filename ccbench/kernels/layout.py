@@ -111,8 +111,7 @@ def rank_buffers(case: Case, rank: int) -> RankBuffers:
     row = collective(case.collective)
     root = 0 if case.root == NO_ROOT else case.root
     size = item_bytes(case.dtype)
-    bytes_in = row.input_count(case.count, case.ranks, rank, root) * size
-    bytes_out = row.output_count(case.count, case.ranks, rank, root) * size
+    bytes_in, bytes_out = case.input_count(rank) * size, case.output_count(rank) * size
     if not case.in_place:
         begin = rounded_up(bytes_in, ALIGNMENT_BYTES)
         return RankBuffers(0, bytes_in, begin, bytes_out, rounded_up(begin + bytes_out, ALIGNMENT_BYTES))

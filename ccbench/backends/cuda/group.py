@@ -235,7 +235,7 @@ class Group:
         """Enqueue the loaded kernel once, between its copies."""
         self.cuda.use_for_launch(self.facts.number)
         self._transfer(self._before)
-        self._enqueue(self._kernel, self._grid, self._parameters)
+        self._enqueue(self._kernel, self._grid, self._parameters, self.stream)
         self._transfer(self._after)
 
     def extra_kernel(self, text: Program, lanes: int) -> Kernel:
@@ -244,17 +244,21 @@ class Group:
 
     def launch_one_block(self, kernel: Kernel, arguments: NDArray[Any]) -> None:
         """Enqueue one block of an extra kernel; what it is handed is copied at once."""
+        self.launch_extra(kernel, 1, arguments, self.stream)
+
+    def launch_extra(self, kernel: Kernel, blocks: int, arguments: NDArray[Any], stream: int) -> None:
+        """Enqueue an extra kernel on any stream of this device; what it is handed is copied at once."""
         self.cuda.use_for_launch(self.facts.number)
-        self._enqueue(kernel, 1, (ctypes.c_void_p * 1)(arguments.ctypes.data))
+        self._enqueue(kernel, blocks, (ctypes.c_void_p * 1)(arguments.ctypes.data), stream)
 
     @property
     def items_per_launch(self) -> int:
         """How many places of the stream's queue a launch takes."""
         return 1 + len(self._before) + len(self._after)
 
-    def _enqueue(self, kernel: Kernel, grid: int, parameters: Any) -> None:
+    def _enqueue(self, kernel: Kernel, grid: int, parameters: Any, stream: int) -> None:
         self.cuda.driver.launchKernel(
-            kernel.function, grid, 1, 1, kernel.lanes, 1, 1, 0, self.stream, ctypes.addressof(parameters), 0
+            kernel.function, grid, 1, 1, kernel.lanes, 1, 1, 0, stream, ctypes.addressof(parameters), 0
         )
 
     def _transfer(self, transfers: Sequence[Transfer]) -> None:

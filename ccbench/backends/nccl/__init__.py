@@ -11,7 +11,7 @@ from ccbench.backends.base import Team, TeamRequest
 from ccbench.backends.cuda import CUPY_DISTRIBUTIONS, cupy_missing, driver_missing
 from ccbench.backends.mpi.launcher import users_launch
 from ccbench.backends.nccl.settings import ALGORITHMS, Version, algorithms_for, environment_of, impossible
-from ccbench.cases import Case
+from ccbench.cases import OVERLAP, Case
 from ccbench.collectives import collective
 from ccbench.dtypes import EXACT_LIMIT, item_bytes
 from ccbench.environment import installed_version
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from ccbench.backends.crew import TeamEndpoint
     from ccbench.exchange import Exchange
 
-MODES = ("streaming", "isolated", "graph", "cold")
+MODES = ("streaming", "isolated", "graph", "cold", OVERLAP)
 OPS = ("sum", "prod", "min", "max", "avg", "premulsum")
 REGISTRATIONS = ("none", "local", "symmetric")
+COMPUTATIONS = ("matmul", "memory")
 NCCL_DISTRIBUTIONS = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
 
 NEEDED = f"NCCL needs an NVIDIA GPU with its driver, CuPy and the NCCL library: {INSTALL}"
@@ -60,7 +61,9 @@ class NcclBackend:
 
     def unsupported(self, case: Case) -> str | None:
         """Why ``case`` cannot run, from what is published; the rest NCCL says when it runs."""
-        return self._not_of_nccl(case) or impossible(case, wheel_version()) or _not_exact(case)
+        beside = case.beside_case
+        inexact = _not_exact(case) or (_not_exact(beside) if beside else None)
+        return self._not_of_nccl(case) or impossible(case, wheel_version()) or inexact
 
     def _not_of_nccl(self, case: Case) -> str | None:
         row = collective(case.collective)
@@ -90,7 +93,15 @@ class NcclBackend:
                 "a graph with two collectives at once has no time for each; take mode streaming",
             ),
             (
-                case.in_place and case.collective in ("all_to_all", "send_recv"),
+                case.mode == OVERLAP and bool(case.pair or case.beside or case.aggregation > 1),
+                "what is computed runs beside one collective alone; leave pair, beside and aggregation out",
+            ),
+            (
+                case.mode == OVERLAP and case.computing not in COMPUTATIONS,
+                f"computing {case.computing!r}: {self.name} has {', '.join(COMPUTATIONS)}",
+            ),
+            (
+                case.in_place and case.collective in ("all_to_all", "all_to_all_v", "send_recv"),
                 f"NCCL has no {case.collective} in place",
             ),
         )

@@ -13,7 +13,6 @@ from ccbench.backends.nccl.parts import Copies, Part, alike_bytes, copies_for
 from ccbench.backends.nccl.seat import Memory, Seat
 from ccbench.backends.nccl.types import Call, Registration
 from ccbench.cases import NO_OP, Case
-from ccbench.groups import Groups
 from ccbench.verification import PREMULTIPLIER
 
 KEEP_BYTES = 1 << 30
@@ -63,12 +62,13 @@ class Bound:
         numbers = sorted({one.part.lane for one in self.bindings})
         return [[one for one in self.bindings if one.part.lane == number] for number in numbers]
 
-    def place_memory(self, seats: Mapping[int, Seat], parts: Sequence[Part], groups: Groups,
-                     communicators: Communicators) -> None:  # fmt: skip
+    def place_memory(
+        self, seats: Mapping[int, Seat], parts: Sequence[Part], communicators: Communicators
+    ) -> None:
         """Memory for every rank here in every part; OutOfMemory where a device has not so much."""
         allocate = None if self.case.registration == "none" else self.nccl.allocate
         for part in parts:
-            by_rank = communicators.of(part, groups)
+            by_rank = communicators.of(part)
             for rank in part.members:
                 if rank not in seats:
                     continue
@@ -101,7 +101,8 @@ class Bound:
             for (source, _), (target, _) in both:
                 one.nccl_calls.append(
                     Call(case.collective, source, target, case.count, case.dtype,
-                         "sum" if op == NO_OP else op, max(case.root, 0), one.part.pair)
+                         "sum" if op == NO_OP else op, max(case.root, 0), one.part.pair,
+                         one.part.amounts(one.rank))
                 )  # fmt: skip
             one.calls = [one.communicator.prepared(call, stream) for call in one.nccl_calls]
 

@@ -42,9 +42,9 @@ class Communicators:
             self._made[key] = self._new(self._all[0])
         return self._made[key]
 
-    def of(self, part: Part, groups: Groups) -> ByRank:
-        """Those that ``part`` runs on, one of ``groups``; in a lane beside, communicators of their own."""
-        key = (part.lane, groups if part.grouped else self._all)
+    def of(self, part: Part) -> ByRank:
+        """Those that ``part`` runs on; in a lane beside, communicators of their own."""
+        key = (part.lane, part.together or self._all)
         self.world()  # it is one of those asked for, or what they are split from
         if key not in self._made:
             self._made[key] = self._split(key[1])

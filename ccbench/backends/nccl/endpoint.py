@@ -10,7 +10,7 @@ import json
 import statistics
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -18,26 +18,25 @@ import numpy as np
 from ccbench.backends.base import LOOPBACK, CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Control
 from ccbench.backends.crew import WholeEndpoint
-from ccbench.backends.cuda.gate import Gate
 from ccbench.backends.cuda.launching import input_period
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.nccl.bindings import Bound, refuse_out_of_memory
 from ccbench.backends.nccl.communicators import Communicators
 from ccbench.backends.nccl.exchanges import Alone, Forked, WaitedInVain
-from ccbench.backends.nccl.launches import Launches
+from ccbench.backends.nccl.launches import Launches, open_gate
 from ccbench.backends.nccl.library import Nccl
 from ccbench.backends.nccl.observing import observed_choice
-from ccbench.backends.nccl.parts import OWN_LANE, Part, parts_of
+from ccbench.backends.nccl.overlapping import Overlap
+from ccbench.backends.nccl.parts import COMPUTING_LANE, OWN_LANE, Part, part_samples, parts_of
 from ccbench.backends.nccl.seat import Seat
 from ccbench.backends.nccl.settings import DEFAULT, NO_FALLBACK_VERSION, algorithms_for, other_than_asked
 from ccbench.backends.nccl.troubles import CollectiveHung, hung, limit_for
 from ccbench.backends.nccl.tuning_log import Choice
 from ccbench.backends.nccl.types import NcclFailed
 from ccbench.backends.nccl.watchman import Watchman
-from ccbench.cases import Case, CaseFacts
+from ccbench.cases import OVERLAP, Case, CaseFacts
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
-from ccbench.errors import MissingDependency
 from ccbench.exchange import Exchange
 from ccbench.telemetry import DeviceWatch
 from ccbench.units import format_seconds
@@ -82,6 +81,7 @@ class NcclRanks(WholeEndpoint):
         self._launches = Launches(
             nccl, list(self._seats.values()), self._gate, self._communicators.complaints, self._hung
         )
+        self._overlap = Overlap(self._seats, self._launches)
         self._devices = DeviceWatch([seat.device.facts.bus_id for seat in self._seats.values()])
         self._chosen: dict[Case, tuple[Choice, float | None]] = {}
         self._bound: Bound | None = None
@@ -139,12 +139,11 @@ class NcclRanks(WholeEndpoint):
 
     def _place_memory(self, bound: Bound) -> None:
         """OutOfMemory on every process where one has too little, so that nobody waits for who gave up."""
-        groups = self._case.members
         for part in self._parts:
-            self._communicators.of(part, groups)
+            self._communicators.of(part)
         failed: OutOfMemory | None = None
         try:
-            bound.place_memory(self._seats, self._parts, groups, self._communicators)
+            bound.place_memory(self._seats, self._parts, self._communicators)
         except OutOfMemory as error:
             failed = error
         all_well = self.least(0 if failed else 1) == 1
@@ -220,6 +219,7 @@ class NcclRanks(WholeEndpoint):
         """Give everything back."""
         self._watchman.close()
         self._launches.bind([])  # before communicators, which wait for graphs that know them
+        self._overlap.close()
         self._communicators.close()
         for seat in self._seats.values():
             seat.close()
@@ -287,22 +287,30 @@ class NcclRanks(WholeEndpoint):
 
     def launch(self, times: int) -> None:
         """Run the case ``times`` times and wait for the end."""
+        self._slow_down()
+        began = time.perf_counter()
+        limit = limit_for(self._case, times)
+        self._times = times
+        self._guarded(lambda: self._run(times, limit), limit)
+        self._host_seconds.append((time.perf_counter() - began) / times)
+
+    def _slow_down(self) -> None:
         for _, fault in self._faults:
             if fault.kind == "slow":
                 fault.before_sample()
-        limit = limit_for(self._case, times)
-        self._times = times
+
+    def _guarded(self, run: Callable[[], None], limit: float) -> None:
+        """Do ``run``; CollectiveHung where a call of NCCL's fails or does not return."""
         began = time.perf_counter()
         try:
             with self._watchman.limited(2 * limit):  # streams have a limit of their own; this is for calls
-                self._run(times, limit)
+                run()
         except NcclFailed as error:
             if error.refused and not self._watchman.expired:
                 raise
             complaints = [str(error), *self._communicators.complaints()]
             waited = time.perf_counter() - began if self._watchman.expired else None
             raise self._hung(waited, [], complaints) from None
-        self._host_seconds.append((time.perf_counter() - began) / times)
 
     def _run(self, times: int, limit: float) -> None:
         if self._case.mode not in ALONE:
@@ -321,6 +329,31 @@ class NcclRanks(WholeEndpoint):
         """As ``launch``; what devices wait for each other is inside NCCL's kernels, and nobody can tell."""
         self.launch(times)
         return 0.0
+
+    # -- ccbench.measure.Overlapping -------------------------------------------------------------------------
+
+    def prepare_computing(self, kind: str) -> None:
+        """``matmul`` or ``memory`` on every device. Collective; OutOfMemory, or CannotRun without cuBLAS."""
+        failed = self._overlap.prepare(kind, limit_for(self._case, 1))
+        if self.least(0 if failed else 1) == 0:
+            raise failed or CannotRun("another rank's device cannot compute beside the collective")
+
+    def compute(self, repetitions: int) -> None:
+        """The computation alone, to its end."""
+        seconds = self._overlap.compute(repetitions, limit_for(self._case, 1))
+        self._part_seconds = {COMPUTING_LANE: seconds}
+
+    def launch_while_computing(self, launches: int, repetitions: int) -> tuple[float, float]:
+        """Both at once; the seconds after which each was over, by the clock of the slowest device."""
+        self._slow_down()
+        limit = limit_for(self._case, launches)
+        found: list[float] = []
+        self._guarded(lambda: found.extend(self._overlap.run(launches, repetitions, limit)), limit)
+        computing, communicating = found
+        self._part_seconds = {COMPUTING_LANE: max(found)}
+        return computing, communicating
+
+    # -- clocks and agreement --------------------------------------------------------------------------------
 
     def device_seconds(self) -> float:
         """What the last ``launch`` took by the devices' clocks, the longest of them.
@@ -398,45 +431,16 @@ class NcclRanks(WholeEndpoint):
 
     def facts(self) -> CaseFacts:
         """What NCCL chose and expected, what each part took, what the devices say. Collective."""
-        names, samples = self._part_samples()
+        several = len(self._parts) > 1 and self._case.mode != OVERLAP
+        parts = self._parts if several else ()
+        samples = part_samples(parts, self._samples, self.exchange) if parts else ()
         devices, flags = self._devices.after()
         return CaseFacts(
             protocol_used=self._choice.protocol,
             channels_used=self._choice.channels,
             library_estimate_seconds=self._estimate_seconds,
-            parts=names,
+            parts=tuple(part.name for part in parts),
             part_samples_seconds=samples,
             devices=devices,
             flags=flags,
         )
-
-    def _part_samples(self) -> tuple[tuple[str, ...], tuple[tuple[float, ...], ...]]:
-        """Names of parts, and what each took in each sample: the longest of its ranks, in any process."""
-        if len(self._parts) < 2:
-            return (), ()
-        mine = [self._samples.get(sample, {}) for sample in sorted(self._samples)]
-        told = [json.loads(one) for one in self.exchange.all_gather(json.dumps(mine).encode())]
-        rows = tuple(
-            tuple(
-                max(float(one.get(str(part.number), 0.0)) for one in process)
-                for process in zip(*told, strict=True)
-            )
-            for part in self._parts
-        )
-        return tuple(part.name for part in self._parts), rows
-
-
-def open_gate(cuda: Cuda, seats: Sequence[Seat]) -> tuple[Gate | None, str]:
-    """A gate in front of all ``seats``; None and the reason where there can be none."""
-    refused = cuda.host_memory_refused(seat.number for seat in seats)
-    if refused:
-        return None, str(refused)
-    gate = Gate(cuda)
-    try:
-        for seat in seats:
-            seat.use()
-            gate.load(seat.device)
-    except MissingDependency as error:
-        gate.free()
-        return None, str(error)
-    return gate, ""

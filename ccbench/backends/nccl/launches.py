@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from ccbench.backends.cuda.gate import Gate
 from ccbench.backends.cuda.launching import GRAPH_LAUNCHES
+from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.nccl.bindings import Binding
 from ccbench.backends.nccl.library import Nccl
 from ccbench.backends.nccl.parts import OWN_LANE
 from ccbench.backends.nccl.seat import Seat
 from ccbench.cases import Case
+from ccbench.errors import MissingDependency
 
 POLLS_BEFORE_SLEEP = 2000
 SLEEP_SECONDS = 5e-5
@@ -52,7 +55,7 @@ class Launches:
 
     # -- enqueueing ------------------------------------------------------------------------------------------
 
-    def _enqueue(self) -> None:
+    def enqueue(self) -> None:
         """Everything once. What one thread asks of several ranks, or at once, must be in one group."""
         for lane in self.lanes:
             calls = [call for one in lane for call in one.calls]
@@ -73,7 +76,7 @@ class Launches:
             seat.capture()
         try:
             for _ in range(launches):
-                self._enqueue()
+                self.enqueue()
         except BaseException:
             for seat in seats:
                 seat.abandon_capture()
@@ -90,20 +93,28 @@ class Launches:
         sizes = graph_sizes(times) if graph else (1,) * times
         for size in dict.fromkeys(sizes) if graph else ():
             self._graph(size)  # made before the clock starts
-        items = max((len(one.calls) * transfers(one.part.case) for one in self._bindings()), default=1)
-        held = 1 if graph else Gate.most_held(items)
-        if gated:
-            self._hold()
-        try:
-            self._begin()
+        held = 1 if graph else Gate.most_held(self.items_per_launch)
+        with self.timed(limit_seconds, gated) as let_go:
             for number, size in enumerate(sizes):
                 if number == held:
-                    self._let_go()
+                    let_go()
                 if graph:
                     for one in self.lanes[0] if self.lanes else []:
                         one.seat.launch_graph(size)
                 else:
-                    self._enqueue()
+                    self.enqueue()
+
+    @contextmanager
+    def timed(self, limit_seconds: float, gated: bool = True) -> Iterator[Callable[[], None]]:
+        """What is enqueued inside runs between events, behind the gate; then wait until all has ended.
+
+        Gives what lets the devices go, for whoever enqueues more than a device's queue takes.
+        """
+        if gated:
+            self._hold()
+        try:
+            self._begin()
+            yield self._let_go
             for one in self._bindings():
                 one.seat.end(one.part.lane)
         finally:
@@ -111,6 +122,11 @@ class Launches:
         self.wait(limit_seconds)
         if gated and self._gate:
             self._gate.raise_if_missed()
+
+    @property
+    def items_per_launch(self) -> int:
+        """How many places of NCCL's or of a stream's queue a launch takes at most."""
+        return max((len(one.calls) * transfers(one.part.case) for one in self._bindings()), default=1)
 
     def _bindings(self) -> list[Binding]:
         return [one for lane in self.lanes for one in lane]
@@ -128,11 +144,16 @@ class Launches:
             self._gate.open()
 
     def _begin(self) -> None:
-        """Events where the clock starts: on all lanes of a device at once, behind its gate."""
+        """Events where the clock starts: on all lanes of a device at once, behind its gate.
+
+        On every device, for a rank may be in what runs beside alone.
+        """
+        for seat in self._seats:
+            seat.begin(OWN_LANE)
         for one in self._bindings():
             if one.part.lane != OWN_LANE:
                 one.seat.follow(one.part.lane)
-            one.seat.begin(one.part.lane)
+                one.seat.begin(one.part.lane)
 
     def flush_caches(self, limit_seconds: float) -> None:
         """Empty the caches of all devices."""
@@ -172,10 +193,27 @@ def transfers(case: Case) -> int:
 
     NCCL too queues what the device has not begun, and waits where there is no room (NCCL_WORK_FIFO_BYTES).
     """
-    return case.ranks if case.collective in ("all_to_all", "gather", "scatter") else 1
+    several = ("all_to_all", "all_to_all_v", "gather", "scatter")
+    return case.ranks if case.collective in several else 1
 
 
 def graph_sizes(launches: int) -> tuple[int, ...]:
     """How many launches each of the graphs has that together make ``launches``."""
     whole, rest = divmod(launches, GRAPH_LAUNCHES)
     return (GRAPH_LAUNCHES,) * whole + ((rest,) if rest else ())
+
+
+def open_gate(cuda: Cuda, seats: Sequence[Seat]) -> tuple[Gate | None, str]:
+    """A gate in front of all ``seats``; None and the reason where there can be none."""
+    refused = cuda.host_memory_refused(seat.number for seat in seats)
+    if refused:
+        return None, str(refused)
+    gate = Gate(cuda)
+    try:
+        for seat in seats:
+            seat.use()
+            gate.load(seat.device)
+    except MissingDependency as error:
+        gate.free()
+        return None, str(error)
+    return gate, ""

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ccbench.cases import NO_OP, NO_ROOT, Case
+from ccbench.backends.nccl.types import Amounts
+from ccbench.cases import ALL_GROUPS, UNEVEN, Case
 from ccbench.collectives import collective
-from ccbench.dtypes import item_bytes
-from ccbench.groups import Pair
+from ccbench.exchange import Exchange
+from ccbench.groups import Groups, Pair, format_ranks, parse_groups
 from ccbench.kernels.layout import ALIGNMENT_BYTES, RankBuffers, rank_buffers, rounded_up
+from ccbench.traffic_matrix import sent_elements
 from ccbench.verification import GROUP_SALTS
 
 BARRIER_COUNT = 1
 BARRIER_DTYPE = "uint8"
 """NCCL has no barrier: as torch.distributed does, a collective on one element stands for it."""
 
-OWN_LANE, BESIDE_LANE = 0, 1
-"""A lane is a stream and a communicator: what is in different lanes runs at the same time on one device."""
+OWN_LANE, BESIDE_LANE, COMPUTING_LANE = 0, 1, 2
+"""A lane is a stream, and a communicator where something is communicated: what is in different lanes runs at
+the same time on one device."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,8 @@ class Part:
     """One collective of some ranks.
 
     case: as its members see it, who count from 0. members: their ranks in the team. number: of the part, for
-    data of its own. grouped: it needs a communicator of its members alone. pair: in ranks of the team.
+    data of its own. together: the groups whose communicators are made at once, () for the one of all ranks; a
+    group that runs alone has the communicator that it has beside the others. pair: in ranks of the team.
     """
 
     name: str
@@ -33,7 +38,7 @@ class Part:
     members: tuple[int, ...]
     number: int
     lane: int = OWN_LANE
-    grouped: bool = False
+    together: Groups = ()
     pair: Pair | None = None
 
     def salted(self, salt: int) -> int:
@@ -44,60 +49,63 @@ class Part:
         """What the team's ``rank`` is among the members."""
         return self.members.index(rank)
 
+    def amounts(self, rank: int) -> Amounts | None:
+        """What ``rank`` sends to and gets from every member, where that is not the same everywhere."""
+        if self.case.collective != UNEVEN:
+            return None
+        sent = sent_elements(self.case.traffic, self.case.count, self.case.ranks)
+        place = self.place(rank)
+        return Amounts(tuple(sent[place].tolist()), tuple(sent[:, place].tolist()))
+
     def receives(self, rank: int) -> bool:
         """Whether ``rank`` has a result: of a pair one way only the target has."""
         return self.pair is None or self.pair.both or rank == self.pair.target
 
 
 def parts_of(case: Case) -> tuple[Part, ...]:
-    """Every part, the case's own first."""
+    """Every part, the case's own first, then those of what runs beside it, which may have other groups."""
+    beside = case.beside_case
+    lanes = [case, *([beside] if beside else [])]
+    found = [part for lane, one in enumerate(lanes) for part in _parts_of_lane(one, lane, len(lanes) > 1)]
+    return tuple(replace(part, number=number) for number, part in enumerate(found))
+
+
+def _parts_of_lane(case: Case, lane: int, several: bool) -> Iterator[Part]:
     groups = case.members
-    own = replace(case, ranks=case.group_ranks, groups="", pair="")
-    lanes = [own, *([beside_case(own)] if case.beside else [])]
-    several = len(lanes) > 1
-    return tuple(
-        Part(
-            name=_name(members, one, len(groups) > 1, several),
-            case=replace(one, beside=""),
+    seen = replace(case, ranks=case.group_ranks, groups="", alone=ALL_GROUPS, pair="", beside="")
+    for members in groups:
+        yield Part(
+            name=_name(members, case, len(groups) > 1, several),
+            case=seen,
             members=members,
-            number=lane * len(groups) + number,
+            number=0,
             lane=lane,
-            grouped=bool(case.groups),
+            together=parse_groups(case.groups, case.ranks) if case.groups else (),
             pair=case.one_pair,
         )
-        for lane, one in enumerate(lanes)
-        for number, members in enumerate(groups)
-    )
-
-
-def beside_case(own: Case) -> Case:
-    """The collective beside, of the same size; never in place, so that it stands any number of launches."""
-    row = collective(own.beside)
-    size = item_bytes(own.dtype)
-    count = row.count_for(own.size_bytes, own.ranks, size)
-    op = (own.op if own.op not in (NO_OP, "premulsum") else "sum") if row.reduces else NO_OP
-    return replace(
-        own,
-        collective=row.name,
-        beside="",
-        count=count,
-        size_bytes=row.size_bytes(count, own.ranks, size),
-        op=op,
-        root=0 if row.rooted else NO_ROOT,
-        in_place=False,
-    )
 
 
 def _name(members: Sequence[int], case: Case, groups: bool, several: bool) -> str:
-    words = ([f"ranks {_ranges(members)}"] if groups else []) + ([case.collective] if several else [])
-    return " ".join(words)
+    words = [f"ranks {format_ranks(members)}"] if groups else []
+    return " ".join([*([case.collective] if several else []), *words])
 
 
-def _ranges(ranks: Sequence[int]) -> str:
-    """``0-3`` of 0, 1, 2, 3 and ``0,2,4`` of others."""
-    if len(ranks) > 2 and list(ranks) == list(range(ranks[0], ranks[0] + len(ranks))):
-        return f"{ranks[0]}-{ranks[-1]}"
-    return ",".join(map(str, ranks))
+def part_samples(
+    parts: Sequence[Part], samples: Mapping[int, Mapping[int, float]], exchange: Exchange
+) -> tuple[tuple[float, ...], ...]:
+    """What each part took in each sample: the longest of its ranks, in any process. Collective.
+
+    samples: number of the sample -> number of the part -> seconds of the ranks here.
+    """
+    mine = [samples.get(sample, {}) for sample in sorted(samples)]
+    told = [json.loads(one) for one in exchange.all_gather(json.dumps(mine).encode())]
+    return tuple(
+        tuple(
+            max(float(one.get(str(part.number), 0.0)) for one in process)
+            for process in zip(*told, strict=True)
+        )
+        for part in parts
+    )
 
 
 @dataclass(frozen=True)

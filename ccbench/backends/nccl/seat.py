@@ -118,6 +118,11 @@ class Seat:
         one = self.lane(lane)
         return float(self.cuda.runtime.eventElapsedTime(one.began, one.ended)) * 1e-3
 
+    def seconds_since_start(self, lane: int) -> float:
+        """From ``begin`` of the own lane to ``end`` of ``lane``, once ``busy`` is False."""
+        began, ended = self.lane(OWN_LANE).began, self.lane(lane).ended
+        return float(self.cuda.runtime.eventElapsedTime(began, ended)) * 1e-3
+
     def busy(self) -> bool:
         """Whether something enqueued has not ended; raises what CUDA says of the device."""
         self.use()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ccbench.backends.nccl.tuning_log import Choice
 from ccbench.cases import Case
+from ccbench.groups import parse_beside
 
 ALL_PROTOCOLS = ("ll", "ll128", "simple")
 
@@ -116,7 +117,7 @@ def algorithms_for(collective: str) -> tuple[str, ...]:
 
 def impossible(case: Case, version: Version = ()) -> str | None:
     """Why no NCCL (or none of ``version``) can run ``case``, from what is published; None where one may."""
-    collectives = [case.collective, *([case.beside] if case.beside else [])]
+    collectives = [case.collective, *([parse_beside(case.beside).collective] if case.beside else [])]
     for collective in collectives:
         reason = _no_algorithm(case, collective) or _no_protocol(case, collective)
         if reason:

@@ -1,7 +1,7 @@
 """ccbench's collectives as calls of NCCL's C functions: one rank's part, as data.
 
-Where NCCL has no call of its own, all-to-all, gather and scatter are sends and receives in one group, as
-NCCL's documentation shows them ("Point-to-point communication").
+Where NCCL has no call of its own, all-to-all (of equal blocks or not), gather and scatter are sends and
+receives in one group, as NCCL's documentation shows them ("Point-to-point communication").
 """
 
 from __future__ import annotations
@@ -65,6 +65,23 @@ def _all_to_all(nccl: Nccl, rank: int, ranks: int, call: Call, stream: int) -> l
     ]
 
 
+def _all_to_all_v(nccl: Nccl, rank: int, ranks: int, call: Call, stream: int) -> list[Step]:
+    """One send and one receive for every peer; nothing at all between two that exchange nothing."""
+    amounts = call.amounts
+    if amounts is None or {len(amounts.sent), len(amounts.received)} != {ranks}:
+        raise UsageError(f"all_to_all_v: amounts for {ranks} ranks are needed, one to and one from each")
+    dtype, item = nccl.dtype_number(call.dtype), item_bytes(call.dtype)
+    made: list[Step] = []
+    source, target = call.source, call.target
+    for peer, (sent, received) in enumerate(zip(amounts.sent, amounts.received, strict=True)):
+        if sent:
+            made.append(("ncclSend", (source, sent, dtype, peer, stream)))
+        if received:
+            made.append(("ncclRecv", (target, received, dtype, peer, stream)))
+        source, target = source + sent * item, target + received * item
+    return made
+
+
 def _rooted_blocks(name: str, nccl: Nccl, rank: int, ranks: int, call: Call, stream: int) -> list[Step]:
     """gather and scatter: at the root a block for every rank, elsewhere one."""
     dtype, gathers = nccl.dtype_number(call.dtype), name == "ncclGather"
@@ -118,6 +135,7 @@ _STEPS: dict[str, Callable[[Nccl, int, int, Call, int], list[Step]]] = {
     "broadcast": _broadcast,
     "reduce": _reduce,
     "all_to_all": _all_to_all,
+    "all_to_all_v": _all_to_all_v,
     "gather": partial(_rooted_blocks, "ncclGather"),
     "scatter": partial(_rooted_blocks, "ncclScatter"),
     "send_recv": _send_recv,

@@ -77,13 +77,21 @@ class Settings:
 
 
 @dataclass(frozen=True)
+class Amounts:
+    """Elements that a rank of an all_to_all_v sends to every rank, and gets from every rank."""
+
+    sent: tuple[int, ...]
+    received: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Call:
     """One rank's part of a collective.
 
     source and target: addresses on the rank's device; equal for what is done in place where NCCL says so (the
     rank's own block of the whole for all_gather, reduce_scatter, gather and scatter). count: elements, as in
     ``ccbench.cases.Case``. op: a name of ``calls.OPS``, or the number that ``Communicator.premultiplied``
-    gave. pair: of send_recv, the two ranks instead of the ring.
+    gave. pair: of send_recv, the two ranks instead of the ring. amounts: of all_to_all_v, this rank's.
     """
 
     collective: str
@@ -94,6 +102,7 @@ class Call:
     op: str | int = NO_OP
     root: int = NO_ROOT
     pair: Pair | None = None
+    amounts: Amounts | None = None
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ def test_groups_run_at_once_and_each_has_its_own_time(groups: str, version: int)
 def test_groups_have_names_by_their_ranks() -> None:
     endpoint, _ = opened()
     _, facts = measured(endpoint, case_of("all_reduce", groups="rank // 2"))
-    assert facts.parts == ("ranks 0,1", "ranks 2,3")
+    assert facts.parts == ("ranks 0-1", "ranks 2-3")
 
 
 def test_a_group_that_gets_another_groups_data_is_wrong() -> None:

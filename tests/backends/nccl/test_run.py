@@ -64,7 +64,7 @@ def test_a_run_records_what_nccl_did(with_gpus: None, tmp_path: Path) -> None:
     assert set(fine["wrong_elements"].dropna()) == {0}
     assert fine["library_estimate_seconds"].notna().any()
     groups = fine[fine["groups"] == "rank // 2"]
-    assert [list(names) for names in groups["part_names"]] == [["ranks 0,1", "ranks 2,3"]] * 2
+    assert [list(names) for names in groups["part_names"]] == [["ranks 0-1", "ranks 2-3"]] * 2
     beside = fine[fine["beside"] == "all_gather"].iloc[0]
     assert list(beside["part_names"]) == ["all_reduce", "all_gather"]
     assert all("NCCL 2.28.9, device time" in detail for detail in fine["detail"])

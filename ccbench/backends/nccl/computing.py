@@ -1,0 +1,169 @@
+"""What a GPU computes while it communicates: products of matrices by cuBLAS, or a kernel bound by memory.
+
+``matmul`` is the work that hides communication in training, and what it contends with: every multiprocessor
+is full of blocks, so that NCCL's wait for a place, and the power it takes lowers the clocks. ``memory`` takes
+the bandwidth that NCCL's copies need. Both go through CuPy: cuBLAS by its binding, the kernel by NVRTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbench.backends.base import CannotRun
+from ccbench.backends.cuda.runtime import do_all
+from ccbench.backends.nccl.parts import COMPUTING_LANE
+from ccbench.backends.nccl.seat import Seat
+from ccbench.kernels.sources import Program
+
+MATMUL, MEMORY = "matmul", "memory"
+
+MATRIX_EDGE = 2048
+"""Of float16: 17.2 GFLOP, some tens of microseconds on a data centre's GPU, in 256 tiles of 128 x 128, more
+than there are multiprocessors."""
+
+HALF_BYTES = 2
+CUDA_R_16F, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT, CUBLAS_OP_N = 2, 68, -1, 0
+"""cudaDataType, cublasComputeType_t, cublasGemmAlgo_t, cublasOperation_t (library_types.h, cublas_api.h)."""
+
+STREAM_BYTES = 64 << 20
+"""Of each of two buffers, or the L2 cache's size where that is more: what a repetition reads, and writes."""
+
+LANES = 256
+BLOCKS_PER_PROCESSOR = 8
+"""2048 lanes, all that a multiprocessor of a data centre's GPU holds (CUDA C++ Programming Guide, "Compute
+Capabilities")."""
+
+SOURCE = """struct __align__(16) Four { float x, y, z, w; };
+struct Streams {
+    const Four* source;
+    Four* target;
+    unsigned long long count;
+};
+extern "C" __global__ void ccb_kernel(const __grid_constant__ Streams streams) {
+    const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
+    for (unsigned long long i = static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
+         i < streams.count; i += stride) {
+        Four value = streams.source[i];
+        value.x += 1.0f;
+        value.y += 1.0f;
+        value.z += 1.0f;
+        value.w += 1.0f;
+        streams.target[i] = value;
+    }
+}
+"""
+
+STREAMS = np.dtype([("source", "u8"), ("target", "u8"), ("count", "u8")])
+ELEMENT_BYTES = 16
+
+INSTALL_BLAS = "pip install nvidia-cublas-cu12 (or -cu13, as CuPy's wheel) brings it"
+
+
+class Computation(Protocol):
+    """One device's computation. Every repetition is as much as any other."""
+
+    def enqueue(self) -> None:
+        """One repetition, on the lane of computations."""
+
+    def close(self) -> None:
+        """Give everything back; nothing of it may run any more."""
+
+
+def computation(kind: str, seat: Seat) -> Computation:
+    """``matmul`` or ``memory`` on the device of ``seat``; OutOfMemory, CannotRun where cuBLAS is missing."""
+    return Products(seat, *open_blas()) if kind == MATMUL else Streaming(seat)
+
+
+def open_blas() -> tuple[Any, Callable[[int], Any]]:
+    """CuPy's cuBLAS, and what makes a stream the current one while it is entered; CannotRun without."""
+    try:
+        from cupy.cuda import ExternalStream, cublas  # type: ignore[import-not-found,unused-ignore]
+    except (ImportError, RuntimeError) as error:
+        why = " ".join(str(error).split())
+        raise CannotRun(
+            f"computing matmul needs cuBLAS, and CuPy finds none ({why}); {INSTALL_BLAS}"
+        ) from None
+    return cublas, ExternalStream
+
+
+class Products:
+    """Products of two square matrices of float16, added up in float32.
+
+    blas: ``cupy.cuda.cublas``, whose calls go to CuPy's current stream. on_stream: makes a stream current.
+    """
+
+    def __init__(self, seat: Seat, blas: Any, on_stream: Callable[[int], Any]) -> None:
+        self._seat = seat
+        self._blas = blas
+        self._stream = on_stream(seat.lane(COMPUTING_LANE).stream)
+        self._factors: NDArray[np.float32] = np.array([1.0, 0.0], np.float32)
+        size = MATRIX_EDGE * MATRIX_EDGE * HALF_BYTES
+        seat.cuda.use(seat.number)
+        self._handle = 0
+        self._addresses: list[int] = []
+        try:
+            for _ in range(3):
+                self._addresses.append(seat.cuda.allocate(size))
+            values = np.random.default_rng(20_26).random(MATRIX_EDGE, np.float32).astype(np.float16)
+            for address in self._addresses:  # numbers that are none would draw another power
+                seat.device.write_repeated(address, size, values)
+            self._handle = int(blas.create())
+        except BaseException:
+            self.close()
+            raise
+
+    def enqueue(self) -> None:
+        """One product."""
+        self._seat.use()
+        left, right, product = self._addresses
+        one = self._factors.ctypes.data
+        edge, half = MATRIX_EDGE, CUDA_R_16F
+        with self._stream:
+            self._blas.gemmEx(
+                self._handle, CUBLAS_OP_N, CUBLAS_OP_N, edge, edge, edge,
+                one, left, half, edge, right, half, edge,
+                one + self._factors.itemsize, product, half, edge,
+                CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT,
+            )  # fmt: skip
+
+    def close(self) -> None:
+        """Give matrices and handle back."""
+        handle, self._handle = self._handle, 0
+        addresses, self._addresses = self._addresses, []
+        self._seat.use()
+        steps: list[Callable[[], object]] = [partial(self._seat.cuda.free, one) for one in addresses]
+        do_all([*steps, *([partial(self._blas.destroy, handle)] if handle else [])])
+
+
+class Streaming:
+    """A kernel that reads one buffer and writes another, each too large for the cache."""
+
+    def __init__(self, seat: Seat) -> None:
+        self._seat = seat
+        facts = seat.device.facts
+        size = max(STREAM_BYTES, facts.l2_bytes) // ELEMENT_BYTES * ELEMENT_BYTES
+        self._grid = BLOCKS_PER_PROCESSOR * facts.processors
+        self._kernel = seat.device.extra_kernel(Program(SOURCE, {}, ("-std=c++17",)), LANES)
+        seat.cuda.use(seat.number)
+        self._address = seat.cuda.allocate(2 * size)
+        seat.device.set_bytes(self._address, 0, 2 * size)
+        self._arguments: NDArray[Any] = np.zeros(1, STREAMS)
+        self._arguments["source"] = self._address
+        self._arguments["target"] = self._address + size
+        self._arguments["count"] = size // ELEMENT_BYTES
+
+    def enqueue(self) -> None:
+        """One pass over both buffers."""
+        stream = self._seat.lane(COMPUTING_LANE).stream
+        self._seat.device.launch_extra(self._kernel, self._grid, self._arguments, stream)
+
+    def close(self) -> None:
+        """Give the buffers back."""
+        address, self._address = self._address, 0
+        self._seat.use()
+        self._seat.cuda.free(address)

@@ -1,0 +1,88 @@
+"""A computation and a collective at the same time on the same devices, each on streams of its own.
+
+On every device both begin behind one gate, at one event; how long each took from there its clock says. Of a
+launch and its share of the computation the launch is enqueued first, as a training step enqueues a bucket's
+collective when its gradients are there and goes on with computing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ccbench.backends.base import CannotRun, OutOfMemory
+from ccbench.backends.cuda.gate import MOST_ITEMS_HELD, Gate
+from ccbench.backends.nccl.computing import Computation, computation
+from ccbench.backends.nccl.launches import Launches
+from ccbench.backends.nccl.parts import COMPUTING_LANE
+from ccbench.backends.nccl.seat import Seat
+
+
+class Overlap:
+    """The computations of all devices that this process drives, and the launches beside them."""
+
+    def __init__(self, seats: Mapping[int, Seat], launches: Launches) -> None:
+        self._seats = seats
+        self._launches = launches
+        self._kind = ""
+        self._computations: dict[int, Computation] = {}
+
+    def prepare(self, kind: str, limit_seconds: float) -> OutOfMemory | CannotRun | None:
+        """Have ``kind`` ready on every device; why that cannot be, for all processes must hear of it.
+
+        It runs once, with no gate closed: the first time, libraries load what waits for the device.
+        """
+        if kind == self._kind:
+            return None
+        self.close()
+        try:
+            for rank, seat in self._seats.items():
+                self._computations[rank] = computation(kind, seat)
+            self._enqueue()
+            self._launches.wait(limit_seconds)
+        except (OutOfMemory, CannotRun) as error:
+            self.close()
+            return error
+        self._kind = kind
+        return None
+
+    def compute(self, repetitions: int, limit_seconds: float) -> float:
+        """The computation alone; what it took on the slowest device here, in seconds."""
+        return self.run(0, repetitions, limit_seconds)[0]
+
+    def run(self, launches: int, repetitions: int, limit_seconds: float) -> tuple[float, float]:
+        """Both at once; seconds until the computation, and until the collective, was over everywhere here."""
+        with self._launches.timed(limit_seconds) as let_go:
+            for seat in self._seats.values():
+                seat.follow(COMPUTING_LANE)
+            queued, of_a_launch = 0, self._launches.items_per_launch
+            for number, share in enumerate(shared_out(repetitions, max(launches, 1))):
+                if launches:
+                    if number == Gate.most_held(of_a_launch):
+                        let_go()
+                    self._launches.enqueue()
+                    queued += of_a_launch
+                for _ in range(share):
+                    if queued >= MOST_ITEMS_HELD:
+                        let_go()
+                    self._enqueue()
+                    queued += 1
+            for seat in self._seats.values():
+                seat.end(COMPUTING_LANE)
+        computing = max(seat.seconds_since_start(COMPUTING_LANE) for seat in self._seats.values())
+        return computing, max(self._launches.part_seconds().values(), default=0.0)
+
+    def _enqueue(self) -> None:
+        for one in self._computations.values():
+            one.enqueue()
+
+    def close(self) -> None:
+        """Give the devices' memory back."""
+        made, self._computations = self._computations, {}
+        self._kind = ""
+        for one in made.values():
+            one.close()
+
+
+def shared_out(total: int, parts: int) -> Sequence[int]:
+    """``total`` in ``parts`` whole numbers that differ by at most one."""
+    return [total * (part + 1) // parts - total * part // parts for part in range(parts)]

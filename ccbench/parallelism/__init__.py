@@ -1,1 +1,1 @@
-"""What a training step asks of the fabric: model shapes, parallel strategies, their communication and memory."""
+"""What a training step asks of the fabric: shapes of models, strategies, communication and memory."""

@@ -23,16 +23,16 @@ _AT_LEAST_ONE = ("layers", "hidden", "heads", "kv_heads", "head_size", "ffn_hidd
 class ModelShape:
     """A decoder: ``layers`` blocks of attention and a feed-forward part, an embedding before, a head after.
 
-    hidden: width of the stream between layers. heads, kv_heads: query heads, and heads of keys and values (fewer
-    in grouped-query attention). head_size: width of a head. ffn_hidden: inner width of a dense layer's
-    feed-forward part. gated: three matrices (SwiGLU) instead of two. vocabulary: rows of the embedding as the
-    makers publish it. positions: rows of a learned position embedding, 0 where there is none.
-    tied_embeddings: the head is the embedding. biases: every linear map but head and router has one.
+    hidden: width of the stream between layers. heads, kv_heads: query heads, and heads of keys and values
+    (fewer in grouped-query attention). head_size: width of a head. ffn_hidden: inner width of a dense
+    layer's feed-forward part. gated: three matrices (SwiGLU) instead of two. vocabulary: rows of the
+    embedding as the makers publish it. positions: rows of a learned position embedding, 0 where there is
+    none. tied_embeddings: the head is the embedding. biases: every linear map but head and router has one.
     norm: ``layer`` or ``rms``; two for each layer and one at the end.
 
-    experts: of each mixture-of-experts layer, 0 for a dense model; a token visits ``top_k`` of them, each with
-    inner width ``expert_ffn_hidden``, and all ``shared_experts``. dense_layers: leading layers without experts.
-    router_bias: one number for each expert beside the router's matrix (DeepSeek-V3).
+    experts: of each mixture-of-experts layer, 0 for a dense model; a token visits ``top_k`` of them, each
+    with inner width ``expert_ffn_hidden``, and all ``shared_experts``. dense_layers: leading layers without
+    experts. router_bias: one number for each expert beside the router's matrix (DeepSeek-V3).
 
     query_rank, kv_rank, rope_head_size, value_head_size: of multi-head latent attention (DeepSeek-V2, 2024):
     ``head_size`` is then the part of a query without position; all 0 for ordinary attention.
@@ -80,7 +80,9 @@ class ModelShape:
                 f"{self.expert_ffn_hidden} wide; write top_k from 1 to {self.experts} and expert_ffn_hidden"
             )
         if not self.experts and (self.top_k or self.expert_ffn_hidden or self.shared_experts):
-            raise UsageError("shape: top_k, expert_ffn_hidden or shared_experts without experts; write experts")
+            raise UsageError(
+                "shape: top_k, expert_ffn_hidden or shared_experts without experts; write experts"
+            )
         if not 0 <= self.dense_layers <= self.layers:
             raise UsageError(f"shape: dense_layers is {self.dense_layers}; write 0 to {self.layers}")
         latent = (self.query_rank, self.kv_rank, self.rope_head_size, self.value_head_size)
@@ -162,7 +164,9 @@ class ModelShape:
     def attention_parameters(self) -> int:
         """Everything in one layer's attention."""
         return (
-            self.attention_matrix_parameters + sum(self.attention_bias_parameters) + self.inner_norm_parameters
+            self.attention_matrix_parameters
+            + sum(self.attention_bias_parameters)
+            + self.inner_norm_parameters
         )
 
     def ffn_parameters(self, inner: int) -> int:

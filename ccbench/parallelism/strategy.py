@@ -1,4 +1,4 @@
-"""How a model is trained: a layout of ranks, batches, sharding, pipeline, recomputation; and what must divide."""
+"""How a model is trained: ranks, batches, sharding, pipeline, recomputation; and what must divide what."""
 
 from __future__ import annotations
 
@@ -27,24 +27,23 @@ BUCKET_BYTES = 25 * 2**20
 class Strategy:
     """Everything of a training step that is not the model.
 
-    layout: sizes and order of the axes. micro_batch, global_batch: in sequences, the first of one data parallel
-    rank, the second of the whole step. sequence: tokens of one.
-    sequence_parallel: what tensor parallel ranks would hold alike is split among them along the sequence.
-    zero_stage: 0 replicates over data parallel ranks; 1 shards the optimizer, 2 gradients too, 3 parameters too
-    (FSDP). reshard: with stage 3, parameters are let go after the forward pass and gathered again for the
-    backward pass; without, they are gathered once a step.
-    pipeline: schedule of micro-batches; virtual_stages: parts that each rank of an interleaved one holds.
-    uneven_stages: stages may differ by one layer, those in the middle the larger.
-    scatter_gather: tensor parallel ranks each send their share to the next stage, which gathers them.
-    recompute: what the backward pass computes a second time.
-    parameter_bytes, gradient_bytes, optimizer_bytes, activation_bytes: for each number; gradients as they are
-    held and communicated, the optimizer's for Adam in mixed precision (Rajbhandari et al. 2020).
-    bucket_bytes: gradients and parameters are communicated in portions of this size.
-    overlap_*: whether communication may run behind computing: gradients behind the backward pass, parameters
-    behind the forward pass, tensor parallel communication behind the products beside it.
-    context_kind: how attention sees the sequence that context parallel ranks split.
-    traffic: tokens among experts, as ``ccbench.traffic_matrix`` spells it, '' balanced. capacity: tokens of an
-    expert are padded or cut to this multiple of the balanced number; 0 takes all as they come.
+    layout: sizes and order of the axes. micro_batch, global_batch: in sequences, the first of one data
+    parallel rank, the second of the whole step. sequence: tokens of one. sequence_parallel: what tensor
+    parallel ranks would hold alike is split among them along the sequence. zero_stage: 0 replicates over
+    data parallel ranks; 1 shards the optimizer, 2 gradients too, 3 parameters too (FSDP). reshard: with
+    stage 3, parameters are let go after the forward pass and gathered again for the backward pass; without,
+    they are gathered once a step. pipeline: schedule of micro-batches; virtual_stages: parts that each rank
+    of an interleaved one holds. uneven_stages: stages may differ by one layer, those in the middle the
+    larger. scatter_gather: tensor parallel ranks each send their share to the next stage, which gathers
+    them. recompute: what the backward pass computes a second time. parameter_bytes, gradient_bytes,
+    optimizer_bytes, activation_bytes: for each number; gradients as they are held and communicated, the
+    optimizer's for Adam in mixed precision (Rajbhandari et al. 2020). bucket_bytes: gradients and parameters
+    are communicated in portions of this size. overlap_*: whether communication may run behind computing:
+    gradients behind the backward pass, parameters behind the forward pass, tensor parallel communication
+    behind the products beside it, exchanges with experts behind another micro-batch. context_kind: how
+    attention sees the sequence that context parallel ranks split. traffic: tokens among experts, as
+    ``ccbench.traffic_matrix`` spells it, '' balanced. capacity: tokens of an expert are padded or cut to
+    this multiple of the balanced number; 0 takes all as they come.
     """
 
     layout: Layout
@@ -67,6 +66,7 @@ class Strategy:
     overlap_gradients: bool = True
     overlap_parameters: bool = True
     overlap_tensor: bool = False
+    overlap_experts: bool = False
     context_kind: str = "ring"
     traffic: str = ""
     capacity: float = 0.0
@@ -96,7 +96,7 @@ class Strategy:
             raise UsageError(f"strategy: capacity is {self.capacity:g}; write 0 for none, or such as 1.25")
         if self.capacity and self.traffic:
             raise UsageError(
-                f"strategy: traffic {self.traffic} with a capacity; padded experts are balanced, write one of both"
+                f"strategy: traffic {self.traffic} with a capacity; padded experts are balanced, write one of them"
             )
 
     def _check_pipeline(self) -> None:
@@ -109,15 +109,15 @@ class Strategy:
         interleaved = self.pipeline == "interleaved"
         if interleaved != (self.virtual_stages > 1):
             raise UsageError(
-                f"strategy: pipeline {self.pipeline} with {self.virtual_stages} virtual stages; an interleaved one "
-                "has 2 or more, the others 1"
+                f"strategy: pipeline {self.pipeline} with {self.virtual_stages} virtual stages; write 2 or more "
+                "for an interleaved one, 1 for the others"
             )
         if interleaved and self.layout.pp == 1:
             raise UsageError("strategy: an interleaved pipeline of one stage; choose pp from 2 on, or 1f1b")
         if interleaved and self.micro_batches % self.layout.pp:
             raise UsageError(
-                f"strategy: {self.micro_batches} micro-batches do not divide by pp {self.layout.pp}, which an "
-                f"interleaved pipeline needs; choose a global batch that is a multiple of {a_turn * self.layout.pp}"
+                f"strategy: {self.micro_batches} micro-batches do not divide by pp {self.layout.pp}, as in an "
+                f"interleaved pipeline they must; choose a multiple of {a_turn * self.layout.pp} as global batch"
             )
 
     def _check_sequence(self) -> None:
@@ -125,8 +125,8 @@ class Strategy:
         split = layout.cp * (layout.tp if self.sequence_parallel else 1)
         if self.sequence % split:
             raise UsageError(
-                f"strategy: a sequence of {self.sequence} does not divide among cp x tp = {split} ranks; choose "
-                f"a multiple of {split}"
+                f"strategy: a sequence of {self.sequence} does not divide among cp x tp = {split} ranks; "
+                f"choose a multiple of {split}"
             )
 
     @cached_property
@@ -160,8 +160,8 @@ class Strategy:
         each, left = divmod(shape.layers, parts)
         if each == 0 or (left and not self.uneven_stages):
             raise UsageError(
-                f"strategy: {shape.layers} layers do not divide into {parts} stages; choose pp x virtual_stages "
-                f"that divides {shape.layers}, or write uneven_stages: true"
+                f"strategy: {shape.layers} layers do not divide into {parts} stages; choose a product of pp and "
+                f"virtual_stages that divides {shape.layers}, or write uneven_stages: true"
             )
         # The first part has the embedding besides and the last the head: they are the last to get one more.
         order = sorted(range(parts), key=lambda part: (part == 0, part == parts - 1, part))
@@ -203,16 +203,18 @@ def check_strategy(shape: ModelShape, strategy: Strategy) -> None:
     strategy.stage_layers(shape)
     for what, number in (("heads", shape.heads), ("ffn_hidden", shape.ffn_hidden)):
         if number % layout.tp:
-            raise UsageError(f"strategy: tp {layout.tp} does not divide {what} {number}; choose a tp that does")
+            raise UsageError(
+                f"strategy: tp {layout.tp} does not divide {what} {number}; choose a tp that does"
+            )
     if shape.kv_heads % layout.tp and layout.tp % shape.kv_heads:
         raise UsageError(
-            f"strategy: tp {layout.tp} and {shape.kv_heads} heads of keys and values do not divide; choose a tp "
-            "that divides them or a multiple of them"
+            f"strategy: tp {layout.tp} and {shape.kv_heads} heads of keys and values do not divide; choose "
+            "a tp that divides them or a multiple of them"
         )
     if layout.cp > 1 and strategy.context_kind == "ulysses" and shape.heads % (layout.tp * layout.cp):
         raise UsageError(
-            f"strategy: ulysses splits {shape.heads} heads among tp x cp = {layout.tp * layout.cp} ranks; choose "
-            "a product that divides them, or context_kind: ring"
+            f"strategy: ulysses splits {shape.heads} heads among tp x cp = {layout.tp * layout.cp} ranks; "
+            "choose a product that divides them, or context_kind: ring"
         )
     if layout.cp > 1 and strategy.context_kind == "ulysses" and shape.latent:
         raise UsageError("strategy: ulysses with latent attention is not modelled; write context_kind: ring")
@@ -223,14 +225,23 @@ def _check_experts(shape: ModelShape, strategy: Strategy) -> None:
     layout = strategy.layout
     if not shape.experts:
         if layout.ep > 1 or layout.expert_tp != layout.tp:
-            raise UsageError(f"strategy: {layout} splits experts, and the model has none; leave ep and etp out")
+            raise UsageError(
+                f"strategy: {layout} splits experts, and the model has none; leave ep and etp out"
+            )
         return
     if shape.experts % layout.ep:
-        raise UsageError(f"strategy: ep {layout.ep} does not divide {shape.experts} experts; choose one that does")
+        raise UsageError(
+            f"strategy: ep {layout.ep} does not divide {shape.experts} experts; choose one that does"
+        )
     if shape.expert_ffn_hidden % layout.expert_tp:
         raise UsageError(
-            f"strategy: etp {layout.expert_tp} does not divide expert_ffn_hidden {shape.expert_ffn_hidden}; choose "
-            "one that does"
+            f"strategy: etp {layout.expert_tp} does not divide expert_ffn_hidden {shape.expert_ffn_hidden}; "
+            "choose one that does"
+        )
+    if shape.shared_experts and shape.shared_experts * shape.expert_ffn_hidden % layout.tp:
+        raise UsageError(
+            f"strategy: tp {layout.tp} does not divide {shape.shared_experts} shared experts of width "
+            f"{shape.expert_ffn_hidden}; choose one that does"
         )
     if layout.tp > 1 and not strategy.sequence_parallel:
         raise UsageError(

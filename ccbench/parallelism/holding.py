@@ -121,7 +121,7 @@ def _attention(shape: ModelShape, tp: int) -> tuple[int, int]:
 
 
 def embedding_share(shape: ModelShape, tp: int) -> int:
-    """Parameters of the token embedding, or the head, on one rank; the vocabulary padded to a multiple of tp."""
+    """Parameters of token embedding or head on one rank; the vocabulary is padded to a multiple of tp."""
     return -(-shape.vocabulary // tp) * shape.hidden
 
 

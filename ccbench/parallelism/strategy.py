@@ -96,7 +96,7 @@ class Strategy:
             raise UsageError(f"strategy: capacity is {self.capacity:g}; write 0 for none, or such as 1.25")
         if self.capacity and self.traffic:
             raise UsageError(
-                f"strategy: traffic {self.traffic} with a capacity; padded experts are balanced, write one of them"
+                f"strategy: traffic {self.traffic} with a capacity, which balances it; write one of them"
             )
 
     def _check_pipeline(self) -> None:
@@ -109,15 +109,16 @@ class Strategy:
         interleaved = self.pipeline == "interleaved"
         if interleaved != (self.virtual_stages > 1):
             raise UsageError(
-                f"strategy: pipeline {self.pipeline} with {self.virtual_stages} virtual stages; write 2 or more "
-                "for an interleaved one, 1 for the others"
+                f"strategy: pipeline {self.pipeline} with {self.virtual_stages} virtual stages; write 2 or "
+                "more for an interleaved one, 1 for the others"
             )
         if interleaved and self.layout.pp == 1:
             raise UsageError("strategy: an interleaved pipeline of one stage; choose pp from 2 on, or 1f1b")
         if interleaved and self.micro_batches % self.layout.pp:
             raise UsageError(
-                f"strategy: {self.micro_batches} micro-batches do not divide by pp {self.layout.pp}, as in an "
-                f"interleaved pipeline they must; choose a multiple of {a_turn * self.layout.pp} as global batch"
+                f"strategy: {self.micro_batches} micro-batches do not divide by pp {self.layout.pp}, as they "
+                "must in an interleaved pipeline; choose a global batch that is a multiple of "
+                f"{a_turn * self.layout.pp}"
             )
 
     def _check_sequence(self) -> None:
@@ -160,8 +161,8 @@ class Strategy:
         each, left = divmod(shape.layers, parts)
         if each == 0 or (left and not self.uneven_stages):
             raise UsageError(
-                f"strategy: {shape.layers} layers do not divide into {parts} stages; choose a product of pp and "
-                f"virtual_stages that divides {shape.layers}, or write uneven_stages: true"
+                f"strategy: {shape.layers} layers do not divide into {parts} stages; choose a product of pp "
+                f"and virtual_stages that divides {shape.layers}, or write uneven_stages: true"
             )
         # The first part has the embedding besides and the last the head: they are the last to get one more.
         order = sorted(range(parts), key=lambda part: (part == 0, part == parts - 1, part))

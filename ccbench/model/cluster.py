@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from ccbench.errors import MachineError
 from ccbench.model.library.clusters import library_system
@@ -42,6 +44,11 @@ class Cluster:
         from ccbench.topology.composition import cluster
 
         return cluster(self.node, self.nodes, self.network)
+
+    @cached_property
+    def remembered(self) -> dict[Hashable, Any]:
+        """What was found about parts of it, so that it is found once; empty at first."""
+        return {}
 
     @property
     def adds_in_network(self) -> bool:
@@ -95,7 +102,11 @@ def cluster_of(
 
 def first_gpus(node: Topology, count: int) -> Topology:
     """``node`` with its first ``count`` GPUs only; switches, NICs and processors stay."""
-    gone = {gpu.name for gpu in node.gpus[count:]}
+    return without_gpus(node, {gpu.name for gpu in node.gpus[count:]})
+
+
+def without_gpus(node: Topology, gone: set[str]) -> Topology:
+    """``node`` without the GPUs of these names."""
     if not gone:
         return node
     return replace(

@@ -71,6 +71,7 @@ LIMITS: dict[str, Callable[[LevelCut, int], Fraction]] = {
     "broadcast": _broadcast,
     "reduce": _broadcast,
     "all_to_all": _all_to_all,
+    "all_to_all_v": _all_to_all,
     "gather": _rooted,
     "scatter": _rooted,
     "send_recv": _broadcast,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ccbench.cases import UNEVEN
 from ccbench.model.library.constants import Domain, LibraryConstants
 from ccbench.model.library.system import Generation, LibraryRequest, LibrarySystem
 from ccbench.units import format_size
@@ -22,15 +23,17 @@ def kinds_of(system: LibrarySystem, request: LibraryRequest) -> tuple[tuple[str,
     A collective counts as seen on a network, or on one node of a kind, only where it ran there itself: other
     collectives there, and it elsewhere, do not show how it fares.
     """
+    # Uneven or not, the messages are those of grouped sends.
+    name = "all_to_all" if request.collective == UNEVEN else request.collective
     words = [
         ("generation", system.generation.value),
         ("intra", system.intra.value),
-        ("collective", request.collective),
+        ("collective", name),
     ]
     if system.nodes > 1 and system.network is not None:
         word = family(system.network.word)
-        return (*words, ("network", word), ("collective across", f"{request.collective} on {word}"))
-    return (*words, ("collective inside", f"{request.collective} on {system.intra.value}"))
+        return (*words, ("network", word), ("collective across", f"{name} on {word}"))
+    return (*words, ("collective inside", f"{name} on {system.intra.value}"))
 
 
 def family(word: str) -> str:

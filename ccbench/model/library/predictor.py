@@ -15,6 +15,7 @@ from ccbench.model.library.explanation import explained
 from ccbench.model.library.extrapolation import reasons
 from ccbench.model.library.shapes import Shape, shapes
 from ccbench.model.library.system import LibraryPoint, LibraryRequest, LibrarySystem
+from ccbench.model.library.uneven import uneven_shape
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,9 @@ def priced(system: LibrarySystem, request: LibraryRequest, table: Mapping[str, f
     """Prices of everything that ``request`` leaves open. Raises MachineError where there is nothing."""
     sizes = np.asarray(request.size_bytes, dtype=np.float64)
     wanted = [
-        shape for shape in shapes(request.collective, system, request.version) if _allowed(shape, request)
+        uneven_shape(shape, system, request.traffic) if request.traffic else shape
+        for shape in shapes(request.collective, system, request.version)
+        if _allowed(shape, request)
     ]
     options = tuple(
         cost(shape, protocol, system, sizes, table)

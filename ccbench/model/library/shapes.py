@@ -54,9 +54,9 @@ MOST_NVLSTREE_NICS = 8
 SINCE: dict[str, tuple[int, ...]] = {"nvls": (2, 17), "nvlstree": (2, 18), "pat": (2, 23)}
 """First version of NCCL that has an algorithm (its release notes)."""
 
-_FULL_MESHES = frozenset({Intra.NVLINK_MESH, Intra.XGMI, Intra.HCCS})
+FULL_MESHES = frozenset({Intra.NVLINK_MESH, Intra.XGMI, Intra.HCCS})
 
-_PORTS_ONLY = frozenset({Intra.PCIE, Intra.HOST})
+PORTS_ONLY = frozenset({Intra.PCIE, Intra.HOST})
 """Where all that a GPU sends passes its PCIe port."""
 
 CUBE_RELAYED = 10 / 7
@@ -108,7 +108,7 @@ def _ring_port(system: LibrarySystem, bytes_per_size: float) -> float:
     Where GPUs have nothing but PCIe, what goes out passes the same link.
     """
     inside = system.ranks_per_node
-    apart = system.nodes > 1 and system.intra not in _PORTS_ONLY
+    apart = system.nodes > 1 and system.intra not in PORTS_ONLY
     return bytes_per_size * ((inside - 1) / inside if apart else 1.0)
 
 
@@ -184,9 +184,9 @@ def _local_bytes(system: LibrarySystem) -> float:
     Where GPUs have nothing but PCIe, what goes to other nodes passes the same link.
     """
     ranks, inside = system.ranks, system.ranks_per_node
-    if inside > 1 and system.intra in _PORTS_ONLY:
+    if inside > 1 and system.intra in PORTS_ONLY:
         return (ranks - 1) / ranks
-    return (inside - 1) / ranks * _relays(system)
+    return (inside - 1) / ranks * relays(system)
 
 
 def _scatter(system: LibrarySystem) -> tuple[Shape, ...]:
@@ -226,7 +226,7 @@ def _shift(system: LibrarySystem) -> tuple[Shape, ...]:
     )
 
 
-def _relays(system: LibrarySystem) -> float:
+def relays(system: LibrarySystem) -> float:
     """Links that a byte between two GPUs of a node passes, on average over the pairs."""
     return CUBE_RELAYED if system.intra is Intra.CUBE_MESH and system.ranks_per_node == 8 else 1.0
 
@@ -237,7 +237,7 @@ def links_share(shape: Shape, system: LibrarySystem) -> float:
         return 1.0
     if system.intra is Intra.CUBE_MESH:
         return 1.0 / (system.links_per_gpu or CUBE_LINKS)
-    return 1.0 / (system.ranks_per_node - 1) if system.intra in _FULL_MESHES else 1.0
+    return 1.0 / (system.ranks_per_node - 1) if system.intra in FULL_MESHES else 1.0
 
 
 def gpus_of_network(shape: Shape, system: LibrarySystem) -> int:
@@ -258,6 +258,7 @@ _BUILDERS: dict[str, Callable[[LibrarySystem], tuple[Shape, ...]]] = {
     "broadcast": _rooted,
     "reduce": _rooted,
     "all_to_all": _pairwise,
+    "all_to_all_v": _pairwise,
     "gather": _gather,
     "scatter": _scatter,
     "send_recv": _shift,

@@ -125,6 +125,7 @@ class LibraryRequest:
     gpus_per_process: GPUs that one thread launches on, one after the other (nccl-tests -g): its launches
         are a floor under small sizes.
     version: of the library, (major, minor), () where not known.
+    traffic: of an all_to_all_v, as ``ccbench.traffic_matrix`` has it; "" for blocks of one size.
     """
 
     collective: str
@@ -137,6 +138,7 @@ class LibraryRequest:
     gpus_per_process: int = 1
     version: tuple[int, ...] = ()
     multicast_off: bool = False
+    traffic: str = ""
 
 
 @dataclass(frozen=True)

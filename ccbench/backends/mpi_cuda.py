@@ -1,8 +1,8 @@
 """``mpi-cuda``: a CUDA-aware MPI's collectives on buffers in the memory of GPUs, one process for each GPU.
 
-Collectives, modes, algorithms and launchers are those of ``mpi``. Rank n of a host has the host's GPU number
-n, of those that CUDA_VISIBLE_DEVICES shows it; where ranks outnumber GPUs some share one, and the result is
-flagged ``loopback``. A library that does not say that it is CUDA-aware is refused when its team starts
+Collectives, modes (but overlap), algorithms and launchers are those of ``mpi``. Rank n of a host has the
+host's GPU number n, of those that CUDA_VISIBLE_DEVICES shows it; where ranks outnumber GPUs some share one,
+and the result is flagged ``loopback``. A library that does not say that it is CUDA-aware is refused when its team starts
 (``ccbench.backends.mpi.awareness``).
 
 What ran and what did not: the endpoint is tested with two processes of Open MPI 4.1 whose "device" is memory
@@ -27,6 +27,7 @@ class MpiCudaBackend(MpiBackend):
 
     name = "mpi-cuda"
     costly_teams = True
+    computes = False
     pinned = False
     """A rank's number says nothing about which processors are near its GPU."""
 

@@ -7,7 +7,9 @@ The runner itself loads no MPI: which one is there is asked in a process of its 
 
 Buffers are memory of the host; ``ccbench.backends.mpi_cuda`` is the same with memory of GPUs. Modes:
 ``streaming`` and ``isolated`` call blocking functions, ``nonblocking`` and ``persistent`` those of that kind.
-``algorithm: mpi:<name>`` forces one of the library's own algorithms (``algorithms``).
+``overlap`` begins one without blocking and computes meanwhile, as a case with a second collective beside
+begins two (``background``). ``algorithm: mpi:<name>`` forces one of the library's own algorithms
+(``algorithms``).
 """
 
 from __future__ import annotations
@@ -19,11 +21,11 @@ from ccbench.backends.mpi.algorithms import PREFIX, names_of, settings
 from ccbench.backends.mpi.calls import NONBLOCKING, PERSISTENT, refusal
 from ccbench.backends.mpi.launcher import local_launch, users_launch
 from ccbench.backends.mpi.library import Library, installed
-from ccbench.cases import Case
+from ccbench.cases import OVERLAP, Case
 from ccbench.errors import BackendUnavailable
 from ccbench.launching import LaunchedTeam
 
-MODES = ("streaming", "isolated", NONBLOCKING, PERSISTENT)
+MODES = ("streaming", "isolated", NONBLOCKING, PERSISTENT, OVERLAP)
 
 RANKS_LIMIT = 256
 """Ranks that share the processors of one machine."""
@@ -35,6 +37,8 @@ class MpiBackend:
     name = "mpi"
     costly_teams = False
     pinned = True
+    computes = True
+    """Whether ranks can do something else while a collective runs."""
 
     def unavailable(self) -> str | None:
         """Needs mpi4py, an MPI that it finds, and that MPI's own mpiexec."""
@@ -58,7 +62,12 @@ class MpiBackend:
     def unsupported(self, case: Case) -> str | None:
         """Why ``case`` cannot run here."""
         library = self._library()
-        return self._not_of_mpi(case) or refusal(case, library) or self._not_that(case, library)
+        return (
+            self._not_of_mpi(case)
+            or self._not_in_background(case)
+            or refusal(case, library)
+            or self._not_that(case, library)
+        )
 
     def _not_of_mpi(self, case: Case) -> str | None:
         """What other libraries have and MPI does not."""
@@ -70,11 +79,28 @@ class MpiBackend:
             (case.transport != "default", "transports to choose from"),
             (case.registration != "none", "registration of buffers"),
             (case.aggregation > 1, "calls that hold several collectives"),
-            (bool(case.beside), "collective that ccbench would run beside another one"),
         ):
             if asked:
                 return f"MPI has no {word}"
         return None
+
+    def _not_in_background(self, case: Case) -> str | None:
+        """What cannot be begun without blocking while something else goes on."""
+        other = case.beside_case
+        if other is None and case.mode != OVERLAP:
+            return None
+        if not self.computes:
+            return f"{self.name} runs one collective at a time and computes nothing meanwhile; write mpi"
+        if other is not None and case.mode not in ("streaming", "isolated"):
+            return (
+                f"beside in mode {case.mode}: both are begun without blocking in any mode, and nothing is "
+                "computed meanwhile; write mode: streaming, or leave beside out"
+            )
+        if other is not None and case.pair:
+            return f"a pair and {case.beside}: what runs beside a pair is not there; leave one of them out"
+        if case.collective == "send_recv" and case.in_place:
+            return "in place MPI has MPI_Sendrecv_replace alone, which blocks; write in_place: false"
+        return None if other is None else refusal(other, self._library())
 
     def _not_that(self, case: Case, library: Library) -> str | None:
         if case.algorithm == "default":
@@ -83,7 +109,7 @@ class MpiBackend:
         if case.algorithm not in known:
             have = f"one of {', '.join(known)}" if known else "none that it lists"
             return f"{library.name} has no algorithm {case.algorithm} of {case.collective}: {have}"
-        if case.mode in (NONBLOCKING, PERSISTENT):
+        if case.mode in (NONBLOCKING, PERSISTENT, OVERLAP) or case.beside:
             return f"{library.name} takes {case.algorithm} for blocking calls only"
         return None
 

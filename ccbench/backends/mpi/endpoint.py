@@ -15,18 +15,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.backends.apart import ApartEndpoint
+from ccbench.backends.background import ComputingEndpoint
 from ccbench.backends.base import CannotRun
 from ccbench.backends.cpu.memory import Word
-from ccbench.backends.mpi.calls import Bound, bind, bind_one_way
+from ccbench.backends.mpi.background import AT_ONCE, LOOKED_AFTER, BothAtOnce, MpiBackground
+from ccbench.backends.mpi.calls import Bound, Starter, bind, bind_one_way, starter
+from ccbench.backends.mpi.communicators import Communicators
 from ccbench.backends.mpi.functions import steps_of
 from ccbench.backends.mpi.library import MPICH, library_name, vendor
 from ccbench.backends.mpi.loop import FROM_C, FROM_PYTHON, CLoop, Launch, c_loop
-from ccbench.cases import Case
+from ccbench.cases import OVERLAP, Case
 from ccbench.errors import BackendUnavailable
 from ccbench.exchange import Exchange
 
 NOT_IN_C = "this call does not go into a loop in C"
+
+BESIDE = 1
+"""The lane of the second collective, whose communicators are its own."""
 
 
 def start_library(exchange: Exchange) -> Any:
@@ -58,7 +63,7 @@ def start_library(exchange: Exchange) -> Any:
     return mpi
 
 
-class MpiEndpoint(ApartEndpoint):
+class MpiEndpoint(ComputingEndpoint):
     """Implements ``ccbench.backends.crew.TeamEndpoint`` on buffers of the host."""
 
     def __init__(self, exchange: Exchange) -> None:
@@ -74,7 +79,7 @@ class MpiEndpoint(ApartEndpoint):
         self._loop: Launch | None = None
         self._in_python = ""
         self._wait_for_all = self._world.Barrier
-        self._communicators: dict[tuple[tuple[int, ...], ...], Any] = {}
+        self._communicators = Communicators(self._mpi, self._world)
         self._bound: Bound | None = None
         self._barrier_word = self._own + Word.BARRIER
         self._barriers = 0
@@ -88,7 +93,9 @@ class MpiEndpoint(ApartEndpoint):
 
     def bind(self) -> Any:
         """The MPI call of this rank's part of the case."""
-        communicator = self._communicator(self.case)
+        if self.case.mode == OVERLAP or self.beside:
+            return self._bind_in_background()
+        communicator = self._communicators.of(self.case.members)
         pair = self.case.one_pair
         one_way = pair is not None and not pair.both
         try:
@@ -99,11 +106,43 @@ class MpiEndpoint(ApartEndpoint):
             raise CannotRun(f"{self.version} has no {self.case.mode} {self.case.collective}") from None
         if not isinstance(self._c, str):
             steps = steps_of(
-                self._mpi, communicator, self.part, self.source, self.target, self._bound.requests
+                self._mpi,
+                communicator,
+                self.part,
+                self.source,
+                self.target,
+                self._bound.requests,
+                one_way,
             )
             self._loop = self._c.launch(steps) if steps else None
         self._in_python = "" if self._loop else self._c if isinstance(self._c, str) else NOT_IN_C
         return self._bound.call
+
+    def _bind_in_background(self) -> Any:
+        """What is begun without blocking: both collectives of a case, or the one that is computed behind."""
+        own = self._starter() if self.member >= 0 else None
+        if not self.beside:
+            assert own is not None, "a rank without a part binds nothing"
+            self.background = background = MpiBackground(self._mpi, own)
+            self._in_python = LOOKED_AFTER
+            return background.launch
+        other = None
+        if self.beside.member >= 0:
+            communicator = self._communicators.of(self.beside.case.members, BESIDE)
+            other = starter(self._mpi, communicator, self.beside.part, self.beside.source, self.beside.target)
+        self._in_python = AT_ONCE
+        assert self.part_times is not None, "tells_apart says so"
+        return BothAtOnce(self._mpi, (own, other), self.part_times.running)
+
+    def _starter(self) -> Starter:
+        pair = self.case.one_pair
+        one_way = pair is not None and not pair.both
+        communicator = self._communicators.of(self.case.members)
+        return starter(self._mpi, communicator, self.part, self.source, self.target, one_way)
+
+    def tells_apart(self, other: Case) -> bool:
+        """Always: requests tell when they are complete."""
+        return True
 
     def launch(self, times: int) -> None:
         """Run the collective ``times`` times, back to back."""
@@ -133,23 +172,14 @@ class MpiEndpoint(ApartEndpoint):
         """Take memory and bind the call; returns the algorithm that runs. Collective."""
         self._drop()
         self._in_python = ""
-        self._split(case)
+        self._communicators.make(case.members)
+        other = case.beside_case
+        if other is not None:
+            self._communicators.make(other.members, BESIDE)
         return super().prepare(case)
 
-    def _split(self, case: Case) -> None:
-        """A communicator for every group that has not been there yet: all ranks must take part."""
-        if case.members in self._communicators or case.members[0] == tuple(range(self.ranks)):
-            return
-        colours = [number for number, members in enumerate(case.members) if self.rank in members]
-        colour = colours[0] if colours else self._mpi.UNDEFINED
-        key = case.members[colour].index(self.rank) if colours else 0
-        self._communicators[case.members] = self._world.Split(colour, key)
-
-    def _communicator(self, case: Case) -> Any:
-        return self._communicators.get(case.members, self._world)
-
     def _drop(self) -> None:
-        self._loop = None
+        self._loop = self.background = None
         if self._bound is not None:
             self._bound.free()
             self._bound = None
@@ -160,7 +190,9 @@ class MpiEndpoint(ApartEndpoint):
         super().finish()
 
     def close(self) -> None:
-        """Finalise the library, which removes its files."""
+        """Free the communicators and finalise the library, which removes its files."""
+        self._communicators.free()
+        self._world.Free()
         self._mpi.Finalize()
 
     # -- numbers from all ranks ----------------------------------------------------------------------------

@@ -12,7 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ccbench.backends.mpi.calls import LARGEST_COUNT, NAMES, NONBLOCKING, OPS, PERSISTENT, typed_count
+from ccbench.backends.blocks import Blocks, received_blocks, sent_blocks
+from ccbench.backends.mpi.calls import (
+    LARGEST_COUNT,
+    NAMES,
+    NONBLOCKING,
+    OPS,
+    PERSISTENT,
+    typed_blocks,
+    typed_count,
+)
 from ccbench.cases import Case
 from ccbench.collectives import collective
 from ccbench.verification import Array
@@ -55,6 +64,7 @@ class _Writer:
         self.request_bytes = int(mpi._sizeof(mpi.Request))
         self.slots = ctypes.create_string_buffer(2 * max(8, self.request_bytes))
         self.statuses = ctypes.create_string_buffer(STATUS_ROOM_BYTES)
+        self.lists: list[Any] = []
         for number, request in enumerate(requests):
             slot, place = self.request_bytes, ctypes.addressof(self.slots)
             ctypes.memmove(place + number * slot, mpi._addressof(request), slot)
@@ -71,8 +81,17 @@ class _Writer:
         count, datatype = typed_count(self.mpi, self.case, buffer, blocks)
         return buffer.ctypes.data, count, _int_handle(self.mpi, datatype)
 
+    def uneven(self, buffer: Array, blocks: Blocks) -> tuple[int, int, int, int]:
+        """Address, lengths of blocks, where they begin, type."""
+        counted, datatype = typed_blocks(self.mpi, self.case, blocks)
+        numbers = (ctypes.c_int * (2 * self.size))(*counted.counts, *counted.offsets)
+        self.lists.append(numbers)
+        at = ctypes.addressof(numbers)
+        offsets_at = at + self.size * ctypes.sizeof(ctypes.c_int)
+        return buffer.ctypes.data, at, offsets_at, _int_handle(self.mpi, datatype)
+
     def done(self, *steps: Step) -> Steps:
-        return Steps(steps, (self.slots, self.statuses))
+        return Steps(steps, (self.slots, self.statuses, *self.lists))
 
     def complete(self, name: str, arguments: tuple[int, ...]) -> Steps:
         """The function ``name`` of a blocking call, in the mode of the case."""
@@ -85,17 +104,24 @@ class _Writer:
 
 
 def steps_of(
-    mpi: Any, communicator: Any, case: Case, source: Array, target: Array, requests: Sequence[Any]
+    mpi: Any,
+    communicator: Any,
+    case: Case,
+    source: Array,
+    target: Array,
+    requests: Sequence[Any],
+    one_way: bool = False,
 ) -> Steps | None:
-    """One launch of ``case``, as ``calls.bind`` and ``calls.bind_one_way`` bind it.
+    """One launch of ``case``, as ``calls.bind`` and, one way, ``calls.bind_one_way`` bind it.
 
-    requests: the persistent ones, already made. None where counts are too large for an int.
+    case: as the communicator's ranks see it, which of a pair are two and no pair any more; so whether only
+    the first of them sends is said beside it. requests: the persistent ones, already made. None where counts
+    are too large for an int.
     """
     if max(source.nbytes, target.nbytes) > LARGEST_COUNT:
         return None
     writer = _Writer(mpi, communicator, case, requests)
-    pair = case.one_pair
-    if pair is not None and not pair.both:
+    if one_way:
         return _one_way(writer, source, target)
     if case.collective == "send_recv":
         return _shift(writer, source, target)
@@ -123,6 +149,9 @@ def _arguments(writer: _Writer, source: Array, target: Array) -> tuple[int, ...]
             receive = writer.piece(target, everyone)
             send = writer.piece(source, everyone if case.collective == "all_to_all" else 1)
             return (*((own, *receive[1:]) if case.in_place else send), *receive, end)
+        case "all_to_all_v":
+            sent, received = sent_blocks(case, writer.rank), received_blocks(case, writer.rank)
+            return (*writer.uneven(source, sent), *writer.uneven(target, received), end)
         case "gather":
             receive = writer.piece(target, everyone) if at_root else (0, *writer.piece(source)[1:])
             send = (own, *receive[1:]) if case.in_place and at_root else writer.piece(source)

@@ -1,7 +1,8 @@
 """What a collective takes on groups of a cluster's GPUs, all at once or one alone, with the GPUs' library.
 
 Each group is a library system of its own (``group_systems``); a launch is over when its slowest group is.
-Nothing here lists ranks, so that groups of 131,072 cost no more than groups of 8. docs/model.md has the formulas.
+Nothing here lists ranks, so that groups of 131,072 cost no more than groups of 8. docs/model.md has the
+formulas.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ def group_points(
 ) -> tuple[ClusterPoint, ...]:
     """One launch of ``collective`` by all groups at once, or by the first ``alone``; a point for each size.
 
-    size_bytes: of one group, in the sense of nccl-tests. traffic: of an all_to_all_v, as ``ccbench.traffic_matrix``
-    has it. Remembered: asked again for the same, it costs nothing. Raises MachineError and UsageError for groups that
-    the cluster does not hold, and for what the library's model knows nothing about.
+    size_bytes: of one group, in the sense of nccl-tests. traffic: of an all_to_all_v, as
+    ``ccbench.traffic_matrix`` has it. Remembered: asked again for the same, it costs nothing. Raises MachineError
+    and UsageError for groups that the cluster does not hold, and for what the library's model does not know.
     """
     key = ("group points", groups, collective, tuple(size_bytes), alone, algorithm, traffic)
     if key not in cluster.remembered:

@@ -1,8 +1,8 @@
 """What a group of GPUs is to a collective library: a system of its own, with its share of what it shares.
 
 Links among the members of a full mesh and ways through an NVSwitch are a group's own. NICs near its GPUs are
-shared with the groups that stand near them too; links of PCIe trees, cube meshes and host memory are shared as
-the machine's graph says.
+shared with the groups that stand near them too; links of PCIe trees, cube meshes and host memory are shared
+as the machine's graph says.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def group_systems(
     """A system for each kind of group there is; the slowest of them is what a launch waits for.
 
     alone: only the first group runs. Listed groups may stand anyhow: of one with more ranks on some nodes
-    than on others, every node counts as its fullest. Raises MachineError for ranks that the cluster does not have.
+    than on others, every node counts as its fullest. Raises MachineError for ranks that it does not have.
     """
     whole = cluster.system
     if isinstance(groups, GroupPlacement):

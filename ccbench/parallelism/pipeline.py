@@ -19,30 +19,43 @@ Work = Literal["forward", "backward"]
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A pipeline and the times of one chunk of one stage for one micro-batch.
+    """A pipeline and what each stage takes for one chunk of one micro-batch.
 
-    stages: p. micro_batches: m. chunks: v, virtual stages a device has. forward_seconds, backward_seconds: of
-    one chunk, everything that is waited for inside it included. hop_seconds: from the end of a chunk until
-    the next stage has what it needs. overlapped: whether a stage goes on while it sends; else it waits.
+    micro_batches: m. chunks: v, virtual stages that a device has. forward_seconds, backward_seconds: of one
+    chunk of each of the p stages, everything that is waited for inside it included. hop_seconds: from the end
+    of a chunk until the next stage has what it needs. overlapped: whether a stage goes on while it sends; else
+    it waits. all_forward_first: GPipe's order (Huang et al. 2019) instead of 1F1B's.
     UsageError where an interleaved schedule has no whole rounds: m must be a multiple of p, as Megatron asks.
     """
 
-    stages: int
     micro_batches: int
     chunks: int
-    forward_seconds: float
-    backward_seconds: float
+    forward_seconds: tuple[float, ...]
+    backward_seconds: tuple[float, ...]
     hop_seconds: float = 0.0
     overlapped: bool = True
+    all_forward_first: bool = False
 
     def __post_init__(self) -> None:
         if min(self.stages, self.micro_batches, self.chunks) < 1:
             raise UsageError("pipeline: stages, micro-batches and chunks are 1 or more")
+        if len(self.backward_seconds) != self.stages:
+            raise UsageError("pipeline: as many backward as forward times are needed, one for each stage")
         if self.chunks > 1 and (self.stages == 1 or self.micro_batches % self.stages):
             raise UsageError(
                 f"pipeline: {self.micro_batches} micro-batches on {self.stages} stages cannot be interleaved; "
                 "take a multiple of the stages, of which there are two or more, or one virtual stage"
             )
+
+    @property
+    def stages(self) -> int:
+        """p."""
+        return len(self.forward_seconds)
+
+    @property
+    def chunk_seconds(self) -> tuple[float, ...]:
+        """Forward and backward of one chunk of each stage."""
+        return tuple(f + b for f, b in zip(self.forward_seconds, self.backward_seconds, strict=True))
 
 
 @dataclass(frozen=True)
@@ -60,11 +73,18 @@ class Interval:
 def pipeline_seconds(pipeline: Pipeline) -> float:
     """Until the last stage has done its last backward: computing, bubble and the hops that show.
 
-    m v (f + b) of computing and (p - 1) (f + b) of bubble, f and b of one chunk, and ``exposed_hops``.
+    m v (f + b) of the slowest stage, the bubble, and ``exposed_hops``.
     """
-    p, m, v = pipeline.stages, pipeline.micro_batches, pipeline.chunks
-    computing = (m * v + p - 1) * (pipeline.forward_seconds + pipeline.backward_seconds)
-    return computing + exposed_hops(pipeline) * pipeline.hop_seconds
+    slowest = pipeline.micro_batches * pipeline.chunks * max(pipeline.chunk_seconds)
+    return slowest + bubble_seconds(pipeline) + exposed_hops(pipeline) * pipeline.hop_seconds
+
+
+def bubble_seconds(pipeline: Pipeline) -> float:
+    """What the slowest stage idles for want of micro-batches: one chunk there and back on every other stage.
+
+    (p - 1)(f + b) where all are alike.
+    """
+    return sum(pipeline.chunk_seconds) - max(pipeline.chunk_seconds)
 
 
 def exposed_hops(pipeline: Pipeline) -> float:
@@ -81,12 +101,9 @@ def exposed_hops(pipeline: Pipeline) -> float:
         return 0.0
     if not pipeline.overlapped:
         return 2.0 * (m * v + p - 1)
+    if pipeline.all_forward_first:
+        return 2.0 * (p - 1)
     return 2.0 * (p * v - 1) if v > 1 else 2.0 * (p - 1) * m / p + 2.0 * (p - 2)
-
-
-def bubble_seconds(pipeline: Pipeline) -> float:
-    """What a stage idles for want of micro-batches: (p - 1)(f + b) of one chunk."""
-    return (pipeline.stages - 1) * (pipeline.forward_seconds + pipeline.backward_seconds)
 
 
 def order_of(pipeline: Pipeline, stage: int) -> list[tuple[Work, int, int]]:
@@ -94,7 +111,7 @@ def order_of(pipeline: Pipeline, stage: int) -> list[tuple[Work, int, int]]:
     p, m, v = pipeline.stages, pipeline.micro_batches, pipeline.chunks
     total = m * v
     ahead = p - stage - 1 if v == 1 else 2 * (p - stage - 1) + (v - 1) * p
-    ahead = min(ahead, total)
+    ahead = total if pipeline.all_forward_first else min(ahead, total)
     forward: list[tuple[Work, int, int]] = [("forward", *_place(k, pipeline)) for k in range(total)]
     backward: list[tuple[Work, int, int]] = []
     for k in range(total):
@@ -132,7 +149,8 @@ def simulate(pipeline: Pipeline) -> tuple[Interval, ...]:
                 if ready is None:
                     break
                 begin = max(free[stage], ready)
-                length = pipeline.forward_seconds if work == "forward" else pipeline.backward_seconds
+                lengths = pipeline.forward_seconds if work == "forward" else pipeline.backward_seconds
+                length = lengths[stage]
                 done[work, stage, chunk, micro_batch] = begin + length
                 found.append(Interval(stage, chunk, micro_batch, work, begin, begin + length))
                 free[stage] = begin + length + _waits(pipeline, work, stage, chunk)

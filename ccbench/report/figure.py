@@ -89,6 +89,55 @@ class Grid:
 
 
 @dataclass(frozen=True)
+class Layer:
+    """One colour of stacked bars: a value for every bar, from below in the order of the layers.
+
+    hatched: drawn with stripes, so that a grey print tells it from its neighbours.
+    """
+
+    label: str
+    style: int
+    values: tuple[float, ...]
+    hatched: bool = False
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Bars side by side, each of the same layers. names: below them. tops: short words above them.
+
+    beside: layers of a narrow bar at each bar's right: what is no part of the sum.
+    """
+
+    names: tuple[str, ...]
+    layers: tuple[Layer, ...]
+    beside: tuple[Layer, ...] = ()
+    tops: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of time in a lane. text: written into it where there is room."""
+
+    lane: int
+    begin: float
+    end: float
+    style: int
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """Lanes below each other, the first on top, with pieces of time in them.
+
+    legend: a word for every style that occurs.
+    """
+
+    names: tuple[str, ...]
+    pieces: tuple[Piece, ...]
+    legend: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True)
 class Figure:
     """Everything a renderer needs.
 
@@ -98,7 +147,7 @@ class Figure:
     """
 
     key: str
-    topic: Literal["bandwidth", "time", "algorithms", "prediction", "ranks", "pairs", "nothing"]
+    topic: Literal["bandwidth", "time", "algorithms", "prediction", "ranks", "pairs", "plan", "nothing"]
     title: str
     subtitle: str
     x: Axis
@@ -109,3 +158,5 @@ class Figure:
     marks: tuple[Mark, ...] = ()
     message: str = ""
     grid: Grid | None = None
+    bars: Bars | None = None
+    lanes: Lanes | None = None

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from ccbench.report.axes import apply_axes, limits
+from ccbench.report.bar_drawing import draw_bars, draw_lanes
 from ccbench.report.figure import Figure, Kind, Series
 from ccbench.report.map_drawing import draw_map
 
@@ -119,6 +120,12 @@ def _canvas(figure: Figure) -> Canvas:
         return canvas
     if figure.grid is not None:
         draw_map(figure, figure.grid, axes)
+        return canvas
+    if figure.bars is not None:
+        draw_bars(figure, figure.bars, axes)
+        return canvas
+    if figure.lanes is not None:
+        draw_lanes(figure, figure.lanes, axes)
         return canvas
     _draw(figure, axes)
     return canvas

@@ -1,0 +1,117 @@
+"""Gradients with stated times: in series, overlapped with the backward pass, and in buckets.
+
+The field's own example: 96 layers of 12 gradients, each 1 ms to compute and 500 ms to communicate, take
+96 x 12 x 501 ms = 577,152 ms one after the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ccbench.errors import UsageError
+from ccbench.parallelism.buckets import Sent, queue
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """``layers`` of ``per_layer`` gradients, each computed and communicated in stated times.
+
+    startup_seconds: the part of one communication that a larger message does not pay again; None where
+    nobody said, and then both ends are shown. buckets: gradients that one message carries, to compare.
+    """
+
+    layers: int
+    per_layer: int
+    compute_seconds: float
+    communicate_seconds: float
+    startup_seconds: float | None = None
+    buckets: tuple[int, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """Of the step."""
+        return self.layers * self.per_layer
+
+    def check(self) -> None:
+        """UsageError where the start-up takes longer than the communication that it is a part of."""
+        if self.startup_seconds is not None and self.startup_seconds > self.communicate_seconds:
+            raise UsageError(
+                f"startup {self.startup_seconds * 1e3:g} ms is a part of communicate "
+                f"{self.communicate_seconds * 1e3:g} ms; write no more than that"
+            )
+
+
+@dataclass(frozen=True)
+class Bucketed:
+    """A way to send them. bucket: gradients of one message, 0: in series, nothing overlapped.
+
+    startup_seconds: taken for the part that is not paid again. messages: how many. exposed_seconds: of the
+    communication, behind the computing.
+    """
+
+    bucket: int
+    startup_seconds: float
+    messages: int
+    seconds: float
+    computing_seconds: float
+    communicating_seconds: float
+
+    @property
+    def exposed_seconds(self) -> float:
+        """What of the communication lengthens the step."""
+        return self.seconds - self.computing_seconds
+
+    @property
+    def hidden_seconds(self) -> float:
+        """What of the communication runs behind computing."""
+        return self.communicating_seconds - self.exposed_seconds
+
+
+def in_series(gradients: Gradients) -> Bucketed:
+    """Each gradient computed, then communicated, then the next one."""
+    computing = gradients.count * gradients.compute_seconds
+    communicating = gradients.count * gradients.communicate_seconds
+    return Bucketed(0, 0.0, gradients.count, computing + communicating, computing, communicating)
+
+
+def bucketed(gradients: Gradients, bucket: int, startup_seconds: float) -> Bucketed:
+    """In messages of ``bucket`` gradients (the last may hold fewer), behind the computing of the rest."""
+    sent = messages_of(gradients, bucket, startup_seconds)
+    computing = gradients.count * gradients.compute_seconds
+    communicating = sum(one.end_seconds - one.begin_seconds for one in sent)
+    return Bucketed(bucket, startup_seconds, len(sent), sent[-1].end_seconds, computing, communicating)
+
+
+def messages_of(gradients: Gradients, bucket: int, startup_seconds: float) -> tuple[Sent, ...]:
+    """When each bucket is on its way."""
+    moving = gradients.communicate_seconds - startup_seconds
+    messages = []
+    for first in range(0, gradients.count, bucket):
+        held = min(bucket, gradients.count - first)
+        messages.append(((first + held) * gradients.compute_seconds, startup_seconds + held * moving))
+    return queue(messages)
+
+
+def textbook(gradients: Gradients) -> tuple[Bucketed, ...]:
+    """In series first; then overlapped one by one and in buckets.
+
+    Without a stated start-up each bucket is taken twice: as if communication were all bytes, so that buckets
+    change nothing, and all start-up, so that a bucket costs as much as one gradient. The truth is in between.
+    """
+    wanted = dict.fromkeys((1, *gradients.buckets)) if gradients.buckets else _usual(gradients)
+    known = gradients.startup_seconds
+    ends = (0.0, gradients.communicate_seconds) if known is None else (known,)
+    found = [in_series(gradients)]
+    for bucket in wanted:
+        # One by one, the start-up is paid each time whatever part of the whole it is.
+        for startup in ends if bucket > 1 else ends[:1]:
+            found.append(bucketed(gradients, min(bucket, gradients.count), startup))
+    return tuple(found)
+
+
+def _usual(gradients: Gradients) -> dict[int, None]:
+    """One gradient, one layer, eight layers, everything."""
+    return dict.fromkeys(
+        min(size, gradients.count)
+        for size in (1, gradients.per_layer, 8 * gradients.per_layer, gradients.count)
+    )

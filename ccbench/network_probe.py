@@ -16,7 +16,7 @@ from ccbench.backends.base import Team
 from ccbench.cases import NO_OP, Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable
 from ccbench.model.host_collectives import plan_seconds
-from ccbench.model.host_network import HostLink, HostNetwork, MessageTimes
+from ccbench.model.host_network import HostLink, HostNetwork, MessageTimes, swaps
 from ccbench.model.host_plans import dissemination
 
 SIZES_BYTES = (8, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20)
@@ -27,17 +27,18 @@ EACH_PAIR_HOSTS = 4
 
 SAMPLING = Sampling(
     visits=1,
-    minimum_samples=7,
+    minimum_samples=5,
     maximum_samples=50,
     target_relative_width=0.05,
     warmup_seconds=0.01,
     minimum_sample_seconds=0.002,
-    budget_seconds=0.08,
+    budget_seconds=0.05,
 )
-"""A hundred milliseconds a point: seconds for a few hosts."""
+"""Sixty milliseconds a point, but for large messages: a quarter of a minute for four hosts."""
 
 VISITS = 3
-"""Of what is seen at one place alone, where of pairs of hosts there are several."""
+"""Of everything, but once of each pair in a ring of many hosts. All is looked at once before anything is looked
+at again, so that what disturbs the machine for a second spoils one visit and no figure, which are medians."""
 
 Measured = Callable[[Case, Sampling], Measurement]
 
@@ -51,37 +52,85 @@ def probed(measured: Measured, backend: str, ranks: int) -> HostNetwork:
     """The same by whatever measures a case."""
     if ranks < 2:
         return HostNetwork(backend, ("",), (0,) * ranks)
-    first = _ok(measured(_case(backend, ranks, SIZES_BYTES[0], ""), SAMPLING))
-    node_of_rank = first.node_of_rank or (0,) * ranks
-    together = _middle([_times(measured, backend, ranks, "") for _ in range(VISITS)])
+    first = _ok(measured(_case(backend, ranks, SIZES_BYTES[0]), SAMPLING))
+    node_of_rank = tuple(first.node_of_rank or (0,) * ranks)
     names = _host_names(first, node_of_rank)
-    leaders = [node_of_rank.index(node) for node in range(len(names))]
-    between: MessageTimes | None = None
-    links: tuple[HostLink, ...] = ()
-    stream: float | None = None
-    if len(leaders) > 1:
-        pairs = host_pairs(len(leaders))
-        curves = {pair: _times(measured, backend, ranks, _pair(leaders, pair)) for pair in pairs}
-        between = _middle(list(curves.values()))
-        links = tuple(
-            HostLink((names[one], names[two]), 2 * curve.latency_seconds, curve.bytes_per_second)
-            for (one, two), curve in curves.items()
-        )
-        one_way = _case(backend, ranks, SIZES_BYTES[-1], f"{leaders[0]}>{leaders[1]}")
-        # What a port carries is what it carried at its quickest: streams that go on were seen to fall to
-        # half of it, exactly, and single messages of collectives not to.
-        samples = [_ok(measured(one_way, SAMPLING)).samples_seconds for _ in range(VISITS)]
-        stream = SIZES_BYTES[-1] / min(min(one) for one in samples)
-    inside = _inside(measured, backend, node_of_rank)
-    found = HostNetwork(backend, names, tuple(node_of_rank), between, inside, together, stream, links)
-    return replace(found, call_seconds=_call_seconds(measured, found), library=first.backend_version)
+    seen = _seen(measured, backend, node_of_rank, len(names))
+    curves = {name: _curve(visits) for name, visits in seen.items()}
+    pairs = {pair: curves[f"{pair[0]} {pair[1]}"] for pair in host_pairs(len(names))}
+    links = tuple(
+        HostLink((names[one], names[two]), 2 * curve.latency_seconds, curve.bytes_per_second)
+        for (one, two), curve in pairs.items()
+    )
+    found = HostNetwork(
+        backend,
+        names,
+        node_of_rank,
+        between=_middle(list(pairs.values())) if pairs else None,
+        inside=curves.get("inside"),
+        together=curves["together"],
+        stream_bytes_per_second=_stream(seen["one way"]) if pairs else None,
+        links=links,
+        library=first.backend_version,
+        swapped=curves.get("swapped"),
+        one_way=curves.get("one way"),
+    )
+    return replace(found, call_seconds=_call_seconds(measured, found))
+
+
+def _cases(backend: str, node_of_rank: Sequence[int], hosts: int) -> dict[str, Case]:
+    """What is looked at, by name, with messages of any size."""
+    ranks = len(node_of_rank)
+    plain = _case(backend, ranks, SIZES_BYTES[0])
+    found = {"together": plain}
+    neighbour = next((rank for rank, node in enumerate(node_of_rank) if node in node_of_rank[:rank]), None)
+    if neighbour is not None:
+        first = node_of_rank.index(node_of_rank[neighbour])
+        found["inside"] = replace(plain, pair=f"{first}<>{neighbour}")
+    if hosts < 2:
+        return found
+    leaders = [node_of_rank.index(node) for node in range(hosts)]
+    found["one way"] = replace(plain, pair=f"{leaders[0]}>{leaders[1]}")
+    partners = swaps(node_of_rank)
+    if len(partners) > 2:  # of two ranks, both send to the next
+        groups = [[one, other] for one, other in partners if one < other]
+        found["swapped"] = replace(plain, groups=str(groups).replace(" ", ""))
+    for one, two in host_pairs(hosts):
+        found[f"{one} {two}"] = replace(plain, pair=f"{leaders[one]}<>{leaders[two]}")
+    return found
+
+
+Visits = list[list[Measurement]]
+"""Of each visit, the measurement of each size."""
+
+
+def _seen(measured: Measured, backend: str, node_of_rank: Sequence[int], hosts: int) -> dict[str, Visits]:
+    cases = _cases(backend, node_of_rank, hosts)
+    pairs = sum(name[0].isdigit() for name in cases)
+    seen: dict[str, Visits] = {name: [] for name in cases}
+    for visit in range(VISITS):
+        for name, case in cases.items():
+            if visit == 0 or pairs <= len(host_pairs(EACH_PAIR_HOSTS)) or not name[0].isdigit():
+                sized = (replace(case, size_bytes=size, count=size) for size in SIZES_BYTES)
+                seen[name].append([_ok(measured(one, SAMPLING)) for one in sized])
+    return seen
+
+
+def _curve(visits: Visits) -> MessageTimes:
+    return _middle([MessageTimes(SIZES_BYTES, tuple(map(_seconds, visit))) for visit in visits])
+
+
+def _stream(visits: Visits) -> float:
+    """Bytes per second one way: what a port carries is what it carried at its quickest."""
+    return SIZES_BYTES[-1] / min(min(visit[-1].samples_seconds) for visit in visits)
 
 
 def _call_seconds(measured: Measured, network: HostNetwork) -> float:
     """What a barrier takes beyond its messages, which carry nothing."""
-    barrier = replace(_case(network.backend, network.ranks, 0, ""), collective="barrier")
+    barrier = replace(_case(network.backend, network.ranks, 0), collective="barrier")
     messages = plan_seconds(dissemination(network.ranks, 0), 0, network)
-    return max(0.0, _seconds(_ok(measured(barrier, SAMPLING))) - messages)
+    seconds = median(_seconds(_ok(measured(barrier, SAMPLING))) for _ in range(VISITS))
+    return max(0.0, seconds - messages)
 
 
 def host_pairs(hosts: int) -> tuple[tuple[int, int], ...]:
@@ -91,28 +140,9 @@ def host_pairs(hosts: int) -> tuple[tuple[int, int], ...]:
     return tuple((one, (one + 1) % hosts) for one in range(hosts))
 
 
-def _inside(measured: Measured, backend: str, node_of_rank: Sequence[int]) -> MessageTimes | None:
-    """Two ranks of the first host that has two."""
-    for rank, node in enumerate(node_of_rank):
-        if node in node_of_rank[:rank]:
-            return _times(measured, backend, len(node_of_rank), f"{node_of_rank.index(node)}<>{rank}")
-    return None
-
-
-def _pair(leaders: Sequence[int], pair: tuple[int, int]) -> str:
-    return f"{leaders[pair[0]]}<>{leaders[pair[1]]}"
-
-
 def _host_names(measurement: Measurement, node_of_rank: Sequence[int]) -> tuple[str, ...]:
     hosts = measurement.hosts or ("",) * len(node_of_rank)
     return tuple(hosts[node_of_rank.index(node)] for node in range(max(node_of_rank) + 1))
-
-
-def _times(measured: Measured, backend: str, ranks: int, pair: str) -> MessageTimes:
-    seconds = tuple(
-        _seconds(_ok(measured(_case(backend, ranks, size, pair), SAMPLING))) for size in SIZES_BYTES
-    )
-    return MessageTimes(SIZES_BYTES, seconds)
 
 
 def _middle(curves: Sequence[MessageTimes]) -> MessageTimes:
@@ -134,7 +164,7 @@ def _ok(measurement: Measurement) -> Measurement:
     return measurement
 
 
-def _case(backend: str, ranks: int, size_bytes: int, pair: str) -> Case:
+def _case(backend: str, ranks: int, size_bytes: int) -> Case:
     return Case(
         suite="network probe",
         backend=backend,
@@ -145,5 +175,4 @@ def _case(backend: str, ranks: int, size_bytes: int, pair: str) -> Case:
         size_bytes=size_bytes,
         count=size_bytes,
         ranks=ranks,
-        pair=pair,
     )

@@ -7,9 +7,11 @@ library would choose if it knew this network. Arithmetic is left out; between ho
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from ccbench.cases import Case
+from ccbench.cases import Case, Sampling
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
 from ccbench.model.host_decisions import own_choice
@@ -28,6 +30,10 @@ from ccbench.units import format_rate, format_seconds
 
 HOST_LIBRARIES = ("mpi", "gloo")
 """Backends whose collectives are made of messages between processes."""
+
+
+LAUNCHES_LIMIT = 10_000
+"""In a row, whose first one is then of no weight."""
 
 
 def _pipelines(ranks: int, root: int) -> dict[str, Plan]:
@@ -50,6 +56,37 @@ def plan_seconds(plan: Plan, size_bytes: int, network: HostNetwork) -> float:
             share = stage.share * size_bytes
             total += stage.times * float(network.step_seconds(stage.messages, share, stage.overlapped))
     return total
+
+
+def _goes_one_way(plan: Plan) -> bool:
+    """Whether no rank ever hears, directly or not, of one to which it sent."""
+    targets: dict[int, set[int]] = {}
+    for stage in plan:
+        for source, target in stage.messages:
+            targets.setdefault(source, set()).add(target)
+    left = set(targets)
+    while left:
+        ends = {source for source in left if not targets[source] & left}
+        if not ends:
+            return False
+        left -= ends
+    return True
+
+
+def row_seconds(plan: Plan, size_bytes: int, network: HostNetwork) -> float:
+    """Of one launch among as many in a row as are in a sample (``Sampling.minimum_sample_seconds``).
+
+    The first takes the stages' times. Where messages go one way only, from a root or to it, the others
+    follow at the pace of the busiest rank: the root is long at the next while the last ranks get the first.
+    """
+    first = plan_seconds(plan, size_bytes, network)
+    sample = Sampling().minimum_sample_seconds
+    if first >= sample or not _goes_one_way(plan):
+        return first
+    sent = [(message, stage.share * size_bytes) for stage in plan for message in stage.messages]
+    following = min(first, network.following_seconds(sent))
+    launches = math.ceil(sample / max(following, sample / LAUNCHES_LIMIT))
+    return following + (first - following) / launches
 
 
 def _plans(case: Case, network: HostNetwork, size_bytes: int, root: int, algorithm: str) -> dict[str, Plan]:
@@ -81,7 +118,7 @@ def predict_between_hosts(case: Case, network: HostNetwork, algorithm_used: str 
     size = case.count * item_bytes(case.dtype) * (case.ranks if collective(case.collective).blocked else 1)
     root = max(case.root, 0)
     algorithm = "" if algorithm_used in ("", "default") else algorithm_used
-    if case.ranks == 1:
+    if case.ranks == 1 or case.collective not in GLOO_PLANS:
         return None
     pair = case.one_pair
     if pair is not None:
@@ -93,9 +130,10 @@ def predict_between_hosts(case: Case, network: HostNetwork, algorithm_used: str 
         return None
     # Messages of a pair are what the probe itself timed: nothing comes on top of them.
     call = 0.0 if case.collective == "send_recv" else network.call_seconds
-    priced = {name: (call + plan_seconds(plan, size, network), plan) for name, plan in plans.items()}
+    price = row_seconds if case.mode == "streaming" and pair is None else plan_seconds
+    priced = {name: (call + price(plan, size, network), plan) for name, plan in plans.items()}
     name, (seconds, plan) = min(priced.items(), key=lambda one: one[1][0])
-    latency = min(seconds, call + plan_seconds(plan, 0, network))
+    latency = min(seconds, call + price(plan, 0, network))
     return Prediction(
         bound_seconds=min(seconds, bound_between_hosts(case, size, network)),
         predicted_seconds=seconds,

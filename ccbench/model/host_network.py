@@ -64,6 +64,18 @@ class MessageTimes:
         return np.asarray(inside + beyond)
 
 
+def swaps(host_of_rank: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Messages with which every rank swaps with a partner on another host; () where there is no such way.
+
+    The partner is half of the ranks further on.
+    """
+    half, odd = divmod(len(host_of_rank), 2)
+    pairs = tuple((rank, rank + half) for rank in range(half))
+    if odd or any(host_of_rank[one] == host_of_rank[other] for one, other in pairs):
+        return ()
+    return (*pairs, *((other, one) for one, other in pairs))
+
+
 @dataclass(frozen=True)
 class HostLink:
     """Two hosts as the probe saw the way between them, and back.
@@ -82,8 +94,10 @@ class HostNetwork:
 
     backend: the library that was probed. hosts: in the order in which ranks first are on them.
     host_of_rank: index into hosts. between: two ranks on different hosts send to each other at once; inside:
-    the same on one host; together: all ranks send to the next at once, the last to the first. Each None where
-    there are no such ranks. stream_bytes_per_second: one way between two hosts. call_seconds: what a
+    the same on one host; together: all ranks send to the next at once, the last to the first; swapped: every
+    rank sends to a partner on another host and gets as much from it, all at once; one_way: one rank to
+    another host's, message after message without waiting for an answer. Each None where there are no such ranks or it
+    was not looked at. stream_bytes_per_second: one way between two hosts. call_seconds: what a
     collective costs besides its messages, such as handing it to a thread of the library. links: pairs of
     hosts, each looked at on its own. library: the name and version of what was probed, which decides what
     algorithms it takes; '' where it is not known.
@@ -99,6 +113,8 @@ class HostNetwork:
     links: tuple[HostLink, ...] = ()
     call_seconds: float = 0.0
     library: str = ""
+    swapped: MessageTimes | None = None
+    one_way: MessageTimes | None = None
 
     def __post_init__(self) -> None:
         if set(self.host_of_rank) != set(range(len(self.hosts))):
@@ -136,7 +152,9 @@ class HostNetwork:
     ) -> Floats:
         """Seconds until messages of one size that leave together, each (source, target), have all arrived.
 
-        Where every rank sends, ``together`` was seen under the same load and is the measure, else pairs are.
+        Where every rank sends, ``together`` was seen under the same load and is the measure, and ``swapped``
+        where each gets back from whom it sends to: what a library tells the other side before a large message
+        then waits behind its own message on the same connection, so that it is often dearer. Else pairs are.
         Messages that share a host's port take their turns on it: k of them cost what one k times as large
         would. Libraries often do not send while they receive, and ``between`` and ``together`` show it: a
         port then has half its rate. Where ranks only send or only receive, and where the library keeps
@@ -148,7 +166,11 @@ class HostNetwork:
         crossing, shared = self._sharing(messages), 1
         curve = self.between if crossing else self.inside
         everyone = len({source for source, _ in messages}) == self.ranks
-        if curve is None or (everyone and crossing):
+        partners = set(messages) == {(target, source) for source, target in messages}
+        if everyone and crossing and partners and self.swapped is not None:
+            curve = self.swapped
+            shared = max(1, self._sharing(swaps(self.host_of_rank)))
+        elif curve is None or (everyone and crossing):
             curve = self.together
             shared = max(1, self._sharing([(rank, (rank + 1) % self.ranks) for rank in range(self.ranks)]))
         assert curve is not None, "checked when the value was made"
@@ -158,6 +180,25 @@ class HostNetwork:
             return curve.at(carried)
         streamed = curve.latency_seconds + carried / self.stream_bytes_per_second
         return np.asarray(np.minimum(curve.at(carried), streamed))
+
+    def following_seconds(self, messages: Sequence[tuple[tuple[int, int], float]]) -> float:
+        """Seconds per turn in which each of ``messages``, with its bytes, is sent once, turn after turn.
+
+        They go one way only: nobody waits for an answer, so ranks run ahead, and the busiest sets the pace:
+        a rank, with each message that it sends or receives, or a host's port, with all of its ranks'.
+        """
+        ranks, ports = [0.0] * self.ranks, [[0.0, 0.0] for _ in self.hosts]
+        for ends, size in messages:
+            hosts = [self.host_of_rank[rank] for rank in ends]
+            curve = (self.one_way or self.between) if hosts[0] != hosts[1] else self.inside
+            assert curve is not None, "checked when the value was made"
+            for rank in ends:
+                ranks[rank] += float(curve.at(size))
+            if hosts[0] != hosts[1]:
+                for way, host in enumerate(hosts):
+                    ports[host][way] += size
+        rate = self.stream_bytes_per_second or math.inf
+        return max(*ranks, max(max(port) for port in ports) / rate)
 
     def sustained_seconds(self, messages: Sequence[tuple[int, int]], size_bytes: float) -> float:
         """The least time per turn when turns follow each other without end: what ports carry for long.

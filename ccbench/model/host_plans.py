@@ -105,9 +105,14 @@ def doubling_all_reduce(ranks: int, root: int) -> Plan:
 
 
 def halving_all_reduce(ranks: int, root: int) -> Plan:
-    """Rabenseifner's: halves, quarters, ... scattered, then gathered the same way back."""
+    """Rabenseifner's: halves to neighbours, quarters twice as far, ..., then gathered the same way back.
+
+    Open MPI and MPICH both begin with the nearest, so that with neighbours on one host the larger pieces
+    stay there (ompi/mca/coll/base/coll_base_allreduce.c, ..._redscat_allgather, and
+    src/mpi/coll/allreduce/allreduce_intra_reduce_scatter_allgather.c: the mask grows from 1).
+    """
     power = 1 << (ranks.bit_length() - 1)
-    one_way = [Stage(_exchange(power, power // (2 * d)), 1 / (2 * d)) for d in _distances(power)]
+    one_way = [Stage(_exchange(power, d), 1 / (2 * d)) for d in _distances(power)]
     return [*_uneven(ranks), *one_way, *reversed(one_way)]
 
 

@@ -12,7 +12,7 @@ from ccbench.cases import NO_OP, NO_ROOT, Case, Measurement, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import BackendUnavailable, MachineError
 from ccbench.model.host_collectives import plan_seconds, predict_between_hosts
-from ccbench.model.host_network import HostNetwork, MessageTimes
+from ccbench.model.host_network import HostNetwork, MessageTimes, swaps
 from ccbench.model.host_plans import GLOO_PLANS, MPI_PLANS
 from ccbench.model.machine import load_machine
 from ccbench.model.predicting import predict_case
@@ -117,7 +117,7 @@ def test_a_library_that_sends_and_receives_by_turns_is_priced_by_its_stream() ->
 
 
 @given(
-    st.sampled_from(sorted(COLLECTIVES)),
+    st.sampled_from(sorted(GLOO_PLANS)),
     st.integers(2, 9),
     st.integers(1, 3),
     st.integers(0, 22),
@@ -167,6 +167,60 @@ def test_gloos_root_sends_to_all_its_children_through_one_port() -> None:
     two_hosts = seconds(case_of("broadcast", 4, large), network_of((0, 0, 1, 1)))
     assert apart == pytest.approx(3 * whole, rel=0.02)
     assert two_hosts == pytest.approx(2 * whole, rel=0.02)
+
+
+def test_ranks_that_swap_are_priced_by_what_swaps_take_and_a_ring_by_what_a_ring_takes() -> None:
+    plain = network_of((0, 1, 2, 3), backend="mpi")
+    slow = replace(plain, swapped=line(rate=RATE / 2))
+    exchange, ring = ((0, 2), (1, 3), (2, 0), (3, 1)), tuple((one, (one + 1) % 4) for one in range(4))
+    size = 1 << 26
+    assert float(slow.step_seconds(exchange, size)) == pytest.approx(2 * size / RATE, rel=0.01)
+    assert float(slow.step_seconds(ring, size)) == pytest.approx(size / RATE, rel=0.01)
+
+
+@given(st.integers(1, 12), st.integers(1, 4))
+def test_partners_are_on_different_hosts_and_everybody_has_one(hosts: int, ranks_per_host: int) -> None:
+    host_of_rank = tuple(host for host in range(hosts) for _ in range(ranks_per_host))
+    found = swaps(host_of_rank)
+    if found:
+        assert sorted(source for source, _ in found) == list(range(len(host_of_rank)))
+        assert set(found) == {(target, source) for source, target in found}
+        assert all(host_of_rank[source] != host_of_rank[target] for source, target in found)
+    else:
+        assert hosts == 1 or len(host_of_rank) % 2
+
+
+def test_of_small_broadcasts_in_a_row_the_busiest_rank_sets_the_pace_and_alone_the_path_does() -> None:
+    network = replace(network_of((0, 1, 2, 3)), one_way=line(latency=1e-6))
+    small = case_of("broadcast", 4, 1024)
+    each = 1e-6 + 1024 / RATE
+    path = 2 * LATENCY + 3 * 1024 / RATE
+    alone = seconds(replace(small, mode="isolated"), network)
+    assert alone == pytest.approx(path, rel=1e-6)
+    assert 2 * each < seconds(small, network) < 2 * each * 1.2
+    large = case_of("broadcast", 4, 1 << 26)
+    assert seconds(large, network) == seconds(replace(large, mode="isolated"), network)
+
+
+def test_collectives_in_which_ranks_hear_back_do_not_run_ahead() -> None:
+    network = replace(network_of((0, 1, 2, 3)), one_way=line(latency=1e-9, rate=1e12))
+    for name in ("all_reduce", "all_gather", "all_to_all", "barrier"):
+        case = case_of(name, 4, 4096)
+        assert seconds(case, network) == seconds(replace(case, mode="isolated"), network)
+
+
+def test_the_larger_pieces_of_rabenseifners_all_reduce_stay_on_the_host() -> None:
+    shared = network_of((0, 0, 1, 1), backend="mpi")
+    large = 1 << 26
+    found = predict_between_hosts(case_of("all_reduce", 4, large, "mpi"), shared, "mpi:rabenseifner")
+    assert found is not None
+    inside, between = large / 2 / (10 * RATE), 2 * large / 4 / RATE
+    assert found.predicted_seconds == pytest.approx(2 * (inside + between), rel=0.01)
+
+
+def test_what_has_no_plan_has_no_prediction() -> None:
+    network = network_of((0, 1))
+    assert predict_between_hosts(case_of("all_to_all_v", 2, 1024), network) is None
 
 
 def test_nothing_is_said_of_another_team_or_what_the_library_was_not_asked() -> None:
@@ -242,6 +296,8 @@ def test_a_probe_finds_the_planted_figures(node_of_rank: tuple[int, ...]) -> Non
     assert found.hosts == planted.hosts
     assert found.host_of_rank == node_of_rank
     assert (found.between, found.inside) == (planted.between, planted.inside)
+    assert found.one_way == planted.between
+    assert (found.swapped is None) == (len(swaps(node_of_rank)) <= 2)
     for one in found.links:
         assert one.round_trip_seconds == pytest.approx(2 * (LATENCY + SIZES_BYTES[0] / RATE))
         assert one.bytes_per_second == pytest.approx(RATE)
@@ -295,3 +351,17 @@ def test_what_a_barrier_takes_beyond_its_messages_is_the_librarys_call() -> None
 
     assert probed(measured, "gloo", 4).call_seconds == pytest.approx(3e-4)
     assert probed(team, "gloo", 4).call_seconds == 0.0
+
+
+@pytest.mark.parametrize("node_of_rank", [(0, 1, 2, 3), (0, 0, 1, 1)])
+def test_a_second_in_which_everything_is_slow_spoils_no_figure(node_of_rank: tuple[int, ...]) -> None:
+    team = PlantedTeam(node_of_rank)
+    asked: list[Case] = []
+
+    def disturbed(case: Case, sampling: Sampling) -> Measurement:
+        asked.append(case)
+        found = team(case, sampling)
+        slower = 100 if 30 <= len(asked) < 30 + len(SIZES_BYTES) else 1
+        return replace(found, samples_seconds=tuple(one * slower for one in found.samples_seconds))
+
+    assert probed(disturbed, "gloo", 4) == probed(team, "gloo", 4)

@@ -41,6 +41,13 @@ through at the speed of memory (tc-tbf(8): bigger packets are cut to fit it)."""
 QUEUE_SECONDS = 0.05
 """Traffic that may wait at a link: enough that a few hosts sending to one lose nothing."""
 
+WRITTEN_SECONDS = 0.001
+"""What one connection may have waiting at its host's port, in time at the link's rate. Linux lets it be what
+is sent in a millisecond at the rate that the kernel takes for the connection's (``tcp_small_queue_check`` in
+net/ipv4/tcp_output.c). Between namespaces it takes tens of gigabits per second for it, because a round trip
+takes a few microseconds before anything waits; so megabytes wait, and what a library says to the other side
+before it may send comes after all of them: two ranks that swap messages then send by turns."""
+
 AGENT = """#!/bin/sh
 # What ssh is between real hosts: AGENT [-options] HOST COMMAND...
 while [ "${{1#-}}" != "$1" ]; do shift; done
@@ -152,7 +159,9 @@ def _plug_in(prefix: str, host: int, address: str, rate: float, mtu_bytes: int) 
     for device in ("lo", "eth0"):
         _do("ip", "-n", name, "link", "set", device, "up")
     # Not every kernel has one congestion control as its default; hosts behave alike with the oldest.
-    _do(*("ip", "netns", "exec", name), "sh", "-c", "echo reno > /proc/sys/net/ipv4/tcp_congestion_control")
+    settings = {"tcp_congestion_control": "reno", "tcp_limit_output_bytes": int(rate / 8 * WRITTEN_SECONDS)}
+    for setting, value in settings.items():
+        _do(*("ip", "netns", "exec", name), "sh", "-c", f"echo {value} > /proc/sys/net/ipv4/{setting}")
     queue_bytes = max(10 * BURST_BYTES, int(rate / 8 * QUEUE_SECONDS))
     for namespace, device in ((name, "eth0"), (switch, port)):
         _do(

@@ -7,7 +7,8 @@ the verification of timed data) follows from those three. ``reference`` says the
 hand and with NumPy, so that either can be tested against the other.
 
 Collectives whose buffer is split between ranks have exactly one slot a block (``blocked``), so they
-have ``ranks`` pieces; the others may be cut into any number of pieces.
+have ``ranks`` pieces; the others may be cut into any number of pieces. Blocks are of one size, but for those
+of all_to_all_v: which slot goes where does not depend on how much is in it.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from typing import TYPE_CHECKING, Any
 from ccbench.errors import UsageError
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     Buffer = NDArray[Any]
+    Amounts = NDArray[np.int64]
 
 OPS = ("sum", "prod", "min", "max", "avg")
 """What contributions may be combined with; avg is the sum divided by the ranks."""
@@ -190,13 +193,17 @@ def _unknown(name: str) -> str:
     return f"collective: {name!r} is not known; one of {', '.join(COLLECTIVES)}"
 
 
-def reference(inputs: Sequence[Buffer], op: str, collective: str, root: int) -> list[Buffer]:
+def reference(
+    inputs: Sequence[Buffer], op: str, collective: str, root: int, sent: Amounts | None = None
+) -> list[Buffer]:
     """What each rank must hold afterwards, in the plainest NumPy: the living definition of collectives.
 
     inputs: one array per rank, shape (elements,), all of one dtype; empty where the rank has no buffer.
         Blocked collectives: blocks of equal size, one per rank, in rank order.
     op: one of OPS; not looked at by collectives that do not reduce.
     root: not looked at by collectives without one.
+    sent: of all_to_all_v, the elements of each block, [source, target]; None where all are equal. Not looked
+        at by the others.
     Returns one array per rank, shape (elements,), same dtype; empty where the rank has no output.
 
     avg is the sum, then divided by the ranks; whole numbers are divided towards zero, as C does. Sums and
@@ -212,6 +219,10 @@ def reference(inputs: Sequence[Buffer], op: str, collective: str, root: int) -> 
 
     def blocks(buffer: Buffer) -> list[Buffer]:
         return np.split(buffer, ranks)
+
+    def uneven_blocks(source: int) -> list[Buffer]:
+        cuts = ranks if sent is None else sent[source].cumsum()[:-1]
+        return np.split(inputs[source], cuts)
 
     def only_root(result: Buffer) -> list[Buffer]:
         return [result.copy() if rank == root else nothing.copy() for rank in range(ranks)]
@@ -232,9 +243,10 @@ def reference(inputs: Sequence[Buffer], op: str, collective: str, root: int) -> 
             return [inputs[root].copy() for _ in range(ranks)]
         case "scatter":
             return [block.copy() for block in blocks(inputs[root])]
-        case "all_to_all" | "all_to_all_v":
-            sent = [blocks(buffer) for buffer in inputs]
-            return [np.concatenate([sent[source][rank] for source in range(ranks)]) for rank in range(ranks)]
+        case "all_to_all":
+            return [np.concatenate(column) for column in zip(*map(blocks, inputs), strict=True)]
+        case "all_to_all_v":
+            return [np.concatenate(column) for column in zip(*map(uneven_blocks, range(ranks)), strict=True)]
         case "send_recv":
             return [inputs[rank - 1].copy() for rank in range(ranks)]
     return [nothing.copy() for _ in range(ranks)]

@@ -209,9 +209,20 @@ def _of_all_ranks(endpoint: Endpoint, warmup: _WarmUp) -> float:
     return slowest
 
 
+def communicating(case: Case) -> tuple[int, ...]:
+    """The ranks with something to do: all, a pair's, or those of a group alone and of what is beside."""
+    beside = case.beside_case
+    if case.everybody or (beside and beside.everybody):
+        return tuple(range(case.ranks))
+    groups = (*case.members, *(beside.members if beside else ()))
+    return tuple(dict.fromkeys(rank for group in groups for rank in group))
+
+
 def taking_part(case: Case, stamps: NDArray[np.float64]) -> NDArray[np.float64]:
     """The rows of ``stamps`` that are of ranks with something to do; one row stands for all ranks."""
-    return stamps[case.members[0], :] if case.pair and len(stamps) == case.ranks else stamps
+    if case.everybody or len(stamps) != case.ranks:
+        return stamps
+    return stamps[communicating(case), :]
 
 
 @dataclass(frozen=True)

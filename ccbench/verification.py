@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.cases import NO_ROOT, Case
+from ccbench.cases import ALL_GROUPS, NO_ROOT, UNEVEN, Case
 from ccbench.collectives import collective
 from ccbench.dtypes import EXACT_LIMIT, item_bytes, numpy_dtype
+from ccbench.traffic_matrix import sent_elements
 
 Array = NDArray[Any]
 
@@ -92,7 +93,7 @@ def launches_between_refills(case: Case) -> int:
     if not case.in_place or not row.moves_data:
         return UNLIMITED_LAUNCHES
     if not row.reduces:
-        moves_within = case.collective in ("all_to_all", "send_recv")
+        moves_within = case.collective in ("all_to_all", UNEVEN, "send_recv")
         return 1 if moves_within else UNLIMITED_LAUNCHES
     if case.op == "avg" and _averages_by_parts(case):
         return 1  # what is rounded a little once a launch drifts away
@@ -356,7 +357,7 @@ def part_of(case: Case, rank: int) -> Part | None:
         return Part(case, 0, tuple(range(case.ranks)), rank)
     for group, members in enumerate(case.members):
         if rank in members:
-            seen = replace(case, ranks=len(members), groups="", pair="")
+            seen = replace(case, ranks=len(members), groups="", pair="", alone=ALL_GROUPS, beside="")
             receives = pair is None or pair.both or rank == pair.target
             return Part(seen, group, members, members.index(rank), receives)
     return None
@@ -369,14 +370,35 @@ def expected_parts(
     row = collective(case.collective)
     if not elements or not case.count or not row.moves_data:
         return
+    if case.collective == UNEVEN:
+        yield from _uneven_parts(case, rank, salt)
+        return
     root = 0 if case.root == NO_ROOT else case.root
     for block in range(elements // case.count):
         origins = row.origins(rank, block, case.ranks, root)
         period = min(PERIOD_ELEMENTS, case.count)
         one = _combined(case, [(o, index * case.count) for o, index in origins], period, salt, launches)
-        for start in range(0, case.count, period):
-            length = min(period, case.count - start)
-            yield block * case.count + start, one[:length]
+        yield from _repeated(one, block * case.count, case.count)
+
+
+def _repeated(period: Array, begin: int, elements: int) -> Iterator[tuple[int, Array]]:
+    """(start, values) parts of ``elements`` elements from ``begin`` on, ``period`` over and over."""
+    for start in range(0, elements, len(period)):
+        yield begin + start, period[: elements - start]
+
+
+def _uneven_parts(case: Case, rank: int, salt: int) -> Iterator[tuple[int, Array]]:
+    """Blocks of different sizes, each from where it begins in its source's input."""
+    sent = sent_elements(case.traffic, case.count, case.ranks)
+    begins = np.cumsum(sent, axis=1) - sent
+    end = 0
+    for source in range(case.ranks):
+        elements = int(sent[source, rank])
+        if elements:
+            begin = int(begins[source, rank])
+            one = values(case, source, begin, min(PERIOD_ELEMENTS, elements), salt)
+            yield from _repeated(one, end, elements)
+        end += elements
 
 
 def _combined(case: Case, sources: list[tuple[int, int]], length: int, salt: int, launches: int) -> Array:

@@ -17,6 +17,12 @@ NAMES = st.sampled_from(sorted(COLLECTIVES))
 DTYPES = st.sampled_from(
     [np.int8, np.int32, np.uint64, np.float16, np.float32, np.float64, ml_dtypes.bfloat16]
 )
+AMOUNTS = st.integers(1, 6).flatmap(
+    lambda ranks: st.lists(
+        st.lists(st.integers(0, 9), min_size=ranks, max_size=ranks), min_size=ranks, max_size=ranks
+    ).map(np.array)
+)
+"""Elements that each source sends to each target."""
 
 
 def made_inputs(
@@ -98,8 +104,26 @@ def test_the_reference_does_what_the_mpi_standard_draws() -> None:
     assert seen("broadcast", [nothing, inputs[1]]) == [[30, 40], [30, 40]]
     assert seen("scatter", [nothing, inputs[1]]) == [[30], [40]]
     assert seen("all_to_all", inputs) == [[1, 30], [2, 40]]
+    assert seen("all_to_all_v", inputs) == [[1, 30], [2, 40]]
     assert seen("send_recv", inputs) == [[30, 40], [1, 2]]
     assert seen("barrier", [nothing, nothing]) == [[], []]
+
+
+def test_blocks_of_an_all_to_all_v_are_as_large_as_is_said() -> None:
+    inputs = [np.array([1, 2, 3], np.int32), np.array([], np.int32), np.array([7, 8], np.int32)]
+    sent = np.array([[0, 2, 1], [0, 0, 0], [1, 0, 1]])
+    outputs = reference(inputs, "none", "all_to_all_v", 0, sent)
+    assert [output.tolist() for output in outputs] == [[7], [1, 2], [3, 8]]
+
+
+@given(sent=AMOUNTS, dtype=DTYPES)
+def test_an_all_to_all_v_and_its_transpose_bring_everything_back(sent: NDArray[Any], dtype: Any) -> None:
+    inputs = [np.arange(total).astype(dtype) for total in sent.sum(axis=1)]
+    there = reference(inputs, "none", "all_to_all_v", 0, sent)
+    assert [len(one) for one in there] == sent.sum(axis=0).tolist()
+    back = reference(there, "none", "all_to_all_v", 0, sent.T)
+    for seen, expected in zip(back, inputs, strict=True):
+        np.testing.assert_array_equal(seen, expected)
 
 
 def test_averages_of_whole_numbers_are_cut_off_towards_zero() -> None:
@@ -154,6 +178,7 @@ def test_bus_factors_of_eight_ranks_are_those_of_nccl_tests() -> None:
         "all_gather": 0.875,
         "reduce_scatter": 0.875,
         "all_to_all": 0.875,
+        "all_to_all_v": 0.875,
         "gather": 0.875,
         "scatter": 0.875,
         "broadcast": 1.0,

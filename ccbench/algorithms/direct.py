@@ -6,6 +6,7 @@ once they take one or two steps; one partner at a time (pairwise, linear) they t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -142,6 +143,25 @@ def direct_all_to_all(ranks: int, parameter: int) -> Schedule:
     target = (source + target) % ranks
     only = phase(source, target, target, ranks + source, pushed=True)
     return schedule("all_to_all", "direct", ranks, ranks, [only])
+
+
+def pairwise_all_to_all_v(ranks: int, parameter: int) -> Schedule:
+    """As of an all_to_all; blocks may differ in size, and the largest of a step is what all wait for.
+
+    Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
+    MPICH", 2005. Steps p-1; every rank sends all it has but its own block.
+    """
+    return replace(pairwise_all_to_all(ranks, parameter), collective="all_to_all_v")
+
+
+def direct_all_to_all_v(ranks: int, parameter: int) -> Schedule:
+    """As of an all_to_all; blocks may differ in size.
+
+    Source: Bruck, Ho, Kipnis, Upfal and Weathersby, "Efficient algorithms for all-to-all communications
+    in multiport message-passing systems", 1997 (p - 1 ports). Steps 1; every rank sends all it has but its
+    own block.
+    """
+    return replace(direct_all_to_all(ranks, parameter), collective="all_to_all_v")
 
 
 def linear_gather(ranks: int, parameter: int) -> Schedule:

@@ -2,16 +2,23 @@
 
 Out of place a rank has an input and an output buffer; in place both are one buffer, in which piece i of
 the collective's unit lies at the same place whether it is read or written (NCCL's in-place rule: a
-block that a rank owns lies at its own position in the full buffer).
+block that a rank owns lies at its own position in the full buffer). Blocks of different sizes lie one behind
+the other, in rank order; they cannot be in place, since what a rank gets does not fit where it sends from.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
+from itertools import accumulate
 
 from ccbench.algorithms.schedule import Schedule
 from ccbench.collectives import collective
+from ccbench.errors import ScheduleError
+
+Amounts = tuple[tuple[int, ...], ...]
+"""Elements that each source sends to each target, [source][target]."""
 
 
 class Space(IntEnum):
@@ -58,14 +65,31 @@ class Layout:
     """Places of a schedule's slots for one count.
 
     count: as Case.count. in_place: input and output are the same buffer (kept in Space.OUTPUT).
+    sent: of an all_to_all_v, how large each block is; () where every block has ``count`` elements.
+    ScheduleError where amounts are not for these ranks or this collective, or in place.
     """
 
     schedule: Schedule
     count: int
     in_place: bool
+    sent: Amounts = ()
 
-    def piece_elements(self, slot: int) -> int:
-        """Elements of a slot: a whole block, or the slot's share of a buffer cut as evenly as possible."""
+    def __post_init__(self) -> None:
+        ranks, name = self.schedule.ranks, self.schedule.collective
+        if not self.sent:
+            return
+        if self.in_place:
+            raise ScheduleError(f"{name}: blocks of different sizes cannot be in place; take two buffers")
+        if len(self.sent) != ranks or any(len(row) != ranks for row in self.sent):
+            raise ScheduleError(f"{name}: amounts of {len(self.sent)} sources, expected {ranks} by {ranks}")
+        if self.schedule.slots != 2 * ranks or not collective(name).blocked:
+            raise ScheduleError(f"{name} {self.schedule.algorithm}: its blocks cannot differ in size")
+
+    def slot_elements(self, rank: int, slot: int) -> int:
+        """Elements of a rank's slot: a whole block, or its share of a buffer cut as evenly as possible."""
+        if self.sent:
+            region, peer = divmod(slot, self.schedule.ranks)
+            return self.sent[peer][rank] if region else self.sent[rank][peer]
         row = collective(self.schedule.collective)
         if not row.moves_data:
             return 0
@@ -82,13 +106,24 @@ class Layout:
             return 0
         return piece * self.count if row.blocked else self._edge(piece)
 
+    @cached_property
+    def _uneven_offsets(self) -> dict[Space, list[list[int]]]:
+        """Where each block begins in every rank's input and output: [rank][peer]."""
+        columns = list(zip(*self.sent, strict=True))
+        return {
+            space: [[0, *accumulate(blocks)] for blocks in rows]
+            for space, rows in ((Space.INPUT, self.sent), (Space.OUTPUT, columns))
+        }
+
     def _place(self, rank: int, slot: int, span: range, space: Space) -> Place | None:
         if slot not in span:
             return None
+        elements = self.slot_elements(rank, slot)
+        if self.sent:
+            return Place(rank, space, self._uneven_offsets[space][rank][slot - span.start], elements)
         if self.in_place:
-            piece = slot % self.schedule.pieces
-            return Place(rank, Space.OUTPUT, self._offset(piece), self.piece_elements(slot))
-        return Place(rank, space, self._offset(slot - span.start), self.piece_elements(slot))
+            return Place(rank, Space.OUTPUT, self._offset(slot % self.schedule.pieces), elements)
+        return Place(rank, space, self._offset(slot - span.start), elements)
 
     @property
     def _root(self) -> int:

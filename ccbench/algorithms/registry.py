@@ -151,6 +151,8 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     _plain("all_to_all", "pairwise", direct.pairwise_all_to_all, _MPICH),
     _pairs("all_to_all", "bruck", bruck.bruck_all_to_all, _BRUCK),
     _pairs("all_to_all", "direct", direct.direct_all_to_all, _BRUCK),
+    _plain("all_to_all_v", "pairwise", direct.pairwise_all_to_all_v, _MPICH),
+    _pairs("all_to_all_v", "direct", direct.direct_all_to_all_v, _BRUCK),
     _plain("gather", "binomial", binomial.binomial_gather, _MPICH),
     _plain("gather", "linear", direct.linear_gather, _CHAN),
     _plain("gather", "direct", direct.direct_gather, _CHAN),

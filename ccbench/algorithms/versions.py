@@ -110,7 +110,7 @@ def _follow(step: Step, layout: Layout, versions: Versions) -> None:
     news: list[tuple[Value, tuple[int, ...]]] = []
     old = {key: versions.chains[key][-1].number for key in written if phase.reduces}
     for key, (executor, operands) in written.items():
-        value = versions.add(key, layout.piece_elements(key[1]), step.index, executor)
+        value = versions.add(key, layout.slot_elements(*key), step.index, executor)
         value.reduces = phase.reduces
         news.append((value, (old[key], *operands) if phase.reduces else tuple(operands)))
     for value, numbers in news:

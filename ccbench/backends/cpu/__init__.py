@@ -6,7 +6,7 @@ import os
 
 from ccbench.algorithms import algorithm_row, algorithms_of, parse_algorithm
 from ccbench.backends.base import PlainTeams, Team, TeamRequest
-from ccbench.cases import Case
+from ccbench.cases import OVERLAP, Case
 from ccbench.dtypes import CPU_DTYPES, EXACT_LIMIT
 from ccbench.teams import ProcessTeam
 
@@ -44,13 +44,17 @@ class CpuBackend(PlainTeams):
             return f"{case.ranks} ranks; one machine's processors are shared by at most {RANKS_LIMIT} here"
         if case.op == "avg" and case.ranks > EXACT_LIMIT[case.dtype]:
             return f"the average of {case.ranks} ranks: {case.dtype} cannot hold the divisor"
+        if case.traffic and case.in_place:
+            return "blocks of different sizes do not fit where others were; run all_to_all_v out of place"
+        if case.mode == OVERLAP and case.beside:
+            return "what is computed meanwhile is the third thing at once; leave out beside, or mode overlap"
         if case.algorithm == "default":
             return None
         name, parameter = parse_algorithm(case.algorithm)
         row = algorithm_row(case.collective, name)
         if parameter is None:
-            parameter = row.default_parameter(case.ranks, case.size_bytes)
-        return row.unsupported(case.ranks, parameter)
+            parameter = row.default_parameter(case.group_ranks, case.size_bytes)
+        return row.unsupported(case.group_ranks, parameter)
 
     def open_team(self, request: TeamRequest) -> Team:
         """Fork the ranks."""

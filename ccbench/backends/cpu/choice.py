@@ -11,6 +11,7 @@ _DIRECT = {
     "broadcast": "direct",
     "reduce": "direct",
     "all_to_all": "direct",
+    "all_to_all_v": "direct",
     "gather": "direct",
     "scatter": "direct",
     "send_recv": "shift",

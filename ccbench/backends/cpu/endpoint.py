@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.algorithms import parse_algorithm, schedule_for
-from ccbench.algorithms.direct import one_way_send_recv
-from ccbench.algorithms.layout import Layout, Place, Space
-from ccbench.algorithms.schedule import Schedule
+from ccbench.algorithms.layout import Layout
 from ccbench.backends.base import OutOfMemory
-from ccbench.backends.cpu.choice import default_algorithm
-from ccbench.backends.cpu.execution import Buffers, Bystander, Launcher, Pace
-from ccbench.backends.cpu.memory import Activity, Arena, Control, Word, buffer_offsets, fence
+from ccbench.backends.beside import part_names, part_samples
+from ccbench.backends.cpu.execution import Bystander, Launcher, Pace
+from ccbench.backends.cpu.memory import PAGE_BYTES, Activity, Arena, Control, Word, fence
 from ccbench.backends.cpu.program import CompiledCase, compile_case
-from ccbench.cases import NO_ROOT, Case, CaseFacts
-from ccbench.collectives import collective
-from ccbench.dtypes import item_bytes, numpy_dtype
+from ccbench.backends.cpu.side import Plan, Side, sides_of
+from ccbench.backends.cpu.together import Together, while_computing
+from ccbench.cases import Case, CaseFacts
+from ccbench.computing import HostComputation
 from ccbench.environment import available_memory_bytes
 from ccbench.faults import Fault
-from ccbench.verification import Array, Mismatch, Part, part_of, poison
+from ccbench.verification import Mismatch
 
 KEEP_BYTES = 512 << 20
 """Arenas larger than this are given back after the case; smaller ones save the next case page faults."""
@@ -31,36 +30,11 @@ PROGRAMS_KEPT = 512
 MEMORY_SHARE = 0.9
 """Of the available memory, what a case may take."""
 
+NO_SAMPLE = -1
+"""What runs is no sample: it warms up, or provokes."""
+
 PROBE_WINDOWS = 4
 PROBE_ROUND_TRIPS = 50
-
-
-def concrete_schedule(case: Case) -> Schedule:
-    """The proven schedule that each group of a case runs, ``default`` resolved."""
-    if case.one_pair and not case.one_pair.both:
-        return one_way_send_recv()
-    name = case.algorithm
-    ranks = case.group_ranks
-    if name == "default":
-        name = default_algorithm(case.collective, case.size_bytes, ranks)
-    algorithm, parameter = parse_algorithm(name)
-    root = 0 if case.root == NO_ROOT else case.root
-    return schedule_for(
-        case.collective, algorithm, ranks, root=root, parameter=parameter, size_bytes=case.size_bytes
-    )
-
-
-def algorithm_label(schedule: Schedule) -> str:
-    """``ring`` or ``chain:8``: what a suite would write to get this schedule."""
-    return f"{schedule.algorithm}:{schedule.parameter}" if schedule.parameter else schedule.algorithm
-
-
-def _span(buffers: Buffers, places: list[Place]) -> Array:
-    """Neighbouring places of one buffer as one view."""
-    if not places:
-        return np.empty(0, np.uint8)
-    first, last = places[0], places[-1]
-    return buffers[(first.rank, first.space)][first.offset : last.offset + last.elements]
 
 
 class CpuEndpoint:
@@ -77,7 +51,9 @@ class CpuEndpoint:
         self.stamps: NDArray[np.float64] = control.stamps
         self.control = control
         self._arenas = arenas
-        self._pace = Pace(control, oversubscribed)
+        # The second one's counters are those of what runs beside.
+        self._paces = Pace(control, oversubscribed), Pace(control, oversubscribed, Word.PROGRESS_BESIDE)
+        self._pace = self._paces[0]
         self._oversubscribed = oversubscribed
         self._any_fault = fault
         self._fault: Fault | None = None
@@ -86,7 +62,11 @@ class CpuEndpoint:
         self._held_bytes = 0
         self._cases = 0
         self._programs: dict[tuple[Layout, int | None], CompiledCase] = {}
-        self._part: Part | None = None
+        self._sides: tuple[Side, ...] = ()
+        self._program: Launcher | Bystander | None = None
+        self._together: Together | None = None
+        self._computation: HostComputation | None = None
+        self._samples, self._sample = 0, NO_SAMPLE
 
     def next_salt(self) -> int:
         """A number that is new in every visit and the same on all ranks."""
@@ -102,61 +82,42 @@ class CpuEndpoint:
         """
         self._say(Activity.PREPARING)
         self._case = case
-        self._fault = (
-            self._any_fault if self._any_fault and self._any_fault.matches(case, self.rank) else None
-        )
-        schedule = concrete_schedule(case)
-        layout = Layout(schedule, case.count, case.in_place)
-        self._part = part_of(case, self.rank)
-        seat = self._part.seat if self._part else None
-        compiled = self._compiled(layout, seat)
-        buffers = self._map(compiled, case)
-        self._pace.stands_by = seat is None
-        self._input = self._output = self._whole_output = np.empty(0, np.uint8)
-        if self._part is None or seat is None:
-            self._launcher: Launcher | Bystander = Bystander(
-                self.rank, compiled.stride, self.control, self._pace
-            )
-            return algorithm_label(schedule)
-        self._whole_output = buffers[(seat, Space.OUTPUT)]
-        self._input = _span(buffers, layout.input_places(seat))
-        self._output = _span(buffers, layout.output_places(seat))
-        waits = self._fault is None or self._fault.kind != "unsynchronised"
-        self._launcher = Launcher(
-            compiled, seat, buffers, case.op, self.control, self._pace, self._part.members, waits=waits
-        )
-        return algorithm_label(schedule)
+        self._sides = sides_of(case, self.rank, self._any_fault)
+        self._fault = next((side.fault for side in self._sides if side.fault), None)
+        self._pace.stands_by = all(side.part is None for side in self._sides)
+        self._map([self._compiled(side) for side in self._sides])
+        launchers = [side.launcher for side in self._sides if side.launcher]
+        self._program = launchers[0]
+        self._together = Together(launchers, self._pace) if len(launchers) > 1 else None
+        self._samples, self._sample = 0, NO_SAMPLE
+        if not case.computing:
+            self._computation = None
+        return self._sides[0].label
 
-    def _compiled(self, layout: Layout, seat: int | None) -> CompiledCase:
+    def _compiled(self, side: Side) -> CompiledCase:
         """This rank's program; a case is visited again and again, and compiled once."""
-        key = layout, seat
+        key = side.layout, side.seat
         if key not in self._programs:
             if len(self._programs) >= PROGRAMS_KEPT:
                 self._programs.clear()
-            self._programs[key] = compile_case(layout, [] if seat is None else [seat])
+            self._programs[key] = compile_case(side.layout, [] if side.seat is None else [side.seat])
         return self._programs[key]
 
-    def _map(self, compiled: CompiledCase, case: Case) -> Buffers:
-        """Buffers of this rank's group, by the ranks' numbers in it; groups need equally much."""
-        dtype = numpy_dtype(case.dtype)
-        size = item_bytes(case.dtype)
-        plans = []
-        for rank in range(case.group_ranks):
-            elements = [compiled.layout.buffer_elements(rank, space) for space in (Space.INPUT, Space.OUTPUT)]
-            elements.append(compiled.work_elements[rank])
-            offsets, end = buffer_offsets([count * size for count in elements])
-            plans.append((elements, offsets, end))
-        self._refuse_too_much(sum(end for _, _, end in plans) * len(case.members))
-        if self._part:
-            self._arenas[self.rank].reserve(plans[self._part.seat][2])
+    def _map(self, compiled: list[CompiledCase]) -> None:
+        """Reserve this rank's buffers and map those of its groups; what runs beside has its own behind."""
+        plans: list[list[Plan]] = []
+        needed = begin = 0
+        for side, program in zip(self._sides, compiled, strict=True):
+            plans.append(side.plans(program, begin))
+            needed += sum(plan.end_bytes - begin for plan in plans[-1]) * len(side.case.members)
+            begin = -(-max(plan.end_bytes for plan in plans[-1]) // PAGE_BYTES) * PAGE_BYTES
+        self._refuse_too_much(needed)
+        for side, planned in zip(self._sides, plans, strict=True):
+            if side.seat is not None:
+                self._arenas[self.rank].reserve(planned[side.seat].end_bytes)
         self.barrier()
-        if self._part is None:
-            return {}
-        return {
-            (seat, space): self._arenas[rank].view(offsets[space], elements[space], dtype)
-            for seat, (rank, (elements, offsets, _)) in enumerate(zip(self._part.members, plans, strict=True))
-            for space in Space
-        }
+        for side, program, planned, pace in zip(self._sides, compiled, plans, self._paces, strict=False):
+            side.bind(program, planned, self._arenas, self.control, pace)
 
     def _refuse_too_much(self, needed_bytes: int) -> None:
         available = available_memory_bytes()
@@ -168,8 +129,9 @@ class CpuEndpoint:
 
     def finish(self) -> None:
         """Drop the case's views; give large arenas back. Collective."""
-        self._launcher = None  # type: ignore[assignment]  # views must go before the mapping does
-        self._input = self._output = self._whole_output = np.empty(0, np.uint8)
+        # Views must go before the mapping does.
+        self._sides = ()
+        self._program = self._together = None
         if self._held_bytes > KEEP_BYTES:
             for arena in self._arenas:
                 arena.release()
@@ -183,13 +145,14 @@ class CpuEndpoint:
 
     def refill(self, salt: int) -> None:
         """Fill this rank's input with the data of ``salt``."""
-        if self._part:
-            self._part.fill(self._input, salt)
+        for side in self._sides:
+            side.refill(salt)
         self.control.words[self.control.index(self.rank, Word.ARRIVED)] = salt
 
     def poison(self) -> None:
         """Make the output wrong everywhere."""
-        poison(self._whole_output)
+        for side in self._sides:
+            side.poison()
 
     def launch(self, times: int) -> None:
         """Run the collective ``times`` times, back to back."""
@@ -197,17 +160,54 @@ class CpuEndpoint:
 
     def launch_and_time_waits(self, times: int) -> float:
         """As ``launch``; the seconds of it that this rank waited for others."""
-        self._pace.waited_seconds = 0.0
+        for pace in self._paces:
+            pace.waited_seconds = 0.0
         self._launch(times, time_waits=True)
         return self._pace.waited_seconds
 
     def _launch(self, times: int, time_waits: bool) -> None:
+        launcher = self._together or self._program
+        assert launcher is not None, "a case is prepared"
         if self._fault and self._fault.kind == "slow":
             for _ in range(times):
                 self._fault.before_sample()
-                self._launcher.launch(1, time_waits)
-            return
-        self._launcher.launch(times, time_waits)
+                launcher.launch(1, time_waits)
+        else:
+            launcher.launch(times, time_waits)
+        if self._together:
+            self._keep_parts(self._together, times)
+
+    def _keep_parts(self, together: Together, launches: int) -> None:
+        """Only what follows ``watch`` is a sample."""
+        taken = together.taken(launches)
+        if self._sample >= 0:
+            self.control.part_seconds[self.rank, self._sample] = taken
+        self._sample = NO_SAMPLE
+
+    # -- ccbench.measure.Overlapping -----------------------------------------------------------------------
+
+    def prepare_computing(self, kind: str) -> None:
+        """Get ready for ``matmul`` or ``memory``."""
+        self._computation = HostComputation(kind)
+
+    def compute(self, repetitions: int) -> None:
+        """The computation alone, to its end."""
+        assert self._computation is not None, "it is prepared"
+        self._computation.run(repetitions)
+
+    def launch_while_computing(self, launches: int, repetitions: int) -> tuple[float, float]:
+        """Both at once; between repetitions what can go on of the collective goes on."""
+        assert self._computation is not None, "it is prepared"
+        assert self._program is not None, "a case is prepared"
+        began = time.perf_counter()
+        if self._fault and self._fault.kind == "slow":
+            for _ in range(launches):
+                self._fault.before_sample()
+        late = time.perf_counter() - began
+        computed, communicated = while_computing(
+            self._program, self._computation.once, launches, repetitions, self._pace
+        )
+        return late + computed, late + communicated
 
     def barrier(self) -> None:
         """All ranks' barrier counters reach the same number."""
@@ -230,25 +230,18 @@ class CpuEndpoint:
         return agreed
 
     def check(self, salt: int, launches: int) -> Mismatch | None:
-        """Compare this rank's output with what is right."""
+        """Compare this rank's outputs with what is right."""
         self._say(Activity.CHECKING)
-        if self._fault:
-            self._fault.spoil(self._output)
-        if not collective(self._case.collective).moves_data:
-            return self._check_arrivals(salt)
-        return self._part.check(self._output, salt, launches) if self._part else None
-
-    def _check_arrivals(self, salt: int) -> Mismatch | None:
-        """After a barrier every rank must have come as far as this one: each wrote its salt before."""
-        members = self._part.members if self._part else ()
-        arrived = {rank: self.control.read(rank, Word.ARRIVED) for rank in members}
-        late = [rank for rank, seen in arrived.items() if seen < salt]
-        if not late:
+        found = [side.check(salt, launches, self.control) for side in self._sides]
+        wrong = [one for one in found if one is not None]
+        if not wrong:
             return None
-        return Mismatch(self.rank, len(late), late[0], f"{arrived[late[0]]} (rank had not come)", str(salt))
+        return replace(wrong[0], wrong_elements=sum(one.wrong_elements for one in wrong))
 
     def watch(self, sample: int) -> None:
         """Tell the watchdog which sample is next (negative: warming up)."""
+        self._sample = sample
+        self._samples = max(self._samples, sample + 1)
         self._say(Activity.WARMING_UP if sample < 0 else Activity.SAMPLING)
         self.control.words[self.control.index(self.rank, Word.SAMPLE)] = sample
         if self._fault and sample >= 0 and self._fault.kind != "slow":
@@ -261,8 +254,11 @@ class CpuEndpoint:
         return ""
 
     def facts(self) -> CaseFacts:
-        """Samples say it all."""
-        return CaseFacts()
+        """What each of two collectives took, for the rank that speaks for all; else samples say it all."""
+        if self.rank or not self._case.beside:
+            return CaseFacts()
+        seconds = self.control.part_seconds[:, : self._samples]
+        return CaseFacts(parts=part_names(self._case), part_samples_seconds=part_samples(self._case, seconds))
 
     def _say(self, activity: Activity) -> None:
         self.control.words[self.control.index(self.rank, Word.ACTIVITY)] = activity

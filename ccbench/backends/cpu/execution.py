@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -43,14 +43,21 @@ class Pace:
     stands_by: this rank has nothing to do in the case, so it sleeps between polls and disturbs nobody.
     base: what all progress counters start the next launch from. Every rank takes part in the same launches
     in the same order, so each keeps its own copy and all copies are equal.
+    word: which progress counter; two programs of one rank that run at the same time have one each.
     """
 
-    def __init__(self, control: Control, oversubscribed: bool) -> None:
+    def __init__(self, control: Control, oversubscribed: bool, word: Word = Word.PROGRESS) -> None:
         self.base = 1
+        self.word = word
         self.waited_seconds = 0.0
         self.stands_by = False
         self._words = control.words
         self._polls = 0 if oversubscribed else POLLS_BEFORE_YIELD
+
+    def rest(self, idle_looks: int) -> None:
+        """After so many looks in a row that found nothing to do, let somebody else have the processor."""
+        if idle_looks > self._polls:
+            os.sched_yield()
 
     def until(self, index: int, goal: int) -> None:
         """Return when word ``index`` is at least ``goal``."""
@@ -98,7 +105,7 @@ class Launcher:
         bind = _Binder(buffers, op, compiled.layout.schedule.ranks)
 
         def place(peer: int) -> int:
-            return seats[peer] * LINE_WORDS + Word.PROGRESS
+            return seats[peer] * LINE_WORDS + pace.word
 
         self._groups = tuple(
             (
@@ -133,13 +140,33 @@ class Launcher:
             base += stride
         self._pace.base = base
 
+    def steps(self) -> Iterator[bool]:
+        """One launch bit by bit: True after every call, False after a look at a counter that lags."""
+        words, mine, base = self._words, self._mine, self._pace.base
+        words[mine] = base
+        for waits, calls, post in self._groups:
+            for index, offset in waits:
+                while words[index] < base + offset:
+                    yield False
+            fence()
+            for function, arguments in calls:
+                function(*arguments)
+                yield True
+            fence()
+            words[mine] = base + post
+        for index, offset in self._exit_waits:
+            while words[index] < base + offset:
+                yield False
+        fence()
+        self._pace.base = base + self._stride
+
 
 class Bystander:
     """Takes part in launches of others by keeping step with their counters."""
 
     def __init__(self, rank: int, stride: int, control: Control, pace: Pace) -> None:
         self._words = control.words
-        self._mine = control.index(rank, Word.PROGRESS)
+        self._mine = control.index(rank, pace.word)
         self._stride = stride
         self._pace = pace
 
@@ -147,6 +174,11 @@ class Bystander:
         """Be as far as the others will be."""
         self._pace.base += times * self._stride
         self._words[self._mine] = self._pace.base
+
+    def steps(self) -> Iterator[bool]:
+        """One launch, of which there is nothing to do."""
+        self.launch()
+        yield from ()
 
 
 class _Binder:

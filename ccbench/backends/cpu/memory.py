@@ -39,6 +39,7 @@ class Word(IntEnum):
     CPU_NANOSECONDS = 5
     PING = 6
     ARRIVED = 7
+    PROGRESS_BESIDE = 8
 
 
 class Activity(IntEnum):
@@ -75,18 +76,20 @@ class Control:
     """Words and time stamps that all ranks and the team's leader see.
 
     words: memoryview of int64, ``LINE_WORDS`` per rank. stamps: float64 array (ranks, capacity, 2) of start
-    and end times of samples.
+    and end times of samples. part_seconds: one of the same shape, of seconds per launch that each of two
+    collectives took that ran beside each other; pages are taken when first written.
     """
 
     def __init__(self, ranks: int, sample_capacity: int) -> None:
         word_bytes = ranks * LINE_WORDS * 8
         stamp_bytes = ranks * sample_capacity * 16
-        mapping = mmap.mmap(-1, word_bytes + stamp_bytes)
+        mapping = mmap.mmap(-1, word_bytes + 2 * stamp_bytes)
         self.ranks = ranks
         self.words = memoryview(mapping)[:word_bytes].cast("q")
-        self.stamps: NDArray[np.float64] = np.frombuffer(
-            mapping, np.float64, ranks * sample_capacity * 2, word_bytes
-        ).reshape(ranks, sample_capacity, 2)
+        both: NDArray[np.float64] = np.frombuffer(
+            mapping, np.float64, 2 * ranks * sample_capacity * 2, word_bytes
+        ).reshape(2, ranks, sample_capacity, 2)
+        self.stamps, self.part_seconds = both[0], both[1]
 
     def index(self, rank: int, word: Word) -> int:
         """Where in ``words`` a rank's word is."""

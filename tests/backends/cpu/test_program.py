@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.algorithms import ALGORITHMS, algorithm_row, schedule_for
-from ccbench.collectives import collective
+from ccbench.algorithms.layout import Layout
+from ccbench.backends.cpu.program import compile_case
+from ccbench.collectives import collective, reference
 from tests.backends.cpu.interpreter import compiled, run_and_collect
 
 PAIRS = [
@@ -73,3 +75,24 @@ def test_results_are_right_for_any_ranks_counts_and_roots(
     pair: tuple[str, str], ranks: int, root: int, count: int, in_place: bool, seed: int
 ) -> None:
     check(*pair, ranks, root, count, in_place, seed)
+
+
+@given(
+    sent=st.integers(1, 6).flatmap(
+        lambda ranks: st.tuples(*[st.tuples(*[st.integers(0, 9)] * ranks)] * ranks)
+    ),
+    algorithm=st.sampled_from(["direct", "pairwise"]),
+    seed=st.integers(0, 2**32),
+)
+@settings(max_examples=80, deadline=None)
+def test_blocks_of_different_sizes_arrive_in_any_order(
+    sent: tuple[tuple[int, ...], ...], algorithm: str, seed: int
+) -> None:
+    case = compile_case(Layout(schedule_for("all_to_all_v", algorithm, len(sent)), 1, False, sent))
+    generator = np.random.default_rng(seed)
+    inputs = [generator.integers(1, 1 << 40, sum(row)) for row in sent]
+    outputs = run_and_collect(case, inputs, 2, seed)
+    for seen, right in zip(
+        outputs, reference(inputs, "none", "all_to_all_v", 0, np.array(sent)), strict=True
+    ):
+        np.testing.assert_array_equal(seen, right)

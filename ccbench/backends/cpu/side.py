@@ -1,0 +1,173 @@
+"""One rank's side of one collective: which schedule, what data, where they lie. A case has one, or two beside
+each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ccbench.algorithms import parse_algorithm, schedule_for
+from ccbench.algorithms.direct import one_way_send_recv
+from ccbench.algorithms.layout import Amounts, Layout, Place, Space
+from ccbench.algorithms.schedule import Schedule
+from ccbench.backends.cpu.choice import default_algorithm
+from ccbench.backends.cpu.execution import Buffers, Bystander, Launcher, Pace
+from ccbench.backends.cpu.memory import Arena, Control, Word, buffer_offsets
+from ccbench.backends.cpu.program import CompiledCase
+from ccbench.cases import NO_ROOT, UNEVEN, Case
+from ccbench.collectives import collective
+from ccbench.dtypes import item_bytes, numpy_dtype
+from ccbench.faults import Fault
+from ccbench.traffic_matrix import sent_elements
+from ccbench.verification import GROUP_SALTS, Array, Mismatch, Part, part_of, poison
+
+
+def concrete_schedule(case: Case) -> Schedule:
+    """The proven schedule that each group of a case runs, ``default`` resolved."""
+    if case.one_pair and not case.one_pair.both:
+        return one_way_send_recv()
+    name = case.algorithm
+    ranks = case.group_ranks
+    if name == "default":
+        name = default_algorithm(case.collective, case.size_bytes, ranks)
+    algorithm, parameter = parse_algorithm(name)
+    root = 0 if case.root == NO_ROOT else case.root
+    return schedule_for(
+        case.collective, algorithm, ranks, root=root, parameter=parameter, size_bytes=case.size_bytes
+    )
+
+
+def algorithm_label(schedule: Schedule) -> str:
+    """``ring`` or ``chain:8``: what a suite would write to get this schedule."""
+    return f"{schedule.algorithm}:{schedule.parameter}" if schedule.parameter else schedule.algorithm
+
+
+def layout_of(case: Case) -> Layout:
+    """Where the slots of ``case``'s schedule lie. ScheduleError where they cannot."""
+    return Layout(concrete_schedule(case), case.count, case.in_place, _amounts(case))
+
+
+def _amounts(case: Case) -> Amounts:
+    if case.collective != UNEVEN or not case.traffic:
+        return ()
+    return tuple(map(tuple, sent_elements(case.traffic, case.count, case.group_ranks).tolist()))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where one seat's buffers are in its rank's arena: elements and byte offsets by space, and their end."""
+
+    elements: tuple[int, ...]
+    offsets: tuple[int, ...]
+    end_bytes: int
+
+
+class Side:
+    """One rank's part in one collective.
+
+    case: as the team sees it. fault: what this rank does wrong in it. salts: how far its data are from those
+    of the collective that it runs beside.
+    """
+
+    def __init__(self, case: Case, rank: int, fault: Fault | None, salts: int = 0) -> None:
+        self.case = case
+        self.rank = rank
+        self.layout = layout_of(case)
+        self.part: Part | None = part_of(case, rank)
+        self.fault = fault if fault and fault.matches(case, rank) else None
+        self.launcher: Launcher | Bystander | None = None
+        self._salts = salts
+        self._input = self._output = self._whole_output = np.empty(0, np.uint8)
+
+    @property
+    def seat(self) -> int | None:
+        """This rank's number in its group, None where it stands by."""
+        return self.part.seat if self.part else None
+
+    @property
+    def label(self) -> str:
+        """What a suite would write to get the algorithm that runs."""
+        return algorithm_label(self.layout.schedule)
+
+    # -- memory --------------------------------------------------------------------------------------------
+
+    def plans(self, compiled: CompiledCase, begin_bytes: int) -> list[Plan]:
+        """Of every seat of a group, buffers from ``begin_bytes`` of their ranks' arenas on."""
+        size = item_bytes(self.case.dtype)
+        plans = []
+        for seat in range(self.case.group_ranks):
+            elements = [self.layout.buffer_elements(seat, space) for space in (Space.INPUT, Space.OUTPUT)]
+            elements.append(compiled.work_elements[seat])
+            offsets, end = buffer_offsets([count * size for count in elements])
+            shifted = tuple(begin_bytes + offset for offset in offsets)
+            plans.append(Plan(tuple(elements), shifted, begin_bytes + end))
+        return plans
+
+    def bind(
+        self, compiled: CompiledCase, plans: list[Plan], arenas: list[Arena], control: Control, pace: Pace
+    ) -> None:
+        """Map the buffers of this rank's group, and bind its program to them."""
+        if self.part is None:
+            self.launcher = Bystander(self.rank, compiled.stride, control, pace)
+            return
+        dtype = numpy_dtype(self.case.dtype)
+        buffers: Buffers = {
+            (seat, space): arenas[rank].view(plan.offsets[space], plan.elements[space], dtype)
+            for seat, (rank, plan) in enumerate(zip(self.part.members, plans, strict=True))
+            for space in Space
+        }
+        seat = self.part.seat
+        self._whole_output = buffers[(seat, Space.OUTPUT)]
+        self._input = _span(buffers, self.layout.input_places(seat))
+        self._output = _span(buffers, self.layout.output_places(seat))
+        waits = self.fault is None or self.fault.kind != "unsynchronised"
+        self.launcher = Launcher(
+            compiled, seat, buffers, self.case.op, control, pace, self.part.members, waits=waits
+        )
+
+    # -- data ----------------------------------------------------------------------------------------------
+
+    def refill(self, salt: int) -> None:
+        """Fill the input with the data of ``salt``."""
+        if self.part:
+            self.part.fill(self._input, salt + self._salts)
+
+    def poison(self) -> None:
+        """Make the output wrong everywhere."""
+        poison(self._whole_output)
+
+    def check(self, salt: int, launches: int, control: Control) -> Mismatch | None:
+        """Compare the output with what is right."""
+        if self.fault:
+            self.fault.spoil(self._output)
+        if not collective(self.case.collective).moves_data:
+            return self._check_arrivals(salt, control)
+        return self.part.check(self._output, salt + self._salts, launches) if self.part else None
+
+    def _check_arrivals(self, salt: int, control: Control) -> Mismatch | None:
+        """After a barrier every rank must have come as far as this one: each wrote its salt before."""
+        members = self.part.members if self.part else ()
+        arrived = {rank: control.read(rank, Word.ARRIVED) for rank in members}
+        late = [rank for rank, seen in arrived.items() if seen < salt]
+        if not late:
+            return None
+        return Mismatch(self.rank, len(late), late[0], f"{arrived[late[0]]} (rank had not come)", str(salt))
+
+
+def sides_of(case: Case, rank: int, fault: Fault | None) -> tuple[Side, ...]:
+    """The case's own collective, and the one beside it where there is one."""
+    main = Side(case, rank, fault)
+    other = case.beside_case
+    if other is None:
+        return (main,)
+    # Numbered after the case's own groups: what strays from one collective into the other is seen.
+    return main, Side(other, rank, fault, len(case.members) * GROUP_SALTS)
+
+
+def _span(buffers: Buffers, places: list[Place]) -> Array:
+    """Neighbouring places of one buffer as one view."""
+    if not places:
+        return np.empty(0, np.uint8)
+    first, last = places[0], places[-1]
+    return buffers[(first.rank, first.space)][first.offset : last.offset + last.elements]

@@ -28,15 +28,17 @@ LOGIT_BYTES = 12
 class Efficiency:
     """How much of a device's rates a training step reaches; every number may be stated by the user.
 
-    matrix: of what the device's best product reached (``Device.achieved``). 0.8: Korthikanti et al. 2022,
-    table 5, train 175 billion parameters on 64 A100 in 13.75 s a step, 51.4% of the peak; what is left
-    without pipeline bubble, exposed communication, attention and small operations is 0.7 to 0.8 of the best
-    product. attention: of the peak: FlashAttention-2 reaches 50 to 73% on A100 (Dao 2023), FlashAttention-3
-    75% on H100 forward (Shah et al. 2024), both less backward. memory: of the memory's rate; copies reach 80
-    to 90% of it. causal: share of attention that a kernel computes; 1 for the full matrix.
+    matrix: of what the device's best product reached (``Device.achieved``). 0.75: Korthikanti et al. 2022, table
+    5, train 175 billion parameters on 64 A100 in 13.75 s a step, 51.4% of the peak. Without pipeline bubble,
+    exposed communication, attention and small operations about 11 s are left for products that take 8.1 s
+    at the best rate.
+    attention: of the peak: FlashAttention-2 reaches 50 to 73% on A100 (Dao 2023), FlashAttention-3 75% on H100
+    forward (Shah et al. 2024), both less backward.
+    memory: of the memory's rate; copies reach 80 to 90% of it.
+    causal: share of attention that a kernel computes; 1 for the full matrix.
     """
 
-    matrix: float = 0.8
+    matrix: float = 0.75
     attention: float = 0.5
     memory: float = 0.8
     causal: float = 0.5
@@ -137,7 +139,7 @@ def _layers_flops(shape: ModelShape, sequence: int) -> int:
 
 
 def layer_work(shape: ModelShape, strategy: Strategy, with_experts: bool = False) -> Work:
-    """One layer's forward pass over one micro-batch on one rank, the busiest where experts' traffic is uneven."""
+    """One layer's forward pass over one micro-batch on one rank, the busiest where traffic is uneven."""
     layout, tokens = strategy.layout, strategy.rank_tokens
     tp, item = layout.tp, strategy.activation_bytes
     weights = _attention_weights(shape, tp)
@@ -216,7 +218,7 @@ def stage_work(shape: ModelShape, strategy: Strategy, holding: Holding) -> Stage
 
 
 def optimizer_work(strategy: Strategy, holding: Holding) -> Work:
-    """Adam: the state read and written, the gradient read, the parameter written; a share of it when sharded."""
+    """Adam: state read and written, gradients read, parameters written; a share of them when sharded."""
     each = 2 * strategy.optimizer_bytes + strategy.gradient_bytes + strategy.parameter_bytes
     dense, experts = holding.dense, holding.experts
     if strategy.zero_stage:

@@ -45,9 +45,9 @@ class Device:
 
     def with_rates(self, tflops: float | None = None, memory_bytes: int | None = None) -> Device:
         """The same with a peak (of every dtype) or a memory that the user states."""
-        peaks = (
-            self.peak_flops if tflops is None else tuple((name, tflops * 1e12) for name, _ in self.peak_flops)
-        )
+        peaks = self.peak_flops
+        if tflops is not None:
+            peaks = tuple((name, tflops * 1e12) for name, _ in peaks)
         return replace(self, peak_flops=peaks, memory_bytes=memory_bytes or self.memory_bytes)
 
 
@@ -79,7 +79,4 @@ def named_device(name: str) -> Device:
     for device in named_devices().values():
         if wanted == device.name or wanted in (model.lower() for model in device.models):
             return device
-    raise UsageError(
-        f"device: {name[:80]!r} is not known; one of {', '.join(sorted(named_devices()))}, or write its tflops "
-        "and memory"
-    )
+    raise UsageError(f"device: {name[:80]!r} is not known; one of {', '.join(sorted(named_devices()))}")

@@ -20,7 +20,16 @@ from ccbench.backends.nccl.calls import (
 )
 from ccbench.backends.nccl.library import Nccl
 from ccbench.backends.nccl.steps import steps
-from ccbench.backends.nccl.types import Call, Health, NcclFailed, NcclHung, Registration, Settings, State
+from ccbench.backends.nccl.types import (
+    Amounts,
+    Call,
+    Health,
+    NcclFailed,
+    NcclHung,
+    Registration,
+    Settings,
+    State,
+)
 from ccbench.dtypes import numpy_dtype
 from ccbench.groups import Pair
 from ccbench.units import format_seconds
@@ -207,6 +216,10 @@ class Communicator:
     def all_to_all(self, source: int, target: int, count: int, dtype: str, stream: int) -> None:
         """``count`` elements from every rank to every rank."""
         self.enqueue(Call("all_to_all", source, target, count, dtype), stream)
+
+    def all_to_all_v(self, source: int, target: int, amounts: Amounts, dtype: str, stream: int) -> None:
+        """To and from every rank as many elements as ``amounts`` says, blocks one after the other."""
+        self.enqueue(Call("all_to_all_v", source, target, 0, dtype, amounts=amounts), stream)
 
     def gather(self, source: int, target: int, count: int, dtype: str, root: int, stream: int) -> None:
         """Everyone's ``count`` elements to the root, in rank order."""

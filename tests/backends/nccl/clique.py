@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ccbench.dtypes import numpy_dtype
 
-from .devices import LAUNCH_FAILURE, DeviceFailure, Task, World
+from .devices import LAUNCH_FAILURE, DeviceFailure, Task, World, cost_seconds
 
 DTYPE_NAMES = (
     "int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64", "bfloat16",
@@ -49,6 +49,7 @@ class Request:
     peer: int = -1
     device: int = 0
     done: bool = False
+    launch: Launch | None = None
 
     @property
     def agreed(self) -> tuple[Any, ...]:
@@ -64,12 +65,16 @@ class Launch(Task):
         self.rank = rank
         self.requests = requests
         self.posted = False
+        self.clock = 0.0
 
     def attempt(self) -> bool:
         if not self.posted:
             self.posted = True
+            self.clock = self.stream.seconds
             for request in self.requests:
+                request.launch = self
                 self.clique.post(self.rank, request)
+        self.stream.seconds = max(self.stream.seconds, self.clock)
         return all(request.done for request in self.requests) or self.clique.aborted
 
     def again(self) -> Launch:
@@ -131,7 +136,7 @@ class Clique:
                     f"rank {between[1]} expects {received.count} of type {received.dtype}",
                 )
             self._write(received, self._read(sent, sent.count))
-            self.world.spend(sent.count * item_bytes(sent))
+            spend([sent, received], sent.count * item_bytes(sent))
 
     # -- bytes ---------------------------------------------------------------------------------------------
 
@@ -154,7 +159,7 @@ class Clique:
                 raise DeviceFailure(
                     LAUNCH_FAILURE, f"rank {rank} calls {other.agreed}, rank 0 calls {first.agreed}"
                 )
-        self.world.spend(self.bytes_of(first))
+        spend(requests, self.bytes_of(first))
         getattr(self, "_" + first.name)(requests, first.count, first.peer)
 
     def bytes_of(self, request: Request) -> int:
@@ -200,6 +205,14 @@ class Clique:
         sent = [self._read(one, count * self.ranks).reshape(self.ranks, count) for one in requests]
         for rank, one in enumerate(requests):
             self._write(one, np.concatenate([blocks[rank] for blocks in sent]))
+
+
+def spend(requests: list[Request], size_bytes: int) -> None:
+    """All who share in it begin when the last has come, and each does one thing after another."""
+    launches = [one.launch for one in requests if one.launch is not None]
+    end = max(one.clock for one in launches) + cost_seconds(size_bytes)
+    for one in launches:
+        one.clock = end
 
 
 def item_bytes(request: Request) -> int:

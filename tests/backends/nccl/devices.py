@@ -2,7 +2,8 @@
 
 The runtime is the one that stands in for CuPy's in the tests of own kernels, with streams of its own. Several
 "processes" (threads, each with a runtime) share a World. Nothing runs until somebody waits or asks; what can
-never run is reported as a deadlock instead of hanging.
+never run is reported as a deadlock instead of hanging. Every stream has a clock, so that what is on different
+streams takes as long together as the longest, and what is on one stream as long as all.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbench.backends.nccl import computing
 from tests.backends.cuda.emulated import CudaError, EmulatedRuntime
 
 NOT_READY = 600
@@ -26,6 +28,8 @@ NOT_READY = 600
 ILLEGAL_ADDRESS, LAUNCH_FAILURE = 700, 719
 LATENCY_SECONDS = 10e-6
 BYTES_PER_SECOND = 100e9
+COMPUTING_SECONDS = 20e-6
+"""Of one repetition of any computation."""
 
 
 class DeviceFailure(CudaError):
@@ -37,13 +41,21 @@ class DeviceFailure(CudaError):
 
 
 class Task:
-    """Something on a stream. ``attempt`` says whether it is over; until then it is asked again."""
+    """Something on a stream. ``attempt`` says whether it is over; until then it is asked again.
 
-    def __init__(self, run: Callable[[], None]) -> None:
+    asked: when it was enqueued. seconds: what it takes.
+    """
+
+    asked = 0.0
+    stream: Stream
+
+    def __init__(self, run: Callable[[], None], seconds: float = 0.0) -> None:
         self.run = run
+        self.seconds = seconds
 
     def attempt(self) -> bool:
         self.run()
+        self.stream.seconds += self.seconds
         return True
 
     def again(self) -> Task:
@@ -58,6 +70,7 @@ class Wait(Task):
         self.event = event
 
     def attempt(self) -> bool:
+        self.stream.seconds = max(self.stream.seconds, self.event.seconds)
         return self.event.pending == 0
 
 
@@ -73,8 +86,10 @@ class Stream:
     device: int
     queue: deque[Task] = field(default_factory=deque)
     captured: list[Task] | None = None
+    seconds: float = 0.0
 
-    def add(self, task: Task) -> None:
+    def add(self, task: Task, now: float) -> None:
+        task.stream, task.asked = self, now
         if self.captured is not None:
             self.captured.append(task)
         else:
@@ -84,7 +99,8 @@ class Stream:
 class World:
     """The machine: ``devices`` GPUs and the processes that use them, with NCCL ``version``.
 
-    patience_seconds: how long a wait lasts when other processes could still do something about it.
+    patience_seconds: how long a wait lasts when other processes could still do something about it. seconds:
+    the time that the furthest stream has come to. stopped, held: devices and streams that do not go on.
     """
 
     def __init__(self, devices: int = 4, version: int = 22809, patience_seconds: float = 2.0) -> None:
@@ -99,6 +115,7 @@ class World:
         self.seconds = 0.0
         self.processes = 0
         self.stopped: set[int] = set()
+        self.held: set[int] = set()
         self.deadlocks: list[str] = []
         self.cliques: dict[bytes, Any] = {}
         self.handles = iter(range(0x1000, 1 << 40, 0x10))
@@ -118,9 +135,6 @@ class World:
 
     # -- time ----------------------------------------------------------------------------------------------
 
-    def spend(self, size_bytes: int) -> None:
-        self.seconds += cost_seconds(size_bytes)
-
     def advance(self) -> bool:
         """Let every stream go as far as it can; whether any went further."""
         with self.changed:
@@ -128,7 +142,7 @@ class World:
             while progress:
                 progress = False
                 for stream in list(self.streams.values()):
-                    if stream.device in self.stopped:
+                    if stream.device in self.stopped or stream.handle in self.held:
                         continue
                     while stream.queue and self._attempt(stream.queue[0]):
                         stream.queue.popleft()
@@ -138,11 +152,14 @@ class World:
             return moved
 
     def _attempt(self, task: Task) -> bool:
+        task.stream.seconds = max(task.stream.seconds, task.asked)
         try:
-            return task.attempt()
+            over = task.attempt()
         except DeviceFailure as failure:
             self.failure = self.failure or failure
-            return True
+            over = True
+        self.seconds = max(self.seconds, task.stream.seconds)
+        return over
 
     def wait_until(self, done: Callable[[], bool], what: str) -> bool:
         """Let everything run until ``done``; False after a deadlock, which is kept in ``deadlocks``."""
@@ -205,11 +222,37 @@ class WorldRuntime(EmulatedRuntime):
 
         self._add(stream, Task(fill))
 
+    # -- kernels: what computes beside collectives -----------------------------------------------------------
+
+    def moduleLoadData(self, image: bytes) -> int:  # noqa: N802 - as CUDA spells it
+        if image.decode() != computing.SOURCE:
+            return super().moduleLoadData(image)
+        module = self.new_handle()
+        self.modules[module] = computing.MEMORY
+        return module
+
+    def launchKernel(self, function: int, *words: int) -> None:  # noqa: N802 - as CUDA spells it
+        assert self.modules[function] == computing.MEMORY
+        blocks, _, _, lanes, _, _, _, stream, parameters, _ = words
+        assert blocks * lanes == computing.BLOCKS_PER_PROCESSOR * self.processors * computing.LANES
+        address = ctypes.cast(parameters, ctypes.POINTER(ctypes.c_void_p))[0]
+        raw = ctypes.string_at(address or 0, computing.STREAMS.itemsize)
+        source, target, count = (int(one) for one in np.frombuffer(raw, computing.STREAMS)[0])
+        device, size = self.device, count * computing.ELEMENT_BYTES
+        assert self.world.streams[stream].device == device
+
+        def run() -> None:
+            values = self.world.view(source, size, device).view(np.float32) + np.float32(1)
+            self.world.view(target, size, device)[...] = values.view(np.uint8)
+
+        self._add(stream, Task(run, COMPUTING_SECONDS))
+
     # -- streams and events --------------------------------------------------------------------------------
 
     def _add(self, stream: int, task: Task) -> None:
         with self.world.changed:
-            self.world.streams[stream].add(task)
+            mine = self.world.streams[stream]
+            mine.add(task, self.world.seconds)
             self.world.changed.notify_all()
 
     def streamCreateWithFlags(self, flags: int) -> int:  # noqa: N802 - as CUDA spells it
@@ -260,7 +303,7 @@ class WorldRuntime(EmulatedRuntime):
         mine.pending += 1
 
         def record() -> None:
-            mine.seconds = self.world.seconds
+            mine.seconds = self.world.streams[stream].seconds
             mine.pending = max(mine.pending - 1, 0)
 
         self._add(stream, Task(record))

@@ -195,7 +195,7 @@ class State:
                 queue = self.world.streams.get(handle)
                 if queue is None or queue.device != member.device:
                     return self.fail(UNHANDLED_CUDA, f"stream {handle:#x} is not of device {member.device}")
-                queue.add(Launch(member.clique, member.rank, requests))
+                queue.add(Launch(member.clique, member.rank, requests), self.world.seconds)
                 if not member.blocking:
                     member.polls, result = self.polls, IN_PROGRESS
             self.world.changed.notify_all()

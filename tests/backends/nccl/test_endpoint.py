@@ -159,6 +159,7 @@ def test_a_group_that_gets_another_groups_data_is_wrong() -> None:
     assert endpoint._bound is not None
     first, other = endpoint._bound.bindings[0], endpoint._bound.bindings[2]
     (address, size), (strange, _) = next(first.outputs()), next(other.outputs())
+    first.seat.use()
     first.seat.cuda.runtime.memcpyAsync(address, strange, size, 3, first.seat.device.stream)
     mismatch = endpoint.check(1, 1)
     assert mismatch is not None

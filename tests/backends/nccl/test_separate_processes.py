@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from ccbench.backends.nccl.communicator import Communicator
-from ccbench.backends.nccl.types import NcclFailed, NcclHung, Settings, State
+from ccbench.backends.nccl.types import Amounts, NcclFailed, NcclHung, Settings, State
+from ccbench.cases import UNEVEN
 from ccbench.collectives import COLLECTIVES, reference
 
 from .bench import BLOCKING, NEW, NON_BLOCKING, OLD
@@ -65,7 +66,9 @@ def started(version: int, settings: Settings, cupy: int = 14) -> tuple[list[Rank
 
 @all_kinds
 @pytest.mark.parametrize("version", [OLD, NEW])
-@pytest.mark.parametrize("name", [name for name, row in COLLECTIVES.items() if row.moves_data])
+@pytest.mark.parametrize(
+    "name", [name for name, row in COLLECTIVES.items() if row.moves_data and name != UNEVEN]
+)
 def test_a_collective_among_processes(name: str, version: int, settings: Settings) -> None:
     ranks, comms = started(version, settings)
     row, count, root = COLLECTIVES[name], 3, 1
@@ -88,6 +91,24 @@ def test_a_collective_among_processes(name: str, version: int, settings: Setting
 
     assert together(ranks, run) == [result.tolist() for result in expected]
     together(ranks, lambda one: one.nccl.close([comms[one.rank]]))
+
+
+@all_kinds
+def test_uneven_blocks_among_processes(settings: Settings) -> None:
+    ranks, comms = started(NEW, settings)
+    sent = np.array([[1, 0, 3], [0, 0, 0], [2, 2, 0]])
+
+    def run(one: Rank) -> list[int]:
+        amounts = Amounts(tuple(sent[one.rank].tolist()), tuple(sent[:, one.rank].tolist()))
+        source = one.place([100 * one.rank + at for at in range(4)], 4)
+        target = one.place([-1] * 4, 4)
+        comms[one.rank].all_to_all_v(source, target, amounts, "int32", one.stream)
+        return one.read(target, 4)
+
+    expected = [[0, 200, 201, -1], [202, 203, -1, -1], [1, 2, 3, -1]]
+    assert together(ranks, run) == expected
+    # Where nothing is exchanged nobody is asked to.
+    assert sorted(len(one.process.log) for one in ranks) == [1, 3, 4]
 
 
 @pytest.mark.parametrize("cupy", [13, 14])

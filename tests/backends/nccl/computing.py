@@ -1,0 +1,99 @@
+"""What computes beside collectives on the double: cuBLAS as CuPy has it, and the kernel bound by memory."""
+
+from __future__ import annotations
+
+import ctypes
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ccbench.backends.cuda import modules
+from ccbench.backends.nccl import computing
+from ccbench.kernels.compiler import Compiled
+from ccbench.kernels.sources import Program
+
+from .devices import COMPUTING_SECONDS, Task, WorldRuntime
+
+
+class FakeNvrtc:
+    """For the double's devices."""
+
+    architectures = (80, 90)
+
+
+def compiled_to_text(program: Program, architecture: int) -> Compiled:
+    """Stands in for ``compile_program``."""
+    return Compiled(program.text.encode())
+
+
+class CurrentStream:
+    """``cupy.cuda.ExternalStream``: the current stream while it is entered."""
+
+    def __init__(self, blas: FakeBlas, stream: int) -> None:
+        self._blas = blas
+        self._stream = stream
+        self._before = 0
+
+    def __enter__(self) -> CurrentStream:
+        self._before, self._blas.stream = self._blas.stream, self._stream
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._blas.stream = self._before
+
+
+class FakeBlas:
+    """``cupy.cuda.cublas`` of one process. handles: handle -> its device."""
+
+    def __init__(self, runtime: WorldRuntime) -> None:
+        self._runtime = runtime
+        self.stream = 0
+        self.handles: dict[int, int] = {}
+
+    def on_stream(self, stream: int) -> CurrentStream:
+        return CurrentStream(self, stream)
+
+    def create(self) -> int:
+        handle = self._runtime.new_handle()
+        self.handles[handle] = self._runtime.getDevice()
+        return handle
+
+    def destroy(self, handle: int) -> None:
+        del self.handles[handle]
+
+    def gemmEx(self, handle: int, *words: int) -> None:  # noqa: N802 - as CuPy spells it
+        left_as_is, right_as_is, m, n, k, alpha, a, a_type, lda, b, b_type, ldb, *rest = words
+        beta, c, c_type, ldc, compute, algorithm = rest
+        assert (left_as_is, right_as_is, algorithm, compute) == (0, 0, -1, 68)
+        assert (a_type, b_type, c_type) == (2, 2, 2)
+        assert (lda, ldb, ldc) == (m, k, m)
+        factors = [ctypes.c_float.from_address(at).value for at in (alpha, beta)]
+        assert factors == [1.0, 0.0]
+        device = self.handles[handle]
+        assert self._runtime.getDevice() == device
+        world = self._runtime.world
+        for address, rows, columns in ((a, m, k), (b, k, n), (c, m, n)):
+            values = world.view(address, 2 * rows * columns, device).view(np.float16)
+            assert address == c or np.all(np.isfinite(values[: 2 * columns]))
+        assert world.streams[self.stream].device == device
+        self._runtime._add(self.stream, Task(lambda: None, COMPUTING_SECONDS))
+
+
+@pytest.fixture
+def can_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels need no compiler, matrices and buffers are small; cuBLAS comes from ``with_blas``."""
+    monkeypatch.setattr(modules, "compile_program", compiled_to_text)
+    monkeypatch.setattr(modules, "nvrtc", FakeNvrtc)
+    monkeypatch.setattr(computing, "MATRIX_EDGE", 64)
+    monkeypatch.setattr(computing, "STREAM_BYTES", 1 << 16)
+
+
+def with_blas(monkeypatch: pytest.MonkeyPatch, runtime: Any) -> FakeBlas:
+    """Let computations find cuBLAS on this process's devices."""
+    blas = FakeBlas(runtime)
+    monkeypatch.setattr(computing, "open_blas", lambda: (blas, blas.on_stream))
+    return blas

@@ -1,0 +1,314 @@
+"""Who communicates with whom at the same time: one group alone, groups of their own beside, uneven blocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ccbench.backends.nccl import BACKEND
+from ccbench.backends.nccl.endpoint import NcclRanks
+from ccbench.backends.nccl.parts import BESIDE_LANE, OWN_LANE, Part, parts_of
+from ccbench.backends.nccl.seat import Seat
+from ccbench.backends.nccl.types import Amounts
+from ccbench.cases import Case
+from ccbench.dtypes import ITEM_BYTES
+from ccbench.traffic_matrix import sent_elements
+
+from .double import Process
+from .measuring import case_of, measured, opened, wrong_elements
+
+CROSSED = "all_gather on rank % 2"
+
+
+def queues(process: Process, endpoint: NcclRanks, lane: int) -> list[int]:
+    """How much is enqueued on each stream of a lane."""
+    assert endpoint._bound is not None
+    streams = [one.seat.lane(lane).stream for one in endpoint._bound.bindings if one.part.lane == lane]
+    return [len(process.world.streams[stream].queue) for stream in streams]
+
+
+# -- one group alone -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [22809, 21704])
+@pytest.mark.parametrize("collective", ["all_reduce", "all_to_all", "all_to_all_v", "send_recv", "barrier"])
+def test_one_group_runs_while_the_others_stand_by(collective: str, version: int) -> None:
+    endpoint, process = opened(version=version)
+    for alone in (0, 1):
+        case = case_of(collective, groups="rank % 2", alone=alone)
+        result, facts = measured(endpoint, case)
+        assert result.mismatch is None
+        assert facts.parts == ()  # nothing ran at the same time
+        endpoint.prepare(case)
+        assert endpoint._bound is not None
+        assert [one.rank for one in endpoint._bound.bindings] == [alone, alone + 2]
+        endpoint.finish()
+    endpoint.close()
+    assert not process.runtime.allocated
+    assert not process.world.deadlocks
+
+
+def test_a_group_alone_has_the_communicator_that_it_has_beside_the_others() -> None:
+    endpoint, _ = opened()
+    together = case_of("all_reduce", groups="rank // 2")
+    measured(endpoint, together)
+    handles = {one.handle for _, one in endpoint._communicators.every()}
+    for alone in (0, 1):
+        endpoint.prepare(replace(together, alone=alone))
+        assert endpoint._bound is not None
+        assert {one.communicator.handle for one in endpoint._bound.bindings} <= handles
+        endpoint.finish()
+    assert {one.handle for _, one in endpoint._communicators.every()} == handles
+
+
+@pytest.mark.parametrize("mode", ["streaming", "isolated", "graph", "cold"])
+def test_ranks_that_stand_by_have_nothing_enqueued(mode: str) -> None:
+    endpoint, process = opened()
+    endpoint.prepare(case_of("all_reduce", groups="rank // 2", alone=1, mode=mode))
+    before = len(process.log)
+    endpoint.refill(1)
+    endpoint.launch(3)
+    assert endpoint.check(1, 3) is None
+    assert len(process.log) - before == 3 * 2
+    assert endpoint.device_seconds() > 0
+
+
+def test_groups_of_a_layout_are_its_axes() -> None:
+    endpoint, _ = opened()
+    result, facts = measured(endpoint, case_of("all_gather", groups="tp of tp2-cp1-ep1-dp2-pp1"))
+    assert result.mismatch is None
+    assert facts.parts == ("ranks 0-1", "ranks 2-3")
+    result, facts = measured(endpoint, case_of("all_gather", groups="dp of tp2-cp1-ep1-dp2-pp1"))
+    assert result.mismatch is None
+    assert facts.parts == ("ranks 0, 2", "ranks 1, 3")
+
+
+# -- groups of their own beside ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [22809, 21704])
+@pytest.mark.parametrize(
+    ("groups", "beside", "parts"),
+    [
+        (
+            "rank // 2",
+            CROSSED,
+            (
+                "all_reduce ranks 0-1",
+                "all_reduce ranks 2-3",
+                "all_gather ranks 0, 2",
+                "all_gather ranks 1, 3",
+            ),
+        ),
+        ("", CROSSED, ("all_reduce", "all_gather ranks 0, 2", "all_gather ranks 1, 3")),
+        ("[[1, 2]]", "all_to_all on all", ("all_reduce", "all_to_all")),
+        ("[[3, 0]]", "broadcast on [[2, 1]]", ("all_reduce", "broadcast")),
+        (
+            "rank // 2",
+            "reduce",
+            ("all_reduce ranks 0-1", "all_reduce ranks 2-3", "reduce ranks 0-1", "reduce ranks 2-3"),
+        ),
+    ],
+)
+def test_a_rank_is_in_several_groups_at_once_and_all_are_checked_and_timed(
+    groups: str, beside: str, parts: tuple[str, ...], version: int
+) -> None:
+    endpoint, process = opened(version=version)
+    for changes in ({}, {"registration": "symmetric"} if version > 22700 else {}, {"aggregation": 2}):
+        result, facts = measured(endpoint, case_of("all_reduce", groups=groups, beside=beside, **changes))  # type: ignore[arg-type]
+        assert result.mismatch is None
+        assert facts.parts == parts
+        assert all(second > 0 for one in facts.part_samples_seconds for second in one)
+    endpoint.close()
+    assert not process.runtime.allocated
+    assert not process.nccl_memory
+    assert not process.members
+    assert not process.world.deadlocks
+
+
+def test_both_really_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint, process = opened()
+    endpoint.prepare(case_of("all_reduce", 4, 1 << 16, groups="rank // 2", beside=CROSSED))
+    monkeypatch.setattr(endpoint._launches, "wait", lambda limit: None)
+    for held, free in ((BESIDE_LANE, OWN_LANE), (OWN_LANE, BESIDE_LANE)):
+        # An event of the own lane lets the other begin, so that one is held only after it.
+        endpoint.launch(1)
+        assert endpoint._bound is not None
+        streams = {one.seat.lane(held).stream for one in endpoint._bound.bindings}
+        if held == OWN_LANE:
+            for stream in streams:
+                process.world.streams[stream].queue[0].attempt()
+                process.world.streams[stream].queue.popleft()
+        process.world.held = streams
+        process.world.advance()
+        assert queues(process, endpoint, free) == [0] * 4
+        assert all(queues(process, endpoint, held))
+        process.world.held = set()
+        process.world.advance()
+        assert queues(process, endpoint, held) == [0] * 4
+
+
+def test_what_is_beside_takes_no_time_from_the_own_collective_on_the_double() -> None:
+    endpoint, _ = opened()
+    case = case_of("all_reduce", 4, 1 << 20, groups="rank // 2", mode="isolated")
+    alone, _ = measured(endpoint, case)
+    both, facts = measured(endpoint, replace(case, beside=CROSSED))
+    spans = [float(one.stamps[0, 0, 1] - one.stamps[0, 0, 0]) for one in (alone, both)]
+    longest = max(one[0] for one in facts.part_samples_seconds)
+    assert facts.part_samples_seconds[0][0] == pytest.approx(spans[0])
+    assert spans[1] == pytest.approx(longest)
+    assert spans[1] < sum(one[0] for one in facts.part_samples_seconds)
+
+
+def test_on_one_stream_they_would_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    # What the test before would see if what is beside had no stream of its own.
+    own_lane = Seat.lane
+    monkeypatch.setattr(
+        Seat, "lane", lambda seat, number: replace(own_lane(seat, number), stream=seat.device.stream)
+    )
+    endpoint, _ = opened()
+    case = case_of("all_reduce", 4, 1 << 20, groups="rank // 2", mode="isolated")
+    alone, _ = measured(endpoint, case)
+    both, facts = measured(endpoint, replace(case, beside=CROSSED))
+    spans = [float(one.stamps[0, 0, 1] - one.stamps[0, 0, 0]) for one in (alone, both)]
+    assert spans[1] > max(1.5 * spans[0], 1.2 * facts.part_samples_seconds[0][0])
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_a_spoilt_result_of_any_part_is_found_with_its_rank(part: int) -> None:
+    endpoint, process = opened()
+    endpoint.prepare(case_of("all_reduce", groups="rank // 2", beside=CROSSED))
+    endpoint.poison()
+    endpoint.refill(1)
+    endpoint.launch(1)
+    assert endpoint.check(1, 1) is None
+    assert endpoint._bound is not None
+    spoilt = [one for one in endpoint._bound.bindings if one.part.number == part][1]
+    address, _ = next(spoilt.outputs())
+    process.world.view(address + 8, 4, spoilt.rank)[:] = 0x7F
+    mismatch = endpoint.check(1, 1)
+    assert mismatch is not None
+    assert (mismatch.rank, mismatch.wrong_elements, mismatch.offset) == (spoilt.rank, 1, 2)
+
+
+def test_no_two_parts_have_the_same_data_or_communicators() -> None:
+    case = case_of("all_gather", groups="rank // 2", beside="all_gather on rank // 2")
+    parts = parts_of(case)
+    assert len({one.salted(0) for one in parts}) == len(parts) == 4
+    endpoint, _ = opened()
+    endpoint.prepare(case)
+    assert endpoint._bound is not None
+    assert len({one.communicator.handle for one in endpoint._bound.bindings}) == 8
+
+
+# -- uneven blocks -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "traffic",
+    ["", "zipf:1.2", "hot:0.9", "hot:1", "[[0, 1, 2, 3], [4, 0, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1]]"],
+)
+@pytest.mark.parametrize("mode", ["streaming", "graph", "cold"])
+def test_uneven_blocks_come_where_they_belong(traffic: str, mode: str) -> None:
+    endpoint, _ = opened()
+    case = case_of("all_to_all_v", 4, 333, traffic=traffic, mode=mode)
+    assert wrong_elements(endpoint, case) == 0
+
+
+@pytest.mark.parametrize("traffic", ["", "hot:1", "[[0, 1], [0, 0]]"])
+def test_between_ranks_that_exchange_nothing_nothing_is_called(traffic: str) -> None:
+    endpoint, process = opened(2)
+    endpoint.prepare(case_of("all_to_all_v", 2, 333, traffic=traffic))
+    before = len(process.log)
+    endpoint.launch(1)
+    assert len(process.log) - before == 2 * int(np.count_nonzero(sent_elements(traffic, 333, 2)))
+
+
+def test_uneven_blocks_in_groups_and_with_aggregation() -> None:
+    endpoint, process = opened()
+    for changes in ({"groups": "rank % 2"}, {"groups": "rank // 2", "alone": 1}, {"aggregation": 3}):
+        assert wrong_elements(endpoint, case_of("all_to_all_v", 4, 100, traffic="zipf:2", **changes)) == 0  # type: ignore[arg-type]
+    assert wrong_elements(endpoint, case_of("all_to_all_v", 4, 50, traffic="hot:0.7", beside=CROSSED)) == 0
+    assert not process.exceptions
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(st.lists(st.integers(0, 5), min_size=3, max_size=3), min_size=3, max_size=3), st.integers(0, 40)
+)
+def test_any_matrix_arrives(matrix: list[list[int]], count: int) -> None:
+    if not any(map(any, matrix)):
+        matrix[0][1] = 1
+    endpoint, process = opened(3)
+    case = case_of("all_to_all_v", 3, count, traffic=str(matrix), dtype="int8")
+    assert wrong_elements(endpoint, case) == 0
+    endpoint.close()
+    assert not process.runtime.allocated
+
+
+def test_buffers_are_as_large_as_what_goes_through_them() -> None:
+    endpoint, _ = opened()
+    case = case_of("all_to_all_v", 4, 1000, traffic="hot:1")
+    endpoint.prepare(case)
+    assert endpoint._bound is not None
+    sizes = [(next(one.inputs())[1], next(one.outputs())[1]) for one in endpoint._bound.bindings]
+    item = ITEM_BYTES["float32"]
+    assert sizes == [(4000 * item, 16000 * item), *[(4000 * item, 0)] * 3]
+
+
+def test_a_matrix_the_other_way_round_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Part.amounts
+
+    def transposed(part: Part, rank: int) -> Amounts | None:
+        found = right(part, rank)
+        return found and Amounts(found.received, found.sent)
+
+    monkeypatch.setattr(Part, "amounts", transposed)
+    endpoint, _ = opened(2)
+    assert wrong_elements(endpoint, case_of("all_to_all_v", 2, 100, traffic="[[3, 3], [1, 3]]")) > 0
+
+
+# -- refusals ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        (case_of("all_to_all_v", in_place=True), "NCCL has no all_to_all_v in place"),
+        (case_of("all_reduce", mode="overlap"), "computing '': nccl has matmul, memory"),
+        (
+            case_of("all_reduce", mode="overlap", computing="matmul", beside="all_gather"),
+            "beside one collective alone",
+        ),
+        (case_of("all_reduce", mode="overlap", computing="memory", aggregation=2), "leave pair, beside and"),
+        (case_of("all_to_all_v", algorithm="ring"), "point-to-point transfers, which have no algorithm"),
+        (
+            case_of("all_reduce", algorithm="tree", beside="all_gather on rank % 2"),
+            "NCCL has no tree all_gather",
+        ),
+        (
+            case_of("all_gather", dtype="float8_e4m3", beside="all_reduce on all", ranks=64),
+            "sum over 64 ranks cannot be checked",
+        ),
+    ],
+)
+def test_what_cannot_be_is_said_with_a_cure(case: Case, words: str) -> None:
+    assert words in str(BACKEND.unsupported(case))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"groups": "rank // 2", "alone": 1},
+        {"groups": "rank // 2", "beside": CROSSED},
+        {"beside": "all_to_all on rank // 2"},
+        {"mode": "overlap", "computing": "memory"},
+    ],
+)
+def test_what_can_be_is_not_refused(changes: dict[str, object]) -> None:
+    assert BACKEND.unsupported(case_of("all_reduce", **changes)) is None  # type: ignore[arg-type]
+    assert BACKEND.unsupported(case_of("all_to_all_v", traffic="zipf:1")) is None

@@ -17,6 +17,9 @@ from ccbench.verification import GROUP_SALTS, Array, Mismatch, part_of, poison
 NewBuffer = Callable[[int, np.dtype[Any], int, int], Array]
 """(elements, dtype, number of the buffer in its case, bytes off the alignment) -> memory."""
 
+LANE = 1
+"""Its communicators are its own even where the ranks are the same: those of the case's own are of lane 0."""
+
 FIRST_NUMBER = 2
 """Buffers 0 and 1 are the case's own."""
 

@@ -8,9 +8,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from ccbench.backends.base import PlainTeams, Team, TeamRequest
+from ccbench.backends.gloo.background import SILENT
 from ccbench.backends.gloo.calls import REDUCE_OPS
 from ccbench.backends.mpi.launcher import users_launch
-from ccbench.cases import Case
+from ccbench.cases import OVERLAP, UNEVEN, Case
 from ccbench.launching import Launch, LaunchedTeam
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ RANKS_LIMIT = 1024
 DTYPES = ("int8", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64")
 """What ProcessGroupGloo has functions for (its GENERATE_ALL_TYPES; others are "Invalid scalar type")."""
 
-MODES = ("streaming", "isolated")
+MODES = ("streaming", "isolated", OVERLAP)
 
 INSTALL = "pip install 'ccbench[gloo]'"
 
@@ -58,7 +59,7 @@ class GlooBackend(PlainTeams):
                 case.op not in ("none", *REDUCE_OPS),
                 f"Gloo has no op {case.op} for CPU tensors; it has {', '.join(REDUCE_OPS)}",
             ),
-            (case.mode not in MODES, f"mode {case.mode}: Gloo has {' and '.join(MODES)}"),
+            (case.mode not in MODES, f"mode {case.mode}: Gloo has {', '.join(MODES)}"),
             (case.ranks > RANKS_LIMIT, f"{case.ranks} ranks: at most {RANKS_LIMIT}"),
             (case.protocol != "default", "Gloo has no protocols"),
             (case.channels > 0, "Gloo has no channels"),
@@ -66,13 +67,29 @@ class GlooBackend(PlainTeams):
             (case.registration != "none", "Gloo registers no buffers"),
             (case.aggregation > 1, "Gloo has no group calls"),
             (case.misalignment_bytes > 0, "Gloo's buffers are tensors, which start aligned"),
-            (bool(case.beside), "Gloo runs one collective at a time here"),
             (
-                case.in_place and case.collective in ("all_to_all", "send_recv"),
+                case.in_place and case.collective in ("all_to_all", UNEVEN, "send_recv"),
                 f"{case.collective} in place: Gloo would overwrite what it still has to send",
             ),
         )
-        return next((reason for refused, reason in refusals if refused), None)
+        found = next((reason for refused, reason in refusals if refused), None)
+        return found or self._not_in_background(case)
+
+    def _not_in_background(self, case: Case) -> str | None:
+        """What cannot go on while something else does."""
+        if case.mode == OVERLAP and case.collective in SILENT:
+            return (
+                f"{case.collective} in mode {OVERLAP}: Gloo does not tell whether a message has come, but to "
+                "who waits for it; write mode: streaming, or another collective"
+            )
+        other = case.beside_case
+        if other is None:
+            return None
+        if case.mode == OVERLAP:
+            return f"beside in mode {OVERLAP}: nothing is computed beside two collectives; leave one out"
+        if case.pair:
+            return f"a pair and {case.beside}: what runs beside a pair is not there; leave one of them out"
+        return self.unsupported(other)
 
     def open_team(self, request: TeamRequest) -> Team:
         """Start the ranks on this host, or by the user's own launcher."""

@@ -8,15 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.backends.apart import ApartEndpoint
+from ccbench.backends.background import ComputingEndpoint
+from ccbench.backends.beside import LANE
 from ccbench.backends.cpu.memory import Word
-from ccbench.backends.gloo.calls import COPYING, Call, Place, Tensor, prepared
-from ccbench.backends.gloo.groups import meet, open_group
+from ccbench.backends.gloo.background import AT_ONCE, LOOKED_AFTER, SILENT, BothAtOnce, GlooBackground
+from ccbench.backends.gloo.calls import COPYING, Begin, Call, Place, Tensor, prepared, started
+from ccbench.backends.gloo.groups import Groups, meet, open_group
+from ccbench.cases import OVERLAP, Case
 from ccbench.exchange import Exchange
 from ccbench.verification import Array
 
 
-class GlooEndpoint(ApartEndpoint):
+class GlooEndpoint(ComputingEndpoint):
     """Implements ``ccbench.backends.crew.TeamEndpoint`` for a rank in a process of its own."""
 
     def __init__(self, rank: int, ranks: int, exchange: Exchange) -> None:
@@ -26,7 +29,7 @@ class GlooEndpoint(ApartEndpoint):
         torch.set_num_threads(1)
         self._route = meet(exchange)
         self._everyone = open_group(self._route, "everyone", rank, ranks)
-        self._groups: dict[tuple[tuple[int, ...], ...], Any] = {}
+        self._groups: dict[tuple[Groups, int], Any] = {}
         self._barrier_options = distributed.BarrierOptions()
         self._broadcast_options = distributed.BroadcastOptions()
         self._gather_options = distributed.AllgatherOptions()
@@ -38,36 +41,75 @@ class GlooEndpoint(ApartEndpoint):
 
     # -- one case ------------------------------------------------------------------------------------------
 
+    def prepare(self, case: Case) -> str:
+        """Open process groups, take memory and bind the call; returns the algorithm that runs. Collective."""
+        self.background = None
+        if not case.pair:
+            self._open(case.members, 0)
+        if case.beside_case is not None:
+            self._open(case.beside_case.members, LANE)
+        return super().prepare(case)
+
+    def _open(self, members: Groups, lane: int) -> None:
+        """The process group that this rank has among ``members``, None where it stands by; kept.
+
+        All ranks take note of all groups, so that those who meet give the same name.
+        """
+        if (members, lane) in self._groups:
+            return
+        mine = next((group for group in members if self.rank in group), None)
+        opened = None
+        if lane == 0 and mine == tuple(range(self.ranks)):
+            opened = self._everyone
+        elif mine is not None:
+            name = f"groups {len(self._groups)} of {mine}"
+            opened = open_group(self._route, name, mine.index(self.rank), len(mine))
+        self._groups[members, lane] = opened
+
     def bind(self) -> Call:
         """The group's call, with options and tensors made beforehand."""
+        if self.beside:
+            seconds = self.part_times.running if self.part_times else None
+            own = started(*self._own_side()) if self.member >= 0 else None
+            return BothAtOnce((own, self._started_beside()), seconds)
+        if self.case.mode == OVERLAP:
+            self.background = background = GlooBackground(started(*self._own_side()))
+            return background.launch
+        return prepared(*self._own_side())
+
+    def _own_side(self) -> tuple[Case, Place]:
+        """The case as those see it whom this rank communicates with, and this rank's side of it."""
         scratch = np.empty(0, self.source.dtype)
         if self.part.collective == "reduce" and not self.case.in_place:
             scratch = np.empty_like(self._input)
-        group = self._group()
+        tensors = (_tensor(self._input), _tensor(self._output), _tensor(scratch))
         if self.case.pair:  # the group of all has both, under the numbers that the suite gave
-            place = self._place_of(self._everyone, self.rank, self.ranks, scratch)
-            return prepared(self.case, place)
-        return prepared(self.part, self._place_of(group, self.member, self.part.ranks, scratch))
+            return self.case, Place(self._everyone, self.rank, self.ranks, *tensors)
+        group = self._groups[self.case.members, 0]
+        return self.part, Place(group, self.member, self.part.ranks, *tensors)
 
-    def _place_of(self, group: Any, rank: int, ranks: int, scratch: Array) -> Place:
-        return Place(group, rank, ranks, _tensor(self._input), _tensor(self._output), _tensor(scratch))
+    def _started_beside(self) -> Begin | None:
+        beside = self.beside
+        if beside is None or beside.member < 0:
+            return None
+        scratch = np.empty_like(beside.source) if beside.part.collective == "reduce" else beside.source[:0]
+        group = self._groups[beside.case.members, LANE]
+        tensors = (_tensor(beside.source), _tensor(beside.target), _tensor(scratch))
+        return started(beside.part, Place(group, beside.member, beside.part.ranks, *tensors))
 
-    def _group(self) -> Any:
-        """The process group that this rank's part runs on; opened once and kept."""
-        members = self.case.members
-        if self.case.pair or len(members) == 1:
-            return self._everyone
-        if members not in self._groups:
-            mine = next(group for group in members if self.rank in group)
-            name = f"groups {len(self._groups)} of {mine}"
-            self._groups[members] = open_group(self._route, name, self.member, self.part.ranks)
-        return self._groups[members]
+    def tells_apart(self, other: Case) -> bool:
+        """Where both collectives say when they are over."""
+        return self.case.collective not in SILENT and other.collective not in SILENT
 
     def remark(self) -> str:
         """Where a copy is part of the time, that is said."""
         said = [super().remark()]
         if not self.rank and not self.case.in_place and self.case.collective in COPYING:
             said.append("Gloo works in place: the copy to the other buffer is part of the time")
+        if not self.rank and self.case.mode == OVERLAP:
+            said.append(LOOKED_AFTER)
+        if not self.rank and self.case.beside:
+            said.append(AT_ONCE)
         return "; ".join(text for text in said if text)
 
     def close(self) -> None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ccbench.backends.background import ComputingEndpoint
 from ccbench.backends.base import CannotRun
+from ccbench.backends.beside import LANE
 from ccbench.backends.cpu.memory import Word
 from ccbench.backends.mpi.background import AT_ONCE, LOOKED_AFTER, BothAtOnce, MpiBackground
 from ccbench.backends.mpi.calls import Bound, Starter, bind, bind_one_way, starter
@@ -29,9 +30,6 @@ from ccbench.errors import BackendUnavailable
 from ccbench.exchange import Exchange
 
 NOT_IN_C = "this call does not go into a loop in C"
-
-BESIDE = 1
-"""The lane of the second collective, whose communicators are its own."""
 
 
 def start_library(exchange: Exchange) -> Any:
@@ -128,7 +126,7 @@ class MpiEndpoint(ComputingEndpoint):
             return background.launch
         other = None
         if self.beside.member >= 0:
-            communicator = self._communicators.of(self.beside.case.members, BESIDE)
+            communicator = self._communicators.of(self.beside.case.members, LANE)
             other = starter(self._mpi, communicator, self.beside.part, self.beside.source, self.beside.target)
         self._in_python = AT_ONCE
         assert self.part_times is not None, "tells_apart says so"
@@ -175,7 +173,7 @@ class MpiEndpoint(ComputingEndpoint):
         self._communicators.make(case.members)
         other = case.beside_case
         if other is not None:
-            self._communicators.make(other.members, BESIDE)
+            self._communicators.make(other.members, LANE)
         return super().prepare(case)
 
     def _drop(self) -> None:

@@ -131,7 +131,6 @@ def test_loopback_comes_last_among_the_interfaces() -> None:
         ({"channels": 2}, "no channels"),
         ({"registration": "local"}, "registers no buffers"),
         ({"transport": "host"}, "GLOO_DEVICE_TRANSPORT"),
-        ({"beside": "all_gather"}, "one collective at a time"),
         ({"misalignment_bytes": 4}, "start aligned"),
         ({"protocol": "ll"}, "no protocols"),
     ],

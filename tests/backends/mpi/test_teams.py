@@ -81,7 +81,7 @@ def test_every_collective_is_right_in_every_mode(
 ) -> None:
     case = case_of(name, in_place=in_place, mode=mode, root=1 if COLLECTIVES[name].rooted else -1)
     if BACKEND.unsupported(case):
-        assert mode == "persistent" or name == "send_recv"
+        assert mode == "persistent" or name in ("send_recv", "all_to_all_v")
         return
     measurement = pair.run(case, SHORT)
     assert (measurement.status, measurement.detail) == (Status.OK, "")

@@ -1,0 +1,83 @@
+"""Launches of Gloo that are begun and go on by themselves: one behind a computation, or two at the same time.
+
+A process group's own thread runs what is begun, so the rank has nothing to look after. When a work is over,
+that thread says so through the work's future; sends and receives between two ranks have none, and say nothing
+before they are waited for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import partial
+
+from ccbench.backends.gloo.calls import Begin, Work
+
+SILENT = ("send_recv",)
+"""Collectives that do not tell when they are over."""
+
+LOOKED_AFTER = "Gloo's own thread runs the collective, which is asked between repetitions whether it is over"
+AT_ONCE = "each collective runs in the thread of a process group of its own"
+
+
+class GlooBackground:
+    """Implements ``ccbench.backends.background.Background``."""
+
+    def __init__(self, begin: Begin) -> None:
+        self._begin = begin
+        self._works: Sequence[Work] = ()
+
+    def begin(self) -> None:
+        """Start a launch; a copy that Gloo needs before is done here."""
+        self._works = self._begin()
+
+    def over(self) -> bool:
+        """Whether the launch is over."""
+        if not all(work.is_completed() for work in self._works):
+            return False
+        self.wait()  # at once; raises what went wrong in the other thread
+        return True
+
+    def wait(self) -> None:
+        """Return when the launch is over."""
+        for work in self._works:
+            work.wait()
+
+    def launch(self) -> None:
+        """One launch with nothing beside it."""
+        self.begin()
+        self.wait()
+
+
+class BothAtOnce:
+    """Two collectives on process groups of their own, the case's own begun first.
+
+    seconds: each launch adds how long either took from the launch's begin; None where they cannot tell.
+    """
+
+    def __init__(self, begins: Sequence[Begin | None], seconds: list[float] | None) -> None:
+        """begins: None where this rank has no part in a collective."""
+        self._begins = [(lane, begin) for lane, begin in enumerate(begins) if begin is not None]
+        self._seconds = seconds
+
+    def __call__(self) -> None:
+        """One launch, which is over when both are."""
+        began = time.perf_counter()
+        running = [(lane, begin(), dict[int, float]()) for lane, begin in self._begins]
+        if self._seconds is not None:
+            for _, works, ends in running:
+                for number, work in enumerate(works):
+                    work.get_future().add_done_callback(partial(_note, ends, number))
+        for _, works, _ in running:
+            for work in works:
+                work.wait()
+        if self._seconds is not None:
+            over = time.perf_counter()
+            for lane, works, ends in running:
+                end = max((ends.get(number, over) for number in range(len(works))), default=began)
+                self._seconds[lane] += end - began
+
+
+def _note(ends: dict[int, float], number: int, future: object) -> None:
+    """Called in the process group's thread."""
+    ends[number] = time.perf_counter()

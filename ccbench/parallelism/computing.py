@@ -28,12 +28,12 @@ LOGIT_BYTES = 12
 class Efficiency:
     """How much of a device's rates a training step reaches; every number may be stated by the user.
 
-    matrix: of what the device's best product reached (``Device.achieved``). 0.75: Korthikanti et al. 2022, table
-    5, train 175 billion parameters on 64 A100 in 13.75 s a step, 51.4% of the peak. Without pipeline bubble,
-    exposed communication, attention and small operations about 11 s are left for products that take 8.1 s
-    at the best rate.
-    attention: of the peak: FlashAttention-2 reaches 50 to 73% on A100 (Dao 2023), FlashAttention-3 75% on H100
-    forward (Shah et al. 2024), both less backward.
+    matrix: of what the device's best product reached (``Device.achieved``). 0.75: Korthikanti et al. 2022,
+    table 5, train 175 billion parameters on 64 A100 in 13.75 s a step, 51.4% of the peak. Without pipeline
+    bubble, exposed communication, attention and small operations about 11 s are left for products that
+    take 8.1 s at the best rate.
+    attention: of the peak: FlashAttention-2 reaches 50 to 73% on A100 (Dao 2023), FlashAttention-3 75% on
+    H100 forward (Shah et al. 2024), both less backward.
     memory: of the memory's rate; copies reach 80 to 90% of it.
     causal: share of attention that a kernel computes; 1 for the full matrix.
     """
@@ -204,15 +204,21 @@ class StageWork:
 
 
 def stage_work(shape: ModelShape, strategy: Strategy, holding: Holding) -> StageWork:
-    """Forward and backward (with what is recomputed) of one micro-batch on a rank of this kind of stage."""
+    """Forward and backward (with what is recomputed) of one micro-batch on a rank of this kind of stage.
+
+    Fused attention computes scores again in any case, so that selective recomputation adds nothing to it.
+    """
     layers = layer_work(shape, strategy).times(holding.dense_layers)
     if holding.moe_layers:
         layers = layers + layer_work(shape, strategy, with_experts=True).times(holding.moe_layers)
     head = head_work(shape, strategy) if holding.kind in ("only", "last") else Work()
     backward = (layers + head).times(2)
+    if strategy.fused_attention:
+        # Five products instead of two, the first of them the scores once more.
+        backward = backward + Work(attention_flops=layers.attention_flops / 2)
     if strategy.recompute == "full":
         backward = backward + layers
-    elif strategy.recompute == "selective":
+    elif strategy.recompute == "selective" and not strategy.fused_attention:
         backward = backward + Work(attention_flops=layers.attention_flops)
     return StageWork(layers + head, backward)
 

@@ -27,23 +27,27 @@ BUCKET_BYTES = 25 * 2**20
 class Strategy:
     """Everything of a training step that is not the model.
 
-    layout: sizes and order of the axes. micro_batch, global_batch: in sequences, the first of one data
-    parallel rank, the second of the whole step. sequence: tokens of one. sequence_parallel: what tensor
-    parallel ranks would hold alike is split among them along the sequence. zero_stage: 0 replicates over
-    data parallel ranks; 1 shards the optimizer, 2 gradients too, 3 parameters too (FSDP). reshard: with
-    stage 3, parameters are let go after the forward pass and gathered again for the backward pass; without,
-    they are gathered once a step. pipeline: schedule of micro-batches; virtual_stages: parts that each rank
-    of an interleaved one holds. uneven_stages: stages may differ by one layer, those in the middle the
-    larger. scatter_gather: tensor parallel ranks each send their share to the next stage, which gathers
-    them. recompute: what the backward pass computes a second time. parameter_bytes, gradient_bytes,
-    optimizer_bytes, activation_bytes: for each number; gradients as they are held and communicated, the
-    optimizer's for Adam in mixed precision (Rajbhandari et al. 2020). bucket_bytes: gradients and parameters
-    are communicated in portions of this size. overlap_*: whether communication may run behind computing:
-    gradients behind the backward pass, parameters behind the forward pass, tensor parallel communication
-    behind the products beside it, exchanges with experts behind another micro-batch. context_kind: how
-    attention sees the sequence that context parallel ranks split. traffic: tokens among experts, as
-    ``ccbench.traffic_matrix`` spells it, '' balanced. capacity: tokens of an expert are padded or cut to
-    this multiple of the balanced number; 0 takes all as they come.
+    layout: sizes and order of the axes.
+    micro_batch, global_batch: in sequences, of one data parallel rank and of the whole step.
+    sequence: tokens of one.
+    sequence_parallel: what tensor parallel ranks would hold alike is split among them along the sequence.
+    zero_stage: 0 replicates over data parallel ranks; 1 shards the optimizer, 2 gradients too, 3 parameters
+    too (FSDP). reshard: with stage 3, parameters are let go after the forward pass and gathered again for
+    the backward pass; without, they are gathered once a step.
+    pipeline: schedule of micro-batches; virtual_stages: parts that each rank of an interleaved one holds.
+    uneven_stages: stages may differ by one layer, those in the middle the larger.
+    scatter_gather: tensor parallel ranks each send their share to the next stage, which gathers them.
+    recompute: what the backward pass computes a second time. fused_attention: scores are not stored, but
+    computed again inside the backward kernel (FlashAttention). dropout: its masks are kept.
+    parameter_bytes, gradient_bytes, optimizer_bytes, activation_bytes: for each number; gradients as they
+    are held and communicated, the optimizer's for Adam in mixed precision (Rajbhandari et al. 2020).
+    bucket_bytes: gradients and parameters are communicated in portions of this size.
+    overlap_*: whether communication may run behind computing: gradients behind the backward pass, parameters
+    behind the forward pass, tensor parallel communication behind the products beside it, exchanges with
+    experts behind another micro-batch.
+    context_kind: how attention sees the sequence that context parallel ranks split.
+    traffic: tokens among experts, as ``ccbench.traffic_matrix`` spells it, '' balanced. capacity: tokens of
+    an expert are padded or cut to this multiple of the balanced number; 0 takes all as they come.
     """
 
     layout: Layout
@@ -58,6 +62,8 @@ class Strategy:
     uneven_stages: bool = False
     scatter_gather: bool = True
     recompute: str = "none"
+    fused_attention: bool = True
+    dropout: bool = False
     parameter_bytes: int = 2
     gradient_bytes: int = 2
     optimizer_bytes: int = 12

@@ -119,7 +119,7 @@ def test_a_rank_is_in_several_groups_at_once_and_all_are_checked_and_timed(
 ) -> None:
     endpoint, process = opened(version=version)
     for changes in ({}, {"registration": "symmetric"} if version > 22700 else {}, {"aggregation": 2}):
-        result, facts = measured(endpoint, case_of("all_reduce", groups=groups, beside=beside, **changes))  # type: ignore[arg-type]
+        result, facts = measured(endpoint, case_of("all_reduce", groups=groups, beside=beside, **changes))
         assert result.mismatch is None
         assert facts.parts == parts
         assert all(second > 0 for one in facts.part_samples_seconds for second in one)
@@ -173,9 +173,9 @@ def test_on_one_stream_they_would_take_turns(monkeypatch: pytest.MonkeyPatch) ->
     endpoint, _ = opened()
     case = case_of("all_reduce", 4, 1 << 20, groups="rank // 2", mode="isolated")
     alone, _ = measured(endpoint, case)
-    both, facts = measured(endpoint, replace(case, beside=CROSSED))
+    both, _ = measured(endpoint, replace(case, beside=CROSSED))
     spans = [float(one.stamps[0, 0, 1] - one.stamps[0, 0, 0]) for one in (alone, both)]
-    assert spans[1] > max(1.5 * spans[0], 1.2 * facts.part_samples_seconds[0][0])
+    assert spans[1] > 1.5 * spans[0]
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -231,7 +231,7 @@ def test_between_ranks_that_exchange_nothing_nothing_is_called(traffic: str) -> 
 def test_uneven_blocks_in_groups_and_with_aggregation() -> None:
     endpoint, process = opened()
     for changes in ({"groups": "rank % 2"}, {"groups": "rank // 2", "alone": 1}, {"aggregation": 3}):
-        assert wrong_elements(endpoint, case_of("all_to_all_v", 4, 100, traffic="zipf:2", **changes)) == 0  # type: ignore[arg-type]
+        assert wrong_elements(endpoint, case_of("all_to_all_v", 4, 100, traffic="zipf:2", **changes)) == 0
     assert wrong_elements(endpoint, case_of("all_to_all_v", 4, 50, traffic="hot:0.7", beside=CROSSED)) == 0
     assert not process.exceptions
 

@@ -7,8 +7,15 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from ccbench.backends.nccl import library
+from ccbench.backends.cuda import modules
+from ccbench.backends.nccl import computing, library
+from tests.backends.nccl.computing import FakeBlas, FakeNvrtc, compiled_to_text
 from tests.backends.nccl.double import Process, World
+
+
+modules.compile_program = compiled_to_text  # what runs is known by its text
+modules.nvrtc = FakeNvrtc  # type: ignore[assignment]
+computing.MATRIX_EDGE, computing.STREAM_BYTES = 64, 1 << 16
 
 
 class FakeProcess(Process):
@@ -38,3 +45,7 @@ def _module(name: str, stand_in: Any) -> ModuleType:
 runtime = _module("runtime", process.runtime)
 driver = _module("driver", process.runtime)
 nccl = _module("nccl", process.module)
+
+blas = FakeBlas(process.runtime)
+cublas = _module("cublas", blas)
+ExternalStream = blas.on_stream

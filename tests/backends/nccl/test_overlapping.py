@@ -1,0 +1,290 @@
+"""A computation and a collective at the same time, on the double: each on a stream of its own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.backends.base import CannotRun, OutOfMemory
+from ccbench.backends.cuda.gate import MOST_ITEMS_HELD
+from ccbench.backends.nccl import computing
+from ccbench.backends.nccl.computing import Streaming
+from ccbench.backends.nccl.endpoint import NcclRanks
+from ccbench.backends.nccl.overlapping import shared_out
+from ccbench.backends.nccl.parts import COMPUTING_LANE, OWN_LANE
+from ccbench.backends.nccl.seat import Seat
+from ccbench.cases import Case
+from ccbench.kernels.compiler import RESOURCE_OPTIONS, Nvrtc, nvrtc
+from ccbench.kernels.sources import Program
+from ccbench.measure import Overlapping
+
+from .computing import FakeBlas, can_compute, with_blas
+from .devices import COMPUTING_SECONDS, cost_seconds
+from .double import Process
+from .measuring import case_of, opened
+from .test_endpoint import LoggedGate
+
+__all__ = ["can_compute"]
+
+pytestmark = pytest.mark.usefixtures("can_compute")
+
+KINDS = ("matmul", "memory")
+COUNT = 1 << 18
+LAUNCH_SECONDS = cost_seconds(4 * COUNT)
+
+
+def overlapping(kind: str, collective: str = "all_reduce", **changes: object) -> Case:
+    return case_of(collective, 2, COUNT, mode="overlap", computing=kind, **changes)
+
+
+def computing_endpoint(
+    kind: str, monkeypatch: pytest.MonkeyPatch, collective: str = "all_reduce", **changes: object
+) -> tuple[NcclRanks, Process, FakeBlas]:
+    endpoint, process = opened(2)
+    blas = with_blas(monkeypatch, process.runtime)
+    endpoint.prepare(overlapping(kind, collective, **changes))
+    endpoint.prepare_computing(kind)
+    endpoint.refill(1)
+    return endpoint, process, blas
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_alone_takes_its_time_and_both_together_the_longer(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint, process, _ = computing_endpoint(kind, monkeypatch)
+    assert isinstance(endpoint, Overlapping)
+    endpoint.compute(7)
+    assert endpoint.device_seconds() == pytest.approx(7 * COMPUTING_SECONDS)
+    endpoint.launch(3)
+    assert endpoint.device_seconds() == pytest.approx(3 * LAUNCH_SECONDS)
+    for launches, repetitions in ((3, 7), (1, 50), (5, 2)):
+        began = process.world.seconds
+        found = endpoint.launch_while_computing(launches, repetitions)
+        # On the double streams do not contend: each takes as long as alone, and both the longer of the two.
+        assert found == pytest.approx((repetitions * COMPUTING_SECONDS, launches * LAUNCH_SECONDS))
+        assert endpoint.device_seconds() == pytest.approx(max(found))
+        assert process.world.seconds - began == pytest.approx(max(found))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_on_one_stream_they_would_take_turns(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What the test before would see if the computation had no stream of its own.
+    monkeypatch.setattr(computing, "COMPUTING_LANE", OWN_LANE)
+    endpoint, process, _ = computing_endpoint(kind, monkeypatch)
+    began = process.world.seconds
+    found = endpoint.launch_while_computing(3, 7)
+    both = 3 * LAUNCH_SECONDS + 7 * COMPUTING_SECONDS
+    assert process.world.seconds - began == pytest.approx(both)
+    assert found[1] == pytest.approx(both)
+
+
+@pytest.mark.parametrize("held", [OWN_LANE, COMPUTING_LANE])
+def test_neither_waits_for_the_other(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint, process, _ = computing_endpoint("matmul", monkeypatch)
+    seats = list(endpoint._seats.values())
+    streams = {lane: [seat.lane(lane).stream for seat in seats] for lane in (OWN_LANE, COMPUTING_LANE)}
+    queues = process.world.streams
+    monkeypatch.setattr(endpoint._launches, "wait", lambda limit: None)
+    endpoint.launch_while_computing(2, 4)
+    for stream in streams[OWN_LANE]:  # the event with which both begin
+        queues[stream].queue.popleft().attempt()
+    process.world.held = set(streams[held])
+    process.world.advance()
+    (free,) = {OWN_LANE, COMPUTING_LANE} - {held}
+    assert not any(queues[stream].queue for stream in streams[free])
+    assert all(queues[stream].queue for stream in streams[held])
+    process.world.held = set()
+    process.world.advance()
+    assert not any(queues[stream].queue for stream in streams[held])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("collective", ["all_reduce", "all_to_all_v", "reduce_scatter"])
+def test_data_are_right_after_a_launch_that_something_was_computed_beside(
+    kind: str, collective: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traffic = "hot:0.6" if collective == "all_to_all_v" else ""
+    endpoint, process, _ = computing_endpoint(kind, monkeypatch, collective, traffic=traffic)
+    for salt in (2, 3):
+        endpoint.poison()
+        endpoint.refill(salt)
+        assert endpoint.check(salt, 1) is not None
+        endpoint.launch_while_computing(1, 5)
+        assert endpoint.check(salt, 1) is None
+    endpoint.poison()
+    endpoint.refill(4)
+    endpoint.compute(5)
+    assert endpoint.check(4, 1) is not None  # nothing was communicated
+    endpoint.finish()
+    assert not process.world.deadlocks
+
+
+def test_the_memory_kernel_reads_one_buffer_and_writes_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint, process, _ = computing_endpoint("memory", monkeypatch)
+    endpoint.compute(1)
+    for rank, one in endpoint._overlap._computations.items():
+        assert isinstance(one, Streaming)
+        size = int(one._arguments["count"][0]) * computing.ELEMENT_BYTES
+        source = process.world.view(one._address, size, rank).view(np.float32)
+        target = process.world.view(one._address + size, size, rank).view(np.float32)
+        assert np.all(source == 0)
+        assert np.all(target == 1)
+        assert size >= endpoint._seats[rank].device.facts.l2_bytes
+
+
+def test_products_go_to_the_stream_of_computations_on_every_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint, _, blas = computing_endpoint("matmul", monkeypatch)
+    assert sorted(blas.handles.values()) == [0, 1]
+    seen: list[int] = []
+    multiply = blas.gemmEx
+
+    def multiply_and_note(*words: int) -> None:
+        seen.append(blas.stream)
+        multiply(*words)
+
+    monkeypatch.setattr(blas, "gemmEx", multiply_and_note)
+    endpoint.compute(3)
+    streams = [seat.lane(COMPUTING_LANE).stream for seat in endpoint._seats.values()]
+    assert seen == streams * 3
+    assert blas.stream == 0  # nobody else's current stream has changed
+
+
+def test_another_kind_takes_the_place_of_the_one_before_and_everything_goes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    endpoint, process, blas = computing_endpoint("matmul", monkeypatch)
+    handles = dict(blas.handles)
+    endpoint.prepare_computing("matmul")
+    assert blas.handles == handles  # a second visit makes nothing anew
+    endpoint.prepare_computing("memory")
+    assert blas.handles == {}
+    endpoint.finish()
+    endpoint.close()
+    assert not process.runtime.allocated
+    assert not process.world.streams
+
+
+def test_without_cublas_the_case_is_refused_with_what_to_install() -> None:
+    endpoint, _ = opened(2)
+    endpoint.prepare(overlapping("matmul"))
+    with pytest.raises(CannotRun, match=r"matmul needs cuBLAS.*pip install nvidia-cublas"):
+        endpoint.prepare_computing("matmul")
+    endpoint.prepare_computing("memory")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_too_little_memory_for_the_computation_is_said_and_leaves_nothing(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint, process = opened(2, memory_bytes=7 << 20)
+    with_blas(monkeypatch, process.runtime)
+    endpoint.prepare(overlapping(kind))
+    before = set(process.runtime.allocated)
+    monkeypatch.setattr(computing, "STREAM_BYTES", 8 << 20)
+    monkeypatch.setattr(computing, "MATRIX_EDGE", 2048)
+    with pytest.raises(OutOfMemory):
+        endpoint.prepare_computing(kind)
+    assert set(process.runtime.allocated) == before
+
+
+def test_a_rank_hears_that_anothers_device_cannot_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint, _ = opened(2)
+    endpoint.prepare(overlapping("memory"))
+    monkeypatch.setattr(endpoint, "least", lambda value: 0)  # what the other rank's process gives
+    with pytest.raises(CannotRun, match="another rank's device"):
+        endpoint.prepare_computing("memory")
+
+
+@pytest.mark.parametrize(("launches", "repetitions"), [(1, 3000), (40, 40), (100, 1000), (0, 3000)])
+def test_no_more_is_enqueued_behind_a_closed_gate_than_a_queue_takes(
+    launches: int, repetitions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint, process, _ = computing_endpoint("memory", monkeypatch)
+    gate = LoggedGate()
+    endpoint._launches._gate = gate  # type: ignore[assignment]
+    queued: list[int] = []
+    monkeypatch.setattr(gate, "open", lambda: queued.append(_longest(process, endpoint)))
+    monkeypatch.setattr(gate, "raise_if_missed", lambda: None)
+    endpoint._overlap.run(launches, repetitions, 5.0)
+    assert 0 < queued[0] <= MOST_ITEMS_HELD + 1
+    assert queued[-1] > MOST_ITEMS_HELD or launches + repetitions <= MOST_ITEMS_HELD
+
+
+def _longest(process: Process, endpoint: NcclRanks) -> int:
+    """Launches and repetitions on one device that have not run."""
+    seat = endpoint._seats[0]
+    streams = [process.world.streams[seat.lane(lane).stream] for lane in (OWN_LANE, COMPUTING_LANE)]
+    return sum(len(one.queue) for one in streams) - 2  # the event, and the wait for it
+
+
+@given(st.integers(0, 5000), st.integers(1, 300))
+def test_repetitions_are_shared_out_evenly(total: int, parts: int) -> None:
+    shares = shared_out(total, parts)
+    assert len(shares) == parts
+    assert sum(shares) == total
+    assert max(shares) - min(shares) <= 1
+
+
+def test_launches_and_repetitions_are_enqueued_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint, process, _ = computing_endpoint("memory", monkeypatch)
+    order: list[str] = []
+    launch, compute = endpoint._launches.enqueue, endpoint._overlap._enqueue
+
+    def noted(name: str, call: Callable[[], None]) -> Callable[[], None]:
+        def note_and_call() -> None:
+            order.append(name)
+            call()
+
+        return note_and_call
+
+    monkeypatch.setattr(endpoint._launches, "enqueue", noted("launch", launch))
+    monkeypatch.setattr(endpoint._overlap, "_enqueue", noted("compute", compute))
+    endpoint.launch_while_computing(3, 7)
+    assert [(name, len(list(run))) for name, run in itertools.groupby(order)] == [
+        ("launch", 1), ("compute", 2), ("launch", 1), ("compute", 2), ("launch", 1), ("compute", 3),
+    ]  # fmt: skip
+    assert not process.world.deadlocks
+
+
+def test_a_group_computes_while_it_communicates_and_all_devices_compute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    endpoint, process = opened(4)
+    with_blas(monkeypatch, process.runtime)
+    endpoint.prepare(
+        case_of("all_reduce", 4, COUNT, mode="overlap", computing="memory", groups="rank // 2", alone=1)
+    )
+    endpoint.prepare_computing("memory")
+    found = endpoint.launch_while_computing(2, 3)
+    assert found == pytest.approx((3 * COMPUTING_SECONDS, 2 * LAUNCH_SECONDS))
+
+
+def test_a_seat_knows_both_ends_by_one_start() -> None:
+    endpoint, process = opened(1)
+    (seat,) = endpoint._seats.values()
+    assert isinstance(seat, Seat)
+    seat.begin(OWN_LANE)
+    seat.follow(COMPUTING_LANE)
+    seat.end(COMPUTING_LANE)
+    seat.end(OWN_LANE)
+    process.world.advance()
+    assert seat.seconds_since_start(COMPUTING_LANE) == seat.seconds_since_start(OWN_LANE) == 0.0
+
+
+@pytest.mark.parametrize("architecture", [80, 90, 100])
+def test_the_memory_kernel_compiles_and_moves_sixteen_bytes_at_a_time(architecture: int) -> None:
+    compiler: Nvrtc = nvrtc()
+    program = Program(computing.SOURCE, {}, ("-std=c++17",))
+    resources = compiler.compile(program, architecture, RESOURCE_OPTIONS).resources()
+    assert resources.spilled_bytes == 0
+    assert resources.registers <= 32  # 2048 lanes fit on a multiprocessor's 65,536
+    text, _ = compiler._compiled(program, (*program.options, f"-arch=compute_{architecture}"), "PTX")
+    ptx = text.decode(errors="replace")
+    assert "ld.global.v4.f32" in ptx
+    assert "st.global.v4.f32" in ptx

@@ -18,9 +18,6 @@ from ccbench.parallelism.shape import ModelShape
 from ccbench.parallelism.strategy import Strategy, check_strategy
 from ccbench.traffic_matrix import shares
 
-RESERVED = 0.06
-"""Share of a device's memory left to what is not counted: runtime and libraries take 2 to 5 GB of 80."""
-
 LOGIT_BYTES = 4
 """A logit as it is kept for the backward pass, float32 (Korthikanti et al. 2022, section 4.3)."""
 
@@ -29,36 +26,40 @@ SCORE_STATISTIC_BYTES = 4
 
 
 @dataclass(frozen=True)
-class MemoryUse:
-    """Bytes on one rank of one kind of stage. working: gathered parameters, or the layer being recomputed."""
+class Memory:
+    """Bytes on one rank of one kind of stage. working_bytes: of what is there for a moment only."""
 
     stage: str
-    parameters: int
-    gradients: int
-    optimizer: int
-    activations: int
-    working: int
+    parameter_bytes: int
+    gradient_bytes: int
+    optimizer_bytes: int
+    activation_bytes: int
+    working_bytes: int
 
     @property
-    def total(self) -> int:
+    def total_bytes(self) -> int:
         """All of them."""
-        return self.parameters + self.gradients + self.optimizer + self.activations + self.working
+        states = self.parameter_bytes + self.gradient_bytes + self.optimizer_bytes
+        return states + self.activation_bytes + self.working_bytes
 
 
-def memory_use(shape: ModelShape, strategy: Strategy) -> tuple[MemoryUse, ...]:
+def memory_of(shape: ModelShape, strategy: Strategy) -> tuple[Memory, ...]:
     """What a rank of each kind of stage keeps at its fullest; UsageError where the model does not divide."""
     check_strategy(shape, strategy)
     return tuple(_stage_use(shape, strategy, holding) for holding in holdings(shape, strategy))
 
 
-def largest_use(shape: ModelShape, strategy: Strategy) -> MemoryUse:
+def largest_memory(shape: ModelShape, strategy: Strategy) -> Memory:
     """That of the fullest stage."""
-    return max(memory_use(shape, strategy), key=lambda use: use.total)
+    return max(memory_of(shape, strategy), key=lambda memory: memory.total_bytes)
 
 
-def fits(shape: ModelShape, strategy: Strategy, device: Device, reserved: float = RESERVED) -> bool:
-    """Whether every stage fits, ``reserved`` of the memory left over."""
-    return largest_use(shape, strategy).total <= device.memory_bytes * (1 - reserved)
+def fits(shape: ModelShape, strategy: Strategy, device: Device) -> bool:
+    """Whether every stage fits.
+
+    A device has about 7% more than its label in decimal GB, which is left to what is not counted here.
+    """
+    return largest_memory(shape, strategy).total_bytes <= device.memory_bytes
 
 
 def layer_activations(shape: ModelShape, strategy: Strategy, with_experts: bool = False) -> int:
@@ -115,7 +116,7 @@ def parts_in_flight(strategy: Strategy, stage: int) -> int:
     return min(2 * (stages - stage - 1) + (parts - 1) * stages + 1, every)
 
 
-def _stage_use(shape: ModelShape, strategy: Strategy, holding: Holding) -> MemoryUse:
+def _stage_use(shape: ModelShape, strategy: Strategy, holding: Holding) -> Memory:
     dense, experts = holding.dense, holding.experts
     dense_ranks, expert_ranks = strategy.data_ranks, strategy.layout.expert_dp
 
@@ -124,7 +125,7 @@ def _stage_use(shape: ModelShape, strategy: Strategy, holding: Holding) -> Memor
             return (dense + experts) * bytes_each
         return (-(-dense // dense_ranks) - (-experts // expert_ranks)) * bytes_each
 
-    return MemoryUse(
+    return Memory(
         holding.kind,
         held(strategy.parameter_bytes, 3),
         held(strategy.gradient_bytes, 2),
@@ -152,7 +153,7 @@ def _activations(shape: ModelShape, strategy: Strategy, holding: Holding) -> int
 
 
 def _working(shape: ModelShape, strategy: Strategy, holding: Holding) -> int:
-    """What is there for a moment: with stage 3 two gathered layers and gradients of one; a layer recomputed."""
+    """What is there for a moment: with stage 3 two gathered layers, and gradients of one; a recomputed one."""
     most = max(
         holding.layer.dense if holding.dense_layers else 0,
         holding.moe_layer.dense + holding.moe_layer.experts if holding.moe_layers else 0,

@@ -32,7 +32,7 @@ class Background(Protocol):
 def run_while_computing(
     background: Background | None, once: Callable[[], None], launches: int, repetitions: int
 ) -> tuple[float, float]:
-    """``launches`` launches while ``once`` runs launches x repetitions times, to the end of both.
+    """``launches`` launches while ``once`` runs ``repetitions`` times altogether, to the end of both.
 
     Returns the seconds from the call until the last repetition ended, and until the last launch was seen to
     be over: 0 where ``background`` is None, on a rank that stands by.
@@ -42,7 +42,7 @@ def run_while_computing(
     left, communicated = launches, 0.0
     if background is not None:
         background.begin()
-    for _ in range(launches * repetitions):
+    for _ in range(repetitions):
         once()
         if background is not None and left and background.over():
             left -= 1

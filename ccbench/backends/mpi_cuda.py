@@ -2,8 +2,8 @@
 
 Collectives, modes (but overlap), algorithms and launchers are those of ``mpi``. Rank n of a host has the
 host's GPU number n, of those that CUDA_VISIBLE_DEVICES shows it; where ranks outnumber GPUs some share one,
-and the result is flagged ``loopback``. A library that does not say that it is CUDA-aware is refused when its team starts
-(``ccbench.backends.mpi.awareness``).
+and the result is flagged ``loopback``. A library that does not say that it is CUDA-aware is refused when its
+team starts (``ccbench.backends.mpi.awareness``).
 
 What ran and what did not: the endpoint is tested with two processes of Open MPI 4.1 whose "device" is memory
 of the host that nothing but MPI and the copies of CUDA may touch. It was never run with a GPU, nor with an

@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from ccbench.backends.gloo import launched_endpoint
-from ccbench.cases import Case, Sampling
+from ccbench.cases import Case, CaseFacts, Sampling
 from ccbench.exchange import Position
 from ccbench.measure import RankResult, measure
 from ccbench.processes import die_with_parent
@@ -107,14 +107,22 @@ def _hub(pipes: list[Connection]) -> list[Any]:
 
 def measured(ranks: int, cases: Sequence[Case], one_clock: bool = True) -> list[list[RankResult]]:
     """Results of each case on each rank; a rank that failed fails the test with its own words."""
+    return [[result for result, _ in by_rank] for by_rank in measured_with_facts(ranks, cases, one_clock)]
 
-    def work(exchange: PipedExchange) -> list[RankResult]:
+
+def measured_with_facts(
+    ranks: int, cases: Sequence[Case], one_clock: bool = True
+) -> list[list[tuple[RankResult, CaseFacts]]]:
+    """As ``measured``, and what each rank's endpoint tells besides."""
+
+    def work(exchange: PipedExchange) -> list[tuple[RankResult, CaseFacts]]:
         endpoint = launched_endpoint(exchange.rank, exchange.ranks, exchange)
         results = []
         for case in cases:
             endpoint.prepare(case)
             limit = launches_between_refills(case)
-            results.append(measure(endpoint, case, QUICK, limit, endpoint.next_salt()))
+            result = measure(endpoint, case, QUICK, limit, endpoint.next_salt())
+            results.append((result, endpoint.facts()))
             endpoint.finish()
         endpoint.close()  # type: ignore[attr-defined]
         return results

@@ -1,22 +1,24 @@
-"""MPI without blocking: a second collective beside every collective, and every collective behind a computation."""
+"""MPI's new company: uneven blocks, one group alone, a second collective beside, a computation meanwhile."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from ccbench.backends.mpi import BACKEND
 from ccbench.backends.mpi.background import AT_ONCE, LOOKED_AFTER
+from ccbench.backends.mpi_cuda import BACKEND as ON_DEVICES
 from ccbench.cases import OVERLAP, OVERLAP_PARTS, UNEVEN, Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.launching import LaunchedTeam
 from tests.backends.mpi.test_teams import SHORT, case_of, team
 from tests.faults import traces
 
-pytestmark = pytest.mark.skipif(
-    BACKEND.unavailable() is not None, reason=f"no MPI here: {BACKEND.unavailable()}"
-)
+NO_MPI = BACKEND.unavailable()
+pytestmark = pytest.mark.skipif(NO_MPI is not None, reason=f"no MPI here: {NO_MPI}")
 
 
 @pytest.fixture(scope="module")
@@ -34,19 +36,158 @@ def ran(opened: LaunchedTeam, name: str, **changes: object) -> Measurement:
     assert BACKEND.unsupported(case) is None
     measurement = opened.run(case, SHORT)
     assert measurement.status is Status.OK, f"{case.label}: {measurement.detail}"
-    assert measurement.wrong_elements in (0, None)
+    assert measurement.wrong_elements == 0
+    assert len(measurement.rank_samples_seconds) in (2, 4)
     return measurement
 
 
-@pytest.mark.parametrize("beside", ["all_gather", "all_reduce on rank % 2", "send_recv on all", "barrier"])
+# -- uneven blocks ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["streaming", "nonblocking", "persistent"])
+@pytest.mark.parametrize(
+    "traffic", ["", "zipf:1.2", "hot:1", "[[0, 1, 0, 0], [0, 0, 0, 0], [2, 0, 0, 1], [0, 0, 3, 5]]"]
+)
+def test_uneven_blocks_arrive_in_every_mode(four: LaunchedTeam, traffic: str, mode: str) -> None:
+    if BACKEND.unsupported(case_of(UNEVEN, ranks=4, mode=mode)):
+        assert mode == "persistent"
+        return
+    assert ran(four, UNEVEN, traffic=traffic, mode=mode, count=37).detail == ""
+    ran(four, UNEVEN, traffic=traffic, mode=mode, count=5, dtype="bfloat16")
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 5), min_size=4, max_size=4), min_size=4, max_size=4), st.integers(0, 99)
+)
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_traffic_arrives(four: LaunchedTeam, matrix: list[list[int]], count: int) -> None:
+    matrix[3][0] += 1  # a matrix of zeros is none
+    ran(four, UNEVEN, traffic=str(matrix), count=count)
+
+
+def test_groups_have_uneven_traffic_of_their_own(four: LaunchedTeam) -> None:
+    ran(four, UNEVEN, traffic="hot:0.9", groups="rank % 2")
+
+
+# -- one group alone --------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("name", list(COLLECTIVES))
-def test_every_collective_runs_beside_another_and_both_are_right(
-    four: LaunchedTeam, name: str, beside: str
-) -> None:
-    measurement = ran(four, name, beside=beside, groups="rank // 2")
+def test_one_group_runs_while_the_others_stand_by(four: LaunchedTeam, name: str) -> None:
+    for alone in (0, 1):
+        measurement = ran(four, name, groups="rank % 2", alone=alone)
+        assert len(measurement.samples_seconds) >= 4
+
+
+def test_groups_of_a_layout_run_alone_and_together(four: LaunchedTeam) -> None:
+    assert len(ran(four, "all_reduce", groups="tp of tp2-cp1-ep1-dp2-pp1").part_names) == 2
+    ran(four, "all_reduce", groups="dp of tp2-cp1-ep1-dp2-pp1", alone=1)
+
+
+# -- beside -----------------------------------------------------------------------------------------------
+
+
+def _is_beside(measurement: Measurement, parts: tuple[str, ...]) -> None:
     assert AT_ONCE in measurement.detail
-    assert measurement.part_names[:2] == (f"ranks 0-1 {name}", f"ranks 2-3 {name}")
-    assert [len(part) for part in measurement.part_samples_seconds] == [
-        len(measurement.samples_seconds)
-    ] * len(measurement.part_names)
-    assert all(0 < seconds for part in measurement.part_samples_seconds for seconds in part)
+    assert measurement.part_names == parts
+    samples = len(measurement.samples_seconds)
+    assert [len(part) for part in measurement.part_samples_seconds] == [samples] * len(parts)
+    assert all(seconds > 0 for part in measurement.part_samples_seconds for seconds in part)
+
+
+@pytest.mark.parametrize("name", list(COLLECTIVES))
+def test_every_collective_runs_beside_another(four: LaunchedTeam, name: str) -> None:
+    measurement = ran(four, name, beside="all_reduce on rank % 2", groups="rank // 2")
+    rows, columns = ("ranks 0-1", "ranks 2-3"), ("ranks 0, 2", "ranks 1, 3")
+    _is_beside(measurement, (*(f"{one} {name}" for one in rows), *(f"{one} all_reduce" for one in columns)))
+
+
+@pytest.mark.parametrize("name", list(COLLECTIVES))
+def test_every_collective_is_what_runs_beside(four: LaunchedTeam, name: str) -> None:
+    _is_beside(ran(four, "all_gather", beside=f"{name} on all"), ("all_gather", name))
+
+
+def test_both_wait_for_different_ranks_where_a_group_is_alone(four: LaunchedTeam) -> None:
+    measurement = ran(
+        four, "all_reduce", groups="rank // 2", alone=1, beside="all_gather on rank % 2", in_place=True
+    )
+    _is_beside(measurement, ("ranks 2-3 all_reduce", "ranks 0, 2 all_gather", "ranks 1, 3 all_gather"))
+    measurement = ran(four, "all_reduce", groups="rank // 2", alone=0, beside="broadcast", mode="isolated")
+    _is_beside(measurement, ("ranks 0-1 all_reduce", "ranks 0-1 broadcast"))
+
+
+def test_a_wrong_element_of_either_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CCBENCH_FAULT", "element:rank=1")
+    opened = team()
+    measurement = opened.run(case_of("all_gather", beside="broadcast"), SHORT)
+    opened.close()
+    assert measurement.status is Status.WRONG
+    assert "rank 1: " in measurement.detail
+
+
+# -- computing meanwhile ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", list(COLLECTIVES))
+def test_every_collective_goes_on_behind_a_computation(four: LaunchedTeam, name: str) -> None:
+    measurement = ran(four, name, mode=OVERLAP, computing="matmul")
+    assert LOOKED_AFTER in measurement.detail
+    assert measurement.part_names == OVERLAP_PARTS
+    assert all(len(part) == len(measurement.samples_seconds) for part in measurement.part_samples_seconds)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"computing": "memory"},
+        {"in_place": True},
+        {"groups": "rank % 2"},
+        {"groups": "rank // 2", "alone": 1},
+        {"dtype": "int32", "op": "prod", "in_place": True},
+    ],
+)
+def test_a_computation_hides_any_kind_of_case(four: LaunchedTeam, changes: dict[str, object]) -> None:
+    measurement = ran(four, "all_reduce", **{"mode": OVERLAP, "computing": "matmul", **changes})
+    assert measurement.part_names == OVERLAP_PARTS
+
+
+@pytest.mark.parametrize("pair", ["0>3", "2<>1"])
+def test_a_computation_hides_a_message(four: LaunchedTeam, pair: str) -> None:
+    assert ran(four, "send_recv", mode=OVERLAP, computing="matmul", pair=pair).part_names == OVERLAP_PARTS
+
+
+# -- refusals ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("all_to_all_v", {"in_place": True}, "in place MPI_Alltoallv"),
+        ("all_reduce", {"beside": "all_gather", "mode": "persistent"}, "beside in mode persistent"),
+        ("all_reduce", {"beside": "all_gather", "mode": "nonblocking"}, "write mode: streaming"),
+        ("all_reduce", {"beside": "all_gather", "mode": OVERLAP}, "nothing is computed meanwhile"),
+        ("send_recv", {"beside": "all_gather", "pair": "0>1"}, "beside a pair"),
+        ("send_recv", {"beside": "all_gather", "in_place": True}, "write in_place: false"),
+        ("send_recv", {"mode": OVERLAP, "in_place": True}, "write in_place: false"),
+        ("all_gather", {"beside": "all_reduce", "dtype": "bfloat16"}, "no arithmetic with bfloat16"),
+    ],
+)
+def test_what_cannot_go_on_in_the_background_is_refused_with_a_cure(
+    name: str, changes: dict[str, object], words: str
+) -> None:
+    assert words in (BACKEND.unsupported(case_of(name, **changes)) or "")
+
+
+def test_a_named_algorithm_is_of_blocking_calls() -> None:
+    names = BACKEND.algorithms("all_reduce")
+    if not names:
+        pytest.skip("this library's tools are not installed, so it lists no algorithms")
+    for changes in ({"mode": OVERLAP}, {"beside": "all_gather"}):
+        refused = BACKEND.unsupported(case_of("all_reduce", algorithm=names[0], **changes))
+        assert "for blocking calls only" in (refused or "")
+
+
+@pytest.mark.parametrize("changes", [{"beside": "all_gather"}, {"mode": OVERLAP}])
+def test_memory_of_devices_has_no_background(changes: dict[str, object]) -> None:
+    refused = ON_DEVICES.unsupported(case_of("all_reduce", backend="mpi-cuda", **changes))
+    assert "mpi-cuda runs one collective at a time" in (refused or "")

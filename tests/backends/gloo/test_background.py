@@ -1,0 +1,109 @@
+"""Gloo's new company: uneven blocks, one group alone, a second collective beside, a computation meanwhile."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from ccbench.backends.gloo import BACKEND
+from ccbench.backends.gloo.background import SILENT
+from ccbench.cases import OVERLAP, UNEVEN, Case
+from ccbench.collectives import COLLECTIVES
+from ccbench.measure import RankResult
+
+from .team import measured, measured_with_facts
+from .test_gloo import case_of, needs_torch
+
+HALVES, COLUMNS = "rank // 2", "rank % 2"
+
+
+def all_right(ranks: int, cases: list[Case]) -> list[list[RankResult]]:
+    for case in cases:
+        assert BACKEND.unsupported(case) is None, case.label
+    found = measured(ranks, cases)
+    for case, results in zip(cases, found, strict=True):
+        for result in results:
+            assert result.mismatch is None, f"{case.label}: {result.mismatch}"
+            assert result.stamps.shape[1] >= 2
+    return found
+
+
+@needs_torch
+def test_uneven_blocks_arrive() -> None:
+    draw = random.Random(9)
+    matrices = [[[draw.choice((0, 0, 1, 2, 7)) for _ in range(3)] for _ in range(3)] for _ in range(6)]
+    traffics = ["", "zipf:1.2", "hot:1", *(str(one) for one in matrices if any(map(any, one)))]
+    cases = [case_of(UNEVEN, 3, traffic=one, count=count) for one in traffics for count in (1, 37)]
+    all_right(3, [*cases, case_of(UNEVEN, 3, traffic="hot:0.5", dtype="bfloat16")])
+
+
+@needs_torch
+def test_one_group_runs_while_the_others_stand_by() -> None:
+    cases = [
+        case_of(name, 4, groups=COLUMNS, alone=alone, root=1 if COLLECTIVES[name].rooted else -1)
+        for name, alone in (
+            ("all_reduce", 0),
+            ("all_to_all_v", 1),
+            ("reduce", 0),
+            ("send_recv", 1),
+            ("barrier", 0),
+        )
+    ]
+    cases.append(case_of("all_gather", 4, groups="dp of tp2-cp1-ep1-dp2-pp1", alone=1))
+    cases.append(case_of("all_reduce", 4, groups="[[2, 0]]"))
+    all_right(4, cases)
+
+
+@needs_torch
+def test_every_collective_runs_beside_another() -> None:
+    names = list(COLLECTIVES)
+    cases = [
+        case_of(name, 3, beside=f"{other} on all")
+        for name, other in zip(names, names[3:] + names[:3], strict=True)
+    ]
+    all_right(3, cases)
+
+
+@needs_torch
+def test_two_collectives_have_groups_of_their_own_and_times_of_their_own() -> None:
+    case = case_of("all_reduce", 4, groups=HALVES, beside=f"reduce on {COLUMNS}")
+    alone = case_of("all_gather", 4, groups=HALVES, alone=1, beside="all_reduce on all")
+    silent = case_of("all_gather", 4, groups=HALVES, beside="send_recv")
+    found = measured_with_facts(4, [case, alone, silent])
+    assert all(result.mismatch is None for by_rank in found for result, _ in by_rank)
+    (first, second, third), samples = zip(
+        *[(facts, result.stamps.shape[1]) for (result, facts), *_ in found], strict=True
+    )
+    assert first.parts == (
+        "ranks 0-1 all_reduce", "ranks 2-3 all_reduce", "ranks 0, 2 reduce", "ranks 1, 3 reduce",
+    )  # fmt: skip
+    assert second.parts == ("ranks 2-3 all_gather", "all_reduce")
+    assert third.parts == ()
+    for one, number in zip((first, second), samples, strict=False):
+        assert all(len(part) == number for part in one.part_samples_seconds)
+        assert all(seconds > 0 for part in one.part_samples_seconds for seconds in part)
+
+
+@needs_torch
+def test_every_collective_goes_on_behind_a_computation() -> None:
+    cases = [case_of(name, 3, mode=OVERLAP, computing="matmul") for name in COLLECTIVES if name not in SILENT]
+    cases.append(case_of("all_reduce", 3, mode=OVERLAP, computing="memory", in_place=True))
+    cases.append(case_of("all_reduce", 3, mode=OVERLAP, computing="matmul", groups="[[0, 2]]"))
+    all_right(3, cases)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("all_to_all_v", {"in_place": True}, "overwrite"),
+        ("send_recv", {"mode": OVERLAP}, "does not tell whether a message has come"),
+        ("all_reduce", {"mode": OVERLAP, "beside": "all_gather"}, "leave one out"),
+        ("send_recv", {"pair": "0>1", "beside": "all_gather"}, "beside a pair"),
+        ("all_gather", {"dtype": "uint32", "beside": "all_reduce"}, "no uint32"),
+    ],
+)
+def test_what_cannot_go_on_in_the_background_is_refused_with_a_cure(
+    name: str, changes: dict[str, object], words: str
+) -> None:
+    assert words in (BACKEND.unsupported(case_of(name, 2, **changes)) or "")

@@ -1,0 +1,79 @@
+"""Times and names of two collectives that run at the same time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.backends.beside import Beside, PartTimes, part_names, part_samples
+from ccbench.cases import Case
+
+TWO = Case("s", "mpi", "all_reduce", "default", "float32", "sum", 64, 16, 4, beside="all_gather on rank % 2")
+
+
+def new_buffer(elements: int, dtype: np.dtype[np.generic], number: int, off: int) -> np.ndarray:
+    return np.zeros(elements, dtype)
+
+
+def test_parts_are_the_groups_of_the_one_and_of_the_other() -> None:
+    assert part_names(TWO) == ("all_reduce", "ranks 0, 2 all_gather", "ranks 1, 3 all_gather")
+
+
+@given(st.integers(1, 5), st.data())
+def test_a_part_takes_as_long_as_the_slowest_of_its_ranks(samples: int, data: st.DataObject) -> None:
+    numbers = st.lists(st.floats(0, 9), min_size=8 * samples, max_size=8 * samples)
+    seconds = np.array(data.draw(numbers)).reshape(4, samples, 2)
+    main, even, odd = part_samples(TWO, seconds)
+    assert main == tuple(seconds[:, :, 0].max(axis=0))
+    assert even == tuple(np.maximum(seconds[0, :, 1], seconds[2, :, 1]))
+    assert odd == tuple(np.maximum(seconds[1, :, 1], seconds[3, :, 1]))
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.floats(0, 9)), max_size=6))
+def test_only_the_first_launches_after_a_sample_is_announced_are_kept(turns: list[tuple[int, float]]) -> None:
+    times = PartTimes()
+    for sample, (launches, seconds) in enumerate(turns):
+        for announced in (-1, sample, None):  # a warm-up, the sample, and a launch that nobody announced
+            if announced is not None:
+                times.expect(announced)
+            times.begin()
+            times.running[0] += seconds if announced == sample else 100.0
+            times.running[1] += seconds
+            times.keep(launches)
+    assert times.rows().shape == (len(turns), 2)
+    assert times.rows()[:, 0].tolist() == [seconds / launches for launches, seconds in turns]
+
+
+@pytest.mark.parametrize("rank", range(4))
+def test_data_of_the_second_collective_are_its_own_and_a_mismatch_names_it(rank: int) -> None:
+    beside = Beside(TWO, rank)
+    assert beside.needed_bytes == (8 + 16) * 4
+    beside.take_memory(new_buffer)
+    beside.refill(3)
+    beside.poison()
+    halves = []
+    for source in (rank % 2, rank % 2 + 2):
+        other = Beside(TWO, source)
+        other.take_memory(new_buffer)
+        other.refill(3)
+        halves.append(other.source)
+    found = beside.check(3, 1)
+    assert found is not None
+    assert (found.rank, found.wrong_elements) == (rank, 16)
+    assert found.expected.endswith("in the all_gather beside")
+    beside.target[:] = np.concatenate(halves)
+    assert beside.check(3, 1) is None
+    assert beside.check(4, 1) is not None
+
+
+def test_a_rank_outside_needs_nothing_and_finds_nothing_wrong() -> None:
+    case = Case("s", "mpi", "all_reduce", "default", "float32", "sum", 64, 16, 4, groups="rank // 2",
+                alone=1, beside="all_gather")  # fmt: skip
+    outside = Beside(case, 0)
+    outside.take_memory(new_buffer)
+    outside.refill(1)
+    outside.poison()
+    assert (outside.needed_bytes, outside.member, outside.check(1, 1)) == (0, -1, None)
+    assert part_names(case) == ("ranks 2-3 all_reduce", "ranks 2-3 all_gather")

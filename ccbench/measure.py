@@ -17,14 +17,21 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.cases import Case, Sampling
+from ccbench.cases import OVERLAP, Case, Sampling
+from ccbench.endpoints import Apart, DeviceTimed, Endpoint, Overlapping
+from ccbench.errors import UsageError
 from ccbench.stats import median_interval
+from ccbench.turns import Overlapped, Plain
 from ccbench.verification import UNLIMITED_LAUNCHES, Mismatch
+
+__all__ = [
+    "Apart", "DeviceTimed", "Endpoint", "Overlapping", "RankResult", "StopRule", "communicating", "durations",
+    "measure", "taking_part",
+]  # fmt: skip
 
 LAUNCHES_LIMIT = 1 << 20
 WARMUP_SAMPLES_LIMIT = 64
@@ -40,6 +47,11 @@ DELAY_GROWS_FROM_BYTES = 512 << 10
 DELAY_GROWTH_LIMIT = 64
 """Filling a large buffer takes time itself, so a late rank must be later still to be late."""
 
+DOUBLINGS_LIMIT = 24
+"""How often what is computed meanwhile is doubled at most."""
+
+CALIBRATION_TURNS = 3
+
 OVERTIME_FACTOR = 4.0
 """A case that cannot reach its minimum of samples stops after this many budgets."""
 
@@ -50,89 +62,13 @@ SLOW_SAMPLE_SECONDS = 0.005
 """From here on asking after every sample whether to stop costs nothing that shows."""
 
 
-class Endpoint(Protocol):
-    """One rank's side of a backend, as ``measure`` sees it."""
-
-    rank: int
-    ranks: int
-    stamps: NDArray[np.float64]
-    """(ranks, capacity, 2): start and end of each sample on a clock that all ranks share."""
-
-    def refill(self, salt: int) -> None:
-        """Fill this rank's input with the data of ``salt``."""
-
-    def poison(self) -> None:
-        """Make this rank's output wrong everywhere (before refill: in place they share memory)."""
-
-    def launch(self, times: int) -> None:
-        """Run the collective ``times`` times, back to back."""
-
-    def launch_and_time_waits(self, times: int) -> float:
-        """As ``launch``; the seconds of it that this rank waited for others."""
-
-    def barrier(self) -> None:
-        """Return when every rank has called it."""
-
-    def agree(self, value: int) -> int:
-        """Rank 0's value, on every rank."""
-
-    def check(self, salt: int, launches: int) -> Mismatch | None:
-        """Compare this rank's output with what is right."""
-
-    def watch(self, sample: int) -> None:
-        """Tell the watchdog which sample is next (negative: warming up)."""
-
-
-@runtime_checkable
-class DeviceTimed(Protocol):
-    """An endpoint whose device has a clock of its own: samples are what that clock saw."""
-
-    def device_seconds(self) -> float:
-        """How long the launches of the last ``launch`` took on the slowest device."""
-
-
-@runtime_checkable
-class Apart(Protocol):
-    """An endpoint whose ranks share no memory: what the others have written must be brought here."""
-
-    def share_stamps(self, count: int) -> None:
-        """Bring the first ``count`` stamps of all ranks here. Collective.
-
-        Where ranks have no common clock, every start becomes 0, so that a sample is the longest of its
-        ranks' times.
-        """
-
-    def share_words(self) -> None:
-        """Bring the control words of the ranks of this host here. Collective."""
-
-
-@runtime_checkable
-class Overlapping(Protocol):
-    """An endpoint that can compute while it communicates (``Case.computing`` says what)."""
-
-    def prepare_computing(self, kind: str) -> None:
-        """Get ready for ``matmul`` or ``memory``. Called once per visit, before any computation."""
-
-    def compute(self, repetitions: int) -> None:
-        """The computation alone, to its end.
-
-        Where the endpoint is DeviceTimed, ``device_seconds`` is asked afterwards, as after ``launch``.
-        """
-
-    def launch_while_computing(self, launches: int, repetitions: int) -> tuple[float, float]:
-        """Both at once, to the end of both.
-
-        Returns the seconds from the call until the computation was over, and until the collective was; where
-        the endpoint is DeviceTimed, on the device's clock.
-        """
-
-
 @dataclass(frozen=True)
 class RankResult:
     """What one rank saw. ``samples`` etc. are the same on all ranks: they come from shared stamps.
 
     stamps: (ranks, samples, 2) in seconds; warmup_seconds: per launch, as this rank saw it;
-    waiting_seconds: of a launch, what this rank waited for others.
+    waiting_seconds: of a launch, what this rank waited for others. parts: names of what samples are made of,
+    where measuring takes it apart; part_stamps: (ranks, parts, samples, 2).
     """
 
     rank: int
@@ -143,6 +79,8 @@ class RankResult:
     stop_reason: str
     mismatch: Mismatch | None
     launching_seconds: float
+    parts: tuple[str, ...]
+    part_stamps: NDArray[np.float64]
 
 
 class StopRule:
@@ -171,31 +109,89 @@ def measure(endpoint: Endpoint, case: Case, sampling: Sampling, launch_limit: in
     launch_limit: launches that the data stand before they must be filled anew.
     salt: a number that changes from visit to visit, so that old results are not taken for new ones.
     """
-    # There is room for so many stamps: the rest of a longer visit is for the next ones.
-    room = endpoint.stamps.shape[1]
-    sampling = replace(sampling, maximum_samples=min(sampling.maximum_samples, room))
     endpoint.poison()
     endpoint.refill(SALTS_PER_VISIT * salt)
     warmup = _warm_up(endpoint, sampling, launch_limit, SALTS_PER_VISIT * salt)
     launch_seconds = _of_all_ranks(endpoint, warmup)
     launches = _launches_per_sample(endpoint, case, sampling, launch_seconds, launch_limit)
     salts = range(SALTS_PER_VISIT * salt, SALTS_PER_VISIT * (salt + 1))
-    count, reason = _sample(endpoint, case, sampling, launches, launch_limit, launch_seconds, salts[0])
-    mismatch = _checked_sample(endpoint, case, count, salts[1], launches)
-    provoked = _provoked(endpoint, case, salts[2 : 2 + _provoked_launches(case)])
+    turns = _turns(endpoint, case, launches, launch_limit, launch_seconds, salts[0])
+    # There is room for so many stamps: the rest of a longer visit is for the next ones.
+    room = endpoint.stamps.shape[1] // turns.stamps
+    sampling = replace(sampling, maximum_samples=min(sampling.maximum_samples, room))
+    count, reason = _sample(endpoint, case, sampling, turns, launch_limit, launch_seconds, salts[0])
+    mismatch = _checked_sample(endpoint, case, count, salts[1], turns)
+    provoked = _provoked(endpoint, case, salts[2 : 2 + _provoked_launches(case)], turns)
     endpoint.barrier()
-    _bring_stamps(endpoint, count + 1)
-    stamps = endpoint.stamps[:, : count + 1].copy()
+    _bring_stamps(endpoint, (count + 1) * turns.stamps)
+    stamps = endpoint.stamps[:, : (count + 1) * turns.stamps].copy()
+    by_part = stamps.reshape(len(stamps), count + 1, turns.stamps, 2).swapaxes(1, 2)
+    own = by_part[endpoint.rank, turns.launching]
     return RankResult(
         endpoint.rank,
-        stamps,
+        by_part[:, 0],
         warmup.turns_seconds,
         warmup.waiting_seconds,
         launches,
         reason,
         mismatch or provoked,
-        float(np.sum(stamps[endpoint.rank, :, 1] - stamps[endpoint.rank, :, 0])) + warmup.total_seconds,
+        float(np.sum(own[..., 1] - own[..., 0])) + warmup.total_seconds,
+        turns.parts,
+        by_part[:, 1:],
     )
+
+
+def _turns(
+    endpoint: Endpoint, case: Case, launches: int, launch_limit: int, launch_seconds: float, salt: int
+) -> Plain | Overlapped:
+    """What a sample is made of."""
+    if case.mode != OVERLAP:
+        return Plain(endpoint, launches)
+    if not isinstance(endpoint, Overlapping):
+        raise UsageError(
+            "mode overlap: this backend cannot compute while it communicates; choose another mode"
+        )
+    endpoint.prepare_computing(case.computing)
+    computes = len(endpoint.stamps) != case.ranks or endpoint.rank in communicating(case)
+    refills = salt if launch_limit < UNLIMITED_LAUNCHES else None
+    turns = Overlapped(endpoint, launches, computes, refills)
+    _calibrate(endpoint, case, turns, launches * launch_seconds)
+    return turns
+
+
+def _calibrate(endpoint: Endpoint, case: Case, turns: Overlapped, seconds: float) -> None:
+    """Have the computation take about as long as the collective, each alone: as samples will see them.
+
+    Ever twice as much is computed, until it takes half of ``seconds``, what the collective took as it warmed
+    up; then both are compared. The number of repetitions is rank 0's on all ranks.
+    """
+    turns.compute(0)  # the first time something may have to be made ready
+    repetitions = 1
+    for _ in range(DOUBLINGS_LIMIT):
+        turns.repeat(repetitions)
+        turns.compute(0)
+        computing, _ = _alone_seconds(endpoint, case)
+        if endpoint.agree(int(2 * computing >= seconds)):
+            break
+        repetitions *= 2
+    ratios = []
+    for _ in range(CALIBRATION_TURNS):
+        turns.compute(0)
+        turns.communicate(0)
+        computing, communicating_seconds = _alone_seconds(endpoint, case)
+        ratios.append(communicating_seconds / max(computing, 1e-9))
+    wanted = round(repetitions * float(np.median(ratios)))
+    turns.repeat(endpoint.agree(max(1, min(wanted, 1 << DOUBLINGS_LIMIT))))
+
+
+def _alone_seconds(endpoint: Endpoint, case: Case) -> tuple[float, float]:
+    """What the computation and the collective took in the turns just taken, over all ranks taking part."""
+    endpoint.barrier()
+    _bring_stamps(endpoint, Overlapped.stamps)
+    took = durations(taking_part(case, endpoint.stamps[:, 1:3]))
+    _bring_stamps(endpoint, 0)  # other stamps come where these were
+    endpoint.barrier()
+    return float(took[0]), float(took[1])
 
 
 def _of_all_ranks(endpoint: Endpoint, warmup: _WarmUp) -> float:
@@ -271,23 +267,15 @@ def _launches_per_sample(
     return endpoint.agree(max(1, min(wanted, launch_limit, LAUNCHES_LIMIT)))
 
 
-def _timed(endpoint: Endpoint, sample: int, launches: int) -> None:
-    endpoint.watch(sample)
-    endpoint.barrier()
-    start = time.perf_counter()
-    endpoint.launch(launches)
-    end = time.perf_counter()
-    if isinstance(endpoint, DeviceTimed):
-        end = start + endpoint.device_seconds()
-    endpoint.stamps[endpoint.rank, sample] = (start, end)
-
-
 def _bring_stamps(endpoint: Endpoint, count: int) -> None:
     if isinstance(endpoint, Apart):
         endpoint.share_stamps(count)
 
 
-def _checked_sample(endpoint: Endpoint, case: Case, sample: int, salt: int, launches: int) -> Mismatch | None:
+def _checked_sample(
+    endpoint: Endpoint, case: Case, sample: int, salt: int, turns: Plain | Overlapped
+) -> Mismatch | None:
+    turns.alone(sample)
     endpoint.poison()
     endpoint.refill(salt)
     if not case.in_place:
@@ -295,11 +283,13 @@ def _checked_sample(endpoint: Endpoint, case: Case, sample: int, salt: int, laun
         # spoil the result again. (In place that would spoil the input.)
         endpoint.launch(1)
         endpoint.poison()
-    _timed(endpoint, sample, launches)
-    return endpoint.check(salt, launches)
+    turns.together(sample)
+    return endpoint.check(salt, turns.launches)
 
 
-def _provoked(endpoint: Endpoint, case: Case, salts: Sequence[int]) -> Mismatch | None:
+def _provoked(
+    endpoint: Endpoint, case: Case, salts: Sequence[int], turns: Plain | Overlapped
+) -> Mismatch | None:
     """Launches that go wrong when a wait is missing: new data each time, ranks late by turns, no barrier.
 
     Who reads a late rank's input too early finds old data there; what is pushed to it too early, it
@@ -314,7 +304,7 @@ def _provoked(endpoint: Endpoint, case: Case, salts: Sequence[int]) -> Mismatch 
             pass
         endpoint.poison()
         endpoint.refill(salt)
-        endpoint.launch(1)
+        turns.once()
         found = found or endpoint.check(salt, 1)
     return found
 
@@ -328,13 +318,13 @@ def _sample(
     endpoint: Endpoint,
     case: Case,
     sampling: Sampling,
-    launches: int,
+    turns: Plain | Overlapped,
     launch_limit: int,
     launch_seconds: float,
     salt: int,
 ) -> tuple[int, str]:
     """All samples but the last; (their number, why it stopped)."""
-    rule = StopRule(sampling)
+    rule, launches, stamps = StopRule(sampling), turns.launches, turns.stamps
     slow = bool(endpoint.agree(int(launches * launch_seconds > SLOW_SAMPLE_SECONDS)))
     began = time.perf_counter()
     count, next_look = 0, sampling.minimum_samples - 1
@@ -343,19 +333,22 @@ def _sample(
         if slow or count >= next_look or count >= sampling.maximum_samples - 1:
             next_look = count + max(1, count // 8)
             endpoint.barrier()
-            _bring_stamps(endpoint, count)
+            _bring_stamps(endpoint, count * stamps)
             reason = ""
             if endpoint.rank == 0:
-                samples = durations(taking_part(case, endpoint.stamps[:, :count])) / launches
+                samples = (
+                    durations(taking_part(case, endpoint.stamps[:, : count * stamps : stamps])) / launches
+                )
                 # The checked sample still comes: until then the newest one stands in for it.
                 samples = np.append(samples, samples[-1:] if count else launch_seconds)
                 reason = rule.reason(samples, time.perf_counter() - began)
             decision = reasons[endpoint.agree(reasons.index(reason))]
             if decision:
                 return count, decision
+        turns.alone(count)
         if launch_limit < UNLIMITED_LAUNCHES:
             endpoint.refill(salt)
-        _timed(endpoint, count, launches)
+        turns.together(count)
         count += 1
 
 

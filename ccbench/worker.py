@@ -36,7 +36,7 @@ from ccbench.environment import allowed_cpus, spread_over_cores
 from ccbench.errors import CcbenchError
 from ccbench.faults import Fault, fault_from_environment
 from ccbench.groups import format_ranks
-from ccbench.measure import Apart, RankResult, durations, measure, taking_part
+from ccbench.measure import Apart, RankResult, communicating, durations, measure, taking_part
 from ccbench.processes import die_with_parent, ending, state
 from ccbench.telemetry import joined
 from ccbench.verification import launches_between_refills
@@ -108,11 +108,16 @@ def rank_main(endpoint: TeamEndpoint, connection: Line) -> None:
 
 def _rank_case(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankReport:
     try:
-        algorithm = endpoint.prepare(case)
+        return _measured_case(endpoint, case, sampling)
     except OutOfMemory as error:
         return RankReport(Status.OUT_OF_MEMORY, str(error))
     except CannotRun as error:
         return RankReport(Status.UNSUPPORTED, str(error))
+
+
+def _measured_case(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankReport:
+    """OutOfMemory and CannotRun where the case, or what is computed meanwhile, cannot be had."""
+    algorithm = endpoint.prepare(case)
     cpu_began, times_began = time.process_time(), read_cpu_times()
     latency_before = endpoint.core_latency_seconds()
     result = measure(endpoint, case, sampling, launches_between_refills(case), endpoint.next_salt())
@@ -136,7 +141,7 @@ def _rank_case(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankRe
     status = Status.WRONG if result.mismatch else Status.OK
     detail = str(result.mismatch) if result.mismatch else endpoint.remark()
     if endpoint.rank:  # the stamps are everybody's, so one rank's copy is enough
-        result = replace(result, stamps=result.stamps[:, :0])
+        result = replace(result, stamps=result.stamps[:, :0], part_stamps=result.part_stamps[:, :, :0])
     return RankReport(
         status, detail, algorithm, result, cpu_seconds, conditions, (*endpoint.flags, *facts.flags), facts
     )
@@ -318,7 +323,7 @@ class Leader:
         results = {rank: report.result for rank, report in reports.items() if report.result}
         launches = result.launches
         stamps = taking_part(case, result.stamps)
-        parts, part_samples = _parts(case, first.facts, stamps / launches)
+        parts, part_samples = _parts(case, first.facts, result)
         apart = not self.crew.whole  # else there is one clock, and no rank's own time
         return Measurement(
             case=case,
@@ -336,7 +341,7 @@ class Leader:
             )
             if apart
             else (),
-            rank_waiting_seconds=tuple(one.waiting_seconds for _, one in sorted(results.items()))
+            rank_waiting_seconds=tuple(results[rank].waiting_seconds for rank in communicating(case))
             if apart
             else (),
             simulated=EMULATION in first.flags,
@@ -390,12 +395,22 @@ class Leader:
                 os.waitpid(pid, 0)
 
 
-def _parts(case: Case, facts: CaseFacts, stamps: NDArray[np.float64]) -> tuple[tuple[str, ...], Samples]:
-    """What ran at the same time, and its samples: as the endpoint says, else groups by ranks' stamps."""
-    if facts.parts or not case.groups or len(stamps) != case.ranks:
+def _parts(case: Case, facts: CaseFacts, result: RankResult) -> tuple[tuple[str, ...], Samples]:
+    """What samples are made of, or what ran at the same time, each with its samples in seconds per launch.
+
+    As measuring took it apart, else as the endpoint says, else groups by ranks' stamps.
+    """
+
+    def samples(stamps: NDArray[np.float64]) -> tuple[float, ...]:
+        return tuple((durations(stamps) / result.launches).tolist())
+
+    if result.parts:
+        every = (taking_part(case, result.part_stamps[:, part]) for part in range(len(result.parts)))
+        return result.parts, tuple(map(samples, every))
+    if facts.parts or not case.groups or not case.everybody or len(result.stamps) != case.ranks:
         return facts.parts, facts.part_samples_seconds
     names = tuple(f"ranks {format_ranks(members)}" for members in case.members)
-    return names, tuple(tuple(durations(stamps[members, :]).tolist()) for members in case.members)
+    return names, tuple(samples(result.stamps[members, :]) for members in case.members)
 
 
 def _wrong_elements(case: Case, results: Iterable[RankResult]) -> int | None:

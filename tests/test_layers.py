@@ -29,6 +29,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("collectives", "topology"),
     ("cases", "algorithms"),
     ("suite", "model", "kernels", "verification", "teams", "conditions", "telemetry"),
+    ("endpoints",),
+    ("turns",),
     ("measure", "faults", "visits", "exchange", "launching", "listening", "hosts", "rendezvous"),
     ("backends",),
     ("worker",),

@@ -36,7 +36,8 @@ def ran(opened: LaunchedTeam, name: str, **changes: object) -> Measurement:
     assert BACKEND.unsupported(case) is None
     measurement = opened.run(case, SHORT)
     assert measurement.status is Status.OK, f"{case.label}: {measurement.detail}"
-    assert measurement.wrong_elements == 0
+    compared = case.count > 0 or not COLLECTIVES[name].moves_data
+    assert measurement.wrong_elements == (0 if compared else None)
     assert len(measurement.rank_samples_seconds) in (2, 4)
     return measurement
 

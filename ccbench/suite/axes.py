@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from ccbench.cases import OVERLAP
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES
 from ccbench.units import shown
@@ -39,7 +40,15 @@ GPU_MODE_BACKENDS = (*NCCL_BACKENDS, "cuda")
 MPI_ONLY_MODES = ("nonblocking", "persistent")
 """Kept only for MPI_BACKENDS: how their functions are called."""
 
+OVERLAP_BACKENDS = ("cpu", *NCCL_BACKENDS, "mpi", "gloo")
+"""Kept only for them: something is computed meanwhile; in no ``mode: all`` either."""
+
+COMPUTINGS = ("matmul", "memory")
+"""What is computed meanwhile: bound by arithmetic, or by memory."""
+
 PROTOCOLS = ("default", "ll", "ll128", "simple")
+
+ALL_MODES = (*MODES, *GPU_ONLY_MODES, *MPI_ONLY_MODES, OVERLAP)
 
 MPI_PREFIX = "mpi:"
 _ALGORITHM = re.compile(r"(schedule:)?[a-z][a-z0-9_]{0,47}(:[0-9]{1,6})?|mpi:[a-z0-9_]{1,64}", re.ASCII)
@@ -108,7 +117,8 @@ read_collectives = words("collective", tuple(COLLECTIVES), tuple(COLLECTIVES))
 read_dtypes = words("dtype", tuple(ITEM_BYTES), CPU_DTYPES)
 read_ops = words("op", (*OPS, *NCCL_ONLY_OPS), OPS)
 read_placements = words("placement", PLACEMENTS, PLACEMENTS)
-read_modes = words("mode", (*MODES, *GPU_ONLY_MODES, *MPI_ONLY_MODES), MODES)
+read_modes = words("mode", ALL_MODES, MODES)
+read_computings = words("computation", COMPUTINGS, COMPUTINGS)
 read_protocols = words("protocol", PROTOCOLS)
 
 

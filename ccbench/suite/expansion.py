@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
-from ccbench.cases import NO_OP, NO_ROOT, Case
+from ccbench.cases import ALL_GROUPS, NO_OP, NO_ROOT, OVERLAP, Case
 from ccbench.collectives import COLLECTIVES, Collective
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import CcbenchError, UsageError
@@ -28,6 +28,7 @@ from ccbench.suite.axes import (
     MPI_PREFIX,
     NCCL_BACKENDS,
     NCCL_ONLY_OPS,
+    OVERLAP_BACKENDS,
     suggestion,
 )
 from ccbench.suite.model import IN_PLACE_COLLECTIVES, Suite, Sweep
@@ -72,7 +73,7 @@ class _Block:
     ops: tuple[str, ...]
     roots: tuple[int, ...] | range
     placements: tuple[bool, ...]
-    modes: tuple[str, ...]
+    modes: tuple[tuple[str, str], ...]
     variations: tuple[Variation, ...]
 
     def count(self) -> int:
@@ -139,7 +140,6 @@ def _rank_counts(sweep: Sweep, context: ExpansionContext) -> tuple[int, ...]:
 def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_Block]:
     for backend in _sweep_backends(suite, sweep, context):
         dtypes = tuple(name for name in sweep.dtype if backend in GPU_BACKENDS or name not in GPU_ONLY_DTYPES)
-        modes = tuple(name for name in sweep.mode if _has_mode(backend, name))
         ops = tuple(name for name in sweep.op if backend in NCCL_BACKENDS or name not in NCCL_ONLY_OPS)
         for name in sweep.collective:
             row = COLLECTIVES[name]
@@ -159,7 +159,7 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
                     ops=ops if row.reduces else (NO_OP,),
                     roots=_roots(sweep, ranks) if row.rooted else (NO_ROOT,),
                     placements=placements,
-                    modes=modes,
+                    modes=_modes(sweep, backend, row),
                     variations=variations(sweep, backend, row, ranks),
                 )
 
@@ -170,7 +170,22 @@ def _roots(sweep: Sweep, ranks: int) -> tuple[int, ...] | range:
     return tuple(root for root in sweep.root if root < ranks)
 
 
+def _modes(sweep: Sweep, backend: str, row: Collective) -> tuple[tuple[str, str], ...]:
+    """(mode, what is computed meanwhile) that the backend and the collective have."""
+    found: list[tuple[str, str]] = []
+    for mode in sweep.mode:
+        if not _has_mode(backend, mode):
+            continue
+        if mode != OVERLAP:
+            found.append((mode, ""))
+        elif row.moves_data:  # a barrier waits: there is nothing to hide
+            found += [(mode, computing) for computing in sweep.computing]
+    return tuple(found)
+
+
 def _has_mode(backend: str, mode: str) -> bool:
+    if mode == OVERLAP:
+        return backend in OVERLAP_BACKENDS
     if mode in MPI_ONLY_MODES:
         return backend in MPI_BACKENDS
     return backend in GPU_MODE_BACKENDS or mode not in GPU_ONLY_MODES
@@ -238,11 +253,15 @@ def _cases(suite: Suite, block: _Block, context: ExpansionContext) -> Iterator[C
     blank = Case(suite.name, block.backend, row.name, "", "", "", 0, 0, block.ranks, nodes=context.nodes)
     for variation, dtype in product(block.variations, block.dtypes):
         varied = replace(blank, dtype=dtype, **vars(variation))
-        points = _points(block.sweep, row, varied.group_ranks, ITEM_BYTES[dtype])
-        for algorithm, op, root, in_place, mode, (size_bytes, count) in product(
-            block.algorithms, block.ops, block.roots, block.placements, block.modes, points
+        group_ranks = varied.group_ranks
+        points = _points(block.sweep, row, group_ranks, ITEM_BYTES[dtype])
+        # Nothing else runs while something is computed, and everybody computes.
+        plain = not (variation.pair or variation.beside) and variation.alone == ALL_GROUPS
+        modes = [one for one in block.modes if plain or one[0] != OVERLAP]
+        for algorithm, op, root, in_place, (mode, computing), (size_bytes, count) in product(
+            block.algorithms, block.ops, block.roots, block.placements, modes, points
         ):
-            if root < varied.group_ranks:
+            if root < group_ranks:
                 yield replace(
                     varied,
                     algorithm=algorithm,
@@ -252,6 +271,7 @@ def _cases(suite: Suite, block: _Block, context: ExpansionContext) -> Iterator[C
                     root=root,
                     in_place=in_place,
                     mode=mode,
+                    computing=computing,
                 )
 
 
@@ -278,7 +298,7 @@ def _why_empty(suite: Suite, context: ExpansionContext) -> str:
     )
     return (
         f"nothing is left to run on {backends} with {ranks} ranks: "
-        "take algorithms, dtypes, roots, placements and modes that exist there"
+        "take algorithms, dtypes, roots, placements, modes, groups and traffic that exist there"
     )
 
 

@@ -11,7 +11,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 from ccbench.cases import Sampling
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
-from ccbench.suite import axes, ranges, variations
+from ccbench.layouts import AXES, MEGATRON_ORDER, ORDERS
+from ccbench.suite import axes, grouping, ranges, variations
 from ccbench.suite.axes import MisfitError, suggestion, whole_number
 from ccbench.suite.document import Origin
 from ccbench.suite.fields import Reads, one_or_many
@@ -97,6 +98,29 @@ def _read_order(value: Any) -> str:
     return str(value)
 
 
+_LAYOUT_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        {"const": grouping.NO_LAYOUT},
+        {
+            "type": "object",
+            "properties": {
+                "order": {"type": "string", "examples": [MEGATRON_ORDER, *ORDERS]},
+                **{
+                    name: {"type": "integer", "minimum": 1, "maximum": ranges.MOST_RANKS}
+                    for name in (*AXES, "etp")
+                },
+            },
+            "additionalProperties": False,
+            "minProperties": 1,
+        },
+    ]
+}
+
+
+def _layout_written(sizes: grouping.LayoutSizes) -> dict[str, int | str] | str:
+    return dict(sizes) or grouping.NO_LAYOUT
+
+
 class StrictModel(BaseModel):
     """Frozen; unknown keys are refused with the nearest known one."""
 
@@ -176,8 +200,11 @@ class Sweep(StrictModel):
     )
     mode: Annotated[
         tuple[str, ...],
-        _words(axes.read_modes, *axes.MODES, *axes.GPU_ONLY_MODES, *axes.MPI_ONLY_MODES, "all"),
+        _words(axes.read_modes, *axes.ALL_MODES, "all"),
     ] = ("streaming",)
+    computing: Annotated[tuple[str, ...], _words(axes.read_computings, *axes.COMPUTINGS, "all")] = (
+        axes.COMPUTINGS[0],
+    )
     protocol: Annotated[tuple[str, ...], _words(axes.read_protocols, *axes.PROTOCOLS)] = ("default",)
     channels: Annotated[tuple[int, ...], _numbers(variations.read_channels, 0, variations.MOST_CHANNELS)] = (
         0,
@@ -195,19 +222,25 @@ class Sweep(StrictModel):
         tuple[int, ...], _numbers(variations.read_misalignments, 0, variations.MOST_MISALIGNED_BYTES)
     ] = (0,)
     pairs: Annotated[
-        tuple[str, ...], Reads(variations.read_pairs, one_or_many({"type": "string"}), write=list)
-    ] = (variations.PAIRS_OF_RING,)
+        tuple[str, ...], Reads(grouping.read_pairs, one_or_many({"type": "string"}), write=list)
+    ] = (grouping.PAIRS_OF_RING,)
+    layout: Annotated[grouping.LayoutSizes, Reads(grouping.read_layout, _LAYOUT_SCHEMA, _layout_written)] = ()
     groups: Annotated[
         tuple[str, ...],
-        Reads(variations.read_group_expressions, one_or_many({"type": ["string", "array"]}), write=list),
+        Reads(grouping.read_group_expressions, one_or_many({"type": ["string", "array"]}), write=list),
     ] = ("",)
+    sharing: Annotated[tuple[str, ...], _words(grouping.read_sharings, *grouping.SHARINGS)] = ("concurrent",)
     beside: Annotated[
+        tuple[str, ...], Reads(grouping.read_beside, one_or_many({"type": "string"}), write=list)
+    ] = ("",)
+    traffic: Annotated[
         tuple[str, ...],
-        _words(variations.read_beside, "nothing", *(n for n, row in COLLECTIVES.items() if row.moves_data)),
+        Reads(grouping.read_traffics, one_or_many({"type": ["string", "array"]}), write=list),
     ] = ("",)
 
     @model_validator(mode="after")
     def _combinations_exist(self) -> Sweep:
+        grouping.check_layout(self)
         if (
             isinstance(self.root, tuple)
             and isinstance(self.ranks, tuple)

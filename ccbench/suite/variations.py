@@ -5,16 +5,16 @@ A value that a backend, a collective or a number of ranks does not have is left 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from itertools import product
+from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
-from ccbench.collectives import COLLECTIVES, Collective
-from ccbench.errors import UsageError
-from ccbench.groups import every_pair, parse_groups, parse_pair, read_groups
-from ccbench.suite.axes import MPI_BACKENDS, NCCL_BACKENDS, MisfitError, items, read_at, whole_number, words
-from ccbench.units import shown
+from ccbench.cases import ALL_GROUPS
+from ccbench.collectives import Collective
+from ccbench.suite.axes import MPI_BACKENDS, NCCL_BACKENDS, items, read_at, whole_number, words
+from ccbench.suite.grouping import works
+from ccbench.suite.ranges import MOST_POINTS
 
 if TYPE_CHECKING:
     from ccbench.suite.model import Sweep
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 TRANSPORTS = ("default", "host", "network")
 REGISTRATIONS = ("none", "local", "symmetric")
 
-PAIRS_OF_RING = "ring"
-PAIR_SETS = (PAIRS_OF_RING, "each", "both")
-"""The ring shift of all ranks, every ordered pair one way, every pair both ways."""
-
 MOST_CHANNELS = 64
 MOST_AGGREGATED = 1024
 MOST_MISALIGNED_BYTES = 4096
+
+GROUPED_BACKENDS = ("cpu", "simulated", *NCCL_BACKENDS, *MPI_BACKENDS, "gloo", "cuda-host")
+SEVERAL_AT_ONCE = ("cpu", "simulated", *NCCL_BACKENDS, "mpi", "gloo")
+"""Backends on which a rank can be in several groups at a time."""
 
 BACKENDS_WITH: dict[str, tuple[str, ...]] = {
     "protocol": (*NCCL_BACKENDS, "simulated"),
@@ -38,10 +38,15 @@ BACKENDS_WITH: dict[str, tuple[str, ...]] = {
     "aggregation": NCCL_BACKENDS,
     "misalignment_bytes": NCCL_BACKENDS,
     "pair": ("cpu", *NCCL_BACKENDS, *MPI_BACKENDS, "gloo"),
-    "groups": ("cpu", *NCCL_BACKENDS, *MPI_BACKENDS, "gloo"),
-    "beside": NCCL_BACKENDS,
+    "groups": GROUPED_BACKENDS,
+    "alone": GROUPED_BACKENDS,
+    "beside": SEVERAL_AT_ONCE,
+    "traffic": SEVERAL_AT_ONCE,
 }
 """Which backends have more than the default of an axis."""
+
+COLLECTIVES_OF_SOME = {"all_to_all_v": BACKENDS_WITH["traffic"]}
+"""Which backends have a collective that not all have."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +61,21 @@ class Variation:
     misalignment_bytes: int = 0
     pair: str = ""
     groups: str = ""
+    alone: int = ALL_GROUPS
     beside: str = ""
+    traffic: str = ""
 
 
 DEFAULTS = {field.name: field.default for field in fields(Variation)}
 
 
 def variations(sweep: Sweep, backend: str, row: Collective, ranks: int) -> tuple[Variation, ...]:
-    """Every combination that ``sweep`` asks for and that exists for this collective here, each once."""
+    """Every combination that ``sweep`` asks for and that exists for this collective here, each once.
+
+    No more than one above MOST_POINTS, which are too many already.
+    """
+    if backend not in COLLECTIVES_OF_SOME.get(row.name, (backend,)):
+        return ()
     asked: dict[str, Sequence[Any]] = {
         "protocol": sweep.protocol,
         "channels": sweep.channels,
@@ -71,41 +83,25 @@ def variations(sweep: Sweep, backend: str, row: Collective, ranks: int) -> tuple
         "registration": sweep.registration,
         "aggregation": sweep.aggregation,
         "misalignment_bytes": sweep.misalignment,
-        "pair": tuple(_pairs(sweep.pairs, row, ranks)),
-        "groups": tuple(_groupings(sweep.groups, ranks)),
-        "beside": tuple(name for name in sweep.beside if name != row.name),
     }
     if not row.moves_data:
         moved = ("registration", "misalignment_bytes")
         asked.update({name: (DEFAULTS[name],) for name in moved})
-    kept = {
-        name: [value for value in values if value == DEFAULTS[name] or backend in BACKENDS_WITH[name]]
-        for name, values in asked.items()
-    }
-    made = (Variation(**dict(zip(kept, values, strict=True))) for values in product(*kept.values()))
-    return tuple(dict.fromkeys(one for one in made if not (one.pair and one.groups)))
+    kept = {name: [value for value in values if _has(backend, name, value)] for name, values in asked.items()}
+    pairs = backend in BACKENDS_WITH["pair"]
+    possible = (
+        work for work in works(sweep, row, ranks, pairs) if all(_has(backend, *one) for one in work.items())
+    )
+    some = dict.fromkeys(tuple(work.items()) for work in islice(possible, MOST_POINTS + 1))
+    made = (
+        Variation(**dict(zip(kept, values, strict=True)), **dict(work))
+        for *values, work in product(*kept.values(), some)
+    )
+    return tuple(islice(made, MOST_POINTS + 1))
 
 
-def _pairs(names: Sequence[str], row: Collective, ranks: int) -> Iterator[str]:
-    for name in names:
-        if name == PAIRS_OF_RING:
-            yield ""
-        elif row.name != "send_recv":
-            continue
-        elif name in PAIR_SETS:
-            yield from map(str, every_pair(ranks, both=name == "both"))
-        elif max(parse_pair(name).source, parse_pair(name).target) < ranks:
-            yield name
-
-
-def _groupings(expressions: Sequence[str], ranks: int) -> Iterator[str]:
-    """Those that so many ranks can form; one of all ranks in their order is the plain case."""
-    for expression in expressions:
-        try:
-            groups = parse_groups(expression, ranks)
-        except UsageError:
-            continue
-        yield "" if groups == (tuple(range(ranks)),) else expression
+def _has(backend: str, name: str, value: object) -> bool:
+    return value == DEFAULTS[name] or backend in BACKENDS_WITH[name]
 
 
 # -- readers ----------------------------------------------------------------------------------------------
@@ -126,42 +122,3 @@ read_registrations = words("registration", REGISTRATIONS, REGISTRATIONS)
 read_channels = _numbers("number of channels", 0, MOST_CHANNELS)
 read_aggregations = _numbers("number of collectives at once", 1, MOST_AGGREGATED)
 read_misalignments = _numbers("number of bytes", 0, MOST_MISALIGNED_BYTES)
-
-
-def read_pairs(value: Any) -> tuple[str, ...]:
-    """``ring``, ``each``, ``both``, or pairs such as ``0>3`` and ``0<>3``."""
-    return tuple(dict.fromkeys(read_at(place, _pair, item) for place, item in items(value, "pair")))
-
-
-def _pair(item: Any) -> str:
-    if item in PAIR_SETS:
-        return str(item)
-    try:
-        return str(parse_pair(item if isinstance(item, str) else shown(item)))
-    except UsageError as problem:
-        raise MisfitError(f"{problem}; or one of {', '.join(PAIR_SETS)}") from None
-
-
-def read_group_expressions(value: Any) -> tuple[str, ...]:
-    """Expressions; ``all`` for all ranks together; a list of lists of ranks is one value."""
-    several = value if isinstance(value, (list, tuple)) else ()
-    one_value = several and all(isinstance(group, (list, tuple)) for group in several)
-    if one_value and all(isinstance(rank, int) for group in several for rank in group):
-        value = [value]
-    return tuple(dict.fromkeys(read_at(place, _groups, item) for place, item in items(value, "expression")))
-
-
-def _groups(item: Any) -> str:
-    if item in ("all", ""):
-        return ""
-    try:
-        return read_groups(item if isinstance(item, str) else str(item).replace("(", "[").replace(")", "]"))
-    except UsageError as problem:
-        raise MisfitError(str(problem)) from None
-
-
-def read_beside(value: Any) -> tuple[str, ...]:
-    """Collectives that run at the same time; ``nothing`` for none."""
-    known = ("nothing", *(name for name, row in COLLECTIVES.items() if row.moves_data))
-    named = words("collective", known)(["nothing" if item == "" else item for _, item in items(value, "x")])
-    return tuple("" if name == "nothing" else name for name in named)

@@ -16,6 +16,7 @@ ALGORITHMS = {
     "broadcast": ("binomial", "chain", "direct", "scatter_all_gather"),
     "reduce": ("binomial", "chain", "direct", "reduce_scatter_gather"),
     "all_to_all": ("pairwise", "bruck", "direct"),
+    "all_to_all_v": ("direct",),
     "gather": ("binomial", "linear", "direct"),
     "scatter": ("binomial", "linear", "direct"),
     "send_recv": ("shift",),

@@ -7,7 +7,8 @@ import pytest
 
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.suite import Suite, expand, read_suite, shipped_suites
-from ccbench.suite.axes import MODES, OPS, PLACEMENTS, PROTOCOLS
+from ccbench.suite.axes import ALL_MODES, COMPUTINGS, OPS, PLACEMENTS, PROTOCOLS
+from ccbench.suite.grouping import SHARINGS
 from ccbench.suite.model import SamplingRules, Sweep
 
 from .offers import context
@@ -25,7 +26,7 @@ def test_every_example_is_a_suite(text: str) -> None:
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_every_program_runs(program: str, capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(program, "suites.md", "exec"), {})
-    assert len(capsys.readouterr().out.splitlines()) == 64
+    assert len(capsys.readouterr().out.splitlines()) == 71
 
 
 def test_the_complete_example_has_every_key_and_shows_the_defaults() -> None:
@@ -43,7 +44,17 @@ def test_every_key_word_and_shipped_suite_is_explained() -> None:
     keys = [
         field.alias or name for m in (Suite, Sweep, SamplingRules) for name, field in m.model_fields.items()
     ]
-    for word in (*keys, *ITEM_BYTES, *OPS, *PLACEMENTS, *MODES, *PROTOCOLS, *shipped_suites()):
+    for word in (
+        *keys,
+        *ITEM_BYTES,
+        *OPS,
+        *PLACEMENTS,
+        *ALL_MODES,
+        *PROTOCOLS,
+        *COMPUTINGS,
+        *SHARINGS,
+        *shipped_suites(),
+    ):
         assert f"`{word}`" in PAGE or f"{word}:" in PAGE, word
 
 

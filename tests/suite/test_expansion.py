@@ -102,7 +102,7 @@ def test_axes_without_meaning_collapse() -> None:
 def test_in_place_is_left_out_where_input_and_output_are_apart() -> None:
     found = cases("{collective: all, size: 64, placement: [out_of_place, in_place]}")
     assert {case.collective for case in found if case.in_place} == set(COLLECTIVES) - {
-        "all_to_all", "send_recv", "barrier",
+        "all_to_all", "all_to_all_v", "send_recv", "barrier",
     }  # fmt: skip
     only = cases("{collective: all, size: 64, placement: in_place}")
     assert {case.collective for case in only if not case.in_place} == {"barrier"}
@@ -186,7 +186,7 @@ def test_auto_means_what_the_machine_says_and_at_least_two_ranks() -> None:
     [
         ({"backends": ("ncll",)}, "backend 'ncll' is not known; did you mean 'nccl'?"),
         ({"ranks": 0}, "0 ranks cannot be; give 1 to 1048576"),
-        ({"only": "nothing"}, "only 'nothing' matches none of 64 cases, such as "),
+        ({"only": "nothing"}, "only 'nothing' matches none of 71 cases, such as "),
     ],
 )
 def test_what_the_command_line_gets_wrong_is_a_usage_error(changes: dict[str, object], message: str) -> None:

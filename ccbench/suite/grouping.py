@@ -1,0 +1,372 @@
+"""Who communicates with whom in a sweep: layouts, groups, a group alone, what runs beside, whose traffic.
+
+A sweep says ``layout: {tp: 2}`` and ``groups: [tp, dp]``; a case says ``tp of tp2-cp1-ep1-dp4-pp1``. Only
+with a number of ranks at hand is one made of the other, and what so many ranks cannot form is left out there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ccbench.cases import ALL_GROUPS, UNEVEN
+from ccbench.collectives import COLLECTIVES, Collective
+from ccbench.errors import UsageError
+from ccbench.groups import every_pair, parse_groups, parse_pair, read_groups
+from ccbench.layouts import (
+    AXES,
+    DENSE_AXES,
+    EXPERT_AXES,
+    MEGATRON_ORDER,
+    ORDERS,
+    Layout,
+    full_order,
+    make_layout,
+)
+from ccbench.suite.axes import MisfitError, items, read_at, suggestion, whole_number, words
+from ccbench.suite.ranges import MOST_RANKS
+from ccbench.traffic_matrix import BALANCED, read_traffic
+from ccbench.units import shown
+
+if TYPE_CHECKING:
+    from ccbench.suite.model import Sweep
+
+LayoutSizes = tuple[tuple[str, int | str], ...]
+"""A layout as a sweep writes it: keys with values, without a number of ranks."""
+
+NO_LAYOUT = "none"
+NOTHING = "nothing"
+
+PAIRS_OF_RING = "ring"
+PAIR_SETS = (PAIRS_OF_RING, "each", "both")
+"""The ring shift of all ranks, every ordered pair one way, every pair both ways."""
+
+SHARINGS = ("concurrent", "isolated", "each")
+"""All groups at once, the first group alone, every group alone by turns."""
+
+MOST_GROUPED_RANKS = 2**17
+"""Ranks that are told apart in groups."""
+
+MOST_PAIRED_RANKS = 500
+"""Their pairs are more cases than a suite may have, so those of more ranks need not be counted up."""
+
+MOST_UNEVEN_RANKS = 1024
+"""Ranks of a group with uneven traffic: amounts are a matrix of ranks x ranks."""
+
+BESIDE_COLLECTIVES = tuple(name for name, row in COLLECTIVES.items() if row.moves_data)
+
+_LAYOUT_KEYS = ("order", *AXES, "etp")
+_AXIS_NAMES = {*DENSE_AXES, *EXPERT_AXES}
+
+
+# -- readers: from what a file says to what a Sweep holds ---------------------------------------------------
+
+
+def read_layout(value: Any) -> LayoutSizes:
+    """``{order: tp-cp-ep-dp-pp, tp: 2}`` by key; () for none."""
+    if value in (NO_LAYOUT, ()):
+        return ()
+    if isinstance(value, tuple):
+        value = dict(value)
+    if not isinstance(value, Mapping) or not value:
+        raise MisfitError(f"{shown(value)} is not a layout; write sizes of axes such as {{tp: 2, pp: 2}}")
+    for key in value:
+        if key not in _LAYOUT_KEYS:
+            raise MisfitError(f"unknown key; {suggestion(key, _LAYOUT_KEYS)}", str(key))
+    sizes: dict[str, int | str] = {}
+    for name in (name for name in _LAYOUT_KEYS if name in value):
+        if name == "order":
+            sizes[name] = read_at((name,), _order, value[name])
+        else:
+            sizes[name] = read_at((name,), _axis_size, value[name])
+    if "dp" in sizes:
+        try:
+            _layout_of(sizes)
+        except UsageError as problem:
+            raise MisfitError(str(problem).removeprefix("layout: ")) from None
+    return tuple(sizes.items())
+
+
+def _layout_of(sizes: Mapping[str, int | str]) -> Layout:
+    """The layout whose sizes are all said."""
+    ranks = 1
+    for name in DENSE_AXES:
+        ranks *= int(sizes.get(name, 1))
+    if ranks > MOST_RANKS:
+        raise UsageError(f"layout: of {ranks} ranks; write at most {MOST_RANKS}")
+    return make_layout(sizes, ranks)
+
+
+def _order(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > 64:
+        raise MisfitError(
+            f"{shown(value)} is not an order; write {MEGATRON_ORDER} or {', '.join(sorted(ORDERS))}"
+        )
+    try:
+        Layout(full_order(ORDERS.get(value, value)))
+    except UsageError:
+        raise MisfitError(
+            f"{shown(value)} is not an order; name {', '.join(AXES)}, each at most once, joined by '-' and "
+            "the fastest varying first"
+        ) from None
+    return value
+
+
+def _axis_size(value: Any) -> int:
+    return whole_number(value, 1, MOST_RANKS, "number of ranks")
+
+
+def read_group_expressions(value: Any) -> tuple[str, ...]:
+    """Expressions and axes; ``all`` for all ranks together; a list of lists of ranks is one value."""
+    several = value if isinstance(value, (list, tuple)) else ()
+    one_value = several and all(isinstance(group, (list, tuple)) for group in several)
+    if one_value and all(isinstance(rank, int) for group in several for rank in group):
+        value = [value]
+    return tuple(dict.fromkeys(read_at(place, _groups, item) for place, item in items(value, "expression")))
+
+
+def _groups(item: Any) -> str:
+    if item in ("all", ""):
+        return ""
+    if is_axis(item):
+        return str(item)
+    try:
+        return read_groups(item if isinstance(item, str) else str(item).replace("(", "[").replace(")", "]"))
+    except UsageError as problem:
+        raise MisfitError(str(problem)) from None
+
+
+def is_axis(item: Any) -> bool:
+    """Whether ``item`` names an axis of a layout, or several joined by ``-``; MisfitError if none can be."""
+    if not isinstance(item, str) or not item or not set(item.split("-")) <= _AXIS_NAMES:
+        return False
+    try:
+        Layout().size(item)
+    except UsageError as problem:
+        raise MisfitError(str(problem).removeprefix("layout: ")) from None
+    return True
+
+
+read_sharings = words("sharing", SHARINGS)
+
+
+def read_beside(value: Any) -> tuple[str, ...]:
+    """What runs at the same time: a collective, with ``on`` and groups of its own; ``nothing`` for none."""
+    return tuple(dict.fromkeys(read_at(place, _beside, item) for place, item in items(value, "collective")))
+
+
+def _beside(item: Any) -> str:
+    if item in (NOTHING, ""):
+        return ""
+    parts = item.partition(" on ") if isinstance(item, str) else (item, "", "")
+    name, on, groups = (part.strip() if isinstance(part, str) else part for part in parts)
+    if name not in BESIDE_COLLECTIVES:
+        raise MisfitError(
+            f"{shown(name)} is not a collective to run beside; "
+            f"{suggestion(name, (NOTHING, *BESIDE_COLLECTIVES))}"
+        )
+    return f"{name} on {_groups(groups) or 'all'}" if on else name
+
+
+def read_traffics(value: Any) -> tuple[str, ...]:
+    """``balanced``, ``zipf:1.2``, ``hot:0.5``; a list of lists of numbers is one value."""
+    several = value if isinstance(value, (list, tuple)) else ()
+    if several and all(isinstance(row, (list, tuple)) and not any(map(_nested, row)) for row in several):
+        value = [value]
+    return tuple(dict.fromkeys(read_at(place, _traffic, item) for place, item in items(value, "traffic")))
+
+
+def _nested(item: Any) -> bool:
+    return isinstance(item, (list, tuple))
+
+
+def _traffic(item: Any) -> str:
+    try:
+        return read_traffic(item if isinstance(item, str) else _as_text(item))
+    except UsageError as problem:
+        raise MisfitError(str(problem).removeprefix("traffic: ")) from None
+
+
+def _as_text(item: Any) -> str:
+    if not isinstance(item, (list, tuple)):
+        raise MisfitError(
+            f"{shown(item)} is no traffic; write {BALANCED}, 'zipf:1.2', 'hot:0.5' or a matrix of amounts"
+        )
+    try:
+        return json.dumps(item)
+    except (TypeError, ValueError, OverflowError):
+        raise MisfitError(
+            f"{shown(item)} is no matrix of amounts; write a row for each source, such as [[0, 1], [2, 0]]"
+        ) from None
+
+
+def read_pairs(value: Any) -> tuple[str, ...]:
+    """``ring``, ``each``, ``both``, or pairs such as ``0>3`` and ``0<>3``."""
+    return tuple(dict.fromkeys(read_at(place, _pair, item) for place, item in items(value, "pair")))
+
+
+def _pair(item: Any) -> str:
+    if item in PAIR_SETS:
+        return str(item)
+    try:
+        return str(parse_pair(item if isinstance(item, str) else shown(item)))
+    except UsageError as problem:
+        raise MisfitError(f"{problem}; or one of {', '.join(PAIR_SETS)}") from None
+
+
+# -- what fits together in one sweep ------------------------------------------------------------------------
+
+
+def check_layout(sweep: Sweep) -> None:
+    """MisfitError where axes are named without a layout, a layout without axes, or ranks do not fit it."""
+    named = [("groups", axis) for axis in sweep.groups if axis and is_axis(axis)]
+    named += [("beside", axis) for _, axis in map(_apart, sweep.beside) if axis and is_axis(axis)]
+    if not sweep.layout:
+        for key, axis in named:
+            raise MisfitError(f"{axis!r} is an axis; say of what, such as 'layout: {{tp: 2}}'", key)
+        return
+    if not named:
+        raise MisfitError("is used by nothing; name its axes: 'groups: [tp, dp]'", "layout")
+    sizes = dict(sweep.layout)
+    for key, axis in named:
+        # What is left over, dp, may have any size, and what experts leave over likewise.
+        parts = set(axis.split("-"))
+        if parts <= {"tp", "cp", "ep", "pp"} and all(sizes.get(name, 1) == 1 for name in parts):
+            raise MisfitError(f"{axis!r} has one rank in this layout; give it a size in 'layout'", key)
+    if isinstance(sweep.ranks, tuple):
+        problems = [_misfit(sweep, ranks) for ranks in sweep.ranks]
+        if all(problems):
+            raise MisfitError(problems[0].removeprefix("layout: "), "layout")
+
+
+def _misfit(sweep: Sweep, ranks: int) -> str:
+    """Why ``ranks`` ranks cannot have the sweep's layout, empty where they can."""
+    try:
+        make_layout(dict(sweep.layout), ranks)
+    except UsageError as problem:
+        return str(problem)
+    return ""
+
+
+def _apart(beside: str) -> tuple[str, str]:
+    """(collective, groups) of what runs beside; no groups where it has none of its own."""
+    name, _, groups = beside.partition(" on ")
+    return name, groups
+
+
+# -- with a number of ranks at hand -------------------------------------------------------------------------
+
+Work = dict[str, Any]
+"""``pair``, ``groups``, ``alone``, ``beside`` and ``traffic`` of a case."""
+
+
+def works(sweep: Sweep, row: Collective, ranks: int, pairs: bool) -> Iterator[Work]:
+    """What the sweep asks of whom and with whom, as far as this collective and so many ranks have it.
+
+    pairs: whether single pairs can be asked for at all; else they are not even counted up.
+    """
+    for groups in _groupings(sweep, ranks):
+        members = parse_groups(groups, ranks)
+        for alone in _alone(sweep.sharing, len(members)):
+            for beside in _besides(sweep, row, ranks, groups):
+                if beside and alone != ALL_GROUPS:
+                    continue  # beside a group alone nothing else runs
+                # A pair is alone already.
+                named = sweep.pairs if pairs and not groups and not beside else _ring(sweep.pairs)
+                for traffic in _traffics(sweep.traffic, row, len(members[0])):
+                    for pair in pairs_of(named, row, ranks):
+                        yield {
+                            "pair": pair, "groups": groups, "alone": alone, "beside": beside,
+                            "traffic": traffic,
+                        }  # fmt: skip
+
+
+def _ring(names: Sequence[str]) -> list[str]:
+    return [name for name in names if name == PAIRS_OF_RING]
+
+
+def pairs_of(names: Sequence[str], row: Collective, ranks: int) -> Iterator[str]:
+    """The pairs that ``names`` mean, '' for the ring; of send_recv alone."""
+    for name in names:
+        if name == PAIRS_OF_RING:
+            yield ""
+        elif row.name != "send_recv":
+            continue
+        elif name in PAIR_SETS:
+            yield from map(str, every_pair(min(ranks, MOST_PAIRED_RANKS), both=name == "both"))
+        elif max(parse_pair(name).source, parse_pair(name).target) < ranks:
+            yield name
+
+
+def _groupings(sweep: Sweep, ranks: int) -> Iterator[str]:
+    """Those that so many ranks can form; one of all ranks in their order is the plain case.
+
+    Axes that make the same groups are one, and one of single ranks is none.
+    """
+    seen = set()
+    for expression in sweep.groups:
+        spelled = _spelled(expression, sweep.layout, ranks)
+        if spelled is None:
+            continue
+        groups = parse_groups(spelled, ranks)
+        if expression and is_axis(expression):
+            if groups in seen or len(groups[0]) == 1:
+                continue
+            seen.add(groups)
+        yield "" if groups == (tuple(range(ranks)),) else spelled
+
+
+def _spelled(expression: str, layout: LayoutSizes, ranks: int) -> str | None:
+    """As cases have it: an axis with its layout; None where so many ranks cannot form it."""
+    if expression and ranks > MOST_GROUPED_RANKS:
+        return None
+    try:
+        if expression and is_axis(expression):
+            expression = f"{expression} of {make_layout(dict(layout), ranks)}"
+        parse_groups(expression, ranks)
+    except UsageError:
+        return None
+    return expression
+
+
+def _alone(sharings: Sequence[str], groups: int) -> list[int]:
+    """Numbers of the groups that run alone; one group is always alone, which says nothing."""
+    if groups < 2:
+        return [ALL_GROUPS]
+    asked = {"concurrent": (ALL_GROUPS,), "isolated": (0,), "each": range(groups)}
+    return list(dict.fromkeys(number for name in sharings for number in asked[name]))
+
+
+def _besides(sweep: Sweep, row: Collective, ranks: int, groups: str) -> Iterator[str]:
+    """What runs beside: not the same collective of the same ranks, and nothing beside a barrier."""
+    if not row.moves_data:
+        yield ""
+        return
+    for beside in sweep.beside:
+        name, own = _apart(beside)
+        if own and own != "all":
+            spelled = _spelled(own, sweep.layout, ranks)
+            if spelled is None or len(parse_groups(spelled, ranks)[0]) == 1:
+                continue
+            own = "all" if parse_groups(spelled, ranks) == (tuple(range(ranks)),) else spelled
+        if own and parse_groups("" if own == "all" else own, ranks) == parse_groups(groups, ranks):
+            own = ""
+        if own or name != row.name:
+            yield f"{name} on {own}" if own else name
+
+
+def _traffics(asked: Sequence[str], row: Collective, group_ranks: int) -> Iterator[str]:
+    """Of all_to_all_v alone; a matrix has a row for each rank of a group."""
+    if row.name != UNEVEN:
+        yield ""
+        return
+    for traffic in asked:
+        if not traffic or _fits(traffic, group_ranks):
+            yield traffic
+
+
+def _fits(traffic: str, group_ranks: int) -> bool:
+    if not traffic.startswith("["):
+        return group_ranks <= MOST_UNEVEN_RANKS
+    return len(json.loads(traffic)) == group_ranks

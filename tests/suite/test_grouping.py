@@ -1,0 +1,219 @@
+"""Layouts, groups alone, what runs beside, uneven traffic and computing meanwhile become cases."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccbench.cases import ALL_GROUPS, Case
+from ccbench.collectives import COLLECTIVES
+from ccbench.errors import SuiteError
+from ccbench.groups import parse_groups
+from ccbench.suite import Suite, expand, read_suite, suite_schema
+from ccbench.suite.axes import BACKENDS
+from ccbench.suite.variations import BACKENDS_WITH, DEFAULTS
+
+from .offers import context
+
+TP2 = "tp2-cp1-ep1-dp2-pp1"
+
+
+def cases_of(sweep: dict[str, Any], backend: str = "cpu", ranks: int = 4) -> tuple[Case, ...]:
+    """The cases of one sweep with one size."""
+    document = {"order": "written", "sweep": {"collective": "all_reduce", "size": "1 KiB", **sweep}}
+    return expand(read_suite(json.dumps(document)), context(backends=(backend,), ranks=ranks))
+
+
+def test_axes_of_a_layout_become_groups_that_name_the_whole_layout() -> None:
+    cases = cases_of({"layout": {"tp": 2}, "groups": ["all", "tp", "dp"]})
+    assert [case.groups for case in cases] == ["", f"tp of {TP2}", f"dp of {TP2}"]
+    assert [case.members for case in cases[1:]] == [((0, 1), (2, 3)), ((0, 2), (1, 3))]
+
+
+def test_the_order_of_a_layout_says_whose_ranks_are_neighbours() -> None:
+    (case,) = cases_of({"layout": {"tp": 2, "order": "dp-tp"}, "groups": "tp"})
+    assert case.members == ((0, 2), (1, 3))
+
+
+def test_axes_that_make_the_same_groups_are_one_case_and_single_ranks_none() -> None:
+    cases = cases_of({"layout": {"tp": 2}, "groups": ["dp", "dp-cp", "edp", "etp"]})
+    assert [case.groups for case in cases] == [f"dp of {TP2}", f"etp of {TP2}"]
+    with pytest.raises(SuiteError, match="nothing is left"):
+        cases_of({"layout": {"tp": 2}, "groups": "dp"}, ranks=2)
+
+
+def test_a_layout_that_a_number_of_ranks_cannot_form_is_left_out_there() -> None:
+    sweep = {"layout": {"tp": 2, "pp": 2}, "groups": ["all", "pp"]}
+    assert [case.groups for case in cases_of(sweep, ranks=6)] == [""]
+    assert [case.groups for case in cases_of(sweep, ranks=8)] == ["", "pp of tp2-cp1-ep1-dp2-pp2"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("concurrent", [ALL_GROUPS]),
+        ("isolated", [0]),
+        (["concurrent", "isolated"], [ALL_GROUPS, 0]),
+        (["isolated", "each"], [0, 1]),
+    ],
+)
+def test_sharing_says_which_groups_run(asked: Any, found: list[int]) -> None:
+    assert [case.alone for case in cases_of({"groups": "rank // 2", "sharing": asked})] == found
+
+
+def test_one_group_is_neither_concurrent_nor_isolated() -> None:
+    (case,) = cases_of({"sharing": ["isolated", "each", "concurrent"]})
+    assert case.alone == ALL_GROUPS
+    (case,) = cases_of({"groups": [[0, 2]], "sharing": "isolated"})
+    assert case.alone == ALL_GROUPS
+
+
+def test_what_runs_beside_has_groups_of_its_own_where_it_names_them() -> None:
+    named = ["nothing", "all_gather", "all_gather on dp", "all_gather on rank // 3", "all_gather on all"]
+    cases = cases_of({"layout": {"tp": 2}, "groups": "tp", "beside": named})
+    found = ["", "all_gather", f"all_gather on dp of {TP2}", "all_gather on all"]
+    assert [case.beside for case in cases] == found
+    others = [case.beside_case for case in cases]
+    assert [other.members for other in others if other] == [
+        ((0, 1), (2, 3)), ((0, 2), (1, 3)), ((0, 1, 2, 3),),
+    ]  # fmt: skip
+
+
+def test_groups_of_its_own_that_are_the_cases_groups_are_not_its_own() -> None:
+    cases = cases_of({"beside": ["all_gather on all", "all_gather", "all_gather on rank // 4"]})
+    assert [case.beside for case in cases] == ["all_gather"]
+
+
+def test_the_same_collective_runs_beside_on_other_ranks_only() -> None:
+    cases = cases_of({"groups": "rank // 2", "beside": ["nothing", "all_reduce", "all_reduce on rank % 2"]})
+    assert [case.beside for case in cases] == ["", "all_reduce on rank % 2"]
+
+
+def test_nothing_runs_beside_a_pair_a_group_alone_a_barrier_or_a_computation() -> None:
+    beside = {"beside": "all_gather"}
+    for sweep in (
+        {"collective": "send_recv", "pairs": "each"},
+        {"groups": "rank // 2", "sharing": "each"},
+        {"mode": "overlap"},
+    ):
+        with pytest.raises(SuiteError, match="nothing is left"):
+            cases_of({**sweep, **beside})
+    (barrier,) = cases_of({"collective": "barrier", **beside})
+    assert barrier.beside == ""
+
+
+def test_traffic_is_of_all_to_all_v_alone() -> None:
+    asked = ["balanced", "zipf:1.20", "hot:0.5", [[0, 1], [2, 0]]]
+    cases = cases_of({"collective": ["all_to_all", "all_to_all_v"], "traffic": asked}, ranks=2)
+    found = [(case.collective, case.traffic) for case in cases]
+    assert found == [
+        ("all_to_all", ""), ("all_to_all_v", ""), ("all_to_all_v", "zipf:1.2"), ("all_to_all_v", "hot:0.5"),
+        ("all_to_all_v", "[[0, 1], [2, 0]]"),
+    ]  # fmt: skip
+
+
+def test_a_matrix_of_traffic_is_for_groups_of_as_many_ranks_as_it_has_rows() -> None:
+    sweep = {"collective": "all_to_all_v", "traffic": [[0, 1], [2, 0]], "groups": ["all", "rank // 2"]}
+    assert [case.groups for case in cases_of(sweep)] == ["rank // 2"]
+
+
+def test_the_size_of_uneven_traffic_is_the_largest_input() -> None:
+    (case,) = cases_of({"collective": "all_to_all_v", "size": 4123, "traffic": [[0, 1], [2, 0]]}, ranks=2)
+    assert case.size_bytes == 4120
+    assert max(case.input_count(seat) for seat in range(2)) * 4 == 4120
+
+
+def test_something_is_computed_in_mode_overlap_only() -> None:
+    cases = cases_of({"mode": ["streaming", "overlap"], "computing": "all"})
+    assert [(case.mode, case.computing) for case in cases] == [
+        ("streaming", ""), ("overlap", "matmul"), ("overlap", "memory"),
+    ]  # fmt: skip
+
+
+def test_everybody_computes_so_no_group_is_alone_in_mode_overlap() -> None:
+    sweep = {"mode": ["isolated", "overlap"], "groups": "rank // 2", "sharing": ["concurrent", "isolated"]}
+    found = [(case.mode, case.alone) for case in cases_of(sweep)]
+    assert found == [("isolated", ALL_GROUPS), ("overlap", ALL_GROUPS), ("isolated", 0)]
+
+
+def test_mode_overlap_is_left_out_where_a_backend_does_not_have_it() -> None:
+    sweep = {"mode": ["streaming", "overlap"]}
+    with_it = {name for name in BACKENDS if len(cases_of(sweep, name)) == 2}
+    assert with_it == {"cpu", "nccl", "nccl-processes", "mpi", "gloo"}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_backend_gets_only_what_it_has(backend: str) -> None:
+    sweep = {
+        "collective": ["all_reduce", "all_to_all_v"], "traffic": ["balanced", "hot:0.5"],
+        "groups": ["all", "rank // 2"], "sharing": ["concurrent", "each"], "beside": ["nothing", "broadcast"],
+    }  # fmt: skip
+    cases = cases_of(sweep, backend)
+    for name in ("groups", "alone", "beside", "traffic"):
+        differ = any(getattr(case, name) != DEFAULTS[name] for case in cases)
+        assert differ == (backend in BACKENDS_WITH[name])
+    uneven = any(case.collective == "all_to_all_v" for case in cases)
+    assert uneven == (backend in BACKENDS_WITH["traffic"])
+
+
+def test_a_suite_with_all_of_it_is_written_and_read_back() -> None:
+    document = {
+        "sweep": {
+            "collective": "all_to_all_v", "layout": {"pp": 2, "tp": 2, "order": "megatron"},
+            "groups": ["tp", "rank // 2"], "sharing": ["concurrent", "each"],
+            "beside": ["nothing", "all_gather on pp"], "traffic": ["zipf:2", [[1, 2], [3, 4]]],
+            "mode": ["overlap", "streaming"], "computing": "memory",
+        }
+    }  # fmt: skip
+    suite = read_suite(json.dumps(document))
+    again = Suite.model_validate(json.loads(json.dumps(suite.as_document())))
+    assert again == suite
+    assert expand(again, context()) == expand(suite, context())
+    swapped = json.dumps(document).replace('"pp": 2, "tp": 2', '"tp": 2, "pp": 2')
+    assert read_suite(swapped).sweep == suite.sweep
+
+
+def test_the_json_schema_knows_the_keys() -> None:
+    sweep = suite_schema()["$defs"]["Sweep"]["properties"]
+    assert {"layout", "groups", "sharing", "beside", "traffic", "computing"} <= set(sweep)
+    layouts = sweep["layout"]["anyOf"][1]
+    assert set(layouts["properties"]) == {"order", "tp", "cp", "ep", "dp", "pp", "etp"}
+
+
+@pytest.mark.parametrize("backend", ["cpu", "simulated"])
+def test_every_pair_of_a_million_ranks_is_refused_or_left_out_without_counting_them(backend: str) -> None:
+    with pytest.raises(SuiteError, match=r"more than 100,000 cases|nothing is left"):
+        cases_of({"collective": "send_recv", "pairs": "each"}, backend, ranks=1_000_000)
+
+
+patient = settings(deadline=None, max_examples=60)  # shared machines pause at will
+AXES = ["tp", "dp", "pp", "cp", "ep", "dp-cp", "edp", "tp-pp"]
+
+
+@patient
+@given(
+    sizes=st.fixed_dictionaries({}, optional={name: st.integers(1, 4) for name in ("tp", "cp", "pp", "ep")}),
+    named=st.lists(st.sampled_from(AXES), min_size=1, max_size=4, unique=True),
+    collective=st.sampled_from(list(COLLECTIVES)),
+    ranks=st.integers(2, 24),
+)
+def test_every_case_of_a_layout_is_one_that_its_ranks_can_run(
+    sizes: dict[str, int], named: list[str], collective: str, ranks: int
+) -> None:
+    sweep = {
+        "collective": collective, "layout": {"order": "megatron", **sizes}, "groups": named,
+        "sharing": ["concurrent", "each"], "beside": ["nothing", "all_gather on dp"],
+    }  # fmt: skip
+    try:
+        cases = cases_of(sweep, ranks=ranks)
+    except SuiteError:
+        cases = ()  # no axis has two ranks here, or so many ranks cannot form the layout
+    assert len(set(cases)) == len(cases)
+    for case in cases:
+        assert case.group_ranks > 1
+        assert set().union(*parse_groups(case.groups, ranks)) <= set(range(ranks))
+        assert case.beside_case is None or case.beside_case.members

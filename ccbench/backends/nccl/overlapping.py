@@ -7,7 +7,7 @@ collective when its gradients are there and goes on with computing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cuda.gate import MOST_ITEMS_HELD, Gate
@@ -37,7 +37,7 @@ class Overlap:
         try:
             for rank, seat in self._seats.items():
                 self._computations[rank] = computation(kind, seat)
-            self._enqueue()
+            self._enqueue(self._computations)
             self._launches.wait(limit_seconds)
         except (OutOfMemory, CannotRun) as error:
             self.close()
@@ -51,6 +51,8 @@ class Overlap:
 
     def run(self, launches: int, repetitions: int, limit_seconds: float) -> tuple[float, float]:
         """Both at once; seconds until the computation, and until the collective, was over everywhere here."""
+        # A device that stands by does not compute either: what it would take is no part of the case.
+        working = sorted({one.rank for lane in self._launches.lanes for one in lane})
         with self._launches.timed(limit_seconds) as let_go:
             for seat in self._seats.values():
                 seat.follow(COMPUTING_LANE)
@@ -64,16 +66,16 @@ class Overlap:
                 for _ in range(share):
                     if queued >= MOST_ITEMS_HELD:
                         let_go()
-                    self._enqueue()
+                    self._enqueue(working)
                     queued += 1
             for seat in self._seats.values():
                 seat.end(COMPUTING_LANE)
         computing = max(seat.seconds_since_start(COMPUTING_LANE) for seat in self._seats.values())
         return computing, max(self._launches.part_seconds().values(), default=0.0)
 
-    def _enqueue(self) -> None:
-        for one in self._computations.values():
-            one.enqueue()
+    def _enqueue(self, ranks: Collection[int]) -> None:
+        for rank in ranks:
+            self._computations[rank].enqueue()
 
     def close(self) -> None:
         """Give the devices' memory back."""

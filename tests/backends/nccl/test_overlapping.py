@@ -236,10 +236,10 @@ def test_launches_and_repetitions_are_enqueued_by_turns(monkeypatch: pytest.Monk
     order: list[str] = []
     launch, compute = endpoint._launches.enqueue, endpoint._overlap._enqueue
 
-    def noted(name: str, call: Callable[[], None]) -> Callable[[], None]:
-        def note_and_call() -> None:
+    def noted(name: str, call: Callable[..., None]) -> Callable[..., None]:
+        def note_and_call(*arguments: object) -> None:
             order.append(name)
-            call()
+            call(*arguments)
 
         return note_and_call
 
@@ -252,17 +252,26 @@ def test_launches_and_repetitions_are_enqueued_by_turns(monkeypatch: pytest.Monk
     assert not process.world.deadlocks
 
 
-def test_a_group_computes_while_it_communicates_and_all_devices_compute(
+def test_a_group_computes_while_it_communicates_and_the_others_stand_by(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     endpoint, process = opened(4)
-    with_blas(monkeypatch, process.runtime)
+    blas = with_blas(monkeypatch, process.runtime)
     endpoint.prepare(
-        case_of("all_reduce", 4, COUNT, mode="overlap", computing="memory", groups="rank // 2", alone=1)
+        case_of("all_reduce", 4, COUNT, mode="overlap", computing="matmul", groups="rank // 2", alone=1)
     )
-    endpoint.prepare_computing("memory")
+    endpoint.prepare_computing("matmul")
+    handles: list[int] = []
+    multiply = blas.gemmEx
+
+    def multiply_and_note(handle: int, *words: int) -> None:
+        handles.append(blas.handles[handle])
+        multiply(handle, *words)
+
+    monkeypatch.setattr(blas, "gemmEx", multiply_and_note)
     found = endpoint.launch_while_computing(2, 3)
     assert found == pytest.approx((3 * COMPUTING_SECONDS, 2 * LAUNCH_SECONDS))
+    assert handles == [2, 3] * 3
 
 
 def test_a_seat_knows_both_ends_by_one_start() -> None:

@@ -27,8 +27,11 @@ from ccbench.cases import Case
 from ccbench.exchange import Position
 from ccbench.measure import Apart, durations
 
+from .computing import can_compute
 from .double import Process, World
 from .measuring import case_of, measured
+
+__all__ = ["can_compute"]
 
 RANKS = 3
 
@@ -118,9 +121,15 @@ def forked(version: int = 22809) -> tuple[Callable[[int], NcclRanks], World]:
         case_of("all_reduce", RANKS, groups="rank % 3", beside="all_to_all"),
         case_of("send_recv", RANKS, pair="2>0"),
         case_of("all_to_all", RANKS, aggregation=2, misalignment_bytes=4),
+        case_of("all_to_all_v", RANKS, traffic="[[0, 1, 4], [0, 0, 0], [3, 0, 2]]"),
+        case_of("all_reduce", RANKS, groups="rank % 3", alone=1),
+        case_of("all_reduce", RANKS, groups="[[0, 2]]", beside="all_gather on [[1, 2]]"),
+        case_of("reduce_scatter", RANKS, groups="rank % 3", beside="all_to_all on all"),
+        case_of("all_reduce", RANKS, mode="overlap", computing="memory"),
     ],
     ids=lambda case: case.label,
 )
+@pytest.mark.usefixtures("can_compute")
 def test_forked_ranks_give_exact_results_and_the_same_facts(case: Case) -> None:
     endpoint_of, world = forked()
 
@@ -132,6 +141,7 @@ def test_forked_ranks_give_exact_results_and_the_same_facts(case: Case) -> None:
 
     found = together(play)
     assert [result.mismatch for result, _ in found] == [None] * RANKS
+    assert all((durations(result.stamps) > 0).all() for result, _ in found[:1])
     assert len({facts.part_samples_seconds for _, facts in found}) == 1
     assert not world.deadlocks
 
@@ -206,7 +216,7 @@ def launched(hosts: Sequence[str]) -> tuple[Callable[[int], LaunchedRank], World
 
 
 @pytest.mark.parametrize("hosts", [("a", "a", "a"), ("a", "b", "b")])
-@pytest.mark.parametrize("collective", ["all_reduce", "all_to_all", "scatter"])
+@pytest.mark.parametrize("collective", ["all_reduce", "all_to_all", "all_to_all_v", "scatter"])
 def test_launched_ranks_give_exact_results_and_bring_each_others_stamps(
     hosts: tuple[str, ...], collective: str
 ) -> None:

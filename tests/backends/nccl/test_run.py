@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ccbench.backends import nccl
+from ccbench.cases import OVERLAP_PARTS
 from ccbench.cli import main
 from ccbench.runs import load_run
 
@@ -68,6 +69,35 @@ def test_a_run_records_what_nccl_did(with_gpus: None, tmp_path: Path) -> None:
     beside = fine[fine["beside"] == "all_gather"].iloc[0]
     assert list(beside["part_names"]) == ["all_reduce", "all_gather"]
     assert all("NCCL 2.28.9, device time" in detail for detail in fine["detail"])
+
+
+SHARED = """
+backends: [nccl]
+sweep:
+  - {collective: all_reduce, size: 64 KiB, ranks: 4, groups: "rank % 2", sharing: [concurrent, each]}
+  - {collective: all_reduce, size: 64 KiB, ranks: 4, groups: "rank // 2", beside: "all_gather on rank % 2"}
+  - {collective: all_to_all_v, size: 64 KiB, ranks: 4, traffic: [balanced, "zipf:1.2", "hot:0.5"]}
+  - {collective: all_reduce, size: 64 KiB, ranks: 4, mode: overlap, computing: [matmul, memory]}
+sampling:
+  {visits: 1, minimum_samples: 3, maximum_samples: 5, warmup: 1 ms, budget: 20 ms, minimum_sample: 10 us}
+"""
+
+
+def test_a_run_records_what_ran_at_the_same_time(with_gpus: None, tmp_path: Path) -> None:
+    run(SHARED, tmp_path)
+    cases = load_run(tmp_path / "run").cases
+    assert set(cases["status"]) == {"ok"}, list(cases["detail"])
+    assert set(cases["wrong_elements"]) == {0}
+    assert sorted(cases[cases["groups"] == "rank % 2"]["alone"]) == [-1, 0, 1]
+    (beside,) = cases[cases["beside"] != ""]["part_names"]
+    assert list(beside) == [
+        "all_reduce ranks 0-1", "all_reduce ranks 2-3", "all_gather ranks 0, 2", "all_gather ranks 1, 3",
+    ]  # fmt: skip
+    assert set(cases[cases["collective"] == "all_to_all_v"]["traffic"]) == {"", "zipf:1.2", "hot:0.5"}
+    overlap = cases[cases["mode"] == "overlap"]
+    assert [tuple(names) for names in overlap["part_names"]] == [OVERLAP_PARTS] * 2
+    # The double's streams do not contend: the shorter of the two is hidden altogether.
+    assert list(overlap["overlap_efficiency"]) == pytest.approx([1.0, 1.0], abs=1e-3)
 
 
 def test_more_ranks_than_gpus_are_refused_with_the_cure(with_gpus: None, tmp_path: Path) -> None:

@@ -12,9 +12,7 @@ from ccbench.backends.nccl import computing, library
 from tests.backends.nccl.computing import FakeBlas, FakeNvrtc, compiled_to_text
 from tests.backends.nccl.double import Process, World
 
-
-modules.compile_program = compiled_to_text  # what runs is known by its text
-modules.nvrtc = FakeNvrtc  # type: ignore[assignment]
+vars(modules).update(compile_program=compiled_to_text, nvrtc=FakeNvrtc)  # what runs is known by its text
 computing.MATRIX_EDGE, computing.STREAM_BYTES = 64, 1 << 16
 
 

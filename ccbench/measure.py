@@ -207,8 +207,10 @@ def _of_all_ranks(endpoint: Endpoint, warmup: _WarmUp) -> float:
 
 def communicating(case: Case) -> tuple[int, ...]:
     """The ranks with something to do: all, a pair's, or those of a group alone and of what is beside."""
+    if case.everybody:
+        return tuple(range(case.ranks))
     beside = case.beside_case
-    if case.everybody or (beside and beside.everybody):
+    if beside and beside.everybody:
         return tuple(range(case.ranks))
     groups = (*case.members, *(beside.members if beside else ()))
     return tuple(dict.fromkeys(rank for group in groups for rank in group))

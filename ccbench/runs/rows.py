@@ -9,6 +9,7 @@ from typing import Any
 
 from ccbench.cases import OVERLAP, Case, Conditions, Measurement, Status
 from ccbench.collectives import COLLECTIVES
+from ccbench.measure import communicating
 from ccbench.model.prediction import Prediction
 from ccbench.runs.imported import OF_SAMPLES, Origin, imported_case_id, imported_speed, origin_columns
 from ccbench.stats import tukey_outliers, visited_interval
@@ -150,12 +151,14 @@ def _rank_columns(measurement: Measurement, confidence: float) -> Row:
     if not all(map(math.isfinite, medians)):
         return {"rank_median_seconds": None, "slowest_rank": None}
     waiting = measurement.rank_waiting_seconds
-    pair = measurement.case.one_pair
-    if pair is not None and len(medians) == 2:  # whoever is in no pair neither works nor waits
+    if (measurement.case.pair and len(medians) == 2) or not waiting:
         slowest = _largest(medians)
-        slowest = None if slowest is None else (pair.source, pair.target)[slowest]
     else:
-        slowest = _waits_least(waiting, max(medians)) if waiting else _largest(medians)
+        slowest = _waits_least(waiting, max(medians))
+    # Whoever stands by neither works nor waits, and has no row.
+    having = communicating(measurement.case)
+    if slowest is not None and len(having) == len(medians):
+        slowest = having[slowest]
     return {"rank_median_seconds": medians, "slowest_rank": slowest}
 
 

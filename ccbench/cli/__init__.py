@@ -24,6 +24,7 @@ from ccbench.cli.history import history
 from ccbench.cli.importing import import_files
 from ccbench.cli.listing import list_names
 from ccbench.cli.output import WatchedStream, drop, drop_if_broken, open_closed_streams, say, watched_stdout
+from ccbench.cli.plan import plan
 from ccbench.cli.predict import predict
 from ccbench.cli.report import report
 from ccbench.cli.run import run
@@ -50,7 +51,7 @@ def commands() -> None:
 
 
 for _command in (
-    run, report, compare, tune, history, feed, topo, schedule, predict, calibrate, score, import_files,
+    run, report, compare, tune, history, feed, topo, schedule, predict, plan, calibrate, score, import_files,
     doctor, list_names, print_suite_schema,
 ):  # fmt: skip
     commands.add_command(_command)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 
 @dataclass(frozen=True)
@@ -102,16 +103,12 @@ def gathered_pass(
     return Gathered(max(computed, free if after_seconds else computed), tuple(messages), tuple(computing))
 
 
-def even_pass_seconds(
+@lru_cache(maxsize=65_536)
+def gathered_exposed(
     layers: int, gather_seconds: float, layer_seconds: float, after_seconds: float = 0.0
 ) -> float:
-    """When ``gathered_pass`` ends, in closed form.
-
-    Between the first gather and the last layer's end, each layer takes as long as the longer of its computing
-    and what the stream has to carry beside it.
-    """
-    if layers < 1:
-        return 0.0
-    if not after_seconds:
-        return gather_seconds + (layers - 1) * max(layer_seconds, gather_seconds) + layer_seconds
-    return gathered_pass(layers, gather_seconds, layer_seconds, after_seconds).end_seconds
+    """How much longer ``gathered_pass`` takes than its computing alone."""
+    return (
+        gathered_pass(layers, gather_seconds, layer_seconds, after_seconds).end_seconds
+        - layers * layer_seconds
+    )

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import SuiteError, UsageError
 from ccbench.layouts import AXES, Layout, make_layout
+from ccbench.parallelism.computing import Efficiency
+from ccbench.parallelism.keys import Keys, Spot
 from ccbench.parallelism.shape import ModelShape, make_shape, named_shape
 from ccbench.parallelism.strategy import CONTEXT_KINDS, PIPELINES, RECOMPUTED, Strategy
 from ccbench.parallelism.textbook import Gradients
 from ccbench.suite.document import MOST_BYTES, Origin, read_document
-from ccbench.units import parse_duration, parse_fraction, parse_size, shown
-
-Spot = tuple[str | int, ...]
+from ccbench.units import shown
 
 SCALINGS = ("weak", "strong")
 
@@ -47,16 +46,13 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Device:
-    """What a plan says about a device instead of the machine's own: None leaves it to the machine.
+class Stated:
+    """What a plan says about its devices: None leaves it to the machine. name: of devices.yaml."""
 
-    peak_flops: floating point operations per second at its dtype. memory_bytes: that a model may fill.
-    efficiency: share of the peak that matrix products reach.
-    """
-
-    peak_flops: float | None = None
+    name: str | None = None
+    teraflops: float | None = None
     memory_bytes: int | None = None
-    efficiency: float | None = None
+    efficiency: Efficiency = field(default_factory=Efficiency)
 
 
 @dataclass(frozen=True)
@@ -76,7 +72,7 @@ class Plan:
     choices: tuple[Choice, ...]
     settings: Mapping[str, Any]
     wanted: Wanted | None
-    device: Device
+    device: Stated
     hide_pipeline: bool | None
     scaling: str
     gradients: Gradients | None
@@ -117,7 +113,7 @@ class _Reader:
         self.origin = origin
 
     def plan(self, name: str) -> Plan:
-        top = _Keys(self.tree, (), self.origin, TOP_KEYS)
+        top = Keys(self.tree, (), self.origin, TOP_KEYS)
         gradients = self.gradients(top)
         dtype = top.word("dtype", tuple(ITEM_BYTES)) or "bfloat16"
         settings, hide = strategy_settings(top, dtype)
@@ -144,7 +140,7 @@ class _Reader:
         top.refuse_unknown()
         return plan
 
-    def shape(self, top: _Keys) -> ModelShape:
+    def shape(self, top: Keys) -> ModelShape:
         value = top.take("model")
         if value is None:
             raise top.error(
@@ -159,12 +155,12 @@ class _Reader:
             spot = ("model", key) if isinstance(value, dict) and key in value else ("model",)
             raise self.origin.error(spot, str(problem).removeprefix("shape: ")) from None
 
-    def gradients(self, top: _Keys) -> Gradients | None:
+    def gradients(self, top: Keys) -> Gradients | None:
         """``gradients:`` with stated times; a plan of them needs no machine."""
         value = top.take("gradients")
         if value is None:
             return None
-        keys = _Keys(
+        keys = Keys(
             top.mapping(value, "gradients"),
             ("gradients",),
             self.origin,
@@ -192,7 +188,7 @@ class _Reader:
         return made
 
     def choices(
-        self, top: _Keys, settings: dict[str, Any], dtype: str
+        self, top: Keys, settings: dict[str, Any], dtype: str
     ) -> tuple[tuple[Choice, ...], Wanted | None]:
         one, several, wanted = top.take("layout"), top.take("layouts"), top.take("search")
         if one is not None and several is not None:
@@ -221,7 +217,7 @@ class _Reader:
             return Choice(value, _axes_of(made), settings, spot)
         if not isinstance(value, dict):
             raise self.origin.error(spot, f"{shown(value)} is no layout; write {{tp: 8, pp: 2}} or search")
-        keys = _Keys(value, spot, self.origin, (*AXIS_KEYS, "name", *STRATEGY_KEYS))
+        keys = Keys(value, spot, self.origin, (*AXIS_KEYS, "name", *STRATEGY_KEYS))
         name = keys.text("name")
         axes: dict[str, int | str] = {}
         for axis in (*AXES, "etp"):
@@ -244,7 +240,7 @@ class _Reader:
             raise self.origin.error(
                 ("search",), f"{shown(value)} is no mapping; write tp: [1, 2, 4, 8] and so on"
             )
-        keys = _Keys(value, ("search",), self.origin, tuple(SEARCHED))
+        keys = Keys(value, ("search",), self.origin, tuple(SEARCHED))
         found: dict[str, tuple[Any, ...]] = {}
         for name, words in SEARCHED.items():
             given = keys.words(name, words) if words else keys.wholes(name, least=0 if name == "zero" else 1)
@@ -253,17 +249,31 @@ class _Reader:
         keys.refuse_unknown()
         return Wanted(found)
 
-    def device(self, top: _Keys) -> Device:
+    def device(self, top: Keys) -> Stated:
         value = top.take("device")
-        efficiency = top.fraction("efficiency")
-        if value is None:
-            return Device(efficiency=efficiency)
-        keys = _Keys(top.mapping(value, "device"), ("device",), self.origin, ("teraflops", "memory"))
-        teraflops, memory = keys.number("teraflops"), keys.size("memory")
+        efficiency = self.efficiency(top)
+        if value is None or isinstance(value, str):
+            return Stated(name=value, efficiency=efficiency)
+        known = ("name", "teraflops", "memory")
+        keys = Keys(top.mapping(value, "device"), ("device",), self.origin, known)
+        stated = Stated(keys.text("name"), keys.number("teraflops"), keys.size("memory"), efficiency)
         keys.refuse_unknown()
-        return Device(None if teraflops is None else teraflops * 1e12, memory, efficiency)
+        return stated
 
-    def check_settings(self, top: _Keys, choices: tuple[Choice, ...], settings: dict[str, Any]) -> None:
+    def efficiency(self, top: Keys) -> Efficiency:
+        """A share of the best product's rate, or several shares by name."""
+        value = top.take("efficiency")
+        if value is None:
+            return Efficiency()
+        if not isinstance(value, dict):
+            return Efficiency(matrix=float(top.fraction("efficiency") or 1.0))
+        names = tuple(one.name for one in fields(Efficiency))
+        keys = Keys(value, ("efficiency",), self.origin, names)
+        stated = {name: keys.fraction(name) for name in names}
+        keys.refuse_unknown()
+        return Efficiency(**{name: share for name, share in stated.items() if share is not None})
+
+    def check_settings(self, top: Keys, choices: tuple[Choice, ...], settings: dict[str, Any]) -> None:
         for key in ("global_batch", "sequence"):
             if key not in settings and not (choices and all(key in one.settings for one in choices)):
                 raise top.error(key, f"is missing; write such as '{key}: {1024 if 'b' in key else 4096}'")
@@ -277,116 +287,12 @@ def _axes_of(layout: Layout) -> dict[str, int | str]:
     return axes
 
 
-class _Keys:
-    """One mapping of the file: values by key, each with an error that names its line."""
-
-    def __init__(self, tree: dict[str, Any], spot: Spot, origin: Origin, known: tuple[str, ...]) -> None:
-        self.tree, self.spot, self.origin, self.known = tree, spot, origin, known
-
-    def error(self, key: str, message: str) -> SuiteError:
-        return self.origin.error((*self.spot, key), message)
-
-    def refuse_unknown(self) -> None:
-        for key in self.tree:
-            if key not in self.known:
-                near = difflib.get_close_matches(key, self.known, n=1)
-                cure = f"did you mean {near[0]}" if near else f"one of {', '.join(self.known)}"
-                raise self.error(key, f"is no key; {cure}")
-
-    def take(self, key: str) -> Any:
-        return self.tree.get(key)
-
-    def mapping(self, value: Any, key: str) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            raise self.error(key, f"{shown(value)} is no mapping; write keys below it")
-        return value
-
-    def text(self, key: str) -> str | None:
-        value = self.take(key)
-        if value is not None and not isinstance(value, str):
-            raise self.error(key, f"{shown(value)} is no text")
-        return value
-
-    def word(self, key: str, words: tuple[str, ...]) -> str | None:
-        value = self.take(key)
-        if value is not None and value not in words:
-            raise self.error(key, f"{shown(value)} is none; write one of {', '.join(words)}")
-        return value
-
-    def flag(self, key: str) -> bool | None:
-        value = self.take(key)
-        if value is not None and not isinstance(value, bool):
-            raise self.error(key, f"{shown(value)} is no yes or no; write true or false")
-        return value
-
-    def whole(self, key: str, least: int = 1) -> int | None:
-        value = self.take(key)
-        if value is not None and not _is_whole(value, least):
-            raise self.error(key, f"{shown(value)} is no whole number from {least} on")
-        return value
-
-    def wholes(self, key: str, least: int = 1) -> list[int]:
-        value = self.take(key)
-        listed = value if isinstance(value, list) else [] if value is None else [value]
-        if not all(_is_whole(one, least) for one in listed):
-            raise self.error(key, f"{shown(value)} holds something that is no whole number from {least} on")
-        return listed
-
-    def words(self, key: str, words: tuple[str, ...]) -> list[str]:
-        value = self.take(key)
-        listed = value if isinstance(value, list) else [] if value is None else [value]
-        for one in listed:
-            if one not in words:
-                raise self.error(key, f"{shown(one)} is none; write some of {', '.join(words)}")
-        return listed
-
-    def number(self, key: str) -> float | None:
-        value = self.take(key)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
-            raise self.error(key, f"{shown(value)} is no number above 0")
-        return float(value)
-
-    def _parsed(self, key: str, parse: Callable[[Any], Any]) -> Any:
-        value = self.take(key)
-        if value is None:
-            return None
-        try:
-            return parse(value)
-        except ValueError as problem:
-            raise self.error(key, str(problem)) from None
-
-    def duration(self, key: str) -> float | None:
-        """Seconds."""
-        found: float | None = self._parsed(key, parse_duration)
-        return found
-
-    def fraction(self, key: str) -> float | None:
-        """Of one."""
-        found: float | None = self._parsed(key, parse_fraction)
-        if found == 0:
-            raise self.error(key, "is nothing; write such as 50%")
-        return found
-
-    def size(self, key: str) -> int | None:
-        """Bytes."""
-        found: int | None = self._parsed(key, parse_size)
-        if found == 0:
-            raise self.error(key, "is nothing; write such as 25 MiB")
-        return found
-
-
-def _is_whole(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
 AXIS_KEYS = (*AXES, "etp", "order")
 
 STRATEGY_KEYS = (
     "sequence", "global_batch", "micro_batch", "sequence_parallel", "zero", "reshard", "pipeline",
     "virtual_stages", "uneven_stages", "scatter_gather", "recompute", "gradient_dtype", "optimizer_bytes",
-    "bucket", "overlap", "context_kind", "traffic", "capacity",
+    "bucket", "overlap", "context_kind", "traffic", "capacity", "fused_attention", "dropout",
 )  # fmt: skip
 
 TOP_KEYS = (
@@ -400,16 +306,19 @@ SEARCHED: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """What a search may be told to keep to; words where the values are words."""
 
-OVERLAPS = ("gradients", "parameters", "tensor", "pipeline")
+OVERLAPS = ("gradients", "parameters", "tensor", "experts", "pipeline")
 
 
-def strategy_settings(keys: _Keys, dtype: str) -> tuple[dict[str, Any], bool | None]:
+FLAGS = ("sequence_parallel", "reshard", "uneven_stages", "scatter_gather", "fused_attention", "dropout")
+
+
+def strategy_settings(keys: Keys, dtype: str) -> tuple[dict[str, Any], bool | None]:
     """Arguments of a Strategy that the keys give, and whether messages between stages are hidden."""
     taken: dict[str, Any] = {
         **{name: keys.whole(name) for name in ("sequence", "global_batch", "micro_batch", "virtual_stages")},
         **{
             name: keys.flag(name)
-            for name in ("sequence_parallel", "reshard", "uneven_stages", "scatter_gather")
+            for name in FLAGS
         },
         "pipeline": keys.word("pipeline", PIPELINES),
         "recompute": keys.word("recompute", RECOMPUTED),
@@ -433,13 +342,13 @@ def strategy_settings(keys: _Keys, dtype: str) -> tuple[dict[str, Any], bool | N
     return {name: value for name, value in taken.items() if value is not None}, hidden.get("pipeline")
 
 
-def _overlaps(keys: _Keys) -> dict[str, bool]:
+def _overlaps(keys: Keys) -> dict[str, bool]:
     value = keys.take("overlap")
     if value is None:
         return {}
     if isinstance(value, bool):
         return dict.fromkeys(OVERLAPS, value)
-    own = _Keys(keys.mapping(value, "overlap"), (*keys.spot, "overlap"), keys.origin, OVERLAPS)
+    own = Keys(keys.mapping(value, "overlap"), (*keys.spot, "overlap"), keys.origin, OVERLAPS)
     found = {name: own.flag(name) for name in OVERLAPS}
     own.refuse_unknown()
     return {name: flag for name, flag in found.items() if flag is not None}

@@ -1,0 +1,84 @@
+"""``ccbench plan``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ccbench.cli.output import as_json, print_json, say
+
+if TYPE_CHECKING:
+    from ccbench.parallelism.measured import MeasuredPoints
+    from ccbench.parallelism.planned import Planned
+
+
+@click.command(short_help="Price a training step's communication on a machine, by layout.")
+@click.argument("plan_file", type=click.Path(path_type=Path), metavar="PLAN.yaml")
+@click.option("--machine", help="Instead of the plan's: a name of 'ccbench list topologies', a file, a dump.")
+@click.option("--nodes", type=click.IntRange(min=1), help="Instead of the plan's.")
+@click.option("--network", help="Instead of the plan's: <kind>-<Gb/s>x<NICs>, such as ib-ndr-400x8.")
+@click.option("--search", is_flag=True, help="Search all layouts that fit, whatever the plan names.")
+@click.option("--most", type=click.IntRange(1, 1000), default=20, show_default=True, help="Layouts to tell of.")
+@click.option("--scale", is_flag=True, help="The same on 8 to 131,072 devices.")
+@click.option(
+    "--measured", multiple=True, type=click.Path(path_type=Path), metavar="RUN",
+    help="A run whose measured points replace predictions where they are of the same thing.",
+)  # fmt: skip
+@as_json
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), metavar="DIR",
+    help="A folder for figures (SVG, PNG), plan.json and plan.txt.",
+)  # fmt: skip
+def plan(
+    plan_file: Path,
+    machine: str | None,
+    nodes: int | None,
+    network: str | None,
+    search: bool,
+    most: int,
+    scale: bool,
+    measured: tuple[Path, ...],
+    as_json: bool,
+    output: Path | None,
+) -> None:
+    """What a training step asks of the fabric, and what of it shows.
+
+    PLAN.yaml names a model, a machine and a layout (or layouts, or a search); docs/parallelism.md has its
+    keys. For each communication: who, what, how large, how often, how long, what of it hides behind
+    computing, which link limits it, and whether that was measured or predicted.
+    """
+    from ccbench.parallelism.document import load_plan
+    from ccbench.parallelism.planned import Asked, plan_out
+
+    asked = Asked(machine, nodes, network, search, scale, _measured(measured), most)
+    planned = plan_out(load_plan(plan_file), asked)
+    if as_json:
+        from ccbench.parallelism.as_json import plan_document
+
+        print_json(plan_document(planned))
+    else:
+        from ccbench.parallelism.text import plan_lines
+
+        for line in plan_lines(planned):
+            click.echo(line)
+    if output is not None:
+        _leave(planned, output)
+
+
+def _measured(paths: tuple[Path, ...]) -> MeasuredPoints | None:
+    if not paths:
+        return None
+    from ccbench.parallelism.measured import measured_points
+    from ccbench.runs import load_runs
+
+    return measured_points(load_runs(paths))
+
+
+def _leave(planned: Planned, folder: Path) -> None:
+    """Figures and texts in a folder."""
+    from ccbench.report.parallelism_figures import write_plan
+
+    for path in write_plan(planned, folder):
+        say(f"wrote {path}")

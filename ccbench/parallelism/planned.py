@@ -1,0 +1,189 @@
+"""A plan worked out: its layouts or the best of all, and the same on more and fewer devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ccbench.errors import MachineError, UsageError
+from ccbench.model.cluster import Cluster, open_cluster
+from ccbench.parallelism.devices import Device
+from ccbench.parallelism.document import Choice, Plan, Wanted
+from ccbench.parallelism.measured import MeasuredPoints
+from ccbench.parallelism.planner import Outcome, Planner, planner_of
+from ccbench.parallelism.search import BEST, Searched, search
+from ccbench.parallelism.textbook import Bucketed, textbook
+
+SCALES = tuple(2**power for power in range(3, 18))
+"""8 to 131,072 devices."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A layout that does not go, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """The plan on so many devices: the outcome, or why there is none."""
+
+    ranks: int
+    outcome: Outcome | None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Everything a plan comes to. outcomes: the layouts that were named, in their order, or of a search the
+    fastest first. textbook: of stated times, which need no machine."""
+
+    plan: Plan
+    cluster: Cluster | None
+    device: Device | None
+    outcomes: tuple[Outcome, ...] = ()
+    refused: tuple[Refused, ...] = ()
+    searched: Searched | None = None
+    scaled: tuple[Scaled, ...] = ()
+    textbook: tuple[Bucketed, ...] = ()
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line adds to a plan. most: layouts of a search to tell."""
+
+    machine: str | None = None
+    nodes: int | None = None
+    network: str | None = None
+    search: bool = False
+    scale: bool = False
+    measured: MeasuredPoints | None = None
+    most: int = BEST
+
+
+def plan_out(plan: Plan, asked: Asked) -> Planned:
+    """Work out ``plan``. SuiteError, UsageError and MachineError for what cannot be."""
+    if plan.gradients is not None:
+        return Planned(plan, None, None, textbook=textbook(plan.gradients))
+    machine = asked.machine or plan.machine
+    if machine is None:
+        raise plan.origin.error(
+            ("machine",), "is missing; write 'machine: hgx-h100' into the plan, or give --machine"
+        )
+    network = asked.network or plan.network
+    cluster = open_cluster(machine, asked.nodes or plan.nodes, network)
+    planner = planner_of(plan, cluster, asked.measured)
+    if asked.search or not plan.choices:
+        found = search(planner, plan.settings, plan.wanted or Wanted(), cluster.ranks, asked.most)
+        planned = Planned(plan, cluster, planner.device, found.best, searched=found)
+    else:
+        planned = _named(plan, planner)
+    if asked.scale:
+        made = _cluster_maker(machine, cluster, network)
+        planned = replace(planned, scaled=_scaled(planned, planner, made))
+    return planned
+
+
+def _named(plan: Plan, planner: Planner) -> Planned:
+    outcomes: list[Outcome] = []
+    refused: list[Refused] = []
+    for choice in plan.choices:
+        try:
+            outcomes.append(planner.outcome(choice.name, choice.strategy(planner.cluster.ranks)))
+        except (UsageError, MachineError) as problem:
+            if len(plan.choices) == 1:
+                raise plan.origin.error(choice.spot, str(problem)) from None
+            refused.append(Refused(choice.name, str(problem)))
+    if not outcomes:
+        raise plan.origin.error(("layouts",), f"none can be: {refused[0].name}: {refused[0].reason}")
+    return Planned(plan, planner.cluster, planner.device, tuple(outcomes), tuple(refused))
+
+
+def _cluster_maker(machine: str, cluster: Cluster, network: str | None) -> Callable[[int], Cluster]:
+    """A cluster of so many devices, of the plan's machine and network."""
+    held = len(cluster.node.gpus)
+
+    def made(ranks: int) -> Cluster:
+        if ranks <= held:
+            return open_cluster(machine, 1, None, ranks)
+        if network is None:
+            raise UsageError(f"{ranks} devices are several {machine}, which no network joins; give --network")
+        return open_cluster(machine, -(-ranks // held), network, ranks)
+
+    return made
+
+
+def _scaled(
+    planned: Planned, planner: Planner, cluster_of: Callable[[int], Cluster]
+) -> tuple[Scaled, ...]:
+    """The first layout, or the best of each size where layouts are searched, on 8 to 131,072 devices."""
+    found = []
+    for ranks in SCALES:
+        try:
+            smaller = replace(planner, cluster=cluster_of(ranks))
+            outcome = _at(planned, smaller, ranks)
+        except (UsageError, MachineError) as problem:
+            found.append(Scaled(ranks, None, str(problem)))
+        else:
+            found.append(Scaled(ranks, outcome))
+    return tuple(found)
+
+
+def _at(planned: Planned, planner: Planner, ranks: int) -> Outcome:
+    plan, base = planned.plan, planned.outcomes[0]
+    if planned.searched is not None:
+        settings = dict(plan.settings)
+        settings["global_batch"] = _batch(plan, settings["global_batch"], ranks, base.ranks)
+        return search(planner, settings, plan.wanted or Wanted(), ranks, 1).best[0]
+    choice = next(one for one in plan.choices if one.name == base.name)
+    layout = base.strategy.layout
+    other = layout.ranks // layout.dp
+    if ranks % other:
+        raise UsageError(f"{ranks} devices hold no whole copy of the model, which takes {other}")
+    settings = dict(choice.settings)
+    settings["global_batch"] = _batch(plan, settings["global_batch"], ranks, base.ranks)
+    axes: dict[str, int | str] = {name: size for name, size in choice.axes.items() if name != "dp"}
+    wanted = Choice(choice.name, axes, settings, choice.spot)
+    outcome = planner.outcome(choice.name, wanted.strategy(ranks))
+    if not outcome.fits:
+        raise UsageError(f"{outcome.memory.total_bytes / 1e9:.0f} GB a device are needed")
+    return outcome
+
+
+def _batch(plan: Plan, global_batch: int, ranks: int, base: int) -> int:
+    """Weak scaling: as many sequences for each device as the plan has; strong: as many for all."""
+    if plan.scaling == "strong":
+        return global_batch
+    wanted, rest = divmod(global_batch * ranks, base)
+    if rest or wanted < 1:
+        raise UsageError(f"{global_batch} sequences on {base} devices are no whole number on {ranks}")
+    return wanted
+
+
+def exposed_share(outcome: Outcome) -> float:
+    """Of a step, what is neither computing nor hidden."""
+    step = outcome.step
+    return (step.seconds - step.computing_seconds) / step.seconds
+
+
+def settings_of(outcome: Outcome) -> dict[str, Any]:
+    """A strategy in plain values, for JSON."""
+    strategy = outcome.strategy
+    layout = strategy.layout
+    axes = {axis: getattr(layout, axis) for axis in ("tp", "cp", "ep", "dp", "pp")}
+    return {
+        "layout": str(layout),
+        **axes,
+        "global_batch": strategy.global_batch,
+        "sequence": strategy.sequence,
+        "micro_batch": strategy.micro_batch,
+        "micro_batches": strategy.micro_batches,
+        "pipeline": strategy.pipeline,
+        "virtual_stages": strategy.virtual_stages,
+        "zero": strategy.zero_stage,
+        "sequence_parallel": strategy.sequence_parallel,
+        "recompute": strategy.recompute,
+    }

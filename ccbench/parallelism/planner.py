@@ -1,0 +1,135 @@
+"""One strategy on one machine: its step, its memory, how well it uses the devices."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from ccbench.errors import UsageError
+from ccbench.model.cluster import Cluster
+from ccbench.parallelism.communication import communications
+from ccbench.parallelism.computing import (
+    Efficiency,
+    model_flops,
+    optimizer_work,
+    seconds_of,
+    stage_work,
+    utilization,
+)
+from ccbench.parallelism.devices import Device, named_device
+from ccbench.parallelism.document import Plan, Stated
+from ccbench.parallelism.holding import holdings
+from ccbench.parallelism.measured import MeasuredPoints
+from ccbench.parallelism.memory import Memory, largest_memory
+from ccbench.parallelism.pricing import Prices
+from ccbench.parallelism.shape import ModelShape
+from ccbench.parallelism.step import Computing, Step, step_of
+from ccbench.parallelism.strategy import Strategy
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A strategy's step on a machine.
+
+    memory: of the fullest kind of stage. fits: whether the device holds it. tflops: floating point operations
+    of the model, in 1e12 per second and device, without what is recomputed. utilization: of the peak (MFU).
+    tokens_per_second: of all devices.
+    """
+
+    name: str
+    strategy: Strategy
+    step: Step
+    memory: Memory
+    fits: bool
+    tflops: float
+    utilization: float
+    tokens_per_second: float
+
+    @property
+    def ranks(self) -> int:
+        """Devices."""
+        return self.strategy.layout.ranks
+
+
+@dataclass(frozen=True)
+class Planner:
+    """A model on a machine of so many devices; prices are kept from one strategy to the next."""
+
+    shape: ModelShape
+    cluster: Cluster
+    device: Device
+    dtype: str
+    efficiency: Efficiency
+    hide_pipeline: bool | None = None
+    measured: MeasuredPoints | None = None
+    prices: Prices = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prices", Prices(self.cluster, self.measured))
+
+    def memory(self, strategy: Strategy) -> Memory:
+        """Of the fullest kind of stage."""
+        return largest_memory(self.shape, strategy)
+
+    def fits(self, memory: Memory) -> bool:
+        """Whether a device holds it."""
+        return memory.total_bytes <= self.device.memory_bytes
+
+    def outcome(self, name: str, strategy: Strategy) -> Outcome:
+        """UsageError where shape, strategy and machine do not fit together."""
+        wanted = communications(self.shape, strategy)
+        step = step_of(strategy, wanted, self.computing(strategy), self.prices, self.hide_pipeline)
+        memory = self.memory(strategy)
+        ranks, seconds = strategy.layout.ranks, step.seconds
+        flops = model_flops(self.shape, strategy.global_batch, strategy.sequence)
+        return Outcome(
+            name,
+            strategy,
+            step,
+            memory,
+            self.fits(memory),
+            flops / seconds / ranks / 1e12,
+            utilization(flops, seconds, ranks, self.device, self.dtype),
+            strategy.global_batch * strategy.sequence / seconds,
+        )
+
+    def computing(self, strategy: Strategy) -> dict[str, Computing]:
+        """By kind of stage."""
+        found = {}
+        for holding in holdings(self.shape, strategy):
+            work = stage_work(self.shape, strategy, holding)
+            found[holding.kind] = Computing(
+                seconds_of(work.forward, self.device, self.efficiency, self.dtype),
+                seconds_of(work.backward, self.device, self.efficiency, self.dtype),
+                seconds_of(optimizer_work(strategy, holding), self.device, self.efficiency, self.dtype),
+            )
+        return found
+
+
+def device_of(cluster: Cluster, stated: Stated, dtype: str) -> Device:
+    """The plan's device, or the machine's; UsageError where neither is known.
+
+    Of an unknown device with stated rates the matrix products take all the time: its memory's rate is not known.
+    """
+    name = stated.name or str(cluster.node.gpus[0].attributes.get("model", ""))
+    try:
+        device = named_device(name)
+    except UsageError:
+        if stated.name or stated.teraflops is None or stated.memory_bytes is None:
+            raise UsageError(
+                f"device: how fast a {name or 'GPU without a name'} computes is not known; write "
+                "'device: {teraflops: 312, memory: 80 GB}' or 'device: a100' into the plan"
+            ) from None
+        peak = ((dtype, stated.teraflops * 1e12),)
+        return Device(name or "GPU", stated.memory_bytes, math.inf, peak, 1.0, "stated in the plan", "stated")
+    return device.with_rates(stated.teraflops, stated.memory_bytes)
+
+
+def planner_of(plan: Plan, cluster: Cluster, measured: MeasuredPoints | None = None) -> Planner:
+    """For a plan's model on a machine."""
+    assert plan.shape is not None
+    device = device_of(cluster, plan.device, plan.dtype)
+    device.peak(plan.dtype)
+    return Planner(
+        plan.shape, cluster, device, plan.dtype, plan.device.efficiency, plan.hide_pipeline, measured
+    )

@@ -1,0 +1,136 @@
+"""When each stage of a step works, waits and sends: intervals for a drawing, from the same numbers as the step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ccbench.parallelism.buckets import queue
+from ccbench.parallelism.communication import BACKWARD, FORWARD, OPTIMIZER, PIPELINE
+from ccbench.parallelism.pipeline import Interval, simulate
+from ccbench.parallelism.step import Line, Step, stage_order
+
+FORWARD_WORK, BACKWARD_WORK, WAITING, DATA, ENDING = KINDS = (
+    "forward", "backward", "waiting for communication", "gradients and weights", "optimizer's communication",
+)  # fmt: skip
+
+MOST_LANES = 8
+MOST_PIECES = 6000
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One stretch of a lane; seconds from the step's start. kind: one of KINDS. text: the micro-batch."""
+
+    lane: int
+    begin_seconds: float
+    end_seconds: float
+    kind: str
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Lanes with their pieces. lanes: names. left_out: what is not shown, "" where all is."""
+
+    lanes: tuple[str, ...]
+    pieces: tuple[Piece, ...]
+    left_out: str
+
+
+def timeline(step: Step) -> Timeline:
+    """The step of one pipeline, stage by stage, and below them what the stage that ends last sends at the end.
+
+    In a stage's intervals what is waited for stands behind the computing; really the two alternate layer by layer.
+    """
+    intervals = simulate(step.pipeline)
+    stages = _shown_stages(step.pipeline.stages, len(intervals))
+    lanes = [f"stage {stage}" if step.pipeline.stages > 1 else "computing" for stage in stages]
+    pieces: list[Piece] = []
+    waits = _waiting_shares(step)
+    order = stage_order(step.pipeline.stages)
+    for one in intervals:
+        if one.stage in stages:
+            share = waits[one.work] if order[one.stage] == step.stage else 0.0
+            pieces += _pieces(one, stages.index(one.stage), share)
+    pieces += _sent(step, intervals, len(lanes))
+    if any(piece.lane == len(lanes) for piece in pieces):
+        lanes.append("sent")
+    left_out = ""
+    if len(stages) < step.pipeline.stages:
+        left_out = f"{step.pipeline.stages - len(stages)} of {step.pipeline.stages} stages are not shown"
+    return Timeline(tuple(lanes), tuple(pieces), left_out)
+
+
+def _shown_stages(stages: int, intervals: int) -> list[int]:
+    """First and last and some between, evenly."""
+    each = max(1, intervals // stages)
+    room = max(2, min(MOST_LANES, MOST_PIECES // each))
+    if stages <= room:
+        return list(range(stages))
+    return sorted({round(place * (stages - 1) / (room - 1)) for place in range(room)})
+
+
+def _waiting_shares(step: Step) -> dict[str, float]:
+    """Of a forward and a backward interval of the slowest stage, the share that is waited for."""
+    place = stage_order(step.pipeline.stages).index(step.stage)
+    lengths = {
+        FORWARD: step.pipeline.forward_seconds[place],
+        BACKWARD: step.pipeline.backward_seconds[place],
+    }
+    turns = step.strategy.micro_batches * step.pipeline.chunks
+    found = {}
+    for phase, seconds in lengths.items():
+        waited = sum(
+            line.exposed_seconds
+            for line in step.lines
+            if line.communication.phase == phase and not is_at_the_end(step, line)
+        )
+        found[phase] = min(1.0, waited / turns / seconds) if seconds > 0 else 0.0
+    return found
+
+
+def is_at_the_end(step: Step, line: Line) -> bool:
+    """Whether a line is of the end of the step: the last micro-batch's gradients, the optimizer."""
+    one = line.communication
+    if one.phase in (OPTIMIZER, PIPELINE):
+        return one.phase == OPTIMIZER
+    is_data = one.axis in (step.strategy.data_axis, "edp")
+    return is_data and step.strategy.zero_stage < 2
+
+
+def _pieces(one: Interval, lane: int, waiting: float) -> list[Piece]:
+    computed = one.begin_seconds + (one.end_seconds - one.begin_seconds) * (1 - waiting)
+    kind = FORWARD_WORK if one.work == "forward" else BACKWARD_WORK
+    found = [Piece(lane, one.begin_seconds, computed, kind, str(one.micro_batch))]
+    if waiting > 0:
+        found.append(Piece(lane, computed, one.end_seconds, WAITING))
+    return found
+
+
+def _sent(step: Step, intervals: Sequence[Interval], lane: int) -> list[Piece]:
+    """Buckets of gradients as the last backward pass lets them go, then what the optimizer waits for."""
+    order = stage_order(step.pipeline.stages)
+    gradients = [
+        line for line in step.lines if is_at_the_end(step, line) and line.communication.phase == BACKWARD
+    ]
+    found: list[Piece] = []
+    free = max(one.end_seconds for one in intervals)
+    if gradients:
+        stage = order.index(gradients[0].communication.stage)
+        mine = [one for one in intervals if one.stage == stage and one.work == "backward"]
+        end = max(one.end_seconds for one in mine)
+        length = step.pipeline.backward_seconds[stage] * step.pipeline.chunks
+        count = sum(line.communication.times for line in gradients)
+        each = sum(line.total_seconds for line in gradients) / count
+        hides = all(line.communication.can_hide for line in gradients)
+        begin = max(0.0, end - length)
+        messages = [(length * (n + 1) / count if hides else length, each) for n in range(count)]
+        for sent in queue(messages):
+            found.append(Piece(lane, begin + sent.begin_seconds, begin + sent.end_seconds, DATA))
+        free = max(free, found[-1].end_seconds)
+    for line in step.lines:
+        if line.communication.phase == OPTIMIZER and line.exposed_seconds > 0:
+            found.append(Piece(lane, free, free + line.exposed_seconds, ENDING))
+            free += line.exposed_seconds
+    return found

@@ -105,7 +105,13 @@ def library_points(cluster: Cluster, request: LibraryRequest, root: int = 0) -> 
     return tuple(found)
 
 
-PAIRWISE_SCHEDULES = {"all_to_all": "direct", "gather": "direct", "scatter": "direct", "send_recv": "shift"}
+PAIRWISE_SCHEDULES = {
+    "all_to_all": "direct",
+    "all_to_all_v": "direct",
+    "gather": "direct",
+    "scatter": "direct",
+    "send_recv": "shift",
+}
 """The schedule with the traffic of grouped send and receive."""
 
 
@@ -120,7 +126,7 @@ def _shared_links(cluster: Cluster, request: LibraryRequest, root: int) -> Fabri
         return None
     from ccbench.model.fabric_pricing import price_algorithm
 
-    costs = _costs(cluster)
+    costs = fabric_costs(cluster)
     return price_algorithm(request.collective, name, cluster.fabric, request.size_bytes, costs, root=root)
 
 
@@ -130,7 +136,7 @@ def schedule_points(
     """What ccbench's own schedule should take on the cluster's links, each with its usual efficiency."""
     from ccbench.model.fabric_pricing import price_algorithm
 
-    costs = _costs(cluster)
+    costs = fabric_costs(cluster)
     prices = price_algorithm(collective, algorithm, cluster.fabric, size_bytes, costs, root=root)
     bounds = bound_seconds(cluster, collective, size_bytes, root)
     return tuple(
@@ -150,6 +156,14 @@ def schedule_points(
         )
         for index, size in enumerate(size_bytes)
     )
+
+
+def fabric_costs(cluster: Cluster) -> FabricCosts:
+    """What schedules pay on the cluster's links; the same object each time, so that loads are found once."""
+    if "costs" not in cluster.remembered:
+        cluster.remembered["costs"] = _costs(cluster)
+    found: FabricCosts = cluster.remembered["costs"]
+    return found
 
 
 def _costs(cluster: Cluster) -> FabricCosts:

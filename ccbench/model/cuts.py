@@ -303,11 +303,12 @@ BOUNDS: dict[str, Callable[..., RateBound]] = {
     "broadcast": broadcast_bound,
     "reduce": reduce_bound,
     "all_to_all": all_to_all_bound,
+    "all_to_all_v": all_to_all_bound,
     "gather": gather_bound,
     "scatter": scatter_bound,
     "send_recv": send_recv_bound,
 }
-"""The bound of each collective that moves data."""
+"""The bound of each collective that moves data; of all_to_all_v with blocks of one size."""
 
 
 def farthest_pair_seconds(topology: Topology, participants: Sequence[str] | None = None) -> float:

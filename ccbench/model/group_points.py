@@ -9,21 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from fractions import Fraction
 
 from ccbench.collectives import collective as collective_row
 from ccbench.layouts import Groups
 from ccbench.model.cluster import Cluster
 from ccbench.model.cluster_points import ClusterPoint
-from ccbench.model.graph_bounds import ROUNDING
+from ccbench.model.group_bounds import groups_of_a_node, kind_bounds
 from ccbench.model.group_placement import GroupPlacement, axis_placement, placement_of
 from ccbench.model.group_systems import GroupSystem, group_systems
-from ccbench.model.level_cuts import LIMITS
 from ccbench.model.library.predictor import predict_library
 from ccbench.model.library.system import LibraryPoint, LibraryRequest
-from ccbench.model.library.uneven import uneven_loads
 from ccbench.model.prediction import Prediction
-from ccbench.topology.fabric import LevelCut
 
 __all__ = ["GroupPlacement", "axis_placement", "group_points", "placement_of", "requested_points"]
 
@@ -43,8 +39,9 @@ def group_points(
     """One launch of ``collective`` by all groups at once, or by the first ``alone``; a point for each size.
 
     size_bytes: of one group, in the sense of nccl-tests. traffic: of an all_to_all_v, as
-    ``ccbench.traffic_matrix`` has it. Remembered: asked again for the same, it costs nothing. Raises MachineError
-    and UsageError for groups that the cluster does not hold, and for what the library's model does not know.
+    ``ccbench.traffic_matrix`` has it. Remembered: asked again for the same, it costs nothing. Raises
+    MachineError and UsageError for groups that the cluster does not hold, and for what the library's model
+    does not know.
     """
     key = ("group points", groups, collective, tuple(size_bytes), alone, algorithm, traffic)
     if key not in cluster.remembered:
@@ -62,13 +59,12 @@ def requested_points(
     """The same for everything that a request says; not remembered."""
     if not collective_row(request.collective).moves_data:
         request = replace(request, size_bytes=(0,) * len(request.size_bytes))
-    placement = groups if isinstance(groups, GroupPlacement) else None
-    kinds = group_systems(cluster, groups, alone)
+    if alone and not isinstance(groups, GroupPlacement):
+        groups = groups[:1]
+    crossing = 1 if alone else groups_of_a_node(cluster, groups)
     found = []
-    for kind in kinds:
-        bounds = _bounds(
-            cluster, kind, request, 1 if alone or placement is None else placement.groups_per_node
-        )
+    for kind in group_systems(cluster, groups, alone):
+        bounds = kind_bounds(cluster, kind, request.collective, request.size_bytes, request.traffic, crossing)
         priced = predict_library(kind.system, request)
         found.append([_point(request, kind, *one) for one in zip(priced, bounds, strict=True)])
     return tuple(
@@ -100,38 +96,3 @@ def _sharing(kind: GroupSystem) -> str:
     if kind.link_users > 1:
         parts.append(f"links inside a node {kind.link_users:.3g} times as busy as for one group")
     return f"; {', '.join(parts)}" if parts else ""
-
-
-def _bounds(cluster: Cluster, kind: GroupSystem, request: LibraryRequest, crossing: int) -> list[float]:
-    """Least seconds at each size, whatever the algorithm: what must enter one GPU and one node.
-
-    crossing: groups of a node that must move as much, all at once. Links of a GPU that lead to no member
-    count too, for others could relay. Nominal rates; latencies are left out.
-    """
-    system = kind.system
-    if system.ranks < 2 or not collective_row(request.collective).moves_data:
-        return [0.0] * len(request.size_bytes)
-    levels = {level.name: level for level in _levels(cluster)}
-    gpu = levels["GPU"].bytes_per_second
-    node = cluster.system.network.node_bytes_per_second if cluster.system.network is not None else 0.0
-    slowness, even = [0.0], kind.ranks == system.ranks
-    if request.traffic and even:
-        loads = uneven_loads(system, request.traffic)
-        slowness += [loads.rank / gpu] + ([loads.node * crossing / node] if system.nodes > 1 else [])
-    elif not request.traffic:
-        in_network = cluster.adds_in_network and request.collective == "all_reduce"
-        limit = LIMITS["broadcast" if in_network else request.collective]
-        cuts = [LevelCut("GPU", 1, gpu, kind.ranks)]
-        if system.nodes > 1 and even and request.collective != "send_recv":
-            cuts.append(LevelCut("node", system.ranks_per_node, node / crossing, system.nodes))
-        slowness += [float(1 / Fraction(limit(cut, kind.ranks))) for cut in cuts]
-    return [max(slowness) * size * (1 - ROUNDING) for size in request.size_bytes]
-
-
-def _levels(cluster: Cluster) -> tuple[LevelCut, ...]:
-    """Of two nodes like the cluster's, which stand for any number of them."""
-    if "levels" not in cluster.remembered:
-        some = cluster if cluster.nodes <= 2 else replace(cluster, nodes=2)
-        cluster.remembered["levels"] = some.fabric.levels
-    found: tuple[LevelCut, ...] = cluster.remembered["levels"]
-    return found

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ccbench.algorithms.schedule import Indices, Phase, Schedule
 from ccbench.collectives import collective
+from ccbench.model.parties import EVERYBODY, Party, flow_weights, turns_of
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -25,7 +26,7 @@ class StepLoad:
     """``repeat`` equal steps.
 
     operations, copied, reduced: shape (distinct loads,). Cores with equal loads are listed once.
-        ``copied`` and ``reduced`` are in slots of payload.
+        ``copied`` and ``reduced`` are in slots of payload, of uneven blocks in mean ones.
     active_cores: cores that have something to do.
     waits: a rank must see another rank's flag before this step.
     flags: the most other ranks that one rank hears from in this step.
@@ -33,8 +34,8 @@ class StepLoad:
 
     repeat: int
     operations: Integers
-    copied: Integers
-    reduced: Integers
+    copied: Floats
+    reduced: Floats
     active_cores: int
     waits: bool
     flags: int
@@ -45,8 +46,8 @@ class _CoreWork:
     """What each core does in one step, shape (cores that have ranks,); slots as in StepLoad."""
 
     operations: Integers
-    copied: Integers
-    reduced: Integers
+    copied: Floats
+    reduced: Floats
 
     def plus(self, other: _CoreWork, times: int) -> _CoreWork:
         return _CoreWork(
@@ -69,11 +70,34 @@ class _Group:
         work = self.work
         distinct = np.unique(np.stack((work.operations, work.copied, work.reduced)), axis=1)
         active = int(np.count_nonzero(work.operations))
-        return StepLoad(self.repeat, distinct[0], distinct[1], distinct[2], active, self.waits, self.flags)
+        operations = distinct[0].astype(np.int64)
+        return StepLoad(self.repeat, operations, distinct[1], distinct[2], active, self.waits, self.flags)
 
 
-def step_loads(schedule: Schedule, cores: int, in_place: bool) -> list[StepLoad]:
+@dataclass(frozen=True)
+class _Cores:
+    """Which core each seat of each group is on, shape (groups, seats), and how many cores there are."""
+
+    of_seat: Integers
+    bins: int
+
+    @staticmethod
+    def of(schedule: Schedule, cores: int, party: Party) -> _Cores:
+        seats = party.seats(schedule.ranks)
+        return _Cores(seats % cores, min(int(seats.max()) + 1, cores))
+
+    def sums(self, seats: Integers | Indices, weights: Floats | Indices | None = None) -> Floats:
+        """Per core, how many of ``seats`` are on it over all groups, or the sum of their ``weights``."""
+        groups = len(self.of_seat)
+        spread = None if weights is None else np.tile(weights, groups)
+        counts = np.bincount(self.of_seat[:, seats].ravel(), weights=spread, minlength=self.bins)
+        return counts.astype(np.float64)
+
+
+def step_loads(schedule: Schedule, cores: int, in_place: bool, party: Party = EVERYBODY) -> list[StepLoad]:
     """The steps of ``schedule`` in order, for ranks dealt to cores round robin.
+
+    party: the groups that run it, all of them in step. Of uneven blocks every repetition is looked at.
 
     Repetitions are joined, and so are steps between which nobody waits: each rank does them in one go.
 
@@ -82,12 +106,18 @@ def step_loads(schedule: Schedule, cores: int, in_place: bool) -> list[StepLoad]
     advance. Out of place, each rank first copies what it keeps from its input to its output buffer.
     """
     groups: list[_Group] = []
-    kept = None if in_place else _kept_work(schedule, cores)
+    seated = _Cores.of(schedule, cores, party)
+    weights = party.weights(schedule.ranks)
+    if weights is not None:
+        apart = tuple(one for phase in schedule.phases for one in turns_of(phase, schedule))
+        schedule = replace(schedule, phases=apart)
+    kept = None if in_place else _kept_work(schedule, seated)
     if kept is not None:
         groups.append(_Group(kept, 1, waits=False, flags=0))
     touched = _Touched.nothing()
     for phase in schedule.phases:
-        work = _phase_work(phase, schedule.ranks, cores)
+        moved = None if weights is None else flow_weights(phase, schedule, weights)
+        work = _phase_work(phase, seated, moved)
         flags = _most_flags(phase, schedule.ranks)
         for turn, repeat in ((0, 1), (1, phase.repeat - 1)):
             if repeat < 1:
@@ -115,7 +145,7 @@ class CompletedLoad:
     active_cores: int
 
 
-def completed_load(schedule: Schedule, cores: int) -> CompletedLoad | None:
+def completed_load(schedule: Schedule, cores: int, party: Party = EVERYBODY) -> CompletedLoad | None:
     """The reduced slots that no later reduction reads, on the cores of the ranks that reduced them last.
 
     Approximate: they are taken to be what the last turn of the last reducing phase writes. Where that is
@@ -125,30 +155,29 @@ def completed_load(schedule: Schedule, cores: int) -> CompletedLoad | None:
     reducing = [phase for phase in schedule.phases if phase.reduces and phase.flows]
     if not reducing:
         return None
-    phase, bins = reducing[-1], min(schedule.ranks, cores)
+    phase, seated = reducing[-1], _Cores.of(schedule, cores, party)
     touched = _Touched.by(phase, schedule, phase.repeat - 1, most_slots=None)
     _, first = np.unique(touched.written, return_index=True)
-    slots = np.bincount(touched.writer[first] % cores, minlength=bins).astype(np.float64)
+    slots = seated.sums(touched.writer[first])
     starts = np.cumsum(phase.width) - phase.width
     _, first_flow = np.unique(touched.written[starts], return_index=True)
     writers = touched.writer[starts][first_flow]
-    operations = np.bincount(writers % cores, minlength=bins).astype(np.float64)
-    scale = max(1.0, schedule.pieces / float(slots.sum()))
+    operations = seated.sums(writers)
+    scale = max(1.0, schedule.pieces * len(seated.of_seat) / float(slots.sum()))
     distinct = np.unique(np.stack((operations, slots)), axis=1) * scale
     return CompletedLoad(distinct[0], distinct[1], int(np.count_nonzero(slots)))
 
 
-def _phase_work(phase: Phase, ranks: int, cores: int) -> _CoreWork:
-    core = (phase.source if phase.executed_by_source else phase.target) % cores
-    bins = min(ranks, cores)
-    operations = np.bincount(core, minlength=bins).astype(np.int64)
-    moved = np.bincount(core, weights=phase.width, minlength=bins).astype(np.int64)
+def _phase_work(phase: Phase, seated: _Cores, weights: Floats | None) -> _CoreWork:
+    worker = phase.source if phase.executed_by_source else phase.target
+    operations = seated.sums(worker).astype(np.int64)
+    moved = seated.sums(worker, phase.width if weights is None else weights)
     nothing = np.zeros_like(moved)
     copied, reduced = (nothing, moved) if phase.reduces else (moved, nothing)
     return _CoreWork(operations, copied, reduced)
 
 
-def _kept_work(schedule: Schedule, cores: int) -> _CoreWork | None:
+def _kept_work(schedule: Schedule, seated: _Cores) -> _CoreWork | None:
     """Copies of input slots that are output slots as well; None where there are none.
 
     In place they lie where they belong, and a sum of several is written anew anyway.
@@ -166,9 +195,9 @@ def _kept_work(schedule: Schedule, cores: int) -> _CoreWork | None:
     slots[root] = kept(root)
     if not slots.any():
         return None
-    core = np.arange(ranks) % cores
-    operations = np.bincount(core, weights=slots > 0).astype(np.int64)
-    copied = np.bincount(core, weights=slots).astype(np.int64)
+    seats = np.arange(ranks)
+    operations = seated.sums(seats[slots > 0]).astype(np.int64)
+    copied = seated.sums(seats, slots.astype(np.float64))
     return _CoreWork(operations, copied, np.zeros_like(copied))
 
 

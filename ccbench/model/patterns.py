@@ -263,6 +263,7 @@ DIRECTLY: dict[tuple[str, str], Callable[[int, int], Made]] = {
     ("send_recv", "shift"): lambda ranks, root: (1, (Uniform(1, 1),)),
     ("reduce_scatter", "pairwise"): lambda ranks, root: (ranks, (AllPairs(reduces=True, at_once=False),)),
     ("all_to_all", "pairwise"): lambda ranks, root: (ranks, (AllPairs(at_once=False),)),
+    ("all_to_all_v", "pairwise"): lambda ranks, root: (ranks, (AllPairs(at_once=False),)),
     ("barrier", "dissemination"): _dissemination,
     ("all_gather", "bruck"): _bruck_all_gather,
     ("all_to_all", "bruck"): _bruck_all_to_all,
@@ -290,5 +291,6 @@ DIRECTLY: dict[tuple[str, str], Callable[[int, int], Made]] = {
         (AllPairs(reduces=True), _between(ranks, root, to_root=True)),
     ),
     ("all_to_all", "direct"): lambda ranks, root: (ranks, (AllPairs(),)),
+    ("all_to_all_v", "direct"): lambda ranks, root: (ranks, (AllPairs(),)),
 }
 """(ranks, root) -> pieces and patterns; None where only the schedule knows."""

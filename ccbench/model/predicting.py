@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from ccbench.algorithms import parse_algorithm, schedule_for
-from ccbench.cases import NO_ROOT, Case
+from ccbench.cases import NO_ROOT, OVERLAP, UNEVEN, Case
 from ccbench.dtypes import item_bytes
 from ccbench.errors import CcbenchError
+from ccbench.model.beside import (
+    alone_on_links,
+    alone_seconds,
+    cheapest,
+    cluster_beside,
+    host_beside,
+    library_beside,
+)
 from ccbench.model.cluster import Cluster
 from ccbench.model.cluster_points import library_points, schedule_points
+from ccbench.model.group_points import requested_points
 from ccbench.model.host_collectives import HOST_LIBRARIES, predict_between_hosts
 from ccbench.model.host_network import HostNetwork
 from ccbench.model.library.system import ALGORITHMS, PROTOCOLS, LibraryRequest
 from ccbench.model.machine import Machine
+from ccbench.model.parties import EVERYBODY, party_of, schedule_of
 from ccbench.model.prediction import Prediction
 from ccbench.model.pricing import predict
 
@@ -32,16 +41,15 @@ def predict_case(
 
     algorithm_used: what the backend says it ran. gpus_per_process: GPUs that one thread launches on. On a
     cluster of another number of ranks than the case has there is none either. A network of hosts prices what
-    the library that it was probed with does (``ccbench.model.host_collectives``).
+    the library that it was probed with does (``ccbench.model.host_collectives``). Of computing meanwhile
+    nothing is said: how long a computation takes is not modelled.
     """
-    if case.backend in UNPRICED_BACKENDS:
+    if case.backend in UNPRICED_BACKENDS or case.mode == OVERLAP:
         return None
     if isinstance(machine, HostNetwork):
         return predict_between_hosts(case, machine, algorithm_used)
     if case.backend in HOST_LIBRARIES:
         return None  # a library's own messages are priced on what such messages were seen to cost
-    if case.pair or case.groups or case.beside:
-        return None  # what shares the links with it is not priced
     try:
         if isinstance(machine, Machine) and case.backend in DEVICE_BACKENDS:
             return None  # a host's memory says nothing about a device's
@@ -59,24 +67,29 @@ def predict_case(
 def _on_host(case: Case, machine: Machine, algorithm_used: str) -> Prediction | None:
     if not algorithm_used:
         return None
-    algorithm, parameter = parse_algorithm(algorithm_used)
-    schedule = schedule_for(
-        case.collective,
-        algorithm,
-        case.ranks,
-        root=_root(case),
-        parameter=parameter,
-        size_bytes=case.size_bytes,
-    )
-    return predict(case, machine, schedule)
+    schedule = schedule_of(case, algorithm_used)
+    other = case.beside_case
+    if other is None:
+        return predict(case, machine, schedule)
+    return host_beside(machine, (case, schedule), (other, cheapest(other, alone_seconds(machine, other))))
 
 
 def _of_library(case: Case, cluster: Cluster, algorithm_used: str, gpus_per_process: int) -> Prediction:
+    request = _request(case, algorithm_used, gpus_per_process)
+    other = case.beside_case
+    if other is not None:
+        return library_beside(cluster, (case, request), (other, _request(other, "", gpus_per_process)))
+    if party_of(case) == EVERYBODY:
+        return library_points(cluster, request, _root(case))[0].prediction
+    return requested_points(cluster, case.members, request)[0].prediction
+
+
+def _request(case: Case, algorithm_used: str, gpus_per_process: int) -> LibraryRequest:
     named = (algorithm_used or case.algorithm).lower()
     if named in ("collnetdirect", "collnetchain"):
         named = "collnet"  # its two forms
     protocol = case.protocol.lower()
-    request = LibraryRequest(
+    return LibraryRequest(
         case.collective,
         (case.size_bytes,),
         item_bytes(case.dtype) if case.dtype else 4,
@@ -85,16 +98,25 @@ def _of_library(case: Case, cluster: Cluster, algorithm_used: str, gpus_per_proc
         named if named in ALGORITHMS else "default",
         protocol if protocol in PROTOCOLS else "default",
         gpus_per_process,
+        traffic=case.traffic if case.collective == UNEVEN else "",
     )
-    return library_points(cluster, request, _root(case))[0].prediction
 
 
 def _of_schedule(case: Case, cluster: Cluster, algorithm_used: str) -> Prediction | None:
     if not algorithm_used:
         return None
-    return schedule_points(cluster, case.collective, algorithm_used, (case.size_bytes,), _root(case))[
-        0
-    ].prediction
+    party, sizes = party_of(case), (case.size_bytes,)
+    other = case.beside_case
+    if other is None and party == EVERYBODY:
+        found = schedule_points(cluster, case.collective, algorithm_used, sizes, _root(case))
+        return found[0].prediction
+    schedule = schedule_of(case, algorithm_used)
+    if other is None:
+        from ccbench.model.group_schedules import party_points
+
+        return party_points(cluster, schedule, party, sizes, algorithm_used)[0].prediction
+    fastest = cheapest(other, alone_on_links(cluster, other))
+    return cluster_beside(cluster, (case, schedule), (other, fastest))
 
 
 def _root(case: Case) -> int:

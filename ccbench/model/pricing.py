@@ -20,6 +20,7 @@ from ccbench.dtypes import item_bytes as bytes_of_item
 from ccbench.model.host_bounds import bound_seconds, working_set_bytes
 from ccbench.model.loads import StepLoad, completed_load, step_loads
 from ccbench.model.machine import AVERAGE, Floats, Machine, SharedMemory, arithmetic_key, calls_of
+from ccbench.model.parties import EVERYBODY, Party, party_of
 from ccbench.model.prediction import Prediction
 from ccbench.units import format_seconds
 
@@ -97,33 +98,38 @@ def price_sizes(
     loads: Sequence[StepLoad] | None = None,
     dtype: str = "float32",
     op: str = "sum",
+    party: Party = EVERYBODY,
 ) -> Prices:
     """Price one launch at every count at once.
 
     counts: elements as in Case.count; item_bytes: bytes of one element. A buffer that is cut into pieces
     is priced as if every piece were its exact share, fractions of an element included.
-    loads: what ``step_loads`` gave for this schedule, cores and place, to find them only once.
+    loads: what ``step_loads`` gave for this schedule, cores, place and party, to find them only once.
     dtype, op: what is computed, as in Case; of no account where nothing is reduced or the machine has no
         rate for them.
+    party: the groups that run the schedule at the same time; other ranks stand by and cost nothing.
     """
     fabric = machine.fabric
     row = collective(schedule.collective)
     size_of_count = np.asarray(counts, dtype=np.float64) * (item_bytes if row.moves_data else 0)
     slot_bytes = size_of_count if row.blocked else size_of_count / schedule.pieces
-    cached = working_set_bytes(row, schedule.ranks, schedule.root, size_of_count, fabric.cores, in_place)
+    cached = working_set_bytes(
+        row, schedule.ranks, schedule.root, size_of_count, fabric.cores, in_place, party
+    )
+    ranks = schedule.ranks * len(party.groups_of(schedule.ranks))
     terms = np.zeros((len(TERMS), len(size_of_count)))
-    steps = step_loads(schedule, fabric.cores, in_place) if loads is None else loads
+    steps = step_loads(schedule, fabric.cores, in_place, party) if loads is None else loads
     compute_rate = _arithmetic_rate(fabric, dtype, "sum" if op == "avg" else op)
     for load in steps:
-        terms += load.repeat * _step_terms(load, slot_bytes, cached, schedule.ranks, fabric, compute_rate)
+        terms += load.repeat * _step_terms(load, slot_bytes, cached, ranks, fabric, compute_rate)
     if not steps:
         # Nothing to do is still a call.
         terms[OPERATIONS] += fabric.operation_seconds
     if op == "avg" and row.reduces:
-        terms += _average_terms(schedule, slot_bytes, cached, fabric, dtype)
-    edge = _wait_seconds(schedule.ranks - 1, schedule.ranks, fabric)
+        terms += _average_terms(schedule, slot_bytes, cached, fabric, dtype, party)
+    edge = _wait_seconds(schedule.ranks - 1, ranks, fabric)
     terms[FLAGS] += 2 * edge
-    bound = bound_seconds(row, schedule.ranks, counts, item_bytes, machine, schedule.root, in_place)
+    bound = bound_seconds(row, schedule.ranks, counts, item_bytes, machine, schedule.root, in_place, party)
     waits = sum(load.repeat for load in steps if load.waits) + (2 if schedule.ranks > 1 else 0)
     return Prices(
         flags=terms[FLAGS],
@@ -169,7 +175,7 @@ def _arithmetic_rate(fabric: SharedMemory, dtype: str, kind: str) -> float:
 
 
 def _average_terms(
-    schedule: Schedule, slot_bytes: Floats, cached: Floats, fabric: SharedMemory, dtype: str
+    schedule: Schedule, slot_bytes: Floats, cached: Floats, fabric: SharedMemory, dtype: str, party: Party
 ) -> Floats:
     """One pass in place over what is complete, shape (terms, counts), by whoever reduced it last.
 
@@ -177,7 +183,7 @@ def _average_terms(
     rate is not known it costs as much as copying.
     """
     terms = np.zeros((len(TERMS), len(slot_bytes)))
-    load = completed_load(schedule, fabric.cores)
+    load = completed_load(schedule, fabric.cores, party)
     if load is None:
         return terms
     share = load.active_cores
@@ -222,6 +228,15 @@ def price(
 
 
 def predict(case: Case, machine: Machine, schedule: Schedule) -> Prediction:
-    """The prediction for one launch of ``case`` when ``schedule`` runs it."""
-    item = bytes_of_item(case.dtype)
-    return price(schedule, case.count, item, machine, case.in_place, case.dtype, case.op)
+    """The prediction for one launch of ``case`` when each of its groups runs ``schedule``."""
+    return case_prices(case, machine, schedule).prediction(0)
+
+
+def case_prices(
+    case: Case, machine: Machine, schedule: Schedule, loads: Sequence[StepLoad] | None = None
+) -> Prices:
+    """The price of one launch of ``case``, what runs beside it left out; loads as in ``price_sizes``."""
+    item, counts = bytes_of_item(case.dtype), [case.count]
+    return price_sizes(
+        schedule, counts, item, machine, case.in_place, loads, case.dtype, case.op, party_of(case)
+    )

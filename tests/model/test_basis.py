@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 from pathlib import Path
 
 import pytest
@@ -60,10 +61,27 @@ def test_a_machine_that_is_needed_and_cannot_be_is_refused_with_the_reason() -> 
         Basis().needed_machine(ON_GPUS)
 
 
-@pytest.mark.parametrize("change", [{"pair": "0>1"}, {"groups": "rank // 2"}, {"beside": "all_gather"}])
-def test_what_shares_links_with_something_else_has_no_price(change: dict[str, str]) -> None:
-    collective = "send_recv" if "pair" in change else "all_reduce"
-    assert named_basis("hgx-h100").predict(replace(ON_GPUS, collective=collective, **change)) is None  # type: ignore[arg-type]  # fields by name
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"collective": "send_recv", "pair": "0>1"},
+        {"groups": "rank // 2"},
+        {"groups": "rank // 2", "alone": 1},
+        {"beside": "all_gather on rank % 2"},
+        {"collective": "all_to_all_v", "traffic": "hot:0.5"},
+    ],
+)
+def test_what_shares_links_with_something_else_has_a_price_that_no_bound_exceeds(
+    change: dict[str, Any],
+) -> None:
+    found = named_basis("hgx-h100").predict(replace(ON_GPUS, **change))
+    assert found is not None
+    assert 0 < found.bound_seconds <= found.predicted_seconds
+
+
+def test_of_computing_meanwhile_nothing_is_said() -> None:
+    asked = replace(ON_GPUS, mode="overlap", computing="matmul")
+    assert named_basis("hgx-h100").predict(asked) is None
 
 
 def test_a_file_of_calibrate_is_a_host_and_a_topology_file_has_gpus(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.errors import MachineError
-from ccbench.model.library.shapes import PORTS_ONLY, Shape, relays
+from ccbench.model.library.shapes import FULL_MESHES, PORTS_ONLY, Shape, relays
 from ccbench.model.library.system import Intra, LibrarySystem
 from ccbench.traffic_matrix import shares
 
@@ -71,7 +71,11 @@ def uneven_loads(system: LibrarySystem, traffic: str) -> UnevenLoads:
 
 
 def _port(system: LibrarySystem, local: Floats, outwards: Floats, inwards: Floats) -> float:
-    """Through one GPU's links inside its node; see ``shapes`` for who relays what."""
+    """Through one GPU's links inside its node; see ``shapes`` for who relays what. On a full mesh the link
+    between two GPUs carries what these two exchange, so that all are counted as busy as the busiest.
+    """
+    if system.intra in FULL_MESHES:
+        return (system.ranks_per_node - 1) * float(local.max())
     out, into = local.sum(axis=2), local.sum(axis=1)
     if system.ranks_per_node > 1 and system.intra in PORTS_ONLY:
         out, into = out + outwards.sum(axis=2), into + inwards.sum(axis=1)

@@ -1,0 +1,116 @@
+"""Two collectives at the same time: what both need of the same cores, links and NICs adds up, waits do not.
+
+Neither knows of the other, so each keeps its own algorithm. A launch is over when both are: it takes at least
+as long as either alone, and as long as the busiest thing that they share has to serve both, on top of the
+longer wait of the two. At worst that is one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from ccbench.algorithms import algorithms_of
+from ccbench.algorithms.schedule import Schedule
+from ccbench.cases import Case
+from ccbench.errors import ScheduleError
+from ccbench.model.cluster import Cluster
+from ccbench.model.group_points import requested_points
+from ccbench.model.group_systems import group_systems
+from ccbench.model.library.predictor import busy
+from ccbench.model.library.system import LibraryRequest
+from ccbench.model.machine import Machine
+from ccbench.model.parties import party_of, schedule_of
+from ccbench.model.prediction import Prediction
+from ccbench.model.pricing import case_prices
+
+
+def cheapest(case: Case, seconds: Callable[[Schedule], float]) -> Schedule:
+    """The schedule of least ``seconds`` that exists for the ranks of a group of ``case``.
+
+    Raises ScheduleError where there is none.
+    """
+    found: list[tuple[float, Schedule]] = []
+    for name in algorithms_of(case.collective):
+        try:
+            schedule = schedule_of(case, name)
+        except ScheduleError:
+            continue  # not for this number of ranks
+        found.append((seconds(schedule), schedule))
+    if not found:
+        raise ScheduleError(f"{case.label}: no algorithm exists for {case.group_ranks} ranks")
+    return min(found, key=lambda one: one[0])[1]
+
+
+def host_beside(machine: Machine, one: tuple[Case, Schedule], other: tuple[Case, Schedule]) -> Prediction:
+    """Both on one host, by ranks that do both by turns: work adds up, and goes on while one waits."""
+    prices = [case_prices(case, machine, schedule) for case, schedule in (one, other)]
+    latency = max(float(price.flags[0]) for price in prices)
+    work = sum(float(price.operations[0] + price.bandwidth[0]) for price in prices)
+    return _both(one[0], [price.prediction(0) for price in prices], latency, latency + work)
+
+
+def cluster_beside(cluster: Cluster, one: tuple[Case, Schedule], other: tuple[Case, Schedule]) -> Prediction:
+    """Both as ccbench's own schedules on a cluster's links: what each link carries for either adds up."""
+    from ccbench.model.group_schedules import link_seconds, party_points
+
+    told: list[Prediction] = []
+    shared = np.zeros(cluster.fabric.links)
+    for case, schedule in (one, other):
+        party = party_of(case)
+        (point,) = party_points(cluster, schedule, party, (case.size_bytes,), schedule.algorithm)
+        told.append(point.prediction)
+        shared = shared + link_seconds(cluster, schedule, party, case.size_bytes)
+    latency = max(prediction.latency_seconds for prediction in told)
+    return _both(one[0], told, latency, latency + float(shared.max(initial=0.0)))
+
+
+def library_beside(
+    cluster: Cluster, one: tuple[Case, LibraryRequest], other: tuple[Case, LibraryRequest]
+) -> Prediction:
+    """Both by the collective library, on communicators of their own: GPUs' links and NICs serve both."""
+    told: list[Prediction] = []
+    waiting, inside, network = 0.0, 0.0, 0.0
+    for case, request in (one, other):
+        (point,) = requested_points(cluster, case.members, request)
+        told.append(point.prediction)
+        kinds = [busy(kind.system, request) for kind in group_systems(cluster, case.members)]
+        waiting = max(waiting, *(float(kind.waiting[0]) for kind in kinds))
+        inside += max(float(kind.inside[0]) for kind in kinds)
+        network += max(float(kind.network[0]) for kind in kinds)
+    return _both(one[0], told, waiting, waiting + max(inside, network))
+
+
+def _both(case: Case, told: list[Prediction], latency: float, seconds: float) -> Prediction:
+    longer = max(told, key=lambda prediction: prediction.predicted_seconds)
+    whole = max(seconds, longer.predicted_seconds)
+    latency = min(latency, whole)
+    return replace(
+        longer,
+        bound_seconds=max(prediction.bound_seconds for prediction in told),
+        predicted_seconds=whole,
+        latency_seconds=latency,
+        bandwidth_seconds=whole - latency,
+        bottleneck=f"{longer.bottleneck}; beside {case.beside}, which shares what both use",
+    )
+
+
+def alone_seconds(machine: Machine, case: Case) -> Callable[[Schedule], float]:
+    """What a schedule of ``case`` takes on a host with nothing beside it."""
+
+    def seconds(schedule: Schedule) -> float:
+        return float(case_prices(case, machine, schedule).seconds[0])
+
+    return seconds
+
+
+def alone_on_links(cluster: Cluster, case: Case) -> Callable[[Schedule], float]:
+    """The same on a cluster's links."""
+    from ccbench.model.group_schedules import party_prices
+
+    def seconds(schedule: Schedule) -> float:
+        return float(party_prices(cluster, schedule, party_of(case), (case.size_bytes,)).seconds[0])
+
+    return seconds

@@ -1,0 +1,162 @@
+"""Who takes part in a launch: groups of ranks that run the same schedule at once, a pair, uneven blocks.
+
+A schedule is of one group, whose members it calls 0, 1, 2, ...; ``placed`` makes it one of all ranks, in
+which every group takes each step together with the others. That groups march in step is an assumption: the
+time of links and memory that they share is the same in whatever order they take it, the waiting is not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbench.algorithms import parse_algorithm, schedule_for
+from ccbench.algorithms.direct import one_way_send_recv
+from ccbench.algorithms.schedule import Advance, Indices, Phase, Schedule
+from ccbench.cases import NO_ROOT, UNEVEN, Case
+from ccbench.groups import Groups
+from ccbench.traffic_matrix import shares
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Party:
+    """members: ranks of each group, groups of one size; () for as many ranks as the schedule has, in order.
+
+    traffic: of an all_to_all_v, as ``ccbench.traffic_matrix`` has it. one_way: of a pair of which the second
+    only receives.
+    """
+
+    members: Groups = ()
+    traffic: str = ""
+    one_way: bool = False
+
+    def groups_of(self, ranks: int) -> Groups:
+        """The members, all ``ranks`` of a schedule where none are named."""
+        return self.members or (tuple(range(ranks)),)
+
+    def seats(self, ranks: int) -> NDArray[np.int64]:
+        """Shape (groups, ranks of a group): the rank of each seat."""
+        return np.array(self.groups_of(ranks), dtype=np.int64)
+
+    def weights(self, ranks: int) -> Floats | None:
+        """Size of the block from each seat to each, [source, target], in mean blocks; None for even ones."""
+        return shares(self.traffic, ranks) * ranks if self.traffic else None
+
+
+EVERYBODY = Party()
+"""All ranks together."""
+
+
+def party_of(case: Case) -> Party:
+    """Who takes part in ``case``, what runs beside it left out."""
+    pair = case.one_pair
+    plain = case.everybody and not case.groups
+    traffic = case.traffic if case.collective == UNEVEN else ""
+    return Party(() if plain else case.members, traffic, pair is not None and not pair.both)
+
+
+def schedule_of(case: Case, algorithm: str) -> Schedule:
+    """The schedule that each group of ``case`` runs; ``algorithm`` is a name or ``name:parameter``.
+
+    Raises UsageError and ScheduleError as ``schedule_for`` does.
+    """
+    pair = case.one_pair
+    if pair is not None and not pair.both:
+        return one_way_send_recv()
+    name, parameter = parse_algorithm(algorithm)
+    root = 0 if case.root == NO_ROOT else case.root
+    return schedule_for(
+        case.collective, name, case.group_ranks, root=root, parameter=parameter, size_bytes=case.size_bytes
+    )
+
+
+def placed(schedule: Schedule, groups: Groups, ranks: int) -> Schedule:
+    """``schedule`` run by every one of ``groups`` at once: a schedule of ``ranks`` ranks.
+
+    Ranks of no group do nothing. Only flows mean what they mean in a schedule of so many ranks: inputs and
+    outputs are still those of a group. The same object for the same schedule and groups.
+    """
+    return _placed(ByIdentity(schedule), groups, ranks)
+
+
+@dataclass(frozen=True, eq=False)
+class ByIdentity:
+    """A schedule as a key: ``schedule_for`` gives the same object again."""
+
+    schedule: Schedule
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ByIdentity) and self.schedule is other.schedule
+
+    def __hash__(self) -> int:
+        return id(self.schedule)
+
+
+@lru_cache(maxsize=64)
+def _placed(key: ByIdentity, groups: Groups, ranks: int) -> Schedule:
+    schedule = key.schedule
+    seats = np.array(groups, dtype=np.int32)
+    phases = tuple(
+        _seated(one, seats) for phase in schedule.phases for one in without_moving_ranks(phase, schedule)
+    )
+    return replace(schedule, ranks=ranks, phases=phases)
+
+
+def without_moving_ranks(phase: Phase, schedule: Schedule) -> tuple[Phase, ...]:
+    """``phase`` in turns between which no rank changes: itself where none does, else one phase for each."""
+    if phase.repeat == 1 or not (phase.advance.source or phase.advance.target):
+        return (phase,)
+    return turns_of(phase, schedule)
+
+
+def turns_of(phase: Phase, schedule: Schedule) -> tuple[Phase, ...]:
+    """Every repetition of ``phase`` as a phase of its own."""
+    steps = [schedule.turn(phase, turn, turn) for turn in range(phase.repeat)]
+    return tuple(
+        replace(
+            phase,
+            source=step.source,
+            target=step.target,
+            source_slot=step.source_slot,
+            target_slot=step.target_slot,
+            repeat=1,
+            advance=Advance(),
+        )
+        for step in steps
+    )
+
+
+def _seated(phase: Phase, seats: NDArray[np.int32]) -> Phase:
+    count = len(seats)
+
+    def everywhere(array: Indices) -> Indices:
+        return np.tile(array, count)
+
+    return replace(
+        phase,
+        source=seats[:, phase.source].ravel(),
+        target=seats[:, phase.target].ravel(),
+        source_slot=everywhere(phase.source_slot),
+        target_slot=everywhere(phase.target_slot),
+        width=everywhere(phase.width),
+    )
+
+
+def flow_weights(phase: Phase, schedule: Schedule, weights: Floats) -> Floats:
+    """What each flow of a phase moves, in mean blocks: block s of region 0 goes to seat s, of region 1 it is
+    from seat s. Flows of several blocks move their sum.
+    """
+    ranks = schedule.ranks
+    slots = phase.source_slot.astype(np.int64)
+    moved = np.zeros(phase.flows)
+    for step in range(int(phase.width.max(initial=0))):
+        peer = (slots + step) % ranks
+        outgoing = slots < ranks
+        amounts = np.where(outgoing, weights[phase.source, peer], weights[peer, phase.source])
+        moved += np.where(step < phase.width, amounts, 0.0)
+    return moved

@@ -81,10 +81,6 @@ class LaunchedCrew:
     oversubscribed: bool
     whole: bool = False
 
-    def endpoint(self, process: int) -> object:
-        """Launched processes make their endpoints themselves."""
-        raise NotImplementedError("launched ranks make their endpoints themselves")
-
 
 @dataclass(frozen=True)
 class Member:
@@ -156,6 +152,8 @@ class LaunchedLeader(Leader):
                     hello = connection.recv()
                     self._enrol(hello, connection)
                     arrived.append((hello, connection))
+            if door.refused:
+                raise BackendUnavailable(f"{self.backend}: {door.refused[0]}")
             ended = self.launcher.ended()
             if ended or time.monotonic() > deadline:
                 self.launcher.wait(WORDS_SECONDS)

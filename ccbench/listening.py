@@ -1,8 +1,9 @@
 """Where ranks that a launcher started find their leader: one listening socket, opened by a key.
 
 It is bound to loopback unless ranks may be on other hosts. Who connects must prove that it knows the key
-before a single byte of it is unpickled (HMAC challenges both ways, as ``multiprocessing`` has them), and has
-a few seconds for that; strangers neither get in nor keep others from coming.
+before a single byte of it is unpickled (HMAC challenges both ways, as ``multiprocessing`` has them), and then
+both sides say in plain text which ccbench they are: what other versions pickle means other things. For all of
+it there are a few seconds; strangers neither get in nor keep others from coming.
 """
 
 from __future__ import annotations
@@ -12,11 +13,15 @@ import queue
 import socket
 import struct
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from pathlib import Path
 from types import TracebackType
+
+from ccbench import __version__
 
 LOOPBACK = "127.0.0.1"
 PROOF_SECONDS = 10
@@ -25,17 +30,91 @@ MOST_STRANGERS = 256
 """Connections that may be under proof at the same time; others wait in the kernel."""
 
 
+LONGEST_WORDS_BYTES = 4096
+"""Of what a side says that it is."""
+
+NAME = "ccbench"
+
+
+@dataclass(frozen=True)
+class Speaker:
+    """What one side of a connection says that it is: the version of its ccbench, and its host."""
+
+    version: str
+    host: str
+
+    @property
+    def words(self) -> bytes:
+        """As they are sent."""
+        return f"{NAME} {self.version} {self.host}".encode()
+
+    def quarrel(self, other: Speaker) -> str:
+        """Why the two do not understand each other, with the cure; '' when they do."""
+        if self.version == other.version:
+            return ""
+        return (
+            f"{other.host} has ccbench {other.version}, {self.host} has {self.version}; install the same "
+            "version on all hosts, and let them find that one (PATH, virtual environment)"
+        )
+
+
+def here() -> Speaker:
+    """This side."""
+    return Speaker(__version__, socket.gethostname())
+
+
+def heard(words: bytes) -> Speaker:
+    """Who says this; versions that were older than the custom come with a pickle at once."""
+    parts = words.decode(errors="replace").split(" ")
+    if len(parts) != 3 or parts[0] != NAME:
+        return Speaker("of another version", "a host")
+    return Speaker(parts[1], parts[2])
+
+
+def other_speaker(connection: Connection) -> Speaker:
+    """Say who this is and hear who the other side is; OSError or EOFError when it says nothing."""
+    connection.send_bytes(here().words)
+    return heard(connection.recv_bytes(LONGEST_WORDS_BYTES))
+
+
+@contextmanager
+def hung_up_after(connection: Connection, seconds: float) -> Iterator[None]:
+    """The whole of what happens meanwhile may take so long; then the connection breaks."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as line:
+        timer = threading.Timer(seconds, _hang_up, (line,))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()
+
+
+def hang_up(connection: Connection) -> None:
+    """Break a connection that other threads may be using; nobody's reading or writing blocks any more."""
+    with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as line:
+        line.shutdown(socket.SHUT_RDWR)
+
+
+def _hang_up(line: socket.socket) -> None:
+    with suppress(OSError):  # the other side was quicker
+        line.shutdown(socket.SHUT_RDWR)
+
+
 class Door:
     """A listening socket and a thread for each connection that is not yet proven.
 
     addresses: ``address:port``, in the order in which a rank should try them. ``fileno`` is readable when
-    somebody has connected; ``let_in`` then returns those that have proven themselves since.
+    somebody has connected; ``let_in`` then returns those that have proven themselves since. refused: why
+    some who knew the key were not let in.
     """
 
     def __init__(self, key: bytes, several_hosts: bool = False) -> None:
         self._key = key
         self._proven: queue.SimpleQueue[Connection] = queue.SimpleQueue()
         self._places = threading.Semaphore(MOST_STRANGERS)
+        self.refused: list[str] = []
         self._socket = _listening(several_hosts)
         self._socket.setblocking(False)
         port = self._socket.getsockname()[1]
@@ -66,16 +145,20 @@ class Door:
         try:
             line.setblocking(True)
             keep_watch(line)
-            wait_at_most(line, PROOF_SECONDS)
             connection = Connection(line.detach())
             try:
-                deliver_challenge(connection, self._key)
-                answer_challenge(connection, self._key)
-                forget_timeout(connection)
+                with hung_up_after(connection, PROOF_SECONDS):
+                    deliver_challenge(connection, self._key)
+                    answer_challenge(connection, self._key)
+                    quarrel = here().quarrel(other_speaker(connection))
             except (AuthenticationError, OSError, EOFError):
                 connection.close()
                 return
-            self._proven.put(connection)
+            if quarrel:
+                self.refused.append(quarrel)
+                connection.close()
+            else:
+                self._proven.put(connection)
         finally:
             self._places.release()
 
@@ -90,17 +173,6 @@ class Door:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def wait_at_most(line: socket.socket, seconds: int) -> None:
-    """Reading breaks when the other side says nothing for so long; 0: never."""
-    line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", seconds, 0))
-
-
-def forget_timeout(connection: Connection) -> None:
-    """Who has proven itself may be silent as long as it likes."""
-    with socket.socket(fileno=os.dup(connection.fileno())) as line:
-        wait_at_most(line, 0)
 
 
 def keep_watch(line: socket.socket) -> None:

@@ -37,8 +37,8 @@ SAMPLING = Sampling(
 """Sixty milliseconds a point, but for large messages: a quarter of a minute for four hosts."""
 
 VISITS = 3
-"""Of everything, but once of each pair in a ring of many hosts. All is looked at once before anything is looked
-at again, so that what disturbs the machine for a second spoils one visit and no figure, which are medians."""
+"""Of everything, but one of each pair in a ring of many hosts. All is looked at once before anything is a
+second time, so that what disturbs the machine for a second spoils one visit and no figure: all are medians."""
 
 Measured = Callable[[Case, Sampling], Measurement]
 

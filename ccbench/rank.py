@@ -38,7 +38,7 @@ from ccbench.exchange import (
     Welcome,
     this_place,
 )
-from ccbench.listening import forget_timeout, keep_watch, wait_at_most
+from ccbench.listening import hang_up, here, hung_up_after, keep_watch, other_speaker
 from ccbench.processes import die_with_parent
 from ccbench.worker import rank_main
 
@@ -76,7 +76,7 @@ class Channel:
 
     def _read(self) -> None:
         """Sort what the leader says, until the connection breaks."""
-        with suppress(EOFError, OSError):
+        try:
             while True:
                 message = self._connection.recv()
                 if isinstance(message, Gathered):
@@ -85,6 +85,11 @@ class Channel:
                     self.tell(self.position())
                 else:
                     self._messages.put(message)
+        except (EOFError, OSError):
+            pass  # the leader is gone
+        except Exception as error:  # a pickle names classes, and making them may raise anything
+            tell_unreadable("its leader", error)
+            hang_up(self._connection)  # so that the leader, too, knows that this rank is lost
         self._broken()
 
     def welcomed(self) -> Welcome:
@@ -132,10 +137,20 @@ class Channel:
             self.send(position)
 
 
+def tell_unreadable(who: str, error: Exception) -> None:
+    """On standard error, which the launcher hands on: why this process stops listening."""
+    text = (
+        f"ccbench: process {os.getpid()} on {socket.gethostname()} failed to read what {who} says "
+        f"({type(error).__name__}: {error}); is the same ccbench, with the same packages, on all hosts?"
+    )
+    print(text, file=sys.stderr, flush=True)
+
+
 def connect(variables: Mapping[str, str]) -> Connection:
     """A connection to the leader, with its key proven on both sides.
 
-    UsageError when this process was started by nobody who leads a team, or its leader cannot be reached.
+    All addresses are tried at once, and the first that leads to the leader is taken. UsageError when this
+    process was started by nobody who leads a team, or its leader cannot be reached or is of another version.
     """
     addresses, key = variables.get(ADDRESSES_VARIABLE, ""), variables.get(KEY_VARIABLE, "")
     if not addresses or not key:
@@ -143,31 +158,65 @@ def connect(variables: Mapping[str, str]) -> Connection:
             f"ccbench.rank: {ADDRESSES_VARIABLE} or {KEY_VARIABLE} is not set: the launcher did not hand "
             "the environment on; make it (mpirun of Open MPI: -x NAME), or start 'ccbench run' instead"
         )
-    for address in addresses.split():
-        host, _, port = address.rpartition(":")
-        with suppress(OSError, EOFError, AuthenticationError):
-            connection = _connected(host.strip("[]"), int(port))
-            try:
-                answer_challenge(connection, bytes.fromhex(key))
-                deliver_challenge(connection, bytes.fromhex(key))
-                forget_timeout(connection)
-            except BaseException:
-                connection.close()
-                raise
-            return connection
+    arrivals: queue.SimpleQueue[Connection | None] = queue.SimpleQueue()
+    left = addresses.split()
+    for address in left:
+        threading.Thread(target=_try, args=(address, bytes.fromhex(key), arrivals), daemon=True).start()
+    while left:
+        left.pop()
+        connection = arrivals.get()
+        if connection is None:
+            continue
+        try:
+            with hung_up_after(connection, PROOF_SECONDS):
+                quarrel = here().quarrel(other_speaker(connection))
+        except (OSError, EOFError):
+            connection.close()
+            continue
+        threading.Thread(target=_close_all, args=(arrivals, len(left)), daemon=True).start()
+        if quarrel:
+            connection.close()
+            raise UsageError(f"ccbench.rank: {quarrel}")
+        return connection
     raise UsageError(
         f"ccbench.rank: {socket.gethostname()} reaches the team's leader at none of {addresses}; "
         "let TCP connections between these hosts through"
     )
 
 
-def _connected(host: str, port: int) -> Connection:
-    with socket.create_connection((host, port), timeout=CONNECT_SECONDS) as line:
+def _try(address: str, key: bytes, arrivals: queue.SimpleQueue[Connection | None]) -> None:
+    """Put there a connection on which both sides have proven the key, or None."""
+    found = None
+    try:
+        with suppress(OSError, EOFError, ValueError, AuthenticationError):
+            found = _proven(address, key)
+    finally:
+        arrivals.put(found)
+
+
+def _proven(address: str, key: bytes) -> Connection:
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS) as line:
         line.settimeout(None)
         keep_watch(line)
+        connection = Connection(line.detach())
+    try:
         # An address of the leader's may be somebody else's here, who takes connections and says nothing.
-        wait_at_most(line, PROOF_SECONDS)
-        return Connection(line.detach())
+        with hung_up_after(connection, PROOF_SECONDS):
+            answer_challenge(connection, key)
+            deliver_challenge(connection, key)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _close_all(arrivals: queue.SimpleQueue[Connection | None], count: int) -> None:
+    """What else leads to the leader is not needed; it has not said a word yet, so nobody counts it."""
+    for _ in range(count):
+        connection = arrivals.get()
+        if connection is not None:
+            connection.close()
 
 
 def _opened(backend: str, channel: Channel) -> TeamEndpoint:
@@ -188,11 +237,20 @@ def leave() -> None:
     os._exit(1)
 
 
-def serve(backend: str, variables: Mapping[str, str], broken: Callable[[], None] = leave) -> None:
+def nothing() -> None:
+    """What most processes do once their library works."""
+
+
+def serve(
+    backend: str,
+    variables: Mapping[str, str],
+    broken: Callable[[], None] = leave,
+    ready: Callable[[], None] = nothing,
+) -> None:
     """Join the team, measure until the leader ends it, leave the library in peace.
 
     variables: where the leader is, and this process's number. broken: called, by another thread, when the
-    leader is gone. Raises UsageError when it cannot be reached.
+    leader is gone. ready: called once the library works. Raises UsageError when the leader cannot be reached.
     """
     channel = Channel(connect(variables), broken)
     rank, ranks = told_by_launcher(variables)
@@ -202,6 +260,7 @@ def serve(backend: str, variables: Mapping[str, str], broken: Callable[[], None]
         # Before the library is loaded, so that its threads stay on the rank's processor too.
         os.sched_setaffinity(0, {welcome.processor})
     endpoint = _opened(backend, channel)
+    ready()
     channel.position = getattr(endpoint, "position", channel.position)
     processors = tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
     channel.send(Ready(str(getattr(endpoint, "version", "")), processors))

@@ -31,6 +31,12 @@ FOLDER_VARIABLE = "CCBENCH_RENDEZVOUS"
 
 LIMIT_SECONDS = 120.0
 POLL_SECONDS = 0.05
+FORGOTTEN_SECONDS = 10 * LIMIT_SECONDS
+"""The age at which a file that processes were to meet over serves nobody any more."""
+
+PREFIX = ".ccbench-"
+"""Of such files' names."""
+
 STORE_KEY = "ccbench/leader"
 
 LAUNCHER_NAMES = ("mpirun", "mpiexec", "hydra_pmi_proxy", "orted", "prted", "prterun", "slurmstepd", "srun")
@@ -57,10 +63,11 @@ class FileWay:
     """A file that only its owner may read."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        self._path = folder / f".ccbench-{name}"
+        self._path = folder / f"{PREFIX}{name}"
 
     def offer(self, text: str) -> None:
         """Write it whole or not at all."""
+        sweep(self._path.parent)
         try:
             handle, draft = tempfile.mkstemp(prefix=f"{self._path.name}-", dir=self._path.parent)
             with os.fdopen(handle, "w") as file:
@@ -91,6 +98,20 @@ class FileWay:
         """Remove it."""
         with suppress(OSError):
             self._path.unlink()
+
+
+def sweep(folder: Path) -> None:
+    """Remove what starts have left there that were killed: no process looks so long for such a file.
+
+    Of this user's files alone; hosts' clocks may differ by some minutes.
+    """
+    with suppress(OSError):
+        for path in folder.glob(f"{PREFIX}*"):
+            with suppress(OSError):
+                found = path.lstat()
+                old = time.time() - found.st_mtime > FORGOTTEN_SECONDS
+                if old and stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+                    path.unlink()
 
 
 class StoreWay:

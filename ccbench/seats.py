@@ -29,9 +29,10 @@ from multiprocessing.connection import Connection, wait
 from ccbench.errors import CcbenchError, UsageError
 from ccbench.exchange import ADDRESSES_VARIABLE, KEY_VARIABLE, Hello, this_place
 from ccbench.launched_by import Seat, without_launcher
-from ccbench.listening import Door
+from ccbench.launching import Sweeper, shared_memory_files
+from ccbench.listening import Door, hang_up
 from ccbench.processes import module_command, single_threaded
-from ccbench.rank import connect, serve
+from ccbench.rank import connect, serve, tell_unreadable
 from ccbench.rendezvous import FOLDER_VARIABLE, LIMIT_SECONDS, Way, way_for
 
 ASSEMBLY_VARIABLE = "CCBENCH_ASSEMBLY"
@@ -150,6 +151,7 @@ class Occupant:
         self._tasks: queue.SimpleQueue[Summons | Over] = queue.SimpleQueue()
         self._children: dict[int, subprocess.Popen[str]] = {}
         self._played = False
+        self._sweeper: Sweeper | None = None
         self._idle = threading.Event()
         self._idle.set()
 
@@ -160,16 +162,32 @@ class Occupant:
             task = self._tasks.get()
             if isinstance(task, Over):
                 finish_mpi()
+                if self._sweeper:
+                    self._sweeper.close()
                 return task.exit_code
             words, code = "", 0
+            variables = {**os.environ, **self._variables(task)}
             try:
-                serve(task.played, {**os.environ, **self._variables(task)}, broken=lambda: None)
+                serve(task.played, variables, broken=lambda: None, ready=self._remember_files)
             except CcbenchError as error:
                 words, code = str(error), error.exit_code
             except SystemExit:  # its library did not start, which the leader knows
                 code = 1
             self._idle.set()
             self._say(Report(task.team, code, words))
+
+    def _remember_files(self) -> None:
+        """What this process's MPI has put into shared memory goes with the process, whoever is killed.
+
+        It is known by being mapped here and nowhere else, so nothing of another run is ever among it. A
+        process that the launcher does not know removes it; that one, too, is ended where the whole group or
+        job is (a Slurm step).
+        """
+        own = shared_memory_files(os.getpid())
+        if own and self._sweeper is None:
+            self._sweeper = Sweeper()
+        if self._sweeper:
+            self._sweeper.remember(own)
 
     def _variables(self, summons: Summons) -> dict[str, str]:
         numbers = {"CCBENCH_RANK": str(self._seat.rank), "CCBENCH_RANKS": str(self._seat.ranks)}
@@ -182,21 +200,28 @@ class Occupant:
     def _listen(self) -> None:
         """Do what the assembly says; without one the run is lost."""
         over = Over(LOST_EXIT_CODE)
-        with suppress(EOFError, OSError):
-            while True:
-                message = self._connection.recv()
-                if isinstance(message, Over):
-                    over = message
-                    break
-                if isinstance(message, Summons):
-                    self._start(message)
-                elif isinstance(message, Dismissal):
-                    self._end(message.team)
+        try:
+            over = self._obey()
+        except (EOFError, OSError):
+            pass  # the first seat is gone
+        except Exception as error:  # a pickle names classes, and making them may raise anything
+            tell_unreadable("the first process", error)
+            hang_up(self._connection)  # so that the first seat, too, knows that the run is lost
         for team in list(self._children):
             self._end(team)
         if not self._idle.wait(PARTING_SECONDS):
             os._exit(over.exit_code)  # it hangs in its library, which no other thread can end
         self._tasks.put(over)
+
+    def _obey(self) -> Over:
+        while True:
+            message = self._connection.recv()
+            if isinstance(message, Over):
+                return message
+            if isinstance(message, Summons):
+                self._start(message)
+            elif isinstance(message, Dismissal):
+                self._end(message.team)
 
     def _start(self, summons: Summons) -> None:
         if not summons.played:
@@ -300,6 +325,8 @@ class Assembly:
                     # The first seat's own comes last: once it has heard that all is over, it leaves.
                     place = len(self._seats) if hellos[-1].rank == 0 else 0
                     self._seats.insert(place, connection)
+            if self._door.refused:
+                return f"{self._seat.launcher}: {self._door.refused[0]}"
             if time.monotonic() > deadline:
                 break
         return why_not_one_run(hellos, self._seat)

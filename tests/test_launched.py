@@ -19,8 +19,8 @@ from ccbench.errors import BackendUnavailable, UsageError
 from ccbench.exchange import Hello, Place, local_rank, nodes_of_ranks, this_place
 from ccbench.launched import numbered, one_version, signal_name
 from ccbench.launching import Launch, Launcher, Sweeper, private_folder, shared_memory_files
-from ccbench.listening import LOOPBACK, Door, own_addresses
-from ccbench.rank import connect, told_by_launcher
+from ccbench.listening import LOOPBACK, Door, Speaker, heard, here, other_speaker, own_addresses
+from ccbench.rank import Channel, connect, told_by_launcher
 from tests.faults import traces
 
 KEY = bytes(range(32))
@@ -35,6 +35,7 @@ def knock(door: Door, key: bytes) -> Connection:
     connection = Connection(socket.create_connection((host, int(port))).detach())
     answer_challenge(connection, key)
     deliver_challenge(connection, key)
+    other_speaker(connection)
     return connection
 
 
@@ -204,6 +205,122 @@ def test_a_stranger_at_the_leaders_address_who_says_nothing_is_passed_by(
         assert came[0].recv() == "hello"
         came[0].close()
         theirs.close()
+
+
+def test_whoever_drips_bytes_is_hung_up_on_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte comes soon enough; all of them do not."""
+    monkeypatch.setattr("ccbench.listening.PROOF_SECONDS", 0.5)
+    with Door(KEY) as door:
+        host, _, port = door.addresses[0].rpartition(":")
+        with socket.create_connection((host, int(port))) as stranger:
+            deadline = time.monotonic() + 20
+            with pytest.raises((BrokenPipeError, ConnectionResetError)):
+                _drip(stranger, door, deadline)
+            assert time.monotonic() < deadline
+
+
+def _drip(stranger: socket.socket, door: Door, deadline: float) -> None:
+    while time.monotonic() < deadline:
+        assert let_in(door, 1, seconds=0.05) == []
+        stranger.sendall(b"\0")
+
+
+def test_addresses_that_lead_nowhere_are_tried_beside_the_right_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ccbench.rank.PROOF_SECONDS", 60)
+    strangers = [socket.create_server((LOOPBACK, 0)) for _ in range(4)]
+    with Door(KEY) as door:
+        ports = [stranger.getsockname()[1] for stranger in strangers]
+        came: list[Connection] = []
+        addresses = " ".join([*(f"{LOOPBACK}:{port}" for port in ports), "no.such.host:1", door.addresses[0]])
+        rank = threading.Thread(target=_join, args=(addresses, came), daemon=True)
+        rank.start()
+        (theirs,) = let_in(door, 1)
+        rank.join(10)
+        assert came, "it waits for strangers, one after the other"
+        came[0].close()
+        theirs.close()
+    for stranger in strangers:
+        stranger.close()
+
+
+def test_a_leader_that_is_reached_twice_sees_one_rank() -> None:
+    with Door(KEY) as door:
+        came: list[Connection] = []
+        rank = threading.Thread(target=_join, args=(" ".join([door.addresses[0]] * 3), came))
+        rank.start()
+        inside = let_in(door, 2, seconds=1.0)
+        rank.join(5)
+        assert len(inside) == len(came) == 1
+        came[0].send("hello")
+        assert inside[0].recv() == "hello"
+        came[0].close()
+        inside[0].close()
+
+
+def test_versions_that_differ_are_refused_on_both_sides_before_anything_is_unpickled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failures: list[UsageError] = []
+
+    def other() -> None:
+        try:
+            connect({"CCBENCH_LEADER": door.addresses[0], "CCBENCH_LEADER_KEY": KEY.hex()})
+        except UsageError as error:
+            failures.append(error)
+
+    newer = Speaker("99.0", "elsewhere")
+    monkeypatch.setattr("ccbench.rank.here", lambda: newer)
+    with Door(KEY) as door:
+        monkeypatch.setattr("ccbench.listening.other_speaker", lambda connection: _hear_as(newer, connection))
+        rank = threading.Thread(target=other)
+        rank.start()
+        assert let_in(door, 1, seconds=1.0) == []
+        rank.join(5)
+    assert "install the same version on all hosts" in door.refused[0]
+    assert "elsewhere has ccbench 99.0" in door.refused[0]
+    assert "install the same version on all hosts" in str(failures[0])
+    assert failures[0].exit_code == 2
+
+
+def _hear_as(speaker: Speaker, connection: Connection) -> Speaker:
+    """The door's side, to which the rank's words are those of another version."""
+    other_speaker(connection)
+    return speaker
+
+
+@given(st.binary(max_size=200))
+def test_what_is_no_greeting_is_of_another_version(words: bytes) -> None:
+    assert heard(here().words) == here()
+    assert here().quarrel(heard(here().words)) == ""
+    if not words.startswith(b"ccbench "):
+        assert here().quarrel(heard(words))
+
+
+class _Unreadable:
+    """Its pickle can be made, and not be read."""
+
+    def __reduce__(self) -> tuple[object, tuple[str, ...]]:
+        return getattr, ("text", "no_such_attribute")
+
+
+def test_a_rank_that_cannot_read_its_leader_says_so_and_hangs_up(capfd: pytest.CaptureFixture[str]) -> None:
+    with Door(KEY) as door:
+        came: list[Connection] = []
+        rank = threading.Thread(target=_join, args=(door.addresses[0], came))
+        rank.start()
+        (theirs,) = let_in(door, 1)
+        rank.join(5)
+    broken = threading.Event()
+    Channel(came[0], broken.set)
+    theirs.send(_Unreadable())
+    assert broken.wait(5)
+    with pytest.raises((EOFError, OSError)):
+        theirs.recv()
+    said = capfd.readouterr().err
+    assert "failed to read what its leader says (AttributeError" in said
+    assert "the same ccbench" in said
+    came[0].close()
+    theirs.close()
 
 
 def test_a_rank_without_a_leader_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

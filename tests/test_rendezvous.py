@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,20 @@ def test_what_others_lay_there_instead_of_a_file_is_not_read(
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"cannot be written.*set {FOLDER_VARIABLE}"):
         FileWay(tmp_path / "absent", "a").offer("x")
+
+
+def test_a_start_clears_away_what_killed_ones_have_left_and_nothing_else(tmp_path: Path) -> None:
+    long_ago = time.time() - 2 * rendezvous.FORGOTTEN_SECONDS
+    names = (".ccbench-old", ".ccbench-old-draft", ".ccbench-young", "ccbench-old", ".other-old")
+    for name in names:
+        (tmp_path / name).write_text("key")
+        if "old" in name:
+            os.utime(tmp_path / name, (long_ago, long_ago))
+    (tmp_path / ".ccbench-folder").mkdir()
+    os.utime(tmp_path / ".ccbench-folder", (long_ago, long_ago))
+    FileWay(tmp_path, "new").offer("text")
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == sorted([".ccbench-folder", ".ccbench-new", ".ccbench-young", "ccbench-old", ".other-old"])
 
 
 def test_the_users_folder_comes_first_and_processes_on_one_host_need_none(tmp_path: Path) -> None:

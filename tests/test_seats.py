@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,11 @@ from ccbench.backends.mpi.launcher import as_root
 from ccbench.backends.mpi.library import OPEN_MPI, installed
 from ccbench.exchange import Hello, Place
 from ccbench.launched_by import Seat
+from ccbench.launching import shared_memory_files
 from ccbench.runs import load_run
 from ccbench.seats import Summons, why_not_one_run
 from ccbench.summon import handed_on
+from tests.faults.traces import MARK, SHARED_MEMORY, all_gone, marked, state_and_parent, wait_until
 
 FAKE_SRUN = str(Path(__file__).resolve().parent / "fake_srun")
 SECONDS = 200
@@ -184,3 +188,50 @@ def test_torchrun_makes_one_run_of_its_processes(tmp_path: Path) -> None:
     assert done.stderr.count("run folder: ") == 1, done.stderr
     (row,) = rows_of(tmp_path / "run")
     assert (row["backend"], row["status"], row["ranks"]) == ("gloo", "ok", 2)
+
+
+@needs_gloo
+@needs_mpi
+def test_under_torchrun_mpi_is_refused_with_what_would_start_it(tmp_path: Path) -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python"]
+    done = run(launcher, tmp_path / "run", "mpi")
+    assert "torchrun started these 2 processes, and no MPI comes up between them" in done.stderr
+    assert "start with mpirun, mpiexec or srun" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@needs_mpi
+@pytest.mark.skipif(not SHARED_MEMORY.is_dir(), reason="no shared memory to leave files in")
+def test_a_launcher_that_is_killed_leaves_no_shared_memory_behind(tmp_path: Path) -> None:
+    suite, mark = tmp_path / "suite.yaml", f"seats-{os.getpid()}"
+    suite.write_text(SUITE.format(backends="mpi", sizes="1 KiB", limit="300 s"))
+    words = [sys.executable, "-m", "ccbench", "run", str(suite), "-o", str(tmp_path / "run"), "--no-report"]
+    told = {"CCBENCH_FAULT": "stop:rank=1:size=1024", MARK: mark}
+    environment = {**os.environ, **dict(as_root(os.geteuid())), **told}
+    launcher = subprocess.Popen(
+        [*own_mpiexec(), "-n", "2", *words],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        stopped = wait_until(lambda: [one for one in marked(mark) if state_and_parent(one)[0] == "T"])
+        assert isinstance(stopped, list)
+        files = [Path(path) for path in shared_memory_files(stopped[0])]
+    finally:
+        launcher.kill()
+        for process in marked(mark):
+            with suppress(ProcessLookupError):
+                if is_seat(process):
+                    os.kill(process, signal.SIGKILL)
+        launcher.wait()
+    assert files, "this MPI keeps nothing in shared memory, so nothing is shown"
+    wait_until(lambda: not any(path.exists() for path in files), 10)
+    assert all_gone(marked(mark))
+
+
+def is_seat(process: int) -> bool:
+    """Whether it is one that the launcher started, and not one of its helpers."""
+    words = Path("/proc", str(process), "cmdline").read_bytes().split(b"\0")
+    return b"run" in words and b"--no-report" in words

@@ -7,6 +7,7 @@ that is quicker than the team's own connection, how numbers come from all ranks.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import repeat
 from typing import Any
@@ -40,7 +41,7 @@ def new_buffer(elements: int, dtype: np.dtype[Any], number: int, misalignment_by
     return room[begin : begin + elements * dtype.itemsize].view(dtype)
 
 
-class ApartEndpoint:
+class ApartEndpoint(ABC):
     """Most of ``ccbench.backends.crew.TeamEndpoint`` and of ``ccbench.measure.Apart``.
 
     A subclass binds its library's call in ``bind``, and has a ``barrier``. ``part`` is the case as this
@@ -156,9 +157,9 @@ class ApartEndpoint:
                     f"needs {needed:.0f} bytes on {len(ranks)} ranks{where}, {least:.0f} are to be had"
                 )
 
+    @abstractmethod
     def bind(self) -> Any:
         """The collective of ``part`` on ``source`` and ``target``, as a function without arguments."""
-        raise NotImplementedError
 
     def algorithm_label(self) -> str:
         """What a suite would write to get the algorithm that runs."""
@@ -170,7 +171,7 @@ class ApartEndpoint:
         self.barrier()
         self.say(Activity.IDLE)
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  (a library that needs no end leaves this as it is)
         """End the library; called once, on every rank that leaves in peace."""
 
     # -- numbers from all ranks ----------------------------------------------------------------------------
@@ -185,9 +186,9 @@ class ApartEndpoint:
         mine = value.to_bytes(8, "little", signed=True) if self.rank == 0 else None
         return int.from_bytes(self.exchange.broadcast(mine, 0), "little", signed=True)
 
+    @abstractmethod
     def barrier(self) -> None:
         """Return when every rank has called it."""
-        raise NotImplementedError
 
     def share_stamps(self, count: int) -> None:
         """See ccbench.measure.Apart."""

@@ -9,6 +9,7 @@ asked for is MPI_THREAD_FUNNELED, for which libraries take no locks.
 from __future__ import annotations
 
 import importlib
+import os
 import time
 from typing import Any
 
@@ -28,6 +29,7 @@ from ccbench.backends.mpi.loop import FROM_C, FROM_PYTHON, CLoop, Launch, c_loop
 from ccbench.cases import OVERLAP, Case
 from ccbench.errors import BackendUnavailable
 from ccbench.exchange import Exchange
+from ccbench.launched_by import seat_of
 
 NOT_IN_C = "this call does not go into a loop in C"
 
@@ -47,6 +49,13 @@ def start_library(exchange: Exchange) -> Any:
     if not mpi.Is_initialized():  # processes of one launcher may have met over it
         mpi.Init_thread(mpi.THREAD_MULTIPLE if many else mpi.THREAD_FUNNELED)
     world = mpi.COMM_WORLD
+    seat = seat_of(os.environ)
+    if world.size != exchange.ranks and seat is not None and not seat.starts_mpi:
+        raise BackendUnavailable(
+            f"mpi: {seat.launcher} started these {exchange.ranks} processes, and no MPI comes up between "
+            f"them ({name} sees a world of {world.size}); start with mpirun, mpiexec or srun, or leave mpi "
+            "out (--backend)"
+        )
     if world.size != exchange.ranks:
         raise BackendUnavailable(
             f"mpi: the launcher started {exchange.ranks} ranks, but {name} sees a world of {world.size}: the "

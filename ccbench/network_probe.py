@@ -38,7 +38,8 @@ SAMPLING = Sampling(
 
 VISITS = 3
 """Of everything, but one of each pair in a ring of many hosts. All is looked at once before anything is a
-second time, so that what disturbs the machine for a second spoils one visit and no figure: all are medians."""
+second time, so that what disturbs the machine for a second spoils one visit and no figure, which are medians
+of visits."""
 
 Measured = Callable[[Case, Sampling], Measurement]
 

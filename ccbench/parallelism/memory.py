@@ -153,7 +153,7 @@ def _activations(shape: ModelShape, strategy: Strategy, holding: Holding) -> int
 
 
 def _working(shape: ModelShape, strategy: Strategy, holding: Holding) -> int:
-    """What is there for a moment: with stage 3 two gathered layers, and gradients of one; a recomputed one."""
+    """What is there for a moment: with stage 3 two gathered layers and one's gradients; a recomputed one."""
     most = max(
         holding.layer.dense if holding.dense_layers else 0,
         holding.moe_layer.dense + holding.moe_layer.experts if holding.moe_layers else 0,

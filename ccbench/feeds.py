@@ -29,7 +29,8 @@ LONGEST_TEXT = 200
 POINT_LABELS = (
     "case_id", "backend", "backend_version", "collective", "algorithm", "protocol", "dtype", "op",
     "size_bytes", "ranks", "nodes", "root", "in_place", "mode", "channels", "transport", "registration",
-    "aggregation", "misalignment_bytes", "pair", "groups", "beside", "simulated",
+    "aggregation", "misalignment_bytes", "pair", "groups", "alone", "beside", "traffic", "computing",
+    "simulated",
 )  # fmt: skip
 """Labels of every point's samples, after ``host`` and ``suite``; case_id tells cases of a run apart."""
 
@@ -37,6 +38,7 @@ LABELS_OF_DEFAULTS = {
     "protocol": "default", "mode": "streaming", "channels": "0", "transport": "default",
     "registration": "none",
     "aggregation": "1", "misalignment_bytes": "0", "simulated": "false", "root": "-1", "op": "none",
+    "alone": "-1",
 }  # fmt: skip
 """Left out at these values: to Prometheus a label that is missing and an empty one are the same."""
 
@@ -182,7 +184,7 @@ def json_summary(run: Run) -> dict[str, Any]:
 _CURVE = (
     "collective", "backend", "algorithm", "protocol", "dtype", "op", "ranks", "nodes", "root", "in_place",
     "mode", "channels", "transport", "registration", "aggregation", "misalignment_bytes", "pair", "groups",
-    "beside", "simulated",
+    "alone", "beside", "traffic", "computing", "simulated",
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ccbench.algorithms import algorithm_row, parse_algorithm
 from ccbench.backends import backend_names, open_backend
 from ccbench.cases import NO_ROOT, Case, Sampling
-from ccbench.collectives import Collective, collective
+from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
 from ccbench.environment import usable_cores
 from ccbench.errors import UsageError
@@ -189,24 +189,32 @@ def visible_gpus(root: Path, chosen: str | None) -> int:
 
 
 def case_bytes(case: Case) -> int:
-    """Input and output buffers of all ranks together (work space comes on top, at most as much again)."""
-    row = collective(case.collective)
-    root = 0 if case.root == NO_ROOT else case.root
-    ranks = case.group_ranks
-    return sum(_bytes_of(case, row, rank, root) for rank in range(ranks)) * len(case.members)
+    """Input and output buffers of all ranks together (work space comes on top, at most as much again).
+
+    What runs beside has buffers of its own.
+    """
+    of_a_group = sum(_bytes_of(case, seat) for seat in range(case.group_ranks))
+    other = case.beside_case
+    return of_a_group * len(case.members) + (case_bytes(other) if other else 0)
 
 
 def rank_bytes(case: Case) -> int:
     """Input and output buffers of the rank that has most."""
-    row = collective(case.collective)
     root = 0 if case.root == NO_ROOT else case.root
-    some = {root, min(root + 1, case.group_ranks - 1)}  # all ranks but the root are alike
-    return max(_bytes_of(case, row, rank, root) for rank in some)
+    alike = {root, min(root + 1, case.group_ranks - 1)}  # all ranks but the root
+    other = case.beside_case
+    own = max(_bytes_of(case, seat) for seat in (range(case.group_ranks) if case.traffic else alike))
+    return own + (rank_bytes(other) if other else 0)
 
 
-def _bytes_of(case: Case, row: Collective, rank: int, root: int) -> int:
-    inputs = row.input_count(case.count, case.group_ranks, rank, root)
-    outputs = row.output_count(case.count, case.group_ranks, rank, root)
+def _bytes_of(case: Case, seat: int) -> int:
+    # Balanced, the amounts need no matrix of ranks x ranks.
+    row, root = collective(case.collective), max(case.root, 0)
+    if case.traffic:
+        inputs, outputs = case.input_count(seat), case.output_count(seat)
+    else:
+        inputs = row.input_count(case.count, case.group_ranks, seat, root)
+        outputs = row.output_count(case.count, case.group_ranks, seat, root)
     return (max(inputs, outputs) if case.in_place else inputs + outputs) * item_bytes(case.dtype)
 
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ccbench.cases import ALL_GROUPS
+
 if TYPE_CHECKING:
     from ccbench.cases import Case
     from ccbench.model.prediction import Prediction
@@ -16,15 +18,16 @@ MOST_LISTED = 30
 """Cases that are listed one by one, and lines that are aimed at where there are more."""
 
 JOINED = (
-    "size_bytes", "pair", "root", "op", "dtype", "in_place", "mode", "protocol", "algorithm", "groups",
-    "collective",
+    "size_bytes", "pair", "root", "op", "dtype", "in_place", "alone", "traffic", "computing", "mode",
+    "protocol", "algorithm", "beside", "groups", "collective",
 )  # fmt: skip
 """What the cases of one line may differ in: as many of these, from the front, as make few enough lines."""
 
 _PLURALS = {
     "size_bytes": "sizes", "pair": "pairs", "root": "roots", "op": "ops", "dtype": "dtypes",
     "in_place": "placements", "mode": "modes", "protocol": "protocols", "algorithm": "algorithms",
-    "groups": "groupings", "collective": "collectives",
+    "groups": "groupings", "collective": "collectives", "alone": "sets of groups at once",
+    "traffic": "traffics", "computing": "computations", "beside": "companions",
 }  # fmt: skip
 
 Priced = tuple["Case", "Prediction | None"]
@@ -63,7 +66,7 @@ def _key(case: Case, joined: Sequence[str]) -> Case:
     blank = replace(case, size_bytes=0, count=0, pair=both)
     for name in joined:
         if name not in ("size_bytes", "pair"):
-            blank = replace(blank, **{name: type(getattr(case, name))()})
+            blank = replace(blank, **{name: _BLANK.get(name, type(getattr(case, name))())})
     return blank
 
 
@@ -98,7 +101,7 @@ def _words(cases: Sequence[Case]) -> str:
         elif getattr(first, name) != "none":
             words.append(getattr(first, name))
     parts = [" ".join(words), f"{first.ranks} ranks"]
-    for name in ("pair", "groups", "root", "in_place", "mode", "protocol"):
+    for name in _PLAIN:
         if several[name] > 1:
             ways = (" both ways" if "<>" in first.pair else " one way") if name == "pair" else ""
             parts.append(f"{several[name]} {_PLURALS[name]}{ways}")
@@ -112,9 +115,16 @@ def _variation(alike: Sequence[str], case: Case) -> list[str]:
     return [word for word in words if word not in (f"{case.ranks} ranks", case.backend)]
 
 
+_BLANK: dict[str, Any] = {"alone": ALL_GROUPS, "pair": ""}
+"""What fields that may differ are set to, where it is not the nothing of their type: cases stay sound."""
+
 _PLAIN: dict[str, Any] = {
     "pair": "",
     "groups": "",
+    "alone": ALL_GROUPS,
+    "beside": "",
+    "traffic": "",
+    "computing": "",
     "root": 0,
     "in_place": False,
     "mode": "streaming",

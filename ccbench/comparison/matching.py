@@ -18,7 +18,7 @@ from ccbench.runs import Run
 Face = tuple[Point, list[Row] | None, list[Row] | None, str]
 """A point, the rows of either side, and what to say about the pair."""
 
-WORK_FIELDS = ("pair", "groups", "beside", "aggregation")
+WORK_FIELDS = ("pair", "groups", "alone", "beside", "traffic", "computing", "aggregation")
 """Settings that change what is done; channels, transport and the like are a library's choice of how."""
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 
+from ccbench.cases import ALL_GROUPS
 from ccbench.comparison.thresholds import DEFAULT_THRESHOLD, Thresholds
 from ccbench.runs.loading import ORDER
 from ccbench.units import format_size
@@ -68,6 +69,9 @@ class Point:
     registration: str
     aggregation: int
     misalignment_bytes: int
+    alone: int
+    traffic: str
+    computing: str
     size_bytes: int
 
     @property
@@ -91,7 +95,8 @@ class Point:
             ("", "pair {}", self.pair), ("", "groups {}", self.groups), ("", "beside {}", self.beside),
             (0, "{} channels", self.channels), ("default", "transport {}", self.transport),
             ("none", "registration {}", self.registration), (1, "{} at once", self.aggregation),
-            (0, "{} B off", self.misalignment_bytes),
+            (0, "{} B off", self.misalignment_bytes), (ALL_GROUPS, "group {} alone", self.alone),
+            ("", "traffic {}", self.traffic), ("", "computing {}", self.computing),
         )  # fmt: skip
         return [words.format(value) for usual, words, value in pairs if value != usual]
 

@@ -23,7 +23,7 @@ EMULATION = "emulation"
 IDENTITY = (
     "collective", "backend", "algorithm", "protocol", "dtype", "op", "ranks", "nodes", "root", "in_place",
     "mode", "channels", "transport", "registration", "aggregation", "misalignment_bytes", "pair", "groups",
-    "beside", "simulated", "source", "size_bytes",
+    "alone", "beside", "traffic", "computing", "simulated", "source", "size_bytes",
 )  # fmt: skip
 """Columns that make two rows the same case; suites may be renamed."""
 
@@ -31,6 +31,7 @@ USUAL = {
     "algorithm": "default", "protocol": "default", "op": "none", "nodes": "1", "root": "-1",
     "in_place": "False", "mode": "streaming", "channels": "0", "transport": "default",
     "registration": "none", "aggregation": "1", "misalignment_bytes": "0", "simulated": "False",
+    "alone": "-1",
 }  # fmt: skip
 """Values that a label does not say."""
 

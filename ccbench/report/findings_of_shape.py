@@ -147,7 +147,8 @@ def _work(point: Point) -> tuple[object, ...]:
     """What two cases must share to be compared, collective and algorithm apart."""
     return (
         point.run, point.backend, point.simulated, point.dtype, point.ranks, point.nodes, point.size_bytes,
-        point.mode, point.groups, point.beside, point.aggregation, point.pair, point.transport,
+        point.mode, point.groups, point.alone, point.beside, point.traffic, point.computing,
+        point.aggregation, point.pair, point.transport,
     )  # fmt: skip
 
 

@@ -27,13 +27,19 @@ TYPE_NAMES = {
 }
 """nccl-tests' names of element types, where they are not ours."""
 
-COLLECTIVE_NAMES = {"all_to_all": "alltoall", "send_recv": "sendrecv"}
+COLLECTIVE_NAMES = {"all_to_all": "alltoall", "all_to_all_v": "alltoallv", "send_recv": "sendrecv"}
 
 PROGRAMS = (
-    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "gather", "scatter",
-    "send_recv",
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "all_to_all_v",
+    "gather", "scatter", "send_recv",
 )  # fmt: skip
-"""Collectives that nccl-tests has a program for."""
+"""Collectives that nccl-tests has a program for.
+
+Of alltoallv there are two, which count alike (``AlltoAllvGetBw`` of src/alltoallv.cu in NVIDIA/nccl-tests and
+in ROCm/rccl-tests): size is what a rank sends to all, algbw size over time, busbw (n - 1) / n of it. NVIDIA's
+sends blocks of one size, AMD's blocks that grow with (source + target) mod n; what was sent here is in the
+preamble.
+"""
 
 TABLE_FIELDS = (
     "run",

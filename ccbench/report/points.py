@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ccbench.cases import MORE_VISITS, NO_ROOT, Status
+from ccbench.cases import ALL_GROUPS, MORE_VISITS, NO_ROOT, OVERLAP, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import UsageError
 from ccbench.groups import parse_groups
@@ -50,6 +50,7 @@ class Point:
     pair to misalignment_bytes: as ``Case`` has them; busbw is that of a pair or a group.
     protocol_used, channels_used, library_estimate_seconds: what the library says, empty, 0, None where it
     does not. parts: name and median of all that ran at the same time, () where it was not timed apart.
+    overlap: share of the shorter of computation and collective that ran beside the longer, and its interval.
     device_readings: text of the devices' state, as ``ccbench.telemetry`` writes it.
     Figures of speed are None unless the case is OK; bound and prediction unless one was made.
     """
@@ -99,7 +100,11 @@ class Point:
     time_statistic: str = "median"
     pair: str = ""
     groups: str = ""
+    alone: int = ALL_GROUPS
     beside: str = ""
+    traffic: str = ""
+    computing: str = ""
+    overlap: tuple[float, float, float] | None = None
     channels: int = 0
     transport: str = "default"
     registration: str = "none"
@@ -129,7 +134,7 @@ class Point:
     @property
     def slowest_part(self) -> str:
         """Name of the slowest of what ran at the same time, and how much longer it took than the fastest."""
-        if len(self.parts) < 2:
+        if len(self.parts) < 2 or self.mode == OVERLAP:
             return ""
         fastest, slowest = (choose(self.parts, key=lambda part: part[1]) for choose in (min, max))
         if slowest[1] <= fastest[1] or not fastest[1]:
@@ -221,14 +226,15 @@ def _point(row: Mapping[Any, Any], run: str, baseline: bool, host: str, machine:
 def _asked(row: Mapping[Any, Any]) -> dict[str, Any]:
     """What was asked of the case, and where the row comes from."""
     texts = ("backend", "backend_version", "collective", "algorithm", "algorithm_used", "protocol", "dtype",
-             "op", "mode", "time_statistic", "pair", "beside", "transport", "registration",
-             "protocol_used")  # fmt: skip
+             "op", "mode", "time_statistic", "pair", "beside", "traffic", "computing", "transport",
+             "registration", "protocol_used")  # fmt: skip
     numbers = (
         "size_bytes",
         "count",
         "ranks",
         "nodes",
         "root",
+        "alone",
         "channels",
         "aggregation",
         "misalignment_bytes",
@@ -258,11 +264,18 @@ def _came_back(row: Mapping[Any, Any]) -> dict[str, Any]:
         "confidence": _number(row["interval_confidence"]),
         "algbw": _number(row["algbw_GB_s"]),
         "busbw": _number(row["busbw_GB_s"]),
+        "overlap": _overlap(row),
         "bottleneck": "" if is_null(row["bottleneck"]) else plain(row["bottleneck"], 200),
         "channels_used": 0 if is_null(row["channels_used"]) else int(row["channels_used"]),
         "library_estimate_seconds": _number(row["library_estimate_seconds"]),
         "wrong_elements": None if is_null(row["wrong_elements"]) else int(row["wrong_elements"]),
     }
+
+
+def _overlap(row: Mapping[Any, Any]) -> tuple[float, float, float] | None:
+    found = [_number(row[name]) for name in ("overlap_efficiency", "overlap_low", "overlap_high")]
+    known = [one for one in found if one is not None]
+    return (known[0], known[1], known[2]) if len(known) == 3 else None
 
 
 def _seen_by_ranks(row: Mapping[Any, Any]) -> dict[str, Any]:

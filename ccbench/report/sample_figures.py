@@ -44,7 +44,8 @@ def sample_figures(run: Run, points: Sequence[Point]) -> list[Figure]:
         if not _has_map(point, samples):
             continue
         spread = _spread(samples, point)
-        kind = (point.backend, point.collective, point.ranks, point.nodes, point.groups, point.beside)
+        work = tuple(getattr(point, name) for name in ("groups", "alone", "beside", "traffic", "computing"))
+        kind = (point.backend, point.collective, point.ranks, point.nodes, *work)
         if spread > spreads.get(kind, (0.0, 0))[0]:
             spreads[kind] = (spread, place)
     chosen = sorted(spreads.values(), key=lambda one: (-one[0], one[1]))[:MOST_MAPS]

@@ -8,10 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from ccbench.cases import ALL_GROUPS
+
 SETTING_DEFAULTS: Mapping[str, Any] = {
     "pair": "",
     "groups": "",
+    "alone": ALL_GROUPS,
     "beside": "",
+    "traffic": "",
+    "computing": "",
     "channels": 0,
     "transport": "default",
     "registration": "none",
@@ -22,13 +27,16 @@ SETTING_DEFAULTS: Mapping[str, Any] = {
 
 SETTING_FIELDS = tuple(SETTING_DEFAULTS)
 
-WORK_FIELDS = ("pair", "groups", "beside", "aggregation")
+WORK_FIELDS = ("pair", "groups", "alone", "beside", "traffic", "computing", "aggregation")
 """Of these, what changes the work that is done; times of different work do not race."""
 
 _WORDS: Mapping[str, Callable[[Any], str]] = {
     "pair": lambda value: f"pair {value}",
     "groups": lambda value: f"groups {value}",
+    "alone": lambda value: f"group {value} alone",
     "beside": lambda value: f"beside {value}",
+    "traffic": lambda value: f"traffic {value}",
+    "computing": lambda value: f"computing {value}",
     "channels": lambda value: f"{value} channels",
     "transport": lambda value: f"transport {value}",
     "registration": lambda value: f"registration {value}",
@@ -39,7 +47,10 @@ _WORDS: Mapping[str, Callable[[Any], str]] = {
 _PLAIN_WORDS: Mapping[str, str] = {
     "pair": "ring of all ranks",
     "groups": "all ranks together",
-    "beside": "alone",
+    "alone": "all groups at once",
+    "beside": "nothing beside",
+    "traffic": "balanced",
+    "computing": "nothing computed",
     "channels": "channels default",
     "transport": "transport default",
     "registration": "registration none",

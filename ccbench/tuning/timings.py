@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ccbench.cases import ALL_GROUPS
 from ccbench.errors import UsageError
 from ccbench.runs import Run
 from ccbench.units import shown
@@ -200,7 +201,8 @@ def _speed(row: Mapping[Any, Any]) -> tuple[int, float] | None:
 
 
 def _situation(row: Mapping[Any, Any], place: str) -> Situation:
-    work = [str(row[name]) for name in ("pair", "groups", "beside") if row[name]]
+    work = [str(row[name]) for name in ("pair", "groups", "beside", "traffic", "computing") if row[name]]
+    work += [f"group {row['alone']} alone"] if int(row["alone"]) != ALL_GROUPS else []
     work += [f"{row['aggregation']} at once"] if int(row["aggregation"]) != 1 else []
     work += [f"{row['misalignment_bytes']} B off"] if int(row["misalignment_bytes"]) else []
     work += [f"root {row['root']}"] if int(row["root"]) > 0 else []

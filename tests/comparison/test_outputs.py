@@ -26,7 +26,7 @@ from ccbench.comparison.values import Point
 
 POINT = Point(
     "all_reduce", 8, 1, "float32", "sum", "nccl", "ring", "default", "streaming", -1, False, "", "", "", 0,
-    "default", "none", 1, 0, 2**20,
+    "default", "none", 1, 0, -1, "", "", 2**20,
 )  # fmt: skip
 
 SLOWER = Comparison(

@@ -2,6 +2,7 @@
 
 Times are the price of the schedule on the team's machine, times lognormal noise of NOISE_SIGMA, repeatable
 by seed. Results are not simulated: the schedule is executed on small buffers and every element checked.
+Groups march in step, so that each takes as long as all, but for the noise of its own end.
 """
 
 from __future__ import annotations
@@ -10,30 +11,37 @@ import math
 from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.algorithms import algorithms_of, parse_algorithm, schedule_for
-from ccbench.algorithms.schedule import Schedule, Step
+from ccbench.algorithms import algorithms_of, parse_algorithm
+from ccbench.algorithms.schedule import Schedule
 from ccbench.backends.base import PlainTeams, Team, TeamRequest
-from ccbench.cases import NO_OP, NO_ROOT, Case, Measurement, Sampling, Status
+from ccbench.backends.beside import part_names
+from ccbench.backends.executing import wrong_elements
+from ccbench.cases import OVERLAP, Case, Measurement, Sampling, Status
 from ccbench.collectives import collective
-from ccbench.dtypes import CPU_DTYPES, item_bytes, numpy_dtype
+from ccbench.dtypes import CPU_DTYPES, item_bytes
 from ccbench.errors import CcbenchError, ScheduleError
-from ccbench.measure import StopRule
+from ccbench.groups import format_ranks
+from ccbench.measure import StopRule, communicating
+from ccbench.model.beside import cluster_beside, host_beside
 from ccbench.model.cluster import Cluster
-from ccbench.model.cluster_points import schedule_points
 from ccbench.model.loads import StepLoad, step_loads
 from ccbench.model.machine import Machine
-from ccbench.model.pricing import price_sizes
-from ccbench.verification import Array, check, fill, poison
+from ccbench.model.parties import ByIdentity, party_of, schedule_of
+from ccbench.model.predicting import links_prediction
+from ccbench.model.pricing import case_prices
+from ccbench.verification import GROUP_SALTS
 
 Floats = NDArray[np.float64]
 
 NOISE_SIGMA = 0.02
 """Standard deviation of the logarithm of a sample: about 2 %, with no outliers and no drift."""
+
+END_SIGMA = 0.005
+"""The same of how much earlier than the last of them others end that run at the same time."""
 
 CLUSTER_SKEW_SHARE = 0.01
 """Of a launch: how far apart simulated ranks of a cluster start, for which no machine gives a figure."""
@@ -41,8 +49,8 @@ CLUSTER_SKEW_SHARE = 0.01
 MOST_RANKS = 1024
 """Above this the samples of every rank alone would fill a disk; ``ccbench predict`` has no such limit."""
 
-CHECKED_ELEMENTS = 4096
-"""Most elements of a rank's buffer on which a schedule is executed."""
+MOST_UNEVEN_RANKS = 128
+"""Of an all_to_all_v, whose every block takes as much memory as its largest."""
 
 MOST_PROVEN_RANKS = 128
 """Larger schedules are only executed: a proof takes as long as ranks squared."""
@@ -50,8 +58,6 @@ MOST_PROVEN_RANKS = 128
 MOST_LAUNCHES = 1 << 20
 
 OPS = ("sum", "prod", "min", "max", "avg")
-
-_UFUNCS = {"sum": np.add, "avg": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
 
 
 class SimulatedBackend(PlainTeams):
@@ -78,12 +84,23 @@ class SimulatedBackend(PlainTeams):
             item_bytes(case.dtype)
             if case.algorithm != "default":
                 _schedule(case, case.algorithm)
+            _refuse_wrong_parties(case)
         except CcbenchError as error:
             return str(error)
         if case.dtype not in CPU_DTYPES:
             return f"dtype {case.dtype} cannot be checked with NumPy; one of {', '.join(CPU_DTYPES)}"
         if row.reduces and case.op not in OPS:
             return f"op {case.op!r} is not known; one of {', '.join(OPS)}"
+        if case.mode == OVERLAP:
+            return (
+                "mode overlap: how long a computation takes is not modelled; measure it on cpu, nccl or mpi"
+            )
+        if case.traffic and case.in_place:
+            return (
+                "uneven blocks in place: what a rank gets does not fit where it sends from; out of place only"
+            )
+        if case.traffic and case.group_ranks > MOST_UNEVEN_RANKS:
+            return f"{case.group_ranks} ranks with uneven blocks: at most {MOST_UNEVEN_RANKS} are simulated"
         if case.protocol != "default":
             return f"protocol {case.protocol!r}: shared memory has none; ask for 'default'"
         if case.ranks > MOST_RANKS:
@@ -104,19 +121,48 @@ def backend() -> SimulatedBackend:
     return BACKEND
 
 
+def _refuse_wrong_parties(case: Case) -> None:
+    """UsageError where groups or traffic are not for as many ranks."""
+    for one in (case, case.beside_case):
+        if one is not None:
+            party_of(one).weights(one.group_ranks)
+
+
 def _schedule(case: Case, algorithm: str) -> Schedule:
-    root = 0 if case.root == NO_ROOT else case.root
-    prove = case.ranks <= MOST_PROVEN_RANKS
-    return schedule_for(case.collective, algorithm, case.ranks, root, size_bytes=case.size_bytes, prove=prove)
+    return schedule_of(case, algorithm, prove=case.group_ranks <= MOST_PROVEN_RANKS)
 
 
 @dataclass(frozen=True)
 class _Choice:
-    """What runs, and how long one launch of it takes without noise."""
+    """What runs, and how long one launch of it takes without noise.
+
+    beside: of what runs at the same time, its schedule and how long its own part and the other take of
+    ``seconds``; None where nothing does.
+    """
 
     schedule: Schedule
     algorithm: str
     seconds: float
+    beside: tuple[Schedule, float, float] | None = None
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """Samples in seconds per launch, shape (samples,); ``starts``: each rank's delay, (ranks, samples).
+
+    ends: how early each of what runs at the same time may end, as a share of its time, (parts, samples).
+    """
+
+    samples: Floats
+    warmup: Floats
+    starts: Floats
+    ends: Floats
+    launches: int
+    stop_reason: str
+
+    def of_ranks(self) -> Floats:
+        """The samples as each rank saw them: from its own start to the common end, per launch."""
+        return np.asarray(self.samples - self.starts / self.launches)
 
 
 class SimulatedTeam:
@@ -130,7 +176,7 @@ class SimulatedTeam:
         self._machine = request.machine
         self._seed = request.seed
         self._visits: Counter[str] = Counter()
-        self._loads: dict[tuple[str, str, int, int, int, bool], list[StepLoad]] = {}
+        self._loads: dict[tuple[object, ...], list[StepLoad]] = {}
 
     def usable(self) -> bool:
         """Always: nothing here can die."""
@@ -155,7 +201,7 @@ class SimulatedTeam:
             return replace(blank, detail=reason)
         try:
             choice = self._choose(case)
-            wrong, checked = _wrong_elements(choice.schedule, case)
+            wrong, checked = _all_wrong_elements(case, choice)
         except CcbenchError as error:
             return replace(blank, status=Status.FAILED, detail=str(error))
         visit = self._visits[case.case_id]
@@ -172,6 +218,8 @@ class SimulatedTeam:
             warmup_seconds=tuple(drawn.warmup.tolist()),
             skew_seconds=tuple(drawn.starts.max(axis=0).tolist()),
             rank_samples_seconds=tuple(map(tuple, drawn.of_ranks().tolist())),
+            part_names=_part_names(case),
+            part_samples_seconds=_part_samples(case, choice, drawn),
             stop_reason=drawn.stop_reason,
         )
 
@@ -182,12 +230,29 @@ class SimulatedTeam:
         return min(self._machine.fabric.flag_latency_seconds, launch_seconds / 2)
 
     def _choose(self, case: Case) -> _Choice:
+        """The algorithm asked for, or the cheapest; each collective of two chooses as if it were alone."""
+        alone = self._alone(case)
+        other = case.beside_case
+        if other is None:
+            return alone
+        beside = self._alone(other)
+        pairs = (case, alone.schedule), (other, beside.schedule)
+        if isinstance(self._machine, Cluster):
+            both = cluster_beside(self._machine, *pairs)
+        else:
+            both = host_beside(self._machine, *pairs)
+        seconds = both.prediction.predicted_seconds
+        return replace(
+            alone, seconds=seconds, beside=(beside.schedule, both.main_seconds, both.other_seconds)
+        )
+
+    def _alone(self, case: Case) -> _Choice:
         if case.algorithm != "default":
             return self._priced(case, case.algorithm)
         names = algorithms_of(case.collective)
         choices = [choice for name in names if (choice := self._priced_if_possible(case, name))]
         if not choices:
-            raise ScheduleError(f"{case.label}: no algorithm exists for {case.ranks} ranks")
+            raise ScheduleError(f"{case.label}: no algorithm exists for {case.group_ranks} ranks")
         return min(choices, key=lambda choice: choice.seconds)
 
     def _priced_if_possible(self, case: Case, algorithm: str) -> _Choice | None:
@@ -201,54 +266,55 @@ class SimulatedTeam:
         name, asked = parse_algorithm(algorithm)
         used = f"{name}:{schedule.parameter}" if schedule.parameter or asked else name
         if isinstance(self._machine, Cluster):
-            root = max(case.root, 0)
-            (point,) = schedule_points(self._machine, case.collective, used, (case.size_bytes,), root)
-            return _Choice(schedule, used, point.prediction.predicted_seconds)
+            return _Choice(schedule, used, links_prediction(case, self._machine, used).predicted_seconds)
         return _Choice(schedule, used, self._host_seconds(case, schedule, self._machine))
 
     def _host_seconds(self, case: Case, schedule: Schedule, machine: Machine) -> float:
-        key = (
-            schedule.collective,
-            schedule.algorithm,
-            schedule.ranks,
-            schedule.root,
-            schedule.parameter,
-            case.in_place,
-        )
+        party = party_of(case)
+        key = (ByIdentity(schedule), case.in_place, party)
         if key not in self._loads:
-            self._loads[key] = step_loads(schedule, machine.fabric.cores, case.in_place)
-        prices = price_sizes(
-            schedule,
-            [case.count],
-            item_bytes(case.dtype),
-            machine,
-            case.in_place,
-            self._loads[key],
-            case.dtype,
-            case.op,
-        )
-        return float(prices.seconds[0])
+            self._loads[key] = step_loads(schedule, machine.fabric.cores, case.in_place, party)
+        return float(case_prices(case, machine, schedule, self._loads[key]).seconds[0])
+
+
+def _all_wrong_elements(case: Case, choice: _Choice) -> tuple[int, int]:
+    """(wrong elements of all that ran, the count on which the case's own schedule was executed)."""
+    wrong, checked = wrong_elements(choice.schedule, case)
+    other = case.beside_case
+    if other is not None and choice.beside is not None:
+        # Numbered after the case's own groups, as other backends have it.
+        salts = len(case.members) * GROUP_SALTS
+        wrong += wrong_elements(choice.beside[0], other, salts)[0]
+    return wrong, checked
+
+
+def _part_names(case: Case) -> tuple[str, ...]:
+    if case.beside:
+        return part_names(case)
+    return tuple(f"ranks {format_ranks(members)}" for members in case.members) if case.groups else ()
+
+
+def _part_samples(case: Case, choice: _Choice, drawn: _Drawn) -> tuple[tuple[float, ...], ...]:
+    """Each part's share of the samples: of two collectives what each takes, of groups all of it; the last one
+    to end ends the sample, the others a little earlier.
+    """
+    other = case.beside_case
+    groups = len(case.members) if case.groups or other else 0
+    shares = [1.0] * groups
+    if other is not None and choice.beside is not None:
+        _, main, beside = choice.beside
+        shares = [main / choice.seconds] * groups + [beside / choice.seconds] * len(other.members)
+    if not shares:
+        return ()
+    nominal = np.array(shares)[:, None] * drawn.ends[: len(shares)]
+    nominal /= nominal.max(axis=0)
+    return tuple(map(tuple, (nominal * drawn.samples).tolist()))
 
 
 def _detail(case: Case, checked_count: int) -> str:
     if checked_count == case.count:
         return ""
     return f"result checked on a count of {checked_count} instead of {case.count}"
-
-
-@dataclass(frozen=True)
-class _Drawn:
-    """Samples in seconds per launch, shape (samples,); ``starts``: each rank's delay, (ranks, samples)."""
-
-    samples: Floats
-    warmup: Floats
-    starts: Floats
-    launches: int
-    stop_reason: str
-
-    def of_ranks(self) -> Floats:
-        """The samples as each rank saw them: from its own start to the common end, per launch."""
-        return np.asarray(self.samples - self.starts / self.launches)
 
 
 def _draw(seconds: float, case: Case, sampling: Sampling, seeds: list[int], exit_seconds: float) -> _Drawn:
@@ -263,9 +329,10 @@ def _draw(seconds: float, case: Case, sampling: Sampling, seeds: list[int], exit
     count, reason = _stop(samples, launches, sampling)
     warmup = seconds * random.lognormal(0.0, NOISE_SIGMA, 2)
     # Ranks leave the barrier before a sample as they see its flag; the first of them starts the clock.
-    starts = exit_seconds * random.random((case.ranks, count))
+    starts = exit_seconds * random.random((len(communicating(case)), count))
     starts -= starts.min(axis=0)
-    return _Drawn(samples[:count], warmup, starts, launches, reason)
+    ends = np.exp(-np.abs(random.normal(0.0, END_SIGMA, (len(_part_names(case)), count))))
+    return _Drawn(samples[:count], warmup, starts, ends, launches, reason)
 
 
 def _stop(samples: Floats, launches: int, sampling: Sampling) -> tuple[int, str]:
@@ -276,111 +343,3 @@ def _stop(samples: Floats, launches: int, sampling: Sampling) -> tuple[int, str]
     while not (reason := rule.reason(samples[:count], float(elapsed[count - 1]))):
         count = min(count + max(1, count // 8), len(samples))
     return count, reason
-
-
-def _wrong_elements(schedule: Schedule, case: Case) -> tuple[int, int]:
-    """(wrong elements over all ranks, the count on which the schedule was executed)."""
-    row = collective(case.collective)
-    most = max(1, CHECKED_ELEMENTS // case.ranks) if row.blocked else CHECKED_ELEMENTS
-    count = min(case.count, most)
-    size_bytes = row.size_bytes(count, case.ranks, item_bytes(case.dtype))
-    # Two cases that differ in size alone then ask for the same check, which is made once.
-    small = replace(case, suite="", algorithm="", mode="", backend="", count=count, size_bytes=size_bytes)
-    return _checked(_ByIdentity(schedule), small), count
-
-
-@dataclass(frozen=True)
-class _ByIdentity:
-    """A schedule as a key: arrays have no hash, but ``schedule_for`` gives the same object again."""
-
-    schedule: Schedule
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ByIdentity) and self.schedule is other.schedule
-
-    def __hash__(self) -> int:
-        return id(self.schedule)
-
-
-@lru_cache(maxsize=256)
-def _checked(key: _ByIdentity, case: Case) -> int:
-    outputs = execute(key.schedule, case)
-    found = [check(case, rank, output, salt=1, launches=1) for rank, output in enumerate(outputs)]
-    return sum(mismatch.wrong_elements for mismatch in found if mismatch is not None)
-
-
-def execute(schedule: Schedule, case: Case) -> list[NDArray[np.generic]]:
-    """Outputs of every rank, in buffer order, after running ``schedule`` on the data of ``case``.
-
-    Floating point types are computed in float64, in which their data and everything made of them are exact;
-    whole numbers in int64, which wraps as they do.
-    """
-    row = collective(case.collective)
-    dtype = numpy_dtype(case.dtype)
-    root = 0 if case.root == NO_ROOT else case.root
-    memory = _filled(schedule, case)
-    ufunc = _UFUNCS[case.op if case.op != NO_OP else "max"]
-    for step in schedule.expanded():
-        _execute_step(step, schedule, memory, ufunc)
-    if case.op == "avg" and row.reduces:
-        memory = memory / case.ranks if memory.dtype.kind == "f" else memory // case.ranks
-    outputs: list[NDArray[np.generic]] = []
-    for rank in range(case.ranks):
-        slots = row.outputs(rank, case.ranks, schedule.pieces, root)
-        parts = [memory[rank, slot, : _elements(schedule, case, slot)] for slot in slots]
-        whole = np.concatenate([*parts, np.zeros(0, memory.dtype)])
-        outputs.append(whole.astype(dtype))
-    return outputs
-
-
-def _elements(schedule: Schedule, case: Case, slot: int) -> int:
-    """Elements of a slot: a block, or as even a share of the buffer as whole elements allow."""
-    row = collective(case.collective)
-    if not row.moves_data:
-        return 0
-    if row.blocked:
-        return case.count
-    piece = slot % schedule.pieces
-    return case.count * (piece + 1) // schedule.pieces - case.count * piece // schedule.pieces
-
-
-def _filled(schedule: Schedule, case: Case) -> Array:
-    """Memory of shape (ranks, slots, elements of the largest slot): inputs filled, the rest NaN or poison."""
-    row = collective(case.collective)
-    root = 0 if case.root == NO_ROOT else case.root
-    largest = max(_elements(schedule, case, slot) for slot in range(schedule.pieces))
-    shape = (case.ranks, schedule.slots, largest)
-    if numpy_dtype(case.dtype).kind in "iu":
-        memory: Array = np.empty(shape, np.int64)
-        poison(memory)
-    else:
-        memory = np.full(shape, np.nan)
-    for rank in range(case.ranks):
-        slots = row.inputs(rank, case.ranks, schedule.pieces, root)
-        sizes = [_elements(schedule, case, slot) for slot in slots]
-        buffer = np.empty(sum(sizes), numpy_dtype(case.dtype))
-        fill(case, rank, buffer, salt=1)
-        begin = 0
-        for slot, size in zip(slots, sizes, strict=True):
-            memory[rank, slot, :size] = buffer[begin : begin + size]
-            begin += size
-    return memory
-
-
-def _execute_step(step: Step, schedule: Schedule, memory: Array, ufunc: np.ufunc) -> None:
-    width = step.phase.width
-    flow = np.repeat(np.arange(len(width)), width)
-    within = np.arange(len(flow)) - np.repeat(np.cumsum(width) - width, width)
-    sources = step.source_slot[flow], step.source[flow]
-    targets = step.target_slot[flow], step.target[flow]
-    moved = memory[sources[1], _following(sources[0], within, schedule.pieces)]
-    place = targets[1], _following(targets[0], within, schedule.pieces)
-    if step.phase.reduces:
-        ufunc.at(memory, place, moved)
-    else:
-        memory[place] = moved
-
-
-def _following(slot: NDArray[np.int32], within: NDArray[np.int64], pieces: int) -> NDArray[np.int64]:
-    """The slot ``within`` places on, inside its region of ``pieces`` slots."""
-    return np.asarray(slot - slot % pieces + (slot % pieces + within) % pieces, dtype=np.int64)

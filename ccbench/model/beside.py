@@ -8,7 +8,7 @@ longer wait of the two. At worst that is one after the other.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,6 +25,18 @@ from ccbench.model.machine import Machine
 from ccbench.model.parties import party_of, schedule_of
 from ccbench.model.prediction import Prediction
 from ccbench.model.pricing import case_prices
+
+
+@dataclass(frozen=True)
+class Both:
+    """Two collectives at once: the prediction of the launch, and when in it each of them is over.
+
+    What sharing costs the longer one, it costs the shorter one too.
+    """
+
+    prediction: Prediction
+    main_seconds: float
+    other_seconds: float
 
 
 def cheapest(case: Case, seconds: Callable[[Schedule], float]) -> Schedule:
@@ -44,7 +56,7 @@ def cheapest(case: Case, seconds: Callable[[Schedule], float]) -> Schedule:
     return min(found, key=lambda one: one[0])[1]
 
 
-def host_beside(machine: Machine, one: tuple[Case, Schedule], other: tuple[Case, Schedule]) -> Prediction:
+def host_beside(machine: Machine, one: tuple[Case, Schedule], other: tuple[Case, Schedule]) -> Both:
     """Both on one host, by ranks that do both by turns: work adds up, and goes on while one waits."""
     prices = [case_prices(case, machine, schedule) for case, schedule in (one, other)]
     latency = max(float(price.flags[0]) for price in prices)
@@ -52,7 +64,7 @@ def host_beside(machine: Machine, one: tuple[Case, Schedule], other: tuple[Case,
     return _both(one[0], [price.prediction(0) for price in prices], latency, latency + work)
 
 
-def cluster_beside(cluster: Cluster, one: tuple[Case, Schedule], other: tuple[Case, Schedule]) -> Prediction:
+def cluster_beside(cluster: Cluster, one: tuple[Case, Schedule], other: tuple[Case, Schedule]) -> Both:
     """Both as ccbench's own schedules on a cluster's links: what each link carries for either adds up."""
     from ccbench.model.group_schedules import link_seconds, party_points
 
@@ -69,7 +81,7 @@ def cluster_beside(cluster: Cluster, one: tuple[Case, Schedule], other: tuple[Ca
 
 def library_beside(
     cluster: Cluster, one: tuple[Case, LibraryRequest], other: tuple[Case, LibraryRequest]
-) -> Prediction:
+) -> Both:
     """Both by the collective library, on communicators of their own: GPUs' links and NICs serve both."""
     told: list[Prediction] = []
     waiting, inside, network = 0.0, 0.0, 0.0
@@ -83,11 +95,13 @@ def library_beside(
     return _both(one[0], told, waiting, waiting + max(inside, network))
 
 
-def _both(case: Case, told: list[Prediction], latency: float, seconds: float) -> Prediction:
+def _both(case: Case, told: list[Prediction], latency: float, seconds: float) -> Both:
     longer = max(told, key=lambda prediction: prediction.predicted_seconds)
     whole = max(seconds, longer.predicted_seconds)
     latency = min(latency, whole)
-    return replace(
+    sharing = whole - longer.predicted_seconds
+    main, other = (prediction.predicted_seconds + sharing for prediction in told)
+    prediction = replace(
         longer,
         bound_seconds=max(prediction.bound_seconds for prediction in told),
         predicted_seconds=whole,
@@ -95,6 +109,7 @@ def _both(case: Case, told: list[Prediction], latency: float, seconds: float) ->
         bandwidth_seconds=whole - latency,
         bottleneck=f"{longer.bottleneck}; beside {case.beside}, which shares what both use",
     )
+    return Both(prediction, main, other)
 
 
 def alone_seconds(machine: Machine, case: Case) -> Callable[[Schedule], float]:

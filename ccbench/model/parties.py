@@ -60,7 +60,7 @@ def party_of(case: Case) -> Party:
     return Party(() if plain else case.members, traffic, pair is not None and not pair.both)
 
 
-def schedule_of(case: Case, algorithm: str) -> Schedule:
+def schedule_of(case: Case, algorithm: str, prove: bool = True) -> Schedule:
     """The schedule that each group of ``case`` runs; ``algorithm`` is a name or ``name:parameter``.
 
     Raises UsageError and ScheduleError as ``schedule_for`` does.
@@ -71,7 +71,13 @@ def schedule_of(case: Case, algorithm: str) -> Schedule:
     name, parameter = parse_algorithm(algorithm)
     root = 0 if case.root == NO_ROOT else case.root
     return schedule_for(
-        case.collective, name, case.group_ranks, root=root, parameter=parameter, size_bytes=case.size_bytes
+        case.collective,
+        name,
+        case.group_ranks,
+        root=root,
+        parameter=parameter,
+        size_bytes=case.size_bytes,
+        prove=prove,
     )
 
 

@@ -59,7 +59,7 @@ def predict_case(
             return None
         if case.backend in LIBRARY_BACKENDS:
             return _of_library(case, machine, algorithm_used, gpus_per_process)
-        return _of_schedule(case, machine, algorithm_used)
+        return links_prediction(case, machine, algorithm_used) if algorithm_used else None
     except CcbenchError:
         return None  # a library's own algorithm, or one that is unknown here: there is nothing to price
 
@@ -71,14 +71,18 @@ def _on_host(case: Case, machine: Machine, algorithm_used: str) -> Prediction | 
     other = case.beside_case
     if other is None:
         return predict(case, machine, schedule)
-    return host_beside(machine, (case, schedule), (other, cheapest(other, alone_seconds(machine, other))))
+    return host_beside(
+        machine, (case, schedule), (other, cheapest(other, alone_seconds(machine, other)))
+    ).prediction
 
 
 def _of_library(case: Case, cluster: Cluster, algorithm_used: str, gpus_per_process: int) -> Prediction:
     request = _request(case, algorithm_used, gpus_per_process)
     other = case.beside_case
     if other is not None:
-        return library_beside(cluster, (case, request), (other, _request(other, "", gpus_per_process)))
+        return library_beside(
+            cluster, (case, request), (other, _request(other, "", gpus_per_process))
+        ).prediction
     if party_of(case) == EVERYBODY:
         return library_points(cluster, request, _root(case))[0].prediction
     return requested_points(cluster, case.members, request)[0].prediction
@@ -102,9 +106,11 @@ def _request(case: Case, algorithm_used: str, gpus_per_process: int) -> LibraryR
     )
 
 
-def _of_schedule(case: Case, cluster: Cluster, algorithm_used: str) -> Prediction | None:
-    if not algorithm_used:
-        return None
+def links_prediction(case: Case, cluster: Cluster, algorithm_used: str) -> Prediction:
+    """Of ccbench's own schedule on the cluster's links.
+
+    Raises UsageError, ScheduleError and MachineError where there is no such thing.
+    """
     party, sizes = party_of(case), (case.size_bytes,)
     other = case.beside_case
     if other is None and party == EVERYBODY:
@@ -116,7 +122,7 @@ def _of_schedule(case: Case, cluster: Cluster, algorithm_used: str) -> Predictio
 
         return party_points(cluster, schedule, party, sizes, algorithm_used)[0].prediction
     fastest = cheapest(other, alone_on_links(cluster, other))
-    return cluster_beside(cluster, (case, schedule), (other, fastest))
+    return cluster_beside(cluster, (case, schedule), (other, fastest)).prediction
 
 
 def _root(case: Case) -> int:

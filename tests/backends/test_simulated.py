@@ -11,7 +11,8 @@ from ccbench.algorithms import algorithms_of, schedule_for
 from ccbench.algorithms.schedule import Schedule
 from ccbench.backends import open_backend
 from ccbench.backends.base import TeamRequest
-from ccbench.backends.simulated import BACKEND, CHECKED_ELEMENTS, NOISE_SIGMA, execute
+from ccbench.backends.executing import CHECKED_ELEMENTS, execute
+from ccbench.backends.simulated import BACKEND, NOISE_SIGMA
 from ccbench.cases import NO_OP, NO_ROOT, Case, Measurement, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import CPU_DTYPES, item_bytes
@@ -88,7 +89,7 @@ def test_a_wrong_schedule_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     right = schedule_for("all_reduce", "ring", 4)
     # One step of the second half left out: a quarter of every rank's result is not the sum.
     wrong = replace(right, phases=(right.phases[0], replace(right.phases[1], repeat=2)))
-    monkeypatch.setattr("ccbench.backends.simulated.schedule_for", lambda *args, **names: wrong)
+    monkeypatch.setattr("ccbench.backends.simulated.schedule_of", lambda *args, **names: wrong)
     measurement = run(case_of(size_bytes=4096))
     assert measurement.status is Status.WRONG
     # Each rank lacks one of four pieces; by chance a few partial sums equal the whole one.

@@ -16,7 +16,7 @@ from ccbench.errors import UsageError
 from ccbench.exchange import Exchange
 from ccbench.faults import Fault, fault_from_environment
 from ccbench.measure import Endpoint
-from ccbench.verification import Array, Mismatch, check
+from ccbench.verification import Array, Mismatch, part_of
 
 CREWS = {
     "cpu": "ccbench.backends.cpu.crew",
@@ -200,7 +200,8 @@ class WholeEndpoint:
         for rank, output in outputs:
             if rank in faults:
                 faults[rank].spoil(output)
-            mismatch = check(case, rank, output, salt, launches)
+            part = part_of(case, rank)
+            mismatch = part.check(output, salt, launches) if part else None
             if mismatch is not None:
                 wrong.append(mismatch)
         if not wrong:

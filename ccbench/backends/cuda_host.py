@@ -49,7 +49,7 @@ class CudaHostBackend(PlainTeams):
             return f"{case.ranks} ranks: at most {MOST_RANKS} are emulated"
         if max(case.count, 1) > MOST_ELEMENTS:
             return f"a count of {case.count}: at most {MOST_ELEMENTS} elements are emulated"
-        return unsupported(case)
+        return unsupported(case, in_groups=True)
 
     def open_team(self, request: TeamRequest) -> Team:
         """One process that runs all ranks."""

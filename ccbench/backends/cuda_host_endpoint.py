@@ -1,4 +1,8 @@
-"""All ranks of an emulated device in one process: what ``cuda-host``'s worker measures with."""
+"""All ranks of an emulated device in one process: what ``cuda-host``'s worker measures with.
+
+The ranks of a group know only each other's memory; the groups of a case run at once, each as on devices of
+its own.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +20,12 @@ from ccbench.dtypes import numpy_dtype
 from ccbench.environment import available_memory_bytes
 from ccbench.kernels.building import Build, built
 from ccbench.kernels.host_engine import HostCall, HostOptions, HostWorld
-from ccbench.kernels.layout import ALIGNMENT_BYTES, RankBuffers, all_buffers, channels_for
+from ccbench.kernels.host_memory import HostCommunicator, communicator_bytes
+from ccbench.kernels.layout import ALIGNMENT_BYTES, RankBuffers, WorkAreas, all_buffers, channels_for
 from ccbench.kernels.plans import PlanRequest, plan_for
-from ccbench.kernels.selection import choose
-from ccbench.verification import Array, Mismatch, fill, poison
+from ccbench.kernels.selection import KernelChoice, choose
+from ccbench.measure import communicating
+from ccbench.verification import Array, Mismatch, Part, part_of, poison
 
 CHANNELS = 2
 SLOTS = 4
@@ -45,28 +51,63 @@ class EmulatedEndpoint(WholeEndpoint):
         self._ranks = ranks
         self._room_bytes = 0
         self._world: HostWorld | None = None
+        self._parts: dict[int, Part] = {}
+        self._calls: list[HostCall] = []
+        self._inputs: dict[int, Array] = {}
+        self._outputs: dict[int, Array] = {}
 
     def prepare(self, case: Case) -> str:
         """Build the kernel, place the buffers; returns the algorithm that runs."""
         self.say(Activity.PREPARING)
         self.arm(case)
         self._case = case
-        choice = choose(case)
+        parts = [part for rank in communicating(case) if (part := part_of(case, rank))]
+        self._parts = {part.members[part.seat]: part for part in parts}
+        groups = {part.group: part for part in parts}.values()
+        seen = parts[0].case  # of every group, for they are all of one size
+        choice = choose(seen)
         self._build = Build(choice.entry.file)
         built(self._build)
-        layout = all_buffers(case)
-        world = self._roomy_world(sum(one.total_bytes + ALIGNMENT_BYTES for one in layout))
+        layout = all_buffers(seen)
+        needed = sum(one.total_bytes + ALIGNMENT_BYTES for one in layout) + self._own_bytes(case, seen)
+        world = self._roomy_world(len(groups) * needed)
+        self._begin = world.used
+        self._inputs, self._outputs = {}, {}
+        # Groups have flags and counters of their own, so that what one does never counts in another.
+        self._calls = [
+            self._call(choice, seen, world, world.communicator(one.members) if case.groups else None, layout)
+            for one in groups
+        ]
+        self._seed = 0
+        return choice.algorithm
+
+    def _own_bytes(self, case: Case, seen: Case) -> int:
+        """Room of a group's communicator; that of all ranks is the world's."""
+        areas = WorkAreas(seen.ranks, CHANNELS, SLOTS, SLOT_BYTES, PACKETS_BYTES, STAGING_BYTES)
+        return communicator_bytes(areas) if case.groups else 0
+
+    def _call(
+        self,
+        choice: KernelChoice,
+        case: Case,
+        world: HostWorld,
+        communicator: HostCommunicator | None,
+        layout: tuple[RankBuffers, ...],
+    ) -> HostCall:
+        """One group's launch, with its members' buffers. case: as the group sees it."""
         offsets = [world.allocate(max(one.total_bytes, ALIGNMENT_BYTES)) for one in layout]
-        self._begin = offsets[0]
-        self._inputs = _views(case, world, offsets, layout, output=False)
-        self._outputs = _views(case, world, offsets, layout, output=True)
+        members = communicator.members if communicator else tuple(range(case.ranks))
+        dtype: np.dtype[np.generic] = numpy_dtype(case.dtype)
+        for rank, at, one in zip(members, offsets, layout, strict=True):
+            self._inputs[rank] = world.view(at + one.input_offset, one.input_bytes).view(dtype)
+            self._outputs[rank] = world.view(at + one.output_offset, one.output_bytes).view(dtype)
         channels = channels_for(case.size_bytes, CHANNELS)
         root = 0 if case.root == NO_ROOT else case.root
         request = PlanRequest(
             case.collective, case.ranks, channels, root, case.size_bytes, schedule=choice.schedule
         )
         plan = plan_for(choice.entry.file, request)
-        self._call = HostCall(
+        return HostCall(
             entry=choice.entry.name,
             dtype=case.dtype,
             count=case.count,
@@ -77,9 +118,8 @@ class EmulatedEndpoint(WholeEndpoint):
             plan=plan.plan,
             program=plan.program,
             channels=channels,
+            communicator=communicator,
         )
-        self._seed = 0
-        return choice.algorithm
 
     def _roomy_world(self, needed_bytes: int) -> HostWorld:
         """The communicator, made anew where its memory is too small for the case."""
@@ -104,7 +144,7 @@ class EmulatedEndpoint(WholeEndpoint):
     def refill(self, salt: int) -> None:
         """Fill every rank's input with the data of ``salt``."""
         for rank, buffer in self._inputs.items():
-            fill(self._case, rank, buffer, salt)
+            self._parts[rank].fill(buffer, salt)
 
     def poison(self) -> None:
         """Make every rank's output wrong everywhere."""
@@ -118,8 +158,8 @@ class EmulatedEndpoint(WholeEndpoint):
         for _, fault in self._faults:
             if fault.kind == "slow":
                 fault.before_sample()
-        call = self._call if times == 1 else _repeated(self._call, times)
-        self._world.run(self._build, [call], HostOptions(lanes=LANES, seed=self._seed))
+        calls = [one if times == 1 else _repeated(one, times) for one in self._calls]
+        self._world.run(self._build, calls, HostOptions(lanes=LANES, seed=self._seed))
 
     def launch_and_time_waits(self, times: int) -> float:
         """As ``launch``; the ranks wait for nobody but each other, in no time of their own."""
@@ -142,17 +182,6 @@ class EmulatedEndpoint(WholeEndpoint):
         if self._world is not None:
             self._world.free_after(self._begin)
         self.say(Activity.IDLE)
-
-
-def _views(
-    case: Case, world: HostWorld, offsets: list[int], layout: tuple[RankBuffers, ...], output: bool
-) -> dict[int, Array]:
-    dtype: np.dtype[np.generic] = numpy_dtype(case.dtype)
-    found: dict[int, Array] = {}
-    for rank, (at, one) in enumerate(zip(offsets, layout, strict=True)):
-        begin = at + (one.output_offset if output else one.input_offset)
-        found[rank] = world.view(begin, one.output_bytes if output else one.input_bytes).view(dtype)
-    return found
 
 
 def _repeated(call: HostCall, times: int) -> HostCall:

@@ -24,9 +24,8 @@ from numpy.typing import NDArray
 from ccbench.errors import CcbenchError
 from ccbench.kernels import abi
 from ccbench.kernels.building import Build, built
+from ccbench.kernels.host_memory import Bytes, HostCommunicator, HostMemory
 from ccbench.kernels.plans import Plan
-
-Bytes = NDArray[np.uint8]
 
 RECORD = np.dtype(
     [("entry", "S64"), ("arguments", abi.ARGUMENTS), ("device", "i4"), ("free_0", "i4")], align=True
@@ -36,10 +35,6 @@ OPTIONS = np.dtype(
 )
 
 ENGINES = {"fibers": 0, "threads": 1}
-SPARE_BYTES = 64 << 20
-"""Room for buffers in an arena unless more is asked for; what is not used costs no memory."""
-
-LINE_BYTES = 128
 REPORT_BYTES = 8192
 SANITIZER_EXIT_CODE = 66
 """What the sanitizer exits with for whatever it reports: a race, and a crash as well."""
@@ -99,7 +94,8 @@ class HostCall:
 
     count: elements as ccbench counts them. inputs, outputs: an arena offset per rank (HostWorld.allocate),
     0 where the rank has no such buffer. plan: shape (channels, words); None where the kernel needs none.
-    program: what ``schedule`` interprets. channels: None for all of the world's.
+    program: what ``schedule`` interprets. channels: None for all of the world's. communicator: whose members
+    take part, in their order; None for all ranks of the world.
     """
 
     entry: str
@@ -113,80 +109,11 @@ class HostCall:
     program: NDArray[np.int32] | None = None
     channels: int | None = None
     iterations: int = 1
+    communicator: HostCommunicator | None = None
 
 
-class HostWorld:
+class HostWorld(HostMemory):
     """Some ranks' memory, zeroed once, and the launches on it."""
-
-    def __init__(
-        self,
-        ranks: int,
-        channels: int,
-        *,
-        slots: int = 4,
-        slot_bytes: int = 256,
-        packets_bytes: int = 0,
-        staging_bytes: int = 0,
-        spare_bytes: int = SPARE_BYTES,
-    ) -> None:
-        """slots, slot_bytes: of every connection. packets_bytes, staging_bytes: per rank. spare_bytes: for
-        buffers, plans and tables of addresses."""
-        if slot_bytes % abi.VECTOR_BYTES or slot_bytes <= 0 or slots < 2 or slots & (slots - 1):
-            raise ValueError(
-                f"slots={slots}, slot_bytes={slot_bytes}: write a power of two, 2 or more, and n * 16"
-            )
-        self.ranks = ranks
-        self.channels = channels
-        self.slots = slots
-        self.slot_bytes = slot_bytes
-        self.packets_bytes = packets_bytes
-        self.staging_bytes = staging_bytes
-        sizes = {
-            "flags": abi.flags_bytes(channels, ranks),
-            "state": abi.state_bytes(channels, ranks),
-            "errors": abi.errors_bytes(channels),
-            "packets": packets_bytes,
-            "fifo": abi.fifo_bytes(channels, ranks, slots, slot_bytes),
-            "staging": staging_bytes,
-        }
-        own_bytes = LINE_BYTES + ranks * sum(size + 2 * LINE_BYTES for size in sizes.values())
-        whole = np.zeros(own_bytes + spare_bytes + 4096, np.uint8)
-        start = -whole.ctypes.data % 4096
-        self.arena: Bytes = whole[start : start + own_bytes + spare_bytes]
-        self._used = LINE_BYTES  # so that no offset is 0, which means none
-        self._sizes = sizes
-        self._areas = [{name: self.allocate(size) for name, size in sizes.items()} for _ in range(ranks)]
-
-    def allocate(self, size_bytes: int, misalignment: int = 0) -> int:
-        """Offset of new memory, ``misalignment`` bytes behind a multiple of 128, never 0."""
-        begin = -(-self._used // LINE_BYTES) * LINE_BYTES + misalignment
-        if begin + size_bytes > len(self.arena):
-            raise ValueError(f"the arena of {len(self.arena)} bytes is full; ask for more spare_bytes")
-        self._used = begin + size_bytes
-        return begin
-
-    def free_after(self, offset: int) -> None:
-        """Forget every allocation from ``offset`` on."""
-        self._used = offset
-
-    def view(self, offset: int, size_bytes: int) -> Bytes:
-        """The memory itself."""
-        return self.arena[offset : offset + size_bytes]
-
-    def area(self, rank: int, name: str) -> Bytes:
-        """A rank's flags, state, errors, packets, fifo or staging."""
-        return self.view(self._areas[rank][name], self._sizes[name])
-
-    def errors(self) -> list[abi.GivenUp]:
-        """Every wait that was given up since the last reset."""
-        words = [self.area(rank, "errors").view(abi.ERROR_WORD) for rank in range(self.ranks)]
-        return list(abi.given_up(np.concatenate(words)))
-
-    def reset(self) -> None:
-        """What a host must do after an error: zero all that outlives a launch."""
-        for rank in range(self.ranks):
-            for name in ("flags", "state", "errors", "packets"):
-                self.area(rank, name)[:] = 0
 
     def run(
         self,
@@ -197,15 +124,20 @@ class HostWorld:
     ) -> None:
         """Launch ``calls``, one after another on every device, and wait for all.
 
+        Calls of different communicators are on devices of their own, so that they run at once.
+
         build: the kernel file that has the calls' entries; with ``sanitize`` in a process of its own.
         instead: what single devices launch in place of every call, to see what becomes of the others.
         Raises KernelDeadlock, KernelRace, KernelCrashed, KernelFailed naming rank and peer: then reset it.
         """
         options = options or HostOptions()
-        mark = self._used
+        mark = self.used
         try:
             fixups: list[int] = []
+            places = {id(one): place for place, one in enumerate(self._communicators_of(calls))}
             records = np.concatenate([self._records(call, options, fixups) for call in calls])
+            shifts = [places[id(self._of(call))] * options.devices for call in calls]
+            records["device"] += np.repeat(np.asarray(shifts, np.int32), options.devices)
             for device, call in (instead or {}).items():
                 records[records["device"] == device] = self._records(call, options, fixups)[device]
             (self._run_apart if build.sanitize else self._run_here)(built(build), records, options, fixups)
@@ -215,6 +147,12 @@ class HostWorld:
         if given_up:
             raise KernelFailed("; ".join(map(str, given_up)))
 
+    def _of(self, call: HostCall) -> HostCommunicator:
+        return call.communicator or self.everybody
+
+    def _communicators_of(self, calls: Sequence[HostCall]) -> list[HostCommunicator]:
+        return list({id(self._of(call)): self._of(call) for call in calls}.values())
+
     def _put(self, words: NDArray[Any]) -> int:
         flat = np.ascontiguousarray(words).view(np.uint8).ravel()
         offset = self.allocate(len(flat))
@@ -222,8 +160,8 @@ class HostWorld:
         return offset
 
     def _views(self, call: HostCall, fixups: list[int]) -> int:
-        views = np.zeros(self.ranks, abi.RANK_VIEW)
-        for rank, areas in enumerate(self._areas):
+        views = np.zeros(self._of(call).ranks, abi.RANK_VIEW)
+        for rank, areas in enumerate(self._of(call).areas):
             views[rank]["input"] = call.inputs[rank]
             views[rank]["output"] = call.outputs[rank]
             for name, offset in areas.items():
@@ -251,7 +189,8 @@ class HostWorld:
         if call.program is not None:
             given["program"] = self._put(np.asarray(call.program, np.int32))
             given["program_words"] = call.program.size
-        first = np.arange(options.devices + 1) * self.ranks // options.devices
+        work = self._of(call).work
+        first = np.arange(options.devices + 1) * work.ranks // options.devices
         given["first_rank"] = first[:-1]
         given["ranks_here"] = np.diff(first)
         given["limit_nanoseconds"] = options.limit_nanoseconds
@@ -259,7 +198,7 @@ class HostWorld:
         for name in ("count", "root", "iterations"):
             given[name] = getattr(call, name)
         for name in ("ranks", "slots", "slot_bytes", "packets_bytes", "staging_bytes"):
-            given[name] = getattr(self, name)
+            given[name] = getattr(work, name)
         given["type"] = abi.type_number(call.dtype)
         given["op"] = abi.op_number(call.op)
         return records
@@ -290,7 +229,7 @@ class HostWorld:
     def _run_apart(
         self, executable: Path, records: NDArray[Any], options: HostOptions, fixups: Sequence[int]
     ) -> None:
-        used = self.arena[: self._used]
+        used = self.arena[: self.used]
         header = np.array([len(used), len(records), len(fixups)], np.uint64)
         with tempfile.NamedTemporaryFile(prefix="ccbench-launches-") as file:
             for part in (header, _options(options), records, np.asarray(fixups, np.uint64), used):

@@ -7,11 +7,11 @@ collective interprets schedules, and stands for an algorithm ``schedule:<name>``
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ccbench.algorithms import algorithm_row, algorithms_of, parse_algorithm
-from ccbench.cases import Case
+from ccbench.cases import ALL_GROUPS, Case
 from ccbench.collectives import COLLECTIVES, collective
 from ccbench.dtypes import EXACT_LIMIT, ITEM_BYTES
 from ccbench.errors import CcbenchError, UsageError
@@ -39,8 +39,8 @@ _ONLY = (
     ("aggregation", 1),
     ("misalignment_bytes", 0),
     ("pair", ""),
-    ("groups", ""),
     ("beside", ""),
+    ("computing", ""),
 )
 """Fields of a Case of which these kernels know one value."""
 
@@ -125,13 +125,24 @@ def _default(case: Case, known: tuple[str, ...]) -> str:
     return "default"
 
 
-def unsupported(case: Case, transports: Sequence[str] = ("default",)) -> str | None:
+def unsupported(case: Case, transports: Sequence[str] = ("default",), in_groups: bool = False) -> str | None:
     """Why no kernel can run ``case``, whatever the device; None where one can.
 
-    transports: which values of ``Case.transport`` the backend has.
+    transports: which values of ``Case.transport`` the backend has. in_groups: whether it runs groups.
     """
+    if case.groups and not in_groups:
+        return (
+            f"groups {case.groups}: this backend's processes know the memory of all ranks together; take "
+            "backend cuda, cuda-host or nccl"
+        )
+    if case.traffic:
+        return (
+            f"traffic {case.traffic!r}: these kernels move blocks of one size; take `traffic: balanced`, or "
+            "backend nccl, cpu, mpi or gloo"
+        )
     try:
         row = collective(case.collective)
+        case = replace(case, ranks=case.group_ranks, groups="", alone=ALL_GROUPS)
         choose(case)
     except CcbenchError as error:
         return str(error)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ccbench.backends.cpu.memory import Control
@@ -98,6 +99,13 @@ def test_a_larger_case_gets_a_larger_world_and_small_ones_keep_it() -> None:
         (case_of("all_reduce", "ring", 2, protocol="ll128"), "here the algorithm says it"),
         (case_of("all_reduce", "ring", 9, dtype="float8_e5m2"), "cannot be checked"),
         (case_of("all_reduce", "ring", 2, nodes=2), "on one node"),
+        (
+            case_of("all_to_all_v", "default", 2, traffic="zipf:1"),
+            "take `traffic: balanced`, or backend nccl",
+        ),
+        (case_of("all_reduce", "ring", 2, beside="all_gather"), "these kernels have no such setting"),
+        (case_of("all_reduce", "ring", 2, mode="overlap", computing="memory"), "mode overlap"),
+        (case_of("all_reduce", "ring", 6, groups="rank // 4"), "makes groups of 2 and 4 of 6 ranks"),
     ],
 )
 def test_what_cannot_run_says_why(case: Case, words: str) -> None:
@@ -113,6 +121,94 @@ def test_without_a_compiler_the_backend_says_how_to_get_one(monkeypatch: pytest.
         building.compiler.cache_clear()
     assert reason.startswith("no C++ compiler called 'no-such-compiler' was found; ")
     assert "apt-get install g++" in reason
+
+
+# -- groups --------------------------------------------------------------------------------------------------
+
+GROUPINGS = ("rank // 2", "rank % 2", "[[0, 3], [2, 1]]", "[[3, 1]]", "rank % 4", "tp of tp2-cp1-ep1-dp2-pp1")
+
+
+def grouped(collective: str, algorithm: str, groups: str, count: int = 97, **changes: Any) -> Case:
+    """A case of four ranks in groups; roots are of groups."""
+    case = case_of(collective, algorithm, 4, count, groups=groups, **changes)
+    row = COLLECTIVES[collective]
+    root = case.group_ranks - 1 if row.rooted else NO_ROOT
+    size = row.size_bytes(case.count, case.group_ranks, ITEM_BYTES[case.dtype])
+    return replace(case, root=root, size_bytes=size)
+
+
+@pytest.mark.parametrize(("collective", "algorithm"), POINTS)
+def test_every_kernel_is_right_in_groups_at_once_and_alone(collective: str, algorithm: str) -> None:
+    endpoint = EmulatedEndpoint(Control(1, 64), 4)
+    for groups, alone in (("rank % 2", -1), ("rank // 2", 1)):
+        case = grouped(collective, algorithm, groups, alone=alone)
+        assert wrong_elements(endpoint, case) == 0
+
+
+@pytest.mark.parametrize("groups", GROUPINGS)
+def test_any_groups_are_right_and_the_world_is_as_it_was_afterwards(groups: str) -> None:
+    endpoint = EmulatedEndpoint(Control(1, 64), 4)
+    plain = case_of("all_reduce", "ring", 4, 1001)
+    for _ in range(2):
+        assert wrong_elements(endpoint, grouped("all_reduce", "ring", groups, 1001, in_place=True)) == 0
+        assert wrong_elements(endpoint, grouped("all_gather", "ll", groups, 31)) == 0
+        assert wrong_elements(endpoint, plain) == 0
+
+
+def test_a_group_alone_leaves_the_others_buffers_out() -> None:
+    endpoint = EmulatedEndpoint(Control(1, 64), 4)
+    endpoint.prepare(grouped("all_reduce", "ring", "rank % 2", alone=1))
+    assert sorted(rank for rank, _ in endpoint.outputs()) == [1, 3]
+    endpoint.finish()
+
+
+def test_what_strays_into_another_group_is_seen() -> None:
+    endpoint = EmulatedEndpoint(Control(1, 64), 4)
+    endpoint.prepare(grouped("all_reduce", "ring", "rank // 2"))
+    endpoint.poison()
+    endpoint.refill(1)
+    endpoint.launch(1)
+    assert endpoint.check(1, 1) is None
+    outputs = dict(endpoint.outputs())
+    outputs[3][:] = outputs[1]
+    mismatch = endpoint.check(1, 1)
+    assert mismatch is not None
+    assert mismatch.rank == 3
+
+
+def test_groups_know_only_their_members_memory() -> None:
+    endpoint = EmulatedEndpoint(Control(1, 64), 4)
+    endpoint.prepare(grouped("all_gather", "ring", "rank % 2"))
+    world, calls = endpoint._world, endpoint._calls
+    assert world is not None
+    assert [one.communicator and one.communicator.members for one in calls] == [(0, 2), (1, 3)]
+    kept = [
+        {at for one in call.communicator.areas for at in one.values()} for call in calls if call.communicator
+    ]
+    of_all = {at for one in world.everybody.areas for at in one.values()}
+    assert not kept[0] & kept[1]
+    assert not (kept[0] | kept[1]) & of_all
+    buffers = [{*call.inputs, *call.outputs} for call in calls]
+    assert not buffers[0] & buffers[1]
+    before = {name: world.area(0, name).copy() for name in ("flags", "state")}
+    endpoint.refill(1)
+    endpoint.launch(3)
+    assert all(np.array_equal(world.area(0, name), one) for name, one in before.items())
+
+
+def test_a_run_has_groups_at_once_and_alone(tmp_path: Path) -> None:
+    suite, folder = tmp_path / "groups.yaml", tmp_path / "run"
+    suite.write_text(
+        "backends: [cuda-host]\n"
+        "sweep: {collective: all_reduce, algorithm: [ring, tree], size: 4 KiB, ranks: 4, "
+        "groups: rank // 2, sharing: [concurrent, each]}\n"
+        "sampling: {visits: 1, minimum_samples: 3, maximum_samples: 5, warmup: 0 s, budget: 10 ms}\n"
+    )
+    assert command("run", str(suite), "-o", str(folder)) == 0
+    cases = load_run(folder).cases
+    assert set(cases["status"]) == {"ok"}, list(cases["detail"])
+    assert sorted(cases["alone"]) == [-1, -1, 0, 0, 1, 1]
+    assert set(cases["wrong_elements"]) == {0}
 
 
 # -- teams ---------------------------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ def _rank_figure(points: Sequence[Point]) -> Figure:
     each = tuple(median(row[rank] for row in rows) for rank in range(first.ranks))
     label = provenance(shown)
     what = "how long each rank waits for others" if waited else "time of each rank"
-    unit = Axis("time a rank waits for others, share of the launch", "share", "linear")
+    unit = Axis("waits in the warm-up beyond the least of any rank, over the case's median", "share", "linear")
     return Figure(
         key=f"ranks-{first.backend}-{first.ranks}ranks-{first.nodes}nodes",
         topic="ranks",
@@ -136,9 +136,15 @@ def _rank_figure(points: Sequence[Point]) -> Figure:
 
 
 def _row(point: Point) -> tuple[float, ...]:
-    """What is drawn of a case, in rank order."""
+    """What is drawn of a case, in rank order.
+
+    Of waits, what a rank waits longer than the one that waits least: libraries that do not tell waiting from
+    working give the whole call as waited, which is as long in the warm-up as launches there are slow, and
+    only what differs between ranks means anything.
+    """
     if len(point.rank_waiting) == point.ranks:
-        return point.rank_waiting
+        least = min(point.rank_waiting)
+        return tuple(share - least for share in point.rank_waiting)
     return tuple(seconds / (point.median_seconds or 1.0) for seconds in point.rank_medians)
 
 

@@ -112,7 +112,7 @@ def _rank_figure(points: Sequence[Point]) -> Figure:
     each = tuple(median(row[rank] for row in rows) for rank in range(first.ranks))
     label = provenance(shown)
     what = "how long each rank waits for others" if waited else "time of each rank"
-    unit = Axis("waits in the warm-up beyond the least of any rank, over the case's median", "share", "linear")
+    unit = Axis("waits in the warm-up beyond the least of any rank, over the median", "share", "linear")
     return Figure(
         key=f"ranks-{first.backend}-{first.ranks}ranks-{first.nodes}nodes",
         topic="ranks",

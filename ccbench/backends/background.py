@@ -4,6 +4,7 @@ Collectives without blocking need the calling rank to look after them: MPI may m
 calls (MPI 4.0, section 3.7.4, "Progress"), while Gloo has threads of its own. So between two repetitions of a
 computation, some tens of microseconds apart, it is asked whether the collective is over, as programs do that
 hide communication; and where it is, the next launch begins at once, as on a stream beside the computation.
+What does not tell whether it is over is waited for after its share of the computation.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from ccbench.computing import HostComputation
 
 
 class Background(Protocol):
-    """One launch at a time that goes on by itself."""
+    """One launch at a time that goes on by itself. tells: whether ``over`` can be asked."""
+
+    tells: bool
 
     def begin(self) -> None:
         """Start a launch; the one before must be over."""
@@ -37,6 +40,8 @@ def run_while_computing(
     Returns the seconds from the call until the last repetition ended, and until the last launch was seen to
     be over: 0 where ``background`` is None, on a rank that stands by.
     """
+    if background is not None and not background.tells:
+        return _in_shares(background, once, launches, repetitions)
     clock = time.perf_counter
     began = clock()
     left, communicated = launches, 0.0
@@ -59,6 +64,22 @@ def run_while_computing(
         else:
             communicated = clock() - began
     return computed, communicated
+
+
+def _in_shares(
+    background: Background, once: Callable[[], None], launches: int, repetitions: int
+) -> tuple[float, float]:
+    """A launch is begun, its share of the repetitions runs, then it is waited for, and the next one comes."""
+    began = computed = time.perf_counter()
+    done = 0
+    for number in range(1, launches + 1):
+        background.begin()
+        while done < repetitions * number // launches:
+            once()
+            done += 1
+        computed = time.perf_counter()
+        background.wait()
+    return computed - began, time.perf_counter() - began
 
 
 class ComputingEndpoint(ApartEndpoint):

@@ -19,9 +19,7 @@ class Blocks:
 
     def times(self, factor: int) -> Blocks:
         """The same in smaller units: elements as bytes."""
-        return Blocks(
-            tuple(one * factor for one in self.counts), tuple(one * factor for one in self.offsets)
-        )
+        return Blocks(tuple(one * factor for one in self.counts), tuple(one * factor for one in self.offsets))
 
 
 def one_after_the_other(counts: Iterable[int]) -> Blocks:

@@ -16,6 +16,7 @@ class Counted:
     """A collective that is over after it was looked at so many times."""
 
     looks: int
+    tells: bool = True
     log: list[str] = field(default_factory=list)
     left: int = 0
 
@@ -52,6 +53,21 @@ def test_everything_asked_for_is_done_and_over(launches: int, repetitions: int, 
     hidden = min(launches, repetitions // (looks + 1))
     assert background.log.count("waited") == launches - hidden
     assert (computed > communicated) == (hidden == launches)
+
+
+@given(launches=st.integers(1, 8), repetitions=st.integers(0, 40))
+def test_what_does_not_tell_is_waited_for_after_its_share(launches: int, repetitions: int) -> None:
+    background = Counted(1000, tells=False)
+    computed, communicated = run_while_computing(
+        background, lambda: background.log.append("once"), launches, repetitions
+    )
+    assert communicated > computed
+    shares = " ".join(background.log).split("begin")[1:]
+    counts = [share.count("once") for share in shares]
+    assert sum(counts) == repetitions
+    assert max(counts) - min(counts) <= 1
+    assert all(share.strip().endswith("waited end") for share in shares)
+    assert len(shares) == launches
 
 
 @given(launches=st.integers(1, 4), repetitions=st.integers(0, 10))

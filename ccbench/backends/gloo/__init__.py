@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from ccbench.backends.base import PlainTeams, Team, TeamRequest
-from ccbench.backends.gloo.background import SILENT
 from ccbench.backends.gloo.calls import REDUCE_OPS
 from ccbench.backends.mpi.launcher import users_launch
 from ccbench.cases import OVERLAP, UNEVEN, Case
@@ -77,11 +76,6 @@ class GlooBackend(PlainTeams):
 
     def _not_in_background(self, case: Case) -> str | None:
         """What cannot go on while something else does."""
-        if case.mode == OVERLAP and case.collective in SILENT:
-            return (
-                f"{case.collective} in mode {OVERLAP}: Gloo does not tell whether a message has come, but to "
-                "who waits for it; write mode: streaming, or another collective"
-            )
         other = case.beside_case
         if other is None:
             return None

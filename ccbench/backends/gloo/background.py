@@ -1,8 +1,8 @@
 """Launches of Gloo that are begun and go on by themselves: one behind a computation, or two at the same time.
 
 A process group's own thread runs what is begun, so the rank has nothing to look after. When a work is over,
-that thread says so through the work's future; sends and receives between two ranks have none, and say nothing
-before they are waited for.
+that thread says so through the work's future. Sends and receives between two ranks have none, nor has a
+reduce_scatter, which torch makes of Gloo's all-reduce and a copy: these are over when they were waited for.
 """
 
 from __future__ import annotations
@@ -13,17 +13,21 @@ from functools import partial
 
 from ccbench.backends.gloo.calls import Begin, Work
 
-SILENT = ("send_recv",)
-"""Collectives that do not tell when they are over."""
+SILENT = ("send_recv", "reduce_scatter")
+"""Collectives that do not tell when they are over (``Work::getFuture not implemented``, torch 2.13)."""
 
 LOOKED_AFTER = "Gloo's own thread runs the collective, which is asked between repetitions whether it is over"
+WAITED_FOR = (
+    "the collective does not tell when it is over, and is waited for after its share of the computation"
+)
 AT_ONCE = "each collective runs in the thread of a process group of its own"
 
 
 class GlooBackground:
     """Implements ``ccbench.backends.background.Background``."""
 
-    def __init__(self, begin: Begin) -> None:
+    def __init__(self, begin: Begin, collective: str) -> None:
+        self.tells = collective not in SILENT
         self._begin = begin
         self._works: Sequence[Work] = ()
 

@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 from ccbench.backends.background import ComputingEndpoint
 from ccbench.backends.beside import LANE
 from ccbench.backends.cpu.memory import Word
-from ccbench.backends.gloo.background import AT_ONCE, LOOKED_AFTER, SILENT, BothAtOnce, GlooBackground
+from ccbench.backends.gloo.background import (
+    AT_ONCE,
+    LOOKED_AFTER,
+    SILENT,
+    WAITED_FOR,
+    BothAtOnce,
+    GlooBackground,
+)
 from ccbench.backends.gloo.calls import COPYING, Begin, Call, Place, Tensor, prepared, started
 from ccbench.backends.gloo.groups import Groups, meet, open_group
 from ccbench.cases import OVERLAP, Case
@@ -73,7 +80,7 @@ class GlooEndpoint(ComputingEndpoint):
             own = started(*self._own_side()) if self.member >= 0 else None
             return BothAtOnce((own, self._started_beside()), seconds)
         if self.case.mode == OVERLAP:
-            self.background = background = GlooBackground(started(*self._own_side()))
+            self.background = background = GlooBackground(started(*self._own_side()), self.case.collective)
             return background.launch
         return prepared(*self._own_side())
 
@@ -107,7 +114,7 @@ class GlooEndpoint(ComputingEndpoint):
         if not self.rank and not self.case.in_place and self.case.collective in COPYING:
             said.append("Gloo works in place: the copy to the other buffer is part of the time")
         if not self.rank and self.case.mode == OVERLAP:
-            said.append(LOOKED_AFTER)
+            said.append(WAITED_FOR if self.case.collective in SILENT else LOOKED_AFTER)
         if not self.rank and self.case.beside:
             said.append(AT_ONCE)
         return "; ".join(text for text in said if text)

@@ -18,6 +18,8 @@ AT_ONCE = "both collectives are begun without blocking, then waited for by MPI_W
 class MpiBackground:
     """Implements ``ccbench.backends.background.Background``: MPI_Testall lets the library make progress."""
 
+    tells = True
+
     def __init__(self, mpi: Any, starter: Starter) -> None:
         self._test_all, self._wait_all = mpi.Request.Testall, mpi.Request.Waitall
         self._starter = starter

@@ -7,6 +7,8 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -55,6 +57,10 @@ Work = Callable[[PipedExchange], Any]
 def on_ranks(ranks: int, work: Work, hosts: Sequence[str] = (), one_clock: bool = True) -> list[Any]:
     """What ``work`` returns on each rank, or the text of what it raised, all ranks at once."""
     pipes, pids = [], []
+    if find_spec("torch"):
+        import_module(
+            "torch"
+        )  # once here, not in each rank, which takes seconds where there are few processors
     names = tuple(hosts) or ("host",) * ranks
     for rank in range(ranks):
         ours, theirs = Pipe()

@@ -1,11 +1,10 @@
-"""What a training step computes: operations counted as the papers do, and the time that devices take for
-them.
+"""What a training step computes: operations as the papers count them, and the time that devices take.
 
 Counted: matrix products, 2 operations for each weight and token, backward twice as many (Narayanan et al.
-2021, section 5.1 and appendix); attention between queries and keys in full, although a causal kernel
-computes half. Timed: matrix products at the rate that training reaches, or as fast as memory gives their
-weights, whichever is slower; attention; operations on every number once or twice, which memory limits; the
-optimizer. Not timed: the launch of kernels, data loading, what other streams take of a device meanwhile.
+2021, section 5.1); attention between queries and keys in full, although a causal kernel computes half.
+Timed: matrix products at the rate that training reaches, slower the narrower they are, or as fast as memory
+gives their weights; attention; operations on every number once or twice, which memory limits; the optimizer.
+Not timed: the launch of kernels, data loading, what other streams take of a device meanwhile.
 """
 
 from __future__ import annotations
@@ -28,20 +27,22 @@ LOGIT_BYTES = 12
 class Efficiency:
     """How much of a device's rates a training step reaches; every number may be stated by the user.
 
-    matrix: of what the device's best product reached (``Device.achieved``). 0.75: Korthikanti et al. 2022,
-    table 5, train 175 billion parameters on 64 A100 in 13.75 s a step, 51.4% of the peak. Without pipeline
-    bubble, exposed communication, attention and small operations about 11 s are left for products that
-    take 8.1 s at the best rate.
+    matrix: of what the device's best product reached (``Device.achieved``), for products with wide matrices.
+    narrow: a product takes 1 + narrow x balance / width times as long, where the balance is the device's peak
+    over its memory's rate and the width the smaller side of a rank's matrix. Both are fitted on Korthikanti
+    et al. 2022, table 5: its four steps of models 6,144 to 25,600 wide, split among 8 A100, come out within
+    3% when pipeline bubble and exposed communication are added.
     attention: of the peak: FlashAttention-2 reaches 50 to 73% on A100 (Dao 2023), FlashAttention-3 75% on
     H100 forward (Shah et al. 2024), both less backward.
     memory: of the memory's rate; copies reach 80 to 90% of it.
     causal: share of attention that a kernel computes; 1 for the full matrix.
     """
 
-    matrix: float = 0.75
+    matrix: float = 0.95
     attention: float = 0.5
     memory: float = 0.8
     causal: float = 0.5
+    narrow: float = 10.0
 
     def __post_init__(self) -> None:
         for name in ("matrix", "attention", "memory", "causal"):
@@ -49,17 +50,20 @@ class Efficiency:
                 raise UsageError(
                     f"efficiency: {name} is {getattr(self, name):g}; write a share above 0, at most 1"
                 )
+        if self.narrow < 0:
+            raise UsageError(f"efficiency: narrow is {self.narrow:g}; write 0 for none, or such as 10")
 
 
 @dataclass(frozen=True)
 class Work:
     """What one rank computes.
 
-    matrix_flops: of products with weights. weight_bytes: that these read. attention_flops: in full.
-    moved_bytes: by operations that memory limits.
+    matrix_flops: of products with weights. narrow_flops: the sum of these, each over the width of its matrix.
+    weight_bytes: that they read. attention_flops: in full. moved_bytes: by operations that memory limits.
     """
 
     matrix_flops: float = 0.0
+    narrow_flops: float = 0.0
     weight_bytes: float = 0.0
     attention_flops: float = 0.0
     moved_bytes: float = 0.0
@@ -67,6 +71,7 @@ class Work:
     def __add__(self, other: Work) -> Work:
         return Work(
             self.matrix_flops + other.matrix_flops,
+            self.narrow_flops + other.narrow_flops,
             self.weight_bytes + other.weight_bytes,
             self.attention_flops + other.attention_flops,
             self.moved_bytes + other.moved_bytes,
@@ -76,6 +81,7 @@ class Work:
         """As often as that."""
         return Work(
             self.matrix_flops * number,
+            self.narrow_flops * number,
             self.weight_bytes * number,
             self.attention_flops * number,
             self.moved_bytes * number,
@@ -87,11 +93,20 @@ class Work:
         return self.matrix_flops + self.attention_flops
 
 
+def product(rows: float, inner: float, outer: float, bytes_each: int, width: float = math.inf) -> Work:
+    """``rows`` tokens through a matrix of ``inner`` x ``outer`` weights, no wider than ``width`` counts."""
+    flops = 2 * rows * inner * outer
+    narrowest = max(min(inner, outer, width), 1)
+    return Work(flops, flops / narrowest, inner * outer * bytes_each)
+
+
 def seconds_of(work: Work, device: Device, efficiency: Efficiency, dtype: str = "") -> float:
     """How long a device takes. dtype: of the products, the device's usual one unless said."""
     peak = device.peak(dtype or device.usual_dtype)
     memory = device.memory_bytes_per_second * efficiency.memory
-    products = work.matrix_flops / (peak * device.achieved * efficiency.matrix)
+    wide = efficiency.narrow * peak / device.memory_bytes_per_second
+    products = work.matrix_flops + wide * work.narrow_flops
+    products /= peak * device.achieved * efficiency.matrix
     attention = work.attention_flops * efficiency.causal / (peak * efficiency.attention)
     return max(products, work.weight_bytes / memory) + attention + work.moved_bytes / memory
 
@@ -140,59 +155,62 @@ def _layers_flops(shape: ModelShape, sequence: int) -> int:
 
 def layer_work(shape: ModelShape, strategy: Strategy, with_experts: bool = False) -> Work:
     """One layer's forward pass over one micro-batch on one rank, the busiest where traffic is uneven."""
-    layout, tokens = strategy.layout, strategy.rank_tokens
-    tp, item = layout.tp, strategy.activation_bytes
-    weights = _attention_weights(shape, tp)
-    widths = (shape.query_width + shape.kv_width + shape.attention_width) // tp
+    tokens, tp, item = strategy.rank_tokens, strategy.layout.tp, strategy.activation_bytes
+    widths = (shape.query_width + shape.kv_width + shape.attention_width) / tp
+    inner = shape.shared_experts * shape.expert_ffn_hidden if with_experts else shape.ffn_hidden
     # Two norms read and write the stream, two sums read it twice and write it.
     moved = 10 * strategy.sharded_tokens * shape.hidden + tokens * widths
-    ffn = Work()
-    if with_experts:
-        ffn = _expert_work(shape, strategy)
-        weights += shape.experts * shape.hidden // tp
-        inner = shape.shared_experts * shape.expert_ffn_hidden // tp
-    else:
-        inner = shape.ffn_hidden // tp
-    weights += shape.ffn_matrix_parameters(inner)
-    moved += tokens * shape.ffn_matrices * inner
-    attention = tokens * _attention_flops(shape, strategy.sequence) // tp
-    own = Work(2 * tokens * weights, weights * strategy.parameter_bytes, attention, moved * item)
-    return own + ffn
+    moved += tokens * shape.ffn_matrices * inner / tp
+    attention = tokens * _attention_flops(shape, strategy.sequence) / tp
+    work = _attention_products(shape, strategy) + Work(attention_flops=attention, moved_bytes=moved * item)
+    if inner:
+        one = product(tokens, shape.hidden, inner / tp, strategy.parameter_bytes)
+        work = work + one.times(shape.ffn_matrices)
+    return work + _expert_work(shape, strategy) if with_experts else work
 
 
-def _attention_weights(shape: ModelShape, tp: int) -> int:
-    """Weights of attention on one rank; keys and values of fewer heads than ranks are on several."""
-    whole = shape.attention_matrix_parameters
-    if shape.latent or shape.kv_heads >= tp:
-        return whole // tp
-    return (whole - shape.hidden * shape.kv_width) // tp + 2 * shape.hidden * shape.head_size
+def _attention_products(shape: ModelShape, strategy: Strategy) -> Work:
+    """Before and after attention; keys and values of fewer heads than ranks are on several ranks."""
+    tokens, tp, each = strategy.rank_tokens, strategy.layout.tp, strategy.parameter_bytes
+    out = product(tokens, shape.attention_width / tp, shape.hidden, each)
+    if not shape.latent:
+        kv_width = 2 * max(shape.kv_heads / tp, 1) * shape.head_size
+        return out + product(tokens, shape.hidden, shape.query_width / tp + kv_width, each)
+    # What goes down into the latent space is done by each rank for its part of the sequence.
+    kv_down, kv_up = shape.kv_rank + shape.rope_head_size, shape.head_size + shape.value_head_size
+    down = product(strategy.sharded_tokens, shape.hidden, shape.query_rank + kv_down, each)
+    up = product(tokens, shape.query_rank, shape.query_width / tp, each)
+    return out + down + up + product(tokens, shape.kv_rank, shape.heads * kv_up / tp, each)
 
 
 def _expert_work(shape: ModelShape, strategy: Strategy) -> Work:
-    """Of the experts of one rank, balanced or at the busiest."""
-    layout = strategy.layout
+    """Of the experts of one rank, balanced or at the busiest, and of the router.
+
+    Products with few tokens for an expert are slow like narrow ones: four times the tokens count as a width.
+    """
+    layout, each = strategy.layout, strategy.parameter_bytes
     rows = float(strategy.sharded_tokens * shape.top_k)
     if strategy.capacity:
         rows = shape.experts * math.ceil(rows * strategy.capacity / shape.experts)
     if strategy.traffic:
         rows *= float(shares(strategy.traffic, layout.ep).sum(axis=0).max())
-    expert = shape.ffn_matrix_parameters(shape.expert_ffn_hidden)
-    weights = shape.experts // layout.ep * expert // layout.expert_tp
+    experts = shape.experts // layout.ep
+    # Tensor parallel ranks gather each other's tokens and have a part of each expert's width.
+    of_an_expert = rows * layout.expert_tp / experts
+    part = shape.expert_ffn_hidden / layout.expert_tp
+    one = product(of_an_expert, shape.hidden, part, each, 4 * of_an_expert)
     # Sorted by expert and back: read and written twice; between the matrices as in a dense layer.
     numbers = rows * (4 * shape.hidden + shape.ffn_matrices * shape.expert_ffn_hidden)
-    return Work(
-        2 * rows * expert,
-        weights * strategy.parameter_bytes,
-        0.0,
-        numbers * strategy.activation_bytes,
-    )
+    router = product(strategy.sharded_tokens, shape.hidden, shape.experts, each)
+    moved = Work(moved_bytes=numbers * strategy.activation_bytes)
+    return one.times(experts * shape.ffn_matrices) + router + moved
 
 
 def head_work(shape: ModelShape, strategy: Strategy) -> Work:
     """Logits and loss of one micro-batch, forward, on one rank of the last stage."""
-    columns = -(-shape.vocabulary // strategy.layout.tp)
-    weights, tokens = columns * shape.hidden, strategy.rank_tokens
-    return Work(2 * tokens * weights, weights * strategy.parameter_bytes, 0.0, tokens * columns * LOGIT_BYTES)
+    columns, tokens = -(-shape.vocabulary // strategy.layout.tp), strategy.rank_tokens
+    logits = Work(moved_bytes=tokens * columns * LOGIT_BYTES)
+    return product(tokens, shape.hidden, columns, strategy.parameter_bytes) + logits
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import os
 
 from ccbench.algorithms import algorithm_row, algorithms_of, parse_algorithm
 from ccbench.backends.base import PlainTeams, Team, TeamRequest
-from ccbench.cases import OVERLAP, Case
+from ccbench.cases import Case
 from ccbench.dtypes import CPU_DTYPES, EXACT_LIMIT
 from ccbench.teams import ProcessTeam
 
@@ -46,8 +46,6 @@ class CpuBackend(PlainTeams):
             return f"the average of {case.ranks} ranks: {case.dtype} cannot hold the divisor"
         if case.traffic and case.in_place:
             return "blocks of different sizes do not fit where others were; run all_to_all_v out of place"
-        if case.mode == OVERLAP and case.beside:
-            return "what is computed meanwhile is the third thing at once; leave out beside, or mode overlap"
         if case.algorithm == "default":
             return None
         name, parameter = parse_algorithm(case.algorithm)

@@ -198,14 +198,15 @@ class CpuEndpoint:
     def launch_while_computing(self, launches: int, repetitions: int) -> tuple[float, float]:
         """Both at once; between repetitions what can go on of the collective goes on."""
         assert self._computation is not None, "it is prepared"
-        assert self._program is not None, "a case is prepared"
+        program = self._together or self._program
+        assert program is not None, "a case is prepared"
         began = time.perf_counter()
         if self._fault and self._fault.kind == "slow":
             for _ in range(launches):
                 self._fault.before_sample()
         late = time.perf_counter() - began
         computed, communicated = while_computing(
-            self._program, self._computation.once, launches, repetitions, self._pace
+            program, self._computation.once, launches, repetitions, self._pace
         )
         return late + computed, late + communicated
 

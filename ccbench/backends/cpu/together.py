@@ -39,20 +39,24 @@ class Together:
 
     def launch(self, times: int = 1, time_waits: bool = False) -> None:
         """Take part in ``times`` launches of every program; every rank must ask for as many."""
-        seconds = self._seconds
         for _ in range(times):
-            began = time.perf_counter()
-            left = [(number, program.steps()) for number, program in enumerate(self._programs)]
             idle = 0
-            while left:
-                moved = False
-                for one in left:
-                    step = next(one[1], _OVER)
-                    if step is _OVER:
-                        seconds[one[0]] += time.perf_counter() - began
-                        left = [other for other in left if other is not one]
-                    moved = moved or step is not False
+            for moved in self.steps():
                 idle = 0 if moved else self._idle(idle, time_waits)
+
+    def steps(self) -> Iterator[bool]:
+        """One launch of every program bit by bit: True when one went on, False when none could."""
+        began = time.perf_counter()
+        left = [(number, program.steps()) for number, program in enumerate(self._programs)]
+        while left:
+            moved = False
+            for one in left:
+                step = next(one[1], _OVER)
+                if step is _OVER:
+                    self._seconds[one[0]] += time.perf_counter() - began
+                    left = [other for other in left if other is not one]
+                moved = moved or step is not False
+            yield moved
 
     def _idle(self, looks: int, time_waits: bool) -> int:
         if time_waits:
@@ -65,7 +69,7 @@ class Together:
 
 
 def while_computing(
-    program: Program, once: Callable[[], None], launches: int, repetitions: int, pace: Pace
+    program: Program | Together, once: Callable[[], None], launches: int, repetitions: int, pace: Pace
 ) -> tuple[float, float]:
     """Launches of ``program``, looked after between every two repetitions of a computation.
 
@@ -94,6 +98,6 @@ def while_computing(
     return computed, communicated
 
 
-def _launches(program: Program, launches: int) -> Iterator[Iterator[bool]]:
+def _launches(program: Program | Together, launches: int) -> Iterator[Iterator[bool]]:
     for _ in range(launches):
         yield program.steps()

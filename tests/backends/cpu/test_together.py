@@ -1,0 +1,225 @@
+"""Two collectives of every rank at once, whoever is in whose groups: right in every order, and never stuck.
+
+All ranks run in one thread, on real memory and counters, a step at a time; which rank goes next is random.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccbench.backends.cpu.execution import Pace
+from ccbench.backends.cpu.memory import Arena, Control, Word
+from ccbench.backends.cpu.program import compile_case
+from ccbench.backends.cpu.side import Side, sides_of
+from ccbench.backends.cpu.together import Program, Together, while_computing
+from ccbench.cases import Case
+from ccbench.collectives import COLLECTIVES
+from ccbench.faults import Fault
+from ccbench.verification import Mismatch
+from tests.backends.cpu.interpreter import Deadlock
+from tests.backends.cpu.test_groups import case_of
+
+LAUNCHES = 3
+LOOKS_LIMIT = 2000
+"""So many looks in a row of all ranks together that find nothing to do: nobody will ever go on."""
+
+
+@dataclass
+class Rank:
+    """One rank's two programs and how far it is."""
+
+    sides: tuple[Side, ...]
+    together: Together
+
+
+class World:
+    """All ranks of a case with something beside it."""
+
+    def __init__(
+        self, case: Case, fault: Fault | None = None, second_word: Word = Word.PROGRESS_BESIDE
+    ) -> None:
+        self.control = Control(case.ranks, 1)
+        arenas = [Arena() for _ in range(case.ranks)]
+        every = [sides_of(case, rank, fault) for rank in range(case.ranks)]
+        begin = 0
+        plans = []
+        for lane, side in enumerate(every[0]):
+            plans.append(side.plans(compile_case(side.layout), begin))
+            begin += 1 << 18
+            assert max(plan.end_bytes for plan in plans[lane]) <= begin
+        for arena in arenas:
+            arena.reserve(begin)
+        self.ranks = []
+        for sides in every:
+            programs: list[Program] = []
+            paces = [Pace(self.control, True), Pace(self.control, True, second_word)]
+            for side, planned, pace in zip(sides, plans, paces, strict=True):
+                side.bind(compile_case(side.layout), planned, arenas, self.control, pace)
+                assert side.launcher
+                programs.append(side.launcher)
+            self.ranks.append(Rank(sides, Together(programs, paces[0])))
+
+    def run(self, seed: int, salt: int = 5, launches: int = LAUNCHES) -> list[Mismatch]:
+        """Launch a few times in an order that ``seed`` draws; what was wrong.
+
+        As launches that provoke do: every rank fills its buffers when it comes, enters, and looks at its
+        result as soon as it is out.
+        """
+        self.wrong: list[Mismatch] = []
+        chooser = random.Random(seed)
+        weights = [chooser.choice([1, 1, 20]) for _ in self.ranks]
+        going = {number: self._visit(number, rank, salt, launches) for number, rank in enumerate(self.ranks)}
+        stuck = 0
+        while going:
+            number = chooser.choices(list(going), [weights[one] for one in going])[0]
+            moved = next(going[number], None)
+            if moved is None:
+                del going[number]
+            stuck = stuck + 1 if moved is False else 0
+            if stuck > LOOKS_LIMIT:
+                raise Deadlock(f"unfinished: {sorted(going)}")
+            if chooser.random() < 0.02:
+                weights = [chooser.choice([1, 1, 20]) for _ in self.ranks]
+        return self.wrong
+
+    def _visit(self, number: int, rank: Rank, salt: int, launches: int) -> Iterator[bool]:
+        for side in rank.sides:
+            side.poison()
+            side.refill(salt)
+        self.control.words[self.control.index(number, Word.ARRIVED)] = salt
+        for _ in range(launches):
+            yield from rank.together.steps()
+        checked = [side.check(salt, launches, self.control) for side in rank.sides]
+        self.wrong += [found for found in checked if found]
+
+
+def groupings(ranks: int) -> st.SearchStrategy[str]:
+    """Lists of equal groups of all ranks in any order."""
+    sizes = st.sampled_from([size for size in range(1, ranks + 1) if ranks % size == 0])
+    return st.tuples(st.permutations(range(ranks)), sizes).map(
+        lambda drawn: json.dumps(
+            [list(drawn[0][first : first + drawn[1]]) for first in range(0, ranks, drawn[1])]
+        )
+    )
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """Any two collectives on any groups of 2 to 8 ranks, all groups at once or one alone."""
+    ranks = draw(st.integers(2, 8))
+    name, other = (draw(st.sampled_from(sorted(COLLECTIVES))) for _ in range(2))
+    groups = draw(groupings(ranks))
+    alone = draw(st.integers(-1, len(json.loads(groups)) - 1))
+    own_groups = groupings(ranks).map(f"{other} on {{}}".format)
+    beside = draw(st.one_of(st.just(other), st.just(f"{other} on all"), own_groups))
+    traffic = draw(st.sampled_from(["", "hot:0.9", "zipf:2"])) if name == "all_to_all_v" else ""
+    count = draw(st.integers(1, 60))
+    return case_of(name, count, ranks=ranks, groups=groups, alone=alone, beside=beside, traffic=traffic)
+
+
+@given(case=cases(), seed=st.integers(0, 2**32))
+@settings(max_examples=400, deadline=None)
+def test_both_are_right_in_any_order_and_never_stuck(case: Case, seed: int) -> None:
+    assert World(case).run(seed) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "beside", "faulty"),
+    [("all_reduce", "all_gather", "all_reduce"), ("all_gather", "all_reduce", "all_reduce")],
+)
+def test_a_rank_that_does_not_wait_is_seen_in_either_collective(name: str, beside: str, faulty: str) -> None:
+    case = case_of(name, 40, groups="rank // 2", beside=f"{beside} on rank % 2")
+    fault = Fault("unsynchronised", rank=2, collective=faulty)
+    # One launch: those that follow bring the same data once more.
+    assert any(World(case, fault).run(seed, launches=1) for seed in range(30))
+
+
+def test_counters_that_are_mixed_up_are_seen() -> None:
+    case = case_of("all_reduce", 40, algorithm="ring", beside="all_gather on rank % 2")
+    assert any(mixed_up(case, seed) for seed in range(30))
+
+
+def mixed_up(case: Case, seed: int) -> bool:
+    """Whether one counter for both programs of a rank shows."""
+    try:
+        return bool(World(case, second_word=Word.PROGRESS).run(seed, launches=1))
+    except Deadlock:
+        return True
+
+
+def test_what_strays_from_one_collective_into_the_other_is_seen() -> None:
+    case = replace(case_of("all_gather", 40), beside="all_gather")
+    world = World(case)
+    assert world.run(1) == []
+    main, other = world.ranks[0].sides
+    main._output[:] = other._output
+    found = main.check(5, LAUNCHES, world.control)
+    assert found
+    assert found.wrong_elements > 100
+
+
+def test_what_each_took_is_told_once_for_so_many_launches() -> None:
+    world = World(case_of("all_reduce", 40, beside="all_gather on rank % 2"))
+    world.run(3)
+    taken = world.ranks[0].together.taken(LAUNCHES)
+    assert len(taken) == 2
+    assert all(seconds > 0 for seconds in taken)
+    assert world.ranks[0].together.taken(LAUNCHES) == (0, 0)
+
+
+# -- a computation -----------------------------------------------------------------------------------------
+
+
+class Scripted:
+    """A program whose steps the test gives; notes what happened in ``done``."""
+
+    def __init__(self, script: list[bool], done: list[str]) -> None:
+        self._script = script
+        self._done = done
+
+    def steps(self) -> Iterator[bool]:
+        for moved in self._script:
+            self._done.append("moved" if moved else "looked")
+            yield moved
+
+
+@pytest.mark.parametrize(
+    ("script", "launches", "repetitions", "expected"),
+    [
+        ([True, True], 1, 2, "moved moved once once"),
+        ([True, False, True], 1, 3, "moved looked once moved once once"),
+        ([False, False, True], 1, 1, "looked once looked moved"),
+        ([True], 3, 1, "moved moved moved once"),
+        ([False, True], 2, 5, "looked once moved looked once moved once once once"),
+        ([False, True], 1, 0, "looked moved"),
+        ([], 1, 2, "once once"),
+    ],
+)
+def test_the_collective_goes_on_between_repetitions_whenever_it_can(
+    script: list[bool], launches: int, repetitions: int, expected: str
+) -> None:
+    done: list[str] = []
+    pace = Pace(Control(1, 1), True)
+    computed, communicated = while_computing(
+        Scripted(script, done),  # type: ignore[arg-type]  # a program of the test's own
+        lambda: done.append("once"), launches, repetitions, pace,
+    )  # fmt: skip
+    assert " ".join(done) == expected
+    assert communicated > 0
+    assert (computed > 0) == (repetitions > 0)
+
+
+def test_whichever_ends_first_is_over_earlier() -> None:
+    pace = Pace(Control(1, 1), True)
+    short, long = Scripted([True], []), Scripted([False] * 200, [])
+    computed, communicated = while_computing(short, lambda: None, 1, 50, pace)  # type: ignore[arg-type]  # as above
+    assert communicated < computed
+    computed, communicated = while_computing(long, lambda: None, 1, 3, pace)  # type: ignore[arg-type]  # as above
+    assert computed < communicated

@@ -127,7 +127,8 @@ class HostWorld(HostMemory):
         Calls of different communicators are on devices of their own, so that they run at once.
 
         build: the kernel file that has the calls' entries; with ``sanitize`` in a process of its own.
-        instead: what single devices launch in place of every call, to see what becomes of the others.
+        instead: what single devices launch in place of every call, to see what becomes of the others;
+        devices count on from one communicator to the next.
         Raises KernelDeadlock, KernelRace, KernelCrashed, KernelFailed naming rank and peer: then reset it.
         """
         options = options or HostOptions()
@@ -139,7 +140,9 @@ class HostWorld(HostMemory):
             shifts = [places[id(self._of(call))] * options.devices for call in calls]
             records["device"] += np.repeat(np.asarray(shifts, np.int32), options.devices)
             for device, call in (instead or {}).items():
-                records[records["device"] == device] = self._records(call, options, fixups)[device]
+                one = self._records(call, options, fixups)[device % options.devices]
+                one["device"] = device
+                records[records["device"] == device] = one
             (self._run_apart if build.sanitize else self._run_here)(built(build), records, options, fixups)
         finally:
             self.free_after(mark)

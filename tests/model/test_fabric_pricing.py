@@ -64,6 +64,8 @@ CLOSED_FORMS: dict[tuple[str, str], Callable[[int, float], float]] = {
     ("reduce", "direct"): lambda p, n: 2 * A + n * SHARE * (2 * B + C),
     ("all_to_all", "pairwise"): lambda p, n: (p - 1) * A + n * SHARE * B,
     ("all_to_all", "direct"): lambda p, n: A + n * SHARE * B,
+    ("all_to_all_v", "pairwise"): lambda p, n: (p - 1) * A + n * SHARE * B,
+    ("all_to_all_v", "direct"): lambda p, n: A + n * SHARE * B,
     ("all_to_all", "bruck"): lambda p, n: LG * A + n / 2 * LG * B,
     ("gather", "binomial"): lambda p, n: LG * A + n * SHARE * B,
     ("gather", "linear"): lambda p, n: (p - 1) * A + n * SHARE * B,

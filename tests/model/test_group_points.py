@@ -1,0 +1,179 @@
+"""Collectives of the library on groups: what they share slows them down, what they do not share does not."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from ccbench.collectives import COLLECTIVES, collective
+from ccbench.errors import MachineError, UsageError
+from ccbench.groups import parse_groups
+from ccbench.layouts import Layout
+from ccbench.model.cluster import Cluster, open_cluster
+from ccbench.model.cluster_points import ClusterPoint, library_points
+from ccbench.model.group_points import GroupPlacement, axis_placement, group_points, placement_of
+from ccbench.model.library.system import LibraryRequest
+
+MOVING = [name for name, row in COLLECTIVES.items() if row.moves_data]
+LARGE = 1 << 32
+MACHINES = [
+    ("hgx-h100", 2, "ib-ndr-400x8"),
+    ("hgx-h100", 4, "ib-ndr-400x4"),
+    ("mi300x", 2, "roce-400x8"),
+    ("ascend-910b", 1, None),
+    ("dgx-1v", 2, "ib-edr-100x4"),
+    ("pcie4-x16", 1, None),
+    ("rtx-pcie", 1, None),
+]
+
+
+@lru_cache(maxsize=16)
+def cluster_of(machine: str, nodes: int = 1, network: str | None = None) -> Cluster:
+    return open_cluster(machine, nodes, network)
+
+
+def one(cluster: Cluster, groups: str, name: str, size: int = LARGE, alone: bool = False) -> ClusterPoint:
+    (point,) = group_points(cluster, parse_groups(groups, cluster.ranks), name, (size,), alone)
+    return point
+
+
+def algbw(point: ClusterPoint) -> float:
+    return point.size_bytes / point.prediction.predicted_seconds
+
+
+def busbw(point: ClusterPoint) -> float:
+    return algbw(point) * collective(point.collective).bus_factor(point.ranks)
+
+
+@pytest.mark.parametrize("name", ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"])
+@pytest.mark.parametrize("machine", ["ascend-910b", "mi300x"])
+def test_four_of_a_full_mesh_of_eight_use_three_sevenths_of_the_links(machine: str, name: str) -> None:
+    """Of a GPU's seven links three lead to members: 3/7 of the bus bandwidth, half the algorithm's (an
+    algorithm's is p / (p - 1) of it, up to what is common to both).
+    """
+    cluster = cluster_of(machine)
+    four, eight = one(cluster, "rank // 4", name), one(cluster, "", name)
+    assert busbw(four) / busbw(eight) == pytest.approx(3 / 7, rel=0.02)
+    assert algbw(four) / algbw(eight) == pytest.approx(1 / 2, rel=0.02)
+
+
+@pytest.mark.parametrize("groups", ["rank // 2", "rank // 4", "rank % 4", "rank % 2"])
+def test_groups_behind_an_nvswitch_fill_their_links(groups: str) -> None:
+    cluster = cluster_of("hgx-h100")
+    (whole,) = group_points(cluster, parse_groups("", 8), "all_gather", (LARGE,), algorithm="ring")
+    (part,) = group_points(cluster, parse_groups(groups, 8), "all_gather", (LARGE,), algorithm="ring")
+    assert busbw(part) / busbw(whole) == pytest.approx(1, rel=0.03)
+    assert part == one(cluster, groups, "all_gather", alone=True)
+
+
+def test_groups_that_share_nics_take_as_much_longer_as_there_are_groups_on_a_nic() -> None:
+    shared = cluster_of("hgx-h100", 4, "ib-ndr-400x4")
+    together, alone = one(shared, "rank % 2", "all_gather"), one(shared, "rank % 2", "all_gather", alone=True)
+    assert algbw(alone) / algbw(together) == pytest.approx(2, rel=0.02)
+    assert "2 groups share a NIC" in together.prediction.bottleneck
+    # With a NIC for each GPU nothing is shared.
+    own = cluster_of("hgx-h100", 2, "ib-ndr-400x8")
+    together, alone = (one(own, "rank % 8", "all_gather", alone=alone) for alone in (False, True))
+    assert together.prediction.predicted_seconds == alone.prediction.predicted_seconds
+
+
+def test_pairs_across_the_root_of_a_pcie_tree_share_what_neighbours_do_not() -> None:
+    cluster = cluster_of("pcie4-x16")
+    near = [one(cluster, "rank // 2", "all_gather", alone=alone) for alone in (False, True)]
+    far = [one(cluster, f"rank % {cluster.ranks // 2}", "all_gather", alone=alone) for alone in (False, True)]
+    assert algbw(near[1]) / algbw(near[0]) <= algbw(far[1]) / algbw(far[0])
+
+
+@pytest.mark.parametrize(("machine", "nodes", "network"), MACHINES)
+@pytest.mark.parametrize("name", MOVING)
+def test_all_ranks_as_one_group_are_priced_as_without_groups(
+    machine: str, nodes: int, network: str | None, name: str
+) -> None:
+    cluster, sizes = cluster_of(machine, nodes, network), (1 << 12, 1 << 22, LARGE)
+    grouped = group_points(cluster, parse_groups("", cluster.ranks), name, sizes)
+    for found, whole in zip(grouped, library_points(cluster, LibraryRequest(name, sizes)), strict=True):
+        # Where messages of several GPUs share a link in between, the graph may say more than the library.
+        assert found.prediction.predicted_seconds <= whole.prediction.predicted_seconds * (1 + 1e-9)
+        if name not in ("all_to_all", "all_to_all_v", "gather", "scatter", "send_recv"):
+            assert found.prediction.predicted_seconds == pytest.approx(whole.prediction.predicted_seconds)
+
+
+@some.composite
+def asked(draw: some.DrawFn) -> tuple[Cluster, str, str, int, str]:
+    cluster = cluster_of(*draw(some.sampled_from(MACHINES)))
+    divisors = [number for number in range(2, cluster.ranks + 1) if cluster.ranks % number == 0]
+    operator, number = draw(some.sampled_from(("//", "%"))), draw(some.sampled_from(divisors))
+    groups = f"rank {operator} {number}"
+    if draw(some.booleans()):
+        shuffled = draw(some.permutations(range(cluster.ranks)))
+        groups = str([list(shuffled[start : start + 2]) for start in range(0, cluster.ranks - 1, 2)])
+    name = draw(some.sampled_from(MOVING))
+    traffic = draw(some.sampled_from(("", "zipf:1.2", "hot:0.7"))) if name == "all_to_all_v" else ""
+    return cluster, groups, name, draw(some.sampled_from((8, 1 << 14, 1 << 20, 1 << 28))), traffic
+
+
+@settings(max_examples=120, deadline=None)
+@given(asked())
+def test_together_takes_at_least_as_long_as_alone_and_at_most_as_often_as_there_are_groups(
+    what: tuple[Cluster, str, str, int, str],
+) -> None:
+    cluster, text, name, size, traffic = what
+    groups = parse_groups(text, cluster.ranks)
+    (together,) = group_points(cluster, groups, name, (size,), traffic=traffic)
+    alone = [
+        group_points(cluster, (group,), name, (size,), alone=True, traffic=traffic)[0].prediction
+        for group in groups
+    ]
+    longest = max(prediction.predicted_seconds for prediction in alone)
+    assert together.prediction.predicted_seconds >= longest * (1 - 1e-9)
+    assert together.prediction.predicted_seconds <= longest * len(groups) * (1 + 1e-9)
+    for prediction in (together.prediction, *alone):
+        assert 0 <= prediction.bound_seconds <= prediction.predicted_seconds
+
+
+@pytest.mark.parametrize("text", ["rank // 4", "rank % 8", "rank % 2", "rank // 16"])
+def test_a_placement_is_priced_as_the_groups_that_it_stands_for(text: str) -> None:
+    cluster = cluster_of("hgx-h100", 4, "ib-ndr-400x4")
+    groups = parse_groups(text, cluster.ranks)
+    placement = placement_of(groups, 8)
+    assert placement is not None
+    for alone in (False, True):
+        found = group_points(cluster, placement, "all_reduce", (1 << 20,), alone)
+        assert found == group_points(cluster, groups, "all_reduce", (1 << 20,), alone)
+
+
+def test_groups_of_131072_gpus_are_priced_without_listing_them() -> None:
+    cluster = cluster_of("hgx-h100", 16_384, "ib-ndr-400x8")
+    layout = Layout(tp=8, dp=1024, pp=16)
+    for axis, ranks in (("tp", 8), ("dp", 1024), ("pp", 16)):
+        for name in ("all_reduce", "send_recv"):
+            (point,) = group_points(cluster, axis_placement(layout, axis, 8), name, (1 << 26,))
+            assert point.ranks == ranks
+            assert 0 < point.prediction.bound_seconds <= point.prediction.predicted_seconds
+
+
+def test_skewed_traffic_takes_longer_and_balanced_takes_what_an_all_to_all_does() -> None:
+    cluster = cluster_of("hgx-h100", 2, "ib-ndr-400x8")
+    groups = parse_groups("", 16)
+
+    def seconds(name: str, traffic: str = "") -> float:
+        (point,) = group_points(cluster, groups, name, (1 << 26,), traffic=traffic)
+        return point.prediction.predicted_seconds
+
+    assert seconds("all_to_all_v") == seconds("all_to_all")
+    # All that goes anywhere goes to rank 0: from 8 ranks of the other node through one NIC of 50 GB/s.
+    assert seconds("all_to_all_v", "hot:1") > 8 * (1 << 26) / 50e9
+    assert seconds("all_to_all_v") < seconds("all_to_all_v", "zipf:1.2") < seconds("all_to_all_v", "hot:1")
+
+
+def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
+    cluster = cluster_of("hgx-h100")
+    with pytest.raises(MachineError, match="0 to 7"):
+        group_points(cluster, ((0, 8),), "all_reduce", (8,))
+    with pytest.raises(MachineError, match="2 nodes"):
+        group_points(cluster, GroupPlacement(4, 2, 2), "all_reduce", (8,))
+    with pytest.raises(UsageError, match="4 rows"):
+        group_points(cluster, ((0, 1),), "all_to_all_v", (8,), traffic=str([[1] * 4] * 4))

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 @click.option("--nodes", type=click.IntRange(min=1), help="Instead of the plan's.")
 @click.option("--network", help="Instead of the plan's: <kind>-<Gb/s>x<NICs>, such as ib-ndr-400x8.")
 @click.option("--search", is_flag=True, help="Search all layouts that fit, whatever the plan names.")
-@click.option("--most", type=click.IntRange(1, 1000), default=20, show_default=True, help="Layouts to tell of.")
+@click.option(
+    "--most", type=click.IntRange(1, 1000), default=20, show_default=True, help="Layouts to tell of."
+)
 @click.option("--scale", is_flag=True, help="The same on 8 to 131,072 devices.")
 @click.option(
     "--measured", multiple=True, type=click.Path(path_type=Path), metavar="RUN",

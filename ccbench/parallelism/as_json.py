@@ -24,8 +24,7 @@ def plan_document(planned: Planned) -> dict[str, Any]:
             for one in planned.textbook
         ]
         return document
-    shape, cluster, device = planned.plan.shape, planned.cluster, planned.device
-    assert shape is not None and cluster is not None and device is not None
+    shape, cluster, device = planned.where
     document |= {
         "model": shape.name,
         "parameters": shape.parameters,

@@ -8,21 +8,21 @@ layer, one layer ahead of the computing (Y. Zhao et al., "PyTorch FSDP", VLDB 20
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
 
 @dataclass(frozen=True)
 class Sent:
-    """One message on the stream; seconds from the start of what it runs beside. exposed: whether it shows."""
+    """One message on the stream, or one layer computed; seconds from the start of what it runs beside."""
 
     begin_seconds: float
     end_seconds: float
 
 
 def queue(messages: Iterable[tuple[float, float]]) -> tuple[Sent, ...]:
-    """Messages as (seconds until it is ready, seconds it takes), one after the other, none before it is ready."""
+    """Messages, each (seconds until it is ready, seconds it takes), one after the other."""
     free = 0.0
     found = []
     for ready_seconds, seconds in messages:
@@ -32,25 +32,9 @@ def queue(messages: Iterable[tuple[float, float]]) -> tuple[Sent, ...]:
     return tuple(found)
 
 
-def bucket_sizes(total_bytes: int, bucket_bytes: int) -> tuple[int, ...]:
-    """``total_bytes`` in buckets of ``bucket_bytes``, the last one smaller where it does not come out even."""
-    if total_bytes <= 0:
-        return ()
-    whole, rest = divmod(total_bytes, max(bucket_bytes, 1))
-    return (max(bucket_bytes, 1),) * whole + ((rest,) if rest else ())
-
-
-def gradients_sent(
-    sizes: Sequence[int], seconds: Sequence[float], computing_seconds: float
-) -> tuple[Sent, ...]:
-    """Buckets in the order of the backward pass, each ready when the share of the computing before it is done."""
-    total = sum(sizes) or 1
-    done = 0
-    messages = []
-    for size, taken in zip(sizes, seconds, strict=True):
-        done += size
-        messages.append((computing_seconds * done / total, taken))
-    return queue(messages)
+def gradients_sent(count: int, seconds: float, computing_seconds: float) -> tuple[Sent, ...]:
+    """``count`` equal buckets, each ready when its share of the backward pass is over."""
+    return queue((computing_seconds * (number + 1) / count, seconds) for number in range(count))
 
 
 def even_gradients_exposed(count: int, seconds: float, computing_seconds: float) -> float:
@@ -76,7 +60,8 @@ class Gathered:
 def gathered_pass(
     layers: int, gather_seconds: float, layer_seconds: float, after_seconds: float = 0.0
 ) -> Gathered:
-    """A pass over equal ``layers``: gather one layer ahead, compute, then send ``after_seconds`` of gradients.
+    """A pass over equal ``layers``: gather one layer ahead, compute, then send ``after_seconds`` of
+    gradients.
 
     All messages share one stream, on which the next layer's gather goes before this layer's gradients.
     """

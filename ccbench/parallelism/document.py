@@ -1,4 +1,4 @@
-"""PLAN.yaml to a Plan: every key checked, every mistake told with its line, what was seen and what to write."""
+"""PLAN.yaml to a Plan: every key checked, every mistake told with its line and what to write instead."""
 
 from __future__ import annotations
 
@@ -59,9 +59,10 @@ class Stated:
 class Plan:
     """Everything a PLAN.yaml says.
 
-    choices: one for ``layout``, several for ``layouts``, none where layouts are searched or ``gradients`` is all.
-    settings: of a Strategy, for every choice. wanted: of a search, None where there is none.
-    hide_pipeline: whether messages between stages run behind computing, None: as the schedule's usual code does.
+    choices: one for ``layout``, several for ``layouts``, none where layouts are searched or ``gradients`` is
+    all. settings: of a Strategy, for every choice. wanted: of a search, None where there is none.
+    hide_pipeline: whether messages between stages run behind computing, None: as the schedule's usual code
+    does.
     """
 
     name: str
@@ -316,10 +317,7 @@ def strategy_settings(keys: Keys, dtype: str) -> tuple[dict[str, Any], bool | No
     """Arguments of a Strategy that the keys give, and whether messages between stages are hidden."""
     taken: dict[str, Any] = {
         **{name: keys.whole(name) for name in ("sequence", "global_batch", "micro_batch", "virtual_stages")},
-        **{
-            name: keys.flag(name)
-            for name in FLAGS
-        },
+        **{name: keys.flag(name) for name in FLAGS},
         "pipeline": keys.word("pipeline", PIPELINES),
         "recompute": keys.word("recompute", RECOMPUTED),
         "context_kind": keys.word("context_kind", CONTEXT_KINDS),

@@ -21,9 +21,11 @@ class Keys:
         self.tree, self.spot, self.origin, self.known = tree, spot, origin, known
 
     def error(self, key: str, message: str) -> SuiteError:
+        """An error of the file about the value of ``key``."""
         return self.origin.error((*self.spot, key), message)
 
     def refuse_unknown(self) -> None:
+        """Raise for a key that is not one of the known."""
         for key in self.tree:
             if key not in self.known:
                 near = difflib.get_close_matches(key, self.known, n=1)
@@ -31,38 +33,45 @@ class Keys:
                 raise self.error(key, f"is no key; {cure}")
 
     def take(self, key: str) -> Any:
+        """The value as it stands, None where there is none."""
         return self.tree.get(key)
 
     def mapping(self, value: Any, key: str) -> dict[str, Any]:
+        """A value that must hold keys."""
         if not isinstance(value, dict):
             raise self.error(key, f"{shown(value)} is no mapping; write keys below it")
         return value
 
     def text(self, key: str) -> str | None:
+        """Text, None where there is none; so with all that follow."""
         value = self.take(key)
         if value is not None and not isinstance(value, str):
             raise self.error(key, f"{shown(value)} is no text")
-        return value
+        return None if value is None else str(value)
 
     def word(self, key: str, words: tuple[str, ...]) -> str | None:
+        """One of ``words``."""
         value = self.take(key)
         if value is not None and value not in words:
             raise self.error(key, f"{shown(value)} is none; write one of {', '.join(words)}")
-        return value
+        return None if value is None else str(value)
 
     def flag(self, key: str) -> bool | None:
+        """True or false."""
         value = self.take(key)
         if value is not None and not isinstance(value, bool):
             raise self.error(key, f"{shown(value)} is no yes or no; write true or false")
         return value
 
     def whole(self, key: str, least: int = 1) -> int | None:
+        """A whole number from ``least`` on."""
         value = self.take(key)
         if value is not None and not is_whole(value, least):
             raise self.error(key, f"{shown(value)} is no whole number from {least} on")
-        return value
+        return None if value is None else int(value)
 
     def wholes(self, key: str, least: int = 1) -> list[int]:
+        """One or several of them; none where the key is not there."""
         value = self.take(key)
         listed = value if isinstance(value, list) else [] if value is None else [value]
         if not all(is_whole(one, least) for one in listed):
@@ -70,6 +79,7 @@ class Keys:
         return listed
 
     def words(self, key: str, words: tuple[str, ...]) -> list[str]:
+        """One or several of ``words``."""
         value = self.take(key)
         listed = value if isinstance(value, list) else [] if value is None else [value]
         for one in listed:
@@ -78,6 +88,7 @@ class Keys:
         return listed
 
     def number(self, key: str) -> float | None:
+        """A number above 0."""
         value = self.take(key)
         if value is None:
             return None
@@ -115,4 +126,5 @@ class Keys:
 
 
 def is_whole(value: Any, least: int) -> bool:
+    """Whether it is a whole number from ``least`` on; true and false are none."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least

@@ -41,16 +41,16 @@ class MeasuredPoints:
 
 
 def measured_points(runs: Sequence[Run]) -> MeasuredPoints:
-    """What of ``runs`` can stand for a prediction: cases that are OK, measured and no emulation, one after the
-    other as a training step has them.
+    """What of ``runs`` can stand for a prediction: cases that are OK, measured and no emulation, one after
+    the other as a training step has them.
 
-    Of several that are alike (algorithms, backends, types) the fastest counts, since a library would choose it.
-    UsageError where runs hold none.
+    Of several that are alike (algorithms, backends, types) the fastest counts, since a library would choose
+    it. UsageError where runs hold none.
     """
     fastest: dict[Key, dict[int, float]] = {}
     for run in runs:
         for row in run.cases.to_dict("records"):
-            found = _point(row)
+            found = _point({str(name): value for name, value in row.items()})
             if found is not None:
                 key, size, seconds = found
                 curve = fastest.setdefault(key, {})
@@ -58,8 +58,8 @@ def measured_points(runs: Sequence[Run]) -> MeasuredPoints:
     if not fastest:
         names = ", ".join(str(run.path) for run in runs)
         raise UsageError(
-            f"--measured {names}: holds no measured collective that is OK; name a run of 'ccbench run' on the "
-            "machine that the plan is for"
+            f"--measured {names}: holds no measured collective that is OK; name a run of 'ccbench run' on "
+            "the machine that the plan is for"
         )
     return MeasuredPoints({key: tuple(sorted(curve.items())) for key, curve in fastest.items()})
 

@@ -2,9 +2,9 @@
 
 1F1B is PipeDream-Flush (D. Narayanan et al., "Memory-Efficient Pipeline-Parallel DNN Training", 2021);
 with ``chunks`` > 1 it is the interleaved schedule of D. Narayanan et al., "Efficient Large-Scale Language
-Model Training on GPU Clusters Using Megatron-LM", SC 2021, section 2.2: every device holds ``chunks`` parts of
-the model, and the bubble, (p - 1) / m of the computing, shrinks to (p - 1) / (m v). The orders are those of
-megatron/core/pipeline_parallel/schedules.py.
+Model Training on GPU Clusters Using Megatron-LM", SC 2021, section 2.2: every device holds ``chunks`` parts
+of the model, and the bubble, (p - 1) / m of the computing, shrinks to (p - 1) / (m v). The orders are those
+of megatron/core/pipeline_parallel/schedules.py.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Pipeline:
 
     micro_batches: m. chunks: v, virtual stages that a device has. forward_seconds, backward_seconds: of one
     chunk of each of the p stages, everything that is waited for inside it included. hop_seconds: from the end
-    of a chunk until the next stage has what it needs. overlapped: whether a stage goes on while it sends; else
-    it waits. all_forward_first: GPipe's order (Huang et al. 2019) instead of 1F1B's.
-    UsageError where an interleaved schedule has no whole rounds: m must be a multiple of p, as Megatron asks.
+    of a chunk until the next stage has what it needs. overlapped: whether a stage goes on while it sends;
+    else it waits. all_forward_first: GPipe's order (Huang et al. 2019) instead of 1F1B's. UsageError where an
+    interleaved schedule has no whole rounds: m must be a multiple of p, as Megatron asks.
     """
 
     micro_batches: int
@@ -43,7 +43,7 @@ class Pipeline:
             raise UsageError("pipeline: as many backward as forward times are needed, one for each stage")
         if self.chunks > 1 and (self.stages == 1 or self.micro_batches % self.stages):
             raise UsageError(
-                f"pipeline: {self.micro_batches} micro-batches on {self.stages} stages cannot be interleaved; "
+                f"pipeline: {self.micro_batches} micro-batches on {self.stages} stages cannot interleave; "
                 "take a multiple of the stages, of which there are two or more, or one virtual stage"
             )
 

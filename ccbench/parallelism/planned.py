@@ -13,6 +13,7 @@ from ccbench.parallelism.document import Choice, Plan, Wanted
 from ccbench.parallelism.measured import MeasuredPoints
 from ccbench.parallelism.planner import Outcome, Planner, planner_of
 from ccbench.parallelism.search import BEST, Searched, search
+from ccbench.parallelism.shape import ModelShape
 from ccbench.parallelism.textbook import Bucketed, textbook
 
 SCALES = tuple(2**power for power in range(3, 18))
@@ -49,6 +50,14 @@ class Planned:
     searched: Searched | None = None
     scaled: tuple[Scaled, ...] = ()
     textbook: tuple[Bucketed, ...] = ()
+
+    @property
+    def where(self) -> tuple[ModelShape, Cluster, Device]:
+        """Model, machine and device; UsageError for a plan of stated times, which has none."""
+        shape = self.plan.shape
+        if shape is None or self.cluster is None or self.device is None:
+            raise UsageError(f"{self.plan.name}: a plan of stated times has no model and no machine")
+        return shape, self.cluster, self.device
 
 
 @dataclass(frozen=True)
@@ -93,7 +102,7 @@ def _named(plan: Plan, planner: Planner) -> Planned:
     for choice in plan.choices:
         try:
             outcomes.append(planner.outcome(choice.name, choice.strategy(planner.cluster.ranks)))
-        except (UsageError, MachineError) as problem:
+        except (UsageError, MachineError) as problem:  # noqa: PERF203  # one layout may fail, the rest go on
             if len(plan.choices) == 1:
                 raise plan.origin.error(choice.spot, str(problem)) from None
             refused.append(Refused(choice.name, str(problem)))
@@ -116,16 +125,14 @@ def _cluster_maker(machine: str, cluster: Cluster, network: str | None) -> Calla
     return made
 
 
-def _scaled(
-    planned: Planned, planner: Planner, cluster_of: Callable[[int], Cluster]
-) -> tuple[Scaled, ...]:
+def _scaled(planned: Planned, planner: Planner, cluster_of: Callable[[int], Cluster]) -> tuple[Scaled, ...]:
     """The first layout, or the best of each size where layouts are searched, on 8 to 131,072 devices."""
     found = []
     for ranks in SCALES:
         try:
             smaller = replace(planner, cluster=cluster_of(ranks))
             outcome = _at(planned, smaller, ranks)
-        except (UsageError, MachineError) as problem:
+        except (UsageError, MachineError) as problem:  # noqa: PERF203  # one size may fail, the rest go on
             found.append(Scaled(ranks, None, str(problem)))
         else:
             found.append(Scaled(ranks, outcome))

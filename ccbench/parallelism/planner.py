@@ -109,7 +109,8 @@ class Planner:
 def device_of(cluster: Cluster, stated: Stated, dtype: str) -> Device:
     """The plan's device, or the machine's; UsageError where neither is known.
 
-    Of an unknown device with stated rates the matrix products take all the time: its memory's rate is not known.
+    Of an unknown device with stated rates the matrix products take all the time: its memory's rate is not
+    known.
     """
     name = stated.name or str(cluster.node.gpus[0].attributes.get("model", ""))
     try:

@@ -1,4 +1,6 @@
-"""What one launch of a communication takes: predicted for where its groups stand, or taken from measured points."""
+"""What one launch of a communication takes: predicted for where its groups stand, or taken from measured
+points.
+"""
 
 from __future__ import annotations
 

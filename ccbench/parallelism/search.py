@@ -1,7 +1,8 @@
-"""Every layout that fits: sizes of axes, micro-batches, virtual stages, sharding, recomputation; the fastest first.
+"""Every layout that fits: sizes of axes, micro-batches, virtual stages, sharding, recomputation; the fastest
+first.
 
-Complete within its bounds: a candidate is left out of pricing only where its computing and bubble alone, which
-nothing can shorten, take longer than the whole step of as many candidates as are asked for.
+Complete within its bounds: a candidate is left out of pricing only where its computing and bubble alone,
+which nothing can shorten, take longer than the whole step of as many candidates as are asked for.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ BEST = 20
 class Searched:
     """What a search found, the fastest first.
 
-    candidates: combinations that divide. fitting: of them, those that memory holds. priced: of these, those whose
-    communication had to be priced to know the best.
+    candidates: combinations that divide. fitting: of them, those that memory holds. priced: of these, those
+    whose communication had to be priced to know the best.
     """
 
     best: tuple[Outcome, ...]
@@ -86,12 +87,12 @@ def _nothing(planner: Planner, candidates: int, ranks: int) -> str:
     memory = planner.device.memory_bytes / 1e9
     if not candidates:
         return (
-            f"search: no layout of {ranks} devices divides the model and the batch; choose a global_batch with "
+            f"search: no layout of {ranks} devices divides model and batch; choose a global_batch with "
             "more divisors, or other nodes"
         )
     return (
-        f"search: none of {candidates} layouts fits into {memory:.0f} GB a device on {ranks} devices; take more "
-        "nodes, or leave zero and recompute to the search"
+        f"search: none of {candidates} layouts on {ranks} devices fits into {memory:.0f} GB a device; take "
+        "more nodes, or leave zero and recompute to the search"
     )
 
 
@@ -116,7 +117,9 @@ def least_seconds(strategy: Strategy, computing: Mapping[str, Computing]) -> flo
 def name_of(strategy: Strategy) -> str:
     """What a search varies, in one word for each: ``tp8 pp16 dp8 mb2 v3 zero1 selective``."""
     layout = strategy.layout
-    words = [f"{axis}{getattr(layout, axis)}" for axis in ("tp", "cp", "ep", "pp", "dp") if layout.size(axis) > 1]
+    words = [
+        f"{axis}{getattr(layout, axis)}" for axis in ("tp", "cp", "ep", "pp", "dp") if layout.size(axis) > 1
+    ]
     words += [f"mb{strategy.micro_batch}"]
     words += [f"v{strategy.virtual_stages}"] if strategy.virtual_stages > 1 else []
     words += [f"zero{strategy.zero_stage}"] if strategy.zero_stage else []
@@ -127,7 +130,8 @@ def name_of(strategy: Strategy) -> str:
 def strategies(
     planner: Planner, settings: Mapping[str, Any], wanted: Wanted, ranks: int
 ) -> Iterator[Strategy]:
-    """All that divide: layouts by ``layouts_of``, then micro-batches, virtual stages, sharding, recomputation.
+    """All that divide: layouts by ``layouts_of``, then micro-batches, virtual stages, sharding,
+    recomputation.
 
     Where sequence parallelism is not stated, it goes with tensor parallelism, as Megatron-LM recommends.
     """
@@ -166,7 +170,9 @@ def _recomputed(settings: Mapping[str, Any]) -> tuple[str, ...]:
 def layouts_of(
     planner: Planner, settings: Mapping[str, Any], wanted: Wanted, ranks: int
 ) -> Iterator[dict[str, int | str]]:
-    """Sizes of tp, cp, ep, pp (dp fills the rest) that divide the model, the sequence, the batch and the ranks."""
+    """Sizes of tp, cp, ep, pp (dp fills the rest) that divide the model, the sequence, the batch and the
+    ranks.
+    """
     shape = planner.shape
     divisors = _divisors(ranks)
     # Context parallelism is for sequences that one device could not hold; a search tries it on long ones.
@@ -185,12 +191,14 @@ def layouts_of(
                         yield sizes
 
 
-def _divides(
-    planner: Planner, settings: Mapping[str, Any], sizes: dict[str, int | str], ranks: int
-) -> bool:
+def _divides(planner: Planner, settings: Mapping[str, Any], sizes: dict[str, int | str], ranks: int) -> bool:
     layout_only = {key: settings[key] for key in ("global_batch", "sequence") if key in settings}
     split = {"sequence_parallel": int(sizes["tp"]) > 1}
-    kept = {key: settings[key] for key in ("sequence_parallel", "context_kind", "uneven_stages") if key in settings}
+    kept = {
+        key: settings[key]
+        for key in ("sequence_parallel", "context_kind", "uneven_stages")
+        if key in settings
+    }
     try:
         strategy = Strategy(make_layout(sizes, ranks), **{**split, **layout_only, **kept})
         check_strategy(planner.shape, strategy)
@@ -219,5 +227,3 @@ def _powers(most: int) -> tuple[int, ...]:
 
 def _divisors(number: int) -> tuple[int, ...]:
     return tuple(one for one in range(1, number + 1) if number % one == 0)
-
-

@@ -2,8 +2,8 @@
 
 A micro-batch on a stage is its computing and whatever of its communication is waited for: around split layers
 (tensor, context, expert parallel) and, with sharded weights, for weights that come late. The stages are a
-pipeline (``pipeline``); after the last micro-batch come the gradients that its backward pass could not hide, and
-the optimizer. docs/parallelism.md says what is not modelled.
+pipeline (``pipeline``); after the last micro-batch come the gradients that its backward pass could not hide,
+and the optimizer. docs/parallelism.md says what is not modelled.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from ccbench.parallelism.strategy import Strategy
 
 @dataclass(frozen=True)
 class Computing:
-    """Seconds that one stage computes for one micro-batch, all its virtual stages together, and the optimizer's
-    of the step."""
+    """Seconds that one stage computes for one micro-batch, all its virtual stages together, and the
+    optimizer's of the step."""
 
     forward_seconds: float
     backward_seconds: float
@@ -59,8 +59,8 @@ class Line:
 class Step:
     """One training step. seconds = computing + bubble + exposed communication of ``lines``.
 
-    stage: the kind of stage whose lines these are, the slowest; gradients are those of the stage that ends last.
-    pipeline: as it was taken, with the times of every stage.
+    stage: the kind of stage whose lines these are, the slowest; gradients are those of the stage that ends
+    last. pipeline: as it was taken, with the times of every stage.
     """
 
     strategy: Strategy
@@ -110,8 +110,8 @@ def step_of(
 ) -> Step:
     """The step of a strategy.
 
-    wanted: communications of all kinds of stages. computing: by kind of stage. hide_pipeline: whether messages
-    between stages run behind computing; None: as the strategy's schedule usually has it.
+    wanted: communications of all kinds of stages. computing: by kind of stage. hide_pipeline: whether
+    messages between stages run behind computing; None: as the strategy's schedule usually has it.
     """
     listed = tuple(wanted)
     stages = {
@@ -168,7 +168,7 @@ def _stage(
 def _inside(
     wanted: Sequence[Communication], computing_seconds: float, strategy: Strategy, prices: Priced
 ) -> list[Line]:
-    """Communication between parts of a layer: waited for, but for what may run behind the pass's computing."""
+    """Communication between parts of a layer: waited for, but for what may run behind the computing."""
     priced = [(one, prices.price(strategy.layout, one)) for one in wanted]
     hiding = sum(one.times * price.seconds for one, price in priced if one.can_hide)
     room = strategy.micro_batches * computing_seconds
@@ -206,7 +206,9 @@ def _every_micro_batch(
 def _steady_gradients(
     lines: Sequence[Line], forward_seconds: float, backward_seconds: float, turns: int
 ) -> float:
-    """Of gradients reduced in each micro-batch: they run on behind the next one's passes, the last ones do not."""
+    """Of gradients reduced in each micro-batch: they run on behind the next one's passes, the last ones do
+    not.
+    """
     one_turn = sum(line.total_seconds for line in lines) / turns
     if not all(line.communication.can_hide for line in lines):
         return one_turn * turns

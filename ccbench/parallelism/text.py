@@ -12,8 +12,8 @@ from ccbench.parallelism.textbook import Bucketed
 from ccbench.units import format_seconds, format_size
 
 NOT_MODELLED = (
-    "groups of different axes that send at the same time share links (each axis is priced with all its own groups "
-    "running, and nothing else)",
+    "groups of different axes that send at the same time share links (each axis is priced with all its own "
+    "groups running, and nothing else)",
     "computing slowed down by the communication beside it (streaming multiprocessors, memory rate)",
     "jitter, stragglers, stalls of the host, data loading, checkpoints",
     "congestion of the network beyond the NICs: switches are taken not to block",
@@ -52,14 +52,14 @@ def _fastest(outcomes: Iterable[Outcome]) -> Outcome:
 
 
 def _head(planned: Planned) -> Iterator[str]:
-    plan, cluster, device = planned.plan, planned.cluster, planned.device
-    assert plan.shape is not None and cluster is not None and device is not None
-    billions = plan.shape.parameters / 1e9
-    yield f"{plan.shape.name}, {billions:.4g} billion parameters, on {cluster.ranks} devices: {cluster.name}"
+    plan = planned.plan
+    shape, cluster, device = planned.where
+    billions = shape.parameters / 1e9
+    yield f"{shape.name}, {billions:.4g} billion parameters, on {cluster.ranks} devices: {cluster.name}"
     share = plan.device.efficiency.matrix * device.achieved
     yield (
-        f"{device.name}: {device.peak(plan.dtype) / 1e12:.4g} TFLOP/s {plan.dtype} peak, of which matrix products "
-        f"reach {share:.0%}; {device.memory_bytes / 1e9:.4g} GB"
+        f"{device.name}: {device.peak(plan.dtype) / 1e12:.4g} TFLOP/s {plan.dtype} peak, of which large "
+        f"matrix products reach {share:.0%}; {device.memory_bytes / 1e9:.4g} GB"
     )
     found = planned.searched
     if found is not None:
@@ -94,9 +94,10 @@ def _one(one: Outcome) -> Iterator[str]:
         f"  step {format_seconds(step.seconds)}, computing alone {format_seconds(step.computing_seconds)}: "
         f"{one.tflops:.1f} TFLOP/s a device, MFU {one.utilization:.1%}, {one.tokens_per_second:,.0f} tokens/s"
     )
+    whole = step.seconds
     yield (
-        f"  computing {step.computing_seconds / step.seconds:.1%}, bubble {step.bubble_seconds / step.seconds:.1%}, "
-        f"exposed communication {step.exposed_seconds / step.seconds:.1%}; hidden communication "
+        f"  computing {step.computing_seconds / whole:.1%}, bubble {step.bubble_seconds / whole:.1%}, exposed "
+        f"communication {step.exposed_seconds / whole:.1%}; hidden communication "
         f"{format_seconds(step.hidden_seconds)}"
     )
     memory = one.memory
@@ -124,8 +125,8 @@ def _communication(step: Step) -> Iterator[str]:
         times = (line.price.seconds, line.total_seconds, line.hidden_seconds, line.exposed_seconds)
         cells = " ".join(f"{format_seconds(seconds) if seconds else '-':>9}" for seconds in times)
         yield (
-            f"{one.axis:5} {one.ranks:>5} {one.collective:14} {_size(one.size_bytes):>10} {one.times:>7} {cells}  "
-            f"{_what(line):{what}}  {_bottleneck(line)}"
+            f"{one.axis:5} {one.ranks:>5} {one.collective:14} {_size(one.size_bytes):>10} {one.times:>7} "
+            f"{cells}  {_what(line):{what}}  {_bottleneck(line)}"
         )
 
 
@@ -187,15 +188,15 @@ def textbook_lines(planned: Planned) -> Iterator[str]:
     yield ""
     yield f"{'':44} {'messages':>8} {'step':>12} {'exposed':>12} {'hidden':>12}"
     for one in planned.textbook:
-        yield (
-            f"{_way(one, gradients.startup_seconds is None):44} {one.messages:>8} {_milliseconds(one.seconds):>12} "
-            f"{_milliseconds(one.exposed_seconds):>12} {_milliseconds(one.hidden_seconds):>12}"
-        )
+        times = (one.seconds, one.exposed_seconds, one.hidden_seconds)
+        cells = " ".join(f"{_milliseconds(seconds):>12}" for seconds in times)
+        yield f"{_way(one, gradients.startup_seconds is None):44} {one.messages:>8} {cells}"
     if gradients.startup_seconds is None:
         yield ""
         yield (
-            "Start-up is the part of a communication that a larger message does not pay again. Nobody said how much "
-            "that is: the truth lies between the two lines of a bucket. Write startup: to know."
+            "Start-up is the part of a communication that a larger message does not pay again. How much that "
+            "is, the plan does not say: the truth lies between the two lines of a bucket. Write startup: to "
+            "know."
         )
 
 

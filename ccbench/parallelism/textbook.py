@@ -104,8 +104,8 @@ def textbook(gradients: Gradients) -> tuple[Bucketed, ...]:
     found = [in_series(gradients)]
     for bucket in wanted:
         # One by one, the start-up is paid each time whatever part of the whole it is.
-        for startup in ends if bucket > 1 else ends[:1]:
-            found.append(bucketed(gradients, min(bucket, gradients.count), startup))
+        startups = ends if bucket > 1 else ends[:1]
+        found += [bucketed(gradients, min(bucket, gradients.count), startup) for startup in startups]
     return tuple(found)
 
 

@@ -1,11 +1,13 @@
-"""When each stage of a step works, waits and sends: intervals for a drawing, from the same numbers as the step."""
+"""When each stage of a step works, waits and sends: intervals for a drawing, from the same numbers as the
+step.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ccbench.parallelism.buckets import queue
+from ccbench.parallelism.buckets import gradients_sent, queue
 from ccbench.parallelism.communication import BACKWARD, FORWARD, OPTIMIZER, PIPELINE
 from ccbench.parallelism.pipeline import Interval, simulate
 from ccbench.parallelism.step import Line, Step, stage_order
@@ -15,6 +17,12 @@ FORWARD_WORK, BACKWARD_WORK, WAITING, DATA, ENDING = KINDS = (
 )  # fmt: skip
 
 MOST_LANES = 8
+ROUNDS_SHOWN = 4
+"""Micro-batches beyond the pipeline's fill and drain that a shortened drawing keeps at either end."""
+
+SHORTEST_CUT = 0.2
+"""Of the step, what is worth leaving out of a drawing."""
+
 MOST_PIECES = 6000
 
 
@@ -31,35 +39,63 @@ class Piece:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Lanes with their pieces. lanes: names. left_out: what is not shown, "" where all is."""
+    """Lanes with their pieces. lanes: names. left_out: what is not shown, "" where all is.
+
+    Between ``cut_at`` and ``cut`` seconds later the stages do the same again and again: no piece is told of
+    that time, and those behind it are moved to the left by it. cut: 0 where nothing is left out.
+    """
 
     lanes: tuple[str, ...]
     pieces: tuple[Piece, ...]
     left_out: str
+    cut_at: float = 0.0
+    cut: float = 0.0
 
 
 def timeline(step: Step) -> Timeline:
-    """The step of one pipeline, stage by stage, and below them what the stage that ends last sends at the end.
+    """The step of one pipeline, stage by stage, and below them what the stage that ends last sends at the
+    end.
 
-    In a stage's intervals what is waited for stands behind the computing; really the two alternate layer by layer.
+    In a stage's intervals what is waited for (the slowest stage's share) stands behind the computing; really
+    the two alternate layer by layer.
     """
     intervals = simulate(step.pipeline)
     stages = _shown_stages(step.pipeline.stages, len(intervals))
     lanes = [f"stage {stage}" if step.pipeline.stages > 1 else "computing" for stage in stages]
     pieces: list[Piece] = []
     waits = _waiting_shares(step)
-    order = stage_order(step.pipeline.stages)
     for one in intervals:
         if one.stage in stages:
-            share = waits[one.work] if order[one.stage] == step.stage else 0.0
-            pieces += _pieces(one, stages.index(one.stage), share)
+            pieces += _pieces(one, stages.index(one.stage), waits[one.work])
     pieces += _sent(step, intervals, len(lanes))
     if any(piece.lane == len(lanes) for piece in pieces):
         lanes.append("sent")
     left_out = ""
     if len(stages) < step.pipeline.stages:
         left_out = f"{step.pipeline.stages - len(stages)} of {step.pipeline.stages} stages are not shown"
-    return Timeline(tuple(lanes), tuple(pieces), left_out)
+    cut_at, cut = _cut(step, max(one.end_seconds for one in pieces))
+    return Timeline(tuple(lanes), _without(pieces, cut_at, cut), left_out, cut_at, cut)
+
+
+def _cut(step: Step, end_seconds: float) -> tuple[float, float]:
+    """(from when, how long) the stages do the same again and again; nothing where that is a short time."""
+    round_seconds = max(step.pipeline.chunk_seconds) * step.pipeline.chunks
+    kept = (step.pipeline.stages + ROUNDS_SHOWN) * round_seconds
+    cut = end_seconds - 2 * kept
+    return (kept, cut) if cut > SHORTEST_CUT * end_seconds else (0.0, 0.0)
+
+
+def _without(pieces: Sequence[Piece], cut_at: float, cut: float) -> tuple[Piece, ...]:
+    if not cut:
+        return tuple(pieces)
+    found = []
+    for one in pieces:
+        if one.begin_seconds < cut_at:
+            found.append(replace(one, end_seconds=min(one.end_seconds, cut_at)))
+        elif one.end_seconds > cut_at + cut:
+            begin = max(one.begin_seconds - cut, cut_at)
+            found.append(replace(one, begin_seconds=begin, end_seconds=one.end_seconds - cut))
+    return tuple(found)
 
 
 def _shown_stages(stages: int, intervals: int) -> list[int]:
@@ -126,8 +162,10 @@ def _sent(step: Step, intervals: Sequence[Interval], lane: int) -> list[Piece]:
         hides = all(line.communication.can_hide for line in gradients)
         begin = max(0.0, end - length)
         messages = [(length * (n + 1) / count if hides else length, each) for n in range(count)]
-        for sent in queue(messages):
-            found.append(Piece(lane, begin + sent.begin_seconds, begin + sent.end_seconds, DATA))
+        found += [
+            Piece(lane, begin + sent.begin_seconds, begin + sent.end_seconds, DATA)
+            for sent in queue(messages)
+        ]
         free = max(free, found[-1].end_seconds)
     for line in step.lines:
         if line.communication.phase == OPTIMIZER and line.exposed_seconds > 0:

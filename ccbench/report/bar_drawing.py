@@ -20,10 +20,14 @@ INK, GREY, FAINT = "#222222", "#666666", "#d9d9d9"
 COLOURS = ("#0072B2", "#9a9a9a", "#D55E00", "#E69F00", "#CC79A7", "#009E73", "#56B4E9", "#7A5195", "#F0E442")
 """By the number of a style; the second is grey, for what nobody works in."""
 
+PALE = (1, 3, 6, 8)
+"""Styles on which white letters could not be read."""
+
 STACK_WIDTH, BESIDE_WIDTH = 0.56, 0.14
 LEGEND_COLUMNS = 27
-MOST_LETTERS_BELOW = 110
-"""Letters of all bars' names that fit below the axis side by side; more are turned."""
+INCHES_FOR_NAMES = 6.1
+LETTER_INCHES = 0.066
+"""Width of the axes, and of a letter of a name."""
 
 
 def draw_bars(figure: Figure, bars: Bars, axes: Axes) -> None:
@@ -38,32 +42,35 @@ def draw_bars(figure: Figure, bars: Bars, axes: Axes) -> None:
     highest = max([*heights, *aside], default=0.0) or 1.0
     for place, height, text in zip(places, heights, bars.tops, strict=False):
         axes.text(
-            place, height + 0.012 * highest, text, ha="center", va="bottom", fontsize=8, color=INK,
-            linespacing=1.1,
+            place, height + 0.012 * highest, text, ha="center", va="bottom", color=INK,
+            fontsize=8 if len(places) <= 8 else 7.2, linespacing=1.1,
         )  # fmt: skip
     axes.set_ylim(0, highest * 1.12)
     # A stack keeps its width however few there are.
     room = max(0.0, 3 - len(places)) / 2
     axes.set_xlim(-0.6 - room, len(places) - 0.4 + room)
-    turned = sum(map(len, bars.names)) > MOST_LETTERS_BELOW
-    axes.set_xticks(
-        places, list(bars.names), fontsize=8 if not turned else 7.2, rotation=28 if turned else 0,
-        ha="right" if turned else "center", rotation_mode="anchor" if turned else None,
-    )  # fmt: skip
+    names = [_name(name, len(places)) for name in bars.names]
+    axes.set_xticks(places, names, fontsize=8 if len(places) <= 8 else 7.2, linespacing=1.15)
     axes.tick_params(axis="x", length=0)
-    axes.set_xlabel("" if turned else figure.x.label, labelpad=6)
+    lines = max((name.count("\n") for name in names), default=0)
+    axes.set_xlabel("" if lines > 1 else figure.x.label, labelpad=6)
     axes.set_ylabel(figure.y.label, labelpad=6)
     if figure.y.unit == "seconds":
         axes.yaxis.set_major_formatter(lambda value, _: format_seconds(value) if value else "0")
     _legend([(one.style, one.hatched, one.label) for one in reversed((*bars.layers, *bars.beside))], axes)
 
 
+def _name(name: str, bars: int) -> str:
+    """Words below a bar, on as many lines as its width asks for."""
+    letters = max(6, int(INCHES_FOR_NAMES / max(bars, 3) / LETTER_INCHES))
+    return "\n".join(part for line in name.split("\n") for part in textwrap.wrap(line, letters) or [""])
+
+
 def _stack(layers: tuple[Layer, ...], places: list[float], width: float, axes: Axes) -> list[float]:
     heights = [0.0] * len(places)
     for layer in layers:
         axes.bar(
-            places, layer.values, width, bottom=heights, linewidth=0.5, edgecolor="white",
-            **_look(layer.style, layer.hatched),
+            places, layer.values, width, bottom=heights, linewidth=0.5, **_look(layer.style, layer.hatched)
         )  # fmt: skip
         heights = [low + value for low, value in zip(heights, layer.values, strict=True)]
     return heights
@@ -71,7 +78,8 @@ def _stack(layers: tuple[Layer, ...], places: list[float], width: float, axes: A
 
 def _look(style: int, hatched: bool) -> dict[str, Any]:
     colour = COLOURS[style % len(COLOURS)]
-    return {"facecolor": colour, "alpha": 0.45, "hatch": "////"} if hatched else {"facecolor": colour}
+    look = {"facecolor": colour, "edgecolor": "white"}
+    return {**look, "alpha": 0.55, "hatch": "////"} if hatched else look
 
 
 def draw_lanes(figure: Figure, lanes: Lanes, axes: Axes) -> None:
@@ -90,22 +98,37 @@ def draw_lanes(figure: Figure, lanes: Lanes, axes: Axes) -> None:
         thin = bool(mine) and min(one.end - one.begin for one in mine) < 0.004 * end
         axes.add_collection(
             PatchCollection(
-                boxes, facecolor=COLOURS[style % len(COLOURS)], edgecolor="white", linewidth=0 if thin else 0.5
+                boxes,
+                facecolor=COLOURS[style % len(COLOURS)],
+                edgecolor="white",
+                linewidth=0 if thin else 0.5,
             )
         )
     for piece in lanes.pieces:
         if piece.text and (piece.end - piece.begin) / end > 0.011 * max(1, len(piece.text)):
             axes.text(
                 (piece.begin + piece.end) / 2, piece.lane, piece.text, ha="center", va="center", fontsize=6.6,
-                color="white",
+                color=INK if piece.style in PALE else "white",
             )  # fmt: skip
     axes.set_xlim(0, end)
     axes.set_ylim(len(lanes.names) - 0.4, -0.6)
     axes.set_yticks(range(len(lanes.names)), list(lanes.names), fontsize=8)
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(figure.x.label, labelpad=6)
-    axes.xaxis.set_major_formatter(lambda value, _: format_seconds(value) if value else "0")
+    axes.xaxis.set_major_formatter(lambda value, _: _time(value, lanes))
+    if lanes.cut:
+        axes.axvline(lanes.cut_at, color="white", linewidth=7, zorder=5)
+        for shift in (-0.004, 0.004):
+            axes.axvline(
+                lanes.cut_at + shift * end, color=GREY, linewidth=0.9, linestyle=(0, (2, 2)), zorder=6
+            )
     _legend([(style, False, label) for style, label in lanes.legend], axes)
+
+
+def _time(value: float, lanes: Lanes) -> str:
+    """At a tick; behind the cut, what was left out is added."""
+    moment = value + (lanes.cut if lanes.cut and value > lanes.cut_at else 0.0)
+    return format_seconds(moment) if moment else "0"
 
 
 def _legend(rows: list[tuple[int, bool, str]], axes: Axes) -> None:

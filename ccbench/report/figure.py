@@ -129,12 +129,15 @@ class Piece:
 class Lanes:
     """Lanes below each other, the first on top, with pieces of time in them.
 
-    legend: a word for every style that occurs.
+    legend: a word for every style that occurs. cut_at, cut: pieces behind ``cut_at`` are moved to the left by
+    ``cut``, which is not drawn; 0 where nothing is left out.
     """
 
     names: tuple[str, ...]
     pieces: tuple[Piece, ...]
     legend: tuple[tuple[int, str], ...]
+    cut_at: float = 0.0
+    cut: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ _STYLES = {"tp": 2, "pp": 3, "dp": 4, "ep": 5, "cp": 6}
 
 _LANE_STYLES = dict(zip(KINDS, (0, 6, 2, 4, 3), strict=True))
 
-MOST_BARS = 16
+MOST_BARS = 10
 
 
 @dataclass(frozen=True)
@@ -61,19 +61,25 @@ def by_kind(step: Step) -> dict[str, tuple[float, float]]:
 
 
 def bars_figure(
-    key: str, title: str, subtitle: str, steps: Sequence[NamedStep], footnote: Sequence[str], below: str
+    key: str,
+    title: str,
+    subtitle: str,
+    steps: Sequence[NamedStep],
+    footnote: Sequence[str],
+    below: str,
+    most: int = 0,
 ) -> Figure:
     """Stacked bars: computing, bubble, exposed communication by kind; beside each what is hidden.
 
-    below: label of the axis.
+    below: label of the axis. most: bars that are drawn, 0: all.
     """
-    shown = steps[:MOST_BARS]
+    shown = steps[: most or len(steps)]
     kinds = [by_kind(one.step) for one in shown]
     layers = [
         Layer("computing", COMPUTING_STYLE, tuple(one.step.computing_seconds for one in shown)),
         Layer("pipeline bubble", BUBBLE_STYLE, tuple(one.step.bubble_seconds for one in shown)),
     ]
-    beside = []
+    beside: list[Layer] = []
     for kind, words in AXIS_WORDS.items():
         exposed = tuple(one.get(kind, (0.0, 0.0))[0] for one in kinds)
         hidden = tuple(one.get(kind, (0.0, 0.0))[1] for one in kinds)
@@ -92,7 +98,7 @@ def bars_figure(
         x=Axis(below, "ranks", "linear"),
         y=TIME,
         series=(),
-        footnote=tuple(notes),
+        footnote=tuple(notes) if beside else tuple(notes[len(footnote) :]),
         bars=Bars(
             names=tuple(one.name for one in shown),
             layers=tuple(layer for layer in layers if any(layer.values)),
@@ -109,6 +115,9 @@ def timeline_figure(key: str, title: str, subtitle: str, step: Step, footnote: S
     notes = ["What is waited for inside a pass stands behind its computing; really they alternate by layer"]
     if drawn.left_out:
         notes.append(drawn.left_out)
+    if drawn.cut:
+        cut = format_seconds(drawn.cut)
+        notes.append(f"{cut} in the middle, where stages do the same again and again, are cut out")
     return Figure(
         key=key,
         topic="plan",
@@ -125,6 +134,8 @@ def timeline_figure(key: str, title: str, subtitle: str, step: Step, footnote: S
                 for one in drawn.pieces
             ),
             legend=tuple((_LANE_STYLES[kind], kind) for kind in styles),
+            cut_at=drawn.cut_at,
+            cut=drawn.cut,
         ),
     )
 
@@ -133,14 +144,19 @@ def plan_figures(planned: Planned) -> tuple[Figure, ...]:
     """Layouts side by side, numbers of devices side by side, and the best one's step over time."""
     if planned.textbook:
         return (_textbook_figure(planned),)
-    shape, cluster = planned.plan.shape, planned.cluster
-    assert shape is not None and cluster is not None
-    notes = ("Hidden communication is no part of a step; the narrow bars at the right show how much there is",)
+    shape, cluster, _ = planned.where
+    notes = (
+        "Hidden communication is no part of a step; the narrow bars at the right show how much there is",
+    )
     found = []
     if len(planned.outcomes) > 1:
         subtitle = f"{cluster.ranks} devices · {cluster.name} · {planned.plan.dtype}"
         steps = [NamedStep(one.name, one.step) for one in planned.outcomes]
-        found.append(bars_figure("layouts", f"{shape.name}: a step by layout", subtitle, steps, notes, "layout"))
+        found.append(
+            bars_figure(
+                "layouts", f"{shape.name}: a step by layout", subtitle, steps, notes, "layout", MOST_BARS
+            )
+        )
     there = [one.outcome for one in planned.scaled if one.outcome is not None]
     if there:
         steps = [NamedStep(f"{one.ranks:,}", one.step, f"{one.tflops:.0f}") for one in there]
@@ -152,7 +168,11 @@ def plan_figures(planned: Planned) -> tuple[Figure, ...]:
     if len(planned.outcomes) == 1:
         subtitle = f"{cluster.ranks} devices · {cluster.name}"
         named = [NamedStep(best.name, best.step)]
-        found.append(bars_figure("step", f"{shape.name}: what a step is made of", subtitle, named, notes, "layout"))
+        found.append(
+            bars_figure(
+                "step", f"{shape.name}: what a step is made of", subtitle, named, notes, "layout", MOST_BARS
+            )
+        )
     subtitle = f"{best.name} · {cluster.name} · {format_seconds(best.step.seconds)}"
     found.append(timeline_figure("timeline", f"{shape.name}: one step over time", subtitle, best.step, ()))
     return tuple(found)
@@ -174,9 +194,7 @@ def _textbook_figure(planned: Planned) -> Figure:
         x=Axis("gradients in one message", "ranks", "linear"),
         y=TIME,
         series=(),
-        footnote=(
-            "Start-up is the part of a communication that a larger message does not pay again",
-        ),
+        footnote=("Start-up is the part of a communication that a larger message does not pay again",),
         bars=Bars(
             names=names,
             layers=(
@@ -184,9 +202,14 @@ def _textbook_figure(planned: Planned) -> Figure:
                 Layer("gradients, exposed", _STYLES["dp"], tuple(one.exposed_seconds for one in rows)),
             ),
             beside=(
-                Layer("gradients, hidden (beside)", _STYLES["dp"], tuple(one.hidden_seconds for one in rows), True),
+                Layer(
+                    "gradients, hidden (beside)",
+                    _STYLES["dp"],
+                    tuple(one.hidden_seconds for one in rows),
+                    True,
+                ),
             ),
-            tops=tuple(format_seconds(one.seconds) for one in rows),
+            tops=tuple(f"{one.seconds * 1e3:,.0f} ms" for one in rows),
         ),
     )
 
@@ -194,7 +217,9 @@ def _textbook_figure(planned: Planned) -> Figure:
 def _bucket_name(one: Bucketed, open_ended: bool) -> str:
     if one.bucket == 0:
         return "in series"
-    part = "" if one.bucket == 1 or not open_ended else "\nbytes" if one.startup_seconds == 0 else "\nstart-up"
+    part = (
+        "" if one.bucket == 1 or not open_ended else "\nbytes" if one.startup_seconds == 0 else "\nstart-up"
+    )
     return f"{one.bucket}{part}"
 
 

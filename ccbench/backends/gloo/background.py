@@ -56,30 +56,36 @@ class GlooBackground:
 class BothAtOnce:
     """Two collectives on process groups of their own, the case's own begun first.
 
-    seconds: each launch adds how long either took from the launch's begin; None where they cannot tell.
+    seconds: each launch adds how long either took from the launch's begin; None where they cannot be told
+    apart. One that does not tell when it is over is waited for before the one that does, so that the end of
+    its wait is its end.
     """
 
-    def __init__(self, begins: Sequence[Begin | None], seconds: list[float] | None) -> None:
+    def __init__(
+        self, begins: Sequence[Begin | None], collectives: Sequence[str], seconds: list[float] | None
+    ) -> None:
         """begins: None where this rank has no part in a collective."""
         self._begins = [(lane, begin) for lane, begin in enumerate(begins) if begin is not None]
+        self._tells = [name not in SILENT for name in collectives]
         self._seconds = seconds
 
     def __call__(self) -> None:
         """One launch, which is over when both are."""
         began = time.perf_counter()
         running = [(lane, begin(), dict[int, float]()) for lane, begin in self._begins]
-        if self._seconds is not None:
-            for _, works, ends in running:
+        for lane, works, ends in running:
+            if self._seconds is not None and self._tells[lane]:
                 for number, work in enumerate(works):
                     work.get_future().add_done_callback(partial(_note, ends, number))
-        for _, works, _ in running:
-            for work in works:
+        for lane, works, ends in sorted(running, key=self._tells_last):
+            for number, work in enumerate(works):
                 work.wait()
-        if self._seconds is not None:
-            over = time.perf_counter()
-            for lane, works, ends in running:
-                end = max((ends.get(number, over) for number in range(len(works))), default=began)
-                self._seconds[lane] += end - began
+                ends.setdefault(number, time.perf_counter())
+            if self._seconds is not None:
+                self._seconds[lane] += max(ends.values(), default=began) - began
+
+    def _tells_last(self, one: tuple[int, Sequence[Work], dict[int, float]]) -> bool:
+        return self._tells[one[0]]
 
 
 def _note(ends: dict[int, float], number: int, future: object) -> None:

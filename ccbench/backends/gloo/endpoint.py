@@ -78,7 +78,8 @@ class GlooEndpoint(ComputingEndpoint):
         if self.beside:
             seconds = self.part_times.running if self.part_times else None
             own = started(*self._own_side()) if self.member >= 0 else None
-            return BothAtOnce((own, self._started_beside()), seconds)
+            names = (self.part.collective, self.beside.part.collective)
+            return BothAtOnce((own, self._started_beside()), names, seconds)
         if self.case.mode == OVERLAP:
             self.background = background = GlooBackground(started(*self._own_side()), self.case.collective)
             return background.launch
@@ -105,8 +106,8 @@ class GlooEndpoint(ComputingEndpoint):
         return started(beside.part, Place(group, beside.member, beside.part.ranks, *tensors))
 
     def tells_apart(self, other: Case) -> bool:
-        """Where both collectives say when they are over."""
-        return self.case.collective not in SILENT and other.collective not in SILENT
+        """Where at least one of the two says when it is over."""
+        return self.case.collective not in SILENT or other.collective not in SILENT
 
     def remark(self) -> str:
         """Where a copy is part of the time, that is said."""

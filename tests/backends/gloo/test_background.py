@@ -66,17 +66,16 @@ def test_every_collective_runs_beside_another() -> None:
 
 @needs_torch
 def test_two_collectives_have_groups_of_their_own_and_times_of_their_own() -> None:
-    case = case_of("all_reduce", 4, groups=HALVES, beside=f"reduce on {COLUMNS}")
+    case = case_of("all_reduce", 4, groups=HALVES, beside=f"reduce_scatter on {COLUMNS}")
     alone = case_of("all_gather", 4, groups=HALVES, alone=1, beside="all_reduce on all")
-    silent = case_of("all_gather", 4, groups=HALVES, beside="send_recv")
+    silent = case_of("send_recv", 4, groups=HALVES, beside="reduce_scatter")
     found = measured_with_facts(4, [case, alone, silent])
     assert all(result.mismatch is None for by_rank in found for result, _ in by_rank)
     (first, second, third), samples = zip(
         *[(facts, result.stamps.shape[1]) for (result, facts), *_ in found], strict=True
     )
-    assert first.parts == (
-        "ranks 0-1 all_reduce", "ranks 2-3 all_reduce", "ranks 0, 2 reduce", "ranks 1, 3 reduce",
-    )  # fmt: skip
+    own = ("ranks 0-1 all_reduce", "ranks 2-3 all_reduce")
+    assert first.parts == (*own, "ranks 0, 2 reduce_scatter", "ranks 1, 3 reduce_scatter")
     assert second.parts == ("ranks 2-3 all_gather", "all_reduce")
     assert third.parts == ()
     for one, number in zip((first, second), samples, strict=False):

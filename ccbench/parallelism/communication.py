@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ccbench.parallelism.holding import FIRST, LAST, ONLY, STAGES, Holding, holdings
+from ccbench.parallelism.holding import FIRST, LAST, ONLY, Holding, holdings
 from ccbench.parallelism.shape import ModelShape
 from ccbench.parallelism.strategy import Strategy, check_strategy
 from ccbench.traffic_matrix import shares
@@ -35,23 +35,6 @@ nccl-tests; Patarasuk and Yuan 2009)."""
 LOSS_BYTES = 4
 """A number of the loss, float32."""
 
-__all__ = [
-    "BACKWARD",
-    "BUCKET",
-    "FORWARD",
-    "LAYER",
-    "MICRO_BATCH",
-    "OPTIMIZER",
-    "PHASES",
-    "PIPELINE",
-    "STAGES",
-    "STEP",
-    "UNITS",
-    "Communication",
-    "communications",
-    "sent_bytes",
-]
-
 
 @dataclass(frozen=True)
 class Communication:
@@ -60,7 +43,7 @@ class Communication:
     axis: of the layout, as ``Layout.groups`` takes it; the embedding that first and last stage share is
     communicated between these two of ``pp``. ranks: of one group. collective: ccbench's name.
     size_bytes: of one launch as nccl-tests counts it (the largest buffer of a rank). times: launches in a
-    step on the busiest rank. purpose: for people. phase, unit, stage: see PHASES, UNITS, STAGES.
+    step on the busiest rank. purpose: for people. phase, unit: see PHASES, UNITS; stage: see holding.STAGES.
     can_hide: whether the strategy lets it run behind computing. traffic: of an all_to_all_v; experts' answers
     go back with source and target exchanged, which takes as long on links that are alike in both directions.
     """
@@ -405,57 +388,43 @@ def _sharded(
     """``portions``: (parameters, how many such): the layers, which stage 3 communicates one by one.
 
     Rajbhandari et al. 2020, section 7: 2 psi numbers up to stage 2, 3 psi with stage 3, counting an
-    all_reduce as 2 psi. Buckets as in Li et al. 2020 (PyTorch DDP); FSDP's units are layers (Zhao et al.
-    2023). From stage 2 on gradients are reduced after every micro-batch, since nobody keeps them whole.
+    all_reduce as 2 psi. From stage 2 on gradients are reduced after every micro-batch unless they are kept.
     """
-    strategy = stage.strategy
+    if ranks == 1 or not any(size * count for size, count in portions):
+        return
+    if stage.strategy.zero_stage == 3:
+        for size, count in portions:
+            if size * count:
+                yield from _gathered_unit(stage, axis, ranks, size, count, of)
+        return
+    strategy, name = stage.strategy, f"gradients{of}"
     parameters = sum(size * count for size, count in portions)
-    if ranks == 1 or not parameters:
-        return
-    grads, weights = strategy.gradient_bytes, strategy.parameter_bytes
-    early, late = strategy.overlap_gradients, strategy.overlap_parameters
-    name, turns = f"gradients{of}", strategy.micro_batches
-    if strategy.zero_stage < 3:
-        collective = "reduce_scatter" if strategy.zero_stage else "all_reduce"
-        often = turns if strategy.zero_stage == 2 else 1
-        for size, count in _buckets(parameters * grads, strategy.bucket_bytes):
-            yield stage.one(axis, ranks, collective, size, count * often, name, BACKWARD, BUCKET, early)
-        if strategy.zero_stage:
-            for size, count in _buckets(parameters * weights, strategy.bucket_bytes):
-                yield stage.one(
-                    axis, ranks, "all_gather", size, count, f"parameters{of}", OPTIMIZER, BUCKET, late
-                )
-        return
-    for size, count in portions:
-        if not size * count:
-            continue
-        gathers = turns if strategy.reshard else 1
-        yield stage.one(
-            axis,
-            ranks,
-            "all_gather",
-            size * weights,
-            count * gathers,
-            f"parameters{of}",
-            FORWARD,
-            LAYER,
-            late,
-        )
-        if strategy.reshard:
-            yield stage.one(
-                axis,
-                ranks,
-                "all_gather",
-                size * weights,
-                count * turns,
-                f"parameters{of} again",
-                BACKWARD,
-                LAYER,
-                late,
-            )
-        yield stage.one(
-            axis, ranks, "reduce_scatter", size * grads, count * turns, name, BACKWARD, LAYER, early
-        )
+    collective = "reduce_scatter" if strategy.zero_stage else "all_reduce"
+    often = strategy.micro_batches if strategy.zero_stage == 2 and not strategy.keep_gradients else 1
+    hide = strategy.overlap_gradients
+    # Buckets as in Li et al. 2020 (PyTorch DDP).
+    for size, count in _buckets(parameters * strategy.gradient_bytes, strategy.bucket_bytes):
+        yield stage.one(axis, ranks, collective, size, count * often, name, BACKWARD, BUCKET, hide)
+    if strategy.zero_stage:
+        name, hide = f"parameters{of}", strategy.overlap_parameters
+        for size, count in _buckets(parameters * strategy.parameter_bytes, strategy.bucket_bytes):
+            yield stage.one(axis, ranks, "all_gather", size, count, name, OPTIMIZER, BUCKET, hide)
+
+
+def _gathered_unit(
+    stage: _Stage, axis: str, ranks: int, parameters: int, count: int, of: str
+) -> Iterator[Communication]:
+    """``count`` units of FSDP, each a layer (Zhao et al. 2023)."""
+    strategy, turns = stage.strategy, stage.strategy.micro_batches
+    size, hide = parameters * strategy.parameter_bytes, strategy.overlap_parameters
+    gathers = count * (turns if strategy.reshard else 1)
+    yield stage.one(axis, ranks, "all_gather", size, gathers, f"parameters{of}", FORWARD, LAYER, hide)
+    if strategy.reshard:
+        name = f"parameters{of} again"
+        yield stage.one(axis, ranks, "all_gather", size, gathers, name, BACKWARD, LAYER, hide)
+    size, hide = parameters * strategy.gradient_bytes, strategy.overlap_gradients
+    scatters = count * (1 if strategy.keep_gradients else turns)
+    yield stage.one(axis, ranks, "reduce_scatter", size, scatters, f"gradients{of}", BACKWARD, LAYER, hide)
 
 
 def _buckets(total_bytes: int, bucket_bytes: int) -> list[tuple[int, int]]:

@@ -128,7 +128,7 @@ def _stage_use(shape: ModelShape, strategy: Strategy, holding: Holding) -> Memor
     return Memory(
         holding.kind,
         held(strategy.parameter_bytes, 3),
-        held(strategy.gradient_bytes, 2),
+        held(strategy.gradient_bytes, 4 if strategy.keep_gradients else 2),
         held(strategy.optimizer_bytes, 1),
         _activations(shape, strategy, holding),
         _working(shape, strategy, holding),

@@ -27,13 +27,18 @@ BUCKET_BYTES = 25 * 2**20
 class Strategy:
     """Everything of a training step that is not the model.
 
+    Not known here: shards within a node and replicas across (HSDP, ZeRO++), schedules without bubbles, what
+    is kept in the host's memory.
+
     layout: sizes and order of the axes.
     micro_batch, global_batch: in sequences, of one data parallel rank and of the whole step.
     sequence: tokens of one.
     sequence_parallel: what tensor parallel ranks would hold alike is split among them along the sequence.
     zero_stage: 0 replicates over data parallel ranks; 1 shards the optimizer, 2 gradients too, 3 parameters
     too (FSDP). reshard: with stage 3, parameters are let go after the forward pass and gathered again for
-    the backward pass; without, they are gathered once a step.
+    the backward pass; without, they are gathered once a step. keep_gradients: with stages 2 and 3, they are
+    kept whole and reduced after the last micro-batch, not after each one (both are FSDP2's:
+    pytorch/pytorch#126166).
     pipeline: schedule of micro-batches; virtual_stages: parts that each rank of an interleaved one holds.
     uneven_stages: stages may differ by one layer, those in the middle the larger.
     scatter_gather: tensor parallel ranks each send their share to the next stage, which gathers them.
@@ -57,6 +62,7 @@ class Strategy:
     sequence_parallel: bool = False
     zero_stage: int = 0
     reshard: bool = True
+    keep_gradients: bool = False
     pipeline: str = "1f1b"
     virtual_stages: int = 1
     uneven_stages: bool = False

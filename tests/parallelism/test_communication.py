@@ -158,6 +158,12 @@ class TestDataParallel:
         assert total(scattered) == 4 * GPT.parameters * BYTES
         assert total(found) - total(scattered) == gathers * GPT.parameters * BYTES
 
+    @pytest.mark.parametrize("stage", [2, 3])
+    def test_gradients_that_are_kept_are_reduced_once_a_step(self, stage: int) -> None:
+        strategy = made(Layout(dp=8), zero_stage=stage, keep_gradients=True, global_batch=32 * B)
+        found = of(GPT, strategy, axis="dp", collective="reduce_scatter")
+        assert total(found) == GPT.parameters * BYTES
+
     def test_parameters_that_are_kept_are_gathered_once_a_step(self) -> None:
         strategy = made(Layout(dp=8), zero_stage=3, reshard=False, global_batch=32 * B)
         gathered = [one for one in of(GPT, strategy, axis="dp") if one.collective == "all_gather"]

@@ -18,19 +18,19 @@ from ccbench.parallelism.strategy import Strategy, check_strategy
 from ccbench.traffic_matrix import shares
 
 FORWARD, BACKWARD, OPTIMIZER, PIPELINE = PHASES = ("forward", "backward", "optimizer", "pipeline")
-"""When a launch is wanted: in the forward or backward pass of a micro-batch, around the optimizer, between
-stages.
+"""When a launch is wanted: in a micro-batch's forward or backward pass, at the optimizer, between stages.
 
-Recomputation is in the backward pass; so are gradients, though all but the last micro-batch may leave them
-out.
+Recomputation is in the backward pass; so are gradients, even where only the last micro-batch sends them.
 """
 
 LAYER, MICRO_BATCH, BUCKET, STEP = UNITS = ("layer", "micro_batch", "bucket", "step")
 """What asks for one launch."""
 
 SHARE_OF_RING = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1, "all_to_all_v": 1}
-"""Times (ranks - 1) / ranks: what a rank sends at least, as a share of the size (doc/PERFORMANCE.md of
-nccl-tests; Patarasuk and Yuan 2009)."""
+"""Times (ranks - 1) / ranks: what a rank sends at least, as a share of the size.
+
+Patarasuk and Yuan 2009; doc/PERFORMANCE.md of nccl-tests.
+"""
 
 LOSS_BYTES = 4
 """A number of the loss, float32."""
@@ -67,8 +67,7 @@ class Communication:
 
 
 def sent_bytes(one: Communication) -> int:
-    """Bytes that a rank sends at least in all launches, whatever the algorithm; a part of a byte counts
-    whole.
+    """Bytes that a rank sends at least in all launches, whatever the algorithm; rounded up.
 
     2 (n - 1) / n of the size of an all_reduce, (n - 1) / n of an all_gather, reduce_scatter or all_to_all,
     all of a send_recv: size times nccl-tests' bus factor.
@@ -163,8 +162,7 @@ def _tensor(stage: _Stage) -> Iterator[Communication]:
 
 
 def _whole_gradients(stage: _Stage) -> Iterator[Communication]:
-    """Norms and late biases see a part of the sequence each: their gradients are summed over tensor ranks
-    once.
+    """Norms and late biases see a part of the sequence each: their gradients are summed once a step.
 
     Megatron-LM, megatron/core/distributed/finalize_model_grads.py.
     """
@@ -208,14 +206,17 @@ def _vocabulary(stage: _Stage) -> Iterator[Communication]:
 
 
 def _context(stage: _Stage) -> Iterator[Communication]:
-    """Attention over a split sequence; what is recomputed, selectively or fully, is communicated again."""
+    """Attention over a split sequence; where it is recomputed as a whole, it communicates again.
+
+    Fused attention computes scores again inside its backward kernel, so that ``selective`` adds nothing.
+    """
     strategy, held = stage.strategy, stage.holding
     if strategy.layout.cp == 1:
         return
     kinds = {"ring": _ring, "all_gather": _gathered, "ulysses": _ulysses}
     times = held.layers * strategy.micro_batches
     yield from kinds[strategy.context_kind](stage, times, FORWARD, "")
-    if strategy.recompute != "none":
+    if strategy.recompute == "full" or (strategy.recompute == "selective" and not strategy.fused_attention):
         yield from kinds[strategy.context_kind](stage, times, BACKWARD, ", recomputed")
     yield from kinds[strategy.context_kind](stage, times, BACKWARD, "gradients")
 

@@ -371,10 +371,19 @@ class TestContextParallel:
     @pytest.mark.parametrize("kind", CONTEXT_KINDS)
     @pytest.mark.parametrize("recompute", ["selective", "full"])
     def test_what_attention_recomputes_it_communicates_again(self, kind: str, recompute: str) -> None:
-        plain = of(GPT, made(Layout(cp=8), context_kind=kind), axis="cp")
-        again = of(GPT, made(Layout(cp=8), context_kind=kind, recompute=recompute), axis="cp")
+        settings = {"context_kind": kind, "fused_attention": False}
+        plain = of(GPT, made(Layout(cp=8), **settings), axis="cp")
+        again = of(GPT, made(Layout(cp=8), recompute=recompute, **settings), axis="cp")
         forward = [one for one in plain if one.phase == "forward"]
         assert total(again) == total(plain) + total(forward)
+
+    @pytest.mark.parametrize("kind", CONTEXT_KINDS)
+    def test_fused_attention_leaves_nothing_to_recompute_selectively(self, kind: str) -> None:
+        plain, selective = (
+            of(GPT, made(Layout(cp=8), context_kind=kind, recompute=recompute), axis="cp")
+            for recompute in ("none", "selective")
+        )
+        assert plain == selective
 
 
 LAYOUTS = [

@@ -253,3 +253,122 @@ def test_a_cluster_of_gpus_gives_the_price_of_the_schedule_on_its_links() -> Non
     assert measured.simulated
     assert np.median(measured.samples_seconds) == pytest.approx(point.prediction.predicted_seconds, rel=0.05)
     assert measured.backend_version == "model of 2 x hgx-h100 on ib-ndr-400x8"
+
+
+def grouped(
+    collective: str = "all_reduce", ranks: int = 8, size_bytes: int = 1 << 16, **asked: object
+) -> Case:
+    row = COLLECTIVES[collective]
+    blank = replace(case_of(collective, "default", ranks, size_bytes), **asked)  # type: ignore[arg-type]  # by name
+    count = row.count_for(size_bytes, blank.group_ranks, item_bytes(blank.dtype))
+    return replace(
+        blank, count=count, size_bytes=row.size_bytes(count, blank.group_ranks, item_bytes(blank.dtype))
+    )
+
+
+GROUPINGS: tuple[dict[str, object], ...] = (
+    {"groups": "rank // 2"},
+    {"groups": "dp of tp2-dp4"},
+    {"groups": "rank % 4", "alone": 2},
+    {"groups": "[[5, 1, 7], [2, 0, 3]]"},
+    {"groups": "rank // 4", "beside": "all_gather on rank % 4"},
+    {"beside": "all_reduce on rank // 2"},
+    {"groups": "rank % 2", "alone": 1, "beside": "all_gather"},
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_every_group_gets_its_own_result_and_parts_end_with_the_launch(data: st.DataObject) -> None:
+    collective = data.draw(st.sampled_from(sorted(COLLECTIVES)))
+    traffic = data.draw(st.sampled_from(("", "zipf:1.2", "hot:1"))) if collective == "all_to_all_v" else ""
+    case = grouped(
+        collective,
+        size_bytes=data.draw(st.integers(0, 40_000)),
+        dtype=data.draw(st.sampled_from(("float32", "float16", "int32", "uint8"))),
+        op=data.draw(st.sampled_from(("sum", "avg", "min"))) if COLLECTIVES[collective].reduces else NO_OP,
+        traffic=traffic,
+        **data.draw(st.sampled_from(GROUPINGS)),
+    )
+    measurement = run(case)
+    assert measurement.status is Status.OK, measurement.detail
+    assert measurement.wrong_elements == 0
+    parts = np.array(measurement.part_samples_seconds)
+    assert len(parts) == len(measurement.part_names)
+    assert parts.max(axis=0) == pytest.approx(np.array(measurement.samples_seconds))
+    assert parts.min() > 0
+
+
+def test_ranks_that_stand_by_have_no_row() -> None:
+    assert len(run(grouped(groups="rank // 2")).rank_samples_seconds) == 8
+    assert len(run(grouped(groups="rank // 2", alone=1)).rank_samples_seconds) == 2
+    assert len(run(grouped("send_recv", pair="2>7")).rank_samples_seconds) == 2
+
+
+@pytest.mark.parametrize("pair", ["0>3", "6<>1"])
+def test_a_pair_moves_its_data(pair: str) -> None:
+    measurement = run(grouped("send_recv", pair=pair))
+    assert measurement.status is Status.OK
+    assert measurement.wrong_elements == 0
+
+
+def test_a_wrong_group_is_noticed_among_right_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ccbench.backends import executing
+
+    right = executing.execute
+
+    def second_is_stale(schedule: Schedule, case: Case, salt: int) -> list[np.ndarray]:
+        return right(schedule, case, salt if salt == executing.SALT else salt + 1)
+
+    monkeypatch.setattr(executing, "execute", second_is_stale)
+    measurement = run(grouped(ranks=4, groups="rank // 2", size_bytes=4096, op="max", dtype="int64"))
+    assert measurement.status is Status.WRONG
+    # Two ranks of 512 elements; by chance a few are right.
+    assert 0.9 * 2 * 512 < (measurement.wrong_elements or 0) <= 2 * 512
+
+
+def test_what_runs_beside_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ccbench.backends import executing
+
+    right = executing.execute
+
+    def nothing_is_gathered(schedule: Schedule, case: Case, salt: int) -> list[np.ndarray]:
+        outputs = right(schedule, case, salt)
+        return [one * 0 for one in outputs] if schedule.collective == "all_gather" else outputs
+
+    monkeypatch.setattr(executing, "execute", nothing_is_gathered)
+    measurement = run(grouped(ranks=4, beside="all_gather on rank // 2", size_bytes=4096, dtype="float64"))
+    assert measurement.status is Status.WRONG
+
+
+def test_groups_together_take_longer_than_one_alone_where_they_share_the_memory() -> None:
+    together, alone = (
+        run(grouped("all_gather", 4, 1 << 24, groups="rank // 2", alone=alone)).samples_seconds
+        for alone in (-1, 0)
+    )
+    assert np.median(together) > 1.05 * np.median(alone)
+
+
+def test_two_collectives_at_once_take_longer_than_one_on_links_that_both_use() -> None:
+    cluster = open_cluster("hgx-h100")
+    team = BACKEND.open_team(TeamRequest(8, cluster))
+    plain = grouped("all_gather", 8, 1 << 28)
+    alone = np.median(team.run(plain, Sampling()).samples_seconds)
+    both = team.run(replace(plain, beside="all_gather on rank // 4"), Sampling())
+    assert np.median(both.samples_seconds) > 1.5 * alone
+    assert both.part_names == ("all_gather", "ranks 0-3 all_gather", "ranks 4-7 all_gather")
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ({"mode": "overlap", "computing": "matmul"}, "not modelled"),
+        ({"collective": "all_to_all_v", "traffic": "hot:0.5", "in_place": True}, "out of place"),
+        ({"collective": "all_to_all_v", "traffic": "[[0, 1], [1, 0]]"}, "2 rows"),
+        ({"groups": "rank // 3"}, "groups of 2 and 3"),
+    ],
+)
+def test_what_cannot_be_simulated_is_told(asked: dict[str, object], reason: str) -> None:
+    found = BACKEND.unsupported(replace(case_of(ranks=8), algorithm="default", **asked))  # type: ignore[arg-type]  # by name
+    assert found is not None
+    assert reason in found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -10,12 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ccbench.cases import NO_OP, NO_ROOT, Case
+from ccbench.cases import NO_OP, NO_ROOT, UNEVEN, Case
 from ccbench.collectives import COLLECTIVES, OPS, collective, reference
 from ccbench.dtypes import CPU_DTYPES, EXACT_LIMIT, item_bytes, numpy_dtype
+from ccbench.traffic_matrix import sent_elements
 from ccbench.verification import (
     PERIOD_ELEMENTS,
     UNLIMITED_LAUNCHES,
@@ -29,7 +31,8 @@ from ccbench.verification import (
 Outputs = list[np.ndarray[Any, Any]]
 
 MOVING = [name for name, row in COLLECTIVES.items() if row.moves_data]
-IN_PLACE = [name for name in MOVING if name not in ("all_to_all", "send_recv")]
+IN_PLACE = [name for name in MOVING if name not in ("all_to_all", UNEVEN, "send_recv")]
+TRAFFICS = ("", "zipf:1.2", "zipf:3", "hot:0.5", "hot:1", "hot:0.02")
 TRIALS = 200
 CHUNK_ELEMENTS = 32
 
@@ -54,12 +57,9 @@ def case_of(
 
 
 def inputs_of(case: Case, salt: int) -> Outputs:
-    row = collective(case.collective)
-    root = max(case.root, 0)
     buffers = []
     for rank in range(case.ranks):
-        elements = row.input_count(case.count, case.ranks, rank, root)
-        buffers.append(np.zeros(elements, numpy_dtype(case.dtype)))
+        buffers.append(np.zeros(case.input_count(rank), numpy_dtype(case.dtype)))
         fill(case, rank, buffers[-1], salt)
     return buffers
 
@@ -67,11 +67,12 @@ def inputs_of(case: Case, salt: int) -> Outputs:
 def results_of(case: Case, salt: int, launches: int = 1) -> Outputs:
     """The outputs after ``launches`` launches; in place the result is the next input."""
     buffers = inputs_of(case, salt)
-    outputs = reference(buffers, case.op, case.collective, max(case.root, 0))
+    sent = sent_elements(case.traffic, case.count, case.ranks) if case.collective == UNEVEN else None
+    outputs = reference(buffers, case.op, case.collective, max(case.root, 0), sent)
     for _ in range(launches - 1):
         if case.in_place:
             buffers = _next_inputs(case, buffers, outputs)
-        outputs = reference(buffers, case.op, case.collective, max(case.root, 0))
+        outputs = reference(buffers, case.op, case.collective, max(case.root, 0), sent)
     return outputs
 
 
@@ -102,13 +103,15 @@ def _next_inputs(case: Case, inputs: Outputs, outputs: Outputs) -> Outputs:
     root=st.integers(0, 99),
     in_place=st.booleans(),
     salt=st.integers(0, 2**40),
+    traffic=st.sampled_from(TRAFFICS),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_right_results_are_never_reported(
-    name: str, dtype: str, op: str, count: int, ranks: int, root: int, in_place: bool, salt: int
+    name: str, dtype: str, op: str, count: int, ranks: int, root: int, in_place: bool, salt: int, traffic: str
 ) -> None:
     in_place = in_place and name in IN_PLACE
     case = case_of(name, dtype, op, count, ranks, root % ranks, in_place)
+    case = replace(case, traffic=traffic if name == UNEVEN else "")
     launches = min(3, launches_between_refills(case))
     for rank, output in enumerate(results_of(case, salt, launches)):
         assert check(case, rank, output, salt, launches) is None
@@ -151,6 +154,43 @@ def test_the_data_repeat_beyond_one_period_and_are_checked_there() -> None:
     found = check(case, 1, output, 4, 1)
     assert found is not None
     assert (found.offset, found.wrong_elements) == (len(output) - 1, 1)
+
+
+@given(
+    matrix=st.integers(1, 5).flatmap(
+        lambda ranks: st.lists(
+            st.lists(st.sampled_from([0, 0, 1, 5, 0.3]), min_size=ranks, max_size=ranks),
+            min_size=ranks,
+            max_size=ranks,
+        )
+    ),
+    dtype=st.sampled_from(CPU_DTYPES),
+    count=st.sampled_from([1, 7, 1000, 2 * PERIOD_ELEMENTS + 3]),
+    chooser=st.randoms(use_true_random=False),
+)
+@settings(max_examples=60, deadline=None)
+def test_one_wrong_element_of_any_matrix_is_reported_and_none_that_is_right(
+    matrix: list[list[float]], dtype: str, count: int, chooser: random.Random
+) -> None:
+    assume(any(map(any, matrix)))
+    case = replace(case_of(UNEVEN, dtype, "sum", count, len(matrix)), traffic=json.dumps(matrix))
+    for rank, output in enumerate(results_of(case, 11)):
+        assert len(output) == case.output_count(rank)
+        assert check(case, rank, output, 11, 1) is None
+        if len(output):
+            damage = wrong_element(output, output, chooser)
+            found = check(case, rank, output, 11, 1)
+            assert found is not None
+            assert (found.rank, found.offset, found.wrong_elements) == (rank, damage.sure, 1)
+
+
+def test_blocks_of_an_all_to_all_v_in_another_order_are_reported() -> None:
+    case = replace(case_of(UNEVEN, "int64", "sum", 100, 3), traffic="[[1, 1, 1], [1, 1, 1], [2, 1, 3]]")
+    output = results_of(case, 2)[1]
+    sent = sent_elements(case.traffic, case.count, case.ranks)
+    blocks = np.split(output, np.cumsum(sent[:, 1])[:-1])
+    assert check(case, 1, output, 2, 1) is None
+    assert check(case, 1, np.concatenate(blocks[::-1]), 2, 1) is not None
 
 
 @given(
@@ -276,8 +316,8 @@ def _random_case(chooser: random.Random) -> tuple[Case, int]:
     count = chooser.randint(2 * CHUNK_ELEMENTS, 3000)
     in_place = name in IN_PLACE and chooser.random() < 0.5
     case = case_of(name, chooser.choice(CPU_DTYPES), chooser.choice(OPS), count, ranks, root, in_place)
-    row = collective(name)
-    having = [rank for rank in range(ranks) if row.output_count(count, ranks, rank, root)]
+    case = replace(case, traffic=chooser.choice(TRAFFICS) if name == UNEVEN else "")
+    having = [rank for rank in range(ranks) if case.output_count(rank) >= 2 * CHUNK_ELEMENTS]
     return case, chooser.choice(having)
 
 
@@ -416,6 +456,8 @@ def test_a_stale_element_is_seldom_right(dtype: str, op: str, ranks: int, at_mos
         ("all_gather", NO_OP, 4, True, UNLIMITED_LAUNCHES),
         ("broadcast", NO_OP, 4, True, UNLIMITED_LAUNCHES),
         ("barrier", "sum", 4, True, UNLIMITED_LAUNCHES),
+        (UNEVEN, NO_OP, 4, False, UNLIMITED_LAUNCHES),
+        (UNEVEN, NO_OP, 4, True, 1),
     ],
 )
 def test_how_often_data_stand_a_launch(name: str, op: str, ranks: int, in_place: bool, launches: int) -> None:

@@ -96,8 +96,8 @@ def _one(one: Outcome) -> Iterator[str]:
     )
     whole = step.seconds
     yield (
-        f"  computing {step.computing_seconds / whole:.1%}, bubble {step.bubble_seconds / whole:.1%}, exposed "
-        f"communication {step.exposed_seconds / whole:.1%}; hidden communication "
+        f"  computing {step.computing_seconds / whole:.1%}, bubble {step.bubble_seconds / whole:.1%}, "
+        f"exposed communication {step.exposed_seconds / whole:.1%}; hidden communication "
         f"{format_seconds(step.hidden_seconds)}"
     )
     memory = one.memory
@@ -195,7 +195,7 @@ def textbook_lines(planned: Planned) -> Iterator[str]:
         yield ""
         yield (
             "Start-up is the part of a communication that a larger message does not pay again. How much that "
-            "is, the plan does not say: the truth lies between the two lines of a bucket. Write startup: to "
+            "is, the plan does not say; the truth lies between the two lines of a bucket. Write startup: to "
             "know."
         )
 

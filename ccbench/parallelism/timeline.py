@@ -161,11 +161,8 @@ def _sent(step: Step, intervals: Sequence[Interval], lane: int) -> list[Piece]:
         each = sum(line.total_seconds for line in gradients) / count
         hides = all(line.communication.can_hide for line in gradients)
         begin = max(0.0, end - length)
-        messages = [(length * (n + 1) / count if hides else length, each) for n in range(count)]
-        found += [
-            Piece(lane, begin + sent.begin_seconds, begin + sent.end_seconds, DATA)
-            for sent in queue(messages)
-        ]
+        sent = gradients_sent(count, each, length) if hides else queue([(length, each)] * count)
+        found += [Piece(lane, begin + one.begin_seconds, begin + one.end_seconds, DATA) for one in sent]
         free = max(free, found[-1].end_seconds)
     for line in step.lines:
         if line.communication.phase == OPTIMIZER and line.exposed_seconds > 0:

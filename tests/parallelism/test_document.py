@@ -1,0 +1,125 @@
+"""PLAN.yaml: what it may say, and what is said about mistakes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.errors import SuiteError
+from ccbench.parallelism.document import TOP_KEYS, load_plan, read_plan
+from ccbench.resources import shipped_folder
+
+START = "model: gpt3-175b\nmachine: hgx-h100\nglobal_batch: 64\nsequence: 2048\n"
+
+
+def test_a_plan_keeps_what_it_says() -> None:
+    plan = read_plan(
+        START + "nodes: 4\nnetwork: ib-ndr-400x8\nlayout: {tp: 8, pp: 2}\nzero: 1\ngradient_dtype: float32\n"
+        "bucket: 100 MiB\noverlap: {tensor: true, pipeline: false}\nefficiency: 70%\ndevice: a100\n"
+    )
+    assert plan.shape is not None
+    assert plan.shape.layers == 96
+    assert (plan.machine, plan.nodes, plan.network) == ("hgx-h100", 4, "ib-ndr-400x8")
+    strategy = plan.choices[0].strategy(32)
+    assert (strategy.layout.tp, strategy.layout.pp, strategy.layout.dp) == (8, 2, 2)
+    assert (strategy.zero_stage, strategy.gradient_bytes, strategy.parameter_bytes) == (1, 4, 2)
+    assert strategy.bucket_bytes == 100 * 2**20
+    assert strategy.overlap_tensor
+    assert plan.hide_pipeline is False
+    assert plan.device.efficiency.matrix == pytest.approx(0.7)
+    assert plan.device.name == "a100"
+
+
+def test_what_a_layout_says_goes_before_what_the_plan_says() -> None:
+    plan = read_plan(START + "zero: 1\nlayouts:\n- {tp: 8, zero: 3, name: sharded}\n- tp8-pp2\n")
+    assert [one.name for one in plan.choices] == ["sharded", "tp8-pp2"]
+    assert [one.settings["zero_stage"] for one in plan.choices] == [3, 1]
+    assert plan.choices[1].strategy(16).layout.pp == 2
+
+
+def test_virtual_stages_ask_for_an_interleaved_pipeline() -> None:
+    plan = read_plan(START + "layout: {pp: 8}\nvirtual_stages: 3\n")
+    assert plan.choices[0].strategy(8).pipeline == "interleaved"
+
+
+def test_a_search_keeps_to_what_is_named() -> None:
+    plan = read_plan(START + "layout: search\nsearch: {tp: [2, 4], recompute: full, zero: 0}\n")
+    assert plan.choices == ()
+    assert plan.wanted is not None
+    assert plan.wanted.values == {"tp": (2, 4), "recompute": ("full",), "zero": (0,)}
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "plan: is empty"),
+        ("[1]", "plan:1: [1] is no plan"),
+        ("machine: x", "plan:1: model: is missing"),
+        ("model: gpt5\n", "plan:1: model: 'gpt5' is not known"),
+        (START + "layuot: {}", "plan:5: layuot: is no key; did you mean layout"),
+        (START + "layout: {tp: 8, qq: 3}", "plan:5: layout.qq: is no key"),
+        (START + "layout: {tp: many}", "plan:5: layout.tp: 'many' is no whole number from 1 on"),
+        (START + "layout: 7", "plan:5: layout: 7 is no layout"),
+        (START + "layout: xx4", "plan:5: layout: layout: 'xx4' is no layout"),
+        (START + "layouts: []", "plan:5: layouts: [] is no list"),
+        (START + "layouts: [tp8]\nlayout: tp8", "plan:5: layouts: beside layout"),
+        (START + "zero: 4", "plan:5: zero: 4 is none; write 0, 1, 2 or 3"),
+        (START + "bucket: 25 Mb", "plan:5: bucket: '25 Mb' is not a size"),
+        (START + "recompute: some", "plan:5: recompute: 'some' is none; write one of none, selective, full"),
+        (START + "overlap: {tensors: true}", "plan:5: overlap.tensors: is no key; did you mean tensor"),
+        (START + "reshard: 1", "plan:5: reshard: 1 is no yes or no"),
+        (START + "search: {tp: [1, no]}", "plan:5: search.tp: [1, 'no'] holds something"),
+        (START + "device: {memory: 0}", "plan:5: device.memory: is nothing"),
+        (START + "device: {teraflops: fast}", "plan:5: device.teraflops: 'fast' is no number above 0"),
+        (START + "efficiency: {matrix: 120%}", "plan:5: efficiency.matrix: '120%' is not between 0 and 1"),
+        (START + "network: 7", "plan:5: network: 7 is no text"),
+        ("model: {layers: 2, hiden: 4}\n", "plan:1: model.hiden: 'hiden' is no key"),
+        ("model: gpt3-175b\nmachine: x\n", "plan:1: global_batch: is missing"),
+        ("gradients: {layers: 2}", "plan:1: gradients.per_layer: is missing"),
+        (
+            "gradients: {layers: 2, per_layer: 1, compute: 1 ms, communicate: 2 ms, startup: 3 ms}",
+            "plan:1: gradients: startup 3 ms is a part of communicate 2 ms",
+        ),
+        ("gradients: {layers: 2, per_layer: 1, compute: 1, communicate: 2 ms}", "write '1 s' or '1 ms'"),
+    ],
+)
+def test_a_mistake_is_told_with_its_line(text: str, complaint: str) -> None:
+    with pytest.raises(SuiteError) as error:
+        read_plan(text)
+    assert complaint in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SuiteError, match="cannot be read"):
+        load_plan(tmp_path / "no.yaml")
+
+
+@pytest.mark.parametrize(
+    "path", sorted((shipped_folder("suites") / "plans").glob("*.yaml")), ids=lambda p: p.stem
+)
+def test_every_plan_that_ships_is_read(path: Path) -> None:
+    plan = load_plan(path)
+    assert plan.name == path.stem
+    assert plan.gradients is not None or plan.shape is not None
+
+
+_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.sampled_from(TOP_KEYS), _values, min_size=1, max_size=5))
+def test_whatever_stands_in_a_plan_ends_in_a_plan_or_one_line(tree: dict[str, object]) -> None:
+    import json
+
+    try:
+        read_plan(json.dumps(tree))
+    except SuiteError as error:
+        assert "\n" not in str(error)
+        assert str(error).startswith("plan")

@@ -1,0 +1,151 @@
+"""One step's time: what of its communication shows, and that nothing is counted twice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccbench.layouts import Layout
+from ccbench.parallelism.communication import OPTIMIZER, PIPELINE, Communication, communications
+from ccbench.parallelism.holding import stage_kinds
+from ccbench.parallelism.pipeline import pipeline_seconds, simulate
+from ccbench.parallelism.pricing import NOTHING, PREDICTED, Price
+from ccbench.parallelism.shape import ModelShape, make_shape, named_shape
+from ccbench.parallelism.step import Computing, Step, step_of
+from ccbench.parallelism.strategy import Strategy
+
+SHAPE = make_shape({"layers": 8, "hidden": 1024, "heads": 16, "vocabulary": 32000})
+MOE = replace(named_shape("mixtral-8x7b"), layers=8)
+
+
+@dataclass(frozen=True)
+class ByRate:
+    """Prices at one rate for every collective, with a latency."""
+
+    bytes_per_second: float = 1e11
+    latency_seconds: float = 1e-6
+
+    def price(self, layout: Layout, communication: Communication) -> Price:
+        if communication.ranks < 2:
+            return NOTHING
+        seconds = self.latency_seconds + communication.size_bytes / self.bytes_per_second
+        return Price(seconds, "the one link", PREDICTED, 1, 1)
+
+
+def step(
+    strategy: Strategy, prices: ByRate | None = None, forward: float = 0.01, shape: ModelShape = SHAPE
+) -> Step:
+    computing = {kind: Computing(forward, 2 * forward, 1e-3) for kind in stage_kinds(strategy)}
+    return step_of(strategy, communications(shape, strategy), computing, prices or ByRate())
+
+
+def of_axis(found: Step, *axes: str) -> list[float]:
+    return [line.exposed_seconds for line in found.lines if line.communication.axis in axes]
+
+
+def test_one_device_computes_and_nothing_else() -> None:
+    found = step(Strategy(Layout(), 8, 512))
+    assert found.lines == ()
+    assert found.seconds == pytest.approx(8 * 0.03 + 1e-3)
+
+
+def test_tensor_parallel_communication_is_waited_for_unless_it_is_overlapped() -> None:
+    base = Strategy(Layout(tp=4), 8, 512)
+    waited = step(base)
+    assert waited.exposed_seconds == pytest.approx(sum(line.total_seconds for line in waited.lines))
+    hidden = step(replace(base, overlap_tensor=True))
+    # What is not split by layers (embedding, loss) is waited for all the same.
+    assert hidden.exposed_seconds < 0.2 * waited.exposed_seconds
+    assert hidden.computing_seconds == waited.computing_seconds
+
+
+def test_gradients_hide_behind_one_backward_pass_and_no_more() -> None:
+    strategy = Strategy(Layout(dp=8), 64, 512, bucket_bytes=2**20)
+    fast, slow = step(strategy), step(strategy, ByRate(1e9))
+    assert sum(of_axis(fast, "dp")) < 0.05 * sum(line.total_seconds for line in fast.lines)
+    total = sum(line.total_seconds for line in slow.lines)
+    assert sum(of_axis(slow, "dp")) == pytest.approx(total - 0.02, rel=0.02)
+    behind = step(replace(strategy, overlap_gradients=False))
+    assert sum(of_axis(behind, "dp")) == pytest.approx(sum(line.total_seconds for line in behind.lines))
+
+
+def test_sharded_weights_are_waited_for_only_where_gathering_is_slower_than_computing() -> None:
+    strategy = Strategy(Layout(dp=8), 64, 512, zero_stage=3)
+    fast, slow = step(strategy), step(strategy, ByRate(1e9))
+    share = fast.exposed_seconds / sum(line.total_seconds for line in fast.lines)
+    assert share < 0.5
+    assert slow.seconds > 0.9 * sum(line.total_seconds for line in slow.lines)
+    kept = step(replace(strategy, reshard=False), ByRate(1e9))
+    assert kept.seconds < slow.seconds
+
+
+def test_gradients_of_stage_2_run_on_behind_the_next_micro_batch() -> None:
+    base = Strategy(Layout(dp=2), 32, 512, zero_stage=2, bucket_bytes=2**20)
+    one = step(base)
+    dp = [line for line in one.lines if line.communication.phase != OPTIMIZER]
+    assert sum(line.exposed_seconds for line in dp) < 0.1 * sum(line.total_seconds for line in dp)
+
+
+def test_a_pipeline_adds_its_bubble_and_interleaving_takes_it_away() -> None:
+    plain = step(Strategy(Layout(pp=4), 16, 512))
+    parts = step(Strategy(Layout(pp=4), 16, 512, pipeline="interleaved", virtual_stages=2))
+    assert plain.bubble_seconds == pytest.approx(3 * 0.03, rel=0.1)
+    assert parts.bubble_seconds == pytest.approx(plain.bubble_seconds / 2, rel=0.1)
+
+
+def test_an_embedding_that_two_stages_share_is_summed_at_the_end() -> None:
+    tied = replace(SHAPE, tied_embeddings=True)
+    found = step(Strategy(Layout(pp=4), 16, 512), shape=tied)
+    shared = [line for line in found.lines if "shared embedding" in line.communication.purpose]
+    assert len(shared) == 1
+    assert shared[0].exposed_seconds == shared[0].total_seconds
+
+
+_strategies = st.builds(
+    lambda tp, cp, pp, dp, ep, zero, chunks, micro, moe, recompute, overlap: (tp, cp, pp, dp, ep, zero, chunks, micro, moe, recompute, overlap),
+    st.sampled_from([1, 2, 4]), st.sampled_from([1, 2]), st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4]),
+    st.sampled_from([1, 2]), st.integers(0, 3), st.sampled_from([1, 2]), st.sampled_from([1, 2]), st.booleans(),
+    st.sampled_from(["none", "full"]), st.booleans(),
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(_strategies, st.sampled_from([1e9, 1e11]))
+def test_a_step_is_the_sum_of_its_parts_and_hides_only_what_there_is(
+    drawn: tuple[int, int, int, int, int, int, int, int, bool, str, bool], rate: float
+) -> None:
+    tp, cp, pp, dp, ep, zero, chunks, micro, moe, recompute, overlap = drawn
+    ep = ep if moe and dp % ep == 0 else 1
+    chunks = chunks if pp > 1 else 1
+    strategy = Strategy(
+        Layout(tp=tp, cp=cp, pp=pp, dp=dp, ep=ep), dp * micro * pp * 2, 512, micro,
+        sequence_parallel=tp > 1, zero_stage=zero, recompute=recompute,
+        pipeline="interleaved" if chunks > 1 else "1f1b", virtual_stages=chunks,
+        overlap_gradients=overlap, overlap_parameters=overlap, overlap_tensor=overlap,
+    )  # fmt: skip
+    found = step(strategy, ByRate(rate), shape=MOE if moe else SHAPE)
+    turns = strategy.micro_batches
+    assert found.computing_seconds == pytest.approx(turns * 0.03 + 1e-3)
+    for line in found.lines:
+        assert 0 <= line.exposed_seconds <= line.total_seconds * (1 + 1e-9)
+        assert line.exposed_seconds + line.hidden_seconds == pytest.approx(line.total_seconds)
+    # The pipeline's own closed form, and what comes after it.
+    end = [
+        line.exposed_seconds
+        for line in found.lines
+        if line.communication.phase == OPTIMIZER
+        or (zero < 2 and line.communication.axis in (strategy.data_axis, "edp"))
+    ]
+    assert found.seconds == pytest.approx(pipeline_seconds(found.pipeline) + sum(end) + 1e-3)
+    hops = [line for line in found.lines if line.communication.phase == PIPELINE]
+    assert bool(hops) == (pp > 1)
+
+
+def test_the_timeline_of_a_step_ends_when_its_pipeline_does() -> None:
+    found = step(Strategy(Layout(pp=4), 16, 512), ByRate(1e12, 0.0))
+    assert max(one.end_seconds for one in simulate(found.pipeline)) == pytest.approx(
+        pipeline_seconds(found.pipeline), rel=1e-4
+    )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -142,6 +142,11 @@ class GivenUp:
     channel: int
     goal: int
     seen: int
+
+    def among(self, members: Sequence[int]) -> GivenUp:
+        """The same where ``members`` counted among themselves: ranks by their numbers in the team."""
+        peer = members[self.peer] if 0 <= self.peer < len(members) else self.peer
+        return replace(self, rank=members[self.rank], peer=peer)
 
     def __str__(self) -> str:
         if self.code == BAD_PLAN:

@@ -111,7 +111,7 @@ class HostMemory:
     def errors(self) -> list[abi.GivenUp]:
         """Every wait that was given up since the last reset; ranks by their numbers in the world."""
         return [
-            _in_world(error, one.members)
+            error.among(one.members)
             for one in (self.everybody, *self._parts)
             for rank in range(one.ranks)
             for error in abi.given_up(self.area(rank, "errors", one).view(abi.ERROR_WORD))
@@ -131,8 +131,3 @@ class HostMemory:
 def communicator_bytes(work: WorkAreas) -> int:
     """Room that a communicator with such areas takes."""
     return work.ranks * sum(size + 2 * LINE_BYTES for size in work.sizes().values())
-
-
-def _in_world(error: abi.GivenUp, members: Sequence[int]) -> abi.GivenUp:
-    peer = members[error.peer] if 0 <= error.peer < len(members) else error.peer
-    return replace(error, rank=members[error.rank], peer=peer)

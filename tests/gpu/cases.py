@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.cpu.memory import Control
-from ccbench.backends.cuda.endpoint import CudaEndpoint
+from ccbench.backends.cuda.whole import CudaEndpoint
 from ccbench.backends.cuda_host_endpoint import EmulatedEndpoint
 from ccbench.cases import NO_ROOT, Case, Sampling
 from ccbench.collectives import COLLECTIVES

@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 
 from ccbench.backends.cpu.memory import Control
-from ccbench.backends.cuda.endpoint import CudaEndpoint
 from ccbench.backends.cuda.runtime import open_cuda
+from ccbench.backends.cuda.whole import CudaEndpoint
 
 from .cases import POINTS, case_of
 

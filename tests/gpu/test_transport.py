@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ccbench.backends.cpu.memory import Control
-from ccbench.backends.cuda.endpoint import CudaEndpoint
 from ccbench.backends.cuda.runtime import Cuda
+from ccbench.backends.cuda.whole import CudaEndpoint
 from ccbench.kernels.selection import unsupported
 from ccbench.measure import measure
 from ccbench.verification import launches_between_refills

@@ -41,12 +41,15 @@ def cupy_missing() -> str | None:
 
 
 class CudaBackend(PlainTeams):
-    """Implements ``ccbench.backends.base.Backend``; modes, transports: what a Case may ask for."""
+    """Implements ``ccbench.backends.base.Backend``; modes, transports, in_groups: what a Case may ask for."""
 
     costly_teams = True
 
-    def __init__(self, name: str, modes: tuple[str, ...], transports: tuple[str, ...]) -> None:
+    def __init__(
+        self, name: str, modes: tuple[str, ...], transports: tuple[str, ...], in_groups: bool = False
+    ) -> None:
         self.name = name
+        self._in_groups = in_groups
         self._modes = modes
         self._transports = transports
 
@@ -76,7 +79,7 @@ class CudaBackend(PlainTeams):
                 f"transport: host does not exist on {self.name}, whose processes share no memory that is "
                 "pinned; take `backend: cuda`, where one process drives all GPUs"
             )
-        return unsupported(case, self._transports)
+        return unsupported(case, self._transports, self._in_groups)
 
     def open_team(self, request: TeamRequest) -> Team:
         """Start the workers; CUDA starts in them."""
@@ -91,7 +94,7 @@ def sources_digest(folder: Path | None = None) -> str:
     return digest.hexdigest()[:8]
 
 
-BACKEND = CudaBackend("cuda", MODES, ("default", "host"))
+BACKEND = CudaBackend("cuda", MODES, ("default", "host"), in_groups=True)
 """One process drives all GPUs of the node."""
 
 IPC_BACKEND = CudaBackend("cuda-ipc", IPC_MODES, ("default",))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ccbench.backends.crew import WholeCrew
-from ccbench.backends.cuda.endpoint import CudaEndpoint
 from ccbench.backends.cuda.runtime import open_cuda, starting
+from ccbench.backends.cuda.whole import CudaEndpoint
 
 
 class CudaCrew(WholeCrew):

@@ -1,9 +1,8 @@
-"""All GPUs of a node driven by one process: what the worker of ``cuda`` measures with."""
+"""The ranks that one process drives, on as many devices as it has groups of them."""
 
 from __future__ import annotations
 
 import ctypes
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -15,10 +14,9 @@ from ccbench.backends.base import LOOPBACK, CannotRun
 from ccbench.backends.cpu.memory import Activity, Control
 from ccbench.backends.crew import WholeEndpoint
 from ccbench.backends.cuda.communicator import WRITTEN_BY_PEERS, Communicator, host_areas
-from ccbench.backends.cuda.gate import Gate, launches_return_at_once
+from ccbench.backends.cuda.gate import Gate
 from ccbench.backends.cuda.group import Group, Transfer
 from ccbench.backends.cuda.launching import (
-    LIMIT_SECONDS,
     arguments_for,
     failure,
     graph_sizes,
@@ -37,21 +35,20 @@ from ccbench.backends.cuda.reach import (
     reach_of,
     views_of,
 )
-from ccbench.backends.cuda.runtime import TO_DEVICE, TO_HOST, Cuda, device_count, do_all, no_peer_access
+from ccbench.backends.cuda.runtime import TO_DEVICE, TO_HOST, do_all, no_peer_access
 from ccbench.cases import Case, CaseFacts
 from ccbench.dtypes import numpy_dtype
+from ccbench.kernels.abi import GivenUp
 from ccbench.kernels.layout import (
     RankBuffers,
     all_buffers,
     channels_for,
     lanes_for,
-    ranks_of_devices,
     work_areas,
 )
 from ccbench.kernels.plans import PlanRequest, plan_for
 from ccbench.kernels.selection import KernelChoice, choose
 from ccbench.telemetry import DeviceWatch
-from ccbench.units import format_seconds
 from ccbench.verification import POISON_BYTE, Array, Mismatch
 
 KEEP_BYTES = 1 << 30
@@ -142,6 +139,11 @@ class CudaRanks(WholeEndpoint):
     def least(self, value: int) -> int:
         """The least value of all processes that share in the case."""
         return value
+
+    @property
+    def launched(self) -> Sequence[Group]:
+        """What takes part in the case, on every device."""
+        return self.groups
 
     @property
     def communicator(self) -> Communicator:
@@ -308,7 +310,7 @@ class CudaRanks(WholeEndpoint):
 
     def _alone(self) -> float:
         if self._case.mode == "cold":
-            for group in self.groups:
+            for group in self.launched:
                 group.flush_cache()
             self._finish_launches()
         return self._between_events(1, graph=False)
@@ -319,37 +321,37 @@ class CudaRanks(WholeEndpoint):
     def _between_events(self, times: int, graph: bool) -> float:
         sizes = graph_sizes(times) if graph else (1,) * times
         if graph:
-            for group in self.groups:
+            for group in self.launched:
                 for size in dict.fromkeys(sizes):
                     group.graph(size)  # made before the clock starts
-        held = Gate.most_held(max(group.items_per_launch for group in self.groups)) if not graph else 1
+        held = Gate.most_held(max(group.items_per_launch for group in self.launched)) if not graph else 1
         self._hold()
         try:
-            for group in self.groups:
+            for group in self.launched:
                 group.begin()
             # One launch on each device in turn: each waits for the others', so no queue may run ahead.
             for number, size in enumerate(sizes):
                 if number == held:
                     self._let_go()
-                for group in self.groups:
+                for group in self.launched:
                     if graph:
                         group.launch_graph(size)
                     else:
                         group.launch()
-            for group in self.groups:
+            for group in self.launched:
                 group.end()
         finally:
             self._let_go()
         self._finish_launches()
         if self._gate:
             self._gate.raise_if_missed()
-        return max(group.elapsed_seconds() for group in self.groups)
+        return max(group.elapsed_seconds() for group in self.launched)
 
     def _hold(self) -> None:
         """Keep every device from starting what is enqueued next."""
         if self._gate:
             self._gate.close()
-            for group in self.groups:
+            for group in self.launched:
                 self._gate.hold(group)
 
     def _let_go(self) -> None:
@@ -357,14 +359,22 @@ class CudaRanks(WholeEndpoint):
             self._gate.open()
 
     def _finish_launches(self) -> None:
-        for group in self.groups:
+        for group in self.launched:
             group.synchronize()
 
     def _raise_errors(self) -> None:
-        given_up = self.communicator.errors()
+        given_up = self.given_up()
         if given_up:
-            self.communicator.zero()
+            self.zero()
             raise failure(self._case, given_up)
+
+    def given_up(self) -> list[GivenUp]:
+        """Waits of the launches since the last error that lasted too long."""
+        return self.communicator.errors()
+
+    def zero(self) -> None:
+        """Forget all launches, so that the next ones find nothing of them."""
+        self.communicator.zero()
 
     def watch(self, sample: int) -> None:
         """Tell the watchdog which sample is next; the one before must have gone well."""
@@ -388,57 +398,3 @@ class CudaRanks(WholeEndpoint):
             part = memory[: one.output_bytes]
             group.read(at + one.output_offset, part)
             yield rank, part.view(dtype)
-
-
-class CudaEndpoint(CudaRanks):
-    """All ranks of a team; also ``ccbench.measure.DeviceTimed``.
-
-    Ranks are spread over the devices that the process sees, or the first ``devices`` of them, neighbours
-    together.
-    """
-
-    def __init__(
-        self,
-        control: Control,
-        ranks: int,
-        cuda: Cuda,
-        *,
-        devices: int | None = None,
-        limit_seconds: float = LIMIT_SECONDS,
-    ) -> None:
-        shares = ranks_of_devices(ranks, min(device_count(cuda), devices or ranks))
-        used = range(len(shares))
-        apart = cuda.pair_without_access(used)
-        if apart is None:
-            cuda.enable_peers(used)
-        self._cuda = cuda
-        groups = [Group(cuda, cuda.facts(device), share) for device, share in enumerate(shares)]
-        processors = min(group.facts.processors for group in groups)
-        super().__init__(control, groups, shares, processors, limit_seconds, apart)
-
-    def _ready_gate(self) -> None:
-        """Made for the first case, where the devices can see the host's memory."""
-        devices = [group.facts.number for group in self.groups]
-        if not launches_return_at_once() or self._cuda.host_memory_refused(devices):
-            return
-        if self._gate is None:
-            self._gate = Gate(self._cuda)
-        for group in self.groups:
-            self._gate.load(group)
-
-    def close(self) -> None:
-        """Give everything back, the gate too."""
-        gate, self._gate = self._gate, None
-        do_all([super().close, *([gate.free] if gate else [])])
-
-    def device_seconds(self) -> float:
-        """What the last ``launch`` took by the devices' clocks: the longest of them."""
-        return self._device_seconds
-
-    def remark(self) -> str:
-        """The host's time of a launch: what is stored is the devices'."""
-        if not self._host_seconds:
-            return ""
-        host = format_seconds(statistics.median(self._host_seconds))
-        seen = "device time (events)" if self._gate else "device time (events, with what launching takes)"
-        return f"{seen}; launch and wait take the host {host}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ccbench.backends.cuda.endpoint import CudaEndpoint
+from ccbench.backends.cuda.whole import CudaEndpoint
 from ccbench.cases import NO_ROOT, Case, Sampling
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES

@@ -53,6 +53,7 @@ class Item:
     device: int
     details: tuple[Any, ...]
     asked: float = 0.0
+    stream: int = 0
 
 
 @dataclass
@@ -76,6 +77,7 @@ class EmulatedRuntime:
     modules: dict[int, str] = field(default_factory=dict)
     loads: list[str] = field(default_factory=list)
     runs: list[int] = field(default_factory=list)
+    at_once: list[int] = field(default_factory=list)
     views: list[tuple[int, str, NDArray[Any]]] = field(default_factory=list)
     handles: int = 100
     pool: NDArray[np.uint8] | None = None
@@ -307,7 +309,7 @@ class EmulatedRuntime:
 
     def enqueue(self, kind: str, details: tuple[Any, ...], stream: int) -> None:
         assert stream // STREAM_STRIDE == self.device
-        item = Item(kind, self.device, details, self.now)
+        item = Item(kind, self.device, details, self.now, stream)
         (self.queue if self.captured is None else self.captured).append(item)
 
     def eventRecord(self, event: int, stream: int) -> None:  # noqa: N802 - as CUDA spells it
@@ -320,23 +322,24 @@ class EmulatedRuntime:
         return 1e3 * (self.events[ended] - self.events[began])
 
     def flush(self) -> None:
-        """Run everything enqueued, devices at once, each in its order."""
+        """Run everything enqueued, streams of all devices at once, each in its order."""
         waiting, self.queue = self.queue, []
-        streams = {device: [one for one in waiting if one.device == device] for device in range(self.devices)}
+        handles = sorted({one.stream for one in waiting})
+        streams = {handle: [one for one in waiting if one.stream == handle] for handle in handles}
         while any(streams.values()):
             for items in streams.values():
                 while items and items[0].kind != "kernel":
                     self.do(items.pop(0))
-            runs = {device: leading_kernels(items) for device, items in streams.items() if items}
+            runs = {handle: leading_kernels(items) for handle, items in streams.items() if items}
             together = min(map(len, runs.values()), default=0)
             batch = [run[index] for index in range(together) for run in runs.values()]
-            for device in runs:
-                del streams[device][:together]
+            for handle in runs:
+                del streams[handle][:together]
             self.launch(batch)
 
     def do(self, item: Item) -> None:
         """One item that is no collective, when the stream has come to it."""
-        at = max(self.stream_time.get(item.device, 0.0), item.asked)
+        at = max(self.stream_time.get(item.stream, 0.0), item.asked)
         if item.kind == "copy":
             ctypes.memmove(*item.details)
         elif item.kind == "set":
@@ -345,7 +348,7 @@ class EmulatedRuntime:
             self.events[item.details[0]] = at
         else:
             at = max(at, self.pass_gate(item))
-        self.stream_time[item.device] = at
+        self.stream_time[item.stream] = at
 
     def pass_gate(self, item: Item) -> float:
         """When the gate let the stream go: when it was opened, or its limit later."""
@@ -362,11 +365,14 @@ class EmulatedRuntime:
         if not batch:
             return
         records = np.zeros(len(batch), RECORD)
+        handles = sorted({one.stream for one in batch})
+        self.at_once.append(len(handles))
         for record, item in zip(records, batch, strict=True):
             entry, arguments = item.details
-            record["entry"], record["device"], record["arguments"] = entry.encode(), item.device, arguments[0]
-            at = max(self.stream_time.get(item.device, 0.0), item.asked)
-            self.stream_time[item.device] = at + LAUNCH_SECONDS
+            record["entry"], record["arguments"] = entry.encode(), arguments[0]
+            record["device"] = handles.index(item.stream)  # to the engine: what runs in order
+            at = max(self.stream_time.get(item.stream, 0.0), item.asked)
+            self.stream_time[item.stream] = at + LAUNCH_SECONDS
         (file,) = {entries()[item.details[0]].file for item in batch}
         options = np.zeros(1, OPTIONS)
         options["lanes"] = LANES

@@ -10,9 +10,9 @@ import pytest
 
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cuda.communicator import Communicator
-from ccbench.backends.cuda.endpoint import CudaEndpoint
 from ccbench.backends.cuda.group import NotCoResident
 from ccbench.backends.cuda.launching import CollectiveFailed, graph_sizes
+from ccbench.backends.cuda.whole import CudaEndpoint
 from ccbench.errors import BackendUnavailable
 from ccbench.kernels import abi
 from ccbench.kernels.layout import ZEROED

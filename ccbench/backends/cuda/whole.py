@@ -1,0 +1,243 @@
+"""All ranks of a team driven by one process: what the worker of ``cuda`` measures with.
+
+The groups of a case are worlds of their own: streams, flags, counters and slots that no other group's kernels
+ever touch, so that they run at once. Ranks of several groups on one device share its multiprocessors evenly,
+whether their groups run at once or one alone, so that both are measured on the same channels.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ccbench.backends.cpu.memory import Activity, Control
+from ccbench.backends.cuda.endpoint import CudaRanks
+from ccbench.backends.cuda.gate import Gate, launches_return_at_once
+from ccbench.backends.cuda.group import Group
+from ccbench.backends.cuda.launching import LIMIT_SECONDS
+from ccbench.backends.cuda.runtime import Cuda, device_count, do_all
+from ccbench.cases import ALL_GROUPS, Case, CaseFacts
+from ccbench.groups import format_ranks, parse_groups
+from ccbench.kernels.abi import GivenUp
+from ccbench.kernels.layout import device_of_rank, ranks_of_devices
+from ccbench.telemetry import DeviceWatch
+from ccbench.units import format_seconds
+from ccbench.verification import GROUP_SALTS, Array
+
+
+class GroupRanks(CudaRanks):
+    """The members of one group, who count from 0 and know only each other's memory."""
+
+    def __init__(
+        self,
+        control: Control,
+        groups: Sequence[Group],
+        members: Sequence[int],
+        processors: int,
+        limit_seconds: float,
+        apart: tuple[int, int] | None,
+    ) -> None:
+        super().__init__(control, groups, [one.ranks for one in groups], processors, limit_seconds, apart)
+        self.members = tuple(members)
+        self.devices = DeviceWatch([])  # the endpoint of all ranks looks at them
+
+
+class CudaEndpoint(CudaRanks):
+    """All ranks of a team; also ``ccbench.measure.DeviceTimed``.
+
+    Ranks are spread over the devices that the process sees, or the first ``devices`` of them, neighbours
+    together.
+    """
+
+    def __init__(
+        self,
+        control: Control,
+        ranks: int,
+        cuda: Cuda,
+        *,
+        devices: int | None = None,
+        limit_seconds: float = LIMIT_SECONDS,
+    ) -> None:
+        shares = ranks_of_devices(ranks, min(device_count(cuda), devices or ranks))
+        used = range(len(shares))
+        apart = cuda.pair_without_access(used)
+        if apart is None:
+            cuda.enable_peers(used)
+        self._cuda = cuda
+        self._shares = shares
+        groups = [Group(cuda, cuda.facts(device), share) for device, share in enumerate(shares)]
+        processors = min(group.facts.processors for group in groups)
+        super().__init__(control, groups, shares, processors, limit_seconds, apart)
+        self._grouping = ""
+        self._worlds: tuple[GroupRanks, ...] = ()
+        self._active: tuple[GroupRanks, ...] = ()
+        self._sample, self._times = -1, 1
+        self._seconds_of_groups: list[float] = []
+        self._samples: dict[int, tuple[float, ...]] = {}
+
+    # -- groups ----------------------------------------------------------------------------------------------
+
+    def prepare(self, case: Case) -> str:
+        """As before; every group of the case by itself."""
+        self._samples = {}
+        self._active = ()
+        if not case.groups:
+            return super().prepare(case)
+        self.say(Activity.PREPARING)
+        self.arm(case)
+        self._case = case
+        self._host_seconds = []
+        worlds = self._worlds_of(case)
+        self._active = worlds if case.alone == ALL_GROUPS else (worlds[case.alone],)
+        seen = replace(case, ranks=case.group_ranks, groups="", alone=ALL_GROUPS)
+        algorithms = [one.prepare(seen) for one in self._active]
+        self._ready_gate()
+        self.devices.before()
+        return algorithms[0]
+
+    def _worlds_of(self, case: Case) -> tuple[GroupRanks, ...]:
+        """Those of all groups, made when they are asked for first; those of one expression are kept."""
+        if case.groups != self._grouping:
+            self._close_worlds()
+            made = [self._world(members) for members in parse_groups(case.groups, case.ranks)]
+            self._grouping, self._worlds = case.groups, tuple(made)
+        return self._worlds
+
+    def _world(self, members: Sequence[int]) -> GroupRanks:
+        groups = []
+        for device, places in runs(members, self._shares):
+            facts, all_here = self.groups[device].facts, len(self._shares[device])
+            share = replace(facts, processors=facts.processors * len(places) // all_here)
+            groups.append(Group(self._cuda, share, places))
+        of_one = min(one.facts.processors // len(one.ranks) for one in groups)
+        processors = of_one * max(len(one.ranks) for one in groups)
+        return GroupRanks(self.control, groups, members, processors, self._limit_seconds, self._apart)
+
+    def _close_worlds(self) -> None:
+        worlds, self._worlds, self._active, self._grouping = self._worlds, (), (), ""
+        do_all([one.close for one in worlds])
+
+    @property
+    def launched(self) -> Sequence[Group]:
+        """What takes part in the case, on every device and of every group."""
+        if not self._active:
+            return self.groups
+        return [group for one in self._active for group in one.groups]
+
+    def given_up(self) -> list[GivenUp]:
+        """Waits that lasted too long, with ranks by their numbers in the team."""
+        if not self._active:
+            return super().given_up()
+        return [error.among(one.members) for one in self._active for error in one.given_up()]
+
+    def zero(self) -> None:
+        """Forget all launches of all groups."""
+        if not self._active:
+            super().zero()
+        for one in self._active:
+            one.zero()
+
+    def refill(self, salt: int) -> None:
+        """Fill every rank's input; groups have different data, so that what strays is seen."""
+        if not self._active:
+            super().refill(salt)
+        for number, one in enumerate(self._active):
+            one.refill(salt + number * GROUP_SALTS)
+
+    def poison(self) -> None:
+        """Make every rank's output wrong everywhere."""
+        if not self._active:
+            super().poison()
+        for one in self._active:
+            one.poison()
+
+    def outputs(self) -> Iterator[tuple[int, Array]]:
+        """Every rank's output on the host, by its number in the team, one at a time in the same memory."""
+        if not self._active:
+            yield from super().outputs()
+        for one in self._active:
+            for place, output in one.outputs():
+                yield one.members[place], output
+
+    def finish(self) -> None:
+        """Give large buffers back; graphs belong to the case."""
+        if not self._active:
+            super().finish()
+        for one in self._active:
+            one.finish()
+
+    # -- time ------------------------------------------------------------------------------------------------
+
+    def _ready_gate(self) -> None:
+        """Made for the first case, where the devices can see the host's memory."""
+        devices = [group.facts.number for group in self.groups]
+        if not launches_return_at_once() or self._cuda.host_memory_refused(devices):
+            return
+        if self._gate is None:
+            self._gate = Gate(self._cuda)
+        for group in self.groups:
+            self._gate.load(group)
+
+    def watch(self, sample: int) -> None:
+        """Tell the watchdog which sample is next; the one before must have gone well."""
+        self._sample = sample
+        super().watch(sample)
+
+    def launch(self, times: int) -> None:
+        """Run the collective ``times`` times, in all groups at once, and wait for the end."""
+        self._times = times
+        self._seconds_of_groups = [0.0] * len(self._active)
+        super().launch(times)
+
+    def _between_events(self, times: int, graph: bool) -> float:
+        seconds = super()._between_events(times, graph)
+        for number, one in enumerate(self._active):
+            self._seconds_of_groups[number] += max(group.elapsed_seconds() for group in one.groups)
+        return seconds
+
+    def device_seconds(self) -> float:
+        """What the last ``launch`` took by the devices' clocks: the longest of them."""
+        if self._sample >= 0:
+            self._samples[self._sample] = tuple(one / self._times for one in self._seconds_of_groups)
+        return self._device_seconds
+
+    def facts(self) -> CaseFacts:
+        """As before; of several groups, what each took."""
+        if not self._active:
+            return super().facts()
+        readings, flags = self.devices.after()
+        several = len(self._active) > 1
+        rows = [self._samples[sample] for sample in sorted(self._samples)]
+        return CaseFacts(
+            channels_used=min(one.facts().channels_used for one in self._active),
+            parts=tuple(f"ranks {format_ranks(one.members)}" for one in self._active) if several else (),
+            part_samples_seconds=tuple(zip(*rows, strict=True)) if several else (),
+            devices=readings,
+            flags=flags,
+        )
+
+    def remark(self) -> str:
+        """The host's time of a launch: what is stored is the devices'."""
+        if not self._host_seconds:
+            return ""
+        host = format_seconds(statistics.median(self._host_seconds))
+        seen = "device time (events)" if self._gate else "device time (events, with what launching takes)"
+        return f"{seen}; launch and wait take the host {host}"
+
+    def close(self) -> None:
+        """Give everything back, the gate and the groups too."""
+        gate, self._gate = self._gate, None
+        do_all([self._close_worlds, super().close, *([gate.free] if gate else [])])
+
+
+def runs(members: Sequence[int], shares: Sequence[range]) -> list[tuple[int, range]]:
+    """(device, places) of a group's members: neighbours in the group that are on one device, together.
+
+    shares: the ranks of every device.
+    """
+    devices = [device_of_rank(shares, rank) for rank in members]
+    places = itertools.groupby(range(len(members)), key=lambda place: devices[place])
+    listed = [(device, list(group)) for device, group in places]
+    return [(device, range(group[0], group[-1] + 1)) for device, group in listed]

@@ -7,7 +7,7 @@ from typing import Any
 Groups = tuple[tuple[int, ...], ...]
 
 MOST_KEPT = 512
-"""MPICH has room for about 2048 in each process; beyond this number the one made first goes."""
+"""MPICH has room for about 2048 in each process; beyond this number the one not asked for longest goes."""
 
 
 class Communicators:
@@ -23,7 +23,10 @@ class Communicators:
 
     def make(self, groups: Groups, lane: int = 0) -> None:
         """See that there is one for ``groups``. Collective among all ranks."""
-        if self._is_world(groups, lane) or (groups, lane) in self._made:
+        if self._is_world(groups, lane):
+            return
+        if (groups, lane) in self._made:
+            self._made[groups, lane] = self._made.pop((groups, lane))  # now the one asked for last
             return
         if len(self._made) >= MOST_KEPT:
             self._free(self._made.pop(next(iter(self._made))))

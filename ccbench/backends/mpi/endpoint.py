@@ -131,13 +131,11 @@ class MpiEndpoint(ComputingEndpoint):
         if not self.beside:
             assert own is not None, "a rank without a part binds nothing"
             self.background = background = MpiBackground(self._mpi, own)
-            self._in_python = LOOKED_AFTER
             return background.launch
         other = None
         if self.beside.member >= 0:
             communicator = self._communicators.of(self.beside.case.members, LANE)
             other = starter(self._mpi, communicator, self.beside.part, self.beside.source, self.beside.target)
-        self._in_python = AT_ONCE
         assert self.part_times is not None, "tells_apart says so"
         return BothAtOnce(self._mpi, (own, other), self.part_times.running)
 
@@ -183,7 +181,10 @@ class MpiEndpoint(ComputingEndpoint):
         other = case.beside_case
         if other is not None:
             self._communicators.make(other.members, LANE)
-        return super().prepare(case)
+        label = super().prepare(case)
+        if case.mode == OVERLAP or other is not None:  # on ranks that stand by, too
+            self._in_python = LOOKED_AFTER if other is None else AT_ONCE
+        return label
 
     def _drop(self) -> None:
         self._loop = self.background = None

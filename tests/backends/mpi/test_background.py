@@ -113,8 +113,8 @@ def test_both_wait_for_different_ranks_where_a_group_is_alone(four: LaunchedTeam
         four, "all_reduce", groups="rank // 2", alone=1, beside="all_gather on rank % 2", in_place=True
     )
     _is_beside(measurement, ("ranks 2-3 all_reduce", "ranks 0, 2 all_gather", "ranks 1, 3 all_gather"))
-    measurement = ran(four, "all_reduce", groups="rank // 2", alone=0, beside="broadcast", mode="isolated")
-    _is_beside(measurement, ("ranks 0-1 all_reduce", "ranks 0-1 broadcast"))
+    measurement = ran(four, "all_reduce", groups="rank // 2", alone=1, beside="broadcast", mode="isolated")
+    _is_beside(measurement, ("ranks 2-3 all_reduce", "ranks 2-3 broadcast"))
 
 
 def test_a_wrong_element_of_either_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,15 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ccbench.cases import Case, Sampling
+from ccbench.cases import OVERLAP_PARTS, Case, Sampling
+from ccbench.errors import UsageError
 from ccbench.measure import (
     OVERTIME_FACTOR,
     PROVOKED_LAUNCHES,
     SALTS_PER_VISIT,
     RankResult,
     StopRule,
+    communicating,
     durations,
     measure,
+    taking_part,
 )
 from ccbench.verification import UNLIMITED_LAUNCHES, Mismatch
 
@@ -146,16 +150,50 @@ class FakeEndpoint:
         self.done.append(f"watch {sample}")
 
 
+@dataclass
+class OverlappingEndpoint(FakeEndpoint):
+    """One that computes: a repetition takes 1 ms, a launch 20 ms alone; both at once 20 % longer.
+
+    Its device's clock is the test's, so that nothing depends on the machine.
+    """
+
+    seconds: float = 0.0
+    kinds: list[str] = field(default_factory=list)
+    computed: list[int] = field(default_factory=list)
+
+    def device_seconds(self) -> float:
+        return self.seconds
+
+    def launch(self, times: int) -> None:
+        super().launch(times)
+        self.seconds = 0.020 * times
+
+    def prepare_computing(self, kind: str) -> None:
+        self.kinds.append(kind)
+
+    def compute(self, repetitions: int) -> None:
+        self.done.append("compute")
+        self.computed.append(repetitions)
+        self.seconds = 0.001 * repetitions
+
+    def launch_while_computing(self, launches: int, repetitions: int) -> tuple[float, float]:
+        self.done.append("both")
+        self.launched.append(launches)
+        self.computed.append(repetitions)
+        return 0.0012 * repetitions, 0.024 * launches
+
+
 def measured(
     sampling: Sampling = RULE,
     case: Case = CASE,
     launch_limit: int = UNLIMITED_LAUNCHES,
     capacity: int = 500,
     mismatch: Mismatch | None = None,
+    kind: type[FakeEndpoint] = FakeEndpoint,
 ) -> tuple[list[FakeEndpoint], list[RankResult]]:
     """Two ranks in two threads."""
     shared = Shared(2, np.zeros((2, capacity, 2)), threading.Barrier(2))
-    endpoints = [FakeEndpoint(rank, shared, mismatch if rank else None) for rank in range(2)]
+    endpoints = [kind(rank, shared, mismatch if rank else None) for rank in range(2)]
     results: list[RankResult | None] = [None, None]
 
     def work(rank: int) -> None:
@@ -276,3 +314,115 @@ def test_numbers_of_samples_are_within_the_rules(minimum: int, maximum: int, lim
     beside = 1 + PROVOKED_LAUNCHES  # the warm launch before the checked one, and those that provoke
     assert len(result.warmup_seconds) + samples + beside == len(endpoint.launched)
     assert result.launching_seconds > 0
+
+
+# -- computing meanwhile -----------------------------------------------------------------------------------
+
+OVERLAPPED = replace(CASE, mode="overlap", computing="matmul")
+THREE_LAUNCHES = replace(RULE, launches=3, minimum_samples=4, maximum_samples=6)
+
+
+def overlapped(
+    case: Case = OVERLAPPED, launch_limit: int = UNLIMITED_LAUNCHES, capacity: int = 500
+) -> tuple[list[OverlappingEndpoint], list[RankResult]]:
+    endpoints, results = measured(
+        THREE_LAUNCHES, case, launch_limit, capacity, kind=OverlappingEndpoint
+    )  # fmt: skip
+    return [one for one in endpoints if isinstance(one, OverlappingEndpoint)], results
+
+
+def test_a_computation_is_as_long_as_the_collective() -> None:
+    shared = Shared(1, np.zeros((1, 500, 2)), threading.Barrier(1))
+    endpoint = OverlappingEndpoint(0, shared, ranks=1)
+    measure(endpoint, replace(OVERLAPPED, ranks=1), THREE_LAUNCHES, UNLIMITED_LAUNCHES, 3)
+    assert endpoint.kinds == ["matmul"]
+    assert endpoint.computed[-PROVOKED_LAUNCHES - 1] == 60  # three launches of 20 ms in repetitions of 1 ms
+
+
+def test_all_ranks_compute_equally_much() -> None:
+    (one, other), _ = overlapped()
+    assert one.computed == other.computed
+    assert one.computed[-PROVOKED_LAUNCHES - 1] > 1
+
+
+def test_a_sample_is_each_alone_and_then_both() -> None:
+    (endpoint, _), (result, _) = overlapped()
+    began = endpoint.done.index("watch 0")
+    assert endpoint.done[began : began + 8] == [
+        "watch 0", "compute", "launch", "both", "watch 1", "compute", "launch", "both",
+    ]  # fmt: skip
+    assert result.parts == OVERLAP_PARTS
+    assert result.part_stamps.shape == (2, 4, *result.stamps.shape[1:])
+    repetitions = endpoint.computed[-PROVOKED_LAUNCHES - 1]
+    took = result.part_stamps[0, :, :, 1] - result.part_stamps[0, :, :, 0]
+    expected = [0.001 * repetitions, 0.060, 0.0012 * repetitions, 0.072]
+    np.testing.assert_allclose(took, np.repeat(np.array(expected)[:, None], took.shape[1], axis=1))
+    both = result.stamps[0, :, 1] - result.stamps[0, :, 0]
+    np.testing.assert_allclose(both, max(expected))
+
+
+def test_both_begin_when_the_sample_does() -> None:
+    _, (result, _) = overlapped()
+    np.testing.assert_array_equal(result.part_stamps[:, 2, :, 0], result.stamps[:, :, 0])
+    np.testing.assert_array_equal(result.part_stamps[:, 3, :, 0], result.stamps[:, :, 0])
+    assert np.all(result.part_stamps[:, 0, :, 0] < result.part_stamps[:, 1, :, 0])
+    assert np.all(result.part_stamps[:, 1, :, 0] < result.stamps[:, :, 0])
+
+
+def test_what_ran_while_computing_is_what_is_checked() -> None:
+    (endpoint, _), (result, _) = overlapped()
+    end = endpoint.done.index(f"check {SALTS_PER_VISIT * 3 + 1} {result.launches}")
+    last = result.stamps.shape[1] - 1
+    assert endpoint.done[end - 8 : end] == [
+        f"watch {last}", "compute", "launch", "poison", "refill", "launch", "poison", "both",
+    ]  # fmt: skip
+    assert "launch" not in endpoint.done[end:]  # those that provoke compute too
+    assert endpoint.done[end:].count("both") == PROVOKED_LAUNCHES
+
+
+def test_data_that_stand_few_launches_are_filled_anew_before_each_of_the_two() -> None:
+    (endpoint, _), _ = overlapped(replace(OVERLAPPED, in_place=True), launch_limit=3)
+    began = endpoint.done.index("watch 0")
+    assert endpoint.done[began : began + 6] == ["watch 0", "compute", "refill", "launch", "refill", "both"]
+
+
+def test_there_is_room_for_fewer_samples_of_five_stamps() -> None:
+    _, (result, _) = overlapped(capacity=14)
+    assert result.stamps.shape[1] == 2
+
+
+def test_who_stands_by_computes_nothing_while_samples_are_taken() -> None:
+    case = replace(OVERLAPPED, groups="[[0], [1]]", alone=1)
+    (idle, busy), _ = overlapped(case)
+    assert set(idle.computed) == {0}
+    assert busy.computed[-PROVOKED_LAUNCHES - 1] == 60  # the other rank's times count for nothing
+
+
+def test_a_backend_that_cannot_compute_meanwhile_says_so() -> None:
+    shared = Shared(1, np.zeros((1, 9, 2)), threading.Barrier(1))
+    with pytest.raises(UsageError, match="mode overlap: this backend cannot compute while it communicates"):
+        measure(FakeEndpoint(0, shared, ranks=1), replace(OVERLAPPED, ranks=1), RULE, 1, 1)
+
+
+# -- who takes part ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, (0, 1, 2, 3)),
+        ({"groups": "rank // 2"}, (0, 1, 2, 3)),
+        ({"groups": "rank // 2", "alone": 1}, (2, 3)),
+        ({"groups": "rank % 2", "alone": 0}, (0, 2)),
+        ({"pair": "3>1"}, (3, 1)),
+        ({"groups": "rank // 2", "alone": 1, "beside": "all_gather"}, (2, 3)),
+        ({"groups": "rank // 2", "alone": 1, "beside": "all_gather on all"}, (0, 1, 2, 3)),
+        ({"groups": "rank // 2", "alone": 1, "beside": "all_gather on rank % 2"}, (0, 1, 2, 3)),
+    ],
+)
+def test_stamps_are_of_the_ranks_that_communicate(changes: dict[str, Any], expected: tuple[int, ...]) -> None:
+    case = replace(CASE, ranks=4, **changes)
+    stamps = np.arange(8.0).reshape(4, 1, 2)
+    assert communicating(case) == expected
+    assert taking_part(case, stamps)[:, 0, 0].tolist() == [2.0 * rank for rank in expected]
+    assert taking_part(case, stamps[:1]).shape == (1, 1, 2)  # one row stands for all ranks

@@ -30,19 +30,20 @@ class Efficiency:
     matrix: of what the device's best product reached (``Device.achieved``), for products with wide matrices.
     narrow: a product takes 1 + narrow x balance / width times as long, where the balance is the device's peak
     over its memory's rate and the width the smaller side of a rank's matrix. Both are fitted on Korthikanti
-    et al. 2022, table 5: its four steps of models 6,144 to 25,600 wide, split among 8 A100, come out within
-    3% when pipeline bubble and exposed communication are added.
+    et al. 2022, table 5, models 6,144 to 25,600 wide, split among 8 A100: with pipeline bubble and exposed
+    communication the four steps come out within 3%, and its four with full recomputation, which were not
+    fitted, within 7%.
     attention: of the peak: FlashAttention-2 reaches 50 to 73% on A100 (Dao 2023), FlashAttention-3 75% on
     H100 forward (Shah et al. 2024), both less backward.
     memory: of the memory's rate; copies reach 80 to 90% of it.
-    causal: share of attention that a kernel computes; 1 for the full matrix.
+    causal: share of attention that a fused kernel computes; 1 for the full matrix.
     """
 
-    matrix: float = 0.95
+    matrix: float = 0.9
     attention: float = 0.5
     memory: float = 0.8
     causal: float = 0.5
-    narrow: float = 10.0
+    narrow: float = 3.0
 
     def __post_init__(self) -> None:
         for name in ("matrix", "attention", "memory", "causal"):
@@ -51,21 +52,23 @@ class Efficiency:
                     f"efficiency: {name} is {getattr(self, name):g}; write a share above 0, at most 1"
                 )
         if self.narrow < 0:
-            raise UsageError(f"efficiency: narrow is {self.narrow:g}; write 0 for none, or such as 10")
+            raise UsageError(f"efficiency: narrow is {self.narrow:g}; write 0 for none, or such as 3")
 
 
 @dataclass(frozen=True)
 class Work:
     """What one rank computes.
 
-    matrix_flops: of products with weights. narrow_flops: the sum of these, each over the width of its matrix.
-    weight_bytes: that they read. attention_flops: in full. moved_bytes: by operations that memory limits.
+    matrix_flops: of products with weights. narrow_flops: their sum, each over the width of its matrix.
+    weight_bytes: that they read. attention_flops: in full; fused_flops: those of them in a fused kernel, which
+    may leave out what is masked. moved_bytes: by operations that memory limits.
     """
 
     matrix_flops: float = 0.0
     narrow_flops: float = 0.0
     weight_bytes: float = 0.0
     attention_flops: float = 0.0
+    fused_flops: float = 0.0
     moved_bytes: float = 0.0
 
     def __add__(self, other: Work) -> Work:
@@ -74,6 +77,7 @@ class Work:
             self.narrow_flops + other.narrow_flops,
             self.weight_bytes + other.weight_bytes,
             self.attention_flops + other.attention_flops,
+            self.fused_flops + other.fused_flops,
             self.moved_bytes + other.moved_bytes,
         )
 
@@ -84,6 +88,7 @@ class Work:
             self.narrow_flops * number,
             self.weight_bytes * number,
             self.attention_flops * number,
+            self.fused_flops * number,
             self.moved_bytes * number,
         )
 
@@ -107,7 +112,8 @@ def seconds_of(work: Work, device: Device, efficiency: Efficiency, dtype: str = 
     wide = efficiency.narrow * peak / device.memory_bytes_per_second
     products = work.matrix_flops + wide * work.narrow_flops
     products /= peak * device.achieved * efficiency.matrix
-    attention = work.attention_flops * efficiency.causal / (peak * efficiency.attention)
+    attention = work.attention_flops - (1 - efficiency.causal) * work.fused_flops
+    attention /= peak * efficiency.attention
     return max(products, work.weight_bytes / memory) + attention + work.moved_bytes / memory
 
 
@@ -155,18 +161,32 @@ def _layers_flops(shape: ModelShape, sequence: int) -> int:
 
 def layer_work(shape: ModelShape, strategy: Strategy, with_experts: bool = False) -> Work:
     """One layer's forward pass over one micro-batch on one rank, the busiest where traffic is uneven."""
-    tokens, tp, item = strategy.rank_tokens, strategy.layout.tp, strategy.activation_bytes
-    widths = (shape.query_width + shape.kv_width + shape.attention_width) / tp
+    tokens, tp = strategy.rank_tokens, strategy.layout.tp
     inner = shape.shared_experts * shape.expert_ffn_hidden if with_experts else shape.ffn_hidden
     # Two norms read and write the stream, two sums read it twice and write it.
-    moved = 10 * strategy.sharded_tokens * shape.hidden + tokens * widths
-    moved += tokens * shape.ffn_matrices * inner / tp
-    attention = tokens * _attention_flops(shape, strategy.sequence) / tp
-    work = _attention_products(shape, strategy) + Work(attention_flops=attention, moved_bytes=moved * item)
+    numbers = 10 * strategy.sharded_tokens * shape.hidden + tokens * shape.ffn_matrices * inner / tp
+    work = _attention_products(shape, strategy) + attention_work(shape, strategy)
+    work = work + Work(moved_bytes=numbers * strategy.activation_bytes)
     if inner:
         one = product(tokens, shape.hidden, inner / tp, strategy.parameter_bytes)
         work = work + one.times(shape.ffn_matrices)
     return work + _expert_work(shape, strategy) if with_experts else work
+
+
+def attention_work(shape: ModelShape, strategy: Strategy) -> Work:
+    """Between queries, keys and values of one layer, forward.
+
+    A fused kernel moves these and its output alone. Otherwise scores are written, go through the softmax and
+    are read again; a dropout goes through them once more, with a mask of a byte.
+    """
+    tokens, tp, item = strategy.rank_tokens, strategy.layout.tp, strategy.activation_bytes
+    flops = tokens * _attention_flops(shape, strategy.sequence) / tp
+    moved = tokens * (shape.query_width + shape.kv_width + shape.attention_width) / tp * item
+    if strategy.fused_attention:
+        return Work(attention_flops=flops, fused_flops=flops, moved_bytes=moved)
+    of_a_score = 4 * item + strategy.dropout * (2 * item + 1)
+    scores = tokens * strategy.sequence * shape.heads / tp
+    return Work(attention_flops=flops, moved_bytes=moved + scores * of_a_score)
 
 
 def _attention_products(shape: ModelShape, strategy: Strategy) -> Work:
@@ -233,11 +253,12 @@ def stage_work(shape: ModelShape, strategy: Strategy, holding: Holding) -> Stage
     backward = (layers + head).times(2)
     if strategy.fused_attention:
         # Five products instead of two, the first of them the scores once more.
-        backward = backward + Work(attention_flops=layers.attention_flops / 2)
+        half = layers.attention_flops / 2
+        backward = backward + Work(attention_flops=half, fused_flops=half)
     if strategy.recompute == "full":
         backward = backward + layers
     elif strategy.recompute == "selective" and not strategy.fused_attention:
-        backward = backward + Work(attention_flops=layers.attention_flops)
+        backward = backward + attention_work(shape, strategy).times(holding.layers)
     return StageWork(layers + head, backward)
 
 

@@ -1,0 +1,197 @@
+"""Groups of ranks on emulated devices: each group a world of its own, at once or alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.backends.base import CannotRun
+from ccbench.backends.cuda import BACKEND, IPC_BACKEND
+from ccbench.backends.cuda.group import NotCoResident
+from ccbench.backends.cuda.launching import CollectiveFailed
+from ccbench.backends.cuda.whole import CudaEndpoint, runs
+from ccbench.cases import NO_ROOT, Case, CaseFacts
+from ccbench.collectives import COLLECTIVES
+from ccbench.dtypes import ITEM_BYTES
+from ccbench.kernels.layout import device_of_rank, ranks_of_devices
+from ccbench.measure import measure
+from ccbench.verification import launches_between_refills
+
+from .cases import POINTS, SAMPLING, Opened, case_of, wrong_elements
+
+
+def grouped(
+    collective: str, algorithm: str, groups: str, count: int = 777, ranks: int = 4, **changes: Any
+) -> Case:
+    """A case in groups; roots are of groups."""
+    case = case_of(collective, algorithm, ranks, count, groups=groups, **changes)
+    row = COLLECTIVES[collective]
+    root = case.group_ranks - 1 if row.rooted else NO_ROOT
+    size = row.size_bytes(case.count, case.group_ranks, ITEM_BYTES[case.dtype])
+    return replace(case, root=root, size_bytes=size)
+
+
+def facts_of(endpoint: CudaEndpoint, case: Case) -> CaseFacts:
+    """What a visit records besides samples; its data must be right."""
+    endpoint.prepare(case)
+    result = measure(endpoint, case, SAMPLING, launches_between_refills(case), endpoint.next_salt())
+    assert result.mismatch is None
+    facts = endpoint.facts()
+    endpoint.finish()
+    return facts
+
+
+@pytest.mark.parametrize(("collective", "algorithm"), POINTS)
+def test_every_kernel_is_right_in_groups_across_devices_and_on_one(
+    opened: Opened, collective: str, algorithm: str
+) -> None:
+    for devices, groups in ((4, "rank % 2"), (1, "rank // 2")):
+        endpoint, _ = opened(4, devices=devices)
+        assert wrong_elements(endpoint, grouped(collective, algorithm, groups)) == 0
+
+
+@pytest.mark.parametrize("mode", ["streaming", "isolated", "graph", "cold"])
+@pytest.mark.parametrize("transport", ["default", "host"])
+def test_groups_are_right_in_every_mode_and_over_every_transport(
+    opened: Opened, mode: str, transport: str
+) -> None:
+    endpoint, runtime = opened(4, devices=2)
+    case = grouped("all_reduce", "ring", "rank % 2", mode=mode, transport=transport)
+    for alone in (-1, 0, 1):
+        assert wrong_elements(endpoint, replace(case, alone=alone)) == 0
+    endpoint.close()
+    assert not runtime.allocated
+    assert not runtime.pinned
+    assert not runtime.modules
+
+
+@pytest.mark.parametrize("groups", ["[[0, 3], [2, 1]]", "[[3, 1]]", "rank % 4", "tp of tp2-cp1-ep1-dp2-pp1"])
+def test_any_groups_and_then_all_ranks_again(opened: Opened, groups: str) -> None:
+    endpoint, runtime = opened(4, devices=2)
+    for _ in range(2):
+        assert wrong_elements(endpoint, grouped("all_reduce", "tree", groups)) == 0
+        assert wrong_elements(endpoint, case_of("all_reduce", "ring", 4)) == 0
+        assert wrong_elements(endpoint, grouped("all_gather", "ll", "rank // 2", 31)) == 0
+    endpoint.close()
+    assert not runtime.allocated
+
+
+def test_groups_really_run_at_once_and_one_alone_leaves_the_others_streams_empty(opened: Opened) -> None:
+    endpoint, runtime = opened(4, devices=2)
+    case = grouped("all_reduce", "ring", "rank % 2")
+    for alone, streams in ((-1, 4), (1, 2)):
+        endpoint.prepare(replace(case, alone=alone))
+        endpoint.refill(1)
+        before = len(runtime.at_once)
+        endpoint.launch(2)
+        assert set(runtime.at_once[before:]) == {streams}  # a kernel of each, in one launch of the engine
+        endpoint.finish()
+
+
+def test_groups_take_as_long_together_as_one_alone_where_nothing_is_shared(opened: Opened) -> None:
+    endpoint, _ = opened(4, devices=4)
+    case = grouped("all_reduce", "ring", "rank // 2", mode="isolated")
+    seconds = []
+    for alone in (-1, 0):
+        endpoint.prepare(replace(case, alone=alone))
+        endpoint.refill(1)
+        endpoint.launch(3)
+        seconds.append(endpoint.device_seconds())
+        endpoint.finish()
+    assert seconds[0] == pytest.approx(seconds[1], rel=0.2)
+
+
+def test_every_group_has_its_own_figures(opened: Opened) -> None:
+    endpoint, _ = opened(4, devices=4)
+    facts = facts_of(endpoint, grouped("all_reduce", "ring", "rank % 2"))
+    assert facts.parts == ("ranks 0, 2", "ranks 1, 3")
+    assert len(facts.part_samples_seconds) == 2
+    assert all(second > 0 for one in facts.part_samples_seconds for second in one)
+    assert facts.channels_used >= 1
+    alone = facts_of(endpoint, grouped("all_reduce", "ring", "rank % 2", alone=1))
+    assert (alone.parts, alone.part_samples_seconds) == ((), ())
+    assert facts_of(endpoint, case_of("all_reduce", "ring", 4)).parts == ()
+
+
+def test_a_kernel_is_told_of_its_own_groups_memory_alone(opened: Opened) -> None:
+    endpoint, runtime = opened(4, devices=2)
+    assert wrong_elements(endpoint, case_of("all_reduce", "ring", 4)) == 0
+    runtime.views.clear()
+    endpoint.prepare(grouped("all_reduce", "ring", "rank % 2"))
+    endpoint.launch(1)
+    told = {tuple(int(one) for one in views["flags"]) for _, _, views in runtime.views}
+    assert sorted(map(len, told)) == [2, 2]  # two groups of two, whichever device the kernel is on
+    assert len({one for group in told for one in group}) == 4
+    of_all = {endpoint._communicators["default"].places(rank)["flags"] for rank in range(4)}
+    assert not of_all & {one for group in told for one in group}
+
+
+def test_what_strays_into_another_group_is_seen(opened: Opened) -> None:
+    endpoint, _ = opened(4, devices=4)
+    endpoint.prepare(grouped("all_reduce", "ring", "rank // 2"))
+    endpoint.poison()
+    endpoint.refill(1)
+    endpoint.launch(1)
+    assert endpoint.check(1, 1) is None
+    first, second = endpoint._active
+    group, place, at, one = list(second._places())[1]
+    _, _, strange, _ = next(iter(first._places()))
+    values = np.empty(one.output_bytes, np.uint8)
+    first.groups[0].read(strange + one.output_offset, values)
+    group.write_repeated(at + one.output_offset, values.nbytes, values)
+    mismatch = endpoint.check(1, 1)
+    assert mismatch is not None
+    assert place == 1
+    assert mismatch.rank == 3
+
+
+def test_a_rank_that_does_not_come_is_named_by_its_number_in_the_team(opened: Opened) -> None:
+    endpoint, _ = opened(4, limit_seconds=1e-6, devices=2)
+    endpoint.prepare(grouped("all_reduce", "ring", "[[0, 1], [3, 2]]"))
+    endpoint.refill(1)
+    second = endpoint._active[1]
+    for group in second.groups:
+        group.launch_without_last_rank()
+        group.synchronize()
+    with pytest.raises(CollectiveFailed, match=r"rank 3, channel \d: waited too long for .*rank 2"):
+        endpoint.watch(0)
+    assert endpoint.given_up() == []
+    endpoint.refill(2)
+    endpoint.launch(1)
+    assert endpoint.check(2, 1) is None
+
+
+def test_groups_share_a_devices_multiprocessors_or_are_refused(opened: Opened) -> None:
+    endpoint, _ = opened(4, devices=1, processors=8)
+    endpoint.prepare(grouped("all_reduce", "ring", "rank // 2", 1 << 16))
+    blocks = [group._grid for group in endpoint.launched]
+    assert sum(blocks) <= 8
+    few, _ = opened(4, devices=1, processors=3)
+    with pytest.raises(NotCoResident, match="take fewer ranks"):
+        few.prepare(grouped("all_reduce", "ring", "rank // 2"))
+    assert issubclass(NotCoResident, CannotRun)
+
+
+@given(st.permutations(range(8)), st.integers(1, 8), st.sampled_from([1, 2, 4, 8]))
+def test_runs_hold_every_member_once_on_its_device(order: list[int], devices: int, size: int) -> None:
+    shares = ranks_of_devices(8, devices)
+    for first in range(0, 8, size):
+        members = order[first : first + size]
+        found = runs(members, shares)
+        assert [place for _, places in found for place in places] == list(range(size))
+        for device, places in found:
+            assert all(device_of_rank(shares, members[place]) == device for place in places)
+
+
+def test_groups_are_for_one_process_only() -> None:
+    case = grouped("all_reduce", "ring", "rank // 2", alone=1)
+    assert BACKEND.unsupported(case) is None
+    assert "take backend cuda, cuda-host or nccl" in str(IPC_BACKEND.unsupported(case))
+    uneven = case_of("all_to_all_v", "default", 4, traffic="zipf:1.2")
+    assert "take `traffic: balanced`" in str(BACKEND.unsupported(uneven))
+    assert BACKEND.unsupported(replace(uneven, traffic="")) is None

@@ -60,7 +60,7 @@ class Work:
     """What one rank computes.
 
     matrix_flops: of products with weights. narrow_flops: their sum, each over the width of its matrix.
-    weight_bytes: that they read. attention_flops: in full; fused_flops: those of them in a fused kernel, which
+    weight_bytes: that they read. attention_flops: in full; fused_flops: those of a fused kernel, which
     may leave out what is masked. moved_bytes: by operations that memory limits.
     """
 

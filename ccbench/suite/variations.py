@@ -26,7 +26,7 @@ MOST_CHANNELS = 64
 MOST_AGGREGATED = 1024
 MOST_MISALIGNED_BYTES = 4096
 
-GROUPED_BACKENDS = ("cpu", "simulated", *NCCL_BACKENDS, *MPI_BACKENDS, "gloo", "cuda-host")
+GROUPED_BACKENDS = ("cpu", "simulated", *NCCL_BACKENDS, *MPI_BACKENDS, "gloo", "cuda", "cuda-host")
 SEVERAL_AT_ONCE = ("cpu", "simulated", *NCCL_BACKENDS, "mpi", "gloo")
 """Backends on which a rank can be in several groups at a time."""
 

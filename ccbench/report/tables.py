@@ -14,6 +14,8 @@ from ccbench.health import pair_matrices
 from ccbench.report.footnotes import footnote
 from ccbench.report.pair_figures import pair_lines
 from ccbench.report.points import Point, imported_from, meaning_of, points_of, provenance, suite_name
+from ccbench.report.sharing import sharing_of
+from ccbench.report.sharing_tables import sharing_lines
 from ccbench.report.text import csv_text, markdown, percent, plain, plural
 from ccbench.runs import Run
 from ccbench.units import format_seconds, format_size
@@ -148,7 +150,7 @@ def screen_table(run: Run, width: int) -> str:
 
     Where the screen is narrow, what every row shares moves into the heading, then the least important
     columns go (the last lines say which, and what flags there are), then what tells series apart becomes a
-    line above their rows. Pairs of ranks are shown as matrices below it.
+    line above their rows. Pairs of ranks are shown as matrices below it, and what sharing costs as tables.
     """
     points = points_of(run)
     label = provenance(points)
@@ -158,6 +160,7 @@ def screen_table(run: Run, width: int) -> str:
         return title
     width = max(width, NARROWEST)
     maps = pair_lines(pair_matrices(run), width)
+    maps += sharing_lines(sharing_of([run], [points]), width)
     points = tuple(point for point in points if not (point.pair and point.status == Status.OK))
     if not points:  # nothing but pairs, which are shown as matrices
         return "\n".join([plain(title, width), *(line for text in maps for line in _folded(text, width))])

@@ -23,6 +23,8 @@ from ccbench.report.page import page_content, render_page
 from ccbench.report.pair_figures import MATRIX_FILE, matrices_csv, matrices_markdown, pair_figures
 from ccbench.report.points import Point, host_name, machine_name, points_of, suite_name
 from ccbench.report.sample_figures import sample_figures
+from ccbench.report.sharing import sharing_of
+from ccbench.report.sharing_tables import SHARING_FILE, sharing_csv, sharing_markdown
 from ccbench.report.tables import csv_table, markdown_report
 from ccbench.report.text import file_name, plain, plural
 from ccbench.report.verdict import verdict_lines
@@ -75,7 +77,7 @@ def write_report(
     points = [point for each in own for point in each]
     behind = comparable_points(points, baseline) if baseline is not None else ()
     problems: list[str] = []
-    files = _files(runs, points, behind, formats, problems)
+    files = _files(runs, own, behind, formats, problems)
     if "html" in formats:
         page = page_content(runs, own, behind, baseline, problems)
         files[ONE_FILE["html"]] = render_page(page).encode()
@@ -121,13 +123,14 @@ def _check(runs: Sequence[Run], output: Path | None, formats: Sequence[str]) -> 
 
 def _files(
     runs: Sequence[Run],
-    points: Sequence[Point],
+    own: Sequence[Sequence[Point]],
     behind: Sequence[Point],
     formats: Sequence[str],
     problems: list[str],
 ) -> Files:
     """The content of every file; figures that cannot be drawn are left out and named in ``problems``."""
     files: Files = {}
+    points = [point for each in own for point in each]
     figures: tuple[Figure, ...] = ()
     matrices = [(run, pair_matrices(run)) for run in runs]
     if {"png", "svg", "pdf"} & set(formats):
@@ -153,6 +156,9 @@ def _files(
             files.update(_text_tables(points))
     if "csv" in formats and any(found for _, found in matrices):
         files[MATRIX_FILE] = matrices_csv([one for _, found in matrices for one in found]).encode()
+    sharing = sharing_of(runs, own)
+    if "csv" in formats and sharing:
+        files[SHARING_FILE] = sharing_csv(sharing).encode()
     if "csv" in formats and behind:
         files[PAIRS_FILE] = pairs_csv(beside(points, behind)).encode()
     if "md" in formats:
@@ -160,7 +166,7 @@ def _files(
         images = [name for name in files if name.endswith(".png")] or [
             name for name in files if name.endswith(".svg")
         ]
-        files[ONE_FILE["md"]] = _page(runs, points, behind, images).encode()
+        files[ONE_FILE["md"]] = _page(runs, own, behind, images).encode()
     return files
 
 
@@ -208,8 +214,9 @@ def _text_tables(points: Sequence[Point]) -> Files:
 
 
 def _page(
-    runs: Sequence[Run], points: Sequence[Point], behind: Sequence[Point], images: Sequence[str]
+    runs: Sequence[Run], own: Sequence[Sequence[Point]], behind: Sequence[Point], images: Sequence[str]
 ) -> str:
+    points = [point for each in own for point in each]
     title = ", ".join(dict.fromkeys(suite_name(run) or run.path.name for run in runs))
     verdict: list[str] = []
     for run in runs:
@@ -220,6 +227,9 @@ def _page(
     matrices = [one for run in runs for one in pair_matrices(run)]
     if matrices:
         page += f"\n## Every pair of ranks\n\n{matrices_markdown(matrices)}\n"
+    sharing = sharing_of(runs, own)
+    if sharing:
+        page += f"\n## Sharing\n\n{sharing_markdown(sharing)}\n"
     pairs = beside(points, behind)
     return f"{page}\n## Beside the baseline\n\n{pairs_markdown(pairs)}\n" if pairs else page
 

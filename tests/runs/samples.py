@@ -75,7 +75,10 @@ _cases = st.builds(
     misalignment_bytes=_whole,
     pair=st.just("") | _pairs,
     groups=st.just("") | st.just("rank // 1"),
-    beside=_text,
+    beside=st.sampled_from(["", "all_gather", "all_gather on rank % 2"]),
+    alone=st.just(-1),
+    traffic=_text,
+    computing=_text,
 )
 
 measurements = st.builds(

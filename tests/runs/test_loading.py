@@ -120,7 +120,7 @@ def _folder(path: Path) -> None:
     ("spoil", "words"),
     [
         (_foreign, "not a case of ccbench"),
-        (_other_version, "schema version is 0, expected 1 to 3"),
+        (_other_version, "schema version is 0, expected 1 to 4"),
         (_other_columns, "column suite is not string"),
         (_empty, "cannot be read"),
         (_text, "cannot be read"),
@@ -168,7 +168,7 @@ def test_a_manifest_of_another_schema_version_is_named_and_shown(tmp_path: Path)
     assert run.manifest["suite"] == "smoke"
     assert len(run.cases) == 1
     (problem,) = run.problems
-    assert "run.json: schema version is 99, expected 1 to 3" in problem
+    assert "run.json: schema version is 99, expected 1 to 4" in problem
 
 
 def test_a_run_without_cases_loads_as_an_empty_table_with_all_columns(tmp_path: Path) -> None:
@@ -245,5 +245,5 @@ def test_a_run_of_schema_version_1_goes_on_with_newer_cases(tmp_path: Path) -> N
         folder.write(measured(4096), PREDICTION)
     run = load_run(path)
     assert run.problems == ()
-    assert run.manifest["schema_version"] == 3
+    assert run.manifest["schema_version"] == 4
     assert list(run.cases["size_bytes"]) == [1024, 4096]

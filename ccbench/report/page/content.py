@@ -29,6 +29,8 @@ from ccbench.report.pair_figures import pair_figures
 from ccbench.report.points import Point, host_name, machine_name, meaning_of, provenance, suite_name
 from ccbench.report.run_finding import RunFinding
 from ccbench.report.sample_figures import sample_figures
+from ccbench.report.sharing import sharing_of
+from ccbench.report.sharing_tables import SharingTable, sharing_tables
 from ccbench.report.text import plain, plural
 from ccbench.report.verdict import verdict_lines
 from ccbench.runs import Run
@@ -90,6 +92,7 @@ class PageContent:
     table: Mapping[str, Any]
     pairs: tuple[Pair, ...]
     more_pairs: int
+    sharing: tuple[SharingTable, ...]
     formulas: tuple[BusFormula, ...]
     baseline: str
     version: str
@@ -124,6 +127,7 @@ def page_content(
         plots={key: plot(figure) for key, figure in numbered.items()},
         table=table_data([*every, *behind]),
         pairs=pairs[:MOST_PAIRS],
+        sharing=sharing_tables(sharing_of(runs, points)),
         more_pairs=max(0, len(pairs) - MOST_PAIRS),
         formulas=bus_formulas(every),
         baseline="" if baseline is None else plain(baseline.path.name or baseline.path),

@@ -1,0 +1,176 @@
+"""What sharing costs: groups at once against one alone, with and without company, computing meanwhile.
+
+Ratios compare two cases of one run that differ in that alone. Their interval is from the ends of both
+cases' intervals, the low end of one against the high end of the other, which is wider than it need be. In
+mode overlap the parts of a sample follow each other closely, so their ratios are taken sample by sample.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ccbench.cases import ALL_GROUPS, OVERLAP, Status
+from ccbench.errors import UsageError
+from ccbench.groups import parse_beside, parse_groups
+from ccbench.report.points import SERIES_FIELDS, Point
+from ccbench.runs import Run
+from ccbench.runs.rows import is_null
+from ccbench.stats import visited_interval
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A ratio and its interval; low and high are None where an imported time has none."""
+
+    middle: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class GroupsAtOnce:
+    """All groups at once over one of them alone: above 1 they stand in each other's way."""
+
+    together: Point
+    alone: Point
+    ratio: Ratio
+
+
+@dataclass(frozen=True)
+class Accompanied:
+    """A collective beside another one, over the same without.
+
+    whole: until both are over. own: until the collective itself is, None where the two were not timed apart.
+    """
+
+    beside: Point
+    alone: Point
+    whole: Ratio
+    own: float | None
+
+
+@dataclass(frozen=True)
+class Overlapped:
+    """A collective behind a computation.
+
+    efficiency: the share of the shorter of the two that ran beside the longer. computing, communicating: how
+    many times longer each took than alone, None where parts were not timed apart.
+    """
+
+    point: Point
+    efficiency: Ratio
+    computing: Ratio | None
+    communicating: Ratio | None
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """What a report's cases say of sharing, each in the order of the cases."""
+
+    groups: tuple[GroupsAtOnce, ...]
+    beside: tuple[Accompanied, ...]
+    overlap: tuple[Overlapped, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.groups or self.beside or self.overlap)
+
+
+def sharing_of(runs: Sequence[Run], points: Sequence[Sequence[Point]]) -> Sharing:
+    """What the cases of ``runs`` say of sharing; those without a speed, or of an emulation, say nothing.
+
+    points: of each run, in its order.
+    """
+    timed = [one for own in points for one in own if _is_timed(one)]
+    overlapped = [
+        found
+        for run, own in zip(runs, points, strict=True)
+        for point, row in zip(own, run.cases.to_dict("records"), strict=True)
+        if (found := _overlapped(point, row)) is not None
+    ]
+    return Sharing(tuple(_at_once(timed)), tuple(_accompanied(timed)), tuple(overlapped))
+
+
+def _is_timed(point: Point) -> bool:
+    return point.status is Status.OK and bool(point.median_seconds) and not (point.emulated or point.baseline)
+
+
+def _alike(points: Iterable[Point], name: str) -> list[list[Point]]:
+    """Points that share everything asked of them but the field ``name``, where there are several."""
+    found: dict[tuple[object, ...], list[Point]] = defaultdict(list)
+    fields = [one for one in SERIES_FIELDS if one != name]
+    for point in points:
+        series = tuple(getattr(point, one) for one in fields)
+        work = (point.collective, point.ranks, point.nodes, point.dtype, point.op, point.size_bytes)
+        key = (*series, *work, point.source, point.simulated)
+        found[key].append(point)
+    return [members for members in found.values() if len(members) > 1]
+
+
+def _at_once(points: Sequence[Point]) -> Iterable[GroupsAtOnce]:
+    for members in _alike([point for point in points if point.groups], "alone"):
+        together = [one for one in members if one.alone == ALL_GROUPS]
+        for alone in members if together else ():
+            if alone.alone != ALL_GROUPS:
+                yield GroupsAtOnce(together[0], alone, _ratio(together[0], alone))
+
+
+def _accompanied(points: Sequence[Point]) -> Iterable[Accompanied]:
+    for members in _alike(points, "beside"):
+        plain = [one for one in members if not one.beside]
+        for one in members if plain else ():
+            if one.beside:
+                yield Accompanied(one, plain[0], _ratio(one, plain[0]), _own_share(one, plain[0]))
+
+
+def _own_share(beside: Point, alone: Point) -> float | None:
+    """The collective's own time, to the end of its slowest group, over that alone."""
+    own = _own_parts(beside)
+    if not own or not alone.median_seconds:
+        return None
+    return max(beside.parts[place][1] for place in range(own)) / alone.median_seconds
+
+
+def _own_parts(point: Point) -> int:
+    """How many of a case's parts are its own: one for each group, or one of two; 0 where it is not known."""
+    try:
+        asked = parse_beside(point.beside)
+        own = len(parse_groups(point.groups, point.ranks))
+        others = len(parse_groups(asked.groups, point.ranks)) if asked.own_groups else own
+    except UsageError:  # of a stored row that no version of ccbench wrote
+        return 0
+    return own if len(point.parts) == own + others else int(len(point.parts) == 2)
+
+
+def _ratio(upper: Point, lower: Point) -> Ratio:
+    return Ratio(
+        _share(upper.median_seconds, lower.median_seconds) or 0.0,
+        _share(upper.low_seconds, lower.high_seconds),
+        _share(upper.high_seconds, lower.low_seconds),
+    )
+
+
+def _share(upper: float | None, lower: float | None) -> float | None:
+    return None if upper is None or not lower else upper / lower
+
+
+def _overlapped(point: Point, row: Mapping[Any, Any]) -> Overlapped | None:
+    if not _is_timed(point) or point.mode != OVERLAP or point.overlap is None:
+        return None
+    stored = row["part_samples_seconds"]
+    parts: Sequence[Sequence[float]] = () if is_null(stored) else stored
+    visits = () if is_null(row["visit_samples"]) else [int(one) for one in row["visit_samples"]]
+    apart = len(parts) == 4 and len({len(part) for part in parts}) == 1 and len(parts[0]) > 0
+
+    def slowed(meanwhile: int, alone: int) -> Ratio | None:
+        if not apart or not all(one > 0 for one in parts[alone]):
+            return None
+        pairs = zip(parts[meanwhile], parts[alone], strict=True)
+        ratios = [float(one) / float(other) for one, other in pairs]
+        interval = visited_interval(ratios, visits, point.confidence or 0.95)
+        return Ratio(interval.median, interval.low, interval.high)
+
+    middle, low, high = point.overlap
+    return Overlapped(point, Ratio(middle, low, high), slowed(2, 0), slowed(3, 1))

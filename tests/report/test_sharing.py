@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccbench.cases import OVERLAP, OVERLAP_PARTS, Measurement, Status
+from ccbench.report.points import points_of
+from ccbench.report.sharing import Sharing, sharing_of
+from ccbench.report.sharing_tables import sharing_csv, sharing_lines, sharing_markdown, sharing_tables
+from ccbench.report.tables import screen_table
+from ccbench.report.writing import write_report
+from ccbench.runs import Run
+
+from .synthetic import case, failed, flagged, write_run
+
+GROUPS = "tp of tp2-cp1-ep1-dp2-pp1"
+
+
+def taking(seconds: float, parts: dict[str, float] | None = None) -> Any:
+    """Edits a measurement: thirty samples around ``seconds``, and of its parts."""
+
+    def edit(one: Measurement) -> Measurement:
+        spread = [1 + 0.001 * number for number in range(30)]
+        return replace(
+            one,
+            samples_seconds=tuple(seconds * factor for factor in spread),
+            part_names=tuple(parts or ()),
+            part_samples_seconds=tuple(
+                tuple(each * factor for factor in spread) for each in (parts or {}).values()
+            ),
+        )
+
+    return edit
+
+
+def found(run: Run) -> Sharing:
+    return sharing_of([run], [points_of(run)])
+
+
+def groups_run(path: Path, **edits: Any) -> Run:
+    """All groups in 2 ms, the first alone in 1 ms, and an unrelated case."""
+    cases = [
+        case("all_reduce", "ring", 2**20, groups=GROUPS),
+        case("all_reduce", "ring", 2**20, groups=GROUPS, alone=0),
+        case("all_reduce", "ring", 2**20, groups="rank % 2", alone=0),
+    ]
+    both = {"ranks 0-1": 1.5e-3, "ranks 2-3": 2e-3}
+    made = {0: taking(2e-3, both), 1: taking(1e-3), **{int(key[1:]): edit for key, edit in edits.items()}}
+    return write_run(path / "run", cases, made)
+
+
+def test_groups_at_once_are_compared_with_one_alone_and_the_slowest_is_named(tmp_path: Path) -> None:
+    (one,) = found(groups_run(tmp_path)).groups
+    assert one.ratio.middle == pytest.approx(2, rel=1e-3)
+    assert one.ratio.low is not None
+    assert one.ratio.high is not None
+    assert one.ratio.low < 2 < one.ratio.high
+    assert one.together.slowest_part == "ranks 2-3 +33 %"
+
+
+def test_a_case_without_a_speed_has_no_ratio(tmp_path: Path) -> None:
+    run = groups_run(tmp_path, _1=lambda one: failed(one, Status.FAILED, "rank 1 died"))
+    assert not found(run)
+    assert sharing_lines(found(run), 100) == []
+
+
+def test_a_doubtful_ratio_is_marked(tmp_path: Path) -> None:
+    run = groups_run(tmp_path, _1=lambda one: flagged(taking(1e-3)(one), "other_load"))
+    (table,) = sharing_tables(found(run))
+    assert table.rows[0][4].startswith("~2")
+
+
+def beside_run(path: Path, parts: dict[str, float]) -> Run:
+    cases = [
+        case("all_reduce", "ring", 2**20, groups=GROUPS),
+        case("all_reduce", "ring", 2**20, groups=GROUPS, beside="all_gather on rank % 2"),
+    ]
+    return write_run(path / "run", cases, {0: taking(1e-3), 1: taking(3e-3, parts)})
+
+
+def test_a_collective_beside_another_is_compared_with_itself_without(tmp_path: Path) -> None:
+    parts = {"a": 1.1e-3, "b": 1.5e-3, "c": 3e-3, "d": 2e-3}
+    (one,) = found(beside_run(tmp_path, parts)).beside
+    assert one.whole.middle == pytest.approx(3, rel=1e-3)
+    assert one.own == pytest.approx(1.5, rel=2e-2)
+
+
+def test_its_own_time_is_left_open_where_parts_were_not_timed_apart(tmp_path: Path) -> None:
+    (one,) = found(beside_run(tmp_path, {})).beside
+    assert one.own is None
+    (table,) = sharing_tables(found(beside_run(tmp_path / "other", {})))
+    assert table.rows[0][-1] == "-"
+
+
+def overlap_run(path: Path) -> Run:
+    """1 ms each alone, 1.25 ms both together, in which one takes 1.5 ms and the other 1.25 ms."""
+    seconds = dict(zip(OVERLAP_PARTS, (1e-3, 1e-3, 1.5e-3, 1.25e-3), strict=True))
+    one = case("all_reduce", "ring", 2**20, mode=OVERLAP, computing="matmul")
+    return write_run(path / "run", [one], {0: taking(1.25e-3, seconds)})
+
+
+def test_mode_overlap_tells_what_was_hidden_and_how_much_each_was_slowed(tmp_path: Path) -> None:
+    (one,) = found(overlap_run(tmp_path)).overlap
+    assert one.efficiency.middle == pytest.approx(0.75)
+    assert one.computing is not None
+    assert one.communicating is not None
+    assert (one.computing.middle, one.communicating.middle) == (pytest.approx(1.5), pytest.approx(1.25))
+    assert one.point.slowest_part == ""
+    assert one.point.busbw is None
+
+
+def test_the_screen_the_page_and_files_say_the_same(tmp_path: Path) -> None:
+    run = overlap_run(tmp_path)
+    assert "75 %" in screen_table(run, 100)
+    assert "75 %" in sharing_markdown(found(run))
+    files = {file.name: file for file in write_report([run], tmp_path / "report", ("html", "md", "csv"))}
+    assert "75 %" in files["report.md"].read_text(encoding="utf-8")
+    assert '<section id="sharing">' in files["report.html"].read_text(encoding="utf-8")
+    (row,) = csv.DictReader(io.StringIO(files["sharing.csv"].read_text(encoding="utf-8")))
+    assert float(row["overlap_efficiency"]) == pytest.approx(0.75)
+    assert (row["question"], row["ratio"]) == ("overlap", "")
+    assert float(row["computing_slowdown"]) == pytest.approx(1.5)
+
+
+def test_the_csv_file_has_a_row_for_every_comparison(tmp_path: Path) -> None:
+    run = groups_run(tmp_path)
+    (row,) = csv.DictReader(io.StringIO(sharing_csv(found(run))))
+    assert (row["question"], row["groups"], row["alone"]) == ("concurrent", GROUPS, "0")
+    assert float(row["shared_seconds"]) > float(row["alone_seconds"])
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_no_line_is_wider_than_the_screen(tmp_path: Path, width: int) -> None:
+    for number, run in enumerate((groups_run(tmp_path / "a"), beside_run(tmp_path / "b", {}))):
+        lines = sharing_lines(found(run), width)
+        assert len(lines) > 2, number
+        assert max(map(len, lines)) <= width
+
+
+def test_a_run_without_any_sharing_has_no_tables(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", [case("all_reduce", "ring", 2**20)])
+    assert not found(run)
+    files = {file.name for file in write_report([run], tmp_path / "report", ("md", "csv"))}
+    assert "sharing.csv" not in files

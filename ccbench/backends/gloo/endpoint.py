@@ -20,7 +20,7 @@ from ccbench.backends.gloo.background import (
     GlooBackground,
 )
 from ccbench.backends.gloo.calls import COPYING, Begin, Call, Place, Tensor, prepared, started
-from ccbench.backends.gloo.groups import Groups, meet, open_group
+from ccbench.backends.gloo.groups import meet, open_group
 from ccbench.cases import OVERLAP, Case
 from ccbench.exchange import Exchange
 from ccbench.verification import Array
@@ -36,7 +36,7 @@ class GlooEndpoint(ComputingEndpoint):
         torch.set_num_threads(1)
         self._route = meet(exchange)
         self._everyone = open_group(self._route, "everyone", rank, ranks)
-        self._groups: dict[tuple[Groups, int], Any] = {}
+        self._groups: dict[tuple[tuple[int, ...], int], Any] = {}
         self._barrier_options = distributed.BarrierOptions()
         self._broadcast_options = distributed.BroadcastOptions()
         self._gather_options = distributed.AllgatherOptions()
@@ -49,29 +49,22 @@ class GlooEndpoint(ComputingEndpoint):
     # -- one case ------------------------------------------------------------------------------------------
 
     def prepare(self, case: Case) -> str:
-        """Open process groups, take memory and bind the call; returns the algorithm that runs. Collective."""
+        """Take memory and bind the call; returns the algorithm that runs. Collective."""
         self.background = None
-        if not case.pair:
-            self._open(case.members, 0)
-        if case.beside_case is not None:
-            self._open(case.beside_case.members, LANE)
         return super().prepare(case)
 
-    def _open(self, members: Groups, lane: int) -> None:
-        """The process group that this rank has among ``members``, None where it stands by; kept.
+    def _group_of(self, members: tuple[int, ...], lane: int = 0) -> Any:
+        """The process group of ``members``, who all ask for it at the same time; kept for other cases.
 
-        All ranks take note of all groups, so that those who meet give the same name.
+        Nobody waits in a circle: groups of one lane are disjoint, and those of lane 0 are opened first.
         """
-        if (members, lane) in self._groups:
-            return
-        mine = next((group for group in members if self.rank in group), None)
-        opened = None
-        if lane == 0 and mine == tuple(range(self.ranks)):
-            opened = self._everyone
-        elif mine is not None:
-            name = f"groups {len(self._groups)} of {mine}"
-            opened = open_group(self._route, name, mine.index(self.rank), len(mine))
-        self._groups[members, lane] = opened
+        if lane == 0 and members == tuple(range(self.ranks)):
+            return self._everyone
+        if (members, lane) not in self._groups:
+            name = f"{lane} of {members}"
+            seat = members.index(self.rank)
+            self._groups[members, lane] = open_group(self._route, name, seat, len(members))
+        return self._groups[members, lane]
 
     def bind(self) -> Call:
         """The group's call, with options and tensors made beforehand."""
@@ -93,15 +86,16 @@ class GlooEndpoint(ComputingEndpoint):
         tensors = (_tensor(self._input), _tensor(self._output), _tensor(scratch))
         if self.case.pair:  # the group of all has both, under the numbers that the suite gave
             return self.case, Place(self._everyone, self.rank, self.ranks, *tensors)
-        group = self._groups[self.case.members, 0]
+        assert self._seat is not None, "a rank that stands by binds nothing"
+        group = self._group_of(self._seat.members)
         return self.part, Place(group, self.member, self.part.ranks, *tensors)
 
     def _started_beside(self) -> Begin | None:
         beside = self.beside
-        if beside is None or beside.member < 0:
+        if beside is None or beside.seat is None:
             return None
         scratch = np.empty_like(beside.source) if beside.part.collective == "reduce" else beside.source[:0]
-        group = self._groups[beside.case.members, LANE]
+        group = self._group_of(beside.seat.members, LANE)
         tensors = (_tensor(beside.source), _tensor(beside.target), _tensor(scratch))
         return started(beside.part, Place(group, beside.member, beside.part.ranks, *tensors))
 

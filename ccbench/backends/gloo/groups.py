@@ -35,8 +35,6 @@ MEET_SECONDS = 60.0
 CASE_TIMEOUT = timedelta(days=1)
 """Gloo's own limit for one collective; ccbench's watchdog has a shorter one that names who hangs."""
 
-Groups = tuple[tuple[int, ...], ...]
-
 _SIOCGIFADDR = 0x8915
 """The interface's IPv4 address: linux/sockios.h."""
 

@@ -22,7 +22,7 @@ from ccbench.verification import launches_between_refills
 
 PATIENCE_SECONDS = 120.0
 
-QUICK = Sampling(visits=1, maximum_samples=4, minimum_samples=2, warmup_seconds=0.0, budget_seconds=0.01)
+QUICK = Sampling(visits=1, maximum_samples=4, minimum_samples=2, warmup_seconds=0.0, budget_seconds=1.0)
 
 
 @dataclass

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ccbench import measure
+from ccbench.cases import Case
+from ccbench.turns import Overlapped
 
 
 class Remembering:
@@ -35,3 +37,37 @@ def test_the_first_samples_stamps_are_brought_after_the_warm_ups() -> None:
     endpoint.stamps[0, :2] = [[10.0, 11.0], [12.0, 13.0]]
     measure._bring_stamps(endpoint, 2)  # type: ignore[arg-type]
     assert endpoint.brought[0, :2].tolist() == [[10.0, 11.0], [12.0, 13.0]]
+
+
+class Calibrated(Remembering):
+    """One that computes, too; its clock counts launches and repetitions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stamps = np.zeros((1, 10, 2))
+        self.brought = np.zeros((1, 10, 2))
+        self.seconds = 0.0
+
+    def device_seconds(self) -> float:
+        return self.seconds
+
+    def agree(self, value: int) -> int:
+        return value
+
+    def compute(self, repetitions: int) -> None:
+        self.seconds = 1.0 * repetitions
+
+    def launch(self, times: int) -> None:
+        self.seconds = 40.0 * times
+
+
+def test_stamps_of_a_sample_are_brought_after_those_of_the_calibration() -> None:
+    endpoint = Calibrated()
+    turns = Overlapped(endpoint, 1, computes=True, refills=None)  # type: ignore[arg-type]  # as above
+    case = Case("s", "fake", "all_reduce", "ring", "float32", "sum", 4096, 1024, 1, mode="overlap")
+    measure._calibrate(endpoint, case, turns, 40.0)  # type: ignore[arg-type]
+    assert turns._repetitions == 40
+    assert endpoint.shared == 0
+    endpoint.stamps[:] = 7.0
+    measure._bring_stamps(endpoint, Overlapped.stamps)  # type: ignore[arg-type]
+    assert np.all(endpoint.brought[:, : Overlapped.stamps] == 7.0)

@@ -16,7 +16,8 @@ def sent_pieces(schedule: Schedule) -> Pieces:
     """Pieces each rank sends to other ranks, shape (ranks,); times n / pieces, these are bytes.
 
     n is the size of the case (``Collective.size_bytes``) for all collectives, because blocked ones have
-    one piece for each of the blocks in that size.
+    one piece for each of the blocks in that size. Where blocks differ in size (all_to_all_v), pieces are
+    counted all the same, and bytes are not in proportion to them.
     """
     return _moved(schedule, outgoing=True)
 

@@ -52,6 +52,8 @@ FOR_ANY_RANKS = {
     ("all_to_all", "pairwise"): (lambda p: p - 1, ring_share),
     ("all_to_all", "direct"): (lambda p: 1, ring_share),
     ("all_to_all", "bruck"): (lg, lambda p: sum(bin(i).count("1") for i in range(p)) / p),
+    ("all_to_all_v", "pairwise"): (lambda p: p - 1, ring_share),
+    ("all_to_all_v", "direct"): (lambda p: 1, ring_share),
     ("gather", "linear"): (lambda p: p - 1, lambda p: 1 / p),
     ("gather", "direct"): (lambda p: 1, lambda p: 1 / p),
     ("gather", "binomial"): (lg, lambda p: max(2 ** (lg(p) - 2), p - 2 ** (lg(p) - 1)) / p),

@@ -270,7 +270,8 @@ class _Reader:
             return Efficiency(matrix=float(top.fraction("efficiency") or 1.0))
         names = tuple(one.name for one in fields(Efficiency))
         keys = Keys(value, ("efficiency",), self.origin, names)
-        stated = {name: keys.fraction(name) for name in names}
+        stated = {name: keys.fraction(name) for name in names if name != "narrow"}
+        stated["narrow"] = keys.number("narrow", or_nothing=True)
         keys.refuse_unknown()
         return Efficiency(**{name: share for name, share in stated.items() if share is not None})
 

@@ -87,13 +87,14 @@ class Keys:
                 raise self.error(key, f"{shown(one)} is none; write some of {', '.join(words)}")
         return listed
 
-    def number(self, key: str) -> float | None:
-        """A number above 0."""
+    def number(self, key: str, or_nothing: bool = False) -> float | None:
+        """A number above 0; 0 too where nothing is something to say."""
         value = self.take(key)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
-            raise self.error(key, f"{shown(value)} is no number above 0")
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not is_number or not (value >= 0 if or_nothing else value > 0):
+            raise self.error(key, f"{shown(value)} is no number {'from 0 on' if or_nothing else 'above 0'}")
         return float(value)
 
     def _parsed(self, key: str, parse: Callable[[Any], Any]) -> Any:

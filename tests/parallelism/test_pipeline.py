@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -110,7 +112,7 @@ def test_no_stage_does_two_things_at_once_or_anything_before_its_input(
     intervals = simulate(pipeline)
     for stage in range(stages):
         mine = [one for one in intervals if one.stage == stage]
-        for one, then in zip(mine, mine[1:], strict=False):
+        for one, then in pairwise(mine):
             assert then.begin_seconds >= one.end_seconds - 1e-9
     ends = {(one.work, one.stage, one.chunk, one.micro_batch): one.end_seconds for one in intervals}
     for one in intervals:

@@ -137,3 +137,87 @@ def test_the_leader_hears_only_of_changes() -> None:
 @given(st.integers(-(2**62), 2**62))
 def test_what_rank_0_decides_arrives_whole(value: int) -> None:
     assert Copying(Mirror(["a"])).agree(value) == value
+
+
+class CopyingBoth(ApartEndpoint):
+    """Two collectives that copy the input to the output; lanes: those that it does. Each takes 2 seconds."""
+
+    lanes: tuple[int, ...] = (0, 1)
+
+    def bind(self) -> object:
+        return self._both
+
+    def _both(self) -> None:
+        for lane, side in ((0, self), (1, self.beside)):
+            assert side is not None
+            assert self.part_times is not None
+            if lane in self.lanes:
+                np.copyto(side.target, side.source)
+                self.part_times.running[lane] += 2.0
+
+    def tells_apart(self, other: Case) -> bool:
+        return True
+
+    def barrier(self) -> None:
+        """Nobody is late."""
+
+
+@pytest.mark.parametrize("lanes", [(0,), (1,), (0, 1)])
+def test_data_of_both_collectives_are_checked(lanes: tuple[int, ...]) -> None:
+    endpoint = CopyingBoth(Mirror(["a", "a"]))
+    endpoint.lanes = lanes
+    endpoint.prepare(case(beside="broadcast on all"))
+    endpoint.poison()
+    endpoint.refill(7)
+    endpoint.launch(1)
+    mismatch = endpoint.check(7, 1)
+    if lanes == (0, 1):
+        assert mismatch is None
+        assert endpoint.beside is not None
+        assert (endpoint.beside.source != endpoint.source).any()
+        return
+    assert mismatch is not None
+    assert mismatch.expected.endswith("in the broadcast beside") == (lanes == (0,))
+
+
+@pytest.mark.parametrize("kind", ["", "slow:rank=0"])
+def test_samples_of_both_are_gathered_from_all_ranks(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setenv("CCBENCH_FAULT", kind)
+    endpoint = CopyingBoth(Mirror(["a", "a"], offset=0.5))
+    endpoint.prepare(case(beside="broadcast on all"))
+    for sample in range(3):
+        endpoint.watch(sample)
+        endpoint.launch(4)
+        endpoint.launch(1)  # one that is no sample
+    facts = endpoint.facts()
+    assert facts.parts == ("broadcast", "broadcast")
+    assert facts.part_samples_seconds == ((2.5,) * 3,) * 2
+    endpoint.finish()
+    endpoint.prepare(case())
+    assert endpoint.facts().parts == ()
+
+
+def test_memory_of_both_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart, "available_memory_bytes", lambda: 1500)
+    Copying(Mirror(["a", "a"])).prepare(case())
+    with pytest.raises(OutOfMemory, match=r"needs 2048 bytes on 2 ranks, 1350 are to be had"):
+        Copying(Mirror(["a", "a"])).prepare(case(beside="all_reduce"))
+
+
+def test_a_rank_of_no_group_takes_no_memory_and_is_never_wrong() -> None:
+    endpoint = Copying(Mirror(["a", "a", "a", "a"]))
+    endpoint.prepare(case("all_gather", ranks=4, root=-1, groups="rank // 2", alone=1))
+    assert not endpoint.takes_part
+    assert (endpoint.source.nbytes, endpoint.target.nbytes) == (0, 0)
+    endpoint.poison()
+    endpoint.refill(1)
+    endpoint.launch(2)
+    assert endpoint.check(1, 2) is None
+
+
+@pytest.mark.parametrize("traffic", ["", "hot:0.5", "[[0, 3], [1, 0]]"])
+def test_buffers_of_uneven_blocks_are_as_long_as_the_blocks(traffic: str) -> None:
+    endpoint = Copying(Mirror(["a", "a"]))
+    asked = case("all_to_all_v", root=-1, traffic=traffic)
+    endpoint.prepare(asked)
+    assert (len(endpoint.source), len(endpoint.target)) == (asked.input_count(0), asked.output_count(0))

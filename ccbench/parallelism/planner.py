@@ -118,7 +118,7 @@ def device_of(cluster: Cluster, stated: Stated, dtype: str) -> Device:
     except UsageError:
         if stated.name or stated.teraflops is None or stated.memory_bytes is None:
             raise UsageError(
-                f"device: how fast a {name or 'GPU without a name'} computes is not known; write "
+                f"device: how fast {name or 'a GPU without a name'} computes is not known; write "
                 "'device: {teraflops: 312, memory: 80 GB}' or 'device: a100' into the plan"
             ) from None
         peak = ((dtype, stated.teraflops * 1e12),)

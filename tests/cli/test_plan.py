@@ -1,0 +1,147 @@
+"""``ccbench plan``: the whole way from a file to a table, JSON and figures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ccbench.resources import shipped_folder
+from ccbench.runs import RunFolder
+from tests.cli.conftest import Command
+from tests.runs.samples import measured
+
+PLANS = shipped_folder("suites") / "plans"
+PLAN = """model: {layers: 8, hidden: 2048, heads: 16, vocabulary: 32000}
+machine: hgx-h100
+nodes: 2
+network: ib-ndr-400x8
+global_batch: 64
+sequence: 1024
+layout: {tp: 8}
+"""
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> str:
+    """A plan's file."""
+    path = tmp_path / "small.yaml"
+    path.write_text(PLAN)
+    return str(path)
+
+
+def test_the_textbook_example_is_a_command(ccbench: Command) -> None:
+    ended = ccbench("plan", str(PLANS / "gradients.yaml"))
+    assert ended.code == 0, ended.err
+    assert "577,152 ms" in ended.out
+    assert "576,001 ms" in ended.out
+    assert "48,012 ms" in ended.out
+    document = ccbench("plan", str(PLANS / "gradients.yaml"), "--json").json
+    assert document["gradients"][0]["seconds"] == pytest.approx(577.152)
+
+
+def test_each_communication_is_told_with_what_shows_and_what_limits_it(ccbench: Command, plan: str) -> None:
+    ended = ccbench("plan", plan, "--json")
+    assert ended.code == 0, ended.err
+    (layout,) = ended.json["layouts"]
+    parts = ("computing_seconds", "bubble_seconds", "exposed_seconds")
+    assert layout["step_seconds"] == pytest.approx(sum(layout[name] for name in parts))
+    for line in layout["communication"]:
+        assert line["total_seconds"] == pytest.approx(line["times"] * line["seconds"])
+        assert line["hidden_seconds"] + line["exposed_seconds"] == pytest.approx(line["total_seconds"])
+        assert line["source"] == "predicted"
+        assert line["bottleneck"]
+    assert {line["axis"] for line in layout["communication"]} == {"tp", "dp"}
+    assert ended.json["not_modelled"]
+
+
+def test_the_table_says_what_is_not_modelled(ccbench: Command, plan: str) -> None:
+    out = ccbench("plan", plan).out
+    assert "16 devices: 2 x hgx-h100 on ib-ndr-400x8" in out
+    assert "gradients" in out
+    assert "not modelled: " in out
+
+
+def test_options_go_before_what_the_plan_says(ccbench: Command, plan: str) -> None:
+    options = ("--machine", "dgx-a100", "--nodes", "4", "--network", "ib-hdr-200x8")
+    document = ccbench("plan", plan, *options, "--json").json
+    assert document["machine"] == "4 x dgx-a100 on ib-hdr-200x8"
+    assert document["devices"] == 32
+    assert document["device"] == "a100"
+
+
+def test_a_search_tells_how_many_it_went_through(ccbench: Command, plan: str) -> None:
+    document = ccbench("plan", plan, "--search", "--most", "3", "--json").json
+    seconds = [one["step_seconds"] for one in document["layouts"]]
+    assert seconds == sorted(seconds)
+    assert len(seconds) == 3
+    assert document["search"]["candidates"] >= document["search"]["fitting"] >= document["search"]["priced"]
+    assert "searched" in ccbench("plan", plan, "--search").out
+
+
+def test_a_plan_goes_up_to_131072_devices(ccbench: Command, plan: str) -> None:
+    document = ccbench("plan", plan, "--scale", "--json").json
+    assert [one["devices"] for one in document["scale"]][0::14] == [8, 131072]
+    assert document["scale"][-1]["layout"]["dp"] == 131072 // 8
+    assert "131072" in ccbench("plan", plan, "--scale").out
+
+
+def test_measured_points_take_the_place_of_predictions(ccbench: Command, plan: str, tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "run", {"suite": "plan"}) as made:
+        for size in (2**10, 2**30):
+            one = measured(size, size * 1e-9, rank_samples_seconds=())
+            made.write(replace(one, case=replace(one.case, ranks=8)), None, 0.95)
+    before = ccbench("plan", plan, "--json").json["layouts"][0]
+    ended = ccbench("plan", plan, "--measured", str(tmp_path / "run"), "--json")
+    after = ended.json["layouts"][0]
+    sources = {line["purpose"]: line["source"] for line in after["communication"] if line["axis"] == "tp"}
+    assert set(sources.values()) == {"measured"}
+    assert {one["source"] for one in after["communication"] if one["axis"] == "dp"} == {"predicted"}
+    assert after["step_seconds"] > before["step_seconds"]
+    told = ccbench("plan", plan, "--measured", str(tmp_path / "run")).out
+    assert "communications; the others are predicted" in told
+
+
+def test_figures_are_left_in_a_folder(ccbench: Command, plan: str, tmp_path: Path) -> None:
+    ended = ccbench("plan", plan, "-o", "out")
+    assert ended.code == 0, ended.err
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "plan.txt", "plan.json", "step.svg", "step.png", "timeline.svg", "timeline.png",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "arguments", "complaint"),
+    [
+        ("layout: {tp: 3}", (), "small.yaml:7: layout: "),
+        ("layout: {tp: 16}\nvirtual_stages: 2", (), "small.yaml:7: layout: strategy: "),
+        ("layuot: {tp: 3}", (), "small.yaml:7: layuot: is no key; did you mean layout"),
+        ("layout: {tp: 8}", ("--machine", "rtx-9090"), "rtx-9090"),
+        ("layout: {tp: 8}", ("--machine", "pcie4-x16"), "device: how fast any PCIe 4 x16 card computes is not known"),
+        ("layouts: [{tp: 3}, {tp: 5}]", (), "layouts: none can be"),
+    ],
+)
+def test_mistakes_end_in_one_line_and_exit_code_2(
+    ccbench: Command, plan: str, change: str, arguments: tuple[str, ...], complaint: str
+) -> None:
+    Path(plan).write_text(PLAN.replace("layout: {tp: 8}", change))
+    ended = ccbench("plan", plan, *arguments)
+    assert ended.code == 2
+    assert complaint in ended.err
+    assert len(ended.err.strip().splitlines()) == 1
+
+
+def test_a_plan_without_a_machine_asks_for_one(ccbench: Command, tmp_path: Path) -> None:
+    (tmp_path / "bare.yaml").write_text("model: gpt2-xl\nglobal_batch: 8\nsequence: 1024\nlayout: dp8\n")
+    ended = ccbench("plan", "bare.yaml")
+    assert ended.code == 2
+    assert "machine: is missing" in ended.err
+    assert ccbench("plan", "bare.yaml", "--machine", "hgx-h100").code == 0
+
+
+def test_a_layout_that_does_not_go_is_left_out_and_told(ccbench: Command, plan: str) -> None:
+    Path(plan).write_text(PLAN.replace("layout: {tp: 8}", "layouts: [{tp: 3}, {tp: 8}]"))
+    ended = ccbench("plan", plan)
+    assert ended.code == 0, ended.err
+    assert "left out: tp3:" in ended.out

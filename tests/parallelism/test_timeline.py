@@ -1,0 +1,59 @@
+"""A step over time: pieces of the same numbers as the step, cut where it repeats itself."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from ccbench.layouts import Layout
+from ccbench.parallelism.strategy import Strategy
+from ccbench.parallelism.timeline import BACKWARD_WORK, DATA, ENDING, FORWARD_WORK, WAITING, timeline
+from tests.parallelism.test_step import ByRate, step
+
+
+def test_a_step_without_a_pipeline_is_a_lane_of_computing_and_one_of_what_is_sent() -> None:
+    found = timeline(step(Strategy(Layout(tp=2, dp=4), 16, 512)))
+    assert found.lanes == ("computing", "sent")
+    kinds = [piece.kind for piece in found.pieces]
+    assert kinds.count(FORWARD_WORK) == kinds.count(BACKWARD_WORK) == 4
+    assert WAITING in kinds
+    assert DATA in kinds
+
+
+def test_the_end_of_the_drawing_is_the_end_of_the_step() -> None:
+    drawn = step(Strategy(Layout(dp=4), 16, 512, zero_stage=1, bucket_bytes=2**20), ByRate(1e9))
+    found = timeline(drawn)
+    assert {DATA, ENDING} <= {piece.kind for piece in found.pieces}
+    end = max(piece.end_seconds for piece in found.pieces) + found.cut
+    # The optimizer's own computing of 1 ms is the one thing that is not drawn.
+    assert end == pytest.approx(drawn.seconds - 1e-3, rel=0.02)
+
+
+def test_pieces_of_a_lane_do_not_overlap() -> None:
+    found = timeline(step(Strategy(Layout(tp=2, pp=4, dp=2), 64, 512)))
+    for lane in range(4):
+        mine = sorted((one for one in found.pieces if one.lane == lane), key=lambda one: one.begin_seconds)
+        for one, then in pairwise(mine):
+            assert then.begin_seconds >= one.end_seconds - 1e-9
+
+
+def test_a_long_step_is_cut_where_it_repeats_itself() -> None:
+    drawn = step(Strategy(Layout(pp=4), 256, 512))
+    found = timeline(drawn)
+    assert found.cut > 0.5 * drawn.seconds
+    end = max(piece.end_seconds for piece in found.pieces)
+    assert end + found.cut == pytest.approx(drawn.seconds, rel=0.01)
+    assert not any(one.begin_seconds < found.cut_at < one.end_seconds - 1e-9 for one in found.pieces)
+    assert timeline(step(Strategy(Layout(pp=4), 8, 512))).cut == 0.0
+
+
+def test_of_many_stages_the_first_the_last_and_some_between_are_drawn() -> None:
+    strategy = Strategy(Layout(pp=32), 64, 512)
+    from ccbench.parallelism.shape import make_shape
+
+    deep = make_shape({"layers": 32, "hidden": 1024, "heads": 16, "vocabulary": 32000})
+    found = timeline(step(strategy, shape=deep))
+    assert found.lanes[0] == "stage 0"
+    assert "stage 31" in found.lanes
+    assert found.left_out == "24 of 32 stages are not shown"

@@ -1,0 +1,101 @@
+"""Figures of plans: everything that a step is made of is in its bar, and drawings are files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ccbench.errors import RunFolderError
+from ccbench.parallelism.document import read_plan
+from ccbench.parallelism.planned import Asked, Planned, plan_out
+from ccbench.report.figure import Figure
+from ccbench.report.matplotlib_renderer import render
+from ccbench.report.parallelism_figures import by_kind, plan_figures, write_plan
+
+START = (
+    "model: {layers: 8, hidden: 2048, heads: 16, vocabulary: 32000}\nmachine: hgx-h100\nnodes: 2\n"
+    "network: ib-ndr-400x8\nglobal_batch: 64\nsequence: 1024\n"
+)
+
+
+@pytest.fixture(scope="module")
+def planned() -> Planned:
+    return plan_out(read_plan(START + "layouts: [tp2-dp4-pp2, tp8-dp2, dp16]\n"), Asked(scale=True))
+
+
+@pytest.fixture(scope="module")
+def figures(planned: Planned) -> dict[str, Figure]:
+    return {figure.key: figure for figure in plan_figures(planned)}
+
+
+def test_a_plan_with_several_layouts_on_several_sizes_has_three_figures(figures: dict[str, Figure]) -> None:
+    assert set(figures) == {"layouts", "scale", "timeline"}
+
+
+def test_the_layers_of_a_bar_add_up_to_the_step(planned: Planned, figures: dict[str, Figure]) -> None:
+    bars = figures["layouts"].bars
+    assert bars is not None
+    for place, outcome in enumerate(planned.outcomes):
+        height = sum(layer.values[place] for layer in bars.layers)
+        assert height == pytest.approx(outcome.step.seconds)
+        hidden = sum(layer.values[place] for layer in bars.beside)
+        assert hidden == pytest.approx(outcome.step.hidden_seconds)
+
+
+def test_exposed_and_hidden_by_kind_are_those_of_the_lines(planned: Planned) -> None:
+    for outcome in planned.outcomes:
+        kinds = by_kind(outcome.step)
+        assert sum(exposed for exposed, _ in kinds.values()) == pytest.approx(outcome.step.exposed_seconds)
+        assert set(kinds) <= {"tp", "cp", "ep", "pp", "dp"}
+
+
+def test_a_bar_for_every_number_of_devices_that_holds_the_model(figures: dict[str, Figure]) -> None:
+    bars = figures["scale"].bars
+    assert bars is not None
+    assert bars.names[0] == "8"
+    assert bars.names[-1] == "131,072"
+    assert len(bars.tops) == len(bars.names)
+
+
+@pytest.mark.parametrize(("form", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_every_figure_is_drawn(figures: dict[str, Figure], form: str, start: bytes) -> None:
+    for figure in figures.values():
+        assert render(figure, form).startswith(start)
+
+
+def test_the_same_plan_gives_the_same_picture(figures: dict[str, Figure]) -> None:
+    for figure in figures.values():
+        assert render(figure, "svg") == render(figure, "svg")
+
+
+def test_one_layout_has_its_bar_and_its_time_line() -> None:
+    one = plan_out(read_plan(START + "layout: {tp: 2}\n"), Asked())
+    assert [figure.key for figure in plan_figures(one)] == ["step", "timeline"]
+
+
+def test_gradients_of_stated_times_have_a_figure_of_their_own(tmp_path: Path) -> None:
+    text = "gradients: {layers: 96, per_layer: 12, compute: 1 ms, communicate: 500 ms}"
+    (figure,) = plan_figures(plan_out(read_plan(text), Asked()))
+    assert figure.bars is not None
+    assert figure.bars.tops[0] == "577,152 ms"
+    assert render(figure, "svg").startswith(b"<?xml")
+
+
+def test_a_folder_has_figures_text_and_json(planned: Planned, tmp_path: Path) -> None:
+    written = write_plan(planned, tmp_path / "plan")
+    names = {path.name for path in written}
+    assert names == {
+        "plan.txt", "plan.json", "layouts.svg", "layouts.png", "scale.svg", "scale.png", "timeline.svg",
+        "timeline.png",
+    }  # fmt: skip
+    document = json.loads((tmp_path / "plan" / "plan.json").read_text())
+    assert len(document["layouts"]) == 3
+    assert "not modelled" in (tmp_path / "plan" / "plan.txt").read_text()
+
+
+def test_a_folder_that_cannot_be_made_is_told(planned: Planned, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunFolderError, match="cannot be written"):
+        write_plan(planned, tmp_path / "file")

@@ -92,7 +92,9 @@ def refusal(case: Case, library: Library) -> str | None:
     if swaps and case.in_place and (case.mode in (NONBLOCKING, PERSISTENT) or case.pair):
         return "in place MPI has MPI_Sendrecv_replace alone, which blocks and goes round the ring"
     if case.collective == UNEVEN and case.in_place:
-        return "in place MPI_Alltoallv has each pair of ranks send each other equally much; use other buffers"
+        return (
+            "in place MPI_Alltoallv has each two ranks send each other as much; write placement: out_of_place"
+        )
     largest = _largest_count(case)
     if largest > LARGEST_COUNT and not library.large_counts:
         return f"{largest} elements: larger counts came with MPI 4.0; {library.name} has none"

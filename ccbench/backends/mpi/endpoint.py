@@ -1,7 +1,8 @@
 """One rank of an MPI: the library started, its barrier, and its calls bound to the case's buffers.
 
 What is timed is a loop in C over MPI's own functions with arguments that were made before (``loop``), or,
-where that cannot be, one mpi4py method for each launch. Both let go of the interpreter's lock, so the thread
+where that cannot be, one mpi4py method for each launch; what goes on beside another collective or behind a
+computation is begun from Python, too (``background``). Both let go of the interpreter's lock, so the thread
 that listens to the leader can answer while a collective hangs. That thread calls no MPI, so the level that is
 asked for is MPI_THREAD_FUNNELED, for which libraries take no locks.
 """

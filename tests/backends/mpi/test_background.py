@@ -168,8 +168,8 @@ def test_a_computation_hides_a_message(four: LaunchedTeam, pair: str) -> None:
         ("all_reduce", {"beside": "all_gather", "mode": "nonblocking"}, "write mode: streaming"),
         ("all_reduce", {"beside": "all_gather", "mode": OVERLAP}, "nothing is computed meanwhile"),
         ("send_recv", {"beside": "all_gather", "pair": "0>1"}, "beside a pair"),
-        ("send_recv", {"beside": "all_gather", "in_place": True}, "write in_place: false"),
-        ("send_recv", {"mode": OVERLAP, "in_place": True}, "write in_place: false"),
+        ("send_recv", {"beside": "all_gather", "in_place": True}, "write placement: out_of_place"),
+        ("send_recv", {"mode": OVERLAP, "in_place": True}, "write placement: out_of_place"),
         ("all_gather", {"beside": "all_reduce", "dtype": "bfloat16"}, "no arithmetic with bfloat16"),
     ],
 )

@@ -19,7 +19,7 @@ from ccbench.model.fabric_loads import LinkTable
 from ccbench.model.fabric_pricing import FabricPrices, price_loads
 from ccbench.model.fabric_pricing import fabric_loads as loads_of
 from ccbench.model.group_bounds import group_bounds
-from ccbench.model.parties import ByIdentity, Party, placed, turns_of
+from ccbench.model.parties import ByIdentity, Party, flow_weights, placed, turns_of
 from ccbench.model.patterns import Steps, Traffic, traffic_of
 from ccbench.model.prediction import Prediction
 from ccbench.topology.routing import Floats, Ints
@@ -78,26 +78,18 @@ def party_flows(schedule: Schedule, party: Party, ranks: int) -> Schedule | Traf
 def _uneven(key: ByIdentity, members: Groups, traffic: str, ranks: int) -> Traffic:
     """Flows as wide as the traffic says, in parts of which the largest input has ``pieces``."""
     schedule, seats = key.schedule, np.array(members, dtype=np.int64)
-    amounts = sent_elements(traffic, QUANTA, schedule.ranks)
+    amounts = sent_elements(traffic, QUANTA, schedule.ranks).astype(np.float64)
     turns = [turn for phase in schedule.phases for turn in turns_of(phase, schedule)]
     pieces = int(amounts.sum(axis=1).max())
-    patterns = tuple(_steps(turn, seats, _amounts(turn, schedule, amounts)) for turn in turns)
+    patterns = tuple(_steps(turn, seats, flow_weights(turn, schedule, amounts)) for turn in turns)
     return Traffic(schedule.collective, schedule.algorithm, ranks, pieces, patterns)
 
 
-def _steps(phase: Phase, seats: Ints, width: Ints) -> Steps:
+def _steps(phase: Phase, seats: Ints, quanta: Floats) -> Steps:
+    width = np.rint(quanta).astype(np.int64)
     moving = (width > 0) & (phase.source != phase.target)
     source, target = phase.source[moving], phase.target[moving]
     return Steps(seats[:, source].ravel(), seats[:, target].ravel(), np.tile(width[moving], len(seats)))
-
-
-def _amounts(phase: Phase, schedule: Schedule, amounts: Ints) -> Ints:
-    ranks = schedule.ranks
-    peer = phase.source_slot % ranks
-    outgoing = phase.source_slot < ranks
-    return np.asarray(
-        np.where(outgoing, amounts[phase.source, peer], amounts[peer, phase.source]), dtype=np.int64
-    )
 
 
 def link_seconds(cluster: Cluster, schedule: Schedule, party: Party, size_bytes: int) -> Floats:

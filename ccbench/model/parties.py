@@ -154,8 +154,9 @@ def _seated(phase: Phase, seats: NDArray[np.int32]) -> Phase:
 
 
 def flow_weights(phase: Phase, schedule: Schedule, weights: Floats) -> Floats:
-    """What each flow of a phase moves, in mean blocks: block s of region 0 goes to seat s, of region 1 it is
-    from seat s. Flows of several blocks move their sum.
+    """What each flow of a phase moves, in the unit of ``weights``; flows of several blocks move their sum.
+
+    Block s of region 0 goes to seat s, block s of region 1 is from seat s.
     """
     ranks = schedule.ranks
     slots = phase.source_slot.astype(np.int64)

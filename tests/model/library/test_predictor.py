@@ -13,7 +13,7 @@ from ccbench.errors import MachineError
 from ccbench.model.library.calibration import floor_seconds
 from ccbench.model.library.constants import STARTS, shipped
 from ccbench.model.library.costs import protocols
-from ccbench.model.library.predictor import launch_floor_seconds, predict_library, seconds_of
+from ccbench.model.library.predictor import busy, launch_floor_seconds, predict_library, seconds_of
 from ccbench.model.library.shapes import shapes
 from ccbench.model.library.system import (
     PROTOCOLS,
@@ -288,3 +288,11 @@ def test_the_parts_of_a_latency_are_told_largest_first_and_add_up() -> None:
 def test_an_explanation_names_the_links_that_carry_the_bytes(system: LibrarySystem, said: str) -> None:
     (point,) = predict_library(system, LibraryRequest("send_recv", (1 << 30,)))
     assert said in point.bottleneck
+
+
+@given(systems(), st.sampled_from(COLLECTIVES))
+def test_what_is_kept_busy_makes_up_the_time(system: LibrarySystem, collective: str) -> None:
+    request = LibraryRequest(collective, (8, 1 << 14, 1 << 20, 1 << 30))
+    found = busy(system, request)
+    together = found.waiting + np.maximum(found.inside, found.network)
+    assert together == pytest.approx([point.seconds for point in predict_library(system, request)])

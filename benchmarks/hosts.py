@@ -2,8 +2,10 @@
 
 Started where ssh, or what ``$CCBENCH_AGENT`` names, reaches the hosts; a host that is named twice gets two
 ranks. The network is probed, then all_reduce, all_gather and broadcast are measured and predicted from 1 KiB
-to 16 MiB; nothing but the probe tells the model of the network. Printed is each point and the median of the
-errors' sizes. On one Linux machine, as root, hosts can be had from namespaces:
+to 16 MiB; nothing but the probe tells the model of the network. All cases are visited three times, one
+after the other, so that what disturbs a host for a second spoils one visit of some; what counts is the median
+of the visits' medians, as in the probe. Printed is each point and the median of the errors' sizes. On one
+Linux machine, as root, hosts can be had from namespaces:
 
     python -m tests.network.namespaces --hosts 4 -- python -m benchmarks.hosts mpi h0,h1,h2,h3
 
@@ -38,12 +40,14 @@ HIGHEST = 0.25
 
 SAMPLING = Sampling(
     visits=1,
-    minimum_samples=9,
+    minimum_samples=3,
     maximum_samples=60,
     warmup_seconds=0.02,
-    budget_seconds=0.5,
-    minimum_sample_seconds=0.002,
+    budget_seconds=0.15,
 )
+"""Of one visit."""
+
+VISITS = 3
 
 
 @dataclass(frozen=True)
@@ -95,16 +99,20 @@ def case_of(backend: str, collective: str, ranks: int, size_bytes: int) -> Case:
 
 def points_of(team: Team, backend: str, ranks: int, network: HostNetwork) -> Iterator[Point]:
     """Measured and predicted, case by case; BackendUnavailable where a case does not run."""
-    for collective in JUDGED:
-        for size in SIZES_BYTES:
-            case = case_of(backend, collective, ranks, size)
+    cases = {(name, size): case_of(backend, name, ranks, size) for name in JUDGED for size in SIZES_BYTES}
+    visits: dict[tuple[str, int], list[float]] = {key: [] for key in cases}
+    used: dict[tuple[str, int], str] = {}
+    for _ in range(VISITS):
+        for key, case in cases.items():
             found = team.run(case, SAMPLING)
             if found.status is not Status.OK:
                 raise BackendUnavailable(f"hosts: {case.label}: {found.status.value}: {found.detail}")
-            prediction = predict_case(case, network, found.algorithm_used)
-            if prediction is not None:
-                seconds = median(found.samples_seconds)
-                yield Point(collective, size, seconds, prediction.predicted_seconds, prediction.bottleneck)
+            visits[key].append(median(found.samples_seconds))
+            used[key] = found.algorithm_used
+    for key, case in cases.items():
+        prediction = predict_case(case, network, used[key])
+        if prediction is not None:
+            yield Point(*key, median(visits[key]), prediction.predicted_seconds, prediction.bottleneck)
 
 
 def shown(point: Point) -> str:

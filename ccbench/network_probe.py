@@ -19,8 +19,13 @@ from ccbench.model.host_collectives import plan_seconds
 from ccbench.model.host_network import HostLink, HostNetwork, MessageTimes, swaps
 from ccbench.model.host_plans import dissemination
 
-SIZES_BYTES = (8, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20)
-"""Eager and rendezvous messages, below and above the segments in which libraries cut them."""
+SIZES_BYTES = (8, *(1 << power for power in (10, 12, 14, 15, 16, 17, 18, 20, 22)))
+"""Eager and rendezvous messages, below and above the segments in which libraries cut them.
+
+Close together from 16 to 256 KiB, where libraries begin to ask the other side first (Open MPI over TCP at
+64 KiB, opal/mca/btl/tcp/btl_tcp_component.c): a message then takes several times as long at once, and of what
+is between two sizes of which one asks and the other does not, nothing is known.
+"""
 
 EACH_PAIR_HOSTS = 4
 """Up to so many hosts every pair is looked at."""

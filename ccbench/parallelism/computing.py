@@ -31,8 +31,7 @@ class Efficiency:
     narrow: a product takes 1 + narrow x balance / width times as long, where the balance is the device's peak
     over its memory's rate and the width the smaller side of a rank's matrix. Both are fitted on Korthikanti
     et al. 2022, table 5, models 6,144 to 25,600 wide, split among 8 A100: with pipeline bubble and exposed
-    communication the four steps come out within 3%, and its four with full recomputation, which were not
-    fitted, within 7%.
+    communication its eight steps come out within 4%.
     attention: of the peak: FlashAttention-2 reaches 50 to 73% on A100 (Dao 2023), FlashAttention-3 75% on
     H100 forward (Shah et al. 2024), both less backward.
     memory: of the memory's rate; copies reach 80 to 90% of it.
@@ -43,7 +42,7 @@ class Efficiency:
     attention: float = 0.5
     memory: float = 0.8
     causal: float = 0.5
-    narrow: float = 3.0
+    narrow: float = 2.0
 
     def __post_init__(self) -> None:
         for name in ("matrix", "attention", "memory", "causal"):
@@ -52,7 +51,7 @@ class Efficiency:
                     f"efficiency: {name} is {getattr(self, name):g}; write a share above 0, at most 1"
                 )
         if self.narrow < 0:
-            raise UsageError(f"efficiency: narrow is {self.narrow:g}; write 0 for none, or such as 3")
+            raise UsageError(f"efficiency: narrow is {self.narrow:g}; write 0 for none, or such as 2")
 
 
 @dataclass(frozen=True)
@@ -117,13 +116,15 @@ def seconds_of(work: Work, device: Device, efficiency: Efficiency, dtype: str = 
     return max(products, work.weight_bytes / memory) + attention + work.moved_bytes / memory
 
 
-def model_flops(shape: ModelShape, sequences: int, sequence: int) -> int:
+def model_flops(shape: ModelShape, sequences: int, sequence: int, causal: float = 1.0) -> int:
     """Operations of forward and backward pass without recomputation, for MFU (Chowdhery et al. 2022).
 
-    Of a GPT: 72 B s l h^2 (1 + s / 6h + V / 12lh) (Korthikanti et al. 2022, appendix A).
+    Of a GPT: 72 B s l h^2 (1 + s / 6h + V / 12lh) (Korthikanti et al. 2022, appendix A). ``causal``: share of
+    attention that counts, 0.5 for those who leave out what is masked.
     """
+    attention = round(shape.layers * _attention_flops(shape, sequence) * causal)
     head = 2 * shape.hidden * shape.vocabulary
-    return 3 * sequences * sequence * (_layers_flops(shape, sequence) + head)
+    return 3 * sequences * sequence * (_weights_flops(shape) + attention + head)
 
 
 def step_flops(shape: ModelShape, strategy: Strategy) -> int:
@@ -135,7 +136,7 @@ def step_flops(shape: ModelShape, strategy: Strategy) -> int:
     tokens = strategy.global_batch * strategy.sequence
     again = 0
     if strategy.recompute == "full":
-        again = _layers_flops(shape, strategy.sequence)
+        again = _weights_flops(shape) + shape.layers * _attention_flops(shape, strategy.sequence)
     elif strategy.recompute == "selective":
         again = shape.layers * _attention_flops(shape, strategy.sequence)
     return model_flops(shape, strategy.global_batch, strategy.sequence) + tokens * again
@@ -146,8 +147,8 @@ def _attention_flops(shape: ModelShape, sequence: int) -> int:
     return 2 * sequence * (shape.query_width + shape.attention_width)
 
 
-def _layers_flops(shape: ModelShape, sequence: int) -> int:
-    """Of all layers, forward, for one token."""
+def _weights_flops(shape: ModelShape) -> int:
+    """Of all layers, forward, for one token, without attention itself."""
     dense = shape.ffn_matrix_parameters(shape.ffn_hidden)
     expert = shape.ffn_matrix_parameters(shape.expert_ffn_hidden)
     mixed = (shape.top_k + shape.shared_experts) * expert + shape.experts * shape.hidden
@@ -156,7 +157,7 @@ def _layers_flops(shape: ModelShape, sequence: int) -> int:
         + (shape.layers - shape.moe_layers) * dense
         + shape.moe_layers * mixed
     )
-    return 2 * weights + shape.layers * _attention_flops(shape, sequence)
+    return 2 * weights
 
 
 def layer_work(shape: ModelShape, strategy: Strategy, with_experts: bool = False) -> Work:

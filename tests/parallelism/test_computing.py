@@ -58,6 +58,13 @@ def test_the_model_itself_computes_what_the_paper_says(name: str) -> None:
     assert step_flops(shape, made(Layout())) == model_flops(shape, 64, sequence)
 
 
+def test_attention_may_be_counted_without_what_is_masked() -> None:
+    shape = named_shape("gpt3-175b")
+    layers, hidden = shape.layers, shape.hidden
+    masked = 6 * 64 * 2048 * 2048 * layers * hidden
+    assert model_flops(shape, 64, 2048) - model_flops(shape, 64, 2048, causal=0.5) == masked
+
+
 @pytest.mark.parametrize(
     ("name", "sequences", "devices", "seconds", "percent"),
     # Korthikanti et al. 2022, table 5: iteration time and model FLOPs utilization on A100.
@@ -112,14 +119,14 @@ def step_seconds(name: str, sequences: int, layout: Layout, parts: int, **settin
     return max(turns) * strategy.micro_batches + turns[len(turns) // 2] * (layout.pp - 1) / parts
 
 
-@pytest.mark.parametrize(("name", "sequences", "layout", "parts", "fitted", "other"), PUBLISHED)
+@pytest.mark.parametrize(("name", "sequences", "layout", "parts", "selective", "recomputed"), PUBLISHED)
 def test_published_steps_come_out_with_bubble_and_exposed_communication(
-    name: str, sequences: int, layout: Layout, parts: int, fitted: float, other: float
+    name: str, sequences: int, layout: Layout, parts: int, selective: float, recomputed: float
 ) -> None:
     saved = step_seconds(name, sequences, layout, parts, sequence_parallel=True, recompute="selective")
-    assert saved == pytest.approx(fitted, rel=0.035)
+    assert saved == pytest.approx(selective, rel=0.045)
     full = step_seconds(name, sequences, layout, parts, recompute="full")
-    assert full == pytest.approx(other, rel=0.07)
+    assert full == pytest.approx(recomputed, rel=0.045)
 
 
 @given(st.sampled_from([*GPTS, "mixtral-8x7b", "llama-3-70b"]), st.sampled_from([1, 2, 4, 8]))

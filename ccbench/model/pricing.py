@@ -27,6 +27,9 @@ from ccbench.units import format_seconds
 TERMS = FLAGS, OPERATIONS, COPYING, REDUCING, COMPUTING = range(5)
 """Rows of a price."""
 
+TERM_NAMES = ("flags", "operations", "copying", "reducing", "computing")
+"""The same as fields of Prices."""
+
 
 @dataclass(frozen=True)
 class Prices:
@@ -127,20 +130,11 @@ def price_sizes(
         terms[OPERATIONS] += fabric.operation_seconds
     if op == "avg" and row.reduces:
         terms += _average_terms(schedule, slot_bytes, cached, fabric, dtype, party)
-    edge = _wait_seconds(schedule.ranks - 1, ranks, fabric)
-    terms[FLAGS] += 2 * edge
+    terms[FLAGS] += 2 * _wait_seconds(schedule.ranks - 1, ranks, fabric)  # on entry and on exit
     bound = bound_seconds(row, schedule.ranks, counts, item_bytes, machine, schedule.root, in_place, party)
     waits = sum(load.repeat for load in steps if load.waits) + (2 if schedule.ranks > 1 else 0)
-    return Prices(
-        flags=terms[FLAGS],
-        operations=terms[OPERATIONS],
-        copying=terms[COPYING],
-        reducing=terms[REDUCING],
-        computing=terms[COMPUTING],
-        bound=bound,
-        synchronisations=waits,
-        arithmetic=f"{dtype} {op}",
-    )
+    by_term = dict(zip(TERM_NAMES, terms, strict=True))
+    return Prices(**by_term, bound=bound, synchronisations=waits, arithmetic=f"{dtype} {op}")
 
 
 def _step_terms(

@@ -56,7 +56,7 @@ class Pace:
 
     def rest(self, idle_looks: int) -> None:
         """After so many looks in a row that found nothing to do, let somebody else have the processor."""
-        if idle_looks > self._polls:
+        if idle_looks >= self._polls:
             os.sched_yield()
 
     def until(self, index: int, goal: int) -> None:

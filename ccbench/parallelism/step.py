@@ -88,17 +88,27 @@ class Step:
 
 @dataclass(frozen=True)
 class _Stage:
-    """A kind of stage: seconds of one micro-batch with what is waited for in it, and its lines."""
+    """A kind of stage: seconds of one micro-batch with what is waited for in it, and its lines.
+
+    waits: of these seconds, by phase and by whether it is for messages between nodes, what split layers wait.
+    """
 
     kind: str
     computing: Computing
     forward_seconds: float
     backward_seconds: float
     lines: tuple[Line, ...]
+    waits: Mapping[tuple[str, bool], float]
 
     @property
     def seconds(self) -> float:
         return self.forward_seconds + self.backward_seconds
+
+    def room(self, phase: str, lines: Sequence[Line]) -> float:
+        """Behind how much of a pass ``lines`` can run: not behind waits for messages on the same links."""
+        across = any(line.price.nodes > 1 for line in lines)
+        whole = self.forward_seconds if phase == FORWARD else self.backward_seconds
+        return max(0.0, whole - self.waits[phase, across])
 
 
 def step_of(
@@ -150,19 +160,23 @@ def _stage(
 ) -> _Stage:
     """What one micro-batch waits for, and the lines of it."""
     found: list[Line] = []
-    waited = {}
-    for phase, seconds in ((FORWARD, computing.forward_seconds), (BACKWARD, computing.backward_seconds)):
+    waits: dict[tuple[str, bool], float] = {}
+    passes = {FORWARD: computing.forward_seconds, BACKWARD: computing.backward_seconds}
+    for phase, seconds in passes.items():
         inside = [one for one in wanted if one.phase == phase and not _is_data(strategy, one)]
         lines = _inside(inside, seconds, strategy, prices)
-        waited[phase] = seconds + sum(line.exposed_seconds for line in lines) / strategy.micro_batches
+        for across in (False, True):
+            shown = sum(line.exposed_seconds for line in lines if (line.price.nodes > 1) == across)
+            waits[phase, across] = shown / strategy.micro_batches
+        passes[phase] += waits[phase, False] + waits[phase, True]
         found += lines
-    if strategy.zero_stage >= 2:
-        data = [one for one in wanted if _is_data(strategy, one) and one.phase != OPTIMIZER]
-        lines = _every_micro_batch(data, waited[FORWARD], waited[BACKWARD], strategy, prices)
-        shown = sum(line.exposed_seconds for line in lines) / strategy.micro_batches
-        waited[BACKWARD] += shown
-        found += lines
-    return _Stage(kind, computing, waited[FORWARD], waited[BACKWARD], tuple(found))
+    stage = _Stage(kind, computing, passes[FORWARD], passes[BACKWARD], tuple(found), waits)
+    if strategy.zero_stage < 2:
+        return stage
+    data = [one for one in wanted if _is_data(strategy, one) and one.phase != OPTIMIZER]
+    lines = _every_micro_batch(data, stage, strategy, prices)
+    shown = sum(line.exposed_seconds for line in lines) / strategy.micro_batches
+    return replace(stage, backward_seconds=stage.backward_seconds + shown, lines=(*found, *lines))
 
 
 def _inside(
@@ -180,26 +194,21 @@ def _inside(
 
 
 def _every_micro_batch(
-    wanted: Sequence[Communication],
-    forward_seconds: float,
-    backward_seconds: float,
-    strategy: Strategy,
-    prices: Priced,
+    wanted: Sequence[Communication], stage: _Stage, strategy: Strategy, prices: Priced
 ) -> list[Line]:
     """Gradients that are reduced after every micro-batch and, with stage 3, weights gathered in each."""
     lines = [Line(one, prices.price(strategy.layout, one), 0.0) for one in wanted]
     forward = [line for line in lines if line.communication.phase == FORWARD]
     backward = [line for line in lines if line.communication.phase == BACKWARD]
     turns = strategy.micro_batches
-    found: list[Line] = []
+    forward_room, backward_room = stage.room(FORWARD, lines), stage.room(BACKWARD, lines)
     if strategy.zero_stage == 2:
-        found += _spread_out(backward, _steady_gradients(backward, forward_seconds, backward_seconds, turns))
-        return found
+        return _spread_out(backward, _steady_gradients(backward, forward_room, backward_room, turns))
     gathers = turns if strategy.reshard else 1
-    found += _spread_out(forward, gathers * _pass(forward, [], forward_seconds, gathers))
+    found = _spread_out(forward, gathers * _pass(forward, [], forward_room, gathers))
     weights = [line for line in backward if line.communication.collective == "all_gather"]
     gradients = [line for line in backward if line.communication.collective != "all_gather"]
-    found += _spread_out(backward, turns * _pass(weights, gradients, backward_seconds, turns))
+    found += _spread_out(backward, turns * _pass(weights, gradients, backward_room, turns))
     return found
 
 
@@ -287,12 +296,12 @@ def _ending(
             for one in wanted
             if one.phase == BACKWARD and _is_data(strategy, one)
         ]
-        shown = _gradients_exposed(lines, stage.backward_seconds)
+        shown = _gradients_exposed(lines, stage.room(BACKWARD, lines))
         found += _spread_out(lines, max(0.0, shown - _ahead_seconds(strategy, stage.kind, stages)))
     late = [Line(one, prices.price(strategy.layout, one), 0.0) for one in wanted if one.phase == OPTIMIZER]
     weights = [line for line in late if _is_data(strategy, line.communication)]
     found += [replace(line, exposed_seconds=line.total_seconds) for line in late if line not in weights]
-    found += _spread_out(weights, _pass(weights, [], stage.forward_seconds, 1))
+    found += _spread_out(weights, _pass(weights, [], stage.room(FORWARD, weights), 1))
     return tuple(found)
 
 

@@ -148,3 +148,21 @@ def test_the_timeline_of_a_step_ends_when_its_pipeline_does() -> None:
     assert max(one.end_seconds for one in simulate(found.pipeline)) == pytest.approx(
         pipeline_seconds(found.pipeline), rel=1e-4
     )
+
+
+def test_gradients_do_not_hide_behind_waits_for_messages_on_the_same_links() -> None:
+    strategy = Strategy(Layout(tp=2, dp=8), 64, 512, bucket_bytes=2**20)
+    wanted = communications(SHAPE, strategy)
+    computing = {kind: Computing(1e-4, 2e-4) for kind in stage_kinds(strategy)}
+
+    def exposed(across: bool) -> float:
+        """Of gradients, all prices between nodes; tensor parallel messages between nodes too, or not."""
+
+        class Placed(ByRate):
+            def price(self, layout: Layout, communication: Communication) -> Price:
+                nodes = 2 if communication.axis == "dp" or across else 1
+                return replace(super().price(layout, communication), nodes=nodes)
+
+        return sum(of_axis(step_of(strategy, wanted, computing, Placed(1e10)), "dp"))
+
+    assert exposed(across=True) > exposed(across=False)

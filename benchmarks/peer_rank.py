@@ -25,7 +25,7 @@ from ccbench.backends.cpu.memory import LINE_WORDS, Control
 from ccbench.cases import Case
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
-from ccbench.verification import Array, Mismatch, check, fill
+from ccbench.verification import Array, Mismatch, check, fill, poison
 from ccbench.worker import SAMPLE_CAPACITY, rank_main
 
 RANK_VARIABLES = ("CCBENCH_PEER_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
@@ -168,7 +168,7 @@ class PeerEndpoint(CpuEndpoint):
         read = row.input_count(case.count, case.ranks, self._data_rank, root)
         written = row.output_count(case.count, case.ranks, self._data_rank, root)
         self._refuse_too_much((read + written) * dtype.itemsize * self.ranks)
-        self._output = self._whole_output = new_buffer(written, dtype, case.algorithm)
+        self._output = new_buffer(written, dtype, case.algorithm)
         if case.in_place:
             self._input = self._output[:read]
         else:
@@ -179,6 +179,18 @@ class PeerEndpoint(CpuEndpoint):
     @property
     def _data_rank(self) -> int:
         return self.rank
+
+    def refill(self, salt: int) -> None:
+        """Fill this rank's input with the data of ``salt``."""
+        fill(self._case, self._data_rank, self._input, salt)
+
+    def poison(self) -> None:
+        """Make the output wrong everywhere."""
+        poison(self._output)
+
+    def check(self, salt: int, launches: int) -> Mismatch | None:
+        """Compare this rank's output with what is right."""
+        return check(self._case, self._data_rank, self._output, salt, launches)
 
     def launch(self, times: int) -> None:
         """Call the library ``times`` times, back to back."""
@@ -199,7 +211,7 @@ class PeerEndpoint(CpuEndpoint):
     def finish(self) -> None:
         """Drop the buffers."""
         del self._call
-        self._input = self._output = self._whole_output = np.empty(0, np.uint8)
+        self._input = self._output = np.empty(0, np.uint8)
         self._held_bytes = 0
         self.barrier()
 
@@ -210,14 +222,6 @@ class CopyEndpoint(PeerEndpoint):
     @property
     def _data_rank(self) -> int:
         return 0
-
-    def refill(self, salt: int) -> None:
-        """Fill the source."""
-        fill(self._case, 0, self._input, salt)
-
-    def check(self, salt: int, launches: int) -> Mismatch | None:
-        """Compare the target with what was in the source."""
-        return check(self._case, 0, self._output, salt, launches)
 
 
 def load(peer: str, rank: int, ranks: int, oversubscribed: bool, rendezvous: str) -> Library:

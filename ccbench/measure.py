@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,8 +79,8 @@ class RankResult:
     stop_reason: str
     mismatch: Mismatch | None
     launching_seconds: float
-    parts: tuple[str, ...]
-    part_stamps: NDArray[np.float64]
+    parts: tuple[str, ...] = ()
+    part_stamps: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0, 0, 2)))
 
 
 class StopRule:

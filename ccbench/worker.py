@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -23,20 +23,16 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ccbench.backends.base import EMULATION, CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Word
 from ccbench.backends.crew import ClosingCrew, ClosingEndpoint, Crew, TeamEndpoint, open_crew
 from ccbench.cases import Case, CaseFacts, Conditions, Measurement, Sampling, Status
-from ccbench.collectives import collective
 from ccbench.conditions import flagged, read_cpu_times, watched
 from ccbench.environment import allowed_cpus, spread_over_cores
 from ccbench.errors import CcbenchError
 from ccbench.faults import Fault, fault_from_environment
-from ccbench.groups import format_ranks
 from ccbench.measure import Apart, RankResult, communicating, durations, measure, taking_part
+from ccbench.parts import parts_of, wrong_elements_of
 from ccbench.processes import die_with_parent, ending, state
 from ccbench.telemetry import joined
 from ccbench.verification import launches_between_refills
@@ -52,8 +48,6 @@ DISMISS_POLL_SECONDS = 0.002
 
 LOOK_SECONDS = 1.0
 """How often it is looked whether ranks are stopped."""
-
-Samples = tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -323,7 +317,7 @@ class Leader:
         results = {rank: report.result for rank, report in reports.items() if report.result}
         launches = result.launches
         stamps = taking_part(case, result.stamps)
-        parts, part_samples = _parts(case, first.facts, result)
+        parts, part_samples = parts_of(case, first.facts, result)
         apart = not self.crew.whole  # else there is one clock, and no rank's own time
         return Measurement(
             case=case,
@@ -347,7 +341,7 @@ class Leader:
             simulated=EMULATION in first.flags,
             launching_seconds=result.launching_seconds,
             visit_samples=(stamps.shape[1],),
-            wrong_elements=_wrong_elements(case, results.values()),
+            wrong_elements=wrong_elements_of(case, results.values()),
             stop_reason=result.stop_reason,
             protocol_used=first.facts.protocol_used,
             channels_used=first.facts.channels_used,
@@ -393,31 +387,6 @@ class Leader:
         for pid in left:
             with suppress(ChildProcessError):
                 os.waitpid(pid, 0)
-
-
-def _parts(case: Case, facts: CaseFacts, result: RankResult) -> tuple[tuple[str, ...], Samples]:
-    """What samples are made of, or what ran at the same time, each with its samples in seconds per launch.
-
-    As measuring took it apart, else as the endpoint says, else groups by ranks' stamps.
-    """
-
-    def samples(stamps: NDArray[np.float64]) -> tuple[float, ...]:
-        return tuple((durations(stamps) / result.launches).tolist())
-
-    if result.parts:
-        every = (taking_part(case, result.part_stamps[:, part]) for part in range(len(result.parts)))
-        return result.parts, tuple(map(samples, every))
-    if facts.parts or not case.groups or not case.everybody or len(result.stamps) != case.ranks:
-        return facts.parts, facts.part_samples_seconds
-    names = tuple(f"ranks {format_ranks(members)}" for members in case.members)
-    return names, tuple(samples(result.stamps[members, :]) for members in case.members)
-
-
-def _wrong_elements(case: Case, results: Iterable[RankResult]) -> int | None:
-    """None where nothing was there to be compared."""
-    if case.count == 0 and collective(case.collective).moves_data:
-        return None
-    return sum(one.mismatch.wrong_elements for one in results if one.mismatch)
 
 
 def _severity(status: Status) -> int:

@@ -32,7 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("endpoints",),
     ("turns",),
     ("measure", "faults", "visits", "exchange", "launching", "listening", "hosts", "rendezvous"),
-    ("backends",),
+    ("backends", "parts"),
     ("worker",),
     ("launched", "rank"),
     ("runs", "progress", "planning", "network_probe", "census", "seats"),

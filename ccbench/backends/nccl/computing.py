@@ -7,8 +7,13 @@ the bandwidth that NCCL's copies need. Both go through CuPy: cuBLAS by its bindi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ctypes
+import itertools
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -61,7 +66,16 @@ extern "C" __global__ void ccb_kernel(const __grid_constant__ Streams streams) {
 STREAMS = np.dtype([("source", "u8"), ("target", "u8"), ("count", "u8")])
 ELEMENT_BYTES = 16
 
-INSTALL_BLAS = "pip install nvidia-cublas-cu12 (or -cu13, as CuPy's wheel) brings it"
+WHEEL_LIBRARIES = (
+    "nvidia/cublas/lib/libcublasLt.so.12",
+    "nvidia/cublas/lib/libcublas.so.12",
+    "nvidia/cu13/lib/libcublasLt.so.13",
+    "nvidia/cu13/lib/libcublas.so.13",
+)
+"""Where nvidia-cublas-cu12 and nvidia-cublas (for CUDA 13) put them; the first of each pair is needed by the
+second."""
+
+INSTALL_BLAS = "pip install nvidia-cublas-cu12 (for cupy-cuda13x: nvidia-cublas) brings it"
 
 
 class Computation(Protocol):
@@ -82,13 +96,34 @@ def computation(kind: str, seat: Seat) -> Computation:
 def open_blas() -> tuple[Any, Callable[[int], Any]]:
     """CuPy's cuBLAS, and what makes a stream the current one while it is entered; CannotRun without."""
     try:
-        from cupy.cuda import ExternalStream, cublas  # type: ignore[import-not-found,unused-ignore]
+        try:
+            return _imported()
+        except ImportError:
+            load_wheels(sys.path)  # CuPy before 14 looks for libraries of a toolkit only
+            return _imported()
     except (ImportError, RuntimeError) as error:
         why = " ".join(str(error).split())
         raise CannotRun(
             f"computing matmul needs cuBLAS, and CuPy finds none ({why}); {INSTALL_BLAS}"
         ) from None
+
+
+def _imported() -> tuple[Any, Callable[[int], Any]]:
+    from cupy.cuda import ExternalStream, cublas  # type: ignore[import-not-found,unused-ignore]
+
     return cublas, ExternalStream
+
+
+def load_wheels(folders: Iterable[str], load: Callable[..., object] = ctypes.CDLL) -> list[Path]:
+    """Load cuBLAS from NVIDIA's wheels in ``folders``, so that whoever asks for it by name next finds it."""
+    loaded = []
+    for folder, name in itertools.product(filter(None, folders), WHEEL_LIBRARIES):
+        path = Path(folder) / name
+        with suppress(OSError):  # of another CUDA than CuPy's: it asks for its own
+            if path.is_file():
+                load(str(path), mode=ctypes.RTLD_GLOBAL)
+                loaded.append(path)
+    return loaded
 
 
 class Products:
@@ -112,7 +147,7 @@ class Products:
             values = np.random.default_rng(20_26).random(MATRIX_EDGE, np.float32).astype(np.float16)
             for address in self._addresses:  # numbers that are none would draw another power
                 seat.device.write_repeated(address, size, values)
-            self._handle = int(blas.create())
+            self._handle = _created(blas)
         except BaseException:
             self.close()
             raise
@@ -138,6 +173,14 @@ class Products:
         self._seat.use()
         steps: list[Callable[[], object]] = [partial(self._seat.cuda.free, one) for one in addresses]
         do_all([*steps, *([partial(self._blas.destroy, handle)] if handle else [])])
+
+
+def _created(blas: Any) -> int:
+    """A handle of the current device; CannotRun with cuBLAS's word for what keeps it from starting."""
+    try:
+        return int(blas.create())
+    except RuntimeError as error:
+        raise CannotRun(f"cuBLAS does not start: {error}") from None
 
 
 class Streaming:

@@ -15,6 +15,7 @@ from ccbench.backends.nccl.computing import Computation, computation
 from ccbench.backends.nccl.launches import Launches
 from ccbench.backends.nccl.parts import COMPUTING_LANE
 from ccbench.backends.nccl.seat import Seat
+from ccbench.errors import CcbenchError
 
 
 class Overlap:
@@ -39,9 +40,12 @@ class Overlap:
                 self._computations[rank] = computation(kind, seat)
             self._enqueue(self._computations)
             self._launches.wait(limit_seconds)
-        except (OutOfMemory, CannotRun) as error:
+        except OutOfMemory as error:
             self.close()
             return error
+        except CcbenchError as error:  # no NVRTC, no cuBLAS: the case cannot run, and nothing is broken
+            self.close()
+            return CannotRun(str(error))
         self._kind = kind
         return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from ccbench.backends.nccl.overlapping import shared_out
 from ccbench.backends.nccl.parts import COMPUTING_LANE, OWN_LANE
 from ccbench.backends.nccl.seat import Seat
 from ccbench.cases import Case
+from ccbench.errors import MissingDependency
 from ccbench.kernels.compiler import RESOURCE_OPTIONS, Nvrtc, nvrtc
 from ccbench.kernels.sources import Program
 from ccbench.measure import Overlapping
@@ -176,6 +178,48 @@ def test_without_cublas_the_case_is_refused_with_what_to_install() -> None:
     with pytest.raises(CannotRun, match=r"matmul needs cuBLAS.*pip install nvidia-cublas"):
         endpoint.prepare_computing("matmul")
     endpoint.prepare_computing("memory")
+
+
+def test_what_keeps_cublas_or_the_compiler_from_starting_is_a_refusal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    endpoint, process = opened(2)
+    blas = with_blas(monkeypatch, process.runtime)
+    before = set(process.runtime.allocated)
+
+    def no_handle() -> int:
+        raise RuntimeError("CUBLAS_STATUS_NOT_INITIALIZED")
+
+    monkeypatch.setattr(blas, "create", no_handle)
+    endpoint.prepare(overlapping("matmul"))
+    buffers = set(process.runtime.allocated)
+    with pytest.raises(CannotRun, match="cuBLAS does not start: CUBLAS_STATUS_NOT_INITIALIZED"):
+        endpoint.prepare_computing("matmul")
+    assert set(process.runtime.allocated) == buffers > before
+
+    def no_compiler(*_: object) -> None:
+        raise MissingDependency("NVRTC, which compiles kernels, is not installed; pip install it")
+
+    monkeypatch.setattr("ccbench.backends.cuda.modules.compile_program", no_compiler)
+    with pytest.raises(CannotRun, match="NVRTC, which compiles kernels, is not installed"):
+        endpoint.prepare_computing("memory")
+    assert set(process.runtime.allocated) == buffers
+
+
+def test_cublas_is_found_in_wheels_that_cupy_does_not_look_into(tmp_path: Path) -> None:
+    for name in ("libcublas.so.12", "libcublasLt.so.12"):
+        (tmp_path / "nvidia/cublas/lib").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "nvidia/cublas/lib" / name).write_bytes(b"")
+    asked: list[str] = []
+
+    def load(path: str, mode: int) -> None:
+        asked.append(Path(path).name)
+        if "Lt" not in path:
+            raise OSError("not a library")
+
+    found = computing.load_wheels(["", str(tmp_path / "elsewhere"), str(tmp_path)], load)
+    assert asked == ["libcublasLt.so.12", "libcublas.so.12"]  # the second needs the first
+    assert [path.name for path in found] == ["libcublasLt.so.12"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

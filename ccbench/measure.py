@@ -206,21 +206,19 @@ def _of_all_ranks(endpoint: Endpoint, warmup: _WarmUp) -> float:
 
 
 def communicating(case: Case) -> tuple[int, ...]:
-    """The ranks with something to do: all, a pair's, or those of a group alone and of what is beside."""
-    if case.everybody:
+    """The ranks with something to do: all, a pair's, or those of groups, and of what is beside them."""
+    if case.everybody and not case.groups:
         return tuple(range(case.ranks))
     beside = case.beside_case
-    if beside and beside.everybody:
-        return tuple(range(case.ranks))
     groups = (*case.members, *(beside.members if beside else ()))
-    return tuple(dict.fromkeys(rank for group in groups for rank in group))
+    found = tuple(dict.fromkeys(rank for group in groups for rank in group))
+    return found if len(found) < case.ranks else tuple(range(case.ranks))
 
 
 def taking_part(case: Case, stamps: NDArray[np.float64]) -> NDArray[np.float64]:
     """The rows of ``stamps`` that are of ranks with something to do; one row stands for all ranks."""
-    if case.everybody or len(stamps) != case.ranks:
-        return stamps
-    return stamps[communicating(case), :]
+    ranks = communicating(case)
+    return stamps if len(ranks) == case.ranks or len(stamps) != case.ranks else stamps[ranks, :]
 
 
 @dataclass(frozen=True)

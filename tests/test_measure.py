@@ -412,6 +412,9 @@ def test_a_backend_that_cannot_compute_meanwhile_says_so() -> None:
     [
         ({}, (0, 1, 2, 3)),
         ({"groups": "rank // 2"}, (0, 1, 2, 3)),
+        ({"groups": "[[3, 0], [2, 1]]"}, (0, 1, 2, 3)),
+        ({"groups": "[[2, 1]]"}, (2, 1)),
+        ({"groups": "[[2, 1]]", "beside": "all_gather on [[3, 1]]"}, (2, 1, 3)),
         ({"groups": "rank // 2", "alone": 1}, (2, 3)),
         ({"groups": "rank % 2", "alone": 0}, (0, 2)),
         ({"pair": "3>1"}, (3, 1)),

@@ -56,7 +56,11 @@ class Launches:
     # -- enqueueing ------------------------------------------------------------------------------------------
 
     def enqueue(self) -> None:
-        """Everything once. What one thread asks of several ranks, or at once, must be in one group."""
+        """Everything once. What one thread asks of several ranks, or at once, must be in one group.
+
+        Lanes come in the same order on every rank, as NCCL's guide asks where communicators share a device
+        ("Using multiple NCCL communicators concurrently").
+        """
         for lane in self.lanes:
             calls = [call for one in lane for call in one.calls]
             if len(calls) == 1:

@@ -65,20 +65,25 @@ class FakeBlas:
     def destroy(self, handle: int) -> None:
         del self.handles[handle]
 
-    def gemmEx(self, handle: int, *words: int) -> None:  # noqa: N802 - as CuPy spells it
-        left_as_is, right_as_is, m, n, k, alpha, a, a_type, lda, b, b_type, ldb, *rest = words
-        beta, c, c_type, ldc, compute, algorithm = rest
-        assert (left_as_is, right_as_is, algorithm, compute) == (0, 0, -1, 68)
-        assert (a_type, b_type, c_type) == (2, 2, 2)
+    # Names are those of CuPy's binding, which a test compares with what was recorded of it.
+    # fmt: off
+    def gemmEx(  # noqa: N802
+        self, handle: int, transa: int, transb: int, m: int, n: int, k: int,
+        alpha: int, A: int, Atype: int, lda: int, B: int, Btype: int, ldb: int,  # noqa: N803
+        beta: int, C: int, Ctype: int, ldc: int, computeType: int, algo: int,  # noqa: N803
+    ) -> None:
+        # fmt: on
+        assert (transa, transb, algo, computeType) == (0, 0, -1, 68)
+        assert (Atype, Btype, Ctype) == (2, 2, 2)
         assert (lda, ldb, ldc) == (m, k, m)
         factors = [ctypes.c_float.from_address(at).value for at in (alpha, beta)]
         assert factors == [1.0, 0.0]
         device = self.handles[handle]
         assert self._runtime.getDevice() == device
         world = self._runtime.world
-        for address, rows, columns in ((a, m, k), (b, k, n), (c, m, n)):
+        for address, rows, columns in ((A, m, k), (B, k, n), (C, m, n)):
             values = world.view(address, 2 * rows * columns, device).view(np.float16)
-            assert address == c or np.all(np.isfinite(values[: 2 * columns]))
+            assert address == C or np.all(np.isfinite(values[: 2 * columns]))
         assert world.streams[self.stream].device == device
         self._runtime._add(self.stream, Task(lambda: None, COMPUTING_SECONDS))
 

@@ -1,7 +1,7 @@
 """What released NCCL wheels and an installed CuPy declare, as small text files beside the tests.
 
 Run by hand when there are new releases, with wheels that ``pip download --no-deps nvidia-nccl-cu12==2.28.9``
-fetched, and with any CuPy installed and an NCCL it can load; no driver is needed:
+fetched, and with any CuPy installed and an NCCL and a cuBLAS it can load; no driver is needed:
 
     python -m tests.backends.nccl.record nvidia_nccl_cu12-2.28.9-*.whl
     python -m tests.backends.nccl.record cupy
@@ -131,6 +131,12 @@ def cupy_facts() -> dict[str, Any]:
         if not name.startswith("_") and (match := re.match(rf"NcclCommunicator\.{name}\((.*?)\)", text)):
             given = [one.split("=")[0].split()[-1] for one in match.group(1).split(",")]
             methods[name] = [one for one in given if one != "self"]
+    from cupy.cuda import cublas  # type: ignore[import-not-found,unused-ignore]
+
+    products = {}
+    for name in ("create", "destroy", "gemmEx"):
+        (given_text,) = re.findall(rf"{name}\((.*?)\)", getattr(cublas, name).__doc__)
+        products[name] = [one.split()[-1] for one in given_text.split(",") if one]
     return {
         "cupy": str(cupy.__version__),
         "module": sorted(name for name in dir(nccl) if not name.startswith("_")),
@@ -140,6 +146,7 @@ def cupy_facts() -> dict[str, Any]:
         "runtime": sorted(
             name for name in dir(runtime) if name[0].islower() and callable(getattr(runtime, name))
         ),
+        "cublas": products,
     }
 
 

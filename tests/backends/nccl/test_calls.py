@@ -15,6 +15,7 @@ import pytest
 from ccbench.backends.nccl import calls
 from ccbench.backends.nccl.communicator import BY_CUPY
 
+from .computing import FakeBlas
 from .double import Process, World
 from .record import RECORDED, exported, functions_of
 
@@ -153,6 +154,13 @@ def test_the_double_has_the_functions_of_its_version(facts: dict[str, Any]) -> N
     native = Process(World(version=facts["version"])).native
     has = {name for name in calls.FUNCTIONS if hasattr(native, name)}
     assert has == set(facts["exported"]) & set(calls.FUNCTIONS)
+
+
+@each_cupy
+def test_cublas_is_asked_as_cupy_has_it(facts: dict[str, Any]) -> None:
+    for name, arguments in facts["cublas"].items():
+        given = inspect.signature(getattr(FakeBlas(Process(World()).runtime), name)).parameters
+        assert list(given) == arguments, name
 
 
 @each_cupy

@@ -17,7 +17,7 @@ from ccbench.backends.nccl import troubles
 from ccbench.backends.nccl.endpoint import NcclRanks
 from ccbench.backends.nccl.seat import Seat
 from ccbench.backends.nccl.troubles import CollectiveHung, limit_for
-from ccbench.cases import Case
+from ccbench.cases import UNEVEN, Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.measure import Apart, DeviceTimed
@@ -27,6 +27,7 @@ from .double import Process
 from .measuring import case_of, measured, opened, wrong_elements
 
 OPS = ("sum", "prod", "min", "max", "avg", "premulsum")
+CROSSED = ("all_gather on rank % 2", "reduce_scatter on [[0, 1]]", "all_to_all on all")
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
@@ -224,7 +225,7 @@ def test_the_library_estimates_without_moving_anything() -> None:
     assert measured(endpoint, case_of("all_reduce", 2))[1].library_estimate_seconds is None
 
 
-@pytest.mark.parametrize("collective", ["send_recv", "all_to_all", "gather", "scatter"])
+@pytest.mark.parametrize("collective", ["send_recv", "all_to_all", "all_to_all_v", "gather", "scatter"])
 @pytest.mark.parametrize("version", [22203, 22809])
 def test_transfers_are_not_estimated_because_nccl_would_run_them_later(collective: str, version: int) -> None:
     endpoint, _ = opened(2, version=version)
@@ -550,7 +551,9 @@ def cases(draw: st.DrawFn) -> Case:
         "groups": groups,
         "beside": ""
         if pair or mode == "graph"
-        else draw(st.sampled_from(["", "", "all_to_all", "all_reduce"])),
+        else draw(st.sampled_from(["", "", "all_to_all", "all_reduce", *CROSSED])),
+        "alone": draw(st.sampled_from([-1, -1, 0])) if groups else -1,
+        "traffic": draw(st.sampled_from(["", "hot:0.8", "zipf:3"])) if collective == UNEVEN else "",
     }
     if row.reduces:
         changes["op"] = draw(st.sampled_from(OPS))

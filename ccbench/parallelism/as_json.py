@@ -68,6 +68,7 @@ def outcome_document(one: Outcome) -> dict[str, Any]:
         "exposed_seconds": step.exposed_seconds,
         "hidden_seconds": step.hidden_seconds,
         "tflops": one.tflops,
+        "hardware_tflops": one.hardware_tflops,
         "model_flops_utilization": one.utilization,
         "tokens_per_second": one.tokens_per_second,
         "fits": one.fits,

@@ -119,11 +119,12 @@ class _Reader:
         dtype = top.word("dtype", tuple(ITEM_BYTES)) or "bfloat16"
         settings, hide = strategy_settings(top, dtype)
         choices, wanted = self.choices(top, settings, dtype)
-        shape = None if gradients is not None else self.shape(top)
+        named = top.text("name") or name
+        shape = None if gradients is not None else self.shape(top, named)
         if gradients is None:
             self.check_settings(top, choices, settings)
         plan = Plan(
-            name=top.text("name") or name,
+            name=named,
             shape=shape,
             machine=top.text("machine"),
             nodes=top.whole("nodes"),
@@ -141,7 +142,7 @@ class _Reader:
         top.refuse_unknown()
         return plan
 
-    def shape(self, top: Keys) -> ModelShape:
+    def shape(self, top: Keys, name: str) -> ModelShape:
         value = top.take("model")
         if value is None:
             raise top.error(
@@ -149,7 +150,7 @@ class _Reader:
             )
         try:
             if isinstance(value, dict):
-                return make_shape({"name": "model", **value})
+                return make_shape({"name": name, **value})
             return named_shape(str(value))
         except UsageError as problem:
             key = str(problem).split()[1].strip("'") if isinstance(value, dict) else ""

@@ -14,6 +14,7 @@ from ccbench.parallelism.computing import (
     optimizer_work,
     seconds_of,
     stage_work,
+    step_flops,
     utilization,
 )
 from ccbench.parallelism.devices import Device, named_device
@@ -32,8 +33,8 @@ class Outcome:
     """A strategy's step on a machine.
 
     memory: of the fullest kind of stage. fits: whether the device holds it. tflops: floating point operations
-    of the model, in 1e12 per second and device, without what is recomputed. utilization: of the peak (MFU).
-    tokens_per_second: of all devices.
+    of the model, in 1e12 per second and device, attention counted in full; hardware_tflops: with what is
+    computed a second time. utilization: what tflops are of the peak (MFU). tokens_per_second: of all devices.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Outcome:
     memory: Memory
     fits: bool
     tflops: float
+    hardware_tflops: float
     utilization: float
     tokens_per_second: float
 
@@ -89,6 +91,7 @@ class Planner:
             memory,
             self.fits(memory),
             flops / seconds / ranks / 1e12,
+            step_flops(self.shape, strategy) / seconds / ranks / 1e12,
             utilization(flops, seconds, ranks, self.device, self.dtype),
             strategy.global_batch * strategy.sequence / seconds,
         )

@@ -94,6 +94,8 @@ def _one(one: Outcome) -> Iterator[str]:
         f"  step {format_seconds(step.seconds)}, computing alone {format_seconds(step.computing_seconds)}: "
         f"{one.tflops:.1f} TFLOP/s a device, MFU {one.utilization:.1%}, {one.tokens_per_second:,.0f} tokens/s"
     )
+    if one.hardware_tflops > one.tflops:
+        yield f"  with what is computed again {one.hardware_tflops:.1f} TFLOP/s a device"
     whole = step.seconds
     yield (
         f"  computing {step.computing_seconds / whole:.1%}, bubble {step.bubble_seconds / whole:.1%}, "

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 import pytest
 
-from ccbench.parallelism.computing import Efficiency
 from ccbench.parallelism.document import Plan, load_plan
 from ccbench.parallelism.planned import Asked, plan_out
 from ccbench.resources import shipped_folder
@@ -46,24 +45,22 @@ def test_interleaving_is_faster_and_less_so_with_larger_batches() -> None:
     assert large == pytest.approx(147 / 136, rel=0.1)
 
 
-@pytest.mark.parametrize("batch", [32, 128])
-def test_tensor_parallel_ranks_beyond_a_node_and_few_of_them_are_slower_than_eight(batch: int) -> None:
+@pytest.mark.parametrize(
+    ("batch", "ends"), [(32, {}), (128, {"tp32-pp2": 108, "tp8-pp8": 166, "tp2-pp32": 147})]
+)
+def test_tensor_parallel_ranks_beyond_a_node_and_few_of_them_are_slower_than_eight(
+    batch: int, ends: dict[str, float]
+) -> None:
     # Figure 13: the peak is at 8 x 8 for both batches; of 128 sequences 2 stages are slower than 32.
-    # With products that are as fast however many ranks split them: see docs/parallelism.md.
     plan = shipped("narayanan-figure-13")
-    even = replace(plan.device, efficiency=Efficiency(matrix=0.75, narrow=0.0))
-    found = tflops(replace(plan, device=even), global_batch=batch)
+    found = tflops(plan, global_batch=batch)
     assert order(found)[0] == "tp8-pp8"
     assert found["tp8-pp8"] > found["tp16-pp4"] > found["tp32-pp2"]
     assert found["tp8-pp8"] > found["tp4-pp16"] > found["tp2-pp32"]
+    for name, published in ends.items():
+        assert found[name] * 4 / 3 == pytest.approx(published, rel=0.12)
     if batch == 128:
         assert found["tp2-pp32"] > found["tp32-pp2"]
-
-
-def test_as_stated_by_default_tensor_parallel_ranks_beyond_a_node_are_slower() -> None:
-    found = tflops(shipped("narayanan-figure-13"))
-    assert found["tp8-pp8"] > found["tp2-pp32"] > found["tp32-pp2"]
-    assert found["tp8-pp8"] > found["tp16-pp4"] > found["tp32-pp2"]
 
 
 @pytest.mark.parametrize("batch", [32, 128, 512])
@@ -87,6 +84,7 @@ def test_more_devices_for_the_same_batch_are_used_less_well() -> None:
 
 
 def test_tensor_and_pipeline_parallel_training_of_gpt_3_takes_its_published_time() -> None:
-    # Table 2: 153 TFLOP/s with what is recomputed on 384 devices, which is 75.9 s a step by its equation 3.
-    planned = plan_out(shipped("narayanan-table-2"), Asked())
-    assert planned.outcomes[0].step.seconds == pytest.approx(75.9, rel=0.1)
+    # Table 2: 153, 149 and 141 TFLOP/s with what is computed again, on 384, 768 and 1,536 devices.
+    for nodes, published in ((48, 153), (96, 149), (192, 141)):
+        planned = plan_out(shipped("narayanan-table-2"), Asked(nodes=nodes))
+        assert planned.outcomes[0].hardware_tflops == pytest.approx(published, rel=0.15)

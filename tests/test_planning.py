@@ -91,6 +91,31 @@ def test_groups_need_as_much_as_they_are_many() -> None:
     assert rank_bytes(grouped) == 1024 + 2048
 
 
+def test_a_group_alone_needs_what_one_group_needs() -> None:
+    alone = replace(CASE, groups="rank // 2", size_bytes=2048, alone=0)
+    assert case_bytes(alone) == 2 * (1024 + 2048)
+    assert rank_bytes(alone) == 1024 + 2048
+
+
+def test_what_runs_beside_needs_buffers_of_its_own() -> None:
+    beside = replace(CASE, beside="all_reduce on rank % 2")
+    assert case_bytes(beside) == 4 * (1024 + 4096) + 4 * (4096 + 4096)
+    assert rank_bytes(beside) == 1024 + 4096 + 4096 + 4096
+
+
+def test_the_rank_that_everybody_sends_to_needs_most() -> None:
+    even = replace(CASE, collective="all_to_all_v")
+    hot = replace(even, traffic="hot:0.5")
+    assert rank_bytes(even) == 4096 + 4096
+    assert rank_bytes(hot) == 4096 + 4 * 2048
+    assert case_bytes(hot) == case_bytes(even) == 4 * (4096 + 4096)
+
+
+def test_even_traffic_of_many_ranks_needs_no_matrix() -> None:
+    many = replace(CASE, collective="all_to_all_v", ranks=100_000, count=1, size_bytes=400_000)
+    assert rank_bytes(many) == 800_000
+
+
 def test_a_root_that_holds_more_counts() -> None:
     gathered = replace(CASE, collective="gather", root=3)
     assert rank_bytes(gathered) == 1024 + 4096

@@ -4,7 +4,7 @@ from ccbench.cases import Case
 from ccbench.cli.plan_text import MOST_LISTED, plan_lines
 from ccbench.model.basis import named_basis
 from ccbench.planning import Plan, RunOptions, plan_suite
-from ccbench.suite import load_suite
+from ccbench.suite import load_suite, read_suite
 
 
 def planned(suite: str, machine: str = "hgx-h100") -> Plan:
@@ -41,6 +41,28 @@ def test_lines_say_sizes_bytes_and_what_a_machine_should_take() -> None:
     assert ring.endswith("ms predicted")
     assert any("protocol ll128" in line for line in lines)
     assert any("in place, graph" in line for line in lines)
+
+
+def test_groups_alone_traffic_and_computations_are_counted() -> None:
+    sweep = (
+        "sweep: [{collective: all_to_all_v, traffic: [balanced, 'zipf:1', 'hot:0.5'], size: '8:1GiB:2'},"
+        "{collective: all_reduce, groups: rank // 2, sharing: each, size: '8:1GiB:2'},"
+        "{collective: all_reduce, mode: overlap, computing: all, size: '8:1GiB:2', beside: nothing}]"
+    )
+    plan = plan_suite(read_suite(sweep), RunOptions(backends=("cpu",), ranks=8, machine="cpu-shared-memory"))
+    lines = plan_lines(plan)
+    assert numbers(lines) == len(plan.cases)
+    assert any("groups rank // 2, group 3 alone: 28 cases" in line for line in lines)
+    assert any("traffic zipf:1: " in line for line in lines)
+    assert any("overlap, computing memory: 28 cases" in line for line in lines)
+
+
+def test_groups_alone_of_many_cases_are_one_line() -> None:
+    sweep = "sweep: {collective: all, groups: rank // 2, sharing: each, algorithm: all, size: '8:1GiB:2'}"
+    plan = plan_suite(read_suite(sweep), RunOptions(backends=("cpu",), ranks=16, machine="cpu-shared-memory"))
+    lines = plan_lines(plan)
+    assert len(lines) <= MOST_LISTED + 1
+    assert any("8 sets of groups at once" in line for line in lines)
 
 
 def test_pairs_are_counted_by_their_ways() -> None:

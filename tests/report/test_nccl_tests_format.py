@@ -151,12 +151,20 @@ def _same_figures(first: Run, second: Run) -> None:
         assert (near | wanted.isna()).all(), pandas.DataFrame({"wanted": wanted, "found": found})[~near]
 
 
-@pytest.mark.parametrize("name", [name for name in COLLECTIVES if name != "barrier"])
+@pytest.mark.parametrize("name", [name for name in COLLECTIVES if name not in ("barrier", "all_to_all_v")])
 def test_importing_the_text_gives_the_same_figures(tmp_path: Path, name: str) -> None:
     cases = sweep(name, algorithms=("ring", "tree"))
     cases += [replace(one, in_place=True) for one in sweep(name)]
     run = write_run(tmp_path / "run", cases)
     _same_figures(run, _imported(tmp_path / "back", nccl_tests_tables(points_of(run))))
+
+
+def test_uneven_traffic_comes_back_as_a_program_whose_traffic_is_not_known(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", sweep("all_to_all_v", last=14))
+    back = _imported(tmp_path / "back", nccl_tests_tables(points_of(run)))
+    assert set(back.cases["collective"]) == {"alltoallv"}
+    times = [sorted(one.cases["median_seconds"]) for one in (run, back)]
+    assert times[1] == pytest.approx(times[0], rel=1e-3)
 
 
 def test_statuses_come_back_with_their_reasons(tmp_path: Path) -> None:
@@ -234,6 +242,15 @@ def test_every_case_comes_back_with_its_own_flags(tmp_path: Path) -> None:
     assert _flags(back) == _flags(run)
     assert sorted(filter(None, _flags(run))) == [("loopback",), ("loopback",), ("other_load", "steal")]
     _same_figures(run, back)
+
+
+def test_uneven_traffic_is_a_table_of_alltoallv_that_says_so(tmp_path: Path) -> None:
+    cases = [case("all_to_all_v", "direct", 2**power, traffic="hot:0.5") for power in (10, 20)]
+    (table,) = nccl_tests_tables(points_of(write_run(tmp_path / "run", cases)))
+    assert table.text.splitlines()[0] == "# Collective test starting: alltoallv_perf"
+    assert "traffic hot:0.5" in table.text
+    size, count, *_ = next(line for line in table.text.splitlines() if line.startswith(" ")).split()
+    assert int(size) == int(count) * 4 * 4  # what one rank sends to all four; count is one block
 
 
 def test_an_imported_run_prints_its_figures_again(tmp_path: Path) -> None:

@@ -20,7 +20,10 @@ from .synthetic import case, write_run
 
 OTHER: dict[str, Any] = {
     "groups": "rank // 2",
+    "alone": 0,
     "beside": "all_gather",
+    "traffic": "zipf:1.2",
+    "computing": "matmul",
     "channels": 8,
     "transport": "host",
     "registration": "symmetric",
@@ -37,7 +40,7 @@ def cases(**changes: Any) -> list[Case]:
 def test_every_setting_of_a_case_is_one_that_reports_tell_apart() -> None:
     blank = case("all_reduce", "ring", 4096)
     assert {name: getattr(blank, name) for name in SETTING_FIELDS} == SETTING_DEFAULTS
-    later = [column.name for column in SCHEMA if column.since == 3]
+    later = [column.name for column in SCHEMA if column.since >= 3]
     assert set(SETTING_FIELDS) <= set(later)
 
 
@@ -74,7 +77,7 @@ def test_bandwidths_of_groups_are_those_of_one_group(tmp_path: Path) -> None:
     assert point.busbw_at(point.median_seconds) == pytest.approx(point.busbw)
 
 
-@pytest.mark.parametrize("name", ["groups", "beside", "aggregation"])
+@pytest.mark.parametrize("name", ["groups", "alone", "beside", "traffic", "computing", "aggregation"])
 def test_times_of_other_work_do_not_race(tmp_path: Path, name: str) -> None:
     run = write_run(tmp_path / "run", [*cases(), *cases(**{name: OTHER[name]})])
     assert [one for one in figures_of(points_of(run)) if one.topic == "algorithms"] == []

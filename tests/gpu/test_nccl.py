@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ccbench.backends.base import CannotRun
 from ccbench.backends.cpu.memory import Control
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.nccl.crew import opened
@@ -69,6 +70,27 @@ def test_every_collective_of_one_rank_is_exact(alone: NcclRanks, collective: str
 @pytest.mark.parametrize("op", OPS)
 def test_every_dtype_and_op_of_one_rank_is_exact(alone: NcclRanks, dtype: str, op: str) -> None:
     assert wrong(alone, case_of("all_reduce", 1, 5003, dtype=dtype, op=op)) == 0
+
+
+@pytest.mark.parametrize("kind", ["matmul", "memory"])
+def test_a_collective_is_exact_while_something_is_computed(alone: NcclRanks, kind: str) -> None:
+    case = case_of("all_reduce", 1, 1 << 20, mode="overlap", computing=kind)
+    alone.prepare(case)
+    try:
+        alone.prepare_computing(kind)
+    except CannotRun as error:
+        pytest.skip(str(error))
+    alone.compute(10)
+    computing_alone = alone.device_seconds()
+    assert computing_alone > 0
+    alone.poison()
+    alone.refill(7)
+    computing, communicating = alone.launch_while_computing(3, 10)
+    assert alone.check(7, 1) is None
+    assert computing > 0
+    assert communicating > 0
+    alone.finish()
+    assert wrong(alone, case) == 0
 
 
 @pytest.mark.parametrize("registration", ["local", "symmetric"])

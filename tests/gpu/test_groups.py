@@ -1,0 +1,54 @@
+"""Groups of ranks on one real GPU: right at once and alone, and the same bits as the emulation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ccbench.cases import Case
+from ccbench.collectives import COLLECTIVES
+from ccbench.dtypes import ITEM_BYTES
+from ccbench.measure import measure
+from ccbench.verification import launches_between_refills
+
+from .cases import POINTS, SAMPLING, case_of, emulated, results
+from .conftest import Opened
+
+RANKS = 4
+
+
+def grouped(collective: str, algorithm: str, groups: str, alone: int = -1) -> Case:
+    """A case in groups; its root is one of a group."""
+    case = replace(case_of(collective, algorithm, RANKS), groups=groups, alone=alone)
+    row = COLLECTIVES[collective]
+    size = row.size_bytes(case.count, case.group_ranks, ITEM_BYTES[case.dtype])
+    return replace(case, size_bytes=size, root=case.group_ranks - 1 if row.rooted else case.root)
+
+
+@pytest.mark.parametrize("groups", ["rank // 2", "rank % 2"])
+@pytest.mark.parametrize(("collective", "algorithm"), POINTS)
+def test_every_kernel_is_right_in_groups(
+    opened: Opened, collective: str, algorithm: str, groups: str
+) -> None:
+    endpoint = opened(RANKS)
+    for alone in (-1, 1):
+        case = grouped(collective, algorithm, groups, alone)
+        endpoint.prepare(case)
+        salt = endpoint.next_salt()
+        result = measure(endpoint, case, SAMPLING, launches_between_refills(case), salt)
+        facts = endpoint.facts()
+        endpoint.finish()
+        assert result.mismatch is None
+        assert len(facts.parts) == (2 if alone < 0 else 0)
+        assert all(second > 0 for one in facts.part_samples_seconds for second in one)
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "tree"])
+def test_groups_leave_the_bits_that_the_emulation_leaves(opened: Opened, algorithm: str) -> None:
+    case = grouped("all_reduce", algorithm, "rank % 2")
+    on_device = results(opened(RANKS), case, 3)
+    on_host = results(emulated(RANKS), case, 3)
+    assert len(on_device) == len(on_host) == RANKS
+    assert all(np.array_equal(one, other) for one, other in zip(on_device, on_host, strict=True))

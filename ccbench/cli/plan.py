@@ -48,8 +48,9 @@ def plan(
     """What a training step asks of the fabric, and what of it shows.
 
     PLAN.yaml names a model, a machine and a layout (or layouts, or a search); docs/parallelism.md has its
-    keys. For each communication: who, what, how large, how often, how long, what of it hides behind
-    computing, which link limits it, and whether that was measured or predicted.
+    keys. A plan that ships goes by its name, such as gpt3. For each communication: who, what, how large, how
+    often, how long, what of it hides behind computing, which link limits it, and whether that was measured or
+    predicted.
     """
     from ccbench.parallelism.document import load_plan
     from ccbench.parallelism.planned import Asked, plan_out

@@ -15,6 +15,7 @@ from ccbench.parallelism.keys import Keys, Spot
 from ccbench.parallelism.shape import ModelShape, make_shape, named_shape
 from ccbench.parallelism.strategy import CONTEXT_KINDS, PIPELINES, RECOMPUTED, Strategy
 from ccbench.parallelism.textbook import Gradients
+from ccbench.resources import shipped_folder
 from ccbench.suite.document import MOST_BYTES, Origin, read_document
 from ccbench.units import shown
 
@@ -81,15 +82,25 @@ class Plan:
     origin: Origin = field(default_factory=Origin)
 
 
+def shipped_plans() -> dict[str, Path]:
+    """Name to file of every plan that ships, by name."""
+    return {path.stem: path for path in sorted((shipped_folder("suites") / "plans").glob("*.yaml"))}
+
+
 def load_plan(path: Path | str) -> Plan:
-    """The plan of a file. Raises SuiteError in one line with file and line."""
+    """The plan of a file, or the one that ships under this name. Raises SuiteError with file and line."""
     path = Path(path)
+    if not path.is_file():
+        path = shipped_plans().get(str(path), path)
     try:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or "is no file name"
-        raise SuiteError(f"{path}: cannot be read ({reason}); name the file of a plan") from None
+        raise SuiteError(
+            f"{path}: cannot be read ({reason}); name the file of a plan, or one that ships: "
+            f"{', '.join(shipped_plans())}"
+        ) from None
     return read_plan(content, str(path), path.stem)
 
 

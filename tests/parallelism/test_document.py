@@ -95,8 +95,15 @@ def test_a_mistake_is_told_with_its_line(text: str, complaint: str) -> None:
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(SuiteError, match="cannot be read"):
+    with pytest.raises(SuiteError, match=r"no.yaml: cannot be read .* or one that ships: .*gpt3,"):
         load_plan(tmp_path / "no.yaml")
+
+
+def test_a_plan_that_ships_goes_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_plan("gpt3").shape is not None
+    monkeypatch.chdir(tmp_path)
+    Path("gpt3").write_text("gradients: {layers: 1, per_layer: 1, compute: 1 ms, communicate: 1 ms}")
+    assert load_plan("gpt3").gradients is not None
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,8 @@ from ccbench.backends.base import CannotRun
 from ccbench.backends.cuda.runtime import do_all
 from ccbench.backends.nccl.parts import COMPUTING_LANE
 from ccbench.backends.nccl.seat import Seat
+from ccbench.computing import MATMUL
 from ccbench.kernels.sources import Program
-
-MATMUL, MEMORY = "matmul", "memory"
 
 MATRIX_EDGE = 2048
 """Of float16: 17.2 GFLOP, some tens of microseconds on a data centre's GPU, in 256 tiles of 128 x 128, more

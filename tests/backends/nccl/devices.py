@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.nccl import computing
+from ccbench.computing import MEMORY
 from tests.backends.cuda.emulated import CudaError, EmulatedRuntime
 
 NOT_READY = 600
@@ -228,11 +229,11 @@ class WorldRuntime(EmulatedRuntime):
         if image.decode() != computing.SOURCE:
             return super().moduleLoadData(image)
         module = self.new_handle()
-        self.modules[module] = computing.MEMORY
+        self.modules[module] = MEMORY
         return module
 
     def launchKernel(self, function: int, *words: int) -> None:  # noqa: N802 - as CUDA spells it
-        assert self.modules[function] == computing.MEMORY
+        assert self.modules[function] == MEMORY
         blocks, _, _, lanes, _, _, _, stream, parameters, _ = words
         assert blocks * lanes == computing.BLOCKS_PER_PROCESSOR * self.processors * computing.LANES
         address = ctypes.cast(parameters, ctypes.POINTER(ctypes.c_void_p))[0]

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ccbench.backends.nccl import BACKEND
+from ccbench.backends.nccl import BACKEND, COMPUTATIONS
 from ccbench.backends.nccl.endpoint import NcclRanks
 from ccbench.backends.nccl.parts import BESIDE_LANE, OWN_LANE, Part, parts_of
 from ccbench.backends.nccl.seat import Seat
 from ccbench.backends.nccl.types import Amounts
 from ccbench.cases import Case
+from ccbench.computing import KINDS
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.traffic_matrix import sent_elements
 
@@ -270,6 +271,10 @@ def test_a_matrix_the_other_way_round_would_be_found(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Part, "amounts", transposed)
     endpoint, _ = opened(2)
     assert wrong_elements(endpoint, case_of("all_to_all_v", 2, 100, traffic="[[3, 3], [1, 3]]")) > 0
+
+
+def test_what_can_be_computed_is_what_every_backend_computes() -> None:
+    assert COMPUTATIONS == KINDS
 
 
 # -- refusals ------------------------------------------------------------------------------------------------

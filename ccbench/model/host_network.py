@@ -95,9 +95,9 @@ class HostNetwork:
     backend: the library that was probed. hosts: in the order in which ranks first are on them.
     host_of_rank: index into hosts. between: two ranks on different hosts send to each other at once; inside:
     the same on one host; together: all ranks send to the next at once, the last to the first; swapped: every
-    rank sends to a partner on another host and gets as much from it, all at once; one_way: one rank to
-    another host's, message after message without waiting for an answer. Each None where there are no such ranks or it
-    was not looked at. stream_bytes_per_second: one way between two hosts. call_seconds: what a
+    rank sends to a partner on another host and gets as much from it, all at once; one_way: one rank sends to
+    another host, message after message, and waits for no answer. Each None where there are no such ranks
+    or it was not looked at. stream_bytes_per_second: one way between two hosts. call_seconds: what a
     collective costs besides its messages, such as handing it to a thread of the library. links: pairs of
     hosts, each looked at on its own. library: the name and version of what was probed, which decides what
     algorithms it takes; '' where it is not known.

@@ -17,6 +17,10 @@ from ccbench.backends.nccl.types import State
 from ccbench.exchange import Exchange
 from ccbench.groups import Groups
 
+MOST_KEPT = 16
+"""Groupings whose communicators are kept besides that of all ranks: more than a suite measures in turn, and
+each takes memory of its devices."""
+
 ByRank = dict[int, Communicator]
 """Communicators of this process's ranks, by their rank in the team."""
 
@@ -45,10 +49,22 @@ class Communicators:
     def of(self, part: Part) -> ByRank:
         """Those that ``part`` runs on; in a lane beside, communicators of their own."""
         key = (part.lane, part.together or self._all)
-        self.world()  # it is one of those asked for, or what they are split from
-        if key not in self._made:
-            self._made[key] = self._split(key[1])
-        return self._made[key]
+        world = self.world()  # it is one of those asked for, or what they are split from
+        if key == (OWN_LANE, self._all):
+            return world
+        if key in self._made:
+            found = self._made.pop(key)
+        else:
+            self._make_room()
+            found = self._split(key[1])
+        self._made[key] = found  # last, so that what was used longest ago comes first
+        return found
+
+    def _make_room(self) -> None:
+        """Give up what was used longest ago; nothing of it may run. Every process gives up the same."""
+        kept = [key for key in self._made if key != (OWN_LANE, self._all)]
+        for key in kept[: max(0, len(kept) - MOST_KEPT + 1)]:
+            self.nccl.close(list(self._made.pop(key).values()))
 
     def _new(self, members: tuple[int, ...]) -> ByRank:
         """A communicator of ``members`` by a unique id, which the process of the first one makes."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ccbench.backends.nccl import BACKEND, COMPUTATIONS
+from ccbench.backends.nccl import BACKEND, COMPUTATIONS, communicators
 from ccbench.backends.nccl.endpoint import NcclRanks
 from ccbench.backends.nccl.parts import BESIDE_LANE, OWN_LANE, Part, parts_of
 from ccbench.backends.nccl.seat import Seat
@@ -64,6 +64,23 @@ def test_a_group_alone_has_the_communicator_that_it_has_beside_the_others() -> N
         assert {one.communicator.handle for one in endpoint._bound.bindings} <= handles
         endpoint.finish()
     assert {one.handle for _, one in endpoint._communicators.every()} == handles
+
+
+@pytest.mark.parametrize("mode", ["streaming", "graph"])
+def test_only_so_many_communicators_are_kept_and_those_in_use_are(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(communicators, "MOST_KEPT", 2)
+    endpoint, process = opened()
+    expressions = ["rank // 2", "rank % 2", "[[0, 3], [1, 2]]", "[[2, 0]]"]
+    for groups in [*expressions, *reversed(expressions)]:
+        assert wrong_elements(endpoint, case_of("all_reduce", groups=groups, mode=mode)) == 0
+        assert wrong_elements(endpoint, case_of("all_reduce", groups=groups, beside=CROSSED)) == 0
+        assert len(endpoint._communicators._made) <= 3  # with that of all ranks
+    endpoint.close()
+    assert not process.members
+    assert not process.world.deadlocks
+    assert not process.exceptions
 
 
 @pytest.mark.parametrize("mode", ["streaming", "isolated", "graph", "cold"])

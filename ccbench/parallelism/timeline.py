@@ -67,6 +67,7 @@ def timeline(step: Step) -> Timeline:
     for one in intervals:
         if one.stage in stages:
             pieces += _pieces(one, stages.index(one.stage), waits[one.work])
+    pieces += _behind(step, intervals, len(lanes))
     pieces += _sent(step, intervals, len(lanes))
     if any(piece.lane == len(lanes) for piece in pieces):
         lanes.append("sent")
@@ -142,6 +143,29 @@ def _pieces(one: Interval, lane: int, waiting: float) -> list[Piece]:
     if waiting > 0:
         found.append(Piece(lane, computed, one.end_seconds, WAITING))
     return found
+
+
+def _behind(step: Step, intervals: Sequence[Interval], lane: int) -> list[Piece]:
+    """Weights and gradients that every micro-batch of the slowest stage sends, from each pass's start on."""
+    if step.strategy.zero_stage < 2:
+        return []
+    place = stage_order(step.pipeline.stages).index(step.stage)
+    turns = step.strategy.micro_batches * step.pipeline.chunks
+    sent = {
+        phase: sum(line.total_seconds for line in step.lines if _of_pass(step, line, phase)) / turns
+        for phase in (FORWARD, BACKWARD)
+    }
+    mine = [one for one in intervals if one.stage == place and sent[one.work] > 0]
+    return [
+        Piece(lane, one.begin_seconds, min(one.begin_seconds + sent[one.work], one.end_seconds), DATA)
+        for one in mine
+    ]
+
+
+def _of_pass(step: Step, line: Line, phase: str) -> bool:
+    """Whether a line is of weights or gradients that this pass sends."""
+    one = line.communication
+    return one.phase == phase and one.axis in (step.strategy.data_axis, "edp")
 
 
 def _sent(step: Step, intervals: Sequence[Interval], lane: int) -> list[Piece]:

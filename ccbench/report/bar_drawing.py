@@ -23,6 +23,7 @@ COLOURS = ("#0072B2", "#9a9a9a", "#D55E00", "#E69F00", "#CC79A7", "#009E73", "#5
 PALE = (1, 3, 6, 8)
 """Styles on which white letters could not be read."""
 
+FEWEST_LANES = 4
 STACK_WIDTH, BESIDE_WIDTH = 0.56, 0.14
 LEGEND_COLUMNS = 27
 INCHES_FOR_NAMES = 6.1
@@ -111,7 +112,9 @@ def draw_lanes(figure: Figure, lanes: Lanes, axes: Axes) -> None:
                 color=INK if piece.style in PALE else "white",
             )  # fmt: skip
     axes.set_xlim(0, end)
-    axes.set_ylim(len(lanes.names) - 0.4, -0.6)
+    # One lane alone is no wall.
+    room = max(0, FEWEST_LANES - len(lanes.names)) / 2
+    axes.set_ylim(len(lanes.names) - 0.4 + room, -0.6 - room)
     axes.set_yticks(range(len(lanes.names)), list(lanes.names), fontsize=8)
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(figure.x.label, labelpad=6)

@@ -113,6 +113,8 @@ def timeline_figure(key: str, title: str, subtitle: str, step: Step, footnote: S
     drawn = timeline(step)
     styles = [kind for kind in KINDS if any(piece.kind == kind for piece in drawn.pieces)]
     notes = ["What is waited for inside a pass stands behind its computing; really they alternate by layer"]
+    if step.strategy.zero_stage >= 2:
+        notes.append("Gradients and weights that a pass sends stand at its start")
     if drawn.left_out:
         notes.append(drawn.left_out)
     if drawn.cut:

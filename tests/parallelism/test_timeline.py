@@ -57,3 +57,11 @@ def test_of_many_stages_the_first_the_last_and_some_between_are_drawn() -> None:
     assert found.lanes[0] == "stage 0"
     assert "stage 31" in found.lanes
     assert found.left_out == "24 of 32 stages are not shown"
+
+
+def test_weights_that_every_pass_gathers_are_drawn_behind_it() -> None:
+    found = timeline(step(Strategy(Layout(dp=8), 64, 512, zero_stage=3)))
+    sent = [piece for piece in found.pieces if piece.kind == DATA]
+    assert found.lanes == ("computing", "sent")
+    # Eight micro-batches, each with a forward and a backward pass.
+    assert len(sent) == 16

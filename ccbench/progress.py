@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol, TextIO, cast
 
-from ccbench.cases import Case, Measurement, Status
+from ccbench.cases import OVERLAP, Case, Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.model.prediction import Prediction
 from ccbench.stats import visited_interval
@@ -101,7 +101,7 @@ def result_text(measurement: Measurement, prediction: Prediction | None) -> str:
     words = [format_seconds(seconds)]
     case = measurement.case
     row = COLLECTIVES.get(case.collective)
-    if row is not None and row.moves_data and seconds > 0:
+    if row is not None and row.moves_data and seconds > 0 and case.mode != OVERLAP:
         words.append(f"{format_rate(case.size_bytes / seconds * row.bus_factor(case.group_ranks))} busbw")
     if prediction is not None:
         words.append(f"predicted {format_seconds(prediction.predicted_seconds)}")

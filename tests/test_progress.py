@@ -9,13 +9,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.cases import Case, Measurement, Status
+from ccbench.cases import OVERLAP, Case, Measurement, Status
 from ccbench.model.prediction import Prediction
 from ccbench.progress import (
     LiveProgress,
@@ -68,6 +69,11 @@ def run_three_cases(progress: Progress, between: Callable[[], None] = lambda: No
 def test_a_good_result_shows_its_median_time_bus_bandwidth_and_prediction() -> None:
     # 1 MiB in 2 ms is 0.5243 GB/s; all-reduce over 4 ranks counts 2 * 3 / 4 of it.
     assert result_text(ended(), PREDICTION) == "2 ms, 0.7864 GB/s busbw, predicted 200 us"
+
+
+def test_the_time_of_both_together_is_no_bandwidth() -> None:
+    case = replace(CASE, mode=OVERLAP, computing="matmul")
+    assert result_text(replace(ended(), case=case), None) == "2 ms"
 
 
 def test_the_time_of_several_visits_is_the_median_of_their_medians() -> None:

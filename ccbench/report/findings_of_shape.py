@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from ccbench.cases import OVERLAP
 from ccbench.report.points import Point, series_key
 from ccbench.report.run_finding import RunFinding
 from ccbench.report.text import percent, plural
@@ -53,6 +54,9 @@ def shape_findings(points: Sequence[Point]) -> list[RunFinding]:
 
 
 def _judged(point: Point) -> bool:
+    """Behind a computation the time is that of both, which follows no rule of collectives."""
+    if point.mode == OVERLAP:
+        return False
     return not (point.emulated or point.baseline) and point.group_ranks > 1
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ccbench.cases import OVERLAP, OVERLAP_PARTS, Measurement, Status
+from ccbench.report.findings_of_shape import shape_findings
 from ccbench.report.points import points_of
 from ccbench.report.sharing import Sharing, sharing_of
 from ccbench.report.sharing_tables import sharing_csv, sharing_lines, sharing_markdown, sharing_tables
@@ -147,3 +148,15 @@ def test_a_run_without_any_sharing_has_no_tables(tmp_path: Path) -> None:
     assert not found(run)
     files = {file.name for file in write_report([run], tmp_path / "report", ("md", "csv"))}
     assert "sharing.csv" not in files
+
+
+def test_the_time_of_both_together_is_no_dip_nor_turn_of_a_collective(tmp_path: Path) -> None:
+    cases = [case("all_reduce", "ring", 2**power, mode=OVERLAP, computing="matmul") for power in (10, 20)]
+    run = write_run(tmp_path / "run", cases, {0: taking(5e-3), 1: taking(1e-3)})
+    assert [one for one in shape_findings(points_of(run)) if one.kind == "not_monotone"] == []
+    plain = write_run(
+        tmp_path / "plain",
+        [replace(one, mode="streaming", computing="") for one in cases],
+        {0: taking(5e-3), 1: taking(1e-3)},
+    )
+    assert len(shape_findings(points_of(plain))) == 1

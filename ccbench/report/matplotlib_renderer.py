@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "h")
 DASHES: tuple[tuple[float, ...], ...] = (
     (5, 2), (5, 2, 1, 2), (3, 1.5), (7, 2, 1, 1.5, 1, 2), (4, 3), (9, 3),
 )  # fmt: skip
@@ -317,10 +317,10 @@ def _legend(figure: Figure, axes: Axes) -> None:
 def legend_text(label: str) -> str:
     """``label`` on a few lines; of a longer one the middle is left out, with dots, since both ends tell."""
     label = label.strip()
-    lines = textwrap.wrap(label, LEGEND_COLUMNS)
+    lines = textwrap.wrap(label, LEGEND_COLUMNS, break_on_hyphens=False)
     if len(lines) > LEGEND_LINES:
-        head = textwrap.wrap(label, LEGEND_COLUMNS - 4)[: LEGEND_LINES - 2]
-        tail = textwrap.wrap(label[::-1], LEGEND_COLUMNS)[:2]
+        head = textwrap.wrap(label, LEGEND_COLUMNS - 4, break_on_hyphens=False)[: LEGEND_LINES - 2]
+        tail = textwrap.wrap(label[::-1], LEGEND_COLUMNS, break_on_hyphens=False)[:2]
         lines = [*head[:-1], f"{head[-1]} ...", *(one[::-1] for one in reversed(tail))]
     return "\n".join(lines)
 

@@ -171,7 +171,8 @@ def _remarks(planned: Planned) -> Iterator[str]:
     lines = [line for one in planned.outcomes for line in one.step.lines]
     measured = sum(1 for line in lines if line.price.source == MEASURED)
     if measured:
-        yield f"measured: {measured} of {len(lines)} communications; the others are predicted"
+        others = "" if measured == len(lines) else "; the others are predicted"
+        yield f"measured: {measured} of {len(lines)} communications{others}"
     for remark in dict.fromkeys(line.price.extrapolated for line in lines):
         if remark:
             yield f"extrapolated: {remark}"

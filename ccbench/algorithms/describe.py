@@ -98,7 +98,9 @@ def sent_text(schedule: Schedule) -> str:
     if not collective(schedule.collective).moves_data:
         return f"{pieces} notices, no data"
     share = _span(*(f"{bound / schedule.pieces:.4g}" for bound in (sent.min(), sent.max())))
-    return f"{pieces} pieces = {share} x the size"
+    # Only where blocks are equal do pieces tell bytes.
+    when = " of balanced traffic" if schedule.collective == "all_to_all_v" else ""
+    return f"{pieces} pieces = {share} x the size{when}"
 
 
 def _span(low: str, high: str) -> str:

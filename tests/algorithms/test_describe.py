@@ -105,3 +105,9 @@ def test_slots_are_named_by_what_they_are_for(collective: str, pieces: int, slot
 if __name__ == "__main__":
     for each in TOLD:
         golden(each).write_text(told(each), encoding="utf-8")
+
+
+def test_pieces_of_an_all_to_all_v_tell_bytes_only_where_traffic_is_balanced() -> None:
+    text = describe(schedule_for("all_to_all_v", "direct", 4))
+    assert "sent by each rank: 3 pieces = 0.75 x the size of balanced traffic\n" in text
+    assert "balanced" not in describe(schedule_for("all_to_all", "direct", 4))

@@ -150,7 +150,9 @@ class Figure:
     """
 
     key: str
-    topic: Literal["bandwidth", "time", "algorithms", "prediction", "ranks", "pairs", "plan", "nothing"]
+    topic: Literal[
+        "bandwidth", "time", "algorithms", "prediction", "ranks", "pairs", "sharing", "plan", "nothing"
+    ]
     title: str
     subtitle: str
     x: Axis

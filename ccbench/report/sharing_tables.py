@@ -43,7 +43,7 @@ def _groups_table(sharing: Sharing) -> SharingTable:
         ("case", "size", "all at once", "alone", "ratio [interval]", "slowest group"),
         tuple(
             (
-                _name(one.alone), format_size(one.together.size_bytes), _time(one.together),
+                case_name(one.alone), format_size(one.together.size_bytes), _time(one.together),
                 _time(one.alone),
                 _ratio(one.ratio, one.together, one.alone), one.together.slowest_part or "-",
             )
@@ -59,7 +59,7 @@ def _beside_table(sharing: Sharing) -> SharingTable:
         ("case", "size", "with", "without", "both [interval]", "own"),
         tuple(
             (
-                _name(one.beside), format_size(one.beside.size_bytes), _time(one.beside),
+                case_name(one.beside), format_size(one.beside.size_bytes), _time(one.beside),
                 _time(one.alone),
                 _ratio(one.whole, one.beside, one.alone), "-" if one.own is None else f"{one.own:.3g}",
             )
@@ -76,7 +76,7 @@ def _overlap_table(sharing: Sharing) -> SharingTable:
         ("case", "size", "both together", "hidden [interval]", "computing slowed", "collective slowed"),
         tuple(
             (
-                _name(one.point), format_size(one.point.size_bytes), _time(one.point),
+                case_name(one.point), format_size(one.point.size_bytes), _time(one.point),
                 _marked(_percents(one.efficiency), one.point),
                 _marked(_times(one.computing), one.point), _marked(_times(one.communicating), one.point),
             )
@@ -85,7 +85,7 @@ def _overlap_table(sharing: Sharing) -> SharingTable:
     )  # fmt: skip
 
 
-def _name(point: Point) -> str:
+def case_name(point: Point) -> str:
     """The case without its size, which has a column."""
     words = [point.run, point.backend, point.collective, point.algorithm, point.dtype]
     words += [f"{point.ranks} ranks"] + ["in place"] * point.in_place

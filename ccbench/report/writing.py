@@ -24,6 +24,7 @@ from ccbench.report.pair_figures import MATRIX_FILE, matrices_csv, matrices_mark
 from ccbench.report.points import Point, host_name, machine_name, points_of, suite_name
 from ccbench.report.sample_figures import sample_figures
 from ccbench.report.sharing import sharing_of
+from ccbench.report.sharing_figures import sharing_figures
 from ccbench.report.sharing_tables import SHARING_FILE, sharing_csv, sharing_markdown
 from ccbench.report.tables import csv_table, markdown_report
 from ccbench.report.text import file_name, plain, plural
@@ -138,6 +139,7 @@ def _files(
             figure for run, found in matrices for figure in pair_figures(found, _where(run, len(runs) > 1))
         )
         maps += tuple(figure for run in runs for figure in sample_figures(run, points_of(run)))
+        maps += tuple(sharing_figures(sharing_of(runs, own)))
         figures = figures_of([*points, *behind], problems)
         figures = (
             (*figures, *maps) if any(figure.topic != "nothing" for figure in figures) else maps or figures

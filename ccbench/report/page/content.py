@@ -30,6 +30,7 @@ from ccbench.report.points import Point, host_name, machine_name, meaning_of, pr
 from ccbench.report.run_finding import RunFinding
 from ccbench.report.sample_figures import sample_figures
 from ccbench.report.sharing import sharing_of
+from ccbench.report.sharing_figures import sharing_figures
 from ccbench.report.sharing_tables import SharingTable, sharing_tables
 from ccbench.report.text import plain, plural
 from ccbench.report.verdict import verdict_lines
@@ -45,6 +46,8 @@ SECTIONS: tuple[tuple[str, str, str], ...] = (
     ("prediction", "Measured against predicted", "Above the line the machine is slower than the model says."),
     ("ranks", "Ranks and samples",
      "Whether one rank is late or all are: every rank's spread, then single samples where they spread most."),
+    ("sharing", "Sharing, by size",
+     "What groups at once, another collective or a computation at the same time do to a collective."),
     ("pairs", "Every pair of ranks", "Rates or latencies of all pairs; frames mark those below their class."),
 )  # fmt: skip
 """Topic of the figures, heading and one sentence; a section without figures is left out."""
@@ -115,6 +118,8 @@ def page_content(
     for run, own in zip(runs, points, strict=True):
         figures += _made("samples of ranks", lambda run=run, own=own: sample_figures(run, own), problems)  # type: ignore[misc]  # mypy cannot infer a lambda with defaults
         figures += _made("pairs", lambda run=run: pair_figures(pair_matrices(run), _where(run)), problems)  # type: ignore[misc]  # as above
+    sharing = sharing_of(runs, points)
+    figures += _made("sharing", lambda: sharing_figures(sharing), problems)
     numbered = _unique(figures)
     label = provenance(every)
     pairs = beside(every, behind)
@@ -127,7 +132,7 @@ def page_content(
         plots={key: plot(figure) for key, figure in numbered.items()},
         table=table_data([*every, *behind]),
         pairs=pairs[:MOST_PAIRS],
-        sharing=sharing_tables(sharing_of(runs, points)),
+        sharing=sharing_tables(sharing),
         more_pairs=max(0, len(pairs) - MOST_PAIRS),
         formulas=bus_formulas(every),
         baseline="" if baseline is None else plain(baseline.path.name or baseline.path),

@@ -41,7 +41,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a search goes through, by setting; a setting that is not named has the one value of the plan."""
+    """What a search keeps to, by setting; of one that is not named it tries everything that divides."""
 
     values: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 

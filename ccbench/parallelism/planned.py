@@ -20,6 +20,15 @@ SCALES = tuple(2**power for power in range(3, 18))
 """8 to 131,072 devices."""
 
 
+SETTING_OF = {
+    "micro_batch": "micro_batch",
+    "virtual_stages": "virtual_stages",
+    "zero": "zero_stage",
+    "recompute": "recompute",
+}
+"""Settings that a search varies where a plan does not state them, by their names in ``search``."""
+
+
 @dataclass(frozen=True)
 class Refused:
     """A layout that does not go, and why."""
@@ -86,7 +95,7 @@ def plan_out(plan: Plan, asked: Asked) -> Planned:
     cluster = open_cluster(machine, asked.nodes or plan.nodes, network)
     planner = planner_of(plan, cluster, asked.measured)
     if asked.search or not plan.choices:
-        found = search(planner, plan.settings, plan.wanted or Wanted(), cluster.ranks, asked.most)
+        found = search(planner, plan.settings, _wanted(plan, asked.search), cluster.ranks, asked.most)
         planned = Planned(plan, cluster, planner.device, found.best, searched=found)
     else:
         planned = _named(plan, planner)
@@ -94,6 +103,19 @@ def plan_out(plan: Plan, asked: Asked) -> Planned:
         made = _cluster_maker(machine, cluster, network)
         planned = replace(planned, scaled=_scaled(planned, planner, made))
     return planned
+
+
+def _wanted(plan: Plan, everything: bool) -> Wanted:
+    """What a search keeps to: what ``search`` says, else what the plan says for all layouts.
+
+    everything: what ``search`` does not name is free, whatever the plan says.
+    """
+    values = dict(plan.wanted.values) if plan.wanted is not None else {}
+    if not everything:
+        for name, setting in SETTING_OF.items():
+            if setting in plan.settings and name not in values:
+                values[name] = (plan.settings[setting],)
+    return Wanted(values)
 
 
 def _named(plan: Plan, planner: Planner) -> Planned:
@@ -144,7 +166,7 @@ def _at(planned: Planned, planner: Planner, ranks: int) -> Outcome:
     if planned.searched is not None:
         settings = dict(plan.settings)
         settings["global_batch"] = _batch(plan, settings["global_batch"], ranks, base.ranks)
-        return search(planner, settings, plan.wanted or Wanted(), ranks, 1).best[0]
+        return search(planner, settings, _wanted(plan, bool(plan.choices)), ranks, 1).best[0]
     choice = next(one for one in plan.choices if one.name == base.name)
     layout = base.strategy.layout
     other = layout.ranks // layout.dp

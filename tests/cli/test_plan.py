@@ -80,6 +80,20 @@ def test_a_search_tells_how_many_it_went_through(ccbench: Command, plan: str) ->
     assert "searched" in ccbench("plan", plan, "--search").out
 
 
+def test_a_search_keeps_to_what_the_plan_states_and_the_option_to_nothing(
+    ccbench: Command, plan: str
+) -> None:
+    Path(plan).write_text(
+        PLAN.replace("layout: {tp: 8}", "layout: search\nzero: 2\nsearch: {recompute: full}")
+    )
+    kept = ccbench("plan", plan, "--json").json["layouts"]
+    assert {one["zero"] for one in kept} == {2}
+    assert {one["recompute"] for one in kept} == {"full"}
+    free = ccbench("plan", plan, "--search", "--json").json["layouts"]
+    assert len({one["zero"] for one in free}) > 1
+    assert {one["recompute"] for one in free} == {"full"}
+
+
 def test_a_plan_goes_up_to_131072_devices(ccbench: Command, plan: str) -> None:
     document = ccbench("plan", plan, "--scale", "--json").json
     assert [one["devices"] for one in document["scale"]][0::14] == [8, 131072]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ccbench.report.figure import Axis, Figure, Kind, Series
 from ccbench.report.footnotes import footnote
-from ccbench.report.points import Point, provenance
+from ccbench.report.points import Point, provenance, series_key, series_names
 from ccbench.report.sharing import Ratio, Sharing
 from ccbench.report.sharing_tables import case_name
 from ccbench.report.text import plural
@@ -55,9 +55,24 @@ def _figure(key: str, title: str, label: str, seen: Sequence[Seen]) -> Figure | 
         subtitle=f"{plural(len(shown), 'case')}{more} · {plural(len(points), 'point')}",
         x=Axis("size", "bytes", "log2"),
         y=Axis(label, "ratio", "linear"),
-        series=tuple(_series(name, style, own) for style, (name, own) in enumerate(shown.items())),
+        series=tuple(_series(name, style, own) for style, (name, own) in enumerate(_named(shown).items())),
         footnote=footnote(points),
     )
+
+
+def _named(lines: Mapping[str, list[Seen]]) -> dict[str, list[Seen]]:
+    """Lines by the shortest words that tell them apart, beside the collective."""
+    firsts = [own[0][0] for own in lines.values()]
+    names = series_names(firsts)
+    several = {name for name in ("dtype", "ranks") if len({getattr(one, name) for one in firsts}) > 1}
+
+    def short_name(one: Point) -> str:
+        words = [one.collective, names[series_key(one)]]
+        words += [one.dtype] * ("dtype" in several) + [plural(one.ranks, "rank")] * ("ranks" in several)
+        return " ".join(words)
+
+    short = [short_name(one) for one in firsts]
+    return dict(zip(short if len(set(short)) == len(short) else lines, lines.values(), strict=True))
 
 
 def _by_size(seen: Sequence[Seen]) -> list[Seen]:

@@ -8,7 +8,7 @@ from typing import Any
 from ccbench.parallelism.planned import Planned, settings_of
 from ccbench.parallelism.planner import Outcome
 from ccbench.parallelism.step import Line
-from ccbench.parallelism.text import NOT_MODELLED
+from ccbench.parallelism.text import NOT_MODELLED, by_bottleneck
 
 
 def plan_document(planned: Planned) -> dict[str, Any]:
@@ -67,6 +67,7 @@ def outcome_document(one: Outcome) -> dict[str, Any]:
         "bubble_seconds": step.bubble_seconds,
         "exposed_seconds": step.exposed_seconds,
         "hidden_seconds": step.hidden_seconds,
+        "exposed_by_bottleneck_seconds": by_bottleneck(step),
         "tflops": one.tflops,
         "hardware_tflops": one.hardware_tflops,
         "model_flops_utilization": one.utilization,

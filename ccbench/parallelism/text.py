@@ -102,6 +102,10 @@ def _one(one: Outcome) -> Iterator[str]:
         f"exposed communication {step.exposed_seconds / whole:.1%}; hidden communication "
         f"{format_seconds(step.hidden_seconds)}"
     )
+    waits = by_bottleneck(step)
+    if waits:
+        told = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in waits.items())
+        yield f"  exposed communication by what limits it: {told}"
     memory = one.memory
     yield (
         f"  memory of the fullest stage ({memory.stage}) {memory.total_bytes / 1e9:.1f} GB{fit}: parameters "
@@ -109,6 +113,16 @@ def _one(one: Outcome) -> Iterator[str]:
         f"{memory.optimizer_bytes / 1e9:.1f}, activations {memory.activation_bytes / 1e9:.1f}, working "
         f"{memory.working_bytes / 1e9:.1f}"
     )
+
+
+def by_bottleneck(step: Step) -> dict[str, float]:
+    """Seconds of exposed communication by the link or term that costs most of each, the largest first."""
+    found: dict[str, float] = {}
+    for line in step.lines:
+        if line.exposed_seconds > 0:
+            name = line.price.bottleneck.split(":")[0]
+            found[name] = found.get(name, 0.0) + line.exposed_seconds
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
 def _communication(step: Step) -> Iterator[str]:

@@ -54,6 +54,9 @@ def test_each_communication_is_told_with_what_shows_and_what_limits_it(ccbench: 
         assert line["bottleneck"]
     assert {line["axis"] for line in layout["communication"]} == {"tp", "dp"}
     assert ended.json["not_modelled"]
+    by_bottleneck = layout["exposed_by_bottleneck_seconds"]
+    assert sum(by_bottleneck.values()) == pytest.approx(layout["exposed_seconds"])
+    assert "latency" in by_bottleneck
 
 
 def test_the_table_says_what_is_not_modelled(ccbench: Command, plan: str) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from ccbench.parallelism.buckets import gradients_sent, queue
 from ccbench.parallelism.communication import BACKWARD, FORWARD, OPTIMIZER, PIPELINE
-from ccbench.parallelism.pipeline import Interval, simulate
+from ccbench.parallelism.pipeline import Interval, Pipeline, pipeline_seconds, simulate
 from ccbench.parallelism.step import Line, Step, stage_order
 
 FORWARD_WORK, BACKWARD_WORK, WAITING, DATA, ENDING = KINDS = (
@@ -59,6 +59,7 @@ def timeline(step: Step) -> Timeline:
     In a stage's intervals what is waited for (the slowest stage's share) stands behind the computing; really
     the two alternate layer by layer.
     """
+    whole, step = step, replace(step, pipeline=_shortened(step.pipeline))
     intervals = simulate(step.pipeline)
     stages = _shown_stages(step.pipeline.stages, len(intervals))
     lanes = [f"stage {stage}" if step.pipeline.stages > 1 else "computing" for stage in stages]
@@ -75,7 +76,15 @@ def timeline(step: Step) -> Timeline:
     if len(stages) < step.pipeline.stages:
         left_out = f"{step.pipeline.stages - len(stages)} of {step.pipeline.stages} stages are not shown"
     cut_at, cut = _cut(step, max(one.end_seconds for one in pieces))
-    return Timeline(tuple(lanes), _without(pieces, cut_at, cut), left_out, cut_at, cut)
+    gone = whole.pipeline.micro_batches - step.pipeline.micro_batches
+    more = pipeline_seconds(whole.pipeline) - pipeline_seconds(step.pipeline)
+    return Timeline(tuple(lanes), _without(pieces, cut_at, cut, gone), left_out, cut_at, cut + more)
+
+
+def _shortened(pipeline: Pipeline) -> Pipeline:
+    """With so many micro-batches that what is drawn of its beginning and end is the same."""
+    rounds = -(-4 * (pipeline.stages + ROUNDS_SHOWN) // pipeline.stages)
+    return replace(pipeline, micro_batches=min(pipeline.micro_batches, rounds * pipeline.stages))
 
 
 def _cut(step: Step, end_seconds: float) -> tuple[float, float]:
@@ -86,7 +95,8 @@ def _cut(step: Step, end_seconds: float) -> tuple[float, float]:
     return (kept, cut) if cut > SHORTEST_CUT * end_seconds else (0.0, 0.0)
 
 
-def _without(pieces: Sequence[Piece], cut_at: float, cut: float) -> tuple[Piece, ...]:
+def _without(pieces: Sequence[Piece], cut_at: float, cut: float, gone: int) -> tuple[Piece, ...]:
+    """Pieces without the time that is cut out. gone: micro-batches of it that were not even simulated."""
     if not cut:
         return tuple(pieces)
     found = []
@@ -95,7 +105,8 @@ def _without(pieces: Sequence[Piece], cut_at: float, cut: float) -> tuple[Piece,
             found.append(replace(one, end_seconds=min(one.end_seconds, cut_at)))
         elif one.end_seconds > cut_at + cut:
             begin = max(one.begin_seconds - cut, cut_at)
-            found.append(replace(one, begin_seconds=begin, end_seconds=one.end_seconds - cut))
+            text = str(int(one.text) + gone) if one.text else ""
+            found.append(replace(one, begin_seconds=begin, end_seconds=one.end_seconds - cut, text=text))
     return tuple(found)
 
 

@@ -65,3 +65,14 @@ def test_weights_that_every_pass_gathers_are_drawn_behind_it() -> None:
     assert found.lanes == ("computing", "sent")
     # Eight micro-batches, each with a forward and a backward pass.
     assert len(sent) == 16
+
+
+def test_a_very_long_step_is_drawn_as_its_beginning_and_its_end() -> None:
+    found = timeline(step(Strategy(Layout(pp=8), 8192, 512)))
+    texts = [int(piece.text) for piece in found.pieces if piece.text]
+    assert min(texts) == 0
+    assert max(texts) == 8191
+    assert len(found.pieces) < 2000
+    drawn = step(Strategy(Layout(pp=8), 8192, 512))
+    end = max(piece.end_seconds for piece in found.pieces)
+    assert end + found.cut == pytest.approx(drawn.seconds, rel=0.01)

@@ -16,7 +16,7 @@ SHARING_FILE = "sharing.csv"
 
 DOUBTFUL = "~"
 GAP = "  "
-LONGEST_CASE = 90
+LONGEST_CASE = 130
 
 
 @dataclass(frozen=True)

@@ -182,12 +182,16 @@ def _overlap_columns(measurement: Measurement, confidence: float) -> Row:
     together = measurement.samples_seconds
     if measurement.status != Status.OK or measurement.case.mode != OVERLAP or len(parts) < 2:
         return nothing
+    columns = (parts[0], parts[1], together)
+    alike = len({len(column) for column in columns}) == 1 and bool(together)
+    if not alike or not all(_is_time(one) for column in columns for one in column):
+        return nothing
     shares = [
         (computing + communicating - both) / min(computing, communicating)
-        for computing, communicating, both in zip(parts[0], parts[1], together, strict=True)
+        for computing, communicating, both in zip(*columns, strict=True)
         if min(computing, communicating) > 0
     ]
-    if len(shares) < len(together) or not shares:
+    if len(shares) < len(together):
         return nothing
     interval = visited_interval(shares, measurement.visit_samples, confidence)
     return {

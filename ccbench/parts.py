@@ -28,7 +28,8 @@ def parts_of(case: Case, facts: CaseFacts, result: RankResult) -> tuple[tuple[st
     if result.parts:
         every = (taking_part(case, result.part_stamps[:, part]) for part in range(len(result.parts)))
         return result.parts, tuple(map(samples, every))
-    if facts.parts or not case.groups or not case.everybody or len(result.stamps) != case.ranks:
+    untold = case.beside or not case.groups or not case.everybody
+    if facts.parts or untold or len(result.stamps) != case.ranks:
         return facts.parts, facts.part_samples_seconds
     names = tuple(f"ranks {format_ranks(members)}" for members in case.members)
     return names, tuple(samples(result.stamps[members, :]) for members in case.members)

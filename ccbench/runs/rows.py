@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
 from ccbench.cases import OVERLAP, Case, Conditions, Measurement, Status
 from ccbench.collectives import COLLECTIVES
+from ccbench.errors import UsageError
 from ccbench.measure import communicating
 from ccbench.model.prediction import Prediction
 from ccbench.runs.imported import OF_SAMPLES, Origin, imported_case_id, imported_speed, origin_columns
@@ -156,7 +158,9 @@ def _rank_columns(measurement: Measurement, confidence: float) -> Row:
     else:
         slowest = _waits_least(waiting, max(medians))
     # Whoever stands by neither works nor waits, and has no row.
-    having = communicating(measurement.case)
+    having: Sequence[int] = ()
+    with suppress(UsageError):  # of a row that no version of ccbench wrote
+        having = communicating(measurement.case)
     if slowest is not None and len(having) == len(medians):
         slowest = having[slowest]
     return {"rank_median_seconds": medians, "slowest_rank": slowest}

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from ccbench.cases import OVERLAP
 from ccbench.errors import UsageError
 from ccbench.groups import format_ranks, parse_groups
 from ccbench.health.matrix import doubts_of
@@ -84,7 +85,8 @@ def slow_groups(timed: Sequence[Row]) -> list[SlowGroup]:
 
 def _seen(timed: Sequence[Row]) -> Iterator[_Seen]:
     for row in timed:
-        if not row["groups"] or row["beside"] or is_null(row["part_median_seconds"]):
+        groups_apart = row["groups"] and not row["beside"] and row["mode"] != OVERLAP
+        if not groups_apart or is_null(row["part_median_seconds"]):
             continue
         try:
             members = parse_groups(str(row["groups"]), int(row["ranks"]))

@@ -302,7 +302,8 @@ def pairs_of(names: Sequence[str], row: Collective, ranks: int) -> Iterator[str]
 def _groupings(sweep: Sweep, ranks: int) -> Iterator[str]:
     """Those that so many ranks can form; one of all ranks in their order is the plain case.
 
-    Axes that make the same groups are one, and one of single ranks is none.
+    Axes and expressions that make the same groups are one, and one of single ranks is none; lists are taken
+    as they are written.
     """
     seen = set()
     for expression in sweep.groups:
@@ -310,7 +311,7 @@ def _groupings(sweep: Sweep, ranks: int) -> Iterator[str]:
         if spelled is None:
             continue
         groups = parse_groups(spelled, ranks)
-        if expression and is_axis(expression):
+        if spelled and not spelled.startswith("["):
             if groups in seen or len(groups[0]) == 1:
                 continue
             seen.add(groups)

@@ -17,13 +17,14 @@ class CpuCrew:
     def __init__(self, ranks: int, sample_capacity: int) -> None:
         self.processes = ranks
         self.control = Control(ranks, sample_capacity)
-        self.oversubscribed = ranks > usable_cores()
+        self._cores = usable_cores()
+        self.oversubscribed = ranks > self._cores
         self._arenas = [Arena() for _ in range(ranks)]
         self._fault = fault_from_environment()
 
     def endpoint(self, process: int) -> CpuEndpoint:
         """The endpoint of rank ``process``."""
-        return CpuEndpoint(process, self.control, self._arenas, self.oversubscribed, self._fault)
+        return CpuEndpoint(process, self.control, self._arenas, self._cores, self._fault)
 
 
 def crew(ranks: int, sample_capacity: int) -> CpuCrew:

@@ -20,6 +20,7 @@ from ccbench.cases import Case, CaseFacts
 from ccbench.computing import HostComputation
 from ccbench.environment import available_memory_bytes
 from ccbench.faults import Fault
+from ccbench.measure import communicating
 from ccbench.verification import Mismatch
 
 KEEP_BYTES = 512 << 20
@@ -43,8 +44,9 @@ class CpuEndpoint:
     flags: tuple[str, ...] = ()
 
     def __init__(
-        self, rank: int, control: Control, arenas: list[Arena], oversubscribed: bool, fault: Fault | None
+        self, rank: int, control: Control, arenas: list[Arena], cores: int, fault: Fault | None
     ) -> None:
+        """cores: how many there are; ranks take them by turns, so that rank ``cores`` shares rank 0's."""
         self.rank = rank
         self.ranks = control.ranks
         self.prefix = f"rank {rank}: "
@@ -52,9 +54,12 @@ class CpuEndpoint:
         self.control = control
         self._arenas = arenas
         # The second one's counters are those of what runs beside.
-        self._paces = Pace(control, oversubscribed), Pace(control, oversubscribed, Word.PROGRESS_BESIDE)
+        self._cores = cores
+        self._oversubscribed = self.ranks > cores
+        self._paces = tuple(
+            Pace(control, self._oversubscribed, word) for word in (Word.PROGRESS, Word.PROGRESS_BESIDE)
+        )
         self._pace = self._paces[0]
-        self._oversubscribed = oversubscribed
         self._any_fault = fault
         self._fault: Fault | None = None
         self._barriers = 0
@@ -85,6 +90,10 @@ class CpuEndpoint:
         self._sides = sides_of(case, self.rank, self._any_fault)
         self._fault = next((side.fault for side in self._sides if side.fault), None)
         self._pace.stands_by = all(side.part is None for side in self._sides)
+        # Of few ranks that communicate while the others sleep, each may well have a core of its own.
+        at_work = communicating(case)
+        for pace in self._paces:
+            pace.crowded(len({rank % self._cores for rank in at_work}) < len(at_work))
         self._map([self._compiled(side) for side in self._sides])
         launchers = [side.launcher for side in self._sides if side.launcher]
         self._program = launchers[0]

@@ -38,7 +38,7 @@ _REDUCTIONS: dict[str, Callable[..., object]] = {
 
 
 class Pace:
-    """Waits for other ranks' counters; with more ranks than processors it yields at once.
+    """Waits for other ranks' counters; ``crowded``, with more ranks than processors, it yields at once.
 
     stands_by: this rank has nothing to do in the case, so it sleeps between polls and disturbs nobody.
     base: what all progress counters start the next launch from. Every rank takes part in the same launches
@@ -52,6 +52,10 @@ class Pace:
         self.waited_seconds = 0.0
         self.stands_by = False
         self._words = control.words
+        self.crowded(oversubscribed)
+
+    def crowded(self, oversubscribed: bool) -> None:
+        """Whether ranks that compute at the same time share processors from now on."""
         self._polls = 0 if oversubscribed else POLLS_BEFORE_YIELD
 
     def rest(self, idle_looks: int) -> None:

@@ -1,9 +1,10 @@
-"""Trials of the health verdict: ``python -m benchmarks.health [--trials 50] [--ranks 4] [--backend cpu]``.
+"""Trials of the health verdict: ``python -m benchmarks.health [--trials 50] [--ranks 4] [--short]``.
 
-Each trial is one ``ccbench run health`` in a folder of its own. By turns nothing is wrong, one rank sleeps in
-every launch (CCBENCH_FAULT), and one rank's process gets half of its processor: it is stopped and continued
-every 10 ms, as cpulimit does. What each verdict names is counted and printed; the exit code is 1 if a planted
-rank was missed or a healthy machine accused.
+Each trial is one ``ccbench run health`` in a folder of its own; ``--short`` leaves out sizes above 8 KiB and
+takes fewer, shorter visits, so that many trials fit into an hour. By turns nothing is wrong, one rank sleeps
+in every launch (CCBENCH_FAULT), and one rank's process gets half of its processor: it is stopped and
+continued every 10 ms, as cpulimit does. What each verdict names is counted and printed; the exit code is 1 if
+a planted rank was missed or a healthy machine accused.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ccbench.suite import load_suite
+
+SHORT_BYTES = 8192
 HALF_PERIOD_SECONDS = 0.01
 TIME_LIMIT_SECONDS = 600.0
 
@@ -51,7 +55,7 @@ class Trial:
 def trial(planted: str, rank: int, options: argparse.Namespace, folder: Path) -> Trial:
     """One run with one fault, or none."""
     command = [sys.executable, "-m", "ccbench", "run", options.suite, "--ranks", str(options.ranks)]
-    command += ["--backend", options.backend, "-o", str(folder / "run"), "--json"]
+    command += ["--backend", options.backend, "-o", str(folder / "run"), "--json", "--no-report", "--quiet"]
     environment = {name: value for name, value in os.environ.items() if name != "CCBENCH_FAULT"}
     if planted == ASLEEP:
         environment["CCBENCH_FAULT"] = f"slow:rank={rank}"
@@ -112,14 +116,43 @@ def _children(process: int) -> list[int]:
     return []
 
 
+def short_suite(folder: Path) -> Path:
+    """The shipped suite with small sizes and short sampling, as a file."""
+    import yaml
+
+    document = load_suite("health").as_document()
+    for sweep in document["sweep"]:
+        sweep["size"] = [size for size in sweep["size"] if isinstance(size, int) and size <= SHORT_BYTES]
+    document["sweep"] = [sweep for sweep in document["sweep"] if sweep["size"]]
+    document["sampling"] |= {"visits": 3, "budget": "30 ms", "warmup": "3 ms"}
+    path = folder / "health.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
 def main() -> int:
     """Run the trials and print what came out."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=50, help="of each kind")
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--backend", default="cpu")
-    parser.add_argument("--suite", default="health", help="a file, to try shorter sampling")
+    parser.add_argument("--short", action="store_true", help="small sizes, short visits")
     options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="ccbench-health-") as place:
+        options.suite = str(short_suite(Path(place))) if options.short else "health"
+        trials = run_trials(options)
+    for planted in (HEALTHY, ASLEEP, LIMITED):
+        of_kind = [one for one in trials if one.planted == planted]
+        words = Counter(one.word for one in of_kind)
+        print(
+            f"{planted}: {sum(one.right for one in of_kind)} of {len(of_kind)} right; "
+            + ", ".join(f"{word} {count} x" for word, count in words.items())
+        )
+    return 0 if all(one.right for one in trials) else 1
+
+
+def run_trials(options: argparse.Namespace) -> list[Trial]:
+    """All of them, by turns; each is printed as it ends."""
     trials: list[Trial] = []
     for number in range(options.trials):
         for planted in (HEALTHY, ASLEEP, LIMITED):
@@ -130,14 +163,7 @@ def main() -> int:
             names = ", ".join(one.named) or "nobody"
             text = f"{number:3} {planted:28} rank {one.rank}: {one.word}, names {names}, {one.seconds:.1f} s"
             print(text + mark, flush=True)
-    for planted in (HEALTHY, ASLEEP, LIMITED):
-        of_kind = [one for one in trials if one.planted == planted]
-        words = Counter(one.word for one in of_kind)
-        print(
-            f"{planted}: {sum(one.right for one in of_kind)} of {len(of_kind)} right; "
-            + ", ".join(f"{word} {count} x" for word, count in words.items())
-        )
-    return 0 if all(one.right for one in trials) else 1
+    return trials
 
 
 if __name__ == "__main__":

@@ -121,11 +121,11 @@ def column_name(word: str) -> str:
 def header_layout(words: list[str]) -> Layout | None:
     """The layout that a header line gives, or None where the words are no header of this form."""
     names = [name for name in map(column_name, words) if name]
+    if "size" in names[1:]:  # a second table stands beside this one
+        names = names[: names.index("size", 1)]
     if not {"size", "algbw", "busbw"} <= set(names) or names[0] != "size":
         return None
     start = next((i for i, name in enumerate(names) if name in _MEASURED), 0)
-    if "size" in names[1:]:  # a second table stands beside this one
-        names = names[: names.index("size", 1)]
     if any(name.startswith("time") for name in names[:start]):  # time:avg and the like: another tool's
         return None
     opening = names[start]

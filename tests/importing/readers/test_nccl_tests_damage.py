@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ccbench.importing.checks import FLAGS, checked
 from ccbench.importing.log import ImportedLog
 from ccbench.importing.readers import nccl_tests, rccl_tests
+from ccbench.importing.readers.nccl_tests_columns import header_layout
 from tests.importing.logs import entries, name_of, text_of
 from tests.importing.readers.nccl_tests_outputs import output
 from tests.importing.readers.test_nccl_tests_corpus import OURS
@@ -113,3 +114,10 @@ def test_bytes_that_flipped_break_nothing(entry: dict[str, Any]) -> None:
 )
 def test_a_million_characters_of_nothing_give_no_table(piece: str) -> None:
     assert read_soundly(piece * (1_000_000 // len(piece))).tables == ()
+
+
+@pytest.mark.parametrize(
+    "words", ["size size algbw busbw", "size size time algbw busbw", "size algbw size busbw"]
+)
+def test_a_header_that_begins_a_second_table_before_its_figures_is_none(words: str) -> None:
+    assert header_layout(words.split()) is None

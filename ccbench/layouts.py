@@ -145,7 +145,10 @@ def make_layout(values: Mapping[str, int | str], ranks: int) -> Layout:
     if "dp" not in sizes:
         others = math.prod(sizes.get(name, 1) for name in ("tp", "cp", "pp"))
         if others < 1 or ranks % others:
-            raise UsageError(f"layout: tp x cp x pp = {others} does not divide {ranks} ranks")
+            raise UsageError(
+                f"layout: tp x cp x pp = {others} does not divide {ranks} ranks; choose sizes whose "
+                f"product divides {ranks}, or another number of ranks"
+            )
         sizes["dp"] = ranks // others
     made = Layout(order, **sizes)
     if made.ranks != ranks:

@@ -69,6 +69,7 @@ def outcome_document(one: Outcome) -> dict[str, Any]:
         "hidden_seconds": step.hidden_seconds,
         "exposed_by_bottleneck_seconds": by_bottleneck(step),
         "tflops": one.tflops,
+        "masked_tflops": one.masked_tflops,
         "hardware_tflops": one.hardware_tflops,
         "model_flops_utilization": one.utilization,
         "tokens_per_second": one.tokens_per_second,

@@ -93,6 +93,9 @@ def gathered_exposed(
     layers: int, gather_seconds: float, layer_seconds: float, after_seconds: float = 0.0
 ) -> float:
     """How much longer ``gathered_pass`` takes than its computing alone."""
+    if not after_seconds:
+        # Each layer begins with the next one's gather: the longer of the two is what it takes.
+        return gather_seconds + (layers - 1) * max(0.0, gather_seconds - layer_seconds)
     return (
         gathered_pass(layers, gather_seconds, layer_seconds, after_seconds).end_seconds
         - layers * layer_seconds

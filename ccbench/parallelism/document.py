@@ -16,23 +16,31 @@ from ccbench.parallelism.shape import ModelShape, make_shape, named_shape
 from ccbench.parallelism.strategy import CONTEXT_KINDS, PIPELINES, RECOMPUTED, Strategy
 from ccbench.parallelism.textbook import Gradients
 from ccbench.resources import shipped_folder
-from ccbench.suite.document import MOST_BYTES, Origin, read_document
+from ccbench.suite.document import MOST_BYTES, FileKind, Origin, read_document
+from ccbench.traffic_matrix import read_traffic
 from ccbench.units import shown
 
 SCALINGS = ("weak", "strong")
+
+LEAST_BUCKET_BYTES = 2**20
+"""Buckets are followed one by one."""
+
+PLAN_FILE = FileKind("plan", "at least model, machine, layout and global_batch")
 
 
 @dataclass(frozen=True)
 class Choice:
     """One way to train that a plan names: sizes of axes, and what of a Strategy differs from its defaults.
 
-    axes: as ``make_layout`` takes them; dp may be missing, and then fills the machine.
+    axes: as ``make_layout`` takes them; dp may be missing, and then fills the machine. hide_pipeline: as of a
+    Plan, which counts where it is None.
     """
 
     name: str
     axes: Mapping[str, int | str]
     settings: Mapping[str, Any]
     spot: Spot = ()
+    hide_pipeline: bool | None = None
 
     def strategy(self, ranks: int) -> Strategy:
         """On so many ranks; UsageError where the numbers do not divide."""
@@ -107,9 +115,7 @@ def load_plan(path: Path | str) -> Plan:
 def read_plan(content: bytes | str, place: str = "plan", name: str = "plan") -> Plan:
     """The plan of YAML text; ``place`` begins every error, ``name`` is its name where it does not say one."""
     encoded = content.encode() if isinstance(content, str) else content
-    if not encoded.strip():
-        raise SuiteError(f"{place}: is empty; write at least model, machine, layout and global_batch")
-    document = read_document(encoded, place)
+    document = read_document(encoded, place, PLAN_FILE)
     if not isinstance(document.tree, dict):
         raise SuiteError(
             f"{place}:1: {shown(document.tree)} is no plan; write keys such as 'model: gpt3-175b'"
@@ -134,6 +140,8 @@ class _Reader:
         shape = None if gradients is not None else self.shape(top, named)
         if gradients is None:
             self.check_settings(top, choices, settings)
+        if shape is not None and not shape.experts:
+            self.refuse_traffic(choices, settings)
         plan = Plan(
             name=named,
             shape=shape,
@@ -240,11 +248,11 @@ class _Reader:
         order = keys.text("order")
         if order is not None:
             axes["order"] = order
-        # What one layout says comes after what the plan says for all; `overlap` is for all alone.
-        own, _ = strategy_settings(keys, dtype)
+        # What one layout says comes after what the plan says for all.
+        own, hide = strategy_settings(keys, dtype)
         keys.refuse_unknown()
         label = name or "-".join(f"{axis}{size}" for axis, size in axes.items() if axis != "order") or "dp"
-        return Choice(label, axes, {**settings, **own}, spot)
+        return Choice(label, axes, {**settings, **own}, spot, hide)
 
     def wanted(self, value: Any) -> Wanted | None:
         if value is None:
@@ -292,6 +300,14 @@ class _Reader:
             if key not in settings and not (choices and all(key in one.settings for one in choices)):
                 raise top.error(key, f"is missing; write such as '{key}: {1024 if 'b' in key else 4096}'")
 
+    def refuse_traffic(self, choices: tuple[Choice, ...], settings: dict[str, Any]) -> None:
+        """Of tokens among experts, where there are none."""
+        for spot, given in ((), settings), *((one.spot, one.settings) for one in choices):
+            for key in ("traffic", "capacity"):
+                if given.get(key):
+                    problem = "is of tokens among experts, and the model has none; leave it out"
+                    raise self.origin.error((*spot, key), problem)
+
 
 def _axes_of(layout: Layout) -> dict[str, int | str]:
     axes: dict[str, int | str] = {axis: getattr(layout, axis) for axis in AXES}
@@ -334,9 +350,9 @@ def strategy_settings(keys: Keys, dtype: str) -> tuple[dict[str, Any], bool | No
         "pipeline": keys.word("pipeline", PIPELINES),
         "recompute": keys.word("recompute", RECOMPUTED),
         "context_kind": keys.word("context_kind", CONTEXT_KINDS),
-        "traffic": keys.text("traffic"),
+        "traffic": _traffic(keys),
         "capacity": keys.number("capacity"),
-        "bucket_bytes": keys.size("bucket"),
+        "bucket_bytes": _bucket(keys),
         "zero_stage": keys.whole("zero", 0),
         "optimizer_bytes": keys.whole("optimizer_bytes"),
         "parameter_bytes": ITEM_BYTES[dtype],
@@ -349,8 +365,23 @@ def strategy_settings(keys: Keys, dtype: str) -> tuple[dict[str, Any], bool | No
     if taken["virtual_stages"] is not None and taken["virtual_stages"] > 1 and taken["pipeline"] is None:
         taken["pipeline"] = "interleaved"
     hidden = _overlaps(keys)
-    taken |= {f"overlap_{name}": hidden.get(name) for name in ("gradients", "parameters", "tensor")}
+    taken |= {f"overlap_{name}": hidden.get(name) for name in OVERLAPS if name != "pipeline"}
     return {name: value for name, value in taken.items() if value is not None}, hidden.get("pipeline")
+
+
+def _bucket(keys: Keys) -> int | None:
+    size = keys.size("bucket")
+    if size is not None and size < LEAST_BUCKET_BYTES:
+        raise keys.error("bucket", f"{size} bytes are hardly a bucket; write 1 MiB or more")
+    return size
+
+
+def _traffic(keys: Keys) -> str | None:
+    text = keys.text("traffic")
+    try:
+        return None if text is None else read_traffic(text)
+    except UsageError as problem:
+        raise keys.error("traffic", str(problem).removeprefix("traffic: ")) from None
 
 
 def _overlaps(keys: Keys) -> dict[str, bool]:

@@ -92,7 +92,7 @@ def plan_out(plan: Plan, asked: Asked) -> Planned:
             ("machine",), "is missing; write 'machine: hgx-h100' into the plan, or give --machine"
         )
     network = asked.network or plan.network
-    cluster = open_cluster(machine, asked.nodes or plan.nodes, network)
+    cluster = _opened(plan, asked, machine, network)
     planner = planner_of(plan, cluster, asked.measured)
     if asked.search or not plan.choices:
         found = search(planner, plan.settings, _wanted(plan, asked.search), cluster.ranks, asked.most)
@@ -103,6 +103,22 @@ def plan_out(plan: Plan, asked: Asked) -> Planned:
         made = _cluster_maker(machine, cluster, network)
         planned = replace(planned, scaled=_scaled(planned, planner, made))
     return planned
+
+
+def _opened(plan: Plan, asked: Asked, machine: str, network: str | None) -> Cluster:
+    """The plan's machine; what is wrong with it is told with the line that says it."""
+    try:
+        return open_cluster(machine, asked.nodes or plan.nodes, network)
+    except MachineError as problem:
+        key = "network" if str(problem).startswith("network:") else "machine"
+        if getattr(asked, key) is not None:
+            raise
+        raise plan.origin.error((key,), str(problem).removeprefix("network: ")) from None
+
+
+def _plain(problem: Exception) -> str:
+    """What is wrong with a layout, without the words that its place in the file says already."""
+    return str(problem).removeprefix("layout: ").removeprefix("strategy: ")
 
 
 def _wanted(plan: Plan, everything: bool) -> Wanted:
@@ -123,11 +139,12 @@ def _named(plan: Plan, planner: Planner) -> Planned:
     refused: list[Refused] = []
     for choice in plan.choices:
         try:
-            outcomes.append(planner.outcome(choice.name, choice.strategy(planner.cluster.ranks)))
+            strategy = choice.strategy(planner.cluster.ranks)
+            outcomes.append(planner.outcome(choice.name, strategy, choice.hide_pipeline))
         except (UsageError, MachineError) as problem:  # noqa: PERF203  # one layout may fail, the rest go on
             if len(plan.choices) == 1:
-                raise plan.origin.error(choice.spot, str(problem)) from None
-            refused.append(Refused(choice.name, str(problem)))
+                raise plan.origin.error(choice.spot, _plain(problem)) from None
+            refused.append(Refused(choice.name, _plain(problem)))
     if not outcomes:
         raise plan.origin.error(("layouts",), f"none can be: {refused[0].name}: {refused[0].reason}")
     return Planned(plan, planner.cluster, planner.device, tuple(outcomes), tuple(refused))
@@ -176,7 +193,7 @@ def _at(planned: Planned, planner: Planner, ranks: int) -> Outcome:
     settings["global_batch"] = _batch(plan, settings["global_batch"], ranks, base.ranks)
     axes: dict[str, int | str] = {name: size for name, size in choice.axes.items() if name != "dp"}
     wanted = Choice(choice.name, axes, settings, choice.spot)
-    outcome = planner.outcome(choice.name, wanted.strategy(ranks))
+    outcome = planner.outcome(choice.name, wanted.strategy(ranks), choice.hide_pipeline)
     if not outcome.fits:
         raise UsageError(f"{outcome.memory.total_bytes / 1e9:.0f} GB a device are needed")
     return outcome

@@ -33,8 +33,9 @@ class Outcome:
     """A strategy's step on a machine.
 
     memory: of the fullest kind of stage. fits: whether the device holds it. tflops: floating point operations
-    of the model, in 1e12 per second and device, attention counted in full; hardware_tflops: with what is
-    computed a second time. utilization: what tflops are of the peak (MFU). tokens_per_second: of all devices.
+    of the model, in 1e12 per second and device, attention counted in full; masked_tflops: without what a
+    causal mask leaves out; hardware_tflops: with what is computed a second time. utilization: what tflops are
+    of the peak (MFU). tokens_per_second: of all devices.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Outcome:
     memory: Memory
     fits: bool
     tflops: float
+    masked_tflops: float
     hardware_tflops: float
     utilization: float
     tokens_per_second: float
@@ -77,13 +79,19 @@ class Planner:
         """Whether a device holds it."""
         return memory.total_bytes <= self.device.memory_bytes
 
-    def outcome(self, name: str, strategy: Strategy) -> Outcome:
-        """UsageError where shape, strategy and machine do not fit together."""
+    def outcome(self, name: str, strategy: Strategy, hide_pipeline: bool | None = None) -> Outcome:
+        """UsageError where shape, strategy and machine do not fit together.
+
+        hide_pipeline: of this strategy alone, None: as of all.
+        """
+        hide = self.hide_pipeline if hide_pipeline is None else hide_pipeline
         wanted = communications(self.shape, strategy)
-        step = step_of(strategy, wanted, self.computing(strategy), self.prices, self.hide_pipeline)
+        step = step_of(strategy, wanted, self.computing(strategy), self.prices, hide)
         memory = self.memory(strategy)
         ranks, seconds = strategy.layout.ranks, step.seconds
-        flops = model_flops(self.shape, strategy.global_batch, strategy.sequence)
+        flops, masked = (
+            model_flops(self.shape, strategy.global_batch, strategy.sequence, share) for share in (1.0, 0.5)
+        )
         return Outcome(
             name,
             strategy,
@@ -91,6 +99,7 @@ class Planner:
             memory,
             self.fits(memory),
             flops / seconds / ranks / 1e12,
+            masked / seconds / ranks / 1e12,
             step_flops(self.shape, strategy) / seconds / ranks / 1e12,
             utilization(flops, seconds, ranks, self.device, self.dtype),
             strategy.global_batch * strategy.sequence / seconds,
@@ -130,10 +139,15 @@ def device_of(cluster: Cluster, stated: Stated, dtype: str) -> Device:
 
 
 def planner_of(plan: Plan, cluster: Cluster, measured: MeasuredPoints | None = None) -> Planner:
-    """For a plan's model on a machine."""
+    """For a plan's model on a machine. SuiteError where it is not known how fast its devices compute."""
     assert plan.shape is not None
-    device = device_of(cluster, plan.device, plan.dtype)
-    device.peak(plan.dtype)
+    key = "device"
+    try:
+        device = device_of(cluster, plan.device, plan.dtype)
+        key = "dtype"
+        device.peak(plan.dtype)
+    except UsageError as problem:
+        raise plan.origin.error((key,), str(problem).removeprefix("device: ")) from None
     return Planner(
         plan.shape, cluster, device, plan.dtype, plan.device.efficiency, plan.hide_pipeline, measured
     )

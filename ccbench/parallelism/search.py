@@ -88,7 +88,7 @@ def _nothing(planner: Planner, candidates: int, ranks: int) -> str:
     if not candidates:
         return (
             f"search: no layout of {ranks} devices divides model and batch; choose a global_batch with "
-            "more divisors, or other nodes"
+            "more divisors or other nodes, or let a search keep to less"
         )
     return (
         f"search: none of {candidates} layouts on {ranks} devices fits into {memory:.0f} GB a device; take "

@@ -16,7 +16,11 @@ from ccbench.errors import UsageError
 NORMS = {"layer": 2, "rms": 1}
 """Vectors of a norm: LayerNorm has a weight and a bias, RMSNorm a weight."""
 
+MOST_LAYERS = 10_000
+"""Layers are followed one by one; published models have up to some hundreds."""
+
 _AT_LEAST_ONE = ("layers", "hidden", "heads", "kv_heads", "head_size", "ffn_hidden", "vocabulary")
+_AT_LEAST_NONE = ("positions", "experts", "top_k", "expert_ffn_hidden", "shared_experts")
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,11 @@ class ModelShape:
         for name in _AT_LEAST_ONE:
             if getattr(self, name) < 1:
                 raise UsageError(f"shape: {name} is {getattr(self, name)}; write a number from 1 on")
+        for name in _AT_LEAST_NONE:
+            if getattr(self, name) < 0:
+                raise UsageError(f"shape: {name} is {getattr(self, name)}; write 0 for none, or more")
+        if self.layers > MOST_LAYERS:
+            raise UsageError(f"shape: layers is {self.layers}; write at most {MOST_LAYERS}")
         if self.norm not in NORMS:
             raise UsageError(f"shape: norm {self.norm!r} is none; write one of {', '.join(NORMS)}")
         if self.heads % self.kv_heads:
@@ -263,9 +272,14 @@ def make_shape(values: dict[str, Any]) -> ModelShape:
     if missing:
         raise UsageError(f"shape: {missing[0]} is missing; write layers, hidden, heads and vocabulary")
     hidden, heads = values["hidden"], values["heads"]
-    if "head_size" not in values and (heads < 1 or hidden % heads):
+    if "head_size" not in values and heads > 0 and hidden % heads:
         raise UsageError(f"shape: hidden {hidden} does not divide into {heads} heads; write head_size")
-    follows = {"kv_heads": heads, "head_size": hidden // max(heads, 1), "ffn_hidden": 4 * hidden, "name": ""}
+    follows = {
+        "kv_heads": heads,
+        "head_size": max(hidden // max(heads, 1), 1),
+        "ffn_hidden": 4 * hidden,
+        "name": "",
+    }
     return ModelShape(**{**follows, **values})
 
 

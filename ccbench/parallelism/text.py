@@ -20,7 +20,8 @@ NOT_MODELLED = (
 )
 """Said with every plan; docs/parallelism.md has the same in full."""
 
-WIDEST_BOTTLENECK = 60
+MASKED_TOLD = 1.05
+"""How much attention in full must add before figures without what is masked are told too."""
 
 
 def plan_lines(planned: Planned) -> Iterator[str]:
@@ -94,6 +95,11 @@ def _one(one: Outcome) -> Iterator[str]:
         f"  step {format_seconds(step.seconds)}, computing alone {format_seconds(step.computing_seconds)}: "
         f"{one.tflops:.1f} TFLOP/s a device, MFU {one.utilization:.1%}, {one.tokens_per_second:,.0f} tokens/s"
     )
+    if one.tflops > MASKED_TOLD * one.masked_tflops:
+        yield (
+            "  attention counted without what a causal mask leaves out "
+            f"{one.masked_tflops:.1f} TFLOP/s a device, MFU {one.utilization * one.masked_tflops / one.tflops:.1%}"
+        )
     if one.hardware_tflops > one.tflops:
         yield f"  with what is computed again {one.hardware_tflops:.1f} TFLOP/s a device"
     whole = step.seconds
@@ -163,9 +169,18 @@ def _what(line: Line) -> str:
 
 
 def _bottleneck(line: Line) -> str:
-    text = line.price.bottleneck
-    short = text if len(text) <= WIDEST_BOTTLENECK else text[: WIDEST_BOTTLENECK - 3] + "..."
+    short = shortened(line.price.bottleneck)
     return f"measured; {short}" if line.price.source == MEASURED else short
+
+
+def shortened(bottleneck: str) -> str:
+    """What limits, the rate or the largest of several terms, and who shares it; JSON has all of it."""
+    told, semicolon, sharing = bottleneck.partition("; ")
+    head, opens, detail = told.removesuffix(")").partition(" (")
+    way = detail.partition(" through ")[2]
+    first, comma, _ = detail.partition(", ")
+    inside = f" ({way or first + (', ...' if comma else '')})" if opens else ""
+    return f"{head}{inside}{semicolon}{sharing}"
 
 
 def _scaling(scaled: tuple[Scaled, ...]) -> Iterator[str]:

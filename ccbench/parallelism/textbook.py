@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from ccbench.errors import UsageError
 from ccbench.parallelism.buckets import Sent, queue
 
+MOST_GRADIENTS = 1_000_000
+"""Followed one by one in seconds; the largest models have some thousands."""
+
 
 @dataclass(frozen=True)
 class Gradients:
@@ -33,7 +36,13 @@ class Gradients:
         return self.layers * self.per_layer
 
     def check(self) -> None:
-        """UsageError where the start-up takes longer than the communication that it is a part of."""
+        """UsageError where the start-up takes longer than the communication that it is a part of, or where
+        there are too many to follow."""
+        if self.count > MOST_GRADIENTS:
+            raise UsageError(
+                f"{self.layers} layers x {self.per_layer} gradients are more than {MOST_GRADIENTS:,}, and "
+                "each is followed on its own; write fewer"
+            )
         if self.startup_seconds is not None and self.startup_seconds > self.communicate_seconds:
             raise UsageError(
                 f"startup {self.startup_seconds * 1e3:g} ms is a part of communicate "

@@ -23,6 +23,17 @@ DEEPEST_NESTING = 20
 MOST_NODES = 10_000
 MOST_DIGITS = 18
 
+
+@dataclass(frozen=True)
+class FileKind:
+    """What a file holds, for what is said about it. name: of one such file; least: what it must say."""
+
+    name: str
+    least: str
+
+
+SUITE_FILE = FileKind("suite", "at least 'sweep:' with a collective")
+
 Path = tuple[str | int, ...]
 """Where a value sits in the tree: ``("sweep", "size", 3)``."""
 
@@ -49,7 +60,7 @@ def path_text(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Origin:
-    """Which file a suite came from, and on which line each of its values stands.
+    """Which file a suite or plan came from, and on which line each of its values stands.
 
     Two origins are always equal: the same suite read from two places is the same suite.
     """
@@ -85,11 +96,14 @@ class Document:
     origin: Origin
 
 
-def read_document(content: bytes, place: str) -> Document:
-    """Parse the bytes of a suite file; SuiteError (one line, beginning with ``place``) for anything odd."""
-    composer = _Composer(place)
+def read_document(content: bytes, place: str, kind: FileKind = SUITE_FILE) -> Document:
+    """Parse the bytes of a suite file, or of another kind that is written like one.
+
+    SuiteError (one line, beginning with ``place``) for anything odd.
+    """
+    composer = _Composer(place, kind)
     try:
-        tree = composer.document(_decoded(content, place))
+        tree = composer.document(_decoded(content, place, kind))
     except SuiteError:
         raise
     # A parser fed with arbitrary text may fail in ways of its own; for a user it is one thing.
@@ -98,9 +112,9 @@ def read_document(content: bytes, place: str) -> Document:
     return Document(tree, Origin(place, composer.lines))
 
 
-def _decoded(content: bytes, place: str) -> str:
+def _decoded(content: bytes, place: str, kind: FileKind) -> str:
     if len(content) > MOST_BYTES:
-        raise SuiteError(f"{place}: is larger than {MOST_BYTES // 1024} KiB; a suite is a page of YAML")
+        raise SuiteError(f"{place}: is larger than {MOST_BYTES // 1024} KiB; a {kind.name} is a page of YAML")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
@@ -130,8 +144,9 @@ def _refuse_control_characters(row: str, where: str) -> None:
 class _Composer:
     """Builds the tree from the parser's events; ``lines`` fills up on the way."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, kind: FileKind) -> None:
         self.place = place
+        self.kind = kind
         self.lines: dict[Path, int] = {}
         self.nodes = 0
 
@@ -148,7 +163,8 @@ class _Composer:
                 if isinstance(event, yaml.DocumentStartEvent):
                     documents += 1
                     if documents > 1:
-                        raise self.error((), event, "a second document starts; a file holds one suite")
+                        message = f"a second document starts; a file holds one {self.kind.name}"
+                        raise self.error((), event, message)
                 elif isinstance(event, yaml.NodeEvent):
                     tree = self.node(event, events, ())
         except yaml.MarkedYAMLError as problem:
@@ -156,7 +172,7 @@ class _Composer:
         except yaml.YAMLError as problem:
             raise SuiteError(f"{self.place}: is not YAML: {shown(str(problem))}") from None
         if not documents:
-            raise SuiteError(f"{self.place}: is empty; write at least 'sweep:' with a collective")
+            raise SuiteError(f"{self.place}: is empty; write {self.kind.least}")
         return tree
 
     def syntax_error(self, problem: Any) -> SuiteError:
@@ -176,7 +192,8 @@ class _Composer:
         if self.nodes > MOST_NODES:
             raise self.error(path, event, f"more than {MOST_NODES} values; write ranges instead of lists")
         if len(path) > DEEPEST_NESTING:
-            raise self.error((), event, f"nested deeper than {DEEPEST_NESTING} levels; a suite needs 4")
+            message = f"nested deeper than {DEEPEST_NESTING} levels; a {self.kind.name} needs 4"
+            raise self.error((), event, message)
         if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
             raise self.error(path, event, "anchors and aliases are not read; write the value out")
         if event.tag is not None:

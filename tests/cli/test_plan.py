@@ -132,11 +132,14 @@ def test_figures_are_left_in_a_folder(ccbench: Command, plan: str, tmp_path: Pat
     ("change", "arguments", "complaint"),
     [
         ("layout: {tp: 3}", (), "small.yaml:7: layout: "),
-        ("layout: {tp: 16}\nvirtual_stages: 2", (), "small.yaml:7: layout: strategy: "),
+        ("layout: {tp: 16}\nvirtual_stages: 2", (), "small.yaml:7: layout: an interleaved pipeline of one"),
         ("layuot: {tp: 3}", (), "small.yaml:7: layuot: is no key; did you mean layout"),
         ("layout: {tp: 8}", ("--machine", "rtx-9090"), "rtx-9090"),
         ("layout: {tp: 8}", ("--machine", "pcie4-x16"), "device: how fast any PCIe 4 x16 card computes"),
         ("layouts: [{tp: 3}, {tp: 5}]", (), "layouts: none can be"),
+        ("layout: {tp: 8}\ndtype: int8", (), "small.yaml:8: dtype: device h100: no rate for dtype 'int8'"),
+        ("layout: {tp: 8}\ndevice: a1000", (), "small.yaml:8: device: how fast a1000 computes is not known"),
+        ("layout: {tp: 8}", ("--network", "foo"), "network: 'foo' is not <kind>"),
     ],
 )
 def test_mistakes_end_in_one_line_and_exit_code_2(
@@ -147,6 +150,23 @@ def test_mistakes_end_in_one_line_and_exit_code_2(
     assert ended.code == 2
     assert complaint in ended.err
     assert len(ended.err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "instead", "complaint"),
+    [
+        ("machine: hgx-h100", "machine: hgx-h1000", "small.yaml:2: machine: 'hgx-h1000' is neither a file"),
+        ("network: ib-ndr-400x8", "network: foo", "small.yaml:4: network: 'foo' is not <kind>"),
+        ("network: ib-ndr-400x8\n", "", "small.yaml:2: machine: hgx-h100: 16 ranks are 2 nodes and need a"),
+    ],
+)
+def test_what_is_wrong_with_a_plans_machine_is_told_with_its_line(
+    ccbench: Command, plan: str, said: str, instead: str, complaint: str
+) -> None:
+    Path(plan).write_text(PLAN.replace(said, instead))
+    ended = ccbench("plan", plan)
+    assert ended.code == 2
+    assert complaint in ended.err
 
 
 def test_a_plan_without_a_machine_asks_for_one(ccbench: Command, tmp_path: Path) -> None:

@@ -133,3 +133,49 @@ def test_whatever_stands_in_a_plan_ends_in_a_plan_or_one_line(tree: dict[str, ob
         said = str(error)
     assert "\n" not in said
     assert said.startswith("plan")
+
+
+def test_what_runs_behind_computing_is_kept_in_full_and_layout_by_layout() -> None:
+    plan = read_plan(
+        START.replace("gpt3-175b", "mixtral-8x7b") + "overlap: true\nlayouts:\n- {ep: 8}\n"
+        "- {ep: 8, overlap: false, name: nothing}\n- {ep: 8, overlap: {pipeline: false}, name: waits}\n"
+    )
+    first, nothing, waits = (one.strategy(8) for one in plan.choices)
+    assert first.overlap_experts
+    assert first.overlap_tensor
+    assert plan.hide_pipeline is True
+    assert not any((nothing.overlap_experts, nothing.overlap_gradients, nothing.overlap_parameters))
+    assert waits.overlap_experts
+    assert [one.hide_pipeline for one in plan.choices] == [None, False, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("# nothing", "plan: is empty; write at least model, machine, layout and global_batch"),
+        (START + "---\na: 1", "plan:5: a second document starts; a file holds one plan"),
+        ("[" * 40, "plan:1: nested deeper than 20 levels; a plan needs 4"),
+        ("#" + "x" * 300_000, "plan: is larger than 256 KiB; a plan is a page of YAML"),
+        (START + "layout: {tp: 8}\ntraffic: zapf:2", "plan:6: traffic: 'zapf:2' is none; write balanced"),
+        (START + "layout: {tp: 8}\ntraffic: zipf:1", "plan:6: traffic: is of tokens among experts, and the"),
+        (START + "layouts:\n- {tp: 8, capacity: 2}", "plan:6: layouts[0].capacity: is of tokens among exp"),
+        (START + "layout: {tp: 8}\nbucket: 1 B", "plan:6: bucket: 1 bytes are hardly a bucket"),
+        (
+            "gradients: {layers: 99999999999, per_layer: 12, compute: 1 ms, communicate: 1 ms}",
+            "plan:1: gradients: 99999999999 layers x 12 gradients are more than 1,000,000",
+        ),
+        (START.replace("gpt3-175b", "{layers: 4, hidden: 8, heads: 0, vocabulary: 9}"), "heads is 0"),
+        (
+            START.replace("gpt3-175b", "{layers: 4, hidden: 8, heads: 1, vocabulary: 9, positions: -5}"),
+            "plan:1: model.positions: positions is -5; write 0 for none, or more",
+        ),
+        (
+            START.replace("gpt3-175b", "{layers: 99999999, hidden: 8, heads: 1, vocabulary: 9}"),
+            "plan:1: model.layers: layers is 99999999; write at most 10000",
+        ),
+    ],
+)
+def test_what_would_be_passed_over_or_never_end_is_told(text: str, complaint: str) -> None:
+    with pytest.raises(SuiteError) as told:
+        read_plan(text)
+    assert complaint in str(told.value)

@@ -92,7 +92,7 @@ def test_what_follows_from_the_rest_may_be_left_out() -> None:
         ({"gated": 1}, "gated is '1'; write true or false"),
         ({"layers": 0}, "layers is 0; write a number from 1 on"),
         ({"heads": 5}, "hidden 64 does not divide into 5 heads"),
-        ({"heads": 0}, "does not divide into 0 heads"),
+        ({"heads": 0}, "heads is 0; write a number from 1 on"),
         ({"kv_heads": 3}, "choose kv_heads that divides heads"),
         ({"norm": "batch"}, "write one of layer, rms"),
         ({"experts": 8}, "write top_k from 1 to 8"),

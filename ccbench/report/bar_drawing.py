@@ -6,6 +6,7 @@ so that a grey print says the same.
 
 from __future__ import annotations
 
+import math
 import textwrap
 from typing import TYPE_CHECKING, Any
 
@@ -120,12 +121,25 @@ def draw_lanes(figure: Figure, lanes: Lanes, axes: Axes) -> None:
     axes.set_xlabel(figure.x.label, labelpad=6)
     axes.xaxis.set_major_formatter(lambda value, _: _time(value, lanes))
     if lanes.cut:
+        axes.set_xticks(_ticks_around(lanes, end))
         axes.axvline(lanes.cut_at, color="white", linewidth=7, zorder=5)
         for shift in (-0.004, 0.004):
             axes.axvline(
                 lanes.cut_at + shift * end, color=GREY, linewidth=0.9, linestyle=(0, (2, 2)), zorder=6
             )
     _legend([(style, False, label) for style, label in lanes.legend], axes)
+
+
+def _ticks_around(lanes: Lanes, end: float) -> list[float]:
+    """Places of round moments on both sides of the cut, none so near that their words would meet."""
+    from matplotlib.ticker import MaxNLocator
+
+    places = MaxNLocator(7).tick_values(0, end)
+    step, gap = float(places[1] - places[0]), 0.03 * end
+    before = [number * step for number in range(int((lanes.cut_at - gap) / step) + 1)]
+    first = math.ceil((lanes.cut_at + lanes.cut + gap) / step)
+    last = math.floor((end + lanes.cut) / step)
+    return before + [number * step - lanes.cut for number in range(first, last + 1)]
 
 
 def _time(value: float, lanes: Lanes) -> str:

@@ -10,7 +10,8 @@ import pytest
 from ccbench.errors import RunFolderError
 from ccbench.parallelism.document import read_plan
 from ccbench.parallelism.planned import Asked, Planned, plan_out
-from ccbench.report.figure import Figure
+from ccbench.report.bar_drawing import _ticks_around
+from ccbench.report.figure import Figure, Lanes, Piece
 from ccbench.report.matplotlib_renderer import render
 from ccbench.report.parallelism_figures import by_kind, plan_figures, write_plan
 
@@ -99,3 +100,14 @@ def test_a_folder_that_cannot_be_made_is_told(planned: Planned, tmp_path: Path) 
     (tmp_path / "file").write_text("")
     with pytest.raises(RunFolderError, match="cannot be written"):
         write_plan(planned, tmp_path / "file")
+
+
+def test_moments_behind_a_cut_are_as_round_as_those_before_it() -> None:
+    lanes = Lanes(("stage 0",), (Piece(0, 0.0, 0.9, 0),), ((0, "forward"),), cut_at=0.45, cut=6.06)
+    ticks = _ticks_around(lanes, 0.9)
+    moments = [tick + (lanes.cut if tick > lanes.cut_at else 0.0) for tick in ticks]
+    step = moments[1] - moments[0]
+    assert all(abs(moment / step - round(moment / step)) < 1e-6 for moment in moments)
+    assert moments[0] == 0
+    assert 0.8 * 6.96 < moments[-1] <= 6.96
+    assert all(abs(tick - lanes.cut_at) > 0.02 * 0.9 for tick in ticks)

@@ -96,9 +96,10 @@ def _one(one: Outcome) -> Iterator[str]:
         f"{one.tflops:.1f} TFLOP/s a device, MFU {one.utilization:.1%}, {one.tokens_per_second:,.0f} tokens/s"
     )
     if one.tflops > MASKED_TOLD * one.masked_tflops:
+        share = one.utilization * one.masked_tflops / one.tflops
         yield (
-            "  attention counted without what a causal mask leaves out "
-            f"{one.masked_tflops:.1f} TFLOP/s a device, MFU {one.utilization * one.masked_tflops / one.tflops:.1%}"
+            f"  attention counted without what a causal mask leaves out {one.masked_tflops:.1f} TFLOP/s a "
+            f"device, MFU {share:.1%}"
         )
     if one.hardware_tflops > one.tflops:
         yield f"  with what is computed again {one.hardware_tflops:.1f} TFLOP/s a device"

@@ -95,6 +95,7 @@ def plan_out(plan: Plan, asked: Asked) -> Planned:
     cluster = _opened(plan, asked, machine, network)
     planner = planner_of(plan, cluster, asked.measured)
     if asked.search or not plan.choices:
+        _check_searched(plan)
         found = search(planner, plan.settings, _wanted(plan, asked.search), cluster.ranks, asked.most)
         planned = Planned(plan, cluster, planner.device, found.best, searched=found)
     else:
@@ -103,6 +104,15 @@ def plan_out(plan: Plan, asked: Asked) -> Planned:
         made = _cluster_maker(machine, cluster, network)
         planned = replace(planned, scaled=_scaled(planned, planner, made))
     return planned
+
+
+def _check_searched(plan: Plan) -> None:
+    """A search needs for all layouts what a plan may say for each of several."""
+    for key in ("global_batch", "sequence"):
+        if key not in plan.settings:
+            raise plan.origin.error(
+                (key,), f"stands in single layouts only; a search needs one: write '{key}:' above the layouts"
+            )
 
 
 def _opened(plan: Plan, asked: Asked, machine: str, network: str | None) -> Cluster:

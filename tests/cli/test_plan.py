@@ -97,6 +97,12 @@ def test_a_search_keeps_to_what_the_plan_states_and_the_option_to_nothing(
     assert {one["recompute"] for one in free} == {"full"}
 
 
+def test_a_search_asks_for_what_only_single_layouts_say(ccbench: Command) -> None:
+    ended = ccbench("plan", str(PLANS / "llama-3-405b.yaml"), "--search")
+    assert ended.code == 2
+    assert "global_batch: stands in single layouts only; a search needs one" in ended.err
+
+
 def test_a_plan_goes_up_to_131072_devices(ccbench: Command, plan: str) -> None:
     document = ccbench("plan", plan, "--scale", "--json").json
     assert [one["devices"] for one in document["scale"]][0::14] == [8, 131072]

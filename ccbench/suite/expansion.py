@@ -31,6 +31,7 @@ from ccbench.suite.axes import (
     OVERLAP_BACKENDS,
     suggestion,
 )
+from ccbench.suite.grouping import why_no_groups
 from ccbench.suite.model import IN_PLACE_COLLECTIVES, Suite, Sweep
 from ccbench.suite.ranges import MOST_POINTS, MOST_RANKS, Range, size_points
 from ccbench.suite.variations import Variation, variations
@@ -296,9 +297,14 @@ def _why_empty(suite: Suite, context: ExpansionContext) -> str:
     ranks = ", ".join(
         dict.fromkeys(str(n) for sweep in suite.sweep for n in _rank_counts(sweep, context)[:8])
     )
+    nothing = f"nothing is left to run on {backends} with {ranks} ranks"
+    asked = ((sweep, count) for sweep in suite.sweep for count in _rank_counts(sweep, context)[:8])
+    reasons = {why_no_groups(*one) for one in asked}
+    if "" not in reasons and len(reasons) == 1:
+        return f"{nothing}: {reasons.pop()}"
     return (
-        f"nothing is left to run on {backends} with {ranks} ranks: "
-        "take algorithms, dtypes, roots, placements, modes, groups and traffic that exist there"
+        f"{nothing}: take algorithms, dtypes, roots, placements, modes, groups and traffic that exist there "
+        "and go together (nothing runs beside a group alone, a pair or a computation)"
     )
 
 

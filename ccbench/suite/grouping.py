@@ -331,6 +331,22 @@ def _spelled(expression: str, layout: LayoutSizes, ranks: int) -> str | None:
     return expression
 
 
+def why_no_groups(sweep: Sweep, ranks: int) -> str:
+    """Why so many ranks form none of the sweep's groups, with the first ones' reason; '' where they form some."""
+    if any(True for _ in _groupings(sweep, ranks)):
+        return ""
+    if ranks > MOST_GROUPED_RANKS:
+        return f"{ranks} ranks are not told apart in groups; take at most {MOST_GROUPED_RANKS}"
+    expression = sweep.groups[0]
+    try:
+        if is_axis(expression):
+            expression = f"{expression} of {make_layout(dict(sweep.layout), ranks)}"
+        parse_groups(expression, ranks)
+    except UsageError as problem:
+        return str(problem)
+    return f"{expression} puts every rank into a group of its own; take groups of two or more"
+
+
 def _alone(sharings: Sequence[str], groups: int) -> list[int]:
     """Numbers of the groups that run alone; one group is always alone, which says nothing."""
     if groups < 2:

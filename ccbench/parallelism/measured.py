@@ -57,6 +57,11 @@ def measured_points(runs: Sequence[Run]) -> MeasuredPoints:
                 curve[size] = min(seconds, curve.get(size, math.inf))
     if not fastest:
         names = ", ".join(str(run.path) for run in runs)
+        if any(bool(run.cases["simulated"].any()) for run in runs):
+            raise UsageError(
+                f"--measured {names}: its times come from a model (backend simulated), which is what a plan "
+                "takes without it; name a run that measured"
+            )
         raise UsageError(
             f"--measured {names}: holds no measured collective that is OK; name a run of 'ccbench run' on "
             "the machine that the plan is for"

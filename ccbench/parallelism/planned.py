@@ -49,7 +49,8 @@ class Scaled:
 @dataclass(frozen=True)
 class Planned:
     """Everything a plan comes to. outcomes: the layouts that were named, in their order, or of a search the
-    fastest first. textbook: of stated times, which need no machine."""
+    fastest first. textbook: of stated times, which need no machine. with_measured: whether measured points
+    were at hand, used or not."""
 
     plan: Plan
     cluster: Cluster | None
@@ -59,6 +60,7 @@ class Planned:
     searched: Searched | None = None
     scaled: tuple[Scaled, ...] = ()
     textbook: tuple[Bucketed, ...] = ()
+    with_measured: bool = False
 
     @property
     def where(self) -> tuple[ModelShape, Cluster, Device]:
@@ -100,6 +102,7 @@ def plan_out(plan: Plan, asked: Asked) -> Planned:
         planned = Planned(plan, cluster, planner.device, found.best, searched=found)
     else:
         planned = _named(plan, planner)
+    planned = replace(planned, with_measured=asked.measured is not None)
     if asked.scale:
         made = _cluster_maker(machine, cluster, network)
         planned = replace(planned, scaled=_scaled(planned, planner, made))

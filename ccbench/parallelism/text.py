@@ -203,6 +203,11 @@ def _remarks(planned: Planned) -> Iterator[str]:
     if measured:
         others = "" if measured == len(lines) else "; the others are predicted"
         yield f"measured: {measured} of {len(lines)} communications{others}"
+    elif planned.with_measured:
+        yield (
+            f"measured: none of {len(lines)} communications: no measured point is of the same collective, "
+            "ranks of a group, nodes, traffic and a size on either side"
+        )
     for remark in dict.fromkeys(line.price.extrapolated for line in lines):
         if remark:
             yield f"extrapolated: {remark}"

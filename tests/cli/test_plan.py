@@ -126,6 +126,26 @@ def test_measured_points_take_the_place_of_predictions(ccbench: Command, plan: s
     assert "communications; the others are predicted" in told
 
 
+def test_measured_points_of_something_else_are_told_to_be_of_no_use(
+    ccbench: Command, plan: str, tmp_path: Path
+) -> None:
+    with RunFolder.create(tmp_path / "run", {"suite": "plan"}) as made:
+        made.write(measured(2**20, 1e-3), None, 0.95)
+    ended = ccbench("plan", plan, "--measured", str(tmp_path / "run"))
+    assert ended.code == 0, ended.err
+    assert "measured: none of" in ended.out
+    assert "measured:" not in ccbench("plan", plan).out
+
+
+def test_simulated_times_are_not_taken_for_measured_ones(ccbench: Command, plan: str, tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "run", {"suite": "plan"}) as made:
+        one = measured(2**20, 1e-3)
+        made.write(replace(one, case=replace(one.case, backend="simulated"), simulated=True), None, 0.95)
+    ended = ccbench("plan", plan, "--measured", str(tmp_path / "run"))
+    assert ended.code == 2
+    assert "its times come from a model (backend simulated)" in ended.err
+
+
 def test_figures_are_left_in_a_folder(ccbench: Command, plan: str, tmp_path: Path) -> None:
     ended = ccbench("plan", plan, "-o", "out")
     assert ended.code == 0, ended.err

@@ -65,8 +65,8 @@ def write_report(
     """Write the report of ``runs``, drawn together, and return its files.
 
     output: the folder of the report, made when it is not there; a file (``x.html``, ``x.pdf``,
-        ``x.md``, ``x.csv``) when that format alone is asked for; None for ``report/`` in the first run's
-        folder.
+        ``x.md``, ``x.csv``, which is the cases without further tables) when that format alone is asked
+        for; None for ``report/`` in the first run's folder.
     baseline: an earlier run, or published results, drawn in grey behind the others where both measured alike.
 
     Raises UsageError for an unknown format or no run, RunFolderError when a file cannot be written, and
@@ -83,7 +83,8 @@ def write_report(
         page = page_content(runs, own, behind, baseline, problems)
         files[ONE_FILE["html"]] = render_page(page).encode()
     if output is not None and output.suffix and len(formats) == 1 and formats[0] in ONE_FILE:
-        targets = [(output, content) for content in files.values()]
+        # Tables of pairs and of sharing are further files: one name is for one, and that is the cases.
+        targets = [(output, content) for name, content in files.items() if name == ONE_FILE[formats[0]]]
     else:
         folder = output if output is not None else runs[0].path / "report"
         targets = [(folder / name, content) for name, content in files.items()]

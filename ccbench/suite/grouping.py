@@ -332,7 +332,7 @@ def _spelled(expression: str, layout: LayoutSizes, ranks: int) -> str | None:
 
 
 def why_no_groups(sweep: Sweep, ranks: int) -> str:
-    """Why so many ranks form none of the sweep's groups, with the first ones' reason; '' where they form some."""
+    """Why so many ranks form none of the sweep's groups: the first one's reason; '' where they form some."""
     if any(True for _ in _groupings(sweep, ranks)):
         return ""
     if ranks > MOST_GROUPED_RANKS:

@@ -157,6 +157,14 @@ def test_the_csv_file_has_a_row_for_every_comparison(tmp_path: Path) -> None:
     assert float(row["shared_seconds"]) > float(row["alone_seconds"])
 
 
+def test_a_csv_file_by_name_holds_the_cases_and_a_folder_the_tables_of_sharing_too(tmp_path: Path) -> None:
+    run = overlap_run(tmp_path / "run")
+    (folder_cases, _) = sorted(write_report([run], tmp_path / "folder", ["csv"]))
+    (named,) = write_report([run], tmp_path / "x.csv", ["csv"])
+    assert folder_cases.name == "cases.csv"
+    assert named.read_bytes() == folder_cases.read_bytes()
+
+
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_no_line_is_wider_than_the_screen(tmp_path: Path, width: int) -> None:
     for number, run in enumerate((groups_run(tmp_path / "a"), beside_run(tmp_path / "b", {}))):

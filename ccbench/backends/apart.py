@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import repeat
 from typing import Any
 
@@ -269,6 +270,8 @@ class ApartEndpoint(ABC):
                 self._fault.spoil(self._output)
             found = self._seat.check(self._output, salt, launches) if self._seat else None
         beside = self._check_beside(salt, launches) if self.beside else None  # collective, so always asked
+        if found and beside:
+            return replace(found, wrong_elements=found.wrong_elements + beside.wrong_elements)
         return found or beside
 
     def _check_beside(self, salt: int, launches: int) -> Mismatch | None:

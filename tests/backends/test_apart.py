@@ -79,6 +79,20 @@ def test_a_launch_is_checked_on_the_data_of_its_salt() -> None:
     assert endpoint.check(8, 3) is not None
 
 
+def test_what_is_wrong_in_both_of_two_collectives_is_counted_together() -> None:
+    endpoint = Copying(Mirror(["a", "a"]))
+    endpoint.prepare(case(beside="all_reduce"))
+    endpoint.poison()
+    endpoint.refill(7)
+    both = endpoint.check(7, 1)
+    assert both is not None
+    assert both.wrong_elements == 128
+    endpoint.launch(1)  # of which only the case's own is right
+    second = endpoint.check(7, 1)
+    assert second is not None
+    assert (second.wrong_elements, second.expected.endswith("in the all_reduce beside")) == (64, True)
+
+
 @pytest.mark.parametrize(
     ("name", "source", "target", "own", "result"),
     [

@@ -66,6 +66,19 @@ def test_attention_may_be_counted_without_what_is_masked() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "tokens_per_second", "tflops"),
+    # Performance summary of NVIDIA's Megatron Bridge, NeMo 25.09, DGX GB200: tokens/s and TFLOP/s of a GPU.
+    [("llama-3-8b", 31_357, 1614), ("llama-3-70b", 3546, 1593)],
+)
+def test_what_nvidia_publishes_now_counts_attention_without_what_is_masked(
+    name: str, tokens_per_second: int, tflops: int
+) -> None:
+    published = tflops * 1e12 / tokens_per_second
+    assert model_flops(named_shape(name), 1, 8192, causal=0.5) / 8192 == pytest.approx(published, rel=1e-3)
+    assert model_flops(named_shape(name), 1, 8192) / 8192 > 1.05 * published
+
+
+@pytest.mark.parametrize(
     ("name", "sequences", "devices", "seconds", "percent"),
     # Korthikanti et al. 2022, table 5: iteration time and model FLOPs utilization on A100.
     [

@@ -10,7 +10,7 @@ import math
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from ccbench.report.figure import Bars, Figure, Lanes, Layer
+from ccbench.report.figure import Bars, Figure, Lanes, Layer, Piece
 from ccbench.units import format_seconds
 
 if TYPE_CHECKING:
@@ -107,9 +107,10 @@ def draw_lanes(figure: Figure, lanes: Lanes, axes: Axes) -> None:
             )
         )
     for piece in lanes.pieces:
-        if piece.text and (piece.end - piece.begin) / end > 0.011 * max(1, len(piece.text)):
+        begin, until = _seen(piece, lanes, end)
+        if piece.text and (until - begin) / end > 0.005 + 0.0065 * len(piece.text):
             axes.text(
-                (piece.begin + piece.end) / 2, piece.lane, piece.text, ha="center", va="center", fontsize=6.6,
+                (begin + until) / 2, piece.lane, piece.text, ha="center", va="center", fontsize=6.6,
                 color=INK if piece.style in PALE else "white",
             )  # fmt: skip
     axes.set_xlim(0, end)
@@ -130,11 +131,21 @@ def draw_lanes(figure: Figure, lanes: Lanes, axes: Axes) -> None:
     _legend([(style, False, label) for style, label in lanes.legend], axes)
 
 
+def _seen(piece: Piece, lanes: Lanes, end: float) -> tuple[float, float]:
+    """What of a piece the cut leaves to be seen."""
+    gap = 0.008 * end if lanes.cut else 0.0
+    if not lanes.cut or piece.begin > lanes.cut_at + gap:
+        return piece.begin, piece.end
+    if piece.begin >= lanes.cut_at:
+        return lanes.cut_at + gap, piece.end
+    return piece.begin, min(piece.end, lanes.cut_at - gap)
+
+
 def _ticks_around(lanes: Lanes, end: float) -> list[float]:
     """Places of round moments on both sides of the cut, none so near that their words would meet."""
     from matplotlib.ticker import MaxNLocator
 
-    places = MaxNLocator(7).tick_values(0, end)
+    places = MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]).tick_values(0, end)
     step, gap = float(places[1] - places[0]), 0.03 * end
     before = [number * step for number in range(int((lanes.cut_at - gap) / step) + 1)]
     first = math.ceil((lanes.cut_at + lanes.cut + gap) / step)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from ccbench.errors import RunFolderError
 from ccbench.parallelism.document import read_plan
 from ccbench.parallelism.planned import Asked, Planned, plan_out
-from ccbench.report.bar_drawing import _ticks_around
+from ccbench.report.bar_drawing import _seen, _ticks_around
 from ccbench.report.figure import Figure, Lanes, Piece
 from ccbench.report.matplotlib_renderer import render
 from ccbench.report.parallelism_figures import by_kind, plan_figures, write_plan
@@ -111,3 +112,21 @@ def test_moments_behind_a_cut_are_as_round_as_those_before_it() -> None:
     assert moments[0] == 0
     assert 0.8 * 6.96 < moments[-1] <= 6.96
     assert all(abs(tick - lanes.cut_at) > 0.02 * 0.9 for tick in ticks)
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "seen"),
+    [
+        (0.1, 0.2, (0.1, 0.2)),
+        (0.3, 0.45, (0.3, 0.442)),
+        (0.45, 0.6, (0.458, 0.6)),
+        (0.6, 0.7, (0.6, 0.7)),
+    ],
+)
+def test_the_words_of_a_piece_keep_away_from_the_cut(
+    begin: float, end: float, seen: tuple[float, float]
+) -> None:
+    piece = Piece(0, begin, end, 0, "7")
+    lanes = Lanes(("stage 0",), (piece,), ((0, "forward"),), cut_at=0.45, cut=5.0)
+    assert _seen(piece, lanes, 1.0) == pytest.approx(seen)
+    assert _seen(piece, replace(lanes, cut=0.0), 1.0) == (begin, end)

@@ -110,7 +110,8 @@ def draw_lanes(figure: Figure, lanes: Lanes, axes: Axes) -> None:
         begin, until = _seen(piece, lanes, end)
         if piece.text and (until - begin) / end > 0.005 + 0.0065 * len(piece.text):
             axes.text(
-                (begin + until) / 2, piece.lane, piece.text, ha="center", va="center", fontsize=6.6,
+                (begin + until) / 2, piece.lane, piece.text, ha="center", va="center",
+                fontsize=6.6 if len(piece.text) < 3 else 5.6,
                 color=INK if piece.style in PALE else "white",
             )  # fmt: skip
     axes.set_xlim(0, end)

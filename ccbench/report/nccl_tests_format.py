@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ccbench.cases import Status
+from ccbench.cases import OVERLAP, Status
 from ccbench.report.points import Point, imported_from, meaning_of, provenance
 from ccbench.report.settings import SETTING_FIELDS
 from ccbench.report.text import plain, plural
@@ -149,8 +149,10 @@ def _placement(point: Point | None) -> str:
         time = algbw = busbw = "N/A"
     else:
         time = _microseconds(point.median_seconds)
-        # A case that moves no data has no bandwidth here; nccl-tests prints zero for it.
-        algbw, busbw = (f"{rate or 0.0:.2f}" for rate in (point.algbw, point.busbw))
+        # A case that moves no data has no bandwidth here; nccl-tests prints zero for it. A computation and a
+        # collective together have none either, and zero would be taken for the collective's.
+        none = "N/A" if point.mode == OVERLAP else "0.00"
+        algbw, busbw = (f"{rate:.2f}" if rate else none for rate in (point.algbw, point.busbw))
     wrong = "N/A" if point is None or point.wrong_elements is None else f"{point.wrong_elements:g}"
     return f"  {time:>7}  {algbw:>6}  {busbw:>6}  {wrong:>5}"
 
@@ -180,7 +182,8 @@ def _flags(point: Point) -> str:
 def _summary(points: Sequence[Point]) -> list[str]:
     """The two closing lines; like nccl-tests', the average is over all sizes and says little."""
     wrong = sum(bool(point.wrong_elements) for point in points)
-    rates = [point.busbw or 0.0 for point in points if point.median_seconds is not None]
+    timed = [point for point in points if point.median_seconds is not None and point.mode != OVERLAP]
+    rates = [point.busbw or 0.0 for point in timed]
     average = f"{sum(rates) / len(rates):g}" if rates else "N/A"
     return [
         f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}",

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ccbench.cases import Case, Measurement, Status
+from ccbench.cases import OVERLAP, Case, Measurement, Status
 from ccbench.collectives import COLLECTIVES
 
 BYTES_PER_GIGABYTE = 1e9
@@ -108,7 +108,8 @@ def imported_speed(measurement: Measurement, origin: Origin) -> dict[str, Any]:
         row["time_statistic"] = origin.time_statistic if seconds is None else FROM_BANDWIDTH
     row["median_seconds"] = seconds
     collective = COLLECTIVES.get(case.collective)
-    if case.size_bytes > 0 and (collective is None or collective.moves_data):
+    moves_data = case.size_bytes > 0 and (collective is None or collective.moves_data)
+    if moves_data and case.mode != OVERLAP:  # the time of a computation as well is no collective's
         computed = None if seconds is None else case.size_bytes / seconds / BYTES_PER_GIGABYTE
         row["algbw_GB_s"] = _finer(algbw, computed)
         row["busbw_GB_s"] = _finer(busbw, computed * factor if computed and factor else None)

@@ -263,3 +263,17 @@ def test_an_imported_run_prints_its_figures_again(tmp_path: Path) -> None:
     assert rows[0] == rows[1]
     assert "imported from 0.txt" in again[0].text
     assert "times are means as printed" in again[0].text
+
+
+def test_a_computation_and_a_collective_together_have_a_time_and_no_bandwidth(tmp_path: Path) -> None:
+    together = case("all_reduce", "ring", 4096, mode="overlap", computing="matmul")
+    in_groups = case("all_reduce", "ring", 4096, groups="rank // 2")
+    run = write_run(tmp_path / "run", [together, in_groups])
+    tables = nccl_tests_tables(points_of(run))
+    (table,) = (one for one in tables if "mode overlap, computing matmul" in one.text)
+    assert _rows(table)[0][6:8] == ["N/A", "N/A"]
+    assert "Avg bus bandwidth    : N/A" in table.text
+    back = _imported(tmp_path / "back", tables).cases.set_index("mode")
+    assert sorted(back.index) == ["overlap", "streaming"]
+    assert back["median_seconds"].notna().all()
+    assert back["busbw_GB_s"].isna().to_dict() == {"overlap": True, "streaming": False}

@@ -31,7 +31,7 @@ _HOLE = re.compile(r"\[?(?:\.{3,6}|\u2026)\]?|.{0,40}\(?truncated.{0,60}|<snip>|
 _REMARK = re.compile(r"(\d{1,20}) B (in|out of) place: ([a-z_]{2,20})\s?(.{0,200})")
 _WRITTEN = re.compile(
     r"written by ccbench: backend (\S{1,40})(?: (\S{1,60}))?, algorithm (\S{1,60}), protocol (\S{1,40})"
-    r", mode (\S{1,40})"
+    r", mode ([^\s,]{1,40})"
 )
 FLAGS_WORD = "flags"
 """Stands where a remark has a status: what follows are flags of the case."""

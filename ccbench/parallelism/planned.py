@@ -87,6 +87,7 @@ class Asked:
 def plan_out(plan: Plan, asked: Asked) -> Planned:
     """Work out ``plan``. SuiteError, UsageError and MachineError for what cannot be."""
     if plan.gradients is not None:
+        _check_of_times(plan, asked)
         return Planned(plan, None, None, textbook=textbook(plan.gradients))
     machine = asked.machine or plan.machine
     if machine is None:
@@ -107,6 +108,18 @@ def plan_out(plan: Plan, asked: Asked) -> Planned:
         made = _cluster_maker(machine, cluster, network)
         planned = replace(planned, scaled=_scaled(planned, planner, made))
     return planned
+
+
+def _check_of_times(plan: Plan, asked: Asked) -> None:
+    """Nothing is asked of a machine that stated times do without."""
+    given = [
+        name
+        for name in ("machine", "nodes", "network", "search", "scale", "measured")
+        if getattr(asked, name)
+    ]
+    if given:
+        options = ", ".join(f"--{name}" for name in given)
+        raise plan.origin.error(("gradients",), f"stated times need no machine; leave out {options}")
 
 
 def _check_searched(plan: Plan) -> None:
@@ -185,7 +198,7 @@ def _scaled(planned: Planned, planner: Planner, cluster_of: Callable[[int], Clus
             smaller = replace(planner, cluster=cluster_of(ranks))
             outcome = _at(planned, smaller, ranks)
         except (UsageError, MachineError) as problem:  # noqa: PERF203  # one size may fail, the rest go on
-            found.append(Scaled(ranks, None, str(problem)))
+            found.append(Scaled(ranks, None, _plain(problem)))
         else:
             found.append(Scaled(ranks, outcome))
     return tuple(found)

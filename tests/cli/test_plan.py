@@ -97,6 +97,12 @@ def test_a_search_keeps_to_what_the_plan_states_and_the_option_to_nothing(
     assert {one["recompute"] for one in free} == {"full"}
 
 
+def test_stated_times_take_no_options_of_a_machine(ccbench: Command) -> None:
+    ended = ccbench("plan", str(PLANS / "gradients.yaml"), "--scale", "--machine", "hgx-h100")
+    assert ended.code == 2
+    assert "gradients: stated times need no machine; leave out --machine, --scale" in ended.err
+
+
 def test_a_search_asks_for_what_only_single_layouts_say(ccbench: Command) -> None:
     ended = ccbench("plan", str(PLANS / "llama-3-405b.yaml"), "--search")
     assert ended.code == 2

@@ -125,11 +125,19 @@ def test_of_several_measured_ways_the_fastest_counts(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("change", [{"simulated": True}, {"status": Status.FAILED, "samples_seconds": ()}])
-def test_runs_without_anything_measured_are_refused(tmp_path: Path, change: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"simulated": True}, "its times come from a model"),
+        ({"status": Status.FAILED, "samples_seconds": ()}, "holds no measured collective"),
+    ],
+)
+def test_runs_without_anything_measured_are_refused(
+    tmp_path: Path, change: dict[str, object], complaint: str
+) -> None:
     with RunFolder.create(tmp_path / "run", {"suite": "plan"}) as made:
         made.write(replace(measured(rank_samples_seconds=()), **change), None, 0.95)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="holds no measured collective"):
+    with pytest.raises(UsageError, match=complaint):
         measured_points([load_run(tmp_path / "run")])
 
 

@@ -55,7 +55,8 @@ def _groups_table(sharing: Sharing) -> SharingTable:
 def _beside_table(sharing: Sharing) -> SharingTable:
     return SharingTable(
         "Beside another collective",
-        "Both: until both are over, over the first without the other. Own: until that is over, likewise.",
+        "Both: until both are over, over the first without the other. Own: until that is over, likewise. Of "
+        "small sizes it is mostly the cost of driving two at once.",
         ("case", "size", "with", "without", "both [interval]", "own"),
         tuple(
             (

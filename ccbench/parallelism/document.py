@@ -71,7 +71,7 @@ class Plan:
     choices: one for ``layout``, several for ``layouts``, none where layouts are searched or ``gradients`` is
     all. settings: of a Strategy, for every choice. wanted: of a search, None where there is none.
     hide_pipeline: whether messages between stages run behind computing, None: as the schedule's usual code
-    does.
+    does. dtype_stated: whether the plan says it; else it is bfloat16, or float16 on devices without it.
     """
 
     name: str
@@ -87,6 +87,7 @@ class Plan:
     scaling: str
     gradients: Gradients | None
     dtype: str = "bfloat16"
+    dtype_stated: bool = False
     origin: Origin = field(default_factory=Origin)
 
 
@@ -156,6 +157,7 @@ class _Reader:
             scaling=top.word("scaling", SCALINGS) or "weak",
             gradients=gradients,
             dtype=dtype,
+            dtype_stated=top.take("dtype") is not None,
             origin=self.origin,
         )
         top.refuse_unknown()

@@ -97,6 +97,7 @@ def plan_out(plan: Plan, asked: Asked) -> Planned:
     network = asked.network or plan.network
     cluster = _opened(plan, asked, machine, network)
     planner = planner_of(plan, cluster, asked.measured)
+    plan = replace(plan, dtype=planner.dtype)
     if asked.search or not plan.choices:
         _check_searched(plan)
         found = search(planner, plan.settings, _wanted(plan, asked.search), cluster.ranks, asked.most)

@@ -145,9 +145,10 @@ def planner_of(plan: Plan, cluster: Cluster, measured: MeasuredPoints | None = N
     try:
         device = device_of(cluster, plan.device, plan.dtype)
         key = "dtype"
-        device.peak(plan.dtype)
+        dtype = plan.dtype
+        if not plan.dtype_stated and dtype not in dict(device.peak_flops):
+            dtype = device.usual_dtype
+        device.peak(dtype)
     except UsageError as problem:
         raise plan.origin.error((key,), str(problem).removeprefix("device: ")) from None
-    return Planner(
-        plan.shape, cluster, device, plan.dtype, plan.device.efficiency, plan.hide_pipeline, measured
-    )
+    return Planner(plan.shape, cluster, device, dtype, plan.device.efficiency, plan.hide_pipeline, measured)

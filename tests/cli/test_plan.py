@@ -97,6 +97,19 @@ def test_a_search_keeps_to_what_the_plan_states_and_the_option_to_nothing(
     assert {one["recompute"] for one in free} == {"full"}
 
 
+def test_devices_without_bfloat16_train_in_float16_unless_something_else_is_said(
+    ccbench: Command, plan: str
+) -> None:
+    Path(plan).write_text(PLAN.replace("layout: {tp: 8}", "layout: {dp: 16}"))
+    ended = ccbench("plan", plan, "--machine", "dgx-1v")
+    assert ended.code == 0, ended.err
+    assert "125 TFLOP/s float16 peak" in ended.out
+    Path(plan).write_text(PLAN + "dtype: bfloat16\n")
+    ended = ccbench("plan", plan, "--machine", "dgx-1v")
+    assert ended.code == 2
+    assert "small.yaml:8: dtype: device v100: no rate for dtype 'bfloat16'; one of float16" in ended.err
+
+
 def test_stated_times_take_no_options_of_a_machine(ccbench: Command) -> None:
     ended = ccbench("plan", str(PLANS / "gradients.yaml"), "--scale", "--machine", "hgx-h100")
     assert ended.code == 2

@@ -35,7 +35,7 @@ class HostComputation:
         """kind: ``matmul`` or ``memory``; UsageError for another."""
         if kind not in KINDS:
             raise UsageError(f"computing: {kind!r} is not known; one of {', '.join(KINDS)}")
-        self._once = self._multiply if kind == MATMUL else self._stream
+        self._multiplies = kind == MATMUL
         shape = (PRODUCTS, MATRIX_EDGE, MATRIX_EDGE)
         generator = np.random.default_rng(20_26)
         self._left, self._right = (generator.random(shape, dtype=np.float32) for _ in range(2))
@@ -47,11 +47,15 @@ class HostComputation:
 
     def once(self) -> None:
         """One repetition."""
-        self._once()
+        # Not a method kept in a field: that would be a circle, and the memory stay until it is looked for.
+        if self._multiplies:
+            self._multiply()
+        else:
+            self._stream()
 
     def run(self, repetitions: int) -> None:
         """So many repetitions, one after the other."""
-        once = self._once
+        once = self._multiply if self._multiplies else self._stream
         for _ in range(repetitions):
             once()
 

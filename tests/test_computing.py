@@ -36,7 +36,7 @@ def test_a_stream_goes_through_all_its_memory_and_starts_again(monkeypatch: pyte
 def test_so_many_repetitions_are_run(monkeypatch: pytest.MonkeyPatch) -> None:
     made = HostComputation("matmul")
     turns: list[int] = []
-    monkeypatch.setattr(made, "_once", lambda: turns.append(1))
+    monkeypatch.setattr(made, "_multiply", lambda: turns.append(1))
     made.run(7)
     made.once()
     assert len(turns) == 8

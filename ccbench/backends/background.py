@@ -89,6 +89,7 @@ class ComputingEndpoint(ApartEndpoint):
     """
 
     background: Background | None = None
+    _computation: HostComputation | None = None
 
     def prepare_computing(self, kind: str) -> None:
         """Make the computation that is to hide the collective."""
@@ -96,10 +97,12 @@ class ComputingEndpoint(ApartEndpoint):
 
     def compute(self, repetitions: int) -> None:
         """The computation alone."""
+        assert self._computation is not None, "it is prepared"
         self._computation.run(repetitions)
 
     def launch_while_computing(self, launches: int, repetitions: int) -> tuple[float, float]:
         """Both at once; the seconds until the computation was over, and until the collective was."""
+        assert self._computation is not None, "it is prepared"
         began = self._entered_seconds = time.perf_counter()
         if self._fault and self._fault.kind == "slow":
             for _ in range(launches):
@@ -110,3 +113,8 @@ class ComputingEndpoint(ApartEndpoint):
         )
         self._left_seconds = time.perf_counter()
         return late + computed, late + communicated if self.background else 0.0
+
+    def finish(self) -> None:
+        """Drop what was computed on, whose room the next case may need, and the buffers. Collective."""
+        self._computation = None
+        super().finish()

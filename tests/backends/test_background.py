@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.backends.background import run_while_computing
+from ccbench.backends.background import ComputingEndpoint, run_while_computing
+
+from .test_apart import Mirror, case
 
 
 @dataclass
@@ -85,3 +88,24 @@ def test_what_goes_wrong_in_the_background_comes_out() -> None:
 
     with pytest.raises(RuntimeError, match="says no"):
         run_while_computing(Broken(1), lambda: None, 1, 1)
+
+
+class Computing(ComputingEndpoint):
+    """Stands by in every launch."""
+
+    def bind(self) -> object:
+        return lambda: None
+
+    def barrier(self) -> None:
+        """Nobody is late."""
+
+
+def test_what_was_computed_on_is_given_back_with_the_case() -> None:
+    endpoint = Computing(Mirror(["a", "a"]))
+    endpoint.prepare(case(mode="overlap", computing="memory"))
+    endpoint.prepare_computing("memory")
+    computation = weakref.ref(endpoint._computation)
+    endpoint.compute(1)
+    assert computation() is not None
+    endpoint.finish()
+    assert computation() is None

@@ -297,7 +297,7 @@ def _why_empty(suite: Suite, context: ExpansionContext) -> str:
     ranks = ", ".join(
         dict.fromkeys(str(n) for sweep in suite.sweep for n in _rank_counts(sweep, context)[:8])
     )
-    nothing = f"nothing is left to run on {backends} with {ranks} ranks"
+    nothing = f"nothing is left to run on {backends} with {ranks} rank{'' if ranks == '1' else 's'}"
     asked = ((sweep, count) for sweep in suite.sweep for count in _rank_counts(sweep, context)[:8])
     reasons = {why_no_groups(*one) for one in asked}
     if "" not in reasons and len(reasons) == 1:

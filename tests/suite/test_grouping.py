@@ -46,6 +46,20 @@ def test_axes_that_make_the_same_groups_are_one_case_and_single_ranks_none() -> 
         cases_of({"layout": {"tp": 2}, "groups": "dp"}, ranks=2)
 
 
+def test_where_no_groups_are_left_the_first_ones_reason_is_told() -> None:
+    reasons = {
+        "dp": r"with 2 ranks: dp of \S+ puts every rank into a group of its own",
+        "tp": r"with 3 ranks: layout: tp x cp x pp = 2 does not divide 3 ranks",
+    }
+    for ranks, (axis, message) in enumerate(reasons.items(), start=2):
+        with pytest.raises(SuiteError, match=message):
+            cases_of({"layout": {"tp": 2}, "groups": axis}, ranks=ranks)
+    with pytest.raises(SuiteError, match="with 1 rank: rank // 2 puts every rank"):
+        cases_of({"groups": "rank // 2"}, ranks=1)
+    with pytest.raises(SuiteError, match="take algorithms"):  # groups there would be, on another backend
+        cases_of({"groups": "rank // 2"}, backend="cuda-ipc")
+
+
 def test_a_layout_that_a_number_of_ranks_cannot_form_is_left_out_there() -> None:
     sweep = {"layout": {"tp": 2, "pp": 2}, "groups": ["all", "pp"]}
     assert [case.groups for case in cases_of(sweep, ranks=6)] == [""]

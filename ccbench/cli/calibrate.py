@@ -27,7 +27,7 @@ DEFAULT_TIME = "2s"
     "-o", "--output", type=click.Path(path_type=Path), required=True, help="Machine file, such as mine.yaml."
 )
 @click.option(
-    "--machine", help="Of RUN: a machine of 'ccbench list topologies', a file or a dump; default: as it says."
+    "--machine", help="Of RUN: a machine of 'ccbench list machines', a file or a dump; default: as it says."
 )
 @click.option("--nodes", type=click.IntRange(min=1), help="Of RUN: how many of these machines.")
 @click.option("--network", help="Of RUN: what joins them, such as ib-ndr-400x8.")

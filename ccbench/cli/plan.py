@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Price a training step's communication on a machine, by layout.")
 @click.argument("plan_file", type=click.Path(path_type=Path), metavar="PLAN.yaml")
-@click.option("--machine", help="Instead of the plan's: a name of 'ccbench list topologies', a file, a dump.")
+@click.option("--machine", help="Instead of the plan's: a name of 'ccbench list machines', a file, a dump.")
 @click.option("--nodes", type=click.IntRange(min=1), help="Instead of the plan's.")
 @click.option("--network", help="Instead of the plan's: <kind>-<Gb/s>x<NICs>, such as ib-ndr-400x8.")
 @click.option("--search", is_flag=True, help="Search all layouts that fit, whatever the plan names.")

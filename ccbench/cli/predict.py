@@ -28,8 +28,7 @@ LIBRARY = "library"
 @click.option(
     "--machine",
     required=True,
-    help="A machine of 'ccbench list machines' or 'ccbench list topologies', a file (also of 'ccbench "
-    "calibrate'), a dump, or 'detect'.",
+    help="A machine of 'ccbench list machines', a file (also of 'ccbench calibrate'), a dump, or 'detect'.",
 )
 @click.option("--nodes", type=click.IntRange(min=1), help="Machines; default: as many as hold --ranks.")
 @click.option("--network", help="What joins them: <kind>-<Gb/s>x<NICs>, such as ib-ndr-400x8.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -227,3 +228,9 @@ def test_a_layout_that_does_not_go_is_left_out_and_told(ccbench: Command, plan: 
     ended = ccbench("plan", plan)
     assert ended.code == 0, ended.err
     assert "left out: tp3:" in ended.out
+
+
+def test_lists_that_the_help_names_exist(ccbench: Command) -> None:
+    named = re.findall(r"ccbench list\s+(\w+)", ccbench("plan", "--help").out)
+    assert named
+    assert all(ccbench("list", name).code == 0 for name in named)

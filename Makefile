@@ -22,12 +22,12 @@ test:
 	$(BIN)/pytest --numprocesses auto --dist worksteal -m "not alone"
 	$(BIN)/pytest -m alone
 
-# What ccbench says of NCCL and CuPy against the real ones, which import without a driver; 1 GB of wheels.
+# What ccbench says of NCCL, cuBLAS and CuPy against the real ones, which import without a driver; 1.5 GB of wheels.
 CUPY ?= 14
 nccl-tables: ## the tables of NCCL's calls against an installed CuPy and NCCL; needs no GPU
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check 'cupy-cuda12x==$(CUPY).*' nvidia-nccl-cu12 \
-		hypothesis pytest pytest-timeout -e .
+		nvidia-cublas-cu12 hypothesis pytest pytest-timeout -e .
 	$(BIN)/pytest -q tests/gpu/test_nccl_library.py | tee $(VENV)/nccl-tables.txt
 	grep -Eq '^([5-9]|[1-9][0-9]+) passed' $(VENV)/nccl-tables.txt
 

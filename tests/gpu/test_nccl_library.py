@@ -58,6 +58,7 @@ def test_the_installed_cupy_has_the_calls_as_recorded(nccl: Nccl) -> None:
     newest = json.loads(sorted(RECORDED.glob("cupy-*"))[-1].read_text(encoding="utf-8"))
     for name in BY_CUPY.values():
         assert facts["methods"][name] == newest["methods"][name]
+    assert facts["cublas"] == newest["cublas"]
     same = RECORDED / f"cupy-{facts['cupy']}.json"
     if same.exists():
         assert facts["methods"] == json.loads(same.read_text(encoding="utf-8"))["methods"]

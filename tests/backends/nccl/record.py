@@ -18,6 +18,8 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from ccbench.backends.nccl.computing import open_blas
+
 RECORDED = Path(__file__).parent / "recorded"
 
 ENUMERATIONS = {"results": "ncclResult_t", "dtypes": "ncclDataType_t", "ops": "ncclRedOp_t"}
@@ -131,8 +133,7 @@ def cupy_facts() -> dict[str, Any]:
         if not name.startswith("_") and (match := re.match(rf"NcclCommunicator\.{name}\((.*?)\)", text)):
             given = [one.split("=")[0].split()[-1] for one in match.group(1).split(",")]
             methods[name] = [one for one in given if one != "self"]
-    from cupy.cuda import cublas  # type: ignore[import-not-found,unused-ignore]
-
+    cublas, _ = open_blas()
     products = {}
     for name in ("create", "destroy", "gemmEx"):
         (given_text,) = re.findall(rf"{name}\((.*?)\)", getattr(cublas, name).__doc__)

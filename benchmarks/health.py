@@ -30,7 +30,7 @@ SHORT_BYTES = 8192
 HALF_PERIOD_SECONDS = 0.01
 TIME_LIMIT_SECONDS = 600.0
 
-HEALTHY, ASLEEP, LIMITED = "healthy", "sleeping rank", "rank with half a processor"
+KINDS = HEALTHY, ASLEEP, LIMITED = ("healthy", "sleeping", "limited")
 
 
 @dataclass(frozen=True)
@@ -136,12 +136,13 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=50, help="of each kind")
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--backend", default="cpu")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="what is planted, by turns")
     parser.add_argument("--short", action="store_true", help="small sizes, short visits")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ccbench-health-") as place:
         options.suite = str(short_suite(Path(place))) if options.short else "health"
         trials = run_trials(options)
-    for planted in (HEALTHY, ASLEEP, LIMITED):
+    for planted in options.kinds:
         of_kind = [one for one in trials if one.planted == planted]
         words = Counter(one.word for one in of_kind)
         print(
@@ -155,13 +156,13 @@ def run_trials(options: argparse.Namespace) -> list[Trial]:
     """All of them, by turns; each is printed as it ends."""
     trials: list[Trial] = []
     for number in range(options.trials):
-        for planted in (HEALTHY, ASLEEP, LIMITED):
+        for planted in options.kinds:
             with tempfile.TemporaryDirectory(prefix="ccbench-health-") as place:
                 one = trial(planted, number % options.ranks, options, Path(place))
             trials.append(one)
             mark = "" if one.right else "  <-- WRONG"
             names = ", ".join(one.named) or "nobody"
-            text = f"{number:3} {planted:28} rank {one.rank}: {one.word}, names {names}, {one.seconds:.1f} s"
+            text = f"{number:3} {planted:8} rank {one.rank}: {one.word}, names {names}, {one.seconds:.1f} s"
             print(text + mark, flush=True)
     return trials
 

@@ -15,15 +15,16 @@
 #define HUGE_PAGE ((size_t)2 << 20)
 #define WARM_UP_SECONDS 0.01
 
-/* As ccbench places its buffers: the one with number n begins n staggers behind a page's begin; and as NumPy takes
- * memory: from 4 MiB on it asks for huge pages. */
+/* As ccbench places its buffers: the one with number n begins n staggers behind a page's begin. From 2 MiB on
+ * that is a huge page's, in memory that fills whole ones and asks for them as NumPy does. */
 static float *buffer(size_t bytes, int number) {
-    size_t room = bytes + PAGE + number * STAGGER;
-    char *memory = malloc(room);
+    size_t align = bytes >= HUGE_PAGE ? HUGE_PAGE : PAGE, offset = number * STAGGER;
+    size_t used = (offset + bytes + align - 1) / align * align;
+    char *memory = malloc(used + align);
     if (!memory) return NULL;
-    size_t off = -(size_t)memory % PAGE;
-    if (room >= 2 * HUGE_PAGE) madvise(memory + off, room - off, MADV_HUGEPAGE);
-    return (float *)(memory + off + number * STAGGER);
+    memory += -(size_t)memory % align;
+    if (align == HUGE_PAGE) madvise(memory, used, MADV_HUGEPAGE);
+    return (float *)(memory + offset);
 }
 
 static void pin(int processor) {

@@ -29,17 +29,28 @@ from ccbench.verification import Array, Mismatch, Part, part_of, poison
 
 SAMPLE_CAPACITY = 4096
 
+HUGE_PAGE_BYTES = 2 << 20
+"""Of x86 and of Arm with pages of 4 KiB; elsewhere it is only an alignment."""
+
 MEMORY_SHARE = 0.9
 """Of a host's available memory, what a case may take on it."""
 
 
 def new_buffer(elements: int, dtype: np.dtype[Any], number: int, misalignment_bytes: int) -> Array:
-    """Private memory from NumPy, which asks for huge pages; buffers with different numbers do not alias."""
-    room = np.empty(
-        elements * dtype.itemsize + PAGE_BYTES + number * STAGGER_BYTES + misalignment_bytes, "u1"
-    )
-    begin = -room.ctypes.data % PAGE_BYTES + number * STAGGER_BYTES + misalignment_bytes
-    return room[begin : begin + elements * dtype.itemsize].view(dtype)
+    """Private memory from NumPy; buffers with different numbers do not alias.
+
+    NumPy asks for huge pages from 4 MiB on, but a buffer that begins anywhere gets them for a part that
+    is luck, and a library that copies between processes is then up to half slower in one run than in the
+    next (docs/performance.md). So large buffers begin where a huge page does, in memory of whole ones.
+    """
+    size_bytes = elements * dtype.itemsize
+    offset = number * STAGGER_BYTES + misalignment_bytes
+    large = size_bytes >= HUGE_PAGE_BYTES
+    align = HUGE_PAGE_BYTES if large else PAGE_BYTES
+    used = -(-(offset + size_bytes) // align) * align
+    room = np.empty(used + align, np.uint8)
+    begin = -room.ctypes.data % align + offset
+    return room[begin : begin + size_bytes].view(dtype)
 
 
 class ApartEndpoint(ABC):

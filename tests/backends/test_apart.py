@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.backends import apart
-from ccbench.backends.apart import ApartEndpoint, new_buffer
+from ccbench.backends.apart import HUGE_PAGE_BYTES, ApartEndpoint, new_buffer
 from ccbench.backends.base import OutOfMemory
 from ccbench.backends.cpu.memory import PAGE_BYTES, STAGGER_BYTES, Activity
 from ccbench.cases import Case
@@ -64,6 +64,19 @@ def test_buffers_start_where_they_were_asked_to(elements: int, dtype: str, numbe
     assert len(buffer) == elements
     if elements:
         assert (buffer.ctypes.data - off - number * STAGGER_BYTES) % PAGE_BYTES == 0
+
+
+@given(st.integers(HUGE_PAGE_BYTES, 5 << 20), st.integers(0, 3), st.integers(0, 64))
+def test_a_large_buffer_lies_in_memory_of_whole_huge_pages(size_bytes: int, number: int, off: int) -> None:
+    buffer = new_buffer(size_bytes, np.dtype("u1"), number, off)
+    whole = buffer.base
+    assert isinstance(whole, np.ndarray)
+    assert whole.nbytes >= 2 * HUGE_PAGE_BYTES  # from where on NumPy asks for huge pages
+    first = buffer.ctypes.data // HUGE_PAGE_BYTES * HUGE_PAGE_BYTES
+    end = -(-(buffer.ctypes.data + size_bytes) // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
+    assert buffer.ctypes.data - first == off + number * STAGGER_BYTES
+    assert whole.ctypes.data <= first
+    assert end <= whole.ctypes.data + whole.nbytes
 
 
 def test_a_launch_is_checked_on_the_data_of_its_salt() -> None:

@@ -57,8 +57,16 @@ class Fault:
             os.kill(os.getpid(), signal.SIGSTOP)
         if self.kind == "raise":
             raise InjectedError("a fault was asked for by CCBENCH_FAULT")
-        if self.kind == "slow":
-            time.sleep(SLOW_SECONDS)
+
+    @property
+    def slow(self) -> bool:
+        """Whether the rank must be late in every launch."""
+        return self.kind == "slow"
+
+    def before_launches(self, launches: int = 1) -> None:
+        """Be late in so many launches, if that is the fault."""
+        if self.slow:
+            time.sleep(launches * SLOW_SECONDS)
 
     def spoil(self, output: Array) -> None:
         """Damage a result as a broken transport would."""

@@ -42,7 +42,8 @@ def merged(before: Measurement | None, now: Measurement) -> Measurement:
         warmup_seconds=before.warmup_seconds + now.warmup_seconds,
         skew_seconds=before.skew_seconds + now.skew_seconds,
         rank_samples_seconds=tuple(first + then for first, then in ranks),
-        rank_waiting_seconds=_mean_waiting(before, now),
+        rank_waiting_seconds=_mean(before, before.rank_waiting_seconds, now.rank_waiting_seconds),
+        rank_processor_share=_mean(before, before.rank_processor_share, now.rank_processor_share),
         visit_samples=visits_of(before) + visits_of(now),
         part_samples_seconds=tuple(
             first + then
@@ -60,10 +61,16 @@ def _sum_of_known(one: int | None, other: int | None) -> int | None:
     return sum(known) if known else None
 
 
-def _mean_waiting(before: Measurement, now: Measurement) -> tuple[float, ...]:
+def _mean(before: Measurement, earlier: tuple[float, ...], newest: tuple[float, ...]) -> tuple[float, ...]:
+    """Of each rank, over all visits; ``earlier`` is the mean of those that ``before`` holds.
+
+    Visits that an older ccbench kept may lack the figure: then it is of the others.
+    """
+    if not earlier:
+        return newest
     visits = len(visits_of(before))
-    both = zip(before.rank_waiting_seconds, now.rank_waiting_seconds, strict=True)
-    return tuple((visits * earlier + newest) / (visits + 1) for earlier, newest in both)
+    both = zip(earlier, newest, strict=True)
+    return tuple((visits * mean + value) / (visits + 1) for mean, value in both)
 
 
 def visits_of(measurement: Measurement) -> tuple[int, ...]:

@@ -58,7 +58,7 @@ class RankReport:
     detail: str = ""
     algorithm_used: str = ""
     result: RankResult | None = None
-    cpu_seconds: float = 0.0
+    processor_share: float = 0.0
     conditions: Conditions = field(default_factory=Conditions)
     flags: tuple[str, ...] = ()
     facts: CaseFacts = field(default_factory=CaseFacts)
@@ -112,11 +112,11 @@ def _rank_case(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankRe
 def _measured_case(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankReport:
     """OutOfMemory and CannotRun where the case, or what is computed meanwhile, cannot be had."""
     algorithm = endpoint.prepare(case)
-    cpu_began, times_began = time.process_time(), read_cpu_times()
+    cpu_began, began, times_began = time.process_time(), time.perf_counter(), read_cpu_times()
     latency_before = endpoint.core_latency_seconds()
     result = measure(endpoint, case, sampling, launches_between_refills(case), endpoint.next_salt())
     latency_after = endpoint.core_latency_seconds()
-    cpu_seconds = time.process_time() - cpu_began
+    cpu_seconds, seconds = time.process_time() - cpu_began, time.perf_counter() - began
     words = endpoint.control.words
     words[endpoint.control.index(endpoint.rank, Word.CPU_NANOSECONDS)] = int(cpu_seconds * 1e9)
     endpoint.barrier()
@@ -137,7 +137,14 @@ def _measured_case(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> Ra
     if endpoint.rank:  # the stamps are everybody's, so one rank's copy is enough
         result = replace(result, stamps=result.stamps[:, :0], part_stamps=result.part_stamps[:, :, :0])
     return RankReport(
-        status, detail, algorithm, result, cpu_seconds, conditions, (*endpoint.flags, *facts.flags), facts
+        status,
+        detail,
+        algorithm,
+        result,
+        cpu_seconds / seconds,
+        conditions,
+        (*endpoint.flags, *facts.flags),
+        facts,
     )
 
 
@@ -336,6 +343,9 @@ class Leader:
             if apart
             else (),
             rank_waiting_seconds=tuple(results[rank].waiting_seconds for rank in communicating(case))
+            if apart
+            else (),
+            rank_processor_share=tuple(reports[rank].processor_share for rank in communicating(case))
             if apart
             else (),
             simulated=EMULATION in first.flags,

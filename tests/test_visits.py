@@ -26,6 +26,7 @@ def visit(*samples: float, **changes: object) -> Measurement:
         skew_seconds=samples,
         rank_samples_seconds=(samples, tuple(2 * one for one in samples)),
         rank_waiting_seconds=(1.0, 3.0),
+        rank_processor_share=(0.5, 1.0),
         visit_samples=(len(samples),),
         launching_seconds=sum(samples),
         wrong_elements=0,
@@ -57,6 +58,17 @@ def test_waiting_is_the_mean_over_visits() -> None:
     whole = merged(visit(1.0), visit(2.0, rank_waiting_seconds=(4.0, 0.0)))
     whole = merged(whole, visit(3.0, rank_waiting_seconds=(4.0, 0.0)))
     assert whole.rank_waiting_seconds == pytest.approx((3.0, 1.0))
+
+
+def test_the_processor_time_of_ranks_is_a_mean_over_visits() -> None:
+    whole = merged(visit(1.0), visit(2.0, rank_processor_share=(0.8, 0.4)))
+    whole = merged(whole, visit(3.0, rank_processor_share=(0.8, 0.4)))
+    assert whole.rank_processor_share == pytest.approx((0.7, 0.6))
+
+
+def test_visits_of_an_older_run_that_did_not_keep_processor_times_leave_it_to_newer_ones() -> None:
+    whole = merged(visit(1.0, rank_processor_share=()), visit(2.0))
+    assert whole.rank_processor_share == (0.5, 1.0)
 
 
 def test_the_case_started_with_its_first_visit() -> None:

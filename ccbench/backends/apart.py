@@ -241,7 +241,7 @@ class ApartEndpoint(ABC):
         """Run the collective ``times`` times, back to back."""
         if self.part_times:
             self.part_times.begin()
-        if self._fault and self._fault.kind == "slow":
+        if self._fault and self._fault.slow:
             self._launch_late(times, self._fault)
         else:
             self._entered_seconds = time.perf_counter()
@@ -255,7 +255,7 @@ class ApartEndpoint(ABC):
     def _launch_late(self, times: int, fault: Fault) -> float:
         inside = 0.0
         for _ in range(times):
-            fault.before_sample()
+            fault.before_launches()
             inside += _timed(self._call)
         return inside
 
@@ -265,7 +265,7 @@ class ApartEndpoint(ABC):
         A library does not tell how long it waited for others. But the work is the same in all ranks' calls,
         so what differs between ranks is what they waited.
         """
-        if self._fault and self._fault.kind == "slow":
+        if self._fault and self._fault.slow:
             return self._launch_late(times, self._fault)
         call = self._call
         return sum(_timed(call) for _ in range(times))
@@ -312,7 +312,7 @@ class ApartEndpoint(ABC):
         self.control.words[self._own + Word.SAMPLE] = sample
         if self.part_times:
             self.part_times.expect(sample)
-        if self._fault and sample >= 0 and self._fault.kind != "slow":
+        if self._fault and sample >= 0:
             self._fault.before_sample()
 
     def say(self, activity: Activity) -> None:

@@ -104,9 +104,8 @@ class ComputingEndpoint(ApartEndpoint):
         """Both at once; the seconds until the computation was over, and until the collective was."""
         assert self._computation is not None, "it is prepared"
         began = self._entered_seconds = time.perf_counter()
-        if self._fault and self._fault.kind == "slow":
-            for _ in range(launches):
-                self._fault.before_sample()
+        if self._fault:
+            self._fault.before_launches(launches)
         late = time.perf_counter() - began
         computed, communicated = run_while_computing(
             self.background, self._computation.once, launches, repetitions

@@ -156,8 +156,7 @@ class EmulatedEndpoint(WholeEndpoint):
         assert self._world is not None
         self._seed += 1
         for _, fault in self._faults:
-            if fault.kind == "slow":
-                fault.before_sample()
+            fault.before_launches(times)
         calls = [one if times == 1 else _repeated(one, times) for one in self._calls]
         self._world.run(self._build, calls, HostOptions(lanes=LANES, seed=self._seed))
 

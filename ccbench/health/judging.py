@@ -18,11 +18,12 @@ import numpy as np
 from ccbench.cases import Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.health.devices import flagged_devices
-from ccbench.health.groups import DECIDED, GROSS, slow_groups
+from ccbench.health.groups import GROSS, slow_groups
 from ccbench.health.matrix import MISS, PairMatrix, PairMiss, doubts_of, pair_matrices, pair_misses
 from ccbench.health.outliers import high_outliers, relative_spread
+from ccbench.health.ranks import starved_ranks, waited_for
 from ccbench.runs import Run
-from ccbench.runs.rows import WAITING_SHARE, is_null
+from ccbench.runs.rows import is_null
 from ccbench.units import format_seconds, format_size
 
 HEALTH = "health"
@@ -40,14 +41,9 @@ UNSTABLE_CASES = 0.25
 """Share of the cases that may be unstable before the whole run is."""
 
 FEWEST_VISITS = 3
-FEWEST_DECIDED = 4
-"""Cases in which one rank is clearly the slowest; of these in DECIDED it must be the same one to be named."""
 
 DOUBTED_CASES = 0.25
 """Share of the cases whose times may be in doubt before the verdict is."""
-
-SYMMETRIC = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
-"""Collectives in which every rank does as much: in others a root is late for good reason."""
 
 MOST_NAMED = 6
 
@@ -135,7 +131,7 @@ def health_of(run: Run) -> HealthVerdict:
     timed = [row for row in rows if _is_timed(row)]
     matrices = pair_matrices(run)
     slow_ranks, pairs = _slow_pairs(matrices)
-    late = _late_ranks(timed, slow_ranks)
+    late = _slow_ranks(slow_ranks, waited_for(timed), starved_ranks(timed))
     findings = [
         *_wrong(rows), *_without_result(rows), *_devices(rows), *late, *pairs, *_slow_groups(timed, late),
         *_unstable(timed),
@@ -217,31 +213,10 @@ def _devices(rows: Sequence[Row]) -> list[HealthFinding]:
     ]
 
 
-def _late_ranks(timed: Sequence[Row], already: Mapping[int, str]) -> list[HealthFinding]:
-    """Ranks that pairs show to be slow, and the rank that the others wait for in collectives of all."""
-    found = dict(already)
-    by_team: dict[tuple[str, int], list[Row]] = defaultdict(list)
-    for row in timed:
-        alone = not (row["pair"] or row["groups"] or row["beside"])
-        if alone and row["collective"] in SYMMETRIC and row["ranks"] > 1:
-            by_team[row["backend"], row["ranks"]].append(row)
-    for (backend, _), members in by_team.items():
-        decided = [int(row["slowest_rank"]) for row in members if _is_decided(row)]
-        if len(decided) < max(FEWEST_DECIDED, len(members) / 2):
-            continue
-        rank, times = Counter(decided).most_common(1)[0]
-        if times >= DECIDED * len(decided):
-            text = f"the others wait for it in {times} of {len(members)} collectives on {backend}"
-            found[rank] = "; ".join(part for part in (found.get(rank, ""), text) if part)
-    return [HealthFinding("slow_rank", f"rank {rank}", found[rank]) for rank in sorted(found)]
-
-
-def _is_decided(row: Row) -> bool:
-    """Whether one rank waits clearly less than every other; the medians of ranks alone decide nothing."""
-    if is_null(row["slowest_rank"]) or is_null(row["rank_waiting_seconds"]):
-        return False
-    first, second = sorted(row["rank_waiting_seconds"])[:2]
-    return bool(second - first >= WAITING_SHARE * row["median_seconds"])
+def _slow_ranks(*found: Mapping[int, str]) -> list[HealthFinding]:
+    """One finding for each rank, with all that speaks against it."""
+    reasons = {rank: [one[rank] for one in found if rank in one] for one in found for rank in one}
+    return [HealthFinding("slow_rank", f"rank {rank}", "; ".join(reasons[rank])) for rank in sorted(reasons)]
 
 
 def _slow_pairs(matrices: Sequence[PairMatrix]) -> tuple[dict[int, str], list[HealthFinding]]:

@@ -115,6 +115,12 @@ SCHEMA: tuple[Column, ...] = (
         _NOT_MEASURED + ", or the backend does not tell",
     ),
     Column(
+        "rank_processor_share", "list<double>", "share of one processor",
+        "each rank's processor time over the time from warm-up to check (mean of visits), in rank order; "
+        "a rank that polls while it waits has all that it is given",
+        _NOT_MEASURED + ", or ranks are not processes of their own", since=4,
+    ),
+    Column(
         "slowest_rank", "int64", "",
         "rank that waits for others less than every other rank by a tenth of a launch or more; "
         "the one with the largest median where waiting is not known, and of a pair",

@@ -171,3 +171,16 @@ def test_a_slow_rank_is_named_in_every_trial_and_none_on_healthy_machines() -> N
         rank = seed % 4
         assert found(verdict(whole(seed, 4, late=rank))) == [("slow_rank", f"rank {rank}")]
         assert found(verdict(whole(1000 + seed, 4))) == []
+
+
+def test_a_rank_that_is_slow_in_two_ways_is_named_once_with_both() -> None:
+    starved = [
+        replace(one, case=replace(one.case, backend="cpu"), rank_processor_share=(0.5, 0.2, 0.5, 0.5))
+        for one in collectives(np.random.default_rng(1), 4, late=1)
+    ]
+    (finding,) = verdict(starved).findings
+    assert (finding.kind, finding.what) == ("slow_rank", "rank 1")
+    assert finding.evidence == (
+        "the others wait for it in 12 of 12 collectives on cpu; "
+        "it gets 40% of the next one's processor time in 12 of 12 collectives on cpu"
+    )

@@ -94,6 +94,7 @@ measurements = st.builds(
     skew_seconds=_times,
     rank_samples_seconds=st.lists(_times, max_size=4).map(tuple),
     rank_waiting_seconds=_times,
+    rank_processor_share=_times,
     visit_samples=st.lists(_whole, max_size=4).map(tuple),
     launching_seconds=st.floats(0, 1e6),
     wrong_elements=st.none() | _whole,

@@ -177,9 +177,9 @@ class CpuEndpoint:
     def _launch(self, times: int, time_waits: bool) -> None:
         launcher = self._together or self._program
         assert launcher is not None, "a case is prepared"
-        if self._fault and self._fault.kind == "slow":
+        if self._fault and self._fault.slow:
             for _ in range(times):
-                self._fault.before_sample()
+                self._fault.before_launches()
                 launcher.launch(1, time_waits)
         else:
             launcher.launch(times, time_waits)
@@ -210,9 +210,8 @@ class CpuEndpoint:
         program = self._together or self._program
         assert program is not None, "a case is prepared"
         began = time.perf_counter()
-        if self._fault and self._fault.kind == "slow":
-            for _ in range(launches):
-                self._fault.before_sample()
+        if self._fault:
+            self._fault.before_launches(launches)
         late = time.perf_counter() - began
         computed, communicated = while_computing(
             program, self._computation.once, launches, repetitions, self._pace
@@ -254,7 +253,7 @@ class CpuEndpoint:
         self._samples = max(self._samples, sample + 1)
         self._say(Activity.WARMING_UP if sample < 0 else Activity.SAMPLING)
         self.control.words[self.control.index(self.rank, Word.SAMPLE)] = sample
-        if self._fault and sample >= 0 and self._fault.kind != "slow":
+        if self._fault and sample >= 0:
             self._fault.before_sample()
 
     # -- around a case ---------------------------------------------------------------------------------

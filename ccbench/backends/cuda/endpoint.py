@@ -293,8 +293,7 @@ class CudaRanks(WholeEndpoint):
     def launch(self, times: int) -> None:
         """Run the collective ``times`` times and wait for the end."""
         for _, fault in self._faults:
-            if fault.kind == "slow":
-                fault.before_sample()
+            fault.before_launches(times)
         began = time.perf_counter()
         if self._case.mode in ALONE:
             self._device_seconds = sum(self._alone() for _ in range(times))

@@ -287,17 +287,16 @@ class NcclRanks(WholeEndpoint):
 
     def launch(self, times: int) -> None:
         """Run the case ``times`` times and wait for the end."""
-        self._slow_down()
+        self._slow_down(times)
         began = time.perf_counter()
         limit = limit_for(self._case, times)
         self._times = times
         self._guarded(lambda: self._run(times, limit), limit)
         self._host_seconds.append((time.perf_counter() - began) / times)
 
-    def _slow_down(self) -> None:
+    def _slow_down(self, times: int) -> None:
         for _, fault in self._faults:
-            if fault.kind == "slow":
-                fault.before_sample()
+            fault.before_launches(times)
 
     def _guarded(self, run: Callable[[], None], limit: float) -> None:
         """Do ``run``; CollectiveHung where a call of NCCL's fails or does not return."""
@@ -345,7 +344,7 @@ class NcclRanks(WholeEndpoint):
 
     def launch_while_computing(self, launches: int, repetitions: int) -> tuple[float, float]:
         """Both at once; the seconds after which each was over, by the clock of the slowest device."""
-        self._slow_down()
+        self._slow_down(launches)
         limit = limit_for(self._case, launches)
         found: list[float] = []
         self._guarded(lambda: found.extend(self._overlap.run(launches, repetitions, limit)), limit)

@@ -1,0 +1,103 @@
+"""Which rank is slow, by collectives of all ranks: the others wait for it, or it is not given its processor.
+
+A rank that works slowly waits least. One whose process is stopped now and then (a quota of processor time, a
+neighbour on its processor) is stopped while it waits as well, and then all ranks wait alike: it shows by the
+processor time that it got.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from ccbench.conditions import LOAD_FLAGS
+from ccbench.health.groups import DECIDED
+from ccbench.runs.rows import WAITING_SHARE, is_null
+
+FEWEST_DECIDED = 4
+"""Cases in which one rank is clearly the slowest; of these in DECIDED it must be the same one to be named."""
+
+SYMMETRIC = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+"""Collectives in which every rank does as much: in others a root is late for good reason."""
+
+POLLING = ("cpu", "mpi")
+"""Backends whose ranks keep their processors busy while they wait, so that each has all it is given."""
+
+STARVED = 0.75
+"""Of the processor time of every other rank: a rank that gets less is not given what they are."""
+
+Row = Mapping[Any, Any]
+
+
+@dataclass(frozen=True)
+class _Blamed:
+    """The rank that most cases of a backend speak against. cases: of how many; against: those that do."""
+
+    backend: str
+    rank: int
+    against: tuple[Row, ...]
+    cases: int
+
+    @property
+    def share(self) -> str:
+        return f"{len(self.against)} of {self.cases} collectives on {self.backend}"
+
+
+def waited_for(timed: Sequence[Row]) -> dict[int, str]:
+    """Ranks that the others wait for, one of a team at most, each with the evidence."""
+    return {one.rank: f"the others wait for it in {one.share}" for one in _blamed(timed, _waits_least)}
+
+
+def starved_ranks(timed: Sequence[Row]) -> dict[int, str]:
+    """Ranks that get less processor time than every other, one of a team at most, each with the evidence.
+
+    Cases in which other programs kept processors busy are left out: then it is they that a rank shares with.
+    """
+    polling = [row for row in timed if row["backend"] in POLLING and not {*LOAD_FLAGS} & {*row["flags"]}]
+    found = {}
+    for one in _blamed(polling, _gets_least):
+        shares = [sorted(row["rank_processor_share"])[:2] for row in one.against]
+        usual = median(least / next_least for least, next_least in shares)
+        found[one.rank] = f"it gets {usual:.0%} of the next one's processor time in {one.share}"
+    return found
+
+
+def _blamed(timed: Sequence[Row], of_case: Callable[[Row], int | None]) -> Iterator[_Blamed]:
+    """Of each team the rank that ``of_case`` gives for most of the cases that decide, if there are enough."""
+    teams: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    for row in timed:
+        of_all = not (row["pair"] or row["groups"] or row["beside"])
+        if of_all and row["collective"] in SYMMETRIC and row["ranks"] > 1:
+            teams[row["backend"], row["ranks"]].append(row)
+    for (backend, _), cases in teams.items():
+        against: dict[int, list[Row]] = defaultdict(list)
+        for row in cases:
+            rank = of_case(row)
+            if rank is not None:
+                against[rank].append(row)
+        decided = sum(map(len, against.values()))
+        if decided < max(FEWEST_DECIDED, len(cases) / 2):
+            continue
+        rank = max(against, key=lambda one: len(against[one]))
+        if len(against[rank]) >= DECIDED * decided:
+            yield _Blamed(backend, rank, tuple(against[rank]), len(cases))
+
+
+def _waits_least(row: Row) -> int | None:
+    """The rank that waits clearly less than every other; the medians of ranks alone decide nothing."""
+    if is_null(row["slowest_rank"]) or is_null(row["rank_waiting_seconds"]):
+        return None
+    first, second = sorted(row["rank_waiting_seconds"])[:2]
+    return int(row["slowest_rank"]) if second - first >= WAITING_SHARE * row["median_seconds"] else None
+
+
+def _gets_least(row: Row) -> int | None:
+    """The rank that gets clearly less processor time than every other."""
+    if is_null(row["rank_processor_share"]):
+        return None
+    shares = list(row["rank_processor_share"])
+    first, second = sorted(shares)[:2]
+    return shares.index(first) if first < STARVED * second else None

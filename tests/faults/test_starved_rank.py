@@ -1,0 +1,79 @@
+"""A rank that is stopped half of the time, as a quota does.
+
+It is stopped while it waits too, so that all ranks wait alike; it shows by the processor time that it gets.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ccbench.cases import Measurement, Sampling, Status
+from ccbench.conditions import LOAD_FLAGS
+from ccbench.health.ranks import SYMMETRIC, starved_ranks
+from ccbench.runs.rows import row_of
+from ccbench.teams import ProcessTeam
+from tests.faults.test_slow_rank import case_of
+
+TURN_SECONDS = 0.01
+SAMPLING = Sampling(
+    visits=1, budget_seconds=0.15, warmup_seconds=0.03, minimum_sample_seconds=0.0002, minimum_samples=3
+)
+
+
+@contextmanager
+def half_of_its_processor(process: int) -> Iterator[None]:
+    """Stop and continue a process by turns."""
+    over = threading.Event()
+
+    def limit() -> None:
+        while not over.is_set():
+            os.kill(process, signal.SIGSTOP)
+            over.wait(TURN_SECONDS)
+            os.kill(process, signal.SIGCONT)
+            over.wait(TURN_SECONDS)
+
+    limiter = threading.Thread(target=limit)
+    limiter.start()
+    try:
+        yield
+    finally:
+        over.set()
+        limiter.join()
+
+
+def rows_of(team: ProcessTeam, ranks: int) -> list[dict[str, Any]]:
+    """One for each collective in which all ranks do as much."""
+    measured = [team.run(case, SAMPLING) for case in (case_of(name, ranks) for name in SYMMETRIC)]
+    assert [one.status for one in measured] == [Status.OK] * len(measured)
+    return [dict(row_of(_unloaded(one), None, 0.95)) for one in measured]
+
+
+def _unloaded(one: Measurement) -> Measurement:
+    """Without flags of load: here a named rank is a fault, and an unnamed one too, whatever else runs."""
+    flags = tuple(flag for flag in one.conditions.flags if flag not in LOAD_FLAGS)
+    return replace(one, conditions=replace(one.conditions, flags=flags))
+
+
+@pytest.mark.parametrize(("ranks", "starved"), [(2, 0), (4, 3)])
+def test_the_rank_with_half_of_its_processor_is_named_and_nobody_without(
+    ranks: int, starved: int, figure: Any
+) -> None:
+    team = ProcessTeam("cpu", ranks)
+    try:
+        healthy = rows_of(team, ranks)
+        with half_of_its_processor(team.pids[starved]):
+            limited = rows_of(team, ranks)
+    finally:
+        team.close()
+    assert starved_ranks(healthy) == {}
+    named = starved_ranks(limited)
+    assert set(named) == {starved}
+    figure(named[starved])

@@ -1,0 +1,87 @@
+"""Which rank collectives of all ranks speak against, by waiting and by processor time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.cases import Conditions, Measurement
+from ccbench.health.ranks import STARVED, starved_ranks, waited_for
+from ccbench.runs.rows import row_of
+from tests.health.machines import collectives
+
+RANKS = 4
+
+
+def rows(
+    shares: Sequence[float] = (), backend: str = "cpu", flags: Sequence[str] = (), **changes: Any
+) -> list[dict[str, Any]]:
+    def of(one: Measurement) -> Measurement:
+        return replace(
+            one,
+            case=replace(one.case, backend=backend),
+            rank_processor_share=tuple(shares),
+            conditions=Conditions(flags=tuple(flags)),
+        )
+
+    measured = collectives(np.random.default_rng(1), RANKS, **changes)
+    return [dict(row_of(of(one), None, 0.95)) for one in measured]
+
+
+@pytest.mark.parametrize("rank", range(RANKS))
+def test_the_rank_that_is_given_half_of_what_others_are_is_named(rank: int) -> None:
+    shares = [0.25 if one == rank else 0.5 for one in range(RANKS)]
+    assert starved_ranks(rows(shares)) == {
+        rank: "it gets 50% of the next one's processor time in 12 of 12 collectives on cpu"
+    }
+
+
+@given(st.lists(st.floats(STARVED, 1.0), min_size=RANKS, max_size=RANKS))
+def test_nobody_is_named_while_all_get_about_as_much(shares: list[float]) -> None:
+    assert starved_ranks(rows(shares)) == {}
+
+
+@given(st.lists(st.floats(0.01, 1.0), min_size=RANKS, max_size=RANKS))
+def test_only_the_rank_with_the_least_is_ever_named(shares: list[float]) -> None:
+    assert set(starved_ranks(rows(shares))) <= {int(np.argmin(shares))}
+
+
+def test_ranks_in_pairs_that_share_processors_are_not_starved_by_each_other() -> None:
+    assert starved_ranks(rows([0.5, 1.0, 0.5, 1.0])) == {}
+
+
+def test_a_backend_whose_ranks_sleep_while_they_wait_says_nothing_about_processor_time() -> None:
+    assert starved_ranks(rows([0.5, 0.1, 0.5, 0.5], "gloo")) == {}
+
+
+@pytest.mark.parametrize("flag", ["other_load", "steal"])
+def test_what_other_programs_took_is_no_rank_s_fault(flag: str) -> None:
+    assert starved_ranks(rows([0.5, 0.1, 0.5, 0.5], flags=[flag])) == {}
+    assert starved_ranks(rows([0.5, 0.1, 0.5, 0.5], flags=["oversubscribed"])) != {}
+
+
+def test_a_run_that_does_not_tell_processor_times_names_nobody() -> None:
+    assert starved_ranks(rows()) == {}
+
+
+def test_a_rank_that_lacks_its_processor_in_some_cases_alone_is_not_named() -> None:
+    starved, even = rows([0.5, 0.1, 0.5, 0.5]), rows([0.5, 0.5, 0.5, 0.5])
+    assert set(starved_ranks([*starved[:6], *even[6:]])) == {1}
+    assert starved_ranks([*starved[:5], *even[5:]]) == {}
+
+
+def test_ranks_that_lack_it_by_turns_are_not_named() -> None:
+    one, other = rows([0.5, 0.1, 0.5, 0.5]), rows([0.1, 0.5, 0.5, 0.5])
+    assert starved_ranks([*one[:6], *other[6:]]) == {}
+    assert set(starved_ranks([*one[:9], *other[9:]])) == {1}
+
+
+def test_the_rank_that_waits_least_is_the_one_that_is_waited_for() -> None:
+    assert waited_for(rows(late=2)) == {2: "the others wait for it in 12 of 12 collectives on cpu"}
+    assert waited_for(rows()) == {}

@@ -1,6 +1,7 @@
 """Which group of ranks is slow: all groups measured at once and ranked, then halved down to the smallest.
 
-Groups of one size are compared with their likes in the same case (median absolute deviation, as pairs are).
+Groups of one size are compared with their likes in the same case (median absolute deviation, as pairs are):
+those that are joined by the same links. One that lies across two hosts among others inside a host is no like.
 Where groups lie inside each other (halves, quarters, neighbours), a walk from the whole machine down follows
 the slow one at each size: of two halves the slower is the odd one, for the other shows what can be had.
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 from ccbench.cases import OVERLAP
 from ccbench.errors import UsageError
 from ccbench.groups import format_ranks, parse_groups
+from ccbench.health.joined import Joined, Likeness
 from ccbench.health.matrix import doubts_of
 from ccbench.health.outliers import high_outliers
 from ccbench.runs.rows import is_null
@@ -56,21 +58,23 @@ class SlowGroup:
 
 @dataclass(frozen=True)
 class _Seen:
-    """One case in which several groups ran at once: seconds by members."""
+    """One case in which several groups ran at once: seconds, and what joins the group, by members."""
 
     backend: str
     expression: str
     ranks: int
     seconds: Mapping[Members, float]
+    likeness: Mapping[Members, Likeness]
     doubted: bool
 
 
-def slow_groups(timed: Sequence[Row]) -> list[SlowGroup]:
+def slow_groups(timed: Sequence[Row], joined: Callable[[Row], Joined]) -> list[SlowGroup]:
     """Groups slower than their likes, the smallest that a walk through nested groups ends at first.
 
-    A group inside which, or around which, another one is named already is not named again.
+    joined: how the ranks of a case are joined. A group inside which, or around which, another one is named
+    already is not named again.
     """
-    seen = list(_seen(timed))
+    seen = list(_seen(timed, joined))
     named: list[SlowGroup] = []
     for backend in dict.fromkeys(one.backend for one in seen):
         mine = [one for one in seen if one.backend == backend]
@@ -83,7 +87,8 @@ def slow_groups(timed: Sequence[Row]) -> list[SlowGroup]:
     return named
 
 
-def _seen(timed: Sequence[Row]) -> Iterator[_Seen]:
+def _seen(timed: Sequence[Row], joined: Callable[[Row], Joined]) -> Iterator[_Seen]:
+    teams: dict[tuple[object, ...], Joined] = {}
     for row in timed:
         groups_apart = row["groups"] and not row["beside"] and row["mode"] != OVERLAP
         if not groups_apart or is_null(row["part_median_seconds"]):
@@ -94,10 +99,13 @@ def _seen(timed: Sequence[Row]) -> Iterator[_Seen]:
             continue  # an import whose groups ccbench cannot form
         medians = [float(one) for one in row["part_median_seconds"]]
         if len(medians) == len(members) > 1 and min(medians) > 0:
+            backend, ranks = str(row["backend"]), int(row["ranks"])
+            key = backend, ranks, row["nodes"]
+            if key not in teams:
+                teams[key] = joined(row)
+            likeness = {group: teams[key].likeness(group) for group in members}
             times = dict(zip(members, medians, strict=True))
-            yield _Seen(
-                str(row["backend"]), str(row["groups"]), int(row["ranks"]), times, bool(doubts_of(row))
-            )
+            yield _Seen(backend, str(row["groups"]), ranks, times, likeness, bool(doubts_of(row)))
 
 
 def _least(doubted: bool, share: float = SLOW_GROUP) -> float:
@@ -113,11 +121,11 @@ def _odd_among_likes(backend: str, seen: Sequence[_Seen]) -> Iterator[SlowGroup]
     for expression, cases in by_expression.items():
         ratios: dict[Members, list[float]] = defaultdict(list)
         for one in cases:
-            groups = list(one.seconds)
-            usual = median(one.seconds.values())
-            logs = [math.log(one.seconds[group] / usual) for group in groups]
-            for place in high_outliers(logs, _least(one.doubted)):
-                ratios[groups[place]].append(math.exp(logs[place]))
+            for groups in _likes(one):
+                usual = median(one.seconds[group] for group in groups)
+                logs = [math.log(one.seconds[group] / usual) for group in groups]
+                for place in high_outliers(logs, _least(one.doubted)):
+                    ratios[groups[place]].append(math.exp(logs[place]))
         for group, times in ratios.items():
             if len(times) >= max(FEWEST_CASES, DECIDED * len(cases)):
                 text = (
@@ -125,6 +133,14 @@ def _odd_among_likes(backend: str, seen: Sequence[_Seen]) -> Iterator[SlowGroup]
                     f"{len(times)} of {len(cases)} cases on {backend}"
                 )
                 yield SlowGroup(backend, group, text)
+
+
+def _likes(one: _Seen) -> list[list[Members]]:
+    """The groups of a case, those that are joined alike together."""
+    likes: dict[Likeness, list[Members]] = defaultdict(list)
+    for group, likeness in one.likeness.items():
+        likes[likeness].append(group)
+    return list(likes.values())
 
 
 def _walk(backend: str, seen: Sequence[_Seen]) -> SlowGroup | None:
@@ -147,7 +163,8 @@ def _slow_child(parent: Members, seen: Sequence[_Seen]) -> tuple[Members, str] |
     cases: Counter[int] = Counter()
     for one in seen:
         siblings = {group: time for group, time in one.seconds.items() if set(group) < inside}
-        if len(siblings) < 2 or sum(map(len, siblings)) != len(parent):
+        alike = len({one.likeness[group] for group in siblings}) == 1
+        if len(siblings) < 2 or sum(map(len, siblings)) != len(parent) or not alike:
             continue
         cases[len(next(iter(siblings)))] += 1
         slowest = max(siblings, key=siblings.__getitem__)

@@ -10,6 +10,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -19,6 +20,7 @@ from ccbench.cases import Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.health.devices import flagged_devices
 from ccbench.health.groups import GROSS, slow_groups
+from ccbench.health.joined import joined_by
 from ccbench.health.matrix import MISS, PairMatrix, PairMiss, doubts_of, pair_matrices, pair_misses
 from ccbench.health.outliers import high_outliers, relative_spread
 from ccbench.health.ranks import starved_ranks, waited_for
@@ -133,8 +135,8 @@ def health_of(run: Run) -> HealthVerdict:
     slow_ranks, pairs = _slow_pairs(matrices)
     late = _slow_ranks(slow_ranks, waited_for(timed), starved_ranks(timed))
     findings = [
-        *_wrong(rows), *_without_result(rows), *_devices(rows), *late, *pairs, *_slow_groups(timed, late),
-        *_unstable(timed),
+        *_wrong(rows), *_without_result(rows), *_devices(rows), *late, *pairs,
+        *_slow_groups(run, timed, late), *_unstable(timed),
     ]  # fmt: skip
     doubt = ""
     if not timed:
@@ -278,12 +280,12 @@ def _times_as_long(matrix: PairMatrix, rank: int) -> float:
     return median(with_it) / median(without or with_it)
 
 
-def _slow_groups(timed: Sequence[Row], named: Sequence[HealthFinding]) -> list[HealthFinding]:
+def _slow_groups(run: Run, timed: Sequence[Row], named: Sequence[HealthFinding]) -> list[HealthFinding]:
     """Groups that took longer than their likes, but for those whose slow rank is named already."""
     slow_ranks = {one.what for one in named if one.kind == "slow_rank"}
     return [
         HealthFinding("slow_group", one.name, one.evidence)
-        for one in slow_groups(timed)
+        for one in slow_groups(timed, partial(joined_by, run))
         if not any(f"rank {rank}" in slow_ranks for rank in one.members)
     ]
 

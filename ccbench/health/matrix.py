@@ -12,6 +12,7 @@ from typing import Any
 from ccbench.cases import Status
 from ccbench.errors import CcbenchError
 from ccbench.groups import Pair, parse_pair
+from ccbench.health.joined import gpus_of, joined_by
 from ccbench.model.basis import GPU_BACKENDS
 from ccbench.model.cluster import cluster_of
 from ccbench.runs import Run
@@ -28,11 +29,6 @@ MISS = 0.15
 
 FEWEST_OF_A_CLASS = 3
 """Pairs; of fewer nobody knows which is the odd one."""
-
-OTHER_MACHINE = "NET"
-SAME_MACHINE = "host"
-SAME_PROCESSOR = "one core"
-"""Classes of pairs of processes: over the network, inside one machine, or taking turns on one processor."""
 
 FAULT_FLAGS = frozenset(FLAGS)
 """Flags that say something about a device and not about the measurement."""
@@ -229,41 +225,16 @@ def _table(pairs: Mapping[Pair, Row], column: str) -> Table:
 
 def _joined_by(run: Run, row: Row) -> tuple[Words, Table]:
     """What joins every two ranks, and the rate of the slowest link between them."""
-    ranks, nodes = int(row["ranks"]), max(int(row["nodes"]), 1)
-    topology = _gpus_of(run) if row["backend"] in GPU_BACKENDS else None
-    if topology is not None and "loopback" not in row["flags"]:
+    ranks = int(row["ranks"])
+    joined = joined_by(run, row)
+    words = tuple(tuple(joined.word(one, other) for other in range(ranks)) for one in range(ranks))
+    topology = gpus_of(run) if row["backend"] in GPU_BACKENDS and "loopback" not in row["flags"] else None
+    if topology is not None:
         try:
-            return _of_graph(topology, ranks, nodes, _network_of(run))
+            return words, _link_rates(topology, ranks, max(int(row["nodes"]), 1), _network_of(run))
         except CcbenchError:
             pass  # more ranks than GPUs, or a graph that does not say enough: nothing is known then
-    nothing: Table = ((None,) * ranks,) * ranks
-    if row["backend"] in GPU_BACKENDS:
-        return (("",) * ranks,) * ranks, nothing
-    where = [0] * ranks if is_null(row["node_of_rank"]) else list(row["node_of_rank"])
-    where = where if len(where) == ranks else [0] * ranks
-    bound = [] if is_null(row["binding"]) else list(row["binding"])
-    bound = bound if len(bound) == ranks else list(range(ranks))
-
-    def word(one: int, other: int) -> str:
-        if where[one] != where[other]:
-            return OTHER_MACHINE
-        return SAME_PROCESSOR if bound[one] == bound[other] else SAME_MACHINE
-
-    return tuple(tuple(word(one, other) for other in range(ranks)) for one in range(ranks)), nothing
-
-
-def _gpus_of(run: Run) -> Topology | None:
-    """The graph that the run's manifest holds, if it has GPUs."""
-    from ccbench.topology.files import from_plain
-
-    stored = run.manifest.get("topology")
-    if not isinstance(stored, Mapping):
-        return None
-    try:
-        topology = from_plain(stored, "run.json: topology")
-    except CcbenchError:
-        return None
-    return topology if topology.gpus else None
+    return words, ((None,) * ranks,) * ranks
 
 
 def _network_of(run: Run) -> str | None:
@@ -272,30 +243,15 @@ def _network_of(run: Run) -> str | None:
     return network if isinstance(network, str) else None
 
 
-def _of_graph(topology: Topology, ranks: int, nodes: int, network: str | None) -> tuple[Words, Table]:
+def _link_rates(topology: Topology, ranks: int, nodes: int, network: str | None) -> Table:
     """Rank r is GPU r modulo the GPUs of a node, as runs number them."""
-    from ccbench.topology.matrix import path_labels
-
-    cluster = cluster_of(topology, nodes, network, ranks)
-    gpus = cluster.node.gpus
-    labels = path_labels(cluster.node, gpus)
-    routes = cluster.fabric
+    routes = cluster_of(topology, nodes, network, ranks).fabric
     sources = [source for source in range(ranks) for _ in range(ranks)]
     targets = list(range(ranks)) * ranks
     links = routes.route(sources, targets)
     speeds = routes.link_bytes_per_second
     slowest = [min((float(speeds[link]) for link in row if link >= 0), default=None) for row in links]
-    each = len(gpus)
-    classes = tuple(
-        tuple(
-            labels[gpus[one % each].name, gpus[other % each].name]
-            if one // each == other // each
-            else OTHER_MACHINE
-            for other in range(ranks)
-        )
-        for one in range(ranks)
-    )
-    return classes, _square(slowest, ranks)
+    return _square(slowest, ranks)
 
 
 def _square(values: Sequence[float | None], ranks: int) -> Table:

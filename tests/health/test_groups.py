@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,13 +14,15 @@ from hypothesis import strategies as st
 
 from ccbench.cases import Measurement
 from ccbench.health.groups import SlowGroup, slow_groups
-from tests.health.machines import flagged, groups, run_of
+from ccbench.health.joined import joined_by
+from tests.health.machines import flagged, groups, manifest, run_of
 
 NESTED = ("rank // 8", "rank // 4", "rank // 2")
 
 
-def found(measurements: list[Measurement]) -> list[SlowGroup]:
-    return slow_groups(run_of(measurements).cases.to_dict("records"))
+def found(measurements: list[Measurement], stored: Mapping[str, Any] | None = None) -> list[SlowGroup]:
+    run = run_of(measurements, manifest("") if stored is None else stored)
+    return slow_groups(run.cases.to_dict("records"), partial(joined_by, run))
 
 
 def nested(seed: int, around: tuple[int, ...], factor: float = 2.0, ranks: int = 16) -> list[Measurement]:
@@ -93,3 +98,44 @@ def test_a_group_alone_and_what_ran_beside_something_are_no_likes() -> None:
     random = np.random.default_rng(8)
     beside = [replace(one, case=replace(one.case, beside="all_gather")) for one in groups(random, 4, slow=0)]
     assert found(beside) == []
+
+
+def on_two_hosts(expression: str, slower: Callable[[tuple[int, ...]], float]) -> list[Measurement]:
+    """Twelve processes, six on each of two hosts."""
+    made = groups(np.random.default_rng(9), 12, expression=expression, slower=slower, backend="mpi")
+    where = (0,) * 6 + (1,) * 6
+    return [replace(one, node_of_rank=where, hosts=tuple("ab"[node] for node in where)) for one in made]
+
+
+def over_the_network(members: tuple[int, ...]) -> float:
+    return 8.0 if {rank // 6 for rank in members} == {0, 1} else 1.0
+
+
+def test_a_group_across_two_hosts_is_no_like_of_those_inside_a_host() -> None:
+    assert found(on_two_hosts("rank // 4", over_the_network)) == []
+    (one,) = found(on_two_hosts("rank // 2", lambda members: 1.5 if 8 in members else 1.0))
+    assert one.members == (8, 9)
+
+
+def test_parts_that_are_joined_differently_are_not_halved() -> None:
+    """Two of the four lie across both hosts, of which one is always a little slower."""
+
+    def slower(members: tuple[int, ...]) -> float:
+        return over_the_network(members) * (1.1 if 3 in members else 1.0)
+
+    assert found(on_two_hosts("[[0, 1, 2], [3, 4, 6], [5, 7, 8], [9, 10, 11]]", slower)) == []
+
+
+def test_neighbours_with_one_link_are_no_likes_of_those_with_two() -> None:
+    """On a cube mesh every other two neighbours have half the links: a little more noise is no fault."""
+
+    def slower(members: tuple[int, ...]) -> float:
+        return 2.05 if members == (0, 1) else 2.0 if members == (4, 5) else 1.0
+
+    made = [
+        one
+        for expression in ("rank // 4", "rank // 2")
+        for one in groups(np.random.default_rng(10), 8, expression=expression, slower=slower)
+    ]
+    assert found(made, manifest("dgx-1v")) == []
+    assert [one.name for one in found(made)] == ["ranks 0-1"]  # nobody told what joins them

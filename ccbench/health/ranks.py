@@ -52,11 +52,8 @@ def waited_for(timed: Sequence[Row]) -> dict[int, str]:
 
 
 def starved_ranks(timed: Sequence[Row]) -> dict[int, str]:
-    """Ranks that get less processor time than every other, one of a team at most, each with the evidence.
-
-    Cases in which other programs kept processors busy are left out: then it is they that a rank shares with.
-    """
-    polling = [row for row in timed if row["backend"] in POLLING and not {*LOAD_FLAGS} & {*row["flags"]}]
+    """Ranks that get less processor time than every other, one of a team at most, each with the evidence."""
+    polling = [row for row in timed if row["backend"] in POLLING]
     found = {}
     for one in _blamed(polling, _gets_least):
         shares = [sorted(row["rank_processor_share"])[:2] for row in one.against]
@@ -66,10 +63,14 @@ def starved_ranks(timed: Sequence[Row]) -> dict[int, str]:
 
 
 def _blamed(timed: Sequence[Row], of_case: Callable[[Row], int | None]) -> Iterator[_Blamed]:
-    """Of each team the rank that ``of_case`` gives for most of the cases that decide, if there are enough."""
+    """Of each team the rank that ``of_case`` gives for most of the cases that decide, if there are enough.
+
+    Cases in which other programs kept processors busy are left out: whichever rank shared its own with them
+    was late, and of two ranks one is that by chance in most cases.
+    """
     teams: dict[tuple[str, int], list[Row]] = defaultdict(list)
     for row in timed:
-        of_all = not (row["pair"] or row["groups"] or row["beside"])
+        of_all = not (row["pair"] or row["groups"] or row["beside"] or {*LOAD_FLAGS} & {*row["flags"]})
         if of_all and row["collective"] in SYMMETRIC and row["ranks"] > 1:
             teams[row["backend"], row["ranks"]].append(row)
     for (backend, _), cases in teams.items():

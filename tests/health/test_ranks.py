@@ -64,6 +64,8 @@ def test_a_backend_whose_ranks_sleep_while_they_wait_says_nothing_about_processo
 def test_what_other_programs_took_is_no_rank_s_fault(flag: str) -> None:
     assert starved_ranks(rows([0.5, 0.1, 0.5, 0.5], flags=[flag])) == {}
     assert starved_ranks(rows([0.5, 0.1, 0.5, 0.5], flags=["oversubscribed"])) != {}
+    assert waited_for(rows(late=1, flags=[flag])) == {}
+    assert waited_for(rows(late=1, flags=["oversubscribed"])) != {}
 
 
 def test_a_run_that_does_not_tell_processor_times_names_nobody() -> None:

@@ -13,7 +13,7 @@ from ccbench.units import format_seconds, format_size
 
 NOT_MODELLED = (
     "groups of different axes that send at the same time share links (each axis is priced with all its own "
-    "groups running and nothing else; but nothing hides behind waiting for messages on the same links)",
+    "groups running and nothing else; but gradients and weights hide only while those links are free)",
     "computing slowed down by the communication beside it (streaming multiprocessors, memory rate)",
     "jitter, stragglers, stalls of the host, data loading, checkpoints",
     "congestion of the network beyond the NICs: switches are taken not to block",

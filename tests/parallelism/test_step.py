@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +20,7 @@ from ccbench.parallelism.strategy import Strategy
 
 SHAPE = make_shape({"layers": 8, "hidden": 1024, "heads": 16, "vocabulary": 32000})
 MOE = replace(named_shape("mixtral-8x7b"), layers=8)
+OVERLAPS = ("overlap_gradients", "overlap_parameters", "overlap_tensor", "overlap_experts")
 
 
 @dataclass(frozen=True)
@@ -111,11 +113,10 @@ _strategies = st.tuples(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
-@given(_strategies, st.sampled_from([1e9, 1e11]))
-def test_a_step_is_the_sum_of_its_parts_and_hides_only_what_there_is(
-    drawn: tuple[int, int, int, int, int, int, int, int, bool, str, bool], rate: float
-) -> None:
+Drawn = tuple[int, int, int, int, int, int, int, int, bool, str, bool]
+
+
+def drawn_strategy(drawn: Drawn) -> tuple[Strategy, ModelShape]:
     tp, cp, pp, dp, ep, zero, chunks, micro, moe, recompute, overlap = drawn
     ep = ep if moe and dp % ep == 0 else 1
     chunks = chunks if pp > 1 else 1
@@ -125,7 +126,15 @@ def test_a_step_is_the_sum_of_its_parts_and_hides_only_what_there_is(
         pipeline="interleaved" if chunks > 1 else "1f1b", virtual_stages=chunks,
         overlap_gradients=overlap, overlap_parameters=overlap, overlap_tensor=overlap,
     )  # fmt: skip
-    found = step(strategy, ByRate(rate), shape=MOE if moe else SHAPE)
+    return strategy, MOE if moe else SHAPE
+
+
+@settings(max_examples=60, deadline=None)
+@given(_strategies, st.sampled_from([1e9, 1e11]))
+def test_a_step_is_the_sum_of_its_parts_and_hides_only_what_there_is(drawn: Drawn, rate: float) -> None:
+    strategy, shape = drawn_strategy(drawn)
+    zero = strategy.zero_stage
+    found = step(strategy, ByRate(rate), shape=shape)
     turns = strategy.micro_batches
     assert found.computing_seconds == pytest.approx(turns * 0.03 + 1e-3)
     for line in found.lines:
@@ -140,7 +149,7 @@ def test_a_step_is_the_sum_of_its_parts_and_hides_only_what_there_is(
     ]
     assert found.seconds == pytest.approx(pipeline_seconds(found.pipeline) + sum(end) + 1e-3)
     hops = [line for line in found.lines if line.communication.phase == PIPELINE]
-    assert bool(hops) == (pp > 1)
+    assert bool(hops) == (strategy.layout.pp > 1)
 
 
 def test_the_timeline_of_a_step_ends_when_its_pipeline_does() -> None:
@@ -166,3 +175,38 @@ def test_gradients_do_not_hide_behind_waits_for_messages_on_the_same_links() -> 
         return sum(of_axis(step_of(strategy, wanted, computing, Placed(1e10)), "dp"))
 
     assert exposed(across=True) > exposed(across=False)
+
+
+@settings(max_examples=100, deadline=None)
+@given(_strategies, st.sampled_from([1e9, 1e10, 1e11]), st.floats(1.01, 4))
+def test_faster_computing_and_faster_links_never_make_a_step_longer(
+    drawn: Drawn, rate: float, faster: float
+) -> None:
+    strategy, shape = drawn_strategy(drawn)
+    base = step(strategy, ByRate(rate), shape=shape).seconds * (1 + 1e-9)
+    assert step(strategy, ByRate(rate * faster), shape=shape).seconds <= base
+    assert step(strategy, ByRate(rate), 0.01 / faster, shape).seconds <= base
+
+
+@settings(max_examples=100, deadline=None)
+@given(_strategies, st.sampled_from([1e9, 1e10, 1e11]), st.sampled_from(OVERLAPS))
+def test_what_may_hide_never_makes_a_step_longer(drawn: Drawn, rate: float, overlap: str) -> None:
+    strategy, shape = drawn_strategy(drawn)
+    waiting: dict[str, Any] = {overlap: False}
+    hiding: dict[str, Any] = {overlap: True}
+    waited, hidden = (
+        step(replace(strategy, **flags), ByRate(rate), shape=shape).seconds for flags in (waiting, hiding)
+    )
+    assert hidden <= waited * (1 + 1e-9)
+
+
+@settings(max_examples=100, deadline=None)
+@given(_strategies, st.sampled_from([1e9, 1e10, 1e11]))
+def test_a_step_is_no_shorter_than_the_one_link_of_all_its_messages_is_busy(
+    drawn: Drawn, rate: float
+) -> None:
+    strategy, shape = drawn_strategy(drawn)
+    alone = replace(strategy, layout=replace(strategy.layout, pp=1), pipeline="1f1b", virtual_stages=1)
+    found = step(alone, ByRate(rate), shape=shape)
+    busy = sum(line.total_seconds for line in found.lines)
+    assert found.seconds >= busy * (1 - 1e-9)

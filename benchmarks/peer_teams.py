@@ -17,6 +17,7 @@ from benchmarks.points import MEMCPY, MPICH, MPIS, OPENMPI
 from ccbench.backends.cpu.memory import anonymous_file
 from ccbench.cases import Case, Sampling, Status
 from ccbench.errors import BackendUnavailable
+from ccbench.leftovers import shared_memory_files
 from ccbench.worker import RankReport
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -159,7 +160,7 @@ class PeerTeam:
 
     def _force(self) -> None:
         """End ranks that hang, and remove the shared memory that they can no longer remove themselves."""
-        left_behind = {path for pid in self.pids for path in shared_memory_files(pid)}
+        left_behind = {Path(path) for pid in self.pids for path in shared_memory_files(pid)}
         for number in (signal.SIGTERM, signal.SIGKILL):
             for process in self._processes:
                 if process.poll() is None:
@@ -200,16 +201,6 @@ def command_line(pid: int) -> list[str]:
         return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
         return []
-
-
-def shared_memory_files(pid: int) -> set[Path]:
-    """Files below /dev/shm that a process has mapped."""
-    try:
-        lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
-    except OSError:
-        return set()
-    paths = {line.split(maxsplit=5)[5] for line in lines if len(line.split(maxsplit=5)) == 6}
-    return {Path(path) for path in paths if path.startswith("/dev/shm/") and not path.endswith("(deleted)")}
 
 
 def processor_seconds(pids: list[int]) -> float:

@@ -43,14 +43,8 @@ from ccbench.exchange import (
     this_place,
 )
 from ccbench.faults import fault_from_environment
-from ccbench.launching import (
-    START_LIMIT_SECONDS,
-    Launch,
-    Launcher,
-    Sweeper,
-    private_folder,
-    shared_memory_files,
-)
+from ccbench.launching import START_LIMIT_SECONDS, Launch, Launcher, private_folder
+from ccbench.leftovers import Leftovers
 from ccbench.listening import Door
 from ccbench.processes import die_with_parent, module_command
 from ccbench.worker import POLL_SECONDS, Leader, RankReport, lead
@@ -109,7 +103,8 @@ class LaunchedLeader(Leader):
         self._processors: dict[int, tuple[int, ...]] = {}
         self._given: dict[int, bytes] = {}
         self._here = this_place()
-        self.sweeper: Sweeper | None = None
+        self.leftovers: Leftovers | None = None
+        """Of ranks of this host alone; where there may be others, each rank has its own."""
         self._open = ExitStack()
         self.fault = fault_from_environment()
 
@@ -126,10 +121,9 @@ class LaunchedLeader(Leader):
         variables = {**folders, ADDRESSES_VARIABLE: " ".join(door.addresses), KEY_VARIABLE: key.hex()}
         if not self.launch.several_hosts:
             variables[LOCAL_VARIABLE] = "1"
-        if not self.launch.several_hosts:
-            self.sweeper = Sweeper()
-            self._open.callback(self.sweeper.close)
-            self.sweeper.remember(folders.values())
+            self.leftovers = Leftovers()
+            self._open.callback(self.leftovers.close)
+            self.leftovers.add(folders.values())
         command = module_command("ccbench.rank", self.backend)
         self.launcher = Launcher(self.launch, self.ranks, command, variables)
         with door:
@@ -225,9 +219,8 @@ class LaunchedLeader(Leader):
 
     def _remember_files(self) -> None:
         """What libraries of this host have put into shared memory goes with the team, whoever is killed."""
-        if self.sweeper:
-            pids = [member.place.pid for member in self.members if member.handle >= 0]
-            self.sweeper.remember(path for pid in pids for path in shared_memory_files(pid))
+        if self.leftovers:
+            self.leftovers.remember(member.place.pid for member in self.members if member.handle >= 0)
 
     # -- cases ---------------------------------------------------------------------------------------------
 

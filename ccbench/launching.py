@@ -11,15 +11,13 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import BinaryIO
 
 from ccbench.errors import BackendUnavailable
@@ -179,70 +177,6 @@ class Launcher:
 
 _TELLING = re.compile(r"error|fail|not |cannot|unable|no such|refused|slots|abort|instead of", re.IGNORECASE)
 """Lines of a launcher that are worth telling, among its frames and greetings."""
-
-
-_SWEEP = """
-import os, shutil, sys, time
-paths = sys.stdin.read().splitlines()
-for pause in (0.0, 0.2, 1.0):
-    time.sleep(pause)
-    for path in paths:
-        if os.path.isdir(path):
-            shutil.rmtree(path, ignore_errors=True)
-        elif os.path.exists(path):
-            try: os.unlink(path)
-            except OSError: pass
-    if not any(map(os.path.exists, paths)):
-        break
-"""
-
-
-class Sweeper:
-    """A process that does nothing until the leader has ended, however it ended, and then removes what it was
-    told: libraries keep files in shared memory, and a library that was killed cannot remove its own."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-S", "-E", "-c", _SWEEP],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        self._told: set[str] = set()
-
-    def remember(self, paths: Iterable[str]) -> None:
-        """Remove these, too."""
-        new = [path for path in paths if path not in self._told]
-        self._told.update(new)
-        assert self._process.stdin is not None, "it was started with a pipe"
-        with suppress(OSError):  # it was killed: nobody sweeps
-            self._process.stdin.write("".join(f"{path}\n" for path in new).encode())
-            self._process.stdin.flush()
-
-    def close(self) -> None:
-        """Sweep now."""
-        assert self._process.stdin is not None, "it was started with a pipe"
-        with suppress(OSError):
-            self._process.stdin.close()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(ENDING_SECONDS)
-        for path in self._told:  # in case it was killed
-            if os.path.isdir(path):
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                with suppress(OSError):
-                    os.unlink(path)
-
-
-def shared_memory_files(pid: int, proc: Path = Path("/proc")) -> list[str]:
-    """Files in shared memory that a process has mapped and that still have a name."""
-    try:
-        lines = (proc / str(pid) / "maps").read_text().splitlines()
-    except OSError:
-        return []
-    paths = {fields[5] for line in lines if len(fields := line.split(maxsplit=5)) == 6}
-    return sorted(path for path in paths if path.startswith("/dev/shm/") and not path.endswith("(deleted)"))
 
 
 def _new_folder(parent: str) -> str:

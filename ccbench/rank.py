@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any
@@ -38,6 +39,7 @@ from ccbench.exchange import (
     Welcome,
     this_place,
 )
+from ccbench.leftovers import Leftovers
 from ccbench.listening import hang_up, here, hung_up_after, keep_watch, other_speaker
 from ccbench.processes import die_with_parent
 from ccbench.worker import rank_main
@@ -246,15 +248,17 @@ def serve(
     variables: Mapping[str, str],
     broken: Callable[[], None] = leave,
     ready: Callable[[], None] = nothing,
+    stays: bool = False,
 ) -> None:
     """Join the team, measure until the leader ends it, leave the library in peace.
 
     variables: where the leader is, and this process's number. broken: called, by another thread, when the
-    leader is gone. ready: called once the library works. Raises UsageError when the leader cannot be reached.
+    leader is gone. ready: called once the library works. stays: this process goes on without the team.
+    Raises UsageError when the leader cannot be reached.
     """
     channel = Channel(connect(variables), broken)
     rank, ranks = told_by_launcher(variables)
-    channel.send(Hello(this_place(), rank, ranks, stays=broken is not leave))
+    channel.send(Hello(this_place(), rank, ranks, stays=stays))
     welcome = channel.welcomed()
     if welcome.processor >= 0:
         # Before the library is loaded, so that its threads stay on the rank's processor too.
@@ -273,12 +277,30 @@ def serve(
 def main(arguments: list[str]) -> None:
     """Serve in a process of its own."""
     (backend,) = arguments
-    if LOCAL_VARIABLE in os.environ:
-        die_with_parent(os.getppid())  # a rank that is stopped cannot hear its connection break
     try:
-        serve(backend, os.environ)
+        if LOCAL_VARIABLE in os.environ:
+            die_with_parent(os.getppid())  # a rank that is stopped cannot hear its connection break
+            serve(backend, os.environ)
+        else:
+            _serve_and_sweep(backend)
     except UsageError as error:
         raise SystemExit(str(error)) from None
+
+
+def _serve_and_sweep(backend: str) -> None:
+    """The same where the leader may be on another host: it cannot remove what this process leaves here."""
+    leftovers = Leftovers()
+    remember = partial(leftovers.remember, [os.getpid()])
+
+    def lost() -> None:
+        remember()
+        leave()
+
+    try:
+        serve(backend, os.environ, broken=lost, ready=remember)
+    finally:
+        remember()
+        leftovers.close()
 
 
 if __name__ == "__main__":

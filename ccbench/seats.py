@@ -29,7 +29,7 @@ from multiprocessing.connection import Connection, wait
 from ccbench.errors import CcbenchError, UsageError
 from ccbench.exchange import ADDRESSES_VARIABLE, KEY_VARIABLE, Hello, this_place
 from ccbench.launched_by import Seat, without_launcher
-from ccbench.launching import Sweeper, shared_memory_files
+from ccbench.leftovers import Leftovers
 from ccbench.listening import Door, hang_up
 from ccbench.processes import module_command, single_threaded
 from ccbench.rank import connect, serve, tell_unreadable
@@ -114,6 +114,7 @@ def take_seat(seat: Seat, arguments: Sequence[str]) -> int:
     others, when they cannot become one run.
     """
     os.environ.update(single_threaded({}))
+    leftovers = Leftovers()  # from before the library comes up, which processes may meet over
     if seat.rank == 0:
         signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # before there are threads, which inherit it
     way = way_for(seat, os.environ)
@@ -127,7 +128,7 @@ def take_seat(seat: Seat, arguments: Sequence[str]) -> int:
         if seat.rank == 0:
             raise UsageError(answer.reason)
         raise SystemExit(UsageError.exit_code)
-    return Occupant(seat, connection).stay()
+    return Occupant(seat, connection, leftovers).stay()
 
 
 def seated_launch(variables: Mapping[str, str]) -> tuple[tuple[str, ...], int, str] | None:
@@ -144,14 +145,14 @@ def seated_launch(variables: Mapping[str, str]) -> tuple[tuple[str, ...], int, s
 class Occupant:
     """One seat's process: the main thread plays ranks, another listens to the assembly."""
 
-    def __init__(self, seat: Seat, connection: Connection) -> None:
+    def __init__(self, seat: Seat, connection: Connection, leftovers: Leftovers) -> None:
         self._seat = seat
         self._connection = connection
+        self._leftovers = leftovers
         self._lock = threading.Lock()
         self._tasks: queue.SimpleQueue[Summons | Over] = queue.SimpleQueue()
         self._children: dict[int, subprocess.Popen[str]] = {}
         self._played = False
-        self._sweeper: Sweeper | None = None
         self._idle = threading.Event()
         self._idle.set()
 
@@ -162,15 +163,16 @@ class Occupant:
             task = self._tasks.get()
             if isinstance(task, Over):
                 finish_mpi()
-                if self._sweeper:
-                    self._sweeper.close()
+                self._leftovers.close()
                 return task.exit_code
             words, code = "", 0
             variables = {**os.environ, **self._variables(task)}
             try:
-                serve(task.played, variables, broken=lambda: None, ready=self._remember_files)
+                serve(task.played, variables, lambda: None, self._remember_files, stays=True)
             except CcbenchError as error:
                 words, code = str(error), error.exit_code
+            except ConnectionError as error:  # its leader was killed
+                words, code = f"the team's leader is gone ({error.strerror})", LOST_EXIT_CODE
             except SystemExit:  # its library did not start, which the leader knows
                 code = 1
             self._idle.set()
@@ -179,15 +181,10 @@ class Occupant:
     def _remember_files(self) -> None:
         """What this process's MPI has put into shared memory goes with the process, whoever is killed.
 
-        It is known by being mapped here and nowhere else, so nothing of another run is ever among it. A
-        process that the launcher does not know removes it; that one, too, is ended where the whole group or
+        A process that the launcher does not know removes it; that one, too, is ended where the whole group or
         job is (a Slurm step).
         """
-        own = shared_memory_files(os.getpid())
-        if own and self._sweeper is None:
-            self._sweeper = Sweeper()
-        if self._sweeper:
-            self._sweeper.remember(own)
+        self._leftovers.remember([os.getpid()])
 
     def _variables(self, summons: Summons) -> dict[str, str]:
         numbers = {"CCBENCH_RANK": str(self._seat.rank), "CCBENCH_RANKS": str(self._seat.ranks)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from benchmarks.figures import Figures, exit_code, spread, targets
 from benchmarks.options import Options, parse
-from benchmarks.peer_teams import PeerTeam, command_line, install_line, launch_command, shared_memory_files
+from benchmarks.peer_teams import PeerTeam, command_line, install_line, launch_command
 from benchmarks.points import (
     CCBENCH,
     COPY_BYTES,
@@ -291,10 +290,6 @@ def test_without_mpiexec_the_error_has_the_install_line(
     with pytest.raises(BackendUnavailable, match="pip install numpy mpi4py mpich"):
         launch_command(MPICH, str(tmp_path / "python"), 2, 2)
     assert "--python-gloo" in install_line(GLOO)
-
-
-def test_a_process_without_shared_memory_files_has_none_to_leave() -> None:
-    assert shared_memory_files(os.getpid()) == set()
 
 
 def test_a_command_line_tells_whose_process_a_number_is() -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from ccbench.errors import BackendUnavailable, UsageError
 from ccbench.exchange import Hello, Place, local_rank, nodes_of_ranks, this_place
 from ccbench.launched import numbered, one_version, signal_name
-from ccbench.launching import Launch, Launcher, Sweeper, private_folder, shared_memory_files
+from ccbench.launching import Launch, Launcher, private_folder
 from ccbench.listening import LOOPBACK, Door, Speaker, heard, here, other_speaker, own_addresses
 from ccbench.rank import Channel, connect, told_by_launcher
 from tests.faults import traces
@@ -403,17 +403,6 @@ def test_signals_have_names() -> None:
 # -- what is left -----------------------------------------------------------------------------------------
 
 
-def test_the_sweeper_removes_files_and_folders_when_its_leader_has_gone(tmp_path: Path) -> None:
-    (tmp_path / "folder" / "deep").mkdir(parents=True)
-    (tmp_path / "file").touch()
-    (tmp_path / "kept").touch()
-    sweeper = Sweeper()
-    sweeper.remember([str(tmp_path / "folder")])
-    sweeper.remember([str(tmp_path / "file"), str(tmp_path / "never there")])
-    sweeper.close()
-    assert os.listdir(tmp_path) == ["kept"]
-
-
 def test_private_folders_go_with_what_is_in_them(tmp_path: Path) -> None:
     with private_folder(str(tmp_path)) as path:
         assert Path(path).parent == tmp_path
@@ -432,16 +421,3 @@ def test_a_private_folder_is_elsewhere_when_there_is_no_room_and_without_any_it_
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "file"))
     with pytest.raises(BackendUnavailable, match="set TMPDIR"), private_folder(""):
         pass
-
-
-def test_files_in_shared_memory_are_those_that_still_have_a_name(tmp_path: Path) -> None:
-    maps = tmp_path / "7" / "maps"
-    maps.parent.mkdir()
-    maps.write_text(
-        "7f-8f rw-s 00000000 00:17 1    /dev/shm/mpich_shm_1\n"
-        "7f-8f rw-s 00000000 00:17 1    /dev/shm/gone (deleted)\n"
-        "7f-8f r-xp 00000000 00:17 1    /usr/lib/libmpi.so\n"
-        "7f-8f rw-p 00000000 00:00 0\n"
-    )
-    assert shared_memory_files(7, tmp_path) == ["/dev/shm/mpich_shm_1"]
-    assert shared_memory_files(8, tmp_path) == []

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +22,9 @@ from ccbench.backends.mpi.launcher import as_root
 from ccbench.backends.mpi.library import OPEN_MPI, installed
 from ccbench.exchange import Hello, Place
 from ccbench.launched_by import Seat
-from ccbench.launching import shared_memory_files
+from ccbench.leftovers import Leftovers, shared_memory_files
 from ccbench.runs import load_run
-from ccbench.seats import Summons, why_not_one_run
+from ccbench.seats import LOST_EXIT_CODE, Occupant, Over, Report, Summons, why_not_one_run
 from ccbench.summon import handed_on
 from tests.faults.traces import MARK, SHARED_MEMORY, all_gone, marked, state_and_parent, wait_until
 
@@ -229,6 +232,50 @@ def test_a_launcher_that_is_killed_leaves_no_shared_memory_behind(tmp_path: Path
     assert files, "this MPI keeps nothing in shared memory, so nothing is shown"
     wait_until(lambda: not any(path.exists() for path in files), 10)
     assert all_gone(marked(mark))
+
+
+@needs_mpi
+@pytest.mark.skipif(not SHARED_MEMORY.is_dir(), reason="no shared memory to leave files in")
+def test_a_team_of_the_users_launcher_that_is_given_up_leaves_no_shared_memory_behind(tmp_path: Path) -> None:
+    suite, mark = tmp_path / "suite.yaml", f"given-up-{os.getpid()}"
+    suite.write_text(SUITE.format(backends="mpi", sizes="1 KiB", limit="3 s"))
+    words = [sys.executable, "-m", "ccbench", "run", str(suite), "-o", str(tmp_path / "run"), "--no-report"]
+    told = {"CCBENCH_FAULT": "stop:rank=1:size=1024", MARK: mark}
+    process = subprocess.Popen(
+        [*words, "--launch", " ".join([*own_mpiexec(), "-n", "2"])],
+        env={**os.environ, **dict(as_root(os.geteuid())), **told},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        stopped = wait_until(lambda: [one for one in marked(mark) if state_and_parent(one)[0] == "T"])
+        assert isinstance(stopped, list)
+        files = [Path(path) for path in shared_memory_files(stopped[0])]
+        assert process.wait(SECONDS) == 4
+    finally:
+        process.kill()
+        process.wait()
+    assert files, "this MPI keeps nothing in shared memory, so nothing is shown"
+    wait_until(lambda: not any(path.exists() for path in files), 10)
+    assert all_gone(marked(mark))
+
+
+def test_a_seat_whose_leader_was_killed_says_so_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr("ccbench.seats.serve", broken)
+    assembly, seats_end = Pipe()
+    occupant = Occupant(Seat("mpirun", 1, 2), seats_end, Leftovers())
+    assembly.send(Summons(("python", "-c", "'ccbench.rank'", "mpi"), {}, 1))
+    seat = threading.Thread(target=lambda: codes.append(occupant.stay()))
+    codes: list[int] = []
+    seat.start()
+    assert assembly.poll(10), "the seat says nothing"
+    assert assembly.recv() == Report(1, LOST_EXIT_CODE, "the team's leader is gone (Broken pipe)")
+    assembly.send(Over(137))
+    seat.join(10)
+    assert codes == [137]
 
 
 def is_seat(process: int) -> bool:

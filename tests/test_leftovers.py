@@ -1,0 +1,98 @@
+"""What killed libraries leave behind goes, and nothing of anybody else's."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from ccbench.leftovers import CLOCK_STEP_SECONDS, Leftovers, Sweeper, shared_memory_files
+from tests.faults.traces import SHARED_MEMORY
+
+needs_shared_memory = pytest.mark.skipif(not SHARED_MEMORY.is_dir(), reason="no shared memory here")
+
+
+@pytest.fixture
+def name() -> Iterator[Path]:
+    """Of a file in shared memory that is not there yet."""
+    path = SHARED_MEMORY / f"leftovers-test-{os.getpid()}"
+    yield path
+    with suppress(OSError):
+        path.unlink()
+
+
+def mapped(path: Path, rights: int = mmap.PROT_READ | mmap.PROT_WRITE) -> mmap.mmap:
+    path.write_bytes(bytes(4096))
+    with path.open("r+b") as file:
+        return mmap.mmap(file.fileno(), 4096, mmap.MAP_SHARED, rights)
+
+
+def test_the_sweeper_removes_files_and_folders_when_its_leader_has_gone(tmp_path: Path) -> None:
+    (tmp_path / "folder" / "deep").mkdir(parents=True)
+    (tmp_path / "file").touch()
+    (tmp_path / "kept").touch()
+    sweeper = Sweeper()
+    sweeper.remember([str(tmp_path / "folder")])
+    sweeper.remember([str(tmp_path / "file"), str(tmp_path / "never there")])
+    sweeper.close()
+    assert os.listdir(tmp_path) == ["kept"]
+
+
+def test_files_in_shared_memory_are_those_that_still_have_a_name(tmp_path: Path) -> None:
+    maps = tmp_path / "7" / "maps"
+    maps.parent.mkdir()
+    maps.write_text(
+        "7f-8f rw-s 00000000 00:17 1    /dev/shm/mpich_shm_1\n"
+        "7f-8f rw-s 00000000 00:17 1    /dev/shm/gone (deleted)\n"
+        "7f-8f r-xp 00000000 00:17 1    /usr/lib/libmpi.so\n"
+        "7f-8f rw-p 00000000 00:00 0\n"
+    )
+    assert shared_memory_files(7, tmp_path) == ["/dev/shm/mpich_shm_1"]
+    assert shared_memory_files(8, tmp_path) == []
+
+
+def test_programs_libraries_and_data_that_are_kept_in_shared_memory_are_nobodys_leftovers(
+    tmp_path: Path,
+) -> None:
+    maps = tmp_path / "7" / "maps"
+    maps.parent.mkdir()
+    maps.write_text(
+        "7f-8f r--p 00000000 00:17 1    /dev/shm/venv/lib/numpy/core.so\n"
+        "7f-8f r-xp 00001000 00:17 1    /dev/shm/venv/lib/numpy/core.so\n"
+        "7f-8f rw-p 00002000 00:17 1    /dev/shm/venv/lib/numpy/core.so\n"
+        "7f-8f r--s 00000000 00:17 1    /dev/shm/dataset.bin\n"
+    )
+    assert shared_memory_files(7, tmp_path) == []
+
+
+@needs_shared_memory
+def test_what_a_process_shares_is_swept_once_it_is_over(name: Path) -> None:
+    leftovers = Leftovers()
+    with mapped(name):
+        leftovers.remember([os.getpid()])
+        assert name.exists()
+    leftovers.close()
+    assert not name.exists()
+
+
+@needs_shared_memory
+def test_what_others_had_shared_before_stays(name: Path) -> None:
+    with mapped(name):
+        time.sleep(2 * CLOCK_STEP_SECONDS)
+        leftovers = Leftovers()
+        leftovers.remember([os.getpid()])
+    leftovers.close()
+    assert name.exists()
+
+
+def test_folders_that_were_named_are_swept_too(tmp_path: Path) -> None:
+    leftovers = Leftovers()
+    (tmp_path / "session").mkdir()
+    leftovers.add([str(tmp_path / "session")])
+    leftovers.close()
+    assert os.listdir(tmp_path) == []

@@ -222,14 +222,15 @@ class _Run:
         self._progress.started(self._visits_left(cases), expected)
         exit_code = 0
         try:
-            self._rounds(cases, deadline)
+            try:
+                self._rounds(cases, deadline)
+            finally:
+                self._close()
+                self._progress.finished()
         except KeyboardInterrupt:
             exit_code = 130
         except Terminated as stop:
             exit_code = stop.exit_code
-        finally:
-            self._close()
-            self._progress.finished()
         counts = self._counts(cases, done_before)
         results = (self._results.get(case.case_id) for case in cases)
         unfinished = sum(one is not None and one.stop_reason == MORE_VISITS for one in results)

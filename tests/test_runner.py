@@ -207,6 +207,18 @@ def test_an_interrupted_run_keeps_its_cases_and_closes_its_teams(
     assert teams.closed == teams.opened == 1
 
 
+def test_a_signal_while_teams_are_closed_interrupts_a_run_that_keeps_its_cases(
+    tmp_path: Path, teams: Teams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(run: object) -> None:
+        raise Terminated(15)
+
+    monkeypatch.setattr("ccbench.runner._Run._close", interrupted)
+    outcome = run(suite_of(tmp_path), tmp_path)
+    assert (outcome.exit_code, outcome.interrupted) == (143, True)
+    assert outcome.counts == {Status.OK: 3}
+
+
 def test_a_run_out_of_time_says_so_and_resumes(tmp_path: Path, teams: Teams) -> None:
     outcome = run(suite_of(tmp_path), tmp_path, time_limit_seconds=0.0)
     assert (outcome.exit_code, outcome.counts) == (5, {Status.SKIPPED: 3})

@@ -24,6 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ccbench.rank import told_by_launcher
 from ccbench.suite import load_suite
 
 SHORT_BYTES = 8192
@@ -86,7 +87,7 @@ def _limit(runner: int, rank: int, ranks: int, over: threading.Event) -> None:
     """Stop and continue the process of ``rank`` by turns, whichever process that is at the time."""
     stopped = 0
     while not over.is_set():
-        process = _process_of(runner, rank, ranks)
+        process = process_of_rank(runner, rank, ranks)
         if process:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGSTOP)
@@ -99,13 +100,35 @@ def _limit(runner: int, rank: int, ranks: int, over: threading.Event) -> None:
         over.wait(HALF_PERIOD_SECONDS)
 
 
-def _process_of(runner: int, rank: int, ranks: int) -> int:
-    """The process of a rank, 0 if there is none: the runner's worker forks ranks one after the other."""
-    for leader in _children(runner):
-        forked = _children(leader)
-        if len(forked) == ranks:
-            return forked[rank]
+def process_of_rank(runner: int, rank: int, ranks: int) -> int:
+    """The process of a rank, 0 if there is none (yet): the worker forks ranks, or a launcher starts them."""
+    left = [runner]
+    while left:
+        parent = left.pop()
+        children = _children(parent)
+        left += children
+        forked = _runs(parent, "ccbench.worker")
+        own = [child for child in children if forked or _runs(child, "ccbench.rank")]
+        if len(own) == ranks:
+            return sorted(own, key=lambda process: (_told_rank(process), process))[rank]
     return 0
+
+
+def _runs(process: int, module: str) -> bool:
+    """Whether this is an interpreter that ccbench started for ``module``, and not what launches it."""
+    return any(f"run_module('{module}'" in word for word in _words(process, "cmdline")[2:3])
+
+
+def _told_rank(process: int) -> int:
+    """What its launcher told it, -1 for a forked one: these come in the order of their ranks."""
+    variables = dict(word.partition("=")[::2] for word in _words(process, "environ"))
+    return told_by_launcher(variables)[0]
+
+
+def _words(process: int, name: str) -> list[str]:
+    with suppress(OSError):
+        return Path(f"/proc/{process}/{name}").read_bytes().decode("utf-8", "replace").split("\0")
+    return []
 
 
 def _children(process: int) -> list[int]:

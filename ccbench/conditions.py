@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -54,6 +54,20 @@ def watched(before: CpuTimes, after: CpuTimes, own_cpu_seconds: float) -> Condit
     foreign = after.busy_seconds - before.busy_seconds - own_cpu_seconds
     steal = after.steal_seconds - before.steal_seconds
     return Conditions(foreign_cpu_share=foreign / total, steal_share=steal / total, watched_cpu_seconds=total)
+
+
+def worst_of_hosts(hosts: Sequence[Conditions]) -> Conditions:
+    """The conditions of several hosts as those of one, the first's with the largest shares of all."""
+
+    def largest(shares: Iterable[float | None]) -> float | None:
+        return max((share for share in shares if share is not None), default=None)
+
+    return replace(
+        hosts[0],
+        foreign_cpu_share=largest(one.foreign_cpu_share for one in hosts),
+        steal_share=largest(one.steal_share for one in hosts),
+        watched_cpu_seconds=max(one.watched_cpu_seconds for one in hosts),
+    )
 
 
 def over_all(before: Conditions, now: Conditions) -> Conditions:

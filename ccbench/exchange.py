@@ -138,10 +138,14 @@ class Welcome:
 
 @dataclass(frozen=True)
 class Ready:
-    """The rank's library works. processors: where the rank may run."""
+    """The rank's library works.
+
+    processors: where the rank may run. quota_cores: how many its control group may use at once, None for all.
+    """
 
     version: str
     processors: tuple[int, ...]
+    quota_cores: float | None = None
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 
 from ccbench.backends.cpu.memory import Control, Word
-from ccbench.cases import Case, Measurement, Sampling
+from ccbench.cases import Case, Conditions, Measurement, Sampling
+from ccbench.conditions import worst_of_hosts
 from ccbench.environment import usable_cores
 from ccbench.errors import BackendUnavailable
 from ccbench.exchange import (
@@ -214,6 +215,8 @@ class LaunchedLeader(Leader):
             self.backend, [ready[rank].version for rank in range(self.ranks)], self.hosts
         )
         self._processors = {rank: ready[rank].processors for rank in ready}
+        if len(set(self.hosts)) > 1:  # the leader's own host says nothing about the others
+            self.oversubscribed = crowded(self.hosts, [ready[rank] for rank in range(self.ranks)])
         self.failed = False
         self._remember_files()
 
@@ -256,6 +259,11 @@ class LaunchedLeader(Leader):
         if len(set(self.hosts)) > 1:
             found = replace(found, hosts=self.hosts, node_of_rank=nodes_of_ranks(self.hosts))
         return found
+
+    def _seen(self, first: RankReport, reports: dict[int, RankReport]) -> Conditions:
+        """Of each host one rank's report tells what else its processors did; all ranks wait for the worst."""
+        ranks = [self.hosts.index(host) for host in dict.fromkeys(self.hosts)]
+        return worst_of_hosts([reports[rank].conditions for rank in ranks])
 
     def _bindings(self) -> tuple[int, ...]:
         """Each rank's processor, where every rank has only one."""
@@ -360,6 +368,20 @@ def numbered(hellos: Sequence[Hello], ranks: int, backend: str) -> list[int]:
             f"0 to {ranks - 1}: each believes that it belongs to another team; start them with one launcher"
         )
     return sorted(range(len(hellos)), key=told.__getitem__)
+
+
+def crowded(hosts: Sequence[str], ready: Sequence[Ready]) -> bool:
+    """Whether any host has more ranks than processors that these may run on, or than its quota.
+
+    A host that does not tell where ranks may run is taken to have room.
+    """
+    for host in dict.fromkeys(hosts):
+        here = [one for where, one in zip(hosts, ready, strict=True) if where == host]
+        room = {processor for one in here for processor in one.processors}
+        quotas = [max(1, int(one.quota_cores)) for one in here if one.quota_cores is not None]
+        if room and len(here) > min([len(room), *quotas]):
+            return True
+    return False
 
 
 def one_version(backend: str, versions: Sequence[str], hosts: Sequence[str]) -> str:

@@ -22,6 +22,7 @@ from multiprocessing.connection import Connection, answer_challenge, deliver_cha
 from typing import Any
 
 from ccbench.backends.crew import TeamEndpoint, open_launched
+from ccbench.environment import Files, control_group_limits
 from ccbench.errors import CcbenchError, UsageError
 from ccbench.exchange import (
     ADDRESSES_VARIABLE,
@@ -267,7 +268,8 @@ def serve(
     ready()
     channel.position = getattr(endpoint, "position", channel.position)
     processors = tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
-    channel.send(Ready(str(getattr(endpoint, "version", "")), processors))
+    quota = control_group_limits(Files()).cores
+    channel.send(Ready(str(getattr(endpoint, "version", "")), processors, quota))
     rank_main(endpoint, channel)
     close = getattr(endpoint, "close", None)
     if close:

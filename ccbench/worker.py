@@ -318,7 +318,8 @@ class Leader:
         result = first.result
         # What one rank's device suffered, all ranks waited for.
         suffered = dict.fromkeys(flag for rank in sorted(reports) for flag in reports[rank].facts.flags)
-        conditions = self._conditions(replace(first, flags=tuple(dict.fromkeys((*first.flags, *suffered)))))
+        flags = tuple(dict.fromkeys((*first.flags, *suffered)))
+        conditions = self._conditions(replace(first, flags=flags, conditions=self._seen(first, reports)))
         if result is None:
             return Measurement(case, status, first.detail, conditions=conditions)
         results = {rank: report.result for rank, report in reports.items() if report.result}
@@ -361,6 +362,10 @@ class Leader:
             device_readings=joined([reports[rank].facts.devices for rank in sorted(reports)], self.hosts),
             conditions=conditions,
         )
+
+    def _seen(self, first: RankReport, reports: dict[int, RankReport]) -> Conditions:
+        """What else the processors did: of one host any rank's report tells it."""
+        return first.conditions
 
     def _bindings(self) -> tuple[int, ...]:
         """Each rank's processor; empty where ranks are not bound."""

@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.cases import Conditions
-from ccbench.conditions import CpuTimes, flagged, over_all, read_cpu_times, share_a_core, watched
+from ccbench.conditions import (
+    CpuTimes,
+    flagged,
+    over_all,
+    read_cpu_times,
+    share_a_core,
+    watched,
+    worst_of_hosts,
+)
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -126,3 +134,12 @@ def test_a_shared_core_is_a_flag_and_stays_one_over_all_visits(monkeypatch: pyte
     assert flagged(Conditions(binding=(0, 1))).flags == ()
     visit = flagged(Conditions(binding=(0, 4)))
     assert over_all(visit, visit).flags == ("shared_core",)
+
+
+def test_a_busy_host_makes_the_case_of_several_hosts_doubtful() -> None:
+    calm = Conditions(foreign_cpu_share=0.0, steal_share=0.0, watched_cpu_seconds=5.0)
+    busy = Conditions(foreign_cpu_share=0.5, steal_share=0.0, watched_cpu_seconds=5.0)
+    silent = Conditions()
+    assert flagged(worst_of_hosts([calm, calm])).flags == ()
+    assert flagged(worst_of_hosts([calm, busy, silent])).flags == ("other_load",)
+    assert worst_of_hosts([silent, silent]) == silent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import SuiteError, UsageError
-from ccbench.layouts import AXES, Layout, make_layout
+from ccbench.layouts import AXES, make_layout, parse_layout
 from ccbench.parallelism.computing import Efficiency
 from ccbench.parallelism.keys import Keys, Spot
 from ccbench.parallelism.shape import ModelShape, make_shape, named_shape
@@ -134,6 +135,8 @@ class _Reader:
     def plan(self, name: str) -> Plan:
         top = Keys(self.tree, (), self.origin, TOP_KEYS)
         gradients = self.gradients(top)
+        if gradients is not None:
+            self.refuse_beside_gradients(top)
         dtype = top.word("dtype", tuple(ITEM_BYTES)) or "bfloat16"
         settings, hide = strategy_settings(top, dtype)
         choices, wanted = self.choices(top, settings, dtype)
@@ -210,6 +213,12 @@ class _Reader:
             raise self.origin.error(("gradients",), str(problem)) from None
         return made
 
+    def refuse_beside_gradients(self, top: Keys) -> None:
+        """Of what a plan of stated times would pass over."""
+        for key in self.tree:
+            if key in TOP_KEYS and key not in ("name", "gradients"):
+                raise top.error(key, "beside gradients, whose stated times need nothing else; leave it out")
+
     def choices(
         self, top: Keys, settings: dict[str, Any], dtype: str
     ) -> tuple[tuple[Choice, ...], Wanted | None]:
@@ -222,22 +231,24 @@ class _Reader:
             found = [
                 self.choice(item, ("layouts", place), settings, dtype) for place, item in enumerate(several)
             ]
+            self.refuse_names_twice(found)
             return tuple(found), self.wanted(wanted)
         if one == "search" or (one is None and wanted is not None):
-            return (), self.wanted(wanted or {})
+            return (), self.wanted({} if wanted is None else wanted)
         if one is None:
             return (), None
         return (self.choice(one, ("layout",), settings, dtype),), self.wanted(wanted)
 
+    def refuse_names_twice(self, found: list[Choice]) -> None:
+        """Of layouts of one name nobody could tell which one a line of a table is of."""
+        for place, one in enumerate(found):
+            if any(one.name == earlier.name for earlier in found[:place]):
+                problem = f"has the name of an earlier one, {shown(one.name)}; write another 'name:'"
+                raise self.origin.error(one.spot, problem)
+
     def choice(self, value: Any, spot: Spot, settings: dict[str, Any], dtype: str) -> Choice:
         if isinstance(value, str):
-            from ccbench.layouts import parse_layout
-
-            try:
-                made = parse_layout(value)
-            except UsageError as problem:
-                raise self.origin.error(spot, str(problem)) from None
-            return Choice(value, _axes_of(made), settings, spot)
+            return Choice(value, self.written_axes(value, spot), settings, spot)
         if not isinstance(value, dict):
             raise self.origin.error(spot, f"{shown(value)} is no layout; write {{tp: 8, pp: 2}} or search")
         keys = Keys(value, spot, self.origin, (*AXIS_KEYS, "name", *STRATEGY_KEYS))
@@ -253,8 +264,24 @@ class _Reader:
         # What one layout says comes after what the plan says for all.
         own, hide = strategy_settings(keys, dtype)
         keys.refuse_unknown()
-        label = name or "-".join(f"{axis}{size}" for axis, size in axes.items() if axis != "order") or "dp"
+        sizes = "-".join(f"{axis}{size}" for axis, size in axes.items() if axis != "order") or "dp"
+        differs = [f"{key} {str(value[key])[:30]}" for key in STRATEGY_KEYS if key in value]
+        label = name or ", ".join([sizes, *([f"order {order}"] if order else []), *differs])
         return Choice(label, axes, {**settings, **own}, spot, hide)
+
+    def written_axes(self, text: str, spot: Spot) -> dict[str, int | str]:
+        """Axes of a layout in one word; dp, where it is left out, fills the machine."""
+        try:
+            layout = parse_layout(text)
+        except UsageError as problem:
+            search = " or search" if spot == ("layout",) and text.isalpha() else ""
+            raise self.origin.error(spot, str(problem).removeprefix("layout: ") + search) from None
+        axes: dict[str, int | str] = {axis: getattr(layout, axis) for axis in AXES}
+        if "dp" not in text:
+            del axes["dp"]
+        if layout.etp:
+            axes["etp"] = layout.etp
+        return {**axes, "order": layout.order}
 
     def wanted(self, value: Any) -> Wanted | None:
         if value is None:
@@ -266,9 +293,12 @@ class _Reader:
         keys = Keys(value, ("search",), self.origin, tuple(SEARCHED))
         found: dict[str, tuple[Any, ...]] = {}
         for name, words in SEARCHED.items():
-            given = keys.words(name, words) if words else keys.wholes(name, least=0 if name == "zero" else 1)
+            least, most = (0, 3) if name == "zero" else (1, None)
+            given = keys.words(name, words) if words else keys.wholes(name, least, most)
+            if keys.take(name) == []:
+                raise keys.error(name, "names nothing to keep to; write what, or leave it out")
             if given:
-                found[name] = tuple(given)
+                found[name] = tuple(dict.fromkeys(given))
         keys.refuse_unknown()
         return Wanted(found)
 
@@ -309,14 +339,6 @@ class _Reader:
                 if given.get(key):
                     problem = "is of tokens among experts, and the model has none; leave it out"
                     raise self.origin.error((*spot, key), problem)
-
-
-def _axes_of(layout: Layout) -> dict[str, int | str]:
-    axes: dict[str, int | str] = {axis: getattr(layout, axis) for axis in AXES}
-    axes["order"] = layout.order
-    if layout.etp:
-        axes["etp"] = layout.etp
-    return axes
 
 
 AXIS_KEYS = (*AXES, "etp", "order")
@@ -379,7 +401,8 @@ def _bucket(keys: Keys) -> int | None:
 
 
 def _traffic(keys: Keys) -> str | None:
-    text = keys.text("traffic")
+    value = keys.take("traffic")
+    text = json.dumps(value) if isinstance(value, list) else keys.text("traffic")
     try:
         return None if text is None else read_traffic(text)
     except UsageError as problem:

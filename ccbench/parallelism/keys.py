@@ -10,6 +10,9 @@ from ccbench.errors import SuiteError
 from ccbench.suite.document import Origin
 from ccbench.units import parse_duration, parse_fraction, parse_size, shown
 
+LEAST_NUMBER, MOST_NUMBER = 1e-6, 1e9
+"""Beyond these a number is a slip, and what follows from it is no number any more."""
+
 Spot = tuple[str | int, ...]
 """Where a value stands in the file."""
 
@@ -70,12 +73,13 @@ class Keys:
             raise self.error(key, f"{shown(value)} is no whole number from {least} on")
         return None if value is None else int(value)
 
-    def wholes(self, key: str, least: int = 1) -> list[int]:
-        """One or several of them; none where the key is not there."""
+    def wholes(self, key: str, least: int = 1, most: int | None = None) -> list[int]:
+        """One or several of them, up to ``most``; none where the key is not there."""
         value = self.take(key)
         listed = value if isinstance(value, list) else [] if value is None else [value]
-        if not all(is_whole(one, least) for one in listed):
-            raise self.error(key, f"{shown(value)} holds something that is no whole number from {least} on")
+        if not all(is_whole(one, least) and (most is None or one <= most) for one in listed):
+            numbers = f"from {least} on" if most is None else f"from {least} to {most}"
+            raise self.error(key, f"{shown(value)} holds something that is no whole number {numbers}")
         return listed
 
     def words(self, key: str, words: tuple[str, ...]) -> list[str]:
@@ -95,6 +99,10 @@ class Keys:
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not is_number or not (value >= 0 if or_nothing else value > 0):
             raise self.error(key, f"{shown(value)} is no number {'from 0 on' if or_nothing else 'above 0'}")
+        if value and not LEAST_NUMBER <= value <= MOST_NUMBER:
+            raise self.error(
+                key, f"{shown(value)} is out of range; write {LEAST_NUMBER:g} to {MOST_NUMBER:g}"
+            )
         return float(value)
 
     def _parsed(self, key: str, parse: Callable[[Any], Any]) -> Any:
@@ -114,7 +122,7 @@ class Keys:
     def fraction(self, key: str) -> float | None:
         """Of one."""
         found: float | None = self._parsed(key, parse_fraction)
-        if found == 0:
+        if found is not None and found < LEAST_NUMBER:
             raise self.error(key, "is nothing; write such as 50%")
         return found
 

@@ -100,14 +100,15 @@ def plan_out(plan: Plan, asked: Asked) -> Planned:
     plan = replace(plan, dtype=planner.dtype)
     if asked.search or not plan.choices:
         _check_searched(plan)
-        found = search(planner, plan.settings, _wanted(plan, asked.search), cluster.ranks, asked.most)
+        found = _found(plan, planner, asked)
         planned = Planned(plan, cluster, planner.device, found.best, searched=found)
     else:
         planned = _named(plan, planner)
     planned = replace(planned, with_measured=asked.measured is not None)
     if asked.scale:
         made = _cluster_maker(machine, cluster, network)
-        planned = replace(planned, scaled=_scaled(planned, planner, made))
+        wanted = _wanted(plan, asked.search)
+        planned = replace(planned, scaled=_scaled(planned, planner, wanted, made))
     return planned
 
 
@@ -145,7 +146,16 @@ def _opened(plan: Plan, asked: Asked, machine: str, network: str | None) -> Clus
 
 def _plain(problem: Exception) -> str:
     """What is wrong with a layout, without the words that its place in the file says already."""
-    return str(problem).removeprefix("layout: ").removeprefix("strategy: ")
+    return str(problem).removeprefix("layout: ").removeprefix("strategy: ").removeprefix("search: ")
+
+
+def _found(plan: Plan, planner: Planner, asked: Asked) -> Searched:
+    """What a search of the plan finds; where that is nothing, told with the line that asks for it."""
+    try:
+        return search(planner, plan.settings, _wanted(plan, asked.search), planner.cluster.ranks, asked.most)
+    except UsageError as problem:
+        asks = [key for key in ("search", "layout", "layouts") if (key,) in plan.origin.lines]
+        raise plan.origin.error((asks[0] if asks else "search",), _plain(problem)) from None
 
 
 def _wanted(plan: Plan, everything: bool) -> Wanted:
@@ -191,13 +201,15 @@ def _cluster_maker(machine: str, cluster: Cluster, network: str | None) -> Calla
     return made
 
 
-def _scaled(planned: Planned, planner: Planner, cluster_of: Callable[[int], Cluster]) -> tuple[Scaled, ...]:
+def _scaled(
+    planned: Planned, planner: Planner, wanted: Wanted, cluster_of: Callable[[int], Cluster]
+) -> tuple[Scaled, ...]:
     """The first layout, or the best of each size where layouts are searched, on 8 to 131,072 devices."""
     found = []
     for ranks in SCALES:
         try:
             smaller = replace(planner, cluster=cluster_of(ranks))
-            outcome = _at(planned, smaller, ranks)
+            outcome = _at(planned, smaller, wanted, ranks)
         except (UsageError, MachineError) as problem:  # noqa: PERF203  # one size may fail, the rest go on
             found.append(Scaled(ranks, None, _plain(problem)))
         else:
@@ -205,12 +217,12 @@ def _scaled(planned: Planned, planner: Planner, cluster_of: Callable[[int], Clus
     return tuple(found)
 
 
-def _at(planned: Planned, planner: Planner, ranks: int) -> Outcome:
+def _at(planned: Planned, planner: Planner, wanted: Wanted, ranks: int) -> Outcome:
     plan, base = planned.plan, planned.outcomes[0]
     if planned.searched is not None:
         settings = dict(plan.settings)
         settings["global_batch"] = _batch(plan, settings["global_batch"], ranks, base.ranks)
-        return search(planner, settings, _wanted(plan, bool(plan.choices)), ranks, 1).best[0]
+        return search(planner, settings, wanted, ranks, 1).best[0]
     choice = next(one for one in plan.choices if one.name == base.name)
     layout = base.strategy.layout
     other = layout.ranks // layout.dp
@@ -219,8 +231,8 @@ def _at(planned: Planned, planner: Planner, ranks: int) -> Outcome:
     settings = dict(choice.settings)
     settings["global_batch"] = _batch(plan, settings["global_batch"], ranks, base.ranks)
     axes: dict[str, int | str] = {name: size for name, size in choice.axes.items() if name != "dp"}
-    wanted = Choice(choice.name, axes, settings, choice.spot)
-    outcome = planner.outcome(choice.name, wanted.strategy(ranks), choice.hide_pipeline)
+    resized = Choice(choice.name, axes, settings, choice.spot)
+    outcome = planner.outcome(choice.name, resized.strategy(ranks), choice.hide_pipeline)
     if not outcome.fits:
         raise UsageError(f"{outcome.memory.total_bytes / 1e9:.0f} GB a device are needed")
     return outcome

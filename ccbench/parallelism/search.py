@@ -196,7 +196,7 @@ def _divides(planner: Planner, settings: Mapping[str, Any], sizes: dict[str, int
     split = {"sequence_parallel": int(sizes["tp"]) > 1}
     kept = {
         key: settings[key]
-        for key in ("sequence_parallel", "context_kind", "uneven_stages")
+        for key in ("sequence_parallel", "context_kind", "uneven_stages", "traffic")
         if key in settings
     }
     try:
@@ -209,11 +209,9 @@ def _divides(planner: Planner, settings: Mapping[str, Any], sizes: dict[str, int
 
 def _chunks(planner: Planner, wanted: Wanted, pp: int, micro_batches: int) -> list[int]:
     """Virtual stages that divide the layers, and whose schedule has whole rounds of micro-batches."""
-    usual = [1]
-    if pp > 1 and micro_batches % pp == 0:
-        usual += [v for v in range(2, MOST_VIRTUAL_STAGES + 1) if planner.shape.layers % (pp * v) == 0]
-    stated = wanted.values.get("virtual_stages")
-    return [v for v in usual if stated is None or v in stated]
+    tried = choices(wanted, "virtual_stages", tuple(range(1, MOST_VIRTUAL_STAGES + 1)))
+    whole_rounds = pp > 1 and micro_batches % pp == 0
+    return [v for v in tried if v == 1 or (whole_rounds and planner.shape.layers % (pp * v) == 0)]
 
 
 def choices(wanted: Wanted, name: str, usual: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ from functools import cached_property
 from ccbench.errors import UsageError
 from ccbench.layouts import Layout
 from ccbench.parallelism.shape import ModelShape
-from ccbench.traffic_matrix import read_traffic
+from ccbench.traffic_matrix import read_traffic, shares
 
 PIPELINES = ("gpipe", "1f1b", "interleaved")
 """Huang et al. 2019; Narayanan et al. 2021 for the other two."""
@@ -242,6 +242,8 @@ def _check_experts(shape: ModelShape, strategy: Strategy) -> None:
                 f"strategy: {layout} splits experts, and the model has none; leave ep and etp out"
             )
         return
+    if strategy.traffic:
+        shares(strategy.traffic, layout.ep)
     if shape.experts % layout.ep:
         raise UsageError(
             f"strategy: ep {layout.ep} does not divide {shape.experts} experts; choose one that does"

@@ -234,3 +234,41 @@ def test_lists_that_the_help_names_exist(ccbench: Command) -> None:
     named = re.findall(r"ccbench list\s+(\w+)", ccbench("plan", "--help").out)
     assert named
     assert all(ccbench("list", name).code == 0 for name in named)
+
+
+def test_a_search_that_keeps_to_nothing_tells_the_same_step_at_every_size(
+    ccbench: Command, plan: str
+) -> None:
+    # With --search nothing of the plan is kept to; the same number of devices in --scale is the same search.
+    path = Path(plan)
+    path.write_text(PLAN.replace("layout: {tp: 8}\n", "zero: 3\nrecompute: full\n"))
+    found = ccbench("plan", plan, "--search", "--most", "1", "--scale", "--json").json
+    (best,) = found["layouts"]
+    (same,) = [one["layout"] for one in found["scale"] if one["devices"] == 16]
+    assert same["step_seconds"] == pytest.approx(best["step_seconds"])
+    assert best["recompute"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("search: {tp: 3}", "small.yaml:7: search: no layout of 16 devices divides model and batch"),
+        ("device: {memory: 1 MB}", "small.yaml:1: search: none of "),
+    ],
+)
+def test_a_search_that_finds_nothing_is_told_with_its_place(
+    ccbench: Command, plan: str, line: str, complaint: str
+) -> None:
+    Path(plan).write_text(PLAN.replace("layout: {tp: 8}", line))
+    ended = ccbench("plan", plan)
+    assert ended.code == 2
+    assert complaint in ended.err
+    assert ended.err.count("\n") == 1
+
+
+def test_a_capacity_that_is_a_slip_is_told(ccbench: Command, plan: str) -> None:
+    moe = "vocabulary: 32000, experts: 8, top_k: 2, expert_ffn_hidden: 1024}"
+    Path(plan).write_text(PLAN.replace("vocabulary: 32000}", moe) + "capacity: 1.0e+300\n")
+    ended = ccbench("plan", plan)
+    assert ended.code == 2
+    assert "small.yaml:8: capacity: 1e+300 is out of range; write 1e-06 to 1e+09" in ended.err

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.errors import SuiteError
+from ccbench.errors import SuiteError, UsageError
 from ccbench.parallelism.document import TOP_KEYS, load_plan, read_plan
 from ccbench.resources import shipped_folder
 
@@ -45,11 +45,34 @@ def test_virtual_stages_ask_for_an_interleaved_pipeline() -> None:
     assert plan.choices[0].strategy(8).pipeline == "interleaved"
 
 
+def test_a_layout_in_one_word_fills_the_machine_as_one_of_keys_does() -> None:
+    plan = read_plan(START + "layouts: [tp8-pp2, tp8-dp1-pp2]\n")
+    filling, stated = plan.choices
+    assert filling.strategy(64).layout.dp == 4
+    assert stated.strategy(16).layout.dp == 1
+    with pytest.raises(UsageError, match="is of 16 ranks, not of 64"):
+        stated.strategy(64)
+
+
+def test_layouts_without_a_name_are_called_by_all_that_they_say() -> None:
+    plan = read_plan(START + "layouts:\n- {tp: 8}\n- {tp: 8, zero: 3}\n- {tp: 8, order: pp-tp}\n")
+    assert [one.name for one in plan.choices] == ["tp8", "tp8, zero 3", "tp8, order pp-tp"]
+
+
+def test_traffic_may_be_a_matrix_as_yaml_writes_it() -> None:
+    moe = START.replace("gpt3-175b", "mixtral-8x7b")
+    plan = read_plan(moe + "layout: {ep: 2}\ntraffic: [[1, 2], [3, 4]]\n")
+    assert plan.settings["traffic"] == "[[1, 2], [3, 4]]"
+
+
 def test_a_search_keeps_to_what_is_named() -> None:
     plan = read_plan(START + "layout: search\nsearch: {tp: [2, 4], recompute: full, zero: 0}\n")
     assert plan.choices == ()
     assert plan.wanted is not None
     assert plan.wanted.values == {"tp": (2, 4), "recompute": ("full",), "zero": (0,)}
+    twice = read_plan(START + "search: {tp: [2, 4, 2]}\n").wanted
+    assert twice is not None
+    assert twice.values == {"tp": (2, 4)}
 
 
 @pytest.mark.parametrize(
@@ -63,7 +86,7 @@ def test_a_search_keeps_to_what_is_named() -> None:
         (START + "layout: {tp: 8, qq: 3}", "plan:5: layout.qq: is no key"),
         (START + "layout: {tp: many}", "plan:5: layout.tp: 'many' is no whole number from 1 on"),
         (START + "layout: 7", "plan:5: layout: 7 is no layout"),
-        (START + "layout: xx4", "plan:5: layout: layout: 'xx4' is no layout"),
+        (START + "layout: xx4", "plan:5: layout: 'xx4' is no layout"),
         (START + "layouts: []", "plan:5: layouts: [] is no list"),
         (START + "layouts: [tp8]\nlayout: tp8", "plan:5: layouts: beside layout"),
         (START + "zero: 4", "plan:5: zero: 4 is none; write 0, 1, 2 or 3"),
@@ -160,6 +183,27 @@ def test_what_runs_behind_computing_is_kept_in_full_and_layout_by_layout() -> No
         (START + "layout: {tp: 8}\ntraffic: zipf:1", "plan:6: traffic: is of tokens among experts, and the"),
         (START + "layouts:\n- {tp: 8, capacity: 2}", "plan:6: layouts[0].capacity: is of tokens among exp"),
         (START + "layout: {tp: 8}\nbucket: 1 B", "plan:6: bucket: 1 bytes are hardly a bucket"),
+        (
+            START + "layout: serch",
+            "plan:5: layout: 'serch' is no layout; write axes with sizes, such as tp2-dp4-pp2 or s",
+        ),
+        (START + "layouts: [{tp: 8}, {tp: 8}]", "plan:5: layouts[1]: has the name of an earlier one, 'tp8'"),
+        (START + "search: []", "plan:5: search: [] is no mapping"),
+        (START + "search: {tp: []}", "plan:5: search.tp: names nothing to keep to"),
+        (
+            START + "search: {zero: [0, 7]}",
+            "plan:5: search.zero: [0, 7] holds something that is no whole number f",
+        ),
+        (
+            START + "device: {teraflops: 1.0e+300}",
+            "plan:5: device.teraflops: 1e+300 is out of range; write 1e-06",
+        ),
+        (START + "efficiency: {narrow: 1.0e+308}", "plan:5: efficiency.narrow: 1e+308 is out of range"),
+        (START + "efficiency: 1.0e-300", "plan:5: efficiency: is nothing; write such as 50%"),
+        (
+            "gradients: {layers: 2, per_layer: 1, compute: 1 ms, communicate: 1 ms}\nlayout: {tp: 2}",
+            "plan:2: layout: beside gradients, whose stated times need nothing else; leave it out",
+        ),
         (
             "gradients: {layers: 99999999999, per_layer: 12, compute: 1 ms, communicate: 1 ms}",
             "plan:1: gradients: 99999999999 layers x 12 gradients are more than 1,000,000",

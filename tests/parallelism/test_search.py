@@ -93,3 +93,16 @@ def test_what_does_not_fit_is_left_out_and_said() -> None:
 def test_a_batch_that_nothing_divides_is_told() -> None:
     with pytest.raises(UsageError, match="no layout of 16 devices divides"):
         search(planner(), {"global_batch": 7, "sequence": 1024}, Wanted({"tp": (1,), "pp": (1,)}), 16)
+
+
+def test_virtual_stages_that_are_stated_are_tried_though_there_are_many() -> None:
+    deep = replace(SHAPE, layers=64)
+    found = list(strategies(planner(deep), SETTINGS, Wanted({"virtual_stages": (16,)}), 16))
+    assert found
+    assert {one.virtual_stages for one in found} == {16}
+
+
+def test_a_matrix_of_traffic_says_how_many_ranks_hold_the_experts() -> None:
+    mixtral = replace(named_shape("mixtral-8x7b"), layers=4)
+    found = search(planner(mixtral), {**SETTINGS, "traffic": "[[1, 2], [3, 4]]"}, Wanted(), 16, 3)
+    assert {one.strategy.layout.ep for one in found.best} == {2}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.cases import Case, CaseFacts
+from ccbench.cases import Case, CaseFacts, Measurement
 from ccbench.collectives import collective
 from ccbench.groups import format_ranks
 from ccbench.measure import RankResult, durations, taking_part
@@ -33,6 +34,16 @@ def parts_of(case: Case, facts: CaseFacts, result: RankResult) -> tuple[tuple[st
         return facts.parts, facts.part_samples_seconds
     names = tuple(f"ranks {format_ranks(members)}" for members in case.members)
     return names, tuple(samples(result.stamps[members, :]) for members in case.members)
+
+
+def rank_by_rank(measurement: Measurement, stamps: NDArray[np.float64]) -> Measurement:
+    """The measurement with what each rank saw of its samples. stamps: (ranks, samples, 2), in seconds."""
+    seconds = (stamps[:, :, 1] - stamps[:, :, 0]) / measurement.launches_per_sample
+    return replace(
+        measurement,
+        skew_seconds=tuple((stamps[:, :, 0].max(axis=0) - stamps[:, :, 0].min(axis=0)).tolist()),
+        rank_samples_seconds=tuple(map(tuple, seconds.tolist())),
+    )
 
 
 def wrong_elements_of(case: Case, results: Iterable[RankResult]) -> int | None:

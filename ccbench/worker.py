@@ -32,7 +32,7 @@ from ccbench.environment import allowed_cpus, spread_over_cores
 from ccbench.errors import CcbenchError
 from ccbench.faults import Fault, fault_from_environment
 from ccbench.measure import Apart, RankResult, communicating, durations, measure, taking_part
-from ccbench.parts import parts_of, wrong_elements_of
+from ccbench.parts import parts_of, rank_by_rank, wrong_elements_of
 from ccbench.processes import die_with_parent, ending, state
 from ccbench.telemetry import joined
 from ccbench.verification import launches_between_refills
@@ -314,6 +314,8 @@ class Leader:
         # some; where one could not run, that one says why.
         worst = max((reports[rank] for rank in sorted(reports)), key=lambda report: _severity(report.status))
         status = worst.status
+        # Of a wrong result those who have one speak: how the others took their samples explains nothing.
+        details = [reports[rank].detail for rank in sorted(reports) if reports[rank].status is status]
         first = reports[0] if worst.result is not None else worst
         result = first.result
         # What one rank's device suffered, all ranks waited for.
@@ -326,29 +328,14 @@ class Leader:
         launches = result.launches
         stamps = taking_part(case, result.stamps)
         parts, part_samples = parts_of(case, first.facts, result)
-        apart = not self.crew.whole  # else there is one clock, and no rank's own time
-        return Measurement(
+        found = Measurement(
             case=case,
             status=status,
-            detail="; ".join(reports[rank].detail for rank in sorted(reports) if reports[rank].detail),
+            detail="; ".join(told for told in details if told),
             algorithm_used=first.algorithm_used,
             launches_per_sample=launches,
             samples_seconds=tuple((durations(stamps) / launches).tolist()),
             warmup_seconds=result.warmup_seconds,
-            skew_seconds=tuple((stamps[:, :, 0].max(axis=0) - stamps[:, :, 0].min(axis=0)).tolist())
-            if apart
-            else (),
-            rank_samples_seconds=tuple(
-                tuple(row) for row in ((stamps[:, :, 1] - stamps[:, :, 0]) / launches).tolist()
-            )
-            if apart
-            else (),
-            rank_waiting_seconds=tuple(results[rank].waiting_seconds for rank in communicating(case))
-            if apart
-            else (),
-            rank_processor_share=tuple(reports[rank].processor_share for rank in communicating(case))
-            if apart
-            else (),
             simulated=EMULATION in first.flags,
             launching_seconds=result.launching_seconds,
             visit_samples=(stamps.shape[1],),
@@ -362,6 +349,12 @@ class Leader:
             device_readings=joined([reports[rank].facts.devices for rank in sorted(reports)], self.hosts),
             conditions=conditions,
         )
+        if self.crew.whole:
+            return found  # there is one clock, and no rank's own time
+        ranks = communicating(case)
+        waiting = tuple(results[rank].waiting_seconds for rank in ranks)
+        shares = tuple(reports[rank].processor_share for rank in ranks)
+        return replace(rank_by_rank(found, stamps), rank_waiting_seconds=waiting, rank_processor_share=shares)
 
     def _seen(self, first: RankReport, reports: dict[int, RankReport]) -> Conditions:
         """What else the processors did: of one host any rank's report tells it."""

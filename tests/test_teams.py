@@ -157,8 +157,11 @@ def test_reports_may_come_in_any_order(order: tuple[int, ...], status: Status) -
     def report(rank: int) -> RankReport:
         stamps = np.cumsum(np.ones((2, 3 if rank == 0 else 0, 2)), axis=2)
         result = RankResult(rank, stamps, (), 0.0, 1, "enough", None, 1.0)
-        return RankReport(status if rank else Status.OK, "", "dissemination", result)
+        said = "rank 1 has wrong data" if rank else "how samples were taken"
+        return RankReport(status if rank else Status.OK, said, "dissemination", result)
 
     composed = leader._compose(case, {rank: report(rank) for rank in order})
     assert len(composed.samples_seconds) == 3
     assert composed.status is status
+    assert composed.detail.endswith("rank 1 has wrong data")
+    assert composed.detail.startswith("how") is (status is Status.OK)

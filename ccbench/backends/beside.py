@@ -72,7 +72,12 @@ class Beside:
     def check(self, salt: int, launches: int) -> Mismatch | None:
         """Compare the output with what is right; the mismatch says that it is this collective's."""
         found = self.seat.check(self.target, salt + self._salts, launches) if self.seat else None
-        return found and replace(found, expected=f"{found.expected} in the {self.case.collective} beside")
+        return found and in_the_one_beside(found, self.case)
+
+
+def in_the_one_beside(found: Mismatch, case: Case) -> Mismatch:
+    """The same, saying that it is of the collective that runs beside; ``case``: that one."""
+    return replace(found, expected=f"{found.expected} in the {case.collective} beside")
 
 
 class PartTimes:

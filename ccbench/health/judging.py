@@ -25,7 +25,7 @@ from ccbench.health.matrix import MISS, PairMatrix, PairMiss, doubts_of, pair_ma
 from ccbench.health.outliers import high_outliers, relative_spread
 from ccbench.health.ranks import starved_ranks, waited_for
 from ccbench.runs import Run
-from ccbench.runs.rows import is_null
+from ccbench.runs.rows import case_of, is_null
 from ccbench.units import format_seconds, format_size
 
 HEALTH = "health"
@@ -168,15 +168,8 @@ def _is_timed(row: Row) -> bool:
 
 
 def _case(row: Row) -> str:
-    words = [
-        row["backend"],
-        row["collective"],
-        row["algorithm"],
-        row["dtype"],
-        format_size(row["size_bytes"]),
-    ]
-    words += [f"pair {row['pair']}"] * bool(row["pair"]) + [f"groups {row['groups']}"] * bool(row["groups"])
-    return " ".join(map(str, words))
+    """As ``--plan`` prints it: with all that tells it from others, so that ``--only`` finds it again."""
+    return case_of(row).label
 
 
 def _wrong(rows: Sequence[Row]) -> list[HealthFinding]:

@@ -235,7 +235,7 @@ def _storable(value: Any) -> Any:
 def measurement_of(row: Mapping[str, Any]) -> Measurement:
     """The measurement a row (of ``Run.cases`` or of a parquet file) was written from."""
     return Measurement(
-        case=_case_of(row),
+        case=case_of(row),
         status=Status(row["status"]),
         detail=str(row["detail"]),
         backend_version=str(row["backend_version"]),
@@ -265,7 +265,8 @@ def measurement_of(row: Mapping[str, Any]) -> Measurement:
     )
 
 
-def _case_of(row: Mapping[str, Any]) -> Case:
+def case_of(row: Mapping[str, Any]) -> Case:
+    """The case a row was written for."""
     return Case(
         suite=str(row["suite"]),
         backend=str(row["backend"]),

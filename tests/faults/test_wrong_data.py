@@ -39,6 +39,14 @@ def test_wrong_elements_of_all_ranks_are_added_up(bench: Bench) -> None:
     assert row["detail"].startswith("rank 0: 1 wrong, first at element 512: ")
 
 
+def test_wrong_data_of_what_runs_beside_are_told_from_the_case_s_own(bench: Bench) -> None:
+    sweep = {"collective": "all_reduce", "beside": "all_gather on all"}
+    ended = bench.run(bench.suite(sweep), fault="element:rank=1:collective=all_gather")
+    row = ended.row("all_reduce")
+    assert (ended.code, row["status"]) == (1, Status.WRONG.value)
+    assert re.search(r"^rank 1: 1 wrong, .* in the all_gather beside$", row["detail"])
+
+
 def test_ranks_that_do_not_wait_for_each_other_are_caught(
     monkeypatch: pytest.MonkeyPatch, figure: Any
 ) -> None:

@@ -81,6 +81,17 @@ def test_wrong_data_come_first_and_name_the_case() -> None:
     assert one.exit_code == 1
 
 
+def test_wrong_cases_are_told_apart_by_all_that_differs() -> None:
+    plain = groups(np.random.default_rng(1), 4)[0]
+    made = [
+        replace(plain, case=replace(plain.case, **changes), status=Status.WRONG, detail="bad")
+        for changes in ({}, {"alone": 1}, {"beside": "all_gather"}, {"mode": "overlap"}, {"in_place": True})
+    ]
+    named = [what for kind, what in found(verdict(made)) if kind == "wrong_data"]
+    assert len(set(named)) == len(made)
+    assert named[1].endswith("4 ranks, nccl, groups rank // 2, group 1 alone")
+
+
 def test_many_wrong_cases_are_counted() -> None:
     made = [replace(one, status=Status.WRONG, wrong_elements=3, detail="bad") for one in whole()]
     one = verdict(made)

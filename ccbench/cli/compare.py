@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -86,8 +86,15 @@ def compare(
     compared = _compared(runs[0], runs[1], against_model, settings)
     if compared is None:
         return 3
+    _tell_unused(compared.unused_rules)
     _leave(_texts(compared), form, output, compared.sentence)
     return compared.exit_code
+
+
+def _tell_unused(lines: Sequence[str]) -> None:
+    """On stderr: what of the rules for thresholds is in force nowhere."""
+    for line in lines:
+        say(f"ccbench: note: {line}")
 
 
 def _refuse_unless(fine: bool, where: str, cure: str) -> None:
@@ -119,6 +126,7 @@ def _self_check(
     _refuse_unless(len(runs) <= 2, "--self", "name one run, or two of the same machine")
     _refuse_unless(form in ("table", "json"), "--self --format", "write table or json")
     check = check_self(runs[0], runs[1] if len(runs) == 2 else None, settings, splits)
+    _tell_unused(check.unused_rules)
     _leave(_self_texts(check), form, output, check.doubt or "these settings can be trusted here")
     return check.exit_code
 

@@ -38,7 +38,8 @@ class SelfCheck:
 
     false_alarms: share of the points judged in all share-outs. alarmed: share of share-outs with any.
     found: share of planted slow-downs (INJECTED_THRESHOLDS thresholds, a point in eight) that was found.
-    left_out: points that cannot be judged. direct: the two runs compared as they are.
+    left_out: points that cannot be judged. direct: the two runs compared as they are. unused_rules: lines
+    about rules for thresholds that are in force nowhere.
     """
 
     runs: tuple[str, ...]
@@ -50,6 +51,7 @@ class SelfCheck:
     alarmed: float
     found: float
     direct: Compared | None
+    unused_rules: tuple[str, ...] = ()
 
     @property
     def direct_alarms(self) -> float | None:
@@ -111,7 +113,9 @@ def check_self(
     false, alarmed, found = _counted(medians, kept, settings, splits, len(loaded) == 1)
     direct = None if len(loaded) == 1 else compare(loaded[0], loaded[1], settings)
     names = tuple(str(one.path) for one in loaded)
-    return SelfCheck(names, settings, len(kept), left_out, splits, false, alarmed, found, direct)
+    every = {(one.collective, one.backend, one.size_bytes) for points in rows for one in points}
+    unused = settings.thresholds.unused(every)
+    return SelfCheck(names, settings, len(kept), left_out, splits, false, alarmed, found, direct, unused)
 
 
 def _counted(

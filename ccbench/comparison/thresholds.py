@@ -13,7 +13,7 @@ rules:                      # the last that fits a point is taken
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,18 +29,25 @@ DEFAULT_THRESHOLD = 0.05
 LARGEST_SIZE_BYTES = 2**62
 
 Where = tuple[str | int, ...]
+Kind = tuple[str, str, int]
+"""Collective, backend and bytes of a point."""
+
 Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A threshold and what it is for; an empty set is for all. Sizes are inclusive."""
+    """A threshold and what it is for; an empty set is for all. Sizes are inclusive.
+
+    place: file, line and number, for what is said of the rule.
+    """
 
     threshold: float
     collectives: frozenset[str] = frozenset()
     backends: frozenset[str] = frozenset()
     from_bytes: int = 0
     to_bytes: int = LARGEST_SIZE_BYTES
+    place: str = field(default="", compare=False)
 
     def fits(self, collective: str, backend: str, size_bytes: int) -> bool:
         """Whether the rule is for such a point."""
@@ -62,6 +69,24 @@ class Thresholds:
             if rule.fits(collective, backend, size_bytes):
                 return rule.threshold
         return self.default
+
+    def unused(self, points: Collection[Kind]) -> tuple[str, ...]:
+        """A line for each rule that is for none of ``points``, and for each backend that none of them has.
+
+        Backends of imported logs may have any name, so that a name by itself is never wrong; but one that
+        fits nothing is most likely misspelt, and then the rule is not in force. Nothing is said where there
+        are no points at all.
+        """
+        there = sorted({backend for _, backend, _ in points})
+        found = []
+        for rule in self.rules if points else ():
+            for name in sorted(rule.backends - set(there)):
+                cure = suggestion(name, there)
+                found.append(f"{rule.place}.backend: {shown(name)} is a backend of no point; {cure}")
+            if not any(rule.fits(*point) for point in points) and rule.backends <= set(there):
+                cure = "check its collective and size, or leave it out"
+                found.append(f"{rule.place}: fits no point of either side; {cure}")
+        return tuple(found)
 
 
 def load_thresholds(path: Path | str, default: float = DEFAULT_THRESHOLD) -> Thresholds:
@@ -131,7 +156,8 @@ class _Reader:
             )
         backends = self.names(tree, "backend", where)
         threshold = self.threshold(tree["threshold"], (*where, "threshold"))
-        return Rule(threshold, collectives, backends, low, high)
+        place = str(self.document.origin.error(where, ""))
+        return Rule(threshold, collectives, backends, low, high, place)
 
     def names(self, tree: Mapping[str, Any], key: str, where: Where) -> frozenset[str]:
         if key not in tree:

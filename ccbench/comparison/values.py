@@ -189,6 +189,14 @@ class Compared:
         return {cause.value: count for cause, count in found.most_common()}
 
     @property
+    def unused_rules(self) -> tuple[str, ...]:
+        """Lines about rules for thresholds that are in force nowhere, for want of points that they fit."""
+        points = [one.point for one in self.points]
+        return self.settings.thresholds.unused(
+            {(one.collective, one.backend, one.size_bytes) for one in points}
+        )
+
+    @property
     def exit_code(self) -> int:
         """1 where anything is slower or wrong; else 3 where anything was not decided; else 0.
 

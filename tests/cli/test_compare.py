@@ -75,6 +75,23 @@ def test_a_missing_new_run_and_a_wrong_option_are_2(ccbench: Command, base: str,
         assert "Traceback" not in ended.err
 
 
+def test_a_rule_for_a_misspelt_backend_is_told_and_changes_no_verdict(
+    ccbench: Command, base: str, slow: str, tmp_path: Path
+) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("rules:\n- backend: cpuu\n  threshold: 99%\n")
+    for arguments, code in (((base, slow), 1), (("--self", base, "--splits", "3"), None)):
+        ended = ccbench("compare", *arguments, "--thresholds", str(rules), "--format", "json")
+        assert code is None or ended.code == code
+        (line,) = ended.json["unused_rules"]
+        assert "rules.yaml:2: rules[0].backend: 'cpuu' is a backend of no point; did you mean 'cpu'?" in line
+        assert ended.err == f"ccbench: note: {line}\n"
+    rules.write_text("rules:\n- backend: cpu\n  threshold: 99%\n")
+    ended = ccbench("compare", base, slow, "--thresholds", str(rules), "--format", "json")
+    assert ended.json["unused_rules"] == []
+    assert ended.err == ""
+
+
 def test_thresholds_of_a_file_rule_by_size(ccbench: Command, base: str, slow: str, tmp_path: Path) -> None:
     rules = tmp_path / "rules.yaml"
     rules.write_text("rules:\n- size: {to: 4 B}\n  threshold: 99%\n")

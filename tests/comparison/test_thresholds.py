@@ -30,6 +30,38 @@ def test_the_last_rule_that_fits_a_point_rules() -> None:
     assert found.of("all_reduce", "nccl", 2**30 + 1) == 0.04
 
 
+POINTS = {("all_reduce", "nccl", 2**20), ("all_reduce", "cpu", 64)}
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        ("{threshold: 1%}", ""),
+        ("{threshold: 1%, backend: nccl}", ""),
+        (
+            "{threshold: 1%, backend: ncll}",
+            "t.yaml:2: rules[0].backend: 'ncll' is a backend of no point; did you",
+        ),
+        ("{threshold: 1%, backend: osu}", "'osu' is a backend of no point; write one of cpu, nccl"),
+        ("{threshold: 1%, backend: [cpu, ncll]}", "did you mean 'nccl'?"),
+        (
+            "{threshold: 1%, backend: cpu, size: {from: 1 KiB}}",
+            "t.yaml:2: rules[0]: fits no point of either side",
+        ),
+        (
+            "{threshold: 1%, collective: broadcast}",
+            "fits no point of either side; check its collective and size",
+        ),
+    ],
+)
+def test_a_rule_that_is_in_force_nowhere_is_told(rule: str, told: str) -> None:
+    found = read_thresholds(f"rules:\n- {rule}".encode(), "t.yaml")
+    lines = found.unused(POINTS)
+    assert len(lines) == bool(told)
+    assert told in "".join(lines)
+    assert found.unused(()) == ()
+
+
 def test_a_file_without_a_default_takes_that_of_the_command_line() -> None:
     assert read_thresholds(b"rules: []", default=0.2) == Thresholds(0.2)
     assert read_thresholds(b"default: 7%", default=0.2).default == 0.07

@@ -204,12 +204,16 @@ def _check_schema(file: Path, found: pa.Schema) -> int:
 
 
 def _upgraded(table: pa.Table, version: int, columns: Sequence[str] | None) -> pa.Table:
-    """``table`` with the columns that came after ``version``, as far as they were asked for."""
+    """``table`` with the columns that came after ``version``, as far as they were asked for.
+
+    A column that it has before its time, as a ccbench between two versions wrote it, stays.
+    """
     import pyarrow as pa
 
     types = arrow_schema()
     for column in SCHEMA:
-        if column.since > version and (columns is None or column.name in columns):
+        asked = columns is None or column.name in columns
+        if column.since > version and asked and column.name not in table.column_names:
             field = types.field(column.name)
             values = pa.array([column.before] * table.num_rows, type=field.type)
             table = table.append_column(field, values)

@@ -7,6 +7,7 @@ History of the schema, newest last; a version changes when a column is added, dr
    is ``Column.before``. ``nodes`` may be 0 and ``count`` -1 where an imported output does not say.
 3. Settings of libraries, pairs, groups and what ran beside; several machines: from ``channels`` on.
 4. A group alone, uneven traffic, computing beside a collective: from ``alone`` on; ``beside`` with groups.
+5. ``rank_processor_share``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 OLDEST_READABLE = 1
 """Files from this version on are read; what they lack is filled in."""
@@ -118,7 +119,7 @@ SCHEMA: tuple[Column, ...] = (
         "rank_processor_share", "list<double>", "share of one processor",
         "each rank's processor time over the time from warm-up to check (mean of visits), in rank order; "
         "a rank that polls while it waits has all that it is given",
-        _NOT_MEASURED + ", or ranks are not processes of their own", since=4,
+        _NOT_MEASURED + ", or ranks are not processes of their own", since=5,
     ),
     Column(
         "slowest_rank", "int64", "",

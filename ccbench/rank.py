@@ -60,6 +60,10 @@ def told_by_launcher(variables: Mapping[str, str]) -> tuple[int, int]:
     return -1, -1
 
 
+class Unreachable(UsageError):
+    """Nobody who leads this team answers at any of its addresses."""
+
+
 class Channel:
     """Implements ``ccbench.exchange.Exchange`` and ``ccbench.worker.Line`` over the leader's connection."""
 
@@ -181,7 +185,7 @@ def connect(variables: Mapping[str, str]) -> Connection:
             connection.close()
             raise UsageError(f"ccbench.rank: {quarrel}")
         return connection
-    raise UsageError(
+    raise Unreachable(
         f"ccbench.rank: {socket.gethostname()} reaches the team's leader at none of {addresses}; "
         "let TCP connections between these hosts through"
     )

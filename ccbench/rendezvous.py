@@ -21,16 +21,22 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
 
 from ccbench.errors import MissingDependency, UsageError
+from ccbench.exchange import ADDRESSES_VARIABLE, KEY_VARIABLE
 from ccbench.launched_by import HYDRA, SRUN, TORCHRUN, Seat
+from ccbench.rank import Unreachable, connect
 
 FOLDER_VARIABLE = "CCBENCH_RENDEZVOUS"
 
 LIMIT_SECONDS = 120.0
 POLL_SECONDS = 0.05
+SUCCESSOR_SECONDS = 15.0
+"""How much later than the others the first process may come where a start before it has left its address."""
+
 FORGOTTEN_SECONDS = 10 * LIMIT_SECONDS
 """The age at which a file that processes were to meet over serves nobody any more."""
 
@@ -50,6 +56,9 @@ class Way(Protocol):
 
     def find(self) -> str:
         """Called by all others; UsageError when nothing comes in time."""
+
+    def replaced(self, text: str) -> str:
+        """What has come in the place of ``text``, which led nowhere; '' when nothing does."""
 
     def close(self) -> None:
         """All have it."""
@@ -81,18 +90,30 @@ class FileWay:
 
     def find(self) -> str:
         """Look until it is there."""
-        deadline = time.monotonic() + LIMIT_SECONDS
+        found = self._other_than("", LIMIT_SECONDS)
+        if found:
+            return found
+        raise UsageError(
+            f"{self._path}: rank 0 wrote nothing there in {LIMIT_SECONDS:.0f} s: it did not start, or its "
+            f"host does not share this folder; set {FOLDER_VARIABLE} to one that all hosts see"
+        )
+
+    def replaced(self, text: str) -> str:
+        """A start that was killed may have left its own, which this one's first process replaces."""
+        return self._other_than(text, SUCCESSOR_SECONDS)
+
+    def _other_than(self, known: str, seconds: float) -> str:
+        deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             with suppress(OSError), os.fdopen(os.open(self._path, _ONLY_A_FILE)) as file:
                 # Of the file that is open, because others may exchange names in a temporary folder.
                 found = os.fstat(file.fileno())
                 if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
-                    return file.read()
+                    text = file.read()
+                    if text != known:
+                        return text
             time.sleep(POLL_SECONDS)
-        raise UsageError(
-            f"{self._path}: rank 0 wrote nothing there in {LIMIT_SECONDS:.0f} s: it did not start, or its "
-            f"host does not share this folder; set {FOLDER_VARIABLE} to one that all hosts see"
-        )
+        return ""
 
     def close(self) -> None:
         """Remove it."""
@@ -148,6 +169,10 @@ class StoreWay:
             ) from None
         return text.decode()
 
+    def replaced(self, text: str) -> str:
+        """A store does not outlive its start."""
+        return ""
+
     def close(self) -> None:
         """It goes with torchrun."""
 
@@ -179,8 +204,30 @@ class MpiWay:
         text: str = self._world.bcast(None, 0)
         return text
 
+    def replaced(self, text: str) -> str:
+        """A broadcast comes from this start."""
+        return ""
+
     def close(self) -> None:
         """The seat ends the library, later."""
+
+
+def came(way: Way) -> Connection:
+    """A connection to where the first process says; UsageError when it says nothing or cannot be reached."""
+    text = way.find()
+    try:
+        return connection_to(text)
+    except Unreachable:
+        newer = way.replaced(text)
+        if not newer:
+            raise
+    return connection_to(newer)
+
+
+def connection_to(text: str) -> Connection:
+    """A connection to the assembly at ``addresses|key``."""
+    addresses, _, key = text.rpartition("|")
+    return connect({ADDRESSES_VARIABLE: addresses, KEY_VARIABLE: key})
 
 
 def way_for(seat: Seat, variables: Mapping[str, str], proc: Path = Path("/proc")) -> Way:

@@ -27,13 +27,13 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 
 from ccbench.errors import CcbenchError, UsageError
-from ccbench.exchange import ADDRESSES_VARIABLE, KEY_VARIABLE, Hello, this_place
+from ccbench.exchange import Hello, this_place
 from ccbench.launched_by import Seat, without_launcher
 from ccbench.leftovers import Leftovers
 from ccbench.listening import Door, hang_up
 from ccbench.processes import module_command, single_threaded
-from ccbench.rank import connect, serve, tell_unreadable
-from ccbench.rendezvous import FOLDER_VARIABLE, LIMIT_SECONDS, Way, way_for
+from ccbench.rank import serve, tell_unreadable
+from ccbench.rendezvous import FOLDER_VARIABLE, LIMIT_SECONDS, Way, came, connection_to, way_for
 
 ASSEMBLY_VARIABLE = "CCBENCH_ASSEMBLY"
 ASSEMBLY_KEY_VARIABLE = "CCBENCH_ASSEMBLY_KEY"
@@ -119,9 +119,7 @@ def take_seat(seat: Seat, arguments: Sequence[str]) -> int:
         signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # before there are threads, which inherit it
     way = way_for(seat, os.environ)
     assembly = Assembly(seat, way, arguments) if seat.rank == 0 else None
-    text = assembly.address if assembly else way.find()
-    addresses, _, key = text.rpartition("|")
-    connection = connect({ADDRESSES_VARIABLE: addresses, KEY_VARIABLE: key})
+    connection = connection_to(assembly.address) if assembly else came(way)
     connection.send(Hello(this_place(), seat.rank, seat.ranks))
     answer = connection.recv()
     if isinstance(answer, Refused):

@@ -401,6 +401,13 @@ def test_a_launcher_s_last_words_and_its_end_are_kept() -> None:
     made.kill()
 
 
+def test_of_a_launchers_words_those_of_our_own_processes_come_first() -> None:
+    made = launcher("print('ccbench.rank: CCBENCH_LEADER is not set'); print('Primary job failed')")
+    assert made.wait(10)
+    said(made, "Primary")
+    assert made.words() == "ccbench.rank: CCBENCH_LEADER is not set"
+
+
 def test_killing_a_launcher_takes_what_it_has_started() -> None:
     made = launcher(
         "import subprocess, sys\n"

@@ -6,6 +6,7 @@ import os
 import stat
 import threading
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ import pytest
 from ccbench import rendezvous
 from ccbench.errors import UsageError
 from ccbench.launched_by import HYDRA, OPEN_MPI, SRUN, TORCHRUN, Seat
-from ccbench.rendezvous import FOLDER_VARIABLE, FileWay, way_for
+from ccbench.listening import Door
+from ccbench.rendezvous import FOLDER_VARIABLE, FileWay, came, way_for
 
 
 def test_a_file_carries_the_text_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
@@ -36,6 +38,33 @@ def test_a_first_process_that_never_comes_is_named_with_the_cure(
     monkeypatch.setattr(rendezvous, "LIMIT_SECONDS", 0.1)
     with pytest.raises(UsageError, match=f"rank 0 wrote nothing.*set {FOLDER_VARIABLE}"):
         FileWay(tmp_path, "a").find()
+
+
+def test_what_a_killed_start_has_left_is_passed_by_for_what_its_successor_says(tmp_path: Path) -> None:
+    FileWay(tmp_path, "a").offer(f"127.0.0.1:9|{bytes(32).hex()}")
+    key = bytes(range(32))
+    with Door(key) as door:
+        came_in: list[Connection] = []
+        seat = threading.Thread(target=lambda: came_in.append(came(FileWay(tmp_path, "a"))))
+        seat.start()
+        time.sleep(0.2)
+        FileWay(tmp_path, "a").offer(f"{door.addresses[0]}|{key.hex()}")
+        found: list[Connection] = []
+        deadline = time.monotonic() + 10
+        while not found and time.monotonic() < deadline:
+            found = door.let_in()
+            time.sleep(0.01)
+        seat.join(10)
+    assert len(found) == len(came_in) == 1
+    for connection in (*found, *came_in):
+        connection.close()
+
+
+def test_an_address_that_nothing_replaces_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendezvous, "SUCCESSOR_SECONDS", 0.2)
+    FileWay(tmp_path, "a").offer(f"127.0.0.1:9|{bytes(32).hex()}")
+    with pytest.raises(UsageError, match=r"at none of 127\.0\.0\.1:9"):
+        came(FileWay(tmp_path, "a"))
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])

@@ -7,6 +7,7 @@ processor time that it got.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from ccbench.conditions import LOAD_FLAGS
-from ccbench.health.groups import DECIDED
+from ccbench.health.groups import DECIDED, GROSS
 from ccbench.runs.rows import WAITING_SHARE, is_null
 
 FEWEST_DECIDED = 4
@@ -25,6 +26,9 @@ SYMMETRIC = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrie
 
 POLLING = ("cpu", "mpi")
 """Backends whose ranks keep their processors busy while they wait, so that each has all it is given."""
+
+USUAL_WAIT = 1.5
+"""Launches that ranks wait for a slow one in each launch at most; for a time slice they wait for hundreds."""
 
 STARVED = 0.75
 """Of the processor time of every other rank: a rank that gets less is not given what they are."""
@@ -52,8 +56,11 @@ def waited_for(timed: Sequence[Row]) -> dict[int, str]:
 
 
 def starved_ranks(timed: Sequence[Row]) -> dict[int, str]:
-    """Ranks that get less processor time than every other, one of a team at most, each with the evidence."""
-    polling = [row for row in timed if row["backend"] in POLLING]
+    """Ranks that get less processor time than every other, one of a team at most, each with the evidence.
+
+    Cases in which other programs kept processors busy are left out: then it is they that a rank shares with.
+    """
+    polling = [row for row in timed if row["backend"] in POLLING and not _loaded(row)]
     found = {}
     for one in _blamed(polling, _gets_least):
         shares = [sorted(row["rank_processor_share"])[:2] for row in one.against]
@@ -63,14 +70,10 @@ def starved_ranks(timed: Sequence[Row]) -> dict[int, str]:
 
 
 def _blamed(timed: Sequence[Row], of_case: Callable[[Row], int | None]) -> Iterator[_Blamed]:
-    """Of each team the rank that ``of_case`` gives for most of the cases that decide, if there are enough.
-
-    Cases in which other programs kept processors busy are left out: whichever rank shared its own with them
-    was late, and of two ranks one is that by chance in most cases.
-    """
+    """Of each team the rank that ``of_case`` gives for most of the cases that decide, if there are enough."""
     teams: dict[tuple[str, int], list[Row]] = defaultdict(list)
     for row in timed:
-        of_all = not (row["pair"] or row["groups"] or row["beside"] or {*LOAD_FLAGS} & {*row["flags"]})
+        of_all = not (row["pair"] or row["groups"] or row["beside"])
         if of_all and row["collective"] in SYMMETRIC and row["ranks"] > 1:
             teams[row["backend"], row["ranks"]].append(row)
     for (backend, _), cases in teams.items():
@@ -88,11 +91,23 @@ def _blamed(timed: Sequence[Row], of_case: Callable[[Row], int | None]) -> Itera
 
 
 def _waits_least(row: Row) -> int | None:
-    """The rank that waits clearly less than every other; the medians of ranks alone decide nothing."""
+    """The rank that waits clearly less than every other; the medians of ranks alone decide nothing.
+
+    Where other programs kept processors busy, whichever rank shared its own with them was late, and of two
+    ranks one is that by chance. So then the others must wait as for a rank that is GROSS times as slow, and
+    not for much longer than launches usually take: that is one time slice in one launch.
+    """
     if is_null(row["slowest_rank"]) or is_null(row["rank_waiting_seconds"]):
         return None
     first, second = sorted(row["rank_waiting_seconds"])[:2]
-    return int(row["slowest_rank"]) if second - first >= WAITING_SHARE * row["median_seconds"] else None
+    share = (second - first) / row["median_seconds"] if row["median_seconds"] else 0.0
+    least, most = (1 - 1 / GROSS, USUAL_WAIT) if _loaded(row) else (WAITING_SHARE, math.inf)
+    return int(row["slowest_rank"]) if least <= share <= most else None
+
+
+def _loaded(row: Row) -> bool:
+    """Whether other programs kept processors busy."""
+    return not {*LOAD_FLAGS}.isdisjoint(row["flags"])
 
 
 def _gets_least(row: Row) -> int | None:

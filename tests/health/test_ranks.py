@@ -68,6 +68,17 @@ def test_what_other_programs_took_is_no_rank_s_fault(flag: str) -> None:
     assert waited_for(rows(late=1, flags=["oversubscribed"])) != {}
 
 
+@pytest.mark.parametrize(("launches", "is_named"), [(0.3, False), (0.6, False), (0.95, True), (20.0, False)])
+def test_beside_other_programs_only_a_rank_three_times_as_slow_in_every_launch_is_named(
+    launches: float, is_named: bool
+) -> None:
+    loaded = rows(flags=["other_load"])
+    for row in loaded:
+        waits = [launches * row["median_seconds"]] * RANKS
+        row["rank_waiting_seconds"], row["slowest_rank"] = [*waits[1:], 0.0], RANKS - 1
+    assert waited_for(loaded).keys() == ({RANKS - 1} if is_named else set())
+
+
 def test_a_run_that_does_not_tell_processor_times_names_nobody() -> None:
     assert starved_ranks(rows()) == {}
 

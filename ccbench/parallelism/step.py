@@ -60,7 +60,8 @@ class Step:
     """One training step. seconds = computing + bubble + exposed communication of ``lines``.
 
     stage: the kind of stage whose lines these are, the slowest; gradients are those of the stage that ends
-    last. pipeline: as it was taken, with the times of every stage.
+    last. pipeline: as it was taken, with the times of every stage. optimizer_seconds: of the computing, the
+    optimizer's.
     """
 
     strategy: Strategy
@@ -69,6 +70,7 @@ class Step:
     bubble_seconds: float
     lines: tuple[Line, ...]
     pipeline: Pipeline
+    optimizer_seconds: float = 0.0
 
     @property
     def exposed_seconds(self) -> float:
@@ -148,7 +150,7 @@ def step_of(
     )
     optimizer = max(stage.computing.optimizer_seconds for stage in stages.values())
     lines = (*slowest.lines, *shown_hops, *last)
-    return Step(strategy, slowest.kind, computed + optimizer, bubble, lines, pipeline)
+    return Step(strategy, slowest.kind, computed + optimizer, bubble, lines, pipeline, optimizer)
 
 
 def _is_data(strategy: Strategy, one: Communication) -> bool:

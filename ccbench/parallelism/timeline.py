@@ -12,8 +12,9 @@ from ccbench.parallelism.communication import BACKWARD, FORWARD, OPTIMIZER, PIPE
 from ccbench.parallelism.pipeline import Interval, Pipeline, pipeline_seconds, simulate
 from ccbench.parallelism.step import Line, Step, stage_order
 
-FORWARD_WORK, BACKWARD_WORK, WAITING, DATA, ENDING = KINDS = (
+FORWARD_WORK, BACKWARD_WORK, WAITING, DATA, ENDING, OPTIMIZER_WORK = KINDS = (
     "forward", "backward", "waiting for communication", "gradients and weights", "optimizer's communication",
+    "optimizer",
 )  # fmt: skip
 
 MOST_LANES = 8
@@ -24,6 +25,8 @@ SHORTEST_CUT = 0.2
 """Of the step, what is worth leaving out of a drawing."""
 
 MOST_PIECES = 6000
+MOST_BUCKETS = 500
+"""Portions of gradients that are drawn one by one."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +72,14 @@ def timeline(step: Step) -> Timeline:
         if one.stage in stages:
             pieces += _pieces(one, stages.index(one.stage), waits[one.work])
     pieces += _behind(step, intervals, len(lanes))
-    pieces += _sent(step, intervals, len(lanes))
+    pieces += _ending(step, intervals, len(lanes))
     if any(piece.lane == len(lanes) for piece in pieces):
         lanes.append("sent")
     left_out = ""
     if len(stages) < step.pipeline.stages:
         left_out = f"{step.pipeline.stages - len(stages)} of {step.pipeline.stages} stages are not shown"
-    cut_at, cut = _cut(step, max(one.end_seconds for one in pieces))
+    # What comes last is there once: only what the stages repeat may be cut out.
+    cut_at, cut = _cut(step, max(one.end_seconds for one in intervals))
     gone = whole.pipeline.micro_batches - step.pipeline.micro_batches
     more = pipeline_seconds(whole.pipeline) - pipeline_seconds(step.pipeline)
     return Timeline(tuple(lanes), _without(pieces, cut_at, cut, gone), left_out, cut_at, cut + more)
@@ -143,8 +147,7 @@ def is_at_the_end(step: Step, line: Line) -> bool:
     one = line.communication
     if one.phase in (OPTIMIZER, PIPELINE):
         return one.phase == OPTIMIZER
-    is_data = one.axis in (step.strategy.data_axis, "edp")
-    return is_data and step.strategy.zero_stage < 2
+    return _is_of_data(step, line) and step.strategy.zero_stage < 2
 
 
 def _pieces(one: Interval, lane: int, waiting: float) -> list[Piece]:
@@ -175,32 +178,65 @@ def _behind(step: Step, intervals: Sequence[Interval], lane: int) -> list[Piece]
 
 def _of_pass(step: Step, line: Line, phase: str) -> bool:
     """Whether a line is of weights or gradients that this pass sends."""
-    one = line.communication
-    return one.phase == phase and one.axis in (step.strategy.data_axis, "edp")
+    return line.communication.phase == phase and _is_of_data(step, line)
 
 
-def _sent(step: Step, intervals: Sequence[Interval], lane: int) -> list[Piece]:
-    """Buckets of gradients as the last backward pass lets them go, then what the optimizer waits for."""
-    order = stage_order(step.pipeline.stages)
+def _ending(step: Step, intervals: Sequence[Interval], lane: int) -> list[Piece]:
+    """What comes last, in ``lane`` and in those of the stages above it: buckets of gradients as the last
+    backward pass lets them go, what the optimizer waits for, the optimizer, what it lets go.
+    """
+    found = _gradients(step, intervals, lane)
+    free = max([one.end_seconds for one in intervals] + [one.end_seconds for one in found])
+    late = [line for line in step.lines if line.communication.phase == OPTIMIZER and line.exposed_seconds > 0]
+    for line in (one for one in late if not _is_of_data(step, one)):
+        found.append(Piece(lane, free, free + line.exposed_seconds, ENDING))
+        free += line.exposed_seconds
+    if step.optimizer_seconds > 0:
+        end = free + step.optimizer_seconds
+        found += [Piece(stage, free, end, OPTIMIZER_WORK) for stage in range(lane)]
+        free = end
+    for line in (one for one in late if _is_of_data(step, one)):
+        found.append(Piece(lane, free, free + line.exposed_seconds, ENDING))
+        free += line.exposed_seconds
+    return found
+
+
+def _gradients(step: Step, intervals: Sequence[Interval], lane: int) -> list[Piece]:
+    """Buckets of the last backward pass. They end when the step has it so: later than by themselves where
+    split layers' messages are on the same links.
+    """
     gradients = [
         line for line in step.lines if is_at_the_end(step, line) and line.communication.phase == BACKWARD
     ]
-    found: list[Piece] = []
-    free = max(one.end_seconds for one in intervals)
-    if gradients:
-        stage = order.index(gradients[0].communication.stage)
-        mine = [one for one in intervals if one.stage == stage and one.work == "backward"]
-        end = max(one.end_seconds for one in mine)
-        length = step.pipeline.backward_seconds[stage] * step.pipeline.chunks
-        count = sum(line.communication.times for line in gradients)
-        each = sum(line.total_seconds for line in gradients) / count
-        hides = all(line.communication.can_hide for line in gradients)
-        begin = max(0.0, end - length)
-        sent = gradients_sent(count, each, length) if hides else queue([(length, each)] * count)
-        found += [Piece(lane, begin + one.begin_seconds, begin + one.end_seconds, DATA) for one in sent]
-        free = max(free, found[-1].end_seconds)
-    for line in step.lines:
-        if line.communication.phase == OPTIMIZER and line.exposed_seconds > 0:
-            found.append(Piece(lane, free, free + line.exposed_seconds, ENDING))
-            free += line.exposed_seconds
+    if not gradients:
+        return []
+    stage = stage_order(step.pipeline.stages).index(gradients[0].communication.stage)
+    mine = [one for one in intervals if one.stage == stage and one.work == "backward"]
+    end = max(one.end_seconds for one in mine)
+    length = step.pipeline.backward_seconds[stage] * step.pipeline.chunks
+    count = sum(line.communication.times for line in gradients)
+    each = sum(line.total_seconds for line in gradients) / count
+    hides = all(line.communication.can_hide for line in gradients)
+    sent = gradients_sent(count, each, length) if hides else queue([(length, each)] * count)
+    begin = max(0.0, end - length)
+    shown = sum(line.exposed_seconds for line in gradients)
+    if shown > 0:
+        begin = max(one.end_seconds for one in intervals) + shown - sent[-1].end_seconds
+    found = [Piece(lane, begin + one.begin_seconds, begin + one.end_seconds, DATA) for one in sent]
+    return found if count <= MOST_BUCKETS else _run_together(found)
+
+
+def _run_together(pieces: Sequence[Piece]) -> list[Piece]:
+    """Pieces that follow each other without a gap as one."""
+    found = [pieces[0]]
+    for one in pieces[1:]:
+        if one.begin_seconds <= found[-1].end_seconds * (1 + 1e-9):
+            found[-1] = replace(found[-1], end_seconds=one.end_seconds)
+        else:
+            found.append(one)
     return found
+
+
+def _is_of_data(step: Step, line: Line) -> bool:
+    """Whether a line is of gradients or weights, among ranks that hold the same."""
+    return line.communication.axis in (step.strategy.data_axis, "edp")

@@ -31,7 +31,7 @@ _KIND_OF_AXIS = {"etp": "ep", "edp": "dp", "dp-cp": "dp", "cp-dp": "dp"}
 COMPUTING_STYLE, BUBBLE_STYLE = 0, 1
 _STYLES = {"tp": 2, "pp": 3, "dp": 4, "ep": 5, "cp": 6}
 
-_LANE_STYLES = dict(zip(KINDS, (0, 6, 2, 4, 3), strict=True))
+_LANE_STYLES = dict(zip(KINDS, (0, 6, 2, 4, 3, 5), strict=True))
 
 MOST_BARS = 10
 

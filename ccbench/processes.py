@@ -1,16 +1,22 @@
-"""Small facts about processes: who dies with whom, who is stopped, how one ended."""
+"""Small facts about processes: who dies with whom, who is stopped, how one ended, who hears signals."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 """prctl(2), linux/prctl.h."""
+
+FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Kept out of the threads of a process that others are started by but one, which hands them on."""
 
 
 def module_command(module: str, *arguments: str) -> list[str]:
@@ -60,3 +66,25 @@ def ending(wait_status: int) -> str:
         return f"was killed by {signal.Signals(-code).name}"
     except ValueError:
         return f"was killed by signal {-code}"
+
+
+def forward_signals_to(runner: subprocess.Popen[bytes]) -> None:
+    """What the launcher tells the first seat is meant for the run, which then ends in order."""
+
+    def forward() -> None:
+        while runner.poll() is None:
+            number = signal.sigwait(FORWARDED)
+            with suppress(ProcessLookupError):
+                runner.send_signal(number)
+
+    threading.Thread(target=forward, name="signals", daemon=True).start()
+
+
+@contextmanager
+def signals_let_in() -> Iterator[None]:
+    """For starting a process, which inherits what this thread keeps out."""
+    before = signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -21,17 +21,24 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from typing import NoReturn
 
 from ccbench.errors import CcbenchError, UsageError
 from ccbench.exchange import Hello, this_place
 from ccbench.launched_by import Seat, without_launcher
 from ccbench.leftovers import Leftovers
 from ccbench.listening import Door, hang_up
-from ccbench.processes import module_command, single_threaded
+from ccbench.processes import (
+    FORWARDED,
+    forward_signals_to,
+    module_command,
+    signals_let_in,
+    single_threaded,
+)
 from ccbench.rank import serve, tell_unreadable
 from ccbench.rendezvous import FOLDER_VARIABLE, LIMIT_SECONDS, Way, came, connection_to, way_for
 
@@ -52,9 +59,6 @@ PROOF_SECONDS = 12.0
 PARTING_SECONDS = 4.0
 LONGEST_WORDS = 2000
 LOST_EXIT_CODE = 5
-
-FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Kept out of the first seat's threads but one, which hands them on to the runner."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,7 @@ def take_seat(seat: Seat, arguments: Sequence[str]) -> int:
     """Be one of the processes of a run; the run's exit code, the same on every seat.
 
     arguments: of the command line, which the runner gets. UsageError on the first seat, SystemExit on the
-    others, when they cannot become one run.
+    others that hear of it, when they cannot become one run.
     """
     os.environ.update(single_threaded({}))
     leftovers = Leftovers()  # from before the library comes up, which processes may meet over
@@ -120,8 +124,13 @@ def take_seat(seat: Seat, arguments: Sequence[str]) -> int:
     way = way_for(seat, os.environ)
     assembly = Assembly(seat, way, arguments) if seat.rank == 0 else None
     connection = connection_to(assembly.address) if assembly else came(way)
-    connection.send(Hello(this_place(), seat.rank, seat.ranks))
-    answer = connection.recv()
+    try:
+        connection.send(Hello(this_place(), seat.rank, seat.ranks))
+        answer = connection.recv()
+    except (EOFError, OSError):
+        raise UsageError(
+            f"{seat.launcher}: the first process has left before all had come; what it says tells why"
+        ) from None
     if isinstance(answer, Refused):
         if seat.rank == 0:
             raise UsageError(answer.reason)
@@ -284,6 +293,7 @@ class Assembly:
         self._door = Door(key, several_hosts=not seat.one_host)
         self.address = f"{' '.join(self._door.addresses)}|{key.hex()}"
         self._seats: list[Connection] = []
+        self._silent: list[Connection] = []
         self._summoners: dict[int, Connection] = {}
         self._teams = 0
         way.offer(self.address)
@@ -292,11 +302,9 @@ class Assembly:
     def _work(self) -> None:
         refusal = self._gather()
         self._way.close()
-        for seat in self._seats:
-            with suppress(OSError):
-                seat.send(Refused(refusal) if refusal else Seated())
         if refusal:
-            return
+            self._turn_away(refusal)
+        self._tell_seats(Seated())
         runner = self._start_runner()
         forward_signals_to(runner)
         self._pass_on(runner)
@@ -305,11 +313,23 @@ class Assembly:
             with suppress(OSError):
                 seat.send(Over(code if code >= 0 else 128 - code))
 
+    def _turn_away(self, refusal: str) -> NoReturn:
+        """Whoever is here or still comes hears why, until the first seat has, whose process then ends."""
+        told: list[Connection] = []  # kept, because what is closed may take the words along
+        coming = [*self._silent, *self._seats]
+        while True:
+            for connection in coming:
+                with suppress(OSError):
+                    connection.send(Refused(refusal))
+            told += coming
+            time.sleep(POLL_SECONDS)
+            coming = self._door.let_in()
+
     def _gather(self) -> str:
         """Wait for all seats; why they are not one run, or ''."""
         deadline = time.monotonic() + LIMIT_SECONDS
         hellos: list[Hello] = []
-        silent: list[Connection] = []
+        silent = self._silent
         while len(hellos) < self._seat.ranks:
             ready = wait([self._door.fileno(), *silent], timeout=POLL_SECONDS)
             silent += self._door.let_in()
@@ -416,25 +436,3 @@ def why_not_one_run(hellos: Sequence[Hello], seat: Seat) -> str:
             f"{seat.ranks - 1}: each believes it is in another start; start all with one command"
         )
     return ""
-
-
-def forward_signals_to(runner: subprocess.Popen[bytes]) -> None:
-    """What the launcher tells the first seat is meant for the run, which then ends in order."""
-
-    def forward() -> None:
-        while runner.poll() is None:
-            number = signal.sigwait(FORWARDED)
-            with suppress(ProcessLookupError):
-                runner.send_signal(number)
-
-    threading.Thread(target=forward, name="signals", daemon=True).start()
-
-
-@contextmanager
-def signals_let_in() -> Iterator[None]:
-    """For starting a process, which inherits what this thread keeps out."""
-    before = signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

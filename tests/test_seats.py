@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
+import queue
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +23,13 @@ from ccbench.backends.gloo import BACKEND as GLOO
 from ccbench.backends.mpi import BACKEND as MPI
 from ccbench.backends.mpi.launcher import as_root
 from ccbench.backends.mpi.library import OPEN_MPI, installed
+from ccbench.errors import UsageError
 from ccbench.exchange import Hello, Place
 from ccbench.launched_by import Seat
 from ccbench.leftovers import Leftovers, shared_memory_files
+from ccbench.rendezvous import connection_to
 from ccbench.runs import load_run
-from ccbench.seats import LOST_EXIT_CODE, Occupant, Over, Report, Summons, why_not_one_run
+from ccbench.seats import LOST_EXIT_CODE, Occupant, Over, Report, Summons, take_seat, why_not_one_run
 from ccbench.summon import handed_on
 from tests.faults.traces import MARK, SHARED_MEMORY, all_gone, marked, state_and_parent, wait_until
 
@@ -276,6 +281,87 @@ def test_a_seat_whose_leader_was_killed_says_so_and_goes_on(monkeypatch: pytest.
     assembly.send(Over(137))
     seat.join(10)
     assert codes == [137]
+
+
+class Told:
+    """A way that keeps what is offered."""
+
+    def __init__(self) -> None:
+        self.texts: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def offer(self, text: str) -> None:
+        self.texts.put(text)
+
+    def find(self) -> str:
+        return self.texts.get(timeout=10)
+
+    def replaced(self, text: str) -> str:
+        return ""
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("quicker", ["first", "other"])
+def test_the_first_seat_hears_of_another_version_whoever_came_before_it(
+    monkeypatch: pytest.MonkeyPatch, quicker: str
+) -> None:
+    way = Told()
+    monkeypatch.setattr("ccbench.seats.way_for", lambda *_: way)
+    monkeypatch.setattr("os.environ", dict(os.environ))
+
+    def connected(text: str) -> Connection:
+        if quicker == "other":
+            with pytest.raises(UsageError, match="has ccbench"):
+                come_as_another_version(text)
+            time.sleep(0.2)
+        made = connection_to(text)
+        way.texts.put(text)
+        return made
+
+    monkeypatch.setattr("ccbench.seats.connection_to", connected)
+    if quicker == "first":
+        threading.Thread(target=lambda: come_late_as_another_version(way), daemon=True).start()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        with pytest.raises(UsageError, match="has ccbench other"):
+            take_seat(Seat("mpirun", 0, 2), [])
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def come_late_as_another_version(way: Told) -> None:
+    way.find()  # the first seat's own
+    text = way.find()
+    time.sleep(0.2)
+    with suppress(UsageError):
+        come_as_another_version(text)
+
+
+def come_as_another_version(text: str) -> None:
+    """In a process of its own: what a version says is of the module."""
+    script = (
+        "import sys; from ccbench import listening; listening.__version__ = 'other'\n"
+        "from ccbench.rendezvous import connection_to\n"
+        "from ccbench.errors import UsageError\n"
+        "try: connection_to(sys.argv[1])\n"
+        "except UsageError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, text], capture_output=True, text=True, timeout=30)
+    if done.stdout:
+        raise UsageError(done.stdout)
+
+
+def test_a_seat_whose_first_process_is_killed_before_all_came_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.environ", dict(os.environ))
+    theirs, ours = Pipe()
+    monkeypatch.setattr("ccbench.seats.way_for", lambda *_: None)
+    monkeypatch.setattr("ccbench.seats.came", lambda _: ours)
+    theirs.close()
+    with pytest.raises(UsageError, match="srun: the first process has left before all had come"):
+        take_seat(Seat("srun", 1, 2), [])
 
 
 def is_seat(process: int) -> bool:

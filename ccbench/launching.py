@@ -99,7 +99,9 @@ class Launcher:
             if launch.command:
                 passed = [*dict(launch.environment), *variables] if launch.passed_by else []
                 options = [word for name in passed for word in (launch.passed_by, name)]
-                self._start([*launch.command, *options, *rank_command], environment, output)
+                # Before the user's own options, which may end in a program that starts the ranks (numactl).
+                program, *more = launch.command
+                self._start([program, *options, *more, *rank_command], environment, output)
             for rank in range(0 if launch.command else ranks):
                 numbers = {"CCBENCH_RANK": str(rank), "CCBENCH_RANKS": str(ranks)}
                 self._start([*rank_command], {**environment, **numbers}, output)

@@ -25,7 +25,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from typing import NoReturn
 
 from ccbench.errors import CcbenchError, UsageError
 from ccbench.exchange import Hello, this_place
@@ -304,6 +303,7 @@ class Assembly:
         self._way.close()
         if refusal:
             self._turn_away(refusal)
+            return
         self._tell_seats(Seated())
         runner = self._start_runner()
         forward_signals_to(runner)
@@ -313,17 +313,19 @@ class Assembly:
             with suppress(OSError):
                 seat.send(Over(code if code >= 0 else 128 - code))
 
-    def _turn_away(self, refusal: str) -> NoReturn:
-        """Whoever is here or still comes hears why, until the first seat has, whose process then ends."""
+    def _turn_away(self, refusal: str) -> None:
+        """Whoever is here or still under proof hears why; the first seat's own may be the last."""
+        deadline = time.monotonic() + PROOF_SECONDS
         told: list[Connection] = []  # kept, because what is closed may take the words along
         coming = [*self._silent, *self._seats]
-        while True:
+        while time.monotonic() < deadline:
             for connection in coming:
                 with suppress(OSError):
                     connection.send(Refused(refusal))
             told += coming
             time.sleep(POLL_SECONDS)
             coming = self._door.let_in()
+        self._door.close()
 
     def _gather(self) -> str:
         """Wait for all seats; why they are not one run, or ''."""

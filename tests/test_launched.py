@@ -436,13 +436,17 @@ def test_a_launcher_that_does_not_exist_is_told() -> None:
         Launcher(Launch(("no/such/mpirun",)), 2, ("true",), {})
 
 
-def test_what_a_launcher_must_hand_on_is_named_to_it() -> None:
-    shows = "import sys; print(' '.join(sys.argv[1:]))"
-    launch = Launch((sys.executable, "-c", shows), (("A", "1"),), passed_by="-x")
+def test_what_a_launcher_must_hand_on_is_named_to_it_before_the_program_that_starts_ranks(
+    tmp_path: Path,
+) -> None:
+    shows = tmp_path / "mpirun"
+    shows.write_text("#!/bin/sh\necho $*\n")
+    shows.chmod(0o755)
+    launch = Launch((str(shows), "-n", "2", "numactl", "-l"), (("A", "1"),), passed_by="-x")
     made = Launcher(launch, 1, ("rank",), {"CCBENCH_LEADER": "here"})
     assert made.wait(10)
     said(made, "rank")
-    assert made.words() == "-x A -x CCBENCH_LEADER rank"
+    assert made.words() == "-x A -x CCBENCH_LEADER -n 2 numactl -l rank"
 
 
 def test_signals_have_names() -> None:

@@ -9,7 +9,7 @@ the slow one at each size: of two halves the slower is the odd one, for the othe
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -39,6 +39,7 @@ FEWEST_CASES = 2
 """Cases that must show the same half as the slow one."""
 
 Members = tuple[int, ...]
+Parts = tuple[Members, ...]
 Row = Mapping[Any, Any]
 
 
@@ -157,25 +158,28 @@ def _walk(backend: str, seen: Sequence[_Seen]) -> SlowGroup | None:
 
 
 def _slow_child(parent: Members, seen: Sequence[_Seen]) -> tuple[Members, str] | None:
-    """The largest group inside ``parent`` that is slower than its siblings there, in most cases."""
+    """The largest group inside ``parent`` that is slower than its siblings there, in most of their cases.
+
+    Ways to part the same ranks (``rank // 2``, ``rank % 2``) are asked one by one: what is slow in one of
+    them may be spread over all parts of the other.
+    """
     inside = set(parent)
-    ratios: dict[Members, list[float]] = defaultdict(list)
-    cases: Counter[int] = Counter()
+    ratios: dict[Parts, list[tuple[Members, float]]] = defaultdict(list)
     for one in seen:
         siblings = {group: time for group, time in one.seconds.items() if set(group) < inside}
         alike = len({one.likeness[group] for group in siblings}) == 1
         if len(siblings) < 2 or sum(map(len, siblings)) != len(parent) or not alike:
             continue
-        cases[len(next(iter(siblings)))] += 1
         slowest = max(siblings, key=siblings.__getitem__)
         ratio = siblings[slowest] / median(time for group, time in siblings.items() if group != slowest)
-        if math.log(ratio) >= _least(one.doubted, SLOW_HALF):
-            ratios[slowest].append(ratio)
-    for size in sorted(cases, reverse=True):
-        for group, times in ratios.items():
-            if len(group) == size and len(times) >= max(FEWEST_CASES, DECIDED * cases[size]):
+        is_slow = math.log(ratio) >= _least(one.doubted, SLOW_HALF)
+        ratios[tuple(siblings)].append((slowest, ratio if is_slow else 0.0))
+    for parts in sorted(ratios, key=lambda groups: -len(groups[0])):
+        for group in parts:
+            times = [ratio for slowest, ratio in ratios[parts] if slowest == group and ratio]
+            if len(times) >= max(FEWEST_CASES, DECIDED * len(ratios[parts])):
                 words = f"ranks {format_ranks(group)} ({median(times):.2f} times as long as the rest of "
-                return group, f"{words}{format_ranks(parent)} in {len(times)} of {cases[size]} cases)"
+                return group, f"{words}{format_ranks(parent)} in {len(times)} of {len(ratios[parts])} cases)"
     return None
 
 

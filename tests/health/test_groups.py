@@ -61,6 +61,22 @@ def test_no_group_of_a_healthy_machine_is_named(seed: int) -> None:
     assert found(nested(seed, (0,), 1.0)) == []
 
 
+@pytest.mark.parametrize(("ranks", "half"), [(4, (0, 1)), (4, (1, 3)), (8, (4, 5, 6, 7)), (8, (0, 2, 4, 6))])
+def test_a_slow_half_is_found_beside_other_ways_to_part_the_ranks(ranks: int, half: tuple[int, ...]) -> None:
+    """As the suite that ships measures it: halves next to each other, and halves across the machine."""
+    random = np.random.default_rng(11)
+    made = [
+        one
+        for expression in (f"rank // {ranks // 2}", "rank % 2")
+        for one in groups(
+            random, ranks, expression=expression, slower=lambda group: 1.6 if group == half else 1.0
+        )
+    ]
+    (one,) = found(made)
+    assert one.members == half
+    assert "in 3 of 3 cases" in one.evidence
+
+
 def test_one_odd_group_among_likes_is_named_without_any_halves() -> None:
     (one,) = found(groups(np.random.default_rng(3), 8, slow=1))
     assert one.name == "ranks 2-3"

@@ -92,8 +92,8 @@ class Step:
 class _Stage:
     """A kind of stage: seconds of one micro-batch with what is waited for in it, and its lines.
 
-    busy: how long messages of split layers take in each, waited for or not, by phase and by whether they go
-    between nodes.
+    busy: how long messages of split layers, and what every micro-batch sends of gradients and weights, take
+    in each, waited for or not, by phase and by whether they go between nodes.
     """
 
     kind: str
@@ -158,6 +158,12 @@ def _is_data(strategy: Strategy, one: Communication) -> bool:
     return one.axis in (strategy.data_axis, "edp")
 
 
+def is_sent_once(strategy: Strategy, one: Communication) -> bool:
+    """Whether it is of gradients that only the last micro-batch's backward pass sends."""
+    gradients = one.phase == BACKWARD and one.collective != "all_gather" and _is_data(strategy, one)
+    return gradients and (strategy.zero_stage < 2 or strategy.keep_gradients)
+
+
 def _stage(
     strategy: Strategy,
     kind: str,
@@ -181,9 +187,13 @@ def _stage(
     if strategy.zero_stage < 2:
         return stage
     data = [one for one in wanted if _is_data(strategy, one) and one.phase != OPTIMIZER]
+    data = [one for one in data if not is_sent_once(strategy, one)]
     lines = _every_micro_batch(data, stage, strategy, prices)
-    shown = sum(line.exposed_seconds for line in lines) / strategy.micro_batches
-    return replace(stage, backward_seconds=stage.backward_seconds + shown, lines=(*found, *lines))
+    for line in lines:
+        phase = line.communication.phase
+        busy[phase, line.price.nodes > 1] += line.total_seconds / strategy.micro_batches
+        passes[phase] += line.exposed_seconds / strategy.micro_batches
+    return _Stage(kind, computing, passes[FORWARD], passes[BACKWARD], (*found, *lines), busy)
 
 
 def _inside(
@@ -297,12 +307,10 @@ def _ending(
     """
     wanted = [one for one in listed if one.stage == stage.kind]
     found: list[Line] = []
-    if strategy.zero_stage < 2:
-        lines = [
-            Line(one, prices.price(strategy.layout, one), 0.0)
-            for one in wanted
-            if one.phase == BACKWARD and _is_data(strategy, one)
-        ]
+    lines = [
+        Line(one, prices.price(strategy.layout, one), 0.0) for one in wanted if is_sent_once(strategy, one)
+    ]
+    if lines:
         shown = _gradients_exposed(lines, stage.room(BACKWARD, lines))
         found += _spread_out(lines, max(0.0, shown - _ahead_seconds(strategy, stage.kind, stages)))
     late = [Line(one, prices.price(strategy.layout, one), 0.0) for one in wanted if one.phase == OPTIMIZER]

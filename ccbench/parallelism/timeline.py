@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ccbench.parallelism.buckets import gradients_sent, queue
-from ccbench.parallelism.communication import BACKWARD, FORWARD, OPTIMIZER, PIPELINE
+from ccbench.parallelism.communication import BACKWARD, FORWARD, OPTIMIZER
 from ccbench.parallelism.pipeline import Interval, Pipeline, pipeline_seconds, simulate
-from ccbench.parallelism.step import Line, Step, stage_order
+from ccbench.parallelism.step import Line, Step, is_sent_once, stage_order
 
 FORWARD_WORK, BACKWARD_WORK, WAITING, DATA, ENDING, OPTIMIZER_WORK = KINDS = (
     "forward", "backward", "waiting for communication", "gradients and weights", "optimizer's communication",
@@ -144,10 +144,7 @@ def _waiting_shares(step: Step) -> dict[str, float]:
 
 def is_at_the_end(step: Step, line: Line) -> bool:
     """Whether a line is of the end of the step: the last micro-batch's gradients, the optimizer."""
-    one = line.communication
-    if one.phase in (OPTIMIZER, PIPELINE):
-        return one.phase == OPTIMIZER
-    return _is_of_data(step, line) and step.strategy.zero_stage < 2
+    return line.communication.phase == OPTIMIZER or is_sent_once(step.strategy, line.communication)
 
 
 def _pieces(one: Interval, lane: int, waiting: float) -> list[Piece]:
@@ -178,7 +175,8 @@ def _behind(step: Step, intervals: Sequence[Interval], lane: int) -> list[Piece]
 
 def _of_pass(step: Step, line: Line, phase: str) -> bool:
     """Whether a line is of weights or gradients that this pass sends."""
-    return line.communication.phase == phase and _is_of_data(step, line)
+    own = line.communication.phase == phase and _is_of_data(step, line)
+    return own and not is_at_the_end(step, line)
 
 
 def _ending(step: Step, intervals: Sequence[Interval], lane: int) -> list[Piece]:

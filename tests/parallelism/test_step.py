@@ -210,3 +210,22 @@ def test_a_step_is_no_shorter_than_the_one_link_of_all_its_messages_is_busy(
     found = step(alone, ByRate(rate), shape=shape)
     busy = sum(line.total_seconds for line in found.lines)
     assert found.seconds >= busy * (1 - 1e-9)
+
+
+def test_gradients_that_are_kept_are_sent_once_as_those_of_stage_1_are() -> None:
+    one = Strategy(Layout(dp=8), 128, 512, zero_stage=1, bucket_bytes=2**20)
+    kept = replace(one, zero_stage=2, keep_gradients=True)
+    for rate in (1e9, 1e11):
+        assert step(kept, ByRate(rate)).seconds == pytest.approx(step(one, ByRate(rate)).seconds)
+
+
+@pytest.mark.parametrize("reshard", [True, False])
+def test_gradients_that_are_kept_beside_sharded_weights_never_cost_more_than_those_sent_each_time(
+    reshard: bool,
+) -> None:
+    # 16 micro-batches of 9 units: fewer gradients are sent than there are micro-batches.
+    each = Strategy(Layout(dp=8), 128, 512, zero_stage=3, reshard=reshard)
+    for rate in (1e8, 1e9):
+        kept = step(replace(each, keep_gradients=True), ByRate(rate))
+        assert kept.seconds < step(each, ByRate(rate)).seconds
+        assert kept.seconds >= sum(line.total_seconds for line in kept.lines) * (1 - 1e-9)

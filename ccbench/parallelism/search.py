@@ -8,6 +8,7 @@ which nothing can shorten, take longer than the whole step of as many candidates
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -177,9 +178,12 @@ def layouts_of(
     divisors = _divisors(ranks)
     # Context parallelism is for sequences that one device could not hold; a search tries it on long ones.
     context = divisors if settings["sequence"] > 8192 else (1,)
-    for tp in choices(wanted, "tp", divisors):
+    # A model has as many heads and layers as it has, however many devices there are.
+    heads = tuple(one for one in divisors if shape.heads % one == 0)
+    stages = tuple(one for one in divisors if one <= shape.layers)
+    for tp in choices(wanted, "tp", heads):
         for cp in choices(wanted, "cp", context):
-            for pp in choices(wanted, "pp", divisors):
+            for pp in choices(wanted, "pp", stages):
                 if ranks % (tp * cp * pp) or settings["global_batch"] % (ranks // (tp * cp * pp)):
                     continue
                 for ep in choices(wanted, "ep", divisors if shape.experts else (1,)):
@@ -224,4 +228,6 @@ def _powers(most: int) -> tuple[int, ...]:
 
 
 def _divisors(number: int) -> tuple[int, ...]:
-    return tuple(one for one in range(1, number + 1) if number % one == 0)
+    """In order; found up to the root, since devices may be written as millions of millions by a slip."""
+    low = [one for one in range(1, math.isqrt(number) + 1) if number % one == 0]
+    return tuple(sorted({*low, *(number // one for one in low)}))

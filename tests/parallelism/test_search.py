@@ -106,3 +106,11 @@ def test_a_matrix_of_traffic_says_how_many_ranks_hold_the_experts() -> None:
     mixtral = replace(named_shape("mixtral-8x7b"), layers=4)
     found = search(planner(mixtral), {**SETTINGS, "traffic": "[[1, 2], [3, 4]]"}, Wanted(), 16, 3)
     assert {one.strategy.layout.ep for one in found.best} == {2}
+
+
+def test_a_slip_of_millions_of_millions_of_devices_is_searched_like_any_number() -> None:
+    # Every number up to that of the devices was tried as a divisor: it never ended.
+    ranks = 8 * 10**12
+    sizes = list(layouts_of(planner(), {"global_batch": ranks, "sequence": 1024}, Wanted(), ranks))
+    assert {one["tp"] for one in sizes} == {1, 2, 4, 8, 16}
+    assert {one["pp"] for one in sizes} == {1, 2, 4, 8}

@@ -38,7 +38,7 @@ Row = Mapping[Any, Any]
 
 @dataclass(frozen=True)
 class _Blamed:
-    """The rank that most cases of a backend speak against. cases: of how many; against: those that do."""
+    """A rank that most cases of a backend speak against. cases: of how many; against: those that do."""
 
     backend: str
     rank: int
@@ -56,21 +56,20 @@ def waited_for(timed: Sequence[Row]) -> dict[int, str]:
 
 
 def starved_ranks(timed: Sequence[Row]) -> dict[int, str]:
-    """Ranks that get less processor time than every other, one of a team at most, each with the evidence.
+    """Ranks that get less processor time than all others, less than half of a team, each with the evidence.
 
     Cases in which other programs kept processors busy are left out: then it is they that a rank shares with.
     """
     polling = [row for row in timed if row["backend"] in POLLING and not _loaded(row)]
     found = {}
     for one in _blamed(polling, _gets_least):
-        shares = [sorted(row["rank_processor_share"])[:2] for row in one.against]
-        usual = median(least / next_least for least, next_least in shares)
+        usual = median(_of_next(row, one.rank) for row in one.against)
         found[one.rank] = f"it gets {usual:.0%} of the next one's processor time in {one.share}"
     return found
 
 
-def _blamed(timed: Sequence[Row], of_case: Callable[[Row], int | None]) -> Iterator[_Blamed]:
-    """Of each team the rank that ``of_case`` gives for most of the cases that decide, if there are enough."""
+def _blamed(timed: Sequence[Row], of_case: Callable[[Row], tuple[int, ...]]) -> Iterator[_Blamed]:
+    """Of each team the ranks that ``of_case`` gives for most of the cases that decide, if many do."""
     teams: dict[tuple[str, int], list[Row]] = defaultdict(list)
     for row in timed:
         of_all = not (row["pair"] or row["groups"] or row["beside"])
@@ -78,19 +77,20 @@ def _blamed(timed: Sequence[Row], of_case: Callable[[Row], int | None]) -> Itera
             teams[row["backend"], row["ranks"]].append(row)
     for (backend, _), cases in teams.items():
         against: dict[int, list[Row]] = defaultdict(list)
+        decided = 0
         for row in cases:
-            rank = of_case(row)
-            if rank is not None:
+            ranks = of_case(row)
+            decided += bool(ranks)
+            for rank in ranks:
                 against[rank].append(row)
-        decided = sum(map(len, against.values()))
         if decided < max(FEWEST_DECIDED, len(cases) / 2):
             continue
-        rank = max(against, key=lambda one: len(against[one]))
-        if len(against[rank]) >= DECIDED * decided:
-            yield _Blamed(backend, rank, tuple(against[rank]), len(cases))
+        for rank in sorted(against):
+            if len(against[rank]) >= DECIDED * decided:
+                yield _Blamed(backend, rank, tuple(against[rank]), len(cases))
 
 
-def _waits_least(row: Row) -> int | None:
+def _waits_least(row: Row) -> tuple[int, ...]:
     """The rank that waits clearly less than every other; the medians of ranks alone decide nothing.
 
     Where other programs kept processors busy, whichever rank shared its own with them was late, and of two
@@ -98,11 +98,11 @@ def _waits_least(row: Row) -> int | None:
     not for much longer than launches usually take: that is one time slice in one launch.
     """
     if is_null(row["slowest_rank"]) or is_null(row["rank_waiting_seconds"]):
-        return None
+        return ()
     first, second = sorted(row["rank_waiting_seconds"])[:2]
     share = (second - first) / row["median_seconds"] if row["median_seconds"] else 0.0
     least, most = (1 - 1 / GROSS, USUAL_WAIT) if _loaded(row) else (WAITING_SHARE, math.inf)
-    return int(row["slowest_rank"]) if least <= share <= most else None
+    return (int(row["slowest_rank"]),) if least <= share <= most else ()
 
 
 def _loaded(row: Row) -> bool:
@@ -110,10 +110,26 @@ def _loaded(row: Row) -> bool:
     return not {*LOAD_FLAGS}.isdisjoint(row["flags"])
 
 
-def _gets_least(row: Row) -> int | None:
-    """The rank that gets clearly less processor time than every other."""
+def _gets_least(row: Row) -> tuple[int, ...]:
+    """The ranks that get clearly less processor time than all others, of a team less than half.
+
+    Where ranks share processors only one: those on the fullest processor get less than others for good
+    reason, but as much as each other.
+    """
     if is_null(row["rank_processor_share"]):
-        return None
+        return ()
     shares = list(row["rank_processor_share"])
-    first, second = sorted(shares)[:2]
-    return shares.index(first) if first < STARVED * second else None
+    order = sorted(range(len(shares)), key=shares.__getitem__)
+    bound = [] if is_null(row["binding"]) else list(row["binding"])
+    crowded = row["oversubscribed"] or len(set(bound)) < len(bound)
+    most = 1 if crowded else max(1, (len(shares) - 1) // 2)
+    for count in range(min(most, len(shares) - 1), 0, -1):
+        if shares[order[count - 1]] < STARVED * shares[order[count]]:
+            return tuple(order[:count])
+    return ()
+
+
+def _of_next(row: Row, rank: int) -> float:
+    """A rank's processor time over the least that a rank gets that does not lack it."""
+    shares, lacking = row["rank_processor_share"], _gets_least(row)
+    return float(shares[rank] / min(share for one, share in enumerate(shares) if one not in lacking))

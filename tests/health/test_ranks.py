@@ -20,17 +20,23 @@ RANKS = 4
 
 
 def rows(
-    shares: Sequence[float] = (), backend: str = "cpu", flags: Sequence[str] = (), **changes: Any
+    shares: Sequence[float] = (),
+    backend: str = "cpu",
+    flags: Sequence[str] = (),
+    binding: Sequence[int] = (),
+    **changes: Any,
 ) -> list[dict[str, Any]]:
     def of(one: Measurement) -> Measurement:
         return replace(
             one,
             case=replace(one.case, backend=backend),
             rank_processor_share=tuple(shares),
-            conditions=Conditions(flags=tuple(flags)),
+            conditions=Conditions(
+                flags=tuple(flags), oversubscribed="oversubscribed" in flags, binding=tuple(binding)
+            ),
         )
 
-    measured = collectives(np.random.default_rng(1), RANKS, **changes)
+    measured = collectives(np.random.default_rng(1), len(shares) or RANKS, **changes)
     return [dict(row_of(of(one), None, 0.95)) for one in measured]
 
 
@@ -47,13 +53,37 @@ def test_nobody_is_named_while_all_get_about_as_much(shares: list[float]) -> Non
     assert starved_ranks(rows(shares)) == {}
 
 
-@given(st.lists(st.floats(0.01, 1.0), min_size=RANKS, max_size=RANKS))
-def test_only_the_rank_with_the_least_is_ever_named(shares: list[float]) -> None:
-    assert set(starved_ranks(rows(shares))) <= {int(np.argmin(shares))}
+@given(st.lists(st.floats(0.01, 1.0), min_size=2, max_size=9))
+def test_only_ranks_with_the_least_and_less_than_half_are_ever_named(shares: list[float]) -> None:
+    named = set(starved_ranks(rows(shares)))
+    assert named == set(np.argsort(shares, kind="stable")[: len(named)].tolist())
+    assert 2 * len(named) < len(shares) or len(named) < 2
+    assert len(starved_ranks(rows(shares, flags=["oversubscribed"]))) < 2
+
+
+def test_two_ranks_of_five_that_are_limited_alike_are_both_named() -> None:
+    assert starved_ranks(rows([1.0, 0.5, 1.0, 0.25, 1.0])) == {
+        1: "it gets 50% of the next one's processor time in 12 of 12 collectives on cpu",
+        3: "it gets 25% of the next one's processor time in 12 of 12 collectives on cpu",
+    }
+
+
+def test_two_ranks_that_a_launcher_binds_to_one_processor_lack_nothing() -> None:
+    assert starved_ranks(rows([0.5, 0.5, 1.0, 1.0, 1.0], binding=(0, 0, 1, 2, 3))) == {}
+    assert set(starved_ranks(rows([0.5, 0.5, 1.0, 1.0, 1.0], binding=(0, 4, 1, 2, 3)))) == {0, 1}
+
+
+@pytest.mark.parametrize("ranks", range(3, 10))
+def test_ranks_that_must_share_processors_are_not_accused(ranks: int) -> None:
+    """Of any number of ranks on two, four or eight processors, by turns: each has its part of one."""
+    for cores in (2, 4, 8):
+        shares = [1 / len(range(rank % cores, ranks, cores)) for rank in range(ranks)]
+        flags = ["oversubscribed"] * (ranks > cores)
+        assert starved_ranks(rows(shares, flags=flags)) == {}
 
 
 def test_ranks_in_pairs_that_share_processors_are_not_starved_by_each_other() -> None:
-    assert starved_ranks(rows([0.5, 1.0, 0.5, 1.0])) == {}
+    assert starved_ranks(rows([0.5, 1.0, 0.5, 1.0], flags=["oversubscribed"])) == {}
 
 
 def test_a_backend_whose_ranks_sleep_while_they_wait_says_nothing_about_processor_time() -> None:

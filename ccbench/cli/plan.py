@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option(
     "--most", type=click.IntRange(1, 1000), default=20, show_default=True, help="Layouts to tell of."
 )
-@click.option("--scale", is_flag=True, help="The same on 8 to 131,072 devices.")
+@click.option("--scale", is_flag=True, help="The first layout, or the search, on 8 to 131,072 devices.")
 @click.option(
     "--measured", multiple=True, type=click.Path(path_type=Path), metavar="RUN",
     help="A run whose measured points replace predictions where they are of the same thing.",

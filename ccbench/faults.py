@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,8 @@ from ccbench.verification import Array, poison
 
 VARIABLE = "CCBENCH_FAULT"
 _KINDS = ("kill", "stop", "raise", "slow", "element", "nan", "swap", "stale", "unsynchronised")
+
+_KEYS = ("rank", "collective", "algorithm", "size")
 
 ALL_RANKS = -1
 SLOW_SECONDS = 0.005
@@ -94,12 +97,21 @@ def fault_from_environment() -> Fault | None:
         return None
     kind, *pairs = text.split(":")
     fields = dict(pair.partition("=")[::2] for pair in pairs)
-    if kind not in _KINDS or not fields.keys() <= {"rank", "collective", "algorithm", "size"}:
+    if kind not in _KINDS:
         raise UsageError(f"{VARIABLE}: {text!r} is not a fault; one of {', '.join(_KINDS)}")
-    return Fault(
-        kind,
-        ALL_RANKS if fields.get("rank") == "all" else int(fields.get("rank", "0")),
-        fields.get("collective", ""),
-        fields.get("algorithm", ""),
-        int(fields.get("size", "-1")),
-    )
+    unknown = [key for key in fields if key not in _KEYS]
+    if unknown:
+        raise UsageError(f"{VARIABLE}: {text!r}: {unknown[0]!r} is no key; one of {', '.join(_KEYS)}")
+    rank = ALL_RANKS if fields.get("rank") == "all" else _whole_number(fields, "rank", 0, text)
+    size_bytes = _whole_number(fields, "size", -1, text)
+    return Fault(kind, rank, fields.get("collective", ""), fields.get("algorithm", ""), size_bytes)
+
+
+def _whole_number(fields: Mapping[str, str], key: str, default: int, text: str) -> int:
+    value = fields.get(key)
+    if value is None:
+        return default
+    if not (value.isascii() and value.isdecimal()):
+        also = " or 'all'" if key == "rank" else " of bytes"
+        raise UsageError(f"{VARIABLE}: {text!r}: {key} is {value!r}; write a whole number{also}")
+    return int(value)

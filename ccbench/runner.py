@@ -20,6 +20,7 @@ from ccbench.cases import MORE_VISITS, Case, Measurement, Sampling, Status
 from ccbench.census import Census
 from ccbench.errors import BackendUnavailable, CcbenchError
 from ccbench.exchange import ONE_HOST_VARIABLE
+from ccbench.faults import fault_from_environment
 from ccbench.model.basis import Basis
 from ccbench.model.cluster import Cluster
 from ccbench.model.host_collectives import HOST_LIBRARIES
@@ -91,6 +92,7 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
 
     Raises CcbenchError before the first case when the suite, the machine or the folder is at fault.
     """
+    fault_from_environment()  # what is misspelt there is told before anything starts
     limit = options.time_limit_seconds
     deadline = None if limit is None else time.monotonic() + limit
     census, options = who_is_launched(options, progress)

@@ -54,3 +54,11 @@ def test_the_run_folder_names_the_slow_rank_too(bench: Bench) -> None:
     assert (ended.code, row["slowest_rank"]) == (0, 1)
     waiting = row["rank_waiting_seconds"]
     assert min(waiting[0], waiting[2]) > waiting[1]
+
+
+def test_a_misspelt_fault_ends_the_run_before_it_begins(bench: Bench) -> None:
+    ended = bench.run(bench.suite({"collective": "all_reduce"}), fault="slow:rank=x")
+    assert ended.code == 2
+    assert ended.err.startswith("ccbench: error: CCBENCH_FAULT: 'slow:rank=x': rank is 'x'")
+    assert len(ended.err.splitlines()) == 1
+    assert not ended.folder.exists()

@@ -30,6 +30,9 @@ MOST_STRANGERS = 256
 """Connections that may be under proof at the same time; others wait in the kernel."""
 
 
+VANISHED_SECONDS = 60
+"""How long the other side's host may leave unanswered what was sent to it."""
+
 LONGEST_WORDS_BYTES = 4096
 """Of what a side says that it is."""
 
@@ -176,10 +179,20 @@ class Door:
 
 
 def keep_watch(line: socket.socket) -> None:
-    """Send at once, and break about a minute after the other side's host has vanished without a goodbye."""
+    """Send at once, and break about a minute after the other side's host has vanished without a goodbye.
+
+    While something that was sent is unanswered the kernel asks nothing, and sends it again for a quarter of
+    an hour: that has a limit of its own.
+    """
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+    limits = {
+        "TCP_KEEPIDLE": 30,
+        "TCP_KEEPINTVL": 10,
+        "TCP_KEEPCNT": 3,
+        "TCP_USER_TIMEOUT": VANISHED_SECONDS * 1000,  # in milliseconds (tcp(7))
+    }
+    for name, value in limits.items():
         if hasattr(socket, name):
             line.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 

@@ -250,6 +250,26 @@ def test_a_stranger_at_the_leaders_address_who_says_nothing_is_passed_by(
         theirs.close()
 
 
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="not on this system")
+def test_what_a_vanished_host_leaves_unanswered_breaks_the_connection_in_a_minute() -> None:
+    came: list[Connection] = []
+    with Door(KEY) as door:
+        rank = threading.Thread(target=_join, args=(door.addresses[0], came))
+        rank.start()
+        (leaders_end,) = let_in(door, 1)
+        rank.join(5)
+    for connection in (*came, leaders_end):
+        with socket.socket(fileno=os.dup(connection.fileno())) as line:
+            idle, often, times = (
+                line.getsockopt(socket.IPPROTO_TCP, one)
+                for one in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            )
+            assert line.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert idle + often * times == 60
+            assert line.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
+        connection.close()
+
+
 def test_whoever_drips_bytes_is_hung_up_on_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each byte comes soon enough; all of them do not."""
     monkeypatch.setattr("ccbench.listening.PROOF_SECONDS", 0.5)

@@ -174,9 +174,13 @@ SCHEMA: tuple[Column, ...] = (
         "time of a flag from one core to another, after the case", _UNKNOWN,
     ),
     Column(
-        "foreign_cpu_share", "double", "fraction", "processor time other programs took meanwhile; of several hosts the largest", _UNKNOWN
+        "foreign_cpu_share", "double", "fraction",
+        "processor time other programs took meanwhile; of several hosts the largest", _UNKNOWN,
     ),
-    Column("steal_share", "double", "fraction", "processor time the hypervisor took meanwhile; of several hosts the largest", _UNKNOWN),
+    Column(
+        "steal_share", "double", "fraction",
+        "processor time the hypervisor took meanwhile; of several hosts the largest", _UNKNOWN,
+    ),
     Column(
         "watched_cpu_seconds", "double", "seconds",
         "processor time, all processors together, that the two shares are of; they are rough below 0.1 s",

@@ -130,7 +130,7 @@ def predict_between_hosts(case: Case, network: HostNetwork, algorithm_used: str 
         return None
     # Messages of a pair are what the probe itself timed: nothing comes on top of them.
     call = 0.0 if case.collective == "send_recv" else network.call_seconds
-    price = row_seconds if case.mode == "streaming" and pair is None else plan_seconds
+    price = row_seconds if case.mode == "streaming" and not (pair and pair.both) else plan_seconds
     priced = {name: (call + price(plan, size, network), plan) for name, plan in plans.items()}
     name, (seconds, plan) = min(priced.items(), key=lambda one: one[1][0])
     latency = min(seconds, call + price(plan, 0, network))
@@ -162,11 +162,12 @@ def bound_between_hosts(case: Case, size_bytes: int, network: HostNetwork) -> fl
 
     Bytes that must come to a host: those of its ranks' outputs that depend on ranks elsewhere, each once.
     """
+    least = _least_seconds(case, network)
     if len(network.hosts) == 1 or case.one_pair is not None:
-        return network.least_seconds
+        return least
     row = collective(case.collective)
     if not row.moves_data or not size_bytes or not network.peak_bytes_per_second:
-        return network.least_seconds
+        return least
     ranks, root = case.ranks, max(case.root, 0)
     slot = size_bytes / ranks if row.blocked else float(size_bytes)
     needed = [0.0] * len(network.hosts)
@@ -181,4 +182,16 @@ def bound_between_hosts(case: Case, size_bytes: int, network: HostNetwork) -> fl
                 if any(network.host_of_rank[origin] != host for origin, _ in origins):
                     wanted.add(origins)
         needed[host] = len(wanted) * slot
-    return max(network.least_seconds, max(needed) / network.peak_bytes_per_second)
+    return max(least, max(needed) / network.peak_bytes_per_second)
+
+
+def _least_seconds(case: Case, network: HostNetwork) -> float:
+    """The quickest message seen where this case's go; of launches in a row whose messages go one way only,
+    the quickest of those for whose answer nobody waited."""
+    pair = case.one_pair
+    if pair and network.host_of_rank[pair.source] == network.host_of_rank[pair.target] and network.inside:
+        return min(network.inside.seconds)
+    one_way = collective(case.collective).rooted or (pair is not None and not pair.both)
+    if case.mode == "streaming" and one_way and network.one_way:
+        return min(network.least_seconds, *network.one_way.seconds)
+    return network.least_seconds

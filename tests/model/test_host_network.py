@@ -202,6 +202,28 @@ def test_of_small_broadcasts_in_a_row_the_busiest_rank_sets_the_pace_and_alone_t
     assert seconds(large, network) == seconds(replace(large, mode="isolated"), network)
 
 
+def test_a_message_one_way_in_a_row_takes_what_the_probe_saw_of_such() -> None:
+    network = replace(network_of((0, 0, 1, 1), backend="mpi"), one_way=line(latency=1e-6))
+    one_way = case_of("send_recv", 4, 1024, "mpi", pair="0>2")
+    assert seconds(one_way, network) == pytest.approx(1e-6 + 1024 / RATE, rel=0.1)
+    alone, both = replace(one_way, mode="isolated"), replace(one_way, pair="0<>2")
+    for waits in (alone, both):
+        assert seconds(waits, network) == pytest.approx(LATENCY + 1024 / RATE)
+    inside = replace(one_way, pair="0>1")
+    assert seconds(inside, network) == pytest.approx((LATENCY + 1024 / RATE) / 10)
+
+
+def test_no_bound_is_above_what_was_seen_of_messages_that_nobody_waits_for() -> None:
+    network = replace(network_of((0, 1, 2, 3), backend="mpi"), one_way=line(latency=1e-6))
+    for case in (case_of("broadcast", 4, 8, "mpi"), case_of("send_recv", 4, 8, "mpi", pair="0>2")):
+        prediction = predict_between_hosts(case, network)
+        assert prediction is not None
+        assert prediction.bound_seconds <= 1.2e-6
+    waits = predict_between_hosts(case_of("all_reduce", 4, 8, "mpi"), network)
+    assert waits is not None
+    assert waits.bound_seconds >= LATENCY
+
+
 def test_collectives_in_which_ranks_hear_back_do_not_run_ahead() -> None:
     network = replace(network_of((0, 1, 2, 3)), one_way=line(latency=1e-9, rate=1e12))
     for name in ("all_reduce", "all_gather", "all_to_all", "barrier"):

@@ -65,7 +65,10 @@ def group_systems(
     if isinstance(groups, GroupPlacement):
         kinds = _kinds_of_placement(groups, whole, alone)
     else:
-        kinds = _kinds_of_list(groups[:1] if alone else groups, whole)
+        key = ("kinds of listed groups", groups, alone)
+        if key not in cluster.remembered:
+            cluster.remembered[key] = _kinds_of_list(groups[:1] if alone else groups, whole)
+        kinds = cluster.remembered[key]
     return tuple(_system(cluster, kind) for kind in kinds)
 
 

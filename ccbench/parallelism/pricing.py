@@ -10,7 +10,7 @@ from typing import Protocol
 from ccbench.errors import UsageError
 from ccbench.layouts import Groups, Layout
 from ccbench.model.cluster import Cluster
-from ccbench.model.group_points import GroupPlacement, axis_placement, group_points
+from ccbench.model.group_points import GroupPlacement, axis_placement, group_points, placement_of
 from ccbench.parallelism.communication import Communication
 from ccbench.parallelism.measured import MeasuredPoints
 
@@ -39,6 +39,14 @@ class Price:
 NOTHING = Price(0.0, "", PREDICTED, 1, 1)
 
 
+@dataclass(frozen=True)
+class _Standing:
+    """Where groups stand, with a number of their own: a list of thousands of ranks is slow to look up."""
+
+    number: int
+    groups: GroupPlacement | Groups
+
+
 class Priced(Protocol):
     """Whatever says what one launch takes."""
 
@@ -52,27 +60,30 @@ class Prices:
     def __init__(self, cluster: Cluster, measured: MeasuredPoints | None = None) -> None:
         self.cluster = cluster
         self.measured = measured
-        self._placements: dict[tuple[Layout, str, bool], GroupPlacement | Groups] = {}
-        self._prices: dict[tuple[object, str, int, str], Price] = {}
+        self._placements: dict[tuple[Layout, str, bool], _Standing] = {}
+        self._standings: dict[GroupPlacement | Groups, _Standing] = {}
+        self._prices: dict[tuple[int, str, int, str], Price] = {}
 
     def price(self, layout: Layout, communication: Communication) -> Price:
         """Of one launch; UsageError where a layout's groups stand on nodes in ways that are not priced."""
         if communication.ranks < 2 or communication.size_bytes <= 0:
             return NOTHING
-        groups = self._placement(layout, communication)
-        key = (groups, communication.collective, communication.size_bytes, communication.traffic)
+        stands = self._placement(layout, communication)
+        key = (stands.number, communication.collective, communication.size_bytes, communication.traffic)
         found = self._prices.get(key)
         if found is None:
-            found = self._prices[key] = self._asked(groups, communication)
+            found = self._prices[key] = self._asked(stands.groups, communication)
         return found
 
-    def _placement(self, layout: Layout, communication: Communication) -> GroupPlacement | Groups:
+    def _placement(self, layout: Layout, communication: Communication) -> _Standing:
         axis = communication.axis
         ends = axis == "pp" and communication.ranks == 2 and layout.pp > 2
         key = (layout, axis, ends)
         found = self._placements.get(key)
         if found is None:
-            found = self._placements[key] = _stands(layout, axis, ends, self._gpus)
+            groups = _stands(layout, axis, ends, self._gpus)
+            found = self._standings.setdefault(groups, _Standing(len(self._standings), groups))
+            self._placements[key] = found
         return found
 
     @property
@@ -114,7 +125,10 @@ def _stands(layout: Layout, axis: str, ends: bool, gpus_per_node: int) -> GroupP
         if layout.ranks > MOST_LISTED:
             raise
         groups = layout.groups(axis)
-        return tuple((group[0], group[-1]) for group in groups) if ends else groups
+        if ends:
+            groups = tuple((group[0], group[-1]) for group in groups)
+        # Listed groups that stand alike after all cost as much to price as a single one.
+        return placement_of(groups, gpus_per_node) or groups
     if not ends:
         return placement
     sets = tuple((one[0], one[-1]) for one in placement.gpu_sets)

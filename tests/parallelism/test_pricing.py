@@ -11,6 +11,7 @@ from ccbench.cases import Case, Status
 from ccbench.errors import UsageError
 from ccbench.layouts import Layout
 from ccbench.model.cluster import open_cluster
+from ccbench.model.group_points import axis_placement, group_points
 from ccbench.parallelism.communication import Communication
 from ccbench.parallelism.measured import MeasuredPoints, measured_points
 from ccbench.parallelism.pricing import MEASURED, PREDICTED, Price, Prices
@@ -153,3 +154,21 @@ def test_nothing_is_extrapolated_from_measured_points() -> None:
 def test_a_case_is_found_by_the_key_that_a_price_asks_for() -> None:
     case = Case("plan", "nccl", "all_reduce", "default", "float32", "sum", 4096, 1024, 8, groups="rank // 4")
     assert case.group_ranks == 4
+
+
+@pytest.mark.parametrize(
+    ("layout", "axis"),
+    [(Layout(tp=2, dp=3, pp=4), "tp"), (Layout(tp=3, dp=8, pp=2), "pp"), (Layout(tp=12, dp=2), "dp")],
+)
+def test_groups_that_stand_alike_are_priced_as_if_each_had_been_listed(layout: Layout, axis: str) -> None:
+    # The nodes cut other axes of these layouts, so that no rule says how the groups of this one stand.
+    cluster = open_cluster("hgx-h100", layout.ranks // 8, "ib-ndr-400x8")
+    with pytest.raises(UsageError, match="cuts"):
+        axis_placement(layout, axis, 8)
+    groups = layout.groups(axis)
+    for collective in ("all_reduce", "all_to_all"):
+        (listed,) = group_points(cluster, groups, collective, (GIB,))
+        asked = Communication(axis, layout.size(axis), collective, GIB, 1, "test", "forward", "layer", "only")
+        found = Prices(cluster).price(layout, asked)
+        assert found.seconds == pytest.approx(listed.prediction.predicted_seconds)
+        assert found.nodes == max(len({rank // 8 for rank in group}) for group in groups)

@@ -219,8 +219,10 @@ def _slow_pairs(matrices: Sequence[PairMatrix]) -> tuple[dict[int, str], list[He
     ranks: dict[int, str] = {}
     missed: dict[tuple[str, str], list[tuple[PairMatrix, PairMiss]]] = defaultdict(list)
     for matrix in (one for one in matrices if not (one.simulated or one.emulated)):
-        scores = _rank_scores(matrix)
-        doubted = any(matrix.doubts[source][target] for source, target in matrix.pairs())
+        cells = list(matrix.pairs())
+        sound = [(source, target) for source, target in cells if not matrix.doubts[source][target]]
+        doubted = len(cells) - len(sound) > DOUBTED_CASES * len(cells)
+        scores = _rank_scores(matrix, cells if doubted else sound)
         for rank in high_outliers(scores, math.log(GROSS) if doubted else math.log1p(MISS)):
             text = (
                 f"its pairs take {_times_as_long(matrix, rank):.3g} times as long as others ({_what(matrix)})"
@@ -228,9 +230,9 @@ def _slow_pairs(matrices: Sequence[PairMatrix]) -> tuple[dict[int, str], list[He
             ranks[rank] = "; ".join(part for part in (ranks.get(rank, ""), text) if part)
         logs = [
             math.log(matrix.time(*cell) / matrix.usual_seconds[matrix.classes[cell[0]][cell[1]]])
-            for cell in matrix.pairs()
+            for cell in cells
         ]
-        odd = {list(matrix.pairs())[place] for place in high_outliers(logs, math.log1p(MISS))}
+        odd = {cells[place] for place in high_outliers(logs, math.log1p(MISS))}
         for miss in pair_misses(matrix):
             if (miss.source, miss.target) in odd:
                 missed[matrix.backend, miss.name].append((matrix, miss))
@@ -255,10 +257,10 @@ def _what(matrix: PairMatrix) -> str:
     return f"{format_size(matrix.size_bytes)} {way}, {matrix.backend}"
 
 
-def _rank_scores(matrix: PairMatrix) -> list[float]:
-    """Of each rank the median, over its pairs, of the logarithm of the time over the usual one."""
+def _rank_scores(matrix: PairMatrix, cells: Sequence[tuple[int, int]]) -> list[float]:
+    """Of each rank the median, over its pairs in ``cells``, of the log of the time over the usual one."""
     logs: list[list[float]] = [[] for _ in range(matrix.ranks)]
-    for source, target in matrix.pairs():
+    for source, target in cells:
         usual = matrix.usual_seconds[matrix.classes[source][target]]
         for rank in (source, target):
             logs[rank].append(math.log(matrix.time(source, target) / usual))

@@ -8,8 +8,8 @@ processor time that it got.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -38,21 +38,23 @@ Row = Mapping[Any, Any]
 
 @dataclass(frozen=True)
 class _Blamed:
-    """A rank that most cases of a backend speak against. cases: of how many; against: those that do."""
+    """A rank that most cases of a team speak against. cases: of how many; against: those that do."""
 
-    backend: str
+    team: str
     rank: int
     against: tuple[Row, ...]
     cases: int
 
     @property
     def share(self) -> str:
-        return f"{len(self.against)} of {self.cases} collectives on {self.backend}"
+        return f"{len(self.against)} of {self.cases} collectives on {self.team}"
 
 
 def waited_for(timed: Sequence[Row]) -> dict[int, str]:
     """Ranks that the others wait for, one of a team at most, each with the evidence."""
-    return {one.rank: f"the others wait for it in {one.share}" for one in _blamed(timed, _waits_least)}
+    return _joined(
+        (one.rank, f"the others wait for it in {one.share}") for one in _blamed(timed, _waits_least)
+    )
 
 
 def starved_ranks(timed: Sequence[Row]) -> dict[int, str]:
@@ -61,11 +63,19 @@ def starved_ranks(timed: Sequence[Row]) -> dict[int, str]:
     Cases in which other programs kept processors busy are left out: then it is they that a rank shares with.
     """
     polling = [row for row in timed if row["backend"] in POLLING and not _loaded(row)]
-    found = {}
+    found = []
     for one in _blamed(polling, _gets_least):
         usual = median(_of_next(row, one.rank) for row in one.against)
-        found[one.rank] = f"it gets {usual:.0%} of the next one's processor time in {one.share}"
-    return found
+        found.append((one.rank, f"it gets {usual:.0%} of the next one's processor time in {one.share}"))
+    return _joined(found)
+
+
+def _joined(found: Iterable[tuple[int, str]]) -> dict[int, str]:
+    """All that speaks against each rank."""
+    texts: dict[int, str] = {}
+    for rank, text in found:
+        texts[rank] = f"{texts[rank]}; {text}" if rank in texts else text
+    return texts
 
 
 def _blamed(timed: Sequence[Row], of_case: Callable[[Row], tuple[int, ...]]) -> Iterator[_Blamed]:
@@ -75,7 +85,8 @@ def _blamed(timed: Sequence[Row], of_case: Callable[[Row], tuple[int, ...]]) -> 
         of_all = not (row["pair"] or row["groups"] or row["beside"])
         if of_all and row["collective"] in SYMMETRIC and row["ranks"] > 1:
             teams[row["backend"], row["ranks"]].append(row)
-    for (backend, _), cases in teams.items():
+    sizes = Counter(backend for backend, _ in teams)
+    for (backend, size), cases in teams.items():
         against: dict[int, list[Row]] = defaultdict(list)
         decided = 0
         for row in cases:
@@ -87,7 +98,8 @@ def _blamed(timed: Sequence[Row], of_case: Callable[[Row], tuple[int, ...]]) -> 
             continue
         for rank in sorted(against):
             if len(against[rank]) >= DECIDED * decided:
-                yield _Blamed(backend, rank, tuple(against[rank]), len(cases))
+                team = f"{backend} with {size} ranks" if sizes[backend] > 1 else backend
+                yield _Blamed(team, rank, tuple(against[rank]), len(cases))
 
 
 def _waits_least(row: Row) -> tuple[int, ...]:

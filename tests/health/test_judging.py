@@ -142,6 +142,21 @@ def test_where_times_are_flagged_only_gross_faults_show() -> None:
     assert one.exit_code == 1
 
 
+def test_a_slow_rank_is_found_though_a_few_of_its_pairs_met_other_load() -> None:
+    random = np.random.default_rng(1)
+    made = pairs(random, sizes=(8,), slower=lambda pair: 1.6 if 3 in (pair.source, pair.target) else 1.0)
+    few = [flagged(one, "other_load") if place % 8 == 0 else one for place, one in enumerate(made)]
+    one = verdict([*few, *collectives(random)])
+    assert found(one) == [("slow_rank", "rank 3")]
+
+
+def test_a_rank_whose_pairs_alone_met_other_load_is_not_accused() -> None:
+    random = np.random.default_rng(1)
+    made = pairs(random, sizes=(8,), slower=lambda pair: 1.6 if 3 in (pair.source, pair.target) else 1.0)
+    loaded = [flagged(one, "other_load") if "3" in one.case.pair else one for one in made]
+    assert verdict([*loaded, *collectives(random)]).findings == ()
+
+
 def test_nothing_measured_is_no_verdict() -> None:
     one = verdict([])
     assert (one.word, one.exit_code) == ("NO VERDICT", 3)

@@ -109,6 +109,14 @@ def test_beside_other_programs_only_a_rank_three_times_as_slow_in_every_launch_i
     assert waited_for(loaded).keys() == ({RANKS - 1} if is_named else set())
 
 
+def test_teams_of_several_sizes_each_have_their_say() -> None:
+    both = [*rows([1.0, 0.5, 1.0, 1.0]), *rows([1.0, 0.25])]
+    assert starved_ranks(both) == {
+        1: "it gets 50% of the next one's processor time in 12 of 12 collectives on cpu with 4 ranks; "
+        "it gets 25% of the next one's processor time in 12 of 12 collectives on cpu with 2 ranks"
+    }
+
+
 def test_a_run_that_does_not_tell_processor_times_names_nobody() -> None:
     assert starved_ranks(rows()) == {}
 

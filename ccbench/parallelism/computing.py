@@ -116,15 +116,18 @@ def seconds_of(work: Work, device: Device, efficiency: Efficiency, dtype: str = 
     return max(products, work.weight_bytes / memory) + attention + work.moved_bytes / memory
 
 
-def model_flops(shape: ModelShape, sequences: int, sequence: int, causal: float = 1.0) -> int:
+def model_flops(
+    shape: ModelShape, sequences: int, sequence: int, causal: float = 1.0, capacity: float = 0.0
+) -> int:
     """Operations of forward and backward pass without recomputation, for MFU (Chowdhery et al. 2022).
 
     Of a GPT: 72 B s l h^2 (1 + s / 6h + V / 12lh) (Korthikanti et al. 2022, appendix A). ``causal``: share of
-    attention that counts, 0.5 for those who leave out what is masked.
+    attention that counts, 0.5 for those who leave out what is masked. ``capacity``: of a Strategy; tokens
+    that experts have no place for are not computed and do not count, nor does padding.
     """
     attention = round(shape.layers * _attention_flops(shape, sequence) * causal)
     head = 2 * shape.hidden * shape.vocabulary
-    return 3 * sequences * sequence * (_weights_flops(shape) + attention + head)
+    return 3 * sequences * sequence * (_weights_flops(shape, capacity) + attention + head)
 
 
 def step_flops(shape: ModelShape, strategy: Strategy) -> int:
@@ -136,10 +139,13 @@ def step_flops(shape: ModelShape, strategy: Strategy) -> int:
     tokens = strategy.global_batch * strategy.sequence
     again = 0
     if strategy.recompute == "full":
-        again = _weights_flops(shape) + shape.layers * _attention_flops(shape, strategy.sequence)
+        again = _weights_flops(shape, strategy.capacity) + shape.layers * _attention_flops(
+            shape, strategy.sequence
+        )
     elif strategy.recompute == "selective":
         again = shape.layers * _attention_flops(shape, strategy.sequence)
-    return model_flops(shape, strategy.global_batch, strategy.sequence) + tokens * again
+    counted = model_flops(shape, strategy.global_batch, strategy.sequence, capacity=strategy.capacity)
+    return counted + tokens * again
 
 
 def _attention_flops(shape: ModelShape, sequence: int) -> int:
@@ -147,11 +153,12 @@ def _attention_flops(shape: ModelShape, sequence: int) -> int:
     return 2 * sequence * (shape.query_width + shape.attention_width)
 
 
-def _weights_flops(shape: ModelShape) -> int:
+def _weights_flops(shape: ModelShape, capacity: float) -> int:
     """Of all layers, forward, for one token, without attention itself."""
+    visited = shape.top_k * (min(capacity, 1.0) if capacity else 1)
     dense = shape.ffn_matrix_parameters(shape.ffn_hidden)
     expert = shape.ffn_matrix_parameters(shape.expert_ffn_hidden)
-    mixed = (shape.top_k + shape.shared_experts) * expert + shape.experts * shape.hidden
+    mixed = round((visited + shape.shared_experts) * expert) + shape.experts * shape.hidden
     weights = (
         shape.layers * shape.attention_matrix_parameters
         + (shape.layers - shape.moe_layers) * dense

@@ -90,7 +90,8 @@ class Planner:
         memory = self.memory(strategy)
         ranks, seconds = strategy.layout.ranks, step.seconds
         flops, masked = (
-            model_flops(self.shape, strategy.global_batch, strategy.sequence, share) for share in (1.0, 0.5)
+            model_flops(self.shape, strategy.global_batch, strategy.sequence, share, strategy.capacity)
+            for share in (1.0, 0.5)
         )
         return Outcome(
             name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -260,3 +261,16 @@ def test_narrower_parts_take_longer_than_their_share(tp: int) -> None:
 def test_an_unknown_dtype_is_told_the_known_ones() -> None:
     with pytest.raises(UsageError, match="one of bfloat16, float16, float32"):
         seconds_of(Work(1.0), A100, Efficiency(), "float8_e4m3")
+
+
+def test_tokens_that_experts_have_no_place_for_count_for_nothing() -> None:
+    mixtral = named_shape("mixtral-8x7b")
+    half = model_flops(mixtral, 8, 2048, capacity=0.5)
+    assert half == model_flops(replace(mixtral, top_k=1), 8, 2048)
+    # Padding is no work that anybody asked for.
+    assert model_flops(mixtral, 8, 2048, capacity=1.25) == model_flops(mixtral, 8, 2048)
+    strategy = made(Layout(dp=8, ep=8), capacity=0.125)
+    (stage,) = (stage_work(mixtral, strategy, one) for one in holdings(mixtral, strategy))
+    computed = 8 * strategy.micro_batches * (stage.forward.flops + stage.backward.matrix_flops)
+    computed += 8 * strategy.micro_batches * 2 * stage.forward.attention_flops
+    assert step_flops(mixtral, strategy) == pytest.approx(computed, rel=1e-3)

@@ -26,7 +26,7 @@ SHORTEST_CUT = 0.2
 
 MOST_PIECES = 6000
 MOST_BUCKETS = 500
-"""Portions of gradients that are drawn one by one."""
+"""Portions of gradients that are drawn; of more, one stands for several."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ def _gradients(step: Step, intervals: Sequence[Interval], lane: int) -> list[Pie
     mine = [one for one in intervals if one.stage == stage and one.work == "backward"]
     end = max(one.end_seconds for one in mine)
     length = step.pipeline.backward_seconds[stage] * step.pipeline.chunks
-    count = sum(line.communication.times for line in gradients)
+    count = min(MOST_BUCKETS, sum(line.communication.times for line in gradients))
     each = sum(line.total_seconds for line in gradients) / count
     hides = all(line.communication.can_hide for line in gradients)
     sent = gradients_sent(count, each, length) if hides else queue([(length, each)] * count)
@@ -220,19 +220,7 @@ def _gradients(step: Step, intervals: Sequence[Interval], lane: int) -> list[Pie
     shown = sum(line.exposed_seconds for line in gradients)
     if shown > 0:
         begin = max(one.end_seconds for one in intervals) + shown - sent[-1].end_seconds
-    found = [Piece(lane, begin + one.begin_seconds, begin + one.end_seconds, DATA) for one in sent]
-    return found if count <= MOST_BUCKETS else _run_together(found)
-
-
-def _run_together(pieces: Sequence[Piece]) -> list[Piece]:
-    """Pieces that follow each other without a gap as one."""
-    found = [pieces[0]]
-    for one in pieces[1:]:
-        if one.begin_seconds <= found[-1].end_seconds * (1 + 1e-9):
-            found[-1] = replace(found[-1], end_seconds=one.end_seconds)
-        else:
-            found.append(one)
-    return found
+    return [Piece(lane, begin + one.begin_seconds, begin + one.end_seconds, DATA) for one in sent]
 
 
 def _is_of_data(step: Step, line: Line) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ccbench.cases import Status
+from ccbench.cases import MORE_VISITS, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.health.devices import flagged_devices
 from ccbench.health.groups import GROSS, slow_groups
@@ -27,6 +27,7 @@ from ccbench.health.ranks import starved_ranks, waited_for
 from ccbench.runs import Run
 from ccbench.runs.rows import case_of, is_null
 from ccbench.units import format_seconds, format_size
+from ccbench.visits import NO_TEAM
 
 HEALTH = "health"
 """What a suite's key ``verdict`` says when its runs are to be judged."""
@@ -145,6 +146,8 @@ def health_of(run: Run) -> HealthVerdict:
         doubt = f"{len(run.problems)} files could not be read, first {run.problems[0]}"
     elif any(row["status"] == Status.SKIPPED.value for row in rows):
         doubt = "the run was stopped early"
+    elif unfinished := sum(row["stop_reason"] in (MORE_VISITS, NO_TEAM) for row in rows):
+        doubt = f"the run was stopped early: {unfinished} of {len(rows)} cases lack visits"
     else:
         doubt = _doubt(timed)
     return HealthVerdict(tuple(findings), tuple(_evidence(rows, timed, matrices)), doubt)

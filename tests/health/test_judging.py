@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ccbench.cases import Measurement, Status
+from ccbench.cases import MORE_VISITS, Measurement, Status
 from ccbench.groups import Pair
 from ccbench.health import HealthVerdict, health_of, wants_health
+from ccbench.visits import NO_TEAM
 
 from .machines import collectives, flagged, groups, hot_readings, manifest, measured, pairs, run_of
 
@@ -167,6 +168,15 @@ def test_a_run_that_was_stopped_is_no_verdict() -> None:
     made = whole()
     made[-1] = replace(made[-1], status=Status.SKIPPED, samples_seconds=())
     assert "stopped early" in verdict(made).lines()[0]
+
+
+@pytest.mark.parametrize("reason", [MORE_VISITS, NO_TEAM])
+def test_a_run_that_was_killed_between_visits_is_no_verdict(reason: str) -> None:
+    made = whole()
+    made[-1] = replace(made[-1], stop_reason=reason)
+    one = verdict(made)
+    assert (one.word, one.exit_code) == ("NO VERDICT", 3)
+    assert f"stopped early: 1 of {len(made)} cases lack visits" in one.lines()[0]
 
 
 def test_times_of_a_model_are_no_verdict() -> None:

@@ -15,6 +15,7 @@ import hashlib
 import importlib
 import importlib.util
 import os
+import re
 import stat
 import tempfile
 import time
@@ -42,6 +43,10 @@ FORGOTTEN_SECONDS = 10 * LIMIT_SECONDS
 
 PREFIX = ".ccbench-"
 """Of such files' names."""
+
+NAME_DIGITS = 20
+_NAMED = re.compile(rf"{re.escape(PREFIX)}[0-9a-f]{{{NAME_DIGITS}}}(-[a-z0-9_]+)?$")
+"""Such a file, or the draft of one (``tempfile.mkstemp``)."""
 
 STORE_KEY = "ccbench/leader"
 
@@ -124,13 +129,14 @@ class FileWay:
 def sweep(folder: Path) -> None:
     """Remove what starts have left there that were killed: no process looks so long for such a file.
 
-    Of this user's files alone; hosts' clocks may differ by some minutes.
+    Of this user's files alone, and of those that are named like it: the folder may be the user's home. Hosts'
+    clocks may differ by some minutes.
     """
     with suppress(OSError):
         for path in folder.glob(f"{PREFIX}*"):
             with suppress(OSError):
                 found = path.lstat()
-                old = time.time() - found.st_mtime > FORGOTTEN_SECONDS
+                old = time.time() - found.st_mtime > FORGOTTEN_SECONDS and _NAMED.match(path.name)
                 if old and stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
                     path.unlink()
 
@@ -260,7 +266,7 @@ def mpi_works() -> bool:
 
 def _name(text: str) -> str:
     """Like ``text`` for all users alike, but of plain letters, and of one user only."""
-    return hashlib.sha256(f"{os.geteuid()} {text}".encode()).hexdigest()[:20]
+    return hashlib.sha256(f"{os.geteuid()} {text}".encode()).hexdigest()[:NAME_DIGITS]
 
 
 def _starter(proc: Path) -> str:

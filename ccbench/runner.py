@@ -108,6 +108,7 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
             topology=to_plain(topology),
             findings=[asdict(finding) for finding in findings],
             hosts=[asdict(host) for host in census.facts] if census else [],
+            planned_cases=len(plan.cases),
         )
         for finding in findings:
             if finding.severity == "problem":

@@ -202,6 +202,8 @@ def test_an_interrupted_run_keeps_its_cases_and_closes_its_teams(
     teams.answers["broadcast"] = interrupted
     outcome = run(suite_of(tmp_path), tmp_path)
     assert (outcome.exit_code, outcome.interrupted) == (code, True)
+    kept = load_run(outcome.folder)
+    assert (kept.manifest["planned_cases"], len(kept.cases)) == (3, 1)
     assert outcome.counts == {Status.OK: 1, Status.SKIPPED: 2}
     assert statuses(outcome.folder) == {"all_reduce": "ok"}
     assert teams.closed == teams.opened == 1

@@ -148,9 +148,17 @@ def health_of(run: Run) -> HealthVerdict:
         doubt = "the run was stopped early"
     elif unfinished := sum(row["stop_reason"] in (MORE_VISITS, NO_TEAM) for row in rows):
         doubt = f"the run was stopped early: {unfinished} of {len(rows)} cases lack visits"
+    elif (planned := _planned_cases(run)) > len(rows):
+        doubt = f"the run was stopped early: {planned - len(rows)} of {planned} cases were not reached"
     else:
         doubt = _doubt(timed)
     return HealthVerdict(tuple(findings), tuple(_evidence(rows, timed, matrices)), doubt)
+
+
+def _planned_cases(run: Run) -> int:
+    """How many cases the run was to have; 0 where it does not tell, as imports do not."""
+    planned = run.manifest.get("planned_cases")
+    return planned if isinstance(planned, int) else 0
 
 
 def _doubt(timed: Sequence[Row]) -> str:

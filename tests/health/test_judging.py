@@ -179,6 +179,14 @@ def test_a_run_that_was_killed_between_visits_is_no_verdict(reason: str) -> None
     assert f"stopped early: 1 of {len(made)} cases lack visits" in one.lines()[0]
 
 
+def test_a_run_that_was_killed_before_its_last_case_is_no_verdict() -> None:
+    made = whole()
+    stopped = health_of(run_of(made, {**manifest(), "planned_cases": len(made) + 3}))
+    assert (stopped.word, stopped.exit_code) == ("NO VERDICT", 3)
+    assert f"stopped early: 3 of {len(made) + 3} cases were not reached" in stopped.lines()[0]
+    assert health_of(run_of(made, {**manifest(), "planned_cases": len(made)})).word == "HEALTHY"
+
+
 def test_times_of_a_model_are_no_verdict() -> None:
     one = verdict([replace(case, simulated=True) for case in collectives(np.random.default_rng(1))])
     assert one.word == "NO VERDICT"

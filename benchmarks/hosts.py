@@ -1,4 +1,4 @@
-"""``python -m benchmarks.hosts BACKEND HOST,HOST,...``: are predictions between hosts right?
+"""``python -m benchmarks.hosts BACKEND HOST,HOST,...``: are predictions of libraries on hosts right?
 
 Started where ssh, or what ``$CCBENCH_AGENT`` names, reaches the hosts; a host that is named twice gets two
 ranks. The network is probed, then all_reduce, all_gather and broadcast are measured and predicted from 1 KiB
@@ -9,8 +9,9 @@ Linux machine, as root, hosts can be had from namespaces:
 
     python -m tests.network.namespaces --hosts 4 -- python -m benchmarks.hosts mpi h0,h1,h2,h3
 
-BACKEND is mpi (Open MPI's mpirun in PATH) or gloo. What else runs on the processors disturbs small messages
-much: the load is printed. Exit 0 where the median is at most 25 %, 3 where it is more, 2 where it cannot run.
+With ``--ranks N`` in place of hosts so many ranks run on this one. BACKEND is mpi (Open MPI's mpirun in PATH)
+or gloo. What else runs on the processors disturbs small messages much: the load is printed. Exit 0 where the
+median is at most 25 %, 3 where it is more, 2 where it cannot run.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from ccbench.backends.base import Team, TeamRequest
 from ccbench.cases import NO_OP, NO_ROOT, Case, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import BackendUnavailable, CcbenchError
+from ccbench.model.calibration import quick_machine
 from ccbench.model.host_network import HostNetwork
-from ccbench.model.machine import load_machine
+from ccbench.model.machine import Machine, load_machine
 from ccbench.model.predicting import predict_case
 from ccbench.network_probe import probe_network
 from ccbench.units import format_seconds, format_size
@@ -97,7 +99,9 @@ def case_of(backend: str, collective: str, ranks: int, size_bytes: int) -> Case:
     )
 
 
-def points_of(team: Team, backend: str, ranks: int, network: HostNetwork) -> Iterator[Point]:
+def points_of(
+    team: Team, backend: str, ranks: int, network: HostNetwork, host: Machine | None = None
+) -> Iterator[Point]:
     """Measured and predicted, case by case; BackendUnavailable where a case does not run."""
     cases = {(name, size): case_of(backend, name, ranks, size) for name in JUDGED for size in SIZES_BYTES}
     visits: dict[tuple[str, int], list[float]] = {key: [] for key in cases}
@@ -110,7 +114,7 @@ def points_of(team: Team, backend: str, ranks: int, network: HostNetwork) -> Ite
             visits[key].append(median(found.samples_seconds))
             used[key] = found.algorithm_used
     for key, case in cases.items():
-        prediction = predict_case(case, network, used[key])
+        prediction = predict_case(case, network, used[key], host=host)
         if prediction is not None:
             yield Point(*key, median(visits[key]), prediction.predicted_seconds, prediction.bottleneck)
 
@@ -133,19 +137,23 @@ def main(arguments: Sequence[str]) -> int:
     """Run and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.hosts", description=__doc__)
     parser.add_argument("backend", choices=("mpi", "gloo"))
-    parser.add_argument("hosts")
+    parser.add_argument("hosts", nargs="?", default="")
+    parser.add_argument("--ranks", type=int, default=0, help="on this host, where no hosts are named")
     parser.add_argument("--interface", default="eth0")
     options = parser.parse_args(arguments)
-    hosts = options.hosts.split(",")
+    if bool(options.hosts) == (options.ranks > 1):
+        parser.error("hosts, or --ranks from 2 on")
+    hosts = options.hosts.split(",") if options.hosts else ["this host"] * options.ranks
     points, load = [], os.getloadavg()[0]
     try:
-        launch = launch_of(options.backend, hosts, options.interface)
-        request = TeamRequest(len(hosts), load_machine("cpu-shared-memory"), launch=launch)
+        launch = launch_of(options.backend, hosts, options.interface) if options.hosts else ""
+        host = None if options.hosts else quick_machine()
+        request = TeamRequest(len(hosts), host or load_machine("cpu-shared-memory"), launch=launch)
         team = open_backend(options.backend).open_team(request)
         try:
             network = probe_network(team, options.backend, len(hosts))
             print(network)
-            for point in points_of(team, options.backend, len(hosts), network):
+            for point in points_of(team, options.backend, len(hosts), network, host):
                 points.append(point)
                 print(shown(point), flush=True)
         finally:
@@ -157,7 +165,7 @@ def main(arguments: Sequence[str]) -> int:
         f"{name} {median_error([one for one in points if one.collective == name]):.0%}" for name in JUDGED
     )
     whole = median_error(points)
-    print(f"{network.library}, {options.hosts}: median error {whole:.0%} ({each}); load {load:.1f} before, "
+    print(f"{network.library}, {','.join(hosts)}: median error {whole:.0%} ({each}); load {load:.1f} before, "
           f"{os.getloadavg()[0]:.1f} after, {os.cpu_count()} processors")  # fmt: skip
     return 0 if whole <= HIGHEST else 3
 

@@ -1,4 +1,4 @@
-"""A short look at the network between the hosts of a team, over the team's own backend.
+"""A short look at what messages between the ranks of a team take, over the team's own backend.
 
 Pairs of ranks send to each other at once (half a round trip with a small message, a stream with a large
 one), then all ranks to the next. What comes out is the ``HostNetwork`` that collectives are priced on. With
@@ -8,7 +8,7 @@ short.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
@@ -26,6 +26,10 @@ Close together from 16 to 256 KiB, where libraries begin to ask the other side f
 64 KiB, opal/mca/btl/tcp/btl_tcp_component.c): a message then takes several times as long at once, and of what
 is between two sizes of which one asks and the other does not, nothing is known.
 """
+
+ONE_HOST_SIZES_BYTES = (8, *(1 << power for power in (10, 11, 12, 14, 15, 16, 17, 18, 20, 22, 24, 26)))
+"""On one host: Open MPI begins to ask at 4 KiB there (opal/mca/btl/vader/btl_vader_component.c), and beyond
+what caches hold the rate is another."""
 
 EACH_PAIR_HOSTS = 4
 """Up to so many hosts every pair is looked at."""
@@ -49,21 +53,25 @@ of visits."""
 Measured = Callable[[Case, Sampling], Measurement]
 
 
-def probe_network(team: Team, backend: str, ranks: int) -> HostNetwork:
-    """Measure the network of ``team``; BackendUnavailable when its ranks cannot send to each other."""
-    return probed(team.run, backend, ranks)
+def probe_network(team: Team, backend: str, ranks: int, largest_bytes: int | None = None) -> HostNetwork:
+    """Measure the network of ``team``; BackendUnavailable when its ranks cannot send to each other.
+
+    largest_bytes: of the cases to come, where that is known; on one host nothing much larger is sent.
+    """
+    return probed(team.run, backend, ranks, largest_bytes)
 
 
-def probed(measured: Measured, backend: str, ranks: int) -> HostNetwork:
+def probed(measured: Measured, backend: str, ranks: int, largest_bytes: int | None = None) -> HostNetwork:
     """The same by whatever measures a case."""
     if ranks < 2:
         return HostNetwork(backend, ("",), (0,) * ranks)
     first = _ok(measured(_case(backend, ranks, SIZES_BYTES[0]), SAMPLING))
     node_of_rank = tuple(first.node_of_rank or (0,) * ranks)
     names = _host_names(first, node_of_rank)
-    seen = _seen(measured, backend, node_of_rank, len(names))
-    curves = {name: _curve(visits) for name, visits in seen.items()}
-    pairs = {pair: curves[f"{pair[0]} {pair[1]}"] for pair in host_pairs(len(names))}
+    sizes = SIZES_BYTES if len(names) > 1 else _up_to(largest_bytes)
+    seen = _seen(measured, _cases(backend, node_of_rank, len(names)), sizes, host_pairs(len(names)))
+    curves = {name: _curve(sizes, visits) for name, visits in seen.items()}
+    pairs = {pair: curves[_of_pair(pair)] for pair in host_pairs(len(names))}
     links = tuple(
         HostLink((names[one], names[two]), 2 * curve.latency_seconds, curve.bytes_per_second)
         for (one, two), curve in pairs.items()
@@ -73,15 +81,23 @@ def probed(measured: Measured, backend: str, ranks: int) -> HostNetwork:
         names,
         node_of_rank,
         between=_middle(list(pairs.values())) if pairs else None,
-        inside=curves.get("inside"),
+        inside=curves.get("inside", curves["together"] if len(names) == 1 else None),
         together=curves["together"],
         stream_bytes_per_second=_stream(seen["one way"]) if pairs else None,
         links=links,
         library=first.backend_version,
         swapped=curves.get("swapped"),
         one_way=curves.get("one way"),
+        inside_one_way=curves.get("inside one way"),
     )
     return replace(found, call_seconds=_call_seconds(measured, found))
+
+
+def _up_to(largest_bytes: int | None) -> tuple[int, ...]:
+    """Sizes on one host: two at least, which make a rate, and the last not below the largest case."""
+    every = ONE_HOST_SIZES_BYTES
+    below = sum(size < largest_bytes for size in every) if largest_bytes is not None else len(every)
+    return every[: max(2, below + 1)]
 
 
 def _cases(backend: str, node_of_rank: Sequence[int], hosts: int) -> dict[str, Case]:
@@ -92,7 +108,9 @@ def _cases(backend: str, node_of_rank: Sequence[int], hosts: int) -> dict[str, C
     neighbour = next((rank for rank, node in enumerate(node_of_rank) if node in node_of_rank[:rank]), None)
     if neighbour is not None:
         first = node_of_rank.index(node_of_rank[neighbour])
-        found["inside"] = replace(plain, pair=f"{first}<>{neighbour}")
+        found["inside one way"] = replace(plain, pair=f"{first}>{neighbour}")
+        if ranks > 2:  # of two ranks, all are the pair
+            found["inside"] = replace(plain, pair=f"{first}<>{neighbour}")
     if hosts < 2:
         return found
     leaders = [node_of_rank.index(node) for node in range(hosts)]
@@ -101,29 +119,39 @@ def _cases(backend: str, node_of_rank: Sequence[int], hosts: int) -> dict[str, C
     if len(partners) > 2:  # of two ranks, both send to the next
         groups = [[one, other] for one, other in partners if one < other]
         found["swapped"] = replace(plain, groups=str(groups).replace(" ", ""))
-    for one, two in host_pairs(hosts):
-        found[f"{one} {two}"] = replace(plain, pair=f"{leaders[one]}<>{leaders[two]}")
+    for pair in host_pairs(hosts):
+        one, two = pair
+        found[_of_pair(pair)] = replace(plain, pair=f"{leaders[one]}<>{leaders[two]}")
     return found
+
+
+def _of_pair(pair: tuple[int, int]) -> str:
+    """The name of what two hosts send each other."""
+    return "{} {}".format(*pair)
 
 
 Visits = list[list[Measurement]]
 """Of each visit, the measurement of each size."""
 
 
-def _seen(measured: Measured, backend: str, node_of_rank: Sequence[int], hosts: int) -> dict[str, Visits]:
-    cases = _cases(backend, node_of_rank, hosts)
-    pairs = sum(name[0].isdigit() for name in cases)
+def _seen(
+    measured: Measured,
+    cases: Mapping[str, Case],
+    sizes_bytes: Sequence[int],
+    pairs: Sequence[tuple[int, int]],
+) -> dict[str, Visits]:
+    once = set(map(_of_pair, pairs)) if len(pairs) > len(host_pairs(EACH_PAIR_HOSTS)) else set()
     seen: dict[str, Visits] = {name: [] for name in cases}
     for visit in range(VISITS):
         for name, case in cases.items():
-            if visit == 0 or pairs <= len(host_pairs(EACH_PAIR_HOSTS)) or not name[0].isdigit():
-                sized = (replace(case, size_bytes=size, count=size) for size in SIZES_BYTES)
+            if visit == 0 or name not in once:
+                sized = (replace(case, size_bytes=size, count=size) for size in sizes_bytes)
                 seen[name].append([_ok(measured(one, SAMPLING)) for one in sized])
     return seen
 
 
-def _curve(visits: Visits) -> MessageTimes:
-    return _middle([MessageTimes(SIZES_BYTES, tuple(map(_seconds, visit))) for visit in visits])
+def _curve(sizes_bytes: tuple[int, ...], visits: Visits) -> MessageTimes:
+    return _middle([MessageTimes(sizes_bytes, tuple(map(_seconds, visit))) for visit in visits])
 
 
 def _stream(visits: Visits) -> float:
@@ -154,7 +182,7 @@ def _host_names(measurement: Measurement, node_of_rank: Sequence[int]) -> tuple[
 def _middle(curves: Sequence[MessageTimes]) -> MessageTimes:
     """The median of all pairs, or visits, at each size."""
     at_each_size = zip(*(curve.seconds for curve in curves), strict=True)
-    return MessageTimes(SIZES_BYTES, tuple(median(times) for times in at_each_size))
+    return MessageTimes(curves[0].sizes_bytes, tuple(median(times) for times in at_each_size))
 
 
 def _seconds(measurement: Measurement) -> float:

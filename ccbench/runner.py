@@ -196,9 +196,13 @@ class _Run:
         self._lost = ""
         self._several_hosts = census is not None and census.nodes > 1
         self._networks: dict[tuple[str, int], HostNetwork] = {}
+        self._largest_bytes: dict[tuple[str, int], int] = {}
 
     def begin(self, cases: Sequence[Case]) -> None:
         """Bring up what comes up only once; BackendUnavailable, before any case, says why that failed."""
+        for case in cases:
+            kind = case.backend, case.ranks
+            self._largest_bytes[kind] = max(case.size_bytes, self._largest_bytes.get(kind, 0))
         for case in cases:
             if self._played(case) and not self._not_there(case):
                 try:
@@ -361,13 +365,14 @@ class _Run:
         return f"{case.backend}: its ranks share one host; between hosts there are {', '.join(BETWEEN_HOSTS)}"
 
     def _look_at_network(self, team: Team, case: Case) -> None:
-        """Once for each library: what messages between these hosts take, for the predictions."""
+        """Once for each library: what messages between these ranks take, for the predictions."""
         kind = case.backend, case.ranks
-        if not self._several_hosts or case.backend not in HOST_LIBRARIES or kind in self._networks:
+        if case.backend not in HOST_LIBRARIES or kind in self._networks or case.ranks < 2:
             return
-        self._progress.note(f"measuring the network between the hosts with {case.backend}")
+        where = "the network between the hosts" if self._several_hosts else "messages between the ranks"
+        self._progress.note(f"measuring {where} with {case.backend}")
         try:
-            self._networks[kind] = probe_network(team, *kind)
+            self._networks[kind] = probe_network(team, *kind, self._largest_bytes[kind])
         except BackendUnavailable as error:
             self._progress.note(f"{error}; no predictions")
             return

@@ -33,8 +33,8 @@ class Basis:
     """Where prices come from; None where there is nothing of the kind.
 
     host: for ranks that are processes. gpus: the machine whose GPUs are ranks. network: what joins several of
-    them, as ``ccbench predict --network`` has it. host_networks: hosts as they were seen over a library, by
-    backend and ranks. launched: a launcher starts a process for each rank.
+    them, as ``ccbench predict --network`` has it. host_networks: one host or several, as seen over a library,
+    by backend and ranks. launched: a launcher starts a process for each rank.
     """
 
     host: Machine | None = None
@@ -52,9 +52,9 @@ class Basis:
         if protocol_used:
             case = replace(case, protocol=protocol_used)
         used = algorithm_used or ("" if case.algorithm == DEFAULT else case.algorithm)
-        between_hosts = self.host_networks.get((case.backend, case.ranks))
-        if between_hosts is not None:
-            return predict_case(case, between_hosts, used)
+        hosts = self.host_networks.get((case.backend, case.ranks))
+        if hosts is not None:
+            return predict_case(case, hosts, used, host=self.host)
         machine = self.machine_of(case)
         if machine is None or (isinstance(machine, Cluster) and case.backend in HOST_BACKENDS):
             return None

@@ -1,8 +1,9 @@
-"""What MPI's and Gloo's collectives cost between hosts: their algorithms' messages on a probed network.
+"""What MPI's and Gloo's collectives cost: their algorithms' messages, as such messages were seen to take.
 
 The messages are in ``host_plans``. Gloo has one algorithm for each. Of MPI's the one counts that the case
 names, else the one that the library is known to choose (``host_decisions``), else the cheapest: what a
-library would choose if it knew this network. Arithmetic is left out; between hosts the messages hide it.
+library would choose if it knew this network. Between hosts messages hide the arithmetic; on one host it
+is added, as fast as NumPy was seen to add there.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from ccbench.cases import Case, Sampling
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
+from ccbench.model.host_bounds import bound_seconds
 from ccbench.model.host_decisions import own_choice
 from ccbench.model.host_network import HostNetwork
 from ccbench.model.host_plans import (
@@ -25,6 +27,8 @@ from ccbench.model.host_plans import (
     Stage,
     pipeline_broadcast,
 )
+from ccbench.model.machine import Machine, Rates, SharedMemory
+from ccbench.model.parties import party_of
 from ccbench.model.prediction import Prediction
 from ccbench.units import format_rate, format_seconds
 
@@ -40,7 +44,9 @@ def _pipelines(ranks: int, root: int) -> dict[str, Plan]:
     return {f"pipeline {size}": pipeline_broadcast(ranks, root, size) for size in SEGMENTS_BYTES}
 
 
-def plan_seconds(plan: Plan, size_bytes: int, network: HostNetwork) -> float:
+def plan_seconds(
+    plan: Plan, size_bytes: int, network: HostNetwork, adding_seconds_per_byte: float = 0.0
+) -> float:
     """The stages' times, one after another."""
     total = 0.0
     for stage in plan:
@@ -55,6 +61,8 @@ def plan_seconds(plan: Plan, size_bytes: int, network: HostNetwork) -> float:
         else:
             share = stage.share * size_bytes
             total += stage.times * float(network.step_seconds(stage.messages, share, stage.overlapped))
+            if stage.adds and not stage.overlapped:
+                total += stage.times * share * adding_seconds_per_byte
     return total
 
 
@@ -73,13 +81,15 @@ def _goes_one_way(plan: Plan) -> bool:
     return True
 
 
-def row_seconds(plan: Plan, size_bytes: int, network: HostNetwork) -> float:
+def row_seconds(
+    plan: Plan, size_bytes: int, network: HostNetwork, adding_seconds_per_byte: float = 0.0
+) -> float:
     """Of one launch among as many in a row as are in a sample (``Sampling.minimum_sample_seconds``).
 
     The first takes the stages' times. Where messages go one way only, from a root or to it, the others
     follow at the pace of the busiest rank: the root is long at the next while the last ranks get the first.
     """
-    first = plan_seconds(plan, size_bytes, network)
+    first = plan_seconds(plan, size_bytes, network, adding_seconds_per_byte)
     sample = Sampling().minimum_sample_seconds
     if first >= sample or not _goes_one_way(plan):
         return first
@@ -108,10 +118,45 @@ def _plans(case: Case, network: HostNetwork, size_bytes: int, root: int, algorit
     return {name: plan for name, plan in plans.items() if name.split()[0] == named} if named else plans
 
 
-def predict_between_hosts(case: Case, network: HostNetwork, algorithm_used: str = "") -> Prediction | None:
+def _own_work(case: Case, size_bytes: int, host: Machine | None) -> tuple[float, float]:
+    """Seconds that a rank adds for each byte, and copies for before it sends; none where messages hide it."""
+    if host is None:
+        return 0.0, 0.0
+    adding, copying = (
+        _seconds_per_byte(rates, host.fabric, case.ranks, size_bytes)
+        for rates in (host.fabric.reduce, host.fabric.copy)
+    )
+    return adding, _copied_share(case) * size_bytes * copying
+
+
+def _seconds_per_byte(rates: Rates, fabric: SharedMemory, ranks: int, size_bytes: int) -> float:
+    """Of one of ``ranks`` that all work on an input and an output of this size, on few cores by turns."""
+    working = min(ranks, fabric.cores)
+    return ranks / float(rates.at(2 * size_bytes, working, fabric.cores))
+
+
+def _copied_share(case: Case) -> float:
+    """Of the collective's size, what a rank copies from its input to its output before it sends anything.
+
+    What has to be added to is copied whole, of what is gathered each rank's own block
+    (ompi/mca/coll/base/coll_base_allreduce.c and ..._allgather.c in github.com/open-mpi/ompi; MPICH's
+    src/mpi/coll/allreduce alike). Gloo's all_reduce has no output but its input.
+    """
+    row = collective(case.collective)
+    if case.in_place or case.one_pair or not row.moves_data or case.collective in ("broadcast", "send_recv"):
+        return 0.0
+    if row.reduces:
+        return 0.0 if case.backend == "gloo" else 1.0
+    return 1 / case.ranks
+
+
+def predict_host_library(
+    case: Case, network: HostNetwork, algorithm_used: str = "", host: Machine | None = None
+) -> Prediction | None:
     """What one launch of ``case`` should take; None where nothing is known of what runs there.
 
     algorithm_used: ``mpi:<name>`` where the library was told which; '' and ``default`` leave it the choice.
+    host: the one host of all ranks, for how fast it adds and for a bound by its memory.
     """
     if case.backend != network.backend or case.ranks != network.ranks or case.groups or case.beside:
         return None
@@ -130,12 +175,15 @@ def predict_between_hosts(case: Case, network: HostNetwork, algorithm_used: str 
         return None
     # Messages of a pair are what the probe itself timed: nothing comes on top of them.
     call = 0.0 if case.collective == "send_recv" else network.call_seconds
+    adding, copied = _own_work(case, size, host if len(network.hosts) == 1 else None)
     price = row_seconds if case.mode == "streaming" and not (pair and pair.both) else plan_seconds
-    priced = {name: (call + price(plan, size, network), plan) for name, plan in plans.items()}
+    priced = {
+        name: (call + copied + price(plan, size, network, adding), plan) for name, plan in plans.items()
+    }
     name, (seconds, plan) = min(priced.items(), key=lambda one: one[1][0])
     latency = min(seconds, call + price(plan, 0, network))
     return Prediction(
-        bound_seconds=min(seconds, bound_between_hosts(case, size, network)),
+        bound_seconds=min(seconds, bound_of(case, size, network, host)),
         predicted_seconds=seconds,
         latency_seconds=latency,
         bandwidth_seconds=seconds - latency,
@@ -157,31 +205,35 @@ def _bottleneck(name: str, plan: Plan, seconds: float, latency: float, network: 
     return f"bytes {where}{at} ({name}): {carried / seconds:.0%} ({format_seconds(carried)})"
 
 
-def bound_between_hosts(case: Case, size_bytes: int, network: HostNetwork) -> float:
+def bound_of(case: Case, size_bytes: int, network: HostNetwork, host: Machine | None) -> float:
     """No algorithm is quicker: the least time of any message, or the bytes that must pass the busiest port.
 
-    Bytes that must come to a host: those of its ranks' outputs that depend on ranks elsewhere, each once.
+    Bytes that must come to a host: those of its ranks' outputs that depend on ranks elsewhere, each once. On
+    one host its memory is the port, which no library's ranks share less than those of shared memory.
     """
+    row, root = collective(case.collective), max(case.root, 0)
+    if len(network.hosts) == 1 and host is not None:
+        asked = case.group_ranks, case.count, item_bytes(case.dtype)
+        return float(bound_seconds(row, *asked, host, root, case.in_place, party_of(case)))
     least = _least_seconds(case, network)
     if len(network.hosts) == 1 or case.one_pair is not None:
         return least
-    row = collective(case.collective)
     if not row.moves_data or not size_bytes or not network.peak_bytes_per_second:
         return least
-    ranks, root = case.ranks, max(case.root, 0)
+    ranks = case.ranks
     slot = size_bytes / ranks if row.blocked else float(size_bytes)
     needed = [0.0] * len(network.hosts)
-    for host in range(len(network.hosts)):
+    for place in range(len(network.hosts)):
         wanted: set[object] = set()
         for rank in range(ranks):
-            if network.host_of_rank[rank] != host:
+            if network.host_of_rank[rank] != place:
                 continue
             outputs = row.outputs(rank, ranks, ranks if row.blocked else 1, root)
             for index in range(len(outputs)):
                 origins = tuple(row.origins(rank, index, ranks, root))
-                if any(network.host_of_rank[origin] != host for origin, _ in origins):
+                if any(network.host_of_rank[origin] != place for origin, _ in origins):
                     wanted.add(origins)
-        needed[host] = len(wanted) * slot
+        needed[place] = len(wanted) * slot
     return max(least, max(needed) / network.peak_bytes_per_second)
 
 
@@ -189,9 +241,10 @@ def _least_seconds(case: Case, network: HostNetwork) -> float:
     """The quickest message seen where this case's go; of launches in a row whose messages go one way only,
     the quickest of those for whose answer nobody waited."""
     pair = case.one_pair
-    if pair and network.host_of_rank[pair.source] == network.host_of_rank[pair.target] and network.inside:
-        return min(network.inside.seconds)
+    near = pair is not None and network.host_of_rank[pair.source] == network.host_of_rank[pair.target]
+    least = min(network.inside.seconds) if near and network.inside else network.least_seconds
     one_way = collective(case.collective).rooted or (pair is not None and not pair.both)
-    if case.mode == "streaming" and one_way and network.one_way:
-        return min(network.least_seconds, *network.one_way.seconds)
-    return network.least_seconds
+    unanswered = network.inside_one_way if near or len(network.hosts) == 1 else network.one_way
+    if case.mode == "streaming" and one_way and unanswered:
+        return min(least, *unanswered.seconds)
+    return least

@@ -92,15 +92,15 @@ class HostLink:
 class HostNetwork:
     """Hosts that run the ranks of one team, and what messages between ranks cost there.
 
-    backend: the library that was probed. hosts: in the order in which ranks first are on them.
-    host_of_rank: index into hosts. between: two ranks on different hosts send to each other at once; inside:
-    the same on one host; together: all ranks send to the next at once, the last to the first; swapped: every
-    rank sends to a partner on another host and gets as much from it, all at once; one_way: one rank sends to
-    another host, message after message, and waits for no answer. Each None where there are no such ranks
-    or it was not looked at. stream_bytes_per_second: one way between two hosts. call_seconds: what a
-    collective costs besides its messages, such as handing it to a thread of the library. links: pairs of
-    hosts, each looked at on its own. library: the name and version of what was probed, which decides what
-    algorithms it takes; '' where it is not known.
+    backend: the library that was probed. hosts: in the order in which ranks first are on them. host_of_rank:
+    index into hosts. between: two ranks on different hosts send to each other at once; inside: the same on
+    one host; together: all ranks send to the next at once, the last to the first; swapped: every rank sends
+    to a partner on another host and gets as much from it, all at once; one_way: one rank sends to another
+    host, message after message, and waits for no answer; inside_one_way: the same on one host. Each None
+    where there are no such ranks or it was not looked at. stream_bytes_per_second: one way between two
+    hosts. call_seconds: what a collective costs besides its messages, such as handing it to a thread of the
+    library. links: pairs of hosts, each looked at on its own. library: the name and version of what was
+    probed, which decides what algorithms it takes; '' where it is not known.
     """
 
     backend: str
@@ -115,6 +115,7 @@ class HostNetwork:
     library: str = ""
     swapped: MessageTimes | None = None
     one_way: MessageTimes | None = None
+    inside_one_way: MessageTimes | None = None
 
     def __post_init__(self) -> None:
         if set(self.host_of_rank) != set(range(len(self.hosts))):
@@ -190,11 +191,12 @@ class HostNetwork:
         ranks, ports = [0.0] * self.ranks, [[0.0, 0.0] for _ in self.hosts]
         for ends, size in messages:
             hosts = [self.host_of_rank[rank] for rank in ends]
-            curve = (self.one_way or self.between) if hosts[0] != hosts[1] else self.inside
+            near = hosts[0] == hosts[1]
+            curve = self.inside_one_way or self.inside if near else self.one_way or self.between
             assert curve is not None, "checked when the value was made"
             for rank in ends:
                 ranks[rank] += float(curve.at(size))
-            if hosts[0] != hosts[1]:
+            if not near:
                 for way, host in enumerate(hosts):
                     ports[host][way] += size
         rate = self.stream_bytes_per_second or math.inf

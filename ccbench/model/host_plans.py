@@ -25,7 +25,8 @@ class Stage:
     """Messages that leave together, each of ``share`` of the buffer, ``times`` in a row.
 
     share: of the collective's size. segment_bytes: not 0 where the stage is a pipeline, in which such pieces
-    follow each other, each over all of ``times`` hops. overlapped: messages go in two halves at once.
+    follow each other, each over all of ``times`` hops. overlapped: messages go in two halves at once. adds:
+    who gets a message adds it to what it has before anything goes on.
     """
 
     messages: Messages
@@ -33,6 +34,7 @@ class Stage:
     times: int = 1
     segment_bytes: int = 0
     overlapped: bool = False
+    adds: bool = False
 
 
 Plan = list[Stage]
@@ -68,22 +70,23 @@ def _uneven(ranks: int) -> Plan:
     """What is sent before and after so that a power of two of ranks is left, of the whole buffer."""
     power = 1 << (ranks.bit_length() - 1)
     extra = tuple((power + one, one) for one in range(ranks - power))
-    return [Stage(extra, 1.0), Stage(tuple((b, a) for a, b in extra), 1.0)] if extra else []
+    back = tuple((b, a) for a, b in extra)
+    return [Stage(extra, 1.0, adds=True), Stage(back, 1.0)] if extra else []
 
 
 def ring_reduce_scatter(ranks: int, root: int) -> Plan:
     """Each block once round the ring."""
-    return [Stage(_ring(ranks), 1 / ranks, ranks - 1)]
+    return [Stage(_ring(ranks), 1 / ranks, ranks - 1, adds=True)]
 
 
 def ring_all_gather(ranks: int, root: int) -> Plan:
     """The same without sums."""
-    return ring_reduce_scatter(ranks, root)
+    return [Stage(_ring(ranks), 1 / ranks, ranks - 1)]
 
 
 def ring_all_reduce(ranks: int, root: int) -> Plan:
     """Both, one after the other."""
-    return [Stage(_ring(ranks), 1 / ranks, 2 * (ranks - 1))]
+    return [*ring_reduce_scatter(ranks, root), *ring_all_gather(ranks, root)]
 
 
 def overlapped(make: Maker) -> Maker:
@@ -101,7 +104,7 @@ def overlapped(make: Maker) -> Maker:
 def doubling_all_reduce(ranks: int, root: int) -> Plan:
     """Everything to partners ever farther away."""
     power = 1 << (ranks.bit_length() - 1)
-    return [*_uneven(ranks), *(Stage(_exchange(power, d), 1.0) for d in _distances(power))]
+    return [*_uneven(ranks), *(Stage(_exchange(power, d), 1.0, adds=True) for d in _distances(power))]
 
 
 def halving_all_reduce(ranks: int, root: int) -> Plan:
@@ -112,14 +115,15 @@ def halving_all_reduce(ranks: int, root: int) -> Plan:
     src/mpi/coll/allreduce/allreduce_intra_reduce_scatter_allgather.c: the mask grows from 1).
     """
     power = 1 << (ranks.bit_length() - 1)
-    one_way = [Stage(_exchange(power, d), 1 / (2 * d)) for d in _distances(power)]
-    return [*_uneven(ranks), *one_way, *reversed(one_way)]
+    one_way = [Stage(_exchange(power, d), 1 / (2 * d), adds=True) for d in _distances(power)]
+    return [*_uneven(ranks), *one_way, *(replace(stage, adds=False) for stage in reversed(one_way))]
 
 
 def halving_reduce_scatter(ranks: int, root: int) -> Plan:
     """The first half of that."""
     power = 1 << (ranks.bit_length() - 1)
-    one_way = [Stage(_exchange(power, power // (2 * d)), 1 / (2 * d)) for d in _distances(power)]
+    distances = ((d, power // (2 * d)) for d in _distances(power))
+    one_way = [Stage(_exchange(power, distance), 1 / (2 * d), adds=True) for d, distance in distances]
     return [*_uneven(ranks), *one_way]
 
 
@@ -204,7 +208,7 @@ def _down(ranks: int, root: int, children: Callable[[int], list[int]]) -> Plan:
 def binomial_reduce(ranks: int, root: int) -> Plan:
     """The same tree, towards the root."""
     return [
-        Stage(tuple((target, source) for source, target in stage.messages), 1.0)
+        Stage(tuple((target, source) for source, target in stage.messages), 1.0, adds=True)
         for stage in reversed(binomial_broadcast(ranks, root))
     ]
 

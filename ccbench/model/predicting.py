@@ -16,7 +16,7 @@ from ccbench.model.beside import (
 from ccbench.model.cluster import Cluster
 from ccbench.model.cluster_points import library_points, schedule_points
 from ccbench.model.group_points import requested_points
-from ccbench.model.host_collectives import HOST_LIBRARIES, predict_between_hosts
+from ccbench.model.host_collectives import HOST_LIBRARIES, predict_host_library
 from ccbench.model.host_network import HostNetwork
 from ccbench.model.library.system import ALGORITHMS, PROTOCOLS, LibraryRequest
 from ccbench.model.machine import Machine
@@ -35,19 +35,23 @@ UNPRICED_BACKENDS = ("mpi-cuda",)
 
 
 def predict_case(
-    case: Case, machine: Machine | Cluster | HostNetwork, algorithm_used: str = "", gpus_per_process: int = 1
+    case: Case,
+    machine: Machine | Cluster | HostNetwork,
+    algorithm_used: str = "",
+    gpus_per_process: int = 1,
+    host: Machine | None = None,
 ) -> Prediction | None:
     """The prediction for one launch of ``case``, None where there is no model of what ran.
 
     algorithm_used: what the backend says it ran. gpus_per_process: GPUs that one thread launches on. On a
     cluster of another number of ranks than the case has there is none either. A network of hosts prices what
-    the library that it was probed with does (``ccbench.model.host_collectives``). Of computing meanwhile
-    nothing is said: how long a computation takes is not modelled.
+    the library that it was probed with does (``ccbench.model.host_collectives``); where all its ranks share
+    one, ``host`` is that. Of computing meanwhile nothing is said: how long it takes is not modelled.
     """
     if case.backend in UNPRICED_BACKENDS or case.mode == OVERLAP:
         return None
     if isinstance(machine, HostNetwork):
-        return predict_between_hosts(case, machine, algorithm_used)
+        return predict_host_library(case, machine, algorithm_used, host)
     if case.backend in HOST_LIBRARIES:
         return None  # a library's own messages are priced on what such messages were seen to cost
     try:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.model.host_collectives import predict_between_hosts
+from ccbench.model.host_collectives import predict_host_library
 from ccbench.model.host_decisions import MPICH, OPEN_MPI_41, own_choice, rows_of
 from ccbench.model.host_network import HostNetwork
 from ccbench.model.host_plans import TOLD_PLANS, Stage, binary_broadcast, chain_broadcast, knomial_broadcast
@@ -116,7 +116,7 @@ def test_a_prediction_prices_what_the_library_takes_and_not_the_cheapest() -> No
     told = HostNetwork(
         "mpi", ("a", "b", "c", "d"), (0, 1, 2, 3), line(), None, line(), RATE, library=OPEN_MPI
     )
-    found = predict_between_hosts(case, told)
+    found = predict_host_library(case, told)
     assert found is not None
     assert found.predicted_seconds == pytest.approx(3 * size / RATE, rel=0.02)
     assert "(chain)" in found.bottleneck

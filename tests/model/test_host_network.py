@@ -11,19 +11,21 @@ from hypothesis import strategies as st
 from ccbench.cases import NO_OP, NO_ROOT, Case, Measurement, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import BackendUnavailable, MachineError
-from ccbench.model.host_collectives import plan_seconds, predict_between_hosts
+from ccbench.model.host_collectives import plan_seconds, predict_host_library
 from ccbench.model.host_network import HostNetwork, MessageTimes, swaps
 from ccbench.model.host_plans import GLOO_PLANS, MPI_PLANS
 from ccbench.model.machine import load_machine
 from ccbench.model.predicting import predict_case
-from ccbench.network_probe import SIZES_BYTES, host_pairs, probed
+from ccbench.network_probe import ONE_HOST_SIZES_BYTES, SIZES_BYTES, host_pairs, probed
 
 LATENCY = 50e-6
 RATE = 1.2e8
 
 
-def line(latency: float = LATENCY, rate: float = RATE) -> MessageTimes:
-    return MessageTimes(SIZES_BYTES, tuple(latency + size / rate for size in SIZES_BYTES))
+def line(
+    latency: float = LATENCY, rate: float = RATE, sizes_bytes: tuple[int, ...] = SIZES_BYTES
+) -> MessageTimes:
+    return MessageTimes(sizes_bytes, tuple(latency + size / rate for size in sizes_bytes))
 
 
 def network_of(
@@ -32,7 +34,8 @@ def network_of(
     """Every message between hosts takes latency + bytes / rate; inside a host a tenth of it."""
     hosts = max(host_of_rank) + 1
     between = line(latency, rate) if hosts > 1 else None
-    inside = line(latency / 10, rate * 10) if len(host_of_rank) > hosts else None
+    sizes = SIZES_BYTES if hosts > 1 else ONE_HOST_SIZES_BYTES
+    inside = line(latency / 10, rate * 10, sizes) if len(host_of_rank) > hosts else None
     names = tuple(f"h{host}" for host in range(hosts))
     stream = rate if hosts > 1 else None
     return HostNetwork(backend, names, host_of_rank, between, inside, between or inside, stream)
@@ -57,7 +60,7 @@ def case_of(collective: str, ranks: int, size_bytes: int, backend: str = "gloo",
 
 
 def seconds(case: Case, network: HostNetwork) -> float:
-    prediction = predict_between_hosts(case, network)
+    prediction = predict_host_library(case, network)
     assert prediction is not None
     assert 0 <= prediction.bound_seconds <= prediction.predicted_seconds
     assert prediction.latency_seconds + prediction.bandwidth_seconds == pytest.approx(
@@ -216,10 +219,10 @@ def test_a_message_one_way_in_a_row_takes_what_the_probe_saw_of_such() -> None:
 def test_no_bound_is_above_what_was_seen_of_messages_that_nobody_waits_for() -> None:
     network = replace(network_of((0, 1, 2, 3), backend="mpi"), one_way=line(latency=1e-6))
     for case in (case_of("broadcast", 4, 8, "mpi"), case_of("send_recv", 4, 8, "mpi", pair="0>2")):
-        prediction = predict_between_hosts(case, network)
+        prediction = predict_host_library(case, network)
         assert prediction is not None
         assert prediction.bound_seconds <= 1.2e-6
-    waits = predict_between_hosts(case_of("all_reduce", 4, 8, "mpi"), network)
+    waits = predict_host_library(case_of("all_reduce", 4, 8, "mpi"), network)
     assert waits is not None
     assert waits.bound_seconds >= LATENCY
 
@@ -234,7 +237,7 @@ def test_collectives_in_which_ranks_hear_back_do_not_run_ahead() -> None:
 def test_the_larger_pieces_of_rabenseifners_all_reduce_stay_on_the_host() -> None:
     shared = network_of((0, 0, 1, 1), backend="mpi")
     large = 1 << 26
-    found = predict_between_hosts(case_of("all_reduce", 4, large, "mpi"), shared, "mpi:rabenseifner")
+    found = predict_host_library(case_of("all_reduce", 4, large, "mpi"), shared, "mpi:rabenseifner")
     assert found is not None
     inside, between = large / 2 / (10 * RATE), 2 * large / 4 / RATE
     assert found.predicted_seconds == pytest.approx(2 * (inside + between), rel=0.01)
@@ -242,19 +245,19 @@ def test_the_larger_pieces_of_rabenseifners_all_reduce_stay_on_the_host() -> Non
 
 def test_what_has_no_plan_has_no_prediction() -> None:
     network = network_of((0, 1))
-    assert predict_between_hosts(case_of("all_to_all_v", 2, 1024), network) is None
+    assert predict_host_library(case_of("all_to_all_v", 2, 1024), network) is None
 
 
 def test_nothing_is_said_of_another_team_or_what_the_library_was_not_asked() -> None:
     network = network_of((0, 1))
-    assert predict_between_hosts(case_of("all_reduce", 4, 1024), network) is None
-    assert predict_between_hosts(case_of("all_reduce", 2, 1024, "mpi"), network) is None
-    assert predict_between_hosts(case_of("all_reduce", 2, 1024, groups="rank % 2"), network) is None
+    assert predict_host_library(case_of("all_reduce", 4, 1024), network) is None
+    assert predict_host_library(case_of("all_reduce", 2, 1024, "mpi"), network) is None
+    assert predict_host_library(case_of("all_reduce", 2, 1024, groups="rank % 2"), network) is None
     told = network_of((0, 1, 2, 3), backend="mpi")
     case = case_of("all_reduce", 4, 1 << 20, "mpi")
-    assert predict_between_hosts(case, told, "mpi:basic_linear") is None
-    ring = predict_between_hosts(case, told, "mpi:ring")
-    doubling = predict_between_hosts(case, told, "mpi:recursive_doubling")
+    assert predict_host_library(case, told, "mpi:basic_linear") is None
+    ring = predict_host_library(case, told, "mpi:ring")
+    doubling = predict_host_library(case, told, "mpi:recursive_doubling")
     assert ring is not None
     assert doubling is not None
     assert ring.predicted_seconds < doubling.predicted_seconds
@@ -268,7 +271,7 @@ def test_a_case_is_predicted_on_the_network_it_was_probed_on_and_not_on_memory()
 
 def test_the_bound_counts_what_must_come_through_the_busiest_port() -> None:
     network = network_of((0, 0, 1, 1))
-    gathered = predict_between_hosts(case_of("all_gather", 4, 1 << 24), network)
+    gathered = predict_host_library(case_of("all_gather", 4, 1 << 24), network)
     assert gathered is not None
     assert gathered.bound_seconds == pytest.approx((1 << 23) / RATE, rel=0.02)
 
@@ -311,7 +314,7 @@ class PlantedTeam:
         )
 
 
-@pytest.mark.parametrize("node_of_rank", [(0, 1, 2, 3), (0, 0, 1, 1), (0, 0, 0), (0, 1)])
+@pytest.mark.parametrize("node_of_rank", [(0, 1, 2, 3), (0, 0, 1, 1), (0, 0, 0), (0, 1), (0, 0)])
 def test_a_probe_finds_the_planted_figures(node_of_rank: tuple[int, ...]) -> None:
     found = probed(PlantedTeam(node_of_rank), "gloo", len(node_of_rank))
     planted = network_of(node_of_rank)
@@ -319,10 +322,29 @@ def test_a_probe_finds_the_planted_figures(node_of_rank: tuple[int, ...]) -> Non
     assert found.host_of_rank == node_of_rank
     assert (found.between, found.inside) == (planted.between, planted.inside)
     assert found.one_way == planted.between
+    assert found.inside_one_way == planted.inside
     assert (found.swapped is None) == (len(swaps(node_of_rank)) <= 2)
     for one in found.links:
         assert one.round_trip_seconds == pytest.approx(2 * (LATENCY + SIZES_BYTES[0] / RATE))
         assert one.bytes_per_second == pytest.approx(RATE)
+
+
+def test_two_ranks_of_one_host_are_a_pair_that_is_looked_at_once() -> None:
+    team = PlantedTeam((0, 0))
+    found = probed(team, "gloo", 2)
+    assert found.inside == found.together == network_of((0, 0)).inside
+    assert set(team.asked) == {"", "0>1"}
+
+
+@given(st.integers(0, 1 << 30))
+def test_on_one_host_nothing_much_larger_than_the_cases_to_come_is_sent(largest: int) -> None:
+    found = probed(PlantedTeam((0, 0)), "gloo", 2, largest).inside
+    assert found is not None
+    sizes = found.sizes_bytes
+    assert sizes == ONE_HOST_SIZES_BYTES[: len(sizes)]
+    assert len(sizes) >= 2
+    assert sizes[-1] >= min(largest, ONE_HOST_SIZES_BYTES[-1])
+    assert len(sizes) == 2 or sizes[-2] < largest
 
 
 def test_of_few_hosts_each_pair_is_looked_at_and_of_many_a_ring() -> None:

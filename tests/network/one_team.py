@@ -14,7 +14,7 @@ from benchmarks.hosts import case_of
 from ccbench.backends import open_backend
 from ccbench.backends.base import TeamRequest
 from ccbench.cases import Sampling
-from ccbench.model.host_collectives import predict_between_hosts
+from ccbench.model.host_collectives import predict_host_library
 from ccbench.model.host_network import HostNetwork
 from ccbench.model.machine import load_machine
 from ccbench.network_probe import probe_network
@@ -44,7 +44,7 @@ def main(backend: str, hosts: str) -> None:
             collective, size, seconds = line.split()
             case = case_of(backend, collective, ranks, int(size))
             found = team.run(case, replace(QUICK, time_limit_seconds=float(seconds)))
-            prediction = predict_between_hosts(case, network) if network else None
+            prediction = predict_host_library(case, network) if network else None
             answer(
                 {
                     "status": found.status.value,

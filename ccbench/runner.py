@@ -23,7 +23,7 @@ from ccbench.exchange import ONE_HOST_VARIABLE
 from ccbench.faults import fault_from_environment
 from ccbench.model.basis import Basis
 from ccbench.model.cluster import Cluster
-from ccbench.model.host_collectives import HOST_LIBRARIES
+from ccbench.model.host_collectives import HOST_LIBRARIES, is_priced_on_one_host
 from ccbench.model.host_network import HostNetwork
 from ccbench.model.machine import Machine, load_machine
 from ccbench.model.prediction import Prediction
@@ -368,6 +368,8 @@ class _Run:
         """Once for each library: what messages between these ranks take, for the predictions."""
         kind = case.backend, case.ranks
         if case.backend not in HOST_LIBRARIES or kind in self._networks or case.ranks < 2:
+            return
+        if not self._several_hosts and not is_priced_on_one_host(*kind, self._basis.host):
             return
         where = "the network between the hosts" if self._several_hosts else "messages between the ranks"
         self._progress.note(f"measuring {where} with {case.backend}")

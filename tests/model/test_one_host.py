@@ -26,9 +26,9 @@ def flat(rate: float) -> Rates:
     return Rates((RatePoint(1, rate),), (RatePoint(1, 2 * rate),))
 
 
-def host() -> Machine:
+def host(cores: int = 2) -> Machine:
     plain = load_machine("cpu-shared-memory")
-    return replace(plain, fabric=replace(plain.fabric, cores=2, copy=flat(COPIED), reduce=flat(ADDED)))
+    return replace(plain, fabric=replace(plain.fabric, cores=cores, copy=flat(COPIED), reduce=flat(ADDED)))
 
 
 def predicted(
@@ -37,7 +37,7 @@ def predicted(
     """Seconds with what ranks do themselves, and of messages alone."""
     case = case_of(collective, ranks, size_bytes, backend, **changes)
     network = network_of((0,) * ranks, backend=backend)
-    whole = predict_host_library(case, network, algorithm, host())
+    whole = predict_host_library(case, network, algorithm, host(4 if backend == "gloo" else 2))
     messages = predict_host_library(case, network, algorithm)
     assert whole is not None
     assert messages is not None
@@ -74,6 +74,17 @@ def test_gloo_reduces_in_its_input_and_adds_while_it_sends() -> None:
     assert whole == messages
 
 
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_gloo_is_priced_where_each_of_its_threads_has_a_processor(ranks: int) -> None:
+    case, network = case_of("all_gather", ranks, LARGE), network_of((0,) * ranks)
+    assert predict_host_library(case, network, "", host(2 * ranks)) is not None
+    assert predict_host_library(case, network, "", host(2 * ranks - 1)) is None
+
+
+def test_gloo_between_hosts_is_priced_however_few_processors_there_are() -> None:
+    assert predict_host_library(case_of("all_gather", 2, LARGE), network_of((0, 1)), "", host()) is not None
+
+
 def test_ranks_without_a_core_of_their_own_work_by_turns() -> None:
     (two, of_two), (four, of_four) = (predicted("all_gather", ranks, LARGE, "mpi:ring") for ranks in (2, 4))
     assert two - of_two == pytest.approx(LARGE / 2 / COPIED)
@@ -97,10 +108,10 @@ def test_the_bound_is_that_of_the_host_s_memory(
     collective: str, ranks: int, size_bytes: int, backend: str
 ) -> None:
     case = case_of(collective, ranks, size_bytes, backend)
-    found = predict_host_library(case, network_of((0,) * ranks, backend=backend), "", host())
+    found = predict_host_library(case, network_of((0,) * ranks, backend=backend), "", host(10))
     assert found is not None
     row = COLLECTIVES[collective]
-    memory = float(bound_seconds(row, ranks, case.count, 4, host(), max(case.root, 0)))
+    memory = float(bound_seconds(row, ranks, case.count, 4, host(10), max(case.root, 0)))
     assert found.bound_seconds == pytest.approx(min(memory, found.predicted_seconds))
 
 

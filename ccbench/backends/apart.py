@@ -74,6 +74,8 @@ class ApartEndpoint(ABC):
         self._own = self.control.index(self.rank, Word.PROGRESS)
         self._any_fault = fault_from_environment()
         self._fault: Fault | None = None
+        self._own_fault: Fault | None = None
+        self._beside_fault: Fault | None = None
         self._cases = 0
         self._shared = 0
         self._seat: Part | None = None
@@ -107,14 +109,20 @@ class ApartEndpoint(ABC):
         self._seat = part_of(case, self.rank)
         self.case, self.part = case, self._seat.case if self._seat else case
         self.member = self._seat.seat if self._seat else -1
-        fault = self._any_fault
-        self._fault = fault if fault and fault.matches(case, self.rank) else None
         self._shared = 0
         self.beside = Beside(case, self.rank) if case.beside else None
+        self._own_fault = self._fault_in(case)
+        self._beside_fault = self._fault_in(self.beside.case) if self.beside else None
+        self._fault = self._own_fault or self._beside_fault
         self.part_times = PartTimes() if self.beside and self.tells_apart(self.beside.case) else None
         self._take_memory(case)
         self._call = self.bind() if self.takes_part else _nothing
         return self.algorithm_label()
+
+    def _fault_in(self, case: Case) -> Fault | None:
+        """What this rank is to do wrong in one of its collectives."""
+        fault = self._any_fault
+        return fault if fault and fault.matches(case, self.rank) else None
 
     def tells_apart(self, other: Case) -> bool:
         """Whether the call says when the case's own collective is over and when ``other`` is."""
@@ -277,8 +285,8 @@ class ApartEndpoint(ABC):
         if not collective(self.case.collective).moves_data:
             found = self._check_barrier(self._seat)
         else:
-            if self._fault:
-                self._fault.spoil(self._output)
+            if self._own_fault:
+                self._own_fault.spoil(self._output)
             found = self._seat.check(self._output, salt, launches) if self._seat else None
         beside = self._check_beside(salt, launches) if self.beside else None  # collective, so always asked
         if found and beside:
@@ -289,6 +297,8 @@ class ApartEndpoint(ABC):
         assert self.beside is not None, "whoever calls has looked"
         if not collective(self.beside.case.collective).moves_data:
             return self._check_barrier(self.beside.seat)
+        if self._beside_fault:
+            self._beside_fault.spoil(self.beside.target)
         return self.beside.check(salt, launches)
 
     def _check_barrier(self, seat: Part | None) -> Mismatch | None:

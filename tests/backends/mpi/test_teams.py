@@ -103,6 +103,18 @@ def test_without_a_compiler_python_launches_and_the_result_says_so(
     assert measurement.detail.startswith(f"{FROM_PYTHON} (rank 0: no C compiler was found")
 
 
+@pytest.mark.parametrize("spoiled", ["all_reduce", "all_gather"])
+def test_of_two_collectives_at_once_the_one_that_a_fault_hits_is_named(
+    monkeypatch: pytest.MonkeyPatch, spoiled: str
+) -> None:
+    monkeypatch.setenv("CCBENCH_FAULT", f"element:rank=1:collective={spoiled}")
+    opened = team()
+    measurement = opened.run(case_of("all_reduce", beside="all_gather"), SHORT)
+    opened.close()
+    assert (measurement.status, measurement.wrong_elements) == (Status.WRONG, 1)
+    assert ("all_gather beside" in measurement.detail) == (spoiled == "all_gather")
+
+
 @pytest.mark.parametrize("dtype", ["int32", "int64", "float64", "bfloat16", "float16", "int8"])
 def test_dtypes_that_mpi_lacks_travel_as_bytes(pair: LaunchedTeam, dtype: str) -> None:
     assert pair.run(case_of("all_gather", dtype=dtype), SHORT).status is Status.OK

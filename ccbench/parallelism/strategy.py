@@ -19,6 +19,9 @@ RECOMPUTED = ("none", "selective", "full")
 CONTEXT_KINDS = ("ring", "all_gather", "ulysses")
 """Liu et al. 2023; Grattafiori et al. 2024 (Llama 3); Jacobs et al. 2023 (DeepSpeed-Ulysses)."""
 
+SAME_SUM = 1e-3
+"""Rows of a matrix of tokens whose sums differ by less are rounded alike."""
+
 BUCKET_BYTES = 25 * 2**20
 """Of PyTorch's DistributedDataParallel (Li et al., VLDB 2020; ``bucket_cap_mb``)."""
 
@@ -234,6 +237,17 @@ def check_strategy(shape: ModelShape, strategy: Strategy) -> None:
     _check_experts(shape, strategy)
 
 
+def _check_traffic(strategy: Strategy) -> None:
+    """Every rank has as many tokens in a step, so every row of a matrix has the same sum."""
+    routed = shares(strategy.traffic, strategy.layout.ep).sum(axis=1)
+    if routed.min() < (1 - SAME_SUM) * routed.max():
+        share = f"{routed.min() / routed.max():.0%}"
+        raise UsageError(
+            f"strategy: traffic {strategy.traffic}: row {routed.argmin()} has {share} of what row "
+            f"{routed.argmax()} has, but every rank has as many tokens; give rows of one sum"
+        )
+
+
 def _check_experts(shape: ModelShape, strategy: Strategy) -> None:
     layout = strategy.layout
     if not shape.experts:
@@ -243,7 +257,7 @@ def _check_experts(shape: ModelShape, strategy: Strategy) -> None:
             )
         return
     if strategy.traffic:
-        shares(strategy.traffic, layout.ep)
+        _check_traffic(strategy)
     if shape.experts % layout.ep:
         raise UsageError(
             f"strategy: ep {layout.ep} does not divide {shape.experts} experts; choose one that does"

@@ -61,8 +61,8 @@ def test_layouts_without_a_name_are_called_by_all_that_they_say() -> None:
 
 def test_traffic_may_be_a_matrix_as_yaml_writes_it() -> None:
     moe = START.replace("gpt3-175b", "mixtral-8x7b")
-    plan = read_plan(moe + "layout: {ep: 2}\ntraffic: [[1, 2], [3, 4]]\n")
-    assert plan.settings["traffic"] == "[[1, 2], [3, 4]]"
+    plan = read_plan(moe + "layout: {ep: 2}\ntraffic: [[1, 2], [2, 1]]\n")
+    assert plan.settings["traffic"] == "[[1, 2], [2, 1]]"
 
 
 def test_a_search_keeps_to_what_is_named() -> None:

@@ -112,6 +112,12 @@ def test_what_does_not_go_together_is_told_with_its_cure(
         ("llama-2-70b", Layout(tp=8, cp=16), {"context_kind": "ulysses"}, "or context_kind: ring"),
         ("deepseek-v3", Layout(cp=2), {"context_kind": "ulysses"}, "write context_kind: ring"),
         ("mixtral-8x7b", Layout(dp=16, ep=16), {}, "ep 16 does not divide 8 experts"),
+        (
+            "mixtral-8x7b",
+            Layout(dp=2, ep=2),
+            {"traffic": "[[0, 0], [3, 4]]"},
+            "row 0 has 0% of what row 1 has",
+        ),
         ("mixtral-8x7b", Layout(tp=2), {}, "write sequence_parallel: true"),
         ("mixtral-8x7b", Layout(tp=2), {"sequence_parallel": True}, ""),
     ],

@@ -102,6 +102,14 @@ def row_seconds(
     return following + (first - following) / launches
 
 
+def _call_seconds(case: Case, plan: Plan, network: HostNetwork) -> float:
+    """What comes on top of messages, as a barrier shows it, in which all ranks are busy at the same time.
+
+    Nothing does where they are busy one after the other, and in send_recv, which the probe itself timed.
+    """
+    return 0.0 if case.collective == "send_recv" or _goes_one_way(plan) else network.call_seconds
+
+
 def is_priced_on_one_host(backend: str, ranks: int, host: Machine | None) -> bool:
     """Whether times of a library on one host are those of its messages.
 
@@ -187,15 +195,13 @@ def predict_host_library(
         plans = _plans(case, network, size, root, algorithm)
     if not plans:
         return None
-    # Messages of a pair are what the probe itself timed: nothing comes on top of them.
-    call = 0.0 if case.collective == "send_recv" else network.call_seconds
     adding, copied = _own_work(case, size, host if len(network.hosts) == 1 else None)
     price = row_seconds if case.mode == "streaming" and not (pair and pair.both) else plan_seconds
-    priced = {
-        name: (call + copied + price(plan, size, network, adding), plan) for name, plan in plans.items()
-    }
-    name, (seconds, plan) = min(priced.items(), key=lambda one: one[1][0])
-    latency = min(seconds, call + price(plan, 0, network))
+    calls = {name: _call_seconds(case, plan, network) for name, plan in plans.items()}
+    priced = {name: calls[name] + copied + price(plan, size, network, adding) for name, plan in plans.items()}
+    name, seconds = min(priced.items(), key=lambda one: one[1])
+    plan = plans[name]
+    latency = min(seconds, calls[name] + price(plan, 0, network))
     return Prediction(
         bound_seconds=min(seconds, bound_of(case, size, network, host)),
         predicted_seconds=seconds,

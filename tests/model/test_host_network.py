@@ -329,6 +329,19 @@ def test_a_probe_finds_the_planted_figures(node_of_rank: tuple[int, ...]) -> Non
         assert one.bytes_per_second == pytest.approx(RATE)
 
 
+@pytest.mark.parametrize(
+    ("collective", "meets"),
+    [("all_reduce", True), ("all_gather", True), ("barrier", True), ("broadcast", False), ("gather", False)],
+)
+def test_what_a_barrier_costs_beyond_messages_is_paid_where_all_ranks_are_busy_at_once(
+    collective: str, meets: bool
+) -> None:
+    network = network_of((0, 1, 2, 3))
+    case = case_of(collective, 4, 4096, mode="isolated")
+    more = seconds(case, replace(network, call_seconds=1e-3)) - seconds(case, network)
+    assert more == pytest.approx(1e-3 if meets else 0.0)
+
+
 def test_two_ranks_of_one_host_are_a_pair_that_is_looked_at_once() -> None:
     team = PlantedTeam((0, 0))
     found = probed(team, "gloo", 2)

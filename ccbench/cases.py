@@ -41,6 +41,9 @@ OVERLAP_PARTS = (
 
 
 MORE_VISITS = "more visits planned"
+
+PROBE = "network probe"
+"""The suite of cases that are measured for predictions, before those that were asked for."""
 """The stop reason of a case that was measured, but not yet as often as asked."""
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ccbench.cases import Case
+from ccbench.cases import PROBE, Case
 from ccbench.errors import UsageError
 from ccbench.verification import Array, poison
 
@@ -44,9 +44,10 @@ class Fault:
     size_bytes: int = -1
 
     def matches(self, case: Case, rank: int) -> bool:
-        """True when this rank must misbehave in this case."""
+        """True when this rank must misbehave in this case, which is one that was asked for."""
         return (
-            self.rank in (rank, ALL_RANKS)
+            case.suite != PROBE
+            and self.rank in (rank, ALL_RANKS)
             and self.collective in ("", case.collective)
             and self.algorithm in ("", case.algorithm)
             and self.size_bytes in (-1, case.size_bytes)

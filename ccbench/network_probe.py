@@ -13,7 +13,7 @@ from dataclasses import replace
 from statistics import median
 
 from ccbench.backends.base import Team
-from ccbench.cases import NO_OP, Case, Measurement, Sampling, Status
+from ccbench.cases import NO_OP, PROBE, Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable
 from ccbench.model.host_collectives import plan_seconds
 from ccbench.model.host_network import HostLink, HostNetwork, MessageTimes, swaps
@@ -193,14 +193,14 @@ def _ok(measurement: Measurement) -> Measurement:
     if measurement.status is not Status.OK or not measurement.samples_seconds:
         raise BackendUnavailable(
             f"network probe: {measurement.case.label}: {measurement.status.value}"
-            f"{': ' + measurement.detail if measurement.detail else ''}; mend that or run without"
+            f"{': ' + measurement.detail if measurement.detail else ''}; mend that to have predictions"
         )
     return measurement
 
 
 def _case(backend: str, ranks: int, size_bytes: int) -> Case:
     return Case(
-        suite="network probe",
+        suite=PROBE,
         backend=backend,
         collective="send_recv",
         algorithm="default",

@@ -196,6 +196,7 @@ class _Run:
         self._lost = ""
         self._several_hosts = census is not None and census.nodes > 1
         self._networks: dict[tuple[str, int], HostNetwork] = {}
+        self._probed: set[tuple[str, int]] = set()
         self._largest_bytes: dict[tuple[str, int], int] = {}
 
     def begin(self, cases: Sequence[Case]) -> None:
@@ -364,41 +365,57 @@ class _Run:
             return ""
         return f"{case.backend}: its ranks share one host; between hosts there are {', '.join(BETWEEN_HOSTS)}"
 
-    def _look_at_network(self, team: Team, case: Case) -> None:
-        """Once for each library: what messages between these ranks take, for the predictions."""
+    def _look_at_network(self, team: Team, case: Case) -> str:
+        """Once for each library: what messages between these ranks take, for the predictions.
+
+        Why there will be none, where that failed, which may have cost the team; else "".
+        """
         kind = case.backend, case.ranks
-        if case.backend not in HOST_LIBRARIES or kind in self._networks or case.ranks < 2:
-            return
+        if case.backend not in HOST_LIBRARIES or kind in self._probed or case.ranks < 2:
+            return ""
         if not self._several_hosts and not is_priced_on_one_host(*kind, self._basis.host):
-            return
+            return ""
+        self._probed.add(kind)
         where = "the network between the hosts" if self._several_hosts else "messages between the ranks"
         self._progress.note(f"measuring {where} with {case.backend}")
         try:
             self._networks[kind] = probe_network(team, *kind, self._largest_bytes[kind])
         except BackendUnavailable as error:
-            self._progress.note(f"{error}; no predictions")
-            return
+            self._progress.note(f"{error}; there are none of {case.backend}")
+            return str(error)
         self._basis = replace(self._basis, host_networks=dict(self._networks))
         self._folder.describe(host_networks=[asdict(one) for one in self._networks.values()])
+        return ""
 
     def _team(self, backend: Backend, case: Case) -> Team:
         key = self._team_key(case)
         team = self._teams.pop(key, None)
         if team is None or not team.usable():
-            if backend.costly_teams:
-                self._make_room()
-            team = backend.open_team(
-                TeamRequest(
-                    case.ranks,
-                    self._machine_for(case),
-                    self._seed,
-                    environment=(*key[2], *self._around(key[2])),
-                    launch=self._launch,
-                )
-            )
-            self._look_at_network(team, case)
+            team = self._opened(backend, case, key)
         self._teams[key] = team  # last: the one used most recently
         return team
+
+    def _opened(self, backend: Backend, case: Case, key: TeamKey) -> Team:
+        if backend.costly_teams:
+            self._make_room()
+        request = TeamRequest(
+            case.ranks,
+            self._machine_for(case),
+            self._seed,
+            environment=(*key[2], *self._around(key[2])),
+            launch=self._launch,
+        )
+        team = backend.open_team(request)
+        lost_by = self._look_at_network(team, case)
+        if not lost_by or team.usable():
+            return team
+        team.close()
+        if self._played(case):
+            raise BackendUnavailable(
+                f"{case.backend}: {lost_by}; ranks that {self._launched_by} has started cannot be started "
+                "again; ccbench run --launch can"
+            )
+        return backend.open_team(request)
 
     def _around(self, settings: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
         """What leaders of launched teams are told besides."""

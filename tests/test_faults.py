@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from ccbench.cases import PROBE, Case
 from ccbench.errors import UsageError
 from ccbench.faults import ALL_RANKS, VARIABLE, Fault, fault_from_environment
 
@@ -38,3 +41,10 @@ def test_a_mistake_is_told_with_what_to_write(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setenv(VARIABLE, text)
     with pytest.raises(UsageError, match=f"^{VARIABLE}: .*{told}"):
         fault_from_environment()
+
+
+def test_what_is_measured_before_the_cases_that_were_asked_for_is_not_hit() -> None:
+    fault = Fault("stop", rank=ALL_RANKS)
+    asked = Case("s", "mpi", "send_recv", "default", "uint8", "none", 8, 8, 2)
+    assert fault.matches(asked, 0)
+    assert not fault.matches(replace(asked, suite=PROBE), 0)

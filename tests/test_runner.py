@@ -430,3 +430,35 @@ def test_a_visit_that_could_not_start_takes_nothing_from_those_before(tmp_path: 
     assert rows.loc["all_reduce", "stop_reason"] == NO_TEAM
     assert len(rows.loc["all_reduce", "visit_samples"]) == 1
     assert outcome.exit_code == 4
+
+
+# -- what is measured for predictions, before the cases -----------------------------------------------------
+
+
+@pytest.fixture
+def libraries(teams: Teams, monkeypatch: pytest.MonkeyPatch) -> Teams:
+    """Teams of a library whose messages are measured first, which hangs."""
+    monkeypatch.setattr("ccbench.runner.HOST_LIBRARIES", ("cpu",))
+    teams.answers["send_recv"] = status_of(Status.TIMED_OUT, "rank 1 is silent")
+    return teams
+
+
+def test_a_hang_before_the_first_case_costs_the_predictions_and_no_case(
+    tmp_path: Path, libraries: Teams
+) -> None:
+    libraries.answers["broadcast"] = status_of(Status.FAILED, "rank 1 died")
+    outcome = run(suite_of(tmp_path), tmp_path)
+    assert outcome.counts == {Status.OK: 2, Status.FAILED: 1}
+    asked = [name for name, _ in libraries.asked]
+    assert asked == ["send_recv", *COLLECTIVES]  # looked at once, however many teams follow
+    assert libraries.opened == libraries.closed == 3
+    assert "host_networks" not in load_run(outcome.folder).manifest
+
+
+def test_ranks_that_a_launcher_started_and_that_hang_before_the_first_case_end_the_run_with_the_reason(
+    tmp_path: Path, libraries: Teams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ccbench.runner.PLAYED_BACKENDS", ("cpu",))
+    with pytest.raises(BackendUnavailable, match=r"rank 1 is silent.* mpirun .* cannot be started again"):
+        run(suite_of(tmp_path), tmp_path, launched_by="mpirun")
+    assert libraries.opened == libraries.closed == 1

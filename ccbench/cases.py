@@ -41,10 +41,10 @@ OVERLAP_PARTS = (
 
 
 MORE_VISITS = "more visits planned"
+"""The stop reason of a case that was measured, but not yet as often as asked."""
 
 PROBE = "network probe"
 """The suite of cases that are measured for predictions, before those that were asked for."""
-"""The stop reason of a case that was measured, but not yet as often as asked."""
 
 
 class Status(str, Enum):

@@ -40,8 +40,8 @@ def new_buffer(elements: int, dtype: np.dtype[Any], number: int, misalignment_by
     """Private memory from NumPy; buffers with different numbers do not alias.
 
     NumPy asks for huge pages from 4 MiB on, but a buffer that begins anywhere gets them for a part that
-    is luck, and a library that copies between processes is then up to half slower in one run than in the
-    next (docs/performance.md). So large buffers begin where a huge page does, in memory of whole ones.
+    is luck, and a library that copies between processes then takes up to half as long again in one run as
+    in the next (docs/performance.md). So large buffers begin where a huge page does, in memory of whole ones.
     """
     size_bytes = elements * dtype.itemsize
     offset = number * STAGGER_BYTES + misalignment_bytes

@@ -114,7 +114,7 @@ def is_priced_on_one_host(backend: str, ranks: int, host: Machine | None) -> boo
     """Whether times of a library on one host are those of its messages.
 
     Gloo's are not where its threads share processors: each message then waits for a time slice, or does not
-    (all_reduce of 1 KiB took 0.15 or 3.3 ms on two processors).
+    (all_reduce of 256 KiB took 0.25 to 3.6 ms within one run on two processors).
     """
     return backend != "gloo" or host is None or GLOO_THREADS * ranks <= host.fabric.cores
 

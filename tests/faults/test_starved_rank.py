@@ -57,7 +57,7 @@ def rows_of(team: ProcessTeam, ranks: int) -> list[dict[str, Any]]:
 
 
 def _unloaded(one: Measurement) -> Measurement:
-    """Without flags of load: here a named rank is a fault, and an unnamed one too, whatever else runs."""
+    """Without flags of load, for which the verdict leaves cases out: here all count, whatever else runs."""
     flags = tuple(flag for flag in one.conditions.flags if flag not in LOAD_FLAGS)
     return replace(one, conditions=replace(one.conditions, flags=flags))
 

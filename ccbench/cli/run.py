@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from ccbench.launched_by import Seat
     from ccbench.planning import Plan, RunOptions
     from ccbench.runner import RunOutcome
-    from ccbench.runs import Run
 
 RESULTS = Path("results")
 
@@ -284,12 +283,16 @@ def _print_outcome(outcome: RunOutcome, code: int, draw: bool, as_json: bool) ->
 
 
 def _print_results(outcome: RunOutcome, code: int, draw: bool, as_json: bool) -> None:
-    from ccbench.report import first_lines, screen_table, verdict_lines
+    from ccbench.cases import Status
+    from ccbench.report import first_lines, screen_table, verdict_lines, write_report
     from ccbench.runs import load_run
 
     measured = load_run(outcome.folder)
     # Files first: the reader of stdout may go away before the table ends.
-    files = _drawn(measured, outcome) if draw else ()
+    now = draw and not outcome.interrupted  # whoever stops a run does not wait for plots
+    files = drawn_as_far_as_possible(lambda: write_report([measured])) if now else ()
+    if draw and not now and set(outcome.counts) - {Status.SKIPPED}:
+        say(f"no plots were drawn; draw them with: {shlex.join(['ccbench', 'report', str(outcome.folder)])}")
     verdicts = verdict_lines(measured)
     if as_json:
         print_json(
@@ -313,20 +316,3 @@ def _print_results(outcome: RunOutcome, code: int, draw: bool, as_json: bool) ->
     else:
         for file in files:
             click.echo(f"wrote {file}")
-
-
-def _drawn(measured: Run, outcome: RunOutcome) -> tuple[Path, ...]:
-    """Files of the report; none of a run that was stopped before anything was measured."""
-    from ccbench.cases import Status
-    from ccbench.report import write_report
-
-    if not outcome.interrupted:
-        return drawn_as_far_as_possible(lambda: write_report([measured]))
-    if not any(number for status, number in outcome.counts.items() if status is not Status.SKIPPED):
-        return ()
-    try:
-        return write_report([measured])
-    except (KeyboardInterrupt, Exception) as error:
-        reason = str(error) or type(error).__name__
-        say(f"note: the report was not drawn ({reason}); try: ccbench report {outcome.folder}")
-        return ()

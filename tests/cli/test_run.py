@@ -109,16 +109,20 @@ def test_json_is_one_object_on_stdout(ccbench: Command, fakes: Fakes) -> None:
 @pytest.mark.parametrize(
     ("code", "why"), [(130, "interrupted"), (143, "terminated by SIGTERM"), (129, "terminated by SIGHUP")]
 )
-def test_a_stopped_run_says_why_prints_its_table_and_how_to_go_on(
+def test_a_stopped_run_waits_for_no_plots_and_says_why_and_how_to_go_on(
     ccbench: Command, fakes: Fakes, code: int, why: str
 ) -> None:
     fakes.outcome = RunOutcome(Path("results/a b"), code, {Status.OK: 1, Status.SKIPPED: 2}, interrupted=True)
     ended = ccbench("run", "quick", "--ranks", "3", "--backend", "cpu", "--only", "ring 4KiB")
     assert ended.code == code
     again = "ccbench run quick --resume 'results/a b' --backend cpu --ranks 3 --only 'ring 4KiB'"
-    assert ended.err.splitlines() == ["run folder: results/a b", f"ccbench: {why}; go on with: {again}"]
+    assert ended.err.splitlines() == [
+        "run folder: results/a b",
+        f"ccbench: {why}; go on with: {again}",
+        "no plots were drawn; draw them with: ccbench report 'results/a b'",
+    ]
     assert ended.out.splitlines()[:2] == ["look first", "a table 100 wide"]
-    assert fakes.reported == [Path("results/a b")]
+    assert fakes.reported == []
 
 
 def test_the_line_that_goes_on_asks_for_the_same_run(
@@ -142,26 +146,12 @@ def test_a_run_out_of_time_says_how_to_go_on(ccbench: Command, fakes: Fakes) -> 
     assert ended.err.splitlines()[1].endswith("go on with: ccbench run quick --resume r")
 
 
-def test_nothing_is_drawn_of_a_run_that_was_stopped_before_it_measured(
-    ccbench: Command, fakes: Fakes
-) -> None:
+def test_a_run_that_was_stopped_before_it_measured_speaks_of_no_plots(ccbench: Command, fakes: Fakes) -> None:
     fakes.outcome = RunOutcome(Path("r"), 130, {Status.SKIPPED: 3}, interrupted=True)
     ended = ccbench("run", "quick")
     assert ended.code == 130
-    assert fakes.reported == []
+    assert "no plots" not in ended.err
     assert "a table" in ended.out
-
-
-@pytest.mark.parametrize("failure", [RunFolderError("disk full"), KeyboardInterrupt(), ZeroDivisionError()])
-def test_a_failing_drawing_after_a_stop_is_a_note(
-    ccbench: Command, fakes: Fakes, failure: BaseException
-) -> None:
-    fakes.outcome = RunOutcome(Path("r"), 143, {Status.OK: 3}, interrupted=True)
-    fakes.failure = failure
-    ended = ccbench("run", "quick")
-    assert ended.code == 143
-    assert "a table" in ended.out
-    assert f"note: the report was not drawn ({str(failure) or type(failure).__name__})" in ended.err
 
 
 def test_a_failing_drawing_of_a_whole_run_is_an_error(ccbench: Command, fakes: Fakes) -> None:

@@ -18,7 +18,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that a checko
 from ccbench.collectives import COLLECTIVES
 from ccbench.model.library.clusters import library_system
 from ccbench.model.library.costs import protocols
-from ccbench.model.library.crossovers import crossovers
 from ccbench.model.library.predictor import predict_library
 from ccbench.model.library.shapes import shapes
 from ccbench.model.library.system import LibraryRequest, LibrarySystem
@@ -61,12 +60,8 @@ def main() -> int:
     for request in requests(largest):
         predict_library(largest, request)
     sweep = time.perf_counter() - begin
-    begin = time.perf_counter()
-    changes = len(crossovers(largest, LibraryRequest("all_reduce", SIZES)))
-    crossing = time.perf_counter() - begin
     print(f"planning sweep: {points} points in {planning:.2f} s, target {PLANNING_SECONDS:g} s")
     print(f"everything on {largest.ranks} ranks: {sweep:.3f} s, target {SWEEP_SECONDS:g} s")
-    print(f"crossovers of all_reduce there: {changes} in {crossing:.3f} s")
     return int(planning > PLANNING_SECONDS or sweep > SWEEP_SECONDS)
 
 

@@ -39,7 +39,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("runs", "progress", "planning", "network_probe", "census", "seats"),
     ("starting", "summon"),
     ("runner", "doctor", "importing"),
-    ("comparison", "scoring", "health", "tuning", "history", "feeds", "parallelism"),
+    ("comparison", "health", "tuning", "history", "feeds", "parallelism"),
     ("report",),
     ("cli",),
     ("__main__",),

@@ -29,7 +29,6 @@ from ccbench.cli.predict import predict
 from ccbench.cli.report import report
 from ccbench.cli.run import run
 from ccbench.cli.schedule import schedule
-from ccbench.cli.score import score
 from ccbench.cli.suite_schema import print_suite_schema
 from ccbench.cli.topo import topo
 from ccbench.cli.tune import tune
@@ -51,28 +50,28 @@ def commands() -> None:
 
 
 for _command in (
-    run, report, compare, tune, history, feed, topo, schedule, predict, plan, calibrate, score, import_files,
-    doctor, list_names, print_suite_schema,
+    run, report, compare, tune, history, feed, topo, schedule, predict, plan, calibrate, import_files, doctor,
+    list_names, print_suite_schema,
 ):  # fmt: skip
     commands.add_command(_command)
 
 
-def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run one command and leave with its exit code; ``arguments`` are the process's own unless given."""
+def main(arguments: Sequence[str] | None = None, command: click.Command = commands) -> NoReturn:
+    """Run ``command`` and leave with its exit code; ``arguments`` are the process's own unless given."""
     open_closed_streams()
     if COMPLETION_VARIABLE in os.environ:
         commands.main(prog_name="ccbench", complete_var=COMPLETION_VARIABLE)
     with watched_stdout() as stdout:
-        exit_code = _exit_code(list(sys.argv[1:] if arguments is None else arguments), stdout)
+        exit_code = _exit_code(command, list(sys.argv[1:] if arguments is None else arguments), stdout)
     drop_if_broken(sys.stderr)
     sys.exit(exit_code)
 
 
-def _exit_code(arguments: list[str], stdout: WatchedStream) -> int:
+def _exit_code(command: click.Command, arguments: list[str], stdout: WatchedStream) -> int:
     # Not click's own main(): that leaves with 1 when stdout's reader is gone, which here means wrong results.
     try:
-        with commands.make_context("ccbench", arguments) as context:
-            result = commands.invoke(context)
+        with command.make_context("ccbench", arguments) as context:
+            result = command.invoke(context)
         stdout.flush()
     except click.exceptions.Exit as leaving:
         return leaving.exit_code

@@ -34,7 +34,7 @@ _TOLD = {
 """What is told where it differs."""
 
 _BESIDE_THE_POINT = frozenset(
-    ("click", "matplotlib", "networkx", "pandas", "pyarrow", "pydantic", "PyYAML", "rich", "scipy")
+    ("click", "matplotlib", "pandas", "pyarrow", "pydantic", "PyYAML", "rich", "scipy")
 )
 """Libraries that no timed launch uses."""
 

@@ -16,8 +16,8 @@ from tests.cli.conftest import Command
 from tests.cli.test_commands import POINT_KEYS
 from tests.importing.logs import LOGS, needs_logs
 from tests.model.planted import SCALES, base
-from tests.scoring.corpora import all_reduce_text
-from tests.scoring.library_runs import SIZES, measurement, sweep, write_run
+from tests.score.corpora import all_reduce_text
+from tests.score.library_runs import SIZES, measurement, sweep, write_run
 
 
 @pytest.fixture

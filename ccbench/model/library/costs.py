@@ -6,6 +6,10 @@ fill = 1 / (1 / (hops x bytes / rate) + 1 / (2 f sqrt(latency x bytes / rate))):
 goes through every hop whole; one that is cut optimally costs 2 sqrt(latency x transfer) (Sanders, Speck and
 Traeff, Parallel Computing 35 (2009) 581, for trees), of which libraries see a share f, since they overlap
 chunks. The harmonic sum goes over from one to the other. docs/model.md has the rest.
+
+Tables in microseconds and GB/s (1e9) are NCCL's published tuning constants, protocols in the order LL, LL128,
+Simple: src/graph/tuning.cc and src/graph/topo.h of github.com/NVIDIA/nccl at 2.30.7 (commit 5067397c). AMD's
+are from src/graph/tuning.cc of github.com/ROCm/rccl (model 5, gfx942).
 """
 
 from __future__ import annotations
@@ -16,25 +20,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.model.library.nccl_constants import (
-    BASE_MICROSECONDS,
-    COLLNET_CHAIN_HOP_MICROSECONDS,
-    COLLNET_DIRECT_HOP_MICROSECONDS,
-    COLLNET_DIRECT_PEER_MICROSECONDS,
-    COLLNET_NETWORK_MICROSECONDS,
-    FLUSHES_SIMPLE,
-    HOP_MICROSECONDS,
-    LL_MOST_GBYTES,
-    PAT_OVERLAP,
-    PAT_RANK_MICROSECONDS,
-    PAT_RATE,
-    PROXY_ELSEWHERE_MICROSECONDS,
-    PROXY_MICROSECONDS,
-    PROXY_SIMPLE,
-    RCCL_BASE_MICROSECONDS,
-    RCCL_HOP_MICROSECONDS,
-    table_row,
-)
 from ccbench.model.library.shapes import (
     MOST_NVLSTREE_NICS,
     Shape,
@@ -44,11 +29,65 @@ from ccbench.model.library.shapes import (
     is_amd,
     links_share,
 )
-from ccbench.model.library.system import PROTOCOLS, Generation, Intra, LibrarySystem
+from ccbench.model.library.system import PROTOCOLS, Generation, Host, Intra, LibrarySystem
 
 Floats = NDArray[np.float64]
 MICRO = 1e-6
 GIGA = 1e9
+
+Triple = tuple[float, float, float]
+
+BASE_MICROSECONDS: dict[str, Triple] = {
+    "tree": (6.8, 14.0, 8.4),
+    "ring": (6.6, 14.0, 8.4),
+    "pat": (8.0, 8.0, 8.0),
+}
+"""Fixed cost of one launch."""
+
+RCCL_BASE_MICROSECONDS: dict[str, Triple] = {"tree": (12.0, 12.0, 17.0), "ring": (12.0, 12.0, 17.0)}
+
+HOP_MICROSECONDS: dict[str, dict[str, Triple]] = {
+    "nvlink": {"tree": (0.6, 1.25, 4.0), "ring": (0.6, 1.9, 3.4), "pat": (4.0, 4.0, 4.0)},
+    "pci": {"tree": (1.0, 1.9, 4.0), "ring": (1.0, 2.5, 5.7), "pat": (4.0, 4.0, 4.0)},
+    "network": {"tree": (5.0, 8.5, 14.0), "ring": (2.7, 4.0, 14.0), "pat": (14.0, 14.0, 14.0)},
+}
+"""One hop: NVLink, PCIe or host memory, network."""
+
+RCCL_HOP_MICROSECONDS: dict[str, dict[str, Triple]] = {
+    "nvlink": {"tree": (0.9, 0.9, 2.3), "ring": (0.8, 0.8, 2.1)},
+    "pci": {"tree": (2.2, 2.2, 5.7), "ring": (2.2, 2.2, 5.7)},
+    "network": {"tree": (10.5, 10.5, 25.0), "ring": (9.5, 9.5, 25.0)},
+}
+"""RCCL writes 320 for Ring with Simple, so that it is never chosen; Tree's figure stands here instead."""
+
+COLLNET_DIRECT_HOP_MICROSECONDS = 3.7
+COLLNET_DIRECT_PEER_MICROSECONDS = 0.4
+"""Each further GPU of the node that a direct hop addresses."""
+
+COLLNET_CHAIN_HOP_MICROSECONDS = 2.8
+COLLNET_NETWORK_MICROSECONDS = {"direct": 31.0, "chain": 30.0}
+
+PAT_OVERLAP = 3.5
+PAT_RANK_MICROSECONDS = 2.8
+PAT_RATE = 0.75
+"""PAT's hops overlap so that one counts 1 / PAT_OVERLAP; every rank adds to its latency; share of the bus."""
+
+LL_MOST_GBYTES: dict[str, Triple] = {
+    "volta": (39.0, 39.0, 20.4),
+    "ampere": (87.7, 22.5, 19.0),
+    "hopper": (141.0, 45.0, 35.0),
+    "blackwell": (282.0, 90.0, 70.0),
+}
+"""Most that LL moves: on one node, two nodes, more."""
+
+PROXY_MICROSECONDS = {Host.AMD: 2.0}
+"""Cost of a network hop's proxy thread, also the least cost of a hop inside nodes of a cluster (three times
+as much with Simple); ``PROXY_ELSEWHERE_MICROSECONDS`` on other processors."""
+
+PROXY_ELSEWHERE_MICROSECONDS = 1.0
+PROXY_SIMPLE = 3.0
+FLUSHES_SIMPLE = 2.0
+"""Simple waits for the NIC's latency twice: data, then a flush (NCCL adds graph.latencyInter twice)."""
 
 SWITCH_ALGORITHMS = ("nvls", "nvlstree")
 """Algorithms in which the switches of a node add."""
@@ -72,6 +111,18 @@ _FILLS = {
     "pairwise": ("fill.pairwise", "fill.pairwise"),
 }
 """Names of the constants: on one node, on several."""
+
+
+def table_row(generation: Generation) -> str:
+    """The row of NCCL's per-generation tables that a generation uses; unknown ones count as Ampere."""
+    rows = {
+        Generation.PASCAL: "volta",
+        Generation.VOLTA: "volta",
+        Generation.TURING: "volta",
+        Generation.HOPPER: "hopper",
+        Generation.BLACKWELL: "blackwell",
+    }
+    return rows.get(generation, "ampere")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,102 @@
+"""Scores as plain values for ``--json``: errors are fractions of the measured time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from benchmarks.score.holdout import HoldoutScores
+from benchmarks.score.scores import LogScore, Scores
+from benchmarks.score.statistics import Score
+from ccbench.model.library.system import LibrarySystem
+
+Plain = dict[str, Any]
+
+
+def document(
+    scores: Scores,
+    other_sizes: HoldoutScores | None = None,
+    other_systems: HoldoutScores | None = None,
+    notices: Sequence[str] = (),
+    learned_from: Sequence[str] = (),
+) -> Plain:
+    """Everything; ``total`` and every entry of ``logs`` carry points, median_error, mape, bias and bands.
+
+    ``total`` is of the logs whose ``counted`` is true: known to be healthy, and modelled. ``not_modelled``
+    and ``unhealthy`` name the others, ``unknown_health`` those of which nobody knows. ``learned_from``: files
+    that the model's constants were learned from, so that theirs are the errors of a fit.
+    """
+    made: Plain = {
+        "total": {**_score(scores.total), "comparison": _comparison(scores.comparison)},
+        "logs": [_log(log) for log in scores.logs],
+        "counted": sum(log.counted for log in scores.logs),
+        "not_modelled": [{"file": log.entry.file, "reason": log.reason} for log in scores.not_modelled],
+        "not_modelled_count": len(scores.not_modelled),
+        "unhealthy": _files(log for log in scores.logs if log.entry.healthy is False),
+        "unknown_health": _files(log for log in scores.logs if log.entry.healthy is None),
+        "learned_from": list(learned_from),
+        "notices": list(notices),
+    }
+    if other_sizes is not None:
+        made["calibrated_on_every_other_size"] = _holdout(other_sizes)
+    if other_systems is not None:
+        made["learned_without_the_system"] = _holdout(other_systems)
+    return made
+
+
+def system_plain(system: LibrarySystem) -> Plain:
+    """A system's figures and where each is from."""
+    network = system.network
+    return {
+        "name": system.name,
+        "generation": system.generation.value,
+        "nodes": system.nodes,
+        "ranks_per_node": system.ranks_per_node,
+        "ranks": system.ranks,
+        "intra": system.intra.value,
+        "intra_bytes_per_second": system.intra_bytes_per_second,
+        "links_per_gpu": system.links_per_gpu,
+        "multicast": system.multicast,
+        "network": None if network is None else asdict(network),
+        "host": system.host.value,
+        "origins": dict(system.origins),
+    }
+
+
+def _score(score: Score) -> Plain:
+    return {**asdict(score.overall), "bands": {name: asdict(band) for name, band in score.bands.items()}}
+
+
+def _comparison(found: Mapping[str, Score]) -> Plain:
+    return {name: _score(score) for name, score in found.items()}
+
+
+def _log(log: LogScore) -> Plain:
+    return {
+        "file": log.entry.file,
+        "healthy": log.entry.healthy,
+        "counted": log.counted,
+        "reason": log.reason or None,
+        "left_out": list(log.left_out),
+        **_score(log.score),
+        "comparison": _comparison(log.comparison),
+        "systems": [system_plain(system) for system in log.systems],
+    }
+
+
+def _files(logs: Iterable[LogScore]) -> list[str]:
+    return [log.entry.file for log in logs]
+
+
+def _holdout(found: HoldoutScores) -> Plain:
+    groups = [
+        {
+            "system": group.name,
+            "files": list(group.files),
+            "reason": group.reason or None,
+            **_score(group.score),
+        }
+        for group in found.groups
+    ]
+    return {"total": _score(found.total), "systems": groups}

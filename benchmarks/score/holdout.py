@@ -1,0 +1,159 @@
+"""Two honest tests of what was fitted: on sizes that the fit did not see, and on systems it did not see."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+
+from benchmarks.score.logs import LogPoints
+from benchmarks.score.scores import Errors, Predictor, errors_of
+from benchmarks.score.statistics import Score
+from ccbench.errors import CcbenchError
+from ccbench.model.library.learning import Observation
+from ccbench.model.library.system import LibrarySystem
+
+FEWEST_SIZES = 4
+"""A calibration needs two sizes for its scale of latency and its scale of rate, and the test some others."""
+
+Fitter = Callable[[Sequence[Observation]], Predictor]
+"""From observations to a predictor that is fitted to them."""
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The error on one group that a fit did not see. files: its logs. reason: why there is none, or ""."""
+
+    name: str
+    files: tuple[str, ...]
+    score: Score
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class HoldoutScores:
+    """groups: one each. total: of all their held-out points together."""
+
+    groups: tuple[HeldOut, ...]
+    total: Score
+
+
+@dataclass(frozen=True)
+class _Group:
+    name: str
+    files: tuple[str, ...]
+    observations: tuple[Observation, ...]
+
+
+_Tested = tuple[Errors, tuple[str, ...]]
+
+
+def on_other_sizes(logs: Sequence[LogPoints], calibrate: Fitter, report: Report) -> HoldoutScores:
+    """A calibration of each described machine on every other of its sizes, tested on the rest.
+
+    Only healthy logs. ``calibrate`` gets the observations of one machine at sizes 1, 3, 5 ... of those that
+    it was measured at, in order; the errors are those at sizes 2, 4, 6 ...
+    """
+    groups = _groups(logs, lambda log, one: (log.entry.machine_words, system_key(one.system)))
+    found, total = [], Errors()
+    for number, group in enumerate(groups, start=1):
+        report(f"calibrating {number} of {len(groups)}: {group.name}")
+        held, errors = _calibrated(group, calibrate)
+        found.append(held)
+        total += errors
+    return HoldoutScores(tuple(found), total.score)
+
+
+def on_other_systems(
+    logs: Sequence[LogPoints], learn: Fitter, report: Report, jobs: int = 1
+) -> HoldoutScores:
+    """Constants learned without one system, tested on it; each system in turn.
+
+    Only healthy logs. Logs whose systems have the same figures are left out together, whoever measured them.
+    jobs: processes that learn at the same time; with several, ``learn`` is a function of a module.
+    """
+    groups = _groups(logs, lambda _, one: system_key(one.system))
+    found, total = [], Errors()
+    for number, (group, (errors, reasons)) in enumerate(
+        zip(groups, _without_each(groups, learn, jobs), strict=True), start=1
+    ):
+        report(f"learned without {number} of {len(groups)}: {group.name}")
+        found.append(HeldOut(group.name, group.files, errors.score, "; ".join(reasons)))
+        total += errors
+    return HoldoutScores(tuple(found), total.score)
+
+
+def _without_each(groups: Sequence[_Group], learn: Fitter, jobs: int) -> Iterator[_Tested]:
+    """The errors on each group in order, learned from all the others."""
+    others = [
+        tuple(one for other in groups if other is not group for one in other.observations) for group in groups
+    ]
+    if jobs == 1:
+        yield from (_without(learn, *pair) for pair in zip(others, groups, strict=True))
+        return
+    # Threads would wait for each other; a forked process would inherit threads of numerical libraries.
+    pool = ProcessPoolExecutor(min(jobs, len(groups)) or 1, multiprocessing.get_context("spawn"))
+    try:
+        yield from pool.map(_without, [learn] * len(groups), others, groups)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _without(learn: Fitter, others: Sequence[Observation], group: _Group) -> _Tested:
+    return errors_of(group.observations, learn(others))
+
+
+def system_key(system: LibrarySystem) -> tuple[Hashable, ...]:
+    """The figures of a system: not its name, their origins, nor the processors, which are often assumed."""
+    return (
+        system.generation,
+        system.ranks_per_node,
+        system.nodes,
+        system.intra,
+        round(system.intra_bytes_per_second),
+        system.network,
+    )
+
+
+def _groups(
+    logs: Sequence[LogPoints], key: Callable[[LogPoints, Observation], Hashable]
+) -> tuple[_Group, ...]:
+    observations: dict[Hashable, list[Observation]] = defaultdict(list)
+    files: dict[Hashable, dict[str, None]] = defaultdict(dict)
+    for log in logs:
+        for one in log.observations if log.entry.healthy else ():
+            group = key(log, one)
+            observations[group].append(one)
+            files[group][log.entry.file] = None
+    return tuple(
+        _Group(found[0].system.name, tuple(files[group]), tuple(found))
+        for group, found in observations.items()
+    )
+
+
+def _calibrated(group: _Group, calibrate: Fitter) -> tuple[HeldOut, Errors]:
+    same = group.observations[0].system  # the others' names and origins may be worded otherwise
+    observations = [replace(one, system=same) for one in group.observations]
+    sizes = sorted({size for one in observations for size in one.request.size_bytes})
+    if len(sizes) < FEWEST_SIZES:
+        reason = f"{len(sizes)} sizes; {FEWEST_SIZES} are needed"
+        return HeldOut(group.name, group.files, Errors().score, reason), Errors()
+    seen, unseen = _at(observations, set(sizes[::2])), _at(observations, set(sizes[1::2]))
+    try:
+        errors, reasons = errors_of(unseen, calibrate(seen))
+    except CcbenchError as error:
+        return HeldOut(group.name, group.files, Errors().score, str(error)), Errors()
+    return HeldOut(group.name, group.files, errors.score, "; ".join(reasons)), errors
+
+
+def _at(observations: Sequence[Observation], sizes: set[int]) -> list[Observation]:
+    found = []
+    for one in observations:
+        places = [place for place, size in enumerate(one.request.size_bytes) if size in sizes]
+        if places:
+            found.append(one.taking(places))
+    return found

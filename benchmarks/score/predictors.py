@@ -1,0 +1,50 @@
+"""The predictors that are compared: the model as shipped, its simple rivals, and fits of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from benchmarks.score.scores import Predictor
+from ccbench.model.library.learning import Observation
+from ccbench.model.library.system import LibraryRequest, LibrarySystem
+
+ALPHA_BETA, NCCL_CONSTANTS = "alpha_beta", "nccl_constants"
+
+
+def first_principles(system: LibrarySystem, request: LibraryRequest) -> Sequence[float]:
+    """Seconds by the model with its shipped constants.
+
+    Nothing is fitted here, but those constants were learned from published logs: on one of them this is the
+    error of a fit (see ``notices.learned_from``).
+    """
+    from ccbench.model.library.predictor import predict_library
+
+    return [point.seconds for point in predict_library(system, request)]
+
+
+def rivals() -> Mapping[str, Predictor]:
+    """Plain alpha-beta, and NCCL's own tuning constants, for the same table."""
+    from benchmarks.score.alpha_beta import alpha_beta
+    from benchmarks.score.nccl_tuning import nccl_estimate
+
+    return {
+        ALPHA_BETA: lambda system, request: alpha_beta(system, request).tolist(),
+        NCCL_CONSTANTS: lambda system, request: nccl_estimate(system, request).tolist(),
+    }
+
+
+def learned(observations: Sequence[Observation]) -> Predictor:
+    """The model with constants learned on ``observations``."""
+    from ccbench.model.library.learning import fit
+    from ccbench.model.library.predictor import seconds_of
+
+    table = fit(observations).table
+    return lambda system, request: seconds_of(system, request, table).tolist()
+
+
+def calibrated(observations: Sequence[Observation]) -> Predictor:
+    """The model with the few scales that suit the one system of ``observations``."""
+    from ccbench.model.library.calibration import calibrate
+
+    fitted = calibrate(observations)
+    return lambda _, request: fitted.seconds(request).tolist()

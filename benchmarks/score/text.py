@@ -1,0 +1,101 @@
+"""Scores as a table for people: per cent, a line for each log, then what is not in the total and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+
+from benchmarks.score.holdout import HoldoutScores
+from benchmarks.score.scores import Scores
+from benchmarks.score.statistics import BANDS, Score
+
+_HEADINGS = ("points", "median", "MAPE", "bias", "<=32KiB", "<=32MiB", "above")
+_RIVALS = {"alpha_beta": "a-b", "nccl_constants": "NCCL"}
+_WIDEST_NAME = 52
+
+
+def lines(
+    scores: Scores,
+    other_sizes: HoldoutScores | None = None,
+    other_systems: HoldoutScores | None = None,
+    notices: Sequence[str] = (),
+) -> Iterator[str]:
+    """The whole report, line by line; errors in per cent of the measured time."""
+    counted = [log for log in scores.logs if log.counted]
+    total = f"total of {len(counted)} logs"
+    width = _width([total, *(log.entry.file for log in scores.logs)])
+    names = tuple(scores.comparison)
+    yield "Errors in % of the measured time: median and mean (MAPE) of their size, mean with sign (bias,"
+    yield "above 0 where predictions are too slow), medians by size, and the medians of simpler predictors."
+    yield _heading(width, names)
+    yield from (_row(log.entry.file, log.score, log.comparison, names, width) for log in counted)
+    yield _row(total, scores.total, scores.comparison, names, width)
+    yield from _apart("Not in the total, not known to be healthy:", scores, None, names, width)
+    yield from _apart("Not in the total, known not to be healthy:", scores, False, names, width)
+    if scores.not_modelled:
+        yield ""
+        yield f"Not modelled: {len(scores.not_modelled)} of {len(scores.logs)} logs"
+        yield from (f"  {log.entry.file}: {log.reason}" for log in scores.not_modelled)
+    partly = [log for log in scores.logs if log.left_out]
+    if partly:
+        yield ""
+        yield "Left out of logs that are modelled:"
+        yield from (f"  {log.entry.file}: {'; '.join(log.left_out)}" for log in partly)
+    if notices:
+        yield ""
+        yield "To know:"
+        yield from (f"  {notice}" for notice in notices)
+    yield from _holdout("Calibrated on every other size, tested on the rest:", other_sizes)
+    yield from _holdout("Constants learned without the system, tested on it:", other_systems)
+
+
+def _apart(
+    title: str, scores: Scores, healthy: bool | None, names: Sequence[str], width: int
+) -> Iterator[str]:
+    found = [log for log in scores.logs if log.entry.healthy is healthy and not log.reason]
+    if found:
+        yield ""
+        yield title
+        yield from (_row(log.entry.file, log.score, log.comparison, names, width) for log in found)
+
+
+def _holdout(title: str, found: HoldoutScores | None) -> Iterator[str]:
+    if found is None:
+        return
+    width = _width(["total", *(group.name for group in found.groups)])
+    yield ""
+    yield title
+    yield _heading(width, ())
+    for group in found.groups:
+        if group.score.overall.points:
+            yield _row(group.name, group.score, {}, (), width)
+    yield _row("total", found.total, {}, (), width)
+    untested = [group for group in found.groups if not group.score.overall.points]
+    if untested:
+        yield f"not tested: {len(untested)}"
+        yield from (f"  {group.name}: {group.reason}" for group in untested)
+
+
+def _width(names: Sequence[str]) -> int:
+    return min(_WIDEST_NAME, max(map(len, names), default=0))
+
+
+def _heading(width: int, names: Sequence[str]) -> str:
+    titles = chain(_HEADINGS, (_RIVALS.get(name, name) for name in names))
+    return " " * width + "".join(f"{title:>9}" for title in titles)
+
+
+def _row(name: str, score: Score, comparison: Mapping[str, Score], names: Sequence[str], width: int) -> str:
+    overall = score.overall
+    cells = [str(overall.points), _percent(overall.median_error), _percent(overall.mape)]
+    cells.append(_percent(overall.bias, signed=True))
+    cells += [_percent(score.bands[band].median_error) for band, _, _ in BANDS]
+    cells += [_percent(comparison[rival].overall.median_error) for rival in names]
+    shown = name if len(name) <= width else name[: width - 3] + "..."
+    return f"{shown:{width}}" + "".join(f"{cell:>9}" for cell in cells)
+
+
+def _percent(fraction: float | None, signed: bool = False) -> str:
+    if fraction is None:
+        return "-"
+    return f"{fraction * 100:+.1f}" if signed else f"{fraction * 100:.1f}"

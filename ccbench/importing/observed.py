@@ -1,0 +1,230 @@
+"""A run folder becomes observations of a collective library: what was asked of it, and how long it took."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ccbench.cases import Status
+from ccbench.errors import UsageError
+from ccbench.importing.asked import Asked, Stated, asked_of
+from ccbench.importing.log import ImportedLog, ImportedTable
+from ccbench.importing.same_machine import machines_with
+from ccbench.model.library.system import LibraryRequest
+from ccbench.runs import Run
+
+Row = Mapping[str, Any]
+
+LIBRARIES = {"nccl": "NCCL", "rccl": "RCCL", "hccl": "HCCL"}
+"""Backends that are such a library -> its name."""
+
+OWN_TOOL = "nccl-tests"
+"""ccbench asks a library as nccl-tests does, so its own measurements are read as that tool's."""
+
+GROUPED_BY = ("collective", "in_place", "dtype", "algorithm", "protocol", "backend", "source", "source_table")
+
+
+@dataclass(frozen=True)
+class RunPoints:
+    """What a run says about one system.
+
+    nodes: 0 where the run does not say. devices: models as the run names them. library: what was measured,
+    with its version where known. left_out: why rows are not among ``requests``, with how many they are.
+    """
+
+    ranks: int
+    nodes: int
+    devices: tuple[str, ...]
+    library: str
+    requests: tuple[tuple[LibraryRequest, tuple[float, ...]], ...]
+    left_out: tuple[str, ...]
+
+
+def run_points(run: Run, ranks: int | None = None, nodes: int | None = None) -> RunPoints:
+    """Every healthy point of a library that ``run`` holds of one system: ``ranks`` on ``nodes``.
+
+    Rows that are not ok, flagged, of size 0, or of what the model does not describe are left out and counted.
+    Raises UsageError when no row is left, or when several systems are, with the options that choose one.
+    """
+    reasons: Counter[str] = Counter()
+    records: list[Row] = [dict(zip(run.cases.columns, row, strict=True)) for row in _plain_rows(run)]
+    rows = [row for row in records if _is_usable(row, reasons)]
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(str(row[name]) for name in GROUPED_BY), []).append(row)
+    known = []
+    for group in groups.values():
+        asked = _asked(run, group[0])
+        if isinstance(asked, str):
+            reasons[asked] += len(group)
+        else:
+            known.append((asked, group))
+    told = tuple(f"{count} {'row' if count == 1 else 'rows'}: {reason}" for reason, count in reasons.items())
+    if not known:
+        said = "; ".join(told) or "it has no rows"
+        raise UsageError(
+            f"{run.path}: nothing to calibrate with ({said}); name a run of NCCL, RCCL or HCCL, measured or "
+            "imported"
+        )
+    ranks, nodes = _one_system(run, [row for _, group in known for row in group], ranks, nodes)
+    chosen = [(asked, [row for row in group if _is_of(row, ranks, nodes)]) for asked, group in known]
+    chosen = [(asked, group) for asked, group in chosen if group]
+    every = [row for _, group in chosen for row in group]
+    return RunPoints(
+        ranks,
+        nodes,
+        tuple(dict.fromkeys(str(row["device_model"]) for row in every if row["device_model"])),
+        ", ".join(dict.fromkeys(str(row["backend_version"] or row["backend"]) for row in every)),
+        tuple(
+            (
+                asked.request(
+                    (int(row["size_bytes"]) for row in group), group[0]["dtype"], bool(group[0]["in_place"])
+                ),
+                tuple(float(row["median_seconds"]) for row in group),
+            )
+            for asked, group in chosen
+        ),
+        told,
+    )
+
+
+def _plain_rows(run: Run) -> Iterator[tuple[Any, ...]]:
+    columns = [run.cases[name].tolist() for name in run.cases.columns]
+    return zip(*columns, strict=True)
+
+
+def _is_usable(row: Row, reasons: Counter[str]) -> bool:
+    seconds = row["median_seconds"]
+    if row["status"] != Status.OK.value:
+        reasons[f"status {row['status']}"] += 1
+    elif len(row["flags"]):
+        reasons[f"flagged {', '.join(sorted(row['flags']))}"] += 1
+    elif row["size_bytes"] <= 0:
+        reasons["of size 0"] += 1
+    elif not seconds > 0:  # NaN where no time is known
+        reasons["without a time"] += 1
+    elif row["ranks"] < 2:
+        reasons["of one rank, which sends nothing"] += 1
+    elif row["simulated"]:
+        reasons["simulated"] += 1
+    else:
+        return True
+    return False
+
+
+def _asked(run: Run, row: Row) -> Asked | str:
+    """What the table of ``row`` asked of the library, by what run.json keeps of the log or of the process."""
+    library = LIBRARIES.get(row["backend"])
+    if library is None and row["backend"] != row["tool"]:
+        return f"measured with {row['backend']}, which is no collective library that the model describes"
+    kept = _imported(run, row)
+    environment = (
+        kept.get("environment") if row["tool"] else _mapping(run.manifest, "environment").get("variables")
+    )
+    facts = _table_facts(kept, row["source_table"])
+    table = ImportedTable(
+        row["collective"], (), algorithm=row["algorithm"], protocol=row["protocol"], facts=facts
+    )
+    log = ImportedLog(
+        row["tool"] or OWN_TOOL,
+        library=library or "",
+        tables=(table,),
+        environment={str(name): str(value) for name, value in (environment or {}).items()},
+        facts=_mapping(kept, "facts"),
+    )
+    version = re.search(r"[0-9]+\.[0-9]+(?:\.[0-9]+)?", str(row["backend_version"]))
+    return asked_of(Stated(nccl_version=version[0] if version else ""), log, table)
+
+
+def _imported(run: Run, row: Row) -> Mapping[str, Any]:
+    """What run.json keeps of the file that ``row`` is from."""
+    files = run.manifest.get("imported")
+    for one in files if isinstance(files, list) else ():
+        if isinstance(one, Mapping) and row["source"] and one.get("source") == row["source"]:
+            return one
+    return {}
+
+
+def _table_facts(kept: Mapping[str, Any], number: Any) -> Mapping[str, Any]:
+    tables = kept.get("tables")
+    if not isinstance(tables, list) or not isinstance(number, int) or not tables:
+        return {}
+    table = tables[(number - 1) % len(tables)]  # a line that is there twice counts as in a further table
+    return _mapping(table, "facts") if isinstance(table, Mapping) else {}
+
+
+def _mapping(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = holder.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _one_system(run: Run, rows: Sequence[Row], ranks: int | None, nodes: int | None) -> tuple[int, int]:
+    """Ranks and nodes of the one system that is left; nodes is 0 where nobody says."""
+    counts = sorted({row["ranks"] for row in rows})
+    if ranks is None and len(counts) > 1:
+        listed = ", ".join(map(str, counts))
+        raise UsageError(
+            f"{run.path}: holds runs on {listed} ranks; choose one, such as --ranks {counts[-1]}"
+        )
+    if ranks is not None and ranks not in counts:
+        listed = ", ".join(map(str, counts))
+        raise UsageError(f"--ranks {ranks}: {run.path} holds points on {listed} ranks; choose of these")
+    ranks = counts[0] if ranks is None else ranks
+    spread = sorted({row["nodes"] for row in rows if row["ranks"] == ranks and row["nodes"]})
+    if nodes is None and len(spread) > 1:
+        listed = ", ".join(map(str, spread))
+        raise UsageError(
+            f"{run.path}: holds runs on {listed} nodes; choose one, such as --nodes {spread[-1]}"
+        )
+    if nodes is not None and spread and nodes not in spread:
+        listed = ", ".join(map(str, spread))
+        raise UsageError(f"--nodes {nodes}: {run.path} holds points of {ranks} ranks on {listed} nodes")
+    devices = sorted({row["device_model"] for row in rows if row["ranks"] == ranks and row["device_model"]})
+    if len(devices) > 1:
+        raise UsageError(
+            f"{run.path}: holds runs of several machines ({'; '.join(devices)}); import those of one alone"
+        )
+    return ranks, nodes if nodes is not None else (spread[0] if spread else 0)
+
+
+def _is_of(row: Row, ranks: int, nodes: int) -> bool:
+    return bool(row["ranks"] == ranks and row["nodes"] in (0, nodes))
+
+
+def recorded_network(run: Run) -> str | None:
+    """The network that was named when the run was imported; None where none was."""
+    named = run.manifest.get("network")
+    return named if isinstance(named, str) and named else None
+
+
+def recorded_machine(run: Run, points: RunPoints) -> tuple[str, str]:
+    """The catalog's name of the machine, and where that is from: the run's machine, else its devices.
+
+    Raises UsageError where the run names none of the catalog and its devices are of none, or of several.
+    """
+    from ccbench.topology.catalog import catalog_names, load_catalog
+
+    named = str(_mapping(run.manifest, "machine").get("name") or "")
+    if named in catalog_names() and load_catalog(named).gpus:
+        return named, "which the run names"
+    fitting = _catalog_machines(points)
+    if len(fitting) == 1:
+        return fitting[0], f"assumed from the run's devices ({points.devices[0]})"
+    seen = f"it names {named!r}" if named else "it names none"
+    if points.devices:
+        seen += f"; its devices are {', '.join(points.devices)}"
+    choice = f", one of {', '.join(fitting)}" if fitting else " and, for several, --nodes and --network"
+    raise UsageError(f"{run.path}: does not say which machine it is of ({seen}); give --machine{choice}")
+
+
+def _catalog_machines(points: RunPoints) -> list[str]:
+    """Machines of the catalog with GPUs of the run's model, and enough of them."""
+    from ccbench.topology.catalog import load_catalog
+
+    if len(points.devices) != 1:
+        return []
+    per_node = points.ranks // max(1, points.nodes)
+    return [name for name in machines_with(points.devices[0]) if len(load_catalog(name).gpus) >= per_node]

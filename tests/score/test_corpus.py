@@ -1,0 +1,62 @@
+"""The whole way on real published logs."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+from benchmarks.score.logs import LogPoints, points_of
+from benchmarks.score.manifest import read_manifest
+from benchmarks.score.predictors import first_principles, rivals
+from benchmarks.score.scores import Scores, scored
+from tests.importing.logs import LOGS, needs_logs
+
+pytestmark = needs_logs
+
+
+@functools.lru_cache(maxsize=1)
+def logs() -> tuple[LogPoints, ...]:
+    assert LOGS is not None
+    return tuple(points_of(entry, LOGS) for entry in read_manifest(LOGS / "manifest.yaml"))
+
+
+@functools.lru_cache(maxsize=1)
+def scores() -> Scores:
+    return scored(logs(), first_principles, rivals())
+
+
+def test_every_log_is_either_modelled_or_has_a_reason() -> None:
+    assert LOGS is not None
+    found = scores().logs
+    assert {log.entry.file for log in found} == {path.name for path in LOGS.glob("*.txt")}
+    for log in found:
+        assert bool(log.score.overall.points) is not bool(log.reason), log.entry.file
+
+
+def test_most_healthy_logs_of_gpu_libraries_are_modelled() -> None:
+    healthy = [log for log in scores().logs if log.entry.healthy]
+    assert sum(log.counted for log in healthy) > 0.85 * len(healthy)
+    for log in healthy:
+        assert log.counted or any(
+            word in log.reason
+            for word in ("flagged", "no collective library", "leaves open", "does not say", "without rows")
+        ), (log.entry.file, log.reason)
+
+
+def test_the_numbers_in_file_names_are_the_ranks_where_the_rows_do_not_contradict_them() -> None:
+    """Names in this corpus say <ranks>g: a check from outside, which nothing in ccbench reads."""
+    for log in logs():
+        stated = re.search(r"_([0-9]+)g_[0-9]+n_|racks_([0-9]+)g_", log.entry.file)
+        for system in log.systems if stated else ():
+            assert stated is not None
+            if "busbw" not in system.origins["ranks"]:
+                assert system.ranks == int(stated[1] or stated[2]), log.entry.file
+
+
+def test_the_model_is_nearer_to_the_measurements_than_its_rivals() -> None:
+    total = scores().total.overall
+    assert total.points > 1500
+    assert total.median_error is not None
+    for rival in scores().comparison.values():
+        assert rival.overall.median_error is not None
+        assert total.median_error < rival.overall.median_error

@@ -95,6 +95,9 @@
     return order;
   };
 
+  // Symbols of strokes alone, as the legend draws them: predictions and bounds that no line joins.
+  const STROKES = { "line-ew": "M7 5H19", "cross-thin": "M8 5H18M13 0V10" };
+
   const trace = (plot, series) => {
     const order = broken(series);
     const pick = (values) => order.map((place) => (place === null ? null : values[place]));
@@ -109,8 +112,8 @@
       line: { color: shade, dash: series.dash, width: series.kind === "measured" ? 2 : 1.5 },
       marker: {
         color: order.map((place) => (doubtful.has(place) ? colour("paper") : shade)),
-        line: { color: shade, width: 1.5 }, symbol: series.symbol,
-        size: plot.topic === "ranks" && series.kind === "measured" ? 4 : 7,
+        line: { color: shade, width: STROKES[series.symbol] ? 2.5 : 1.5 }, symbol: series.symbol,
+        size: plot.topic === "ranks" && series.kind === "measured" ? 4 : STROKES[series.symbol] ? 11 : 7,
         opacity: plot.topic === "ranks" && series.kind === "measured" ? 0.35 : 1,
       },
       connectgaps: false,
@@ -221,8 +224,9 @@
     picture.setAttribute("width", "26");
     picture.setAttribute("height", "10");
     picture.setAttribute("aria-hidden", "true");
-    const stroke = document.createElementNS(SVG, series.joined ? "line" : "circle");
-    const where = series.joined ? { x1: 0, x2: 26, y1: 5, y2: 5 } : { cx: 13, cy: 5, r: 4 };
+    const path = series.joined ? "M0 5H26" : STROKES[series.symbol];
+    const stroke = document.createElementNS(SVG, path ? "path" : "circle");
+    const where = path ? { d: path } : { cx: 13, cy: 5, r: 4 };
     for (const [key, value] of Object.entries(where)) { stroke.setAttribute(key, value); }
     stroke.setAttribute("stroke", colour(series.colour));
     stroke.setAttribute("fill", colour(series.colour));

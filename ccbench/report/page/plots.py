@@ -18,6 +18,8 @@ SYMBOLS = ("circle", "square", "triangle-up", "diamond", "triangle-down", "penta
 DASHES = {Kind.MEASURED: "solid", Kind.PREDICTED: "dash", Kind.BOUND: "dot", Kind.BASELINE: "solid",
           Kind.REFERENCE: "dash"}  # fmt: skip
 BASELINE_DASHES = ("solid", "dashdot", "longdash", "dash")
+LONE_SYMBOLS = {Kind.PREDICTED: "line-ew", Kind.BOUND: "cross-thin"}
+"""Of predictions and bounds that no line joins: strokes, which no measured series has."""
 
 SIGNIFICANT_DIGITS = 6
 """Of every number in the page; nobody reads more from a picture."""
@@ -85,7 +87,7 @@ def _series(one: Series) -> dict[str, Any]:
         "label": one.label,
         "kind": one.kind.value,
         "colour": _series_colour(one),
-        "symbol": SYMBOLS[one.style % len(SYMBOLS)],
+        "symbol": LONE_SYMBOLS.get(one.kind, SYMBOLS[one.style % len(SYMBOLS)]),
         "dash": BASELINE_DASHES[one.style % 4] if one.kind == Kind.BASELINE else DASHES[one.kind],
         "x": [_short(value) for value in one.x],
         "y": [_short(value) for value in one.y],

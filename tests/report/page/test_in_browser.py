@@ -103,6 +103,24 @@ def test_the_legend_hides_a_line_and_shows_it_again(page: Browser) -> None:
     assert traces_drawn(page, "figure-1") == before
 
 
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_prediction_that_no_line_joins_never_looks_like_a_measured_point(
+    browser: Browser, tmp_path: Path, dark: bool
+) -> None:
+    cases = [case("all_reduce", "ring", 2**power) for power in (10, 16, 22)]
+    browser.open(write_page(tmp_path, write_run(tmp_path / "run", cases)), dark=dark)
+    browser.value("ccbench.drawAll(1000)")
+    looks = browser.value(
+        "document.querySelector('#figure-1 .plot').data.map(one => [one.mode, one.marker.symbol])"
+    )
+    assert looks == [["markers", "circle"], ["markers", "line-ew"], ["markers", "cross-thin"]]
+    swatches = "[...document.querySelectorAll('#figure-1 .legend svg')].map(one => one.firstChild.outerHTML)"
+    shapes = [text.split("fill")[0].split("stroke")[0] for text in browser.value(swatches)]
+    assert [text.startswith("<circle") for text in shapes] == [True, False, False]
+    assert len(set(shapes)) == 3
+    assert browser.complaints == []
+
+
 def test_hovering_shows_the_values_of_a_point(page: Browser) -> None:
     page.wait("ccbench.drawn.has('figure-1')")
     text = page.value("document.querySelector('#figure-1 .plot').data[0].text[0]")

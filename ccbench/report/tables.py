@@ -24,10 +24,12 @@ NARROWEST = 40
 DOUBTFUL = "~"
 GAP = "  "
 SETTING = "setting"
-IDENTITY = ("run", "backend", "collective", "algorithm", SETTING, "ranks", "nodes")
+IDENTITY = ("run", "backend", "collective", "algorithm", SETTING, "ranks", "nodes", "dtype", "op")
+"""Columns that tell rows apart: never cut nor dropped; without room they become lines above their rows."""
+
 NEVER_SHARED = ("size", "time [interval]")
 MOST_DISPENSABLE = 5
-"""Columns kept no more than this go before what tells series apart leaves the rows."""
+"""Columns kept no more than this go before one of IDENTITY leaves the rows."""
 
 LONGEST_CELL = 32
 
@@ -107,8 +109,8 @@ COLUMNS: tuple[Column, ...] = (
     Column(SETTING, lambda point: point.setting, 9, right=False),
     Column("ranks", lambda point: str(point.ranks), 9),
     Column("nodes", lambda point: str(point.nodes), 9),
-    Column("dtype", lambda point: point.dtype, 2, right=False),
-    Column("op", lambda point: point.op, 1, right=False),
+    Column("dtype", lambda point: point.dtype, 9, right=False),
+    Column("op", lambda point: point.op, 9, right=False),
     Column("size", lambda point: format_size(point.size_bytes), 10),
     Column("time [interval]", _time, 10),
     Column("algbw", lambda point: _rate(point.algbw), 4),
@@ -168,7 +170,7 @@ def screen_table(run: Run, width: int) -> str:
     lines = [plain(title, width)]
     if fit.shared:
         lines += _wrapped("every row: " + ", ".join(fit.shared), width)
-    lines += [plain_end(line, width) for line in _rows(fit, points)]
+    lines += _rows(fit, points, width)
     lines += _wrapped("GB/s = 1e9 bytes/s; of bound: the bound's time over the measured one", width)
     if not all(point.trusted for point in points):
         lines += _wrapped(f"{DOUBTFUL} flagged as doubtful", width)
@@ -255,25 +257,21 @@ def _fitting(columns: list[Column], points: Sequence[Point], width: int) -> Fit:
                 columns.remove(column)
                 (text,) = texts
                 shared += [f"{column.header} {text}"] * (text not in ("", "-"))
-    while _width(columns, widths) > width:
+    while _width(columns, widths) > width and len(columns) > 2:
         least = min(columns, key=lambda column: column.keep)
-        if least.keep <= MOST_DISPENSABLE:
-            dropped.append(least.header)
-            columns.remove(least)
-        elif not headings and any(column.header in IDENTITY for column in columns):
-            headings = [column for column in columns if column.header in IDENTITY]
-            columns = [column for column in columns if column not in headings]
-        elif len(columns) > 2:
-            dropped.append(least.header)
-            columns.remove(least)
+        telling = [column for column in columns if column.header in IDENTITY]
+        if telling and least.keep > MOST_DISPENSABLE:
+            headings.append(telling[0])
+            columns.remove(telling[0])
         else:
-            break
+            dropped.append(least.header)
+            columns.remove(least)
     return Fit(tuple(columns), tuple(headings), tuple(shared), tuple(dropped))
 
 
-def _rows(fit: Fit, points: Sequence[Point]) -> list[str]:
+def _rows(fit: Fit, points: Sequence[Point], width: int) -> list[str]:
     """Header and rows, with a line above each group of rows where columns became headings."""
-    header, *rows = _grid(fit.columns, points)
+    header, *rows = [plain_end(line, width) for line in _grid(fit.columns, points)]
     lines, last = [header], ""
     for point, row in zip(points, rows, strict=True):
         heading = " ".join(
@@ -282,7 +280,7 @@ def _rows(fit: Fit, points: Sequence[Point]) -> list[str]:
             if column.text(point)
         )
         if heading != last:
-            lines.append(f"- {heading}")
+            lines += _folded(f"- {heading}", width)
             last = heading
         lines.append(row)
     return lines
@@ -293,7 +291,7 @@ def _width(columns: Sequence[Column], widths: dict[str, int]) -> int:
 
 
 def _cell(column: Column, point: Point) -> str:
-    return plain(column.text(point), LONGEST_CELL)
+    return column.text(point) if column.header in IDENTITY else plain(column.text(point), LONGEST_CELL)
 
 
 def _grid(columns: Sequence[Column], points: Sequence[Point]) -> list[str]:

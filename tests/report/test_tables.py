@@ -77,6 +77,31 @@ def test_a_narrow_screen_says_what_it_leaves_out_and_keeps_series_apart(run: Run
         assert heading in text
 
 
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+@pytest.mark.parametrize(
+    ("field", "values", "shown"),
+    [
+        ("dtype", ("float16", "float32"), ("float16", "float32")),
+        ("op", ("sum", "max"), ("sum", "max")),
+        ("root", (2, 3), ("root 2", "root 3")),
+        ("in_place", (False, True), ("in place",)),
+        ("groups", ("rank // 2", "rank % 2"), ("groups rank // 2", "groups rank % 2")),
+    ],
+)
+def test_what_tells_two_rows_apart_is_shown_at_every_width(
+    tmp_path: Path, field: str, values: tuple[object, ...], shown: tuple[str, ...], width: int
+) -> None:
+    cases = [
+        case("all_reduce", name, 4096, protocol="low_latency", mode="persistent", **{field: value})
+        for name in ("recursive_halving_doubling", "ring")
+        for value in values
+    ]
+    edits = {0: lambda one: replace(one, status=Status.WRONG, wrong_elements=5)}
+    text = " ".join(screen_table(write_run(tmp_path / "run", cases, edits), width).split())
+    for words in shown:
+        assert text.count(words) >= 2, words
+
+
 @pytest.mark.parametrize("width", [40, 60, 80])
 def test_flags_and_reasons_stand_below_a_table_that_has_no_room_for_their_column(
     run: Run, width: int

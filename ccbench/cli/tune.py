@@ -75,5 +75,4 @@ def tune(
             "nccl-csv": lambda: nccl_csv(timings, rules),
         }[form]()
         leave(file, text)
-    compared = any(band.rival is not None for one in advice for band in one.bands)
-    return 0 if compared else NO_VERDICT_EXIT_CODE
+    return 0 if any(one.compared for one in advice) else NO_VERDICT_EXIT_CODE

@@ -69,8 +69,9 @@ class AtSize:
 class Band:
     """Neighbouring measured sizes with one answer. choice: what to run; None: leave it as it is, see why.
 
-    rival, smallest_gain, largest_gain: over the sizes at which the choice was advised by itself; the
-    smallest with its interval. bridged_bytes: sizes inside at which it could not be told from the rival.
+    rivals, smallest_gain, largest_gain: over the sizes at which the choice was advised by itself; the
+    smallest with its interval; no rivals where nothing was compared. bridged_bytes: sizes inside at which it
+    could not be told from the rival.
     without_interval: averages, or too few samples for an interval, took part. channels: of the choice, as
     asked for or as the library said, 0 where they differ or are not known; ran: algorithm and protocol
     likewise, "" where not known.
@@ -80,7 +81,7 @@ class Band:
     high_bytes: int
     sizes_bytes: tuple[int, ...]
     choice: Choice | None
-    rival: Choice | None
+    rivals: tuple[Choice, ...]
     smallest_gain: Gain | None
     largest_gain: Gain | None
     bridged_bytes: tuple[int, ...]
@@ -98,6 +99,11 @@ class Advice:
     bands: tuple[Band, ...]
     flags: tuple[str, ...]
     simulated: bool
+
+    @property
+    def compared(self) -> bool:
+        """Whether two choices were measured at any one size."""
+        return any(band.rivals for band in self.bands)
 
 
 @dataclass(frozen=True)
@@ -249,7 +255,6 @@ def _holds(held: Choice, one: AtSize, speeds: Mapping[Choice, _Speed], rules: Ru
 def _band(looked: Sequence[AtSize], choice: Choice | None, speeds: _Speeds) -> Band:
     own = [one for one in looked if choice is not None and one.choice == choice and one.gain is not None]
     gains = sorted((one.gain for one in own if one.gain is not None), key=lambda gain: gain.median)
-    rivals = list(dict.fromkeys(one.rival for one in (own or looked) if one.rival is not None))
     reasons = list(dict.fromkeys(one.why for one in looked if one.why)) if choice is None else []
     sizes = tuple(one.size_bytes for one in looked)
     return Band(
@@ -257,7 +262,7 @@ def _band(looked: Sequence[AtSize], choice: Choice | None, speeds: _Speeds) -> B
         high_bytes=sizes[-1],
         sizes_bytes=sizes,
         choice=choice,
-        rival=rivals[0] if len(rivals) == 1 else None,
+        rivals=tuple(dict.fromkeys(one.rival for one in (own or looked) if one.rival is not None)),
         smallest_gain=gains[0] if gains else None,
         largest_gain=gains[-1] if gains else None,
         bridged_bytes=tuple(one.size_bytes for one in looked if choice is not None and one.choice != choice),

@@ -18,7 +18,7 @@ def advice_lines(advice: Iterable[Advice], rules: Rules | None = None) -> list[s
     advice, rules = tuple(advice), rules or Rules()
     lines: list[str] = []
     advised = 0
-    compared = [one for one in advice if any(band.rival is not None for band in one.bands)]
+    compared = [one for one in advice if one.compared]
     for one in compared:
         lines.append(_plain(one.situation.label) + (" (SIMULATED)" if one.simulated else ""))
         rows = [_row(band) for band in one.bands]
@@ -42,7 +42,7 @@ def advice_lines(advice: Iterable[Advice], rules: Rules | None = None) -> list[s
 def _row(band: Band) -> tuple[str, str, str]:
     if band.choice is None:
         return _sizes(band), "as it is", _plain(band.why)
-    instead = f"instead of {band.rival.label}" if band.rival else "instead of several"
+    instead = f"instead of {band.rivals[0].label if len(band.rivals) == 1 else 'several'}"
     words = [instead, gain_text(band.smallest_gain)]
     if band.largest_gain is not None and band.largest_gain != band.smallest_gain:
         words[-1] += f" to {band.largest_gain.median:+.1%}"
@@ -115,7 +115,7 @@ def _band(band: Band) -> dict[str, Any]:
         "high_bytes": _size(band.high_bytes),
         "sizes_bytes": [_size(size) for size in band.sizes_bytes],
         "choice": _choice(band.choice),
-        "instead_of": _choice(band.rival),
+        "instead_of": _choice(band.rivals[0] if len(band.rivals) == 1 else None),
         "smallest_gain": _gain(band.smallest_gain),
         "largest_gain": _gain(band.largest_gain),
         "bridged_bytes": list(band.bridged_bytes),

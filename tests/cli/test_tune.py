@@ -33,6 +33,14 @@ def test_files_are_written_where_o_says(ccbench: Command, tmp_path: Path) -> Non
     assert (tmp_path / "mine.sh").read_text().startswith("# made by ccbench")
 
 
+def test_every_situation_that_was_compared_is_told(ccbench: Command, tmp_path: Path) -> None:
+    algorithms = ("default", "halving_doubling", "tree")
+    write_run(tmp_path / "run", [*sweep("all_reduce", algorithms), *sweep("all_gather", algorithms)])
+    ended = ccbench("tune", "run", "--minimum-gain", "90%")
+    assert ended.code == 0
+    assert ["all_gather," in ended.out, "all_reduce," in ended.out] == [True, True]
+
+
 def test_a_run_with_nothing_to_compare_is_no_verdict(ccbench: Command, tmp_path: Path) -> None:
     write_run(tmp_path / "run", sweep())
     ended = ccbench("tune", "run")

@@ -4,6 +4,7 @@ import csv
 import io
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -89,10 +90,10 @@ def test_a_narrow_screen_says_what_it_leaves_out_and_keeps_series_apart(run: Run
     ],
 )
 def test_what_tells_two_rows_apart_is_shown_at_every_width(
-    tmp_path: Path, field: str, values: tuple[object, ...], shown: tuple[str, ...], width: int
+    tmp_path: Path, field: str, values: tuple[Any, ...], shown: tuple[str, ...], width: int
 ) -> None:
     cases = [
-        case("all_reduce", name, 4096, protocol="low_latency", mode="persistent", **{field: value})
+        replace(case("all_reduce", name, 4096, protocol="low_latency", mode="persistent"), **{field: value})
         for name in ("recursive_halving_doubling", "ring")
         for value in values
     ]

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbench.tuning import Band, Choice, Rules, Timing, advise
+from ccbench.tuning import Band, Choice, Rules, Timing, advice_lines, advise
 from ccbench.tuning.advice import everywhere
 from tests.tuning.made import NCCL, NVLS, PLACE, RING, TREE, printed, timing
 
@@ -19,7 +19,7 @@ def bands(timings: list[Timing], rules: Rules | None = None) -> tuple[Band, ...]
 
 def test_a_choice_that_beats_the_default_is_advised_with_its_gain() -> None:
     (band,) = bands([timing(NCCL, MIB, 1.2e-3), timing(RING, MIB, 1.0e-3), timing(TREE, MIB, 1.5e-3)])
-    assert (band.choice, band.rival) == (RING, NCCL)
+    assert (band.choice, band.rivals) == (RING, (NCCL,))
     assert band.smallest_gain is not None
     assert band.smallest_gain.low is not None
     assert band.smallest_gain.low <= 0.2 <= (band.smallest_gain.high or 0)
@@ -27,7 +27,7 @@ def test_a_choice_that_beats_the_default_is_advised_with_its_gain() -> None:
 
 def test_without_a_default_the_gain_is_over_the_second_best() -> None:
     (band,) = bands([timing(RING, MIB, 1.0e-3), timing(TREE, MIB, 1.3e-3), timing(NVLS, MIB, 1.1e-3)])
-    assert (band.choice, band.rival) == (RING, NVLS)
+    assert (band.choice, band.rivals) == (RING, (NVLS,))
 
 
 def test_the_default_of_any_library_is_the_rival() -> None:
@@ -35,6 +35,13 @@ def test_the_default_of_any_library_is_the_rival() -> None:
     (band,) = bands([timing(NCCL, MIB, 1.0e-3), timing(own, MIB, 1.2e-3)])
     assert band.choice is None
     assert band.why == "the default is the fastest"
+
+
+def test_a_default_that_beats_another_rival_at_each_size_was_compared_all_the_same() -> None:
+    timings = [timing(NCCL, size, 1.0e-3) for size in (MIB, 2 * MIB)]
+    timings += [timing(RING, MIB, 1.2e-3), timing(TREE, MIB, 1.4e-3)]
+    timings += [timing(RING, 2 * MIB, 1.4e-3), timing(TREE, 2 * MIB, 1.2e-3)]
+    assert "1 MiB - 2 MiB  as it is  the default is the fastest" in "\n".join(advice_lines(advise(timings)))
 
 
 def test_a_gain_below_the_minimum_is_not_advised_however_certain() -> None:

@@ -38,8 +38,8 @@ from ccbench.runs import Run
 
 SECTIONS: tuple[tuple[str, str, str], ...] = (
     ("bandwidth", "Bus bandwidth against size",
-     "Dots are medians with their interval; hollow ones were flagged. Dashed, or a dash where sizes lie too far "
-     "apart for a line: predicted; dotted, or a plus: the bound."),
+     "Dots are medians with their interval; hollow ones were flagged. Dashed: predicted; dotted: the bound; "
+     "a dash and a plus stand for them where sizes lie too far apart for a line."),
     ("time", "Latency", "Time per launch on logarithmic axes: what small sizes cost."),
     ("algorithms", "Algorithms and backends side by side",
      "How many times longer than the fastest each takes, the speed-up of choosing well; the bar on top says "

@@ -20,7 +20,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that a checkout runs uninstalled
 
 from ccbench.backends.base import OutOfMemory
-from ccbench.backends.cuda.gate import Gate, launches_return_at_once
+from ccbench.backends.cuda.gate import Gate, open_gate
 from ccbench.backends.cuda.group import Group
 from ccbench.backends.cuda.runtime import ON_DEVICE, TO_HOST, Cuda, open_cuda, starting
 from ccbench.cases import Case, Sampling
@@ -84,10 +84,7 @@ class CudaCopies:
         cuda.use(0)
         self._group = Group(cuda, cuda.facts(0), range(1))
         self._stream = self._group.stream
-        self._gate: Gate | None = None
-        if launches_return_at_once() and not cuda.host_memory_refused([0]):
-            self._gate = Gate(cuda)
-            self._gate.load(self._group)
+        self._gate, _ = open_gate(cuda, [self._group])
         self._source, self._target = cuda.allocate(size_bytes), cuda.allocate(size_bytes)
         self._host = np.zeros(size_bytes, np.uint8)
 

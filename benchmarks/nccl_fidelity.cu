@@ -2,8 +2,10 @@
 //
 // Usage: nccl_fidelity GPUS LARGEST_BYTES, then lines on stdin: "SIZE_BYTES LAUNCHES plain|graph".
 // For each line it answers one: seconds per launch, by events, of the slowest GPU. All GPUs, one thread.
+// The GPUs wait for one word of the host: plain, until the first launch is enqueued; graph, until all are.
 // Host code only: nvcc compiles it, and so does g++ with CUDA's and NCCL's headers (-x c++).
 
+#include <cuda.h>
 #include <cuda_runtime.h>
 #include <nccl.h>
 
@@ -17,6 +19,15 @@
         cudaError_t result = (call);                                            \
         if (result != cudaSuccess) {                                            \
             std::fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(result)); \
+            std::exit(1);                                                       \
+        }                                                                       \
+    } while (0)
+
+#define DRIVER(call)                                                            \
+    do {                                                                        \
+        CUresult result = (call);                                               \
+        if (result != CUDA_SUCCESS) {                                           \
+            std::fprintf(stderr, "%s: CUresult %d\n", #call, (int)result);      \
             std::exit(1);                                                       \
         }                                                                       \
     } while (0)
@@ -41,6 +52,22 @@ struct Gpu {
     float* target;
 };
 
+struct Gate {
+    unsigned* word;
+    unsigned goal;
+};
+
+static void hold(std::vector<Gpu>& gpus, Gate& gate) {
+    gate.goal++;
+    for (Gpu& gpu : gpus) {
+        CUDA(cudaSetDevice(gpu.device));
+        CUdeviceptr word = reinterpret_cast<CUdeviceptr>(gate.word);
+        DRIVER(cuStreamWaitValue32(gpu.stream, word, gate.goal, CU_STREAM_WAIT_VALUE_GEQ));
+    }
+}
+
+static void open(Gate& gate) { __atomic_store_n(gate.word, gate.goal, __ATOMIC_RELEASE); }
+
 static void launch(std::vector<Gpu>& gpus, size_t count) {
     NCCL(ncclGroupStart());
     for (Gpu& gpu : gpus)
@@ -54,20 +81,23 @@ static std::vector<cudaGraphExec_t> captured(std::vector<Gpu>& gpus, size_t coun
         CUDA(cudaStreamBeginCapture(gpu.stream, cudaStreamCaptureModeThreadLocal));
     }
     for (int i = 0; i < launches; i++) launch(gpus, count);
-    std::vector<cudaGraphExec_t> graphs;
-    for (Gpu& gpu : gpus) {
-        CUDA(cudaSetDevice(gpu.device));
-        cudaGraph_t graph;
-        cudaGraphExec_t executable;
-        CUDA(cudaStreamEndCapture(gpu.stream, &graph));
-        CUDA(cudaGraphInstantiateWithFlags(&executable, graph, 0));
-        CUDA(cudaGraphDestroy(graph));
-        graphs.push_back(executable);
+    // A thread may make nothing executable while a stream of it captures: first all captures end.
+    std::vector<cudaGraph_t> made(gpus.size());
+    for (size_t g = 0; g < gpus.size(); g++) {
+        CUDA(cudaSetDevice(gpus[g].device));
+        CUDA(cudaStreamEndCapture(gpus[g].stream, &made[g]));
+    }
+    std::vector<cudaGraphExec_t> graphs(gpus.size());
+    for (size_t g = 0; g < gpus.size(); g++) {
+        CUDA(cudaSetDevice(gpus[g].device));
+        CUDA(cudaGraphInstantiateWithFlags(&graphs[g], made[g], 0));
+        CUDA(cudaGraphUpload(graphs[g], gpus[g].stream));
+        CUDA(cudaGraphDestroy(made[g]));
     }
     return graphs;
 }
 
-static double timed(std::vector<Gpu>& gpus, size_t count, int launches, bool graph) {
+static double timed(std::vector<Gpu>& gpus, Gate& gate, size_t count, int launches, bool graph) {
     launch(gpus, count);
     std::vector<cudaGraphExec_t> whole;
     int rounds = launches / GRAPH_LAUNCHES;
@@ -75,10 +105,15 @@ static double timed(std::vector<Gpu>& gpus, size_t count, int launches, bool gra
     for (Gpu& gpu : gpus) {
         CUDA(cudaSetDevice(gpu.device));
         CUDA(cudaStreamSynchronize(gpu.stream));
+    }
+    hold(gpus, gate);
+    for (Gpu& gpu : gpus) {
+        CUDA(cudaSetDevice(gpu.device));
         CUDA(cudaEventRecord(gpu.began, gpu.stream));
     }
     for (int i = 0; i < (graph ? rounds : launches); i++) {
         if (!graph) launch(gpus, count);
+        if (!graph && i == 0) open(gate);
         for (size_t g = 0; graph && g < gpus.size(); g++) {
             CUDA(cudaSetDevice(gpus[g].device));
             CUDA(cudaGraphLaunch(whole[g], gpus[g].stream));
@@ -89,6 +124,7 @@ static double timed(std::vector<Gpu>& gpus, size_t count, int launches, bool gra
         CUDA(cudaSetDevice(gpu.device));
         CUDA(cudaEventRecord(gpu.ended, gpu.stream));
     }
+    open(gate);
     for (Gpu& gpu : gpus) {
         float milliseconds;
         CUDA(cudaEventSynchronize(gpu.ended));
@@ -120,13 +156,16 @@ int main(int argc, char** argv) {
         CUDA(cudaMalloc(&gpu.target, largest));
         CUDA(cudaMemset(gpu.source, 0, largest));
     }
+    Gate gate{};
+    CUDA(cudaHostAlloc(&gate.word, sizeof(unsigned), cudaHostAllocPortable | cudaHostAllocMapped));
+    *gate.word = 0;
     size_t size;
     int launches;
     char mode[16];
     while (std::scanf("%zu %d %15s", &size, &launches, mode) == 3) {
         bool graph = std::strcmp(mode, "graph") == 0;
         bool sound = size <= largest && launches >= (graph ? GRAPH_LAUNCHES : 1);
-        std::printf("%.9g\n", sound ? timed(gpus, size / sizeof(float), launches, graph) : -1.0);
+        std::printf("%.9g\n", sound ? timed(gpus, gate, size / sizeof(float), launches, graph) : -1.0);
         std::fflush(stdout);
     }
     for (Gpu& gpu : gpus) NCCL(ncclCommDestroy(gpu.comm));

@@ -1,8 +1,9 @@
 """Is the time that ccbench gives NCCL's? The same calls, by a plain C++ loop and by the nccl backend.
 
 ``python -m benchmarks.nccl_fidelity [--gpus N] [--rounds 15]``: both are kept running on the same GPUs and
-asked by turns. Exit code 1 where the ratio of medians is outside of 1.00 to 1.03 in graph mode, or from
-1 MiB on in plain mode; smaller plain launches wait for the host, which takes longer in Python.
+asked by turns, in the same modes (``plain`` is ``streaming``). Exit code 1 where the ratio of medians is
+outside of 1.00 to 1.03 in graph mode, or from 1 MiB on in plain mode; smaller plain launches wait for the
+host, which takes longer in Python.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def build_command(compiler: str, program: Path) -> list[str]:
     command += [f"-I{folder}" for folder in includes]
     for folder in libraries:
         command += [f"-L{folder}", f"-Xlinker=-rpath={folder}"]
-    return [*command, "-l:libnccl.so.2" if libraries else "-lnccl"]
+    return [*command, "-lcuda", "-l:libnccl.so.2" if libraries else "-lnccl"]
 
 
 def built(folder: Path) -> Path:

@@ -90,6 +90,7 @@ class CudaRanks(WholeEndpoint):
         self._reach = NOTHING
         self._layout: tuple[RankBuffers, ...] = ()
         self._gate: Gate | None = None
+        self._no_gate = ""
         self._orders: tuple[tuple[int, ...], ...] | None = None
         self._host_seconds: list[float] = []
         self._device_seconds = 0.0

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,11 +73,22 @@ def gate_program() -> Program:
 SWITCH = "CCBENCH_GATE"
 """Set to ``off`` under tools that make every launch wait for its end, such as Nsight Compute."""
 
+BLOCKING_SWITCH = "CUDA_LAUNCH_BLOCKING"
+"""CUDA's own, which does the same."""
 
-def launches_return_at_once(environment: Mapping[str, str] | None = None) -> bool:
-    """Whether a launch may be waited for after the next one; else a gate would be waited for in vain."""
+
+def switched_off(environment: Mapping[str, str] | None = None) -> str:
+    """The setting by which launches wait for their end, so that a gate would be waited for in vain; or ''."""
     given = os.environ if environment is None else environment
-    return given.get(SWITCH, "").lower() != "off" and given.get("CUDA_LAUNCH_BLOCKING", "0") in ("", "0")
+    if given.get(SWITCH, "").lower() == "off":
+        return f"{SWITCH}=off"
+    blocking = given.get(BLOCKING_SWITCH, "0")
+    return "" if blocking in ("", "0") else f"{BLOCKING_SWITCH}={blocking}"
+
+
+def without_gate(reason: str) -> str:
+    """What to say of times that were taken without one."""
+    return f"times contain the host's launches, because nothing holds devices back ({reason})"
 
 
 class GateMissed(CcbenchError):
@@ -138,3 +149,19 @@ class Gate:
         """Give the word back; no gate may be closed."""
         self._cuda.free_pinned(self._address)
         self._address = 0
+
+
+def open_gate(cuda: Cuda, groups: Sequence[Group]) -> tuple[Gate | None, str]:
+    """A gate in front of all ``groups``; None and the reason where there can be none."""
+    refused = switched_off() or cuda.host_memory_refused(group.facts.number for group in groups)
+    if refused:
+        return None, refused
+    gate = Gate(cuda)
+    try:
+        for group in groups:
+            cuda.use(group.facts.number)
+            gate.load(group)
+    except CcbenchError as error:  # no compiler, or one that does not know the device: times without a gate
+        gate.free()
+        return None, str(error)
+    return gate, ""

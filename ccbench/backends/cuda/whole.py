@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from ccbench.backends.cpu.memory import Activity, Control
 from ccbench.backends.cuda.endpoint import CudaRanks
-from ccbench.backends.cuda.gate import Gate, launches_return_at_once
+from ccbench.backends.cuda.gate import open_gate, without_gate
 from ccbench.backends.cuda.group import Group
 from ccbench.backends.cuda.launching import LIMIT_SECONDS
 from ccbench.backends.cuda.runtime import Cuda, device_count, do_all
@@ -172,13 +172,8 @@ class CudaEndpoint(CudaRanks):
 
     def _ready_gate(self) -> None:
         """Made for the first case, where the devices can see the host's memory."""
-        devices = [group.facts.number for group in self.groups]
-        if not launches_return_at_once() or self._cuda.host_memory_refused(devices):
-            return
-        if self._gate is None:
-            self._gate = Gate(self._cuda)
-        for group in self.groups:
-            self._gate.load(group)
+        if self._gate is None and not self._no_gate:
+            self._gate, self._no_gate = open_gate(self._cuda, self.groups)
 
     def watch(self, sample: int) -> None:
         """Tell the watchdog which sample is next; the one before must have gone well."""
@@ -223,8 +218,8 @@ class CudaEndpoint(CudaRanks):
         if not self._host_seconds:
             return ""
         host = format_seconds(statistics.median(self._host_seconds))
-        seen = "device time (events)" if self._gate else "device time (events, with what launching takes)"
-        return f"{seen}; launch and wait take the host {host}"
+        said = f"device time (events); launch and wait take the host {host}"
+        return f"{said}; {without_gate(self._no_gate)}" if self._no_gate else said
 
     def close(self) -> None:
         """Give everything back, the gate and the groups too."""

@@ -18,12 +18,13 @@ import numpy as np
 from ccbench.backends.base import LOOPBACK, CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Control
 from ccbench.backends.crew import WholeEndpoint
+from ccbench.backends.cuda.gate import open_gate, without_gate
 from ccbench.backends.cuda.launching import input_period
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.nccl.bindings import Bound, refuse_out_of_memory
 from ccbench.backends.nccl.communicators import Communicators
 from ccbench.backends.nccl.exchanges import Alone, Forked, WaitedInVain
-from ccbench.backends.nccl.launches import Launches, open_gate
+from ccbench.backends.nccl.launches import Launches
 from ccbench.backends.nccl.library import Nccl
 from ccbench.backends.nccl.observing import observed_choice
 from ccbench.backends.nccl.overlapping import Overlap
@@ -75,7 +76,8 @@ class NcclRanks(WholeEndpoint):
         self.prefix = "" if self.ranks == 1 else f"{self.where}: "
         self.flags = (LOOPBACK,) if shared else ()
         self._seats = {rank: Seat(cuda, device, rank) for rank, device in sorted(devices.items())}
-        self._gate, self._no_gate = open_gate(cuda, list(self._seats.values())) if gated else (None, "")
+        devices_here = [seat.device for seat in self._seats.values()]
+        self._gate, self._no_gate = open_gate(cuda, devices_here) if gated else (None, "")
         self._communicators = Communicators(nccl, devices, ranks_of_team, self.exchange)
         self._watchman = Watchman(self._communicators.abort)
         self._launches = Launches(
@@ -422,10 +424,8 @@ class NcclRanks(WholeEndpoint):
             return ""
         host = format_seconds(statistics.median(self._host_seconds))
         words = [f"NCCL {self.nccl.version_text}, device time (events); launch and wait take the host {host}"]
-        if self._no_gate and self._case.mode in ALONE:
-            words.append(
-                f"times contain the host's launches, because nothing holds devices back ({self._no_gate})"
-            )
+        if self._no_gate:
+            words.append(without_gate(self._no_gate))
         return "; ".join(words)
 
     def facts(self) -> CaseFacts:

@@ -8,13 +8,11 @@ from contextlib import contextmanager
 
 from ccbench.backends.cuda.gate import Gate
 from ccbench.backends.cuda.launching import GRAPH_LAUNCHES
-from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.nccl.bindings import Binding
 from ccbench.backends.nccl.library import Nccl
 from ccbench.backends.nccl.parts import OWN_LANE
 from ccbench.backends.nccl.seat import Seat
 from ccbench.cases import Case
-from ccbench.errors import MissingDependency
 
 POLLS_BEFORE_SLEEP = 2000
 SLEEP_SECONDS = 5e-5
@@ -74,19 +72,23 @@ class Launches:
     def _graph(self, launches: int) -> None:
         """Capture ``launches`` on all devices at once, where that was not done before."""
         seats = [one.seat for one in self.lanes[0]] if self.lanes else []
-        if not seats or seats[0].has_graph(launches):
+        if all(seat.has_graph(launches) for seat in seats):
             return
         for seat in seats:
-            seat.capture()
+            seat.lane(OWN_LANE)  # nothing may be made any more once the first of them captures
         try:
+            for seat in seats:
+                seat.capture()
             for _ in range(launches):
                 self.enqueue()
+            for seat in seats:
+                seat.end_capture(launches)
+            for seat in seats:
+                seat.instantiate(launches)
         except BaseException:
             for seat in seats:
                 seat.abandon_capture()
             raise
-        for seat in seats:
-            seat.captured(launches)
 
     def run(self, times: int, graph: bool, limit_seconds: float, gated: bool = True) -> None:
         """Everything ``times`` times, between events; returns when all devices have ended.
@@ -205,19 +207,3 @@ def graph_sizes(launches: int) -> tuple[int, ...]:
     """How many launches each of the graphs has that together make ``launches``."""
     whole, rest = divmod(launches, GRAPH_LAUNCHES)
     return (GRAPH_LAUNCHES,) * whole + ((rest,) if rest else ())
-
-
-def open_gate(cuda: Cuda, seats: Sequence[Seat]) -> tuple[Gate | None, str]:
-    """A gate in front of all ``seats``; None and the reason where there can be none."""
-    refused = cuda.host_memory_refused(seat.number for seat in seats)
-    if refused:
-        return None, str(refused)
-    gate = Gate(cuda)
-    try:
-        for seat in seats:
-            seat.use()
-            gate.load(seat.device)
-    except MissingDependency as error:
-        gate.free()
-        return None, str(error)
-    return gate, ""

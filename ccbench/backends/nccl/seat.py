@@ -135,33 +135,42 @@ class Seat:
         return False
 
     def capture(self) -> None:
-        """What is enqueued on the own lane from here on goes into a graph."""
-        self.cuda.use(self.number)
-        self.cuda.runtime.streamBeginCapture(self.lane(OWN_LANE).stream, CAPTURE_THREAD)
+        """What is enqueued on the own lane from here on goes into a graph.
 
-    def captured(self, launches: int) -> None:
-        """End ``capture``: keep the graph of so many launches, ready to be launched."""
+        The lane must be there already. Until every capture of this thread has ended it may only launch: what
+        could wait for a device, such as cudaFree or making a graph executable, ends them all with error 900
+        (CUDA Runtime API, cudaStreamCaptureModeThreadLocal).
+        """
+        self.use()
+        self.cuda.runtime.streamBeginCapture(self._lanes[OWN_LANE].stream, CAPTURE_THREAD)
+
+    def end_capture(self, launches: int) -> None:
+        """Keep what was captured: so many launches."""
+        self.use()
+        self._graphs[launches] = (int(self.cuda.runtime.streamEndCapture(self._lanes[OWN_LANE].stream)), 0)
+
+    def instantiate(self, launches: int) -> None:
+        """Have the graph of so many launches ready on the device; this thread must not be capturing."""
         runtime: Any = self.cuda.runtime
         self.use()
-        stream = self.lane(OWN_LANE).stream
-        graph = runtime.streamEndCapture(stream)
+        graph, _ = self._graphs[launches]
         executable = runtime.graphInstantiate(graph)
-        runtime.graphUpload(executable, stream)
         self._graphs[launches] = (graph, executable)
+        runtime.graphUpload(executable, self._lanes[OWN_LANE].stream)
 
     def abandon_capture(self) -> None:
         """End ``capture`` after an error; what was captured is of no use."""
         self.use()
         try:
-            graph = self.cuda.runtime.streamEndCapture(self.lane(OWN_LANE).stream)
-        except Exception:  # the capture itself was spoilt by the error that is already on its way
+            graph = self.cuda.runtime.streamEndCapture(self._lanes[OWN_LANE].stream)
+        except Exception:  # it has ended, or was spoilt by the error that is already on its way
             return
         if graph:
             self.cuda.runtime.graphDestroy(graph)
 
     def has_graph(self, launches: int) -> bool:
-        """Whether a graph of so many launches is kept."""
-        return launches in self._graphs
+        """Whether a graph of so many launches is ready."""
+        return self._graphs.get(launches, (0, 0))[1] != 0
 
     def launch_graph(self, launches: int) -> None:
         """Enqueue the graph of so many launches."""
@@ -171,7 +180,8 @@ class Seat:
     def forget_graphs(self) -> None:
         """Graphs hold addresses: another case needs others."""
         for graph, executable in self._graphs.values():
-            self.cuda.runtime.graphExecDestroy(executable)
+            if executable:
+                self.cuda.runtime.graphExecDestroy(executable)
             self.cuda.runtime.graphDestroy(graph)
         self._graphs.clear()
 

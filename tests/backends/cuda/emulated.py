@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -34,6 +35,13 @@ CALL_SECONDS = 10e-6
 LAUNCH_SECONDS = 250e-6
 TRAP_BYTES = 2 << 20
 RUBBISH = 0xEE
+UNSAFE = {
+    "malloc", "free", "hostAlloc", "freeHost", "hostRegister", "hostUnregister", "graphInstantiate",
+    "graphUpload", "streamSynchronize", "streamQuery", "eventSynchronize", "eventQuery", "deviceSynchronize",
+}  # fmt: skip
+"""What a thread with a capture of its own may not call (cudaStreamCaptureModeThreadLocal)."""
+
+CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED = 900, 901
 ADDRESSES = ("input", "output", "fifo", "packets", "staging", "flags", "state", "errors")
 
 
@@ -73,6 +81,8 @@ class EmulatedRuntime:
     home: dict[int, int] = field(default_factory=dict)
     queue: list[Item] = field(default_factory=list)
     captured: list[Item] | None = None
+    capturing: dict[int, int] = field(default_factory=dict)
+    spoilt: set[int] = field(default_factory=set)
     graphs: dict[int, list[Item]] = field(default_factory=dict)
     modules: dict[int, str] = field(default_factory=dict)
     loads: list[str] = field(default_factory=list)
@@ -95,15 +105,29 @@ class EmulatedRuntime:
         if not any(letter.isupper() for letter in name) and name not in ("malloc", "free"):
             return found  # no call of CUDA's
         self.pass_time()
+        mine = self.captures_of_this_thread() if name in UNSAFE else ()
+        self.spoilt.update(mine)
         waiting = object.__getattribute__(self, "failing").get(name)
-        if not waiting:
+        if not waiting and not mine:
             return found
-        error = waiting.pop(0)
+        error = CudaError(CAPTURE_UNSUPPORTED) if mine else waiting.pop(0)
 
         def fail(*arguments: Any) -> None:
             raise error
 
         return fail
+
+    def captures_of_this_thread(self) -> list[int]:
+        """Streams that capture; ``spoilt`` are those of which nothing will come."""
+        me = threading.get_ident()
+        return [stream for stream, thread in self.__dict__.get("capturing", {}).items() if thread == me]
+
+    def end_capture(self, stream: int) -> None:
+        """CudaError where what was captured is void."""
+        del self.capturing[stream]
+        if stream in self.spoilt:
+            self.spoilt.discard(stream)
+            raise CudaError(CAPTURE_INVALIDATED)
 
     def new_handle(self) -> int:
         self.handles += 1
@@ -275,11 +299,14 @@ class EmulatedRuntime:
         assert mode == 1  # of this thread: what others call must not end the capture
         assert self.captured is None
         self.captured = []
+        self.capturing[stream] = threading.get_ident()
 
     def streamEndCapture(self, stream: int) -> int:  # noqa: N802 - as CUDA spells it
         assert self.captured is not None
+        captured, self.captured = self.captured, None
+        self.end_capture(stream)
         graph = self.new_handle()
-        self.graphs[graph], self.captured = self.captured, None
+        self.graphs[graph] = captured
         return graph
 
     def graphInstantiate(self, graph: int) -> int:  # noqa: N802 - as CUDA spells it

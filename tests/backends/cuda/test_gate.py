@@ -39,7 +39,7 @@ def test_there_is_no_gate_where_launches_wait_for_their_end_and_the_detail_says_
     endpoint.refill(1)
     endpoint.launch(1)
     assert GATE not in runtime.loads
-    assert endpoint.remark().startswith("device time (events, with what launching takes)")
+    assert endpoint.remark().endswith(f"because nothing holds devices back ({name}={value})")
 
 
 def test_without_the_gate_the_hosts_calls_are_in_it(opened: Opened) -> None:

@@ -137,7 +137,7 @@ def test_devices_that_cannot_see_the_host_are_refused(opened: Opened) -> None:
     with pytest.raises(CannotRun, match="GPU 0 cannot address pinned memory of the host"):
         endpoint.prepare(case_of("all_reduce", "ring", 2, transport="host"))
     assert wrong_elements(endpoint, case_of("all_reduce", "ring", 2)) == 0  # without a gate, and it says so
-    assert "with what launching takes" in endpoint.remark()
+    assert "times contain the host's launches" in endpoint.remark()
 
 
 def test_too_little_memory_to_pin_is_out_of_memory_and_leaves_nothing(opened: Opened) -> None:

@@ -26,7 +26,7 @@ from tests.backends.cuda.emulated import CudaError, EmulatedRuntime
 NOT_READY = 600
 """cudaErrorNotReady."""
 
-ILLEGAL_ADDRESS, LAUNCH_FAILURE = 700, 719
+ILLEGAL_STATE, ILLEGAL_ADDRESS, LAUNCH_FAILURE = 401, 700, 719
 LATENCY_SECONDS = 10e-6
 BYTES_PER_SECOND = 100e9
 COMPUTING_SECONDS = 20e-6
@@ -326,15 +326,19 @@ class WorldRuntime(EmulatedRuntime):
     def streamBeginCapture(self, stream: int, mode: int) -> None:  # noqa: N802 - as CUDA spells it
         assert self.world.streams[stream].captured is None
         self.world.streams[stream].captured = []
+        self.capturing[stream] = threading.get_ident()
 
     def streamIsCapturing(self, stream: int) -> bool:  # noqa: N802 - as CUDA spells it
         return self.world.streams[stream].captured is not None
 
     def streamEndCapture(self, stream: int) -> int:  # noqa: N802 - as CUDA spells it
         mine = self.world.streams[stream]
-        assert mine.captured is not None
+        captured, mine.captured = mine.captured, None
+        if captured is None:
+            raise CudaError(ILLEGAL_STATE)
+        self.end_capture(stream)
         graph = next(self.world.handles)
-        self.executables[graph], mine.captured = mine.captured, None
+        self.executables[graph] = captured
         return graph
 
     def graphInstantiate(self, graph: int) -> int:  # noqa: N802 - as CUDA spells it

@@ -41,12 +41,14 @@ def case_of(collective: str, ranks: int = 4, count: int = 777, **changes: Any) -
     return replace(case, size_bytes=row.size_bytes(case.count, case.group_ranks, ITEM_BYTES[case.dtype]))
 
 
-def opened(ranks: int = 4, version: int = 22809, **facts: Any) -> tuple[NcclRanks, Process]:
+def opened(
+    ranks: int = 4, version: int = 22809, gated: bool = False, **facts: Any
+) -> tuple[NcclRanks, Process]:
     """An endpoint that drives all of ``ranks`` devices, and the process whose NCCL it uses."""
     process = Process(World(devices=ranks, version=version), **facts)
     cuda = Cuda(process.runtime, process.runtime)
     devices = {rank: rank for rank in range(ranks)}
-    return NcclRanks(Control(1, 64), cuda, process.nccl, devices, ranks), process
+    return NcclRanks(Control(1, 64), cuda, process.nccl, devices, ranks, gated=gated), process
 
 
 def measured(endpoint: NcclRanks, case: Case) -> tuple[RankResult, CaseFacts]:

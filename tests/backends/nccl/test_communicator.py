@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -17,8 +17,10 @@ from ccbench.cases import UNEVEN
 from ccbench.collectives import COLLECTIVES, reference
 from ccbench.dtypes import numpy_dtype
 from ccbench.groups import Pair
+from tests.backends.cuda.emulated import CudaError
 
 from .bench import BLOCKING, NEW, NON_BLOCKING, OLD, Array, Bench, all_reduce
+from .double import WorldRuntime
 
 
 def small(ranks: int, count: int, dtype: str, seed: int = 0) -> list[Array]:
@@ -215,7 +217,8 @@ def test_a_graph_repeats_what_was_captured(settings: Settings) -> None:
     for _ in range(2):
         with bench.nccl.group():
             all_reduce(bench, addresses)
-    graphs = [runtime.graphInstantiate(runtime.streamEndCapture(stream)) for stream in bench.streams]
+    captured = [runtime.streamEndCapture(stream) for stream in bench.streams]
+    graphs = [runtime.graphInstantiate(graph) for graph in captured]
     bench.wait()
     assert bench.read(addresses[0], "int64", 2, 0).tolist() == [1, 1]
     for _ in range(2):
@@ -223,6 +226,30 @@ def test_a_graph_repeats_what_was_captured(settings: Settings) -> None:
             runtime.graphLaunch(graph, stream)
     bench.wait()
     assert bench.read(addresses[0], "int64", 2, 0).tolist() == [16, 16]
+
+
+UNSAFE_CALLS: dict[str, Callable[[WorldRuntime, int], object]] = {
+    "free": lambda runtime, stream: runtime.free(0),
+    "malloc": lambda runtime, stream: runtime.malloc(1),
+    "instantiate": lambda runtime, stream: runtime.graphInstantiate(0),
+    "upload": lambda runtime, stream: runtime.graphUpload(0, stream),
+    "synchronize": lambda runtime, stream: runtime.streamSynchronize(stream),
+    "query": lambda runtime, stream: runtime.streamQuery(stream),
+}
+
+
+@pytest.mark.parametrize("call", UNSAFE_CALLS)
+def test_the_double_spoils_every_capture_of_a_thread_that_does_what_may_wait(call: str) -> None:
+    bench = Bench(2)
+    runtime = bench.process.runtime
+    for stream in bench.streams:
+        runtime.streamBeginCapture(stream, 1)
+    with pytest.raises(CudaError, match="900"):
+        UNSAFE_CALLS[call](runtime, bench.streams[0])
+    for stream in bench.streams:
+        with pytest.raises(CudaError, match="901"):
+            runtime.streamEndCapture(stream)
+    bench.wait()
 
 
 @pytest.mark.parametrize("settings", [BLOCKING, NON_BLOCKING])

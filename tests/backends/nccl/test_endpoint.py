@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ccbench.backends.base import CannotRun, OutOfMemory
+from ccbench.backends.cuda import modules
 from ccbench.backends.nccl import endpoint as endpoint_module
 from ccbench.backends.nccl import troubles
 from ccbench.backends.nccl.endpoint import NcclRanks
@@ -22,6 +23,7 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.measure import Apart, DeviceTimed
 from ccbench.suite.model import IN_PLACE_COLLECTIVES
+from tests.backends.cuda.emulated import FakeNvrtc, compiled_to_text
 
 from .double import Process
 from .measuring import case_of, measured, opened, wrong_elements
@@ -285,6 +287,51 @@ def test_behind_a_closed_gate_is_no_more_work_than_nccl_queues(
     endpoint.launch(40)
     calls_of_a_launch = 4 * 8
     assert opened_at[0] == behind * calls_of_a_launch
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modules, "compile_program", compiled_to_text)
+    monkeypatch.setattr(modules, "nvrtc", FakeNvrtc)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("CCBENCH_GATE", "off"), ("CUDA_LAUNCH_BLOCKING", "1"), ("CUDA_LAUNCH_BLOCKING", "0")]
+)
+def test_there_is_no_gate_where_launches_wait_for_their_end_and_the_detail_says_so(
+    compiled: None, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    endpoint, _ = opened(2, gated=True)
+    endpoint._host_seconds = [1e-5]
+    without = value != "0"
+    assert (endpoint._gate is None) == without
+    assert endpoint.remark().endswith(f"holds devices back ({name}={value})") == without
+
+
+def test_nccl_runs_without_a_gate_where_no_kernel_can_be_compiled_for_the_device(
+    compiled: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(modules, "nvrtc", lambda: FakeNvrtc(architectures=(100,)))
+    endpoint, process = opened(2, gated=True)
+    assert wrong_elements(endpoint, case_of("all_reduce", 2)) == 0
+    assert "nothing holds devices back" in endpoint.remark()
+    assert not process.runtime.pinned
+
+
+@pytest.mark.parametrize(
+    "call", ["graphInstantiate", "graphUpload", "streamEndCapture", "streamBeginCapture"]
+)
+def test_a_graph_that_cannot_be_had_leaves_no_stream_capturing(call: str) -> None:
+    endpoint, process = opened(2)
+    endpoint.prepare(case_of("all_reduce", 2, mode="graph"))
+    process.runtime.failing[call] = [RuntimeError("no room")]
+    with pytest.raises(RuntimeError, match="no room"):
+        endpoint.launch(2)
+    assert not process.runtime.capturing
+    endpoint.finish()
+    assert not process.runtime.executables
+    assert wrong_elements(endpoint, case_of("all_reduce", 2, mode="graph")) == 0
 
 
 def test_samples_are_the_devices_time_and_the_hosts_is_told() -> None:

@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
+from ccbench.environment import without_values
 from ccbench.errors import BackendUnavailable
 from ccbench.processes import die_with_parent
 from ccbench.teams import ProcessTeam
@@ -123,7 +124,7 @@ class Launcher:
         except OSError as error:
             self.kill()
             raise BackendUnavailable(
-                f"{command[0]} could not be started: {error.strerror}; "
+                f"{without_values(command[0], self._launch.command)} could not be started: {error.strerror}; "
                 "write a launcher that exists, with its path where it is not in PATH"
             ) from None
         self.processes.append(process)
@@ -137,7 +138,8 @@ class Launcher:
     @property
     def name(self) -> str:
         """What to call it."""
-        return os.path.basename(self._launch.command[0]) if self._launch.command else "a rank's process"
+        command = self._launch.command
+        return os.path.basename(without_values(command[0], command)) if command else "a rank's process"
 
     def ended(self) -> str:
         """'was killed by SIGKILL' and the like, '' while everything runs."""
@@ -155,7 +157,8 @@ class Launcher:
 
     def words(self, pattern: str = "") -> str:
         """Its last line that matches ``pattern``, or one that tells most of what went wrong; '' for none."""
-        lines = [line for line in self._lines if re.search(pattern or r"\w", line)]
+        said = (without_values(line, self._launch.command) for line in self._lines)
+        lines = [line for line in said if re.search(pattern or r"\w", line)]
         if pattern or not lines:
             return lines[-1] if lines else ""
         own = [line for line in lines if line.startswith("ccbench")]

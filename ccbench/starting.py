@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ccbench.backends.base import Backend
 from ccbench.backends.mpi.launcher import users_launch
 from ccbench.census import Census, take_census
-from ccbench.environment import capture
+from ccbench.environment import capture, command_shown
 from ccbench.errors import RunFolderError, UsageError
 from ccbench.model.basis import GPU_BACKENDS, Basis, named_basis
 from ccbench.model.machine import Machine, load_machine, machine_from_plain
@@ -116,7 +116,7 @@ def run_folder(
 def _launcher_of(options: RunOptions) -> dict[str, str]:
     if options.launched_by:
         return {"launched_by": options.launched_by}
-    return {"launch": options.launch} if options.launch else {}
+    return {"launch": command_shown(options.launch)} if options.launch else {}
 
 
 def _refuse_other_run(folder: RunFolder, manifest: Mapping[str, Any]) -> None:

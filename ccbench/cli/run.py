@@ -203,6 +203,8 @@ def _stopped_by(exit_code: int) -> str:
 
 def _resume_line(suite: str, options: RunOptions, folder: Path) -> str:
     """The command that goes on with the run in ``folder``; it needs the options the run was started with."""
+    from ccbench.environment import command_shown
+
     if options.launched_by:
         options = replace(options, launch="", ranks=None)
     words = ["ccbench", "run", suite, "--resume", str(folder)]
@@ -213,7 +215,7 @@ def _resume_line(suite: str, options: RunOptions, folder: Path) -> str:
         ("--machine", options.machine),
         ("--nodes", options.nodes),
         ("--network", options.network),
-        ("--launch", options.launch or None),
+        ("--launch", command_shown(options.launch) if options.launch else None),
         ("--only", options.only),
     ):
         words += [] if value is None else [name, str(value)]

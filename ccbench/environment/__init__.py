@@ -2,11 +2,12 @@
 
 Everything is read below one root folder, so that a test can lay out another machine's ``/proc`` and
 ``/sys``. Nothing is executed, and no library is imported but pynvml, through which GPUs tell their modes. A
-fact the machine does not tell is None. Only variables of an allow-list are kept, and what looks like a secret
-is blanked.
+fact the machine does not tell is None. Values are kept of variables of an allow-list only, in command lines
+too, and what looks like a secret is blanked.
 """
 
 from ccbench.environment.accelerators import Accelerators, GpuSettings, read_accelerators
+from ccbench.environment.commands import command_shown, line_shown, without_values
 from ccbench.environment.files import Files
 from ccbench.environment.host import Host
 from ccbench.environment.limits import Limits, control_group_limits
@@ -22,10 +23,17 @@ from ccbench.environment.processors import (
     usable_cores,
 )
 from ccbench.environment.software import LIBRARIES, Software, git_revision, installed_version
-from ccbench.environment.variables import REDACTED, VARIABLE_NAMES, VARIABLE_PREFIXES, kept_variables
+from ccbench.environment.variables import (
+    LONGEST_VALUE,
+    REDACTED,
+    VARIABLE_NAMES,
+    VARIABLE_PREFIXES,
+    kept_variables,
+)
 
 __all__ = [
     "LIBRARIES",
+    "LONGEST_VALUE",
     "REDACTED",
     "VARIABLE_NAMES",
     "VARIABLE_PREFIXES",
@@ -42,14 +50,17 @@ __all__ = [
     "allowed_cpus",
     "available_memory_bytes",
     "capture",
+    "command_shown",
     "control_group_limits",
     "counted",
     "expanded",
     "git_revision",
     "installed_version",
     "kept_variables",
+    "line_shown",
     "observe",
     "read_accelerators",
     "spread_over_cores",
     "usable_cores",
+    "without_values",
 ]

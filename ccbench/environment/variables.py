@@ -1,4 +1,4 @@
-"""Variables that steer a run: those of an allow-list, with secrets and user names blanked."""
+"""Variables that steer a run: values of an allow-list of exact names, of all others of a library the name."""
 
 from __future__ import annotations
 
@@ -7,14 +7,103 @@ from collections.abc import Mapping
 
 REDACTED = "<redacted>"
 
-VARIABLE_PREFIXES = (
-    "CCBENCH_", "CUDA_", "CUPY_", "FI_", "GLOO_", "GOMP_", "HIP_", "HSA_", "I_MPI_", "KMP_", "MPICH_", "MV2_",
-    "NCCL_", "NVSHMEM_", "OMPI_MCA_", "OMP_", "PRTE_MCA_", "PSM2_", "PSM3_", "RCCL_", "TORCH_NCCL_", "UCC_",
-    "UCX_",
-)  # fmt: skip
-"""Everything of these steers a library; what looks like a secret is blanked all the same."""
+_LIBRARIES = {
+    "CCBENCH_": "CACHE FAULT GATE KERNEL_CHANNELS KERNEL_LANES KERNEL_PACKETS_BYTES KERNEL_SLOTS "
+    "KERNEL_SLOT_BYTES KERNEL_STAGING_BYTES ONE_HOST RANK RANKS",
+    "CUDA_": "CACHE_DISABLE CACHE_MAXSIZE CACHE_PATH DEVICE_MAX_CONNECTIONS DEVICE_ORDER "
+    "DEVICE_WAITS_ON_EXCEPTION DISABLE_PERF_BOOST ENABLE_CRC_CHECK FORCE_PTX_JIT HOME LAUNCH_BLOCKING "
+    "MANAGED_FORCE_DEVICE_ALLOC MODULE_DATA_LOADING MODULE_LOADING MPS_ACTIVE_THREAD_PERCENTAGE "
+    "MPS_PIPE_DIRECTORY PATH VISIBLE_DEVICES",
+    "CUPY_": "ACCELERATORS CACHE_DIR COMPILE_WITH_PTX CUDA_PER_THREAD_DEFAULT_STREAM GPU_MEMORY_LIMIT TF32",
+    "FI_": "CXI_DEFAULT_CQ_SIZE CXI_DISABLE_HOST_REGISTER CXI_RDZV_THRESHOLD CXI_RX_MATCH_MODE "
+    "EFA_ENABLE_SHM_TRANSFER EFA_FORK_SAFE EFA_USE_DEVICE_RDMA EFA_USE_HUGE_PAGE HMEM HMEM_CUDA_USE_GDRCOPY "
+    "LOG_LEVEL MR_CACHE_MAX_COUNT MR_CACHE_MAX_SIZE MR_CACHE_MONITOR PROVIDER PROVIDER_PATH TCP_IFACE "
+    "UNIVERSE_SIZE VERBS_IFACE",
+    "GLOO_": "DEVICE_TRANSPORT SOCKET_IFNAME",
+    "GOMP_": "CPU_AFFINITY SPINCOUNT STACKSIZE",
+    "HIP_": "FORCE_DEV_KERNARG LAUNCH_BLOCKING VISIBLE_DEVICES",
+    "HSA_": "ENABLE_SDMA FORCE_FINE_GRAIN_PCIE NO_SCRATCH_RECLAIM OVERRIDE_GFX_VERSION",
+    "I_MPI_": "ADJUST_ALLGATHER ADJUST_ALLGATHERV ADJUST_ALLREDUCE ADJUST_ALLTOALL ADJUST_ALLTOALLV "
+    "ADJUST_BARRIER ADJUST_BCAST ADJUST_GATHER ADJUST_REDUCE ADJUST_REDUCE_SCATTER "
+    "ADJUST_REDUCE_SCATTER_BLOCK ADJUST_SCAN ADJUST_SCATTER ASYNC_PROGRESS COLL_INTRANODE CBWR DEBUG "
+    "EAGER_THRESHOLD FABRICS HYDRA_BOOTSTRAP HYDRA_IFACE OFFLOAD OFI_LIBRARY_INTERNAL OFI_PROVIDER PIN "
+    "PIN_CELL PIN_DOMAIN PIN_ORDER PIN_PROCESSOR_LIST SHM SPIN_COUNT THREAD_SPLIT TUNING_BIN WAIT_MODE",
+    "KMP_": "AFFINITY BLOCKTIME HW_SUBSET",
+    "MPICH_": "ALLREDUCE_BLK_SIZE ASYNC_PROGRESS COLL_OPT_OFF COLL_SYNC GPU_ALLREDUCE_USE_KERNEL "
+    "GPU_EAGER_REGISTER_HOST_MEM GPU_IPC_ENABLED GPU_IPC_THRESHOLD GPU_MANAGED_MEMORY_SUPPORT_ENABLED "
+    "GPU_SUPPORT_ENABLED MAX_THREAD_SAFETY OFI_NIC_MAPPING OFI_NIC_POLICY "
+    "OFI_NUM_NICS OFI_USE_PROVIDER SMP_SINGLE_COPY_MODE SMP_SINGLE_COPY_SIZE",
+    "MPIR_CVAR_": "ALLGATHERV_INTRA_ALGORITHM ALLGATHER_INTRA_ALGORITHM ALLREDUCE_INTRA_ALGORITHM "
+    "ALLTOALLV_INTRA_ALGORITHM ALLTOALL_INTRA_ALGORITHM BARRIER_INTRA_ALGORITHM BCAST_INTRA_ALGORITHM "
+    "CH4_IPC_GPU_P2P_THRESHOLD CH4_NETMOD CH4_NUM_VCIS CH4_OFI_MULTI_NIC_STRIPING_THRESHOLD "
+    "CH4_SHM_POSIX_EAGER CH4_XPMEM_ENABLE COLL_SELECTION_TUNING_JSON_FILE DEVICE_COLLECTIVES "
+    "ENABLE_GPU GATHER_INTRA_ALGORITHM NOLOCAL ODD_EVEN_CLIQUES REDUCE_INTRA_ALGORITHM "
+    "REDUCE_SCATTER_BLOCK_INTRA_ALGORITHM REDUCE_SCATTER_INTRA_ALGORITHM SCAN_INTRA_ALGORITHM "
+    "SCATTER_INTRA_ALGORITHM",
+    "MV2_": "CPU_BINDING_POLICY CPU_MAPPING ENABLE_AFFINITY GPUDIRECT_LIMIT IBA_EAGER_THRESHOLD IBA_HCA "
+    "NUM_HCAS SMP_USE_CMA USE_CUDA USE_GDRCOPY USE_GPUDIRECT USE_RDMA_CM",
+    "NCCL_": "ALGO ALLGATHERV_ENABLE ALLOC_P2P_NET_LL_BUFFERS BUFFSIZE CGA_CLUSTER_SIZE CHECKS_DISABLE "
+    "CHECK_POINTERS CHUNK_SIZE COLLNET_ENABLE COLLNET_NODE_THRESHOLD COMM_BLOCKING CROSS_NIC CTA_POLICY "
+    "CUMEM_ENABLE CUMEM_HOST_ENABLE DEBUG DEBUG_FILE DEBUG_SUBSYS DMABUF_ENABLE FASTRAK_ENABLE_LLCM "
+    "FASTRAK_IFNAME FASTRAK_NUM_FLOWS GDRCOPY_ENABLE GDR_FLUSH_DISABLE GIN_ENABLE GIN_TYPE "
+    "GRAPH_DUMP_FILE GRAPH_FILE GRAPH_HELPER_DISABLE GRAPH_MIXING_SUPPORT GRAPH_REGISTER IBEXT_DISABLE "
+    "IB_ADAPTIVE_ROUTING IB_AR_THRESHOLD IB_CUDA_SUPPORT IB_DATA_DIRECT IB_DISABLE IB_ECE_ENABLE "
+    "IB_FIFO_TC IB_GDR_LEVEL IB_GID_INDEX IB_HCA IB_MERGE_NICS IB_MERGE_VFS IB_PCI_RELAXED_ORDERING "
+    "IB_PKEY IB_QPS_PER_CONNECTION IB_RETRY_CNT IB_ROCE_VERSION_NUM IB_SL IB_SPLIT_DATA_ON_QPS IB_TC "
+    "IB_TIMEOUT IB_USE_INLINE IGNORE_CPU_AFFINITY IGNORE_DISABLED_P2P L1_SHARED_MEMORY_CARVEOUT "
+    "LAUNCH_MODE LAUNCH_ORDER_IMPLICIT LL128_BUFFSIZE LL128_C2C LL128_NTHREADS LL_BUFFSIZE LL_THRESHOLD "
+    "LOCAL_REGISTER LSA_TEAM_SIZE MAX_CTAS MAX_NCHANNELS MAX_NRINGS MAX_P2P_NCHANNELS MEM_SYNC_DOMAIN "
+    "MIN_CTAS MIN_NCHANNELS MIN_NRINGS MIN_P2P_NCHANNELS MNNVL_ENABLE MULTI_RANK_GPU_ENABLE "
+    "NCHANNELS_PER_NET_PEER NET NETDEVS_POLICY NET_DISABLE_INTRA NET_FORCE_FLUSH NET_GDR_C2C "
+    "NET_GDR_LEVEL NET_GDR_READ NET_MERGE_LEVEL NET_OVERHEAD NET_PLUGIN NET_SHARED_BUFFERS "
+    "NET_SHARED_COMMS NSOCKS_PERTHREAD NTHREADS NVB_DISABLE NVLSTREE_MAX_CHUNKSIZE NVLS_CHUNKSIZE "
+    "NVLS_ENABLE NVLS_NCHANNELS OOB_NET_ENABLE OOB_NET_IFNAME P2P_DIRECT_DISABLE P2P_DISABLE P2P_LEVEL "
+    "P2P_LL_THRESHOLD P2P_NET_CHUNKSIZE P2P_NVL_CHUNKSIZE P2P_PCI_CHUNKSIZE P2P_PXN_LEVEL P2P_READ_ENABLE "
+    "P2P_USE_CUDA_MEMCPY PAT_ENABLE PROFILER_PLUGIN PROGRESS_APPENDOP_FREQ PROTO PXN_C2C PXN_DISABLE "
+    "RAS_ENABLE RUNTIME_CONNECT SET_THREAD_NAME SHM_DISABLE SHM_LOCALITY SHM_USE_CUDA_MEMCPY "
+    "SINGLE_RING_THRESHOLD SOCKET_FAMILY SOCKET_IFNAME SOCKET_NTHREADS SYM_CTAS SYM_KERNEL "
+    "THREAD_THRESHOLDS TOPO_DUMP_FILE TOPO_FILE TREE_THRESHOLD TUNER_CONFIG_FILE TUNER_PLUGIN "
+    "UNPACK_DOUBLE_NCHANNELS WIN_ENABLE WORK_ARGS_BYTES WORK_FIFO_BYTES",
+    "NVSHMEM_": "BOOTSTRAP CUMEM_GRANULARITY DISABLE_CUDA_VMM DISABLE_NVLS DISABLE_P2P ENABLE_NIC_PE_MAPPING "
+    "HCA_LIST IB_ENABLE_IBGDA IB_GID_INDEX REMOTE_TRANSPORT SYMMETRIC_SIZE",
+    "OMPI_MCA_": "btl btl_ofi_eager_limit btl_openib_allow_ib btl_openib_eager_limit btl_openib_if_exclude "
+    "btl_openib_if_include btl_sm_backing_directory btl_sm_eager_limit btl_smcuda_use_cuda_ipc "
+    "btl_tcp_eager_limit btl_tcp_if_exclude btl_tcp_if_include btl_tcp_links btl_tcp_max_send_size "
+    "btl_tcp_rndv_eager_limit btl_vader_backing_directory btl_vader_eager_limit "
+    "btl_vader_single_copy_mechanism coll coll_cuda_priority coll_han_priority coll_hcoll_enable "
+    "coll_tuned_allgather_algorithm coll_tuned_allgatherv_algorithm coll_tuned_allreduce_algorithm "
+    "coll_tuned_allreduce_algorithm_segmentsize coll_tuned_alltoall_algorithm "
+    "coll_tuned_alltoallv_algorithm coll_tuned_barrier_algorithm coll_tuned_bcast_algorithm "
+    "coll_tuned_bcast_algorithm_segmentsize coll_tuned_dynamic_rules_filename "
+    "coll_tuned_gather_algorithm coll_tuned_priority coll_tuned_reduce_algorithm "
+    "coll_tuned_reduce_scatter_algorithm coll_tuned_reduce_scatter_block_algorithm "
+    "coll_tuned_scan_algorithm coll_tuned_scatter_algorithm coll_tuned_use_dynamic_rules coll_ucc_enable "
+    "coll_ucc_priority hwloc_base_binding_policy mpi_cuda_support mpi_leave_pinned mpi_oversubscribe "
+    "mpi_yield_when_idle mtl mtl_ofi_provider_exclude mtl_ofi_provider_include oob_tcp_if_exclude "
+    "oob_tcp_if_include opal_cuda_support osc pml pml_ob1_max_rdma_per_request pml_ucx_devices "
+    "pml_ucx_priority pml_ucx_tls rmaps_base_mapping_policy rmaps_base_oversubscribe",
+    "OMP_": "NUM_THREADS PLACES PROC_BIND STACKSIZE WAIT_POLICY",
+    "PRTE_MCA_": "hwloc_default_binding_policy rmaps_default_mapping_policy",
+    "PSM2_": "CUDA DEVICES GPUDIRECT MQ_RNDV_HFI_THRESH MULTIRAIL",
+    "PSM3_": "ALLOW_ROUTERS CUDA DEVICES GPUDIRECT HAL MULTIRAIL NIC RDMA",
+    "RCCL_": "ENABLE_CLIQUE MSCCLPP_ENABLE MSCCLPP_THRESHOLD MSCCL_ENABLE P2P_NET_DISABLE",
+    "TORCH_NCCL_": "ASYNC_ERROR_HANDLING AVOID_RECORD_STREAMS BLOCKING_WAIT ENABLE_MONITORING "
+    "ENABLE_TIMING HIGH_PRIORITY USE_COMM_NONBLOCKING",
+    "UCC_": "CLS CL_BASIC_TLS CL_HIER_TLS COLL_TRACE LOG_LEVEL TLS TL_CUDA_TUNE TL_NCCL_TUNE",
+    "UCX_": "BCOPY_THRESH CUDA_COPY_MAX_REG_RATIO CUDA_IPC_CACHE CUDA_IPC_ENABLE_MNNVL FRAG_MEM_TYPE "
+    "IB_AR_ENABLE IB_GID_INDEX IB_GPU_DIRECT_RDMA IB_NUM_PATHS IB_PCI_BW IB_PCI_RELAXED_ORDERING "
+    "IB_PKEY IB_REG_METHODS IB_SL IB_TRAFFIC_CLASS LOG_LEVEL MAX_EAGER_RAILS MAX_RNDV_RAILS "
+    "MEMTYPE_CACHE NET_DEVICES POSIX_USE_PROC_LINK PROTO_ENABLE RC_TIMEOUT RNDV_FRAG_MEM_TYPE "
+    "RNDV_PIPELINE_ERROR_HANDLING RNDV_SCHEME RNDV_THRESH SHM_DEVICES TLS UNIFIED_MODE "
+    "WARN_UNUSED_ENV_VARS ZCOPY_THRESH",
+}  # fmt: skip
+"""By the prefix of a library, the names after it whose values matter to a result."""
+
+VARIABLE_PREFIXES = tuple(_LIBRARIES)
+"""Of variables of these the name is kept, whatever it is."""
 
 VARIABLE_NAMES = frozenset({
+    *(prefix + name for prefix, names in _LIBRARIES.items() for name in names.split()),
     # Geometry of the job; never its name, its user or its folders.
     "SLURM_JOB_ID", "SLURM_JOB_PARTITION", "SLURM_JOB_NUM_NODES", "SLURM_NNODES", "SLURM_NTASKS",
     "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_CPUS_PER_TASK",
@@ -30,11 +119,7 @@ VARIABLE_NAMES = frozenset({
     "PYTHONMALLOC", "MALLOC_ARENA_MAX",
 })  # fmt: skip
 
-_LONGEST_VALUE = 500
-_SECRET_NAME = re.compile(
-    r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|APIKEY|(^|_)(KEY|AUTH|PWD)(_|$)|PRECONDITION_TRANSPORTS",
-    re.IGNORECASE,
-)
+LONGEST_VALUE = 500
 _SECRET_VALUE = re.compile(
     r"://[^/\s@]*:[^/\s@]*@"  # user:password in an address
     r"|\b(bearer|basic)\s+\S{8}"
@@ -53,14 +138,18 @@ _OWN_FOLDER = re.compile(r"(/(?:home|Users|users)/)[^/:;,\s]+")
 
 
 def kept_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """The allowed ones of ``variables``, sorted, printable, secrets and user names blanked."""
-    kept = {}
-    for name in sorted(variables):
-        if name in VARIABLE_NAMES or name.startswith(VARIABLE_PREFIXES):
-            value = printable(variables[name])
-            secret = _SECRET_NAME.search(name) or _SECRET_VALUE.search(value)
-            kept[printable(name)] = REDACTED if secret else without_names(value)[:_LONGEST_VALUE]
-    return kept
+    """Those of a library and of the job, sorted, printable; values off the list and secrets are blanked."""
+    return {
+        printable(name): blanked(variables[name])[:LONGEST_VALUE] if name in VARIABLE_NAMES else REDACTED
+        for name in sorted(variables)
+        if name in VARIABLE_NAMES or name.startswith(VARIABLE_PREFIXES)
+    }
+
+
+def blanked(text: str) -> str:
+    """``text`` as it may be kept: printable, without names of users, blank where it looks secret."""
+    text = printable(text)
+    return REDACTED if _SECRET_VALUE.search(text) else without_names(text)
 
 
 def without_names(text: str) -> str:

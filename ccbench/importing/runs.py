@@ -18,7 +18,7 @@ from ccbench.backends.base import EMULATION
 from ccbench.cases import NO_OP, NO_ROOT, Case, Conditions, Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
-from ccbench.environment import kept_variables
+from ccbench.environment import LONGEST_VALUE, kept_variables, line_shown
 from ccbench.importing.checks import ALGBW_PER_RANK, SIZE_NOT_STATED, SIZE_PER_RANK, checked
 from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable, Outcome
 from ccbench.importing.ranks import Given, Team, team_of
@@ -393,7 +393,7 @@ def _table_described(table: ImportedTable) -> Mapping[str, Any]:
 
 def _blanked(text: str) -> str:
     """``text`` as the house keeps the value of a variable: printable, short, blank where it looks secret."""
-    return kept_variables({"NCCL_TEXT": text})["NCCL_TEXT"]
+    return line_shown(text)[:LONGEST_VALUE]
 
 
 def _plain(value: Any) -> Any:

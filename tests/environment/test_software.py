@@ -65,6 +65,7 @@ def test_headers_and_libraries_of_the_system_are_found_by_their_files(tmp_path: 
         ("FI_PROVIDER", "efa"),
         ("GLOO_SOCKET_IFNAME", "eth0"),
         ("RCCL_MSCCL_ENABLE", "0"),
+        ("MPIR_CVAR_BCAST_INTRA_ALGORITHM", "binomial"),
         ("NVSHMEM_IB_ENABLE_IBGDA", "1"),
         ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
         ("ROCR_VISIBLE_DEVICES", "0,1"),

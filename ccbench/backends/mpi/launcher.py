@@ -56,7 +56,7 @@ def users_launch(text: str) -> Launch:
     try:
         command = tuple(shlex.split(text))
     except ValueError as error:
-        raise UsageError(f"--launch: {text!r}: {error}; write it as in a shell") from None
+        raise UsageError(f"--launch: {error}; write the command as in a shell") from None
     if not command:
         raise UsageError("--launch: is empty; write a command such as 'mpirun -n 16 --hostfile hosts'")
 

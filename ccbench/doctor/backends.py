@@ -9,10 +9,7 @@ from dataclasses import dataclass
 
 from ccbench.doctor.checks import Check, Surroundings
 from ccbench.doctor.gpus import visible
-from ccbench.environment import Environment, Files
-
-FIRST_DRIVER_OF_CUDA_13 = 580
-"""Older drivers run CUDA 12 only (CUDA Toolkit release notes, table of driver versions)."""
+from ccbench.environment import Environment, Files, cuda_install
 
 
 @dataclass(frozen=True)
@@ -82,7 +79,7 @@ def _lacking(name: str, seen: Environment, files: Files, around: Surroundings) -
     for need in NEEDS.get(name, ()):
         if need in PARTS:
             if not _there(need, seen, around):
-                yield need, PARTS[need].install or cuda_install(seen)
+                yield need, PARTS[need].install or cuda_install(files)
         elif not _ASKED[need](seen, files, around):
             yield need, _CURES[need]
 
@@ -101,14 +98,6 @@ def _version(need: str, seen: Environment, around: Surroundings) -> str:
     if need == "NCCL":
         versions += [version for path, version in seen.software.loadable.items() if "libnccl" in path]
     return f"{need} {next((one for one in versions if one is not None), '(version unknown)')}"
-
-
-def cuda_install(seen: Environment) -> str:
-    """The command that installs the packages of the CUDA that the driver here can run."""
-    major = (seen.accelerators.driver or "").split(".")[0]
-    if not major.isdecimal():
-        return "pip install 'ccbench[cuda13]' (or 'ccbench[cuda12]' for drivers before 580)"
-    return f"pip install 'ccbench[{'cuda13' if int(major) >= FIRST_DRIVER_OF_CUDA_13 else 'cuda12'}]'"
 
 
 def _sees_gpu(seen: Environment, files: Files, around: Surroundings) -> bool:

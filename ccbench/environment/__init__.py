@@ -6,7 +6,13 @@ fact the machine does not tell is None. Values are kept of variables of an allow
 too, and what looks like a secret is blanked.
 """
 
-from ccbench.environment.accelerators import Accelerators, GpuSettings, read_accelerators
+from ccbench.environment.accelerators import (
+    Accelerators,
+    GpuSettings,
+    before_turing,
+    cuda_install,
+    read_accelerators,
+)
 from ccbench.environment.commands import command_shown, line_shown, without_values
 from ccbench.environment.files import Files
 from ccbench.environment.host import Host
@@ -49,10 +55,12 @@ __all__ = [
     "Software",
     "allowed_cpus",
     "available_memory_bytes",
+    "before_turing",
     "capture",
     "command_shown",
     "control_group_limits",
     "counted",
+    "cuda_install",
     "expanded",
     "git_revision",
     "installed_version",

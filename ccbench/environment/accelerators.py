@@ -17,12 +17,20 @@ MODULES = (
 )  # fmt: skip
 """Kernel modules that drive GPUs and network cards, or let one reach the other's memory."""
 
+VERSION_FILE = "/proc/driver/nvidia/version"
 SM_CLOCK = 1
 ACS_CAPABILITY = 0x000D
 EXTENDED_CAPABILITIES = 0x100
 PCI_TO_PCI_BRIDGE = "0x0604"
 DISPLAY_CLASSES = ("0x0300", "0x0302", "0x0380", "0x1200")
 """Class codes of GPUs: VGA, 3D, other display, accelerator (PCI Code and ID Assignment)."""
+
+FIRST_DRIVER_OF_CUDA_13 = 580
+"""Older drivers run CUDA 12 only (CUDA Toolkit release notes, table of driver versions)."""
+
+FIRST_TURING = 0x1E00
+"""NVIDIA's PCI device ids rise with the generations: Volta ends at 0x1df6, Turing (compute capability 7.5,
+the first of CUDA 13) begins at 0x1e02 (the PCI ID Repository)."""
 
 REQUEST_REDIRECT, COMPLETION_REDIRECT = 0x04, 0x08
 """Bits of the ACS control register that send traffic between peers up to the root (PCI Express Base
@@ -69,12 +77,11 @@ class Accelerators:
 
 def read_accelerators(files: Files, driver: Callable[[], Session] | None = None) -> Accelerators:
     """From files, and from the driver where ``driver`` opens one."""
-    version = files.text("/proc/driver/nvidia/version") or ""
-    number = re.search(r"Kernel Module.*?\s([0-9]+(?:\.[0-9]+)+)(?:\s|$)", version)
+    version = files.text(VERSION_FILE) or ""
     gpus = _pci_gpus(files)
     cuda, settings = _settings(driver) if driver else (None, ())
     return Accelerators(
-        driver=number[1] if number else files.text("/sys/module/nvidia/version"),
+        driver=_driver(files),
         open_kernel_module="Open Kernel Module" in version if version else None,
         cuda_driver=cuda,
         pci_gpus=gpus,
@@ -83,6 +90,32 @@ def read_accelerators(files: Files, driver: Callable[[], Session] | None = None)
         iommu=_iommu(files, gpus),
         redirecting_bridges=redirecting_bridges(files, gpus),
         gpus=settings,
+    )
+
+
+def _driver(files: Files) -> str | None:
+    number = re.search(r"Kernel Module.*?\s([0-9]+(?:\.[0-9]+)+)(?:\s|$)", files.text(VERSION_FILE) or "")
+    return number[1] if number else files.text("/sys/module/nvidia/version")
+
+
+def before_turing(files: Files) -> bool:
+    """Whether an NVIDIA GPU here is too old for CUDA 13: of a compute capability below 7.5."""
+    folders = [f"/sys/bus/pci/devices/{gpu}" for gpu in _pci_gpus(files)]
+    ids = [files.text(f"{one}/device") or "" for one in folders if files.text(f"{one}/vendor") == "0x10de"]
+    return any(int(one, 16) < FIRST_TURING for one in ids if re.fullmatch("0x[0-9a-f]{4}", one))
+
+
+def cuda_install(files: Files | None = None) -> str:
+    """The command that installs the packages of the CUDA that the driver and every GPU here can run."""
+    files = files or Files()
+    major = (_driver(files) or "").split(".")[0]
+    if before_turing(files) or (major.isdecimal() and int(major) < FIRST_DRIVER_OF_CUDA_13):
+        return "pip install 'ccbench[cuda12]'"
+    if major.isdecimal():
+        return "pip install 'ccbench[cuda13]'"
+    return (
+        "pip install 'ccbench[cuda13]' (or 'ccbench[cuda12]' for drivers before 580 and for GPUs of "
+        "compute capability below 7.5)"
     )
 
 

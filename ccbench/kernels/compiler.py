@@ -17,11 +17,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ccbench.environment import cuda_install
 from ccbench.errors import CcbenchError, MissingDependency, UsageError
 from ccbench.kernels.cache import content, kept, private_folder
 from ccbench.kernels.sources import Program
 
-INSTALL = "pip install 'ccbench[cuda13]' (or 'ccbench[cuda12]' for drivers before 580)"
+CUDA_12_INSTEAD = (
+    "pip uninstall cupy-cuda13x nvidia-cuda-nvrtc nvidia-nccl-cu13, then pip install 'ccbench[cuda12]'"
+)
+"""For GPUs before compute capability 7.5: CuPy's wheels for two CUDAs overwrite each other's files."""
 
 _WHEEL_PATHS = (
     "nvidia/cu13/lib/libnvrtc.so.13",
@@ -155,20 +159,41 @@ def first_error(log: str) -> str:
     return (wrong or lines or ["it gave no reason"])[0]
 
 
-@functools.lru_cache(maxsize=1)
-def nvrtc() -> Nvrtc:
-    """The NVRTC that is installed: a wheel's where there is one. MissingDependency with the install line."""
-    for path in _candidates():
-        with suppress(OSError, AttributeError):
-            return Nvrtc(ctypes.CDLL(path))
-    raise MissingDependency(f"NVRTC, which compiles kernels, is not installed; {INSTALL}")
+@functools.lru_cache
+def nvrtc(capability: int = 0, cupy: int = 0, driver: int = 0) -> Nvrtc:
+    """The NVRTC to compile with, of those installed: of CuPy's CUDA where that serves, a wheel's first.
+
+    capability: of the device, 90 for 9.0. cupy, driver: major version of the CUDA that CuPy is of, and of the
+    newest that the driver runs. 0: nothing is known of it. A driver loads no cubin of a later major version
+    (CUDA Compatibility, "Minor Version Compatibility"). MissingDependency with the install line,
+    CompilationFailed where none that the driver runs compiles for the device.
+    """
+    refused: CcbenchError | None = None
+    for path in sorted(_candidates(), key=lambda path: f".so.{cupy}" not in path):
+        try:
+            found = Nvrtc(ctypes.CDLL(path))
+        except (OSError, AttributeError):
+            continue
+        try:
+            if driver and int(found.version.split(".")[0]) > driver:
+                raise MissingDependency(
+                    f"NVRTC {found.version} is too new for this driver, which runs CUDA {driver}; "
+                    f"{cuda_install()}"
+                )
+            if capability:
+                architecture_for(capability, found.architectures)
+        except CcbenchError as error:
+            refused = refused or error
+            continue
+        return found
+    raise refused or MissingDependency(f"NVRTC, which compiles kernels, is not installed; {cuda_install()}")
 
 
 def _candidates() -> list[str]:
     wheels = [Path(folder) / path for path in _WHEEL_PATHS for folder in sys.path if folder]
     toolkits = [os.environ.get("CUDA_PATH"), os.environ.get("CUDA_HOME"), "/usr/local/cuda"]
     installed = [Path(folder) / "lib64" / "libnvrtc.so" for folder in toolkits if folder]
-    return [*(str(path) for path in (*wheels, *installed) if path.is_file()), *_LIBRARY_NAMES]
+    return [*(str(path.resolve()) for path in (*wheels, *installed) if path.is_file()), *_LIBRARY_NAMES]
 
 
 def architecture_for(capability: int, supported: tuple[int, ...]) -> int:
@@ -179,9 +204,10 @@ def architecture_for(capability: int, supported: tuple[int, ...]) -> int:
     """
     fitting = [one for one in supported if one // 10 == capability // 10 and one <= capability]
     if not fitting:
+        newer = "pip install --upgrade nvidia-cuda-nvrtc-cu12 (of CUDA 13: nvidia-cuda-nvrtc)"
         raise CompilationFailed(
             f"NVRTC compiles for {', '.join(f'sm_{one}' for one in supported)}, not for this device's "
-            f"sm_{capability}; install another version: {INSTALL}"
+            f"sm_{capability}; {CUDA_12_INSTEAD if capability < min(supported) else newer}"
         )
     return max(fitting)
 

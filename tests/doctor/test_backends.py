@@ -63,12 +63,24 @@ def test_without_a_gpu_its_backends_say_so_and_the_others_work(tmp_path: Path, n
     assert found["cpu"].status == found["gloo"].status == found["cuda-host"].status == "ok"
 
 
-@pytest.mark.parametrize(("driver", "extra"), [("550.54.15", "cuda12"), ("580.65.06", "cuda13")])
-def test_what_cuda_lacks_is_cured_by_one_command_that_suits_the_driver(
-    tmp_path: Path, driver: str, extra: str
+V100, T4 = "0x1db6", "0x1eb8"
+
+
+@pytest.mark.parametrize(
+    ("driver", "device", "extra"),
+    [("550.54.15", T4, "cuda12"), ("580.65.06", T4, "cuda13"), ("580.65.06", V100, "cuda12")],
+)
+def test_what_cuda_lacks_is_cured_by_one_command_that_suits_the_driver_and_the_gpus(
+    tmp_path: Path, driver: str, device: str, extra: str
 ) -> None:
-    line = f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {driver}  Tue\n"
-    found = backends(tmp_path, {"proc/driver/nvidia/version": line}, missing=("CuPy", "NVRTC", "NCCL"))
+    gpu = "sys/bus/pci/devices/0000:3b:00.0"
+    changes: dict[str, str | None] = {
+        "proc/driver/nvidia/version": f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {driver}  Tue\n",
+        f"{gpu}/class": "0x030200\n",
+        f"{gpu}/vendor": "0x10de\n",
+        f"{gpu}/device": f"{device}\n",
+    }
+    found = backends(tmp_path, changes, missing=("CuPy", "NVRTC", "NCCL"))
     assert (found["cuda"].seen, found["cuda"].advice) == (
         "needs CuPy, NVRTC",
         f"pip install 'ccbench[{extra}]'",

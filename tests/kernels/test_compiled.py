@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from ccbench.kernels import compiler
 from ccbench.kernels.abi import COPY_TYPES, MAX_LANES, OPS, TYPES
 from ccbench.kernels.sources import GLOBAL_NAME, Program, entries, entry_named, program
 from tests.kernels import nvrtc
@@ -28,6 +29,12 @@ EXPECTED = Path(__file__).with_name("synchronisation.yaml")
 MAIN_ARCHITECTURE = 90
 OTHER_ARCHITECTURES = (75, 80, 100)
 """Turing is the oldest that NVRTC 13 knows; it is the nearest to Volta, which has the same memory model."""
+
+MORE_ARCHITECTURES = (70, 89, 103, 120)
+"""On these the widest kernels alone: V100, of CUDA 12 only, RTX 4090, B300 and RTX 5090."""
+
+SPILLS = {("schedule", 70): 28}
+"""Bytes by (entry, architecture) that do not fit into registers, where any: known, and few."""
 
 REGISTERS = 65_536 // MAX_LANES
 """A multiprocessor of these architectures has 65,536 (CUDA C++ Programming Guide, technical specifications),
@@ -103,6 +110,17 @@ def other_instances() -> list[Instance]:
     return found
 
 
+def more_instances() -> list[Instance]:
+    """Those that NVRTC knows: of CUDA 13 it has left sm_70 behind."""
+    known = set(compiler.nvrtc().architectures)
+    return [
+        Instance(entry, dtype, op, architecture)
+        for architecture, entry in product(MORE_ARCHITECTURES, WIDEST)
+        for dtype, op in NEEDS_MOST[:1]
+        if architecture in known
+    ]
+
+
 def facts_of(instance: Instance) -> Facts:
     return facts(program(entry_named(instance.entry), instance.dtype, instance.op), instance.architecture)
 
@@ -122,7 +140,7 @@ def facts(source: Program, architecture: int) -> Facts:
 @lru_cache(maxsize=1)
 def all_facts() -> dict[Instance, Facts]:
     """As many at a time as there are processors: NVRTC compiles on several threads at once."""
-    wanted = [*main_instances(), *other_instances()]
+    wanted = [*main_instances(), *other_instances(), *more_instances()]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return dict(zip(wanted, pool.map(facts_of, wanted), strict=True))
 
@@ -138,7 +156,9 @@ def expected_counts() -> dict[str, dict[str, int]]:
 def test_every_instance_fits_without_spilling(name: str) -> None:
     seen = {one: facts for one, facts in all_facts().items() if one.entry == name}
     too_large = {
-        one: facts for one, facts in seen.items() if facts.spill_bytes or facts.registers > REGISTERS
+        one: facts
+        for one, facts in seen.items()
+        if facts.spill_bytes > SPILLS.get((name, one.architecture), 0) or facts.registers > REGISTERS
     }
     assert seen
     assert not too_large

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import stat
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -143,10 +146,59 @@ def test_a_device_gets_code_of_its_own_major_architecture(capability: int, archi
     assert architecture_for(capability, (75, 80, 86, 89, 90, 100)) == architecture
 
 
-@pytest.mark.parametrize("capability", [70, 110])
-def test_a_device_that_is_too_old_or_too_new_is_named(capability: int) -> None:
-    with pytest.raises(CompilationFailed, match=rf"not for this device's sm_{capability}; install another"):
+@pytest.mark.parametrize(
+    ("capability", "cure"),
+    [(70, r"pip uninstall cupy-cuda13x .* pip install 'ccbench\[cuda12\]'"), (110, "pip install --upgrade")],
+)
+def test_a_device_that_is_too_old_or_too_new_is_named_with_the_cure(capability: int, cure: str) -> None:
+    with pytest.raises(CompilationFailed, match=rf"not for this device's sm_{capability}; {cure}"):
         architecture_for(capability, (75, 80, 90))
+
+
+class Installed:
+    """Two NVRTCs that are installed, as ``ctypes.CDLL`` and ``Nvrtc`` show them."""
+
+    supported: ClassVar = {"12.9": (50, 70, 75, 80, 90), "13.0": (75, 80, 90)}
+
+    def __init__(self, path: str) -> None:
+        self.version = {"13": "13.0", "12": "12.9"}[path.rpartition(".so.")[2]]
+        self.architectures = self.supported[self.version]
+
+
+@pytest.fixture
+def two_installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(compiler, "_candidates", lambda: ["libnvrtc.so.13", "libnvrtc.so.12"])
+    monkeypatch.setattr(ctypes, "CDLL", str)
+    monkeypatch.setattr(compiler, "Nvrtc", Installed)
+    compiler.nvrtc.cache_clear()
+    yield
+    compiler.nvrtc.cache_clear()
+
+
+@pytest.mark.usefixtures("two_installed")
+@pytest.mark.parametrize(
+    ("capability", "cupy", "driver", "version"),
+    [
+        (90, 13, 13, "13.0"),
+        (90, 12, 13, "12.9"),  # as CuPy
+        (90, 13, 12, "12.9"),  # a driver of CUDA 12 loads no cubins of CUDA 13
+        (70, 13, 13, "12.9"),  # Volta, which the other has left behind
+        (0, 0, 0, "13.0"),
+    ],
+)
+def test_of_two_compilers_that_of_cupy_the_driver_and_the_device_is_taken(
+    capability: int, cupy: int, driver: int, version: str
+) -> None:
+    assert compiler.nvrtc(capability, cupy, driver).version == version
+
+
+@pytest.mark.usefixtures("two_installed")
+def test_where_no_compiler_serves_the_reason_has_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "_candidates", lambda: ["libnvrtc.so.13"])
+    with pytest.raises(MissingDependency, match=r"NVRTC 13\.0 is too new for this driver, .* CUDA 12; pip"):
+        compiler.nvrtc(90, 12, 12)
+    with pytest.raises(CompilationFailed, match=r"sm_70; .* pip install 'ccbench\[cuda12\]'"):
+        compiler.nvrtc(70, 13, 13)
 
 
 @pytest.mark.parametrize(

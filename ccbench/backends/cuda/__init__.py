@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ccbench.backends.base import PlainTeams, Team, TeamRequest
 from ccbench.cases import Case
-from ccbench.environment import installed_version
-from ccbench.kernels.compiler import INSTALL
+from ccbench.environment import Files, before_turing, cuda_install, installed_version
+from ccbench.kernels.compiler import CUDA_12_INSTEAD
 from ccbench.kernels.selection import kernel_algorithms, unsupported
 from ccbench.kernels.sources import kernel_folder
 from ccbench.kernels.tuning import tuning
@@ -36,8 +36,12 @@ def driver_missing(root: Path = Path("/")) -> str | None:
 
 
 def cupy_missing() -> str | None:
-    """What to install when CuPy is absent."""
-    return None if find_spec("cupy") is not None else f"CuPy is not installed; {INSTALL}"
+    """What to install when CuPy is absent, or of a CUDA that has left a GPU of this machine behind."""
+    if find_spec("cupy") is None:
+        return f"CuPy is not installed; {cuda_install()}"
+    if before_turing(Files()) and installed_version("cupy-cuda13x") and not installed_version("cupy-cuda12x"):
+        return f"CuPy is of CUDA 13, which begins at compute capability 7.5; {CUDA_12_INSTEAD}"
+    return None
 
 
 class CudaBackend(PlainTeams):

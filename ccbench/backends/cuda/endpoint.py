@@ -80,6 +80,8 @@ class CudaRanks(WholeEndpoint):
         apart: tuple[int, int] | None = None,
     ) -> None:
         super().__init__(control)
+        for group in groups:
+            group.require_compiler()  # said once, not by every case
         self.groups = groups
         self._limit_seconds = limit_seconds
         self._apart = apart

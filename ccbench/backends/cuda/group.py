@@ -150,6 +150,10 @@ class Group:
 
     # -- kernels -------------------------------------------------------------------------------------------
 
+    def require_compiler(self) -> None:
+        """MissingDependency or CompilationFailed, with the cure, where nothing compiles for the device."""
+        _ = self._modules.compiler
+
     def kernel(self, entry: KernelEntry, dtype: str, op: str, lanes: int) -> Kernel:
         """The kernel for these, compiled and loaded the first time."""
         return self._modules.kernel(program(entry, dtype, op), lanes)

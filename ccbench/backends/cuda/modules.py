@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 from ccbench.backends.cuda.runtime import Cuda, DeviceFacts, do_all
-from ccbench.kernels.compiler import architecture_for, compile_program, nvrtc
+from ccbench.kernels.compiler import Nvrtc, architecture_for, compile_program, nvrtc
 from ccbench.kernels.sources import GLOBAL_NAME, Program
 
 MOST_MODULES = 64
@@ -53,12 +53,19 @@ class Modules:
             loaded.blocks[lanes] = ask(loaded.function, lanes, 0)
         return Kernel(loaded.function, lanes, loaded.blocks[lanes])
 
+    @cached_property
+    def compiler(self) -> Nvrtc:
+        """What compiles for this device; MissingDependency or CompilationFailed where nothing here does."""
+        runtime = self._cuda.runtime
+        cupy, driver = runtime.runtimeGetVersion() // 1000, runtime.driverGetVersion() // 1000
+        return nvrtc(self._facts.capability, cupy, driver)
+
     def _of(self, program: Program) -> Loaded:
         self._cuda.use_for_launch(self._facts.number)
         digest = program.digest
         if digest not in self._loaded:
-            architecture = architecture_for(self._facts.capability, nvrtc().architectures)
-            cubin = compile_program(program, architecture).cubin
+            architecture = architecture_for(self._facts.capability, self.compiler.architectures)
+            cubin = compile_program(program, architecture, compiler=self.compiler).cubin
             driver = self._cuda.driver
             while len(self._loaded) >= self._most:
                 _, oldest = self._loaded.popitem(last=False)

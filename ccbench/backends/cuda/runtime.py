@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ccbench.backends.base import OutOfMemory
+from ccbench.environment import cuda_install
 from ccbench.errors import BackendUnavailable, CcbenchError, MissingDependency
-from ccbench.kernels.compiler import INSTALL
 
 TO_DEVICE, TO_HOST, ON_DEVICE = 1, 2, 3
 """cudaMemcpyKind."""
@@ -190,7 +190,7 @@ def open_cuda() -> Cuda:
     try:
         from cupy.cuda import driver, runtime  # type: ignore[import-not-found,unused-ignore]
     except ImportError as error:
-        raise MissingDependency(f"CuPy cannot be imported ({error}); {INSTALL}") from None
+        raise MissingDependency(f"CuPy cannot be imported ({error}); {cuda_install()}") from None
     cuda = Cuda(runtime, driver)
     device_count(cuda)
     return cuda

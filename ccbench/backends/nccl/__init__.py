@@ -14,8 +14,7 @@ from ccbench.backends.nccl.settings import ALGORITHMS, Version, algorithms_for, 
 from ccbench.cases import OVERLAP, Case
 from ccbench.collectives import collective
 from ccbench.dtypes import EXACT_LIMIT, item_bytes
-from ccbench.environment import installed_version
-from ccbench.kernels.compiler import INSTALL
+from ccbench.environment import cuda_install, installed_version
 from ccbench.launching import LaunchedTeam
 from ccbench.teams import ProcessTeam
 
@@ -28,8 +27,6 @@ OPS = ("sum", "prod", "min", "max", "avg", "premulsum")
 REGISTRATIONS = ("none", "local", "symmetric")
 COMPUTATIONS = ("matmul", "memory")
 NCCL_DISTRIBUTIONS = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
-
-NEEDED = f"NCCL needs an NVIDIA GPU with its driver, CuPy and the NCCL library: {INSTALL}"
 
 
 class NcclBackend:
@@ -46,7 +43,8 @@ class NcclBackend:
             return cupy_missing()
         # The other backends' sentence ends with what to run instead of own kernels.
         missing = str(driver_missing()).partition(";")[0]
-        return f"{missing}; {NEEDED}"
+        needed = "NCCL needs an NVIDIA GPU with its driver, CuPy and the NCCL library"
+        return f"{missing}; {needed}: {cuda_install()}"
 
     def version(self) -> str:
         """Of the NCCL wheel, else of a library that only workers see, and of CuPy."""

@@ -69,6 +69,7 @@ class EmulatedRuntime:
     """Stands in for ``cupy.cuda.runtime`` and ``cupy.cuda.driver``."""
 
     devices: int = 1
+    capability: int = 90
     processors: int = 8
     blocks_per_processor: int = 1
     memory_bytes: int = 1 << 40
@@ -149,6 +150,12 @@ class EmulatedRuntime:
     def getDeviceCount(self) -> int:  # noqa: N802 - as CUDA spells it
         return self.devices
 
+    def runtimeGetVersion(self) -> int:  # noqa: N802 - as CUDA spells it
+        return 12090
+
+    def driverGetVersion(self) -> int:  # noqa: N802 - as CUDA spells it
+        return 13000
+
     def getDevice(self) -> int:  # noqa: N802 - as CUDA spells it
         return self.device
 
@@ -158,7 +165,14 @@ class EmulatedRuntime:
 
     def deviceGetAttribute(self, attribute: int, device: int) -> int:  # noqa: N802 - as CUDA spells it
         mapped = int(self.maps_host_memory)
-        return {75: 9, 76: 0, 16: self.processors, 38: 1 << 20, 19: mapped, 41: mapped}[attribute]
+        return {
+            75: self.capability // 10,
+            76: self.capability % 10,
+            16: self.processors,
+            38: 1 << 20,
+            19: mapped,
+            41: mapped,
+        }[attribute]
 
     def deviceGetPCIBusId(self, device: int) -> str:  # noqa: N802 - as CUDA spells it
         return f"0000:0{device}:00.0"
@@ -463,11 +477,14 @@ def leading_kernels(items: Sequence[Item]) -> list[Item]:
 
 @dataclass(frozen=True)
 class FakeNvrtc:
-    """Supports what it is told to."""
+    """Stands in for ``nvrtc``: compiles for the devices of these tests."""
 
+    capability: int
+    cupy: int
+    driver: int
     architectures: Sequence[int] = (80, 90)
 
 
-def compiled_to_text(program: Program, architecture: int) -> Compiled:
+def compiled_to_text(program: Program, architecture: int, compiler: FakeNvrtc) -> Compiled:
     """Stands in for ``compile_program``."""
     return Compiled(program.text.encode())

@@ -13,11 +13,13 @@ import pytest
 
 from ccbench import planning
 from ccbench.backends import cuda, open_backend
-from ccbench.backends.cuda import BACKEND, IPC_BACKEND, crew, driver_missing, ipc, sources_digest
+from ccbench.backends.cuda import BACKEND, IPC_BACKEND, crew, driver_missing, ipc, modules, sources_digest
 from ccbench.backends.cuda.runtime import Cuda, do_all, open_cuda
 from ccbench.cases import NO_ROOT, Case
 from ccbench.errors import BackendUnavailable, MissingDependency
+from ccbench.kernels.compiler import CompilationFailed
 
+from .cases import Opened
 from .emulated import CudaError, EmulatedRuntime
 
 
@@ -55,6 +57,27 @@ def test_without_cupy_the_sentence_has_the_install_line(monkeypatch: pytest.Monk
     monkeypatch.setattr(cuda, "driver_missing", lambda: None)
     monkeypatch.setattr(cuda, "find_spec", lambda name: None)
     assert "pip install 'ccbench[cuda13]'" in str(BACKEND.unavailable())
+
+
+def test_cupy_of_cuda_13_beside_a_volta_is_told_before_any_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "driver_missing", lambda: None)
+    monkeypatch.setattr(cuda, "find_spec", lambda name: name)
+    monkeypatch.setattr(cuda, "before_turing", lambda files: True)
+    monkeypatch.setattr(cuda, "installed_version", {"cupy-cuda13x": "14.2.0"}.get)
+    assert "pip uninstall cupy-cuda13x" in str(BACKEND.unavailable())
+    monkeypatch.setattr(cuda, "installed_version", {"cupy-cuda12x": "14.2.0"}.get)
+    assert BACKEND.unavailable() is None
+
+
+def test_a_device_that_nothing_here_compiles_for_is_refused_once_and_not_in_every_case(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_old(capability: int, cupy: int, driver: int) -> None:
+        raise CompilationFailed(f"not for sm_{capability}, CuPy {cupy}, driver {driver}; the cure")
+
+    monkeypatch.setattr(modules, "nvrtc", too_old)
+    with pytest.raises(CompilationFailed, match="not for sm_70, CuPy 12, driver 13; the cure"):
+        opened(2, capability=70)
 
 
 def test_a_worker_without_cupy_says_so_too(monkeypatch: pytest.MonkeyPatch) -> None:

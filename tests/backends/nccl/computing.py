@@ -11,21 +11,9 @@ import pytest
 
 from ccbench.backends.cuda import modules
 from ccbench.backends.nccl import computing
-from ccbench.kernels.compiler import Compiled
-from ccbench.kernels.sources import Program
+from tests.backends.cuda.emulated import FakeNvrtc, compiled_to_text
 
 from .devices import COMPUTING_SECONDS, Task, WorldRuntime
-
-
-class FakeNvrtc:
-    """For the double's devices."""
-
-    architectures = (80, 90)
-
-
-def compiled_to_text(program: Program, architecture: int) -> Compiled:
-    """Stands in for ``compile_program``."""
-    return Compiled(program.text.encode())
 
 
 class CurrentStream:

@@ -312,7 +312,7 @@ def test_there_is_no_gate_where_launches_wait_for_their_end_and_the_detail_says_
 def test_nccl_runs_without_a_gate_where_no_kernel_can_be_compiled_for_the_device(
     compiled: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(modules, "nvrtc", lambda: FakeNvrtc(architectures=(100,)))
+    monkeypatch.setattr(modules, "nvrtc", lambda *_: FakeNvrtc(90, 12, 13, (100,)))
     endpoint, process = opened(2, gated=True)
     assert wrong_elements(endpoint, case_of("all_reduce", 2)) == 0
     assert "nothing holds devices back" in endpoint.remark()

@@ -197,7 +197,7 @@ def test_what_keeps_cublas_or_the_compiler_from_starting_is_a_refusal(
         endpoint.prepare_computing("matmul")
     assert set(process.runtime.allocated) == buffers > before
 
-    def no_compiler(*_: object) -> None:
+    def no_compiler(*_: object, **__: object) -> None:
         raise MissingDependency("NVRTC, which compiles kernels, is not installed; pip install it")
 
     monkeypatch.setattr("ccbench.backends.cuda.modules.compile_program", no_compiler)

@@ -40,6 +40,10 @@ UNSTABLE_WITHIN = 0.25
 """Scaled deviation over the median, of the medians of visits and of the samples of one visit, above which a
 case's timing is unstable: differences of a tenth could then not be seen."""
 
+UNSTABLE_SECONDS = 1e-6
+"""What a time may vary by however short it is: a few cache lines' way between two processors, which is longer
+or shorter by where these and the buffers happen to be. It is a quarter of the shortest collectives."""
+
 UNSTABLE_CASES = 0.25
 """Share of the cases that may be unstable before the whole run is."""
 
@@ -134,7 +138,8 @@ def health_of(run: Run) -> HealthVerdict:
     timed = [row for row in rows if _is_timed(row)]
     matrices = pair_matrices(run)
     slow_ranks, pairs = _slow_pairs(matrices)
-    late = _slow_ranks(slow_ranks, waited_for(timed), starved_ranks(timed))
+    starved = starved_ranks(timed)
+    late = _slow_ranks(slow_ranks, waited_for(timed, {*slow_ranks, *starved}), starved)
     findings = [
         *_wrong(rows), *_without_result(rows), *_devices(rows), *late, *pairs,
         *_slow_groups(run, timed, late), *_unstable(timed),
@@ -301,14 +306,16 @@ def _unstable(timed: Sequence[Row]) -> list[HealthFinding]:
     bad = [
         (row, between, within)
         for row, between, within in spreads
-        if between > UNSTABLE_BETWEEN or within > UNSTABLE_WITHIN
+        if max(between / UNSTABLE_BETWEEN, within / UNSTABLE_WITHIN) > 1
+        and max(between, within) * row["median_seconds"] > UNSTABLE_SECONDS
     ]
     if not spreads or len(bad) <= UNSTABLE_CASES * len(spreads):
         return []
     row, between, within = max(bad, key=lambda one: one[1])
     text = (
         f"{len(bad)} of {len(spreads)} cases vary by more than {UNSTABLE_BETWEEN:.0%} between visits or "
-        f"{UNSTABLE_WITHIN:.0%} within one, worst {_case(row)} with {between:.0%} and {within:.0%}"
+        f"{UNSTABLE_WITHIN:.0%} within one, and by more than {format_seconds(UNSTABLE_SECONDS)}, "
+        f"worst {_case(row)} with {between:.0%} and {within:.0%}"
     )
     return [HealthFinding("unstable", "", text)]
 

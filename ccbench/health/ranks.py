@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -50,10 +50,19 @@ class _Blamed:
         return f"{len(self.against)} of {self.cases} collectives on {self.team}"
 
 
-def waited_for(timed: Sequence[Row]) -> dict[int, str]:
-    """Ranks that the others wait for, one of a team at most, each with the evidence."""
+def waited_for(timed: Sequence[Row], suspects: Collection[int] = ()) -> dict[int, str]:
+    """Ranks that the others wait for, one of a team at most, each with the evidence.
+
+    suspects: ranks that something else speaks against. Against any other, cases in which other programs kept
+    processors busy do not count by themselves: a rank that shares its processor all through a run is waited
+    for in each of them.
+    """
+    calm = [row for row in timed if not _loaded(row)]
+    named = {*suspects, *(one.rank for one in _blamed(calm, _waits_least))}
     return _joined(
-        (one.rank, f"the others wait for it in {one.share}") for one in _blamed(timed, _waits_least)
+        (one.rank, f"the others wait for it in {one.share}")
+        for one in _blamed(timed, _waits_least)
+        if one.rank in named
     )
 
 

@@ -132,6 +132,20 @@ def test_unstable_timing_alone_is_no_verdict() -> None:
     assert (one.word, one.exit_code) == ("NO VERDICT", 3)
 
 
+@pytest.mark.parametrize(("seconds", "word"), [(1.2e-6, "HEALTHY"), (3e-6, "HEALTHY"), (3e-5, "NO VERDICT")])
+def test_a_microsecond_more_or_less_is_not_unstable_timing(seconds: float, word: str) -> None:
+    random = np.random.default_rng(1)
+    made = [measured(one.case, seconds, random, noise=0.2) for one in collectives(random)]
+    assert verdict(made).word == word
+
+
+def test_busy_loops_on_both_processors_accuse_neither_of_two_ranks() -> None:
+    late = collectives(np.random.default_rng(1), ranks=2, late=1)
+    waits = [replace(one, rank_waiting_seconds=(0.8 * one.samples_seconds[0], 0.0)) for one in late]
+    one = verdict([flagged(case, "other_load") for case in waits])
+    assert (one.word, one.findings) == ("NO VERDICT", ())
+
+
 def test_where_times_are_flagged_only_gross_faults_show() -> None:
     one = verdict([flagged(case, "other_load") for case in whole(late=3)])
     assert (one.word, one.findings) == ("NO VERDICT", ())

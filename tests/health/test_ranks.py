@@ -99,14 +99,25 @@ def test_what_other_programs_took_is_no_rank_s_fault(flag: str) -> None:
 
 
 @pytest.mark.parametrize(("launches", "is_named"), [(0.3, False), (0.6, False), (0.95, True), (20.0, False)])
-def test_beside_other_programs_only_a_rank_three_times_as_slow_in_every_launch_is_named(
+def test_beside_other_programs_a_suspect_three_times_as_slow_in_every_launch_is_named_and_nobody_else(
     launches: float, is_named: bool
 ) -> None:
     loaded = rows(flags=["other_load"])
     for row in loaded:
         waits = [launches * row["median_seconds"]] * RANKS
         row["rank_waiting_seconds"], row["slowest_rank"] = [*waits[1:], 0.0], RANKS - 1
-    assert waited_for(loaded).keys() == ({RANKS - 1} if is_named else set())
+    assert waited_for(loaded) == {}
+    assert waited_for(loaded, {0}) == {}
+    assert waited_for(loaded, {RANKS - 1}).keys() == ({RANKS - 1} if is_named else set())
+
+
+def test_a_rank_that_is_waited_for_without_other_programs_is_named_with_all_its_cases() -> None:
+    some = [*rows(late=1)[:5], *rows(late=1, flags=["other_load"])[5:]]
+    for row in some[5:]:
+        row["rank_waiting_seconds"] = [
+            0.0 if rank == 1 else 0.95 * row["median_seconds"] for rank in range(RANKS)
+        ]
+    assert waited_for(some) == {1: "the others wait for it in 12 of 12 collectives on cpu"}
 
 
 def test_teams_of_several_sizes_each_have_their_say() -> None:

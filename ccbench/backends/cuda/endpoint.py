@@ -121,6 +121,8 @@ class CudaRanks(WholeEndpoint):
         self._load(choice)
         for group in self.groups:
             group.launch_empty()
+            if case.mode == "cold":
+                group.flush_cache()  # its memory is part of what the case needs
         self._finish_launches()
         self._raise_errors()
         self.devices.before()

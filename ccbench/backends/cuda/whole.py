@@ -10,8 +10,10 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
+from ccbench.backends.base import OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Control
 from ccbench.backends.cuda.endpoint import CudaRanks
 from ccbench.backends.cuda.gate import open_gate, without_gate
@@ -80,7 +82,21 @@ class CudaEndpoint(CudaRanks):
     # -- groups ----------------------------------------------------------------------------------------------
 
     def prepare(self, case: Case) -> str:
-        """As before; every group of the case by itself."""
+        """As before; every group of the case by itself.
+
+        Without enough memory everything that earlier cases left is given back, for a second try; and so is
+        what the first ranks got when that fails too.
+        """
+        with suppress(OutOfMemory):
+            return self._prepared(case)
+        self._release_buffers()
+        try:
+            return self._prepared(case)
+        except OutOfMemory:
+            self._release_buffers()
+            raise
+
+    def _prepared(self, case: Case) -> str:
         self._samples = {}
         self._active = ()
         if not case.groups:
@@ -96,6 +112,9 @@ class CudaEndpoint(CudaRanks):
         self._ready_gate()
         self.devices.before()
         return algorithms[0]
+
+    def _release_buffers(self) -> None:
+        do_all([super()._release_buffers, *(one._release_buffers for one in self._worlds)])
 
     def _worlds_of(self, case: Case) -> tuple[GroupRanks, ...]:
         """Those of all groups, made when they are asked for first; those of one expression are kept."""

@@ -190,7 +190,8 @@ class EmulatedRuntime:
     # -- memory --------------------------------------------------------------------------------------------
 
     def malloc(self, size: int) -> int:
-        if size > self.memory_bytes:
+        taken = sum(self.allocated[at].nbytes for at, device in self.home.items() if device == self.device)
+        if taken + size > self.memory_bytes:
             raise CudaError(2)
         if self.pool is None:
             memory = np.empty(size + 256, np.uint8)

@@ -265,3 +265,25 @@ def test_devices_are_looked_at_before_and_after_a_case(opened: Opened) -> None:
     before, after = readings_from_json(facts.devices)
     assert (len(before), len(after)) == (2, 2)
     assert facts.flags == ("ecc_errors",)
+
+
+@pytest.mark.parametrize("groups", ["", "[[0, 1], [2, 3]]"])
+def test_what_the_first_ranks_got_of_a_case_too_large_is_there_for_cases_that_fit(
+    opened: Opened, groups: str
+) -> None:
+    endpoint, runtime = opened(4)
+    assert wrong_elements(endpoint, case_of("all_reduce", "ring", 4, 100, groups=groups)) == 0
+    endpoint._release_buffers()
+    held = sum(memory.nbytes for memory in runtime.allocated.values())
+    runtime.memory_bytes = held + (46 << 20)
+    with pytest.raises(OutOfMemory):  # 16 MiB a rank: there is room for two of four
+        endpoint.prepare(case_of("all_reduce", "ring", 4, 2 << 20, groups=groups))
+    assert wrong_elements(endpoint, case_of("all_reduce", "ring", 4, 1 << 20, groups=groups)) == 0
+
+
+def test_what_earlier_cases_left_makes_room_for_one_that_fits_without_it(opened: Opened) -> None:
+    endpoint, runtime = opened(4)
+    for groups, count in (("", 100), ("[[0, 1], [2, 3]]", 1 << 20)):
+        assert wrong_elements(endpoint, case_of("all_reduce", "ring", 4, count, groups=groups)) == 0
+    runtime.memory_bytes = sum(memory.nbytes for memory in runtime.allocated.values()) + (28 << 20)
+    assert wrong_elements(endpoint, case_of("all_reduce", "ring", 4, 1 << 20)) == 0

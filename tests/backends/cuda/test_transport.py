@@ -142,7 +142,7 @@ def test_devices_that_cannot_see_the_host_are_refused(opened: Opened) -> None:
 
 def test_too_little_memory_to_pin_is_out_of_memory_and_leaves_nothing(opened: Opened) -> None:
     endpoint, runtime = opened(2, devices=2, peers=False)
-    runtime.failing["hostAlloc"] = [type("Full", (Exception,), {"status": 2})()]
+    runtime.failing["hostAlloc"] = [type("Full", (Exception,), {"status": 2})() for _ in range(2)]
     with pytest.raises(OutOfMemory, match="bytes left that can be pinned"):
         endpoint.prepare(case_of("all_reduce", "ring", 2, transport="host"))
     assert not runtime.allocated

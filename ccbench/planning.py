@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,10 +16,11 @@ from ccbench.cases import NO_ROOT, Case, Sampling
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
 from ccbench.environment import usable_cores
-from ccbench.errors import UsageError
+from ccbench.errors import BackendUnavailable, UsageError
 from ccbench.kernels.tuning import tuning
 from ccbench.model.basis import Basis, named_basis
 from ccbench.topology.graph import Topology
+from ccbench.visits import expected_visits
 
 if TYPE_CHECKING:
     from ccbench.suite import Suite
@@ -40,6 +43,9 @@ MOST_COSTLY_TEAMS = 3
 
 TEAM_SECONDS = 8.0
 """Until such a team measures: interpreter, CUDA on all GPUs, the library's start. A guess for eight GPUs."""
+
+START_SECONDS = {"simulated": 0.0, "cpu": 0.5, "cuda-host": 1.0, "mpi": 2.0, "gloo": 5.0}
+"""The same of backends on processors. gloo: mostly PyTorch's import."""
 
 SCHEDULED_BACKENDS = ("cpu", "simulated")
 """Backends whose algorithms are ccbench's own schedules."""
@@ -121,9 +127,24 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
         notes = ()
     memory = max((case_bytes(case) for case in cases), default=0)
     of_a_rank = max((rank_bytes(case) for case in cases), default=0)
-    seconds = sum(expected_seconds(case, suite.sampling) for case in cases)
-    seconds += starting_seconds(cases, suite.sampling)
-    return Plan(cases, memory, of_a_rank, seconds, notes, basis)
+    refused = refusals(cases)
+    able = [case for case in cases if case not in refused]
+    seconds = sum(expected_seconds(case, suite.sampling) for case in able)
+    seconds += starting_seconds(able, suite.sampling)
+    unsupported = Counter(f"unsupported by {case.backend}: {reason}" for case, reason in refused.items())
+    said = [f"{count} cases {why}" for why, count in unsupported.items()]
+    return Plan(cases, memory, of_a_rank, seconds, (*notes, *said), basis)
+
+
+def refusals(cases: Sequence[Case]) -> dict[Case, str]:
+    """Why cases cannot run, of those of which that is known before any team starts."""
+    found = {}
+    for case in cases:
+        with suppress(BackendUnavailable):  # an MPI that is not installed knows nothing
+            reason = open_backend(case.backend).unsupported(case)
+            if reason:
+                found[case] = reason
+    return found
 
 
 def _resolved(backends: Sequence[str], automatic: Sequence[str]) -> tuple[str, ...]:
@@ -218,26 +239,34 @@ def _bytes_of(case: Case, seat: int) -> int:
     return (max(inputs, outputs) if case.in_place else inputs + outputs) * item_bytes(case.dtype)
 
 
-def expected_seconds(case: Case, sampling: Sampling) -> float:
-    """What a case should take with everything around it, from its sampling rules and its bytes."""
+def expected_seconds(case: Case, sampling: Sampling, made: int = 0) -> float:
+    """What a case should take with everything around it, from its sampling rules and its bytes.
+
+    made: visits that it has had before.
+    """
     if case.backend == "simulated":
         return 0.005
     touched_per_second = 2e9  # filling, poisoning, checking and measuring, on a slow machine
     one_visit = 0.006 + (sampling.warmup_seconds + sampling.budget_seconds) / sampling.visits
-    visits = sampling.visits if sampling.visits == 1 else 1.5 * sampling.visits  # unclear cases get more
+    visits = expected_visits(sampling, made)
     if case.backend in DEVICE_BACKENDS:  # filled and measured there; what comes out is compared by the host
-        return visits * one_visit + 0.5 * case_bytes(case) * sampling.visits / touched_per_second
-    filling = case_bytes(case) * (8 * sampling.visits + sampling.minimum_samples) / touched_per_second
-    return visits * one_visit + filling
+        compared = 0.5 * case_bytes(case) * max(1, sampling.visits - made)  # large ones are seldom unclear
+        return visits * one_visit + compared / touched_per_second
+    touched = 8 + sampling.minimum_samples / sampling.visits
+    return visits * (one_visit + touched * case_bytes(case) / touched_per_second)
 
 
 def starting_seconds(cases: Sequence[Case], sampling: Sampling) -> float:
-    """What starting the teams takes that hold GPUs: again in every round where not all can stay open."""
-    backends = {name: open_backend(name) for name in {case.backend for case in cases}}
-    costly = [case for case in cases if backends[case.backend].costly_teams]
-    teams = {(case.backend, case.ranks, backends[case.backend].team_settings(case)) for case in costly}
-    again = sampling.visits > 1 and len(teams) > MOST_COSTLY_TEAMS
-    return len(teams) * TEAM_SECONDS * (1.5 * sampling.visits if again else 1.0)
+    """What starting the teams takes: those that hold GPUs twice where not all can stay open."""
+    teams = set()
+    for case in cases:
+        settings: tuple[tuple[str, str], ...] = ()
+        with suppress(BackendUnavailable):
+            settings = open_backend(case.backend).team_settings(case)
+        teams.add((case.backend, case.ranks, settings))
+    costly = sum(open_backend(name).costly_teams for name, _, _ in teams)
+    again = max(0, costly - MOST_COSTLY_TEAMS) if sampling.visits > 1 else 0
+    return again * TEAM_SECONDS + sum(START_SECONDS.get(name, TEAM_SECONDS) for name, _, _ in teams)
 
 
 def check_output(options: RunOptions) -> None:

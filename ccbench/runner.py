@@ -36,7 +36,7 @@ from ccbench.starting import SIMULATION_MACHINE, basis_of, run_folder, who_is_la
 from ccbench.topology.detection import detect
 from ccbench.topology.diagnosis import diagnose
 from ccbench.topology.files import to_plain
-from ccbench.visits import NO_TEAM, judged, merged, visits_of
+from ccbench.visits import EXTRA_VISITS_FACTOR, NO_TEAM, expected_visits, judged, merged, visits_of
 
 if TYPE_CHECKING:
     from ccbench.suite import Suite
@@ -220,8 +220,9 @@ class _Run:
         self, cases: Sequence[Case], done_before: Mapping[str, Status], deadline: float | None
     ) -> RunOutcome:
         """Run every case; never loses one that was written."""
-        expected = sum(expected_seconds(case, self._sampling) for case in cases)
-        expected += starting_seconds(cases, self._sampling)
+        able = [case for case in cases if not self._refusal(case)]
+        expected = sum(expected_seconds(case, self._sampling, self._visits(case)) for case in able)
+        expected += starting_seconds(able, self._sampling)
         if done_before:
             self._progress.note(f"{len(done_before)} cases were finished before; {len(cases)} are left")
         if self._sampling.visits > 1:
@@ -246,34 +247,34 @@ class _Run:
         return RunOutcome(self._folder.path, code, counts, bool(exit_code), unfinished)
 
     def _visits_left(self, cases: Sequence[Case]) -> int:
-        return sum(max(1, self._sampling.visits - self._visits(case)) for case in cases)
+        left = [case for case in cases if self._wants_more(case)]
+        return sum(
+            1 if self._refusal(case) else expected_visits(self._sampling, self._visits(case)) for case in left
+        )
 
     def _visits(self, case: Case) -> int:
         result = self._results.get(case.case_id)
         return len(visits_of(result)) if result else 0
 
     def _rounds(self, cases: Sequence[Case], deadline: float | None) -> None:
-        """Visit every case once a round until each is done, so that drift of the machine hits all alike."""
+        """Visit every case of a block once a round, so that drift of the machine hits all of them alike."""
         number = 0
         announced = self._visits_left(cases)
-        left = self._by_team(cases)
-        while left:
-            for case in left:
-                if deadline is not None and time.monotonic() >= deadline:
-                    self._out_of_time(cases)
-                    return
-                number += 1
-                self._visit(case, number, deadline)
-            left = [case for case in left if self._wants_more(case)]
-            missing = sum(max(1, self._sampling.visits - self._visits(case)) for case in left)
-            self._progress.extended(number + missing - announced)
-            announced = number + missing
+        for block, visits in self._blocks(cases):
+            while left := [case for case in block if self._visits(case) < visits and self._wants_more(case)]:
+                for case in left:
+                    if deadline is not None and time.monotonic() >= deadline:
+                        self._out_of_time(cases)
+                        return
+                    number += 1
+                    self._visit(case, number, deadline)
+                missing = self._visits_left(cases)
+                self._progress.extended(number + missing - announced)
+                announced = number + missing
 
     def _wants_more(self, case: Case) -> bool:
-        if self._lost:
-            return False
         result = self._results.get(case.case_id)  # None: the run's time limit cut its first visit short
-        return result is None or result.stop_reason == MORE_VISITS
+        return result is None or (result.stop_reason == MORE_VISITS and not self._lost)
 
     def _out_of_time(self, cases: Sequence[Case]) -> None:
         missing = sum(case.case_id not in self._results for case in cases)
@@ -318,7 +319,7 @@ class _Run:
 
     def _measure(self, case: Case, deadline: float | None, launches: int) -> Measurement:
         backend = self._backends[case.backend]
-        reason = self._not_there(case) or backend.unsupported(case)
+        reason = self._refusal(case)
         if reason:
             return Measurement(case, Status.UNSUPPORTED, reason)
         key = self._team_key(case)
@@ -351,6 +352,10 @@ class _Run:
             f"{self._launched_by} has started cannot be started again; ccbench run --launch can"
         )
         self._progress.note(f"{what}; {self._lost}")
+
+    def _refusal(self, case: Case) -> str | None:
+        """Why the case cannot run, as far as that is known before its team starts."""
+        return self._not_there(case) or self._backends[case.backend].unsupported(case)
 
     def _not_there(self, case: Case) -> str:
         """Why ranks on several hosts cannot be had of a backend."""
@@ -442,14 +447,21 @@ class _Run:
         for key in costly[: max(0, len(costly) - MOST_COSTLY_TEAMS + 1)]:
             self._teams.pop(key).close()
 
-    def _by_team(self, cases: Sequence[Case]) -> list[Case]:
-        """Cases in their order, but those of one costly team together where not all can stay open."""
-        costly = [case for case in cases if self._backends[case.backend].costly_teams]
-        keys = list(dict.fromkeys(map(self._team_key, costly)))
-        if len(keys) <= MOST_COSTLY_TEAMS:
-            return list(cases)
-        place = {key: number for number, key in enumerate(keys)}
-        return sorted(cases, key=lambda case: place.get(self._team_key(case), -1))
+    def _blocks(self, cases: Sequence[Case]) -> list[tuple[list[Case], int]]:
+        """Cases that are visited in turn, each until it has so many visits.
+
+        One block of all cases. Where not all costly teams can stay open, two for each of them, and the second
+        half in the reverse order: what drifts steadily then hits all alike, and open teams come first.
+        """
+        kinds: dict[TeamKey | None, list[Case]] = {}
+        for case in cases:
+            costly = self._backends[case.backend].costly_teams
+            kinds.setdefault(self._team_key(case) if costly else None, []).append(case)
+        most = EXTRA_VISITS_FACTOR * self._sampling.visits
+        if len(kinds.keys() - {None}) <= MOST_COSTLY_TEAMS:
+            return [(list(cases), most)]
+        half, blocks = -(-self._sampling.visits // 2), list(kinds.values())
+        return [*((block, half) for block in blocks), *((block, most) for block in reversed(blocks))]
 
     def _predict(self, measurement: Measurement) -> Prediction | None:
         """The model's word on the schedule that ran; None where none is known."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from ccbench.cases import MORE_VISITS, Measurement, Sampling, Status
@@ -14,6 +15,19 @@ NO_TEAM = "no team could be started for further visits"
 
 EXTRA_VISITS_FACTOR = 2
 """A case whose interval stays wide is visited up to this many times as often as planned."""
+
+
+EXPECTED_VISITS_FACTOR = 1.5
+"""As often cases are visited on average, as far as that is known before they are: a quiet machine needs
+hardly more than planned, one with other load the double."""
+
+
+def expected_visits(sampling: Sampling, made: int) -> int:
+    """How many visits a case needs that is not done after ``made``; once it is unclear, as many as it may."""
+    if made >= sampling.visits:
+        return max(1, EXTRA_VISITS_FACTOR * sampling.visits - made)
+    factor = EXPECTED_VISITS_FACTOR if sampling.visits > 1 else 1
+    return math.ceil(factor * sampling.visits) - made
 
 
 def merged(before: Measurement | None, now: Measurement) -> Measurement:

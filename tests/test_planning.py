@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from ccbench.cases import Case
+from ccbench.cases import Case, Sampling
 from ccbench.errors import UsageError
 from ccbench.planning import (
     TEAM_SECONDS,
     RunOptions,
     automatic_backends,
     case_bytes,
+    expected_seconds,
     plan_suite,
     rank_bytes,
 )
@@ -63,7 +64,7 @@ def test_with_gpus_what_works_is_taken_and_what_does_not_is_said(monkeypatch: py
     )  # fmt: skip
 
 
-def test_teams_that_cannot_all_stay_open_start_again_in_every_round() -> None:
+def test_teams_that_cannot_all_stay_open_start_twice() -> None:
     text = "sweep: {{collective: all_reduce, backends: all, size: 8 B, ranks: 8, algorithm: {}}}\n"
     options = RunOptions(backends=("nccl",), machine="hgx-h100", only_plan=True)
 
@@ -76,7 +77,21 @@ def test_teams_that_cannot_all_stay_open_start_again_in_every_round() -> None:
         seconds("[default, ring, tree, nvls]"),
     )
     assert three == pytest.approx(3 * one)
-    assert four - 4 * (one - TEAM_SECONDS) == pytest.approx(4 * TEAM_SECONDS * 9)
+    assert four - 4 * (one - TEAM_SECONDS) == pytest.approx((4 + 1) * TEAM_SECONDS)  # three are still open
+
+
+def test_the_shipped_allreduce_on_eight_gpus_keeps_to_the_ten_minutes_that_it_promises() -> None:
+    plan = plan_suite(load_suite("allreduce"), RunOptions(machine="hgx-h100", only_plan=True))
+    assert plan.expected_seconds <= 600
+
+
+def test_the_expected_time_is_of_what_is_left_and_of_the_visits_that_unclear_cases_get() -> None:
+    sampling = Sampling(visits=6, budget_seconds=0.6)
+    small = replace(CASE, size_bytes=4, count=1)
+    of_a_visit = expected_seconds(small, replace(sampling, visits=1, budget_seconds=0.1)) - 0.02 * 5 / 6
+    assert expected_seconds(small, sampling) == pytest.approx(9 * of_a_visit, rel=1e-3)
+    assert expected_seconds(small, sampling, made=4) == pytest.approx(5 * of_a_visit, rel=1e-3)
+    assert expected_seconds(small, sampling, made=6) == pytest.approx(6 * of_a_visit, rel=1e-3)
 
 
 def test_bytes_of_a_case_are_those_of_all_its_ranks() -> None:

@@ -402,6 +402,74 @@ def test_of_costly_teams_few_are_open_and_none_is_started_twice_a_round(
     assert teams.closed == 3
 
 
+def test_costly_teams_are_visited_in_two_blocks_each_the_second_half_backwards(
+    tmp_path: Path, teams: Teams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ccbench.runner.MOST_COSTLY_TEAMS", 1)
+    names = ["all_reduce", "broadcast", "reduce", "all_gather"]
+    teams.settings = {"all_reduce": "0", "all_gather": "0", "broadcast": "1", "reduce": "2"}
+    teams.costly_teams = True
+    outcome = run(suite_of(tmp_path, names, visits=6), tmp_path)
+    assert [dict(request.environment)["WAY"] for request in teams.requests] == ["0", "1", "2", "1", "0"]
+    first = ["all_reduce", "all_gather"] * 3
+    once = ["broadcast"] * 3
+    assert [name for name, _ in teams.asked] == [*first, *once, *["reduce"] * 6, *once, *first]
+    assert {len(visits) for visits in load_run(outcome.folder).cases["visit_samples"]} == {6}
+
+
+def test_a_resumed_run_gives_each_block_the_visits_that_are_missing(
+    tmp_path: Path, teams: Teams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ccbench.runner.MOST_COSTLY_TEAMS", 1)
+    teams.settings, teams.costly_teams = {"broadcast": "1"}, True
+
+    def interrupted(case: Case, sampling: Sampling) -> Measurement:
+        raise KeyboardInterrupt
+
+    teams.answers["broadcast"] = interrupted
+    suite = suite_of(tmp_path, ["all_reduce", "broadcast"], visits=6)
+    outcome = run(suite, tmp_path)
+    teams.answers.clear()
+    teams.asked.clear()
+    assert run(suite, tmp_path, resume=outcome.folder).exit_code == 0
+    assert [name for name, _ in teams.asked] == ["broadcast"] * 6 + ["all_reduce"] * 3
+
+
+class Counted(SilentProgress):
+    """Keeps the count that a person would see: (visits made, visits announced) after each visit."""
+
+    def __init__(self) -> None:
+        self.total = self.expected_seconds = 0.0
+        self.seen: list[tuple[int, float]] = []
+
+    def started(self, total: int, expected_seconds: float | None) -> None:
+        self.total, self.expected_seconds = total, expected_seconds or 0.0
+
+    def extended(self, more: int) -> None:
+        self.total += more
+
+    def case_finished(self, measurement: Measurement, prediction: object) -> None:
+        self.seen.append((len(self.seen) + 1, self.total))
+
+
+@pytest.mark.parametrize("unclear", [0, 1, 3])
+def test_the_counter_reaches_its_end_once_however_many_cases_are_unclear(
+    tmp_path: Path, teams: Teams, unclear: int
+) -> None:
+    def spread(case: Case, sampling: Sampling) -> Measurement:
+        scale = 1 + len(teams.asked) % 7
+        return replace(good(case, sampling), samples_seconds=(scale * 1e-6,) * 5)
+
+    teams.answers = dict.fromkeys(COLLECTIVES[:unclear], spread)
+    progress = Counted()
+    options = RunOptions(machine="cpu-shared-memory", output=tmp_path / "out")
+    run_suite(suite_of(tmp_path, visits=6), options, progress)
+    assert len(progress.seen) == 18 + 6 * unclear
+    assert all(made < announced for made, announced in progress.seen[:-1][:17])
+    assert [made for made, announced in progress.seen if made >= announced] in ([], [len(progress.seen)])
+    assert progress.total == len(progress.seen)
+
+
 def test_what_a_library_says_it_ran_is_what_is_predicted(
     tmp_path: Path, teams: Teams, monkeypatch: pytest.MonkeyPatch
 ) -> None:

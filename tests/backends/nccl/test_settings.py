@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -101,6 +102,13 @@ def test_what_the_installed_nccl_is_too_old_for_is_told(
     assert (words or "") in (reason or "")
 
 
+def test_a_tree_of_switches_needs_several_nodes_or_ranks_that_pass_for_them() -> None:
+    tree = case_of("all_reduce", algorithm="nvlstree")
+    assert "joins the NVSwitches of several nodes" in (impossible(tree) or "")
+    assert impossible(replace(tree, nodes=2)) is None
+    assert impossible(replace(tree, transport="network")) is None
+
+
 def test_all_stands_for_what_exists() -> None:
     assert algorithms_for("all_reduce") == ("ring", "tree", "collnet", "nvls", "nvlstree")
     assert algorithms_for("barrier") == algorithms_for("all_reduce")
@@ -108,9 +116,10 @@ def test_all_stands_for_what_exists() -> None:
     assert algorithms_for("send_recv") == ()
     for collective in COLLECTIVES:
         for name in algorithms_for(collective):
-            assert impossible(case_of(collective, algorithm=name)) is None
+            assert impossible(case_of(collective, algorithm=name, nodes=2)) is None
             for protocol in ALGORITHMS[name].protocols:
-                assert impossible(case_of(collective, algorithm=name, protocol=protocol)) is None
+                forced = case_of(collective, algorithm=name, protocol=protocol, nodes=2)
+                assert impossible(forced) is None
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,10 @@
 """Is the machine well? Pairs of ranks against their links, and a verdict from a whole run."""
 
-from ccbench.health.judging import HealthFinding, HealthVerdict, health_of, wants_health
+from ccbench.health.judging import ADVICE, HealthFinding, HealthVerdict, health_of, wants_health
 from ccbench.health.matrix import PairMatrix, PairMiss, pair_matrices, pair_misses
 
 __all__ = [
+    "ADVICE",
     "HealthFinding",
     "HealthVerdict",
     "PairMatrix",

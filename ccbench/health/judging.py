@@ -54,6 +54,9 @@ DOUBTED_CASES = 0.25
 
 MOST_NAMED = 6
 
+MOST_BLAMED = 3
+"""Names of one kind in the first sentence."""
+
 _UNTIMED = (Status.FAILED, Status.TIMED_OUT, Status.OUT_OF_MEMORY)
 
 Row = Mapping[Any, Any]
@@ -71,6 +74,11 @@ class HealthFinding:
     what: str
     evidence: str
 
+    @property
+    def advice(self) -> str:
+        """What to do; empty for what does not name a rank, pair, group or device."""
+        return ADVICE.get(self.kind, "")
+
     def __str__(self) -> str:
         return (
             f"{_TITLES[self.kind]}: {self.what}: {self.evidence}"
@@ -87,6 +95,14 @@ _TITLES = {
     "slow_pair": "slow pair",
     "slow_group": "slow group",
     "unstable": "unstable timing",
+}
+
+
+ADVICE = {
+    "device": "drain the device and run its maker's diagnosis ('dcgmi diag -r 3')",
+    "slow_rank": "look at that rank's device, its links, its processor and what else runs there",
+    "slow_pair": "look at the path between the two ('ccbench topo' shows it): cable, port, switch, PCIe slot",
+    "slow_group": "look at what its ranks alone share: a host, a switch, a NIC",
 }
 
 
@@ -114,16 +130,23 @@ class HealthVerdict:
         return {"HEALTHY": 0, "NOT HEALTHY": 1, "NO VERDICT": 3}[self.word]
 
     def lines(self) -> list[str]:
-        """The verdict, a line for each finding, then the evidence."""
+        """The verdict and what is to blame, a line for each finding, then the evidence."""
         reason = f" ({self.doubt})" if self.doubt else ""
-        lines = [f"{self.word}{reason}: {_counted(self.findings)}"]
-        lines += [f"  {finding}" for finding in self.findings]
+        lines = [f"{self.word}: {_named(self.findings)}{reason}"]
+        lines += [f"  {one}" + f". Do: {one.advice}" * bool(one.advice) for one in self.findings]
         return lines + [f"  looked at: {text}" for text in self.evidence]
 
 
-def _counted(findings: Sequence[HealthFinding]) -> str:
-    counts = Counter(_TITLES[one.kind] for one in findings)
-    return ", ".join(f"{title} {count} x" for title, count in counts.items()) or "nothing found wrong"
+def _named(findings: Sequence[HealthFinding]) -> str:
+    """Every kind of finding with the ranks, pairs, groups, devices or cases that it names."""
+    names: dict[str, list[str]] = defaultdict(list)
+    for one in findings:
+        names[_TITLES[one.kind]].append(one.what or one.evidence)
+    texts = []
+    for title, named in names.items():
+        more = f" and {len(named) - MOST_BLAMED} more" * (len(named) > MOST_BLAMED)
+        texts.append(f"{title}: {', '.join(named[:MOST_BLAMED])}{more}")
+    return "; ".join(texts) or "nothing found wrong"
 
 
 def wants_health(run: Run) -> bool:

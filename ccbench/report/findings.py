@@ -5,12 +5,13 @@ Pure functions of points; what measured curves say about themselves is in ``find
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
 from ccbench.cases import Status
+from ccbench.health import ADVICE, health_of, wants_health
 from ccbench.report.figures_across import slowest_text
 from ccbench.report.findings_of_shape import shape_findings
 from ccbench.report.misses import FAR, misses
@@ -30,10 +31,10 @@ from ccbench.units import format_seconds
 UNSTABLE = 0.20
 """An interval wider than this share of its median leaves the first digit open."""
 
-BEATEN = 0.05
-"""A case beats its bound when more than this share of its samples does: fewer may be the clock's doing."""
-
 LONGEST_EVIDENCE = 600
+
+BLAMED = "blamed"
+"""Kind of what the verdict of health names."""
 
 
 FLAG_ADVICE: Mapping[str, str] = {
@@ -51,6 +52,7 @@ FLAG_ADVICE: Mapping[str, str] = {
     "oversubscribed": "use no more ranks than processors or devices; ranks took turns",
     "shared_core": "two ranks shared one core's units; use one rank a core",
     "loopback": "give each rank a device of its own; no link was measured",
+    "fault_injected": "CCBENCH_FAULT made ranks misbehave; unset it to measure the machine",
 }
 """What to do about a flag, as far as one word tells it."""
 
@@ -58,16 +60,20 @@ FLAG_ADVICE: Mapping[str, str] = {
 def run_findings(run: Run, points: Sequence[Point] | None = None) -> tuple[RunFinding, ...]:
     """Everything found in ``run``, problems first; ``points`` are the run's, where they are at hand."""
     points = points_of(run) if points is None else points
-    found = [
-        *_empty(run, points),
-        *findings_of(points),
-        *_machine(run.manifest),
-        *(
-            RunFinding("problem", "unreadable", "A file of the run cannot be read", one, "see the file named")
-            for one in run.problems[:20]
-        ),
-    ]
+    found = [*_empty(run, points), *_blamed(run), *findings_of(points), *_machine(run.manifest)]
+    if run.problems:
+        unread = f"{plural(len(run.problems), 'file')} of the run cannot be read"
+        seen = _cut("; ".join(run.problems))
+        found.append(RunFinding("problem", "unreadable", unread, seen, "see the files named"))
     return tuple(sorted(found, key=lambda one: SEVERITIES.index(one.severity)))
+
+
+def _blamed(run: Run) -> Iterator[RunFinding]:
+    """Whom the verdict of health blames; wrong data and unstable times have findings of their own."""
+    for one in health_of(run).findings if wants_health(run) else ():
+        if one.advice:
+            yield RunFinding("problem", BLAMED, str(one).partition(": ")[0].capitalize() + f": {one.what}",
+                             _cut(one.evidence), one.advice)  # fmt: skip
 
 
 def _empty(run: Run, points: Sequence[Point]) -> Iterator[RunFinding]:
@@ -127,7 +133,7 @@ def _wrong(points: Sequence[Point]) -> Iterator[RunFinding]:
         worst = max(wrong, key=lambda point: point.wrong_elements or 0)
         count = "" if worst.wrong_elements is None else f": {plural(worst.wrong_elements, 'wrong element')}"
         yield RunFinding(
-            "problem", "wrong_results", f"Wrong results in {plural(len(wrong), 'case')}",
+            "problem", "wrong_results", f"WRONG RESULTS in {plural(len(wrong), 'case')}",
             _cut(f"worst: {worst.label}{count}. {worst.detail}".strip()),
             "trust no figure of this backend until the cause is known; "
             "repeat with another algorithm, protocol and cable path to find what they share", len(wrong),
@@ -156,39 +162,27 @@ def _not_measured(points: Sequence[Point]) -> Iterator[RunFinding]:
     refused = [point for point in points if point.status in (Status.UNSUPPORTED, Status.SKIPPED)]
     if refused:
         nothing = len(refused) == len(points)
+        reasons = Counter(one.detail.rstrip(".") or one.status.value for one in refused)
         yield RunFinding(
             "problem" if nothing else "note", "not_run",
             "Nothing could be measured" if nothing else f"{plural(len(refused), 'case')} did not run",
-            _cut("; ".join(dict.fromkeys(one.detail or one.status.value for one in refused))),
+            _cut("; ".join(f"{reason} ({plural(count, 'case')})" for reason, count in reasons.most_common())),
             "'ccbench doctor' tells what is missing" if nothing else "nothing, where the reason is meant so",
             len(refused),
         )  # fmt: skip
 
 
 def _beating(points: Sequence[Point]) -> Iterator[RunFinding]:
-    samples = [one for one in points if (one.beaten_share or 0.0) > BEATEN and one.bound_share is not None]
-    printed = [miss.point for miss in misses(points) if miss.beats_bound and miss.point.beaten_share is None]
-    beating = [*samples, *printed]
+    beating = [miss for miss in misses(points) if miss.beats_bound]
     if beating:
-        most = max(beating, key=lambda point: point.bound_share or 0.0)
-        modelled = all(point.simulated for point in beating)
+        modelled = all(miss.point.simulated for miss in beating)
         yield RunFinding(
             "problem", "beats_bound", f"{plural(len(beating), 'case')} faster than the bound allows",
-            _beaten_how(most),
+            f"most: {beating[0]}",
             "the model contradicts itself; report it" if modelled else
             "the machine is not the one it was priced as, a switch reduces in the network, data stayed in a "
             "cache, or the clock is wrong; name the machine with --machine, or calibrate again", len(beating),
         )  # fmt: skip
-
-
-def _beaten_how(point: Point) -> str:
-    bound = format_seconds(point.bound_seconds or 0.0)
-    if (point.bound_share or 0.0) > 1:
-        measured = format_seconds(point.median_seconds or 0.0)
-        return f"most: {point.label} takes {measured}, the bound is {bound}"
-    return (
-        f"most: {point.label}, {percent(point.beaten_share or 0.0)} of its samples below {bound}, the bound"
-    )
 
 
 def _flagged(points: Sequence[Point]) -> Iterator[RunFinding]:
@@ -255,9 +249,8 @@ def _stragglers(points: Sequence[Point]) -> Iterator[RunFinding]:
         text = slowest_text(members)
         if text.startswith("rank"):
             yield RunFinding(
-                "doubt", "straggler", f"One rank is slower than the others ({backend}, {ranks} ranks)",
-                text, "look at that rank's device, its links, its processor and what else runs there",
-                len(members),
+                "doubt", "straggler", f"R{text[1:].partition(' slowest')[0]} is slower than the others",
+                f"{text} ({backend}, {ranks} ranks)", ADVICE["slow_rank"], len(members),
             )  # fmt: skip
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ccbench.cases import Status
-from ccbench.report.points import IMPOSSIBLE, Point, points_of
-from ccbench.report.text import plural
+from ccbench.report.points import Point, points_of
+from ccbench.report.text import percent, plural
 from ccbench.runs import Run
 from ccbench.units import format_seconds
 
@@ -32,7 +32,9 @@ class Miss:
         measured = format_seconds(point.median_seconds or 0.0)
         if self.beats_bound:
             bound = format_seconds(point.bound_seconds or 0.0)
-            return f"{point.label}: {measured} beats the bound of {bound}; the bound or the clock is wrong"
+            share = percent(point.beaten_share or 0.0)
+            what = f"{measured} beats" if self.ratio <= 1 else f"{share} of its samples beat"
+            return f"{point.label}: {what} the bound of {bound}"
         text = f"{point.label}: {measured}, {_times(self.ratio)} prediction"
         if not point.trusted:
             text += f" (flagged: {point.flags[0]})"
@@ -46,23 +48,14 @@ def _times(ratio: float) -> str:
 def misses(points: Sequence[Point]) -> tuple[Miss, ...]:
     """Those that beat their bound, the most first, then those far from their prediction, the worst first.
 
-    One rank has no bound, simulated points hold no surprise, and emulated ones no time: all are left out.
+    One rank has no bound, simulated points stray from no prediction, and emulated ones have no time.
     """
-    ok = [
-        point
-        for point in points
-        if point.status == Status.OK and not (point.simulated or point.emulated or point.baseline)
-    ]
-    beating = [
-        Miss(point, True, 1.0 / share)
-        for point in ok
-        if (share := point.bound_share) is not None and share * IMPOSSIBLE > 1.0
-    ]
-    taken = {id(miss.point) for miss in beating}
+    ok = [point for point in points if point.status == Status.OK and not (point.emulated or point.baseline)]
+    beating = [Miss(point, True, 1.0 / (point.bound_share or 1.0)) for point in ok if point.beats_bound]
     far = [
         Miss(point, False, point.median_seconds / point.predicted_seconds)
         for point in ok
-        if id(point) not in taken
+        if not (point.beats_bound or point.simulated)
         and point.median_seconds
         and point.predicted_seconds
         and point.group_ranks > 1

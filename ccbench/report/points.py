@@ -22,6 +22,9 @@ BYTES_PER_GIGABYTE = 1e9
 IMPOSSIBLE = 0.98
 """A time below this share of the bound is faster than rounding explains: bound or measurement are wrong."""
 
+BEATEN = 0.05
+"""A case beats its bound when more than this share of its samples does: fewer may be the clock's doing."""
+
 LONGEST_GROUPS = 100_000
 """Characters of lists of groups, which must stay whole to be read; tables cut them."""
 
@@ -162,6 +165,13 @@ class Point:
         if not self.median_seconds or self.bound_seconds is None or self.group_ranks < 2 or self.emulated:
             return None
         return self.bound_seconds / self.median_seconds
+
+    @property
+    def beats_bound(self) -> bool:
+        """Whether more than BEATEN of the samples, or the printed time, are faster than the bound allows."""
+        if self.beaten_share is None or self.bound_share is None:
+            return (self.bound_share or 0.0) * IMPOSSIBLE > 1.0
+        return self.beaten_share > BEATEN
 
     @property
     def prediction_error(self) -> float | None:

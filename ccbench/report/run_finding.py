@@ -25,3 +25,9 @@ class RunFinding:
     evidence: str
     advice: str
     cases: int = 0
+
+    def __str__(self) -> str:
+        seen = f"; {self.evidence}" if self.evidence else ""
+        return f"{self.severity.capitalize()}: {self.subject}{seen}" + f". Do: {self.advice}" * bool(
+            self.advice
+        )

@@ -33,11 +33,12 @@ def test_points_near_their_prediction_are_not_listed(point: Point) -> None:
 
 def test_those_that_beat_the_bound_come_before_those_that_miss_the_prediction(point: Point) -> None:
     slow, slower = (replace(point, median_seconds=seconds) for seconds in (4e-6, 8e-6))
-    impossible = replace(point, median_seconds=0.5e-6)
+    impossible = replace(point, median_seconds=0.5e-6, beaten_share=1.0)
     found = misses([slow, slower, impossible])
     assert [miss.point for miss in found] == [impossible, slower, slow]
     assert [miss.beats_bound for miss in found] == [True, False, False]
     assert "beats the bound" in str(found[0])
+    assert "10 % of its samples beat the bound" in str(*misses([replace(point, beaten_share=0.1)]))
     assert "4 times the prediction" in str(found[1])
     assert "costs most: a link" in str(found[1])
 

@@ -24,7 +24,6 @@ from ccbench.report.page.machine import (
 )
 from ccbench.report.page.plots import plot
 from ccbench.report.page.rows import table_data
-from ccbench.report.page.summary import three_sentences
 from ccbench.report.pair_figures import pair_figures
 from ccbench.report.points import Point, host_name, machine_name, meaning_of, provenance, suite_name
 from ccbench.report.run_finding import RunFinding
@@ -33,7 +32,7 @@ from ccbench.report.sharing import sharing_of
 from ccbench.report.sharing_figures import sharing_figures
 from ccbench.report.sharing_tables import SharingTable, sharing_tables
 from ccbench.report.text import plain, plural
-from ccbench.report.verdict import verdict_lines
+from ccbench.report.verdict import health_lines, sentences
 from ccbench.runs import Run
 
 SECTIONS: tuple[tuple[str, str, str], ...] = (
@@ -69,7 +68,7 @@ class Section:
 
 @dataclass(frozen=True)
 class RunPart:
-    """What the page says of one run. sentences: the verdict in three; lines: all of it."""
+    """What the page says of one run. sentences: the verdict; lines: what one about health stands on."""
 
     name: str
     facts: str
@@ -186,7 +185,7 @@ def _beside(points: Sequence[Point], behind: Sequence[Point], baseline: Run) -> 
 
 def _part(run: Run, points: Sequence[Point], behind: Sequence[Point], baseline: Run | None) -> RunPart:
     findings = run_findings(run, points)
-    lines = verdict_lines(run)
+    blamed, *lines = health_lines(run) or [""]
     topology = topology_of(run.manifest)
     facts = (
         plain(run.path.name),
@@ -198,7 +197,7 @@ def _part(run: Run, points: Sequence[Point], behind: Sequence[Point], baseline: 
     return RunPart(
         name=plain(run.path.name),
         facts=" · ".join(fact for fact in facts if fact),
-        sentences=three_sentences(lines[0], points, findings),
+        sentences=(*[blamed] * bool(blamed), *sentences(points, findings)),
         lines=tuple(lines),
         findings=findings,
         rates=measured_rates(points),

@@ -7,6 +7,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
@@ -16,18 +17,21 @@ from ccbench.cli.report import report
 from ccbench.collectives import COLLECTIVES
 from ccbench.report import write_report
 from ccbench.report.figures import figures_of
+from ccbench.report.findings import run_findings
+from ccbench.report.page import page_content
 from ccbench.report.page.environment import differences, environment_rows
 from ccbench.report.page.glossary import bus_formulas, formula_of
 from ccbench.report.page.machine import machine_picture, measured_rates, topology_of
 from ccbench.report.page.plots import plot
 from ccbench.report.page.rendering import json_for_html
 from ccbench.report.page.rows import table_data
-from ccbench.report.page.summary import three_sentences
 from ccbench.report.points import points_of
 from ccbench.report.run_finding import RunFinding
+from ccbench.report.verdict import sentences, verdict_lines
 from ccbench.runs import Run
+from tests.health.machines import collectives, run_of
 from tests.report.page.conftest import page_of
-from tests.report.synthetic import MANIFEST, sweep, write_run
+from tests.report.synthetic import MANIFEST, flagged, sweep, write_run
 
 
 @pytest.fixture(scope="module")
@@ -133,20 +137,35 @@ def test_the_most_of_every_collective_stands_beside_its_machine(run: Run) -> Non
     assert rate.busbw == f"{best:.4g} GB/s"
 
 
-def test_the_verdict_is_three_sentences_the_worst_findings_last(run: Run) -> None:
+def test_the_verdict_is_a_few_sentences_the_worst_findings_last(run: Run) -> None:
     found = [
         RunFinding("problem", "x", "The cable is loose", "seen", "do"),
         RunFinding("note", "y", "z", "", ""),
     ]
-    first, second, third = three_sentences("Measured.", points_of(run), found)
-    assert first == "Measured."
-    assert "of the bound" in second
-    assert "median error of the prediction" in second
-    assert third == "1 problem found, first: The cable is loose."
-    assert three_sentences("", (), ())[1:] == (
-        "There is neither a prediction nor a bound to lay beside it; name the machine with --machine.",
-        "Nothing was found that needs a look.",
-    )
+    measured, predicted, bound, worst = sentences(points_of(run), found)
+    assert measured.startswith("18 of 18 cases measured")
+    assert "Median error of the prediction" in predicted
+    assert "of the bound" in bound
+    assert worst == "1 problem found, first: The cable is loose."
+    assert sentences((), ()) == ("The run holds no case.", "Nothing was found that needs a look.")
+
+
+def test_who_is_to_blame_stands_first_on_screen_page_and_in_markdown(tmp_path: Path) -> None:
+    late = run_of(collectives(np.random.default_rng(1), late=2))
+    (part,) = page_content([late], [points_of(late)]).runs
+    (written,) = write_report([late], tmp_path / "report.md", ("md",))
+    first = written.read_text().split("\n\n")[1].splitlines()[0]
+    for sentence in (verdict_lines(late)[0], part.sentences[0], first.removeprefix("* ")):
+        assert sentence.startswith("NOT HEALTHY: slow rank: rank 2")
+    assert part.findings[0].subject == "Slow rank: rank 2"
+    assert "others wait for it" in part.findings[0].evidence
+    assert part.findings[0].advice
+
+
+def test_a_planted_fault_is_called_so(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", sweep(), {0: lambda one: flagged(one, "fault_injected")})
+    (doubt,) = [one for one in run_findings(run) if one.kind == "fault_injected"]
+    assert "CCBENCH_FAULT" in doubt.advice
 
 
 def test_the_page_says_how_a_run_stands_to_its_baseline_and_what_differs(tmp_path: Path, run: Run) -> None:

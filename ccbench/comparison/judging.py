@@ -36,24 +36,35 @@ class Facing:
 
 @dataclass(frozen=True)
 class Tested:
-    """Of many points: ratio of medians, corrected and rank p, and whether the two sides differ."""
+    """Of many points: ratio of medians, corrected and rank p, and whether the two sides differ.
+
+    would_differ: whether they would, had the point been the only one.
+    """
 
     ratio: Floats
     p_value: Floats
     rank_p_value: Floats
     differs: NDArray[np.bool_]
+    would_differ: NDArray[np.bool_]
 
     def beyond(self, threshold: Floats) -> NDArray[np.bool_]:
         """Points that differ, and by the threshold or more in either direction."""
-        return self.differs & (np.abs(np.log(self.ratio)) >= np.log1p(threshold))
+        return self.differs & self._is_far(threshold)
+
+    def kept_back(self, threshold: Floats) -> NDArray[np.bool_]:
+        """Points that the correction for the number of points alone keeps from being ``beyond``."""
+        return self.would_differ & ~self.differs & self._is_far(threshold)
+
+    def _is_far(self, threshold: Floats) -> NDArray[np.bool_]:
+        return np.abs(np.log(self.ratio)) >= np.log1p(threshold)
 
 
 def tested(base: Floats, new: Floats, confidence: float) -> Tested:
     """base, new: medians of visits in seconds, a row a point, NaN where a row has no further visit."""
-    welch = corrected(welch_p(np.log(base), np.log(new)))
-    ranks = rank_p(base, new)
+    alone = welch_p(np.log(base), np.log(new))
+    welch, ranks = corrected(alone), rank_p(base, new)
     ratio = np.nanmedian(new, axis=1) / np.nanmedian(base, axis=1)
-    return Tested(ratio, welch, ranks, differ(welch, ranks, confidence))
+    return Tested(ratio, welch, ranks, differ(welch, ranks, confidence), differ(alone, ranks, confidence))
 
 
 def judged(pairs: Sequence[Facing], settings: Settings) -> list[Comparison]:
@@ -108,7 +119,8 @@ def _by_test(pairs: Sequence[Facing], settings: Settings) -> list[Comparison]:
     found = tested(base, new, settings.confidence)
     low, high = ratio_intervals(base, new, settings.confidence, settings.draws, settings.seed)
     plain = [_plain(pair, settings) for pair in pairs]
-    beyond = found.beyond(np.array([one.threshold for one in plain]))
+    thresholds = np.array([one.threshold for one in plain])
+    beyond, kept_back = found.beyond(thresholds), found.kept_back(thresholds)
     comparisons = []
     for place, one in enumerate(plain):
         full = replace(
@@ -122,8 +134,21 @@ def _by_test(pairs: Sequence[Facing], settings: Settings) -> list[Comparison]:
             p_value=float(found.p_value[place]),
             rank_p_value=float(found.rank_p_value[place]),
         )
-        comparisons.append(_with_verdict(full, bool(beyond[place])))
+        one = _with_verdict(full, bool(beyond[place]))
+        if one.cause is Cause.TOO_WIDE and kept_back[place]:
+            text = _among_many(full, len(pairs), settings.confidence)
+            one = replace(one, reason=joined(full.reason, text))
+        comparisons.append(one)
     return comparisons
+
+
+def _among_many(one: Comparison, count: int, confidence: float) -> str:
+    """What keeps a change from being shown that a comparison of this point alone would show."""
+    return (
+        f"{(one.ratio or 1.0) - 1:+.1%}: as the only point a change, but one among {count} is found by "
+        f"chance too easily (p {one.p_value:.2g}, corrected for their number, is above {1 - confidence:.2g}); "
+        "more visits show it, or runs of fewer points (--only)"
+    )
 
 
 def _with_verdict(one: Comparison, beyond: bool) -> Comparison:

@@ -117,6 +117,22 @@ def test_an_interval_that_is_too_wide_is_no_verdict_unless_it_is_let_pass() -> N
     assert compare(BASE, new, Settings(undecided=0.24)).exit_code == 3
 
 
+def test_a_change_that_is_none_among_many_points_says_that_they_are_many_and_what_helps() -> None:
+    steps = [0.93, 0.96, 0.99, 1.01, 1.04, 1.07]
+    base, new = ([[1e-5 * step * factor] * 5 for step in steps] for factor in (1.0, 1.11))
+    alone = compare(run_of([measured(case(0), base)]), run_of([measured(case(0), new)]))
+    assert first(alone).verdict is Verdict.SLOWER
+    others = [measured(case(place), visits(1e-5)) for place in range(1, 20)]
+    many = first(
+        compare(run_of([measured(case(0), base), *others]), run_of([measured(case(0), new), *others]))
+    )
+    assert (many.verdict, many.cause) == (Verdict.NONE, Cause.TOO_WIDE)
+    assert "+11.0%: as the only point a change, but one among 20 is found by chance too easily" in many.reason
+    assert "more visits show it" in many.reason
+    wide = first(compare(BASE, one_more(measured(case(0), visits(1e-5, 0.5)))))
+    assert "neither a change by 0.05 nor the lack of one is shown" in wide.reason
+
+
 def flagged(*flags: str, oversubscribed: bool = False) -> Measurement:
     conditions = Conditions(flags=flags, oversubscribed=oversubscribed)
     return measured(case(0), visits(1e-5), conditions=conditions)
@@ -127,7 +143,8 @@ def flagged(*flags: str, oversubscribed: bool = False) -> Measurement:
     [
         (measured(case(0), visits(1e-5, count=2)), Cause.TOO_FEW_VISITS, "6 visits against 2"),
         (measured(case(0), [[1e-5] * 50]), Cause.TOO_FEW_VISITS, "4 against 4 can"),
-        (flagged("throttled"), Cause.DOUBTFUL, "flagged throttled"),
+        (flagged("throttled"), Cause.DOUBTFUL, "new is flagged throttled; "),
+        (flagged("steal", "other_load"), Cause.DOUBTFUL, "--accept-flags other_load,steal"),
         (flagged("emulation"), Cause.EMULATED, "new was emulated"),
         (flagged("shared_core"), Cause.ARRANGEMENT, "only new is flagged shared_core"),
         (flagged(oversubscribed=True), Cause.ARRANGEMENT, "only new is flagged oversubscribed"),

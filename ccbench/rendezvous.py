@@ -26,6 +26,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
 
+from ccbench.environment import install_line
 from ccbench.errors import MissingDependency, UsageError
 from ccbench.exchange import ADDRESSES_VARIABLE, KEY_VARIABLE
 from ccbench.launched_by import HYDRA, SRUN, TORCHRUN, Seat
@@ -149,7 +150,7 @@ class StoreWay:
             distributed = importlib.import_module("torch.distributed")
         except ImportError:
             raise MissingDependency(
-                "torchrun started this process, but torch is not here; pip install 'ccbench[gloo]'"
+                f"torchrun started this process, but torch is not here; {install_line('gloo')}"
             ) from None
         self._key = f"{STORE_KEY}/{seat.job}"
         agents = variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True"

@@ -21,7 +21,7 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 def unpacked_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel built from a copy of the checkout with one new run lying in ``results``."""
     if find_spec("hatchling") is None or find_spec("pip") is None:
-        pytest.skip("building a wheel needs hatchling and pip: pip install 'ccbench[dev]'")
+        pytest.skip("building a wheel needs hatchling and pip: pip install '.[dev]'")
     source = tmp_path_factory.mktemp("source")
     for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore"):
         shutil.copy(CHECKOUT / name, source / name)

@@ -146,8 +146,8 @@ def _among_many(one: Comparison, count: int, confidence: float) -> str:
     """What keeps a change from being shown that a comparison of this point alone would show."""
     return (
         f"{(one.ratio or 1.0) - 1:+.1%}: as the only point a change, but one among {count} is found by "
-        f"chance too easily (p {one.p_value:.2g}, corrected for their number, is above {1 - confidence:.2g}); "
-        "more visits show it, or runs of fewer points (--only)"
+        f"chance too easily (p {one.p_value:.2g}, corrected for their number, is above {1 - confidence:.2g}"
+        "); more visits show it, or runs of fewer points (--only)"
     )
 
 

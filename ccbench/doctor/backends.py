@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ccbench.doctor.checks import Check, Surroundings
 from ccbench.doctor.gpus import visible
-from ccbench.environment import Environment, Files, cuda_install
+from ccbench.environment import Environment, Files, cuda_install, install_line
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ PARTS: Mapping[str, Part] = {
     "CuPy": Part("cupy", ("cupy-cuda13x", "cupy-cuda12x", "cupy")),
     "NVRTC": Part("", ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")),
     "NCCL": Part("", ("nvidia-nccl-cu13", "nvidia-nccl-cu12")),
-    "mpi4py": Part("mpi4py", ("mpi4py",), "pip install 'ccbench[mpi]'"),
-    "torch": Part("torch", ("torch",), "pip install 'ccbench[gloo]'"),
+    "mpi4py": Part("mpi4py", ("mpi4py",), install_line("mpi")),
+    "torch": Part("torch", ("torch",), install_line("gloo")),
 }
 
 NEEDS: Mapping[str, tuple[str, ...]] = {

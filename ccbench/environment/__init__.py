@@ -28,7 +28,13 @@ from ccbench.environment.processors import (
     spread_over_cores,
     usable_cores,
 )
-from ccbench.environment.software import LIBRARIES, Software, git_revision, installed_version
+from ccbench.environment.software import (
+    LIBRARIES,
+    Software,
+    git_revision,
+    install_line,
+    installed_version,
+)
 from ccbench.environment.variables import (
     LONGEST_VALUE,
     REDACTED,
@@ -63,6 +69,7 @@ __all__ = [
     "cuda_install",
     "expanded",
     "git_revision",
+    "install_line",
     "installed_version",
     "kept_variables",
     "line_shown",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ccbench.environment.files import Files
-from ccbench.environment.software import cuda_version
+from ccbench.environment.software import cuda_version, install_line
 from ccbench.nvidia import DriverAbsent, Session, text_of
 
 MODULES = (
@@ -110,13 +110,11 @@ def cuda_install(files: Files | None = None) -> str:
     files = files or Files()
     major = (_driver(files) or "").split(".")[0]
     if before_turing(files) or (major.isdecimal() and int(major) < FIRST_DRIVER_OF_CUDA_13):
-        return "pip install 'ccbench[cuda12]'"
+        return install_line("cuda12")
     if major.isdecimal():
-        return "pip install 'ccbench[cuda13]'"
-    return (
-        "pip install 'ccbench[cuda13]' (or 'ccbench[cuda12]' for drivers before 580 and for GPUs of "
-        "compute capability below 7.5)"
-    )
+        return install_line("cuda13")
+    otherwise = "cuda12 for drivers before 580 and for GPUs of compute capability below 7.5"
+    return f"{install_line('cuda13')} ({otherwise})"
 
 
 def loaded_modules(files: Files) -> dict[str, str]:

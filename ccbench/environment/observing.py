@@ -14,11 +14,9 @@ from ccbench.environment.host import Host, read_host
 from ccbench.environment.limits import Limits, control_group_limits
 from ccbench.environment.memory import Memory, read_memory
 from ccbench.environment.processors import Processor, read_processor
-from ccbench.environment.software import Software, read_software
+from ccbench.environment.software import CHECKOUT, Software, read_software
 from ccbench.environment.variables import kept_variables
 from ccbench.nvidia import Session, opened
-
-_CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ def capture() -> dict[str, Any]:
 def observe(
     root: Path = Path("/"),
     variables: Mapping[str, str] | None = None,
-    checkout: Path = _CHECKOUT,
+    checkout: Path = CHECKOUT,
     driver: Callable[[], Session] | None = None,
 ) -> Environment:
     """Read this machine, or the one laid out below ``root``.

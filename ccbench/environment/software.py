@@ -19,6 +19,10 @@ LIBRARIES = (
 )  # fmt: skip
 
 
+CHECKOUT = Path(__file__).resolve().parents[2]
+"""Where the sources lie when this is no installed copy."""
+
+
 @dataclass(frozen=True)
 class Software:
     """Python, the installed ones of LIBRARIES, and the git revision when run from a checkout.
@@ -52,6 +56,15 @@ def installed_version(distribution: str) -> str | None:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return None
+
+
+def install_line(extra: str, checkout: Path = CHECKOUT) -> str:
+    """The command that installs what an extra of ccbench needs; ccbench itself is on no index."""
+    here, there = (
+        'name = "ccbench"' in (Files(one).text("pyproject.toml") or "") for one in (Path(), checkout)
+    )
+    source = "." if here or there else "ccbench"  # beside an installed ccbench, pip takes that one
+    return f"pip install '{source}[{extra}]'" + " in ccbench's checkout" * (there and not here)
 
 
 def git_revision(checkout: Path) -> str | None:

@@ -17,13 +17,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ccbench.environment import cuda_install
+from ccbench.environment import cuda_install, install_line
 from ccbench.errors import CcbenchError, MissingDependency, UsageError
 from ccbench.kernels.cache import content, kept, private_folder
 from ccbench.kernels.sources import Program
 
 CUDA_12_INSTEAD = (
-    "pip uninstall cupy-cuda13x nvidia-cuda-nvrtc nvidia-nccl-cu13, then pip install 'ccbench[cuda12]'"
+    f"pip uninstall cupy-cuda13x nvidia-cuda-nvrtc nvidia-nccl-cu13, then {install_line('cuda12')}"
 )
 """For GPUs before compute capability 7.5: CuPy's wheels for two CUDAs overwrite each other's files."""
 

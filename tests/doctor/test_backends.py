@@ -83,11 +83,11 @@ def test_what_cuda_lacks_is_cured_by_one_command_that_suits_the_driver_and_the_g
     found = backends(tmp_path, changes, missing=("CuPy", "NVRTC", "NCCL"))
     assert (found["cuda"].seen, found["cuda"].advice) == (
         "needs CuPy, NVRTC",
-        f"pip install 'ccbench[{extra}]'",
+        f"pip install '.[{extra}]'",
     )
     assert (found["nccl"].seen, found["nccl"].advice) == (
         "needs CuPy, NCCL",
-        f"pip install 'ccbench[{extra}]'",
+        f"pip install '.[{extra}]'",
     )
 
 
@@ -98,7 +98,7 @@ def test_the_systems_own_nccl_is_enough(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "part", "command"),
-    [("mpi", "mpi4py", "pip install 'ccbench[mpi]'"), ("gloo", "torch", "pip install 'ccbench[gloo]'")],
+    [("mpi", "mpi4py", "pip install '.[mpi]'"), ("gloo", "torch", "pip install '.[gloo]'")],
 )
 def test_a_missing_library_comes_with_its_command(tmp_path: Path, name: str, part: str, command: str) -> None:
     found = backends(tmp_path, missing=(part,))[name]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.environment import Files, kept_variables
+from ccbench.environment import Files, install_line, kept_variables
 from ccbench.environment.software import (
     cuda_version,
     header_versions,
@@ -101,3 +101,23 @@ def test_names_of_users_in_paths_are_blanked(value: str, kept: str) -> None:
 @given(st.text())
 def test_blanking_twice_is_blanking_once(text: str) -> None:
     assert without_names(without_names(text)) == without_names(text)
+
+
+def test_an_extra_is_installed_from_the_checkout_for_ccbench_is_on_no_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    (checkout / "pyproject.toml").write_text('[project]\nname = "ccbench"\n')
+    monkeypatch.chdir(tmp_path)
+    assert install_line("mpi", tmp_path / "site-packages") == "pip install 'ccbench[mpi]'"
+    assert install_line("mpi", checkout) == "pip install '.[mpi]' in ccbench's checkout"
+    monkeypatch.chdir(checkout)
+    for place in (checkout, tmp_path / "site-packages"):
+        assert install_line("mpi", place) == "pip install '.[mpi]'"
+
+
+def test_nothing_that_is_shown_or_written_down_installs_ccbench_from_an_index() -> None:
+    root = Path(__file__).resolve().parents[2]
+    texts = [*(root / "ccbench").rglob("*.py"), *(root / "docs").rglob("*.md"), root / "README.md"]
+    assert [path.name for path in texts if "ccbench[" in path.read_text()] == []

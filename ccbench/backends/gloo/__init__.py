@@ -11,6 +11,7 @@ from ccbench.backends.base import PlainTeams, Team, TeamRequest
 from ccbench.backends.gloo.calls import REDUCE_OPS
 from ccbench.backends.mpi.launcher import users_launch
 from ccbench.cases import OVERLAP, UNEVEN, Case
+from ccbench.environment import install_line
 from ccbench.launching import Launch, LaunchedTeam
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ DTYPES = ("int8", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "
 
 MODES = ("streaming", "isolated", OVERLAP)
 
-INSTALL = "pip install 'ccbench[gloo]'"
+INSTALL = install_line("gloo")
 
 
 class GlooBackend(PlainTeams):

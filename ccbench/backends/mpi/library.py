@@ -21,9 +21,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from ccbench.environment import install_line
+
 OPEN_MPI, MPICH, INTEL_MPI = "Open MPI", "MPICH", "Intel MPI"
 
-INSTALL = "pip install 'ccbench[mpi]' (mpi4py and MPICH), or mpi4py beside the MPI of this system"
+INSTALL = f"{install_line('mpi')} (mpi4py and MPICH), or mpi4py beside the MPI of this system"
 
 PROBE_SECONDS = 60.0
 

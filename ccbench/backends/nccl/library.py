@@ -31,14 +31,13 @@ from ccbench.backends.nccl.calls import (
     version_text,
 )
 from ccbench.backends.nccl.types import Call, NcclFailed, Settings
+from ccbench.environment import install_line
 from ccbench.errors import BackendUnavailable, MissingDependency, UsageError
 
 if TYPE_CHECKING:
     from ccbench.backends.nccl.communicator import Communicator
 
-INSTALL = (
-    "pip install 'ccbench[cuda12]' (or [cuda13], as the driver has it) brings CuPy and the nvidia-nccl wheel"
-)
+INSTALL = f"{install_line('cuda13')} (cuda12, as the driver has it) brings CuPy and the nvidia-nccl wheel"
 
 OLDEST = 21403
 """2.14.3: the first with communicators that do not block and with settings of their own."""

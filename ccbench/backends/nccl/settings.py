@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ccbench.backends.nccl.tuning_log import Choice
 from ccbench.cases import Case
+from ccbench.environment import install_line
 from ccbench.groups import parse_beside
 
 ALL_PROTOCOLS = ("ll", "ll128", "simple")
@@ -190,7 +191,7 @@ def _too_old(case: Case, version: Version) -> str | None:
     for word, since in asked:
         if version[:2] < since:
             here = ".".join(map(str, version))
-            return f"{word} needs NCCL {since[0]}.{since[1]}, here is {here}; pip install 'ccbench[cuda13]'"
+            return f"{word} needs NCCL {since[0]}.{since[1]}, here is {here}; {install_line('cuda13')}"
     return None
 
 

@@ -56,7 +56,7 @@ def test_a_container_without_devices_is_told_how_to_get_them(tmp_path: Path) -> 
 def test_without_cupy_the_sentence_has_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "driver_missing", lambda: None)
     monkeypatch.setattr(cuda, "find_spec", lambda name: None)
-    assert "pip install 'ccbench[cuda13]'" in str(BACKEND.unavailable())
+    assert "pip install '.[cuda13]'" in str(BACKEND.unavailable())
 
 
 def test_cupy_of_cuda_13_beside_a_volta_is_told_before_any_case(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,9 +84,7 @@ def test_a_worker_without_cupy_says_so_too(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "cupy", None)
     monkeypatch.setitem(sys.modules, "cupy.cuda", None)
     monkeypatch.setenv("CUDA_MODULE_LOADING", "")
-    with pytest.raises(
-        MissingDependency, match=r"CuPy cannot be imported .* pip install 'ccbench\[cuda13\]'"
-    ):
+    with pytest.raises(MissingDependency, match=r"CuPy cannot be imported .* pip install '\.\[cuda13\]'"):
         open_cuda()
     assert os.environ["CUDA_MODULE_LOADING"] == "EAGER"  # a launch that loads may wait for who waits for it
 

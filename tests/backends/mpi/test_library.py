@@ -105,7 +105,7 @@ def test_without_mpi4py_the_cure_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("ccbench.backends.mpi.library.importlib.util.find_spec", lambda name: None)
     library.installed.cache_clear()
     try:
-        assert str(library.installed()).startswith("mpi4py is not installed; pip install 'ccbench[mpi]'")
+        assert str(library.installed()).startswith("mpi4py is not installed; pip install '.[mpi]'")
     finally:
         library.installed.cache_clear()
 

@@ -244,7 +244,8 @@ SCHEMA: tuple[Column, ...] = (
         since=3, before="",
     ),
     Column(
-        "protocol_used", "string", "", "protocol the library says it chose; empty: not reported",
+        "protocol_used", "string", "",
+        "protocol the library says it chose, empty: not reported; own kernels: `host` without peer access",
         since=3, before="",
     ),
     Column("channels_used", "int64", "", "channels the library says it used", "not reported", since=3),

@@ -35,7 +35,7 @@ from ccbench.backends.cuda.reach import (
     reach_of,
     views_of,
 )
-from ccbench.backends.cuda.runtime import TO_DEVICE, TO_HOST, do_all, no_peer_access
+from ccbench.backends.cuda.runtime import TO_DEVICE, TO_HOST, do_all
 from ccbench.cases import Case, CaseFacts
 from ccbench.dtypes import numpy_dtype
 from ccbench.kernels.abi import GivenUp
@@ -90,6 +90,7 @@ class CudaRanks(WholeEndpoint):
         self.areas = work_areas(sum(map(len, shares)), most, processors)
         self._communicators: dict[str, Communicator] = {}
         self._reach = NOTHING
+        self._transport = ""
         self._layout: tuple[RankBuffers, ...] = ()
         self._gate: Gate | None = None
         self._no_gate = ""
@@ -110,12 +111,15 @@ class CudaRanks(WholeEndpoint):
         self.arm(case)
         self._case = case
         self._host_seconds = []
-        refused = self._refused(case)
+        # Devices that cannot address each other's memory can all address the host's.
+        several = len({group.facts.number for group in self.groups}) > 1
+        self._transport = HOST if self._apart and several else case.transport
+        refused = self._refused()
         if refused:
             raise CannotRun(refused)
         choice = choose(case)
         self._layout = all_buffers(case)
-        self._reach = reach_of(choice.entry) if case.transport == HOST else NOTHING
+        self._reach = reach_of(choice.entry) if self._transport == HOST else NOTHING
         self._reserve_work()
         self._reserve_buffers()
         self._load(choice)
@@ -128,14 +132,15 @@ class CudaRanks(WholeEndpoint):
         self.devices.before()
         return choice.algorithm
 
-    def _refused(self, case: Case) -> str | None:
-        """Why these devices cannot run ``case``, or None."""
-        if case.transport == HOST:
-            devices = [group.facts.number for group in self.groups]
-            return self.groups[0].cuda.host_memory_refused(devices)
-        return no_peer_access(self._apart, self.cure) if self._apart else None
+    def _refused(self) -> str | None:
+        """Why these devices cannot run the case, or None."""
+        devices = [group.facts.number for group in self.groups]
+        return self.groups[0].cuda.host_memory_refused(devices) if self._transport == HOST else None
 
-    cure = "let the suite say `transport: host`, which stages what they exchange in pinned memory of the host"
+    @property
+    def fallen_back(self) -> bool:
+        """Whether the case goes through the host's memory though nobody asked for that."""
+        return self._transport != self._case.transport
 
     def together(self, action: Callable[[], T]) -> T:
         """What ``action`` gives, if it succeeds in every process that shares in the case; else its error."""
@@ -153,14 +158,14 @@ class CudaRanks(WholeEndpoint):
     @property
     def communicator(self) -> Communicator:
         """The work memory of the case's transport."""
-        return self._communicators[self._case.transport]
+        return self._communicators[self._transport]
 
     def _reserve_work(self) -> None:
         self.together(self._open_communicator)
 
     def _open_communicator(self) -> None:
         """Made for the first case of a transport: a suite that asks for one only need not hold both."""
-        transport = self._case.transport
+        transport = self._transport
         if transport not in self._communicators:
             on_host = transport == HOST
             areas = host_areas(self.areas) if on_host else self.areas
@@ -210,7 +215,7 @@ class CudaRanks(WholeEndpoint):
 
     def _views(self, here: range) -> NDArray[Any]:
         """What the device of the ranks ``here`` is told of every rank's memory."""
-        hidden = WRITTEN_BY_PEERS if self._case.transport == HOST else None
+        hidden = WRITTEN_BY_PEERS if self._transport == HOST else None
         return views_of(self._reach, self._layout, self._rank_places(), here, hidden)
 
     def _rank_places(self) -> dict[int, RankPlaces]:
@@ -239,7 +244,7 @@ class CudaRanks(WholeEndpoint):
 
     def _ring_orders(self) -> tuple[tuple[int, ...], ...]:
         """Rings that the links between these GPUs suggest; looked up once."""
-        if self._case.transport == HOST:
+        if self._transport == HOST:
             return ()
         if self._orders is None:
             self._orders = () if self.flags else found_orders(self.groups)
@@ -248,7 +253,8 @@ class CudaRanks(WholeEndpoint):
     def facts(self) -> CaseFacts:
         """How many channels were in use, and what became of the devices."""
         readings, flags = self.devices.after()
-        return CaseFacts(channels_used=self._channels, devices=readings, flags=flags)
+        used = HOST if self.fallen_back else ""
+        return CaseFacts(protocol_used=used, channels_used=self._channels, devices=readings, flags=flags)
 
     def finish(self) -> None:
         """Give large buffers back; graphs belong to the case."""

@@ -19,7 +19,7 @@ from ccbench.backends.cuda.endpoint import CudaRanks, T
 from ccbench.backends.cuda.group import Group
 from ccbench.backends.cuda.launching import LIMIT_SECONDS
 from ccbench.backends.cuda.reach import RankPlaces
-from ccbench.backends.cuda.runtime import Cuda, device_count, do_all, open_cuda, starting
+from ccbench.backends.cuda.runtime import Cuda, device_count, do_all, no_peer_access, open_cuda, starting
 from ccbench.cases import Case
 from ccbench.errors import CcbenchError
 from ccbench.kernels.layout import device_of_rank, ranks_of_devices
@@ -41,8 +41,6 @@ CLOSING_SECONDS = 1.5
 runner waits for the team's leader (ccbench.teams, CLOSE_SECONDS)."""
 
 REASON_BYTES = 1000
-
-CURE = "take `backend: cuda` and let the suite say `transport: host`"
 
 FINE, CANNOT_RUN, OUT_OF_MEMORY, FAILED = range(4)
 """What became of one rank's share of a step that all ranks take together."""
@@ -138,7 +136,9 @@ class IpcEndpoint(CudaRanks):
         apart = cuda.pair_without_access(range(len(shares)))  # every rank comes to the same answer
         super().__init__(control, [group], shares, processors, LIMIT_SECONDS, apart)
 
-    cure = CURE
+    def _refused(self) -> str | None:
+        """Processes share no pinned memory that could take what peers exchange."""
+        return no_peer_access(self._apart) if self._apart else None
 
     def arm(self, case: Case) -> None:
         """Only this rank's faults are this process's."""

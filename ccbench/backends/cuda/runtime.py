@@ -140,13 +140,13 @@ class Cuda:
                         raise
 
 
-def no_peer_access(pair: tuple[int, int], cure: str) -> str:
-    """Why two devices cannot run these kernels together, and what to do: ``cure``, or other devices."""
+def no_peer_access(pair: tuple[int, int]) -> str:
+    """Why two devices cannot run these kernels from two processes, and what to do."""
     one, other = pair
     return (
         f"GPU {one} cannot address the memory of GPU {other} (no peer access; `nvidia-smi topo -p2p w` shows "
-        f"why), and these kernels write into each other's memory; {cure}, or choose GPUs that can with "
-        "CUDA_VISIBLE_DEVICES, or one alone for loopback"
+        f"why), and these kernels write into each other's memory; take `backend: cuda`, which goes through "
+        "the host's memory there, or choose GPUs that can with CUDA_VISIBLE_DEVICES"
     )
 
 

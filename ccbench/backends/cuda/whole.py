@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from ccbench.backends.base import OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Control
-from ccbench.backends.cuda.endpoint import CudaRanks
+from ccbench.backends.cuda.endpoint import HOST, CudaRanks
 from ccbench.backends.cuda.gate import open_gate, without_gate
 from ccbench.backends.cuda.group import Group
 from ccbench.backends.cuda.launching import LIMIT_SECONDS
@@ -217,6 +217,11 @@ class CudaEndpoint(CudaRanks):
             self._samples[self._sample] = tuple(one / self._times for one in self._seconds_of_groups)
         return self._device_seconds
 
+    @property
+    def fallen_back(self) -> bool:
+        """As before; of any of the groups."""
+        return any(one.fallen_back for one in self._active) if self._active else super().fallen_back
+
     def facts(self) -> CaseFacts:
         """As before; of several groups, what each took."""
         if not self._active:
@@ -225,6 +230,7 @@ class CudaEndpoint(CudaRanks):
         several = len(self._active) > 1
         rows = [self._samples[sample] for sample in sorted(self._samples)]
         return CaseFacts(
+            protocol_used=HOST if self.fallen_back else "",
             channels_used=min(one.facts().channels_used for one in self._active),
             parts=tuple(f"ranks {format_ranks(one.members)}" for one in self._active) if several else (),
             part_samples_seconds=tuple(zip(*rows, strict=True)) if several else (),
@@ -238,6 +244,8 @@ class CudaEndpoint(CudaRanks):
             return ""
         host = format_seconds(statistics.median(self._host_seconds))
         said = f"device time (events); launch and wait take the host {host}"
+        if self.fallen_back:
+            said += "; no peer access, so that all goes through pinned memory of the host (transport: host)"
         return f"{said}; {without_gate(self._no_gate)}" if self._no_gate else said
 
     def close(self) -> None:

@@ -221,11 +221,23 @@ def test_graphs_together_hold_all_launches(launches: int) -> None:
     assert sum(graph_sizes(launches)) == launches
 
 
-def test_devices_without_peer_access_are_refused_with_the_pair(opened: Opened) -> None:
-    endpoint, runtime = opened(2, devices=2, peers=False)
-    with pytest.raises(CannotRun, match=r"GPU 0 cannot address the memory of GPU 1 .* `transport: host`"):
+@pytest.mark.parametrize(
+    ("groups", "way"), [("", "host"), ("[[0, 2], [1, 3]]", "host"), ("[[0, 1], [2, 3]]", "")]
+)
+def test_devices_without_peer_access_go_through_the_hosts_memory_and_the_row_says_so(
+    opened: Opened, groups: str, way: str
+) -> None:
+    endpoint, _ = opened(4, devices=2, peers=False)  # two ranks on each
+    case = case_of("all_reduce", "mesh_two_shot", 4, groups=groups)
+    assert wrong_elements(endpoint, case) == 0
+    assert endpoint.facts().protocol_used == way
+    assert ("no peer access" in endpoint.remark()) == bool(way)
+
+
+def test_without_peer_access_and_without_the_hosts_memory_nothing_can_run(opened: Opened) -> None:
+    endpoint, _ = opened(2, devices=2, peers=False, maps_host_memory=False)
+    with pytest.raises(CannotRun, match="cannot address pinned memory of the host"):
         endpoint.prepare(case_of("all_reduce", "ring", 2))
-    assert not runtime.allocated
 
 
 def test_no_device_is_one_sentence(opened: Opened) -> None:

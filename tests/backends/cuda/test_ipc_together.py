@@ -209,5 +209,5 @@ def test_devices_without_peer_access_are_refused_with_the_other_backend_as_cure(
 ) -> None:
     runtime = EmulatedRuntime(devices=2, peers=False)
     endpoint = IpcEndpoint(0, Control(2, 16), HandleBoard(2), Cuda(runtime, runtime))
-    with pytest.raises(CannotRun, match=r"no peer access.*take `backend: cuda` and let the suite say"):
+    with pytest.raises(CannotRun, match=r"no peer access.*take `backend: cuda`, which goes through the host"):
         endpoint.prepare(case_of("all_reduce", "ring", 2, backend="cuda-ipc"))

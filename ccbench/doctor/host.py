@@ -13,7 +13,12 @@ from ccbench.environment import Environment
 from ccbench.units import format_seconds
 
 SMALLEST_SHARED_MEMORY_BYTES = 1 << 30
-"""Buffers of the CPU backend lie in /dev/shm; Docker gives a container 64 MiB unless told."""
+"""Buffers of the cpu backend and of NCCL's shared-memory transport lie there; Docker gives 64 MiB."""
+
+_OF_NCCL = (
+    "NCCL in containers, and between GPUs without peer access, needs it too: docker run --shm-size=1g "
+    "--ulimit memlock=-1, or --cap-add SYS_NICE (with which it allocates host memory by CUDA)"
+)
 
 SMALLEST_FREE_MEMORY_BYTES = 2 << 30
 COARSEST_CLOCK_SECONDS = 1e-6
@@ -137,11 +142,14 @@ def _shared_memory(around: Surroundings) -> Check:
     try:
         size, free = around.space_bytes("/dev/shm")
     except OSError as error:
-        advice = "the cpu backend keeps its buffers there: mount a tmpfs on /dev/shm"
+        advice = f"the cpu backend keeps its buffers there: mount a tmpfs on /dev/shm; {_OF_NCCL}"
         return Check("/dev/shm", "problem", error.strerror or "cannot be read", advice)
     text = f"{about(size)}, {about(free)} free"
     if free < SMALLEST_SHARED_MEMORY_BYTES:
-        advice = "large sizes will be refused: docker run --shm-size=8g, or remount /dev/shm larger"
+        advice = (
+            "the cpu backend will refuse large sizes: docker run --shm-size=8g, or remount /dev/shm larger; "
+            f"{_OF_NCCL}"
+        )
         return Check("/dev/shm", "problem", text, advice)
     return Check("/dev/shm", "ok", text)
 

@@ -95,7 +95,8 @@ def test_a_small_shared_memory_is_a_problem(tmp_path: Path) -> None:
     found = check(tmp_path, "/dev/shm", space_bytes=lambda path: (64 << 20, 64 << 20))
     assert found.status == "problem"
     assert found.seen == "64.0 MiB, 64.0 MiB free"
-    assert "--shm-size" in found.advice
+    for words in ("cpu backend", "NCCL", "--shm-size=1g --ulimit memlock=-1", "--cap-add SYS_NICE"):
+        assert words in found.advice
 
 
 def test_a_missing_shared_memory_is_a_problem(tmp_path: Path) -> None:
@@ -104,6 +105,7 @@ def test_a_missing_shared_memory_is_a_problem(tmp_path: Path) -> None:
 
     found = check(tmp_path, "/dev/shm", space_bytes=absent)
     assert (found.status, found.seen) == ("problem", "No such file or directory")
+    assert "NCCL" in found.advice
 
 
 @pytest.mark.parametrize(("step_seconds", "status"), [(1e-7, "ok"), (0.016, "note"), (0.0, "problem")])

@@ -148,7 +148,7 @@ def test_a_device_gets_code_of_its_own_major_architecture(capability: int, archi
 
 @pytest.mark.parametrize(
     ("capability", "cure"),
-    [(70, r"pip uninstall cupy-cuda13x .* pip install 'ccbench\[cuda12\]'"), (110, "pip install --upgrade")],
+    [(70, r"pip uninstall cupy-cuda13x .* pip install '\.\[cuda12\]'"), (110, "pip install --upgrade")],
 )
 def test_a_device_that_is_too_old_or_too_new_is_named_with_the_cure(capability: int, cure: str) -> None:
     with pytest.raises(CompilationFailed, match=rf"not for this device's sm_{capability}; {cure}"):
@@ -197,7 +197,7 @@ def test_where_no_compiler_serves_the_reason_has_the_cure(monkeypatch: pytest.Mo
     monkeypatch.setattr(compiler, "_candidates", lambda: ["libnvrtc.so.13"])
     with pytest.raises(MissingDependency, match=r"NVRTC 13\.0 is too new for this driver, .* CUDA 12; pip"):
         compiler.nvrtc(90, 12, 12)
-    with pytest.raises(CompilationFailed, match=r"sm_70; .* pip install 'ccbench\[cuda12\]'"):
+    with pytest.raises(CompilationFailed, match=r"sm_70; .* pip install '\.\[cuda12\]'"):
         compiler.nvrtc(70, 13, 13)
 
 
@@ -217,7 +217,7 @@ def test_without_nvrtc_the_error_has_the_install_line(monkeypatch: pytest.Monkey
     monkeypatch.setattr(compiler, "_candidates", lambda: ["/no/such/libnvrtc.so"])
     compiler.nvrtc.cache_clear()
     try:
-        with pytest.raises(MissingDependency, match=r"pip install 'ccbench\[cuda13\]'"):
+        with pytest.raises(MissingDependency, match=r"pip install '\.\[cuda13\]'"):
             compiler.nvrtc()
     finally:
         compiler.nvrtc.cache_clear()

@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: install check lint types test nccl-tables format clean
+.PHONY: install check lint types test nccl-tables gpu-day-bundle format clean
 
 install: ## a virtual environment with ccbench from this checkout and everything for its tests
 	$(PYTHON) -m venv $(VENV)
@@ -30,6 +30,19 @@ nccl-tables: ## the tables of NCCL's calls against an installed CuPy and NCCL; n
 		nvidia-cublas-cu12 hypothesis pytest pytest-timeout -e .
 	$(BIN)/pytest -q tests/gpu/test_nccl_library.py | tee $(VENV)/nccl-tables.txt
 	grep -Eq '^([5-9]|[1-9][0-9]+) passed' $(VENV)/nccl-tables.txt
+
+# For a machine with a GPU, CuPy, NCCL, pytest and the usual scientific packages, which can download nothing.
+GPU_PYTHON ?= 3.12
+gpu-day-bundle: ## build/gpu-day.tar.gz: this commit and the wheels that such a machine lacks, under 60 MiB
+	rm -rf build/gpu-day build/gpu-day.tar.gz
+	mkdir -p build/gpu-day
+	git archive HEAD | tar -x -C build/gpu-day
+	$(PYTHON) -m pip download --quiet --disable-pip-version-check --only-binary :all: --implementation cp \
+		--python-version $(GPU_PYTHON) --platform manylinux2014_x86_64 --dest build/gpu-day/wheels \
+		$$($(PYTHON) -c 'from benchmarks.gpu_day import CARRIED; print(*CARRIED)')
+	tar -C build -czf build/gpu-day.tar.gz gpu-day
+	ls -l build/gpu-day.tar.gz
+	test $$(stat -c %s build/gpu-day.tar.gz) -lt $$((60 << 20))
 
 format: ## let ruff write what it would otherwise complain about
 	$(BIN)/ruff check --fix .

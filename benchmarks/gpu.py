@@ -133,19 +133,22 @@ def ceiling_of(size_bytes: int, visits: Sequence[Sequence[float]]) -> figures.Ce
     return figures.Ceiling(size_bytes, median_interval(best), len(best))
 
 
-def measured(options: Options) -> tuple[list[Point], figures.Ceiling]:
-    """Copy, run the suite, copy again, draw the run; (its points, the ceiling)."""
+def measured(options: Options) -> tuple[list[Point], figures.Ceiling, int]:
+    """Copy, run the suite, copy again, draw the run; (its points, the ceiling, by which code it was stopped).
+
+    A run that is stopped keeps what it has, beside the first copies; nothing is drawn of it.
+    """
     suite = suite_of(options)
     run_options = RunOptions(output=options.output / "run", backends=(options.backend,))
     before = copy_seconds(options)
     outcome = run_suite(suite, run_options, progress_for(sys.stderr))
-    if outcome.interrupted:
-        print(f"benchmarks/gpu.py: interrupted; what was measured is in {outcome.folder}", file=sys.stderr)
-        raise SystemExit(outcome.exit_code)
-    after = copy_seconds(options)
     run = load_run(outcome.folder)
-    write_report([run])
-    return list(points_of(run)), ceiling_of(max(options.sizes), [before, after])
+    copies = [before]
+    if not outcome.interrupted:
+        copies.append(copy_seconds(options))
+        write_report([run])
+    stopped_by = outcome.exit_code if outcome.interrupted else 0
+    return list(points_of(run)), ceiling_of(max(options.sizes), copies), stopped_by
 
 
 def document_of(options: Options, points: Sequence[Point], ceiling: figures.Ceiling) -> dict[str, Any]:
@@ -209,15 +212,17 @@ def main(arguments: Sequence[str]) -> int:
         return BackendUnavailable.exit_code
     os.environ["CUDA_VISIBLE_DEVICES"] = options.device  # one GPU, however many there are
     try:
-        points, ceiling = measured(options)
+        points, ceiling, stopped_by = measured(options)
         text = json.dumps(document_of(options, points, ceiling), indent=1)
         write_atomically(options.output / "figures.json", text.encode())
     except CcbenchError as error:
         print(f"benchmarks/gpu.py: {error}", file=sys.stderr)
         return error.exit_code
     code = show(options, points, ceiling)
+    if stopped_by:
+        print("benchmarks/gpu.py: interrupted; this is what was measured", file=sys.stderr)
     print(f"wrote {options.output}; ccbench report {options.output / 'run'} draws it again")
-    return code
+    return stopped_by or code
 
 
 if __name__ == "__main__":

@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -31,6 +33,7 @@ from benchmarks.gpu_figures import (
 from ccbench.algorithms import schedule_for
 from ccbench.backends import open_backend
 from ccbench.kernels.selection import kernel_algorithms
+from ccbench.runner import RunOutcome, run_suite
 from ccbench.runs import load_run
 from ccbench.stats import Interval
 from ccbench.suite import ExpansionContext, expand
@@ -267,3 +270,22 @@ def test_a_whole_run_on_the_cpu_is_labelled_and_judges_nothing(tmp_path: Path) -
     run = load_run(tmp_path / "out/run")
     assert set(run.cases["status"]) == {"ok"}
     assert (tmp_path / "out/run/report/report.md").read_text().startswith("# EMULATION")
+
+
+def test_a_run_that_is_stopped_keeps_the_figures_of_what_it_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reason = open_backend("cuda-host").unavailable()
+    if reason:
+        pytest.skip(reason)
+
+    def stopped(*arguments: Any) -> RunOutcome:
+        return replace(run_suite(*arguments), exit_code=130, interrupted=True)
+
+    monkeypatch.setattr(gpu, "run_suite", stopped)
+    words = ["--backend", "cuda-host", "--ranks", "2", "--sizes", "8 B", "--visits", "1"]
+    assert gpu.main([*words, "-o", str(tmp_path / "out")]) == 130
+    document = json.loads((tmp_path / "out/figures.json").read_text())
+    assert {one["algorithm"] for one in document["points"]} == set(gpu.ALGORITHMS)
+    assert document["copy"]["samples"] > 0
+    assert not (tmp_path / "out/run/report").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from ccbench.backends.cpu.memory import Control
@@ -11,12 +12,22 @@ from ccbench.backends.cuda_host_endpoint import EmulatedEndpoint
 from ccbench.cases import NO_ROOT, Case, Sampling
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
+from ccbench.errors import MissingDependency
+from ccbench.kernels.building import compiler
 from ccbench.kernels.selection import kernel_algorithms
 
 SAMPLING = Sampling(visits=1, minimum_samples=3, maximum_samples=10, budget_seconds=0.05)
 
 POINTS = [(name, algorithm) for name in COLLECTIVES for algorithm in kernel_algorithms(name)]
 REDUCING = [(name, algorithm) for name, algorithm in POINTS if COLLECTIVES[name].reduces]
+
+OPS = ("sum", "prod", "min", "max", "avg")
+SHARE = 5
+
+
+def reducing_share(dtype: str, op: str) -> list[tuple[str, str]]:
+    """A fifth of REDUCING, so that compiling each for every type and op takes a minute and not ten."""
+    return REDUCING[([*ITEM_BYTES].index(dtype) + OPS.index(op)) % SHARE :: SHARE]
 
 
 def case_of(
@@ -67,5 +78,9 @@ def sorted_outputs(endpoint: CudaEndpoint | EmulatedEndpoint) -> list[tuple[int,
 
 
 def emulated(ranks: int) -> EmulatedEndpoint:
-    """The emulation's endpoint."""
+    """The emulation's endpoint, or a skip where there is no C++ compiler to build it with."""
+    try:
+        compiler()
+    except MissingDependency as error:
+        pytest.skip(str(error))
     return EmulatedEndpoint(Control(1, 64), ranks)

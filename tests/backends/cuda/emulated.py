@@ -29,7 +29,7 @@ from ccbench.kernels.host_engine import ENGINES, OPTIONS, RECORD
 from ccbench.kernels.sources import Program, entries
 
 LANES = 8
-STREAM_STRIDE = 1000
+STREAM_STRIDE = 1_000_000
 GATE = "gate"
 CALL_SECONDS = 10e-6
 LAUNCH_SECONDS = 250e-6
@@ -81,7 +81,7 @@ class EmulatedRuntime:
     pinned: dict[int, NDArray[np.uint8]] = field(default_factory=dict)
     home: dict[int, int] = field(default_factory=dict)
     queue: list[Item] = field(default_factory=list)
-    captured: list[Item] | None = None
+    captured: dict[int, list[Item]] = field(default_factory=dict)
     capturing: dict[int, int] = field(default_factory=dict)
     spoilt: set[int] = field(default_factory=set)
     graphs: dict[int, list[Item]] = field(default_factory=dict)
@@ -291,7 +291,7 @@ class EmulatedRuntime:
         if name == GATE:
             assert grid == 1
             assert self.kind_of(int(arguments["opened"][0]), self.device, peers=False) == "pinned"
-            assert self.captured is None
+            assert stream not in self.captured
         else:
             assert grid == arguments["channels"][0] * arguments["ranks_here"][0]
             self.look_at_addresses(name, arguments)
@@ -312,13 +312,12 @@ class EmulatedRuntime:
 
     def streamBeginCapture(self, stream: int, mode: int) -> None:  # noqa: N802 - as CUDA spells it
         assert mode == 1  # of this thread: what others call must not end the capture
-        assert self.captured is None
-        self.captured = []
+        assert stream not in self.captured
+        self.captured[stream] = []
         self.capturing[stream] = threading.get_ident()
 
     def streamEndCapture(self, stream: int) -> int:  # noqa: N802 - as CUDA spells it
-        assert self.captured is not None
-        captured, self.captured = self.captured, None
+        captured = self.captured.pop(stream)
         self.end_capture(stream)
         graph = self.new_handle()
         self.graphs[graph] = captured
@@ -352,7 +351,7 @@ class EmulatedRuntime:
     def enqueue(self, kind: str, details: tuple[Any, ...], stream: int) -> None:
         assert stream // STREAM_STRIDE == self.device
         item = Item(kind, self.device, details, self.now, stream)
-        (self.queue if self.captured is None else self.captured).append(item)
+        self.captured.get(stream, self.queue).append(item)
 
     def eventRecord(self, event: int, stream: int) -> None:  # noqa: N802 - as CUDA spells it
         self.enqueue("event", (event,), stream)

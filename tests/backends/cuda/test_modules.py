@@ -57,7 +57,7 @@ def test_a_capture_that_fails_tells_why_and_leaves_the_stream_usable(opened: Ope
     with pytest.raises(RuntimeError, match="first") as raised:
         endpoint.groups[0].graph(4)
     assert str(raised.value.__context__) == "second"
-    runtime.captured = None
+    runtime.captured.clear()
     runtime.capturing.clear()
     endpoint.launch(3)
     assert endpoint.check(1, 3) is None

@@ -1,0 +1,123 @@
+"""Two streams of one device as two ranks: kernels that wait for each other, as those of two GPUs do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ccbench.backends.cpu.memory import Control
+from ccbench.backends.cuda.launching import CollectiveFailed
+from ccbench.backends.cuda.runtime import CAPTURE_THREAD, Cuda, DeviceFacts
+from ccbench.backends.cuda.whole import CudaEndpoint
+from ccbench.measure import measure
+from ccbench.verification import launches_between_refills
+
+from .cases import SAMPLING, case_of
+
+LIMIT_SECONDS = 2.0
+CAPTURE_REFUSES, CAPTURE_INVALIDATED = 900, 901
+"""cudaErrorStreamCaptureUnsupported, cudaErrorStreamCaptureInvalidated."""
+
+ALGORITHMS = ("ring", "tree", "mesh_one_shot", "mesh_two_shot", "ll", "schedule:ring")
+
+
+class Twice:
+    """A runtime that counts its first device as two."""
+
+    def __init__(self, runtime: Any) -> None:
+        self._runtime = runtime
+
+    def __getattr__(self, name: str) -> Any:
+        return (lambda: 2) if name == "getDeviceCount" else getattr(self._runtime, name)
+
+
+class HalfAndHalf(Cuda):
+    """The first device in the place of two, each with half of its multiprocessors."""
+
+    def __init__(self, cuda: Cuda) -> None:
+        super().__init__(Twice(cuda.runtime), cuda.driver)
+
+    def facts(self, device: int) -> DeviceFacts:
+        whole = super().facts(0)
+        return replace(whole, processors=whole.processors // 2)
+
+    def pair_without_access(self, devices: Sequence[int]) -> tuple[int, int] | None:
+        return None
+
+    def enable_peers(self, devices: Sequence[int]) -> None:
+        """A device reaches its own memory."""
+
+
+@pytest.fixture
+def pair(cuda: Cuda) -> Iterator[CudaEndpoint]:
+    """Two ranks, a stream each."""
+    endpoint = CudaEndpoint(Control(1, 4096), 2, HalfAndHalf(cuda), limit_seconds=LIMIT_SECONDS)
+    endpoint._orders = ()  # no links lie between a device and itself
+    assert len({group.stream for group in endpoint.groups}) == 2
+    yield endpoint
+    endpoint.close()
+
+
+@pytest.mark.parametrize("mode", ["streaming", "graph", "isolated"])
+@pytest.mark.parametrize("transport", ["default", "host"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_kernels_of_two_streams_wait_for_each_other_behind_one_gate(
+    pair: CudaEndpoint, algorithm: str, transport: str, mode: str
+) -> None:
+    for count in (1, 4099):
+        case = case_of("all_reduce", algorithm, 2, count, mode=mode, transport=transport)
+        pair.prepare(case)
+        result = measure(pair, case, SAMPLING, launches_between_refills(case), pair.next_salt())
+        pair.finish()
+        assert result.mismatch is None
+
+
+def test_a_stream_whose_peer_never_comes_is_let_go_and_the_peer_is_named(pair: CudaEndpoint) -> None:
+    pair.prepare(case_of("all_reduce", "ring", 2))
+    pair.groups[0].launch()
+    pair.groups[0].synchronize()
+    with pytest.raises(CollectiveFailed, match=r"rank 0, channel \d+: waited too long for"):
+        pair.watch(0)
+    pair.refill(1)
+    pair.launch(1)
+    assert pair.check(1, 1) is None
+
+
+def test_one_thread_captures_two_streams_and_ends_both_before_it_makes_graphs(pair: CudaEndpoint) -> None:
+    pair.prepare(case_of("all_reduce", "ring", 2))
+    pair.poison()
+    pair.refill(1)
+    runtime = pair.groups[0].cuda.runtime
+    for group in pair.groups:
+        runtime.streamBeginCapture(group.stream, CAPTURE_THREAD)
+    for group in pair.groups:
+        group.launch()
+    graphs = [runtime.streamEndCapture(group.stream) for group in pair.groups]
+    executables = [runtime.graphInstantiate(graph) for graph in graphs]
+    for group, executable in zip(pair.groups, executables, strict=True):
+        runtime.graphUpload(executable, group.stream)
+    for group, executable in zip(pair.groups, executables, strict=True):
+        runtime.graphLaunch(executable, group.stream)
+    for group in pair.groups:
+        group.synchronize()
+    assert pair.check(1, 1) is None
+    for executable, graph in zip(executables, graphs, strict=True):
+        runtime.graphExecDestroy(executable)
+        runtime.graphDestroy(graph)
+
+
+def test_a_thread_that_captures_may_not_free_memory(pair: CudaEndpoint) -> None:
+    """What the doubles of CUDA take for granted, asked of CUDA."""
+    pair.prepare(case_of("all_reduce", "ring", 2))
+    group = pair.groups[0]
+    runtime = group.cuda.runtime
+    runtime.streamBeginCapture(group.stream, CAPTURE_THREAD)
+    with pytest.raises(Exception, match=r"(?i)capture|900") as refused:
+        runtime.free(0)
+    with pytest.raises(Exception, match=r"(?i)capture|90[01]") as ended:
+        runtime.streamEndCapture(group.stream)
+    assert refused.value.status == CAPTURE_REFUSES  # type: ignore[attr-defined]  # CuPy's errors have it
+    assert ended.value.status in (CAPTURE_REFUSES, CAPTURE_INVALIDATED)  # type: ignore[attr-defined]

@@ -45,7 +45,8 @@ TeamKey = tuple[str, int, tuple[tuple[str, str], ...]]
 """Backend, ranks, and the environment a team was started with."""
 
 TEAM_FAILURES_LIMIT = 3
-"""After so many teams of one kind could not even start, its other cases fail at once."""
+"""After so many teams of one kind could not even start, its other cases fail at once; after so many were lost
+with the same words and no good case between them, its other cases are skipped."""
 
 BETWEEN_HOSTS = (*LAUNCHED, "nccl-processes")
 """Backends whose ranks a launcher can start on several hosts."""
@@ -190,6 +191,7 @@ class _Run:
         self._progress = progress
         self._teams: dict[TeamKey, Team] = {}
         self._failures: dict[TeamKey, list[str]] = {}
+        self._losses: dict[TeamKey, list[str]] = {}
         self._results: dict[str, Measurement] = begun
         self._launch = options.launch
         self._launched_by = options.launched_by
@@ -274,7 +276,7 @@ class _Run:
 
     def _wants_more(self, case: Case) -> bool:
         result = self._results.get(case.case_id)  # None: the run's time limit cut its first visit short
-        return result is None or (result.stop_reason == MORE_VISITS and not self._lost)
+        return result is None or (result.stop_reason == MORE_VISITS and not self._given_up(case))
 
     def _out_of_time(self, cases: Sequence[Case]) -> None:
         missing = sum(case.case_id not in self._results for case in cases)
@@ -289,8 +291,9 @@ class _Run:
         return dict(Counter([*done_before.values(), *now]))
 
     def _visit(self, case: Case, number: int, deadline: float | None) -> None:
-        if self._lost:
-            self._skip(case)
+        given_up = self._given_up(case)
+        if given_up:
+            self._skip(case, given_up)
             return
         self._progress.case_started(case, number)
         before = self._results.get(case.case_id)
@@ -303,11 +306,18 @@ class _Run:
         self._results[case.case_id] = measurement
         self._progress.case_finished(measurement, prediction)
 
-    def _skip(self, case: Case) -> None:
+    def _given_up(self, case: Case) -> str:
+        """Why no more cases like this one are started, '' while they are."""
+        losses = self._losses.get(self._team_key(case), []) if self._losses else []
+        if self._lost or len(losses) < TEAM_FAILURES_LIMIT:
+            return self._lost
+        return f"not started: {len(losses)} cases in a row lost their {case.backend} team by: {losses[-1]}"
+
+    def _skip(self, case: Case, reason: str) -> None:
         """Record why a case was not measured; what visits before have found stays."""
         if case.case_id in self._results:
             return
-        measurement = self._complete(Measurement(case, Status.SKIPPED, self._lost))
+        measurement = self._complete(Measurement(case, Status.SKIPPED, reason))
         self._folder.write(measurement, None, self._sampling.confidence)
         self._results[case.case_id] = measurement
 
@@ -337,15 +347,23 @@ class _Run:
             left = max(1.0, deadline - time.monotonic())
             sampling = replace(sampling, time_limit_seconds=min(sampling.time_limit_seconds, left))
         measurement = team.run(case, sampling)
+        if measurement.status is Status.OK:
+            self._losses.pop(key, None)
         if not team.usable():
             self._teams.pop(key).close()
-            self._after_loss(measurement)
+            self._after_loss(measurement, self._losses.setdefault(key, []))
         return measurement
 
-    def _after_loss(self, measurement: Measurement) -> None:
+    def _after_loss(self, measurement: Measurement, alike: list[str]) -> None:
+        """Say what follows. alike: what earlier losses in a row said with the same words; gets this one's."""
         what = f"{measurement.status.value}: {measurement.detail}"
+        if measurement.detail not in alike:
+            alike.clear()
+        alike.append(measurement.detail)
         if not self._played(measurement.case):
-            self._progress.note(f"{what}; going on with a fresh team")
+            skipped = len(alike) >= TEAM_FAILURES_LIMIT
+            then = f"{len(alike)} times in a row: others like it are skipped" if skipped else ""
+            self._progress.note(f"{what}; {then or 'going on with a fresh team'}")
             return
         self._lost = (
             f"not started: {measurement.case.label} {measurement.status.value}, and ranks that "

@@ -169,6 +169,39 @@ def test_a_failure_costs_the_team_and_the_next_case_has_a_fresh_one(tmp_path: Pa
     assert [name for name, _ in teams.asked] == COLLECTIVES
 
 
+def test_a_fault_that_comes_back_with_the_same_words_skips_the_rest_of_its_kind_and_a_resumed_run_tries_again(
+    tmp_path: Path, teams: Teams
+) -> None:
+    names = ["all_reduce", "broadcast", "gather", "reduce", "all_gather", "all_to_all", "barrier"]
+    teams.settings = {"barrier": "another kind"}
+    teams.answers = dict.fromkeys(names[1:-1], status_of(Status.FAILED, "no space in /dev/shm"))
+    suite = suite_of(tmp_path, names, visits=3)
+    outcome = run(suite, tmp_path)
+    assert [name for name, _ in teams.asked] == [*names[:4], "barrier", "barrier", "barrier"]
+    assert (outcome.exit_code, outcome.unfinished) == (5, 1)
+    assert outcome.counts == {Status.OK: 2, Status.FAILED: 3, Status.SKIPPED: 2}
+    rows = load_run(outcome.folder).cases.set_index("collective")
+    assert len(rows.loc["all_reduce", "visit_samples"]) == 1  # what was measured stays
+    assert rows.loc["all_to_all", "status"] == "skipped"
+    assert rows.loc["all_to_all", "detail"] == (
+        "not started: 3 cases in a row lost their cpu team by: no space in /dev/shm"
+    )
+    teams.answers.clear()
+    again = run(suite, tmp_path, resume=outcome.folder)
+    assert (again.exit_code, again.counts) == (0, {Status.OK: 7})
+
+
+@pytest.mark.parametrize("between", [status_of(Status.FAILED, "something else"), good])
+def test_faults_with_other_words_or_a_good_case_between_them_skip_nothing(
+    tmp_path: Path, teams: Teams, between: Answer
+) -> None:
+    names = ["all_reduce", "broadcast", "gather", "reduce", "all_gather", "all_to_all"]
+    teams.answers = {**dict.fromkeys(names, status_of(Status.FAILED, "the same")), "gather": between}
+    outcome = run(suite_of(tmp_path, names), tmp_path)
+    assert [name for name, _ in teams.asked] == names
+    assert Status.SKIPPED not in outcome.counts
+
+
 def test_teams_that_cannot_start_are_tried_three_times(tmp_path: Path, teams: Teams) -> None:
     teams.opens = False
     outcome = run(suite_of(tmp_path, [*COLLECTIVES, "gather", "reduce"]), tmp_path)

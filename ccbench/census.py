@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection, wait
 
+from ccbench.backends import open_backend
 from ccbench.errors import UsageError
 from ccbench.exchange import (
     ADDRESSES_VARIABLE,
@@ -256,7 +257,8 @@ def main() -> None:
             if isinstance(asked, Question):
                 connection.send(time.time())
             elif asked == FACTS:
-                connection.send(facts_of_this_host())
+                missing = open_backend("nccl").unavailable() or ""
+                connection.send(replace(facts_of_this_host(), no_gpus=missing))
             else:
                 return
 

@@ -16,7 +16,8 @@ from ccbench.nvidia import opened
 class HostFacts:
     """What one host is.
 
-    gpus: models, one each. interfaces: those that are up, as ``ccbench.interfaces`` names them.
+    gpus: models, one each. no_gpus: why ranks there cannot use GPUs, '' where they can.
+    interfaces: those that are up, as ``ccbench.interfaces`` names them.
     clock_offset_seconds: its clock of the day minus the runner's host's, give or take
     clock_uncertainty_seconds.
     """
@@ -29,6 +30,7 @@ class HostFacts:
     cores: int | None = None
     memory_bytes: int | None = None
     gpus: tuple[str, ...] = ()
+    no_gpus: str = ""
     interfaces: tuple[str, ...] = ()
     python: str = ""
     ccbench: str = ""
@@ -47,7 +49,8 @@ def facts_of_this_host() -> HostFacts:
         processor=seen.processor.model or seen.processor.architecture,
         cores=seen.processor.cores,
         memory_bytes=seen.memory.total_bytes,
-        gpus=tuple(gpu.model or "GPU" for gpu in seen.accelerators.gpus),
+        gpus=tuple(gpu.model or "GPU" for gpu in seen.accelerators.gpus)
+        or ("GPU",) * len(seen.accelerators.device_files),
         interfaces=tuple(map(str, up)),
         python=platform.python_version(),
         ccbench=__version__,

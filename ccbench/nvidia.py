@@ -117,6 +117,18 @@ def opened(library: Any = None) -> Session:
     return session
 
 
+def count_gpus() -> int:
+    """GPUs that the driver counts, 0 where it cannot be asked."""
+    try:
+        session = opened()
+    except DriverAbsent:
+        return 0
+    try:
+        return session.answer(lambda: int(session.library.nvmlDeviceGetCount())) or 0
+    finally:
+        session.answer(session.close)
+
+
 def text_of(value: Any) -> str:
     """A text of pynvml, which older versions give as bytes."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccbench.algorithms import algorithm_row, parse_algorithm
-from ccbench.backends import backend_names, open_backend
+from ccbench.backends import open_backend
+from ccbench.backends.base import Backend
+from ccbench.backends.cuda import driver_missing
 from ccbench.cases import NO_ROOT, Case, Sampling
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
@@ -19,6 +21,7 @@ from ccbench.environment import usable_cores
 from ccbench.errors import BackendUnavailable, UsageError
 from ccbench.kernels.tuning import tuning
 from ccbench.model.basis import Basis, named_basis
+from ccbench.nvidia import count_gpus
 from ccbench.topology.graph import Topology
 from ccbench.visits import expected_visits
 
@@ -31,6 +34,11 @@ DETECT = "detect"
 
 AUTOMATIC_ON_GPUS = ("nccl", "cuda")
 """What ``auto`` stands for where there are GPUs."""
+
+ONE_GPU = "there is one GPU, and ranks of NCCL cannot share it"
+
+LAUNCHED_ON_GPUS = ("nccl", "nccl-processes", "mpi-cuda")
+"""Backends whose ranks, those of GPUs, a launcher may start on other hosts than the runner's."""
 
 DEVICE_BACKENDS = ("cuda", "cuda-ipc", "nccl", "nccl-processes", "mpi-cuda")
 """Backends whose ranks are GPUs."""
@@ -61,6 +69,8 @@ class RunOptions:
     launch: the user's own command that starts the ranks. launched_by: the launcher that has started this run
     on every rank's seat, '' for none; launch then reaches these.
     nodes, network: over how many machines the ranks are spread, and what joins these (``ib-ndr-400x8``).
+    launched_gpus, launched_without_gpus: GPUs of all hosts on which a launcher starts ranks, and why ranks on
+    one of them can use none ('' where all can); None where nobody is launched.
     """
 
     output: Path | None = None
@@ -76,6 +86,8 @@ class RunOptions:
     launched_by: str = ""
     nodes: int | None = None
     network: str | None = None
+    launched_gpus: int | None = None
+    launched_without_gpus: str | None = None
 
 
 @dataclass(frozen=True)
@@ -108,7 +120,7 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     simulated = set(options.backends or suite.backends) == {"simulated"}
     elsewhere = gpus if options.only_plan or simulated else None
     nodes = options.nodes or 1
-    automatic, notes = _planned_for(elsewhere, nodes) if elsewhere else automatic_backends()
+    automatic, notes = _planned_for(elsewhere, nodes) if elsewhere else automatic_backends(options)
     auto_ranks = automatic_ranks(options.backends or _resolved(suite.backends, automatic))
     context = ExpansionContext(
         backends=options.backends or None,
@@ -153,7 +165,10 @@ def _resolved(backends: Sequence[str], automatic: Sequence[str]) -> tuple[str, .
 
 def _planned_for(machine: Topology, nodes: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
     several = f"{nodes} x " if nodes > 1 else ""
-    note = f"for {len(machine.gpus) * nodes} GPUs of {several}{machine.name}, not this machine"
+    count = len(machine.gpus) * nodes
+    note = f"for {count} GPU{'' if count == 1 else 's'} of {several}{machine.name}, not this machine"
+    if count == 1:
+        return ("cuda",), (note, f"backend auto: cuda (without nccl: {ONE_GPU})")
     return AUTOMATIC_ON_GPUS, (note,)
 
 
@@ -173,11 +188,22 @@ def _refuse_impossible(cases: Sequence[Case]) -> None:
             raise UsageError(f"algorithm: {algorithm!r}: {name} has no parameter; write {name!r}")
 
 
-def automatic_backends() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What ``auto`` means here, and a sentence that says why."""
-    missing = {
-        name: open_backend(name).unavailable() for name in AUTOMATIC_ON_GPUS if name in backend_names()
-    }
+def unavailable(backend: Backend, options: RunOptions) -> str | None:
+    """Why the backend cannot work; where a launcher starts its ranks, their hosts are asked for the GPUs."""
+    lacking = options.launched_without_gpus
+    if lacking is None or backend.name not in LAUNCHED_ON_GPUS:
+        return backend.unavailable()
+    return lacking or (open_backend("mpi").unavailable() if backend.name == "mpi-cuda" else None)
+
+
+def automatic_backends(options: RunOptions) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What ``auto`` means here, or on the hosts that a launcher reaches, and a sentence that says why."""
+    missing = {name: unavailable(open_backend(name), options) for name in AUTOMATIC_ON_GPUS}
+    gpus = options.launched_gpus
+    if gpus is None:
+        gpus = visible_gpus(Path("/"), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    if gpus == 1 and os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") != "1":
+        missing["nccl"] = missing["nccl"] or ONE_GPU
     there = tuple(name for name, reason in missing.items() if reason is None)
     without = "; ".join(f"{name}: {reason}" for name, reason in missing.items() if reason is not None)
     if there:
@@ -199,11 +225,13 @@ def automatic_ranks(backends: Sequence[str] = (), root: Path = Path("/")) -> int
 
 
 def visible_gpus(root: Path, chosen: str | None) -> int:
-    """NVIDIA devices of this machine, as its device files tell; no library is asked.
+    """NVIDIA devices of this machine, as its device files tell; the driver where these do not.
 
     chosen: CUDA_VISIBLE_DEVICES, None where it is not set.
     """
     present = len(list(root.glob("dev/nvidia[0-9]*")))
+    if not present and driver_missing(root) is None:
+        present = max(1, count_gpus())  # under Windows and on boards a GPU has no file of its own
     if chosen is None:
         return present
     return min(present, len([word for word in chosen.split(",") if word.strip() and word.strip() != "-1"]))

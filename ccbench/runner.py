@@ -28,7 +28,14 @@ from ccbench.model.host_network import HostNetwork
 from ccbench.model.machine import Machine, load_machine
 from ccbench.model.prediction import Prediction
 from ccbench.network_probe import probe_network
-from ccbench.planning import MOST_COSTLY_TEAMS, RunOptions, expected_seconds, plan_suite, starting_seconds
+from ccbench.planning import (
+    MOST_COSTLY_TEAMS,
+    RunOptions,
+    expected_seconds,
+    plan_suite,
+    starting_seconds,
+    unavailable,
+)
 from ccbench.progress import Progress
 from ccbench.runs import RunFolder
 from ccbench.seats import HAND_ON_VARIABLE, PLAYED_BACKENDS
@@ -98,7 +105,7 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
     deadline = None if limit is None else time.monotonic() + limit
     census, options = who_is_launched(options, progress)
     plan = plan_suite(suite, options)
-    backends = _open_backends(plan.cases)
+    backends = _open_backends(plan.cases, options)
     _import_readers()
     with _signals(once=bool(options.launched_by)), run_folder(suite, options, backends, plan.notes) as folder:
         topology = detect()
@@ -123,12 +130,12 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
         return run.all([case for case in plan.cases if case.case_id not in done], done, deadline)
 
 
-def _open_backends(cases: Sequence[Case]) -> dict[str, Backend]:
+def _open_backends(cases: Sequence[Case], options: RunOptions) -> dict[str, Backend]:
     backends = {name: open_backend(name) for name in dict.fromkeys(case.backend for case in cases)}
-    for backend in backends.values():
-        reason = backend.unavailable()
+    for name, backend in backends.items():
+        reason = unavailable(backend, options)
         if reason:
-            raise BackendUnavailable(f"backend {backend.name}: {reason}")
+            raise BackendUnavailable(f"backend {name}: {reason}")
     return backends
 
 

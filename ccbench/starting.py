@@ -41,7 +41,11 @@ def who_is_launched(options: RunOptions, progress: Progress) -> tuple[Census | N
         )
     hosts = ", ".join(f"{host.ranks} on {host.name}" for host in census.facts)
     progress.note(f"{census.ranks} ranks: {hosts}")
-    return census, replace(options, ranks=census.ranks, nodes=census.nodes)
+    lacking = next((f"{host.name}: {host.no_gpus}" for host in census.facts if host.no_gpus), "")
+    gpus = sum(len(host.gpus) for host in census.facts)
+    return census, replace(
+        options, ranks=census.ranks, nodes=census.nodes, launched_gpus=gpus, launched_without_gpus=lacking
+    )
 
 
 def basis_of(

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccbench.backends import open_backend
 from ccbench.census import clock_offset, refuse_namesakes, take_census
 from ccbench.errors import UsageError
 from ccbench.exchange import Place
@@ -24,6 +25,7 @@ def test_everyone_is_counted_and_their_host_described() -> None:
     assert census.node_of_rank == (0, 0, 0)
     (facts,) = census.facts
     assert (facts.name, facts.ranks) == (host, 3)
+    assert facts.no_gpus == (open_backend("nccl").unavailable() or "")
     assert facts.cores is None or facts.cores >= 1
     assert facts.clock_offset_seconds is not None
     assert facts.clock_uncertainty_seconds is not None

@@ -31,7 +31,7 @@ def test_a_plan_for_a_named_machine_is_of_its_gpus() -> None:
 
 
 def test_a_run_with_a_named_machine_is_on_what_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ccbench.planning.automatic_backends", lambda: (("cpu",), ("why",)))
+    monkeypatch.setattr("ccbench.planning.automatic_backends", lambda options: (("cpu",), ("why",)))
     plan = plan_suite(load_suite("quick"), RunOptions(machine="hgx-h100"))
     assert {case.backend for case in plan.cases} == {"cpu"}
 
@@ -44,7 +44,7 @@ def test_without_gpus_the_cpu_runs_and_one_sentence_says_what_is_missing(
             return "no driver; install it"
 
     monkeypatch.setattr("ccbench.planning.open_backend", lambda name: Missing())
-    backends, notes = automatic_backends()
+    backends, notes = automatic_backends(RunOptions())
     assert backends == ("cpu",)
     assert notes == ("backend auto: cpu, because no GPU can be used here (no driver; install it)",)
 
@@ -58,10 +58,40 @@ def test_with_gpus_what_works_is_taken_and_what_does_not_is_said(monkeypatch: py
             return None if self.name == "cuda" else "no NCCL; install it"
 
     monkeypatch.setattr("ccbench.planning.open_backend", Backend)
-    monkeypatch.setattr("ccbench.planning.backend_names", lambda: ("cuda", "nccl"))
-    assert automatic_backends() == (
+    assert automatic_backends(RunOptions()) == (
         ("cuda",), ("backend auto: cuda (without nccl: no NCCL; install it)",)
     )  # fmt: skip
+
+
+@pytest.fixture
+def no_driver_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ccbench.backends.cuda.driver_missing", lambda: "this machine has no NVIDIA driver")
+    monkeypatch.setattr("ccbench.backends.nccl.driver_missing", lambda: "this machine has no NVIDIA driver")
+
+
+@pytest.mark.usefixtures("no_driver_here")
+def test_auto_is_what_the_launched_ranks_hosts_have_not_what_the_login_node_lacks() -> None:
+    backends, (said,) = automatic_backends(RunOptions(launched_gpus=16, launched_without_gpus=""))
+    assert backends == ("nccl",)
+    assert said == "backend auto: nccl (without cuda: this machine has no NVIDIA driver)"
+    backends, (said,) = automatic_backends(RunOptions(launched_gpus=0, launched_without_gpus="b: no driver"))
+    assert backends == ("cpu",)
+    assert "b: no driver" in said
+
+
+@pytest.mark.parametrize(("gpus", "expected"), [(1, ("cuda",)), (2, ("nccl", "cuda"))])
+def test_auto_leaves_nccl_out_where_there_is_one_gpu_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, gpus: int, expected: tuple[str, ...]
+) -> None:
+    monkeypatch.delenv("NCCL_MULTI_RANK_GPU_ENABLE", raising=False)
+    monkeypatch.setattr("ccbench.planning.visible_gpus", lambda root, chosen: gpus)
+    monkeypatch.setattr("ccbench.backends.cuda.driver_missing", lambda: None)
+    monkeypatch.setattr("ccbench.backends.nccl.driver_missing", lambda: None)
+    monkeypatch.setattr("ccbench.backends.cuda.cupy_missing", lambda: None)
+    monkeypatch.setattr("ccbench.backends.nccl.cupy_missing", lambda: None)
+    backends, (said,) = automatic_backends(RunOptions())
+    assert backends == expected
+    assert ("without nccl: there is one GPU" in said) is (gpus == 1)
 
 
 def test_teams_that_cannot_all_stay_open_start_twice() -> None:

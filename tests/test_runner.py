@@ -12,7 +12,9 @@ import pytest
 
 from ccbench.backends.base import Backend, Team, TeamRequest
 from ccbench.cases import Case, Measurement, Sampling, Status
+from ccbench.census import Census
 from ccbench.errors import BackendUnavailable, MachineError, RunFolderError, UsageError
+from ccbench.hosts import HostFacts
 from ccbench.model.basis import Basis
 from ccbench.model.machine import load_machine, save_machine
 from ccbench.planning import RunOptions, case_bytes, check_output, plan_suite
@@ -323,6 +325,23 @@ def test_a_backend_that_cannot_work_here_ends_the_run_before_it_begins(
     with pytest.raises(BackendUnavailable, match="backend cpu: no such hardware; buy some"):
         run(suite_of(tmp_path), tmp_path)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("lacking", ["", "this machine has no NVIDIA driver"])
+def test_whether_launched_ranks_have_gpus_is_asked_of_their_hosts(
+    tmp_path: Path, teams: Teams, monkeypatch: pytest.MonkeyPatch, lacking: str
+) -> None:
+    facts = (HostFacts("a", ranks=1, gpus=("H100",)), HostFacts("b", ranks=1, no_gpus=lacking))
+    monkeypatch.setattr("ccbench.starting.take_census", lambda launch, ranks: Census(("a", "b"), facts))
+    monkeypatch.setattr(Teams, "unavailable", lambda self: "no driver in the launcher's pod")
+    teams.name = "nccl-processes"
+    suite = suite_of(tmp_path, ["all_reduce"])
+    chosen = {"launch": "mpirun -n 2", "backends": ("nccl-processes",)}
+    if not lacking:
+        assert run(suite, tmp_path, **chosen).counts == {Status.OK: 1}
+        return
+    with pytest.raises(BackendUnavailable, match=f"backend nccl-processes: b: {lacking}"):
+        run(suite, tmp_path, **chosen)
 
 
 def test_a_plan_counts_cases_and_bytes_and_starts_nothing(tmp_path: Path, teams: Teams) -> None:

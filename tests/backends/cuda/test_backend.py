@@ -135,6 +135,19 @@ def test_gpus_are_counted_by_their_files_and_the_users_choice(
     assert planning.visible_gpus(tmp_path, chosen) == gpus
 
 
+@pytest.mark.parametrize("device", ["dxg", "nvhost-gpu"])
+@pytest.mark.parametrize(("counted", "gpus"), [(0, 1), (1, 1), (2, 2)])
+def test_under_windows_and_on_boards_the_driver_counts_and_there_is_one_gpu_at_least(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, counted: int, gpus: int
+) -> None:
+    monkeypatch.setattr("ccbench.planning.count_gpus", lambda: counted)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev" / device).touch()
+    assert planning.visible_gpus(tmp_path, None) == gpus
+    assert planning.automatic_ranks(("cuda", "nccl"), tmp_path) == 2
+
+
 def test_auto_ranks_are_gpus_only_for_backends_that_drive_them(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     for number in range(6):

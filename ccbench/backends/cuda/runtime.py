@@ -6,11 +6,13 @@ graphs are plain ints, so a test can put another runtime underneath.
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from ccbench.backends.base import OutOfMemory
 from ccbench.environment import cuda_install
@@ -208,6 +210,17 @@ def starting() -> Iterator[None]:
         raise
     except Exception as error:
         raise BackendUnavailable(f"CUDA does not start: {type(error).__name__}: {error}") from error
+
+
+def device_uuid(device: int) -> str:
+    """The UUID of a device, for MIG that of the instance; '' where the driver gives none."""
+    handle, uuid = ctypes.c_int(), ctypes.create_string_buffer(16)
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+        failed = driver.cuDeviceGet(ctypes.byref(handle), device) or driver.cuDeviceGetUuid_v2(uuid, handle)
+    except (OSError, AttributeError):  # no driver, or one before CUDA 11.4
+        return ""
+    return "" if failed else str(UUID(bytes=uuid.raw))
 
 
 def device_count(cuda: Cuda) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from ccbench.backends.base import CannotRun
 from ccbench.backends.cpu.memory import Control
 from ccbench.backends.crew import WholeCrew
-from ccbench.backends.cuda.runtime import Cuda, device_count, open_cuda, starting
+from ccbench.backends.cuda.runtime import Cuda, device_count, device_uuid, open_cuda, starting
 from ccbench.backends.nccl.endpoint import NcclRanks
 from ccbench.backends.nccl.exchanges import Alone, Board, Forked
 from ccbench.backends.nccl.library import Nccl, open_nccl
@@ -36,7 +36,7 @@ def facts_of(
             rank=rank,
             ranks=ranks,
             host=socket.gethostname(),
-            gpu=cuda.facts(device).bus_id,
+            gpu=f"{cuda.facts(device).bus_id} {device_uuid(device)}".rstrip(),
             nccl_version=nccl.version,
             apart=variables.get(HOST_NAME, ""),
             shares=variables.get(SHARING, "0") not in ("", "0"),

@@ -32,7 +32,7 @@ SAME_EVERYWHERE = (
 class RankFacts:
     """What every rank tells the others before a communicator is made.
 
-    rank, ranks: as the launcher told this process. gpu: PCI bus id, or the UUID of a MIG instance.
+    rank, ranks: as the launcher told this process. gpu: PCI bus id and UUID, for MIG the instance's.
     apart: NCCL_HOSTID, by which NCCL takes ranks of one host for ranks of several.
     shares: NCCL_MULTI_RANK_GPU_ENABLE is set. settings: those of SAME_EVERYWHERE that are set.
     """
@@ -128,7 +128,7 @@ def _settings(all_facts: Sequence[RankFacts]) -> str:
 def _shared_gpus(all_facts: Sequence[RankFacts]) -> str:
     owners: dict[tuple[str, str, str], RankFacts] = {}
     for one in all_facts:
-        # NCCL too tells GPUs apart by host and bus id, and hosts by NCCL_HOSTID where it is set.
+        # NCCL too tells GPUs apart by host and UUID, and hosts by NCCL_HOSTID where it is set.
         earlier = owners.setdefault((one.host, one.apart, one.gpu), one)
         if earlier is one:
             continue

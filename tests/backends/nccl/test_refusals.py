@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccbench.backends.cuda.runtime import device_uuid
+from ccbench.backends.nccl.crew import facts_of
 from ccbench.backends.nccl.refusals import RankFacts, facts_from_bytes, refuse, version_text
 from ccbench.errors import BackendUnavailable
 
@@ -32,6 +35,37 @@ def test_the_same_gpu_number_on_another_host_is_another_gpu() -> None:
     one, other = ranks_of(2)
     refuse([one, replace(other, host="elsewhere", gpu=one.gpu)])
     refuse([replace(one, apart="a"), replace(other, apart="b", gpu=one.gpu)])
+
+
+class Driver:
+    """libcuda of a process that sees one device: an instance of a GPU that other processes share."""
+
+    def __init__(self, instance: int) -> None:
+        self.instance = instance
+
+    def cuDeviceGet(self, handle: Any, device: int) -> int:  # noqa: N802 - as CUDA spells it
+        handle._obj.value = device
+        return 0
+
+    def cuDeviceGetUuid_v2(self, uuid: Any, handle: Any) -> int:  # noqa: N802 - as CUDA spells it
+        uuid.raw = bytes([self.instance]) * 16
+        return int(handle.value)
+
+
+def test_instances_of_one_gpu_are_told_apart_by_their_uuids(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda: Any = SimpleNamespace(facts=lambda device: SimpleNamespace(bus_id="0000:3b:00.0"))
+    nccl: Any = SimpleNamespace(version=22809)
+
+    def rank(number: int, instance: int) -> RankFacts:
+        monkeypatch.setattr("ctypes.CDLL", lambda name: Driver(instance))
+        (facts,) = facts_of(cuda, nccl, {number: 0}, 2, {})
+        return facts
+
+    refuse([rank(0, 0), rank(1, 1)])
+    uuid = "07070707-0707-0707-0707-070707070707"
+    assert f"have the same GPU 0000:3b:00.0 {uuid}" in refusal([rank(0, 7), rank(1, 7)])
+    monkeypatch.undo()
+    assert device_uuid(99) == ""  # no driver, or no such device
 
 
 def test_a_gpu_for_two_ranks_is_refused_with_what_this_nccl_can_do() -> None:

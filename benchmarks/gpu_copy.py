@@ -26,7 +26,7 @@ from ccbench.backends.cuda.runtime import ON_DEVICE, TO_HOST, Cuda, open_cuda, s
 from ccbench.cases import Case, Sampling
 from ccbench.errors import CcbenchError
 from ccbench.measure import durations, measure
-from ccbench.verification import UNLIMITED_LAUNCHES, Mismatch
+from ccbench.verification import Mismatch
 
 MOST_SAMPLES = 200
 POISON = 251
@@ -141,7 +141,7 @@ class CopyEndpoint:
         self._seconds = 0.0
         self.stamps = np.zeros((1, MOST_SAMPLES, 2))
 
-    def refill(self, salt: int) -> None:
+    def refill(self, salt: int, launches: int = 1) -> None:
         """New data for each salt."""
         self._copies.fill(salt % POISON)
 
@@ -184,7 +184,7 @@ def copied(copies: Copies, size_bytes: int, budget_seconds: float) -> list[float
     """Seconds per copy of every sample."""
     case = Case("gpu", "copy", "send_recv", "copy", "uint8", "none", size_bytes, size_bytes, 1)
     sampling = Sampling(visits=1, target_relative_width=0.01, budget_seconds=budget_seconds)
-    result = measure(CopyEndpoint(copies), case, sampling, UNLIMITED_LAUNCHES, salt=1)
+    result = measure(CopyEndpoint(copies), case, sampling, salt=1)
     return [float(seconds) for seconds in durations(result.stamps) / result.launches]
 
 

@@ -180,9 +180,9 @@ class PeerEndpoint(CpuEndpoint):
     def _data_rank(self) -> int:
         return self.rank
 
-    def refill(self, salt: int) -> None:
+    def refill(self, salt: int, launches: int = 1) -> None:
         """Fill this rank's input with the data of ``salt``."""
-        fill(self._case, self._data_rank, self._input, salt)
+        fill(self._case, self._data_rank, self._input, salt, launches)
 
     def poison(self) -> None:
         """Make the output wrong everywhere."""

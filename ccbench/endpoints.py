@@ -18,8 +18,8 @@ class Endpoint(Protocol):
     stamps: NDArray[np.float64]
     """(ranks, capacity, 2): start and end of each sample on a clock that all ranks share."""
 
-    def refill(self, salt: int) -> None:
-        """Fill this rank's input with the data of ``salt``."""
+    def refill(self, salt: int, launches: int = 1) -> None:
+        """Fill this rank's input with the data of ``salt``, for at most so many launches."""
 
     def poison(self) -> None:
         """Make this rank's output wrong everywhere (before refill: in place they share memory)."""
@@ -37,7 +37,7 @@ class Endpoint(Protocol):
         """Rank 0's value, on every rank."""
 
     def check(self, salt: int, launches: int) -> Mismatch | None:
-        """Compare this rank's output with what is right."""
+        """Compare this rank's output with what is right after so many launches since ``refill``."""
 
     def watch(self, sample: int) -> None:
         """Tell the watchdog which sample is next (negative: warming up)."""

@@ -26,7 +26,7 @@ from ccbench.endpoints import Apart, DeviceTimed, Endpoint, Overlapping
 from ccbench.errors import UsageError
 from ccbench.stats import median_interval
 from ccbench.turns import Overlapped, Plain
-from ccbench.verification import UNLIMITED_LAUNCHES, Mismatch
+from ccbench.verification import Mismatch
 
 __all__ = [
     "Apart", "DeviceTimed", "Endpoint", "Overlapping", "RankResult", "StopRule", "communicating", "durations",
@@ -103,23 +103,22 @@ class StopRule:
         return "budget" if elapsed_seconds >= rule.budget_seconds else ""
 
 
-def measure(endpoint: Endpoint, case: Case, sampling: Sampling, launch_limit: int, salt: int) -> RankResult:
+def measure(endpoint: Endpoint, case: Case, sampling: Sampling, salt: int) -> RankResult:
     """Take part in one visit of ``case``.
 
-    launch_limit: launches that the data stand before they must be filled anew.
     salt: a number that changes from visit to visit, so that old results are not taken for new ones.
     """
-    endpoint.poison()
-    endpoint.refill(SALTS_PER_VISIT * salt)
-    warmup = _warm_up(endpoint, sampling, launch_limit, SALTS_PER_VISIT * salt)
-    launch_seconds = _of_all_ranks(endpoint, warmup)
-    launches = _launches_per_sample(endpoint, case, sampling, launch_seconds, launch_limit)
     salts = range(SALTS_PER_VISIT * salt, SALTS_PER_VISIT * (salt + 1))
-    turns = _turns(endpoint, case, launches, launch_limit, launch_seconds, salts[0])
+    endpoint.poison()
+    endpoint.refill(salts[0], LAUNCHES_LIMIT)
+    warmup = _warm_up(endpoint, sampling)
+    launch_seconds = _of_all_ranks(endpoint, warmup)
+    launches = _launches_per_sample(endpoint, case, sampling, launch_seconds)
+    turns = _turns(endpoint, case, launches, launch_seconds)
     # There is room for so many stamps: the rest of a longer visit is for the next ones.
     room = endpoint.stamps.shape[1] // turns.stamps
     sampling = replace(sampling, maximum_samples=min(sampling.maximum_samples, room))
-    count, reason = _sample(endpoint, case, sampling, turns, launch_limit, launch_seconds, salts[0])
+    count, reason = _sample(endpoint, case, sampling, turns, launch_seconds)
     mismatch = _checked_sample(endpoint, case, count, salts[1], turns)
     provoked = _provoked(endpoint, case, salts[2 : 2 + _provoked_launches(case)], turns)
     endpoint.barrier()
@@ -141,9 +140,7 @@ def measure(endpoint: Endpoint, case: Case, sampling: Sampling, launch_limit: in
     )
 
 
-def _turns(
-    endpoint: Endpoint, case: Case, launches: int, launch_limit: int, launch_seconds: float, salt: int
-) -> Plain | Overlapped:
+def _turns(endpoint: Endpoint, case: Case, launches: int, launch_seconds: float) -> Plain | Overlapped:
     """What a sample is made of."""
     if case.mode != OVERLAP:
         return Plain(endpoint, launches)
@@ -153,8 +150,7 @@ def _turns(
         )
     endpoint.prepare_computing(case.computing)
     computes = len(endpoint.stamps) != case.ranks or endpoint.rank in communicating(case)
-    refills = salt if launch_limit < UNLIMITED_LAUNCHES else None
-    turns = Overlapped(endpoint, launches, computes, refills)
+    turns = Overlapped(endpoint, launches, computes)
     _calibrate(endpoint, case, turns, launches * launch_seconds)
     return turns
 
@@ -230,7 +226,7 @@ class _WarmUp:
     waiting_seconds: float
 
 
-def _warm_up(endpoint: Endpoint, sampling: Sampling, launch_limit: int, salt: int) -> _WarmUp:
+def _warm_up(endpoint: Endpoint, sampling: Sampling) -> _WarmUp:
     """Twice as many launches each time, until the warm-up time is over.
 
     Waits are timed here and not in the samples, which they would make longer.
@@ -241,8 +237,6 @@ def _warm_up(endpoint: Endpoint, sampling: Sampling, launch_limit: int, salt: in
     began = time.perf_counter()
     for turn in range(WARMUP_SAMPLES_LIMIT):
         endpoint.watch(-1 - turn)
-        if launch_limit < UNLIMITED_LAUNCHES:
-            endpoint.refill(salt)
         endpoint.barrier()
         start = time.perf_counter()
         waited = endpoint.launch_and_time_waits(launches) / launches
@@ -252,19 +246,17 @@ def _warm_up(endpoint: Endpoint, sampling: Sampling, launch_limit: int, salt: in
         over = turn > 0 and now - began >= sampling.warmup_seconds
         if endpoint.agree(int(over)):
             break
-        launches = min(2 * launches, launch_limit, LAUNCHES_LIMIT)
+        launches = min(2 * launches, LAUNCHES_LIMIT)
     return _WarmUp(tuple(seconds), total, waited)
 
 
-def _launches_per_sample(
-    endpoint: Endpoint, case: Case, sampling: Sampling, launch_seconds: float, launch_limit: int
-) -> int:
+def _launches_per_sample(endpoint: Endpoint, case: Case, sampling: Sampling, launch_seconds: float) -> int:
     if case.mode in ALONE_MODES:
         return 1
     if sampling.launches:
         return sampling.launches
     wanted = math.ceil(sampling.minimum_sample_seconds / max(launch_seconds, 1e-9))
-    return endpoint.agree(max(1, min(wanted, launch_limit, LAUNCHES_LIMIT)))
+    return endpoint.agree(max(1, min(wanted, LAUNCHES_LIMIT)))
 
 
 def _bring_stamps(endpoint: Endpoint, count: int) -> None:
@@ -277,7 +269,7 @@ def _checked_sample(
 ) -> Mismatch | None:
     turns.alone(sample)
     endpoint.poison()
-    endpoint.refill(salt)
+    endpoint.refill(salt, turns.launches)
     if not case.in_place:
         # Filling leaves buffers in other caches than a stream of launches does: put that right, then
         # spoil the result again. (In place that would spoil the input.)
@@ -319,9 +311,7 @@ def _sample(
     case: Case,
     sampling: Sampling,
     turns: Plain | Overlapped,
-    launch_limit: int,
     launch_seconds: float,
-    salt: int,
 ) -> tuple[int, str]:
     """All samples but the last; (their number, why it stopped)."""
     rule, launches, stamps = StopRule(sampling), turns.launches, turns.stamps
@@ -346,8 +336,6 @@ def _sample(
             if decision:
                 return count, decision
         turns.alone(count)
-        if launch_limit < UNLIMITED_LAUNCHES:
-            endpoint.refill(salt)
         turns.together(count)
         count += 1
 

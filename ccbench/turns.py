@@ -61,17 +61,11 @@ class Overlapped:
     parts = OVERLAP_PARTS
     launching: tuple[int, ...] = (0, 1, 2)
 
-    def __init__(
-        self, endpoint: OverlappingEndpoint, launches: int, computes: bool, refills: int | None
-    ) -> None:
-        """computes: False for a rank that stands by and leaves the processors to those who do something.
-
-        refills: the salt to fill the inputs with before every sequence of launches, None to leave them.
-        """
+    def __init__(self, endpoint: OverlappingEndpoint, launches: int, computes: bool) -> None:
+        """computes: False for a rank that stands by and leaves the processors to those who do something."""
         self._endpoint = endpoint
         self.launches = launches
         self._computes = computes
-        self._refills = refills
         self._repetitions = int(computes)
 
     def repeat(self, repetitions: int) -> None:
@@ -90,8 +84,6 @@ class Overlapped:
 
     def communicate(self, sample: int) -> None:
         """The collective alone."""
-        if self._refills is not None:
-            self._endpoint.refill(self._refills)
         self._timed(sample * self.stamps + 2, partial(self._endpoint.launch, self.launches))
 
     def _timed(self, stamp: int, work: Callable[[], None]) -> None:

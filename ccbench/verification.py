@@ -8,6 +8,9 @@ ranks and yet add up to a whole multiple of ranks.
 The values repeat with a prime period, and a *salt* shifts them, so that a buffer left over from an earlier
 sample is not taken for the result. One stale element can still hold the right value by chance:
 ``stale_match_probability`` says how often, and of a stale chunk every element must do so.
+
+In place a result is the next launch's input. Data for several launches are such that every launch has the
+same result, wherever a library leaves it, so samples in place and out of place have equally many (``_kind``).
 """
 
 from __future__ import annotations
@@ -38,8 +41,6 @@ SALT_STEP = 10_007
 """How far apart ranks and salts begin in the values."""
 
 LARGEST_VALUE = 1024
-LEAST_REPEATED_VALUE = 16
-"""With fewer values than this, data are rather written anew before every launch than added up repeatedly."""
 
 EXPONENTS = {
     "float16": (-14, 15),
@@ -52,11 +53,12 @@ EXPONENTS = {
 """Powers of two that are normal numbers (IEEE 754-2019, table 3.5; bfloat16 has float32's; float8:
 Micikevicius et al., "FP8 formats for deep learning", 2022, table 1)."""
 
-UNLIMITED_LAUNCHES = 1 << 30
-
 MULTIPLYING_BACKENDS = ("nccl", "nccl-processes")
 """These average floats as the sum of every element times 1/ranks (NCCL, src/enqueue.cc, hostToDevRedOp),
 which only a power of two does not round."""
+
+ANY, CANCELLING, NEUTRAL = "any", "cancelling", "neutral"
+"""Kinds of data (see ``_kind``)."""
 
 PREMULTIPLIER = 2
 """What ``premulsum`` multiplies every element with before it is summed: exact in every dtype, and not 1."""
@@ -82,52 +84,31 @@ class Mismatch:
         )
 
 
-def launches_between_refills(case: Case) -> int:
-    """How often ``case`` may run on the same buffers until they must be filled again.
+def _kind(case: Case, launches: int) -> str:
+    """Which data have the same result after each of so many launches: ANY, CANCELLING or NEUTRAL.
 
-    Out of place the input stays as it is. In place the result becomes the next input: that changes
-    nothing for collectives that copy to where the data came from and for min, max and the average of
-    equal values; sums grow with ranks**launches; for the rest every launch needs fresh data.
+    Minima and maxima stay as they are, and so does an exact average that all ranks get. Addends that cancel
+    leave zeros on all ranks. Where the result is one rank's or a block, only the op's neutral element stays:
+    reduce_scatter leaves its result in the rank's own block or, as MPI has it, over the first one, and Gloo's
+    reduce leaves sums of some ranks on those that are not the root. Then a launch that does nothing is right;
+    it shows in the single launches after the samples (``ccbench.measure``), whose data are of the kind ANY.
     """
-    row = collective(case.collective)
-    if not case.in_place or not row.moves_data:
-        return UNLIMITED_LAUNCHES
-    if not row.reduces:
-        moves_within = case.collective in ("all_to_all", UNEVEN, "send_recv")
-        return 1 if moves_within else UNLIMITED_LAUNCHES
-    if case.op == "avg" and _averages_by_parts(case):
-        return 1  # what is rounded a little once a launch drifts away
-    if case.op in ("min", "max") or (case.op == "avg" and case.collective == "all_reduce"):
-        return UNLIMITED_LAUNCHES
-    if case.op != "sum" or case.collective != "all_reduce":
-        return 1
-    if case.ranks == 1:
-        return UNLIMITED_LAUNCHES
-    launches = 1
-    limit = EXACT_LIMIT[case.dtype]
-    magnitude = _largest_addend(case.dtype, case.ranks, repeated=True)
-    while magnitude * case.ranks ** (launches + 1) <= limit:
-        launches += 1
-    return launches
+    if launches == 1 or not case.in_place or not collective(case.collective).reduces:
+        return ANY
+    if case.collective == "all_reduce" and case.op in ("sum", "premulsum"):
+        return CANCELLING
+    compares = case.op in ("min", "max") and case.collective != "reduce_scatter"
+    averages = case.op == "avg" and case.collective == "all_reduce" and not _averages_by_parts(case)
+    return ANY if compares or averages else NEUTRAL
 
 
 def _is_whole(dtype: str) -> bool:
     return dtype.startswith(("int", "uint"))
 
 
-def _repeats(case: Case) -> bool:
-    """True when every launch adds up what the launch before left."""
-    return case.in_place and case.op == "sum" and case.collective == "all_reduce"
-
-
-def _largest_addend(dtype: str, ranks: int, repeated: bool) -> int:
-    """The largest magnitude of what is summed; ``repeated``: two launches in place where that leaves enough.
-
-    Floating point sums must be exact in any order, whole numbers may wrap.
-    """
+def _largest_addend(dtype: str, ranks: int) -> int:
+    """The largest magnitude of what is summed: floating point sums must be exact, whole numbers may wrap."""
     limit = EXACT_LIMIT[dtype]
-    if repeated and limit // ranks**2 >= LEAST_REPEATED_VALUE:
-        return min(LARGEST_VALUE, limit // ranks**2)
     return max(1, min(LARGEST_VALUE, limit if _is_whole(dtype) else limit // ranks))
 
 
@@ -136,9 +117,9 @@ def _signed(dtype: str, positive: Array) -> Array:
     return signed
 
 
-def _addends(dtype: str, ranks: int, repeated: bool) -> Array:
+def _addends(dtype: str, ranks: int) -> Array:
     """All values that a sum is made of. Whole numbers are even, so that no sum is the poison."""
-    largest = _largest_addend(dtype, ranks, repeated)
+    largest = _largest_addend(dtype, ranks)
     return _signed(dtype, np.arange(2, largest + 1, 2) if _is_whole(dtype) else np.arange(1, largest + 1))
 
 
@@ -199,7 +180,7 @@ def stale_match_probability(case: Case) -> float:
         distinct = len(_copied(dtype))
         below = (np.arange(distinct + 1) / distinct) ** ranks
         return float(np.sum(np.diff(below) ** 2))
-    addends = _addends(dtype, ranks, _repeats(case))
+    addends = _addends(dtype, ranks)
     # The distribution of a sum by its Fourier transform (Parseval), around a circle that sums do not pass or,
     # in one byte, pass as they wrap.
     circle = 256 if item_bytes(dtype) == 1 else 1 << int(2 * ranks * int(addends.max()) + 1).bit_length()
@@ -223,12 +204,14 @@ def _twice(values: Array, dtype: str) -> Array:
 
 
 @lru_cache(maxsize=64)
-def _table(dtype: str, op: str, ranks: int, repeated: bool) -> Array:
+def _table(dtype: str, op: str, ranks: int, neutral: bool) -> Array:
     """What all ranks draw from, each from another place."""
+    if neutral:
+        return _twice(np.full(PERIOD_ELEMENTS, op == "prod"), dtype)
     generator = np.random.default_rng(20_21)
     if op == "prod":
         return _twice(_odd_values(dtype, generator), dtype)
-    values = _addends(dtype, ranks, repeated) if op in ("sum", "premulsum") else _copied(dtype)
+    values = _addends(dtype, ranks) if op in ("sum", "premulsum") else _copied(dtype)
     return _twice(generator.choice(values, PERIOD_ELEMENTS), dtype)
 
 
@@ -239,13 +222,13 @@ def _at(table: Array, rank: int) -> Array:
 
 @lru_cache(maxsize=16)
 def _split_table(dtype: str, op: str, ranks: int, rank: int) -> Array:
-    """What ``rank`` brings to averages and to floating point products."""
+    """What ``rank`` brings to averages, to floating point products and to sums that cancel."""
     generator = np.random.default_rng(20_22)
     signs = generator.choice([-1, 1], PERIOD_ELEMENTS)
-    if op == "avg":
+    if op != "prod":
         of = _averaged(dtype, ranks)
         means = generator.integers(of.lowest, of.highest + 1, PERIOD_ELEMENTS)
-        means *= 1 if dtype.startswith("uint") else signs
+        means *= 0 if op != "avg" else 1 if dtype.startswith("uint") else signs
         deviations = generator.integers(0, of.deviation + 1, PERIOD_ELEMENTS)
         return _twice(means + _at(deviations, rank) - _at(deviations, (rank + 1) % ranks), dtype)
     lowest, highest = EXPONENTS[dtype]
@@ -257,24 +240,25 @@ def _split_table(dtype: str, op: str, ranks: int, rank: int) -> Array:
     return _twice(np.ldexp(_at(signs, rank).astype(np.float64), share), dtype)
 
 
-def values(case: Case, rank: int, start: int, length: int, salt: int) -> Array:
+def values(case: Case, rank: int, start: int, length: int, salt: int, launches: int) -> Array:
     """Elements [start, start + length) of what ``rank`` puts in; length at most one period."""
     begin = salt * SALT_STEP + start
-    if _split(case):
+    kind = _kind(case, launches)
+    if kind == CANCELLING or (kind == ANY and _split(case)):
         table = _split_table(case.dtype, case.op, case.ranks, rank)
     else:
-        table = _table(case.dtype, case.op, case.ranks, _repeats(case))
+        table = _table(case.dtype, case.op, case.ranks, kind == NEUTRAL)
         begin += rank * RANK_STEP
     begin %= PERIOD_ELEMENTS
     part: Array = table[begin : begin + length]
     return part
 
 
-def fill(case: Case, rank: int, buffer: Array, salt: int) -> None:
-    """Write rank's input into ``buffer`` (its input buffer, in buffer order)."""
+def fill(case: Case, rank: int, buffer: Array, salt: int, launches: int = 1) -> None:
+    """Write rank's input for so many launches into ``buffer`` (its input buffer, in buffer order)."""
     for start in range(0, len(buffer), PERIOD_ELEMENTS):
         length = min(PERIOD_ELEMENTS, len(buffer) - start)
-        buffer[start : start + length] = values(case, rank, start, length, salt)
+        buffer[start : start + length] = values(case, rank, start, length, salt, launches)
 
 
 def poison(buffer: Array) -> None:
@@ -300,9 +284,9 @@ def rounding_of(case: Case) -> float:
 
 
 def check(case: Case, rank: int, output: Array, salt: int, launches: int) -> Mismatch | None:
-    """Compare ``output`` (rank's output in buffer order) after ``launches`` launches on inputs of ``salt``.
+    """Compare ``output`` (rank's output in buffer order) after ``launches`` launches on what ``fill`` wrote.
 
-    launches counts from the last refill and matters only in place (see launches_between_refills).
+    ``fill`` was told of as many, or of more than one where these are.
     """
     bits = np.dtype(f"u{output.dtype.itemsize}")
     rounding = rounding_of(case)
@@ -335,9 +319,9 @@ class Part:
     seat: int
     receives: bool = True
 
-    def fill(self, buffer: Array, salt: int) -> None:
+    def fill(self, buffer: Array, salt: int, launches: int = 1) -> None:
         """Write the rank's input; groups have different data, so that what strays into another is seen."""
-        fill(self.case, self.seat, buffer, self._salt(salt))
+        fill(self.case, self.seat, buffer, self._salt(salt), launches)
 
     def check(self, output: Array, salt: int, launches: int) -> Mismatch | None:
         """As ``check``; the mismatch names the rank by its number in the team."""
@@ -396,13 +380,13 @@ def _uneven_parts(case: Case, rank: int, salt: int) -> Iterator[tuple[int, Array
         elements = int(sent[source, rank])
         if elements:
             begin = int(begins[source, rank])
-            one = values(case, source, begin, min(PERIOD_ELEMENTS, elements), salt)
+            one = values(case, source, begin, min(PERIOD_ELEMENTS, elements), salt, launches=1)
             yield from _repeated(one, end, elements)
         end += elements
 
 
 def _combined(case: Case, sources: list[tuple[int, int]], length: int, salt: int, launches: int) -> Array:
-    parts = [values(case, origin, start, length, salt) for origin, start in sources]
+    parts = [values(case, origin, start, length, salt, launches) for origin, start in sources]
     if not collective(case.collective).reduces:
         copied: Array = parts[0]
         return copied
@@ -414,7 +398,4 @@ def _combined(case: Case, sources: list[tuple[int, int]], length: int, salt: int
         np.multiply(result, np.asarray(PREMULTIPLIER).astype(result.dtype), out=result)
     if case.op == "avg":
         result = (result.astype(np.int64) // case.ranks).astype(result.dtype)  # a multiple of ranks
-    if _repeats(case) and launches > 1:
-        scale = np.asarray(case.ranks ** (launches - 1)).astype(result.dtype)
-        np.multiply(result, scale, out=result)
     return result

@@ -35,7 +35,6 @@ from ccbench.measure import Apart, RankResult, communicating, durations, measure
 from ccbench.parts import parts_of, rank_by_rank, wrong_elements_of
 from ccbench.processes import die_with_parent, ending, state
 from ccbench.telemetry import joined
-from ccbench.verification import launches_between_refills
 
 SAMPLE_CAPACITY = 4096
 POLL_SECONDS = 0.2
@@ -114,7 +113,7 @@ def _measured_case(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> Ra
     algorithm = endpoint.prepare(case)
     cpu_began, began, times_began = time.process_time(), time.perf_counter(), read_cpu_times()
     latency_before = endpoint.core_latency_seconds()
-    result = measure(endpoint, case, sampling, launches_between_refills(case), endpoint.next_salt())
+    result = measure(endpoint, case, sampling, endpoint.next_salt())
     latency_after = endpoint.core_latency_seconds()
     cpu_seconds, seconds = time.process_time() - cpu_began, time.perf_counter() - began
     words = endpoint.control.words

@@ -63,7 +63,7 @@ class Calibrated(Remembering):
 
 def test_stamps_of_a_sample_are_brought_after_those_of_the_calibration() -> None:
     endpoint = Calibrated()
-    turns = Overlapped(endpoint, 1, computes=True, refills=None)  # type: ignore[arg-type]  # as above
+    turns = Overlapped(endpoint, 1, computes=True)  # type: ignore[arg-type]  # as above
     case = Case("s", "fake", "all_reduce", "ring", "float32", "sum", 4096, 1024, 1, mode="overlap")
     measure._calibrate(endpoint, case, turns, 40.0)  # type: ignore[arg-type]
     assert turns._repetitions == 40

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ccbench.cases import OVERLAP_PARTS, Case, Sampling
 from ccbench.errors import UsageError
 from ccbench.measure import (
+    LAUNCHES_LIMIT,
     OVERTIME_FACTOR,
     PROVOKED_LAUNCHES,
     SALTS_PER_VISIT,
@@ -25,7 +26,7 @@ from ccbench.measure import (
     measure,
     taking_part,
 )
-from ccbench.verification import UNLIMITED_LAUNCHES, Mismatch
+from ccbench.verification import Mismatch
 
 CASE = Case("s", "fake", "all_reduce", "ring", "float32", "sum", 4096, 1024, 2)
 RULE = Sampling(
@@ -110,15 +111,17 @@ class FakeEndpoint:
     done: list[str] = field(default_factory=list)
     launched: list[int] = field(default_factory=list)
     salts: list[int] = field(default_factory=list)
+    filled_for: list[int] = field(default_factory=list)
 
     stamps: NDArray[np.float64] = field(init=False)
 
     def __post_init__(self) -> None:
         self.stamps = self.shared.stamps
 
-    def refill(self, salt: int) -> None:
+    def refill(self, salt: int, launches: int = 1) -> None:
         self.done.append("refill")
         self.salts.append(salt)
+        self.filled_for.append(launches)
 
     def poison(self) -> None:
         self.done.append("poison")
@@ -186,7 +189,6 @@ class OverlappingEndpoint(FakeEndpoint):
 def measured(
     sampling: Sampling = RULE,
     case: Case = CASE,
-    launch_limit: int = UNLIMITED_LAUNCHES,
     capacity: int = 500,
     mismatch: Mismatch | None = None,
     kind: type[FakeEndpoint] = FakeEndpoint,
@@ -198,7 +200,7 @@ def measured(
 
     def work(rank: int) -> None:
         try:
-            results[rank] = measure(endpoints[rank], case, sampling, launch_limit, 3)
+            results[rank] = measure(endpoints[rank], case, sampling, 3)
         except BaseException:
             shared.meeting.abort()
             raise
@@ -258,12 +260,11 @@ def test_a_mismatch_belongs_to_the_rank_that_saw_it() -> None:
     assert (one.mismatch, other.mismatch) == (None, found)
 
 
-def test_data_that_stand_few_launches_are_filled_anew_before_every_sample() -> None:
-    (endpoint, _), (result, _) = measured(launch_limit=2)
-    assert max(endpoint.launched) <= 2
-    # The first filling is for the warm-up, whose turns fill again; the warm launch before the check does not.
-    assert endpoint.done.count("refill") == len(endpoint.launched)
-    assert result.launches <= 2
+def test_a_sample_in_place_has_as_many_launches_as_one_out_of_place_and_no_filling_between() -> None:
+    for in_place in (False, True):
+        (endpoint, _), (result, _) = measured(RULE.of_one_visit(17), replace(CASE, in_place=in_place))
+        assert result.launches == 17
+        assert endpoint.filled_for == [LAUNCHES_LIMIT, 17, *[1] * PROVOKED_LAUNCHES]
 
 
 def test_an_isolated_case_has_one_launch_a_sample() -> None:
@@ -271,11 +272,6 @@ def test_an_isolated_case_has_one_launch_a_sample() -> None:
     (endpoint, _), (result, _) = measured(case=case)
     assert result.launches == 1
     assert set(endpoint.launched[-result.stamps.shape[1] :]) == {1}
-
-
-def test_launches_that_an_earlier_visit_found_are_kept() -> None:
-    _, (result, _) = measured(RULE.of_one_visit(17))
-    assert result.launches == 17
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 7])
@@ -293,11 +289,9 @@ def test_waiting_is_that_of_one_launch_of_the_last_warm_up_turn() -> None:
     assert (one.waiting_seconds, other.waiting_seconds) == (0.25, 0.5)
 
 
-@given(
-    minimum=st.integers(1, 12), maximum=st.integers(1, 30), limit=st.sampled_from([1, 3, UNLIMITED_LAUNCHES])
-)
+@given(minimum=st.integers(1, 12), maximum=st.integers(1, 30))
 @settings(max_examples=25, deadline=None)
-def test_numbers_of_samples_are_within_the_rules(minimum: int, maximum: int, limit: int) -> None:
+def test_numbers_of_samples_are_within_the_rules(minimum: int, maximum: int) -> None:
     sampling = Sampling(
         visits=1,
         budget_seconds=0.002,
@@ -306,7 +300,7 @@ def test_numbers_of_samples_are_within_the_rules(minimum: int, maximum: int, lim
         minimum_samples=minimum,
         maximum_samples=maximum,
     )
-    (endpoint, _), (result, _) = measured(sampling, launch_limit=limit)
+    (endpoint, _), (result, _) = measured(sampling)
     samples = result.stamps.shape[1]
     assert 1 <= samples <= maximum
     assert samples >= min(minimum, maximum) or result.stop_reason == "budget"
@@ -323,10 +317,10 @@ THREE_LAUNCHES = replace(RULE, launches=3, minimum_samples=4, maximum_samples=6)
 
 
 def overlapped(
-    case: Case = OVERLAPPED, launch_limit: int = UNLIMITED_LAUNCHES, capacity: int = 500
+    case: Case = OVERLAPPED, capacity: int = 500
 ) -> tuple[list[OverlappingEndpoint], list[RankResult]]:
     endpoints, results = measured(
-        THREE_LAUNCHES, case, launch_limit, capacity, kind=OverlappingEndpoint
+        THREE_LAUNCHES, case, capacity, kind=OverlappingEndpoint
     )  # fmt: skip
     return [one for one in endpoints if isinstance(one, OverlappingEndpoint)], results
 
@@ -334,7 +328,7 @@ def overlapped(
 def test_a_computation_is_as_long_as_the_collective() -> None:
     shared = Shared(1, np.zeros((1, 500, 2)), threading.Barrier(1))
     endpoint = OverlappingEndpoint(0, shared, ranks=1)
-    measure(endpoint, replace(OVERLAPPED, ranks=1), THREE_LAUNCHES, UNLIMITED_LAUNCHES, 3)
+    measure(endpoint, replace(OVERLAPPED, ranks=1), THREE_LAUNCHES, 3)
     assert endpoint.kinds == ["matmul"]
     assert endpoint.computed[-PROVOKED_LAUNCHES - 1] == 60  # three launches of 20 ms in repetitions of 1 ms
 
@@ -380,12 +374,6 @@ def test_what_ran_while_computing_is_what_is_checked() -> None:
     assert endpoint.done[end:].count("both") == PROVOKED_LAUNCHES
 
 
-def test_data_that_stand_few_launches_are_filled_anew_before_each_of_the_two() -> None:
-    (endpoint, _), _ = overlapped(replace(OVERLAPPED, in_place=True), launch_limit=3)
-    began = endpoint.done.index("watch 0")
-    assert endpoint.done[began : began + 6] == ["watch 0", "compute", "refill", "launch", "refill", "both"]
-
-
 def test_there_is_room_for_fewer_samples_of_five_stamps() -> None:
     _, (result, _) = overlapped(capacity=14)
     assert result.stamps.shape[1] == 2
@@ -401,7 +389,7 @@ def test_who_stands_by_computes_nothing_while_samples_are_taken() -> None:
 def test_a_backend_that_cannot_compute_meanwhile_says_so() -> None:
     shared = Shared(1, np.zeros((1, 9, 2)), threading.Barrier(1))
     with pytest.raises(UsageError, match="mode overlap: this backend cannot compute while it communicates"):
-        measure(FakeEndpoint(0, shared, ranks=1), replace(OVERLAPPED, ranks=1), RULE, 1, 1)
+        measure(FakeEndpoint(0, shared, ranks=1), replace(OVERLAPPED, ranks=1), RULE, 1)
 
 
 # -- who takes part ----------------------------------------------------------------------------------------

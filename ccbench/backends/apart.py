@@ -232,10 +232,10 @@ class ApartEndpoint(ABC):
 
     # -- ccbench.measure.Endpoint --------------------------------------------------------------------------
 
-    def refill(self, salt: int) -> None:
+    def refill(self, salt: int, launches: int = 1) -> None:
         """Fill this rank's input with the data of ``salt``."""
         if self._seat:
-            self._seat.fill(self._input, salt)
+            self._seat.fill(self._input, salt, launches)
         if self.beside:
             self.beside.refill(salt)
 

@@ -141,10 +141,10 @@ class EmulatedEndpoint(WholeEndpoint):
         )
         return self._world
 
-    def refill(self, salt: int) -> None:
+    def refill(self, salt: int, launches: int = 1) -> None:
         """Fill every rank's input with the data of ``salt``."""
         for rank, buffer in self._inputs.items():
-            self._parts[rank].fill(buffer, salt)
+            self._parts[rank].fill(buffer, salt, launches)
 
     def poison(self) -> None:
         """Make every rank's output wrong everywhere."""

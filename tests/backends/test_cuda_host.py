@@ -23,7 +23,6 @@ from ccbench.kernels.selection import kernel_algorithms
 from ccbench.measure import measure
 from ccbench.runs import load_run
 from ccbench.teams import ProcessTeam
-from ccbench.verification import launches_between_refills
 
 SAMPLING = Sampling(
     visits=1, minimum_samples=2, maximum_samples=3, warmup_seconds=0.0, minimum_sample_seconds=0.0
@@ -52,7 +51,7 @@ def case_of(collective: str, algorithm: str, ranks: int, count: int = 97, **chan
 def wrong_elements(endpoint: EmulatedEndpoint, case: Case) -> int:
     assert BACKEND.unsupported(case) is None
     endpoint.prepare(case)
-    result = measure(endpoint, case, SAMPLING, launches_between_refills(case), endpoint.next_salt())
+    result = measure(endpoint, case, SAMPLING, endpoint.next_salt())
     endpoint.finish()
     return result.mismatch.wrong_elements if result.mismatch else 0
 

@@ -11,7 +11,6 @@ from ccbench.cases import Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.measure import measure
-from ccbench.verification import launches_between_refills
 
 from .cases import POINTS, SAMPLING, case_of, emulated, results
 from .conftest import Opened
@@ -37,7 +36,7 @@ def test_every_kernel_is_right_in_groups(
         case = grouped(collective, algorithm, groups, alone)
         endpoint.prepare(case)
         salt = endpoint.next_salt()
-        result = measure(endpoint, case, SAMPLING, launches_between_refills(case), salt)
+        result = measure(endpoint, case, SAMPLING, salt)
         facts = endpoint.facts()
         endpoint.finish()
         assert result.mismatch is None

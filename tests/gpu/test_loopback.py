@@ -8,7 +8,6 @@ import pytest
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.kernels.selection import unsupported
 from ccbench.measure import measure
-from ccbench.verification import launches_between_refills
 
 from .cases import OPS, POINTS, SAMPLING, case_of, emulated, reducing_share, results
 from .conftest import Opened
@@ -27,7 +26,7 @@ def test_every_kernel_measures_and_checks_right(
         if unsupported(case):
             continue
         endpoint.prepare(case)
-        result = measure(endpoint, case, SAMPLING, launches_between_refills(case), endpoint.next_salt())
+        result = measure(endpoint, case, SAMPLING, endpoint.next_salt())
         endpoint.finish()
         assert result.mismatch is None, f"count {count}: {result.mismatch}"
         assert np.all(np.diff(result.stamps, axis=2) > 0)
@@ -68,6 +67,6 @@ def test_every_mode_checks_right(opened: Opened, algorithm: str, mode: str, in_p
     endpoint = opened(4)
     case = case_of("all_reduce", algorithm, 4, 100_003, in_place=in_place, mode=mode)
     endpoint.prepare(case)
-    result = measure(endpoint, case, SAMPLING, launches_between_refills(case), 1)
+    result = measure(endpoint, case, SAMPLING, 1)
     assert result.mismatch is None
     endpoint.finish()

@@ -27,7 +27,6 @@ from ccbench.errors import CcbenchError
 from ccbench.measure import measure
 from ccbench.processes import state
 from ccbench.teams import ProcessTeam
-from ccbench.verification import launches_between_refills
 from tests.backends.nccl.measuring import case_of
 
 SAMPLING = Sampling(visits=1, minimum_samples=3, maximum_samples=10, budget_seconds=0.05)
@@ -54,7 +53,7 @@ def alone(cuda: Cuda, nccl: Nccl) -> Iterator[NcclRanks]:
 
 def wrong(endpoint: NcclRanks, case: Case) -> int:
     endpoint.prepare(case)
-    result = measure(endpoint, case, SAMPLING, launches_between_refills(case), endpoint.next_salt())
+    result = measure(endpoint, case, SAMPLING, endpoint.next_salt())
     endpoint.finish()
     return result.mismatch.wrong_elements if result.mismatch else 0
 

@@ -10,7 +10,6 @@ from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.cuda.whole import CudaEndpoint
 from ccbench.kernels.selection import unsupported
 from ccbench.measure import measure
-from ccbench.verification import launches_between_refills
 
 from .cases import POINTS, SAMPLING, case_of, emulated, results
 from .conftest import Opened
@@ -39,7 +38,7 @@ def test_every_mode_checks_right(opened: Opened, algorithm: str, mode: str, in_p
     endpoint = opened(4)
     case = case_of("all_reduce", algorithm, 4, 100_003, in_place=in_place, mode=mode, transport="host")
     endpoint.prepare(case)
-    result = measure(endpoint, case, SAMPLING, launches_between_refills(case), 1)
+    result = measure(endpoint, case, SAMPLING, 1)
     assert result.mismatch is None
     assert endpoint.flags == ("loopback",)
     endpoint.finish()
@@ -67,7 +66,7 @@ def test_several_devices_meet_in_the_hosts_memory(cuda: Cuda, collective: str, a
         pytest.skip(f"no such schedule: {unsupported(case, ('default', 'host'))}")
     try:
         endpoint.prepare(case)
-        result = measure(endpoint, case, SAMPLING, launches_between_refills(case), 1)
+        result = measure(endpoint, case, SAMPLING, 1)
         assert result.mismatch is None
         assert endpoint.flags == ()
     finally:

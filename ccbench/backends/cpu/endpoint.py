@@ -152,10 +152,10 @@ class CpuEndpoint:
 
     # -- ccbench.measure.Endpoint ----------------------------------------------------------------------
 
-    def refill(self, salt: int) -> None:
+    def refill(self, salt: int, launches: int = 1) -> None:
         """Fill this rank's input with the data of ``salt``."""
         for side in self._sides:
-            side.refill(salt)
+            side.refill(salt, launches)
         self.control.words[self.control.index(self.rank, Word.ARRIVED)] = salt
 
     def poison(self) -> None:

@@ -128,10 +128,10 @@ class Side:
 
     # -- data ----------------------------------------------------------------------------------------------
 
-    def refill(self, salt: int) -> None:
+    def refill(self, salt: int, launches: int = 1) -> None:
         """Fill the input with the data of ``salt``."""
         if self.part:
-            self.part.fill(self._input, salt + self._salts)
+            self.part.fill(self._input, salt + self._salts, launches)
 
     def poison(self) -> None:
         """Make the output wrong everywhere."""

@@ -287,10 +287,10 @@ class CudaRanks(WholeEndpoint):
             for rank in group.ranks:
                 yield group, rank, group.buffers.addresses[rank], self._layout[rank]
 
-    def refill(self, salt: int) -> None:
+    def refill(self, salt: int, launches: int = 1) -> None:
         """Fill every rank's input with the data of ``salt``."""
         for group, rank, at, one in self._places():
-            period = input_period(self._case, rank, one.input_bytes, salt)
+            period = input_period(self._case, rank, one.input_bytes, salt, launches)
             group.write_repeated(at + one.input_offset, one.input_bytes, period)
 
     def poison(self) -> None:

@@ -62,11 +62,11 @@ def arguments_for(case: Case, areas: WorkAreas, channels: int, limit_seconds: fl
     return given
 
 
-def input_period(case: Case, rank: int, size_bytes: int, salt: int) -> NDArray[np.generic]:
+def input_period(case: Case, rank: int, size_bytes: int, salt: int, launches: int) -> NDArray[np.generic]:
     """The first elements of a rank's input, of which all others are repetitions."""
     dtype = numpy_dtype(case.dtype)
     period: NDArray[np.generic] = np.empty(min(PERIOD_ELEMENTS, size_bytes // dtype.itemsize), dtype)
-    fill(case, rank, period, salt)
+    fill(case, rank, period, salt, launches)
     return period
 
 

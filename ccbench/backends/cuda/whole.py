@@ -158,12 +158,12 @@ class CudaEndpoint(CudaRanks):
         for one in self._active:
             one.zero()
 
-    def refill(self, salt: int) -> None:
+    def refill(self, salt: int, launches: int = 1) -> None:
         """Fill every rank's input; groups have different data, so that what strays is seen."""
         if not self._active:
-            super().refill(salt)
+            super().refill(salt, launches)
         for number, one in enumerate(self._active):
-            one.refill(salt + number * GROUP_SALTS)
+            one.refill(salt + number * GROUP_SALTS, launches)
 
     def poison(self) -> None:
         """Make every rank's output wrong everywhere."""

@@ -161,12 +161,12 @@ class DeviceEndpoint(MpiEndpoint):
 
     # -- ccbench.measure.Endpoint --------------------------------------------------------------------------
 
-    def refill(self, salt: int) -> None:
+    def refill(self, salt: int, launches: int = 1) -> None:
         """Fill this rank's input with the data of ``salt``."""
         if self._seat is None:
             return
         data = self._staging(self._input)
-        self._seat.fill(data, salt)
+        self._seat.fill(data, salt, launches)
         self._move(self._input.ctypes.data, data.ctypes.data, data.nbytes, TO_DEVICE)
         self._synchronize()
 

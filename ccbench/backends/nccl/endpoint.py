@@ -236,7 +236,7 @@ class NcclRanks(WholeEndpoint):
         super().arm(case)
         self._faults = [(rank, fault) for rank, fault in self._faults if rank in self._seats]
 
-    def refill(self, salt: int) -> None:
+    def refill(self, salt: int, launches: int = 1) -> None:
         """Fill the inputs of every rank here with the data of ``salt``."""
         assert self._bound is not None
         for one in self._bound.bindings:
@@ -244,7 +244,7 @@ class NcclRanks(WholeEndpoint):
                 continue
             place = one.part.place(one.rank)
             for address, size in one.inputs():
-                period = input_period(one.part.case, place, size, one.part.salted(salt))
+                period = input_period(one.part.case, place, size, one.part.salted(salt), launches)
                 one.seat.device.write_repeated(address, size, period)
 
     def poison(self) -> None:

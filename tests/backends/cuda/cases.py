@@ -11,7 +11,6 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.kernels.selection import kernel_algorithms
 from ccbench.measure import measure
-from ccbench.verification import launches_between_refills
 
 from .emulated import EmulatedRuntime
 
@@ -43,6 +42,6 @@ def case_of(collective: str, algorithm: str, ranks: int, count: int = 777, **cha
 
 def wrong_elements(endpoint: CudaEndpoint, case: Case) -> int:
     endpoint.prepare(case)
-    result = measure(endpoint, case, SAMPLING, launches_between_refills(case), endpoint.next_salt())
+    result = measure(endpoint, case, SAMPLING, endpoint.next_salt())
     endpoint.finish()
     return result.mismatch.wrong_elements if result.mismatch else 0

@@ -19,7 +19,6 @@ from ccbench.kernels.layout import ZEROED
 from ccbench.measure import DeviceTimed, measure
 from ccbench.nvidia import opened as nvidia_driver
 from ccbench.telemetry import DeviceWatch, readings_from_json
-from ccbench.verification import launches_between_refills
 from tests.nvml_double import Gpu, Nvml
 
 from .cases import POINTS, SAMPLING, Opened, case_of, wrong_elements
@@ -93,7 +92,7 @@ def test_samples_are_the_devices_time_and_the_hosts_is_told(opened: Opened) -> N
     assert isinstance(endpoint, DeviceTimed)
     case = case_of("all_reduce", "ring", 2)
     endpoint.prepare(case)
-    result = measure(endpoint, case, SAMPLING, launches_between_refills(case), 1)
+    result = measure(endpoint, case, SAMPLING, 1)
     assert np.allclose(np.diff(result.stamps, axis=2), LAUNCH_SECONDS)
     assert endpoint.remark().startswith("device time (events); launch and wait take the host ")
 
@@ -272,7 +271,7 @@ def test_devices_are_looked_at_before_and_after_a_case(opened: Opened) -> None:
     case = case_of("all_reduce", "ring", 2, 5003)
     endpoint.prepare(case)
     gpus[1].uncorrected += 1
-    measure(endpoint, case, SAMPLING, launches_between_refills(case), 1)
+    measure(endpoint, case, SAMPLING, 1)
     facts = endpoint.facts()
     before, after = readings_from_json(facts.devices)
     assert (len(before), len(after)) == (2, 2)

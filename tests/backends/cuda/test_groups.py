@@ -20,7 +20,6 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.kernels.layout import device_of_rank, ranks_of_devices
 from ccbench.measure import measure
-from ccbench.verification import launches_between_refills
 
 from .cases import POINTS, SAMPLING, Opened, case_of, wrong_elements
 
@@ -39,7 +38,7 @@ def grouped(
 def facts_of(endpoint: CudaEndpoint, case: Case) -> CaseFacts:
     """What a visit records besides samples; its data must be right."""
     endpoint.prepare(case)
-    result = measure(endpoint, case, SAMPLING, launches_between_refills(case), endpoint.next_salt())
+    result = measure(endpoint, case, SAMPLING, endpoint.next_salt())
     assert result.mismatch is None
     facts = endpoint.facts()
     endpoint.finish()

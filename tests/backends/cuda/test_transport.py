@@ -16,7 +16,6 @@ from ccbench.kernels.layout import ZEROED, work_areas
 from ccbench.kernels.selection import unsupported
 from ccbench.kernels.sources import KernelEntry, entries
 from ccbench.measure import measure
-from ccbench.verification import launches_between_refills
 
 from .cases import POINTS, SAMPLING, Opened, case_of, wrong_elements
 from .emulated import EmulatedRuntime
@@ -153,7 +152,7 @@ def test_samples_of_the_whole_measurement_are_right(opened: Opened) -> None:
     endpoint, _ = opened(2, devices=2, peers=False)
     case = case_of("all_reduce", "tree", 2, 5003, transport="host")
     endpoint.prepare(case)
-    result = measure(endpoint, case, SAMPLING, launches_between_refills(case), 1)
+    result = measure(endpoint, case, SAMPLING, 1)
     assert result.mismatch is None
     assert endpoint.facts().channels_used >= 1
 

@@ -18,7 +18,6 @@ from ccbench.cases import Case, CaseFacts, Sampling
 from ccbench.exchange import Position
 from ccbench.measure import RankResult, measure
 from ccbench.processes import die_with_parent
-from ccbench.verification import launches_between_refills
 
 PATIENCE_SECONDS = 120.0
 
@@ -126,8 +125,7 @@ def measured_with_facts(
         results = []
         for case in cases:
             endpoint.prepare(case)
-            limit = launches_between_refills(case)
-            result = measure(endpoint, case, QUICK, limit, endpoint.next_salt())
+            result = measure(endpoint, case, QUICK, endpoint.next_salt())
             results.append((result, endpoint.facts()))
             endpoint.finish()
         endpoint.close()  # type: ignore[attr-defined]

@@ -12,7 +12,6 @@ from ccbench.cases import NO_ROOT, Case, CaseFacts, Sampling
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.measure import RankResult, measure
-from ccbench.verification import launches_between_refills
 
 from .double import Process, World
 
@@ -54,7 +53,7 @@ def opened(
 def measured(endpoint: NcclRanks, case: Case) -> tuple[RankResult, CaseFacts]:
     """One visit of ``case``, as a worker makes it."""
     endpoint.prepare(case)
-    result = measure(endpoint, case, SAMPLING, launches_between_refills(case), endpoint.next_salt())
+    result = measure(endpoint, case, SAMPLING, endpoint.next_salt())
     facts = endpoint.facts()
     endpoint.finish()
     return result, facts

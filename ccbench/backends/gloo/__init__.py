@@ -59,6 +59,10 @@ class GlooBackend(PlainTeams):
                 case.op not in ("none", *REDUCE_OPS),
                 f"Gloo has no op {case.op} for CPU tensors; it has {', '.join(REDUCE_OPS)}",
             ),
+            (
+                case.op == "avg" and case.dtype.startswith(("int", "uint")),
+                f"Gloo has no avg of {case.dtype}: torch divides the sum as a float",
+            ),
             (case.mode not in MODES, f"mode {case.mode}: Gloo has {', '.join(MODES)}"),
             (case.ranks > RANKS_LIMIT, f"{case.ranks} ranks: at most {RANKS_LIMIT}"),
             (case.protocol != "default", "Gloo has no protocols"),

@@ -98,8 +98,6 @@ class MpiBackend:
             )
         if other is not None and case.pair:
             return f"a pair and {case.beside}: what runs beside a pair is not there; leave one of them out"
-        if case.collective == "send_recv" and case.in_place:
-            return "in place MPI has MPI_Sendrecv_replace alone, which blocks; write placement: out_of_place"
         return None if other is None else refusal(other, self._library())
 
     def _not_that(self, case: Case, library: Library) -> str | None:

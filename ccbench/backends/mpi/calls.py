@@ -89,12 +89,8 @@ def refusal(case: Case, library: Library) -> str | None:
         )
     if case.mode == PERSISTENT and not library.persistent and not swaps:
         return f"persistent collectives came with MPI 4.0; {library.name} has none"
-    if swaps and case.in_place and (case.mode in (NONBLOCKING, PERSISTENT) or case.pair):
-        return "in place MPI has MPI_Sendrecv_replace alone, which blocks and goes round the ring"
-    if case.collective == UNEVEN and case.in_place:
-        return (
-            "in place MPI_Alltoallv has each two ranks send each other as much; write placement: out_of_place"
-        )
+    if case.in_place and case.collective in ("all_to_all", UNEVEN, "send_recv"):
+        return f"{case.collective} in place would send on what it has received; write placement: out_of_place"
     largest = _largest_count(case)
     if largest > LARGEST_COUNT and not library.large_counts:
         return f"{largest} elements: larger counts came with MPI 4.0; {library.name} has none"
@@ -250,9 +246,6 @@ def _shift(mpi: Any, communicator: Any, case: Case, source: Array, target: Array
     """To the right neighbour from the left one, as nccl-tests' sendrecv."""
     right = (communicator.rank + 1) % communicator.size
     left = (communicator.rank - 1) % communicator.size
-    if case.in_place:
-        spec = _spec(mpi, case, target)
-        return Bound(partial(communicator.Sendrecv_replace, spec, right, 0, left, 0))
     send, receive = _spec(mpi, case, source), _spec(mpi, case, target)
     if case.mode == PERSISTENT:
         requests = [communicator.Recv_init(receive, left), communicator.Send_init(send, right)]

@@ -178,9 +178,6 @@ def _shift(writer: _Writer, source: Array, target: Array) -> Steps:
     right, left = (writer.rank + 1) % writer.size, (writer.rank - 1) % writer.size
     send, receive = writer.piece(source), writer.piece(target)
     end, any_tag = writer.communicator, int(writer.mpi.ANY_TAG)
-    if writer.case.in_place:
-        replaced = (*receive, right, 0, left, 0, end, writer.status)
-        return writer.done(Step("MPI_Sendrecv_replace", replaced))
     wait = Step("MPI_Waitall", (2, writer.request(), writer.status))
     if writer.mode == PERSISTENT:
         return writer.done(Step("MPI_Startall", (2, writer.request())), wait)

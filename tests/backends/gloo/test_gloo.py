@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -45,12 +46,14 @@ def every_case(ranks: int) -> list[Case]:
     for name, row in COLLECTIVES.items():
         cases += [case_of(name, ranks, in_place=in_place) for in_place in (False, True)]
         cases.append(case_of(name, ranks, count=0, size_bytes=0))
-        if ranks != 2:
-            continue
-        if row.moves_data:
-            cases += [case_of(name, ranks, dtype=dtype) for dtype in DTYPES]
         if row.reduces:
-            cases += [case_of(name, ranks, op=op) for op in REDUCE_OPS]
+            everything = product(REDUCE_OPS, (False, True), ("float32", "int32"))
+            cases += [
+                case_of(name, ranks, op=op, in_place=in_place, dtype=dtype)
+                for op, in_place, dtype in everything
+            ]
+        if ranks == 2 and row.moves_data:
+            cases += [case_of(name, ranks, dtype=dtype) for dtype in DTYPES]
     return [case for case in cases if BACKEND.unsupported(case) is None]
 
 
@@ -70,6 +73,7 @@ def test_groups_and_pairs_communicate_among_themselves() -> None:
         case_of("all_reduce", 4, groups="rank // 2"),
         case_of("all_gather", 4, groups="rank % 2", size_bytes=2 * 4 * ELEMENTS),
         case_of("broadcast", 4, groups="rank % 2", root=1),
+        case_of("reduce_scatter", 4, groups="rank % 2", op="min", in_place=True),
         case_of("send_recv", 4, pair="0>3"),
         case_of("send_recv", 4, pair="2<>1"),
     ]
@@ -125,6 +129,7 @@ def test_loopback_comes_last_among_the_interfaces() -> None:
         ({"dtype": "uint32"}, "no uint32"),
         ({"dtype": "float8_e4m3"}, "no float8_e4m3"),
         ({"op": "premulsum"}, "no op premulsum"),
+        ({"op": "avg", "dtype": "int64"}, "no avg of int64: torch divides"),
         ({"algorithm": "ring"}, "cannot be chosen"),
         ({"mode": "graph"}, "mode graph"),
         ({"aggregation": 2}, "no group calls"),

@@ -163,7 +163,7 @@ def test_a_computation_hides_a_message(four: LaunchedTeam, pair: str) -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
-        ("all_to_all_v", {"in_place": True}, "in place MPI_Alltoallv"),
+        ("all_to_all_v", {"in_place": True}, "would send on what it has received"),
         ("all_reduce", {"beside": "all_gather", "mode": "persistent"}, "beside in mode persistent"),
         ("all_reduce", {"beside": "all_gather", "mode": "nonblocking"}, "write mode: streaming"),
         ("all_reduce", {"beside": "all_gather", "mode": OVERLAP}, "nothing is computed meanwhile"),

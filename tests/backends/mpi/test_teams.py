@@ -8,13 +8,14 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from ccbench.backends.base import TeamRequest
 from ccbench.backends.mpi import BACKEND
-from ccbench.backends.mpi.calls import LARGEST_COUNT
+from ccbench.backends.mpi.calls import LARGEST_COUNT, OPS
 from ccbench.backends.mpi.library import OPEN_MPI, installed
 from ccbench.backends.mpi.loop import FROM_C, FROM_PYTHON
 from ccbench.cases import Case, Measurement, Sampling, Status
@@ -81,7 +82,7 @@ def test_every_collective_is_right_in_every_mode(
 ) -> None:
     case = case_of(name, in_place=in_place, mode=mode, root=1 if COLLECTIVES[name].rooted else -1)
     if BACKEND.unsupported(case):
-        assert mode == "persistent" or name in ("send_recv", "all_to_all_v")
+        assert mode == "persistent" or name in ("send_recv", "all_to_all", "all_to_all_v")
         return
     measurement = pair.run(case, SHORT)
     assert (measurement.status, measurement.detail) == (Status.OK, "")
@@ -89,6 +90,31 @@ def test_every_collective_is_right_in_every_mode(
     assert len(measurement.rank_samples_seconds) == 2
     assert measurement.backend_version.removesuffix(f", {FROM_C}") == BACKEND.version()
     assert measurement.hosts == ()
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_reductions_by_every_op_are_right_in_and_out_of_place(ranks: int) -> None:
+    opened = team(ranks)
+    for name, op, in_place, dtype in product(
+        ("all_reduce", "reduce_scatter", "reduce"), OPS, (False, True), ("int32", "float64")
+    ):
+        case = case_of(name, op=op, in_place=in_place, dtype=dtype, ranks=ranks)
+        measurement = opened.run(case, SHORT)
+        assert measurement.status is Status.OK, f"{case.label}: {measurement.detail}"
+    opened.close()
+
+
+@pytest.mark.parametrize("name", ["all_gather", "all_to_all"])
+def test_an_algorithm_for_two_ranks_is_unsupported_on_three(name: str) -> None:
+    case = case_of(name, algorithm="mpi:two_proc", ranks=3)
+    if BACKEND.unsupported(case):
+        pytest.skip("this library has no algorithm that needs exactly two ranks")
+    opened = team(3, environment=BACKEND.team_settings(case))
+    measurement = opened.run(case, SHORT)
+    assert measurement.status is Status.UNSUPPORTED
+    assert f"{name} mpi:two_proc of 3 ranks is MPI_ERR_UNSUPPORTED_OPERATION" in measurement.detail
+    assert opened.usable()
+    opened.close()
 
 
 def test_without_a_compiler_python_launches_and_the_result_says_so(

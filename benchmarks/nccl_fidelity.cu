@@ -7,6 +7,7 @@
 
 #include <cuda.h>
 #include <cuda_runtime.h>
+#include <dlfcn.h>
 #include <nccl.h>
 
 #include <cstdio>
@@ -57,12 +58,24 @@ struct Gate {
     unsigned goal;
 };
 
+// Looked up in the driver's library: not every toolkit has a libcuda.so to link with.
+static decltype(&cuStreamWaitValue32) found_wait() {
+    void* driver = dlopen("libcuda.so.1", RTLD_NOW);
+    void* found = driver ? dlsym(driver, "cuStreamWaitValue32_v2") : nullptr;
+    if (!found) {
+        std::fprintf(stderr, "libcuda.so.1 has no cuStreamWaitValue32_v2: %s\n", dlerror());
+        std::exit(1);
+    }
+    return reinterpret_cast<decltype(&cuStreamWaitValue32)>(found);
+}
+
 static void hold(std::vector<Gpu>& gpus, Gate& gate) {
+    static const auto wait = found_wait();
     gate.goal++;
     for (Gpu& gpu : gpus) {
         CUDA(cudaSetDevice(gpu.device));
         CUdeviceptr word = reinterpret_cast<CUdeviceptr>(gate.word);
-        DRIVER(cuStreamWaitValue32(gpu.stream, word, gate.goal, CU_STREAM_WAIT_VALUE_GEQ));
+        DRIVER(wait(gpu.stream, word, gate.goal, CU_STREAM_WAIT_VALUE_GEQ));
     }
 }
 

@@ -78,7 +78,7 @@ def build_command(compiler: str, program: Path) -> list[str]:
     command += [f"-I{folder}" for folder in includes]
     for folder in libraries:
         command += [f"-L{folder}", f"-Xlinker=-rpath={folder}"]
-    return [*command, "-lcuda", "-l:libnccl.so.2" if libraries else "-lnccl"]
+    return [*command, "-ldl", "-l:libnccl.so.2" if libraries else "-lnccl"]
 
 
 def built(folder: Path) -> Path:

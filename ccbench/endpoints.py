@@ -40,7 +40,10 @@ class Endpoint(Protocol):
         """Compare this rank's output with what is right after so many launches since ``refill``."""
 
     def watch(self, sample: int) -> None:
-        """Tell the watchdog which sample is next (negative: warming up)."""
+        """Tell the watchdog which sample is next (negative: warming up, FIRST_OF_WARM_UP first)."""
+
+
+FIRST_OF_WARM_UP = -1
 
 
 @runtime_checkable

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.cases import OVERLAP, Case, Sampling
-from ccbench.endpoints import Apart, DeviceTimed, Endpoint, Overlapping
+from ccbench.endpoints import FIRST_OF_WARM_UP, Apart, DeviceTimed, Endpoint, Overlapping
 from ccbench.errors import UsageError
 from ccbench.stats import median_interval
 from ccbench.turns import Overlapped, Plain
@@ -236,7 +236,7 @@ def _warm_up(endpoint: Endpoint, sampling: Sampling) -> _WarmUp:
     launches = 1
     began = time.perf_counter()
     for turn in range(WARMUP_SAMPLES_LIMIT):
-        endpoint.watch(-1 - turn)
+        endpoint.watch(FIRST_OF_WARM_UP - turn)
         endpoint.barrier()
         start = time.perf_counter()
         waited = endpoint.launch_and_time_waits(launches) / launches

@@ -27,7 +27,7 @@ def gpu_checks(seen: Environment, files: Files, around: Surroundings) -> tuple[C
         return tuple(checks)
     checks += [_versions(found, files), _bridges(found), _translation(seen), _network_memory(found, files)]
     if found.gpus:
-        readings = read_devices([gpu.bus_id for gpu in found.gpus], files, around.driver)
+        readings = read_devices([gpu.bus_id for gpu in found.gpus], around.driver)
         checks += [_settings(found.gpus), _power(found.gpus), _health(readings)]
     return tuple(checks)
 

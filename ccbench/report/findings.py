@@ -42,6 +42,7 @@ FLAG_ADVICE: Mapping[str, str] = {
     "'nvidia-smi -q -d PERFORMANCE' tells the reason",
     "power_capped": "raise the power limit, or lock clocks below it, so that runs can be compared",
     "clock_dropped": "lock the clocks (nvidia-smi -lgc) or let the device cool, then measure again",
+    "clock_low": "'nvidia-smi -q -d PERFORMANCE' tells what holds clocks back; lock them, measure again",
     "ecc_errors": "read the error counters; retire the device when they keep rising",
     "link_errors": "reseat or replace the cable or card of that link; its errors cost retransmissions",
     "device_errors": "look up the Xid in the kernel's log before trusting any figure of that device",

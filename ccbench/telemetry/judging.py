@@ -14,6 +14,9 @@ CLOCK_DROP_LIMIT = 0.05
 """Part by which a clock may be lower after a case than before. GPUs step their clocks by 15 MHz or less,
 about 1 %, with the temperature; 5 % is no such step."""
 
+CLOCK_LOW_LIMIT = 0.10
+"""Part by which the clock may be lower at the end of a case than the highest that was seen under load."""
+
 THROTTLING = (
     "hw_slowdown",
     "sw_thermal_slowdown",
@@ -30,6 +33,7 @@ FLAGS = (
     "throttled",
     "power_capped",
     "clock_dropped",
+    "clock_low",
     "ecc_errors",
     "link_errors",
     "device_errors",
@@ -43,7 +47,8 @@ def flags_of(before: Sequence[DeviceReading], after: Sequence[DeviceReading]) ->
 
     throttled: clocks were held back by heat, by the power brake or by the hardware's own slowdown.
     power_capped: they were held back by the power limit. clock_dropped: a clock was lower after than before
-    on a device at work. ecc_errors: memory errors were counted. link_errors: errors of NVLink or of PCIe were
+    on a device at work. clock_low: the processors' clock ended well below the highest under load.
+    ecc_errors: memory errors were counted. link_errors: errors of NVLink or of PCIe were
     counted, an NVLink went down, or the PCIe link lost lanes. device_errors: the driver reported an Xid.
     device_lost: a device no longer answers.
     """
@@ -68,6 +73,8 @@ def _flags_of_device(before: DeviceReading, after: DeviceReading) -> Iterator[st
         yield "power_capped"
     if _dropped(before, after):
         yield "clock_dropped"
+    if _low(after):
+        yield "clock_low"
     if _rose(before.ecc_corrected_volatile, after.ecc_corrected_volatile) or _rose(
         before.ecc_uncorrected_volatile, after.ecc_uncorrected_volatile
     ):
@@ -101,6 +108,13 @@ def _dropped(before: DeviceReading, after: DeviceReading) -> bool:
         first is not None and last is not None and last < (1 - CLOCK_DROP_LIMIT) * first
         for first, last in pairs
     )
+
+
+def _low(after: DeviceReading) -> bool:
+    last, highest = after.sm_clock_mhz, after.sm_clock_highest_mhz
+    if last is None or highest is None or IDLE in (after.clock_reasons or ()):
+        return False
+    return last < (1 - CLOCK_LOW_LIMIT) * highest
 
 
 def _rose(before: int | None, after: int | None) -> bool:

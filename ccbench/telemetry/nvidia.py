@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ccbench.nvidia import FIELDS_A_CALL, Session, text_of
@@ -114,6 +115,16 @@ class NvidiaDevices:
             looks.append(replace(look, xids=tuple(xids.get(bus_id, ()))))
         return tuple(looks)
 
+    def sm_clocks(self) -> dict[str, int]:
+        """PCI address -> clock of the processors in MHz, of the GPUs that tell it: a call for each."""
+        ask = self._session.library.nvmlDeviceGetClockInfo
+        clocks = {
+            bus_id: self._session.answer(partial(ask, gpu.handle, SM_CLOCK))
+            for bus_id, gpu in self._gpus.items()
+            if isinstance(gpu, _Gpu)
+        }
+        return {bus_id: int(mhz) for bus_id, mhz in clocks.items() if mhz is not None}
+
     def _met(self, bus_id: str) -> _Gpu | str:
         session, library = self._session, self._session.library
         try:
@@ -179,21 +190,23 @@ class NvidiaDevices:
         )
         if trouble is not None:
             return reading
-        fields = (*gpu.fields, *(one for counts in gpu.links.values() for one in counts))
-        values = session.field_values(handle, fields)
-        calls = 1 + math.ceil(len(fields) / FIELDS_A_CALL)
+        calls = 1
 
         def ask(name: str, *more: int) -> Any:
             nonlocal calls
             calls += 1
             return session.answer(lambda: getattr(library, name)(handle, *more))
 
+        sm_clock = ask("nvmlDeviceGetClockInfo", SM_CLOCK)  # first: it falls when the load is over
         reasons = ask("nvmlDeviceGetCurrentClocksEventReasons")
         if reasons is None:  # drivers before 535 know only the older name
             reasons = ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+        fields = (*gpu.fields, *(one for counts in gpu.links.values() for one in counts))
+        values = session.field_values(handle, fields)
+        calls += math.ceil(len(fields) / FIELDS_A_CALL)
         reading = replace(
             _counted(reading, gpu, values),
-            sm_clock_mhz=ask("nvmlDeviceGetClockInfo", SM_CLOCK),
+            sm_clock_mhz=sm_clock,
             sm_clock_limit_mhz=gpu.sm_clock_limit_mhz,
             memory_clock_mhz=ask("nvmlDeviceGetClockInfo", MEMORY_CLOCK),
             memory_clock_limit_mhz=gpu.memory_clock_limit_mhz,

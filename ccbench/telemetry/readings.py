@@ -30,6 +30,7 @@ class DeviceReading:
     host: machine the device is in, "" where all are in one. at_seconds: time of the look, by a clock that
     only differences of mean anything on. reading_seconds, calls: what the look cost. trouble: why the device
     does not answer, such as a GPU that has fallen off the bus. performance_state: 0 is full speed.
+    sm_clock_highest_mhz: highest that the process has seen while devices were made to work before a case.
     clock_reasons: why the clocks are not higher, words of ``nvidia.REASONS``. held_back_seconds: by reason,
     how long the clocks have been held back since the driver was loaded. energy_joules: since then, too.
     Counters of errors: *volatile* since the driver was loaded, *aggregate* over the device's life. xids:
@@ -48,6 +49,7 @@ class DeviceReading:
     performance_state: int | None = None
     sm_clock_mhz: int | None = None
     sm_clock_limit_mhz: int | None = None
+    sm_clock_highest_mhz: int | None = None
     memory_clock_mhz: int | None = None
     memory_clock_limit_mhz: int | None = None
     clock_reasons: tuple[str, ...] | None = None

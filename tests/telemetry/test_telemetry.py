@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from ccbench.backends.base import EMULATION, LOOPBACK
 from ccbench.conditions import LOAD_FLAGS
-from ccbench.environment import Files
 from ccbench.errors import RunFolderError
 from ccbench.nvidia import DriverAbsent, Session, opened
 from ccbench.telemetry import (
@@ -42,7 +41,7 @@ def driver(library: Nvml) -> Callable[[], Session]:
 
 
 def watch(library: Nvml, tmp_path: Path, *addresses: str) -> DeviceWatch:
-    return DeviceWatch(addresses or [ADDRESS], Files(tmp_path), driver(library))
+    return DeviceWatch(addresses or [ADDRESS], driver(library))
 
 
 def eight_links(**errors: int) -> list[dict[str, int] | None]:
@@ -55,7 +54,7 @@ def eight_links(**errors: int) -> list[dict[str, int] | None]:
 def test_a_gpu_at_work_tells_clocks_heat_power_and_counters(tmp_path: Path) -> None:
     gpu = Gpu(corrected=2, replays=1)
     gpu.work(seconds=10, watts=400)
-    (seen,) = read_devices([ADDRESS], Files(tmp_path), driver(Nvml([gpu])))
+    (seen,) = read_devices([ADDRESS], driver(Nvml([gpu])))
     assert (seen.bus_id, seen.vendor, seen.model) == (ADDRESS, "nvidia", "NVIDIA H100 80GB HBM3")
     assert (seen.performance_state, seen.sm_clock_mhz, seen.sm_clock_limit_mhz) == (0, 1980, 1980)
     assert (seen.memory_clock_mhz, seen.clock_reasons) == (2619, ())
@@ -81,9 +80,7 @@ def test_the_errors_of_each_nvlink_are_read_on_every_generation(
     links = eight_links()
     links[7] = errors
     links[3] = None
-    (seen,) = read_devices(
-        [ADDRESS], Files(tmp_path), driver(Nvml([Gpu(generation=generation, links=links)]))
-    )
+    (seen,) = read_devices([ADDRESS], driver(Nvml([Gpu(generation=generation, links=links)])))
     assert [one.link for one in seen.links] == [0, 1, 2, 4, 5, 6, 7]
     assert dict(seen.links[-1].counts) == errors
     assert not any(dict(seen.links[0].counts).values())
@@ -93,21 +90,21 @@ def test_what_a_gpu_does_not_support_is_none_and_the_rest_is_read(tmp_path: Path
     lacks = frozenset(
         {"nvmlDeviceGetPowerUsage", "nvmlDeviceGetPerformanceState", "nvmlDeviceGetFieldValues"}
     )
-    (seen,) = read_devices([ADDRESS], Files(tmp_path), driver(Nvml([Gpu(lacks=lacks)])))
+    (seen,) = read_devices([ADDRESS], driver(Nvml([Gpu(lacks=lacks)])))
     assert (seen.power_watts, seen.performance_state, seen.energy_joules) == (None, None, None)
     assert (seen.trouble, seen.sm_clock_mhz) == (None, 345)
 
 
 def test_a_driver_that_refuses_all_fields_for_one_it_lacks_is_asked_one_by_one(tmp_path: Path) -> None:
     gpu = Gpu(ecc=False, links=eight_links(crc=3), replays=4, refuses_unknown_fields=True)
-    (seen,) = read_devices([ADDRESS], Files(tmp_path), driver(Nvml([gpu])))
+    (seen,) = read_devices([ADDRESS], driver(Nvml([gpu])))
     assert (seen.pcie_replays, seen.ecc_corrected_volatile) == (4, None)
     assert dict(seen.links[7].counts) == {"replays": 0, "recoveries": 0, "crc": 3}
 
 
 def test_an_older_driver_is_asked_by_the_older_name(tmp_path: Path) -> None:
     gpu = Gpu(reasons=0x4, lacks=frozenset({"nvmlDeviceGetCurrentClocksEventReasons"}))
-    (seen,) = read_devices([ADDRESS], Files(tmp_path), driver(Nvml([gpu])))
+    (seen,) = read_devices([ADDRESS], driver(Nvml([gpu])))
     assert seen.clock_reasons == ("sw_power_cap",)
 
 
@@ -152,7 +149,7 @@ def test_without_pynvml_a_watch_does_nothing(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with pytest.raises(DriverAbsent, match="pip install nvidia-ml-py"):
         opened()
-    watching = DeviceWatch([ADDRESS], Files(tmp_path))
+    watching = DeviceWatch([ADDRESS])
     watching.before()
     assert watching.after() == ("", ())
 
@@ -439,45 +436,68 @@ def test_the_example_and_the_flags_of_the_documentation_are_those_of_the_code() 
         assert f"\n| `{flag}` |" in text
 
 
-# -- AMD --------------------------------------------------------------------------------------------------
+# -- clocks under load -------------------------------------------------------------------------------------
 
 
-def test_an_amd_gpu_is_read_from_the_files_of_its_driver(tmp_path: Path) -> None:
-    device = tmp_path / "sys/bus/pci/devices/0000:c1:00.0"
-    monitor = device / "hwmon/hwmon4"
-    (device / "ras").mkdir(parents=True)
-    monitor.mkdir(parents=True)
-    for name, text in {
-        "vendor": "0x1002", "product_name": "AMD Instinct MI300X", "current_link_speed": "32.0 GT/s PCIe",
-        "current_link_width": "16", "pcie_replay_count": "0", "ras/umc_err_count": "ue: 0\nce: 3",
-        "hwmon/hwmon4/temp1_label": "edge", "hwmon/hwmon4/temp1_input": "41000",
-        "hwmon/hwmon4/temp2_label": "junction", "hwmon/hwmon4/temp2_input": "55000",
-        "hwmon/hwmon4/temp3_label": "mem", "hwmon/hwmon4/temp3_input": "48000",
-        "hwmon/hwmon4/power1_average": "141000000", "hwmon/hwmon4/power1_cap": "750000000",
-        "hwmon/hwmon4/freq1_label": "sclk", "hwmon/hwmon4/freq1_input": "2100000000",
-        "hwmon/hwmon4/freq2_label": "mclk", "hwmon/hwmon4/freq2_input": "1300000000",
-    }.items():  # fmt: skip
-        (device / name).write_text(text + "\n")
-    watching = DeviceWatch(["0000:C1:00.0"], Files(tmp_path), driver(Nvml([], absent=True)))
-    watching.before()
-    (device / "ras/umc_err_count").write_text("ue: 1\nce: 3\n")
+class Rising:
+    """A GPU whose clock rises by ``step_mhz`` each time it has worked, which takes time."""
+
+    def __init__(self, step_mhz: int, top_mhz: int) -> None:
+        self.gpu = Gpu(top_mhz=1980)
+        self.step_mhz, self.top_mhz = step_mhz, top_mhz
+        self.now = 0.0
+
+    def work(self) -> None:
+        self.now += 0.002
+        self.gpu.reasons = 0
+        self.gpu.sm_mhz = min(self.top_mhz, self.gpu.sm_mhz + self.step_mhz)
+
+    def watched(self, absent: bool = False) -> DeviceWatch:
+        return DeviceWatch([ADDRESS], driver(Nvml([self.gpu], absent=absent)), lambda: self.now)
+
+
+def test_a_gpu_that_rested_works_until_its_clock_rises_no_more_before_the_first_look() -> None:
+    rising = Rising(step_mhz=400, top_mhz=1905)
+    watching = rising.watched()
+    watching.before(rising.work)
     text, flags = watching.after()
-    assert flags == ("ecc_errors",)
-    (seen,), (after,) = readings_from_json(text)
-    assert (seen.vendor, seen.model) == ("amd", "AMD Instinct MI300X")
-    assert (seen.sm_clock_mhz, seen.memory_clock_mhz) == (2100, 1300)
-    assert (seen.power_watts, seen.power_limit_watts) == (141.0, 750.0)
-    assert (seen.temperature_celsius, seen.memory_temperature_celsius) == (55.0, 48.0)
-    assert (seen.pcie_generation, seen.pcie_width, seen.pcie_replays) == (5, 16, 0)
-    assert (seen.ecc_corrected_volatile, after.ecc_uncorrected_volatile) == (3, 1)
+    (before,), _ = readings_from_json(text)
+    assert (before.sm_clock_mhz, before.sm_clock_highest_mhz) == (1905, 1905)
+    assert flags == ()
+    assert 0.01 <= rising.now <= 0.02  # four steps up, then ten milliseconds without
 
 
-def test_an_amd_gpu_that_tells_nothing_is_read_all_the_same(tmp_path: Path) -> None:
-    device = tmp_path / "sys/bus/pci/devices/0000:c1:00.0"
-    device.mkdir(parents=True)
-    (device / "vendor").write_text("0x1002\n")
-    (seen,) = read_devices(["0000:c1:00.0"], Files(tmp_path), driver(Nvml([], absent=True)))
-    assert (seen.vendor, seen.power_watts, seen.pcie_generation) == ("amd", None, None)
+@pytest.mark.parametrize(("step_mhz", "absent", "seconds"), [(1, False, 0.1), (400, True, 0.05)])
+def test_a_clock_that_creeps_or_is_not_told_is_waited_for_so_long_and_no_longer(
+    step_mhz: int, absent: bool, seconds: float
+) -> None:
+    rising = Rising(step_mhz, 1980)
+    rising.watched(absent).before(rising.work)
+    assert seconds <= rising.now < seconds + 0.004
+
+
+@pytest.mark.parametrize(
+    ("ended_mhz", "reasons", "flags"),
+    [(1900, 0, ()), (1700, 0, ("clock_dropped", "clock_low")), (345, 1, ())],
+)
+def test_a_clock_far_below_what_it_was_under_load_is_flagged_unless_the_gpu_rests(
+    ended_mhz: int, reasons: int, flags: tuple[str, ...]
+) -> None:
+    rising = Rising(400, 1980)
+    watching = rising.watched()
+    watching.before(rising.work)
+    rising.gpu.sm_mhz, rising.gpu.reasons = ended_mhz, reasons
+    assert watching.after()[1] == flags
+
+
+def test_what_earlier_cases_reached_counts_for_one_that_never_gets_there() -> None:
+    rising = Rising(400, 1980)
+    watching = rising.watched()
+    watching.before(rising.work)
+    watching.after()
+    rising.gpu.sm_mhz, rising.top_mhz = 345, 1400  # something holds it back for good
+    watching.before(rising.work)
+    assert watching.after()[1] == ("clock_low",)
 
 
 # -- the double -------------------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ from ccbench.backends.cuda.reach import (
 from ccbench.backends.cuda.runtime import TO_DEVICE, TO_HOST, do_all
 from ccbench.cases import Case, CaseFacts
 from ccbench.dtypes import numpy_dtype
+from ccbench.endpoints import FIRST_OF_WARM_UP
 from ccbench.kernels.abi import GivenUp
 from ccbench.kernels.layout import (
     RankBuffers,
@@ -129,7 +130,6 @@ class CudaRanks(WholeEndpoint):
                 group.flush_cache()  # its memory is part of what the case needs
         self._finish_launches()
         self._raise_errors()
-        self.devices.before()
         return choice.algorithm
 
     def _refused(self) -> str | None:
@@ -390,6 +390,14 @@ class CudaRanks(WholeEndpoint):
         """Tell the watchdog which sample is next; the one before must have gone well."""
         self._raise_errors()
         super().watch(sample)
+        if sample == FIRST_OF_WARM_UP:
+            self.devices.before(self._keep_busy)
+
+    def _keep_busy(self) -> None:
+        for group in self.groups:
+            group.keep_busy()
+        for group in self.groups:
+            group.synchronize()
 
     def check(self, salt: int, launches: int) -> Mismatch | None:
         """Compare every rank's output with what is right."""

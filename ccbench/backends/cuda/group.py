@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.backends.base import CannotRun
+from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cuda.modules import Kernel, Modules
 from ccbench.backends.cuda.runtime import (
     CAPTURE_THREAD,
@@ -32,6 +33,10 @@ from ccbench.kernels.sources import KernelEntry, Program, program
 
 FLUSH_FACTOR = 2
 """Times the L2 cache that is written to empty it of everything else."""
+
+
+BUSY_FLUSHES = 16
+"""Of some tens of microseconds each on a data centre's GPU."""
 
 
 class NotCoResident(CannotRun):
@@ -361,6 +366,12 @@ class Group:
         if not self._flush:
             self._flush = self.cuda.allocate(size)
         self.cuda.runtime.memsetAsync(self._flush, 0, size, self.stream)
+
+    def keep_busy(self) -> None:
+        """Enqueue work for about a millisecond, for clocks that rise under load only."""
+        with suppress(OutOfMemory):  # a device that is full to the brim is measured as it is
+            for _ in range(BUSY_FLUSHES):
+                self.flush_cache()
 
     def synchronize(self) -> None:
         """Wait for everything enqueued."""

@@ -110,7 +110,6 @@ class CudaEndpoint(CudaRanks):
         seen = replace(case, ranks=case.group_ranks, groups="", alone=ALL_GROUPS)
         algorithms = [one.prepare(seen) for one in self._active]
         self._ready_gate()
-        self.devices.before()
         return algorithms[0]
 
     def _release_buffers(self) -> None:

@@ -38,6 +38,7 @@ from ccbench.backends.nccl.watchman import Watchman
 from ccbench.cases import OVERLAP, Case, CaseFacts
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
+from ccbench.endpoints import FIRST_OF_WARM_UP
 from ccbench.exchange import Exchange
 from ccbench.telemetry import DeviceWatch
 from ccbench.units import format_seconds
@@ -131,7 +132,6 @@ class NcclRanks(WholeEndpoint):
         except CannotRun:
             self._give_back(bound)
             raise
-        self._devices.before()
         return self._choice.algorithm or self._forced(case)
 
     def _forced(self, case: Case) -> str:
@@ -372,6 +372,8 @@ class NcclRanks(WholeEndpoint):
         """Tell the watchdog which sample is next (negative: warming up)."""
         self._sample = sample
         super().watch(sample)
+        if sample == FIRST_OF_WARM_UP:
+            self._devices.before(lambda: self._launches.keep_busy(limit_for(self._case, 1)))
 
     def barrier(self) -> None:
         """Return when every process has called it."""

@@ -167,6 +167,12 @@ class Launches:
             seat.device.flush_cache()
         self.wait(limit_seconds)
 
+    def keep_busy(self, limit_seconds: float) -> None:
+        """Have all devices work for about a millisecond."""
+        for seat in self._seats:
+            seat.device.keep_busy()
+        self.wait(limit_seconds)
+
     # -- waiting ---------------------------------------------------------------------------------------------
 
     def wait(self, limit_seconds: float) -> None:

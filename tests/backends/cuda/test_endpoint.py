@@ -270,11 +270,18 @@ def test_devices_are_looked_at_before_and_after_a_case(opened: Opened) -> None:
     endpoint.devices = DeviceWatch(endpoint.devices.bus_ids, driver=lambda: nvidia_driver(Nvml(gpus)))
     case = case_of("all_reduce", "ring", 2, 5003)
     endpoint.prepare(case)
-    gpus[1].uncorrected += 1
+    poison = endpoint.poison
+
+    def poison_while_memory_fails() -> None:
+        gpus[1].uncorrected += 1
+        poison()
+
+    endpoint.poison = poison_while_memory_fails  # type: ignore[method-assign]  # between the two looks
     measure(endpoint, case, SAMPLING, 1)
     facts = endpoint.facts()
     before, after = readings_from_json(facts.devices)
     assert (len(before), len(after)) == (2, 2)
+    assert [one.sm_clock_highest_mhz for one in before] == [345, 345]  # they were made to work before
     assert facts.flags == ("ecc_errors",)
 
 

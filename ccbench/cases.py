@@ -14,6 +14,7 @@ from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
 from ccbench.groups import Pair, parse_beside, parse_groups, parse_pair
 from ccbench.traffic_matrix import sent_elements
+from ccbench.units import plural
 
 NO_ROOT = -1
 """The root of a case whose collective has none."""
@@ -182,7 +183,7 @@ class Case:
         if self.op != NO_OP:
             words.append(self.op)
         words.append(f"{self.size_bytes} B")
-        extra = [f"{self.ranks} ranks", self.backend]
+        extra = [plural(self.ranks, "rank"), self.backend]
         if self.root not in (NO_ROOT, 0):
             extra.append(f"root {self.root}")
         if self.in_place:

@@ -19,7 +19,7 @@ from ccbench.planning import DETECT, Plan, RunOptions
 from ccbench.progress import Progress
 from ccbench.runs import RunFolder, default_folder
 from ccbench.topology.graph import Topology
-from ccbench.units import shown
+from ccbench.units import plural, shown
 
 if TYPE_CHECKING:
     from ccbench.suite import Suite
@@ -40,7 +40,7 @@ def who_is_launched(options: RunOptions, progress: Progress) -> tuple[Census | N
             f"({', '.join(host.name for host in census.facts)}); leave --nodes out"
         )
     hosts = ", ".join(f"{host.ranks} on {host.name}" for host in census.facts)
-    progress.note(f"{census.ranks} ranks: {hosts}")
+    progress.note(f"{plural(census.ranks, 'rank')}: {hosts}")
     lacking = next((f"{host.name}: {host.no_gpus}" for host in census.facts if host.no_gpus), "")
     gpus = sum(len(host.gpus) for host in census.facts)
     return census, replace(

@@ -139,24 +139,54 @@ def format_size(size_bytes: int) -> str:
     return f"{size_bytes} B"
 
 
-def _four_digits(value: float) -> str:
-    decimals = max(0, 3 - math.floor(math.log10(abs(value)))) if value else 0
+SECONDS_UP_TO, HOURS_FROM = 600.0, 7200.0
+"""Times of this many seconds and more are shown in minutes, and in hours."""
+
+
+def _digits(value: float, digits: int = 4) -> str:
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
     text = f"{value:.{min(decimals, 6)}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def format_ratio(ratio: float) -> str:
+    """Two significant digits and never an exponent: ``'1.3x'``, ``'260x'``, ``'0.04x'``."""
+    return f"{_digits(float(f'{ratio:.2g}'))}x" if math.isfinite(ratio) else f"{ratio}x"
+
+
+MANIFOLD = 9.0
+"""Changes from here on are told as ratios."""
+
+
+def format_change(change: float) -> str:
+    """A ratio minus one: ``'+12.3%'``; from the tenfold on the ratio: ``'1300x'``."""
+    return f"{change:+.1%}" if change < MANIFOLD else format_ratio(1 + change)
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 case``, ``2 cases``, ``3 switches``."""
+    ending = "es" if noun.endswith("ch") else "s"
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}{ending}"
+
+
 def format_seconds(seconds: float) -> str:
-    """Four significant digits in us, ms or s: ``'12.34 us'``; below a nanosecond, digits are lost."""
+    """Four significant digits in us, ms or s: ``'12.34 us'``; of ten minutes and more three: ``'10.1 h'``.
+
+    Below a nanosecond, digits are lost.
+    """
     if not math.isfinite(seconds):
         return f"{seconds} s"
+    if abs(seconds) >= SECONDS_UP_TO:
+        hours = abs(seconds) >= HOURS_FROM
+        return f"{_digits(seconds / (3600 if hours else 60), 3)} {'h' if hours else 'min'}"
     for factor, unit in ((1e6, "us"), (1e3, "ms")):
         # 999.95 and more would round up to 1000 of the smaller unit.
         if abs(seconds) * factor < 999.95:
-            return f"{_four_digits(seconds * factor)} {unit}"
-    return f"{_four_digits(seconds)} s"
+            return f"{_digits(seconds * factor)} {unit}"
+    return f"{_digits(seconds)} s"
 
 
 def format_rate(bytes_per_second: float) -> str:
     """A rate in GB/s (1e9 bytes per second) with four significant digits, always in that one unit."""
     gigabytes = bytes_per_second / 1e9
-    return f"{_four_digits(gigabytes) if math.isfinite(gigabytes) else gigabytes} GB/s"
+    return f"{_digits(gigabytes) if math.isfinite(gigabytes) else gigabytes} GB/s"

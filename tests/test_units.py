@@ -10,12 +10,15 @@ from hypothesis import strategies as st
 
 from ccbench.units import (
     SIZE_UNITS,
+    format_change,
     format_rate,
+    format_ratio,
     format_seconds,
     format_size,
     parse_duration,
     parse_fraction,
     parse_size,
+    plural,
     shown,
 )
 
@@ -120,18 +123,19 @@ def test_seconds_written_in_full_read_back_exactly(seconds: float) -> None:
 
 @patient
 @given(st.floats(1e-9, 1e9))
-def test_formatted_seconds_keep_four_digits(seconds: float) -> None:
+def test_formatted_seconds_keep_four_digits_and_long_ones_three(seconds: float) -> None:
     text = format_seconds(seconds)
-    digits = text.split()[0].replace(".", "").strip("0")
-    assert parse_duration(text) == pytest.approx(seconds, rel=5.1e-4, abs=5.1e-13)
-    assert len(digits) <= 4 or seconds >= 9999
+    kept = 5.1e-4 if seconds < 600 else 5.1e-3
+    assert parse_duration(text) == pytest.approx(seconds, rel=kept, abs=5.1e-13)
+    assert "e" not in text
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
         (0.0, "0 us"), (8.5e-7, "0.85 us"), (1.23456e-5, "12.35 us"), (9.9996e-4, "1 ms"), (0.25, "250 ms"),
-        (0.99996, "1 s"), (12.3456, "12.35 s"), (-2e-3, "-2 ms"), (math.inf, "inf s"), (math.nan, "nan s"),
+        (599.9, "599.9 s"), (1386.0, "23.1 min"), (36328.0, "10.1 h"), (0.99996, "1 s"), (12.3456, "12.35 s"),
+        (-2e-3, "-2 ms"), (math.inf, "inf s"), (math.nan, "nan s"),
     ],
 )  # fmt: skip
 def test_seconds_are_shown_in_the_unit_that_fits(seconds: float, text: str) -> None:
@@ -179,3 +183,32 @@ def test_any_text_is_a_quantity_or_a_value_error_with_a_cure(
         value, problem = 0, str(error)
     assert value >= 0
     assert not problem or "; write " in problem
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [(261.08, "260x"), (520.3, "520x"), (1286.2, "1300x"), (1.25, "1.2x"), (12.4, "12x"), (0.0423, "0.042x"),
+     (128522.8, "130000x"), (0.0, "0x"), (math.inf, "infx")],
+)  # fmt: skip
+def test_ratios_are_written_without_exponents(ratio: float, text: str) -> None:
+    assert format_ratio(ratio) == text
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (0.123, "+12.3%"),
+        (-0.05, "-5.0%"),
+        (8.5, "+850.0%"),
+        (9.0, "10x"),
+        (1285.228, "1300x"),
+        (math.inf, "infx"),
+    ],
+)
+def test_changes_are_percentages_until_the_ratio_reads_more_easily(change: float, text: str) -> None:
+    assert format_change(change) == text
+
+
+def test_one_is_singular() -> None:
+    assert [plural(count, "rank") for count in (0, 1, 2)] == ["0 ranks", "1 rank", "2 ranks"]
+    assert plural(2, "switch") == "2 switches"

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ccbench.algorithms.schedule import Indices, Schedule, Step
 from ccbench.collectives import collective
 from ccbench.errors import ScheduleError
+from ccbench.units import plural
 
 NOTHING = -1
 """The piece of a slot that nothing was written to."""
@@ -157,7 +158,7 @@ class Contributions:
         )  # fmt: skip
 
     def _error(self, step: Step, rank: object, slot: object, seen: str) -> ScheduleError:
-        name = f"{self.schedule.collective} {self.schedule.algorithm}, {self.schedule.ranks} ranks"
+        name = f"{self.schedule.collective} {self.schedule.algorithm}, {plural(self.schedule.ranks, 'rank')}"
         return ScheduleError(f"{name}: step {step.index + 1}: slot {slot} of rank {rank} {seen}")
 
 

@@ -8,6 +8,7 @@ from ccbench.algorithms.contributions import NOTHING, Contributions, piece_name
 from ccbench.algorithms.schedule import Phase, Schedule
 from ccbench.collectives import collective
 from ccbench.errors import ScheduleError
+from ccbench.units import plural
 
 
 def prove(schedule: Schedule) -> None:
@@ -30,7 +31,7 @@ def prove(schedule: Schedule) -> None:
 
 def check_form(schedule: Schedule) -> None:
     """ScheduleError unless all arrays fit each other and all indices lie where they may."""
-    name = f"{schedule.collective} {schedule.algorithm}, {schedule.ranks} ranks"
+    name = f"{schedule.collective} {schedule.algorithm}, {plural(schedule.ranks, 'rank')}"
     row = collective(schedule.collective)
     if schedule.ranks < 1 or schedule.pieces < 1:
         raise ScheduleError(f"{name}: {schedule.pieces} pieces, expected one rank and one piece at least")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ccbench.cases import ALL_GROUPS
+from ccbench.units import format_seconds, format_size, plural
 
 if TYPE_CHECKING:
     from ccbench.cases import Case
@@ -36,7 +37,6 @@ Priced = tuple["Case", "Prediction | None"]
 def plan_lines(plan: Plan) -> list[str]:
     """One line for each case, or for cases that differ in little, with bytes and predicted times."""
     from ccbench.planning import rank_bytes
-    from ccbench.units import format_seconds, format_size
 
     priced = [(case, plan.basis.predict(case) if plan.basis else None) for case in plan.cases]
     if len(priced) > MOST_LISTED:
@@ -73,7 +73,6 @@ def _key(case: Case, joined: Sequence[str]) -> Case:
 def _line(members: Sequence[Priced]) -> str:
     """``nccl all_reduce ring float32 sum, 8 ranks: 14 cases, 8 B to 512 MiB; at most 1 GiB a rank; ...``."""
     from ccbench.planning import rank_bytes
-    from ccbench.units import format_seconds, format_size
 
     cases = [case for case, _ in members]
     sizes = sorted({case.size_bytes for case in cases})
@@ -100,7 +99,7 @@ def _words(cases: Sequence[Case]) -> str:
             words.append(f"{several[name]} {_PLURALS[name]}")
         elif getattr(first, name) != "none":
             words.append(getattr(first, name))
-    parts = [" ".join(words), f"{first.ranks} ranks"]
+    parts = [" ".join(words), plural(first.ranks, "rank")]
     for name in _PLAIN:
         if several[name] > 1:
             ways = (" both ways" if "<>" in first.pair else " one way") if name == "pair" else ""
@@ -112,7 +111,7 @@ def _variation(alike: Sequence[str], case: Case) -> list[str]:
     """Words for what differs from a plain case in what all cases of the line share."""
     blank = replace(case, **{name: _PLAIN[name] for name in _PLAIN if name not in alike})
     words = blank.label.split(", ")[1:]
-    return [word for word in words if word not in (f"{case.ranks} ranks", case.backend)]
+    return [word for word in words if word not in (plural(case.ranks, "rank"), case.backend)]
 
 
 _BLANK: dict[str, Any] = {"alone": ALL_GROUPS, "pair": ""}

@@ -225,11 +225,13 @@ def _resume_line(suite: str, options: RunOptions, folder: Path) -> str:
 def _missing_here(plan: Plan) -> list[str]:
     """For every planned backend that cannot work here a sentence that says what is missing."""
     from ccbench.backends import open_backend
+    from ccbench.units import plural
 
     names = dict.fromkeys(case.backend for case in plan.cases)
-    ranks = ", ".join(str(number) for number in sorted({case.ranks for case in plan.cases}))
+    *fewer, most = sorted({case.ranks for case in plan.cases}) or [0]
+    ranks = ", ".join([*map(str, fewer), plural(most, "rank")])
     return [
-        f"backend {name} cannot run here: {reason} (planned for {ranks} ranks; --ranks plans another number)"
+        f"backend {name} cannot run here: {reason} (planned for {ranks}; --ranks plans another number)"
         for name in names
         if (reason := open_backend(name).unavailable())
     ]
@@ -238,7 +240,7 @@ def _missing_here(plan: Plan) -> list[str]:
 def _print_plan(plan: Plan, notes: Sequence[str], as_json: bool) -> None:
     from ccbench.cli.plan_text import plan_lines
     from ccbench.planning import rank_bytes
-    from ccbench.units import format_seconds, format_size
+    from ccbench.units import format_seconds, format_size, plural
 
     if as_json:
         print_json(
@@ -264,9 +266,8 @@ def _print_plan(plan: Plan, notes: Sequence[str], as_json: bool) -> None:
         click.echo(line)
     for note in notes:
         click.echo(f"note: {note}")
-    plural = "" if len(plan.cases) == 1 else "s"
     click.echo(
-        f"{len(plan.cases)} case{plural}, at most {format_size(plan.rank_bytes)} on one rank and "
+        f"{plural(len(plan.cases), 'case')}, at most {format_size(plan.rank_bytes)} on one rank and "
         f"{format_size(plan.total_bytes)} on all at once, about {format_seconds(plan.expected_seconds)}"
     )
 

@@ -20,6 +20,7 @@ from ccbench.comparison.significance import (
 )
 from ccbench.comparison.values import Cause, Comparison, Point, Settings, Verdict
 from ccbench.comparison.visits import Floats, samples_of, visit_medians
+from ccbench.units import format_change
 
 BY_RATIO_ALONE = "printed averages: the ratio against the threshold, nothing is known of their spread"
 
@@ -144,10 +145,11 @@ def _by_test(pairs: Sequence[Facing], settings: Settings) -> list[Comparison]:
 
 def _among_many(one: Comparison, count: int, confidence: float) -> str:
     """What keeps a change from being shown that a comparison of this point alone would show."""
+    change = format_change((one.ratio or 1.0) - 1)
     return (
-        f"{(one.ratio or 1.0) - 1:+.1%}: as the only point a change, but one among {count} is found by "
-        f"chance too easily (p {one.p_value:.2g}, corrected for their number, is above {1 - confidence:.2g}"
-        "); more visits show it, or runs of fewer points (--only)"
+        f"{change}: as the only point a change, but one among {count} is found by chance too easily (p "
+        f"{one.p_value:.2g}, corrected for their number, is above {1 - confidence:.2g}); more visits show it,"
+        " or runs of fewer points (--only)"
     )
 
 
@@ -167,7 +169,7 @@ def within(low: float, high: float, threshold: float) -> bool:
 
 def too_wide(one: Comparison, low: float, high: float) -> str:
     """What the interval leaves open."""
-    span = f"between {low - 1:+.1%} and {high - 1:+.1%}"
+    span = f"between {format_change(low - 1)} and {format_change(high - 1)}"
     return f"{span}: neither a change by {one.threshold:.3g} nor the lack of one is shown"
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ccbench.comparison.self_check import INJECTED_THRESHOLDS, MOST_FALSE, SelfCheck
 from ccbench.comparison.values import Cause, Compared, Comparison, Verdict
-from ccbench.units import format_seconds
+from ccbench.units import format_change, format_seconds
 
 MOST_ROWS = 40
 """Points of one verdict that are shown; JSON has all."""
@@ -41,12 +41,16 @@ def screen(compared: Compared, width: int = 80) -> str:
 
 def change_text(one: Comparison) -> str:
     """``+12.3%``, or nothing where there is no ratio."""
-    return "" if one.change is None else f"{one.change:+.1%}"
+    return "" if one.change is None else format_change(one.change)
 
 
 def interval_text(one: Comparison) -> str:
     """``[+8.1%, +15.0%]``, or nothing where there is no interval."""
-    return "" if one.low is None or one.high is None else f"[{one.low - 1:+.1%}, {one.high - 1:+.1%}]"
+    return (
+        ""
+        if one.low is None or one.high is None
+        else f"[{format_change(one.low - 1)}, {format_change(one.high - 1)}]"
+    )
 
 
 def seconds_text(seconds: float | None) -> str:

@@ -9,7 +9,7 @@ from enum import Enum
 from ccbench.cases import ALL_GROUPS
 from ccbench.comparison.thresholds import DEFAULT_THRESHOLD, Thresholds
 from ccbench.runs.loading import ORDER
-from ccbench.units import format_size
+from ccbench.units import format_size, plural
 
 KEY_FIELDS: tuple[str, ...] = tuple(name for name in ORDER if name != "case_id")
 """Columns that tell one point from another: everything asked of a case except its suite's name."""
@@ -79,7 +79,7 @@ class Point:
         """One line without the size; what is as usual is not said."""
         words = [self.collective, self.algorithm * (self.algorithm != "default"), self.dtype]
         words += [self.op if self.op not in ("none", "sum") else ""]
-        words += [self.backend, self.protocol * (self.protocol != "default"), f"{self.ranks} ranks"]
+        words += [self.backend, self.protocol * (self.protocol != "default"), plural(self.ranks, "rank")]
         words += [f"{self.nodes} nodes" if self.nodes > 1 else "", "in place" if self.in_place else ""]
         words += [self.mode * (self.mode != "streaming"), f"root {self.root}" if self.root > 0 else ""]
         return " ".join(word for word in (*words, *self._settings()) if word)
@@ -222,5 +222,5 @@ class Compared:
         wrong = sum(one.wrong for one in self.points)
         parts = [f"{counts[verdict.value]} {verdict.value}" for verdict in Verdict]
         parts += [f"{wrong} with wrong results"] * bool(wrong)
-        unread = f"; {self.unread} file{'s' * (self.unread > 1)} could not be read" if self.unread else ""
-        return f"{words}: {', '.join(parts)} of {len(self.points)} points{unread}"
+        unread = f"; {plural(self.unread, 'file')} could not be read" if self.unread else ""
+        return f"{words}: {', '.join(parts)} of {plural(len(self.points), 'point')}{unread}"

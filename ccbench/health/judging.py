@@ -26,7 +26,7 @@ from ccbench.health.outliers import high_outliers, relative_spread
 from ccbench.health.ranks import starved_ranks, waited_for
 from ccbench.runs import Run
 from ccbench.runs.rows import case_of, is_null
-from ccbench.units import format_seconds, format_size
+from ccbench.units import format_ratio, format_seconds, format_size, plural
 from ccbench.visits import NO_TEAM
 
 HEALTH = "health"
@@ -240,9 +240,7 @@ def _devices(rows: Sequence[Row]) -> list[HealthFinding]:
     """Devices with a fault while a case ran, each with how often."""
     cases = [(list(row["flags"]), str(row["device_readings"] or "")) for row in rows]
     return [
-        HealthFinding(
-            "device", device, f"{flag.replace('_', ' ')} in {_plural(count, 'case')} of {len(rows)}"
-        )
+        HealthFinding("device", device, f"{flag.replace('_', ' ')} in {plural(count, 'case')} of {len(rows)}")
         for flag, device, count in flagged_devices(cases, DEVICE_FAULTS)
     ]
 
@@ -263,9 +261,8 @@ def _slow_pairs(matrices: Sequence[PairMatrix]) -> tuple[dict[int, str], list[He
         doubted = len(cells) - len(sound) > DOUBTED_CASES * len(cells)
         scores = _rank_scores(matrix, cells if doubted else sound)
         for rank in high_outliers(scores, math.log(GROSS) if doubted else math.log1p(MISS)):
-            text = (
-                f"its pairs take {_times_as_long(matrix, rank):.3g} times as long as others ({_what(matrix)})"
-            )
+            ratio = format_ratio(_times_as_long(matrix, rank))
+            text = f"its pairs take {ratio} as long as others ({_what(matrix)})"
             ranks[rank] = "; ".join(part for part in (ranks.get(rank, ""), text) if part)
         logs = [
             math.log(matrix.time(*cell) / matrix.usual_seconds[matrix.classes[cell[0]][cell[1]]])
@@ -367,20 +364,20 @@ def _evidence(rows: Sequence[Row], timed: Sequence[Row], matrices: Sequence[Pair
         names = {row["collective"] for row in checked}
         moved = {row["size_bytes"] for row in checked if row["size_bytes"]}
         lines.append(
-            f"{_plural(len(checked), 'case')} with correct results: {len(names)} of {len(COLLECTIVES)} "
-            f"collectives at {_plural(len(moved), 'size')}, on {_words(row['backend'] for row in checked)}"
+            f"{plural(len(checked), 'case')} with correct results: {len(names)} of {len(COLLECTIVES)} "
+            f"collectives at {plural(len(moved), 'size')}, on {_words(row['backend'] for row in checked)}"
         )
     lines += [_pairs_text(matrix) for matrix in matrices]
     spreads = [_spreads(row) for row in timed if _visits(row)]
     if spreads:
         between, within = (median(one[place] for one in spreads) for place in (0, 1))
         lines.append(
-            f"timing of {_plural(len(spreads), 'case')}: typically varies by {between:.1%} between visits "
+            f"timing of {plural(len(spreads), 'case')}: typically varies by {between:.1%} between visits "
             f"and {within:.1%} within one"
         )
     watched = sum(bool(row["device_readings"]) for row in rows)
     lines.append(
-        f"clocks, heat and error counters of devices around {_plural(watched, 'case')}"
+        f"clocks, heat and error counters of devices around {plural(watched, 'case')}"
         if watched
         else "no device was watched (clocks, heat and error counters need GPUs and their management library)"
     )
@@ -397,12 +394,8 @@ def _pairs_text(matrix: PairMatrix) -> str:
     else:
         slowest, fastest = (matrix.size_bytes / one / 1e9 for one in (max(times), min(times)))
         span = f"{slowest:.3g} to {fastest:.3g} GB/s"
-    return f"{_plural(len(times), 'pair')}, {_what(matrix)}: {span}"
+    return f"{plural(len(times), 'pair')}, {_what(matrix)}: {span}"
 
 
 def _words(names: Iterable[Any]) -> str:
     return ", ".join(sorted({str(name) for name in names}))
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

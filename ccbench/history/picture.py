@@ -10,7 +10,7 @@ from html import escape
 
 from ccbench.history.series import Series
 from ccbench.history.text import when
-from ccbench.units import format_seconds
+from ccbench.units import format_change, format_seconds
 
 WIDTH = 720
 HEIGHT = 180
@@ -115,7 +115,7 @@ def _steps(one: Series, scale: _Scale) -> list[str]:
         lines.append(f'<line class="{kind}" x1="{x}" x2="{x}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
         lines.append(
             f'<text class="{kind}" x="{x + 4}" y="{TOP - 2}">{"▲" if kind == "slower" else "▼"} '
-            f"{change.change:+.1%}</text>"
+            f"{format_change(change.change)}</text>"
         )
     return lines
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ccbench.history.series import Change, History, Series
 from ccbench.history.steps import FEWEST_VALUES
-from ccbench.units import format_seconds
+from ccbench.units import format_change, format_seconds
 
 DOCUMENT_VERSION = 1
 """Of the JSON document; it changes when a key is dropped or means another thing."""
@@ -44,7 +44,7 @@ def change_text(change: Change) -> str:
     """``+12.3% slower (1.00 ms -> 1.12 ms)``."""
     word = "slower" if change.change > 0 else "faster"
     times = f"{format_seconds(change.before_seconds)} -> {format_seconds(change.after_seconds)}"
-    return f"{change.change:+.1%} {word} ({times})"
+    return f"{format_change(change.change)} {word} ({times})"
 
 
 def when(created_at: str) -> str:

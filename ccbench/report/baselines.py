@@ -187,7 +187,7 @@ def _gpu(words: str) -> str:
 
 def _offer(point: Point) -> str:
     nodes = f" on {point.nodes} nodes" if point.nodes > 1 else ""
-    return f"{point.collective} {point.dtype} {point.ranks} ranks{nodes}"
+    return f"{point.collective} {point.dtype} {plural(point.ranks, 'rank')}{nodes}"
 
 
 def _heading(point: Point) -> str:

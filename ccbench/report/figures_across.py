@@ -12,6 +12,7 @@ from ccbench.report.footnotes import footnote
 from ccbench.report.points import Point, provenance
 from ccbench.report.text import percent, plural
 from ccbench.runs.rows import WAITING_SHARE
+from ccbench.units import MANIFOLD, format_ratio
 
 CHANCE = 0.01
 """A rank is named when ranks that are all alike would give one of them as many cases no more often."""
@@ -85,6 +86,8 @@ def bias_text(bias: float) -> str:
     """On which side of the prediction the measured times typically lie, in words."""
     if abs(bias) <= 0.005:
         return "measured times typically lie at the prediction"
+    if bias >= MANIFOLD:
+        return f"measured times are typically {format_ratio(1 + bias)} the prediction"
     side = "above" if bias > 0 else "below"
     return f"measured times are typically {percent(abs(bias))} {side} the prediction"
 

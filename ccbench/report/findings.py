@@ -26,7 +26,7 @@ from ccbench.report.points import (
 from ccbench.report.run_finding import SEVERITIES, RunFinding
 from ccbench.report.text import percent, plain, plural
 from ccbench.runs import Run
-from ccbench.units import format_seconds
+from ccbench.units import format_ratio, format_seconds
 
 UNSTABLE = 0.20
 """An interval wider than this share of its median leaves the first digit open."""
@@ -211,9 +211,9 @@ def _far(points: Sequence[Point]) -> Iterator[RunFinding]:
         yield RunFinding(
             "doubt", "slower_than_predicted",
             f"{plural(len(slower), 'case')} more than {percent(FAR)} slower than predicted",
-            f"worst: {point.label} took {format_seconds(point.median_seconds or 0.0)}, {worst.ratio:.2g} "
-            f"times the prediction{where}; half of them {median(one.ratio for one in slower):.2g} "
-            "times or more",
+            f"worst: {point.label} took {format_seconds(point.median_seconds or 0.0)}, "
+            f"{format_ratio(worst.ratio)} the prediction{where}; half of them "
+            f"{format_ratio(median(one.ratio for one in slower))} or more",
             "look for what these cases share: a size, an algorithm, a link ('ccbench topo'), a flag",
             len(slower),
         )  # fmt: skip

@@ -18,7 +18,7 @@ from ccbench.cases import OVERLAP
 from ccbench.report.points import Point, series_key
 from ccbench.report.run_finding import RunFinding
 from ccbench.report.text import percent, plural
-from ccbench.units import format_seconds, format_size
+from ccbench.units import format_ratio, format_seconds, format_size
 
 CLEAR_SHARE = 0.05
 """Part by which medians must differ; clusters' own checks of dips use the same."""
@@ -94,7 +94,7 @@ def _turns(points: Sequence[Point]) -> Iterator[RunFinding]:
         ratio, before, after = max(found, key=lambda item: item[0])
         yield RunFinding(
             "doubt", "not_monotone", f"Time falls with size at {plural(len(found), 'place')}",
-            f"most: {before.label} takes {format_seconds(_seconds(before))}, {ratio:.2g} times the "
+            f"most: {before.label} takes {format_seconds(_seconds(before))}, {format_ratio(ratio)} the "
             f"{format_seconds(_seconds(after))} of {format_size(after.size_bytes)}{_switch(before, after)}",
             "the smaller size is chosen badly or was disturbed: measure it again, then try other algorithms "
             "and protocols there", len(found),
@@ -178,7 +178,8 @@ def _inconsistent(points: Sequence[Point]) -> Iterator[RunFinding]:
             yield RunFinding(
                 "doubt", "self_inconsistent",
                 f"{rule.whole} slower than {together} at {plural(len(broken), 'size')}",
-                f"most: {worst.label} takes {format_seconds(_seconds(worst))}, {ratio:.2g} times {together}",
+                f"most: {worst.label} takes {format_seconds(_seconds(worst))}, "
+                f"{format_ratio(ratio)} {together}",
                 f"use {together} there, or force another algorithm of {rule.whole}", len(broken),
             )  # fmt: skip
 
@@ -209,7 +210,7 @@ def _losing_defaults(points: Sequence[Point]) -> Iterator[RunFinding]:
         yield RunFinding(
             "doubt", "default_loses",
             f"{backend}'s choice for {collective} loses at {plural(len(cases), 'size')}",
-            f"most: {default.label} takes {format_seconds(_seconds(default))}, {ratio:.2g} times "
+            f"most: {default.label} takes {format_seconds(_seconds(default))}, {format_ratio(ratio)} "
             f"{' '.join(words)}",
             f"force {' '.join(words)} around {format_size(default.size_bytes)}, or tune the choice",
             len(cases),

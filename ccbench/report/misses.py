@@ -10,7 +10,7 @@ from ccbench.cases import Status
 from ccbench.report.points import Point, points_of
 from ccbench.report.text import percent, plural
 from ccbench.runs import Run
-from ccbench.units import format_seconds
+from ccbench.units import format_ratio, format_seconds
 
 FAR = 0.30
 """A time this far from the prediction, as a share of it, is listed."""
@@ -35,14 +35,14 @@ class Miss:
             share = percent(point.beaten_share or 0.0)
             what = f"{measured} beats" if self.ratio <= 1 else f"{share} of its samples beat"
             return f"{point.label}: {what} the bound of {bound}"
-        text = f"{point.label}: {measured}, {_times(self.ratio)} prediction"
+        text = f"{point.label}: {measured}, {_share(self.ratio)} the prediction"
         if not point.trusted:
             text += f" (flagged: {point.flags[0]})"
         return text + (f"; costs most: {point.bottleneck}" if point.bottleneck else "")
 
 
-def _times(ratio: float) -> str:
-    return f"{ratio:.2g} times the" if ratio >= 1 else f"{ratio:.0%} of the"
+def _share(ratio: float) -> str:
+    return format_ratio(ratio) if ratio >= 1 else f"{ratio:.0%} of"
 
 
 def misses(points: Sequence[Point]) -> tuple[Miss, ...]:

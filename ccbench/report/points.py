@@ -12,10 +12,10 @@ from ccbench.errors import UsageError
 from ccbench.groups import parse_groups
 from ccbench.report.settings import SETTING_FIELDS, setting_words
 from ccbench.report.sources import table_labels
-from ccbench.report.text import percent, plain, plural
+from ccbench.report.text import plain, plural
 from ccbench.runs import Run
 from ccbench.runs.rows import is_null
-from ccbench.units import format_size
+from ccbench.units import format_change, format_size
 
 BYTES_PER_GIGABYTE = 1e9
 
@@ -142,7 +142,7 @@ class Point:
         fastest, slowest = (choose(self.parts, key=lambda part: part[1]) for choose in (min, max))
         if slowest[1] <= fastest[1] or not fastest[1]:
             return "none"
-        return f"{slowest[0]} +{percent(slowest[1] / fastest[1] - 1)}"
+        return f"{slowest[0]} {format_change(slowest[1] / fastest[1] - 1)}"
 
     @property
     def imported(self) -> bool:

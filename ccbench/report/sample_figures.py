@@ -16,7 +16,7 @@ from ccbench.report.points import EMULATION, Point
 from ccbench.report.text import plural
 from ccbench.runs import Run
 from ccbench.runs.rows import is_null
-from ccbench.units import format_size
+from ccbench.units import format_ratio, format_size
 
 if TYPE_CHECKING:
     import numpy as np
@@ -80,7 +80,7 @@ def _figure(point: Point, seconds: NDArray[np.float64]) -> Figure:
     notes = []
     if ratios.max() > DARKEST:
         notes.append(
-            f"Cells of {DARKEST:g} times the median and more are alike; the most is {ratios.max():.3g} times"
+            f"Cells of {DARKEST:g} times the median and more are alike, up to {format_ratio(ratios.max())}"
         )
     if cells.shape[1] < samples:
         notes.append(f"A column is {-(-samples // cells.shape[1])} samples or fewer, their slowest shown")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ccbench.report.points import Point
 from ccbench.report.sharing import Ratio, Sharing
-from ccbench.report.text import csv_text, markdown, percent, plain
+from ccbench.report.text import csv_text, markdown, percent, plain, plural
 from ccbench.units import format_seconds, format_size
 
 SHARING_FILE = "sharing.csv"
@@ -89,7 +89,7 @@ def _overlap_table(sharing: Sharing) -> SharingTable:
 def case_name(point: Point) -> str:
     """The case without its size, which has a column."""
     words = [point.run, point.backend, point.collective, point.algorithm, point.dtype]
-    words += [f"{point.ranks} ranks"] + ["in place"] * point.in_place
+    words += [plural(point.ranks, "rank")] + ["in place"] * point.in_place
     words += [point.mode] if point.mode not in ("streaming", "overlap") else []
     text = " ".join(word for word in words if word)
     return plain(", ".join(part for part in (text, point.setting) if part), LONGEST_CASE)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+from ccbench.units import MANIFOLD, format_ratio
+from ccbench.units import plural as plural
+
 LONGEST_LABEL = 60
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -45,12 +48,8 @@ def file_name(text: str) -> str:
 
 
 def percent(fraction: float) -> str:
-    """A fraction as people read it: ``'87 %'``, ``'0.4 %'``."""
+    """A fraction as people read it: ``'87 %'``, ``'0.4 %'``, from ten on ``'26x'``."""
+    if fraction > MANIFOLD:
+        return format_ratio(fraction)
     value = 100 * fraction
     return f"{value:.0f} %" if abs(value) >= 9.95 else f"{value:.1f} %"
-
-
-def plural(count: int, noun: str) -> str:
-    """``1 case``, ``2 cases``, ``3 switches``."""
-    ending = "es" if noun.endswith("ch") else "s"
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}{ending}"

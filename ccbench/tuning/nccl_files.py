@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 
 from ccbench.tuning.advice import Advice, Band, Rules, advise, everywhere
 from ccbench.tuning.timings import DEFAULT, SIZE_NOT_STATED, Choice, Timing
+from ccbench.units import plural
 
 BACKENDS = ("nccl", "rccl")
 """Backends whose choices these variables and this plug-in make; RCCL has the same ones."""
@@ -237,7 +238,7 @@ def _protocol_word(choice: Choice) -> str:
 
 def _place(key: _Key, band: Band | None = None) -> str:
     sizes = f" {band.low_bytes}-{band.high_bytes} B" if band is not None else ""
-    return f"{key.collective} on {key.ranks} ranks{sizes}"
+    return f"{key.collective} on {plural(key.ranks, 'rank')}{sizes}"
 
 
 def _comments(*texts: str) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ccbench.tuning.advice import Advice, Band, Gain, Rules
 from ccbench.tuning.timings import SIZE_NOT_STATED, Choice
-from ccbench.units import format_size
+from ccbench.units import format_change, format_size
 
 DOCUMENT_VERSION = 1
 """Of the JSON document; it changes when a key is dropped or means another thing."""
@@ -45,7 +45,7 @@ def _row(band: Band) -> tuple[str, str, str]:
     instead = f"instead of {band.rivals[0].label if len(band.rivals) == 1 else 'several'}"
     words = [instead, gain_text(band.smallest_gain)]
     if band.largest_gain is not None and band.largest_gain != band.smallest_gain:
-        words[-1] += f" to {band.largest_gain.median:+.1%}"
+        words[-1] += f" to {format_change(band.largest_gain.median)}"
     if band.bridged_bytes:
         words.append(f"at {len(band.bridged_bytes)} sizes not told apart")
     if band.without_interval:
@@ -64,9 +64,9 @@ def gain_text(gain: Gain | None) -> str:
     """``+12.3% (+10.1% to +14.0%)``: median and interval of the gain in speed."""
     if gain is None:
         return ""
-    text = f"{gain.median:+.1%}"
+    text = format_change(gain.median)
     if gain.low is not None and gain.high is not None:
-        text += f" ({gain.low:+.1%} to {gain.high:+.1%})"
+        text += f" ({format_change(gain.low)} to {format_change(gain.high)})"
     return text
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from ccbench.cases import ALL_GROUPS
 from ccbench.errors import UsageError
 from ccbench.runs import Run
-from ccbench.units import shown
+from ccbench.units import plural, shown
 
 DEFAULT = "default"
 
@@ -69,7 +69,7 @@ class Situation:
     @property
     def label(self) -> str:
         """One line that tells this situation from others."""
-        words = [self.collective, f"{self.ranks} ranks"]
+        words = [self.collective, plural(self.ranks, "rank")]
         words += [f"{self.nodes} nodes"] if self.nodes > 1 else []
         words += [word for word in (self.dtype, self.op) if word not in ("", "none")]
         words += ["in place"] if self.in_place else []

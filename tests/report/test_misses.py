@@ -39,7 +39,7 @@ def test_those_that_beat_the_bound_come_before_those_that_miss_the_prediction(po
     assert [miss.beats_bound for miss in found] == [True, False, False]
     assert "beats the bound" in str(found[0])
     assert "10 % of its samples beat the bound" in str(*misses([replace(point, beaten_share=0.1)]))
-    assert "4 times the prediction" in str(found[1])
+    assert "4x the prediction" in str(found[1])
     assert "costs most: a link" in str(found[1])
 
 

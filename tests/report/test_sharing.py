@@ -63,7 +63,7 @@ def test_groups_at_once_are_compared_with_one_alone_and_the_slowest_is_named(tmp
     assert one.ratio.low is not None
     assert one.ratio.high is not None
     assert one.ratio.low < 2 < one.ratio.high
-    assert one.together.slowest_part == "ranks 2-3 +33 %"
+    assert one.together.slowest_part == "ranks 2-3 +33.3%"
 
 
 def test_a_case_without_a_speed_has_no_ratio(tmp_path: Path) -> None:

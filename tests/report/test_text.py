@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccbench.cases import Case
+from ccbench.report.figures_across import bias_text
 from ccbench.report.text import csv_text, file_name, markdown, percent, plain, plural
 
 
@@ -66,3 +68,14 @@ def test_file_names_are_plain(text: str) -> None:
 def test_small_words() -> None:
     assert (percent(0.123), percent(0.004)) == ("12 %", "0.4 %")
     assert (plural(1, "case"), plural(2, "case")) == ("1 case", "2 cases")
+
+
+def test_what_is_many_times_as_much_is_told_as_a_ratio() -> None:
+    assert (percent(8.5), percent(260.08)) == ("850 %", "260x")
+    assert bias_text(0.21) == "measured times are typically 21 % above the prediction"
+    assert bias_text(260.08) == "measured times are typically 260x the prediction"
+
+
+def test_a_case_of_one_rank_has_one_rank() -> None:
+    case = Case("s", "cpu", "all_reduce", "default", "float32", "sum", 8, 2, 1)
+    assert "8 B, 1 rank, cpu" in case.label

@@ -57,7 +57,7 @@ def test_a_case_far_above_its_prediction_is_named(tmp_path: Path) -> None:
     lines = verdict_lines(write_run(tmp_path / "run", sweep(), {4: _slow(3.0)}))  # type: ignore[dict-item]  # an edit
     (gap,) = [line for line in lines if "slower than predicted" in line]
     assert "256 KiB" in gap
-    assert "3 times the prediction" in gap
+    assert "3x the prediction" in gap
 
 
 def test_a_run_that_ended_early_says_so(tmp_path: Path) -> None:

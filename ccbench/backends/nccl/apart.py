@@ -123,7 +123,7 @@ class LaunchedRank(NcclRanks):
 def open_launched_rank(exchange: Exchange) -> LaunchedRank:
     """This process's rank, on the GPU of its number on its host. Collective; CcbenchError otherwise."""
     with starting():
-        cuda = open_cuda()
+        cuda = open_cuda(own_kernels=False)
         count = device_count(cuda)
         place = local_rank(exchange.hosts, exchange.rank)
         here = exchange.hosts.count(exchange.hosts[exchange.rank])

@@ -104,7 +104,7 @@ class NcclCrew(WholeCrew):
     def endpoint(self, process: int) -> NcclRanks:
         """The one endpoint; CUDA and NCCL start here, in the process that uses them."""
         with starting():
-            cuda = open_cuda()
+            cuda = open_cuda(own_kernels=False)
             count = device_count(cuda)
             devices = {rank: device_for(rank, self._ranks, count) for rank in range(self._ranks)}
             return opened(self.control, cuda, open_nccl(), devices, self._ranks, Alone())
@@ -129,7 +129,7 @@ class ProcessesCrew:
         with starting():
             failed: Exception | None = None
             try:
-                cuda = open_cuda()
+                cuda = open_cuda(own_kernels=False)
                 count = device_count(cuda)
                 name = told_apart(process, ranks, count, os.environ)
                 if name:

@@ -83,10 +83,15 @@ def test_a_device_that_nothing_here_compiles_for_is_refused_once_and_not_in_ever
 def test_a_worker_without_cupy_says_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
     monkeypatch.setitem(sys.modules, "cupy.cuda", None)
-    monkeypatch.setenv("CUDA_MODULE_LOADING", "")
+    monkeypatch.setenv("CUDA_MODULE_LOADING", "LAZY")
+    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1")
     with pytest.raises(MissingDependency, match=r"CuPy cannot be imported .* pip install '\.\[cuda13\]'"):
+        open_cuda(own_kernels=False)
+    assert (os.environ["CUDA_MODULE_LOADING"], os.environ["CUDA_DEVICE_MAX_CONNECTIONS"]) == ("LAZY", "1")
+    with pytest.raises(MissingDependency):
         open_cuda()
-    assert os.environ["CUDA_MODULE_LOADING"] == "EAGER"  # a launch that loads may wait for who waits for it
+    # A launch that loads may wait for who waits for it, and so may one in the same queue.
+    assert (os.environ["CUDA_MODULE_LOADING"], os.environ["CUDA_DEVICE_MAX_CONNECTIONS"]) == ("EAGER", "32")
 
 
 def test_graphs_and_cold_caches_exist_where_one_process_drives_all() -> None:

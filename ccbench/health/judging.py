@@ -75,27 +75,13 @@ class HealthFinding:
     evidence: str
 
     @property
-    def advice(self) -> str:
-        """What to do; empty for what does not name a rank, pair, group or device."""
-        return ADVICE.get(self.kind, "")
+    def title(self) -> str:
+        """The kind in words."""
+        return "unstable timing" if self.kind == "unstable" else self.kind.replace("_", " ")
 
     def __str__(self) -> str:
-        return (
-            f"{_TITLES[self.kind]}: {self.what}: {self.evidence}"
-            if self.what
-            else (f"{_TITLES[self.kind]}: {self.evidence}")
-        )
-
-
-_TITLES = {
-    "wrong_data": "wrong data",
-    "no_result": "no result",
-    "device": "device",
-    "slow_rank": "slow rank",
-    "slow_pair": "slow pair",
-    "slow_group": "slow group",
-    "unstable": "unstable timing",
-}
+        text = ": ".join(part for part in (self.title, self.what, self.evidence) if part)
+        return f"{text}. Do: {ADVICE[self.kind]}" if self.kind in ADVICE else text
 
 
 ADVICE = {
@@ -133,7 +119,7 @@ class HealthVerdict:
         """The verdict and what is to blame, a line for each finding, then the evidence."""
         reason = f" ({self.doubt})" if self.doubt else ""
         lines = [f"{self.word}: {_named(self.findings)}{reason}"]
-        lines += [f"  {one}" + f". Do: {one.advice}" * bool(one.advice) for one in self.findings]
+        lines += [f"  {finding}" for finding in self.findings]
         return lines + [f"  looked at: {text}" for text in self.evidence]
 
 
@@ -141,11 +127,11 @@ def _named(findings: Sequence[HealthFinding]) -> str:
     """Every kind of finding with the ranks, pairs, groups, devices or cases that it names."""
     names: dict[str, list[str]] = defaultdict(list)
     for one in findings:
-        names[_TITLES[one.kind]].append(one.what or one.evidence)
-    texts = []
-    for title, named in names.items():
-        more = f" and {len(named) - MOST_BLAMED} more" * (len(named) > MOST_BLAMED)
-        texts.append(f"{title}: {', '.join(named[:MOST_BLAMED])}{more}")
+        names[one.title].append(one.what or one.evidence)
+    texts = [
+        f"{title}: {', '.join(named[:MOST_BLAMED])}{_others(1 + len(named) - MOST_BLAMED)}"
+        for title, named in names.items()
+    ]
     return "; ".join(texts) or "nothing found wrong"
 
 

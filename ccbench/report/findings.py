@@ -72,9 +72,9 @@ def run_findings(run: Run, points: Sequence[Point] | None = None) -> tuple[RunFi
 def _blamed(run: Run) -> Iterator[RunFinding]:
     """Whom the verdict of health blames; wrong data and unstable times have findings of their own."""
     for one in health_of(run).findings if wants_health(run) else ():
-        if one.advice:
-            yield RunFinding("problem", BLAMED, str(one).partition(": ")[0].capitalize() + f": {one.what}",
-                             _cut(one.evidence), one.advice)  # fmt: skip
+        if one.kind in ADVICE:
+            subject = f"{one.title.capitalize()}: {one.what}"
+            yield RunFinding("problem", BLAMED, subject, _cut(one.evidence), ADVICE[one.kind])
 
 
 def _empty(run: Run, points: Sequence[Point]) -> Iterator[RunFinding]:

@@ -189,6 +189,17 @@ def collective(name: str) -> Collective:
         raise UsageError(_unknown(name)) from None
 
 
+_ADDING_NATIVELY = ("nccl", "nccl-processes", "rccl", "cuda", "cuda-ipc")
+"""Backends that add every type but float8 on GPUs, as fast as they move its bytes."""
+
+
+def moves_alike(collective: str, backends: Sequence[str], dtypes: Sequence[str]) -> bool:
+    """Whether as many bytes take as long in each of ``dtypes``: nothing is added, or all is natively."""
+    row = COLLECTIVES.get(collective)
+    native = all(one in _ADDING_NATIVELY for one in backends) and not any("float8" in one for one in dtypes)
+    return row is not None and (native or not row.reduces)
+
+
 def _unknown(name: str) -> str:
     return f"collective: {name!r} is not known; one of {', '.join(COLLECTIVES)}"
 

@@ -54,7 +54,7 @@ def compare(base: Run | Path | str, new: Run | Path | str, settings: Settings | 
     base, new = _loaded(base), _loaded(new)
     other = "" if settings.across_machines else hardware_difference(base, new)
     if str(base.path).startswith(PREFIX):
-        faces = Published(base).facing(rows_by_point(new))
+        faces = Published(base, new.network).facing(rows_by_point(new))
     else:
         olds, news = rows_by_point(base), rows_by_point(new)
         # The base's order; what only the new run has comes last.

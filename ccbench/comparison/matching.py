@@ -1,7 +1,9 @@
 """Which published figures stand for the same work as a run's points.
 
 The same collective, ranks, placement, size and settings, and the same nodes, element type and op as far as
-both say. The library and its choice of algorithm may differ: what such a machine gives is the question.
+both say, over a network of the kind and rate that the run declares; another element type stands in where none
+of the same is there and bytes are all that counts. The library and its choice of algorithm may differ: what
+such a machine gives is the question.
 """
 
 from __future__ import annotations
@@ -10,10 +12,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from ccbench.cases import NO_OP
+from ccbench.collectives import moves_alike
 from ccbench.comparison.sides import Row
 from ccbench.comparison.values import Point
 from ccbench.importing.runs import UNKNOWN_COLLECTIVE
 from ccbench.runs import Run
+from ccbench.topology.networks import is_other_network
 
 Face = tuple[Point, list[Row] | None, list[Row] | None, str]
 """A point, the rows of either side, and what to say about the pair."""
@@ -25,7 +29,9 @@ WORK_FIELDS = ("pair", "groups", "alone", "beside", "traffic", "computing", "agg
 class Published:
     """Published rows by what they surely have in common with the like of them."""
 
-    def __init__(self, base: Run) -> None:
+    def __init__(self, base: Run, network: str = "") -> None:
+        """``network``: that of the run, as it declares it."""
+        self._network = network
         self._rows: dict[tuple[object, ...], list[Row]] = defaultdict(list)
         for row in base.cases.to_dict("records"):
             self._rows[_surely({str(name): value for name, value in row.items()})].append(row)
@@ -35,7 +41,13 @@ class Published:
         return [(point, *self._like(point, rows)) for point, rows in points.items()]
 
     def _like(self, point: Point, rows: list[Row]) -> tuple[list[Row] | None, list[Row], str]:
-        found = [row for row in self._rows.get(_surely(vars(point)), []) if _maybe(row, point)]
+        found = [
+            row
+            for row in self._rows.get(_surely(vars(point)), [])
+            if _maybe(row, point)
+            and (1 in (row["nodes"], point.nodes) or not is_other_network(self._network, row["network"]))
+        ]
+        found = [row for row in found if _same_type(row, point)] or found
         if not found or point.collective == UNKNOWN_COLLECTIVE:
             return None, rows, ""
         chosen = _preferred(point, found)
@@ -52,7 +64,13 @@ def _maybe(row: Row, point: Point) -> bool:
     """Whether nothing that both say tells them apart."""
     op = row["op"] == point.op or NO_OP in (row["op"], point.op)
     nodes = not row["nodes"] or not point.nodes or row["nodes"] == point.nodes
-    return op and nodes and (not row["dtype"] or not point.dtype or row["dtype"] == point.dtype)
+    types = (row["dtype"], point.dtype)
+    moved = moves_alike(point.collective, (row["backend"], point.backend), types)
+    return op and nodes and (moved or _same_type(row, point))
+
+
+def _same_type(row: Row, point: Point) -> bool:
+    return not row["dtype"] or not point.dtype or bool(row["dtype"] == point.dtype)
 
 
 def _preferred(point: Point, found: Sequence[Row]) -> list[Row]:
@@ -69,4 +87,6 @@ def _told(row: Row, point: Point, count: int) -> str:
     parts = [f"base: {' '.join(words)}, {row['source']}"]
     parts += [f"the middle of {count} like it"] * (count > 1)
     parts += ["nodes not stated"] * (not row["nodes"] or not point.nodes)
+    parts += [f"over {row['network']}"] * (row["network"] != "" and row["nodes"] != 1)
+    parts += [f"measured with {row['dtype']}"] * (not _same_type(row, point))
     return ", ".join(parts)

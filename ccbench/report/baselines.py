@@ -1,10 +1,11 @@
 """A baseline beside a run: which of its points stand for the same work, and how the two compare.
 
-Only like is laid beside like: the same collective, element type, op, ranks, nodes, placement, size
-and settings (pair, groups, what ran beside, channels, registration and so on), as far as both say. The
-library, the algorithm and the network may differ, since the question is what such a machine gives; every
-baseline point therefore says what it is, and whether its nodes are not known. GPUs may differ, too: lines
-above the pairs say so, and also where a baseline has the run's own figures.
+Only like is laid beside like: the same collective, op, ranks, nodes, placement, size and settings (pair,
+groups, what ran beside, channels, registration and so on), as far as both say, and a network of the kind and
+rate that the run declares. Another element type stands in where none of the same is there and bytes are all
+that counts. The library and the algorithm may differ, since the question is what such a machine gives; every
+baseline point therefore says what it is. GPUs may differ, too: lines above the pairs say so, and also where a
+baseline has the run's own figures.
 """
 
 from __future__ import annotations
@@ -16,15 +17,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ccbench.cases import NO_OP
+from ccbench.collectives import moves_alike
 from ccbench.importing.runs import UNKNOWN_COLLECTIVE
 from ccbench.importing.same_machine import is_other_model
 from ccbench.model.library.generations import generations_in
 from ccbench.report.points import LEFT_OUT, Point, points_of, settings_of
 from ccbench.report.text import csv_text, markdown, plural
 from ccbench.runs import Run
+from ccbench.topology.networks import is_other_network
 from ccbench.units import format_seconds, format_size
 
 PAIRS_FILE = "beside-baseline.csv"
+
+MOST_OFFERED = 5
+"""Kinds of points that a baseline has, named where none is like the run's."""
 
 MOST_LINES = 60
 """Pairs that the screen shows; the files have all of them."""
@@ -46,6 +52,11 @@ class Pair:
         """The run's speed over the baseline's: above 1 the run is faster."""
         return (self.baseline.median_seconds or 0.0) / (self.point.median_seconds or 1.0)
 
+    @property
+    def legend(self) -> str:
+        """Library, network and source of the baseline, and what is not known of it."""
+        return what(self.baseline)
+
 
 def comparable_points(points: Sequence[Point], baseline: Run) -> tuple[Point, ...]:
     """Points of ``baseline`` that did the same work as any of ``points``, at whatever size.
@@ -55,19 +66,29 @@ def comparable_points(points: Sequence[Point], baseline: Run) -> tuple[Point, ..
     """
     name = baseline.path.name.partition(":")[0]  # of published results the machine is in the small print
     theirs = [one for one in points_of(baseline, name=name, baseline=True) if _has_speed(one)]
-    return tuple(
-        replace(one, nodes=kind.nodes, dtype=kind.dtype, op=kind.op, detail=_nodes_unsaid(one, kind))
-        for kind in _kinds(points)
-        for one in theirs
-        if _same_work(one, kind)
-    )
+    found: list[Point] = []
+    for kind in _kinds(points):
+        alike = [one for one in theirs if _same_work(one, kind)]
+        of_type = {one.size_bytes for one in alike if _same_type(one, kind)}
+        found += [
+            _drawn_as(one, kind) for one in alike if _same_type(one, kind) or one.size_bytes not in of_type
+        ]
+    return tuple(found)
 
 
-def _nodes_unsaid(baseline: Point, point: Point) -> str:
-    """What is not known of where the two ran; empty where both say on how many nodes."""
+def _drawn_as(baseline: Point, point: Point) -> Point:
+    """``baseline`` with what ``point`` asked for; what differs or is not known of it stands in its detail."""
+    detail, run = [], baseline.run
     if not baseline.nodes:
-        return "nodes not stated"
-    return "" if point.nodes else f"of {plural(baseline.nodes, 'node')}, this run's are not stated"
+        detail.append("nodes not stated")
+    elif not point.nodes:
+        detail.append(f"of {plural(baseline.nodes, 'node')}, this run's are not stated")
+    if not _same_type(baseline, point):
+        detail.append(f"measured with {baseline.dtype}")
+        run = f"{run} with {baseline.dtype}"
+    return replace(
+        baseline, run=run, nodes=point.nodes, dtype=point.dtype, op=point.op, detail="; ".join(detail)
+    )
 
 
 def _kinds(points: Sequence[Point]) -> list[Point]:
@@ -93,7 +114,15 @@ def _same_work(baseline: Point, point: Point) -> bool:
     same = same and settings_of(baseline) == settings_of(point)
     same = same and baseline.ranks == point.ranks and baseline.in_place == point.in_place
     nodes = baseline.nodes == point.nodes or not baseline.nodes or not point.nodes
-    return same and nodes and (baseline.dtype == point.dtype or not baseline.dtype or not point.dtype)
+    if 1 not in (baseline.nodes, point.nodes) and is_other_network(point.network, baseline.network):
+        return False
+    types = (baseline.dtype, point.dtype)
+    moved = moves_alike(point.collective, (baseline.backend, point.backend), types)
+    return same and nodes and (moved or _same_type(baseline, point))
+
+
+def _same_type(baseline: Point, point: Point) -> bool:
+    return baseline.dtype == point.dtype or not baseline.dtype or not point.dtype
 
 
 def beside(points: Sequence[Point], behind: Sequence[Point]) -> tuple[Pair, ...]:
@@ -104,7 +133,7 @@ def beside(points: Sequence[Point], behind: Sequence[Point]) -> tuple[Pair, ...]
     pairs = []
     for point in points:
         alike = by_size[point.size_bytes] if _has_speed(point) else []
-        found = [one for one in alike if _has_speed(one) and _same_work(one, point)]
+        found = [one for one in alike if one.dtype == point.dtype and _same_work(one, point)]
         if found:
             chosen = _preferred(point, found)
             pairs.append(Pair(point, chosen[(len(chosen) - 1) // 2], len(found) - 1))
@@ -127,11 +156,13 @@ def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
     if timed and all(point.emulated for point in timed):
         return [f"{name}: nothing of this run is laid beside it; its times are {LEFT_OUT}"]
     if not pairs:
-        theirs = sorted(
-            points_of(baseline), key=lambda one: (one.collective, one.ranks, one.nodes, one.dtype)
-        )
-        offered = list(dict.fromkeys(_offer(one) for one in theirs if _has_speed(one)))
-        return [f"{name}: nothing like this run's points; it has {'; '.join(offered[:12]) or 'no speed'}"]
+        theirs = [one for one in points_of(baseline) if _has_speed(one)]
+        kinds = _kinds(points) or theirs[:1]
+        theirs.sort(key=lambda one: (min(_unlike(one, kind) for kind in kinds), one.ranks, _offer(one)))
+        offered = list(dict.fromkeys(map(_offer, theirs)))
+        near = "; ".join(offered[:MOST_OFFERED]) or "none, for it has no speed"
+        over = "".join(f" over {one.network}" for one in points[:1] if one.network)
+        return [f"{name}: nothing like this run's points{over}; nearest: {near}"]
     marks = {text: place for place, text in enumerate(dict.fromkeys(what(one.baseline) for one in pairs), 1)}
     lines = [f"Beside {name} (x: its time over this run's; above 1 this run is faster):"]
     lines += [
@@ -185,9 +216,19 @@ def _gpu(words: str) -> str:
     return words if generations_in(words) else ""
 
 
+def _unlike(baseline: Point, point: Point) -> int:
+    """In how many things the two differ, the collective before all."""
+    names = ("ranks", "nodes", "in_place", "network", "dtype", "op")
+    differing = sum(bool(getattr(baseline, name) != getattr(point, name)) for name in names)
+    return differing + (len(names) + 1) * (baseline.collective != point.collective)
+
+
 def _offer(point: Point) -> str:
-    nodes = f" on {point.nodes} nodes" if point.nodes > 1 else ""
-    return f"{point.collective} {point.dtype} {plural(point.ranks, 'rank')}{nodes}"
+    op = "" if point.op in (NO_OP, "sum") else f" {point.op}"
+    where = f" on {point.nodes} nodes" if point.nodes > 1 else ""
+    where += f" over {point.network}" if point.network and point.nodes != 1 else ""
+    where += ", in place" if point.in_place else ""
+    return f"{point.collective} {point.dtype}{op} {plural(point.ranks, 'rank')}{where}"
 
 
 def _heading(point: Point) -> str:
@@ -212,7 +253,9 @@ def what(point: Point) -> str:
     words = [point.backend_version or point.backend]
     words += [point.algorithm] * (point.algorithm != "default")
     words += [point.protocol] * (point.protocol != "default")
-    return f"{' '.join(words)}, {point.source or point.run}" + (f" ({point.detail})" if point.detail else "")
+    parts = [f"over {point.network}"] * bool(point.network and point.nodes != 1) + [point.detail]
+    more = "; ".join(part for part in parts if part)
+    return f"{' '.join(words)}, {point.source or point.run}" + (f" ({more})" if more else "")
 
 
 def _rate(rate: float | None) -> str:

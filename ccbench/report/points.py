@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ccbench.cases import ALL_GROUPS, MORE_VISITS, NO_ROOT, OVERLAP, Status
@@ -55,6 +55,7 @@ class Point:
     does not. parts: name and median of all that ran at the same time, () where it was not timed apart.
     overlap: share of the shorter of computation and collective that ran beside the longer, and its interval.
     device_readings: text of the devices' state, as ``ccbench.telemetry`` writes it.
+    network: between nodes, as the run's options or a published row name it; empty where neither does.
     Figures of speed are None unless the case is OK; bound and prediction unless one was made.
     """
 
@@ -118,6 +119,7 @@ class Point:
     library_estimate_seconds: float | None = None
     parts: tuple[tuple[str, float], ...] = ()
     device_readings: str = ""
+    network: str = ""
 
     @property
     def group_ranks(self) -> int:
@@ -207,9 +209,17 @@ def points_of(run: Run, *, name: str = "", baseline: bool = False) -> tuple[Poin
     records = run.cases.to_dict("records")
     labels = table_labels(records)
     return tuple(
-        _point(record, " ".join(part for part in (name, label) if part), baseline, host, machine)
+        replace(
+            _point(record, " ".join(part for part in (name, label) if part), baseline, host, machine),
+            network=_network(record.get("network", run.network)),
+        )
         for record, label in zip(records, labels, strict=True)
     )
+
+
+def _network(said: str) -> str:
+    """A network's words; empty for those that say that there is none."""
+    return "" if said.startswith("none") else plain(said)
 
 
 def _point(row: Mapping[Any, Any], run: str, baseline: bool, host: str, machine: str) -> Point:

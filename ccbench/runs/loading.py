@@ -49,6 +49,13 @@ class Run:
     cases: pd.DataFrame = field(compare=False)
     problems: tuple[str, ...] = ()
 
+    @property
+    def network(self) -> str:
+        """What --network said when it was made or imported, such as ``ib-ndr-400x8``; "" where nothing."""
+        options = self.manifest.get("options")
+        told = (options if isinstance(options, Mapping) else self.manifest).get("network")
+        return told if isinstance(told, str) else ""
+
 
 def load_run(path: Path | str) -> Run:
     """Load one run folder; needs no lock, so a run can be looked at while it goes on.

@@ -62,6 +62,23 @@ class Network:
         return f"{self}: {self.word} ports carry {whole} or {whole / 2:g} Gb/s; {gigabits:g} is taken; {cure}"
 
 
+def is_other_network(declared: str, said: str) -> bool:
+    """Whether ``said`` does not begin with a network of the declared kind and rate of a node.
+
+    Nothing is other where nothing is declared, and everything is that cannot be read where something is: a
+    log over sockets would else pass for what InfiniBand gives.
+    """
+    return bool(declared) and _kind_and_rate(declared) != _kind_and_rate(said)
+
+
+def _kind_and_rate(text: str) -> tuple[str, float] | None:
+    try:
+        network = parse_network(text.partition(" ")[0])
+    except MachineError:
+        return None
+    return network.word.partition("-")[0], network.bytes_per_second * network.nics
+
+
 def parse_network(text: str) -> Network:
     """``ib-ndr-400x8``: eight InfiniBand NDR NICs of 400 Gb/s per node. Raises MachineError."""
     match = _TEXT.fullmatch(text) if isinstance(text, str) and len(text) <= 40 else None

@@ -144,4 +144,4 @@ def test_a_baseline_without_anything_like_the_run_says_what_it_has(ccbench: Comm
     ccbench("import", "log.txt", "-o", "run")
     ended = ccbench("report", "run", "--baseline", "published:gb200-nvl72", "--format", "csv", "-o", "out")
     assert ended.code == 0, ended.err
-    assert "nothing like this run's points; it has all_reduce float32 72 ranks on 18 nodes" in ended.out
+    assert "nothing like this run's points; nearest: all_reduce float32 72 ranks on 18 nodes" in ended.out

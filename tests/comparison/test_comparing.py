@@ -24,6 +24,7 @@ from ccbench.comparison.judging import BY_RATIO_ALONE
 from ccbench.comparison.values import KEY_FIELDS, Point
 from ccbench.model.prediction import Prediction
 from ccbench.runs import Run, RunFolder
+from tests.report.synthetic import sweep, write_run
 
 from .synthetic import MANIFEST, case, measured, run_of
 
@@ -343,3 +344,19 @@ def test_a_prediction_of_a_case_that_could_not_be_read_never_passes(tmp_path: Pa
     file = next((path / "cases").glob("*.parquet"))
     file.write_bytes(file.read_bytes()[:-100])
     assert compare_with_model(path).exit_code == 3
+
+
+def test_published_figures_are_a_base_over_the_declared_network_alone_and_of_another_type(
+    tmp_path: Path,
+) -> None:
+    cases = [
+        replace(one, backend="nccl", algorithm="default", nodes=2, dtype="bfloat16")
+        for one in sweep(ranks=16)
+    ]
+    options = {"options": {"network": "ib-hdr-200x8"}}
+    run = write_run(tmp_path / "run", cases, manifest=options)
+    told = [one.reason for one in compare("published:dgx-a100", run).points if one.base_seconds]
+    assert told
+    assert all("over ib-hdr-200x8" in text and "measured with float32" in text for text in told)
+    other = replace(run, manifest={"options": {"network": "ib-ndr-400x8"}})
+    assert not [one for one in compare("published:dgx-a100", other).points if one.base_seconds]

@@ -3,8 +3,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
+from ccbench.importing.published import load_published
 from ccbench.report.baselines import baseline_lines, beside, comparable_points, pairs_csv, pairs_markdown
 from ccbench.report.figure import Kind
 from ccbench.report.figures import MOST_BASELINES, figures_of
@@ -38,7 +40,11 @@ def test_only_the_same_work_is_laid_beside(run: Run, tmp_path: Path) -> None:
     baseline = write_run(tmp_path / "others", others)
     assert comparable_points(points_of(run), baseline) == ()
     (line,) = baseline_lines(points_of(run), baseline)
-    assert "others: nothing like this run's points; it has all_gather float32 4 ranks" in line
+    assert line == (
+        "others: nothing like this run's points; nearest: all_reduce float32 4 ranks on 2 nodes; "
+        "all_reduce float32 4 ranks, in place; all_reduce float32 max 4 ranks; all_reduce float64 4 ranks; "
+        "all_reduce float32 8 ranks"
+    )
 
 
 def test_collectives_that_no_source_named_are_never_alike(run: Run) -> None:
@@ -117,3 +123,60 @@ def test_other_gpus_are_told_where_they_surely_differ(run: Run) -> None:
     assert "this run is of NVIDIA H100 80GB HBM3, the baseline of NVIDIA H200" in lines("NVIDIA H200")
     assert "this run is of" not in lines("NVIDIA H100")
     assert "this run is of" not in lines("node 17")
+
+
+def of_gpus(folder: Path, network: str, ranks: int, nodes: int, **changes: str) -> Run:
+    cases = [
+        replace(one, backend="nccl", algorithm="default", nodes=nodes, **changes)  # type: ignore[arg-type]  # texts
+        for one in sweep(ranks=ranks)
+    ]
+    return write_run(folder, cases, manifest={"machine": {"name": "x"}, "options": {"network": network}})
+
+
+def test_published_figures_over_another_network_are_not_laid_beside(tmp_path: Path) -> None:
+    points = points_of(of_gpus(tmp_path / "run", "ib-hdr-200x8", 16, 2))
+    behind = comparable_points(points, load_published("dgx-a100"))
+    assert {one.network for one in behind} == {"ib-hdr-200x8"}
+    lines = baseline_lines(points, load_published("dgx-a100"))
+    assert any("over ib-hdr-200x8" in line for line in lines if line.startswith("  ["))
+    assert not any("tcp" in line or "efa-" in line for line in lines)
+
+
+def test_where_no_published_network_fits_that_is_said_with_what_there_is(tmp_path: Path) -> None:
+    points = points_of(of_gpus(tmp_path / "run", "ib-ndr-400x8", 16, 2))
+    (line,) = baseline_lines(points, load_published("dgx-a100"))
+    assert "nothing like this run's points over ib-ndr-400x8; nearest: " in line
+    assert "all_reduce float32 16 ranks on 2 nodes over efa-100x4" in line
+
+
+def test_without_a_declared_network_every_published_one_is_named(tmp_path: Path) -> None:
+    points = points_of(of_gpus(tmp_path / "run", "", 16, 2))
+    networks = {one.network for one in comparable_points(points, load_published("dgx-a100"))}
+    assert {"ib-hdr-200x8", "efa-100x4"} <= networks
+
+
+def test_another_element_type_stands_in_where_bytes_are_all_that_counts(tmp_path: Path) -> None:
+    points = points_of(of_gpus(tmp_path / "run", "", 8, 1, dtype="bfloat16"))
+    pairs = beside(points, comparable_points(points, load_published("hgx-h100")))
+    assert pairs
+    assert all("measured with float32" in pair.legend for pair in pairs)
+    lines = baseline_lines(points, load_published("hgx-h100"))
+    assert any("measured with float32" in line for line in lines if line.startswith("  ["))
+
+
+def test_the_same_element_type_comes_before_others(tmp_path: Path) -> None:
+    points = points_of(of_gpus(tmp_path / "run", "", 8, 1, dtype="bfloat16"))
+    own = of_gpus(tmp_path / "own", "", 8, 1, dtype="bfloat16")
+    other = of_gpus(tmp_path / "other", "", 8, 1)
+    both = replace(own, cases=pd.concat([other.cases, own.cases]))
+    behind = comparable_points(points, both)
+    assert len(behind) == len(points)
+    assert not any("measured with" in pair.legend for pair in beside(points, behind))
+
+
+def test_sums_of_another_type_on_processors_are_not_alike(run: Run, tmp_path: Path) -> None:
+    halves = write_run(tmp_path / "halves", [replace(one, dtype="float16") for one in sweep()])
+    assert comparable_points(points_of(run), halves) == ()
+    moved = write_run(tmp_path / "moved", sweep("all_gather"))
+    others = write_run(tmp_path / "others", [replace(one, dtype="float16") for one in sweep("all_gather")])
+    assert len(comparable_points(points_of(moved), others)) == len(others.cases)

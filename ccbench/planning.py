@@ -111,7 +111,7 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
 
     UsageError for what cannot be in the suite, the options, or the variables of the kernels that it runs.
     """
-    from ccbench.suite import ExpansionContext, expand
+    from ccbench.suite.expansion import ExpansionContext, expand, left_out
 
     basis = None
     if options.machine not in (None, DETECT):
@@ -144,7 +144,9 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     seconds = sum(expected_seconds(case, suite.sampling) for case in able)
     seconds += starting_seconds(able, suite.sampling)
     unsupported = Counter(f"unsupported by {case.backend}: {reason}" for case, reason in refused.items())
-    said = [f"{count} cases {why}" for why, count in unsupported.items()]
+    absent = {} if options.only else left_out(suite, context)  # of a choice nobody asked for the rest
+    said = [f"{count} more cases left out: {why}" for why, count in absent.items()]
+    said += [f"{count} cases {why}" for why, count in unsupported.items()]
     return Plan(cases, memory, of_a_rank, seconds, (*notes, *said), basis)
 
 

@@ -190,3 +190,19 @@ def test_a_variable_of_the_kernels_that_cannot_be_is_told_while_planning(
 def test_a_backend_without_kernels_does_not_look_at_their_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CCBENCH_KERNEL_CHANNELS", "99")
     assert plan_suite(load_suite("quick"), RunOptions(backends=("cpu",))).cases
+
+
+def test_a_plan_says_how_many_cases_there_are_not_and_why() -> None:
+    text = (
+        "{backends: [cpu], sweep: {collective: all_reduce, ranks: 4, algorithm: [default, 'hierarchical:3'], "
+    )
+    text += "size: [1 KiB, 1 MiB, 4 MiB], mode: [streaming, graph], protocol: [default, ll]}}"
+    plan = plan_suite(read_suite(text), RunOptions())
+    assert len(plan.cases) == 6
+    left_out, more, unsupported = plan.notes
+    assert left_out == "12 more cases left out: cpu has no mode graph"
+    assert more == "6 more cases left out: cpu has no protocol"
+    assert unsupported.startswith("3 cases unsupported by cpu: ")
+    assert "groups of 3 do not divide 4 ranks" in unsupported
+    of_some = plan_suite(read_suite(text), RunOptions(only="default"))
+    assert (len(of_some.cases), of_some.notes) == (3, ())

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -29,12 +30,13 @@ from ccbench.suite.axes import (
     NCCL_BACKENDS,
     NCCL_ONLY_OPS,
     OVERLAP_BACKENDS,
+    PLACEMENTS,
     suggestion,
 )
 from ccbench.suite.grouping import why_no_groups
 from ccbench.suite.model import IN_PLACE_COLLECTIVES, Suite, Sweep
 from ccbench.suite.ranges import MOST_POINTS, MOST_RANKS, Range, size_points
-from ccbench.suite.variations import Variation, variations
+from ccbench.suite.variations import Axis, Variation, variations
 from ccbench.units import shown
 
 BARRIER_DTYPE = "uint8"
@@ -76,14 +78,37 @@ class _Block:
     placements: tuple[bool, ...]
     modes: tuple[tuple[str, str], ...]
     variations: tuple[Variation, ...]
+    variation_axes: list[Axis]
 
-    def count(self) -> int:
+    @property
+    def axes(self) -> list[Axis]:
+        row, sweep = self.row, self.sweep
+        roots = sweep.root if row.rooted and not isinstance(sweep.root, str) else ()
+        modes, named = [mode for mode, _ in self.modes], [name for name in sweep.algorithm if name != "all"]
+        asked: tuple[tuple[str, Sequence[object], Iterable[object]], ...] = (
+            ("mode", modes, [mode for mode in sweep.mode if mode != OVERLAP or row.moves_data]),
+            (f"{row.name} with algorithm", self.algorithms, named),
+            ("dtype", self.dtypes, sweep.dtype if row.moves_data else ()),
+            ("op", self.ops, sweep.op if row.reduces else ()),
+            (f"root of {self.ranks} ranks:", self.roots, roots),
+            (row.name, self.placements, () if self.placements else ("in place",)),
+        )
+        own = [(len(has), Counter(f"{word} {v}" for v in all_ if v not in has)) for word, has, all_ in asked]
+        return [*own, *self.variation_axes]
+
+    def count(self, kept: Sequence[Axis], asked: Sequence[Axis] = ()) -> int:
         """Cases before equal ones are joined, by multiplication."""
-        axes = (self.algorithms, self.dtypes, self.ops, self.roots, self.placements, self.modes)
-        others = math.prod(map(len, (*axes, self.variations)))
-        if not others or not self.row.moves_data:
-            return others
-        return others * sum(size.count() if isinstance(size, Range) else 1 for size in self.sweep.size)
+        values = math.prod(has for has, _ in kept) * math.prod(has + more.total() for has, more in asked)
+        sizes = self.sweep.size if values and self.row.moves_data else (0,)
+        return values * sum(size.count() if isinstance(size, Range) else 1 for size in sizes)
+
+    def left_out(self) -> Iterator[tuple[str, int]]:
+        """What the sweep asks for and is not here, with the number of cases that go with it."""
+        axes = self.axes
+        for place, (_, lacked) in enumerate(axes):
+            for what, values in lacked.items():
+                if cases := values * self.count(axes[:place], axes[place + 1 :]):
+                    yield f"{self.backend} has no {what.removesuffix('_bytes')}", cases
 
 
 def expand(suite: Suite, context: ExpansionContext) -> tuple[Case, ...]:
@@ -100,7 +125,7 @@ def expand(suite: Suite, context: ExpansionContext) -> tuple[Case, ...]:
         for block in _blocks(suite, sweep, context):
             blocks.append(block)
             # An empty block counts as well, or a suite of nothing but empty blocks could go on for long.
-            total += max(block.count(), 1)
+            total += max(block.count(block.axes), 1)
             if total > MOST_POINTS:
                 raise _too_many(suite, context, index)
     cases = tuple(dict.fromkeys(case for block in blocks for case in _cases(suite, block, context)))
@@ -109,6 +134,14 @@ def expand(suite: Suite, context: ExpansionContext) -> tuple[Case, ...]:
     if suite.order == "interleaved":
         cases = _interleaved(cases, suite.seed)
     return _selected(cases, context.only)
+
+
+def left_out(suite: Suite, context: ExpansionContext) -> Counter[str]:
+    """How many cases ``expand`` leaves out, by the reason; equal ones are counted as often as asked for."""
+    found: Counter[str] = Counter()
+    for block in (block for sweep in suite.sweep for block in _blocks(suite, sweep, context)):
+        found.update(dict(block.left_out()))
+    return found
 
 
 def _check_context(context: ExpansionContext) -> None:
@@ -145,11 +178,11 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
         for name in sweep.collective:
             row = COLLECTIVES[name]
             algorithms = _algorithms(sweep, backend, name, context)
-            if name in IN_PLACE_COLLECTIVES:
-                placements = tuple(placement == "in_place" for placement in sweep.placement)
-            else:
-                placements = (False,) if "out_of_place" in sweep.placement or not row.moves_data else ()
+            had = PLACEMENTS if name in IN_PLACE_COLLECTIVES else ("out_of_place",)
+            placements = tuple(one == "in_place" for one in sweep.placement if one in had)
+            placements = placements or (() if row.moves_data else (False,))
             for ranks in _rank_counts(sweep, context):
+                made, axes = variations(sweep, backend, row, ranks)
                 yield _Block(
                     sweep=sweep,
                     backend=backend,
@@ -161,7 +194,8 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
                     roots=_roots(sweep, ranks) if row.rooted else (NO_ROOT,),
                     placements=placements,
                     modes=_modes(sweep, backend, row),
-                    variations=variations(sweep, backend, row, ranks),
+                    variations=made,
+                    variation_axes=axes,
                 )
 
 
@@ -173,15 +207,13 @@ def _roots(sweep: Sweep, ranks: int) -> tuple[int, ...] | range:
 
 def _modes(sweep: Sweep, backend: str, row: Collective) -> tuple[tuple[str, str], ...]:
     """(mode, what is computed meanwhile) that the backend and the collective have."""
-    found: list[tuple[str, str]] = []
-    for mode in sweep.mode:
-        if not _has_mode(backend, mode):
-            continue
-        if mode != OVERLAP:
-            found.append((mode, ""))
-        elif row.moves_data:  # a barrier waits: there is nothing to hide
-            found += [(mode, computing) for computing in sweep.computing]
-    return tuple(found)
+    return tuple(
+        (mode, computing)
+        for mode in sweep.mode
+        # A barrier waits: there is nothing to hide.
+        if _has_mode(backend, mode) and (mode != OVERLAP or row.moves_data)
+        for computing in (sweep.computing if mode == OVERLAP else ("",))
+    )
 
 
 def _has_mode(backend: str, mode: str) -> bool:

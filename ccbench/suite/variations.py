@@ -5,6 +5,7 @@ A value that a backend, a collective or a number of ranks does not have is left 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import islice, product
@@ -49,6 +50,10 @@ COLLECTIVES_OF_SOME = {"all_to_all_v": BACKENDS_WITH["traffic"]}
 """Which backends have a collective that not all have."""
 
 
+Axis = tuple[int, Counter[str]]
+"""How many values of an axis exist here, and how many of those that are asked for do not, by their names."""
+
+
 @dataclass(frozen=True)
 class Variation:
     """One value of each axis, as ``Case`` has them."""
@@ -69,35 +74,36 @@ class Variation:
 DEFAULTS = {field.name: field.default for field in fields(Variation)}
 
 
-def variations(sweep: Sweep, backend: str, row: Collective, ranks: int) -> tuple[Variation, ...]:
+def variations(
+    sweep: Sweep, backend: str, row: Collective, ranks: int
+) -> tuple[tuple[Variation, ...], list[Axis]]:
     """Every combination that ``sweep`` asks for and that exists for this collective here, each once.
 
-    No more than one above MOST_POINTS, which are too many already.
+    No more than one above MOST_POINTS, which are too many already. And the axes that they are made of.
     """
-    if backend not in COLLECTIVES_OF_SOME.get(row.name, (backend,)):
-        return ()
-    asked: dict[str, Sequence[Any]] = {
-        "protocol": sweep.protocol,
-        "channels": sweep.channels,
-        "transport": sweep.transport,
-        "registration": sweep.registration,
-        "aggregation": sweep.aggregation,
-        "misalignment_bytes": sweep.misalignment,
-    }
+    named = ("protocol", "channels", "transport", "registration", "aggregation")
+    asked: dict[str, Sequence[Any]] = {name: getattr(sweep, name) for name in named}
+    asked["misalignment_bytes"] = sweep.misalignment
     if not row.moves_data:
-        moved = ("registration", "misalignment_bytes")
-        asked.update({name: (DEFAULTS[name],) for name in moved})
+        asked |= {name: (DEFAULTS[name],) for name in ("registration", "misalignment_bytes")}
     kept = {name: [value for value in values if _has(backend, name, value)] for name, values in asked.items()}
-    pairs = backend in BACKENDS_WITH["pair"]
-    possible = (
-        work for work in works(sweep, row, ranks, pairs) if all(_has(backend, *one) for one in work.items())
-    )
-    some = dict.fromkeys(tuple(work.items()) for work in islice(possible, MOST_POINTS + 1))
+    axes = [(len(kept[name]), Counter({name: len(asked[name]) - len(kept[name])})) for name in asked]
+    lacked: Counter[str] = Counter()
+    possible: dict[tuple[tuple[str, Any], ...], None] = {}
+    for work in works(sweep, row, ranks, pairs=backend in BACKENDS_WITH["pair"]):
+        missing = [name for name, value in work.items() if not _has(backend, name, value)]
+        if backend not in COLLECTIVES_OF_SOME.get(row.name, (backend,)):
+            missing = [row.name]
+        lacked.update(missing[:1])
+        if not missing:
+            possible[tuple(work.items())] = None
+        if len(possible) > MOST_POINTS:
+            break
     made = (
         Variation(**dict(zip(kept, values, strict=True)), **dict(work))
-        for *values, work in product(*kept.values(), some)
+        for *values, work in product(*kept.values(), possible)
     )
-    return tuple(islice(made, MOST_POINTS + 1))
+    return tuple(islice(made, MOST_POINTS + 1)), [*axes, (len(possible), lacked)]
 
 
 def _has(backend: str, name: str, value: object) -> bool:

@@ -13,6 +13,7 @@ from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES
 from ccbench.errors import BackendUnavailable, SuiteError, UsageError
 from ccbench.suite import Suite, expand, load_suite, read_suite
 from ccbench.suite.axes import MODES, OPS, PLACEMENTS
+from ccbench.suite.expansion import left_out
 from ccbench.suite.model import IN_PLACE_COLLECTIVES
 
 from .offers import ALGORITHMS, algorithms_of, context
@@ -243,3 +244,45 @@ def test_interleaving_keeps_the_backends_of_a_point_together_in_changing_order()
     assert all((a.count, a.ranks) == (b.count, b.ranks) and a.backend != b.backend for a, b in pairs)
     assert len(Counter(first.backend for first, _ in pairs)) == 2
     assert len({case.ranks for case in found[:12]}) == 2
+
+
+def left_out_of(sweep: str, backend: str = "cpu") -> tuple[int, dict[str, int]]:
+    """How many cases are left, and what is left out."""
+    suite = read_suite(f"{{backends: {backend}, sweep: {{{sweep}}}}}")
+    return len(expand(suite, context(backends=(backend,)))), dict(
+        left_out(suite, context(backends=(backend,)))
+    )
+
+
+def test_what_a_backend_does_not_have_is_counted_by_its_reason() -> None:
+    sweep = "collective: all_reduce, ranks: 4, size: [1 KiB, 1 MiB, 4 MiB], mode: [streaming, graph], "
+    sweep += "dtype: [float32, float8_e4m3], protocol: [default, ll]"
+    assert left_out_of(sweep) == (
+        3,
+        {"cpu has no mode graph": 12, "cpu has no dtype float8_e4m3": 6, "cpu has no protocol": 3},
+    )
+
+
+@pytest.mark.parametrize(
+    ("sweep", "left", "without"),
+    [
+        ("[broadcast, all_reduce], ranks: [4, 12], root: [0, 9]", 5, {"cpu has no root of 4 ranks: 9": 1}),
+        ("all_reduce, ranks: 4, channels: [0, 2, 4]", 1, {"cpu has no channels": 2}),
+        ("[all_reduce, all_to_all], ranks: 4, placement: in_place", 1, {"cpu has no all_to_all in place": 1}),
+        ("all_reduce, ranks: 4, placement: [in_place, out_of_place]", 2, {}),
+        ("[barrier, all_reduce], ranks: 4, op: [sum, premulsum]", 2, {"cpu has no op premulsum": 1}),
+        (
+            "[barrier, all_reduce], ranks: 4, algorithm: [two_shot, default]",
+            3, {"cpu has no barrier with algorithm two_shot": 1},
+        ),
+    ],
+)  # fmt: skip
+def test_each_kind_of_value_that_is_left_out_has_its_reason(
+    sweep: str, left: int, without: dict[str, int]
+) -> None:
+    assert left_out_of(f"collective: {sweep}, size: 8 B") == (left, without)
+
+
+def test_a_collective_that_a_backend_lacks_is_left_out_by_its_name() -> None:
+    sweep = "collective: [all_reduce, all_to_all_v], ranks: 4, size: [8 KiB, 1 MiB]"
+    assert left_out_of(sweep, "cuda") == (2, {"cuda has no all_to_all_v": 2})

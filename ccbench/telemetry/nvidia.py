@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -38,6 +38,12 @@ ECC_CORRECTED_VOLATILE, ECC_UNCORRECTED_VOLATILE = (3, 0), (4, 0)
 ECC_CORRECTED_AGGREGATE, ECC_UNCORRECTED_AGGREGATE = (5, 0), (6, 0)
 MEMORY_TEMPERATURE, ENERGY_MILLIJOULES, PCIE_REPLAYS = (82, 0), (83, 0), (94, 0)
 
+COSTLY_SECONDS = 0.02
+"""When a look at all GPUs takes longer, errors are not counted in every one."""
+
+COUNTED_EVERY_SECONDS = 30.0
+"""Then they are at the end of a case that comes so long after the last count, which has all errors since."""
+
 HELD_BACK = {(74, 0): "power", (75, 0): "thermal", (77, 0): "board_limit", (79, 0): "reliability"}
 """NVML_FI_DEV_PERF_POLICY_*, in nanoseconds. The newer counters of single slowdowns are not asked for: their
 numbers have been 251 to 253 in the headers of CUDA 12 and are 269 to 271 in those of CUDA 13."""
@@ -52,6 +58,9 @@ FIELDS = (
     PCIE_REPLAYS,
     *HELD_BACK,
 )
+
+ERROR_COUNTERS = frozenset(FIELDS[:4]) | {PCIE_REPLAYS}
+"""With those of links: what is not counted in every look where looks are costly."""
 
 
 def link_fields(link: int) -> dict[tuple[int, int], str]:
@@ -90,8 +99,13 @@ class _Gpu:
 class NvidiaDevices:
     """GPUs of a session by PCI address. What no GPU answers is asked once, not at every look."""
 
-    def __init__(self, session: Session, bus_ids: Sequence[str]) -> None:
+    def __init__(
+        self, session: Session, bus_ids: Sequence[str], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._session = session
+        self._clock = clock
+        self._costly, self._counted_at = False, 0.0
+        self._values: dict[str, Mapping[tuple[int, int], int | float]] = {}
         self._gpus: dict[str, _Gpu | str] = {bus_id: self._met(bus_id) for bus_id in bus_ids}
         self._events = self._event_set()
 
@@ -102,17 +116,21 @@ class NvidiaDevices:
             session.answer(lambda: session.library.nvmlEventSetFree(self._events))
         session.answer(session.close)
 
-    def read(self) -> tuple[DeviceReading, ...]:
-        """A look at every GPU, in the order they were given."""
+    def read(self, begins: bool = False) -> tuple[DeviceReading, ...]:
+        """A look at every GPU, in the order they were given. begins: a case does."""
+        begun = self._clock()
+        count = not self._costly or (not begins and begun - self._counted_at >= COUNTED_EVERY_SECONDS)
         xids = self._xids()
         looks = []
         for bus_id, gpu in self._gpus.items():
             look = (
                 DeviceReading(bus_id, "nvidia", trouble=gpu)
                 if isinstance(gpu, str)
-                else self._look(bus_id, gpu)
+                else self._look(bus_id, gpu, count)
             )
             looks.append(replace(look, xids=tuple(xids.get(bus_id, ()))))
+        if count:
+            self._counted_at, self._costly = begun, self._clock() - begun > COSTLY_SECONDS
         return tuple(looks)
 
     def sm_clocks(self) -> dict[str, int]:
@@ -181,9 +199,9 @@ class NvidiaDevices:
                 found.setdefault(normal_address(bus_id or ""), []).append(int(event.eventData))
         return found
 
-    def _look(self, bus_id: str, gpu: _Gpu) -> DeviceReading:
+    def _look(self, bus_id: str, gpu: _Gpu, count: bool) -> DeviceReading:
         session, library, handle = self._session, self._session.library, gpu.handle
-        begun = time.monotonic()
+        begun = self._clock()
         state, trouble = self._state(handle)
         reading = DeviceReading(
             bus_id, "nvidia", gpu.model, at_seconds=begun, trouble=trouble, performance_state=state, calls=1
@@ -202,7 +220,10 @@ class NvidiaDevices:
         if reasons is None:  # drivers before 535 know only the older name
             reasons = ask("nvmlDeviceGetCurrentClocksThrottleReasons")
         fields = (*gpu.fields, *(one for counts in gpu.links.values() for one in counts))
-        values = session.field_values(handle, fields)
+        if not count:
+            fields = tuple(one for one in gpu.fields if one not in ERROR_COUNTERS)
+        known = {} if count else self._values.get(bus_id, {})
+        self._values[bus_id] = values = {**known, **session.field_values(handle, fields)}
         calls += math.ceil(len(fields) / FIELDS_A_CALL)
         reading = replace(
             _counted(reading, gpu, values),
@@ -217,7 +238,7 @@ class NvidiaDevices:
             pcie_generation=ask("nvmlDeviceGetCurrPcieLinkGeneration"),
             pcie_width=ask("nvmlDeviceGetCurrPcieLinkWidth"),
         )
-        return replace(reading, calls=calls, reading_seconds=time.monotonic() - begun)
+        return replace(reading, calls=calls, reading_seconds=self._clock() - begun)
 
     def _state(self, handle: Any) -> tuple[int | None, str | None]:
         """(performance state, why the GPU does not answer)."""

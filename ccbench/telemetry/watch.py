@@ -57,7 +57,7 @@ class DeviceWatch:
             self._begin()
         if work is not None:
             self._raise_clocks(work)
-        self._first, self._last = self._with_highest(self.read()), ()
+        self._first, self._last = self._with_highest(self.read(begins=True)), ()
 
     def _raise_clocks(self, work: Callable[[], None]) -> None:
         began = risen = self._clock()
@@ -94,11 +94,11 @@ class DeviceWatch:
             last = self._with_highest(self.read())
         return readings_json(first, last), flags_of(first, last)
 
-    def read(self) -> tuple[DeviceReading, ...]:
-        """A look at every device, in the order of ``bus_ids``."""
+    def read(self, begins: bool = False) -> tuple[DeviceReading, ...]:
+        """A look at every device, in the order of ``bus_ids``. begins: a case does."""
         if not self._begun:
             self._begin()
-        return self._nvidia.read() if self._nvidia is not None else ()
+        return self._nvidia.read(begins) if self._nvidia is not None else ()
 
     def close(self) -> None:
         """Leave the driver; the watch may be begun again."""
@@ -111,7 +111,7 @@ class DeviceWatch:
         self._begun = True
         if self.bus_ids:
             with suppress(DriverAbsent):
-                self._nvidia = NvidiaDevices(self._driver(), self.bus_ids)
+                self._nvidia = NvidiaDevices(self._driver(), self.bus_ids, self._clock)
 
 
 def read_devices(bus_ids: Sequence[str], driver: Callable[[], Session] = opened) -> tuple[DeviceReading, ...]:

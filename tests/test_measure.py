@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +28,7 @@ from ccbench.measure import (
     measure,
     taking_part,
 )
-from ccbench.verification import Mismatch
+from ccbench.verification import Array, Mismatch, check, fill
 
 CASE = Case("s", "fake", "all_reduce", "ring", "float32", "sum", 4096, 1024, 2)
 RULE = Sampling(
@@ -186,12 +188,27 @@ class OverlappingEndpoint(FakeEndpoint):
         return 0.0012 * repetitions, 0.024 * launches
 
 
+@dataclass
+class IdleEndpoint(FakeEndpoint):
+    """One with data in place, whose launches do nothing."""
+
+    case: Case = field(default=CASE)
+    buffer: Array = field(default_factory=lambda: np.zeros(2 * 512, np.float32))
+
+    def refill(self, salt: int, launches: int = 1) -> None:
+        fill(self.case, self.rank, self.buffer, salt, launches)
+
+    def check(self, salt: int, launches: int) -> Mismatch | None:
+        output = self.buffer[: self.case.output_count(self.rank)]
+        return check(self.case, self.rank, output, salt, launches)
+
+
 def measured(
     sampling: Sampling = RULE,
     case: Case = CASE,
     capacity: int = 500,
     mismatch: Mismatch | None = None,
-    kind: type[FakeEndpoint] = FakeEndpoint,
+    kind: Callable[..., FakeEndpoint] = FakeEndpoint,
 ) -> tuple[list[FakeEndpoint], list[RankResult]]:
     """Two ranks in two threads."""
     shared = Shared(2, np.zeros((2, capacity, 2)), threading.Barrier(2))
@@ -272,6 +289,14 @@ def test_an_isolated_case_has_one_launch_a_sample() -> None:
     (endpoint, _), (result, _) = measured(case=case)
     assert result.launches == 1
     assert set(endpoint.launched[-result.stamps.shape[1] :]) == {1}
+
+
+@pytest.mark.parametrize("op", ["sum", "prod", "min", "max", "avg"])
+@pytest.mark.parametrize(("name", "count"), [("all_reduce", 1024), ("reduce_scatter", 512)])
+def test_launches_in_place_that_do_nothing_are_found(name: str, count: int, op: str) -> None:
+    case = replace(CASE, collective=name, op=op, count=count, in_place=True)
+    _, results = measured(RULE.of_one_visit(17), case, kind=partial(IdleEndpoint, case=case))
+    assert all(result.mismatch for result in results)
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 7])

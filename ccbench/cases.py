@@ -177,6 +177,16 @@ class Case:
         return row.output_count(self.count, self.group_ranks, seat, max(self.root, 0))
 
     @property
+    def by_last_starter(self) -> bool:
+        """Whether a sample is what the rank took that started last, by the clocks of the ranks' devices.
+
+        One launch alone, of all ranks, that none can end before all have begun: what the others took more,
+        they waited for the last one.
+        """
+        waits = self.collective in WAITED_FOR_BY_ALL and not (self.groups or self.beside)
+        return waits and self.mode in ALONE and self.backend in DEVICE_TIMED
+
+    @property
     def label(self) -> str:
         """One line for people: ``all_reduce ring float32 sum 1048576 B, 4 ranks, cpu``."""
         words = [self.collective, self.algorithm, self.dtype]
@@ -217,6 +227,16 @@ _LATER = {
     for field in fields(Case)[[one.name for one in fields(Case)].index("nodes") + 1 :]
 }
 """Fields that case ids did not have once, with what they were then."""
+
+
+WAITED_FOR_BY_ALL = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+"""Collectives of which no rank has the result before every rank has started."""
+
+ALONE = ("isolated", "cold")
+"""Modes in which each launch waits for the one before."""
+
+DEVICE_TIMED = ("cuda", "cuda-ipc", "nccl", "nccl-processes")
+"""Backends whose samples are times of the devices' clocks."""
 
 
 @dataclass(frozen=True)
@@ -278,7 +298,8 @@ class Conditions:
 class CaseFacts:
     """What an endpoint of a backend knows about the case just measured, besides its samples; see Measurement.
 
-    devices: JSON of the devices' state before and after the case. flags: of this case alone.
+    devices: JSON of the devices' state before and after the case. flags: of this case alone. gated_launches:
+    of a sample, those enqueued before the devices were let go; None where devices have no clock.
     """
 
     protocol_used: str = ""
@@ -288,6 +309,7 @@ class CaseFacts:
     part_samples_seconds: tuple[tuple[float, ...], ...] = ()
     devices: str = ""
     flags: tuple[str, ...] = ()
+    gated_launches: int | None = None
 
 
 @dataclass(frozen=True)
@@ -309,6 +331,8 @@ class Measurement:
     ``part_names``, ``part_samples_seconds``: what ran at the same time (groups, or collectives), and the same
     samples as each part saw them, ``[part][sample]``.
     ``hosts``, ``node_of_rank``: where each rank ran, when ranks were on several machines.
+    ``gated_launches``: of a sample, launches that were enqueued before the devices were let go; None where
+    times are the host's.
     ``device_readings``: JSON of the devices' state before and after; ``ccbench.telemetry`` writes it.
     """
 
@@ -337,5 +361,6 @@ class Measurement:
     part_samples_seconds: tuple[tuple[float, ...], ...] = ()
     hosts: tuple[str, ...] = ()
     node_of_rank: tuple[int, ...] = ()
+    gated_launches: int | None = None
     device_readings: str = ""
     conditions: Conditions = field(default_factory=Conditions)

@@ -48,7 +48,13 @@ FIRST_OF_WARM_UP = -1
 
 @runtime_checkable
 class DeviceTimed(Protocol):
-    """An endpoint whose device has a clock of its own: samples are what that clock saw."""
+    """An endpoint whose device has a clock of its own: samples are what that clock saw.
+
+    Where ranks have processes of their own their devices start together, whenever these enter the launch.
+    """
+
+    def sample_launches(self, wanted: int, seconds: float) -> int:
+        """How many launches of so many seconds a sample has, ``wanted`` being enough for its length."""
 
     def device_seconds(self) -> float:
         """How long the launches of the last ``launch`` took on the slowest device."""

@@ -2,8 +2,8 @@
 
 Every rank runs ``measure`` at once. A sample is the time from the first rank's start to the last rank's end
 of ``launches`` launches, divided by launches (ReproMPI's definition on a shared clock; where hosts have
-clocks of their own, the longest of the ranks' times). Rank 0 decides, all ranks follow, so that all stop
-together.
+clocks of their own, and where devices that start together have, the longest of the ranks' times). Rank 0
+decides, all ranks follow, so that all stop together.
 
 Two checks follow the samples, both exact. The last timed sample runs on fresh inputs and poisoned outputs,
 and what it left is compared with what is right on every rank. Since launches on equal inputs cannot show a
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.cases import OVERLAP, Case, Sampling
+from ccbench.cases import ALONE, OVERLAP, Case, Sampling
 from ccbench.endpoints import FIRST_OF_WARM_UP, Apart, DeviceTimed, Endpoint, Overlapping
 from ccbench.errors import UsageError
 from ccbench.stats import median_interval
@@ -54,9 +54,6 @@ CALIBRATION_TURNS = 3
 
 OVERTIME_FACTOR = 4.0
 """A case that cannot reach its minimum of samples stops after this many budgets."""
-
-ALONE_MODES = ("isolated", "cold")
-"""Modes in which a sample is one launch."""
 
 SLOW_SAMPLE_SECONDS = 0.005
 """From here on asking after every sample whether to stop costs nothing that shows."""
@@ -251,11 +248,13 @@ def _warm_up(endpoint: Endpoint, sampling: Sampling) -> _WarmUp:
 
 
 def _launches_per_sample(endpoint: Endpoint, case: Case, sampling: Sampling, launch_seconds: float) -> int:
-    if case.mode in ALONE_MODES:
+    if case.mode in ALONE:
         return 1
     if sampling.launches:
         return sampling.launches
     wanted = math.ceil(sampling.minimum_sample_seconds / max(launch_seconds, 1e-9))
+    if isinstance(endpoint, DeviceTimed):
+        wanted = endpoint.sample_launches(wanted, launch_seconds)
     return endpoint.agree(max(1, min(wanted, LAUNCHES_LIMIT)))
 
 
@@ -326,9 +325,8 @@ def _sample(
             _bring_stamps(endpoint, count * stamps)
             reason = ""
             if endpoint.rank == 0:
-                samples = (
-                    durations(taking_part(case, endpoint.stamps[:, : count * stamps : stamps])) / launches
-                )
+                taken = taking_part(case, endpoint.stamps[:, : count * stamps : stamps])
+                samples = durations(taken, case.by_last_starter) / launches
                 # The checked sample still comes: until then the newest one stands in for it.
                 samples = np.append(samples, samples[-1:] if count else launch_seconds)
                 reason = rule.reason(samples, time.perf_counter() - began)
@@ -340,7 +338,13 @@ def _sample(
         count += 1
 
 
-def durations(stamps: NDArray[np.float64]) -> NDArray[np.float64]:
-    """First rank's start to last rank's end of each sample; stamps has shape (ranks, samples, 2)."""
-    result: NDArray[np.float64] = stamps[:, :, 1].max(axis=0) - stamps[:, :, 0].min(axis=0)
+def durations(stamps: NDArray[np.float64], by_last_starter: bool = False) -> NDArray[np.float64]:
+    """First rank's start to last rank's end of each sample; stamps has shape (ranks, samples, 2).
+
+    by_last_starter: the time of the rank that took least (``Case.by_last_starter``).
+    """
+    began, ended = stamps[:, :, 0], stamps[:, :, 1]
+    result: NDArray[np.float64] = (
+        (ended - began).min(axis=0) if by_last_starter else ended.max(axis=0) - began.min(axis=0)
+    )
     return result

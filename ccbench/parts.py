@@ -38,10 +38,11 @@ def parts_of(case: Case, facts: CaseFacts, result: RankResult) -> tuple[tuple[st
 
 def rank_by_rank(measurement: Measurement, stamps: NDArray[np.float64]) -> Measurement:
     """The measurement with what each rank saw of its samples. stamps: (ranks, samples, 2), in seconds."""
+    began = stamps[:, :, 0]  # all 0 where ranks have no clock in common, or devices that start together
     seconds = (stamps[:, :, 1] - stamps[:, :, 0]) / measurement.launches_per_sample
     return replace(
         measurement,
-        skew_seconds=tuple((stamps[:, :, 0].max(axis=0) - stamps[:, :, 0].min(axis=0)).tolist()),
+        skew_seconds=tuple(np.ptp(began, axis=0).tolist()) if began.any() else (),
         rank_samples_seconds=tuple(map(tuple, seconds.tolist())),
     )
 

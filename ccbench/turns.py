@@ -37,8 +37,8 @@ class Plain:
         start = time.perf_counter()
         endpoint.launch(self.launches)
         end = time.perf_counter()
-        if isinstance(endpoint, DeviceTimed):
-            end = start + endpoint.device_seconds()
+        if isinstance(endpoint, DeviceTimed):  # devices start together, whenever their hosts got here
+            start, end = 0.0, endpoint.device_seconds()
         endpoint.stamps[endpoint.rank, sample] = (start, end)
 
     def once(self) -> None:
@@ -98,6 +98,8 @@ class Overlapped:
         start = time.perf_counter()
         took = endpoint.launch_while_computing(self.launches, self._repetitions)
         stamps = endpoint.stamps[endpoint.rank, sample * self.stamps : (sample + 1) * self.stamps]
+        if isinstance(endpoint, DeviceTimed):
+            start = 0.0
         for place, seconds in ((0, max(took)), (3, took[0]), (4, took[1])):
             stamps[place] = (start, start + seconds)
 
@@ -107,9 +109,12 @@ class Overlapped:
 
 
 def timed(endpoint: Endpoint, work: Callable[[], None]) -> tuple[float, float]:
-    """When ``work`` began on this rank, all ranks having come, and what it took by the endpoint's clock."""
+    """When ``work`` began on this rank, all ranks having come, and what it took by the endpoint's clock.
+
+    Devices with a clock of their own start together, at 0.
+    """
     endpoint.barrier()
     start = time.perf_counter()
     work()
     seconds = time.perf_counter() - start
-    return start, endpoint.device_seconds() if isinstance(endpoint, DeviceTimed) else seconds
+    return (0.0, endpoint.device_seconds()) if isinstance(endpoint, DeviceTimed) else (start, seconds)

@@ -58,10 +58,14 @@ class Basis:
         machine = self.machine_of(case)
         if machine is None or (isinstance(machine, Cluster) and case.backend in HOST_BACKENDS):
             return None
-        # A graph was launched long before most of its calls run, on all GPUs.
-        by_turns = case.backend in ONE_PROCESS_BACKENDS and not self.launched and case.mode != "graph"
-        launched_by_one = case.ranks // case.nodes if by_turns else 1
-        return predict_case(case, machine, used, launched_by_one)
+        return predict_case(case, machine, used, self._launched_by_one(case))
+
+    def _launched_by_one(self, case: Case) -> int:
+        """GPUs that one thread launches on while a sample runs: in other modes all is enqueued before."""
+        if case.mode != "streaming":
+            return 0
+        by_turns = case.backend in ONE_PROCESS_BACKENDS and not self.launched
+        return case.ranks // case.nodes if by_turns else 1
 
     def machine_of(self, case: Case) -> Machine | Cluster | None:
         """Whose model a case is of: its GPUs, where it runs on some or where there is nothing else."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ccbench.cases import NO_ROOT, OVERLAP, UNEVEN, Case
+from dataclasses import replace
+
+from ccbench.cases import DEVICE_TIMED, NO_ROOT, OVERLAP, UNEVEN, Case
 from ccbench.dtypes import item_bytes
 from ccbench.errors import CcbenchError
 from ccbench.model.beside import (
@@ -18,11 +20,14 @@ from ccbench.model.cluster_points import library_points, schedule_points
 from ccbench.model.group_points import requested_points
 from ccbench.model.host_collectives import HOST_LIBRARIES, predict_host_library
 from ccbench.model.host_network import HostNetwork
+from ccbench.model.library.constants import shipped
+from ccbench.model.library.costs import MICRO
 from ccbench.model.library.system import ALGORITHMS, PROTOCOLS, LibraryRequest
 from ccbench.model.machine import Machine
 from ccbench.model.parties import EVERYBODY, party_of, schedule_of
 from ccbench.model.prediction import Prediction
 from ccbench.model.pricing import predict
+from ccbench.units import format_seconds
 
 LIBRARY_BACKENDS = ("nccl", "nccl-processes", "rccl", "hccl", "msccl")
 """Backends that choose among a library's own algorithms on GPUs."""
@@ -43,7 +48,8 @@ def predict_case(
 ) -> Prediction | None:
     """The prediction for one launch of ``case``, None where there is no model of what ran.
 
-    algorithm_used: what the backend says it ran. gpus_per_process: GPUs that one thread launches on. On a
+    algorithm_used: what the backend says it ran. gpus_per_process: GPUs that one thread launches on while
+    the clock runs, 0 where all was enqueued before. On a
     cluster of another number of ranks than the case has there is none either. A network of hosts prices what
     the library that it was probed with does (``ccbench.model.host_collectives``); where all its ranks share
     one, ``host`` is that. Of computing meanwhile nothing is said: how long it takes is not modelled.
@@ -63,9 +69,24 @@ def predict_case(
             return None
         if case.backend in LIBRARY_BACKENDS:
             return _of_library(case, machine, algorithm_used, gpus_per_process)
-        return links_prediction(case, machine, algorithm_used) if algorithm_used else None
+        found = links_prediction(case, machine, algorithm_used) if algorithm_used else None
+        return _launched(found, gpus_per_process) if found and case.backend in DEVICE_TIMED else found
     except CcbenchError:
         return None  # a library's own algorithm, or one that is unknown here: there is nothing to price
+
+
+def _launched(found: Prediction, gpus_per_process: int) -> Prediction:
+    """``found``, where launching may take longer than a small message: as a library's launches take."""
+    floor = gpus_per_process * shipped().table["launch_us"] * MICRO
+    if found.latency_seconds >= floor:
+        return found
+    predicted = found.predicted_seconds + floor - found.latency_seconds
+    told = (
+        f"launches: {format_seconds(floor)} for one thread to launch on its GPUs"
+        if floor > found.bandwidth_seconds
+        else found.bottleneck
+    )
+    return replace(found, predicted_seconds=predicted, latency_seconds=floor, bottleneck=told)
 
 
 def _on_host(case: Case, machine: Machine, algorithm_used: str) -> Prediction | None:

@@ -8,6 +8,7 @@ History of the schema, newest last; a version changes when a column is added, dr
 3. Settings of libraries, pairs, groups and what ran beside; several machines: from ``channels`` on.
 4. A group alone, uneven traffic, computing beside a collective: from ``alone`` on; ``beside`` with groups.
 5. ``rank_processor_share``.
+6. ``gated_launches``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 OLDEST_READABLE = 1
 """Files from this version on are read; what they lack is filled in."""
@@ -84,13 +85,22 @@ SCHEMA: tuple[Column, ...] = (
     Column("detail", "string", "", "why the status is not ok; may be empty"),
     Column("launches_per_sample", "int64", "", "launches timed together as one sample", _NOT_MEASURED),
     Column(
+        "gated_launches", "int64", "",
+        "of a sample, launches that were enqueued before the devices were let go: of streaming the first, of "
+        "graph all; 0 where nothing holds devices back",
+        _NOT_MEASURED + ", or times are the host's", since=6,
+    ),
+    Column(
         "samples_seconds", "list<double>", "seconds per launch",
-        "every sample: from the first rank's start to the last rank's end", _NOT_MEASURED,
+        "every sample: from the first rank's start to the last rank's end; by GPUs' clocks the longest "
+        "rank's, of single launches that no rank can end before all have begun the last starter's",
+        _NOT_MEASURED,
     ),
     Column("warmup_seconds", "list<double>", "seconds per launch", "warm-up samples", _NOT_MEASURED),
     Column(
         "skew_seconds", "list<double>", "seconds",
-        "per sample: start of the last rank minus start of the first", _NOT_MEASURED,
+        "per sample: start of the last rank minus start of the first",
+        _NOT_MEASURED + ", or ranks have no clock in common",
     ),
     Column(
         "rank_samples_seconds", "list<list<double>>", "seconds per launch",

@@ -104,6 +104,20 @@ def test_what_the_library_says_it_ran_is_what_is_priced() -> None:
     assert basis.predict(ON_GPUS, "collnetdirect", "simple") == basis.predict(ON_GPUS, "collnet", "simple")
 
 
+@pytest.mark.parametrize("backend", ["nccl", "cuda"])
+def test_streaming_is_priced_with_the_hosts_launches_and_the_other_modes_without(backend: str) -> None:
+    basis = named_basis("hgx-h100")
+    small = replace(ON_GPUS, backend=backend, algorithm="ring", protocol="ll", size_bytes=8, count=2)
+    took = {}
+    for mode in ("streaming", "graph", "isolated", "cold"):
+        found = basis.predict(replace(small, mode=mode), "ring")
+        assert found is not None
+        assert found.predicted_seconds == pytest.approx(found.latency_seconds + found.bandwidth_seconds)
+        took[mode] = found.predicted_seconds
+    assert took["streaming"] > 8 * 4e-6
+    assert took["graph"] == took["isolated"] == took["cold"] < took["streaming"]
+
+
 def test_what_launches_on_one_gpu_at_a_time_does_not_wait_for_the_others() -> None:
     basis, small = named_basis("hgx-h100"), replace(ON_GPUS, size_bytes=8, count=2)
     one_for_all = basis.predict(small, "ring", "ll")

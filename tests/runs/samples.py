@@ -89,6 +89,7 @@ measurements = st.builds(
     backend_version=_text,
     algorithm_used=_text,
     launches_per_sample=_whole,
+    gated_launches=st.none() | _whole,
     samples_seconds=_times,
     warmup_seconds=_times,
     skew_seconds=_times,

@@ -122,7 +122,7 @@ def _folder(path: Path) -> None:
     ("spoil", "words"),
     [
         (_foreign, "not a case of ccbench"),
-        (_other_version, "schema version is 0, expected 1 to 5"),
+        (_other_version, "schema version is 0, expected 1 to 6"),
         (_other_columns, "column suite is not string"),
         (_empty, "cannot be read"),
         (_text, "cannot be read"),
@@ -170,7 +170,7 @@ def test_a_manifest_of_another_schema_version_is_named_and_shown(tmp_path: Path)
     assert run.manifest["suite"] == "smoke"
     assert len(run.cases) == 1
     (problem,) = run.problems
-    assert "run.json: schema version is 99, expected 1 to 5" in problem
+    assert "run.json: schema version is 99, expected 1 to 6" in problem
 
 
 def test_a_run_without_cases_loads_as_an_empty_table_with_all_columns(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from ccbench.kernels.tuning import tuning
 from ccbench.teams import ProcessTeam
 
 MODES = ("streaming", "isolated", "graph", "cold")
-IPC_MODES = ("streaming", "isolated")
 CUPY_DISTRIBUTIONS = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
 
 DRIVER_PATTERNS = ("dev/nvidia[0-9]*", "dev/dxg", "dev/nvhost-gpu", "dev/nvgpu")
@@ -45,16 +44,13 @@ def cupy_missing() -> str | None:
 
 
 class CudaBackend(PlainTeams):
-    """Implements ``ccbench.backends.base.Backend``; modes, transports, in_groups: what a Case may ask for."""
+    """Implements ``ccbench.backends.base.Backend``; transports, in_groups: what a Case may ask for."""
 
     costly_teams = True
 
-    def __init__(
-        self, name: str, modes: tuple[str, ...], transports: tuple[str, ...], in_groups: bool = False
-    ) -> None:
+    def __init__(self, name: str, transports: tuple[str, ...], in_groups: bool = False) -> None:
         self.name = name
         self._in_groups = in_groups
-        self._modes = modes
         self._transports = transports
 
     def unavailable(self) -> str | None:
@@ -76,8 +72,8 @@ class CudaBackend(PlainTeams):
 
     def unsupported(self, case: Case) -> str | None:
         """Why no kernel can run ``case``; whether the devices have room shows when it runs."""
-        if case.mode not in self._modes:
-            return f"mode {case.mode} does not exist on {self.name}; one of {', '.join(self._modes)}"
+        if case.mode not in MODES:
+            return f"mode {case.mode} does not exist on {self.name}; one of {', '.join(MODES)}"
         if case.transport == "host" and "host" not in self._transports:
             return (
                 f"transport: host does not exist on {self.name}, whose processes share no memory that is "
@@ -98,8 +94,8 @@ def sources_digest(folder: Path | None = None) -> str:
     return digest.hexdigest()[:8]
 
 
-BACKEND = CudaBackend("cuda", MODES, ("default", "host"), in_groups=True)
+BACKEND = CudaBackend("cuda", ("default", "host"), in_groups=True)
 """One process drives all GPUs of the node."""
 
-IPC_BACKEND = CudaBackend("cuda-ipc", IPC_MODES, ("default",))
+IPC_BACKEND = CudaBackend("cuda-ipc", ("default",))
 """One process for each rank."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -14,16 +15,18 @@ from ccbench.backends.base import LOOPBACK, CannotRun
 from ccbench.backends.cpu.memory import Activity, Control
 from ccbench.backends.crew import WholeEndpoint
 from ccbench.backends.cuda.communicator import WRITTEN_BY_PEERS, Communicator, host_areas
-from ccbench.backends.cuda.gate import Gate
+from ccbench.backends.cuda.gate import Gate, open_gate, without_gate
 from ccbench.backends.cuda.group import Group, Transfer
 from ccbench.backends.cuda.launching import (
     arguments_for,
     failure,
     graph_sizes,
+    held_launches,
     input_period,
     moves_data,
     op_of,
     root_of,
+    sample_launches,
 )
 from ccbench.backends.cuda.modules import Kernel
 from ccbench.backends.cuda.orders import found_orders
@@ -36,7 +39,7 @@ from ccbench.backends.cuda.reach import (
     views_of,
 )
 from ccbench.backends.cuda.runtime import TO_DEVICE, TO_HOST, do_all
-from ccbench.cases import Case, CaseFacts
+from ccbench.cases import ALONE, Case, CaseFacts
 from ccbench.dtypes import numpy_dtype
 from ccbench.endpoints import FIRST_OF_WARM_UP
 from ccbench.kernels.abi import GivenUp
@@ -50,12 +53,11 @@ from ccbench.kernels.layout import (
 from ccbench.kernels.plans import PlanRequest, plan_for
 from ccbench.kernels.selection import KernelChoice, choose
 from ccbench.telemetry import DeviceWatch
+from ccbench.units import format_seconds
 from ccbench.verification import POISON_BYTE, Array, Mismatch
 
 KEEP_BYTES = 1 << 30
 """Buffers of one rank that are larger are given back after the case."""
-
-ALONE = ("isolated", "cold")
 
 HOST = "host"
 """The transport that stages what ranks exchange in pinned memory of the host."""
@@ -95,6 +97,8 @@ class CudaRanks(WholeEndpoint):
         self._layout: tuple[RankBuffers, ...] = ()
         self._gate: Gate | None = None
         self._no_gate = ""
+        self._met = False
+        self._behind, self._gated_launches = 0, 0
         self._orders: tuple[tuple[int, ...], ...] | None = None
         self._host_seconds: list[float] = []
         self._device_seconds = 0.0
@@ -197,9 +201,9 @@ class CudaRanks(WholeEndpoint):
             for group, kernel in zip(self.groups, kernels, strict=True):
                 before, after = self._transfers(group)
                 group.load(kernel, arguments, self._views(group.ranks), plan, before, after)
-            self._ready_gate()
 
         self.together(load)  # whoever shares in the launch has the kernel loaded
+        self._ready_gate()
 
     def _request(self, choice: KernelChoice) -> PlanRequest:
         case = self._case
@@ -240,7 +244,12 @@ class CudaRanks(WholeEndpoint):
         return before, after
 
     def _ready_gate(self) -> None:
-        """Nothing, where the host's clock counts."""
+        """Made for the first case, where the devices can see the host's memory. Collective."""
+        if self._gate is None and not self._no_gate:
+            self._gate, self._no_gate = self._opened_gate()
+
+    def _opened_gate(self) -> tuple[Gate | None, str]:
+        return open_gate(self.groups[0].cuda, self.groups)
 
     def _ring_orders(self) -> tuple[tuple[int, ...], ...]:
         """Rings that the links between these GPUs suggest; looked up once."""
@@ -253,8 +262,23 @@ class CudaRanks(WholeEndpoint):
     def facts(self) -> CaseFacts:
         """How many channels were in use, and what became of the devices."""
         readings, flags = self.devices.after()
-        used = HOST if self.fallen_back else ""
-        return CaseFacts(protocol_used=used, channels_used=self._channels, devices=readings, flags=flags)
+        return CaseFacts(
+            protocol_used=HOST if self.fallen_back else "",
+            channels_used=self._channels,
+            devices=readings,
+            flags=flags,
+            gated_launches=self._gated_launches,
+        )
+
+    def remark(self) -> str:
+        """The host's time of a launch: what is stored is the devices'."""
+        if not self._host_seconds:
+            return ""
+        host = format_seconds(statistics.median(self._host_seconds))
+        said = f"device time (events); launch and wait take the host {host}"
+        if self.fallen_back:
+            said += "; no peer access, so that all goes through pinned memory of the host (transport: host)"
+        return f"{said}; {without_gate(self._no_gate)}" if self._no_gate else said
 
     def finish(self) -> None:
         """Give large buffers back; graphs belong to the case."""
@@ -271,8 +295,10 @@ class CudaRanks(WholeEndpoint):
         """Give everything back, as far as it goes; the first error is the one that is raised."""
         communicators = [*self._communicators.values()]
         self._communicators.clear()
+        gate, self._gate = self._gate, None
         do_all(
             [
+                *([gate.free] if gate else []),
                 *(one.close for one in communicators),
                 *(group.close for group in self.groups),
                 self.devices.close,
@@ -306,10 +332,13 @@ class CudaRanks(WholeEndpoint):
         for _, fault in self._faults:
             fault.before_launches(times)
         began = time.perf_counter()
+        met, self._met = self._met, False
+        # That of several processes only after a barrier: elsewhere ranks must not wait for each other.
+        gate = self._gate if self._gate and (met or not self._gate.shared) else None
         if self._case.mode in ALONE:
-            self._device_seconds = sum(self._alone() for _ in range(times))
+            self._device_seconds = sum(self._alone(gate) for _ in range(times))
         else:
-            self._device_seconds = self._in_a_row(times)
+            self._device_seconds = self._between_events(times, self._case.mode, gate)
         self._host_seconds.append((time.perf_counter() - began) / times)
 
     def launch_and_time_waits(self, times: int) -> float:
@@ -318,31 +347,46 @@ class CudaRanks(WholeEndpoint):
         self._raise_errors()
         return 0.0
 
-    def _alone(self) -> float:
+    def sample_launches(self, wanted: int, seconds: float) -> int:
+        """How many launches of so many seconds a sample has, ``wanted`` being enough for its length."""
+        return sample_launches(self._case.mode, wanted, seconds, self._items_per_launch)
+
+    def device_seconds(self) -> float:
+        """What the last ``launch`` took by the devices' clocks: the longest of them."""
+        self._gated_launches = self._behind
+        return self._device_seconds
+
+    @property
+    def _items_per_launch(self) -> int:
+        return max(group.items_per_launch for group in self.launched)
+
+    def _alone(self, gate: Gate | None) -> float:
         if self._case.mode == "cold":
             for group in self.launched:
                 group.flush_cache()
             self._finish_launches()
-        return self._between_events(1, graph=False)
+        return self._between_events(1, self._case.mode, gate)
 
-    def _in_a_row(self, times: int) -> float:
-        return self._between_events(times, graph=self._case.mode == "graph")
-
-    def _between_events(self, times: int, graph: bool) -> float:
+    def _between_events(self, times: int, mode: str, gate: Gate | None) -> float:
+        graph = mode == "graph"
         sizes = graph_sizes(times) if graph else (1,) * times
         if graph:
             for group in self.launched:
                 for size in dict.fromkeys(sizes):
                     group.graph(size)  # made before the clock starts
-        held = Gate.most_held(max(group.items_per_launch for group in self.launched)) if not graph else 1
-        self._hold()
+        held = held_launches(mode, self._items_per_launch)
+        self._behind = sum(sizes[:held]) if gate else 0
+        if gate:
+            gate.close()
+            for group in self.launched:
+                gate.hold(group)
         try:
             for group in self.launched:
                 group.begin()
             # One launch on each device in turn: each waits for the others', so no queue may run ahead.
             for number, size in enumerate(sizes):
-                if number == held:
-                    self._let_go()
+                if gate and number == held:
+                    gate.open()
                 for group in self.launched:
                     if graph:
                         group.launch_graph(size)
@@ -350,23 +394,17 @@ class CudaRanks(WholeEndpoint):
                         group.launch()
             for group in self.launched:
                 group.end()
-        finally:
-            self._let_go()
+        except BaseException:
+            if gate:
+                gate.abandon()
+            raise
+        if gate:
+            gate.open()
         self._finish_launches()
-        if self._gate:
-            self._gate.raise_if_missed()
-        return max(group.elapsed_seconds() for group in self.launched)
-
-    def _hold(self) -> None:
-        """Keep every device from starting what is enqueued next."""
-        if self._gate:
-            self._gate.close()
-            for group in self.launched:
-                self._gate.hold(group)
-
-    def _let_go(self) -> None:
-        if self._gate:
-            self._gate.open()
+        if gate:
+            gate.raise_if_missed()
+        pick = min if self._case.by_last_starter else max
+        return pick(group.elapsed_seconds() for group in self.launched)
 
     def _finish_launches(self) -> None:
         for group in self.launched:

@@ -3,8 +3,8 @@
 An event is reached when the device gets there, so between two events lies whatever the host takes to ask for
 what is between them, unless the device is kept from starting. A kernel of one warp in front of the first
 event spins on a word in pinned memory of the host until all is enqueued; NVIDIA's nvbench does the same
-("blocking kernel", NVIDIA/nvbench, nvbench/blocking_kernel.cuh). All devices watch one word, so that they
-start together.
+("blocking kernel", NVIDIA/nvbench, nvbench/blocking_kernel.cuh). All devices of a host watch one word, so
+that they start together, whether one process launches on all of them or each has its own.
 
 The gate never holds a device for longer than LIMIT_SECONDS: it then notes that it gave up and ends, what is
 behind it runs, and the host raises GateMissed instead of keeping a time that contains its own.
@@ -13,13 +13,16 @@ behind it runs, and the host raises GateMissed instead of keeping a time that co
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbench.backends.cpu.memory import fence
 from ccbench.backends.cuda.group import Group
 from ccbench.backends.cuda.modules import Kernel
 from ccbench.backends.cuda.runtime import Cuda
@@ -35,7 +38,7 @@ MOST_HELD, MOST_ITEMS_HELD = 32, 512
 bounded (no figure is documented), and a host that asked for more than it takes would wait for the gate that
 it must open."""
 
-OPENED, MISSED, WORD_BYTES = 0, 128, 256
+OPENED, MISSED, WORD_BYTES, LINE_BYTES = 0, 128, 256, 128
 """Where the two words lie, each in a line of its own."""
 
 ARGUMENTS = np.dtype([("opened", "u8"), ("missed", "u8"), ("goal", "u8"), ("limit_nanoseconds", "u8")])
@@ -97,17 +100,58 @@ class GateMissed(CcbenchError):
     exit_code = 4
 
 
-class Gate:
-    """One word that the streams of any number of devices wait for."""
+class GateBoard:
+    """The words of a gate that several processes of a host have in common; made before they are forked.
 
-    def __init__(self, cuda: Cuda, limit_seconds: float = LIMIT_SECONDS) -> None:
+    Behind the words of every gate comes a line for each process: the number of the last gate that it reached.
+    """
+
+    def __init__(self, processes: int) -> None:
+        wanted = WORD_BYTES + processes * LINE_BYTES
+        self.size_bytes = -(-wanted // mmap.PAGESIZE) * mmap.PAGESIZE  # whole pages, as the driver pins them
+        self._memory = mmap.mmap(-1, self.size_bytes)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        self._reached = memoryview(self._memory)[WORD_BYTES:wanted].cast("q")[:: LINE_BYTES // 8]
+
+    def meet(self, process: int, goal: int, limit_seconds: float) -> bool:
+        """Return True as soon as all processes have reached the gate, False where one does not come.
+
+        Nobody sleeps: what one comes late by, all devices would stand still.
+        """
+        fence()
+        self._reached[process] = goal
+        deadline = time.monotonic() + limit_seconds
+        while min(self._reached) < goal:
+            if time.monotonic() > deadline:
+                return False
+            os.sched_yield()
+        return True
+
+
+class Gate:
+    """One word that the streams of any number of devices wait for.
+
+    board: where other processes wait for it too. Of ``process`` it is then this one's side.
+    """
+
+    def __init__(
+        self,
+        cuda: Cuda,
+        limit_seconds: float = LIMIT_SECONDS,
+        board: GateBoard | None = None,
+        process: int = 0,
+    ) -> None:
         self._cuda = cuda
         self._limit_seconds = limit_seconds
-        self._address = cuda.allocate_pinned(WORD_BYTES)
-        ctypes.memset(self._address, 0, WORD_BYTES)
+        self._board, self._process = board, process
+        if board is None:
+            self._address = device = cuda.allocate_pinned(WORD_BYTES)
+            ctypes.memset(self._address, 0, WORD_BYTES)
+        else:
+            self._address, device = board.address, cuda.register_host(board.address, board.size_bytes)
         self._arguments: NDArray[Any] = np.zeros(1, ARGUMENTS)
-        self._arguments["opened"] = self._address + OPENED
-        self._arguments["missed"] = self._address + MISSED
+        self._arguments["opened"] = device + OPENED
+        self._arguments["missed"] = device + MISSED
         self._arguments["limit_nanoseconds"] = max(1, int(limit_seconds * 1e9))
         self._kernels: dict[int, Kernel] = {}
 
@@ -125,20 +169,34 @@ class Gate:
         group.launch_one_block(self._kernels[group.facts.number], self._arguments)
 
     def open(self) -> None:
-        """Let everything go."""
+        """Let everything go, once every process has come so far; the second time nothing happens."""
+        goal = int(self._arguments["goal"][0])
+        board = self._board if self._word(OPENED).value < goal else None
+        if board and not board.meet(self._process, goal, self._limit_seconds):
+            self._word(MISSED).value = goal
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Let everything go whoever else comes: something went wrong here."""
         self._word(OPENED).value = int(self._arguments["goal"][0])
 
     def raise_if_missed(self) -> None:
         """GateMissed when a device gave up waiting; call it after the devices have ended."""
         if self._word(MISSED).value >= int(self._arguments["goal"][0]):
             raise GateMissed(
-                f"a GPU waited longer than {self._limit_seconds:g} s for this process to finish launching: "
+                f"a GPU waited longer than {self._limit_seconds:g} s for "
+                f"{'the processes of this host' if self._board else 'this process'} to finish launching: "
                 "the time that was taken is void; look for what keeps the process from running (limits of "
                 f"processor time, swapping), or set {SWITCH}=off under a tool that makes launches wait"
             )
 
     def _word(self, offset: int) -> ctypes.c_uint64:
         return ctypes.c_uint64.from_address(self._address + offset)
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes wait for it too: then only what all are about to launch may be held."""
+        return self._board is not None
 
     @staticmethod
     def most_held(items_per_launch: int) -> int:
@@ -147,21 +205,46 @@ class Gate:
 
     def free(self) -> None:
         """Give the word back; no gate may be closed."""
-        self._cuda.free_pinned(self._address)
+        if self._board:
+            self._cuda.unregister_host(self._address)
+        else:
+            self._cuda.free_pinned(self._address)
         self._address = 0
 
 
-def open_gate(cuda: Cuda, groups: Sequence[Group]) -> tuple[Gate | None, str]:
-    """A gate in front of all ``groups``; None and the reason where there can be none."""
+def open_gate(
+    cuda: Cuda,
+    groups: Sequence[Group],
+    board: GateBoard | None = None,
+    process: int = 0,
+    least: Callable[[int], int] = int,
+) -> tuple[Gate | None, str]:
+    """A gate in front of all ``groups``; None and the reason where there can be none.
+
+    board: of several processes that have one gate together, or none. least: the least value of all of them.
+    """
+    gate, reason = _own_gate(cuda, groups, board, process)
+    if least(int(gate is not None)) == 0 and gate is not None:
+        gate.free()
+        return None, "the process of another rank cannot have one"
+    return gate, reason
+
+
+def _own_gate(
+    cuda: Cuda, groups: Sequence[Group], board: GateBoard | None, process: int
+) -> tuple[Gate | None, str]:
     refused = switched_off() or cuda.host_memory_refused(group.facts.number for group in groups)
     if refused:
         return None, refused
-    gate = Gate(cuda)
+    gate: Gate | None = None
     try:
+        cuda.use(groups[0].facts.number)
+        gate = Gate(cuda, board=board, process=process)
         for group in groups:
             cuda.use(group.facts.number)
             gate.load(group)
     except CcbenchError as error:  # no compiler, or one that does not know the device: times without a gate
-        gate.free()
+        if gate is not None:
+            gate.free()
         return None, str(error)
     return gate, ""

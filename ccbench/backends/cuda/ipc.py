@@ -1,8 +1,8 @@
 """``cuda-ipc``: one process for each rank, which opens the others' memory through CUDA IPC.
 
-Handles travel through shared memory that the leader made before it forked. Ranks share a clock but no stream,
-so samples are times of the host: launches and one wait at the end. Without MPS, processes that share a GPU
-take turns on it: right, but slow.
+Handles travel through shared memory that the leader made before it forked; there lies the word of the gate
+too, by which all devices start together. Without MPS, processes that share a GPU take turns on it: right, but
+slow.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from functools import partial
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Control, Word, fence
 from ccbench.backends.cuda.endpoint import CudaRanks, T
+from ccbench.backends.cuda.gate import Gate, GateBoard, open_gate
 from ccbench.backends.cuda.group import Group
 from ccbench.backends.cuda.launching import LIMIT_SECONDS
 from ccbench.backends.cuda.reach import RankPlaces
@@ -30,8 +31,8 @@ HANDLE_BYTES = 64
 WORK, BUFFERS = 0, 1
 """The two allocations of a rank."""
 
-POLLS_BEFORE_SLEEP = 200
-SLEEP_SECONDS = 5e-5
+SPIN_SECONDS, SLEEP_SECONDS = 0.02, 5e-5
+"""A barrier before a sample is over long before it would sleep: who sleeps starts late."""
 
 CLOSE_LIMIT_SECONDS = 0.8
 """How long closing waits for a peer that may be dead."""
@@ -59,6 +60,7 @@ class HandleBoard:
         self._reasons = mmap.mmap(-1, ranks * REASON_BYTES)
         self._absent = mmap.mmap(-1, ranks * REASON_BYTES)
         self._closing = mmap.mmap(-1, ranks)
+        self.gate = GateBoard(ranks)
 
     def _place(self, rank: int, allocation: int) -> slice:
         begin = (2 * rank + allocation) * HANDLE_BYTES
@@ -247,6 +249,9 @@ class IpcEndpoint(CudaRanks):
                 raise _ERRORS[verdict](f"rank {rank}: {text}")
         return value
 
+    def _opened_gate(self) -> tuple[Gate | None, str]:
+        return open_gate(self._cuda, self.groups, self._board.gate, self.rank, self.least)
+
     # -- ccbench.measure.Endpoint --------------------------------------------------------------------------
 
     def barrier(self) -> None:
@@ -254,6 +259,7 @@ class IpcEndpoint(CudaRanks):
         self._arrive()
         for step in range(1, self.ranks):
             self._wait_for((self.rank + step) % self.ranks)
+        self._met = True
 
     def _all_close_within(self, seconds: float) -> bool:
         """Whether all ranks have closed what they had open; nobody waits for the dead, or the absent.
@@ -277,10 +283,9 @@ class IpcEndpoint(CudaRanks):
     def _wait_for(self, rank: int) -> None:
         """Until ``rank`` has come; the team's watchdog ends a wait in vain."""
         words, index = self.control.words, self.control.index(rank, Word.BARRIER)
-        polls = 0
+        spin_until = time.monotonic() + SPIN_SECONDS
         while words[index] < self._barriers:
-            polls += 1
-            if polls <= POLLS_BEFORE_SLEEP:
+            if time.monotonic() < spin_until:
                 os.sched_yield()
                 continue
             time.sleep(SLEEP_SECONDS)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbench.backends.cuda.gate import Gate
 from ccbench.cases import NO_OP, NO_ROOT, Case
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
@@ -22,6 +24,35 @@ shared."""
 
 GRAPH_LAUNCHES = 32
 """Launches of one CUDA graph."""
+
+
+LEAST_STREAMED, LONGEST_STREAM_SECONDS = 20, 0.02
+"""Launches of a sample in mode streaming: as many as nccl-tests takes by default, so that what the host
+takes for each shows. Fewer where they would last longer: a launch of milliseconds hides the next one's."""
+
+
+def sample_launches(mode: str, wanted: int, seconds: float, items: int) -> int:
+    """How many launches a sample of a case in ``mode`` has, ``wanted`` being enough for its length.
+
+    seconds: of a launch. items: how many places of a stream's queue it takes. Graphs are whole, and no more
+    than may wait behind a gate.
+    """
+    if mode == "streaming":
+        return max(wanted, min(LEAST_STREAMED, math.ceil(LONGEST_STREAM_SECONDS / max(seconds, 1e-9))))
+    if mode == "graph" and wanted > GRAPH_LAUNCHES:
+        return GRAPH_LAUNCHES * min(-(-wanted // GRAPH_LAUNCHES), Gate.most_held(GRAPH_LAUNCHES * items))
+    return wanted
+
+
+def held_launches(mode: str, items: int) -> int:
+    """How many launches, or graphs of them, are enqueued before the gate opens.
+
+    streaming: the first, so that no stream starts late and the others are launched as applications launch.
+    graph: all, so that the host has no share.
+    """
+    if mode == "streaming":
+        return 1
+    return Gate.most_held(GRAPH_LAUNCHES * items if mode == "graph" else items)
 
 
 def graph_sizes(launches: int) -> tuple[int, ...]:

@@ -32,7 +32,8 @@ MAPS_HOST_MEMORY, UNIFIED_ADDRESSING = 19, 41
 """cudaDeviceAttr; CuPy has no names for all of them."""
 
 PINNED_PORTABLE_MAPPED = 0x01 | 0x02
-"""cudaHostAllocPortable | cudaHostAllocMapped: pinned for every context, and in every device's addresses."""
+"""cudaHostAllocPortable | cudaHostAllocMapped, and cudaHostRegister's of the same names: pinned for every
+context, and in every device's addresses."""
 
 CUDA_OUT_OF_MEMORY = 2
 PEER_ALREADY_ENABLED = 704
@@ -114,6 +115,21 @@ class Cuda:
         """Give back what ``allocate_pinned`` gave."""
         if address:
             self.runtime.freeHost(address)
+
+    def register_host(self, address: int, size_bytes: int) -> int:
+        """Pin memory of the host that is there already; its address for the current device.
+
+        BackendUnavailable where the driver does not take it.
+        """
+        try:
+            self.runtime.hostRegister(address, size_bytes, PINNED_PORTABLE_MAPPED)
+        except Exception as error:
+            raise BackendUnavailable(f"CUDA cannot pin memory that processes share: {error}") from None
+        return int(self.runtime.pointerGetAttributes(address).devicePointer)
+
+    def unregister_host(self, address: int) -> None:
+        """Give back what ``register_host`` took."""
+        self.runtime.hostUnregister(address)
 
     def host_memory_refused(self, devices: Iterable[int]) -> str | None:
         """Why one of ``devices`` cannot address memory of the host, or None."""

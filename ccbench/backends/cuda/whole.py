@@ -8,7 +8,6 @@ whether their groups run at once or one alone, so that both are measured on the 
 from __future__ import annotations
 
 import itertools
-import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -16,7 +15,7 @@ from dataclasses import replace
 from ccbench.backends.base import OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Control
 from ccbench.backends.cuda.endpoint import HOST, CudaRanks
-from ccbench.backends.cuda.gate import open_gate, without_gate
+from ccbench.backends.cuda.gate import Gate
 from ccbench.backends.cuda.group import Group
 from ccbench.backends.cuda.launching import LIMIT_SECONDS
 from ccbench.backends.cuda.runtime import Cuda, device_count, do_all
@@ -25,7 +24,6 @@ from ccbench.groups import format_ranks, parse_groups
 from ccbench.kernels.abi import GivenUp
 from ccbench.kernels.layout import device_of_rank, ranks_of_devices
 from ccbench.telemetry import DeviceWatch
-from ccbench.units import format_seconds
 from ccbench.verification import GROUP_SALTS, Array
 
 
@@ -44,6 +42,9 @@ class GroupRanks(CudaRanks):
         super().__init__(control, groups, [one.ranks for one in groups], processors, limit_seconds, apart)
         self.members = tuple(members)
         self.devices = DeviceWatch([])  # the endpoint of all ranks looks at them
+
+    def _ready_gate(self) -> None:
+        """The endpoint of all ranks launches, and has it."""
 
 
 class CudaEndpoint(CudaRanks):
@@ -188,11 +189,6 @@ class CudaEndpoint(CudaRanks):
 
     # -- time ------------------------------------------------------------------------------------------------
 
-    def _ready_gate(self) -> None:
-        """Made for the first case, where the devices can see the host's memory."""
-        if self._gate is None and not self._no_gate:
-            self._gate, self._no_gate = open_gate(self._cuda, self.groups)
-
     def watch(self, sample: int) -> None:
         """Tell the watchdog which sample is next; the one before must have gone well."""
         self._sample = sample
@@ -204,8 +200,8 @@ class CudaEndpoint(CudaRanks):
         self._seconds_of_groups = [0.0] * len(self._active)
         super().launch(times)
 
-    def _between_events(self, times: int, graph: bool) -> float:
-        seconds = super()._between_events(times, graph)
+    def _between_events(self, times: int, mode: str, gate: Gate | None) -> float:
+        seconds = super()._between_events(times, mode, gate)
         for number, one in enumerate(self._active):
             self._seconds_of_groups[number] += max(group.elapsed_seconds() for group in one.groups)
         return seconds
@@ -214,7 +210,7 @@ class CudaEndpoint(CudaRanks):
         """What the last ``launch`` took by the devices' clocks: the longest of them."""
         if self._sample >= 0:
             self._samples[self._sample] = tuple(one / self._times for one in self._seconds_of_groups)
-        return self._device_seconds
+        return super().device_seconds()
 
     @property
     def fallen_back(self) -> bool:
@@ -235,22 +231,12 @@ class CudaEndpoint(CudaRanks):
             part_samples_seconds=tuple(zip(*rows, strict=True)) if several else (),
             devices=readings,
             flags=flags,
+            gated_launches=self._gated_launches,
         )
 
-    def remark(self) -> str:
-        """The host's time of a launch: what is stored is the devices'."""
-        if not self._host_seconds:
-            return ""
-        host = format_seconds(statistics.median(self._host_seconds))
-        said = f"device time (events); launch and wait take the host {host}"
-        if self.fallen_back:
-            said += "; no peer access, so that all goes through pinned memory of the host (transport: host)"
-        return f"{said}; {without_gate(self._no_gate)}" if self._no_gate else said
-
     def close(self) -> None:
-        """Give everything back, the gate and the groups too."""
-        gate, self._gate = self._gate, None
-        do_all([self._close_worlds, super().close, *([gate.free] if gate else [])])
+        """Give everything back, the groups too."""
+        do_all([self._close_worlds, super().close])
 
 
 def runs(members: Sequence[int], shares: Sequence[range]) -> list[tuple[int, range]]:

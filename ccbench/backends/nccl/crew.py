@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from ccbench.backends.base import CannotRun
 from ccbench.backends.cpu.memory import Control
 from ccbench.backends.crew import WholeCrew
+from ccbench.backends.cuda.gate import GateBoard
 from ccbench.backends.cuda.runtime import Cuda, device_count, device_uuid, open_cuda, starting
 from ccbench.backends.nccl.endpoint import NcclRanks
 from ccbench.backends.nccl.exchanges import Alone, Board, Forked
@@ -62,10 +63,11 @@ def opened(
     ranks: int,
     exchange: Exchange,
     gated: bool = True,
+    gate_board: GateBoard | None = None,
 ) -> NcclRanks:
     """The endpoint, with its communicator. Collective; CcbenchError where NCCL cannot start."""
     shared = refuse_together(facts_of(cuda, nccl, devices, ranks, os.environ), exchange)
-    return connected(NcclRanks(control, cuda, nccl, devices, ranks, exchange, gated, shared))
+    return connected(NcclRanks(control, cuda, nccl, devices, ranks, exchange, gated, shared, gate_board))
 
 
 def connected(endpoint: NcclRanks) -> NcclRanks:
@@ -121,6 +123,7 @@ class ProcessesCrew:
         self.processes = ranks
         self.control = Control(ranks, sample_capacity)
         self._board = Board(ranks)
+        self._gate_board = GateBoard(ranks)
 
     def endpoint(self, process: int) -> NcclRanks:
         """The endpoint of rank ``process``."""
@@ -141,7 +144,7 @@ class ProcessesCrew:
             if b"no" in exchange.all_gather(b"no" if failed else b"yes"):
                 raise failed or BackendUnavailable("another rank's process could not start CUDA or NCCL")
             devices = {process: device_for(process, ranks, count)}
-            return opened(self.control, cuda, nccl, devices, ranks, exchange)
+            return opened(self.control, cuda, nccl, devices, ranks, exchange, gate_board=self._gate_board)
 
 
 def crew(ranks: int, sample_capacity: int) -> NcclCrew:

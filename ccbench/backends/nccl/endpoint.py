@@ -18,8 +18,8 @@ import numpy as np
 from ccbench.backends.base import LOOPBACK, CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Control
 from ccbench.backends.crew import WholeEndpoint
-from ccbench.backends.cuda.gate import open_gate, without_gate
-from ccbench.backends.cuda.launching import input_period
+from ccbench.backends.cuda.gate import GateBoard, open_gate, without_gate
+from ccbench.backends.cuda.launching import input_period, sample_launches
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.nccl.bindings import Bound, refuse_out_of_memory
 from ccbench.backends.nccl.communicators import Communicators
@@ -44,8 +44,6 @@ from ccbench.telemetry import DeviceWatch
 from ccbench.units import format_seconds
 from ccbench.verification import POISON_BYTE, Array, Mismatch, check
 
-ALONE = ("isolated", "cold")
-
 ABORT_SECONDS = 3.0
 """How long an abort may take; the process is ended afterwards in any case."""
 
@@ -54,8 +52,8 @@ class NcclRanks(WholeEndpoint):
     """The ranks that this process drives. Implements ``ccbench.backends.crew.TeamEndpoint``.
 
     devices: rank of the team -> device of this process. ranks_of_team: all of them. gated: keep the devices
-    from starting until everything is enqueued, where that can be had. shared: some ranks of the team have the
-    same device. Also ``ccbench.measure.DeviceTimed``.
+    from starting until what must be enqueued is, where that can be had; ``gate_board``: all processes of the
+    team together. shared: some ranks of the team have the same device. Also ``ccbench.measure.DeviceTimed``.
     """
 
     def __init__(
@@ -68,6 +66,7 @@ class NcclRanks(WholeEndpoint):
         exchange: Exchange | None = None,
         gated: bool = False,
         shared: bool = False,
+        gate_board: GateBoard | None = None,
     ) -> None:
         super().__init__(control)
         self.nccl = nccl
@@ -77,8 +76,9 @@ class NcclRanks(WholeEndpoint):
         self.prefix = "" if self.ranks == 1 else f"{self.where}: "
         self.flags = (LOOPBACK,) if shared else ()
         self._seats = {rank: Seat(cuda, device, rank) for rank, device in sorted(devices.items())}
-        devices_here = [seat.device for seat in self._seats.values()]
-        self._gate, self._no_gate = open_gate(cuda, devices_here) if gated else (None, "")
+        here = [seat.device for seat in self._seats.values()]
+        opened = open_gate(cuda, here, gate_board, self.rank, self.least) if gated else (None, "")
+        self._gate, self._no_gate = opened
         self._communicators = Communicators(nccl, devices, ranks_of_team, self.exchange)
         self._watchman = Watchman(self._communicators.abort)
         self._launches = Launches(
@@ -89,11 +89,11 @@ class NcclRanks(WholeEndpoint):
         self._chosen: dict[Case, tuple[Choice, float | None]] = {}
         self._bound: Bound | None = None
         self._parts: tuple[Part, ...] = ()
-        self._gated = True
+        self._connected, self._met = True, False
         self._begin_case()
 
     def _begin_case(self) -> None:
-        self._sample, self._times = -1, 1
+        self._sample, self._times, self._gated_launches = -1, 1, 0
         self._host_seconds: list[float] = []
         self._part_seconds: dict[int, float] = {}
         self._samples: dict[int, dict[int, float]] = {}
@@ -160,7 +160,7 @@ class NcclRanks(WholeEndpoint):
         self.poison()
         self.refill(0)
         self.barrier()
-        self._gated = False
+        self._connected = False
         try:
             if self._case in self._chosen:
                 self.launch(1)
@@ -168,7 +168,7 @@ class NcclRanks(WholeEndpoint):
                 chosen = observed_choice(self.nccl.native, self._case.collective, lambda: self.launch(1))
                 self._chosen[self._case] = self._everyones(chosen), self._estimated(bound)
         finally:
-            self._gated = True
+            self._connected = True
         self._host_seconds.clear()
         self._choice, self._estimate_seconds = self._chosen[self._case]
         other = other_than_asked(self._case, self._choice)
@@ -291,9 +291,13 @@ class NcclRanks(WholeEndpoint):
         """Run the case ``times`` times and wait for the end."""
         self._slow_down(times)
         began = time.perf_counter()
-        limit = limit_for(self._case, times)
+        limit, gated = limit_for(self._case, times), self._gates()
         self._times = times
-        self._guarded(lambda: self._run(times, limit), limit)
+
+        def run() -> None:
+            self._part_seconds = self._launches.run_case(self._case, times, limit, gated)
+
+        self._guarded(run, limit)
         self._host_seconds.append((time.perf_counter() - began) / times)
 
     def _slow_down(self, times: int) -> None:
@@ -313,18 +317,13 @@ class NcclRanks(WholeEndpoint):
             waited = time.perf_counter() - began if self._watchman.expired else None
             raise self._hung(waited, [], complaints) from None
 
-    def _run(self, times: int, limit: float) -> None:
-        if self._case.mode not in ALONE:
-            self._launches.run(times, self._case.mode == "graph", limit, self._gated)
-            self._part_seconds = self._launches.part_seconds()
-            return
-        self._part_seconds = {}
-        for _ in range(times):
-            if self._case.mode == "cold":
-                self._launches.flush_caches(limit)
-            self._launches.run(1, False, limit, self._gated)
-            for number, seconds in self._launches.part_seconds().items():
-                self._part_seconds[number] = self._part_seconds.get(number, 0.0) + seconds
+    def _gates(self) -> bool:
+        """Whether a gate may hold what is launched next: that of several processes only after a barrier.
+
+        Ranks that measuring has enter launches at different times must not wait for each other.
+        """
+        met, self._met = self._met, False
+        return self._connected and (met or self._gate is None or not self._gate.shared)
 
     def launch_and_time_waits(self, times: int) -> float:
         """As ``launch``; what devices wait for each other is inside NCCL's kernels, and nobody can tell."""
@@ -341,26 +340,30 @@ class NcclRanks(WholeEndpoint):
 
     def compute(self, repetitions: int) -> None:
         """The computation alone, to its end."""
-        seconds = self._overlap.compute(repetitions, limit_for(self._case, 1))
-        self._part_seconds = {COMPUTING_LANE: seconds}
+        self._part_seconds = self._overlap.compute(repetitions, limit_for(self._case, 1), self._gates())
 
     def launch_while_computing(self, launches: int, repetitions: int) -> tuple[float, float]:
         """Both at once; the seconds after which each was over, by the clock of the slowest device."""
         self._slow_down(launches)
-        limit = limit_for(self._case, launches)
+        limit, gated = limit_for(self._case, launches), self._gates()
         found: list[float] = []
-        self._guarded(lambda: found.extend(self._overlap.run(launches, repetitions, limit)), limit)
+        self._guarded(lambda: found.extend(self._overlap.run(launches, repetitions, limit, gated)), limit)
         computing, communicating = found
         self._part_seconds = {COMPUTING_LANE: max(found)}
         return computing, communicating
 
     # -- clocks and agreement --------------------------------------------------------------------------------
 
+    def sample_launches(self, wanted: int, seconds: float) -> int:
+        """How many launches of so many seconds a sample has, ``wanted`` being enough for its length."""
+        return sample_launches(self._case.mode, wanted, seconds, self._launches.items_per_launch)
+
     def device_seconds(self) -> float:
         """What the last ``launch`` took by the devices' clocks, the longest of them.
 
         As nccl-tests' ``-m`` does, the time of a group of collectives is shared among them.
         """
+        self._gated_launches = self._launches.gated_launches
         shared = {number: s / self._case.aggregation for number, s in self._part_seconds.items()}
         if self._sample >= 0:
             self._samples[self._sample] = {
@@ -382,6 +385,7 @@ class NcclRanks(WholeEndpoint):
         except WaitedInVain as vain:
             late = [f"rank {rank}" for rank in vain.late]
             raise self._hung(vain.seconds, late, self._communicators.complaints()) from None
+        self._met = True
 
     def least(self, value: int) -> int:
         """The least value of all processes. Collective."""
@@ -444,4 +448,5 @@ class NcclRanks(WholeEndpoint):
             part_samples_seconds=samples,
             devices=devices,
             flags=flags,
+            gated_launches=self._gated_launches,
         )

@@ -17,8 +17,8 @@ from ccbench.exchange import Position
 BOARD_BYTES = 16 << 10
 """Room of each process on the board: unique ids have 128 bytes, facts and times of parts a few hundred."""
 
-POLLS_BEFORE_SLEEP = 200
-SLEEP_SECONDS = 5e-5
+SPIN_SECONDS, SLEEP_SECONDS = 0.02, 5e-5
+"""A barrier before a sample is over long before it would sleep: who sleeps starts late."""
 
 _LENGTH = struct.Struct("=q")
 
@@ -105,16 +105,13 @@ class Forked:
         fence()
 
     def _until(self, index: int, goal: int) -> None:
-        words = self._control.words
-        polls, deadline = 0, 0.0
+        words, began = self._control.words, time.monotonic()
         while words[index] < goal:
-            polls += 1
-            if polls <= POLLS_BEFORE_SLEEP:
+            waited = time.monotonic() - began
+            if waited < SPIN_SECONDS:
                 os.sched_yield()
                 continue
-            now = time.monotonic()
-            deadline = deadline or now + self.limit_seconds
-            if now > deadline:
+            if waited > self.limit_seconds:
                 raise WaitedInVain(self.late(), self.limit_seconds)
             time.sleep(SLEEP_SECONDS)
 

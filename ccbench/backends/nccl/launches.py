@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ccbench.backends.cuda.gate import Gate
-from ccbench.backends.cuda.launching import GRAPH_LAUNCHES
+from ccbench.backends.cuda.launching import graph_sizes, held_launches
 from ccbench.backends.nccl.bindings import Binding
 from ccbench.backends.nccl.library import Nccl
 from ccbench.backends.nccl.parts import OWN_LANE
 from ccbench.backends.nccl.seat import Seat
-from ccbench.cases import Case
+from ccbench.cases import ALONE, Case
 
 POLLS_BEFORE_SLEEP = 2000
 SLEEP_SECONDS = 5e-5
@@ -44,6 +44,7 @@ class Launches:
         self._complaints = complaints
         self._trouble = trouble
         self.lanes: list[list[Binding]] = []
+        self.gated_launches = 0
 
     def bind(self, lanes: list[list[Binding]]) -> None:
         """What ``run`` runs from here on; graphs of what was before are forgotten."""
@@ -90,16 +91,32 @@ class Launches:
                 seat.abandon_capture()
             raise
 
-    def run(self, times: int, graph: bool, limit_seconds: float, gated: bool = True) -> None:
+    def run_case(self, case: Case, times: int, limit_seconds: float, gated: bool) -> dict[int, float]:
+        """``case`` so often, as its mode has it; what each part took."""
+        if case.mode not in ALONE:
+            self.run(times, case.mode, limit_seconds, gated)
+            return self.part_seconds()
+        taken: dict[int, float] = {}
+        for _ in range(times):
+            if case.mode == "cold":
+                self.flush_caches(limit_seconds)
+            self.run(1, case.mode, limit_seconds, gated)
+            for number, seconds in self.part_seconds(min if case.by_last_starter else max).items():
+                taken[number] = taken.get(number, 0.0) + seconds
+        return taken
+
+    def run(self, times: int, mode: str, limit_seconds: float, gated: bool = True) -> None:
         """Everything ``times`` times, between events; returns when all devices have ended.
 
         gated: False where NCCL may still connect, register or load a kernel. Any of these can wait for what
         runs on the device, and takes longer than a gate may be closed.
         """
+        graph = mode == "graph"
         sizes = graph_sizes(times) if graph else (1,) * times
         for size in dict.fromkeys(sizes) if graph else ():
             self._graph(size)  # made before the clock starts
-        held = 1 if graph else Gate.most_held(self.items_per_launch)
+        held = held_launches(mode, self.items_per_launch)
+        self.count_gated(sum(sizes[:held]), gated)
         with self.timed(limit_seconds, gated) as let_go:
             for number, size in enumerate(sizes):
                 if number == held:
@@ -110,24 +127,33 @@ class Launches:
                 else:
                     self.enqueue()
 
+    def count_gated(self, launches: int, gated: bool) -> None:
+        """Remember how many launches were enqueued before the devices were let go."""
+        self.gated_launches = launches if gated and self._gate else 0
+
     @contextmanager
     def timed(self, limit_seconds: float, gated: bool = True) -> Iterator[Callable[[], None]]:
         """What is enqueued inside runs between events, behind the gate; then wait until all has ended.
 
         Gives what lets the devices go, for whoever enqueues more than a device's queue takes.
         """
-        if gated:
-            self._hold()
+        gate = self._gate if gated else None
+        if gate:
+            self._hold(gate)
         try:
             self._begin()
-            yield self._let_go
+            yield gate.open if gate else lambda: None
             for one in self._bindings():
                 one.seat.end(one.part.lane)
-        finally:
-            self._let_go()
+        except BaseException:
+            if gate:
+                gate.abandon()
+            raise
+        if gate:
+            gate.open()
         self.wait(limit_seconds)
-        if gated and self._gate:
-            self._gate.raise_if_missed()
+        if gate:
+            gate.raise_if_missed()
 
     @property
     def items_per_launch(self) -> int:
@@ -137,17 +163,12 @@ class Launches:
     def _bindings(self) -> list[Binding]:
         return [one for lane in self.lanes for one in lane]
 
-    def _hold(self) -> None:
+    def _hold(self, gate: Gate) -> None:
         """Keep every device from starting what is enqueued next."""
-        if self._gate:
-            self._gate.close()
-            for seat in self._seats:
-                seat.use()
-                self._gate.hold(seat.device)
-
-    def _let_go(self) -> None:
-        if self._gate:
-            self._gate.open()
+        gate.close()
+        for seat in self._seats:
+            seat.use()
+            gate.hold(seat.device)
 
     def _begin(self) -> None:
         """Events where the clock starts: on all lanes of a device at once, behind its gate.
@@ -190,14 +211,12 @@ class Launches:
 
     # -- clocks ----------------------------------------------------------------------------------------------
 
-    def part_seconds(self) -> dict[int, float]:
-        """Number of a part -> what the last ``run`` took on the slowest of its devices here."""
-        found: dict[int, float] = {}
-        for lane in self.lanes:
-            for one in lane:
-                seconds = one.seat.elapsed_seconds(one.part.lane)
-                found[one.part.number] = max(found.get(one.part.number, 0.0), seconds)
-        return found
+    def part_seconds(self, pick: Callable[[list[float]], float] = max) -> dict[int, float]:
+        """Number of a part -> what the last ``run`` took on the slowest of its devices here, or as picked."""
+        found: dict[int, list[float]] = {}
+        for one in self._bindings():
+            found.setdefault(one.part.number, []).append(one.seat.elapsed_seconds(one.part.lane))
+        return {number: pick(seconds) for number, seconds in found.items()}
 
 
 def transfers(case: Case) -> int:
@@ -207,9 +226,3 @@ def transfers(case: Case) -> int:
     """
     several = ("all_to_all", "all_to_all_v", "gather", "scatter")
     return case.ranks if case.collective in several else 1
-
-
-def graph_sizes(launches: int) -> tuple[int, ...]:
-    """How many launches each of the graphs has that together make ``launches``."""
-    whole, rest = divmod(launches, GRAPH_LAUNCHES)
-    return (GRAPH_LAUNCHES,) * whole + ((rest,) if rest else ())

@@ -49,18 +49,21 @@ class Overlap:
         self._kind = kind
         return None
 
-    def compute(self, repetitions: int, limit_seconds: float) -> float:
-        """The computation alone; what it took on the slowest device here, in seconds."""
-        return self.run(0, repetitions, limit_seconds)[0]
+    def compute(self, repetitions: int, limit_seconds: float, gated: bool = True) -> dict[int, float]:
+        """The computation alone; what it took on the slowest device here, in seconds, by its lane."""
+        return {COMPUTING_LANE: self.run(0, repetitions, limit_seconds, gated)[0]}
 
-    def run(self, launches: int, repetitions: int, limit_seconds: float) -> tuple[float, float]:
+    def run(
+        self, launches: int, repetitions: int, limit_seconds: float, gated: bool = True
+    ) -> tuple[float, float]:
         """Both at once; seconds until the computation, and until the collective, was over everywhere here."""
         # A device that stands by does not compute either: what it would take is no part of the case.
         working = sorted({one.rank for lane in self._launches.lanes for one in lane})
-        with self._launches.timed(limit_seconds) as let_go:
+        with self._launches.timed(limit_seconds, gated) as let_go:
             for seat in self._seats.values():
                 seat.follow(COMPUTING_LANE)
             queued, of_a_launch = 0, self._launches.items_per_launch
+            self._launches.count_gated(min(launches, Gate.most_held(of_a_launch)), gated)
             for number, share in enumerate(shared_out(repetitions, max(launches, 1))):
                 if launches:
                     if number == Gate.most_held(of_a_launch):

@@ -137,4 +137,4 @@ def launch_floor_seconds(system: LibrarySystem, request: LibraryRequest, table: 
     """Least time of a launch: one thread launches on its GPUs one after the other, peer by peer."""
     peers = max((shape.peers for shape in shapes(request.collective, system)), default=0)
     each = table["launch_us"] + table["launch_peer_us"] * peers
-    return max(1, request.gpus_per_process) * each * MICRO
+    return request.gpus_per_process * each * MICRO

@@ -11,11 +11,13 @@ made before processes are forked, memory handles work between them.
 from __future__ import annotations
 
 import ctypes
+import mmap
 import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -217,6 +219,19 @@ class EmulatedRuntime:
         address = int(memory.ctypes.data) + -int(memory.ctypes.data) % 256
         self.pinned[address] = memory
         return address
+
+    def hostRegister(self, address: int, size: int, flags: int) -> None:  # noqa: N802 - as CUDA spells it
+        assert flags == 3
+        assert address % mmap.PAGESIZE == size % mmap.PAGESIZE == 0
+        assert address not in self.pinned
+        self.pinned[address] = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
+
+    def hostUnregister(self, address: int) -> None:  # noqa: N802 - as CUDA spells it
+        del self.pinned[address]
+
+    def pointerGetAttributes(self, address: int) -> SimpleNamespace:  # noqa: N802 - as CUDA spells it
+        assert address in self.pinned
+        return SimpleNamespace(devicePointer=address)
 
     def freeHost(self, address: int) -> None:  # noqa: N802 - as CUDA spells it
         del self.pinned[address]

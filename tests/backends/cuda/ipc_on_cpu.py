@@ -30,12 +30,14 @@ SAMPLING = Sampling(
 )
 
 
-def case_of(collective: str, count: int, in_place: bool = False) -> Case:
+def case_of(collective: str, count: int, in_place: bool = False, mode: str = "streaming") -> Case:
     op = "sum" if collective == "all_reduce" else "none"
     blocks = RANKS if collective == "all_gather" else 1
     algorithm = "barrier" if collective == "barrier" else "ring"
     size = 4 * count * blocks
-    return Case("s", "cuda-ipc", collective, algorithm, "int32", op, size, count, RANKS, NO_ROOT, in_place)
+    return Case(
+        "s", "cuda-ipc", collective, algorithm, "int32", op, size, count, RANKS, NO_ROOT, in_place, mode
+    )
 
 
 def replace(module: ModuleType, name: str, stand_in: object) -> None:
@@ -65,17 +67,18 @@ def main() -> None:
     ours, theirs = socket.socketpair()
     with Connection(ours.detach()) as runner, Connection(theirs.detach()):
         leader.fork(runner)
-        for collective, count, in_place in (
-            ("all_reduce", 1000, False),
-            ("all_gather", 50, True),
-            ("all_reduce", 30_000, True),
-            ("barrier", 0, False),
-            ("all_reduce", 40_000_000, False),
-            ("all_reduce", 3, False),
+        for collective, count, in_place, mode in (
+            ("all_reduce", 1000, False, "streaming"),
+            ("all_gather", 50, True, "graph"),
+            ("all_reduce", 30_000, True, "isolated"),
+            ("barrier", 0, False, "cold"),
+            ("all_reduce", 40_000_000, False, "streaming"),
+            ("all_reduce", 3, False, "graph"),
         ):
-            measurement, _ = leader.run(case_of(collective, count, in_place), SAMPLING, runner)
+            measurement, _ = leader.run(case_of(collective, count, in_place, mode), SAMPLING, runner)
             flags = ",".join(measurement.conditions.flags)
-            print(measurement.status.value, measurement.wrong_elements, flags, measurement.detail)
+            counts = measurement.wrong_elements, measurement.gated_launches, measurement.launches_per_sample
+            print(measurement.status.value, *counts, flags, measurement.detail)
         leader.end()
     one_rank_without_a_device()
 

@@ -13,7 +13,17 @@ import pytest
 
 from ccbench import planning
 from ccbench.backends import cuda, open_backend
-from ccbench.backends.cuda import BACKEND, IPC_BACKEND, crew, driver_missing, ipc, modules, sources_digest
+from ccbench.backends.cuda import (
+    BACKEND,
+    IPC_BACKEND,
+    MODES,
+    CudaBackend,
+    crew,
+    driver_missing,
+    ipc,
+    modules,
+    sources_digest,
+)
 from ccbench.backends.cuda.runtime import Cuda, do_all, open_cuda
 from ccbench.cases import NO_ROOT, Case
 from ccbench.errors import BackendUnavailable, MissingDependency
@@ -94,9 +104,10 @@ def test_a_worker_without_cupy_says_so_too(monkeypatch: pytest.MonkeyPatch) -> N
     assert (os.environ["CUDA_MODULE_LOADING"], os.environ["CUDA_DEVICE_MAX_CONNECTIONS"]) == ("EAGER", "32")
 
 
-def test_graphs_and_cold_caches_exist_where_one_process_drives_all() -> None:
-    assert BACKEND.unsupported(case_of("graph")) is None
-    assert "one of streaming, isolated" in str(IPC_BACKEND.unsupported(case_of("cold")))
+@pytest.mark.parametrize("backend", [BACKEND, IPC_BACKEND])
+def test_modes_are_the_same_whether_one_process_drives_all_or_each_its_own(backend: CudaBackend) -> None:
+    assert [mode for mode in MODES if backend.unsupported(case_of(mode))] == []
+    assert "one of streaming, isolated, graph, cold" in str(backend.unsupported(case_of("persistent")))
 
 
 def test_the_version_changes_with_any_kernel_source(tmp_path: Path) -> None:

@@ -107,6 +107,19 @@ def test_of_several_devices_the_slowest_counts(opened: Opened, monkeypatch: pyte
     assert endpoint.device_seconds() == 5e-3
 
 
+@pytest.mark.parametrize(("collective", "seconds"), [("all_reduce", 2e-3), ("broadcast", 5e-3)])
+def test_of_one_launch_that_all_wait_for_what_the_last_starter_took_counts(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, collective: str, seconds: float
+) -> None:
+    endpoint, _ = opened(3, devices=3)
+    endpoint.prepare(case_of(collective, "ring", 3, mode="isolated"))
+    endpoint.refill(1)
+    for group, took in zip(endpoint.groups, (2e-3, 5e-3, 3e-3), strict=True):
+        monkeypatch.setattr(group, "elapsed_seconds", lambda took=took: took)
+    endpoint.launch(1)
+    assert endpoint.device_seconds() == seconds
+
+
 def test_cold_launches_find_other_memory_in_every_cache(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from ccbench.backends.cuda.gate import (
 )
 from ccbench.kernels.compiler import RESOURCE_OPTIONS, Nvrtc, nvrtc
 
+from . import emulated
 from .cases import Opened, case_of
 from .emulated import CALL_SECONDS, GATE, LAUNCH_SECONDS
 
@@ -51,30 +52,51 @@ def test_without_the_gate_the_hosts_calls_are_in_it(opened: Opened) -> None:
     assert endpoint.device_seconds() >= LAUNCH_SECONDS + CALL_SECONDS
 
 
-def test_the_first_launch_of_a_stream_waits_for_nobody_either(opened: Opened) -> None:
+@pytest.mark.parametrize("mode", ["streaming", "graph"])
+def test_the_first_launch_of_a_row_waits_for_nobody_either(opened: Opened, mode: str) -> None:
     endpoint, _ = opened(2, devices=2)
-    endpoint.prepare(case_of("all_reduce", "ring", 2))
+    endpoint.prepare(case_of("all_reduce", "ring", 2, mode=mode))
     endpoint.refill(1)
     endpoint.launch(2 * MOST_HELD)
     assert endpoint.device_seconds() == pytest.approx(2 * MOST_HELD * LAUNCH_SECONDS, rel=1e-9)
 
 
+@pytest.mark.parametrize("devices", [1, 2, 4])
+def test_streaming_has_the_hosts_share_and_a_graph_has_none_at_any_number_of_devices(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, devices: int
+) -> None:
+    """A device that is done before the host has launched again."""
+    monkeypatch.setattr(emulated, "LAUNCH_SECONDS", CALL_SECONDS / 10)
+    endpoint, _ = opened(devices, devices=devices)
+    took, behind = {}, {}
+    for mode in ("streaming", "graph"):
+        endpoint.prepare(case_of("all_reduce", "ring", devices, mode=mode))
+        endpoint.refill(1)
+        endpoint.launch(64)
+        took[mode] = endpoint.device_seconds() / 64
+        behind[mode] = endpoint.facts().gated_launches
+    assert took["graph"] == pytest.approx(emulated.LAUNCH_SECONDS)
+    assert took["streaming"] >= 0.9 * devices * CALL_SECONDS
+    assert behind == {"streaming": 1, "graph": 64}
+
+
+@pytest.mark.parametrize(("mode", "behind"), [("streaming", 1), ("graph", MOST_ITEMS_HELD)])
 def test_no_more_is_enqueued_behind_a_closed_gate_than_a_queue_holds(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, mode: str, behind: int
 ) -> None:
     endpoint, runtime = opened(2, devices=2)
-    endpoint.prepare(case_of("all_reduce", "ring", 2))
+    endpoint.prepare(case_of("all_reduce", "ring", 2, 4, mode=mode))
     endpoint.refill(1)
     queued: list[int] = []
-    let_go = endpoint._let_go
+    let_go = Gate.open
 
-    def counted() -> None:
+    def counted(gate: Gate) -> None:
         queued.append(sum(item.kind == "kernel" for item in runtime.queue))
-        let_go()
+        let_go(gate)
 
-    monkeypatch.setattr(endpoint, "_let_go", counted)
-    endpoint.launch(3 * MOST_HELD)
-    assert queued == [2 * MOST_HELD, 2 * 3 * MOST_HELD]
+    monkeypatch.setattr(Gate, "open", counted)
+    endpoint.launch(MOST_ITEMS_HELD + 64)
+    assert queued == [2 * behind, 2 * (MOST_ITEMS_HELD + 64)]
 
 
 @pytest.mark.parametrize(("items", "launches"), [(1, MOST_HELD), (17, 30), (129, 3), (MOST_ITEMS_HELD, 1)])
@@ -90,7 +112,7 @@ def test_a_gate_that_is_not_opened_in_time_ends_in_an_error_and_the_next_one_wor
     endpoint.prepare(case_of("all_reduce", "ring", 2, mode="isolated"))
     endpoint.refill(1)
     with monkeypatch.context() as held_up:
-        held_up.setattr(endpoint, "_let_go", lambda: None)
+        held_up.setattr(Gate, "open", lambda gate: None)
         with pytest.raises(GateMissed, match="a GPU waited longer than 2 s for this process"):
             endpoint.launch(1)
     endpoint.launch(1)

@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbench.backends.cuda import gate
 from ccbench.backends.nccl import computing
 from ccbench.computing import MEMORY
-from tests.backends.cuda.emulated import CudaError, EmulatedRuntime
+from tests.backends.cuda.emulated import GATE, CudaError, EmulatedRuntime, gate_is_open
 
 NOT_READY = 600
 """cudaErrorNotReady."""
@@ -73,6 +74,20 @@ class Wait(Task):
     def attempt(self) -> bool:
         self.stream.seconds = max(self.stream.seconds, self.event.seconds)
         return self.event.pending == 0
+
+
+class HeldBack(Task):
+    """The gate's kernel: over when the host has opened it, which is later than whatever went on meanwhile."""
+
+    def __init__(self, world: World, words: NDArray[Any]) -> None:
+        self.world = world
+        self.words = words
+
+    def attempt(self) -> bool:
+        if not gate_is_open(self.words):
+            return False
+        self.stream.seconds = max(self.stream.seconds, self.world.seconds)
+        return True
 
 
 @dataclass
@@ -233,10 +248,15 @@ class WorldRuntime(EmulatedRuntime):
         return module
 
     def launchKernel(self, function: int, *words: int) -> None:  # noqa: N802 - as CUDA spells it
-        assert self.modules[function] == MEMORY
         blocks, _, _, lanes, _, _, _, stream, parameters, _ = words
-        assert blocks * lanes == computing.BLOCKS_PER_PROCESSOR * self.processors * computing.LANES
         address = ctypes.cast(parameters, ctypes.POINTER(ctypes.c_void_p))[0]
+        if self.modules[function] == GATE:
+            held = np.frombuffer(ctypes.string_at(address or 0, gate.ARGUMENTS.itemsize), gate.ARGUMENTS)
+            assert self.kind_of(int(held["opened"][0]), self.device, peers=False) == "pinned"
+            self._add(stream, HeldBack(self.world, held.copy()))
+            return
+        assert self.modules[function] == MEMORY
+        assert blocks * lanes == computing.BLOCKS_PER_PROCESSOR * self.processors * computing.LANES
         raw = ctypes.string_at(address or 0, computing.STREAMS.itemsize)
         source, target, count = (int(one) for one in np.frombuffer(raw, computing.STREAMS)[0])
         device, size = self.device, count * computing.ELEMENT_BYTES

@@ -242,6 +242,7 @@ class LoggedGate:
 
     held = 0
     closed = False
+    shared = False
 
     def close(self) -> None:
         self.closed = True
@@ -250,6 +251,9 @@ class LoggedGate:
         self.held += 1
 
     def open(self) -> None:
+        self.closed = False
+
+    def abandon(self) -> None:
         self.closed = False
 
     def raise_if_missed(self) -> None:
@@ -273,6 +277,38 @@ def test_nothing_holds_devices_back_while_nccl_connects(mode: str) -> None:
         endpoint.finish()
 
 
+@pytest.mark.parametrize("mode", ["streaming", "graph"])
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_a_stream_is_let_go_after_the_first_launch_and_a_graph_after_the_last(
+    mode: str, ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint, _ = opened(ranks)
+    gate = LoggedGate()
+    endpoint._launches._gate = gate  # type: ignore[assignment]
+    endpoint.prepare(case_of("all_reduce", ranks, 10, mode=mode))
+    opened_at: list[int] = []
+    enqueued: list[int] = []
+    launches, enqueue, launch_graph = endpoint._launches, endpoint._launches.enqueue, Seat.launch_graph
+
+    def noted_graph(seat: Seat, size: int) -> None:
+        enqueued.extend([1] * size if seat.rank == 0 else ())
+        launch_graph(seat, size)
+
+    def noted() -> None:
+        enqueued.extend([1] if mode == "streaming" else ())
+        enqueue()
+
+    monkeypatch.setattr(launches, "enqueue", noted)
+    monkeypatch.setattr(Seat, "launch_graph", noted_graph)
+    monkeypatch.setattr(gate, "open", lambda: opened_at.append(len(enqueued)))
+    monkeypatch.setattr(gate, "raise_if_missed", lambda: None)
+    endpoint.launch(64)
+    endpoint.device_seconds()
+    behind = 1 if mode == "streaming" else 64
+    assert opened_at[0] == behind
+    assert endpoint.facts().gated_launches == behind
+
+
 @pytest.mark.parametrize(("collective", "behind"), [("all_reduce", 32), ("all_to_all", 16)])
 def test_behind_a_closed_gate_is_no_more_work_than_nccl_queues(
     collective: str, behind: int, monkeypatch: pytest.MonkeyPatch
@@ -280,7 +316,7 @@ def test_behind_a_closed_gate_is_no_more_work_than_nccl_queues(
     endpoint, process = opened(4)
     gate = LoggedGate()
     endpoint._launches._gate = gate  # type: ignore[assignment]
-    endpoint.prepare(case_of(collective, 4, 10, aggregation=8))
+    endpoint.prepare(case_of(collective, 4, 10, aggregation=8, mode="overlap", computing="memory"))
     before, opened_at = len(process.log), list[int]()
     monkeypatch.setattr(gate, "open", lambda: opened_at.append(len(process.log) - before))
     monkeypatch.setattr(gate, "raise_if_missed", lambda: None)
@@ -515,19 +551,19 @@ def test_a_failure_that_nccl_notices_ends_the_wait_before_the_limit(monkeypatch:
     endpoint, process = opened(2)
     endpoint.prepare(case_of("all_reduce", 2))
     hang(process, 0)
-    enqueued = endpoint._launches._let_go
+    end = Seat.end
 
-    def break_down() -> None:
-        enqueued()
+    def break_down(seat: Seat, lane: int) -> None:
+        end(seat, lane)
         process.last_error = b"connection to rank 1 lost"
         for member in process.members_of(1):
             member.error = 6
 
-    monkeypatch.setattr(endpoint._launches, "_let_go", break_down)
+    monkeypatch.setattr(Seat, "end", break_down)
     with pytest.raises(
         CollectiveHung, match=r"NCCL says: .*remote process exited.*RAS does not answer"
     ) as caught:
-        endpoint._launches.run(1, False, 5.0)
+        endpoint._launches.run(1, "streaming", 5.0)
     assert not re.search(r"did not end in [5-9](\.\d+)? s", str(caught.value))
 
 

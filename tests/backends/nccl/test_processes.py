@@ -6,6 +6,7 @@ Processes are played by threads, each with an NCCL of its own upon one world of 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.backends.cpu.memory import Control
+from ccbench.backends.cuda import modules
+from ccbench.backends.cuda.gate import GateBoard, GateMissed
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.nccl import endpoint as endpoint_module
 from ccbench.backends.nccl import exchanges, troubles
@@ -26,9 +29,10 @@ from ccbench.backends.nccl.troubles import CollectiveHung
 from ccbench.cases import Case
 from ccbench.exchange import Position
 from ccbench.measure import Apart, durations
+from tests.backends.cuda.emulated import CudaError, FakeNvrtc, compiled_to_text
 
 from .computing import can_compute
-from .double import Process, World
+from .double import Process, World, WorldRuntime
 from .measuring import case_of, measured
 
 __all__ = ["can_compute"]
@@ -97,14 +101,17 @@ def together(play: Callable[[int], Any], ranks: int = RANKS) -> list[Any]:
     return results
 
 
-def forked(version: int = 22809) -> tuple[Callable[[int], NcclRanks], World]:
+def forked(version: int = 22809, gated: bool = False) -> tuple[Callable[[int], NcclRanks], World]:
     world = World(devices=RANKS, version=version, patience_seconds=30.0)
-    control, board = Control(RANKS, 64), Board(RANKS)
+    control, board, gate = Control(RANKS, 64), Board(RANKS), GateBoard(RANKS)
 
     def endpoint(rank: int) -> NcclRanks:
         process = Process(world)
         cuda = Cuda(process.runtime, process.runtime)
-        made = NcclRanks(control, cuda, process.nccl, {rank: rank}, RANKS, Forked(rank, control, board, 30.0))
+        made = NcclRanks(
+            control, cuda, process.nccl, {rank: rank}, RANKS, Forked(rank, control, board, 30.0),
+            gated=gated, gate_board=gate,
+        )  # fmt: skip
         made.connect()
         return made
 
@@ -144,6 +151,96 @@ def test_forked_ranks_give_exact_results_and_the_same_facts(case: Case) -> None:
     assert all((durations(result.stamps) > 0).all() for result, _ in found[:1])
     assert len({facts.part_samples_seconds for _, facts in found}) == 1
     assert not world.deadlocks
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modules, "compile_program", compiled_to_text)
+    monkeypatch.setattr(modules, "nvrtc", FakeNvrtc)
+
+
+LATE_SECONDS = 0.5
+
+
+def launched_late(endpoint: NcclRanks, world: World, mode: str, launches: int) -> float:
+    """Rank 0's device time of ``launches`` that the last rank comes to late, by the devices' clock."""
+    endpoint.prepare(case_of("all_reduce", RANKS, 10, mode=mode, backend="nccl-processes"))
+    endpoint.poison()
+    endpoint.refill(1)
+    endpoint.barrier()
+    if endpoint.rank == RANKS - 1:
+        first = next(stream for stream in world.streams.values() if stream.device == 0)
+        deadline = time.monotonic() + 10
+        while not first.queue and time.monotonic() < deadline:
+            time.sleep(1e-4)
+        time.sleep(0.02)  # who watches no gate of all has begun by now
+        with world.changed:
+            world.advance()
+            world.seconds += LATE_SECONDS
+    endpoint.launch(launches)
+    found = endpoint.device_seconds()
+    assert endpoint.check(1, launches) is None
+    return found
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize(("mode", "launches"), [("isolated", 1), ("streaming", 3), ("graph", 3), ("cold", 1)])
+def test_a_process_that_comes_late_is_in_no_ranks_device_time(mode: str, launches: int) -> None:
+    endpoint_of, world = forked(gated=True)
+    found = together(lambda rank: launched_late(endpoint_of(rank), world, mode, launches))
+    assert found[0] < LATE_SECONDS / 2
+    assert not world.deadlocks
+
+
+@pytest.mark.usefixtures("compiled")
+def test_launches_that_no_barrier_precedes_wait_for_nobody() -> None:
+    """Else measuring could not have ranks enter launches at different times, which shows missing waits."""
+    endpoint_of, _ = forked(gated=True)
+
+    def play(rank: int) -> tuple[int | None, int | None]:
+        endpoint = endpoint_of(rank)
+        endpoint.prepare(case_of("all_reduce", RANKS, 10))
+        endpoint.refill(1)
+        endpoint.launch(1)
+        endpoint.device_seconds()
+        before = endpoint.facts().gated_launches
+        endpoint.barrier()
+        endpoint.launch(1)
+        endpoint.device_seconds()
+        return before, endpoint.facts().gated_launches
+
+    assert together(play) == [(0, 1)] * RANKS
+
+
+@pytest.mark.usefixtures("compiled")
+def test_processes_have_a_gate_together_or_none_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    register = WorldRuntime.hostRegister
+
+    def refused_on_one(runtime: WorldRuntime, address: int, size: int, flags: int) -> None:
+        if runtime.device == 1:
+            raise CudaError(801)
+        register(runtime, address, size, flags)
+
+    monkeypatch.setattr(WorldRuntime, "hostRegister", refused_on_one)
+    endpoint_of, _ = forked(gated=True)
+    reasons = together(lambda rank: endpoint_of(rank)._no_gate)
+    assert reasons[1] == "CUDA cannot pin memory that processes share: cudaError 801"
+    assert {reasons[0], reasons[2]} == {"the process of another rank cannot have one"}
+
+
+@pytest.mark.usefixtures("compiled")
+def test_a_process_that_never_comes_voids_the_sample_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GateBoard, "meet", lambda *_: False)
+    endpoint_of, _ = forked(gated=True)
+
+    def play(rank: int) -> None:
+        endpoint = endpoint_of(rank)
+        endpoint.prepare(case_of("all_reduce", RANKS, 10))
+        endpoint.barrier()
+        with pytest.raises(GateMissed, match="for the processes of this host to finish launching"):
+            endpoint.launch(1)
+
+    together(play)
 
 
 def test_the_same_team_goes_from_case_to_case() -> None:

@@ -269,22 +269,19 @@ class Nccl:
         devices: Sequence[int],
         settings: Settings = Settings(),  # noqa: B008 - frozen
     ) -> list[Communicator]:
-        """One communicator for each device, in rank order, all in this process."""
-        from ccbench.backends.nccl.communicator import Communicator
+        """One communicator for each device, in rank order, all in this process.
 
-        if not settings.given:
-            try:
-                made = self.module.NcclCommunicator.initAll(list(devices))
-            except Exception as error:
-                raise self.failure(error, "ncclCommInitAll") from None
-            return [
-                Communicator(self, settings, device, cupy=one)
-                for device, one in zip(devices, made, strict=True)
-            ]
-        unique_id, begun = self.unique_id(), list[Communicator]()
+        As ncclCommInitAll makes them (NVIDIA/nccl, src/init.cc), which CuPy calls without letting go of the
+        interpreter: nobody could act while it hangs.
+        """
+        begun: list[Communicator] = []
+        unique_id = self.unique_id()
         with aborting(begun), self.group():
             for rank, device in enumerate(devices):
-                self._configure(begun, len(devices), unique_id, rank, device, settings)
+                if settings.given:
+                    self._configure(begun, len(devices), unique_id, rank, device, settings)
+                else:
+                    begun.append(self.communicator(len(devices), unique_id, rank, device))
         return begun
 
     def communicator(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from .clique import Clique
 from .process import MEANINGS, SUCCESS, State, new_unique_id
 
 NAMES = (
@@ -131,6 +130,10 @@ class NcclCommunicator:
             self._comm = 0
 
 
+def holds_the_interpreter(devices: Any) -> list[Any]:
+    raise AssertionError("CuPy waits in ncclCommInitAll with the GIL held: no thread could end what hangs")
+
+
 class CupyModule:
     """The module's functions and its communicators, for one process."""
 
@@ -141,22 +144,7 @@ class CupyModule:
         self._state = state
         kind = type("NcclCommunicator", (NcclCommunicator,), {"_state": state})
         self.NcclCommunicator: Any = kind
-        kind.initAll = staticmethod(lambda devices: self._init_all(devices, kind))  # type: ignore[attr-defined]
-
-    def _init_all(self, devices: Any, kind: Any) -> list[Any]:
-        listed = list(range(devices)) if isinstance(devices, int) else devices
-        if not isinstance(listed, list):
-            raise ValueError('"devices" should be an int or a list of int.')
-        state, handles = self._state, []
-        clique = Clique(state.world, len(listed))
-        state.group_start()
-        for rank, device in enumerate(listed):
-            result, handle = state.join(clique, rank, device)
-            handles.append(handle)
-            if result != SUCCESS:
-                break
-        check_status(state.group_end()[0])
-        return [kind._wrapped(handle) for handle in handles]
+        kind.initAll = staticmethod(holds_the_interpreter)  # type: ignore[attr-defined]
 
     def get_version(self) -> int:
         return self._state.world.version

@@ -15,7 +15,7 @@ from ccbench.backends.base import LOOPBACK, CannotRun
 from ccbench.backends.cpu.memory import Activity, Control
 from ccbench.backends.crew import WholeEndpoint
 from ccbench.backends.cuda.communicator import WRITTEN_BY_PEERS, Communicator, host_areas
-from ccbench.backends.cuda.gate import Gate, open_gate, without_gate
+from ccbench.backends.cuda.gate import Gate, holding, open_gate, without_gate
 from ccbench.backends.cuda.group import Group, Transfer
 from ccbench.backends.cuda.launching import (
     arguments_for,
@@ -376,17 +376,13 @@ class CudaRanks(WholeEndpoint):
                     group.graph(size)  # made before the clock starts
         held = held_launches(mode, self._items_per_launch)
         self._behind = sum(sizes[:held]) if gate else 0
-        if gate:
-            gate.close()
-            for group in self.launched:
-                gate.hold(group)
-        try:
+        with holding(gate, self.launched) as let_go:
             for group in self.launched:
                 group.begin()
             # One launch on each device in turn: each waits for the others', so no queue may run ahead.
             for number, size in enumerate(sizes):
-                if gate and number == held:
-                    gate.open()
+                if number == held:
+                    let_go()
                 for group in self.launched:
                     if graph:
                         group.launch_graph(size)
@@ -394,12 +390,6 @@ class CudaRanks(WholeEndpoint):
                         group.launch()
             for group in self.launched:
                 group.end()
-        except BaseException:
-            if gate:
-                gate.abandon()
-            raise
-        if gate:
-            gate.open()
         self._finish_launches()
         if gate:
             gate.raise_if_missed()

@@ -16,7 +16,8 @@ import ctypes
 import mmap
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -210,6 +211,23 @@ class Gate:
         else:
             self._cuda.free_pinned(self._address)
         self._address = 0
+
+
+@contextmanager
+def holding(gate: Gate | None, groups: Iterable[Group]) -> Iterator[Callable[[], None]]:
+    """What is enqueued inside waits on all ``groups``, until what this gives is called, or to the end."""
+    if gate is None:
+        yield lambda: None
+        return
+    gate.close()
+    for group in groups:
+        gate.hold(group)
+    try:
+        yield gate.open
+    except BaseException:
+        gate.abandon()
+        raise
+    gate.open()
 
 
 def open_gate(

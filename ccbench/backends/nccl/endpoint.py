@@ -76,16 +76,15 @@ class NcclRanks(WholeEndpoint):
         self.prefix = "" if self.ranks == 1 else f"{self.where}: "
         self.flags = (LOOPBACK,) if shared else ()
         self._seats = {rank: Seat(cuda, device, rank) for rank, device in sorted(devices.items())}
-        here = [seat.device for seat in self._seats.values()]
+        seats = [*self._seats.values()]
+        here = [one.device for one in seats]
         opened = open_gate(cuda, here, gate_board, self.rank, self.least) if gated else (None, "")
         self._gate, self._no_gate = opened
         self._communicators = Communicators(nccl, devices, ranks_of_team, self.exchange)
         self._watchman = Watchman(self._communicators.abort)
-        self._launches = Launches(
-            nccl, list(self._seats.values()), self._gate, self._communicators.complaints, self._hung
-        )
+        self._launches = Launches(nccl, seats, self._gate, self._communicators.complaints, self._hung)
         self._overlap = Overlap(self._seats, self._launches)
-        self._devices = DeviceWatch([seat.device.facts.bus_id for seat in self._seats.values()])
+        self._devices = DeviceWatch([device.facts.bus_id for device in here])
         self._chosen: dict[Case, tuple[Choice, float | None]] = {}
         self._bound: Bound | None = None
         self._parts: tuple[Part, ...] = ()
@@ -355,7 +354,7 @@ class NcclRanks(WholeEndpoint):
     # -- clocks and agreement --------------------------------------------------------------------------------
 
     def sample_launches(self, wanted: int, seconds: float) -> int:
-        """How many launches of so many seconds a sample has, ``wanted`` being enough for its length."""
+        """As many as its mode asks for."""
         return sample_launches(self._case.mode, wanted, seconds, self._launches.items_per_launch)
 
     def device_seconds(self) -> float:

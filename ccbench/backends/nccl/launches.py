@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from ccbench.backends.cuda.gate import Gate
+from ccbench.backends.cuda.gate import Gate, holding
 from ccbench.backends.cuda.launching import graph_sizes, held_launches
 from ccbench.backends.nccl.bindings import Binding
 from ccbench.backends.nccl.library import Nccl
@@ -138,19 +138,11 @@ class Launches:
         Gives what lets the devices go, for whoever enqueues more than a device's queue takes.
         """
         gate = self._gate if gated else None
-        if gate:
-            self._hold(gate)
-        try:
+        with holding(gate, [seat.device for seat in self._seats]) as let_go:
             self._begin()
-            yield gate.open if gate else lambda: None
+            yield let_go
             for one in self._bindings():
                 one.seat.end(one.part.lane)
-        except BaseException:
-            if gate:
-                gate.abandon()
-            raise
-        if gate:
-            gate.open()
         self.wait(limit_seconds)
         if gate:
             gate.raise_if_missed()
@@ -162,13 +154,6 @@ class Launches:
 
     def _bindings(self) -> list[Binding]:
         return [one for lane in self.lanes for one in lane]
-
-    def _hold(self, gate: Gate) -> None:
-        """Keep every device from starting what is enqueued next."""
-        gate.close()
-        for seat in self._seats:
-            seat.use()
-            gate.hold(seat.device)
 
     def _begin(self) -> None:
         """Events where the clock starts: on all lanes of a device at once, behind its gate.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from ccbench.backends.crew import WholeCrew
 from ccbench.backends.cuda.runtime import open_cuda, starting
 from ccbench.backends.cuda.whole import CudaEndpoint
@@ -16,6 +18,9 @@ class CudaCrew(WholeCrew):
 
     def endpoint(self, process: int) -> CudaEndpoint:
         """The one endpoint; CUDA starts here, in the process that uses it."""
+        # Kernels of several groups wait for each other on one device. Streams that share a hardware queue, as
+        # all do with the 1 that Megatron's scripts export, start one kernel when the one before has ended.
+        os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "32"
         with starting():
             return CudaEndpoint(self.control, self._ranks, open_cuda())
 

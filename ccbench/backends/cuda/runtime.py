@@ -200,15 +200,13 @@ def chain_behind(first: BaseException, later: BaseException) -> None:
 def open_cuda(own_kernels: bool = True) -> Cuda:
     """CuPy's CUDA with at least one device; no call of CUDA's may have come before.
 
-    own_kernels: that wait for each other on one device. Their modules are loaded eagerly: with lazy loading
-    (the default since CUDA 12.2) the first launch of a kernel can wait for one that waits for it (CUDA C++
-    Programming Guide, "Lazy Loading"). And streams get the most hardware queues there are: of two that share
-    one, as all do with the setting of 1 that Megatron's scripts export, the second kernel starts when the
-    first has ended. Where kernels are a library's, its settings are the user's.
+    own_kernels: their modules are loaded eagerly: with lazy loading (the default since CUDA 12.2) the first
+    launch of a kernel can wait for one that waits for it (CUDA C++ Programming Guide, "Lazy Loading"). What a
+    library does is the user's to set.
     Raises MissingDependency without CuPy, BackendUnavailable without a working driver or a device.
     """
     if own_kernels:
-        os.environ |= {"CUDA_MODULE_LOADING": "EAGER", "CUDA_DEVICE_MAX_CONNECTIONS": "32"}
+        os.environ["CUDA_MODULE_LOADING"] = "EAGER"
     try:
         from cupy.cuda import driver, runtime  # type: ignore[import-not-found,unused-ignore]
     except ImportError as error:

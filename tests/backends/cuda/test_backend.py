@@ -94,14 +94,28 @@ def test_a_worker_without_cupy_says_so_too(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "cupy", None)
     monkeypatch.setitem(sys.modules, "cupy.cuda", None)
     monkeypatch.setenv("CUDA_MODULE_LOADING", "LAZY")
-    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1")
     with pytest.raises(MissingDependency, match=r"CuPy cannot be imported .* pip install '\.\[cuda13\]'"):
         open_cuda(own_kernels=False)
-    assert (os.environ["CUDA_MODULE_LOADING"], os.environ["CUDA_DEVICE_MAX_CONNECTIONS"]) == ("LAZY", "1")
+    assert os.environ["CUDA_MODULE_LOADING"] == "LAZY"
     with pytest.raises(MissingDependency):
         open_cuda()
-    # A launch that loads may wait for who waits for it, and so may one in the same queue.
-    assert (os.environ["CUDA_MODULE_LOADING"], os.environ["CUDA_DEVICE_MAX_CONNECTIONS"]) == ("EAGER", "32")
+    assert os.environ["CUDA_MODULE_LOADING"] == "EAGER"  # a launch that loads may wait for who waits for it
+
+
+def test_streams_of_one_device_have_queues_of_their_own_before_cuda_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1")
+    seen: list[str] = []
+
+    def refuse() -> Cuda:
+        seen.append(os.environ["CUDA_DEVICE_MAX_CONNECTIONS"])
+        raise BackendUnavailable("no device")
+
+    monkeypatch.setattr(crew, "open_cuda", refuse)
+    with pytest.raises(BackendUnavailable):
+        crew.crew(2, 16).endpoint(0)
+    assert seen == ["32"]
 
 
 @pytest.mark.parametrize("backend", [BACKEND, IPC_BACKEND])

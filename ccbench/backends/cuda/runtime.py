@@ -234,8 +234,8 @@ def device_uuid(device: int) -> str:
     """The UUID of a device, for MIG that of the instance; '' where the driver gives none."""
     handle, uuid = ctypes.c_int(), ctypes.create_string_buffer(16)
     try:
-        driver = ctypes.CDLL("libcuda.so.1")
-        failed = driver.cuDeviceGet(ctypes.byref(handle), device) or driver.cuDeviceGetUuid_v2(uuid, handle)
+        library = ctypes.CDLL("libcuda.so.1")
+        failed = library.cuDeviceGet(ctypes.byref(handle), device) or library.cuDeviceGetUuid_v2(uuid, handle)
     except (OSError, AttributeError):  # no driver, or one before CUDA 11.4
         return ""
     return "" if failed else str(UUID(bytes=uuid.raw))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -13,11 +14,12 @@ from ccbench.telemetry.nvidia import NvidiaDevices
 from ccbench.telemetry.readings import DeviceReading, readings_json
 from ccbench.topology.pci_tree import normal_address
 
-SETTLED_SECONDS, MOST_SECONDS = 0.01, 0.1
-"""Clocks that have not risen for so long rise no more; and how long they are waited for at most."""
+SETTLED_SECONDS, LEAST_SECONDS, MOST_SECONDS = 0.01, 0.05, 0.1
+"""Clocks that have not risen for so long rise no more; how long devices work at least, as clocks may begin to
+rise late, and where no driver tells them; and at most."""
 
-BLIND_SECONDS = 0.05
-"""How long devices work before a case where no driver tells their clocks."""
+NEAR = 0.98
+"""Part of the highest clock that was seen at which a device need not be waited for: a step or two below."""
 
 
 class DeviceWatch:
@@ -68,8 +70,11 @@ class DeviceWatch:
             if any(mhz > highest.get(device, 0) for device, mhz in clocks.items()):
                 risen = now
             highest |= {device: max(mhz, highest.get(device, 0)) for device, mhz in clocks.items()}
-            settled = clocks and now - risen >= SETTLED_SECONDS
-            if settled or now - began >= (MOST_SECONDS if clocks else BLIND_SECONDS):
+            known, waited = self._highest_mhz, now - began
+            if clocks and all(mhz >= NEAR * known.get(device, math.inf) for device, mhz in clocks.items()):
+                break
+            rising = clocks and now - risen < SETTLED_SECONDS
+            if waited >= (MOST_SECONDS if rising else LEAST_SECONDS):
                 break
         for device, mhz in highest.items():
             self._highest_mhz[device] = max(mhz, self._highest_mhz.get(device, 0))

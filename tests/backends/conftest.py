@@ -8,5 +8,5 @@ from ccbench.telemetry import watch
 
 
 @pytest.fixture(autouse=True)
-def no_blind_warming(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "BLIND_SECONDS", 0.0)
+def no_waiting_for_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "LEAST_SECONDS", 0.0)

@@ -15,7 +15,7 @@ from tests.backends.nccl.computing import FakeBlas
 from tests.backends.nccl.double import Process, World
 
 vars(modules).update(compile_program=compiled_to_text, nvrtc=FakeNvrtc)  # what runs is known by its text
-watch.BLIND_SECONDS = 0.0
+watch.LEAST_SECONDS = 0.0
 computing.MATRIX_EDGE, computing.STREAM_BYTES = 64, 1 << 16
 
 

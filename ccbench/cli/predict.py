@@ -65,23 +65,30 @@ def predict(
     host = _host(machine, (nodes, network, of)) if own is None else None
     if own is not None:
         points = _calibrated_points(own, collective, algorithm, protocol, sizes_bytes, dtype)
+        where, by = own.cluster.name, "the calibrated library"
     elif host is not None:
         _refuse_protocol(protocol)
         points = _host_points(host, collective, algorithm, ranks, sizes_bytes, dtype)
+        where, by = host.name, "ccbench's own schedules"
     else:
         from ccbench.model.cluster import open_cluster
 
         cluster = open_cluster(machine, nodes, network, ranks)
         _refuse_network(cluster, network)
+        where = cluster.name
         if of == OWN:
             _refuse_protocol(protocol)
-            points = _schedule_points(cluster, collective, algorithm, sizes_bytes, dtype)
+            points, by = (
+                _schedule_points(cluster, collective, algorithm, sizes_bytes, dtype),
+                "ccbench's own schedules",
+            )
         else:
             points = _library_points(cluster, collective, algorithm, protocol, sizes_bytes, dtype)
+            by = "a collective library"
     if as_json:
         print_json(points)
     else:
-        _print_table(points)
+        _print_table(points, f"{collective} {dtype} on {where}", by)
 
 
 def _calibrated(name: str, fixed: dict[str, object]) -> CalibratedCluster | None:
@@ -315,19 +322,21 @@ def _rates(collective: str, ranks: int, size_bytes: int, seconds: float) -> tupl
     return rate, rate * row_of(collective).bus_factor(ranks)
 
 
-def _print_table(points: list[Point]) -> None:
-    from ccbench.units import format_seconds, format_size
+def _print_table(points: list[Point], what: str, by: str) -> None:
+    from ccbench.units import format_seconds, format_size, plural
 
+    ranks = "".join(f", {plural(int(point['ranks']), 'rank')}" for point in points[:1])
+    click.echo(f"{what}{ranks}, as {by} would run it (times of one launch; 1 GB/s is 1e9 B/s)")
     protocols = any(point["protocol"] != "default" for point in points)
     calibrated = any("label" in point for point in points)
     head = f"{'algorithm':20} " + (f"{'protocol':8} " if protocols else "")
     head += f"{'size':>10} {'bound':>10} {'predicted':>10} " + (f"{'calibrated':>11} " if calibrated else "")
-    click.echo(head + f"{'busbw GB/s':>10}  bottleneck")
+    click.echo(head + f"{'algbw GB/s':>10} {'busbw GB/s':>10}  bottleneck")
     for point in points:
         # Of the time that is the best known: calibrated where the machine was.
-        bound, busbw = (
-            float(point["bound_seconds"]),
-            float(point.get("calibrated_busbw_GB_s", point["busbw_GB_s"])),
+        bound = float(point["bound_seconds"])
+        algbw, busbw = (
+            float(point.get(f"calibrated_{name}", point[name])) for name in ("algbw_GB_s", "busbw_GB_s")
         )
         click.echo(
             f"{point['algorithm']:20} "
@@ -337,13 +346,17 @@ def _print_table(points: list[Point]) -> None:
             f"{format_seconds(bound) if bound > 0 else '-':>10} "
             f"{format_seconds(float(point['predicted_seconds'])):>10} "
             + (f"{_calibrated_text(point):>11} " if calibrated else "")
-            + f"{f'{busbw:.3f}' if busbw > 0 else '-':>10}  {point['bottleneck']}"
+            + f"{_rate_text(algbw):>10} {_rate_text(busbw):>10}  {point['bottleneck']}"
         )
     remarks = dict.fromkeys(str(point.get("extrapolated", "")) for point in points)
     for remark in filter(None, remarks):
         click.echo(f"extrapolated: {remark}")
     if any(point.get("label") == "extrapolated" for point in points):
         click.echo("~ calibrated on other sizes, collectives or algorithms, and extrapolated from them")
+
+
+def _rate_text(gigabytes: float) -> str:
+    return f"{gigabytes:.3f}" if gigabytes > 0 else "-"
 
 
 def _calibrated_text(point: Point) -> str:

@@ -39,3 +39,16 @@ def test_what_no_library_has_is_refused_with_what_there_is(
     assert ended.code == 2
     assert f"{option} {word!r}" in ended.err.replace('"', "'")
     assert known in ended.err
+
+
+def test_the_table_says_what_was_priced_and_in_which_units(ccbench: Command) -> None:
+    title, head, row = ccbench(*ASKED, "--dtype", "bfloat16").out.splitlines()
+    assert title == (
+        "all_reduce bfloat16 on hgx-h100, 8 ranks, as a collective library would run it "
+        "(times of one launch; 1 GB/s is 1e9 B/s)"
+    )
+    assert "algbw GB/s busbw GB/s" in head
+    (point,) = ccbench(*ASKED, "--dtype", "bfloat16", "--json").json
+    assert f" {point['algbw_GB_s']:.3f} " in row
+    own = ccbench(*ASKED, "--of", "schedules", "--algorithm", "ring").out
+    assert "8 ranks, as ccbench's own schedules would run it" in own

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ccbench.errors import UsageError
+from ccbench.units import suggestion
 
 if TYPE_CHECKING:
     import numpy as np
@@ -201,7 +202,7 @@ def moves_alike(collective: str, backends: Sequence[str], dtypes: Sequence[str])
 
 
 def _unknown(name: str) -> str:
-    return f"collective: {name!r} is not known; one of {', '.join(COLLECTIVES)}"
+    return f"collective: {name!r} is not known; {suggestion(name, COLLECTIVES)}"
 
 
 def reference(
@@ -268,7 +269,7 @@ def combined(buffers: Sequence[Buffer], op: str) -> Buffer:
     import numpy as np
 
     if op not in OPS:
-        raise UsageError(f"op: {op!r} is not known; one of {', '.join(OPS)}")
+        raise UsageError(f"op: {op!r} is not known; {suggestion(op, OPS)}")
     dtype = buffers[0].dtype
     whole = dtype.kind in "iu"
     wide = dtype if whole or dtype.itemsize >= 4 else np.dtype(np.float32)

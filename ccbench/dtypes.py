@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccbench.errors import UsageError
+from ccbench.units import suggestion
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,7 +55,7 @@ def item_bytes(name: str) -> int:
     try:
         return ITEM_BYTES[name]
     except KeyError:
-        raise UsageError(f"dtype: {name!r} is not known; one of {', '.join(ITEM_BYTES)}") from None
+        raise UsageError(f"dtype: {name!r} is not known; {suggestion(name, ITEM_BYTES)}") from None
 
 
 def numpy_dtype(name: str) -> np.dtype[np.generic]:

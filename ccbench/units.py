@@ -12,6 +12,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
+from collections.abc import Iterable
 from fractions import Fraction
 
 LONGEST_TEXT = 40
@@ -53,6 +54,24 @@ def shown(value: object) -> str:
         return "a number of more than 30 digits"
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+_OTHER_NAMES = {
+    "fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "float": "float32",
+    "single": "float32", "fp64": "float64", "double": "float64", "fp8": "float8_e4m3", "e4m3": "float8_e4m3",
+    "e5m2": "float8_e5m2", "int": "int32", "char": "int8", "average": "avg", "mean": "avg", "add": "sum",
+    "maximum": "max", "minimum": "min", "product": "prod", "bcast": "broadcast", "p2p": "send_recv",
+}  # fmt: skip
+"""What other tools and libraries call a data type, an operation or a collective -> its name here."""
+
+
+def suggestion(word: object, known: Iterable[str]) -> str:
+    """``did you mean 'ring'?`` or the whole list, for the end of an error."""
+    known = tuple(known)
+    plain = str(word)[:64].lower()
+    near = [name for name in (_OTHER_NAMES.get(plain),) if name in known]
+    near += difflib.get_close_matches(plain, known, n=1, cutoff=0.7)
+    return f"did you mean {near[0]!r}?" if near else f"write one of {', '.join(known)}"
 
 
 def _text(value: object, kind: str, example: str) -> str:

@@ -161,14 +161,14 @@ def test_minimum_and_maximum_and_product() -> None:
 
 
 def test_an_unknown_op_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="'xor' is not known; one of sum, prod, min, max, avg"):
+    with pytest.raises(UsageError, match="'xor' is not known; write one of sum, prod, min, max, avg"):
         combined([np.array([1])], "xor")
 
 
 def test_an_unknown_collective_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="'allreduce' is not known; one of all_reduce"):
+    with pytest.raises(UsageError, match="'allreduce' is not known; did you mean 'all_reduce'"):
         collective("allreduce")
-    with pytest.raises(UsageError, match="'allreduce' is not known; one of all_reduce"):
+    with pytest.raises(UsageError, match="'allreduce' is not known; did you mean 'all_reduce'"):
         reference([np.array([1])], "sum", "allreduce", 0)
 
 

@@ -12,11 +12,10 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 
 # Lowest first. Parts of one layer do not know each other.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors",),
+    ("errors", "units"),
     ("layouts", "traffic_matrix", "nvidia"),
     ("groups",),
     (
-        "units",
         "stats",
         "dtypes",
         "computing",

@@ -8,6 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ccbench.collectives import COLLECTIVES, OPS, collective
+from ccbench.dtypes import ITEM_BYTES, item_bytes
+from ccbench.errors import UsageError
 from ccbench.units import (
     SIZE_UNITS,
     format_change,
@@ -20,6 +23,7 @@ from ccbench.units import (
     parse_size,
     plural,
     shown,
+    suggestion,
 )
 
 patient = settings(deadline=None)  # shared machines pause at will
@@ -212,3 +216,21 @@ def test_changes_are_percentages_until_the_ratio_reads_more_easily(change: float
 def test_one_is_singular() -> None:
     assert [plural(count, "rank") for count in (0, 1, 2)] == ["0 ranks", "1 rank", "2 ranks"]
     assert plural(2, "switch") == "2 switches"
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [("fp16", "float16"), ("half", "float16"), ("bf16", "bfloat16"), ("fp32", "float32"),
+     ("double", "float64"), ("average", "avg"), ("mean", "avg"), ("allreduce", "all_reduce"),
+     ("bcast", "broadcast"), ("p2p", "send_recv")],
+)  # fmt: skip
+def test_names_of_other_libraries_are_understood(word: str, meant: str) -> None:
+    assert suggestion(word, [*ITEM_BYTES, *OPS, *COLLECTIVES]) == f"did you mean {meant!r}?"
+    assert suggestion(word, ["elsewhere"]) == "write one of elsewhere"
+
+
+def test_an_unknown_type_or_collective_comes_with_a_suggestion() -> None:
+    with pytest.raises(UsageError, match="dtype: 'fp16' is not known; did you mean 'float16'"):
+        item_bytes("fp16")
+    with pytest.raises(UsageError, match="collective: 'allreduce' is not known; did you mean 'all_reduce'"):
+        collective("allreduce")

@@ -8,12 +8,12 @@ import click
 
 from ccbench.cli.output import as_json, print_json
 
-KINDS = ("collectives", "algorithms", "kernels", "backends", "machines", "suites")
+KINDS = ("collectives", "algorithms", "kernels", "backends", "machines", "networks", "suites")
 Listing = Mapping[str, str | list[str]]
 """Name -> what there is to say about it; a collective's algorithms and a kernel's collectives are lists."""
 
 
-@click.command("list", short_help="List collectives, algorithms, kernels, backends, machines, suites.")
+@click.command("list", short_help="List collectives, algorithms, backends, machines, networks, suites.")
 @click.argument("kind", required=False, type=click.Choice(KINDS))
 @as_json
 def list_names(kind: str | None, as_json: bool) -> None:
@@ -39,6 +39,7 @@ def _listing(kind: str) -> Listing:
         "kernels": _kernels,
         "backends": _backends,
         "machines": _machines,
+        "networks": _networks,
         "suites": _suites,
     }
     return makers[kind]()
@@ -99,6 +100,17 @@ def _machines() -> Listing:
         gpus = f"{len(found.gpus)} GPUs, {found.topology_class.value}"
         listed[name] = f"{gpus}: {found.facts.get('description', '')}".rstrip(": ")
     return listed
+
+
+def _networks() -> Listing:
+    """Kinds of networks, each as --network takes it."""
+    from ccbench.topology.networks import KINDS, PORT_GIGABITS
+
+    rates = {word: PORT_GIGABITS.get(word, 100) for word in KINDS}
+    return {
+        word: f"{link.value}, such as {word}-{rates[word]}x8: Gb/s of a NIC and NICs of a node"
+        for word, link in KINDS.items()
+    }
 
 
 def _suites() -> Listing:

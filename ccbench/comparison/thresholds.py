@@ -19,9 +19,8 @@ from typing import Any, TypeVar
 
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import SuiteError, UsageError
-from ccbench.suite.axes import suggestion
 from ccbench.suite.document import MOST_BYTES, Document, read_document
-from ccbench.units import parse_fraction, parse_size, shown
+from ccbench.units import parse_fraction, parse_size, shown, suggestion
 
 DEFAULT_THRESHOLD = 0.05
 """As a fraction of the base's time; what HPC sites and benchmark libraries mostly take (3 to 5 %)."""

@@ -5,15 +5,14 @@ Every reader takes what YAML gave (or what the reader itself gave before) and ra
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ccbench.cases import OVERLAP
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES
-from ccbench.units import shown
+from ccbench.units import shown, suggestion
 
 NCCL_BACKENDS = ("nccl", "nccl-processes")
 MPI_BACKENDS = ("mpi", "mpi-cuda")
@@ -72,13 +71,6 @@ def read_at(place: Sequence[str | int], read: Callable[[Any], Any], value: Any) 
         raise MisfitError(str(problem), *place, *problem.place) from None
     except ValueError as problem:
         raise MisfitError(str(problem), *place) from None
-
-
-def suggestion(word: object, known: Iterable[str]) -> str:
-    """``did you mean 'ring'?`` or the whole list, for the end of an error."""
-    known = tuple(known)
-    near = difflib.get_close_matches(str(word)[:64].lower(), known, n=1, cutoff=0.7)
-    return f"did you mean {near[0]!r}?" if near else f"write one of {', '.join(known)}"
 
 
 def items(value: Any, kind: str) -> list[tuple[tuple[int, ...], Any]]:

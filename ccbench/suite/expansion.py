@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -31,13 +32,12 @@ from ccbench.suite.axes import (
     NCCL_ONLY_OPS,
     OVERLAP_BACKENDS,
     PLACEMENTS,
-    suggestion,
 )
 from ccbench.suite.grouping import why_no_groups
 from ccbench.suite.model import IN_PLACE_COLLECTIVES, Suite, Sweep
 from ccbench.suite.ranges import MOST_POINTS, MOST_RANKS, Range, size_points
 from ccbench.suite.variations import Axis, Variation, variations
-from ccbench.units import shown
+from ccbench.units import parse_size, shown, suggestion
 
 BARRIER_DTYPE = "uint8"
 """What a case without data is filed under."""
@@ -361,14 +361,20 @@ def _interleaved(cases: tuple[Case, ...], seed: int) -> tuple[Case, ...]:
     return tuple(case for group in groups for case in group)
 
 
+_SIZE = re.compile(r"(?<![\w.])\d+(?:\.\d+)?\s*(?:[KMGT]i?)?B\b")
+"""A size as plans and reports show it; labels have bytes."""
+
+
 def _selected(cases: tuple[Case, ...], only: str | None) -> tuple[Case, ...]:
-    words = (only or "").split()
-    if not words:
+    if not (only or "").strip():
         return cases
+    sizes = [parse_size(found[0]) for found in _SIZE.finditer(only or "")]
+    words = _SIZE.sub(" ", only or "").split()
     chosen = []
     for case in cases:
         label = case.label
-        if all(word in label for word in words):
+        is_of_size = all(re.search(rf"(?<!\d){size} B\b", label) for size in sizes)
+        if is_of_size and all(word in label for word in words):
             chosen.append(case)
     if not chosen:
         raise UsageError(f"only {shown(only)} matches none of {len(cases)} cases, such as {cases[0].label!r}")

@@ -24,10 +24,10 @@ from ccbench.layouts import (
     full_order,
     make_layout,
 )
-from ccbench.suite.axes import MisfitError, items, read_at, suggestion, whole_number, words
+from ccbench.suite.axes import MisfitError, items, read_at, whole_number, words
 from ccbench.suite.ranges import MOST_RANKS
 from ccbench.traffic_matrix import BALANCED, read_traffic
-from ccbench.units import shown
+from ccbench.units import shown, suggestion
 
 if TYPE_CHECKING:
     from ccbench.suite.model import Sweep

@@ -13,10 +13,10 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.layouts import AXES, MEGATRON_ORDER, ORDERS
 from ccbench.suite import axes, grouping, ranges, variations
-from ccbench.suite.axes import MisfitError, suggestion, whole_number
+from ccbench.suite.axes import MisfitError, whole_number
 from ccbench.suite.document import Origin
 from ccbench.suite.fields import Reads, one_or_many
-from ccbench.units import parse_duration, parse_fraction, shown
+from ccbench.units import parse_duration, parse_fraction, shown, suggestion
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 LONGEST_QUESTION = 500

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ccbench.suite.axes import MisfitError, items, read_at, suggestion, whole_number
+from ccbench.suite.axes import MisfitError, items, read_at, whole_number
 from ccbench.suite.fields import Reads, one_or_many, range_schema
-from ccbench.units import format_size, parse_size, shown
+from ccbench.units import format_size, parse_size, shown, suggestion
 
 LARGEST_SIZE_BYTES = 2**50
 MOST_RANKS = 2**20

@@ -86,7 +86,8 @@ def parse_network(text: str) -> Network:
         raise MachineError(f"network: {shown(text)} is read in lower case only; write {text.lower()}")
     if match is None:
         raise MachineError(
-            f"network: {shown(text)} is not <kind>-<Gb/s>x<NICs per node>; write for example ib-ndr-400x8"
+            f"network: {shown(text)} is not <kind>-<Gb/s>x<NICs per node>; write for example ib-ndr-400x8 "
+            "('ccbench list networks')"
         )
     word, gigabits, nics = match[1], float(match[2]), int(match[3])
     if word not in KINDS:

@@ -14,6 +14,7 @@ from ccbench.doctor import Check
 from ccbench.kernels.selection import kernel_algorithms
 from ccbench.model import Machine, load_machine, machine_names
 from ccbench.topology.catalog import catalog_names
+from ccbench.topology.networks import KINDS, parse_network
 from tests.cli.conftest import Command
 
 POINT_KEYS = [
@@ -353,3 +354,12 @@ def test_a_report_in_an_unknown_format_lists_the_known_ones(ccbench: Command) ->
     assert ended.code == 2
     assert "'gif'" in ended.err
     assert "png" in ended.err
+
+
+def test_networks_are_listed_as_the_option_takes_them(ccbench: Command) -> None:
+    listed = ccbench("list", "networks", "--json").json["networks"]
+    assert set(listed) == set(KINDS)
+    for word, said in listed.items():
+        example = said.split("such as ")[1].split(":")[0]
+        assert str(parse_network(example)) == example
+        assert example.startswith(word)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from ccbench.dtypes import ITEM_BYTES
+from ccbench.kernels.tuning import variable
 from ccbench.suite import Suite, expand, read_suite, shipped_suites
 from ccbench.suite.axes import ALL_MODES, COMPUTINGS, OPS, PLACEMENTS, PROTOCOLS
 from ccbench.suite.grouping import SHARINGS
@@ -62,3 +63,18 @@ def test_the_questions_of_shipped_suites_are_the_files_own() -> None:
     for name, path in shipped_suites().items():
         suite = read_suite(path.read_bytes())
         assert f"| `{name}` | {suite.question} |" in PAGE
+
+
+INTERNAL = re.compile(r"CCBENCH_(LEADER|ASSEMBLY|SEATS|RUNNER|ONE_HOST|HAND_ON|COMPLETE)")
+"""What ccbench sets for its own processes."""
+
+
+def test_every_variable_that_a_user_may_set_stands_in_a_document() -> None:
+    root = Path(__file__).resolve().parents[2]
+    sources = [path.read_text() for path in (root / "ccbench").rglob("*.py")]
+    named = {name for text in sources for name in re.findall(r"\bCCBENCH_[A-Z_]*[A-Z]\b", text)}
+    documents = "".join(path.read_text() for path in (root / "docs").glob("*.md"))
+    kernels = map(variable, ("channels", "lanes", "slots", "slot_bytes"))
+    wanted = {*kernels, *(name for name in named if not INTERNAL.match(name))}
+    assert {"CCBENCH_FAULT", "CCBENCH_GATE", "CCBENCH_CACHE"} <= wanted
+    assert [name for name in sorted(wanted) if name not in documents] == []

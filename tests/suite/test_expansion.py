@@ -203,6 +203,14 @@ def test_only_keeps_the_cases_whose_label_has_every_word() -> None:
     assert {case.collective for case in found} == {"all_reduce", "reduce_scatter", "reduce"}
 
 
+@pytest.mark.parametrize(
+    ("only", "size_bytes"), [("all_reduce 4 KiB", 4096), ("4KiB all_reduce", 4096), ("all_reduce 64 B", 64)]
+)
+def test_only_takes_sizes_as_plans_show_them(only: str, size_bytes: int) -> None:
+    found = expand(load_suite("quick"), context(only=only))
+    assert {(case.collective, case.size_bytes) for case in found} == {("all_reduce", size_bytes)}
+
+
 def test_sweeps_are_joined_and_their_common_points_appear_once() -> None:
     found = cases("[{collective: all_reduce, size: [8, 16]}, {collective: all_reduce, size: [16, 32]}]")
     assert [case.size_bytes for case in found] == [8, 16, 32]

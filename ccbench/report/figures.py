@@ -64,11 +64,12 @@ def figures_of(points: Sequence[Point], problems: list[str] | None = None) -> tu
     makers.append(("collectives without data", partial(_barrier_figures, points)))
     makers.append(("measured against predicted", partial(prediction_figures, points)))
     makers.append(("ranks", partial(rank_figures, points)))
-    figures = [figure for name, make in makers for figure in _made(name, make, problems)]
+    figures = [figure for name, make in makers for figure in made(name, make, problems)]
     return tuple(figures) or (() if problems else (_nothing(points),))
 
 
-def _made(name: str, make: Maker, problems: list[str] | None) -> list[Figure]:
+def made(name: str, make: Maker, problems: list[str] | None) -> list[Figure]:
+    """What ``make`` gives; where it fails nothing, and a line in ``problems``, without which it is raised."""
     try:
         return make()
     except Exception as error:

@@ -24,6 +24,7 @@ MEDIANS_NOTE = (
     f"A case is decided where one rank's median is above all others' by {percent(CLEAR - 1)} or more"
 )
 WAITING_NOTE = (
+    "Waits are those of the warm-up, over the case's median. "
     "The slowest rank is the one that waits least, because the others wait for it; "
     f"a case is decided where it does so by {percent(WAITING_SHARE)} of the launch or more"
 )
@@ -115,7 +116,7 @@ def _rank_figure(points: Sequence[Point]) -> Figure:
     each = tuple(median(row[rank] for row in rows) for rank in range(first.ranks))
     label = provenance(shown)
     what = "how long each rank waits for others" if waited else "time of each rank"
-    unit = Axis("waits in the warm-up beyond the least of any rank, over the median", "share", "linear")
+    unit = Axis("waits beyond the least, over the median", "share", "linear")
     return Figure(
         key=f"ranks-{first.backend}-{first.ranks}ranks-{first.nodes}nodes",
         topic="ranks",

@@ -47,7 +47,12 @@ def sentences(points: Sequence[Point], findings: Sequence[RunFinding]) -> tuple[
     worst = (
         f"{' and '.join(counts)} found, first: {named}." if grave else "Nothing was found that needs a look."
     )
-    return (measured_text(points), *closeness(points), worst)
+    near = closeness(points)
+    if not near and any(one.median_seconds and not one.emulated for one in points):
+        near = [
+            "There is neither a prediction nor a bound to lay beside it; name the machine with --machine."
+        ]
+    return (measured_text(points), *near, worst)
 
 
 def measured_text(points: Sequence[Point]) -> str:

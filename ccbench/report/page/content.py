@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -11,7 +11,7 @@ from ccbench import __version__
 from ccbench.health import pair_matrices
 from ccbench.report.baselines import Pair, baseline_lines, beside
 from ccbench.report.figure import Figure
-from ccbench.report.figures import figures_of
+from ccbench.report.figures import figures_of, made
 from ccbench.report.findings import run_findings
 from ccbench.report.page.environment import Rows, differences, environment_rows
 from ccbench.report.page.glossary import BusFormula, bus_formulas
@@ -116,10 +116,10 @@ def page_content(
     every = [point for own in points for point in own]
     figures = list(figures_of([*every, *behind], problems))
     for run, own in zip(runs, points, strict=True):
-        figures += _made("samples of ranks", lambda run=run, own=own: sample_figures(run, own), problems)  # type: ignore[misc]  # mypy cannot infer a lambda with defaults
-        figures += _made("pairs", lambda run=run: pair_figures(pair_matrices(run), _where(run)), problems)  # type: ignore[misc]  # as above
+        figures += made("samples of ranks", lambda run=run, own=own: sample_figures(run, own), problems)  # type: ignore[misc]  # mypy cannot infer a lambda with defaults
+        figures += made("pairs", lambda run=run: pair_figures(pair_matrices(run), _where(run)), problems)  # type: ignore[misc]  # as above
     sharing = sharing_of(runs, points)
-    figures += _made("sharing", lambda: sharing_figures(sharing), problems)
+    figures += made("sharing", lambda: sharing_figures(sharing), problems)
     numbered = _unique(figures)
     label = provenance(every)
     pairs = beside(every, behind)
@@ -138,16 +138,6 @@ def page_content(
         baseline="" if baseline is None else plain(baseline.path.name or baseline.path),
         version=__version__,
     )
-
-
-def _made(name: str, make: Callable[[], list[Figure]], problems: list[str] | None) -> list[Figure]:
-    try:
-        return make()
-    except Exception as error:
-        if problems is None:
-            raise
-        problems.append(f"{name}: {type(error).__name__}: {plain(error, 200)}")
-        return []
 
 
 def _where(run: Run) -> str:

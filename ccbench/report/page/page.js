@@ -194,7 +194,9 @@
     const made = layout(plot, { shapes, annotations: [] });
     made.yaxis.autorange = "reversed";
     made.xaxis.showgrid = made.yaxis.showgrid = false;
-    if (grid.values.length <= 16) { made.yaxis.dtick = 1; }
+    // Cells have whole numbers: without a step the axis would count half ones.
+    made.yaxis.dtick = Math.ceil(grid.values.length / 16);
+    made.xaxis.dtick = Math.ceil(grid.values[0].length / 16);
     return [[found], made];
   };
 

@@ -121,6 +121,28 @@ def test_a_prediction_that_no_line_joins_never_looks_like_a_measured_point(
     assert browser.complaints == []
 
 
+def test_axes_name_whole_ranks_and_show_their_titles_in_full(browser: Browser, tmp_path: Path) -> None:
+    pairs = [case("send_recv", "default", 8, ranks=2, pair=pair) for pair in ("0>1", "1>0")]
+    waits = {0: lambda one: replace(one, rank_waiting_seconds=(1e-6, 2e-6, 3e-6, 0.0))}
+    run = write_run(tmp_path / "run", [case("all_reduce", "ring", 2**20), *pairs], waits)
+    browser.open(write_page(tmp_path, run))
+    browser.value("ccbench.drawAll(1000)")
+    ticks = browser.value("[...document.querySelectorAll('.map .xtick text')].map(one => one.textContent)")
+    assert ticks
+    assert all(tick.isdecimal() for tick in ticks), ticks
+    cut = browser.value(
+        "[...document.querySelectorAll('.plot')].flatMap(plot => {"
+        "  const whole = plot.getBoundingClientRect();"
+        "  return [...plot.querySelectorAll('.ytitle, .xtitle')].filter(title => {"
+        "    const box = title.getBoundingClientRect();"
+        "    return box.top < whole.top || box.bottom > whole.bottom || box.left < whole.left;"
+        "  }).map(title => title.textContent);"
+        "})"
+    )
+    assert cut == []
+    assert browser.value("document.querySelectorAll('.ytitle').length") > 3
+
+
 def test_hovering_shows_the_values_of_a_point(page: Browser) -> None:
     page.wait("ccbench.drawn.has('figure-1')")
     text = page.value("document.querySelector('#figure-1 .plot').data[0].text[0]")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -148,6 +149,8 @@ def test_the_verdict_is_a_few_sentences_the_worst_findings_last(run: Run) -> Non
     assert "of the bound" in bound
     assert worst == "1 problem found, first: The cable is loose."
     assert sentences((), ()) == ("The run holds no case.", "Nothing was found that needs a look.")
+    unpriced = [replace(one, bound_seconds=None, predicted_seconds=None) for one in points_of(run)]
+    assert "name the machine with --machine" in sentences(unpriced, ())[1]
 
 
 def test_who_is_to_blame_stands_first_on_screen_page_and_in_markdown(tmp_path: Path) -> None:

@@ -84,6 +84,7 @@ class _Block:
     def axes(self) -> list[Axis]:
         row, sweep = self.row, self.sweep
         roots = sweep.root if row.rooted and not isinstance(sweep.root, str) else ()
+        away = row.moves_data and "in_place" in sweep.placement and row.name not in IN_PLACE_COLLECTIVES
         modes, named = [mode for mode, _ in self.modes], [name for name in sweep.algorithm if name != "all"]
         asked: tuple[tuple[str, Sequence[object], Iterable[object]], ...] = (
             ("mode", modes, [mode for mode in sweep.mode if mode != OVERLAP or row.moves_data]),
@@ -91,7 +92,7 @@ class _Block:
             ("dtype", self.dtypes, sweep.dtype if row.moves_data else ()),
             ("op", self.ops, sweep.op if row.reduces else ()),
             (f"root of {self.ranks} ranks:", self.roots, roots),
-            (row.name, self.placements, () if self.placements else ("in place",)),
+            (row.name, self.placements, ["in place"] if away else ()),
         )
         own = [(len(has), Counter(f"{word} {v}" for v in all_ if v not in has)) for word, has, all_ in asked]
         return [*own, *self.variation_axes]
@@ -180,7 +181,6 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
             algorithms = _algorithms(sweep, backend, name, context)
             had = PLACEMENTS if name in IN_PLACE_COLLECTIVES else ("out_of_place",)
             placements = tuple(one == "in_place" for one in sweep.placement if one in had)
-            placements = placements or (() if row.moves_data else (False,))
             for ranks in _rank_counts(sweep, context):
                 made, axes = variations(sweep, backend, row, ranks)
                 yield _Block(
@@ -192,7 +192,7 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
                     dtypes=dtypes if row.moves_data else (BARRIER_DTYPE,),
                     ops=ops if row.reduces else (NO_OP,),
                     roots=_roots(sweep, ranks) if row.rooted else (NO_ROOT,),
-                    placements=placements,
+                    placements=placements if row.moves_data else (False,),
                     modes=_modes(sweep, backend, row),
                     variations=made,
                     variation_axes=axes,

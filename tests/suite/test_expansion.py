@@ -277,7 +277,10 @@ def test_what_a_backend_does_not_have_is_counted_by_its_reason() -> None:
         ("[broadcast, all_reduce], ranks: [4, 12], root: [0, 9]", 5, {"cpu has no root of 4 ranks: 9": 1}),
         ("all_reduce, ranks: 4, channels: [0, 2, 4]", 1, {"cpu has no channels": 2}),
         ("[all_reduce, all_to_all], ranks: 4, placement: in_place", 1, {"cpu has no all_to_all in place": 1}),
-        ("all_reduce, ranks: 4, placement: [in_place, out_of_place]", 2, {}),
+        (
+            "[all_reduce, all_to_all, barrier], ranks: 4, placement: [in_place, out_of_place]",
+            4, {"cpu has no all_to_all in place": 1},
+        ),
         ("[barrier, all_reduce], ranks: 4, op: [sum, premulsum]", 2, {"cpu has no op premulsum": 1}),
         (
             "[barrier, all_reduce], ranks: 4, algorithm: [two_shot, default]",

@@ -60,7 +60,7 @@ def test_every_collective_is_right(
     for count in (1, 5003, 1 << 20):
         case = case_of(name, count, in_place, mode)
         if BACKEND.unsupported(case):
-            assert mode == "persistent" or name == "send_recv"
+            assert mode == "persistent" or name in ("send_recv", "all_to_all", "all_to_all_v")
             continue
         measurement = team.run(case, SAMPLING)
         assert (measurement.status, measurement.wrong_elements) == (Status.OK, 0), measurement.detail

@@ -48,6 +48,9 @@ ENDING_SECONDS, GRACE_SECONDS, LEAST_SECONDS = 20.0, 8.0, 5.0
 """Kept for the end; between asking a step to end and ending it; a step that would have less is not begun."""
 
 LOOK_SECONDS = 0.1
+SLOWER = 2
+"""A rehearsal's limits over a day's: the doubles are CPUs, and few."""
+
 TEXT_LIMIT = 240
 
 PASSED, FAILED, SKIPPED, OVER, STOPPED, NOT_REACHED = (
@@ -186,7 +189,7 @@ class Day:
         left = self._end - time.monotonic()
         if self.stopped or left < LEAST_SECONDS:
             return Ending(phase.name, step.name, NOT_REACHED)
-        seconds = min(step.limit_seconds, left)
+        seconds = min((SLOWER if self.rehearsal else 1) * step.limit_seconds, left)
         here = self._here(phase, step)
         shutil.rmtree(here, ignore_errors=True)
         here.parent.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,7 @@ def main() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [stand_in, os.environ.get("PYTHONPATH")]))
     os.environ.setdefault("FAKE_GPUS", "1")
     sys.path.insert(0, stand_in)
-    vars(cuda)["driver_missing"] = lambda: None  # before others take it from there
+    vars(cuda)["driver_missing"] = lambda root=None: None  # before others take it from there
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

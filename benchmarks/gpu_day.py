@@ -207,7 +207,7 @@ class Day:
         said = log.read_text(encoding="utf-8", errors="replace")
         state, text, counts = judged(1 if code is None else code, said)
         if code is None:
-            state, text = (STOPPED if self.stopped else OVER), f"limit {seconds:.0f} s; {text}"
+            state, text = (STOPPED, text) if self.stopped else (OVER, f"limit {seconds:.0f} s; {text}")
         return Ending(phase.name, step.name, state, time.monotonic() - began, code, text, counts)
 
 

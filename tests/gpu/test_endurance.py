@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from ccbench.backends.cuda.gate import Gate, GateMissed
+from ccbench.backends.cuda.gate import Gate, GateBoard, GateMissed
 from ccbench.backends.cuda.group import NotCoResident
 from ccbench.backends.cuda.launching import CollectiveFailed
 from ccbench.backends.cuda.modules import Modules
@@ -80,12 +80,15 @@ def test_a_rank_that_never_comes_ends_by_the_limit_and_is_named(
     assert endpoint.check(1, 1) is None
 
 
-def test_a_gate_that_nobody_opens_lets_the_device_go_and_is_an_error(opened: Opened, cuda: Cuda) -> None:
+@pytest.mark.parametrize("shared", [False, True], ids=["own", "of several processes"])
+def test_a_gate_that_nobody_opens_lets_the_device_go_and_is_an_error(
+    opened: Opened, cuda: Cuda, shared: bool
+) -> None:
     endpoint = opened(2)
     endpoint.prepare(case_of("all_reduce", "ring", 2))
     endpoint.refill(1)
     (group,) = endpoint.groups
-    gate = Gate(cuda, limit_seconds=LIMIT_SECONDS)
+    gate = Gate(cuda, limit_seconds=LIMIT_SECONDS, board=GateBoard(1) if shared else None)
     gate.load(group)
     gate.close()
     began = time.perf_counter()
@@ -96,6 +99,11 @@ def test_a_gate_that_nobody_opens_lets_the_device_go_and_is_an_error(opened: Ope
     with pytest.raises(GateMissed, match=r"waited longer than 0\.5 s"):
         gate.raise_if_missed()
     assert endpoint.check(1, 1) is None
+    gate.close()
+    gate.hold(group)
+    gate.open()
+    group.synchronize()
+    gate.raise_if_missed()
     gate.free()
 
 

@@ -42,6 +42,8 @@ it must open."""
 OPENED, MISSED, WORD_BYTES, LINE_BYTES = 0, 128, 256, 128
 """Where the two words lie, each in a line of its own."""
 
+TOKEN, TOKEN_BYTES = 64, 16
+
 ARGUMENTS = np.dtype([("opened", "u8"), ("missed", "u8"), ("goal", "u8"), ("limit_nanoseconds", "u8")])
 
 LANES = 32
@@ -101,18 +103,26 @@ class GateMissed(CcbenchError):
     exit_code = 4
 
 
-class GateBoard:
-    """The words of a gate that several processes of a host have in common; made before they are forked.
+def board_bytes(processes: int) -> int:
+    """The size of a GateBoard: whole pages, as the driver pins them."""
+    return -(-(WORD_BYTES + processes * LINE_BYTES) // mmap.PAGESIZE) * mmap.PAGESIZE
 
-    Behind the words of every gate comes a line for each process: the number of the last gate that it reached.
+
+class GateBoard:
+    """The words of a gate that several processes of a host have in common.
+
+    Made before they are forked, or of a ``file`` of ``board_bytes`` that each of them has opened. Behind the
+    words of every gate comes a line for each process: the number of the last gate that it reached. token:
+    room for a sign by which processes know the file.
     """
 
-    def __init__(self, processes: int) -> None:
-        wanted = WORD_BYTES + processes * LINE_BYTES
-        self.size_bytes = -(-wanted // mmap.PAGESIZE) * mmap.PAGESIZE  # whole pages, as the driver pins them
-        self._memory = mmap.mmap(-1, self.size_bytes)
+    def __init__(self, processes: int, file: int = -1) -> None:
+        self.size_bytes = board_bytes(processes)
+        self._memory = mmap.mmap(file, self.size_bytes)
+        self.token = memoryview(self._memory)[TOKEN : TOKEN + TOKEN_BYTES]
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
-        self._reached = memoryview(self._memory)[WORD_BYTES:wanted].cast("q")[:: LINE_BYTES // 8]
+        lines = memoryview(self._memory)[WORD_BYTES : WORD_BYTES + processes * LINE_BYTES]
+        self._reached = lines.cast("q")[:: LINE_BYTES // 8]
 
     def meet(self, process: int, goal: int, limit_seconds: float) -> bool:
         """Return True as soon as all processes have reached the gate, False where one does not come.
@@ -233,15 +243,15 @@ def holding(gate: Gate | None, groups: Iterable[Group]) -> Iterator[Callable[[],
 def open_gate(
     cuda: Cuda,
     groups: Sequence[Group],
-    board: GateBoard | None = None,
-    process: int = 0,
+    side: tuple[GateBoard, int] | None = None,
     least: Callable[[int], int] = int,
 ) -> tuple[Gate | None, str]:
     """A gate in front of all ``groups``; None and the reason where there can be none.
 
-    board: of several processes that have one gate together, or none. least: the least value of all of them.
+    side: that of all processes of a host, and which one this is. least: the least value of all processes,
+    which have all a gate or none.
     """
-    gate, reason = _own_gate(cuda, groups, board, process)
+    gate, reason = _own_gate(cuda, groups, *(side or (None, 0)))
     if least(int(gate is not None)) == 0 and gate is not None:
         gate.free()
         return None, "the process of another rank cannot have one"

@@ -250,7 +250,7 @@ class IpcEndpoint(CudaRanks):
         return value
 
     def _opened_gate(self) -> tuple[Gate | None, str]:
-        return open_gate(self._cuda, self.groups, self._board.gate, self.rank, self.least)
+        return open_gate(self._cuda, self.groups, (self._board.gate, self.rank), self.least)
 
     # -- ccbench.measure.Endpoint --------------------------------------------------------------------------
 

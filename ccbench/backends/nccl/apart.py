@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.backends.cpu.memory import Activity, Control, Word
+from ccbench.backends.cpu.memory import Activity, Control, Word, anonymous_file
+from ccbench.backends.cuda.gate import TOKEN_BYTES, GateBoard, board_bytes
 from ccbench.backends.cuda.runtime import Cuda, device_count, open_cuda, starting
 from ccbench.backends.nccl.crew import HOST_NAME, connected, facts_of, refuse_together, told_apart
 from ccbench.backends.nccl.endpoint import NcclRanks
@@ -38,9 +40,8 @@ class LaunchedRank(NcclRanks):
         shared: bool = False,
     ) -> None:
         control = Control(exchange.ranks, SAMPLE_CAPACITY)
-        super().__init__(
-            control, cuda, nccl, {exchange.rank: device}, exchange.ranks, exchange, gated, shared
-        )
+        devices, side = {exchange.rank: device}, side_of_host(exchange) if gated else None
+        super().__init__(control, cuda, nccl, devices, exchange.ranks, exchange, gated, shared, side)
         self.version = f"NCCL {nccl.version_text}"
         self._cuda = cuda
         self._shared_stamps = 0
@@ -53,6 +54,7 @@ class LaunchedRank(NcclRanks):
 
     def barrier(self) -> None:
         """Return when every rank has called it: exchanged over NCCL once it works, or over the connection."""
+        self._met = True
         if self._bound is None:
             self.exchange.barrier()
             return
@@ -118,6 +120,33 @@ class LaunchedRank(NcclRanks):
         return Position(
             read(self.rank, Word.ACTIVITY), read(self.rank, Word.SAMPLE), read(self.rank, Word.BARRIER)
         )
+
+
+def side_of_host(exchange: Exchange) -> tuple[GateBoard, int] | None:
+    """The gate of all ranks of this host, and this one's place there. Collective.
+
+    Its memory is a file without a name, which the first of them made and the others find among that
+    process's open files. None where a rank is the only one of its host, and everywhere where one does not
+    find it, as in a container of its own: then each has a gate for itself.
+    """
+    hosts, rank = exchange.hosts, exchange.rank
+    here = [one for one, host in enumerate(hosts) if host == hosts[rank]]
+    file, board, told = -1, None, b""
+    if rank == here[0]:
+        file = anonymous_file()
+        os.ftruncate(file, board_bytes(len(here)))
+        board = GateBoard(len(here), file)
+        board.token[:] = os.urandom(TOKEN_BYTES)
+        told = bytes(board.token) + f"/proc/{os.getpid()}/fd/{file}".encode()
+    told = exchange.all_gather(told)[here[0]]
+    with suppress(OSError, ValueError):  # not to be opened, or too small: another file
+        file = file if board else os.open(told[TOKEN_BYTES:], os.O_RDWR)
+        board = board or GateBoard(len(here), file)
+    found = board is not None and bytes(board.token) == told[:TOKEN_BYTES]
+    everybody = b"0" not in exchange.all_gather(b"1" if found else b"0")
+    if file >= 0:
+        os.close(file)
+    return (board, here.index(rank)) if board and everybody and len(here) > 1 else None
 
 
 def open_launched_rank(exchange: Exchange) -> LaunchedRank:

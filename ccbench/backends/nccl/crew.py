@@ -63,11 +63,11 @@ def opened(
     ranks: int,
     exchange: Exchange,
     gated: bool = True,
-    gate_board: GateBoard | None = None,
+    gate_side: tuple[GateBoard, int] | None = None,
 ) -> NcclRanks:
     """The endpoint, with its communicator. Collective; CcbenchError where NCCL cannot start."""
     shared = refuse_together(facts_of(cuda, nccl, devices, ranks, os.environ), exchange)
-    return connected(NcclRanks(control, cuda, nccl, devices, ranks, exchange, gated, shared, gate_board))
+    return connected(NcclRanks(control, cuda, nccl, devices, ranks, exchange, gated, shared, gate_side))
 
 
 def connected(endpoint: NcclRanks) -> NcclRanks:
@@ -144,7 +144,9 @@ class ProcessesCrew:
             if b"no" in exchange.all_gather(b"no" if failed else b"yes"):
                 raise failed or BackendUnavailable("another rank's process could not start CUDA or NCCL")
             devices = {process: device_for(process, ranks, count)}
-            return opened(self.control, cuda, nccl, devices, ranks, exchange, gate_board=self._gate_board)
+            return opened(
+                self.control, cuda, nccl, devices, ranks, exchange, gate_side=(self._gate_board, process)
+            )
 
 
 def crew(ranks: int, sample_capacity: int) -> NcclCrew:

@@ -52,8 +52,8 @@ class NcclRanks(WholeEndpoint):
     """The ranks that this process drives. Implements ``ccbench.backends.crew.TeamEndpoint``.
 
     devices: rank of the team -> device of this process. ranks_of_team: all of them. gated: keep the devices
-    from starting until what must be enqueued is, where that can be had; ``gate_board``: all processes of the
-    team together. shared: some ranks of the team have the same device. Also ``ccbench.measure.DeviceTimed``.
+    from starting until what must be enqueued is, where that can be had; by ``gate_side`` together with other
+    processes. shared: some ranks of the team have the same device. Also ``ccbench.measure.DeviceTimed``.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class NcclRanks(WholeEndpoint):
         exchange: Exchange | None = None,
         gated: bool = False,
         shared: bool = False,
-        gate_board: GateBoard | None = None,
+        gate_side: tuple[GateBoard, int] | None = None,
     ) -> None:
         super().__init__(control)
         self.nccl = nccl
@@ -78,7 +78,7 @@ class NcclRanks(WholeEndpoint):
         self._seats = {rank: Seat(cuda, device, rank) for rank, device in sorted(devices.items())}
         seats = [*self._seats.values()]
         here = [one.device for one in seats]
-        opened = open_gate(cuda, here, gate_board, self.rank, self.least) if gated else (None, "")
+        opened = open_gate(cuda, here, gate_side, self.least) if gated else (None, "")
         self._gate, self._no_gate = opened
         self._communicators = Communicators(nccl, devices, ranks_of_team, self.exchange)
         self._watchman = Watchman(self._communicators.abort)

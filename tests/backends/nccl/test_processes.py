@@ -5,9 +5,11 @@ Processes are played by threads, each with an NCCL of its own upon one world of 
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -110,7 +112,7 @@ def forked(version: int = 22809, gated: bool = False) -> tuple[Callable[[int], N
         cuda = Cuda(process.runtime, process.runtime)
         made = NcclRanks(
             control, cuda, process.nccl, {rank: rank}, RANKS, Forked(rank, control, board, 30.0),
-            gated=gated, gate_board=gate,
+            gated=gated, gate_side=(gate, rank),
         )  # fmt: skip
         made.connect()
         return made
@@ -190,6 +192,47 @@ def test_a_process_that_comes_late_is_in_no_ranks_device_time(mode: str, launche
     found = together(lambda rank: launched_late(endpoint_of(rank), world, mode, launches))
     assert found[0] < LATE_SECONDS / 2
     assert not world.deadlocks
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("mode", ["isolated", "streaming"])
+def test_ranks_that_a_launcher_started_have_one_gate_a_host(mode: str) -> None:
+    endpoint_of, world = launched(["one"] * RANKS, gated=True)
+    found = together(lambda rank: launched_late(endpoint_of(rank), world, mode, 1))
+    assert found[0] < LATE_SECONDS / 2
+    assert not world.deadlocks
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("hosts", [["one", "two", "one"], ["one", "two", "three"]])
+def test_each_host_has_a_gate_for_its_own_processes(hosts: list[str]) -> None:
+    endpoint_of, _ = launched(hosts, gated=True)
+
+    def play(rank: int) -> tuple[bool, int | None]:
+        endpoint = endpoint_of(rank)
+        result, facts = measured(endpoint, case_of("all_reduce", RANKS, 10))
+        assert result.mismatch is None
+        assert endpoint._gate is not None
+        return endpoint._gate.shared, facts.gated_launches
+
+    assert together(play) == [(hosts.count(host) > 1, 1) for host in hosts]
+
+
+@pytest.mark.usefixtures("compiled")
+def test_a_file_that_is_another_process_s_is_no_gate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As in containers that have process numbers of their own."""
+    (tmp_path / "other").write_bytes(b"x" * 65536)
+    opened = os.open
+    monkeypatch.setattr(os, "open", lambda path, flags: opened(tmp_path / "other", flags))
+    endpoint_of, _ = launched(["one"] * RANKS, gated=True)
+
+    def play(rank: int) -> bool:
+        gate = endpoint_of(rank)._gate
+        assert gate is not None
+        return gate.shared
+
+    assert together(play) == [False] * RANKS
+    assert (tmp_path / "other").read_bytes() == b"x" * 65536
 
 
 @pytest.mark.usefixtures("compiled")
@@ -298,14 +341,14 @@ def test_a_board_carries_any_bytes_in_pieces(texts: list[bytes], repeat: int) ->
 # -- launched ------------------------------------------------------------------------------------------
 
 
-def launched(hosts: Sequence[str]) -> tuple[Callable[[int], LaunchedRank], World]:
+def launched(hosts: Sequence[str], gated: bool = False) -> tuple[Callable[[int], LaunchedRank], World]:
     world = World(devices=RANKS, patience_seconds=30.0)
     meeting = Meeting(RANKS, hosts)
 
     def endpoint(rank: int) -> LaunchedRank:
         process = Process(world)
         cuda = Cuda(process.runtime, process.runtime)
-        made = LaunchedRank(cuda, process.nccl, rank, meeting.side(rank), gated=False)
+        made = LaunchedRank(cuda, process.nccl, rank, meeting.side(rank), gated=gated)
         made.connect()
         return made
 

@@ -6,7 +6,8 @@ that CREWS names. What all processes share is made by that call; each process th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from importlib import import_module
 from typing import Protocol, runtime_checkable
 
@@ -204,8 +205,9 @@ class WholeEndpoint:
             mismatch = part.check(output, salt, launches) if part else None
             if mismatch is not None:
                 wrong.append(mismatch)
-        if not wrong:
-            return None
-        first = wrong[0]
-        total = sum(one.wrong_elements for one in wrong)
-        return Mismatch(first.rank, total, first.offset, first.seen, first.expected)
+        return of_all_ranks(wrong)
+
+
+def of_all_ranks(wrong: Sequence[Mismatch]) -> Mismatch | None:
+    """The first wrong rank's, with the wrong elements of all; None where none is wrong."""
+    return replace(wrong[0], wrong_elements=sum(one.wrong_elements for one in wrong)) if wrong else None

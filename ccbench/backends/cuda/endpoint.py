@@ -419,13 +419,8 @@ class CudaRanks(WholeEndpoint):
         self._raise_errors()
         super().watch(sample)
         if sample == FIRST_OF_WARM_UP:
-            self.devices.before(self._keep_busy)
-
-    def _keep_busy(self) -> None:
-        for group in self.groups:
-            group.keep_busy()
-        for group in self.groups:
-            group.synchronize()
+            steps = [*(one.keep_busy for one in self.groups), *(one.synchronize for one in self.groups)]
+            self.devices.before(lambda: do_all(steps))
 
     def check(self, salt: int, launches: int) -> Mismatch | None:
         """Compare every rank's output with what is right."""

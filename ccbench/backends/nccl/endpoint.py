@@ -12,12 +12,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 
 from ccbench.backends.base import LOOPBACK, CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Control
-from ccbench.backends.crew import WholeEndpoint
+from ccbench.backends.crew import WholeEndpoint, of_all_ranks
 from ccbench.backends.cuda.gate import GateBoard, open_gate, without_gate
 from ccbench.backends.cuda.launching import input_period, sample_launches
 from ccbench.backends.cuda.runtime import Cuda
@@ -265,12 +266,8 @@ class NcclRanks(WholeEndpoint):
             times = launches if part.lane == OWN_LANE else 1
             wrong = check(part.case, part.place(rank), output, part.salted(salt), times)
             if wrong is not None:
-                found.append(Mismatch(rank, wrong.wrong_elements, wrong.offset, wrong.seen, wrong.expected))
-        if not found:
-            return None
-        first = found[0]
-        total = sum(one.wrong_elements for one in found)
-        return Mismatch(first.rank, total, first.offset, first.seen, first.expected)
+                found.append(replace(wrong, rank=rank))
+        return of_all_ranks(found)
 
     def outputs(self) -> Iterator[tuple[int, Part, Array]]:
         """(rank, part, output on the host) of all that have a result, one at a time in the same memory."""

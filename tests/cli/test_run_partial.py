@@ -54,9 +54,9 @@ def test_a_run_in_which_nothing_could_be_measured_ends_with_5_and_says_why(
     sweep = "{collective: all_reduce, algorithm: 'hierarchical:3', size: [64 B, 1 KiB], ranks: 4}"
     ended = ccbench("run", str(suite_file(tmp_path, sweep)), "-o", str(tmp_path / "r"), "--no-report", "-q")
     assert ended.code == 5
-    (told,) = [line for line in ended.out.splitlines() if line.startswith("Nothing could be measured: ")]
+    (told,) = [line for line in ended.out.splitlines() if "Nothing could be measured; " in line]
     assert "groups of 3 do not divide 4 ranks" in told
-    assert told.endswith("(2 cases).")
+    assert "(2 cases)" in told
 
 
 def test_the_plan_of_own_kernels_works_without_a_gpu_and_says_what_is_missing(

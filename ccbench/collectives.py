@@ -195,10 +195,13 @@ _ADDING_NATIVELY = ("nccl", "nccl-processes", "rccl", "cuda", "cuda-ipc")
 
 
 def moves_alike(collective: str, backends: Sequence[str], dtypes: Sequence[str]) -> bool:
-    """Whether as many bytes take as long in each of ``dtypes``: nothing is added, or all is natively."""
+    """Whether as many bytes take as long in each of ``dtypes``: all the same as far as they are known, or
+    nothing is added, or all is natively.
+    """
+    same = len({*dtypes} - {""}) < 2
     row = COLLECTIVES.get(collective)
     native = all(one in _ADDING_NATIVELY for one in backends) and not any("float8" in one for one in dtypes)
-    return row is not None and (native or not row.reduces)
+    return same or (row is not None and (native or not row.reduces))
 
 
 def _unknown(name: str) -> str:

@@ -41,36 +41,26 @@ class Published:
         return [(point, *self._like(point, rows)) for point, rows in points.items()]
 
     def _like(self, point: Point, rows: list[Row]) -> tuple[list[Row] | None, list[Row], str]:
-        found = [
-            row
-            for row in self._rows.get(_surely(vars(point)), [])
-            if _maybe(row, point)
-            and (1 in (row["nodes"], point.nodes) or not is_other_network(self._network, row["network"]))
-        ]
-        found = [row for row in found if _same_type(row, point)] or found
+        found = [row for row in self._rows.get(_surely(vars(point)), []) if self._maybe(row, point)]
+        found = [row for row in found if row["dtype"] in (point.dtype, "")] or found
         if not found or point.collective == UNKNOWN_COLLECTIVE:
             return None, rows, ""
         chosen = _preferred(point, found)
         row = chosen[(len(chosen) - 1) // 2]
         return [row], rows, _told(row, point, len(chosen))
 
+    def _maybe(self, row: Row, point: Point) -> bool:
+        """Whether nothing that both say tells them apart."""
+        op = row["op"] == point.op or NO_OP in (row["op"], point.op)
+        nodes = not row["nodes"] or not point.nodes or row["nodes"] == point.nodes
+        over = 1 in (row["nodes"], point.nodes) or not is_other_network(self._network, row["network"])
+        types = (row["dtype"], point.dtype)
+        return op and nodes and over and moves_alike(point.collective, (row["backend"], point.backend), types)
+
 
 def _surely(values: Mapping[str, object]) -> tuple[object, ...]:
     names = ("collective", "ranks", "in_place", "size_bytes", *WORK_FIELDS)
     return tuple(values[name] for name in names)
-
-
-def _maybe(row: Row, point: Point) -> bool:
-    """Whether nothing that both say tells them apart."""
-    op = row["op"] == point.op or NO_OP in (row["op"], point.op)
-    nodes = not row["nodes"] or not point.nodes or row["nodes"] == point.nodes
-    types = (row["dtype"], point.dtype)
-    moved = moves_alike(point.collective, (row["backend"], point.backend), types)
-    return op and nodes and (moved or _same_type(row, point))
-
-
-def _same_type(row: Row, point: Point) -> bool:
-    return not row["dtype"] or not point.dtype or bool(row["dtype"] == point.dtype)
 
 
 def _preferred(point: Point, found: Sequence[Row]) -> list[Row]:
@@ -88,5 +78,5 @@ def _told(row: Row, point: Point, count: int) -> str:
     parts += [f"the middle of {count} like it"] * (count > 1)
     parts += ["nodes not stated"] * (not row["nodes"] or not point.nodes)
     parts += [f"over {row['network']}"] * (row["network"] != "" and row["nodes"] != 1)
-    parts += [f"measured with {row['dtype']}"] * (not _same_type(row, point))
+    parts += [f"measured with {row['dtype']}"] * (row["dtype"] not in (point.dtype, ""))
     return ", ".join(parts)

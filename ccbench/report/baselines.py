@@ -116,9 +116,8 @@ def _same_work(baseline: Point, point: Point) -> bool:
     nodes = baseline.nodes == point.nodes or not baseline.nodes or not point.nodes
     if 1 not in (baseline.nodes, point.nodes) and is_other_network(point.network, baseline.network):
         return False
-    types = (baseline.dtype, point.dtype)
-    moved = moves_alike(point.collective, (baseline.backend, point.backend), types)
-    return same and nodes and (moved or _same_type(baseline, point))
+    backends = (baseline.backend, point.backend)
+    return same and nodes and moves_alike(point.collective, backends, (baseline.dtype, point.dtype))
 
 
 def _same_type(baseline: Point, point: Point) -> bool:
@@ -133,7 +132,8 @@ def beside(points: Sequence[Point], behind: Sequence[Point]) -> tuple[Pair, ...]
     pairs = []
     for point in points:
         alike = by_size[point.size_bytes] if _has_speed(point) else []
-        found = [one for one in alike if one.dtype == point.dtype and _same_work(one, point)]
+        alike = [one for one in alike if _has_speed(one) and one.dtype == point.dtype]
+        found = [one for one in alike if _same_work(one, point)]
         if found:
             chosen = _preferred(point, found)
             pairs.append(Pair(point, chosen[(len(chosen) - 1) // 2], len(found) - 1))
@@ -160,9 +160,9 @@ def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
         kinds = _kinds(points) or theirs[:1]
         theirs.sort(key=lambda one: (min(_unlike(one, kind) for kind in kinds), one.ranks, _offer(one)))
         offered = list(dict.fromkeys(map(_offer, theirs)))
-        near = "; ".join(offered[:MOST_OFFERED]) or "none, for it has no speed"
+        near = f"nearest: {'; '.join(offered[:MOST_OFFERED])}" if offered else "it has no speed"
         over = "".join(f" over {one.network}" for one in points[:1] if one.network)
-        return [f"{name}: nothing like this run's points{over}; nearest: {near}"]
+        return [f"{name}: nothing like this run's points{over}; {near}"]
     marks = {text: place for place, text in enumerate(dict.fromkeys(what(one.baseline) for one in pairs), 1)}
     lines = [f"Beside {name} (x: its time over this run's; above 1 this run is faster):"]
     lines += [

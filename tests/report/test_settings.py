@@ -95,8 +95,8 @@ def test_parts_show_the_slowest_and_by_how_much(tmp_path: Path) -> None:
         return replace(one, part_names=("ranks 0-1", "ranks 2-3"), part_samples_seconds=samples)
 
     run = write_run(tmp_path / "run", cases(groups="rank // 2"), dict.fromkeys(range(5), parts))
-    assert points_of(run)[0].slowest_part == "ranks 2-3 +50 %"
-    assert "ranks 2-3 +50 %" in screen_table(run, 200)
+    assert points_of(run)[0].slowest_part == "ranks 2-3 +50.0%"
+    assert "ranks 2-3 +50.0%" in screen_table(run, 200)
 
 
 def test_what_the_library_chose_and_expected_is_shown(tmp_path: Path) -> None:

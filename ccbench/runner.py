@@ -14,9 +14,9 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from ccbench.backends import open_backend
-from ccbench.backends.base import EMULATION, LOOPBACK, Backend, Team, TeamRequest
+from ccbench.backends.base import Backend, Team, TeamRequest
 from ccbench.backends.crew import LAUNCHED
-from ccbench.cases import MORE_VISITS, Case, Measurement, Sampling, Status
+from ccbench.cases import EMULATION, LOOPBACK, MORE_VISITS, Case, Measurement, Sampling, Status
 from ccbench.census import Census
 from ccbench.errors import BackendUnavailable, CcbenchError
 from ccbench.exchange import ONE_HOST_VARIABLE

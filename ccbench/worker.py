@@ -23,10 +23,10 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
-from ccbench.backends.base import EMULATION, CannotRun, OutOfMemory
+from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Word
 from ccbench.backends.crew import ClosingCrew, ClosingEndpoint, Crew, TeamEndpoint, open_crew
-from ccbench.cases import Case, CaseFacts, Conditions, Measurement, Sampling, Status
+from ccbench.cases import EMULATION, Case, CaseFacts, Conditions, Measurement, Sampling, Status
 from ccbench.conditions import flagged, read_cpu_times, watched
 from ccbench.environment import allowed_cpus, spread_over_cores
 from ccbench.errors import CcbenchError

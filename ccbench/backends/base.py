@@ -10,12 +10,6 @@ from ccbench.errors import CcbenchError
 from ccbench.model.cluster import Cluster
 from ccbench.model.machine import Machine
 
-EMULATION = "emulation"
-"""Flag of measurements whose device was emulated: their times say nothing about any device."""
-
-LOOPBACK = "loopback"
-"""Flag of measurements in which several ranks shared a device: no link was measured."""
-
 
 class CannotRun(CcbenchError):
     """The case cannot run on this team's devices, which only workers could find out; the text says why."""

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ccbench.backends.base import EMULATION, OutOfMemory
+from ccbench.backends.base import OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Control
 from ccbench.backends.crew import WholeCrew, WholeEndpoint
-from ccbench.cases import NO_OP, NO_ROOT, Case
+from ccbench.cases import EMULATION, NO_OP, NO_ROOT, Case
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
 from ccbench.environment import available_memory_bytes

@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.cases import Status
+from ccbench.cases import EMULATION, Status
 from ccbench.comparison.values import KEY_FIELDS, Cause, Point, Settings
 from ccbench.comparison.visits import Visits, visits_of
 from ccbench.runs import Run
 from ccbench.runs.rows import is_null
-
-EMULATION = "emulation"
 
 STANDING_FLAGS = frozenset(
     {

@@ -9,7 +9,7 @@ from functools import cached_property
 from statistics import median
 from typing import Any
 
-from ccbench.cases import Status
+from ccbench.cases import EMULATION, Status
 from ccbench.errors import CcbenchError
 from ccbench.groups import Pair, parse_pair
 from ccbench.health.joined import gpus_of, joined_by
@@ -177,7 +177,7 @@ def _matrix(pairs: Mapping[Pair, Row], classes: Words, rates: Table) -> PairMatr
         size_bytes=int(first["size_bytes"]),
         both=next(iter(pairs)).both,
         simulated=bool(first["simulated"]),
-        emulated="emulation" in flags,
+        emulated=EMULATION in flags,
         seconds=_table(pairs, "median_seconds"),
         low_seconds=_table(pairs, "low_seconds"),
         doubts=_doubts(pairs),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ccbench.cases import EMULATION
 from ccbench.errors import RunFolderError
 from ccbench.history.environment import changed, facts_of, machine_of
 from ccbench.history.steps import FEWEST_VALUES, Level, find_levels
@@ -17,8 +18,6 @@ from ccbench.runs import Run, load_run
 from ccbench.runs.folder import MANIFEST_NAME
 from ccbench.runs.rows import is_null
 from ccbench.units import format_size
-
-EMULATION = "emulation"
 
 IDENTITY = (
     "collective", "backend", "algorithm", "protocol", "dtype", "op", "ranks", "nodes", "root", "in_place",

@@ -14,8 +14,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from ccbench.backends.base import EMULATION
-from ccbench.cases import NO_OP, NO_ROOT, Case, Conditions, Measurement, Status
+from ccbench.cases import EMULATION, NO_OP, NO_ROOT, Case, Conditions, Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.environment import LONGEST_VALUE, kept_variables, line_shown

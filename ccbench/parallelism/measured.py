@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ccbench.cases import ALL_GROUPS, Status
+from ccbench.cases import ALL_GROUPS, EMULATION, Status
 from ccbench.errors import UsageError
 from ccbench.runs import Run, measurement_of
 
@@ -70,7 +70,7 @@ def measured_points(runs: Sequence[Run]) -> MeasuredPoints:
 
 
 def _point(row: Mapping[str, Any]) -> tuple[Key, int, float] | None:
-    if row["status"] != Status.OK.value or row["simulated"] or "emulation" in list(row["flags"]):
+    if row["status"] != Status.OK.value or row["simulated"] or EMULATION in list(row["flags"]):
         return None
     seconds = row["median_seconds"]
     if seconds is None or not math.isfinite(seconds) or seconds <= 0 or row["mode"] == "overlap":

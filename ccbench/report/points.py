@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ccbench.cases import ALL_GROUPS, MORE_VISITS, NO_ROOT, OVERLAP, Status
+from ccbench.cases import ALL_GROUPS, LOOPBACK, MORE_VISITS, NO_ROOT, OVERLAP, Status
+from ccbench.cases import EMULATION as EMULATION_FLAG
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import UsageError
 from ccbench.groups import parse_groups
@@ -32,8 +33,7 @@ LONGEST_SOURCE = 200
 """Characters of a source's name that are shown: a repository and a path may be long."""
 
 SIMULATED = "SIMULATED"
-EMULATION = "EMULATION"
-LOOPBACK = "loopback"
+EMULATION = EMULATION_FLAG.upper()
 
 LEFT_OUT = (
     "in no ranking, ratio, peak, crossover or prediction: times of an emulation say nothing about any device"
@@ -154,7 +154,7 @@ class Point:
     @property
     def emulated(self) -> bool:
         """Whether the device was emulated: the result is real, the time says nothing about any device."""
-        return EMULATION.lower() in self.flags
+        return EMULATION_FLAG in self.flags
 
     @property
     def trusted(self) -> bool:
@@ -227,7 +227,7 @@ def _point(row: Mapping[Any, Any], run: str, baseline: bool, host: str, machine:
     if row["oversubscribed"] and not flags:
         flags = ("oversubscribed",)
     # Whatever an older run stored: a bound or a price says nothing about an emulation.
-    priced = EMULATION.lower() not in flags
+    priced = EMULATION_FLAG not in flags
     return Point(
         run=run,
         baseline=baseline,

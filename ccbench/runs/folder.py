@@ -25,7 +25,7 @@ from ccbench.errors import RunFolderError
 from ccbench.model.prediction import Prediction
 from ccbench.runs.imported import Origin
 from ccbench.runs.rows import measurement_of, row_of
-from ccbench.runs.schema import OLDEST_READABLE, SCHEMA_VERSION, arrow_schema
+from ccbench.runs.schema import SCHEMA_VERSION, arrow_schema
 
 MANIFEST_NAME = "run.json"
 CASES_NAME = "cases"
@@ -285,12 +285,11 @@ def _manifest_to_resume(path: Path) -> Mapping[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise RunFolderError(f"{file}: cannot be read ({error}); start a new run") from None
     version = manifest.get("schema_version") if isinstance(manifest, dict) else None
-    if version not in range(OLDEST_READABLE, SCHEMA_VERSION + 1):
+    if version != SCHEMA_VERSION:
         raise RunFolderError(
-            f"{file}: schema version is {version!r}, expected {OLDEST_READABLE} to {SCHEMA_VERSION}; "
-            "start a new run"
+            f"{file}: schema version is {version!r}, expected {SCHEMA_VERSION}; start a new run"
         )
-    return {**manifest, "schema_version": SCHEMA_VERSION}
+    return dict(manifest)
 
 
 def _refuse_used(path: Path) -> None:

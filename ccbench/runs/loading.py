@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ccbench.errors import RunFolderError
 from ccbench.runs.folder import CASES_NAME, MANIFEST_NAME
 from ccbench.runs.gathered import gather, load_gathered, made_from
-from ccbench.runs.schema import OLDEST_READABLE, SCHEMA, SCHEMA_VERSION, VERSION_KEY, arrow_schema
+from ccbench.runs.schema import SCHEMA, SCHEMA_VERSION, VERSION_KEY, arrow_schema
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,8 +30,6 @@ MOST_READERS = 2
 
 BATCH = 512
 """Cases whose tables are put together at once: a table of one row takes many times the memory of its row."""
-
-_READABLE = f"{OLDEST_READABLE} to {SCHEMA_VERSION}"
 
 
 @dataclass(frozen=True)
@@ -112,9 +110,9 @@ def _read_manifest(file: Path, problems: list[str]) -> Mapping[str, Any]:
         problems.append(f"{file}: holds {type(manifest).__name__}, expected a mapping; shown without it")
         return {}
     version = manifest.get("schema_version", SCHEMA_VERSION)
-    if version not in range(OLDEST_READABLE, SCHEMA_VERSION + 1):
+    if version != SCHEMA_VERSION:
         problems.append(
-            f"{file}: schema version is {str(version)[:40]}, expected {_READABLE}; "
+            f"{file}: schema version is {str(version)[:40]}, expected {SCHEMA_VERSION}; "
             "use the ccbench that wrote it"
         )
     return manifest
@@ -178,12 +176,11 @@ def read_case(file: Path, columns: Sequence[str] | None = None) -> pa.Table:
         # One row is read faster without Arrow's own threads and read-ahead; files are read side by side.
         source = pa.BufferReader(content)
         with pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False) as parquet:
-            version = _check_schema(file, parquet.schema_arrow)
+            _check_schema(file, parquet.schema_arrow)
             if parquet.metadata.num_rows != 1:
                 raise RunFolderError(f"{file}: holds {parquet.metadata.num_rows} rows, expected 1; remove it")
             table = parquet.read(columns=None if columns is None else list(columns), use_threads=False)
         table.validate(full=True)
-        table = _upgraded(table, version, columns)
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         raise RunFolderError(
             f"{file}: cannot be read ({_one_line(error)}); remove it and measure that case again"
@@ -193,38 +190,19 @@ def read_case(file: Path, columns: Sequence[str] | None = None) -> pa.Table:
     return table
 
 
-def _check_schema(file: Path, found: pa.Schema) -> int:
-    """The file's schema version, after a look at whether it has that version's columns."""
+def _check_schema(file: Path, found: pa.Schema) -> None:
+    """Raise RunFolderError unless the file states this schema's version and has its columns."""
     text = (found.metadata or {}).get(VERSION_KEY)
     if text is None:
         raise RunFolderError(f"{file}: not a case of ccbench (its metadata has no schema version); remove it")
-    versions = {str(version).encode(): version for version in range(OLDEST_READABLE, SCHEMA_VERSION + 1)}
-    if text not in versions:
+    if text != str(SCHEMA_VERSION).encode():
         raise RunFolderError(
-            f"{file}: schema version is {text.decode('utf-8', 'replace')[:40]}, expected {_READABLE}; "
+            f"{file}: schema version is {text.decode('utf-8', 'replace')[:40]}, expected {SCHEMA_VERSION}; "
             "use the ccbench that wrote it"
         )
-    for one in arrow_schema(versions[text]):
+    for one in arrow_schema():
         if one.name not in found.names or found.field(one.name).type != one.type:
             raise RunFolderError(f"{file}: column {one.name} is not {one.type}; measure that case again")
-    return versions[text]
-
-
-def _upgraded(table: pa.Table, version: int, columns: Sequence[str] | None) -> pa.Table:
-    """``table`` with the columns that came after ``version``, as far as they were asked for.
-
-    A column that it has before its time, as a ccbench between two versions wrote it, stays.
-    """
-    import pyarrow as pa
-
-    types = arrow_schema()
-    for column in SCHEMA:
-        asked = columns is None or column.name in columns
-        if column.since > version and asked and column.name not in table.column_names:
-            field = types.field(column.name)
-            values = pa.array([column.before] * table.num_rows, type=field.type)
-            table = table.append_column(field, values)
-    return table
 
 
 def load_rows(file: Path) -> pd.DataFrame:
@@ -237,8 +215,8 @@ def load_rows(file: Path) -> pd.DataFrame:
 
     try:
         with pq.ParquetFile(pa.BufferReader(file.read_bytes()), page_checksum_verification=True) as parquet:
-            version = _check_schema(file, parquet.schema_arrow)
-            table = _upgraded(parquet.read(), version, None)
+            _check_schema(file, parquet.schema_arrow)
+            table = parquet.read()
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         raise RunFolderError(
             f"{file}: cannot be read ({_one_line(error)}); make or install it again"

@@ -1,29 +1,16 @@
-"""The columns of a case's parquet file, as data: the writer, the loader and docs/results.md read them.
-
-History of the schema, newest last; a version changes when a column is added, dropped or means another thing:
-
-1. The first: one row per file, one file per case.
-2. Rows imported from other tools: the columns from ``source`` to ``extra``. What a row of version 1 has there
-   is ``Column.before``. ``nodes`` may be 0 and ``count`` -1 where an imported output does not say.
-3. Settings of libraries, pairs, groups and what ran beside; several machines: from ``channels`` on.
-4. A group alone, uneven traffic, computing beside a collective: from ``alone`` on; ``beside`` with groups.
-5. ``rank_processor_share``.
-6. ``gated_launches``.
-"""
+"""The columns of a case's parquet file, as data: the writer, the loader and docs/results.md read them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 
-SCHEMA_VERSION = 6
-
-OLDEST_READABLE = 1
-"""Files from this version on are read; what they lack is filled in."""
+SCHEMA_VERSION = 1
+"""Changes when a column of a release is dropped or means another thing; other versions are refused."""
 
 VERSION_KEY = b"ccbench_schema_version"
 """Key of the file metadata under which every case file states its schema version."""
@@ -34,7 +21,6 @@ class Column:
     """One column. ``null_when`` is empty for a column that always has a value.
 
     kind: string, int64, double, bool, or list<...> of those, as parquet and Arrow call them.
-    since: the schema version that brought the column. before: its value in rows of earlier versions.
     """
 
     name: str
@@ -42,8 +28,6 @@ class Column:
     unit: str
     meaning: str
     null_when: str = ""
-    since: int = 1
-    before: Any = None
 
 
 _NOT_MEASURED = "no sample was taken"
@@ -88,7 +72,7 @@ SCHEMA: tuple[Column, ...] = (
         "gated_launches", "int64", "",
         "of a sample, launches that were enqueued before the devices were let go: of streaming the first, of "
         "graph all; 0 where nothing holds devices back",
-        _NOT_MEASURED + ", or times are the host's", since=6,
+        _NOT_MEASURED + ", or times are the host's",
     ),
     Column(
         "samples_seconds", "list<double>", "seconds per launch",
@@ -129,7 +113,7 @@ SCHEMA: tuple[Column, ...] = (
         "rank_processor_share", "list<double>", "share of one processor",
         "each rank's processor time over the time from warm-up to check (mean of visits), in rank order; "
         "a rank that polls while it waits has all that it is given",
-        _NOT_MEASURED + ", or ranks are not processes of their own", since=5,
+        _NOT_MEASURED + ", or ranks are not processes of their own",
     ),
     Column(
         "slowest_rank", "int64", "",
@@ -200,119 +184,97 @@ SCHEMA: tuple[Column, ...] = (
     Column("oversubscribed", "bool", "", "ranks shared processors or devices"),
     Column("flags", "list<string>", "", "what makes the figures doubtful; an empty list when nothing does"),
     Column("started_at", "string", "", "when the case began, ISO 8601 in UTC; may be empty"),
-    Column(
-        "source", "string", "", "file, or repository and path, a row was imported from; else empty",
-        since=2, before="",
-    ),
-    Column("source_table", "int64", "", "number of the table in its source, from 1", _NOT_IMPORTED, since=2),
-    Column("source_line", "int64", "", "line of the source, from 1", _NOT_IMPORTED, since=2),
-    Column("tool", "string", "", "program whose output was imported; else empty", since=2, before=""),
-    Column("tool_version", "string", "", "its version; may be empty", since=2, before=""),
-    Column("device_model", "string", "", "devices as an output names them; may be empty", since=2, before=""),
+    Column("source", "string", "", "file, or repository and path, a row was imported from; else empty"),
+    Column("source_table", "int64", "", "number of the table in its source, from 1", _NOT_IMPORTED),
+    Column("source_line", "int64", "", "line of the source, from 1", _NOT_IMPORTED),
+    Column("tool", "string", "", "program whose output was imported; else empty"),
+    Column("tool_version", "string", "", "its version; may be empty"),
+    Column("device_model", "string", "", "devices as an output names them; may be empty"),
     Column(
         "outcome", "string", "",
         "how an imported output ends: complete, cut, crashed, hung, unknown; else empty",
-        since=2, before="",
     ),
     Column(
         "time_statistic", "string", "",
         "what median_seconds is: median (of samples), mean (over launches, as printed), printed (not said "
-        "of what), from bandwidth (no time was printed)", since=2, before="median",
+        "of what), from bandwidth (no time was printed)",
     ),
-    Column("printed_seconds", "double", "seconds per launch", _AS_PRINTED, _NOT_PRINTED, since=2),
-    Column("printed_algbw_GB_s", "double", "1e9 bytes/second", _AS_PRINTED, _NOT_PRINTED, since=2),
-    Column("printed_busbw_GB_s", "double", "1e9 bytes/second", _AS_PRINTED, _NOT_PRINTED, since=2),
-    Column(
-        "extra", "string", "", "JSON of columns that only this tool prints; else empty", since=2, before=""
-    ),
-    Column("channels", "int64", "", "channels asked for, 0: the library's choice", since=3, before=0),
+    Column("printed_seconds", "double", "seconds per launch", _AS_PRINTED, _NOT_PRINTED),
+    Column("printed_algbw_GB_s", "double", "1e9 bytes/second", _AS_PRINTED, _NOT_PRINTED),
+    Column("printed_busbw_GB_s", "double", "1e9 bytes/second", _AS_PRINTED, _NOT_PRINTED),
+    Column("extra", "string", "", "JSON of columns that only this tool prints; else empty"),
+    Column("channels", "int64", "", "channels asked for, 0: the library's choice"),
     Column(
         "transport", "string", "",
         "way between devices asked for: default, host (pinned memory of the host), network",
-        since=3, before="default",
     ),
-    Column(
-        "registration", "string", "", "of the buffers: none, local, symmetric", since=3, before="none"
-    ),
-    Column("aggregation", "int64", "", "collectives in one group call", since=3, before=1),
-    Column(
-        "misalignment_bytes", "int64", "bytes", "how far buffers start off their alignment",
-        since=3, before=0,
-    ),
+    Column("registration", "string", "", "of the buffers: none, local, symmetric"),
+    Column("aggregation", "int64", "", "collectives in one group call"),
+    Column("misalignment_bytes", "int64", "bytes", "how far buffers start off their alignment"),
     Column(
         "pair", "string", "", "of send_recv: `0>3` one way, `0<>3` both ways; empty: the ring of all ranks",
-        since=3, before="",
     ),
     Column(
         "groups", "string", "",
         "who communicates with whom, such as `rank // 4`; size_bytes, count and bandwidths are one group's",
-        since=3, before="",
     ),
     Column(
         "beside", "string", "",
         "collective that ran at the same time, such as `all_gather on rank % 2`; else empty",
-        since=3, before="",
     ),
     Column(
         "protocol_used", "string", "",
         "protocol the library says it chose, empty: not reported; own kernels: `host` without peer access",
-        since=3, before="",
     ),
-    Column("channels_used", "int64", "", "channels the library says it used", "not reported", since=3),
+    Column("channels_used", "int64", "", "channels the library says it used", "not reported"),
     Column(
         "library_estimate_seconds", "double", "seconds", "what the library itself expected of the case",
-        "the library gives none", since=3,
+        "the library gives none",
     ),
     Column(
         "part_names", "list<string>", "",
         "what ran at the same time: groups, collectives, or (mode overlap) computation and collective",
-        _ONE_PART, since=3,
+        _ONE_PART,
     ),
     Column(
         "part_samples_seconds", "list<list<double>>", "seconds per launch",
-        "the samples as each part saw them, [part][sample]", _ONE_PART, since=3,
+        "the samples as each part saw them, [part][sample]", _ONE_PART,
     ),
     Column(
         "part_median_seconds", "list<double>", "seconds per launch", "each part's median, in part order",
-        _ONE_PART + ", or status is not ok", since=3,
+        _ONE_PART + ", or status is not ok",
     ),
     Column(
         "slowest_part", "int64", "", "place of the part with the largest median, from 0",
-        _ONE_PART + ", or status is not ok", since=3,
+        _ONE_PART + ", or status is not ok",
     ),
-    Column("hosts", "list<string>", "", "host of each rank", _ONE_HOST, since=3),
-    Column("node_of_rank", "list<int64>", "", "machine of each rank, from 0", _ONE_HOST, since=3),
+    Column("hosts", "list<string>", "", "host of each rank", _ONE_HOST),
+    Column("node_of_rank", "list<int64>", "", "machine of each rank, from 0", _ONE_HOST),
     Column(
         "device_readings", "string", "",
         "JSON: clocks, throttle reasons, power, temperature and error counters of each device, before and "
-        "after the case; else empty", since=3, before="",
+        "after the case; else empty",
     ),
-    Column(
-        "alone", "int64", "", "number of the group that alone ran, from 0; -1: all of them at once",
-        since=4, before=-1,
-    ),
+    Column("alone", "int64", "", "number of the group that alone ran, from 0; -1: all of them at once"),
     Column(
         "traffic", "string", "",
         "of all_to_all_v: `zipf:1.2`, `hot:0.5` or a matrix of relative amounts; empty: balanced",
-        since=4, before="",
     ),
-    Column(
-        "computing", "string", "", "of mode overlap: matmul or memory; else empty", since=4, before=""
-    ),
+    Column("computing", "string", "", "of mode overlap: matmul or memory; else empty"),
     Column(
         "overlap_efficiency", "double", "",
         "(computation alone + collective alone - both together) / the shorter of the two alone: 1 hides it "
-        "wholly, 0 not at all; median over samples", _NO_OVERLAP, since=4,
+        "wholly, 0 not at all; median over samples", _NO_OVERLAP,
     ),
-    Column("overlap_low", "double", "", "lower end of its interval", _NO_OVERLAP, since=4),
-    Column("overlap_high", "double", "", "upper end of its interval", _NO_OVERLAP, since=4),
+    Column("overlap_low", "double", "", "lower end of its interval", _NO_OVERLAP),
+    Column("overlap_high", "double", "", "upper end of its interval", _NO_OVERLAP),
 )  # fmt: skip
 """Every column in file order."""
 
 
 @cache
-def arrow_schema(version: int = SCHEMA_VERSION) -> pa.Schema:
-    """SCHEMA, as it was at ``version``, as a pyarrow schema with that version in the metadata."""
+def arrow_schema() -> pa.Schema:
+    """SCHEMA as a pyarrow schema with its version in the metadata."""
     import pyarrow as pa
 
     scalar = {"string": pa.string(), "int64": pa.int64(), "double": pa.float64(), "bool": pa.bool_()}
@@ -322,12 +284,8 @@ def arrow_schema(version: int = SCHEMA_VERSION) -> pa.Schema:
             return pa.list_(arrow_type(kind[len("list<") : -1]))
         return scalar[kind]
 
-    fields = [
-        pa.field(column.name, arrow_type(column.kind), nullable=bool(column.null_when))
-        for column in SCHEMA
-        if column.since <= version
-    ]
-    return pa.schema(fields, metadata={VERSION_KEY: str(version).encode()})
+    fields = [pa.field(one.name, arrow_type(one.kind), nullable=bool(one.null_when)) for one in SCHEMA]
+    return pa.schema(fields, metadata={VERSION_KEY: str(SCHEMA_VERSION).encode()})
 
 
 def schema_table() -> str:

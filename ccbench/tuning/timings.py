@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ccbench.cases import ALL_GROUPS
+from ccbench.cases import ALL_GROUPS, EMULATION
 from ccbench.errors import UsageError
 from ccbench.runs import Run
 from ccbench.units import plural, shown
@@ -15,9 +15,6 @@ DEFAULT = "default"
 
 SIZE_NOT_STATED = -1
 """Size of a timing whose source prints a bandwidth and not the size it was measured at."""
-
-EMULATION = "emulation"
-"""Flag of times that say nothing about any device."""
 
 
 @dataclass(frozen=True, order=True)

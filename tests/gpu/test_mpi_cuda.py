@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from ccbench.backends.base import LOOPBACK, TeamRequest
+from ccbench.backends.base import TeamRequest
 from ccbench.backends.cuda.runtime import Cuda, device_count
 from ccbench.backends.mpi_cuda import BACKEND
-from ccbench.cases import NO_ROOT, Case, Status
+from ccbench.cases import LOOPBACK, NO_ROOT, Case, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import BackendUnavailable
 from ccbench.launching import LaunchedTeam

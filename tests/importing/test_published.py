@@ -7,18 +7,14 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 import pytest
 import yaml
 
+from benchmarks.publish import collect, family_of, main, source_text, table_of
 from ccbench.errors import UsageError
-from ccbench.importing.families import family_of
 from ccbench.importing.published import (
     FURTHER_COLUMNS,
-    collect,
     contents,
     load_published,
-    main,
     published_folder,
     published_names,
-    source_text,
-    table_of,
 )
 from ccbench.runs import SCHEMA
 from ccbench.topology.catalog import catalog_names
@@ -174,4 +170,4 @@ def test_what_ships_is_what_the_corpus_gives() -> None:
     assert sorted(rows) == list(published_names())
     for name, members in rows.items():
         shipped = pq.read_table(published_folder() / f"{name}.parquet")
-        assert table_of(members).equals(shipped), f"{name}: run python -m ccbench.importing.published again"
+        assert table_of(members).equals(shipped), f"{name}: run python -m benchmarks.publish again"

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbench.backends.base import EMULATION, LOOPBACK
+from ccbench.cases import EMULATION, LOOPBACK
 from ccbench.conditions import LOAD_FLAGS
 from ccbench.errors import RunFolderError
 from ccbench.nvidia import DriverAbsent, Session, opened

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.backends.base import LOOPBACK, CannotRun
+from ccbench.backends.base import CannotRun
 from ccbench.backends.cpu.memory import Activity, Control
 from ccbench.backends.crew import WholeEndpoint
 from ccbench.backends.cuda.communicator import WRITTEN_BY_PEERS, Communicator, host_areas
@@ -39,7 +39,7 @@ from ccbench.backends.cuda.reach import (
     views_of,
 )
 from ccbench.backends.cuda.runtime import TO_DEVICE, TO_HOST, do_all
-from ccbench.cases import ALONE, Case, CaseFacts
+from ccbench.cases import ALONE, LOOPBACK, Case, CaseFacts
 from ccbench.dtypes import numpy_dtype
 from ccbench.endpoints import FIRST_OF_WARM_UP
 from ccbench.kernels.abi import GivenUp

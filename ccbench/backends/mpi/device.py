@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from ccbench.backends.apart import MEMORY_SHARE
-from ccbench.backends.base import LOOPBACK, OutOfMemory
+from ccbench.backends.base import OutOfMemory
 from ccbench.backends.cuda.endpoint import KEEP_BYTES
 from ccbench.backends.cuda.runtime import (
     ON_DEVICE,
@@ -36,7 +36,7 @@ from ccbench.backends.cuda.runtime import (
 )
 from ccbench.backends.mpi.awareness import why_not_cuda_aware
 from ccbench.backends.mpi.endpoint import MpiEndpoint
-from ccbench.cases import Case, CaseFacts
+from ccbench.cases import LOOPBACK, Case, CaseFacts
 from ccbench.errors import BackendUnavailable
 from ccbench.exchange import Exchange, local_rank
 from ccbench.telemetry import DeviceWatch

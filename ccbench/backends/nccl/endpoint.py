@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ccbench.backends.base import LOOPBACK, CannotRun, OutOfMemory
+from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Control
 from ccbench.backends.crew import WholeEndpoint, of_all_ranks
 from ccbench.backends.cuda.gate import GateBoard, open_gate, without_gate
@@ -36,7 +36,7 @@ from ccbench.backends.nccl.troubles import CollectiveHung, hung, limit_for
 from ccbench.backends.nccl.tuning_log import Choice
 from ccbench.backends.nccl.types import NcclFailed
 from ccbench.backends.nccl.watchman import Watchman
-from ccbench.cases import OVERLAP, Case, CaseFacts
+from ccbench.cases import LOOPBACK, OVERLAP, Case, CaseFacts
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
 from ccbench.endpoints import FIRST_OF_WARM_UP

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.backends import open_backend
-from ccbench.backends.base import LOOPBACK, TeamRequest
+from ccbench.backends.base import TeamRequest
 from ccbench.backends.mpi import BACKEND as HOST_BACKEND
 from ccbench.backends.mpi import awareness
 from ccbench.backends.mpi.awareness import asked, device_settings, why_not_cuda_aware
@@ -22,7 +22,7 @@ from ccbench.backends.mpi.device import named
 from ccbench.backends.mpi.launcher import local_launch
 from ccbench.backends.mpi.library import Library, installed
 from ccbench.backends.mpi_cuda import BACKEND
-from ccbench.cases import Case, Status
+from ccbench.cases import LOOPBACK, Case, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.environment import usable_cores
 from ccbench.errors import BackendUnavailable

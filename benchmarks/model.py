@@ -22,7 +22,7 @@ from ccbench.model.library.predictor import predict_library
 from ccbench.model.library.shapes import shapes
 from ccbench.model.library.system import LibraryRequest, LibrarySystem
 from ccbench.topology.catalog import load_catalog
-from ccbench.topology.networks import parse_network
+from ccbench.topology.node_nics import parse_network
 
 SIZES = tuple(8 << power for power in range(30))
 MOST_GPUS = 131_072

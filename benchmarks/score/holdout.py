@@ -12,7 +12,7 @@ from benchmarks.score.logs import LogPoints
 from benchmarks.score.scores import Errors, Predictor, errors_of
 from benchmarks.score.statistics import Score
 from ccbench.errors import CcbenchError
-from ccbench.model.library.learning import Observation
+from ccbench.model.library.calibration import Observation
 from ccbench.model.library.system import LibrarySystem
 
 FEWEST_SIZES = 4

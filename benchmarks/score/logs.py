@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.score.contradictions import contradictions, other_gpu
+from benchmarks.score.descriptions import described
 from benchmarks.score.manifest import ManifestEntry
+from benchmarks.score.network_words import switches_add
 from benchmarks.score.teams import Team, team_of
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import CcbenchError
-from ccbench.importing.asked import asked_of
 from ccbench.importing.checks import checked
 from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable
+from ccbench.importing.observed import asked_of
 from ccbench.importing.sources import read_log
-from ccbench.model.library.descriptions import described
-from ccbench.model.library.learning import Observation
-from ccbench.model.library.network_words import switches_add
+from ccbench.model.library.calibration import Observation
 from ccbench.model.library.system import LibrarySystem
 
 WORST_ROUNDING = 0.02

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from benchmarks.score.scores import Predictor
-from ccbench.model.library.learning import Observation
+from ccbench.model.library.calibration import Observation
 from ccbench.model.library.system import LibraryRequest, LibrarySystem
 
 ALPHA_BETA, NCCL_CONSTANTS = "alpha_beta", "nccl_constants"
@@ -35,7 +35,7 @@ def rivals() -> Mapping[str, Predictor]:
 
 def learned(observations: Sequence[Observation]) -> Predictor:
     """The model with constants learned on ``observations``."""
-    from ccbench.model.library.learning import fit
+    from benchmarks.score.learning import fit
     from ccbench.model.library.predictor import seconds_of
 
     table = fit(observations).table

@@ -11,7 +11,7 @@ from benchmarks.score.logs import LogPoints
 from benchmarks.score.manifest import ManifestEntry
 from benchmarks.score.statistics import Score, score
 from ccbench.errors import CcbenchError
-from ccbench.model.library.learning import Observation
+from ccbench.model.library.calibration import Observation
 from ccbench.model.library.system import LibraryRequest, LibrarySystem
 
 Predictor = Callable[[LibrarySystem, LibraryRequest], Sequence[float]]

@@ -76,7 +76,7 @@ def _given(machine: str | None, nodes: int | None, network: str | None) -> Given
     """The options, checked before any file is read."""
     from ccbench.importing.ranks import Given
     from ccbench.topology.graph import DeviceKind
-    from ccbench.topology.networks import parse_network
+    from ccbench.topology.node_nics import parse_network
     from ccbench.topology.sources import load_topology
 
     if network is not None:

@@ -104,7 +104,7 @@ def _machines() -> Listing:
 
 def _networks() -> Listing:
     """Kinds of networks, each as --network takes it."""
-    from ccbench.topology.networks import KINDS, PORT_GIGABITS
+    from ccbench.topology.node_nics import KINDS, PORT_GIGABITS
 
     rates = {word: PORT_GIGABITS.get(word, 100) for word in KINDS}
     return {

@@ -10,8 +10,8 @@ import click
 from ccbench.cli.output import as_json, print_json, say
 
 if TYPE_CHECKING:
-    from ccbench.parallelism.measured import MeasuredPoints
     from ccbench.parallelism.planned import Planned
+    from ccbench.parallelism.pricing import MeasuredPoints
 
 
 @click.command(short_help="Price a training step's communication on a machine, by layout.")
@@ -58,7 +58,7 @@ def plan(
     asked = Asked(machine, nodes, network, search, scale, _measured(measured), most)
     planned = plan_out(load_plan(plan_file), asked)
     if as_json:
-        from ccbench.parallelism.as_json import plan_document
+        from ccbench.parallelism.text import plan_document
 
         print_json(plan_document(planned))
     else:
@@ -73,7 +73,7 @@ def plan(
 def _measured(paths: tuple[Path, ...]) -> MeasuredPoints | None:
     if not paths:
         return None
-    from ccbench.parallelism.measured import measured_points
+    from ccbench.parallelism.pricing import measured_points
     from ccbench.runs import load_runs
 
     return measured_points(load_runs(paths))

@@ -1,6 +1,6 @@
 """The columns that a comparison needs, of a run folder with thousands of cases.
 
-A large run is read from the file that holds all its cases (``ccbench.runs.gathered``), and that is made where
+A large run is read from the file that holds all its cases (``ccbench.runs.loading``), and that is made where
 it does not stand: the next reading takes a second.
 """
 
@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ccbench.importing.published import PREFIX, load_published
 from ccbench.runs import SCHEMA, SCHEMA_VERSION, Run, arrow_schema, load_run
 from ccbench.runs.folder import CASES_NAME, MANIFEST_NAME
-from ccbench.runs.gathered import FEWEST_CASES
-from ccbench.runs.loading import MOST_READERS, ORDER, cases_of
+from ccbench.runs.loading import FEWEST_CASES, MOST_READERS, ORDER, cases_of
 from ccbench.runs.schema import VERSION_KEY
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from ccbench.comparison.sides import Row
 from ccbench.comparison.values import Point
 from ccbench.importing.runs import UNKNOWN_COLLECTIVE
 from ccbench.runs import Run
-from ccbench.topology.networks import is_other_network
+from ccbench.topology.node_nics import is_other_network
 
 Face = tuple[Point, list[Row] | None, list[Row] | None, str]
 """A point, the rows of either side, and what to say about the pair."""

@@ -3,6 +3,8 @@
 Three printed figures and a size are tied twice (NVIDIA/nccl-tests, doc/PERFORMANCE.md): algbw = size / time,
 and busbw = algbw x the collective's factor. Printed figures are rounded, so a row is in order when some
 figures within half a unit of the last printed digit fulfil both.
+
+Sizes of outputs that print one rank's block, once it is known how many ranks there were.
 """
 
 from __future__ import annotations
@@ -111,3 +113,27 @@ def _around(value: float, half_unit: float | None) -> tuple[float, float]:
 
 def _within(value: float, low: float, high: float) -> bool:
     return math.isfinite(high) and low * (1 - _SLACK) <= value <= high * (1 + _SLACK)
+
+
+SIZE_OF_ONE_BLOCK = "size_of_one_block"
+"""Flag of a row whose size_bytes is that of one rank's block, because the output does not say how many ranks.
+
+MPI benchmarks print the block of all-gather, all-to-all, gather and scatter, nccl-tests the whole buffer.
+"""
+
+
+def with_whole_sizes(table: ImportedTable) -> ImportedTable:
+    """``table`` with nccl-tests' sizes in the rows that hold a block's, once its ranks are known.
+
+    Without ranks, and without such rows, it is returned as it is; running it twice changes nothing more.
+    """
+    if table.ranks is None or not any(SIZE_OF_ONE_BLOCK in row.flags for row in table.rows):
+        return table
+    return replace(table, rows=tuple(_whole(row, table.ranks) for row in table.rows))
+
+
+def _whole(row: ImportedRow, ranks: int) -> ImportedRow:
+    if SIZE_OF_ONE_BLOCK not in row.flags:
+        return row
+    flags = tuple(flag for flag in row.flags if flag != SIZE_OF_ONE_BLOCK)
+    return replace(row, size_bytes=row.size_bytes * ranks, flags=flags)

@@ -53,14 +53,14 @@ class ImportedRow:
     """
 
     size_bytes: int
-    count: int | None
-    dtype: str
-    op: str
-    root: int
-    in_place: bool
-    seconds: float | None
-    algbw: float | None
-    busbw: float | None
+    count: int | None = None
+    dtype: str = ""
+    op: str = ""
+    root: int = -1
+    in_place: bool = False
+    seconds: float | None = None
+    algbw: float | None = None
+    busbw: float | None = None
     wrong_elements: int | None = None
     samples_seconds: tuple[float, ...] = ()
     half_units: tuple[float | None, float | None, float | None] = (None, None, None)

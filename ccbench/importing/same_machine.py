@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ccbench.model.library.generations import generations_in, pcie_generation
-from ccbench.topology.classes import topology_class
+from ccbench.topology.classes import is_module, topology_class
 from ccbench.topology.graph import Topology, TopologyClass
-from ccbench.topology.models import is_module
 
 _ANY = re.compile(r"^(?:any|some|generic)\b", re.IGNORECASE)
 """How the catalog begins the model of a machine that stands for every card of a kind."""

@@ -15,10 +15,8 @@ from ccbench.model.cuts import (
     RateBound,
     all_gather_bound,
     all_reduce_bound,
-    all_reduce_two_phase,
     all_to_all_bound,
     broadcast_bound,
-    farthest_pair_seconds,
     reduce_scatter_bound,
 )
 from ccbench.model.graph_bounds import FabricBound, bound_on_fabric
@@ -31,12 +29,10 @@ __all__ = [
     "RateBound",
     "all_gather_bound",
     "all_reduce_bound",
-    "all_reduce_two_phase",
     "all_to_all_bound",
     "bound",
     "bound_on_fabric",
     "broadcast_bound",
-    "farthest_pair_seconds",
     "reduce_scatter_bound",
 ]
 

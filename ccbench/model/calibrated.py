@@ -252,20 +252,13 @@ class CalibratedCluster:
 
 def save_calibrated(machine: CalibratedCluster, path: str | Path) -> None:
     """Write ``machine`` so that ``load_calibrated(path)`` gives the same value; MachineError if it cannot."""
-    import yaml
+    from ccbench.topology.documents import yaml_text
 
     plain = asdict(machine) | {"constants": dict(machine.constants), "origins": dict(machine.origins)}
     first = ("kind", "version")
     ordered = {name: plain[name] for name in (*first, *(each for each in plain if each not in first))}
-
-    class Plain(yaml.SafeDumper):
-        """The safe dumper without anchors, which the reader refuses."""
-
-        def ignore_aliases(self, data: Any) -> bool:
-            return True
-
-    # asdict keeps tuples, which YAML's safe dialect does not know. Width: no folded lines.
-    text = yaml.dump(json.loads(json.dumps(ordered)), Dumper=Plain, sort_keys=False, width=10**9)
+    # asdict keeps tuples, which YAML's safe dialect does not know.
+    text = yaml_text(json.loads(json.dumps(ordered)))
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:

@@ -10,9 +10,9 @@ from typing import Any
 from ccbench.errors import MachineError
 from ccbench.model.library.clusters import library_system
 from ccbench.model.library.system import LibrarySystem
-from ccbench.topology.fabric import Fabric
+from ccbench.topology.fabrics import Fabric
 from ccbench.topology.graph import Topology
-from ccbench.topology.networks import Network, parse_network
+from ccbench.topology.node_nics import Network, parse_network
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,13 @@ from ccbench.model.calibrated import (
 )
 from ccbench.model.cluster import Cluster, cluster_of
 from ccbench.model.cluster_points import bound_seconds
-from ccbench.model.library.calibration import FEWEST_POINTS, Calibrated, calibrate
+from ccbench.model.library.calibration import FEWEST_POINTS, Calibrated, Observation, calibrate
 from ccbench.model.library.constants import shipped
-from ccbench.model.library.learning import Observation
 from ccbench.model.library.predictor import priced, seconds_of
 from ccbench.model.library.system import LibraryRequest, LibrarySystem
 from ccbench.model.scale_intervals import CONFIDENCE, RESAMPLES, scale_intervals
 from ccbench.topology.graph import Topology
-from ccbench.topology.networks import Network
+from ccbench.topology.node_nics import Network
 
 FEWEST_SIZES = 3
 """One for the scale of latency, one for the scale of rate, one for what lies between."""

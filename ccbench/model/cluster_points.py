@@ -13,7 +13,7 @@ from ccbench.model.library.constants import shipped
 from ccbench.model.library.predictor import predict_library
 from ccbench.model.library.system import Generation, Intra, LibraryRequest, LibrarySystem
 from ccbench.model.prediction import Prediction
-from ccbench.topology.fabric import LINK_KINDS
+from ccbench.topology.fabrics import LINK_KINDS
 from ccbench.topology.graph import LinkKind
 from ccbench.topology.routing import Floats
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from ccbench.errors import MachineError
 from ccbench.model.flow_graph import FlowGraph, Side, flow_graph, groups_by_node
-from ccbench.topology.graph import Link, Topology, may_carry
+from ccbench.topology.graph import Link, Topology
 
 MOST_FLOWS = 256
 """Separating flows that one bound may try; beyond that, links are only added up, which stays safe."""
@@ -168,15 +168,6 @@ def _rank(graph: FlowGraph, root: int) -> int:
     return graph.compute[root]
 
 
-def all_reduce_two_phase(topology: Topology, participants: Sequence[str] | None = None) -> RateBound:
-    """The best that reduce_scatter followed by all_gather can do; not a limit for other algorithms."""
-    first = reduce_scatter_bound(topology, participants)
-    second = all_gather_bound(topology, participants)
-    rates = (first.algbw_bytes_per_second, second.algbw_bytes_per_second)
-    algbw = Fraction(0) if 0 in rates else 1 / (1 / rates[0] + 1 / rates[1])
-    return RateBound("all_reduce", first.ranks, algbw, first.cuts + second.cuts, first.exact and second.exact)
-
-
 def all_reduce_bound(topology: Topology, participants: Sequence[str] | None = None) -> RateBound:
     """A limit for every all_reduce that reduces and copies in GPUs only.
 
@@ -309,31 +300,3 @@ BOUNDS: dict[str, Callable[..., RateBound]] = {
     "send_recv": send_recv_bound,
 }
 """The bound of each collective that moves data; of all_to_all_v with blocks of one size."""
-
-
-def farthest_pair_seconds(topology: Topology, participants: Sequence[str] | None = None) -> float:
-    """Seconds along the cheapest path between the two ranks that are farthest apart.
-
-    Not ceil(log2 ranks) messages: through a switch or a full mesh one step reaches all. A link whose latency
-    is not stated counts as none, which keeps this a bound; ranks that cannot reach each other give infinity.
-    """
-    from scipy.sparse import csr_matrix
-    from scipy.sparse.csgraph import dijkstra
-
-    names = [device.name for device in topology.devices]
-    index = {name: position for position, name in enumerate(names)}
-    ranks = [index[name] for name in participants or [device.name for device in topology.gpus]]
-    nearest: dict[tuple[int, int], float] = {}
-    for link in topology.links:
-        if may_carry(link):
-            ends = index[link.source], index[link.target]
-            # A sparse matrix has no zero: the smallest number there is stands for it.
-            seconds = max(link.latency_seconds or 0.0, 1e-300)
-            nearest[ends] = min(seconds, nearest.get(ends, seconds))
-    ends_array = np.array(list(nearest), dtype=np.int64).reshape(-1, 2)
-    matrix = csr_matrix(
-        (list(nearest.values()), (ends_array[:, 0], ends_array[:, 1])), shape=(len(names),) * 2
-    )
-    seconds_between = dijkstra(matrix, indices=ranks)[:, ranks]
-    farthest = float(seconds_between.max(initial=0.0))
-    return farthest if farthest > 1e-200 else 0.0

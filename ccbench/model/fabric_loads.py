@@ -25,7 +25,7 @@ from ccbench.model.symmetry import (
     sampled_turns,
     stratified,
 )
-from ccbench.topology.fabric import LINK_KINDS, Fabric
+from ccbench.topology.fabrics import LINK_KINDS, Fabric
 from ccbench.topology.graph import LinkKind
 from ccbench.topology.routing import Floats, Ints
 

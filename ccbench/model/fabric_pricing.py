@@ -26,7 +26,7 @@ from ccbench.model.fabric_loads import (
 )
 from ccbench.model.patterns import Pipeline, Traffic, traffic_for, traffic_of
 from ccbench.model.pipelining import PipelineLoad, PipelineTotals, piece_counts, pipeline_load
-from ccbench.topology.fabric import Fabric
+from ccbench.topology.fabrics import Fabric
 from ccbench.topology.routing import Floats, Ints
 
 __all__ = [

@@ -20,7 +20,7 @@ from ccbench.collectives import collective as collective_row
 from ccbench.errors import MachineError
 from ccbench.model.cuts import BOUNDS, RateBound, broadcast_bound, reduce_bound
 from ccbench.model.level_cuts import level_bound
-from ccbench.topology.fabric import Fabric
+from ccbench.topology.fabrics import Fabric
 from ccbench.topology.routing import Floats
 
 MOST_FLOW_VERTICES = 160

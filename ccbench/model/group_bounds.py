@@ -19,8 +19,8 @@ from ccbench.model.graph_bounds import ROUNDING
 from ccbench.model.group_placement import GroupPlacement, placement_of
 from ccbench.model.group_systems import GroupSystem, group_systems
 from ccbench.model.level_cuts import LIMITS
-from ccbench.model.library.uneven import uneven_loads
-from ccbench.topology.fabric import LevelCut
+from ccbench.model.library.predictor import uneven_loads
+from ccbench.topology.fabrics import LevelCut
 
 
 def group_bounds(

@@ -20,7 +20,7 @@ from ccbench.model.group_placement import GpuSet, GroupPlacement, standing
 from ccbench.model.library.clusters import library_system
 from ccbench.model.library.shapes import FULL_MESHES
 from ccbench.model.library.system import Intra, LibrarySystem
-from ccbench.topology.fabric import Fabric
+from ccbench.topology.fabrics import Fabric
 from ccbench.topology.graph import Topology
 from ccbench.topology.routing import Floats, Ints
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from ccbench.errors import MachineError
-from ccbench.topology.fabric import Fabric, LevelCut
+from ccbench.topology.fabrics import Fabric, LevelCut
 
 
 @dataclass(frozen=True)

@@ -10,20 +10,21 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import MachineError
+from ccbench.topology.documents import parse_yaml
 from ccbench.units import shown
 
 if TYPE_CHECKING:
-    import yaml
+    pass
 
 Floats = NDArray[np.float64]
 
@@ -299,7 +300,7 @@ def load_machine(name_or_path: str | Path) -> Machine:
         raise MachineError(f"{path}: is not UTF-8 text; a machine file is YAML") from None
     if len(content) > LARGEST_FILE_BYTES:
         raise MachineError(f"{path}: is larger than {LARGEST_FILE_BYTES} bytes; a machine file is not")
-    return _parsed(text, path)
+    return machine_from_plain(parse_yaml(text, str(path)), path)
 
 
 def is_machine_file(name: str | Path) -> bool:
@@ -326,19 +327,6 @@ def save_machine(machine: Machine, path: str | Path) -> None:
         raise MachineError(f"{path}: cannot be written ({error.strerror})") from None
 
 
-def _parsed(text: str, path: Path) -> Machine:
-    import yaml
-
-    try:
-        plain = yaml.load(text, Loader=_strict_loader())
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        problem = " ".join(str(getattr(error, "problem", None) or error).split())
-        mark = getattr(error, "problem_mark", None)
-        line = f" line {mark.line + 1}:" if mark is not None else ""
-        raise MachineError(f"{path}:{line} not valid YAML ({problem})") from None
-    return machine_from_plain(plain, path)
-
-
 def machine_from_plain(plain: object, path: Path) -> Machine:
     """The machine that plain values (of YAML or JSON) hold; ``path`` names them in a MachineError."""
     from pydantic import TypeAdapter, ValidationError
@@ -363,21 +351,3 @@ def _first_problem(error: Exception) -> str:
     cure = "; write numbers without quotes, exponents as in 1.0e-7" if text_number else ""
     message = first["msg"][0].lower() + first["msg"][1:]
     return f"{place.lstrip('.') or 'the file'}: {message}{seen}{cure}"
-
-
-def _strict_loader() -> type[yaml.SafeLoader]:
-    import yaml
-
-    class StrictLoader(yaml.SafeLoader):
-        """The safe loader, which would let the last of two equal keys win, made to refuse them."""
-
-        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-            keys: list[Any] = [self.construct_object(key, deep=True) for key, _ in node.value]
-            for position, key in enumerate(keys):
-                if key in keys[:position]:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"{shown(key)} is given twice", node.value[position][0].start_mark
-                    )
-            return super().construct_mapping(node, deep=deep)
-
-    return StrictLoader

@@ -15,9 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.model.calibrated import ScaleEstimate
-from ccbench.model.library.calibration import SCALE_SPREAD, TERMS, USUAL_SPREAD, Calibrated, scaled_table
+from ccbench.model.library.calibration import (
+    LOSS_SCALE,
+    SCALE_SPREAD,
+    TERMS,
+    USUAL_SPREAD,
+    Calibrated,
+    Observation,
+    scaled_table,
+)
 from ccbench.model.library.constants import LibraryConstants, shipped
-from ccbench.model.library.learning import LOSS_SCALE, Observation
 from ccbench.model.library.predictor import seconds_of
 
 Floats = NDArray[np.float64]

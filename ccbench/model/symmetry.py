@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ccbench.model.patterns import Steps
-from ccbench.topology.fabric import Fabric
+from ccbench.topology.fabrics import Fabric
 from ccbench.topology.routing import Ints
 
 MOST_EXACT_FLOWS = 1_200_000

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ccbench.parallelism.holding import FIRST, LAST, ONLY, Holding, holdings
+from ccbench.parallelism.memory import FIRST, LAST, ONLY, Holding, holdings
 from ccbench.parallelism.shape import ModelShape
 from ccbench.parallelism.strategy import Strategy, check_strategy
 from ccbench.traffic_matrix import shares

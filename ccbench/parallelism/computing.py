@@ -13,8 +13,7 @@ import math
 from dataclasses import dataclass
 
 from ccbench.errors import UsageError
-from ccbench.parallelism.devices import Device
-from ccbench.parallelism.holding import Holding
+from ccbench.parallelism.memory import Device, Holding
 from ccbench.parallelism.shape import ModelShape
 from ccbench.parallelism.strategy import Strategy
 from ccbench.traffic_matrix import shares

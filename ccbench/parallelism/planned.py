@@ -8,10 +8,10 @@ from typing import Any
 
 from ccbench.errors import MachineError, UsageError
 from ccbench.model.cluster import Cluster, open_cluster
-from ccbench.parallelism.devices import Device
 from ccbench.parallelism.document import Choice, Plan, Wanted
-from ccbench.parallelism.measured import MeasuredPoints
+from ccbench.parallelism.memory import Device
 from ccbench.parallelism.planner import Outcome, Planner, planner_of
+from ccbench.parallelism.pricing import MeasuredPoints
 from ccbench.parallelism.search import BEST, Searched, search
 from ccbench.parallelism.shape import ModelShape
 from ccbench.parallelism.textbook import Bucketed, textbook

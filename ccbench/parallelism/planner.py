@@ -17,12 +17,9 @@ from ccbench.parallelism.computing import (
     step_flops,
     utilization,
 )
-from ccbench.parallelism.devices import Device, named_device
 from ccbench.parallelism.document import Plan, Stated
-from ccbench.parallelism.holding import holdings
-from ccbench.parallelism.measured import MeasuredPoints
-from ccbench.parallelism.memory import Memory, largest_memory
-from ccbench.parallelism.pricing import Prices
+from ccbench.parallelism.memory import Device, Memory, holdings, largest_memory, named_device
+from ccbench.parallelism.pricing import MeasuredPoints, Prices
 from ccbench.parallelism.shape import ModelShape
 from ccbench.parallelism.step import Computing, Step, step_of
 from ccbench.parallelism.strategy import Strategy

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ccbench.parallelism.buckets import even_gradients_exposed, gathered_exposed
 from ccbench.parallelism.communication import (
     BACKWARD,
     FORWARD,
@@ -19,10 +18,11 @@ from ccbench.parallelism.communication import (
     PIPELINE,
     Communication,
 )
-from ccbench.parallelism.holding import FIRST, LAST, MIDDLE, ONLY
+from ccbench.parallelism.memory import FIRST, LAST, MIDDLE, ONLY
 from ccbench.parallelism.pipeline import Pipeline, bubble_seconds, exposed_hops
 from ccbench.parallelism.pricing import Price, Priced
 from ccbench.parallelism.strategy import Strategy
+from ccbench.parallelism.textbook import even_gradients_exposed, gathered_exposed
 
 
 @dataclass(frozen=True)

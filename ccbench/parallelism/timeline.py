@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ccbench.parallelism.buckets import gradients_sent, queue
 from ccbench.parallelism.communication import BACKWARD, FORWARD, OPTIMIZER
 from ccbench.parallelism.pipeline import Interval, Pipeline, pipeline_seconds, simulate
 from ccbench.parallelism.step import Line, Step, is_sent_once, stage_order
+from ccbench.parallelism.textbook import gradients_sent, queue
 
 FORWARD_WORK, BACKWARD_WORK, WAITING, DATA, ENDING, OPTIMIZER_WORK = KINDS = (
     "forward", "backward", "waiting for communication", "gradients and weights", "optimizer's communication",

@@ -24,7 +24,7 @@ from ccbench.model.library.generations import generations_in
 from ccbench.report.points import LEFT_OUT, Point, points_of, settings_of
 from ccbench.report.text import csv_text, markdown, plural
 from ccbench.runs import Run
-from ccbench.topology.networks import is_other_network
+from ccbench.topology.node_nics import is_other_network
 from ccbench.units import format_seconds, format_size
 
 PAIRS_FILE = "beside-baseline.csv"

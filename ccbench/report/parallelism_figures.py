@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ccbench.errors import RunFolderError
-from ccbench.parallelism.as_json import plan_document
 from ccbench.parallelism.planned import Planned
 from ccbench.parallelism.step import Step
-from ccbench.parallelism.text import plan_lines
+from ccbench.parallelism.text import plan_document, plan_lines
 from ccbench.parallelism.textbook import Bucketed
 from ccbench.parallelism.timeline import KINDS, timeline
 from ccbench.report.figure import Axis, Bars, Figure, Lanes, Layer, Piece

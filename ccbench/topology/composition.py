@@ -13,20 +13,34 @@ from functools import cached_property
 import numpy as np
 
 from ccbench.errors import MachineError
-from ccbench.topology.fabric import (
+from ccbench.topology.dragonflies import dragonfly, dragonfly_plus
+from ccbench.topology.fabrics import (
     LINK_KINDS,
     Bundle,
     Fabric,
     LevelCut,
     Wire,
     check_size,
+    full_mesh,
+    hypercube,
+    single_switch,
+    torus,
+    whole,
     wired,
 )
-from ccbench.topology.fabrics import single_switch, whole
+from ccbench.topology.fat_trees import fat_tree
 from ccbench.topology.graph import Device, DeviceKind, Link, Notice, Topology
-from ccbench.topology.networks import MOST_NICS, Network, parse_network
-from ccbench.topology.node_nics import check_joined, check_rates, port_wire, with_nics
+from ccbench.topology.node_nics import (
+    MOST_NICS,
+    Network,
+    check_joined,
+    check_rates,
+    parse_network,
+    port_wire,
+    with_nics,
+)
 from ccbench.topology.routing import MOST_VERTICES, Ints, SearchedRoutes, routes_by_search, striped
+from ccbench.units import shown
 
 
 def cluster(
@@ -40,7 +54,7 @@ def cluster(
 
     network: NICs of each node, text as ``parse_network`` reads it; not needed for one node.
     fabric: how the NICs are joined, its rank q being NIC q % NICs of node q // NICs; by default one switch
-        that never blocks, or one per rail with ``rails``.
+        that never blocks, or one per rail with ``rails``, or what the network's shape says.
 
     NICs that ``node`` has are used if there are as many as the network says and no more than GPUs; otherwise
     NICs are added, see ``node_nics.with_nics``. More NICs than GPUs are one vertex for each GPU, whose links
@@ -71,13 +85,49 @@ def _parts(
         return ready, 1, None, False
     ports = nodes * len(ready.nics)
     port = port_wire(wanted, len(ready.nics))
-    outer = fabric or (_rail_switches(nodes, len(ready.nics), port) if rails else single_switch(ports, port))
+    outer = (
+        fabric
+        or (wanted.shape and fabric_of(wanted.shape, port))
+        or (_rail_switches(nodes, len(ready.nics), port) if rails else single_switch(ports, port))
+    )
     if outer.ranks != ports:
         raise MachineError(
             f"{outer.name}: joins {outer.ranks} ports, but {nodes} nodes have {ports} NICs "
             f"({len(ready.nics)} each); make the fabric as large"
         )
     return ready, nodes, outer, rails
+
+
+SHAPES = {
+    "dragonfly": "<groups>x<routers>x<ports of a router>x<global links of a router>",
+    "dragonfly+": "<groups>x<leaves>x<spines>x<ports of a leaf>x<global links of a spine>",
+    "hypercube": "<dimensions>",
+    "full-mesh": "<ports>",
+}
+"""Numbers of a network's shape. A fat-tree has ports of a switch level by level, a torus its lengths."""
+
+
+def fabric_of(shape: str, wire: Wire) -> Fabric:
+    """What ``fat-tree:16x8:2`` and the like name, of links like ``wire``. Raises MachineError."""
+    word, _, rest = shape.partition(":")
+    sizes, _, ratio = rest.partition(":")
+    numbers = [int(size) for size in sizes.split("x")]
+    if ratio and word != "fat-tree":
+        raise MachineError(f"network: {shown(shape)}: only a fat-tree is oversubscribed; leave out :{ratio}")
+    match word, numbers:
+        case "fat-tree", _:
+            return fat_tree(numbers, wire, float(ratio or 1))
+        case "dragonfly", [groups, routers, hosts, far]:
+            return dragonfly(groups, routers, hosts, far, wire)
+        case "dragonfly+", [groups, leaves, spines, hosts, far]:
+            return dragonfly_plus(groups, leaves, spines, hosts, far, wire)
+        case "torus", _:
+            return torus(numbers, wire)
+        case "hypercube", [dimensions]:
+            return hypercube(dimensions, wire)
+        case "full-mesh", [ports]:
+            return full_mesh(ports, wire)
+    raise MachineError(f"network: {shown(shape)} does not fit; write {word}:{SHAPES[word]}")
 
 
 def compose(
@@ -102,9 +152,11 @@ def compose(
         wanted = _wanted(network)
         return _noted(with_nics(node, wanted, wanted.nics), wanted)
     # A fabric's ranks are the vertices of ``cluster``; the default network has as many ports as NICs.
-    most_ports = len(node.gpus) if fabric else MOST_NICS
+    wanted = _wanted(network)
+    shaped = fabric is not None or wanted.shape != ""
+    most_ports = len(node.gpus) if shaped else MOST_NICS
     parts = _parts(node, nodes, network, fabric, rails, most_ports)
-    made, ready, wanted = _joined(*parts), parts[0], _wanted(network)
+    made, ready = _joined(*parts), parts[0]
     box = with_nics(node, wanted, len(ready.nics))
     first_outer = nodes * len(ready.topology.devices)
     vertices = made.vertices - first_outer + nodes * len(box.devices)
@@ -114,7 +166,7 @@ def compose(
         )
     graph, copied = made.topology(), _copies(box, nodes)
     # A fabric keeps no origins; the default one has the network's ports and nothing else.
-    origin = f"{wanted}: nominal rate of its ports" if fabric is None else ""
+    origin = f"{wanted}: nominal rate of its ports" if not shaped else ""
     outer = [replace(link, origin=origin) for link in graph.links[nodes * len(ready.routes.links) :]]
     devices = (*copied.devices, *graph.devices[first_outer:])
     return _noted(replace(copied, name=graph.name, devices=devices, links=(*copied.links, *outer)), wanted)

@@ -21,7 +21,7 @@ def detect(files: DeviceFiles | None = None, driver: Topology | None = None) -> 
     installed driver unless given.
     """
     if driver is None:
-        from ccbench.topology.nvml_driver import read_driver
+        from ccbench.topology.nvml import read_driver
 
         driver = read_driver()
     return joined(read_sysfs(files or DeviceFiles()), driver)

@@ -80,6 +80,20 @@ def parse_yaml(text: str, place: str) -> Any:
     return plain
 
 
+def yaml_text(plain: Any) -> str:
+    """YAML that ``parse_yaml`` reads back."""
+    import yaml
+
+    class Plain(yaml.SafeDumper):
+        """The safe dumper without anchors, which the reader refuses."""
+
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    # Everything but ASCII is escaped, so that no editor or locale can change a name. Width: no folded lines.
+    return yaml.dump(plain, Dumper=Plain, sort_keys=False, allow_unicode=False, width=10**9)
+
+
 def _spoken(problem: str) -> str:
     """Python's own words for a number of too many digits advise its programmer, not the file's author."""
     return "a number has more digits than any quantity" if "int_max_str_digits" in problem else problem

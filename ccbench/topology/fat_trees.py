@@ -11,8 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from ccbench.errors import MachineError
-from ccbench.topology.fabric import Bundle, Fabric, LevelCut, Wire, check_size, wired
-from ccbench.topology.fabrics import gpu, whole
+from ccbench.topology.fabrics import Bundle, Fabric, LevelCut, Wire, check_size, gpu, whole, wired
 from ccbench.topology.graph import Device, DeviceKind
 from ccbench.topology.routing import Ints
 from ccbench.units import shown

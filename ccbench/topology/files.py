@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ccbench.errors import MachineError
-from ccbench.topology.documents import check_plain, parse_json, parse_yaml, read_document
+from ccbench.topology.documents import check_plain, parse_json, parse_yaml, read_document, yaml_text
 from ccbench.topology.graph import (
     Device,
     DeviceKind,
@@ -73,16 +73,7 @@ def topology_json(topology: Topology) -> str:
 
 def topology_yaml(topology: Topology) -> str:
     """YAML text that ``read_yaml`` reads back; MachineError where a value has no JSON form."""
-    import yaml
-
-    class Plain(yaml.SafeDumper):
-        """The safe dumper without anchors, which the reader refuses."""
-
-        def ignore_aliases(self, data: Any) -> bool:
-            return True
-
-    # Everything but ASCII is escaped, so that no editor or locale can change a name. Width: no folded lines.
-    return yaml.dump(to_plain(topology), Dumper=Plain, sort_keys=False, allow_unicode=False, width=10**9)
+    return yaml_text(to_plain(topology))
 
 
 def read_json(text: str, place: str = "JSON text") -> Topology:

@@ -3,6 +3,12 @@
 Each entry there leads to ``/sys/devices/pci<domain>:<bus>/<root port>/<upstream>/<downstream>/<device>``, so
 the path itself is the tree. A function's speed and width are those of the link *above* it for devices and
 upstream ports, and of the link *below* it for root and downstream ports.
+
+Model names of accelerators by PCI vendor and device id, for sources that print no name.
+
+Only ids that were seen beside their name: in what lspci -nn, nouveau's and vendors' own tables print in
+public repositories, or in hwloc's files of such machines (15f9, 1db8). The list is short on purpose: an id
+that is not listed has no name here, never a similar one.
 """
 
 from __future__ import annotations
@@ -173,3 +179,37 @@ def _extended_capabilities(config: bytes) -> Iterator[tuple[int, int]]:
             return
         yield offset, header & 0xFFFF
         offset = header >> 20
+
+
+NVIDIA, AMD = "0x10de", "0x1002"
+
+MODELS: Mapping[tuple[str, str], str] = {
+    (NVIDIA, "0x15f7"): "Tesla P100-PCIE-12GB",
+    (NVIDIA, "0x15f8"): "Tesla P100-PCIE-16GB",
+    (NVIDIA, "0x15f9"): "Tesla P100-SXM2-16GB",
+    (NVIDIA, "0x1db1"): "Tesla V100-SXM2-16GB",
+    (NVIDIA, "0x1db6"): "Tesla V100-PCIE-32GB",
+    (NVIDIA, "0x1db8"): "Tesla V100-SXM3-32GB",
+    (NVIDIA, "0x1eb8"): "Tesla T4",
+    (NVIDIA, "0x20b0"): "A100-SXM4-40GB",
+    (NVIDIA, "0x20b2"): "A100-SXM4-80GB",
+    (NVIDIA, "0x20b5"): "A100 80GB PCIe",
+    (NVIDIA, "0x2204"): "GeForce RTX 3090",
+    (NVIDIA, "0x2330"): "H100 80GB SXM5",
+    (NVIDIA, "0x2331"): "H100 PCIe",
+    (NVIDIA, "0x2684"): "GeForce RTX 4090",
+    (NVIDIA, "0x26b9"): "L40S",
+    (NVIDIA, "0x2901"): "B200",
+    (NVIDIA, "0x2b85"): "GeForce RTX 5090",
+    (AMD, "0x738c"): "Instinct MI100",
+    (AMD, "0x7408"): "Instinct MI250X",
+    (AMD, "0x740c"): "Instinct MI250X/MI250",
+    (AMD, "0x740f"): "Instinct MI210",
+    (AMD, "0x74a1"): "Instinct MI300X",
+}
+"""(vendor, device) -> name."""
+
+
+def model_of(vendor: str, device: str) -> str | None:
+    """The name of a device with these ids as files print them (``0x10de``); None when it is not listed."""
+    return MODELS.get((vendor.strip().lower(), device.strip().lower()))

@@ -1,4 +1,4 @@
-"""Ring orders and trees for a group of GPUs, taken from the links between them.
+"""Ring orders for a group of GPUs, taken from the links between them.
 
 Behind a switch any order will do. On direct links, rings are cycles through all GPUs that share no link; each
 is run both ways round, so that a cycle of k rings uses 2k directed links of every GPU. What a result does
@@ -33,13 +33,6 @@ class Ring:
 
     order: tuple[str, ...]
     lanes: int = 1
-
-
-@dataclass(frozen=True)
-class Tree:
-    """For each GPU its parent; the root's is None."""
-
-    parents: dict[str, str | None]
 
 
 @dataclass(frozen=True)
@@ -219,38 +212,6 @@ def _cycles(residual: Counts, steps: list[int]) -> Iterator[tuple[int, ...]]:
         if len(path) == size and residual[vertex][0] > 0 and path[1] < vertex:
             yield tuple(path)
         waiting.append(options())
-
-
-def trees_for(topology: Topology, participants: Sequence[str] | None = None) -> tuple[Tree, ...]:
-    """Trees that can run at the same time: two binary ones behind a switch, else each ring cut into a chain.
-
-    Of the two binary trees, every GPU but one is a leaf in one and an inner vertex in the other (Sanders,
-    Speck, Träff 2009), where their number is even. Raises MachineError as ``rings_for`` does.
-    """
-    plan = rings_for(topology, participants)
-    if plan.method == "switch":
-        order = plan.rings[0].order
-        return _binary(order), _binary((*order[1:], order[0]))
-    return tuple(_chain(ring.order) for ring in plan.rings)
-
-
-def _chain(order: Sequence[str]) -> Tree:
-    return Tree(dict(zip(order, (None, *order[:-1]), strict=True)))
-
-
-def _binary(order: Sequence[str]) -> Tree:
-    """In-order binary tree: the number of trailing zeros of a place, from 1 on, is its height."""
-    size = len(order)
-    parents: dict[str, str | None] = {}
-    for place in range(1, size + 1):
-        low = place & -place
-        parent = (place - low) | (low << 1)
-        # Beyond the end, the next lower ancestor takes over.
-        while parent > size:
-            low <<= 1
-            parent = (parent - low) | (low << 1) if parent - low else 0
-        parents[order[place - 1]] = order[parent - 1] if parent else None
-    return Tree(parents)
 
 
 def are_joined(topology: Topology, participants: Sequence[str]) -> bool:

@@ -70,7 +70,7 @@ def load_cluster(source: str | None, nodes: int, network: str) -> Topology:
     """
     from ccbench.topology.composition import compose
     from ccbench.topology.files import MOST_MACHINES
-    from ccbench.topology.networks import parse_network
+    from ccbench.topology.node_nics import parse_network
 
     if nodes > MOST_MACHINES:
         raise MachineError(f"{shown(nodes)} machines are too many; the most is {MOST_MACHINES}")
@@ -79,7 +79,8 @@ def load_cluster(source: str | None, nodes: int, network: str) -> Topology:
     # Its own NICs either are those of the network or make room for them.
     inside = sum(device.kind is not DeviceKind.NIC for device in node.devices)
     vertices = nodes * (inside + wanted.nics) + 1
-    built = nodes if vertices <= LARGEST_GRAPH else min(nodes, BUILT_NODES)
+    # A shape joins so many ports and no fewer.
+    built = nodes if vertices <= LARGEST_GRAPH or wanted.shape else min(nodes, BUILT_NODES)
     found = compose(node, built, wanted)
     if built == nodes:
         return found

@@ -14,7 +14,7 @@ from ccbench.doctor import Check
 from ccbench.kernels.selection import kernel_algorithms
 from ccbench.model import Machine, load_machine, machine_names
 from ccbench.topology.catalog import catalog_names
-from ccbench.topology.networks import KINDS, parse_network
+from ccbench.topology.node_nics import KINDS, parse_network
 from tests.cli.conftest import Command
 
 POINT_KEYS = [

@@ -61,7 +61,7 @@ def test_a_large_run_is_read_from_one_file_the_second_time(
 ) -> None:
     import pandas as pd
 
-    monkeypatch.setattr("ccbench.runs.gathered.FEWEST_CASES", 3)
+    monkeypatch.setattr("ccbench.runs.loading.FEWEST_CASES", 3)
     monkeypatch.setattr("ccbench.comparison.loading.FEWEST_CASES", 3)
     first = load_compared(folder)
     monkeypatch.setattr("ccbench.runs.loading.read_case", None)  # whoever opens a case's own file fails
@@ -69,7 +69,7 @@ def test_a_large_run_is_read_from_one_file_the_second_time(
 
 
 def test_a_large_run_with_a_damaged_file_names_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ccbench.runs.gathered.FEWEST_CASES", 3)
+    monkeypatch.setattr("ccbench.runs.loading.FEWEST_CASES", 3)
     monkeypatch.setattr("ccbench.comparison.loading.FEWEST_CASES", 3)
     file = next((folder / "cases").glob("*.parquet"))
     file.write_bytes(file.read_bytes()[:-100])

@@ -168,7 +168,7 @@ def test_an_estimate_is_positive_or_absent(alone: Communicator) -> None:
 
 def test_an_invalid_root_is_refused_in_nccls_words(alone: Communicator) -> None:
     with pytest.raises(NcclFailed, match="ncclBroadcast: ncclInvalidArgument") as caught:
-        alone.broadcast(0, 0, 1, "int32", 5, 0)
+        alone.enqueue(Call("broadcast", 0, 0, 1, "int32", root=5), 0)
     assert caught.value.refused
 
 

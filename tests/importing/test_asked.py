@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from benchmarks.score.manifest import ManifestEntry
-from ccbench.importing.asked import Asked, asked_of
+from ccbench.importing.observed import Asked, asked_of
 from tests.score.corpora import entry, log, row
 
 

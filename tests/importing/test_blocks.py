@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ccbench.importing.blocks import with_whole_sizes
+from ccbench.importing.checks import with_whole_sizes
 from ccbench.importing.readers import osu
 from tests.importing import outputs
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ccbench.errors import MachineError
-from ccbench.importing.more_cards import SOCKETS, with_cards
+from ccbench.importing.pricing import SOCKETS, with_cards
 from ccbench.topology.catalog import CATALOG_FOLDER, load_catalog
 from ccbench.topology.graph import DeviceKind, TopologyClass
 

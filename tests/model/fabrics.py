@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 
 from ccbench.topology.catalog import load_catalog
 from ccbench.topology.composition import cluster
 from ccbench.topology.dragonflies import dragonfly, dragonfly_plus
-from ccbench.topology.fabric import Fabric, Wire
-from ccbench.topology.fabrics import full_mesh, hypercube, nvlink_mesh, ring, single_switch, torus
+from ccbench.topology.fabrics import (
+    Bundle,
+    Fabric,
+    LevelCut,
+    Wire,
+    full_mesh,
+    gpu,
+    hypercube,
+    ring,
+    single_switch,
+    torus,
+    wired,
+)
 from ccbench.topology.fat_trees import fat_tree
+from ccbench.topology.routing import cheapest_paths
 
 
 def random_fabric(seed: int) -> Fabric:
@@ -54,3 +69,26 @@ def random_fabric(seed: int) -> Fabric:
 def box_cluster(nodes: int, machine: str = "hgx-h100", network: str = "ib-ndr-400x8") -> Fabric:
     """Some equal machines of the catalog."""
     return cluster(load_catalog(machine), nodes, network if nodes > 1 else None)
+
+
+def nvlink_mesh(links_between: Sequence[Sequence[int]], wire: Wire) -> Fabric:
+    """GPUs joined by bundles of links: row a, column b says how many lead from a to b.
+
+    ``wire`` is one link. Neighbours talk directly, others over the fewest and then the widest links.
+    """
+    counts = np.array(links_between, dtype=np.int64)
+    ranks = len(counts)
+    source, target = np.nonzero(counts)
+    number = counts[source, target]
+    bundles = []
+    for at, count in enumerate(number.tolist()):
+        rate = wire.bytes_per_second * count
+        joined = replace(wire, bytes_per_second=rate, count=wire.count * count)
+        bundles.append(Bundle(source[at : at + 1], target[at : at + 1], joined))
+    cost = 1.0 + 1e-5 * number.min() / number
+    paths = cheapest_paths(source, target, cost, ranks, range(ranks))
+    # The wider of in and out: what a cut allows must not be understated for either direction.
+    widest = np.maximum(counts.sum(axis=0), counts.sum(axis=1))
+    groups = ranks if widest.min() == widest.max() else 0
+    levels = (LevelCut("rank", 1, float(widest.min()) * wire.bytes_per_second, groups),)
+    return wired("nvlink mesh", ranks, ranks, bundles, paths.paths, gpu, levels)

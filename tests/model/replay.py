@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ccbench.algorithms.schedule import Schedule
-from ccbench.topology.fabric import Fabric
+from ccbench.topology.fabrics import Fabric
 
 TOGETHER = 1e-12
 """Seconds within which events count as simultaneous."""

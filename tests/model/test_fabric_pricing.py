@@ -22,8 +22,7 @@ from ccbench.model.fabric_pricing import (
     price_schedule,
 )
 from ccbench.model.pipelining import piece_counts
-from ccbench.topology.fabric import Wire
-from ccbench.topology.fabrics import full_mesh, single_switch, torus
+from ccbench.topology.fabrics import Wire, full_mesh, single_switch, torus
 from ccbench.topology.fat_trees import fat_tree
 from ccbench.topology.graph import LinkKind
 from tests.model.fabrics import box_cluster, random_fabric

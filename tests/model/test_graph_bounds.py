@@ -16,8 +16,7 @@ from ccbench.collectives import collective as collective_row
 from ccbench.errors import MachineError, UsageError
 from ccbench.model.fabric_pricing import FabricCosts, price_algorithm
 from ccbench.model.graph_bounds import bound_on_fabric
-from ccbench.topology.fabric import Fabric, Wire
-from ccbench.topology.fabrics import full_mesh, nvswitch, ring, single_switch, torus
+from ccbench.topology.fabrics import Fabric, Wire, full_mesh, nvswitch, ring, single_switch, torus
 from ccbench.topology.fat_trees import fat_tree
 from tests.model.fabrics import box_cluster, random_fabric
 

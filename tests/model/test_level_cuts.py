@@ -10,8 +10,7 @@ from ccbench.errors import MachineError
 from ccbench.model.cuts import BOUNDS, all_gather_bound
 from ccbench.model.level_cuts import LIMITS, level_bound
 from ccbench.topology.dragonflies import dragonfly, dragonfly_plus
-from ccbench.topology.fabric import Fabric, Wire
-from ccbench.topology.fabrics import full_mesh, hypercube, nvswitch, ring, single_switch, torus
+from ccbench.topology.fabrics import Fabric, Wire, full_mesh, hypercube, nvswitch, ring, single_switch, torus
 from ccbench.topology.fat_trees import fat_tree
 
 WIRE = Wire(50e9, 1e-6)

@@ -13,8 +13,7 @@ from ccbench.errors import ScheduleError, UsageError
 from ccbench.model import patterns
 from ccbench.model.fabric_pricing import FabricCosts, price_schedule, price_traffic
 from ccbench.model.patterns import DIRECTLY, PIPELINES, traffic_for, traffic_of
-from ccbench.topology.fabric import Wire
-from ccbench.topology.fabrics import single_switch
+from ccbench.topology.fabrics import Wire, single_switch
 from tests.model.fabrics import random_fabric
 
 COSTS = FabricCosts(sender_seconds=3e-7, reduction_bytes_per_second=7e9)

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from ccbench.model.fabric_loads import FabricCosts, LinkTable
 from ccbench.model.patterns import Pipeline
 from ccbench.model.pipelining import overlaps, piece_counts, pipeline_load
-from ccbench.topology.fabric import Wire
-from ccbench.topology.fabrics import single_switch
+from ccbench.topology.fabrics import Wire, single_switch
 
 EVENTS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9)), min_size=1, max_size=25)
 COSTS = st.lists(st.floats(0.1, 5), min_size=5, max_size=5)

@@ -8,8 +8,7 @@ import pytest
 from ccbench.algorithms import ALGORITHMS, Algorithm, Schedule, schedule_for
 from ccbench.model.fabric_pricing import FabricCosts, price_schedule
 from ccbench.topology.dragonflies import dragonfly
-from ccbench.topology.fabric import Fabric, Wire
-from ccbench.topology.fabrics import full_mesh, hypercube, single_switch, torus
+from ccbench.topology.fabrics import Fabric, Wire, full_mesh, hypercube, single_switch, torus
 from ccbench.topology.fat_trees import fat_tree
 from tests.model.replay import Replay
 

@@ -15,8 +15,7 @@ from ccbench.model.symmetry import representative_ranks, sampled_turns, stratifi
 from ccbench.topology.catalog import load_catalog
 from ccbench.topology.composition import cluster
 from ccbench.topology.dragonflies import dragonfly
-from ccbench.topology.fabric import Fabric, Wire
-from ccbench.topology.fabrics import torus
+from ccbench.topology.fabrics import Fabric, Wire, torus
 from ccbench.topology.fat_trees import fat_tree
 from tests.model.fabrics import box_cluster
 

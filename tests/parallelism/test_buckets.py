@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.parallelism.buckets import (
+from ccbench.parallelism.textbook import (
     even_gradients_exposed,
     gathered_exposed,
     gathered_pass,

@@ -25,8 +25,7 @@ from ccbench.parallelism.computing import (
     step_flops,
     utilization,
 )
-from ccbench.parallelism.devices import named_device
-from ccbench.parallelism.holding import holdings
+from ccbench.parallelism.memory import holdings, named_device
 from ccbench.parallelism.shape import named_shape
 from ccbench.parallelism.strategy import Strategy
 

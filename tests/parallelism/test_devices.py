@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ccbench.errors import UsageError
-from ccbench.parallelism.devices import named_device, named_devices
+from ccbench.parallelism.memory import named_device, named_devices
 from ccbench.topology.catalog import catalog_names, load_catalog
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.layouts import Layout
-from ccbench.parallelism.holding import (
+from ccbench.parallelism.memory import (
     embedding_share,
     holdings,
     kind_of,

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.layouts import Layout
-from ccbench.parallelism.devices import named_device
 from ccbench.parallelism.memory import (
     fits,
     largest_memory,
     layer_activations,
     memory_of,
+    named_device,
     parts_in_flight,
 )
 from ccbench.parallelism.shape import make_shape, named_shape

@@ -13,8 +13,7 @@ from ccbench.layouts import Layout
 from ccbench.model.cluster import open_cluster
 from ccbench.model.group_points import axis_placement, group_points
 from ccbench.parallelism.communication import Communication
-from ccbench.parallelism.measured import MeasuredPoints, measured_points
-from ccbench.parallelism.pricing import MEASURED, PREDICTED, Price, Prices
+from ccbench.parallelism.pricing import MEASURED, PREDICTED, MeasuredPoints, Price, Prices, measured_points
 from ccbench.runs import RunFolder, load_run
 from tests.runs.samples import measured
 

@@ -10,8 +10,8 @@ import pytest
 from ccbench.errors import UsageError
 from ccbench.model.cluster import open_cluster
 from ccbench.parallelism.computing import Efficiency
-from ccbench.parallelism.devices import named_device
 from ccbench.parallelism.document import Wanted
+from ccbench.parallelism.memory import named_device
 from ccbench.parallelism.planner import Planner
 from ccbench.parallelism.search import layouts_of, least_seconds, name_of, search, strategies
 from ccbench.parallelism.shape import ModelShape, make_shape, named_shape

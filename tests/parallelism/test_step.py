@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ccbench.layouts import Layout
 from ccbench.parallelism.communication import OPTIMIZER, PIPELINE, Communication, communications
-from ccbench.parallelism.holding import stage_kinds
+from ccbench.parallelism.memory import stage_kinds
 from ccbench.parallelism.pipeline import pipeline_seconds, simulate
 from ccbench.parallelism.pricing import NOTHING, PREDICTED, Price
 from ccbench.parallelism.shape import ModelShape, make_shape, named_shape

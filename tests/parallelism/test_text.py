@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ccbench.parallelism.as_json import plan_document
 from ccbench.parallelism.document import read_plan
 from ccbench.parallelism.planned import Asked, Planned, plan_out
-from ccbench.parallelism.text import plan_lines, shortened
+from ccbench.parallelism.text import plan_document, plan_lines, shortened
 
 PLAN = (
     "model: llama-3-8b\nmachine: hgx-h100\nglobal_batch: 8\nsequence: {tokens}\nsequence_parallel: true\n"

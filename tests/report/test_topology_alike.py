@@ -10,8 +10,7 @@ from ccbench.report.topology_alike import MOST_SEPARATE, reduced
 from ccbench.report.topology_boxes import merged, words
 from ccbench.topology.composition import compose
 from ccbench.topology.dragonflies import dragonfly
-from ccbench.topology.fabric import Wire
-from ccbench.topology.fabrics import single_switch
+from ccbench.topology.fabrics import Wire, single_switch
 from ccbench.topology.fat_trees import fat_tree
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology
 from ccbench.topology.sources import load_topology

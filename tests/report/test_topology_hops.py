@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from ccbench.report.topology_boxes import merged
 from ccbench.report.topology_hops import MOST_HOPS, by_hops
-from ccbench.topology.fabric import Wire
-from ccbench.topology.fabrics import full_mesh, hypercube, single_switch, torus
+from ccbench.topology.fabrics import Wire, full_mesh, hypercube, single_switch, torus
 from ccbench.topology.graph import Device, DeviceKind, Topology
 
 WIRE = Wire(50e9)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from benchmarks.score.holdout import FEWEST_SIZES, on_other_sizes, on_other_systems, system_key
 from benchmarks.score.scores import Predictor
 from ccbench.errors import MachineError
-from ccbench.model.library.learning import Observation
+from ccbench.model.library.calibration import Observation
 from ccbench.model.library.system import Host
 from tests.score.corpora import entry
 from tests.score.observations import log_points, system, twice_as_slow

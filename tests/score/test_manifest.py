@@ -8,9 +8,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.score.descriptions import described
 from benchmarks.score.manifest import REQUIRED, ManifestEntry, read_manifest
 from ccbench.errors import UsageError
-from ccbench.model.library.descriptions import described
 from tests.score.corpora import HOPPER
 
 

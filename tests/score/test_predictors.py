@@ -13,7 +13,7 @@ from benchmarks.score.predictors import (
     rivals,
 )
 from ccbench.errors import MachineError
-from ccbench.model.library.learning import Observation
+from ccbench.model.library.calibration import Observation
 from ccbench.model.library.system import LibraryRequest
 from tests.score.observations import system
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,12 +18,12 @@ from ccbench.model.cuts import all_gather_bound, all_reduce_bound
 from ccbench.model.level_cuts import level_bound
 from ccbench.topology.catalog import load_catalog
 from ccbench.topology.composition import cluster, compose
-from ccbench.topology.fabric import Fabric, Wire
-from ccbench.topology.fabrics import nvswitch, single_switch, torus
+from ccbench.topology.dragonflies import dragonfly, dragonfly_plus
+from ccbench.topology.fabrics import Fabric, Wire, full_mesh, hypercube, nvswitch, single_switch, torus
 from ccbench.topology.fat_trees import fat_tree
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology, TopologyClass
 from ccbench.topology.matrix import path_labels
-from ccbench.topology.networks import parse_network
+from ccbench.topology.node_nics import parse_network
 from ccbench.topology.routing import routes_by_search
 
 A100 = nvswitch(8, 12, 25e9, 1e-6).topology()
@@ -205,7 +206,7 @@ def test_networks_are_read() -> None:
     assert parse_network("efa-100x4").kind is LinkKind.EFA
     assert parse_network("tcp-25x1").kind is LinkKind.ETHERNET
     assert parse_network("slingshot-200x4").bytes_per_second == 25e9
-    for text in ("ib-ndr-400x8", "tcp-2.5x1"):
+    for text in ("ib-ndr-400x8", "tcp-2.5x1", "ib-ndr-400x8/fat-tree:16x8:2"):
         assert str(parse_network(text)) == text
 
 
@@ -220,6 +221,7 @@ def test_networks_are_read() -> None:
         ("zzz-400x8", "one of ib, ib-fdr"),
         ("tcp-0x1", "out of range"),
         ("tcp-25x0", "out of range"),
+        ("ib-ndr-400x8/fat-tre:4", "ib-ndr-400x8/fat-tree:16x8"),
         ("tcp-999999x1", "out of range"),
         ("tcp-" + "9" * 100 + "x1", "is not <kind>"),
     ],
@@ -227,6 +229,42 @@ def test_networks_are_read() -> None:
 def test_a_network_that_cannot_be_read_is_refused_in_one_line(text: str, complaint: str) -> None:
     with pytest.raises(MachineError, match=complaint) as caught:
         parse_network(text)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("shape", "made"),
+    [
+        ("fat-tree:8x4:2", lambda wire: fat_tree((8, 4), wire, 2.0)),
+        ("dragonfly:4x2x4x2", lambda wire: dragonfly(4, 2, 4, 2, wire)),
+        ("dragonfly+:4x2x2x4x2", lambda wire: dragonfly_plus(4, 2, 2, 4, 2, wire)),
+        ("torus:4x8", lambda wire: torus((4, 8), wire)),
+        ("hypercube:5", lambda wire: hypercube(5, wire)),
+        ("full-mesh:32", lambda wire: full_mesh(32, wire)),
+    ],
+)
+def test_a_network_may_name_the_shape_of_its_switches(shape: str, made: Callable[[Wire], Fabric]) -> None:
+    named = cluster(A100, 4, f"ib-ndr-400x8/{shape}")
+    built = cluster(A100, 4, "ib-ndr-400x8", made(Wire(50e9)))
+    ranks = np.arange(32)
+    assert named.route(ranks, ranks[::-1]).tolist() == built.route(ranks, ranks[::-1]).tolist()
+    assert named.link_bytes_per_second.tolist() == built.link_bytes_per_second.tolist()
+    graph = compose(A100, 4, f"ib-ndr-400x8/{shape}")
+    assert len(graph.devices) == len(compose(A100, 4, "ib-ndr-400x8", made(Wire(50e9))).devices)
+
+
+@pytest.mark.parametrize(
+    ("shape", "complaint"),
+    [
+        ("hypercube:4", "joins 16 ports, but 4 nodes have 32 NICs"),
+        ("dragonfly:4x2", "write dragonfly:<groups>x<routers>x<ports of a router>"),
+        ("torus:4x8:2", "only a fat-tree is oversubscribed; leave out :2"),
+        ("fat-tree:8x0", "children"),
+    ],
+)
+def test_a_shape_that_does_not_fit_its_network_is_refused_in_one_line(shape: str, complaint: str) -> None:
+    with pytest.raises(MachineError, match=complaint) as caught:
+        cluster(A100, 4, f"ib-ndr-400x8/{shape}")
     assert "\n" not in str(caught.value)
 
 

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from ccbench.topology.catalog import catalog_names, load_catalog
-from ccbench.topology.classes import topology_class
+from ccbench.topology.classes import is_card, nvlinks_of_model, topology_class
 from ccbench.topology.detection import joined
 from ccbench.topology.diagnosis import diagnose
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
-from ccbench.topology.models import is_card, nvlinks_of_model
 from ccbench.topology.nvml import read_nvml
 from ccbench.topology.pci_tree import DeviceFiles
 from ccbench.topology.readers import read_text

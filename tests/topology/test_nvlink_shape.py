@@ -7,8 +7,8 @@ import random
 
 import pytest
 
+from ccbench.topology.classes import class_of_direct_links, connected_groups
 from ccbench.topology.graph import TopologyClass
-from ccbench.topology.nvlink_shape import class_of_direct_links, connected_groups
 
 QUADS = [*itertools.combinations("0123", 2), *itertools.combinations("4567", 2)]
 CUBE_MESH = [*QUADS, *zip("0123", "4567", strict=True)]

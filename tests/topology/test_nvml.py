@@ -9,8 +9,7 @@ import pytest
 
 from ccbench.nvidia import Missing
 from ccbench.topology.graph import DeviceKind, LinkState, TopologyClass
-from ccbench.topology.nvml import read_nvml
-from ccbench.topology.nvml_driver import Driver, read_driver
+from ccbench.topology.nvml import Driver, read_driver, read_nvml
 from tests.topology.fixtures.recorded_nvml import RecordedNvml, cards, switched
 
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
 from ccbench.topology.catalog import catalog_names, load_catalog
-from ccbench.topology.fabric import Fabric, Wire
-from ccbench.topology.fabrics import full_mesh, nvlink_mesh, nvswitch, ring
+from ccbench.topology.fabrics import Fabric, Wire, full_mesh, nvswitch, ring
 from ccbench.topology.graph import LinkKind, LinkState, Topology, TopologyClass
-from ccbench.topology.rings import RingPlan, Tree, are_joined, rings_for, trees_for, usable_share, walecki
+from ccbench.topology.rings import RingPlan, are_joined, rings_for, usable_share, walecki
 from ccbench.topology.summary import usable_shares
+from tests.model.fabrics import nvlink_mesh
 
 NVLINK = Wire(25e9, kind=LinkKind.NVLINK)
 
@@ -117,40 +117,6 @@ def test_a_group_of_four_on_a_full_mesh_uses_three_sevenths_and_behind_a_switch_
     assert set(usable_share(load_catalog("ascend-910b"), ["gpu0", "gpu1", "gpu6", "gpu7"]).values()) == {
         Fraction(3, 7)
     }
-
-
-def depths(tree: Tree) -> dict[str, int]:
-    found = {}
-    for name in tree.parents:
-        depth, here = 0, tree.parents[name]
-        while here is not None:
-            depth, here = depth + 1, tree.parents[here]
-            assert depth < len(tree.parents)
-        found[name] = depth
-    return found
-
-
-@pytest.mark.parametrize("size", range(2, 33))
-def test_double_binary_trees_are_flat_and_share_the_work(size: int) -> None:
-    first, second = trees_for(nvswitch(size, 4, 25e9).topology())
-    inner = []
-    for tree in (first, second):
-        assert len(tree.parents) == size
-        assert list(tree.parents.values()).count(None) == 1
-        children = Counter(parent for parent in tree.parents.values() if parent is not None)
-        assert max(children.values()) <= 2
-        assert max(depths(tree).values()) <= size.bit_length()
-        inner.append(set(children))
-    if size % 2 == 0:
-        assert not inner[0] & inner[1]
-
-
-@pytest.mark.parametrize("name", [n for n in catalog_names() if len(load_catalog(n).gpus) > 1])
-def test_trees_of_every_machine_reach_all_its_gpus(name: str) -> None:
-    machine = load_catalog(name)
-    for tree in trees_for(machine):
-        assert sorted(tree.parents) == sorted(device.name for device in machine.gpus)
-        depths(tree)
 
 
 @pytest.mark.parametrize("group", [["gpu0"], ["gpu0", "gpu0"], ["gpu0", "gpu99"]])

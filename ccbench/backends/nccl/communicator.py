@@ -21,7 +21,6 @@ from ccbench.backends.nccl.calls import (
 from ccbench.backends.nccl.library import Nccl
 from ccbench.backends.nccl.steps import steps
 from ccbench.backends.nccl.types import (
-    Amounts,
     Call,
     Health,
     NcclFailed,
@@ -31,7 +30,6 @@ from ccbench.backends.nccl.types import (
     State,
 )
 from ccbench.dtypes import numpy_dtype
-from ccbench.groups import Pair
 from ccbench.units import format_seconds
 
 BY_CUPY = {
@@ -186,60 +184,6 @@ class Communicator:
     def _native(self, name: str, function: Any, *arguments: int) -> None:
         handle = self.handle
         self.nccl.check(function(*arguments[:-1], handle, arguments[-1]), name, handle)
-
-    def all_reduce(
-        self, source: int, target: int, count: int, dtype: str, op: str | int, stream: int
-    ) -> None:
-        """``count`` elements of every rank, combined, to every rank."""
-        self.enqueue(Call("all_reduce", source, target, count, dtype, op), stream)
-
-    def all_gather(self, source: int, target: int, count: int, dtype: str, stream: int) -> None:
-        """Everyone's ``count`` elements to every rank, in rank order."""
-        self.enqueue(Call("all_gather", source, target, count, dtype), stream)
-
-    def reduce_scatter(
-        self, source: int, target: int, count: int, dtype: str, op: str | int, stream: int
-    ) -> None:
-        """Everyone's ranks x ``count`` elements, combined; each rank gets its own ``count``."""
-        self.enqueue(Call("reduce_scatter", source, target, count, dtype, op), stream)
-
-    def broadcast(self, source: int, target: int, count: int, dtype: str, root: int, stream: int) -> None:
-        """The root's ``count`` elements to every rank; ``source`` matters only there."""
-        self.enqueue(Call("broadcast", source, target, count, dtype, root=root), stream)
-
-    def reduce(
-        self, source: int, target: int, count: int, dtype: str, op: str | int, root: int, stream: int
-    ) -> None:
-        """``count`` elements of every rank, combined, to the root; ``target`` matters only there."""
-        self.enqueue(Call("reduce", source, target, count, dtype, op, root), stream)
-
-    def all_to_all(self, source: int, target: int, count: int, dtype: str, stream: int) -> None:
-        """``count`` elements from every rank to every rank."""
-        self.enqueue(Call("all_to_all", source, target, count, dtype), stream)
-
-    def all_to_all_v(self, source: int, target: int, amounts: Amounts, dtype: str, stream: int) -> None:
-        """To and from every rank as many elements as ``amounts`` says, blocks one after the other."""
-        self.enqueue(Call("all_to_all_v", source, target, 0, dtype, amounts=amounts), stream)
-
-    def gather(self, source: int, target: int, count: int, dtype: str, root: int, stream: int) -> None:
-        """Everyone's ``count`` elements to the root, in rank order."""
-        self.enqueue(Call("gather", source, target, count, dtype, root=root), stream)
-
-    def scatter(self, source: int, target: int, count: int, dtype: str, root: int, stream: int) -> None:
-        """To every rank its own ``count`` elements of the root's."""
-        self.enqueue(Call("scatter", source, target, count, dtype, root=root), stream)
-
-    def send_recv(self, source: int, target: int, count: int, dtype: str, stream: int) -> None:
-        """``count`` elements to the next rank, the last's to the first."""
-        self.enqueue(Call("send_recv", source, target, count, dtype), stream)
-
-    def pair(self, pair: Pair, source: int, target: int, count: int, dtype: str, stream: int) -> None:
-        """``count`` elements from the pair's source to its target, and back at once where ``both``."""
-        self.enqueue(Call("send_recv", source, target, count, dtype, pair=pair), stream)
-
-    def barrier(self, address: int, stream: int) -> None:
-        """All ranks have come: the sum of one int32 of every rank, in place at ``address``."""
-        self.enqueue(Call("barrier", address, address, 1, "int32"), stream)
 
     # -- operations, parts, memory -----------------------------------------------------------------------
 

@@ -12,16 +12,21 @@ import re
 from dataclasses import dataclass, field
 
 from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable, Outcome
-from ccbench.importing.readers.figures import (
+from ccbench.importing.readers.lines import (
     GIBI,
     Figure,
+    Line,
+    bad_ending,
+    capped,
     figure,
-    half_unit_of,
+    is_torn,
+    no_row,
+    printed_row,
     rate_factor,
-    value_of,
+    source_lines,
+    torn_row,
     whole,
 )
-from ccbench.importing.readers.lines import Line, bad_ending, capped, is_torn, no_row, source_lines, torn_row
 from ccbench.importing.readers.words import collective_name, op_of, root_of, whole_size
 from ccbench.topology.graph import Notice
 
@@ -198,19 +203,17 @@ def _row(
         "p99": "p99_seconds",
     }
     samples = figure(cells.get("samples", cells.get("iterations", "")))
-    return ImportedRow(
-        size_bytes=size_bytes,
+    return printed_row(
+        line.number,
+        size_bytes,
+        seconds,
+        algbw,
         count=elements,
         dtype={2: "float16", 4: "float32"}.get(item, ""),
         op=op_of(collective, "sum"),
         root=root_of(collective),
         in_place=True,  # the algorithms work on the pointers they are given
-        seconds=value_of(seconds),
-        algbw=value_of(algbw),
-        busbw=None,
-        half_units=(half_unit_of(seconds), half_unit_of(algbw), None),
         flags=flags,
-        line=line.number,
         extra={
             "printed_elements": elements,
             **{names[name]: value for name, value in extra.items()},

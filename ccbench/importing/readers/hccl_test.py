@@ -13,8 +13,17 @@ from itertools import pairwise
 
 from ccbench.collectives import COLLECTIVES
 from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable, Outcome
-from ccbench.importing.readers.figures import figure, half_unit_of, microseconds, value_of, whole
-from ccbench.importing.readers.lines import Line, bad_ending, capped, no_row, source_lines
+from ccbench.importing.readers.lines import (
+    Line,
+    bad_ending,
+    capped,
+    figure,
+    microseconds,
+    no_row,
+    printed_row,
+    source_lines,
+    whole,
+)
 from ccbench.importing.readers.words import Launch, collective_name, dtype_name, launch_of, op_of, program_of
 from ccbench.topology.graph import Notice
 
@@ -110,19 +119,15 @@ def _row(table: _Table, line: Line) -> ImportedRow | None:
         return None
     command = table.command
     rooted = command.collective in COLLECTIVES and COLLECTIVES[command.collective].rooted
-    return ImportedRow(
-        size_bytes=size_bytes,
-        count=None,
+    return printed_row(
+        line.number,
+        size_bytes,
+        seconds,
+        algbw,
         dtype=command.dtype,
         op=op_of(command.collective, command.op),
         root=(command.root or 0) if rooted else -1,
-        in_place=False,
-        seconds=seconds.value,
-        algbw=value_of(algbw),
-        busbw=None,
         wrong_elements={"success": 0, "failed": 1}.get((verdict or "").lower()),
-        half_units=(seconds.half_unit, half_unit_of(algbw), None),
-        line=line.number,
         extra={"check_result": verdict} if verdict else {},
     )
 

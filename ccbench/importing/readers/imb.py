@@ -13,8 +13,20 @@ import re
 from dataclasses import dataclass, field
 
 from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable, Outcome
-from ccbench.importing.readers.figures import Figure, figure, half_unit_of, microseconds, value_of, whole
-from ccbench.importing.readers.lines import Line, bad_ending, capped, is_torn, no_row, source_lines, torn_row
+from ccbench.importing.readers.lines import (
+    Figure,
+    Line,
+    bad_ending,
+    capped,
+    figure,
+    is_torn,
+    microseconds,
+    no_row,
+    printed_row,
+    source_lines,
+    torn_row,
+    whole,
+)
 from ccbench.importing.readers.words import Launch, collective_name, dtype_name, launch_of, op_of, whole_size
 from ccbench.topology.graph import Notice
 
@@ -162,20 +174,14 @@ def _made(
     op = op_of(collective, stated.get("MPI_Op", "MPI_SUM").removeprefix("MPI_").lower())
     datatype = "MPI_Datatype" if op in ("none", "") else "MPI_Datatype for reductions"
     defects = figure(by_column.get("defects", ""))
-    return ImportedRow(
-        size_bytes=size_bytes,
-        count=None,
+    return printed_row(
+        line.number,
+        size_bytes,
+        seconds,
         dtype=dtype_name(stated.get(datatype, "")),
         op=op,
-        root=-1,
-        in_place=False,
-        seconds=value_of(seconds),
-        algbw=None,
-        busbw=None,
         wrong_elements=None if defects is None else int(defects.value > 0),
-        half_units=(half_unit_of(seconds), None, None),
         flags=flags,
-        line=line.number,
         extra={
             "printed_size_bytes": printed,
             **_extra(by_column),

@@ -11,8 +11,16 @@ import json
 from typing import Any
 
 from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable, Outcome
-from ccbench.importing.readers.figures import figure, half_unit_of, microseconds, value_of, whole
-from ccbench.importing.readers.lines import Line, capped, no_row, source_lines
+from ccbench.importing.readers.lines import (
+    Line,
+    capped,
+    figure,
+    microseconds,
+    no_row,
+    printed_row,
+    source_lines,
+    whole,
+)
 from ccbench.importing.readers.words import collective_name, op_of, root_of
 from ccbench.topology.graph import Notice
 
@@ -76,18 +84,14 @@ def _row(seen: dict[str, Any], line: Line) -> ImportedRow | None:
         return None
     algbw, busbw = figure(seen.get("algBw") or ""), figure(seen.get("busBw") or "")
     collective = collective_name(seen["name"])
-    return ImportedRow(
-        size_bytes=size_bytes,
-        count=None,
-        dtype="",
+    return printed_row(
+        line.number,
+        size_bytes,
+        seconds,
+        algbw,
+        busbw,
         op=op_of(collective, "sum"),
         root=root_of(collective),
-        in_place=False,
-        seconds=seconds.value,
-        algbw=value_of(algbw),
-        busbw=value_of(busbw),
-        half_units=(seconds.half_unit, half_unit_of(algbw), half_unit_of(busbw)),
-        line=line.number,
         extra={"target": seen["target"]} if seen.get("target") else {},
     )
 

@@ -15,8 +15,8 @@ from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable, Outco
 from ccbench.importing.readers import nccl_tests_facts as facts
 from ccbench.importing.readers import nccl_tests_inference as inference
 from ccbench.importing.readers.nccl_tests_columns import header_layout
+from ccbench.importing.readers.nccl_tests_inference import log_outcome, table_outcome
 from ccbench.importing.readers.nccl_tests_lines import Line, lines_of
-from ccbench.importing.readers.nccl_tests_outcome import log_outcome, table_outcome
 from ccbench.importing.readers.nccl_tests_tables import OpenRun, OpenTable, Tables
 from ccbench.topology.graph import Notice
 

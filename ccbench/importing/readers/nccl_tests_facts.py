@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from ccbench.collectives import COLLECTIVES
 from ccbench.importing.log import DeviceLine
+from ccbench.importing.readers.words import collective_name
 
 _DEVICE = re.compile(
     r"Rank\s{1,9}(\d{1,9})\s{1,9}(?:Group\s{1,9}(\d{1,9})\s{1,9})?Pid\s{1,12}(\d{1,12})\s{1,9}on\s{1,64}(\S{1,255})"
@@ -35,25 +37,6 @@ CONFIG_NAMES = {
     "unalign": "misaligned_elements",
 }
 """Words of the line of settings, and the facts they become."""
-
-COLLECTIVE_WORDS = {
-    "all_reduce": "all_reduce",
-    "allreduce": "all_reduce",
-    "all_gather": "all_gather",
-    "allgather": "all_gather",
-    "reduce_scatter": "reduce_scatter",
-    "reducescatter": "reduce_scatter",
-    "broadcast": "broadcast",
-    "reduce": "reduce",
-    "alltoall": "all_to_all",
-    "all_to_all": "all_to_all",
-    "gather": "gather",
-    "scatter": "scatter",
-    "sendrecv": "send_recv",
-    "send_recv": "send_recv",
-    "barrier": "barrier",
-}
-"""Names of collectives in program names, JSON and CSV, without regard to case; ccbench's name."""
 
 _PROGRAM = re.compile(r"\b([a-z][a-z_]{2,24}?)_perf(?:_mpi)?\b")
 _STARTING = re.compile(r"Collective test (starting|concluded): (\S{1,80})")
@@ -133,8 +116,8 @@ def started_program(text: str) -> tuple[str, str] | None:
 def program_collective(text: str) -> str:
     """ccbench's name of the collective of a program named in ``text`` (all_reduce_perf ...), or ""."""
     for found in _PROGRAM.finditer(text) if "_perf" in text else ():
-        if found[1] in COLLECTIVE_WORDS:
-            return COLLECTIVE_WORDS[found[1]]
+        if (name := collective_name(found[1])) in COLLECTIVES:
+            return name
         if found[1] in ("alltoallv", "hypercube", "all_reduce_bias"):
             return found[1]
     return ""

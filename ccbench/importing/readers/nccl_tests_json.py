@@ -7,6 +7,7 @@ the environment, which the file holds whole.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -14,10 +15,55 @@ from typing import Any
 from ccbench.importing.log import DeviceLine, ImportedLog, ImportedRow, ImportedTable, Outcome
 from ccbench.importing.readers import nccl_tests_facts as facts
 from ccbench.importing.readers import nccl_tests_inference as inference
-from ccbench.importing.readers.nccl_tests_broken_json import loaded
-from ccbench.importing.readers.nccl_tests_columns import TYPES
-from ccbench.importing.readers.nccl_tests_numbers import LARGEST_SIZE, figure
+from ccbench.importing.readers.nccl_tests_columns import LARGEST_SIZE, figure
+from ccbench.importing.readers.words import dtype_name
 from ccbench.topology.graph import Notice
+
+_PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],"]', re.DOTALL)
+_CLOSERS = {"{": "}", "[": "]"}
+_DEEPEST = 64
+"""Levels of nesting that are followed; the tools' documents have six."""
+
+
+def loaded(text: str) -> tuple[Any, bool]:
+    """(value, whole): the JSON value in ``text``; where it is cut or broken, what stands before the break.
+
+    Returns (None, False) where nothing can be taken; raises nothing.
+    """
+    try:
+        return json.loads(text), True
+    except json.JSONDecodeError as error:
+        sound = text[: error.pos]
+    except (ValueError, RecursionError):
+        return None, False
+    return next(filter(None, (_attempt(_closed(part)) for part in (text, sound))), None), False
+
+
+def _attempt(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _closed(text: str) -> str:
+    """``text`` up to its last whole element, with everything open closed."""
+    stack: list[str] = []
+    end, open_then = 0, ""
+    for piece in _PIECE.finditer(text):
+        mark = piece[0]
+        if mark == '"' or len(stack) > _DEEPEST:
+            break
+        if mark in _CLOSERS:
+            stack.append(_CLOSERS[mark])
+        elif mark in "}]":
+            if not stack or stack.pop() != mark:
+                break
+            end, open_then = piece.end(), "".join(stack)
+        elif mark == ",":
+            end, open_then = piece.start(), "".join(stack)
+    return text[:end] + open_then[::-1]
+
 
 _START = re.compile(
     r'\s{0,1000}\{\s{0,100}"version"\s{0,9}:\s{0,9}\d{1,4}\s{0,9},\s{0,99}"start_time"\s{0,9}:'
@@ -134,7 +180,7 @@ def _rows(result: Mapping[str, Any]) -> list[ImportedRow]:
             ImportedRow(
                 size,
                 _whole(result.get("count")),
-                TYPES.get(kind.lower(), kind),
+                dtype_name(kind),
                 op,
                 int(root) if re.fullmatch(r"-?\d{1,9}", root) else -1,
                 in_place,

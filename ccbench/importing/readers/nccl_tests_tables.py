@@ -11,17 +11,20 @@ from ccbench.importing.checks import INCOMPLETE, SURPLUS_COLUMNS
 from ccbench.importing.log import DeviceLine, ImportedRow
 from ccbench.importing.readers import nccl_tests_facts as facts
 from ccbench.importing.readers.nccl_tests_columns import (
-    TYPES,
     Cells,
     Layout,
     extended_layout,
+    figure,
     guessed_layout,
+    half_unit,
     header_layout,
+    is_figure,
     row_cells,
+    whole,
     without_cut_rate,
 )
 from ccbench.importing.readers.nccl_tests_lines import Line
-from ccbench.importing.readers.nccl_tests_numbers import figure, half_unit, is_figure, whole
+from ccbench.importing.readers.words import DTYPES, dtype_name
 from ccbench.topology.graph import Notice
 
 _AVERAGE = re.compile(r"Avg bus bandwidth\s{0,12}:\s{0,12}(\S{1,40})")
@@ -212,7 +215,7 @@ class Tables:
         """
         if self._pending is None or "type" not in layout.head or not words:
             return False
-        if len(words) > 2 and words[2].lower() in TYPES and words[0].isdecimal():  # a row of its own
+        if len(words) > 2 and words[2].lower() in DTYPES and words[0].isdecimal():  # a row of its own
             return False
         first, before, waiting = self._pending
         for joined in ([*before, *words], [*before[:-1], before[-1] + "".join(words[:1]), *words[1:]]):
@@ -340,7 +343,7 @@ def imported_rows(cells: Cells, line: int, places: Iterable[bool] = (False, True
     start = ImportedRow(
         whole(cells.head["size"]) or 0,
         whole(cells.head["count"]) if "count" in cells.head else None,
-        TYPES.get(kind.lower(), kind),
+        dtype_name(kind),
         op,
         int(root) if root else -1,
         False,

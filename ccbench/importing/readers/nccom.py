@@ -13,17 +13,22 @@ from itertools import pairwise
 
 from ccbench.collectives import COLLECTIVES
 from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable, Outcome
-from ccbench.importing.readers.figures import (
+from ccbench.importing.readers.lines import (
     GIBI,
     Figure,
+    Line,
+    bad_ending,
+    capped,
     figure,
-    half_unit_of,
+    is_torn,
     microseconds,
+    no_row,
+    printed_row,
     rate_factor,
-    value_of,
+    source_lines,
+    torn_row,
     whole,
 )
-from ccbench.importing.readers.lines import Line, bad_ending, capped, is_torn, no_row, source_lines, torn_row
 from ccbench.importing.readers.words import collective_name, dtype_name, op_of, program_of
 from ccbench.topology.graph import Notice
 
@@ -155,18 +160,15 @@ def _row(line: Line, cells: dict[str, str], collective: str, factor: float) -> I
     # The tool counts the whole buffer, ccbench one block where the buffer has one for each rank.
     whole_buffer = collective in COLLECTIVES and not COLLECTIVES[collective].blocked
     extra = {name: value for name, value in cells.items() if name not in _FIXED and name != _MEAN}
-    return ImportedRow(
-        size_bytes=int(cells["size(B)"]),
+    return printed_row(
+        line.number,
+        int(cells["size(B)"]),
+        seconds,
+        algbw,
+        busbw,
         count=count if whole_buffer else None,
         dtype=dtype_name(cells["type"]),
         op=op_of(collective, ""),
-        root=-1,
-        in_place=False,
-        seconds=value_of(seconds),
-        algbw=value_of(algbw),
-        busbw=value_of(busbw),
-        half_units=(half_unit_of(seconds), half_unit_of(algbw), half_unit_of(busbw)),
-        line=line.number,
         extra={
             **{name: found.value for name, text in extra.items() if (found := figure(text))},
             **({"algorithm": cells["algorithm"]} if "algorithm" in cells else {}),

@@ -12,15 +12,20 @@ from dataclasses import dataclass, field
 
 from ccbench.collectives import COLLECTIVES
 from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable, Outcome
-from ccbench.importing.readers.figures import (
+from ccbench.importing.readers.lines import (
     Figure,
+    Line,
+    bad_ending,
+    capped,
     figure,
-    half_unit_of,
+    is_torn,
     microseconds,
-    value_of,
+    no_row,
+    printed_row,
+    source_lines,
+    torn_row,
     whole,
 )
-from ccbench.importing.readers.lines import Line, bad_ending, capped, is_torn, no_row, source_lines, torn_row
 from ccbench.importing.readers.words import (
     Launch,
     collective_name,
@@ -155,20 +160,16 @@ def _row(table: _Table, line: Line) -> ImportedRow | None:
     collective = table.collective
     size_bytes, flags = whole_size(collective, printed, table.ranks)
     verdict = by_column.get("Validation", "").lower()
-    return ImportedRow(
-        size_bytes=size_bytes,
-        count=None,
+    return printed_row(
+        line.number,
+        size_bytes,
+        seconds,
+        rate,
         dtype=table.dtype,
         op=op_of(collective, "sum"),
         root=root_of(collective),
-        in_place=False,
-        seconds=value_of(seconds),
-        algbw=value_of(rate),
-        busbw=None,
         wrong_elements={"pass": 0, "fail": 1}.get(verdict),
-        half_units=(half_unit_of(seconds), half_unit_of(rate), None),
         flags=flags,
-        line=line.number,
         extra={"printed_size_bytes": printed, **_extra(by_column)},
     )
 

@@ -11,8 +11,18 @@ from __future__ import annotations
 import re
 
 from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable, Outcome
-from ccbench.importing.readers.figures import Figure, figure, half_unit_of, microseconds, value_of, whole
-from ccbench.importing.readers.lines import Line, bad_ending, capped, no_row, source_lines
+from ccbench.importing.readers.lines import (
+    Figure,
+    Line,
+    bad_ending,
+    capped,
+    figure,
+    microseconds,
+    no_row,
+    printed_row,
+    source_lines,
+    whole,
+)
 from ccbench.importing.readers.words import (
     Launch,
     collective_name,
@@ -96,18 +106,16 @@ def _row(match: re.Match[str], line: Line, collective: str, columns: tuple[str, 
     if size_bytes is None or not columns[0].endswith("size (b)") or (seconds is None and algbw is None):
         return None
     elements = by_column.get("nelementsperrank", by_column.get("num-elements", ""))
-    return ImportedRow(
-        size_bytes=size_bytes,
+    return printed_row(
+        line.number,
+        size_bytes,
+        seconds,
+        algbw,
+        busbw,
         count=whole(elements),
         dtype=dtype_name(match["dtype"] or ""),
         op=op_of(collective, ""),
         root=root_of(collective),
-        in_place=False,
-        seconds=value_of(seconds),
-        algbw=value_of(algbw),
-        busbw=value_of(busbw),
-        half_units=(half_unit_of(seconds), half_unit_of(algbw), half_unit_of(busbw)),
-        line=line.number,
         extra=_extra(by_column),
     )
 

@@ -5,21 +5,189 @@ in bits and "algo throughput" counts the buffer twice, so that it is no algbw; o
 algbw and busbw in GBps; a Markdown table of payloads. The type is float32 in all of them. Source:
 https://github.com/bigscience-workshop/bigscience (experiments/bandwidth) and
 https://github.com/stas00/ml-engineering (network/benchmarks/all_reduce_bench.py).
+
+The blocks that ranks of all_reduce_bench.py print for each trial, which get into each other's way.
+
+A block is a line with the rank, then its duration, "algo throughput" and bus bandwidth. Processes write at
+the same time, so that lines of several blocks mix: a line belongs to that open block whose figures it fits
+(the throughput times the duration is twice the payload in bits; busbw is the throughput times
+(ranks - 1) / ranks).
+
+What NCCL's own lines say between those of a torch script: versions, ranks, and how it chose.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from ccbench.importing.checks import SIZE_NOT_STATED
-from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable, Outcome
-from ccbench.importing.readers import markdown_tables, torch_blocks
-from ccbench.importing.readers.figures import LARGEST_SIZE, Figure, figure, half_unit_of, value_of, whole
-from ccbench.importing.readers.lines import Line, bad_ending, source_lines
-from ccbench.importing.readers.torch_nccl import devices_of, environment_of, hints_of, versions_of
+from ccbench.importing.log import DeviceLine, ImportedLog, ImportedRow, ImportedTable, Outcome
+from ccbench.importing.readers import markdown_tables
+from ccbench.importing.readers.lines import (
+    LARGEST_SIZE,
+    Figure,
+    Line,
+    bad_ending,
+    figure,
+    printed_row,
+    source_lines,
+    whole,
+)
 from ccbench.topology.graph import Notice
+
+_RANK = re.compile(r"([\w.-]{1,100}:)?(\d{1,7}):[ \t]*$")
+_DURATION = re.compile(r"[ \t]*duration: (\d[\d.]{0,20}) sec")
+_THROUGHPUT = re.compile(r"[ \t]*algo throughput: (?:\d[\d.]{0,30} bps, )?(\d[\d.]{0,20}) Gbps")
+_BUSBW = re.compile(r"[ \t]*busbw: (\d[\d.]{0,20}) {1,4}Gbps")
+_RANKS = re.compile(r"\bnranks (\d{1,7})\b")
+
+_MOST_OPEN = 64
+"""Blocks that wait for their lines; more are never waited for at once."""
+
+
+@dataclass
+class _Open:
+    """A block that is still being read. Throughput in 1e9 bits per second."""
+
+    rank: str
+    line: int
+    duration: Figure | None = None
+    throughput: Figure | None = None
+
+
+@dataclass(frozen=True)
+class Block:
+    """One rank's figures of one trial. duration in seconds, busbw in 1e9 bytes per second."""
+
+    rank: str
+    line: int
+    duration: Figure
+    busbw: Figure | None = None
+
+
+@dataclass(frozen=True)
+class Trials:
+    """What the blocks of a text say. slowest: of each trial, in order. blocks: how many were read."""
+
+    slowest: tuple[Block, ...] = ()
+    seconds_by_rank: dict[str, list[float]] = field(default_factory=dict)
+    blocks: int = 0
+    ranks: int | None = None
+    notices: tuple[Notice, ...] = ()
+
+
+def trials(lines: Sequence[Line], payload_bytes: int | None) -> Trials:
+    """All blocks of ``lines``; the k-th block of each rank belongs to trial k."""
+    stated = {int(m[1]) for line in lines if (m := _RANKS.search(line.text))}
+    named = {match[0].strip() for line in lines if (match := _RANK.match(line.text))}
+    ranks = next(iter(stated)) if len(stated) == 1 else len(named)
+    open_blocks: list[_Open] = []
+    closed: list[Block] = []
+    for line in lines:
+        if match := _RANK.match(line.text):
+            open_blocks = [*open_blocks, _Open((match[1] or "") + match[2], line.number)][-_MOST_OPEN:]
+        elif (match := _DURATION.match(line.text)) and (duration := figure(match[1])):
+            waiting = [block for block in open_blocks if block.duration is None]
+            if waiting:
+                waiting[-1].duration = duration
+        elif (match := _THROUGHPUT.match(line.text)) and (throughput := figure(match[1])):
+            if block := _of_throughput(open_blocks, throughput, payload_bytes):
+                block.throughput = throughput
+        elif (match := _BUSBW.match(line.text)) and (busbw := figure(match[1])):
+            block = _of_busbw(open_blocks, busbw, ranks)
+            if block and block.duration:
+                open_blocks.remove(block)
+                closed.append(Block(block.rank, block.line, block.duration, busbw.over(8)))
+    left = [Block(b.rank, b.line, b.duration) for b in open_blocks if b.duration]
+    return _sorted([*closed, *left], len(open_blocks), ranks or None)
+
+
+def _of_throughput(open_blocks: list[_Open], throughput: Figure, payload_bytes: int | None) -> _Open | None:
+    """The open block whose duration the throughput fits; the youngest where the payload is not known."""
+    waiting = [block for block in open_blocks if block.duration and block.throughput is None]
+    if payload_bytes is None or not throughput.value:
+        return waiting[-1] if waiting else None
+    expected = 2 * payload_bytes * 8 / (throughput.value * 1e9)
+    misfit = {id(b): abs(b.duration.value - expected) for b in waiting if b.duration}
+    return min(reversed(waiting), key=lambda block: misfit[id(block)], default=None)
+
+
+def _of_busbw(open_blocks: list[_Open], busbw: Figure, ranks: int) -> _Open | None:
+    """The open block whose throughput times (ranks - 1) / ranks is nearest; the youngest of equals."""
+    share = (ranks - 1) / ranks if ranks else 1.0
+    misfit = {id(b): abs(b.throughput.value * share - busbw.value) for b in open_blocks if b.throughput}
+    waiting = [block for block in reversed(open_blocks) if id(block) in misfit]
+    return min(waiting, key=lambda block: misfit[id(block)], default=None)
+
+
+def _sorted(blocks: list[Block], unfinished: int, ranks: int | None) -> Trials:
+    by_rank: dict[str, list[Block]] = {}
+    for block in sorted(blocks, key=lambda block: block.line):
+        by_rank.setdefault(block.rank, []).append(block)
+    longest = max(map(len, by_rank.values()), default=0)
+    slowest = tuple(
+        max((own[trial] for own in by_rank.values() if trial < len(own)), key=lambda b: b.duration.value)
+        for trial in range(longest)
+    )
+    notices = []
+    if unfinished or len({len(own) for own in by_rank.values()}) > 1:
+        text = f"{unfinished} blocks without all their lines; not every rank has {longest} trials"
+        notices.append(Notice("truncated", text))
+    return Trials(
+        slowest=slowest,
+        seconds_by_rank={rank: [block.duration.value for block in own] for rank, own in by_rank.items()},
+        blocks=len(blocks),
+        ranks=ranks,
+        notices=tuple(notices),
+    )
+
+
+_VERSION = re.compile(r"\bNCCL version (\d[\w.]{0,20})(?:\+cuda(\d[\d.]{0,10}))?")
+_COMPLETE = re.compile(
+    r"(?:([\w.-]{1,200}):(\d{1,10}):\d{1,10} )?.{0,40}\brank (\d{1,7}) nranks \d{1,7} cudaDev (\d{1,4})"
+    r"(?: nvmlDev \d{1,4})? busId ([0-9a-fA-F]{1,16})\b"
+)
+_SET = re.compile(r"\b(NCCL_[A-Z0-9_]{2,60}) set (?:by environment )?to (\S{1,200})")
+_HINT = re.compile(
+    r"NCCL INFO ((?:Using network|threadThresholds|\d+ coll channels|Channel \S+/\d+ :?|NVLS).{0,200})"
+)
+
+_MOST_HINTS = 20
+
+
+def versions_of(lines: Iterable[Line]) -> dict[str, str]:
+    """The first version of NCCL, with CUDA's where it is attached."""
+    found = next((m for line in lines if (m := _VERSION.search(line.text))), None)
+    if found is None:
+        return {}
+    return {"NCCL": found[1], **({"CUDA": found[2]} if found[2] else {})}
+
+
+def devices_of(lines: Iterable[Line]) -> tuple[DeviceLine, ...]:
+    """One for each rank that says that its communicator is complete, by rank."""
+    found: dict[int, DeviceLine] = {}
+    for line in lines:
+        match = _COMPLETE.search(line.text) if "nranks" in line.text else None
+        if match and "Init COMPLETE" in line.text:
+            rank, process = int(match[3]), int(match[2]) if match[2] else None
+            found.setdefault(
+                rank, DeviceLine(rank, None, process, match[1] or "", int(match[4]), match[5].lower())
+            )
+    return tuple(found[rank] for rank in sorted(found))
+
+
+def environment_of(lines: Iterable[Line]) -> dict[str, str]:
+    """Variables that NCCL says it found set."""
+    return {m[1]: m[2] for line in lines if (m := _SET.search(line.text))}
+
+
+def hints_of(lines: Iterable[Line]) -> tuple[str, ...]:
+    """Different lines from which NCCL's choice shows, without the process they come from."""
+    found = {match[1].strip(): None for line in lines if (match := _HINT.search(line.text))}
+    return tuple(found)[:_MOST_HINTS]
+
 
 _PAYLOAD = re.compile(r"(?:^|[ \t])data size:[ \t]*(\d[\d.e+]{0,20}) GB")
 _PARAGRAPH = re.compile(
@@ -45,7 +213,7 @@ def read(text: str) -> ImportedLog:
     lines = list(source_lines(text))
     sizes = _payloads(lines)
     size_bytes = sizes.pop() if len(sizes) == 1 else None
-    found = torch_blocks.trials(lines, size_bytes)
+    found = trials(lines, size_bytes)
     tables = [
         *_of_blocks(found, lines, size_bytes),
         *_paragraphs(lines),
@@ -88,22 +256,10 @@ def _nodes(lines: Iterable[Line]) -> int | None:
 def _row(
     size_bytes: int, seconds: Figure | None, algbw: Figure | None, busbw: Figure | None, line: int
 ) -> ImportedRow:
-    return ImportedRow(
-        size_bytes=size_bytes,
-        count=None,
-        dtype="float32",
-        op="sum",
-        root=-1,
-        in_place=True,
-        seconds=value_of(seconds),
-        algbw=value_of(algbw),
-        busbw=value_of(busbw),
-        half_units=(half_unit_of(seconds), half_unit_of(algbw), half_unit_of(busbw)),
-        line=line,
-    )
+    return printed_row(line, size_bytes, seconds, algbw, busbw, dtype="float32", op="sum", in_place=True)
 
 
-def _of_blocks(found: torch_blocks.Trials, lines: list[Line], size_bytes: int | None) -> list[ImportedTable]:
+def _of_blocks(found: Trials, lines: list[Line], size_bytes: int | None) -> list[ImportedTable]:
     """One row: the time of a trial is its slowest rank's, and the row shows the trial of median time."""
     if not found.slowest:
         return []

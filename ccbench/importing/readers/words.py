@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ccbench.cases import UNEVEN
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
-from ccbench.importing.blocks import SIZE_OF_ONE_BLOCK
+from ccbench.importing.checks import SIZE_OF_ONE_BLOCK
 
 _COLLECTIVES = {
     # An alltoallv of another tool keeps its name: its output does not say what traffic was sent.
@@ -20,14 +20,16 @@ _COLLECTIVES = {
     "redsct": "reduce_scatter",
 }
 
-_DTYPES = {
+DTYPES = {
     **{name: name for name in ITEM_BYTES},
     **dict.fromkeys(("float", "fp32", "f32", "mpi_float"), "float32"),
     **dict.fromkeys(("double", "fp64", "f64", "mpi_double"), "float64"),
     **dict.fromkeys(("half", "fp16", "f16"), "float16"),
     **dict.fromkeys(("bf16", "bfp16"), "bfloat16"),
     **dict.fromkeys(("int", "mpi_int"), "int32"),
-    **dict.fromkeys(("mpi_char", "mpi_signed_char"), "int8"),
+    **dict.fromkeys(("char", "mpi_char", "mpi_signed_char"), "int8"),
+    **dict.fromkeys(("f8e4m3", "fp8_e4m3"), "float8_e4m3"),
+    **dict.fromkeys(("f8e5m2", "fp8_e5m2"), "float8_e5m2"),
     "mpi_byte": "uint8",
 }
 
@@ -61,7 +63,7 @@ def program_of(line: str) -> str:
 def dtype_name(word: str) -> str:
     """ccbench's name of the element type ``word``, or the word itself, trimmed."""
     stripped = word.strip().removeprefix("torch.")
-    return _DTYPES.get(stripped.lower(), stripped)
+    return DTYPES.get(stripped.lower(), stripped)
 
 
 def op_of(collective: str, op: str) -> str:

@@ -12,6 +12,7 @@ from ccbench.errors import MachineError
 from ccbench.model.library.generations import (
     generation_of_capability,
     generations_in,
+    host_of,
     nic_port,
     nvlink_rate,
     nvlinks_of,
@@ -19,11 +20,10 @@ from ccbench.model.library.generations import (
     pcie_rate,
     xgmi_rate,
 )
-from ccbench.model.library.hosts import host_of
 from ccbench.model.library.system import Generation, Host, Intra, LibrarySystem, NetworkPorts
 from ccbench.topology.classes import topology_class
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass, carries
-from ccbench.topology.networks import Network
+from ccbench.topology.node_nics import Network
 
 _OF_CLASS: dict[TopologyClass, Intra] = {
     TopologyClass.NVSWITCH: Intra.NVSWITCH,

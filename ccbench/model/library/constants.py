@@ -1,7 +1,8 @@
 """The model's own constants: where each one starts, how far it may be learned, what it became.
 
-A constant starts from a published figure or from physics. ``learning`` moves those with a spread, within
-it, on published logs of many systems at once; ``shipped.yaml`` holds what came out and says on what.
+A constant starts from a published figure or from physics. ``benchmarks.score.learning`` moves those with a
+spread, within it, on published logs of many systems at once; ``shipped.yaml`` holds what came out and says
+on what.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class Domain:
     """What constants were learned on, for saying what lies outside.
 
     most_nodes: of each (kind, word) seen, the most nodes; kinds are those of
-        ``extrapolation.kinds_of``. most_ranks_per_node: by intra. largest_bytes: of all sizes.
+        ``explanation.kinds_of``. most_ranks_per_node: by intra. largest_bytes: of all sizes.
     """
 
     most_nodes: tuple[tuple[tuple[str, str], int], ...] = ()
@@ -149,7 +150,7 @@ def shipped() -> LibraryConstants:
 
 
 def read_constants(path: Path) -> LibraryConstants:
-    """What ``write_constants`` wrote. Raises MachineError where the file is damaged."""
+    """What ``benchmarks.score.learning`` wrote. Raises MachineError where the file is damaged."""
     import yaml
 
     try:
@@ -158,34 +159,6 @@ def read_constants(path: Path) -> LibraryConstants:
     except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise MachineError(f"{path}: damaged ({reason}); reinstall ccbench or learn it again") from None
-
-
-def write_constants(constants: LibraryConstants, path: Path, learned_on: str) -> None:
-    """Write ``constants`` with four digits, and ``learned_on``: logs, systems, points and date in words.
-
-    Raises MachineError where the file cannot be written.
-    """
-    import yaml
-
-    domain = constants.domain
-    most_nodes: dict[str, dict[str, int]] = {}
-    for (kind, word), nodes in domain.most_nodes:
-        most_nodes.setdefault(kind, {})[word] = nodes
-    plain = {
-        "learned_on": learned_on,
-        "domain": {
-            "most_nodes": most_nodes,
-            "most_ranks_per_node": dict(domain.most_ranks_per_node),
-            "largest_bytes": domain.largest_bytes,
-        },
-        "values": {name: float(f"{value:.4g}") for name, value in constants.values},
-    }
-    try:
-        path.write_text(yaml.safe_dump(plain, sort_keys=False, width=110), encoding="utf-8")
-    except OSError as error:
-        raise MachineError(f"{path}: cannot be written ({error.strerror}); name another file") from None
-    if path == SHIPPED_FILE:
-        shipped.cache_clear()
 
 
 def _domain(plain: Mapping[str, Any]) -> Domain:

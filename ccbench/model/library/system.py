@@ -1,6 +1,6 @@
 """What the model of a collective library must know about GPUs and their links: a page of numbers, no graph.
 
-``clusters`` makes one from a topology and a network, ``descriptions`` from the words of a published log.
+``clusters`` makes one from a topology and a network, ``benchmarks.score`` from the words of a published log.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any
 
 from ccbench.errors import MachineError
 from ccbench.topology.graph import Device, DeviceKind, Notice, Topology, TopologyClass
-from ccbench.topology.readers.hwloc_pci import kind_of
+from ccbench.topology.readers.hwloc_tree import kind_of
 
 _OBJECT = re.compile(r"( {0,400})([A-Z][A-Za-z0-9]{1,20})(?:\(([A-Za-z0-9]{1,20})\))?(?: L#(\d{1,9}))?")
 _SIGN = re.compile(

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ccbench.topology.graph import Notice
-from ccbench.topology.readers.nccl_log_lines import Entry, decimal, whole
-from ccbench.topology.readers.nccl_log_system import node_of
+from ccbench.topology.readers.nccl_log_system import Entry, decimal, node_of, whole
 
 RING_PATTERN = 4
 """NCCL_TOPO_PATTERN_RING of NCCL's graph.h."""

@@ -2,7 +2,7 @@
 
 The output says which links of a GPU are up and how fast each is, in one direction; only ``-R`` and ``-p``
 say where they lead, by PCI address, and none says the GPUs' own addresses. The class therefore rests on the
-model's name and on the GPUs' numbers (see ccbench.topology.nvlink_model), with a notice wherever that is not
+model's name and on the GPUs' numbers (see ccbench.topology.nvlink_class), with a notice wherever that is not
 certain.
 
 Facts: gpu_count and gpu_entries (GPUs in the text), links (by GPU: total, active, GBps_per_link = the
@@ -19,6 +19,7 @@ import re
 from typing import Any
 
 from ccbench.errors import MachineError
+from ccbench.topology.classes import is_module
 from ccbench.topology.graph import (
     Device,
     DeviceKind,
@@ -29,11 +30,10 @@ from ccbench.topology.graph import (
     Topology,
     TopologyClass,
 )
-from ccbench.topology.models import is_module
-from ccbench.topology.nvlink_class import Verdict
-from ccbench.topology.nvlink_model import (
+from ccbench.topology.nvlink_class import (
     Listing,
     PhysicalLink,
+    Verdict,
     class_of_listings,
     is_hidden,
     remote_gpus,

@@ -22,8 +22,7 @@ from typing import Any
 from ccbench.errors import MachineError
 from ccbench.topology.graph import Device, DeviceKind, Notice, Topology, TopologyClass
 from ccbench.topology.nvlink_class import FEWEST_TO_SWITCHES, Verdict, class_of_counts
-from ccbench.topology.smi_graph import graph_of
-from ccbench.topology.smi_matrix import Matrix, affinity_facts, matrix_of
+from ccbench.topology.smi_matrix import Matrix, affinity_facts, graph_of, matrix_of
 from ccbench.topology.smi_table import Table, tables_of
 from ccbench.topology.text import plain_lines
 from ccbench.units import shown

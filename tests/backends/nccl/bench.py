@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ccbench.backends.nccl.communicator import Communicator
 from ccbench.backends.nccl.library import Nccl
-from ccbench.backends.nccl.types import Settings
+from ccbench.backends.nccl.types import Call, Settings
 from ccbench.dtypes import numpy_dtype
 
 from .double import Process, World
@@ -66,4 +66,4 @@ class Bench:
 
 def all_reduce(bench: Bench, addresses: Sequence[int], count: int = 2) -> None:
     for comm, address, stream in zip(bench.comms, addresses, bench.streams, strict=True):
-        comm.all_reduce(address, address, count, "int64", "sum", stream)
+        comm.enqueue(Call("all_reduce", address, address, count, "int64", "sum"), stream)

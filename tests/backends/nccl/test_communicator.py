@@ -123,7 +123,10 @@ def test_premulsum_multiplies_by_each_ranks_own_scalar_first(settings: Settings)
     ops = [comm.premultiplied(2.0 + rank, "float32") for rank, comm in enumerate(bench.comms)]
     with bench.nccl.group():
         for rank, comm in enumerate(bench.comms):
-            comm.all_reduce(addresses[rank], addresses[rank], 4, "float32", ops[rank], bench.streams[rank])
+            comm.enqueue(
+                Call("all_reduce", addresses[rank], addresses[rank], 4, "float32", ops[rank]),
+                bench.streams[rank],
+            )
     bench.wait()
     expected = sum((2 + rank) * one for rank, one in enumerate(values))
     for rank in range(3):
@@ -139,7 +142,8 @@ def pair_results(bench: Bench, pair: Pair) -> list[list[int]]:
     targets = [bench.place(np.full(3, -1, np.int32), rank) for rank in range(3)]
     with bench.nccl.group():
         for rank, comm in enumerate(bench.comms):
-            comm.pair(pair, sources[rank], targets[rank], 3, "int32", bench.streams[rank])
+            call = Call("send_recv", sources[rank], targets[rank], 3, "int32", pair=pair)
+            comm.enqueue(call, bench.streams[rank])
     bench.wait()
     return [bench.read(targets[rank], "int32", 3, rank).tolist() for rank in range(3)]
 
@@ -177,7 +181,7 @@ def test_a_barrier_counts_the_ranks() -> None:
     words = [bench.place(np.ones(1, np.int32), rank) for rank in range(4)]
     with bench.nccl.group():
         for comm, word, stream in zip(bench.comms, words, bench.streams, strict=True):
-            comm.barrier(word, stream)
+            comm.enqueue(Call("barrier", word, word, 1, "int32"), stream)
     bench.wait()
     assert [bench.read(word, "int32", 1, rank).tolist() for rank, word in enumerate(words)] == [[4]] * 4
 
@@ -267,7 +271,7 @@ def test_parts_have_the_ranks_of_one_colour_in_the_order_of_their_keys(settings:
     addresses = [bench.place(np.full(2, 10 + rank, np.int64), rank) for rank in range(3)]
     with bench.nccl.group():
         for part, address, stream in zip(found, addresses, bench.streams[:3], strict=True):
-            part.all_reduce(address, address, 2, "int64", "sum", stream)
+            part.enqueue(Call("all_reduce", address, address, 2, "int64", "sum"), stream)
     bench.wait()
     seen = [bench.read(address, "int64", 2, rank).tolist()[0] for rank, address in enumerate(addresses)]
     assert seen == [22, 11, 22]

@@ -154,7 +154,7 @@ def test_one_thread_that_does_not_group_its_ranks_is_told() -> None:
     bench = Bench(2)
     address = bench.place(np.ones(2, np.int64), 0)
     with pytest.raises(NcclFailed, match=r"deadlock: ncclAllReduce of rank 0 waits for ranks \[1\]"):
-        bench.comms[0].all_reduce(address, address, 2, "int64", "sum", bench.streams[0])
+        bench.comms[0].enqueue(Call("all_reduce", address, address, 2, "int64", "sum"), bench.streams[0])
 
 
 # -- finding NCCL ----------------------------------------------------------------------------------------

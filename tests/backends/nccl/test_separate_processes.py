@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ccbench.backends.nccl.communicator import Communicator
-from ccbench.backends.nccl.types import Amounts, NcclFailed, NcclHung, Settings, State
+from ccbench.backends.nccl.types import Amounts, Call, NcclFailed, NcclHung, Settings, State
 from ccbench.cases import UNEVEN
 from ccbench.collectives import COLLECTIVES, reference
 
@@ -84,9 +84,7 @@ def test_a_collective_among_processes(name: str, version: int, settings: Setting
         comm = comms[one.rank]
         assert (comm.rank, comm.ranks) == (one.rank, RANKS)
         source, target = one.place(inputs[one.rank].tolist(), most), one.place([-1] * most, most)
-        method = getattr(comm, name)
-        options = ([op] if row.reduces else []) + ([root] if row.rooted else [])
-        method(source, target, count, "int32", *options, one.stream)
+        comm.enqueue(Call(name, source, target, count, "int32", op, root), one.stream)
         return one.read(target, len(expected[one.rank]))
 
     assert together(ranks, run) == [result.tolist() for result in expected]
@@ -102,7 +100,7 @@ def test_uneven_blocks_among_processes(settings: Settings) -> None:
         amounts = Amounts(tuple(sent[one.rank].tolist()), tuple(sent[:, one.rank].tolist()))
         source = one.place([100 * one.rank + at for at in range(4)], 4)
         target = one.place([-1] * 4, 4)
-        comms[one.rank].all_to_all_v(source, target, amounts, "int32", one.stream)
+        comms[one.rank].enqueue(Call("all_to_all_v", source, target, 0, "int32", amounts=amounts), one.stream)
         return one.read(target, 4)
 
     expected = [[0, 200, 201, -1], [202, 203, -1, -1], [1, 2, 3, -1]]
@@ -125,7 +123,7 @@ def test_processes_split_their_communicator(settings: Settings) -> None:
         part = comms[one.rank].split(one.rank % 2, -one.rank)
         assert part is not None
         address = one.place([one.rank], 1)
-        part.all_reduce(address, address, 1, "int32", "sum", one.stream)
+        part.enqueue(Call("all_reduce", address, address, 1, "int32", "sum"), one.stream)
         return [part.rank, part.ranks, *one.read(address, 1)]
 
     assert together(ranks, run) == [[1, 2, 2], [0, 1, 1], [0, 2, 2]]
@@ -166,7 +164,9 @@ def test_different_calls_are_an_error_and_not_a_wrong_result() -> None:
 
     def run(one: Rank) -> str:
         address = one.place([1, 2], 2)
-        comms[one.rank].all_reduce(address, address, 2 - (one.rank == 2), "int32", "sum", one.stream)
+        comms[one.rank].enqueue(
+            Call("all_reduce", address, address, 2 - (one.rank == 2), "int32", "sum"), one.stream
+        )
         try:
             one.read(address, 2)
         except RuntimeError as error:
@@ -185,7 +185,7 @@ def test_who_aborts_frees_the_others() -> None:
         if one.rank == 2:
             comms[2].abort()
         else:
-            comms[one.rank].all_reduce(address, address, 1, "int32", "sum", one.stream)
+            comms[one.rank].enqueue(Call("all_reduce", address, address, 1, "int32", "sum"), one.stream)
             one.read(address, 1)
         return comms[one.rank].poll().state
 

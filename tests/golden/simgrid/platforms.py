@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ccbench.topology.dragonflies import dragonfly, dragonfly_plus
-from ccbench.topology.fabric import Fabric, Wire
-from ccbench.topology.fabrics import hypercube, single_switch, torus
+from ccbench.topology.fabrics import Fabric, Wire, hypercube, single_switch, torus
 from ccbench.topology.fat_trees import fat_tree
 
 WRITTEN_OUT: dict[str, Callable[..., Fabric]] = {

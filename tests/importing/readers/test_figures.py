@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.importing.readers.figures import GIBI, Figure, figure, rate_factor, whole
+from ccbench.importing.readers.lines import GIBI, Figure, figure, rate_factor, whole
 
 
 @given(st.floats(min_value=0, max_value=1e12), st.integers(min_value=0, max_value=9))

@@ -8,7 +8,7 @@ import pytest
 from ccbench.importing.checks import checked
 from ccbench.importing.log import Outcome
 from ccbench.importing.readers.nccl_tests import read, recognises
-from ccbench.importing.readers.nccl_tests_broken_json import loaded
+from ccbench.importing.readers.nccl_tests_json import loaded
 
 TIMES = [101.0, 99.0, 100.0]
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ccbench.importing.blocks import SIZE_OF_ONE_BLOCK
+from ccbench.importing.checks import SIZE_OF_ONE_BLOCK
 from ccbench.importing.log import Outcome
 from ccbench.importing.readers import osu
 from tests.importing import outputs

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
-from ccbench.model.library.calibration import TERMS, calibrate, floor_seconds, scaled_table
+from ccbench.model.library.calibration import TERMS, Observation, calibrate, floor_seconds, scaled_table
 from ccbench.model.library.constants import BY_NAME, shipped
-from ccbench.model.library.learning import Observation
 from ccbench.model.library.predictor import seconds_of
 from ccbench.model.library.system import LibraryRequest
 from tests.model.library.systems import A100, COLLECTIVES, H100, HDR, clustered

@@ -14,7 +14,7 @@ from ccbench.model.library.system import Generation, Host, Intra
 from ccbench.topology.catalog import catalog_names, load_catalog
 from ccbench.topology.composition import compose
 from ccbench.topology.graph import Device, DeviceKind, LinkState, Topology, TopologyClass
-from ccbench.topology.networks import parse_network
+from ccbench.topology.node_nics import parse_network
 from ccbench.topology.sources import load_topology
 from tests.topology import dumps
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.score.learning import write_constants
 from ccbench.errors import MachineError
 from ccbench.model.library.constants import (
     CONSTANTS,
@@ -13,7 +14,6 @@ from ccbench.model.library.constants import (
     constants_of,
     read_constants,
     shipped,
-    write_constants,
 )
 
 NAMES = [constant.name for constant in CONSTANTS]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ccbench.model.library.hosts import host_of
+from ccbench.model.library.generations import host_of
 from ccbench.model.library.system import Generation, Host
 
 

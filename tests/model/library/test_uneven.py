@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from ccbench.errors import MachineError
-from ccbench.model.library.predictor import predict_library
+from ccbench.model.library.predictor import MOST_RANKS, predict_library, uneven_loads, uneven_shape
 from ccbench.model.library.shapes import shapes
 from ccbench.model.library.system import LibraryRequest, LibrarySystem
-from ccbench.model.library.uneven import MOST_RANKS, uneven_loads, uneven_shape
 from tests.model.library.systems import A100, B200, H100, MI300X, NDR, V100_CUBE, clustered, lone
 
 EVEN = str([[1] * 16] * 16)

@@ -1,6 +1,6 @@
 import pytest
 
-from ccbench.topology.readers.nccl_rates import nvlink_rate, pcie_link, xgmi_rate
+from ccbench.topology.readers.nccl_xml_tree import nvlink_rate, pcie_link, xgmi_rate
 
 
 @pytest.mark.parametrize(

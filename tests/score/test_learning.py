@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.score.learning import domain_of, fit
+from ccbench.model.library.calibration import Observation
 from ccbench.model.library.constants import BY_NAME, STARTS, constants_of
-from ccbench.model.library.learning import Observation, domain_of, fit
 from ccbench.model.library.predictor import seconds_of
 from ccbench.model.library.system import LibraryRequest, LibrarySystem
 from tests.model.library.systems import A100, H100, HDR, clustered, lone

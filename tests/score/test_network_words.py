@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.score.network_words import ports_of
 from ccbench.errors import MachineError
-from ccbench.model.library.network_words import ports_of
 from ccbench.model.library.system import Generation, NetworkPorts
-from ccbench.topology.networks import KINDS
+from ccbench.topology.node_nics import KINDS
 
 
 def ports(words: str, ranks: int = 8) -> NetworkPorts | None:

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.score.descriptions import described
 from ccbench.errors import MachineError
 from ccbench.model.library.clusters import library_system
-from ccbench.model.library.descriptions import described
 from ccbench.model.library.system import Generation, Host, Intra
 from ccbench.topology.catalog import load_catalog
 

@@ -10,41 +10,29 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.model.library.constants import CONSTANTS, Domain, LibraryConstants, constants_of
-from ccbench.model.library.extrapolation import kinds_of
+from ccbench.errors import MachineError
+from ccbench.model.library.calibration import LOSS_SCALE, Observation
+from ccbench.model.library.constants import (
+    CONSTANTS,
+    SHIPPED_FILE,
+    Domain,
+    LibraryConstants,
+    constants_of,
+    shipped,
+)
+from ccbench.model.library.explanation import kinds_of
 from ccbench.model.library.predictor import seconds_of
-from ccbench.model.library.system import LibraryRequest, LibrarySystem
+from ccbench.model.library.system import LibrarySystem
 
 Floats = NDArray[np.float64]
 
-LOSS_SCALE = 0.12
-"""A misprediction of 12 % is where the loss turns from square to linear."""
-
 PRIOR_WEIGHT = 6.0
 """A departure by one spread weighs as much as a row that is off by so many times LOSS_SCALE."""
-
-
-@dataclass(frozen=True)
-class Observation:
-    """Times of one request on one system; ``seconds`` runs along ``request.size_bytes``."""
-
-    system: LibrarySystem
-    request: LibraryRequest
-    seconds: tuple[float, ...]
-
-    def taking(self, wanted: Sequence[int]) -> Observation:
-        """Only the sizes at these places."""
-        sizes = tuple(self.request.size_bytes[place] for place in wanted)
-        return replace(
-            self,
-            request=replace(self.request, size_bytes=sizes),
-            seconds=tuple(self.seconds[place] for place in wanted),
-        )
 
 
 FREE = tuple(constant for constant in CONSTANTS if constant.spread > 0)
@@ -80,6 +68,34 @@ def fit(
 
     found = least_squares(residuals, start, max_nfev=most_evaluations)
     return constants_of(_table(found.x), learned_on, domain_of(observations))
+
+
+def write_constants(constants: LibraryConstants, path: Path, learned_on: str) -> None:
+    """Write ``constants`` with four digits, and ``learned_on``: logs, systems, points and date in words.
+
+    Raises MachineError where the file cannot be written.
+    """
+    import yaml
+
+    domain = constants.domain
+    most_nodes: dict[str, dict[str, int]] = {}
+    for (kind, word), nodes in domain.most_nodes:
+        most_nodes.setdefault(kind, {})[word] = nodes
+    plain = {
+        "learned_on": learned_on,
+        "domain": {
+            "most_nodes": most_nodes,
+            "most_ranks_per_node": dict(domain.most_ranks_per_node),
+            "largest_bytes": domain.largest_bytes,
+        },
+        "values": {name: float(f"{value:.4g}") for name, value in constants.values},
+    }
+    try:
+        path.write_text(yaml.safe_dump(plain, sort_keys=False, width=110), encoding="utf-8")
+    except OSError as error:
+        raise MachineError(f"{path}: cannot be written ({error.strerror}); name another file") from None
+    if path == SHIPPED_FILE:
+        shipped.cache_clear()
 
 
 def _softened(residuals: Floats) -> Floats:

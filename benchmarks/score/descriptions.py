@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from benchmarks.score.network_words import ports_of
 from ccbench.errors import MachineError
 from ccbench.model.library.clusters import library_system
 from ccbench.model.library.generations import (
     generations_in,
+    host_of,
     nic_port,
     nvlink_rate,
     nvlinks_of,
@@ -21,11 +23,9 @@ from ccbench.model.library.generations import (
     pcie_rate,
     xgmi_rate,
 )
-from ccbench.model.library.hosts import host_of
-from ccbench.model.library.network_words import ports_of
 from ccbench.model.library.system import Generation, Intra, LibrarySystem, NetworkPorts
 from ccbench.topology.catalog import load_catalog
-from ccbench.topology.models import is_card, is_module
+from ccbench.topology.classes import is_card, is_module
 from ccbench.units import shown
 
 _SHARED = re.compile(r"ranks? on (?:one|a single|the same) GPU", re.IGNORECASE)

@@ -10,7 +10,7 @@ import re
 
 from ccbench.errors import MachineError
 from ccbench.model.library.system import Generation, NetworkPorts
-from ccbench.topology.networks import MOST_GIGABITS, MOST_NICS, PORT_GIGABITS
+from ccbench.topology.node_nics import MOST_GIGABITS, MOST_NICS, PORT_GIGABITS
 from ccbench.units import shown
 
 _KIND = re.compile(

@@ -23,33 +23,33 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 FLAT = "flat modules"
 
 # (lines of code, files) of ccbench/; to reach: 36,000 lines and 210 files.
-WHOLE = (57_114, 502)
+WHOLE = (56_200, 446)
 
 # Of every package (lines of code, files); to reach: 12 packages and 8 flat modules.
 CEILINGS = {
     "algorithms": (1_488, 20),
     "backends": (8_317, 78),
-    "cli": (2_071, 23),
-    "comparison": (1_429, 16),
+    "cli": (2_032, 22),
+    "comparison": (1_464, 16),
     "doctor": (482, 6),
-    "environment": (671, 10),
+    "environment": (870, 11),
     "health": (804, 8),
     "history": (647, 7),
     "importing": (4_309, 31),
     "kernels": (1_675, 16),
-    "model": (6_319, 48),
+    "model": (6_464, 48),
     "parallelism": (3_074, 17),
-    "report": (6_409, 48),
-    "runs": (1_096, 6),
+    "report": (6_300, 47),
+    "runs": (1_137, 6),
     "suite": (1_462, 10),
-    "telemetry": (561, 6),
-    "topology": (8_360, 43),
+    "telemetry": (553, 5),
+    "topology": (8_535, 43),
     "tuning": (719, 5),
-    FLAT: (5_899, 44),
+    FLAT: (6_018, 44),
 }
 
 # Functions; to reach: 12 % private helpers that are used once, none over 60 lines.
-HELPERS_USED_ONCE_PERCENT = 31.0
+HELPERS_USED_ONCE_PERCENT = 30.4
 MEDIAN_FUNCTION, LONGEST_FUNCTION = 12, 58
 
 # A floor, not a ceiling: comment lines per 100 lines of code that say why; to reach: 3 to 6.

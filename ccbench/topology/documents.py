@@ -65,19 +65,24 @@ def parse_json(text: str, place: str) -> Any:
 
 def parse_yaml(text: str, place: str) -> Any:
     """Plain value of YAML text; ``place`` begins every error. Raises MachineError."""
+    plain = strict_yaml(text, place)
+    check_plain(plain, place)
+    return plain
+
+
+def strict_yaml(text: str, place: str) -> Any:
+    """The same with whatever YAML can say: numbers that are not finite, too."""
     import yaml
 
     _check_length(text, LARGEST_YAML_BYTES, place)
     try:
         _check_events(text, place)
-        plain = yaml.load(text, Loader=_strict_loader())
+        return yaml.load(text, Loader=_strict_loader())
     except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
         problem = _spoken(" ".join(str(getattr(error, "problem", None) or error).split()))
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}:" if mark is not None else ""
         raise MachineError(f"{place}:{line} not valid YAML ({problem}); mend the text there") from None
-    check_plain(plain, place)
-    return plain
 
 
 def yaml_text(plain: Any) -> str:

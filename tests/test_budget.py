@@ -28,9 +28,9 @@ WHOLE = (56_200, 446)
 # Of every package (lines of code, files); to reach: 12 packages and 8 flat modules.
 CEILINGS = {
     "algorithms": (1_488, 20),
-    "backends": (8_317, 78),
+    "backends": (8_487, 78),
     "cli": (2_032, 22),
-    "comparison": (1_464, 16),
+    "comparison": (1_457, 16),
     "doctor": (482, 6),
     "environment": (870, 11),
     "health": (804, 8),
@@ -39,7 +39,7 @@ CEILINGS = {
     "kernels": (1_675, 16),
     "model": (6_464, 48),
     "parallelism": (3_074, 17),
-    "report": (6_300, 47),
+    "report": (6_298, 47),
     "runs": (1_137, 6),
     "suite": (1_462, 10),
     "telemetry": (553, 5),
@@ -49,7 +49,7 @@ CEILINGS = {
 }
 
 # Functions; to reach: 12 % private helpers that are used once, none over 60 lines.
-HELPERS_USED_ONCE_PERCENT = 30.4
+HELPERS_USED_ONCE_PERCENT = 30.3
 MEDIAN_FUNCTION, LONGEST_FUNCTION = 12, 58
 
 # A floor, not a ceiling: comment lines per 100 lines of code that say why; to reach: 3 to 6.

@@ -38,8 +38,6 @@ from ccbench.environment.software import (
 from ccbench.environment.variables import (
     LONGEST_VALUE,
     REDACTED,
-    VARIABLE_NAMES,
-    VARIABLE_PREFIXES,
     kept_variables,
 )
 
@@ -47,8 +45,6 @@ __all__ = [
     "LIBRARIES",
     "LONGEST_VALUE",
     "REDACTED",
-    "VARIABLE_NAMES",
-    "VARIABLE_PREFIXES",
     "Accelerators",
     "Cache",
     "Environment",

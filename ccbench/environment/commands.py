@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from ccbench.environment.variables import REDACTED, VARIABLE_NAMES, blanked
+from ccbench.environment.variables import REDACTED, blanked, has_kept_value
 
 _PAIR = re.compile(r"--?(g?env|(?:g|o|omp|prte|pmix)?mca)")
 """Options that two words follow, a name and a value."""
@@ -36,7 +36,7 @@ def line_shown(text: str) -> str:
 
     def shown(found: re.Match[str]) -> str:
         name = found[1] or found[3]
-        return found[0] if name in VARIABLE_NAMES else found[0].replace(found[2] or found[4], REDACTED)
+        return found[0] if has_kept_value(name) else found[0].replace(found[2] or found[4], REDACTED)
 
     return blanked(_SETTING.sub(shown, text))
 
@@ -60,7 +60,7 @@ def _shown(words: Sequence[str], hidden: set[str]) -> list[str]:
         shown.append(_word_shown(word, hidden))
         if _PAIR.fullmatch(word) and len(left) > 1 and "=" not in left[0]:
             name, value = left.pop(0), left.pop(0)
-            known = {name, f"OMPI_MCA_{name}", f"PRTE_MCA_{name}"} & VARIABLE_NAMES
+            known = any(map(has_kept_value, (name, f"OMPI_MCA_{name}", f"PRTE_MCA_{name}")))
             shown += [name, blanked(value) if known else _hide(value, hidden)]
         elif left and "=" not in word and left[0][:1] != "-" and _SECRET_OPTION.fullmatch(word):
             shown.append(_hide(left.pop(0), hidden))
@@ -85,7 +85,7 @@ def _word_shown(word: str, hidden: set[str]) -> str:
 
 def _part_shown(part: str, hidden: set[str]) -> str:
     found = _ASSIGNMENT.fullmatch(part)
-    if found and found[2] not in VARIABLE_NAMES:
+    if found and not has_kept_value(found[2]):
         return f"{found[1]}{found[2]}={_hide(found[3], hidden)}"
     shown = blanked(part)
     return _hide(part, hidden) if shown == REDACTED else shown

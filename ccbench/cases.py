@@ -184,13 +184,14 @@ class Case:
 
     @property
     def by_last_starter(self) -> bool:
-        """Whether a sample is what the rank took that started last, by the clocks of the ranks' devices.
+        """Whether a sample is the time of the rank that took least, by the clocks of the ranks' devices.
 
-        One launch alone, of all ranks, that none can end before all have begun: what the others took more,
-        they waited for the last one.
+        One launch alone, of all ranks, that none can end before all have begun, on hosts that let their
+        devices go each by itself: what others took more, they waited for who started last. On one host all
+        start together, and who took least only ended first, as a tree's root ends before its leaves.
         """
         waits = self.collective in WAITED_FOR_BY_ALL and not (self.groups or self.beside)
-        return waits and self.mode in ALONE and self.backend in DEVICE_TIMED
+        return waits and self.nodes > 1 and self.mode in ALONE and self.backend in DEVICE_TIMED
 
     @property
     def label(self) -> str:

@@ -91,6 +91,16 @@ def test_a_sample_lasts_from_the_first_start_to_the_last_end() -> None:
     assert durations(stamps, by_last_starter=True).tolist() == own.min(axis=0).tolist()
 
 
+@pytest.mark.parametrize(("nodes", "collective", "least"), [
+    (1, "all_reduce", False), (2, "all_reduce", True), (2, "broadcast", False),
+])  # fmt: skip
+def test_the_least_time_counts_only_where_hosts_start_their_devices_each_by_itself(
+    nodes: int, collective: str, least: bool
+) -> None:
+    case = Case("s", "nccl", collective, "tree", "float32", "sum", 8, 2, 4, mode="isolated", nodes=nodes)
+    assert case.by_last_starter is least
+
+
 # -- measuring ---------------------------------------------------------------------------------------------
 
 

@@ -98,11 +98,12 @@ def _driver(files: Files) -> str | None:
     return number[1] if number else files.text("/sys/module/nvidia/version")
 
 
-def before_turing(files: Files) -> bool:
-    """Whether an NVIDIA GPU here is too old for CUDA 13: of a compute capability below 7.5."""
+def before_turing(files: Files, every: bool = False) -> bool:
+    """Whether an NVIDIA GPU here, or every one, is too old for CUDA 13: of a compute capability below 7.5."""
     folders = [f"/sys/bus/pci/devices/{gpu}" for gpu in _pci_gpus(files)]
     ids = [files.text(f"{one}/device") or "" for one in folders if files.text(f"{one}/vendor") == "0x10de"]
-    return any(int(one, 16) < FIRST_TURING for one in ids if re.fullmatch("0x[0-9a-f]{4}", one))
+    old = [int(one, 16) < FIRST_TURING for one in ids if re.fullmatch("0x[0-9a-f]{4}", one)]
+    return any(old) and (all(old) or not every)
 
 
 def cuda_install(files: Files | None = None) -> str:

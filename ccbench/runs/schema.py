@@ -77,7 +77,7 @@ SCHEMA: tuple[Column, ...] = (
     Column(
         "samples_seconds", "list<double>", "seconds per launch",
         "every sample: from the first rank's start to the last rank's end; by GPUs' clocks the longest "
-        "rank's, of single launches that no rank can end before all have begun the last starter's",
+        "rank's; on several hosts the shortest of single launches that no rank can end before all have begun",
         _NOT_MEASURED,
     ),
     Column("warmup_seconds", "list<double>", "seconds per launch", "warm-up samples", _NOT_MEASURED),

@@ -35,10 +35,11 @@ def driver_missing(root: Path = Path("/")) -> str | None:
 
 
 def cupy_missing() -> str | None:
-    """What to install when CuPy is absent, or of a CUDA that has left a GPU of this machine behind."""
+    """What to install when CuPy is absent, or of a CUDA that has left all GPUs of this machine behind."""
     if find_spec("cupy") is None:
         return f"CuPy is not installed; {cuda_install()}"
-    if before_turing(Files()) and installed_version("cupy-cuda13x") and not installed_version("cupy-cuda12x"):
+    newer = installed_version("cupy-cuda13x") and not installed_version("cupy-cuda12x")
+    if newer and before_turing(Files(), every=True):
         return f"CuPy is of CUDA 13, which begins at compute capability 7.5; {CUDA_12_INSTEAD}"
     return None
 

@@ -101,7 +101,7 @@ class Launches:
             if case.mode == "cold":
                 self.flush_caches(limit_seconds)
             self.run(1, case.mode, limit_seconds, gated)
-            for number, seconds in self.part_seconds(min if case.by_last_starter else max).items():
+            for number, seconds in self.part_seconds().items():
                 taken[number] = taken.get(number, 0.0) + seconds
         return taken
 
@@ -196,12 +196,12 @@ class Launches:
 
     # -- clocks ----------------------------------------------------------------------------------------------
 
-    def part_seconds(self, pick: Callable[[list[float]], float] = max) -> dict[int, float]:
-        """Number of a part -> what the last ``run`` took on the slowest of its devices here, or as picked."""
+    def part_seconds(self) -> dict[int, float]:
+        """Number of a part -> what the last ``run`` took on the slowest of its devices here."""
         found: dict[int, list[float]] = {}
         for one in self._bindings():
             found.setdefault(one.part.number, []).append(one.seat.elapsed_seconds(one.part.lane))
-        return {number: pick(seconds) for number, seconds in found.items()}
+        return {number: max(seconds) for number, seconds in found.items()}
 
 
 def transfers(case: Case) -> int:

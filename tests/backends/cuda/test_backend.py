@@ -26,6 +26,7 @@ from ccbench.backends.cuda import (
 )
 from ccbench.backends.cuda.runtime import Cuda, do_all, open_cuda
 from ccbench.cases import NO_ROOT, Case
+from ccbench.environment import Files
 from ccbench.errors import BackendUnavailable, MissingDependency
 from ccbench.kernels.compiler import CompilationFailed
 
@@ -69,12 +70,24 @@ def test_without_cupy_the_sentence_has_the_install_line(monkeypatch: pytest.Monk
     assert "pip install '.[cuda13]'" in str(BACKEND.unavailable())
 
 
-def test_cupy_of_cuda_13_beside_a_volta_is_told_before_any_case(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("devices", "works"), [(["0x1db6"], False), (["0x1d01", "0x2684"], True), (["0x2684"], True), ([], True)]
+)
+def test_cupy_of_cuda_13_where_all_gpus_are_older_is_told_before_any_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: list[str], works: bool
+) -> None:
+    """V100; GT 1030 for the screen beside an RTX 4090."""
     monkeypatch.setattr(cuda, "driver_missing", lambda: None)
     monkeypatch.setattr(cuda, "find_spec", lambda name: name)
-    monkeypatch.setattr(cuda, "before_turing", lambda files: True)
+    monkeypatch.setattr(cuda, "Files", lambda: Files(tmp_path))
+    for number, device in enumerate(devices):
+        gpu = tmp_path / f"sys/bus/pci/devices/0000:0{number}:00.0"
+        gpu.mkdir(parents=True)
+        for name, text in (("class", "0x030200"), ("vendor", "0x10de"), ("device", device)):
+            (gpu / name).write_text(text)
     monkeypatch.setattr(cuda, "installed_version", {"cupy-cuda13x": "14.2.0"}.get)
-    assert "pip uninstall cupy-cuda13x" in str(BACKEND.unavailable())
+    assert (BACKEND.unavailable() is None) is works
+    assert works or "pip uninstall cupy-cuda13x" in str(BACKEND.unavailable())
     monkeypatch.setattr(cuda, "installed_version", {"cupy-cuda12x": "14.2.0"}.get)
     assert BACKEND.unavailable() is None
 

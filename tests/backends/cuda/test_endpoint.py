@@ -97,27 +97,18 @@ def test_samples_are_the_devices_time_and_the_hosts_is_told(opened: Opened) -> N
     assert endpoint.remark().startswith("device time (events); launch and wait take the host ")
 
 
-def test_of_several_devices_the_slowest_counts(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mode", ["streaming", "isolated"])
+def test_of_several_devices_the_slowest_counts(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """Also of a launch alone: a tree's root ends before its leaves, and started with them."""
     endpoint, _ = opened(3, devices=3)
-    endpoint.prepare(case_of("all_reduce", "ring", 3))
+    endpoint.prepare(case_of("all_reduce", "tree", 3, mode=mode))
     endpoint.refill(1)
     for group, seconds in zip(endpoint.groups, (2e-3, 5e-3, 3e-3), strict=True):
         monkeypatch.setattr(group, "elapsed_seconds", lambda seconds=seconds: seconds)
     endpoint.launch(1)
     assert endpoint.device_seconds() == 5e-3
-
-
-@pytest.mark.parametrize(("collective", "seconds"), [("all_reduce", 2e-3), ("broadcast", 5e-3)])
-def test_of_one_launch_that_all_wait_for_what_the_last_starter_took_counts(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch, collective: str, seconds: float
-) -> None:
-    endpoint, _ = opened(3, devices=3)
-    endpoint.prepare(case_of(collective, "ring", 3, mode="isolated"))
-    endpoint.refill(1)
-    for group, took in zip(endpoint.groups, (2e-3, 5e-3, 3e-3), strict=True):
-        monkeypatch.setattr(group, "elapsed_seconds", lambda took=took: took)
-    endpoint.launch(1)
-    assert endpoint.device_seconds() == seconds
 
 
 def test_cold_launches_find_other_memory_in_every_cache(

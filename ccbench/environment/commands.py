@@ -1,7 +1,8 @@
 """Command lines as they may be kept and shown: values of variables off the allow-list are blanked.
 
 Known are ``NAME=value`` anywhere (so also after ``-x``, ``--env`` and ``--export=ALL,``), ``-env NAME value``
-and ``-genv NAME value`` of hydra, ``--mca name value`` of Open MPI, and options whose own name says secret.
+and ``-genv NAME value`` of hydra, ``--mca name value`` of Open MPI, and options and headers whose own name
+says secret. Not known are options such as ``-p value`` that mean a secret to one program only.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from collections.abc import Sequence
 
 from ccbench.environment.variables import REDACTED, blanked, has_kept_value
 
-_PAIR = re.compile(r"--?(g?env|(?:g|o|omp|prte|pmix)?mca)")
-"""Options that two words follow, a name and a value."""
+_PAIR = re.compile(r"--?(g?env|(?:g|o|omp|prte|pmix)?mca)|setenv|(.*/)?sshpass")
+"""What two words follow, a name (of sshpass an option) and a value."""
 
-_ASSIGNMENT = re.compile(r"(-?)([A-Za-z_]\w*)=(.*)", re.DOTALL)
-_NEXT_ASSIGNMENT = re.compile(r",(?=[A-Za-z_]\w*=)")
-_SECRET_OPTION = re.compile(r"-.*(TOKEN|SECRET|PASS|PWD|CRED|AUTH|KEY).*", re.IGNORECASE)
+_ASSIGNMENT = re.compile(r"(\s*-?)([\w.\[\]][\w.\[\]-]*)\+?=(.*)", re.DOTALL)
+_NEXT_ASSIGNMENT = re.compile(r"([,;]\s*)(?=[\w.][\w.-]*=)")
+_SECRET_WORD = "(TOKEN|SECRET|PASS|PWD|CRED|AUTH|KEY|BEARER|JWT|COOKIE)"
+_SECRET_OPTION = re.compile(rf"-.*{_SECRET_WORD}.*|--?pw", re.IGNORECASE)
+_HEADER = re.compile(rf"{_SECRET_WORD}[^\s=]*:", re.IGNORECASE)
+"""``X-Api-Key: value``, ``{"token": "value"}``; the value may have several words."""
 
 _SETTING = re.compile(r"\b([A-Z][A-Z0-9]*_[A-Z0-9_]*)=(\S+)|(?<=env )(\w+) (\S+)")
 """A variable and its value in a line of a log, whose own lower-case words may have values too."""
@@ -68,7 +72,10 @@ def _shown(words: Sequence[str], hidden: set[str]) -> list[str]:
 
 
 def _word_shown(word: str, hidden: set[str]) -> str:
-    if any(letter.isspace() for letter in word):  # a line for another shell
+    if _HEADER.search(word):
+        return _hide(word, hidden)
+    first = word.split()[0] if any(letter.isspace() for letter in word.strip()) else word
+    if first != word and REDACTED not in _word_shown(first, set()):  # a line for another shell, no value
         try:
             inner = shlex.split(word)
         except ValueError:
@@ -80,7 +87,7 @@ def _word_shown(word: str, hidden: set[str]) -> str:
     option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
     if equals and _SECRET_OPTION.fullmatch(option):
         return f"{option}={_hide(value, hidden)}"
-    return option + equals + ",".join(_part_shown(part, hidden) for part in _NEXT_ASSIGNMENT.split(value))
+    return option + equals + "".join(_part_shown(part, hidden) for part in _NEXT_ASSIGNMENT.split(value))
 
 
 def _part_shown(part: str, hidden: set[str]) -> str:

@@ -13,7 +13,7 @@ REDACTED = "<redacted>"
 
 LONGEST_VALUE = 500
 _SECRET_VALUE = re.compile(
-    r"://[^/\s@]*:[^/\s@]*@"  # user:password in an address
+    r"://[^/\s@]+@|://\S*\?\S*="  # user, password or query in an address
     r"|\b(bearer|basic)\s+\S{8}"
     r"|(password|passwd|secret|token|key)\s*[=:]"
     r"|-----BEGIN "

@@ -29,6 +29,19 @@ SECRET = "hunter2"
         "bash -c 'open \"hunter2'",
         "launch --password hunter2 --auth-token=hunter2",
         "launch https://me:hunter2@example.org/x",
+        "launch https://hunter2@example.org/x",
+        "launch 'https://example.org/x?sig=hunter2'",
+        "srun --export=ALL,DB='two words hunter2',NCCL_ALGO=Ring",
+        "kubectl run --env=db.pw=hunter2",
+        "env db-pw=hunter2 mpirun",
+        "bash -c 'NCCL_ALGO=Ring;DB_PW=hunter2 mpirun'",
+        "bash -c 'DB_PW=\"two hunter2\" mpirun'",
+        "csh -c 'setenv DB hunter2; mpirun'",
+        "curl -H 'X-Api-Key: hunter2'",
+        "curl -H 'Authorization: Token hunter2'",
+        'launch \'{"token": "hunter2"}\'',
+        "launch --jwt hunter2",
+        "sshpass -p hunter2 ssh host mpirun",
     ],
 )
 def test_a_value_off_the_list_is_blanked_however_it_is_given(words: str) -> None:
@@ -46,6 +59,8 @@ def test_a_value_off_the_list_is_blanked_however_it_is_given(words: str) -> None
         "mpirun --mca btl_tcp_if_include eth0 --mca pml ucx --map-by ppr:2:node",
         "srun --mpi=pmix --nodelist=a,b -n 4 --export=ALL,NCCL_PROTO=LL128",
         "bash -c 'cd /x && mpirun -n 2'",
+        "bash -c 'NCCL_ALGO=Ring mpirun -n 2 --mca btl tcp,self'",
+        "torchrun --nnodes=2 --rdzv-endpoint=a:29500 --map-by ppr:2:node:pe=4",
     ],
 )
 def test_what_matters_to_a_result_stays(words: str) -> None:

@@ -162,6 +162,8 @@ class NcclRanks(WholeEndpoint):
         self.barrier()
         self._connected = False
         try:
+            if self._case.mode == "graph":  # a single rank connects by calls that a capture refuses
+                self._guarded(self._launches.enqueue, limit_for(self._case, 1))
             if self._case in self._chosen:
                 self.launch(1)
             else:

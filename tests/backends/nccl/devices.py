@@ -344,6 +344,7 @@ class WorldRuntime(EmulatedRuntime):
     # -- graphs --------------------------------------------------------------------------------------------
 
     def streamBeginCapture(self, stream: int, mode: int) -> None:  # noqa: N802 - as CUDA spells it
+        assert mode == 1  # of this thread: what others call must not end the capture
         assert self.world.streams[stream].captured is None
         self.world.streams[stream].captured = []
         self.capturing[stream] = threading.get_ident()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ccbench.backends.nccl.calls import DTYPE_SINCE, DTYPES, OPS, UNIQUE_ID_BYTES
+from tests.backends.cuda.emulated import CudaError
 
 from .clique import Clique, Launch, Reduction, Request
 from .devices import World, WorldRuntime, cost_seconds
@@ -45,6 +46,7 @@ class Member:
     splits: int = 0
     windows: int = 0
     registered: dict[int, int] = field(default_factory=dict)
+    connected: set[str] = field(default_factory=set)
     aborted: bool = False
     hung: bool = False
 
@@ -189,7 +191,9 @@ class State:
         if left_out:
             self.world.deadlocks.append(left_out)
             return self.fail(INTERNAL, f"deadlock: {left_out}")
-        result = SUCCESS
+        result = self._connect(group)
+        if result != SUCCESS:
+            return result
         with self.world.changed:
             for (_, handle), (member, requests) in together.items():
                 queue = self.world.streams.get(handle)
@@ -200,6 +204,21 @@ class State:
                     member.polls, result = self.polls, IN_PROGRESS
             self.world.changed.notify_all()
         return result
+
+    def _connect(self, group: Group) -> int:
+        """The first time a communicator makes ready for a collective: here, where a thread has no other.
+
+        As asyncJobLaunch of NCCL's src/group.cc; it clears memory of the device (src/transport/nvls.cc).
+        """
+        asked = self._asked(group)
+        for member, request, _ in group.calls if len(asked) == 1 else ():
+            if request.name not in member.connected:
+                try:
+                    self.runtime.free(0)
+                except CudaError as error:
+                    return self.fail(UNHANDLED_CUDA, f"Cuda failure {error.status}")
+                member.connected.add(request.name)
+        return SUCCESS
 
     def _left_out(self, group: Group) -> str:
         """A thread with several ranks must call all in one group, or it waits for itself."""

@@ -11,6 +11,7 @@ import tarfile
 import time
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -18,7 +19,9 @@ from benchmarks import gpu_day
 from benchmarks.gpu_day import FAILED, NOT_REACHED, OVER, PASSED, SKIPPED, STOPPED, Day, Ending
 from benchmarks.gpu_day_phases import PHASES, ROOT, Phase, Step
 from ccbench.backends import open_backend
+from ccbench.errors import MissingDependency
 from ccbench.kernels import building
+from ccbench.kernels.compiler import Nvrtc, nvrtc
 from ccbench.kernels.sources import entries
 from tests.gpu import warm
 from tests.gpu.cases import emulated
@@ -240,6 +243,31 @@ def test_what_is_compiled_beforehand_is_every_kernel_once() -> None:
     assert len({one.digest for one in wanted}) == len(wanted)
     texts = " ".join(one.text for one in wanted)
     assert all(f"CCB_GLOBAL({name})" in texts for name in entries())
+
+
+def test_what_is_compiled_beforehand_is_by_the_compiler_that_cupy_makes_backends_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[int, ...]] = []
+
+    def compiler(*words: int) -> Nvrtc:
+        asked.append(words)
+        return nvrtc()
+
+    def missing() -> None:
+        raise MissingDependency("no compiler")
+
+    cuda = ModuleType("cupy.cuda")
+    cuda.__dict__["runtime"] = SimpleNamespace(
+        runtimeGetVersion=lambda: 12090, driverGetVersion=lambda: 13000
+    )
+    monkeypatch.setitem(sys.modules, "cupy", ModuleType("cupy"))
+    monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
+    monkeypatch.setattr(warm, "nvrtc", compiler)
+    monkeypatch.setattr(warm, "programs", list)
+    monkeypatch.setattr(building, "compiler", missing)
+    assert warm.main(["--capability", "90"]) == 0
+    assert asked == [(90, 12, 13)]
 
 
 def test_a_device_that_no_compiler_knows_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:

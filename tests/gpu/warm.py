@@ -24,7 +24,7 @@ from ccbench.backends.cuda.runtime import open_cuda
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import CcbenchError, MissingDependency
 from ccbench.kernels import building
-from ccbench.kernels.compiler import architecture_for, compile_program, nvrtc
+from ccbench.kernels.compiler import Nvrtc, architecture_for, compile_program, nvrtc
 from ccbench.kernels.selection import choose, entries
 from ccbench.kernels.sources import Program, program
 
@@ -47,10 +47,25 @@ def programs() -> list[Program]:
     return list({one.digest: one for one in wanted}.values())
 
 
-def work(architecture: int, most: int | None) -> Iterator[Callable[[], object]]:
+def compiler_for(capability: int) -> Nvrtc:
+    """The one that backends take where several are installed: for another's cubins nobody would ask."""
+    try:
+        from cupy.cuda import runtime  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        return nvrtc(capability)
+    return nvrtc(capability, runtime.runtimeGetVersion() // 1000, runtime.driverGetVersion() // 1000)
+
+
+def compiled(one: Program, capability: int) -> None:
+    """Into the cache."""
+    compiler = compiler_for(capability)
+    compile_program(one, architecture_for(capability, compiler.architectures), compiler=compiler)
+
+
+def work(capability: int, most: int | None) -> Iterator[Callable[[], object]]:
     """What is to be done, each by a process of its own."""
     for one in programs()[:most]:
-        yield partial(compile_program, one, architecture)
+        yield partial(compiled, one, capability)
     try:
         building.compiler()
     except MissingDependency as error:
@@ -77,18 +92,19 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     try:
         capability = given.capability or open_cuda().facts(0).capability
-        architecture, version = architecture_for(capability, nvrtc().architectures), nvrtc().full_version
+        compiler = compiler_for(capability)
+        architecture = architecture_for(capability, compiler.architectures)
     except CcbenchError as error:
         print(f"tests/gpu/warm.py: {error}", file=sys.stderr)
         return error.exit_code
     began, cores = time.monotonic(), len(os.sched_getaffinity(0))
-    steps = [*work(architecture, given.most)]
+    steps = [*work(capability, given.most)]
     with ProcessPoolExecutor(cores, multiprocessing.get_context("spawn")) as pool:
         failures = [text for text in pool.map(failure_of, steps) if text]
     for text in failures:
         print(f"FAILED {text}")
-    done = f"{len(steps) - len(failures)} of {len(steps)} for sm_{architecture} by NVRTC {version}"
-    print(f"{done}, {cores} cores, {time.monotonic() - began:.0f} s")
+    done = f"{len(steps) - len(failures)} of {len(steps)} for sm_{architecture}"
+    print(f"{done} by NVRTC {compiler.full_version}, {cores} cores, {time.monotonic() - began:.0f} s")
     return 1 if failures else 0
 
 

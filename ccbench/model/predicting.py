@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ccbench.cases import DEVICE_TIMED, NO_ROOT, OVERLAP, UNEVEN, Case
+from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import item_bytes
 from ccbench.errors import CcbenchError
 from ccbench.model.beside import (
@@ -56,6 +57,9 @@ def predict_case(
     """
     if case.backend in UNPRICED_BACKENDS or case.mode == OVERLAP:
         return None
+    if case.backend in (*HOST_LIBRARIES, *LIBRARY_BACKENDS) and not case.size_bytes:
+        if COLLECTIVES[case.collective].moves_data:
+            return None  # nothing to send: libraries return at once, or with a handshake of their own
     if isinstance(machine, HostNetwork):
         return predict_host_library(case, machine, algorithm_used, host)
     if case.backend in HOST_LIBRARIES:

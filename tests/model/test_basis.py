@@ -84,6 +84,12 @@ def test_of_computing_meanwhile_nothing_is_said() -> None:
     assert named_basis("hgx-h100").predict(asked) is None
 
 
+def test_what_a_library_has_nothing_of_to_send_has_neither_price_nor_bound() -> None:
+    nothing = replace(ON_GPUS, collective="all_gather", op="none", size_bytes=0, count=0)
+    assert named_basis("hgx-h100").predict(nothing) is None
+    assert named_basis("hgx-h100").predict(replace(nothing, size_bytes=64, count=16)) is not None
+
+
 def test_a_file_of_calibrate_is_a_host_and_a_topology_file_has_gpus(tmp_path: Path) -> None:
     save_machine(load_machine("cpu-shared-memory"), tmp_path / "mine.yaml")
     assert named_basis(str(tmp_path / "mine.yaml")).host == load_machine("cpu-shared-memory")

@@ -154,6 +154,15 @@ def _short(case: Case) -> str:
     return f"{case.collective} {case.algorithm} {format_size(case.size_bytes)} {case.backend}"
 
 
+def _is_news(measurement: Measurement, told: set[str]) -> bool:
+    """Whether a case went wrong, or is unsupported for a reason that is not among those ``told``."""
+    if measurement.status is not Status.UNSUPPORTED:
+        return measurement.status is not Status.OK
+    known = measurement.detail in told
+    told.add(measurement.detail)
+    return not known
+
+
 class SilentProgress:
     """Says nothing."""
 
@@ -177,9 +186,9 @@ class SilentProgress:
 
 
 class PlainProgress:
-    """Lines for a log: a case that went wrong at once, a good one at most every few seconds.
+    """Lines for a log: a case that went wrong at once, others at most every few seconds.
 
-    interval_seconds: least time between two lines about good cases; the last case always has its line.
+    interval_seconds: least time between two lines about other cases; the last case always has its line.
     """
 
     def __init__(
@@ -193,6 +202,7 @@ class PlainProgress:
         self._expected_seconds: float | None = None
         self._started_at = 0.0
         self._spoke_at = float("-inf")
+        self._told: set[str] = set()
 
     def started(self, total: int, expected_seconds: float | None) -> None:
         """Say how much there is to do."""
@@ -210,10 +220,10 @@ class PlainProgress:
         """Nothing: the line comes when the case ends."""
 
     def case_finished(self, measurement: Measurement, prediction: Prediction | None) -> None:
-        """One line, unless a good case ended right after the last line."""
+        """One line, unless nothing new ended right after the last line."""
         self._done += 1
         now = self._clock()
-        dispensable = measurement.status is Status.OK and self._done != self._total
+        dispensable = not _is_news(measurement, self._told) and self._done != self._total
         if dispensable and now - self._spoke_at < self._interval_seconds:
             return
         self._spoke_at = now
@@ -268,6 +278,7 @@ class LiveProgress:
         self._done = 0
         self._expected_seconds: float | None = None
         self._started_at = 0.0
+        self._told: set[str] = set()
 
     def started(self, total: int, expected_seconds: float | None) -> None:
         """Draw the empty bar."""
@@ -290,7 +301,7 @@ class LiveProgress:
         """Move the bar; a case that went wrong leaves its line above it."""
         self._done += 1
         result = result_text(measurement, prediction)
-        if measurement.status is not Status.OK:
+        if _is_news(measurement, self._told):
             self.note(f"{measurement.case.label}: {result}")
         self._move(f"{_short(measurement.case)}: {result}")
 

@@ -139,6 +139,25 @@ def test_a_live_bar_leaves_only_bad_cases_and_notes_behind() -> None:
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1  # the cursor is given back
 
 
+@pytest.mark.parametrize("display", [PlainProgress, LiveProgress])
+def test_what_is_unsupported_for_one_reason_has_one_line(
+    display: Callable[[io.StringIO], Progress],
+) -> None:
+    stream = Terminal()
+    progress = display(stream)
+    progress.started(8, None)
+    for number, reason in enumerate(["no avg", "no avg", "no float16", "no avg"], start=1):
+        progress.case_started(CASE, number)
+        progress.case_finished(ended(Status.UNSUPPORTED, detail=reason), None)
+    progress.finished()
+    plain = re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]", "", stream.getvalue())
+    told = [line for line in re.split("[\r\n]+", plain) if line.startswith(("[", "all_reduce ring float32"))]
+    assert [line.partition("unsupported: ")[2].removesuffix(" (left 0:00)") for line in told] == [
+        "no avg",
+        "no float16",
+    ]
+
+
 @pytest.mark.parametrize("width", [10, 40, 79, 200])
 def test_a_live_bar_never_takes_more_than_one_row(width: int) -> None:
     stream = Terminal()

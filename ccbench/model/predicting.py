@@ -57,9 +57,9 @@ def predict_case(
     """
     if case.backend in UNPRICED_BACKENDS or case.mode == OVERLAP:
         return None
-    if case.backend in (*HOST_LIBRARIES, *LIBRARY_BACKENDS) and not case.size_bytes:
-        if COLLECTIVES[case.collective].moves_data:
-            return None  # nothing to send: libraries return at once, or with a handshake of their own
+    by_library = case.backend in (*HOST_LIBRARIES, *LIBRARY_BACKENDS)
+    if by_library and not case.size_bytes and COLLECTIVES[case.collective].moves_data:
+        return None  # nothing to send: libraries return at once, or with a handshake of their own
     if isinstance(machine, HostNetwork):
         return predict_host_library(case, machine, algorithm_used, host)
     if case.backend in HOST_LIBRARIES:

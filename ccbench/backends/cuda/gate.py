@@ -27,7 +27,7 @@ from ccbench.backends.cpu.memory import fence
 from ccbench.backends.cuda.group import Group
 from ccbench.backends.cuda.modules import Kernel
 from ccbench.backends.cuda.runtime import Cuda
-from ccbench.errors import CcbenchError
+from ccbench.errors import BackendUnavailable, CcbenchError
 from ccbench.kernels.sources import Program, kernel_folder
 
 LIMIT_SECONDS = 2.0
@@ -88,8 +88,25 @@ def switched_off(environment: Mapping[str, str] | None = None) -> str:
     given = os.environ if environment is None else environment
     if given.get(SWITCH, "").lower() == "off":
         return f"{SWITCH}=off"
-    blocking = given.get(BLOCKING_SWITCH, "0")
-    return "" if blocking in ("", "0") else f"{BLOCKING_SWITCH}={blocking}"
+    return _blocking(given)
+
+
+def _blocking(environment: Mapping[str, str]) -> str:
+    value = environment.get(BLOCKING_SWITCH, "0")
+    return "" if value in ("", "0") else f"{BLOCKING_SWITCH}={value}"
+
+
+def refuse_blocking(devices: int, instead: str) -> None:
+    """BackendUnavailable where launches wait for their end and one process launches on several devices.
+
+    The first kernel waits for the second, which is not launched before the first has ended.
+    """
+    blocking = _blocking(os.environ)
+    if devices > 1 and blocking:
+        raise BackendUnavailable(
+            f"{blocking} lets every launch wait for its end, and kernels of {devices} GPUs wait for each "
+            f"other: one process cannot launch them all; unset it, or take `backend: {instead}`"
+        )
 
 
 def without_gate(reason: str) -> str:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from ccbench.backends.base import OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Control
 from ccbench.backends.cuda.endpoint import HOST, CudaRanks
-from ccbench.backends.cuda.gate import Gate
+from ccbench.backends.cuda.gate import Gate, refuse_blocking
 from ccbench.backends.cuda.group import Group
 from ccbench.backends.cuda.launching import LIMIT_SECONDS
 from ccbench.backends.cuda.runtime import Cuda, device_count, do_all
@@ -65,6 +65,7 @@ class CudaEndpoint(CudaRanks):
     ) -> None:
         shares = ranks_of_devices(ranks, min(device_count(cuda), devices or ranks))
         used = range(len(shares))
+        refuse_blocking(len(used), "cuda-ipc")
         apart = cuda.pair_without_access(used)
         if apart is None:
             cuda.enable_peers(used)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from ccbench.backends.base import CannotRun
 from ccbench.backends.cpu.memory import Control
 from ccbench.backends.crew import WholeCrew
-from ccbench.backends.cuda.gate import GateBoard
+from ccbench.backends.cuda.gate import GateBoard, refuse_blocking
 from ccbench.backends.cuda.runtime import Cuda, device_count, device_uuid, open_cuda, starting
 from ccbench.backends.nccl.endpoint import NcclRanks
 from ccbench.backends.nccl.exchanges import Alone, Board, Forked
@@ -109,6 +109,7 @@ class NcclCrew(WholeCrew):
             cuda = open_cuda(own_kernels=False)
             count = device_count(cuda)
             devices = {rank: device_for(rank, self._ranks, count) for rank in range(self._ranks)}
+            refuse_blocking(len(set(devices.values())), "nccl-processes")
             return opened(self.control, cuda, open_nccl(), devices, self._ranks, Alone())
 
 

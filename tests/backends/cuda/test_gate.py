@@ -13,6 +13,7 @@ from ccbench.backends.cuda.gate import (
     GateMissed,
     gate_program,
 )
+from ccbench.errors import BackendUnavailable
 from ccbench.kernels.compiler import RESOURCE_OPTIONS, Nvrtc, nvrtc
 
 from . import emulated
@@ -41,6 +42,16 @@ def test_there_is_no_gate_where_launches_wait_for_their_end_and_the_detail_says_
     endpoint.launch(1)
     assert GATE not in runtime.loads
     assert endpoint.remark().endswith(f"because nothing holds devices back ({name}={value})")
+
+
+def test_one_process_does_not_launch_on_several_devices_where_launches_wait_for_their_end(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    with pytest.raises(BackendUnavailable, match=r"of 2 GPUs .* unset it, or take `backend: cuda-ipc`"):
+        opened(4, devices=2)
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "0")
+    opened(4, devices=2)
 
 
 def test_without_the_gate_the_hosts_calls_are_in_it(opened: Opened) -> None:

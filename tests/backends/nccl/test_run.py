@@ -52,6 +52,17 @@ def run(suite: str, folder: Path, *more: str) -> int:
     return int(leaving.value.code or 0)
 
 
+def test_one_process_does_not_launch_on_several_gpus_where_launches_wait_for_their_end(
+    with_gpus: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    sweep = "{collective: all_reduce, size: 64 B, ranks: [1, 4]}"
+    run(f"{{backends: [nccl], sweep: {sweep}, sampling: {{visits: 1}}}}", tmp_path)
+    cases = load_run(tmp_path / "run").cases.sort_values("ranks")
+    assert list(cases["status"]) == ["ok", "unsupported"]
+    assert "unset it, or take `backend: nccl-processes`" in cases["detail"].iloc[1]
+
+
 def test_a_run_records_what_nccl_did(with_gpus: None, tmp_path: Path) -> None:
     assert run(SUITE, tmp_path) == 0
     cases = load_run(tmp_path / "run").cases

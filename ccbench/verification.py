@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -291,7 +291,8 @@ def check(case: Case, rank: int, output: Array, salt: int, launches: int) -> Mis
     bits = np.dtype(f"u{output.dtype.itemsize}")
     rounding = rounding_of(case)
     wrong, first = 0, -1
-    for start, expected in expected_parts(case, rank, len(output), salt, launches):
+    pieces = expected_pieces(case, rank, len(output), salt, launches)
+    for start, expected in (part for piece in pieces for part in piece.parts()):
         found = output[start : start + len(expected)]
         differs = found.view(bits) != expected.view(bits)
         if rounding and differs.any():
@@ -321,16 +322,17 @@ class Part:
 
     def fill(self, buffer: Array, salt: int, launches: int = 1) -> None:
         """Write the rank's input; groups have different data, so that what strays into another is seen."""
-        fill(self.case, self.seat, buffer, self._salt(salt), launches)
+        fill(self.case, self.seat, buffer, self.salted(salt), launches)
 
     def check(self, output: Array, salt: int, launches: int) -> Mismatch | None:
         """As ``check``; the mismatch names the rank by its number in the team."""
         if not self.receives:
             return None
-        found = check(self.case, self.seat, output, self._salt(salt), launches)
+        found = check(self.case, self.seat, output, self.salted(salt), launches)
         return found and replace(found, rank=self.members[self.seat])
 
-    def _salt(self, salt: int) -> int:
+    def salted(self, salt: int) -> int:
+        """The salt of this group's data."""
         return salt + self.group * GROUP_SALTS
 
 
@@ -347,31 +349,36 @@ def part_of(case: Case, rank: int) -> Part | None:
     return None
 
 
-def expected_parts(
-    case: Case, rank: int, elements: int, salt: int, launches: int
-) -> Iterator[tuple[int, Array]]:
-    """(start, values) parts that together are rank's right output of ``elements`` elements."""
+class Piece(NamedTuple):
+    """A stretch of a right output: ``elements`` from ``begin`` on, which are ``period`` over and over."""
+
+    begin: int
+    elements: int
+    period: Array
+
+    def parts(self) -> Iterator[tuple[int, Array]]:
+        """(start, values) of one period after the other; the last one may be shorter."""
+        for start in range(0, self.elements, len(self.period)):
+            yield self.begin + start, self.period[: self.elements - start]
+
+
+def expected_pieces(case: Case, rank: int, elements: int, salt: int, launches: int) -> Iterator[Piece]:
+    """What together is rank's right output of ``elements`` elements, in their order."""
     row = collective(case.collective)
     if not elements or not case.count or not row.moves_data:
         return
     if case.collective == UNEVEN:
-        yield from _uneven_parts(case, rank, salt)
+        yield from _uneven_pieces(case, rank, salt)
         return
     root = 0 if case.root == NO_ROOT else case.root
     for block in range(elements // case.count):
         origins = row.origins(rank, block, case.ranks, root)
         period = min(PERIOD_ELEMENTS, case.count)
         one = _combined(case, [(o, index * case.count) for o, index in origins], period, salt, launches)
-        yield from _repeated(one, block * case.count, case.count)
+        yield Piece(block * case.count, case.count, one)
 
 
-def _repeated(period: Array, begin: int, elements: int) -> Iterator[tuple[int, Array]]:
-    """(start, values) parts of ``elements`` elements from ``begin`` on, ``period`` over and over."""
-    for start in range(0, elements, len(period)):
-        yield begin + start, period[: elements - start]
-
-
-def _uneven_parts(case: Case, rank: int, salt: int) -> Iterator[tuple[int, Array]]:
+def _uneven_pieces(case: Case, rank: int, salt: int) -> Iterator[Piece]:
     """Blocks of different sizes, each from where it begins in its source's input."""
     sent = sent_elements(case.traffic, case.count, case.ranks)
     begins = np.cumsum(sent, axis=1) - sent
@@ -381,7 +388,7 @@ def _uneven_parts(case: Case, rank: int, salt: int) -> Iterator[tuple[int, Array
         if elements:
             begin = int(begins[source, rank])
             one = values(case, source, begin, min(PERIOD_ELEMENTS, elements), salt, launches=1)
-            yield from _repeated(one, end, elements)
+            yield Piece(end, elements, one)
         end += elements
 
 

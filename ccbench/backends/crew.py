@@ -11,13 +11,15 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Protocol, runtime_checkable
 
+from ccbench.backends.base import OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Control, Word
 from ccbench.cases import Case, CaseFacts
-from ccbench.errors import UsageError
+from ccbench.errors import CcbenchError, UsageError
 from ccbench.exchange import Exchange
 from ccbench.faults import Fault, fault_from_environment
+from ccbench.kernels.abi import NONE_DIFFERS
 from ccbench.measure import Endpoint
-from ccbench.verification import Array, Mismatch, part_of
+from ccbench.verification import Array, Mismatch, Piece, check, expected_pieces, part_of, rounding_of
 
 CREWS = {
     "cpu": "ccbench.backends.cpu.crew",
@@ -132,6 +134,27 @@ class WholeCrew:
         self.control = Control(1, sample_capacity)
 
 
+class Output(Protocol):
+    """One rank's result, where it lies."""
+
+    @property
+    def elements(self) -> int:
+        """How many it has."""
+
+    def read(self) -> Array:
+        """What is in it, on the host."""
+
+    def differing(self, pieces: Sequence[Piece]) -> tuple[int, int]:
+        """By a kernel: how many elements differ from ``pieces`` in any bit, and the first; NONE_DIFFERS.
+
+        CcbenchError or OutOfMemory where there can be no such kernel.
+        """
+
+
+COMPARED_WRONG = "compared_wrong"
+"""Flag: the kernel that compares came to another result than the host, whose word counts."""
+
+
 class WholeEndpoint:
     """What every endpoint that drives all ranks of a case has in common."""
 
@@ -145,6 +168,9 @@ class WholeEndpoint:
         self.stamps = control.stamps
         self._cases = 0
         self._any_fault = fault_from_environment()
+        self._device_compares = True
+        self._compared_by_both: set[Case] = set()
+        self._visited = False
         self._faults: list[tuple[int, Fault]] = []
 
     def next_salt(self) -> int:
@@ -153,7 +179,9 @@ class WholeEndpoint:
         return self._cases
 
     def arm(self, case: Case) -> None:
-        """Remember which ranks must misbehave in ``case`` (see ccbench.faults)."""
+        """``case`` comes next: remember which ranks must misbehave in it (see ccbench.faults)."""
+        self._case = case
+        self._visited = case in self._compared_by_both
         fault = self._any_fault
         hit = [rank for rank in range(case.ranks) if fault and fault.matches(case, rank)]
         self._faults = [(rank, fault) for rank in hit if fault]
@@ -189,25 +217,51 @@ class WholeEndpoint:
         return CaseFacts()
 
     def checked(
-        self, case: Case, outputs: Iterable[tuple[int, Array]], salt: int, launches: int
+        self, case: Case, outputs: Iterable[tuple[int, Output]], salt: int, launches: int
     ) -> Mismatch | None:
         """The first wrong rank's mismatch, with the wrong elements of all ranks.
 
         outputs: (rank, its output); one at a time is asked for, so that they may share memory.
         """
         self.say(Activity.CHECKING)
-        faults = dict(self._faults)
-        wrong: list[Mismatch] = []
+        found = []
         for rank, output in outputs:
-            if rank in faults:
-                faults[rank].spoil(output)
             part = part_of(case, rank)
-            mismatch = part.check(output, salt, launches) if part else None
-            if mismatch is not None:
-                wrong.append(mismatch)
-        return of_all_ranks(wrong)
+            if part and part.receives:
+                salted = part.salted(salt)
+                found.append(self.compared(rank, output, part.case, part.seat, salted, launches))
+        return of_all_ranks(found)
+
+    def compared(
+        self, rank: int, output: Output, case: Case, seat: int, salt: int, launches: int
+    ) -> Mismatch | None:
+        """As ``verification.check`` of what is number ``seat`` in ``case``, on the device where that will do.
+
+        It does from a case's second visit on, where no bit may differ and none does. In the first one the
+        host compares too, and it alone once the device has been wrong.
+        """
+        found = None
+        if self._device_compares and not self._any_fault and not rounding_of(case):
+            try:
+                pieces = [*expected_pieces(case, seat, output.elements, salt, launches)]
+                found = output.differing(pieces) if pieces else NONE_DIFFERS
+            except (CcbenchError, OutOfMemory):  # no compiler for the device, or no room on it
+                self._device_compares = False
+        if found == NONE_DIFFERS and self._visited:
+            return None
+        read = output.read()
+        for _, fault in [one for one in self._faults if one[0] == rank]:
+            fault.spoil(read)
+        wrong = check(case, seat, read, salt, launches)
+        if found is not None:
+            self._compared_by_both.add(self._case)
+            if found != ((wrong.wrong_elements, wrong.offset) if wrong else NONE_DIFFERS):
+                self._device_compares = False
+                self.flags = (*self.flags, COMPARED_WRONG)
+        return wrong and replace(wrong, rank=rank)
 
 
-def of_all_ranks(wrong: Sequence[Mismatch]) -> Mismatch | None:
+def of_all_ranks(found: Sequence[Mismatch | None]) -> Mismatch | None:
     """The first wrong rank's, with the wrong elements of all; None where none is wrong."""
+    wrong = [one for one in found if one]
     return replace(wrong[0], wrong_elements=sum(one.wrong_elements for one in wrong)) if wrong else None

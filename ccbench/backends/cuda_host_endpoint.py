@@ -6,8 +6,8 @@ its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from ccbench.cases import EMULATION, NO_OP, NO_ROOT, Case
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
 from ccbench.environment import available_memory_bytes
+from ccbench.kernels import abi
 from ccbench.kernels.building import Build, built
 from ccbench.kernels.host_engine import HostCall, HostOptions, HostWorld
 from ccbench.kernels.host_memory import HostCommunicator, communicator_bytes
@@ -25,7 +26,7 @@ from ccbench.kernels.layout import ALIGNMENT_BYTES, RankBuffers, WorkAreas, all_
 from ccbench.kernels.plans import PlanRequest, plan_for
 from ccbench.kernels.selection import KernelChoice, choose
 from ccbench.measure import communicating
-from ccbench.verification import Array, Mismatch, Part, part_of, poison
+from ccbench.verification import Array, Mismatch, Part, Piece, part_of, poison
 
 CHANNELS = 2
 SLOTS = 4
@@ -39,6 +40,38 @@ SPARE_BYTES = 8 << 20
 """Room for plans, programs and tables of addresses."""
 
 MEMORY_SHARE = 0.8
+
+
+@dataclass(frozen=True)
+class EmulatedOutput:
+    """Implements ``ccbench.backends.crew.Output`` for ``output``, a view of the world's memory."""
+
+    world: HostWorld
+    output: Array
+
+    @property
+    def elements(self) -> int:
+        """How many it has."""
+        return len(self.output)
+
+    def read(self) -> Array:
+        """What is in it."""
+        return self.output
+
+    def differing(self, pieces: Sequence[Piece]) -> tuple[int, int]:
+        """By the kernel ``compare``, which a rank runs alone."""
+        world, mark = self.world, self.world.used
+        table, periods = abi.compare_tables(pieces)
+        alone = world.communicator([0])
+        at = world.allocate(periods.nbytes)
+        world.view(at, periods.nbytes)[:] = periods.view(np.uint8)
+        place = self.output.ctypes.data - world.arena.ctypes.data
+        dtype = abi.COPY_TYPES[self.output.itemsize]
+        call = HostCall("compare", dtype, 0, [at], [place], program=table.view(np.int32), communicator=alone)
+        world.run(Build("compare.cu"), [call], HostOptions(lanes=LANES))
+        lanes = world.area(0, "staging", alone).view(abi.COMPARED)[: CHANNELS * LANES].copy()
+        world.free_after(mark)
+        return abi.compared(lanes)
 
 
 class EmulatedEndpoint(WholeEndpoint):
@@ -60,7 +93,6 @@ class EmulatedEndpoint(WholeEndpoint):
         """Build the kernel, place the buffers; returns the algorithm that runs."""
         self.say(Activity.PREPARING)
         self.arm(case)
-        self._case = case
         parts = [part for rank in communicating(case) if (part := part_of(case, rank))]
         self._parts = {part.members[part.seat]: part for part in parts}
         groups = {part.group: part for part in parts}.values()
@@ -70,7 +102,8 @@ class EmulatedEndpoint(WholeEndpoint):
         built(self._build)
         layout = all_buffers(seen)
         needed = sum(one.total_bytes + ALIGNMENT_BYTES for one in layout) + self._own_bytes(case, seen)
-        world = self._roomy_world(len(groups) * needed)
+        compared = max(one.output_bytes for one in layout)  # at most: what an output is compared with
+        world = self._roomy_world(len(groups) * needed + compared)
         self._begin = world.used
         self._inputs, self._outputs = {}, {}
         # Groups have flags and counters of their own, so that what one does never counts in another.
@@ -171,9 +204,11 @@ class EmulatedEndpoint(WholeEndpoint):
             return None
         return self.checked(self._case, self.outputs(), salt, launches)
 
-    def outputs(self) -> Iterator[tuple[int, Array]]:
+    def outputs(self) -> Iterator[tuple[int, EmulatedOutput]]:
         """Every rank's output."""
-        yield from self._outputs.items()
+        assert self._world is not None
+        for rank, output in self._outputs.items():
+            yield rank, EmulatedOutput(self._world, output)
 
     def finish(self) -> None:
         """Give the buffers' room back; the communicator stays."""

@@ -100,6 +100,14 @@ ERROR_WORD = np.dtype(
 )
 """Why a wait was given up; one per (rank, channel), all zero where none was."""
 
+PIECE = np.dtype([(name, "i8") for name in ("begin", "elements", "source", "period")])
+"""A piece of a right output as ``compare`` takes it; source: where in the input its period begins."""
+
+NONE_DIFFERS = (0, -1)
+
+COMPARED = np.dtype([("differing", "i8"), ("first", "i8")])
+"""What one lane of ``compare`` writes: how many elements differ, and the first; huge where none does."""
+
 WAITED_FOR: dict[int, str] = {
     1: "rank {peer} to send (message {goal}, the last one seen was {seen})",
     2: "rank {peer} to take what was sent to it (message {goal}, the last one taken was {seen})",
@@ -161,6 +169,26 @@ def given_up(errors: NDArray[Any]) -> Iterator[GivenUp]:
     for word in errors.ravel():
         if word["code"]:
             yield GivenUp(*(int(word[name]) for name in ERROR_WORD.names or ()))
+
+
+def compare_tables(
+    pieces: Sequence[tuple[int, int, NDArray[Any]]],
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """(PIECE records, all periods one behind the other) of what ``compare`` is to find.
+
+    pieces: where one begins, how many elements it has, and the period of which it is made.
+    """
+    lengths = [len(period) for _, _, period in pieces]
+    sources = np.cumsum([0, *lengths[:-1]]).tolist()
+    rows = zip(pieces, sources, lengths, strict=True)
+    table = np.array([(*piece[:2], source, length) for piece, source, length in rows], PIECE)
+    return table, np.concatenate([period.view(f"u{period.itemsize}") for _, _, period in pieces])
+
+
+def compared(found: NDArray[Any]) -> tuple[int, int]:
+    """How many elements differ, and the first; NONE_DIFFERS. found: of all lanes, COMPARED."""
+    differing = int(found["differing"].sum())
+    return (differing, int(found["first"].min())) if differing else NONE_DIFFERS
 
 
 def type_number(dtype: str) -> int:

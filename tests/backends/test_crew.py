@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
+from dataclasses import replace
 from multiprocessing import Pipe
 from typing import cast
 
+import numpy as np
 import pytest
 
 from ccbench.backends.base import CannotRun, OutOfMemory
@@ -13,10 +16,103 @@ from ccbench.backends.cpu.memory import Control, Word
 from ccbench.backends.crew import CREWS, TeamEndpoint, WholeEndpoint, open_crew
 from ccbench.cases import Case, Sampling, Status
 from ccbench.errors import UsageError
-from ccbench.verification import expected_parts
+from ccbench.verification import Array, Mismatch, Piece, expected_pieces
 from ccbench.worker import _rank_case, refuse_all
 
 CASE = Case("s", "cuda", "all_gather", "ring", "int32", "none", 24, 3, 2)
+
+
+class OnDevice:
+    """A result whose device says ``told`` of it, or fails; by default what is true."""
+
+    def __init__(self, output: Array, told: tuple[int, int] | Exception | None = None) -> None:
+        self.output, self.told = output, told
+        self.reads = self.compared = 0
+
+    @property
+    def elements(self) -> int:
+        return len(self.output)
+
+    def read(self) -> Array:
+        self.reads += 1
+        return self.output
+
+    def differing(self, pieces: Sequence[Piece]) -> tuple[int, int]:
+        self.compared += 1
+        if isinstance(self.told, Exception):
+            raise self.told
+        right = np.concatenate([part for piece in pieces for _, part in piece.parts()])
+        (differs,) = np.nonzero(self.output != right)
+        return self.told or (len(differs), int(differs[0]) if len(differs) else -1)
+
+
+def right(case: Case = CASE, rank: int = 0) -> Array:
+    pieces = expected_pieces(case, rank, 6, 7, 1)
+    return np.concatenate([part for piece in pieces for _, part in piece.parts()])
+
+
+def visits(*outputs: OnDevice, case: Case = CASE) -> tuple[WholeEndpoint, list[Mismatch | None]]:
+    """An endpoint, and what it found wrong in one visit after the other with an output of rank 0 each."""
+    endpoint = WholeEndpoint(Control(1, 16))
+    found = []
+    for output in outputs:
+        endpoint.arm(case)
+        found.append(endpoint.checked(case, [(0, output)], 7, 1))
+    return endpoint, found
+
+
+def test_from_the_second_visit_on_the_device_compares_alone() -> None:
+    first, second = OnDevice(right()), OnDevice(right())
+    endpoint, found = visits(first, second)
+    assert found == [None, None]
+    assert [(one.reads, one.compared) for one in (first, second)] == [(1, 1), (0, 1)]
+    assert endpoint.flags == ()
+
+
+def test_where_the_device_finds_a_difference_the_host_says_what_is_wrong() -> None:
+    wrong = right()
+    wrong[4:] ^= 1
+    second = OnDevice(wrong)
+    endpoint, (_, found) = visits(OnDevice(right()), second)
+    assert found is not None
+    assert (found.wrong_elements, found.offset) == (2, 4)
+    assert second.reads == 1
+    assert endpoint.flags == ()
+
+
+@pytest.mark.parametrize("told", [(1, 0), (0, -1), (2, 3)])
+def test_a_device_that_contradicts_the_host_is_flagged_and_asked_no_more(told: tuple[int, int]) -> None:
+    wrong = right()
+    if told != (1, 0):
+        wrong[4:] ^= 1
+    later = OnDevice(right())
+    endpoint, found = visits(OnDevice(wrong, told), later)
+    assert (found[0] is None) == (told == (1, 0))
+    assert endpoint.flags == ("compared_wrong",)
+    assert (later.reads, later.compared) == (1, 0)
+
+
+@pytest.mark.parametrize("error", [UsageError("no compiler"), OutOfMemory("full")])
+def test_where_a_device_cannot_compare_the_host_does(error: Exception) -> None:
+    first, second = OnDevice(right(), error), OnDevice(right())
+    endpoint, found = visits(first, second)
+    assert found == [None, None]
+    assert [(one.reads, one.compared) for one in (first, second)] == [(1, 1), (1, 0)]
+    assert endpoint.flags == ()
+
+
+def test_the_host_compares_what_was_rounded_and_where_a_fault_is_armed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    averages = replace(
+        CASE, backend="nccl", collective="all_reduce", dtype="float32", op="avg", ranks=3, count=6
+    )
+    rounded = [OnDevice(right(averages)) for _ in range(2)]
+    visits(*rounded, case=averages)
+    monkeypatch.setenv("CCBENCH_FAULT", "element:rank=1")
+    spoilt = [OnDevice(right()) for _ in range(2)]
+    visits(*spoilt)
+    assert all((one.reads, one.compared) == (1, 0) for one in (*rounded, *spoilt))
 
 
 @pytest.mark.parametrize("backend", CREWS)
@@ -47,17 +143,13 @@ def test_who_cannot_start_answers_every_case_with_the_reason() -> None:
 def test_an_endpoint_of_all_ranks_counts_every_wrong_element_and_names_the_first_rank() -> None:
     endpoint = WholeEndpoint(Control(1, 16))
     endpoint.arm(CASE)
-    right = [
-        next(values for start, values in expected_parts(CASE, rank, 3, 7, 1) if start == 0).copy()
-        for rank in range(2)
-    ]
-    outputs = {rank: right[rank].copy() for rank in range(2)}
+    outputs = {rank: OnDevice(right(rank=rank)) for rank in range(2)}
     assert endpoint.checked(CASE, outputs.items(), 7, 1) is None
-    outputs[1][1:] += 1
-    outputs[0][0] += 1
+    outputs[1].output[1:] += 1
+    outputs[0].output[0] += 1
     found = endpoint.checked(CASE, outputs.items(), 7, 1)
     assert found is not None
-    assert (found.rank, found.wrong_elements, found.offset) == (0, 3, 0)
+    assert (found.rank, found.wrong_elements, found.offset) == (0, 6, 0)
 
 
 def test_the_watchdog_reads_the_sample() -> None:

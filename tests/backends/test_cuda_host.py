@@ -168,7 +168,7 @@ def test_what_strays_into_another_group_is_seen() -> None:
     endpoint.refill(1)
     endpoint.launch(1)
     assert endpoint.check(1, 1) is None
-    outputs = dict(endpoint.outputs())
+    outputs = {rank: output.read() for rank, output in endpoint.outputs()}
     outputs[3][:] = outputs[1]
     mismatch = endpoint.check(1, 1)
     assert mismatch is not None

@@ -74,7 +74,7 @@ def results(endpoint: CudaEndpoint | EmulatedEndpoint, case: Case, salt: int) ->
 
 def sorted_outputs(endpoint: CudaEndpoint | EmulatedEndpoint) -> list[tuple[int, NDArray[np.generic]]]:
     """(rank, output) of every rank, each in memory of its own."""
-    return [(rank, output.copy()) for rank, output in endpoint.outputs()]
+    return [(rank, output.read().copy()) for rank, output in endpoint.outputs()]
 
 
 def emulated(ranks: int) -> EmulatedEndpoint:

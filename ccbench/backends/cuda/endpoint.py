@@ -18,6 +18,7 @@ from ccbench.backends.cuda.communicator import WRITTEN_BY_PEERS, Communicator, h
 from ccbench.backends.cuda.gate import Gate, holding, open_gate, without_gate
 from ccbench.backends.cuda.group import Group, Transfer
 from ccbench.backends.cuda.launching import (
+    DeviceOutput,
     arguments_for,
     failure,
     graph_sizes,
@@ -114,7 +115,6 @@ class CudaRanks(WholeEndpoint):
         """
         self.say(Activity.PREPARING)
         self.arm(case)
-        self._case = case
         self._host_seconds = []
         # Devices that cannot address each other's memory can all address the host's.
         several = len({group.facts.number for group in self.groups}) > 1
@@ -256,7 +256,7 @@ class CudaRanks(WholeEndpoint):
         if self._transport == HOST:
             return ()
         if self._orders is None:
-            self._orders = () if self.flags else found_orders(self.groups)
+            self._orders = () if LOOPBACK in self.flags else found_orders(self.groups)
         return self._orders
 
     def facts(self) -> CaseFacts:
@@ -429,12 +429,10 @@ class CudaRanks(WholeEndpoint):
             return None
         return self.checked(self._case, self.outputs(), salt, launches)
 
-    def outputs(self) -> Iterator[tuple[int, Array]]:
-        """Every rank's output on the host, one at a time in the same memory."""
+    def outputs(self) -> Iterator[tuple[int, DeviceOutput]]:
+        """Every rank's output, one at a time with the same memory of the host."""
         dtype = numpy_dtype(self._case.dtype)
         largest = max(one.output_bytes for one in self._layout)
         memory: Array = np.empty(largest, np.uint8)
         for group, rank, at, one in self._places():
-            part = memory[: one.output_bytes]
-            group.read(at + one.output_offset, part)
-            yield rank, part.view(dtype)
+            yield rank, DeviceOutput(group, at + one.output_offset, memory[: one.output_bytes].view(dtype))

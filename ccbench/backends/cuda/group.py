@@ -62,10 +62,19 @@ class Transfer:
 
 
 @dataclass
+class Area:
+    """Memory that grows when it must."""
+
+    address: int = 0
+    size_bytes: int = 0
+
+
+@dataclass
 class Group:
     """See the module. ``facts`` is the device; ``ranks`` are neighbours.
 
-    buffers: inputs and outputs in the device. images: the same in pinned memory, for peers.
+    buffers: inputs and outputs in the device. images: the same in pinned memory, for peers. compared: what an
+    output is compared with.
     """
 
     cuda: Cuda
@@ -74,6 +83,7 @@ class Group:
     stream: int = 0
     buffers: Held = field(default_factory=Held)
     images: Held = field(default_factory=Held)
+    compared: Area = field(default_factory=Area)
 
     def __post_init__(self) -> None:
         self.cuda.use(self.facts.number)
@@ -81,8 +91,7 @@ class Group:
         self.stream = runtime.streamCreateWithFlags(NON_BLOCKING)
         self._began = runtime.eventCreate()
         self._ended = runtime.eventCreate()
-        self._tables = 0
-        self._tables_bytes = 0
+        self._tables = Area()
         self._flush = 0
         self._modules = Modules(self.cuda, self.facts)
         self._extra = Modules(self.cuda, self.facts)
@@ -204,7 +213,7 @@ class Group:
         channels = int(arguments["channels"][0])
         self.refuse_too_many(kernel, channels)
         given = arguments.copy()
-        addresses = self._upload([views, plan.plan, plan.program])
+        addresses = self.upload(self._tables, [views, plan.plan, plan.program])
         given["views"], given["plan"], given["program"] = addresses
         given["plan_words"] = 0 if plan.plan is None else plan.plan.shape[1]
         given["program_words"] = 0 if plan.program is None else plan.program.size
@@ -217,27 +226,26 @@ class Group:
         self._before, self._after = tuple(before), tuple(after)
         self.forget_graphs()
 
-    def _upload(self, tables: Sequence[NDArray[Any] | None]) -> list[int]:
-        """Addresses of copies on the device, 0 where there is no table."""
-        flat = [np.ascontiguousarray(one).view(np.uint8).ravel() for one in tables if one is not None]
-        needed = sum(rounded_up(len(one), ALIGNMENT_BYTES) for one in flat)
+    def upload(self, area: Area, tables: Sequence[NDArray[Any] | None]) -> list[int]:
+        """Addresses of copies in ``area``, 0 where there is no table."""
+        flat = [None if one is None else np.ascontiguousarray(one).view(np.uint8).ravel() for one in tables]
+        needed = sum(rounded_up(len(one), ALIGNMENT_BYTES) for one in flat if one is not None)
         self.cuda.use(self.facts.number)
-        if needed > self._tables_bytes:
-            self.cuda.free(self._tables)
-            self._tables, self._tables_bytes = 0, 0
-            self._tables = self.cuda.allocate(needed)
-            self._tables_bytes = needed
-        addresses, end = [], self._tables
-        for one in tables:
-            if one is None:
+        if needed > area.size_bytes:
+            self.cuda.free(area.address)
+            area.address, area.size_bytes = 0, 0
+            area.address = self.cuda.allocate(needed)
+            area.size_bytes = needed
+        addresses, end = [], area.address
+        for raw in flat:
+            if raw is None:
                 addresses.append(0)
                 continue
-            raw = np.ascontiguousarray(one).view(np.uint8).ravel()
             if len(raw):
                 self.cuda.runtime.memcpyAsync(end, raw.ctypes.data, len(raw), TO_DEVICE, self.stream)
-                self.synchronize()  # before the copy on the host goes
             addresses.append(end)
             end += rounded_up(len(raw), ALIGNMENT_BYTES)
+        self.synchronize()  # before the copies on the host go
         return addresses
 
     def launch(self) -> None:
@@ -386,7 +394,8 @@ class Group:
                 partial(cuda.use, self.facts.number),
                 self.forget_graphs,
                 self.release_buffers,
-                partial(cuda.free, self._tables),
+                partial(cuda.free, self._tables.address),
+                partial(cuda.free, self.compared.address),
                 partial(cuda.free, self._flush),
                 self._modules.unload,
                 self._extra.unload,
@@ -395,4 +404,4 @@ class Group:
                 partial(runtime.streamDestroy, self.stream),
             ]
         )
-        self._tables = self._tables_bytes = self._flush = 0
+        self._tables, self.compared, self._flush = Area(), Area(), 0

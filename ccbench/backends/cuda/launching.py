@@ -1,22 +1,25 @@
-"""From a case to what its kernel is handed: arithmetic and tables, without any device."""
+"""From a case to what its kernel is handed, and from what it left on a device to what of it is wrong."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.cuda.gate import Gate
+from ccbench.backends.cuda.group import Group
 from ccbench.cases import NO_OP, NO_ROOT, Case
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
 from ccbench.errors import CcbenchError
 from ccbench.kernels import abi
 from ccbench.kernels.layout import WorkAreas
-from ccbench.verification import PERIOD_ELEMENTS, fill
+from ccbench.kernels.sources import entry_named, program
+from ccbench.verification import PERIOD_ELEMENTS, Array, Piece, fill
 
 LIMIT_SECONDS = 5.0
 """Of one wait inside a kernel; a sound launch waits for microseconds, or milliseconds where devices are
@@ -99,6 +102,47 @@ def input_period(case: Case, rank: int, size_bytes: int, salt: int, launches: in
     period: NDArray[np.generic] = np.empty(min(PERIOD_ELEMENTS, size_bytes // dtype.itemsize), dtype)
     fill(case, rank, period, salt, launches)
     return period
+
+
+COMPARED_BYTES = 64 << 10
+"""Of an output for each block that compares it, up to a block for each multiprocessor."""
+
+
+@dataclass(frozen=True)
+class DeviceOutput:
+    """Implements ``ccbench.backends.crew.Output``: what lies at ``address``; memory: room for it here."""
+
+    group: Group
+    address: int
+    memory: Array
+
+    @property
+    def elements(self) -> int:
+        """How many it has."""
+        return len(self.memory)
+
+    def read(self) -> Array:
+        """What is in it, on the host."""
+        self.group.read(self.address, self.memory)
+        return self.memory
+
+    def differing(self, pieces: Sequence[Piece]) -> tuple[int, int]:
+        """By the kernel ``compare`` on the device."""
+        group, dtype = self.group, abi.COPY_TYPES[self.memory.itemsize]
+        kernel = group.extra_kernel(program(entry_named("compare"), dtype, "sum"), abi.MAX_LANES)
+        blocks = max(1, min(group.facts.processors, self.memory.nbytes // COMPARED_BYTES))
+        found, views = np.zeros(blocks * kernel.lanes, abi.COMPARED), np.zeros(1, abi.RANK_VIEW)
+        table, periods = abi.compare_tables(pieces)
+        at = group.upload(group.compared, [views, table, periods, found, np.zeros(blocks, abi.ERROR_WORD)])
+        views["input"], views["output"], views["staging"], views["errors"] = at[2], self.address, at[3], at[4]
+        group.write_repeated(at[0], views.nbytes, views)
+        given = np.zeros(1, abi.ARGUMENTS)
+        given["views"], given["program"], given["program_words"] = at[0], at[1], table.nbytes // 4
+        given["ranks"] = given["ranks_here"] = given["iterations"] = 1
+        given["channels"], given["type"] = blocks, abi.type_number(dtype)
+        group.launch_extra(kernel, blocks, given, group.stream)
+        group.read(at[3], found)
+        return abi.compared(found)
 
 
 class CollectiveFailed(CcbenchError):

@@ -17,14 +17,14 @@ from ccbench.backends.cpu.memory import Activity, Control
 from ccbench.backends.cuda.endpoint import HOST, CudaRanks
 from ccbench.backends.cuda.gate import Gate, refuse_blocking
 from ccbench.backends.cuda.group import Group
-from ccbench.backends.cuda.launching import LIMIT_SECONDS
+from ccbench.backends.cuda.launching import LIMIT_SECONDS, DeviceOutput
 from ccbench.backends.cuda.runtime import Cuda, device_count, do_all
 from ccbench.cases import ALL_GROUPS, Case, CaseFacts
 from ccbench.groups import format_ranks, parse_groups
 from ccbench.kernels.abi import GivenUp
 from ccbench.kernels.layout import device_of_rank, ranks_of_devices
 from ccbench.telemetry import DeviceWatch
-from ccbench.verification import GROUP_SALTS, Array
+from ccbench.verification import GROUP_SALTS
 
 
 class GroupRanks(CudaRanks):
@@ -105,7 +105,6 @@ class CudaEndpoint(CudaRanks):
             return super().prepare(case)
         self.say(Activity.PREPARING)
         self.arm(case)
-        self._case = case
         self._host_seconds = []
         worlds = self._worlds_of(case)
         self._active = worlds if case.alone == ALL_GROUPS else (worlds[case.alone],)
@@ -173,8 +172,8 @@ class CudaEndpoint(CudaRanks):
         for one in self._active:
             one.poison()
 
-    def outputs(self) -> Iterator[tuple[int, Array]]:
-        """Every rank's output on the host, by its number in the team, one at a time in the same memory."""
+    def outputs(self) -> Iterator[tuple[int, DeviceOutput]]:
+        """Every rank's output, by its number in the team."""
         if not self._active:
             yield from super().outputs()
         for one in self._active:

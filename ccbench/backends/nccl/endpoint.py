@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Control
 from ccbench.backends.crew import WholeEndpoint, of_all_ranks
 from ccbench.backends.cuda.gate import GateBoard, open_gate, without_gate
-from ccbench.backends.cuda.launching import input_period, sample_launches
+from ccbench.backends.cuda.launching import DeviceOutput, input_period, sample_launches
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.nccl.bindings import Bound, refuse_out_of_memory
 from ccbench.backends.nccl.communicators import Communicators
@@ -43,7 +42,7 @@ from ccbench.endpoints import FIRST_OF_WARM_UP
 from ccbench.exchange import Exchange
 from ccbench.telemetry import DeviceWatch
 from ccbench.units import format_seconds
-from ccbench.verification import POISON_BYTE, Array, Mismatch, check
+from ccbench.verification import POISON_BYTE, Array, Mismatch
 
 ABORT_SECONDS = 3.0
 """How long an abort may take; the process is ended afterwards in any case."""
@@ -113,7 +112,6 @@ class NcclRanks(WholeEndpoint):
         """
         self.say(Activity.PREPARING)
         self.arm(case)
-        self._case = case
         self._begin_case()
         self._parts = parts_of(case)
         if isinstance(self.exchange, Forked):  # hosts too fill and compare, and none as fast as the other
@@ -260,19 +258,18 @@ class NcclRanks(WholeEndpoint):
         """Compare every output with what is right: the first wrong rank's, with the wrong elements of all."""
         self.say(Activity.CHECKING)
         self._devices.ended()  # devices cool while the host compares
-        faults = dict(self._faults)
-        found: list[Mismatch] = []
-        for rank, part, output in self.outputs():
-            if rank in faults:
-                faults[rank].spoil(output)
-            times = launches if part.lane == OWN_LANE else 1
-            wrong = check(part.case, part.place(rank), output, part.salted(salt), times)
-            if wrong is not None:
-                found.append(replace(wrong, rank=rank))
-        return of_all_ranks(found)
+        return of_all_ranks(
+            [
+                self.compared(
+                    rank, output, part.case, part.place(rank), part.salted(salt),
+                    launches if part.lane == OWN_LANE else 1,
+                )
+                for rank, part, output in self.outputs()
+            ]
+        )  # fmt: skip
 
-    def outputs(self) -> Iterator[tuple[int, Part, Array]]:
-        """(rank, part, output on the host) of all that have a result, one at a time in the same memory."""
+    def outputs(self) -> Iterator[tuple[int, Part, DeviceOutput]]:
+        """(rank, part, output) of all that have a result, one at a time with the same memory of the host."""
         assert self._bound is not None
         bindings = [one for one in self._bound.bindings if one.part.receives(one.rank)]
         bindings = [one for one in bindings if collective(one.part.case.collective).moves_data]
@@ -280,8 +277,8 @@ class NcclRanks(WholeEndpoint):
         memory: Array = np.empty(largest, np.uint8)
         for one in bindings:
             for address, size in one.outputs():
-                one.seat.device.read(address, memory[:size])
-                yield one.rank, one.part, memory[:size].view(numpy_dtype(one.part.case.dtype))
+                output = memory[:size].view(numpy_dtype(one.part.case.dtype))
+                yield one.rank, one.part, DeviceOutput(one.seat.device, address, output)
 
     # -- ccbench.measure.Endpoint ----------------------------------------------------------------------------
 

@@ -22,7 +22,10 @@ from numpy.typing import NDArray
 from ccbench.backends.cuda import gate
 from ccbench.backends.nccl import computing
 from ccbench.computing import MEMORY
-from tests.backends.cuda.emulated import GATE, CudaError, EmulatedRuntime, gate_is_open
+from ccbench.kernels import abi
+from tests.backends.cuda.emulated import GATE, CudaError, EmulatedRuntime, Item, gate_is_open
+
+COMPARE = "compare"
 
 NOT_READY = 600
 """cudaErrorNotReady."""
@@ -238,7 +241,7 @@ class WorldRuntime(EmulatedRuntime):
 
         self._add(stream, Task(fill))
 
-    # -- kernels: what computes beside collectives -----------------------------------------------------------
+    # -- kernels: what computes beside collectives, and what compares ------------------------------------
 
     def moduleLoadData(self, image: bytes) -> int:  # noqa: N802 - as CUDA spells it
         if image.decode() != computing.SOURCE:
@@ -254,6 +257,11 @@ class WorldRuntime(EmulatedRuntime):
             held = np.frombuffer(ctypes.string_at(address or 0, gate.ARGUMENTS.itemsize), gate.ARGUMENTS)
             assert self.kind_of(int(held["opened"][0]), self.device, peers=False) == "pinned"
             self._add(stream, HeldBack(self.world, held.copy()))
+            return
+        if self.modules[function] == COMPARE:
+            given = np.frombuffer(ctypes.string_at(address or 0, abi.ARGUMENTS.itemsize), abi.ARGUMENTS)
+            item = Item("kernel", self.device, (COMPARE, given.copy()), stream=stream)
+            self._add(stream, Task(lambda: self.launch([item])))
             return
         assert self.modules[function] == MEMORY
         assert blocks * lanes == computing.BLOCKS_PER_PROCESSOR * self.processors * computing.LANES

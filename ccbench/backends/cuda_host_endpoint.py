@@ -33,6 +33,7 @@ SLOTS = 4
 SLOT_BYTES = 16 << 10
 PACKETS_BYTES = 1 << 20
 STAGING_BYTES = 4 << 20
+COMPARE = Build("compare.cu")
 LANES = 8
 """Small, because every lane is a fiber; the protocols meet the same cases as on a device."""
 
@@ -48,6 +49,7 @@ class EmulatedOutput:
 
     world: HostWorld
     output: Array
+    build: Build = COMPARE
 
     @property
     def elements(self) -> int:
@@ -68,8 +70,8 @@ class EmulatedOutput:
         place = self.output.ctypes.data - world.arena.ctypes.data
         dtype = abi.COPY_TYPES[self.output.itemsize]
         call = HostCall("compare", dtype, 0, [at], [place], program=table.view(np.int32), communicator=alone)
-        world.run(Build("compare.cu"), [call], HostOptions(lanes=LANES))
-        lanes = world.area(0, "staging", alone).view(abi.COMPARED)[: CHANNELS * LANES].copy()
+        world.run(self.build, [call], HostOptions(lanes=LANES))
+        lanes = world.area(0, "staging", alone).view(abi.COMPARED)[: world.channels * LANES].copy()
         world.free_after(mark)
         return abi.compared(lanes)
 

@@ -171,10 +171,8 @@ def given_up(errors: NDArray[Any]) -> Iterator[GivenUp]:
             yield GivenUp(*(int(word[name]) for name in ERROR_WORD.names or ()))
 
 
-def compare_tables(
-    pieces: Sequence[tuple[int, int, NDArray[Any]]],
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """(PIECE records, all periods one behind the other) of what ``compare`` is to find.
+def compare_tables(pieces: Sequence[tuple[int, int, NDArray[Any]]]) -> list[NDArray[Any]]:
+    """[PIECE records, all periods one behind the other] of what ``compare`` is to find.
 
     pieces: where one begins, how many elements it has, and the period of which it is made.
     """
@@ -182,7 +180,7 @@ def compare_tables(
     sources = np.cumsum([0, *lengths[:-1]]).tolist()
     rows = zip(pieces, sources, lengths, strict=True)
     table = np.array([(*piece[:2], source, length) for piece, source, length in rows], PIECE)
-    return table, np.concatenate([period.view(f"u{period.itemsize}") for _, _, period in pieces])
+    return [table, np.concatenate([period.view(f"u{period.itemsize}") for _, _, period in pieces])]
 
 
 def compared(found: NDArray[Any]) -> tuple[int, int]:

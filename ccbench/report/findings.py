@@ -53,6 +53,7 @@ FLAG_ADVICE: Mapping[str, str] = {
     "oversubscribed": "use no more ranks than processors or devices; ranks took turns",
     "shared_core": "two ranks shared one core's units; use one rank a core",
     "loopback": "give each rank a device of its own; no link was measured",
+    "compared_wrong": "the device compares wrongly what the host compares right: test its memory",
     "fault_injected": "CCBENCH_FAULT made ranks misbehave; unset it to measure the machine",
 }
 """What to do about a flag, as far as one word tells it."""

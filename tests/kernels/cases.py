@@ -7,12 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
+from ccbench.backends.cuda_host_endpoint import EmulatedOutput
+from ccbench.kernels.abi import NONE_DIFFERS
 from ccbench.kernels.building import Build
 from ccbench.kernels.host_engine import HostCall, HostOptions, HostWorld, KernelFailed, KernelRace
 from ccbench.kernels.plans import natural_orders, ring_plan
 from ccbench.kernels.programs import compiled_program
 from ccbench.kernels.sources import entries
 from ccbench.kernels.trees import channel_trees, tree_plan
+from ccbench.verification import Piece
 from tests.kernels.ll_reference import ll_reference, packets_bytes
 from tests.kernels.mesh_reference import mesh_reference
 from tests.kernels.orders import Array
@@ -94,6 +99,9 @@ def run_case(case: KernelCase, build: Build, seed: int) -> None:
     if case.entry == "barrier":
         _run_barrier(case, world, build, options)
         return
+    if case.entry == "compare":
+        _run_compare(case, world, build, seed)
+        return
     launched: list[tuple[Prepared, Reference]] = []
     for number in range(case.launches):
         one, reference = prepared_launch(case, world, number, seed)
@@ -103,6 +111,18 @@ def run_case(case: KernelCase, build: Build, seed: int) -> None:
         if case.overwrites:
             one = replace(one, call=replace(one.call, inputs=[0] * case.ranks))
         check(world, one, reference)
+
+
+def _run_compare(case: KernelCase, world: HostWorld, build: Build, seed: int) -> None:
+    """Two pieces, as they should be and with some elements changed."""
+    pieces = [Piece(0, 50, np.arange(7)), Piece(50, case.count - 50, np.arange(11))]
+    size = pieces[0].period.itemsize * case.count
+    output = EmulatedOutput(world, world.view(world.allocate(size), size).view(pieces[0].period.dtype), build)
+    output.output[:] = np.concatenate([values for piece in pieces for _, values in piece.parts()])
+    assert output.differing(pieces) == NONE_DIFFERS
+    changed = random.Random(seed).sample(range(case.count), 40)
+    output.output[changed] ^= 1
+    assert output.differing(pieces) == (40, min(changed))
 
 
 def _run_barrier(case: KernelCase, world: HostWorld, build: Build, options: HostOptions) -> None:

@@ -19,7 +19,7 @@ from ccbench.kernels.sources import entries
 from tests.kernels.cases import KernelCase
 from tests.kernels.groups import TWO_GROUPS, grouped_world, run_in_groups
 
-ENTRIES = sorted(set(entries()) - {"barrier", "schedule"})
+ENTRIES = sorted(set(entries()) - {"barrier", "compare", "schedule"})
 OF_EACH_FILE = ("ring_all_reduce", "tree_all_reduce", "ll_all_reduce", "mesh_two_shot_all_reduce")
 
 

@@ -18,7 +18,7 @@ from tests.kernels.coverage import pairwise
 from tests.kernels.in_a_row import case_of, parameters_of, run_in_a_row
 from tests.kernels.worlds import Trial
 
-ENTRIES = sorted(set(entries()) - {"barrier", "schedule"})
+ENTRIES = sorted(set(entries()) - {"barrier", "compare", "schedule"})
 REDUCING = [name for name in ENTRIES if entries()[name].reduces]
 SCHEDULES = [f"{row.collective} {row.name}" for row in ALGORITHMS]
 FILES = sorted({entries()[name].file for name in ENTRIES})

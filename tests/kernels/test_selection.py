@@ -42,7 +42,7 @@ def test_every_entry_is_reachable_by_some_case() -> None:
             choice = choose(case)
             assert (choice.algorithm, choice.schedule) == (algorithm, name)
             reached.add(choice.entry.name)
-    assert reached == set(entries())
+    assert reached == entries().keys() - {"compare"}  # which runs no collective
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)

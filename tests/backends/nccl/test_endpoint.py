@@ -23,7 +23,7 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.measure import Apart, DeviceTimed
 from ccbench.suite.model import IN_PLACE_COLLECTIVES
-from tests.backends.cuda.emulated import FakeNvrtc, compiled_to_text
+from tests.backends.cuda.emulated import FakeNvrtc
 
 from .double import Process
 from .measuring import case_of, measured, opened, wrong_elements
@@ -323,12 +323,6 @@ def test_behind_a_closed_gate_is_no_more_work_than_nccl_queues(
     endpoint.launch(40)
     calls_of_a_launch = 4 * 8
     assert opened_at[0] == behind * calls_of_a_launch
-
-
-@pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modules, "compile_program", compiled_to_text)
-    monkeypatch.setattr(modules, "nvrtc", FakeNvrtc)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cuda.communicator import Communicator
 from ccbench.backends.cuda.group import NotCoResident
-from ccbench.backends.cuda.launching import CollectiveFailed, graph_sizes
+from ccbench.backends.cuda.launching import CollectiveFailed, DeviceOutput, graph_sizes
 from ccbench.backends.cuda.whole import CudaEndpoint
 from ccbench.errors import BackendUnavailable
 from ccbench.kernels import abi
@@ -19,6 +19,7 @@ from ccbench.kernels.layout import ZEROED
 from ccbench.measure import DeviceTimed, measure
 from ccbench.nvidia import opened as nvidia_driver
 from ccbench.telemetry import DeviceWatch, readings_from_json
+from ccbench.verification import Array
 from tests.nvml_double import Gpu, Nvml
 
 from .cases import POINTS, SAMPLING, Opened, case_of, wrong_elements
@@ -309,3 +310,29 @@ def test_what_earlier_cases_left_makes_room_for_one_that_fits_without_it(opened:
         assert wrong_elements(endpoint, case_of("all_reduce", "ring", 4, count, groups=groups)) == 0
     runtime.memory_bytes = sum(memory.nbytes for memory in runtime.allocated.values()) + (28 << 20)
     assert wrong_elements(endpoint, case_of("all_reduce", "ring", 4, 1 << 20)) == 0
+
+
+def test_later_visits_are_compared_on_the_device_and_a_wrong_one_is_seen(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint, _ = opened(3, devices=2)
+    case = case_of("all_gather", "ring", 3, 70_003)
+    assert wrong_elements(endpoint, case) == 0
+    reads: list[int] = []
+    read = DeviceOutput.read
+
+    def counted(output: DeviceOutput) -> Array:
+        reads.append(output.elements)
+        return read(output)
+
+    monkeypatch.setattr(DeviceOutput, "read", counted)
+    assert wrong_elements(endpoint, case) == 0
+    assert reads == []
+    endpoint.prepare(case)
+    endpoint.poison()
+    endpoint.refill(3)
+    mismatch = endpoint.check(3, 1)
+    assert mismatch is not None
+    assert mismatch.wrong_elements == 3 * 3 * 70_003
+    assert len(reads) == 3
+    endpoint.finish()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cuda import modules
+from ccbench.backends.cuda.launching import DeviceOutput
 from ccbench.backends.nccl import endpoint as endpoint_module
 from ccbench.backends.nccl import troubles
 from ccbench.backends.nccl.endpoint import NcclRanks
@@ -23,6 +24,7 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.measure import Apart, DeviceTimed
 from ccbench.suite.model import IN_PLACE_COLLECTIVES
+from ccbench.verification import Array
 from tests.backends.cuda.emulated import FakeNvrtc
 
 from .double import Process
@@ -668,3 +670,29 @@ def test_the_endpoint_is_what_a_team_asks_for() -> None:
         assert callable(getattr(NcclRanks, name))
     assert endpoint.agree(7) == 7
     assert endpoint.prefix == ""
+
+
+def test_later_visits_are_compared_on_the_device_and_a_wrong_one_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    endpoint, _ = opened(3)
+    case = case_of("all_gather", 3, 70_003)
+    assert wrong_elements(endpoint, case) == 0
+    reads: list[int] = []
+    read = DeviceOutput.read
+
+    def counted(output: DeviceOutput) -> Array:
+        reads.append(output.elements)
+        return read(output)
+
+    monkeypatch.setattr(DeviceOutput, "read", counted)
+    assert wrong_elements(endpoint, case) == 0
+    assert reads == []
+    endpoint.prepare(case)
+    endpoint.poison()
+    endpoint.refill(3)
+    mismatch = endpoint.check(3, 1)
+    assert mismatch is not None
+    assert mismatch.wrong_elements == 3 * 3 * 70_003
+    assert len(reads) == 3
+    endpoint.finish()

@@ -7,6 +7,7 @@ deviation; a rank that is slow explains all of its pairs and groups, so those ar
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -127,9 +128,10 @@ def _named(findings: Sequence[HealthFinding]) -> str:
     """Every kind of finding with the ranks, pairs, groups, devices or cases that it names."""
     names: dict[str, list[str]] = defaultdict(list)
     for one in findings:
-        names[one.title].append(one.what or one.evidence)
+        names[one.title] += [one.what] * bool(one.what)
     texts = [
-        f"{title}: {', '.join(named[:MOST_BLAMED])}{_others(1 + len(named) - MOST_BLAMED)}"
+        ": ".join([title, *[", ".join(named[:MOST_BLAMED])] * bool(named)])
+        + " and more" * (len(named) > MOST_BLAMED)  # of very many, findings have the first only
         for title, named in names.items()
     ]
     return "; ".join(texts) or "nothing found wrong"
@@ -155,7 +157,7 @@ def health_of(run: Run) -> HealthVerdict:
     ]  # fmt: skip
     doubt = ""
     if not timed:
-        doubt = "no case was measured"
+        doubt = "no case gave a time"
     elif run.problems:
         doubt = f"{len(run.problems)} files could not be read, first {run.problems[0]}"
     elif any(row["status"] == Status.SKIPPED.value for row in rows):
@@ -199,7 +201,13 @@ def _case(row: Row) -> str:
 
 def _wrong(rows: Sequence[Row]) -> list[HealthFinding]:
     wrong = [row for row in rows if row["status"] == Status.WRONG.value]
-    found = [HealthFinding("wrong_data", _case(row), str(row["detail"])) for row in wrong[:MOST_NAMED]]
+    found = []
+    for row in wrong[:MOST_NAMED]:
+        rank = re.match(r"(rank \d+): ", str(row["detail"]))  # as verification says it
+        what = f"{rank[1]} in {_case(row)}" if rank else _case(row)
+        found.append(
+            HealthFinding("wrong_data", what, str(row["detail"]).removeprefix(rank[0] if rank else ""))
+        )
     if len(wrong) > MOST_NAMED:
         found.append(HealthFinding("wrong_data", "", f"and {len(wrong) - MOST_NAMED} more cases"))
     return found

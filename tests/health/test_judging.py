@@ -73,12 +73,13 @@ def test_a_slow_group_is_named() -> None:
     assert found(one) == [("slow_group", "ranks 4-5")]
 
 
-def test_wrong_data_come_first_and_name_the_case() -> None:
+def test_wrong_data_come_first_and_name_the_rank_and_the_case() -> None:
     made = whole()
     made[0] = replace(made[0], status=Status.WRONG, wrong_elements=3, detail="rank 3: 3 wrong elements")
     one = verdict(made)
     assert found(one)[0][0] == "wrong_data"
-    assert "rank 3: 3 wrong elements" in str(one.findings[0])
+    assert one.lines()[0].startswith("NOT HEALTHY: wrong data: rank 3 in send_recv")
+    assert str(one.findings[0]).endswith(": 3 wrong elements")
     assert one.exit_code == 1
 
 
@@ -98,6 +99,8 @@ def test_many_wrong_cases_are_counted() -> None:
     one = verdict(made)
     assert len(one.findings) == 7
     assert "and 177 more cases" in str(one.findings[-1])
+    assert " and more" in one.lines()[0]
+    assert " and 4 more" not in one.lines()[0]
 
 
 def test_cases_that_hang_are_told_once_for_each_reason() -> None:
@@ -129,6 +132,8 @@ def test_a_power_cap_is_no_fault(flag: str) -> None:
 def test_unstable_timing_alone_is_no_verdict() -> None:
     one = verdict(collectives(np.random.default_rng(1), noise=0.5))
     assert found(one) == [("unstable", "")]
+    assert one.lines()[0].startswith("NO VERDICT: unstable timing")
+    assert "cases vary" not in one.lines()[0]
     assert (one.word, one.exit_code) == ("NO VERDICT", 3)
 
 
@@ -175,7 +180,7 @@ def test_a_rank_whose_pairs_alone_met_other_load_is_not_accused() -> None:
 def test_nothing_measured_is_no_verdict() -> None:
     one = verdict([])
     assert (one.word, one.exit_code) == ("NO VERDICT", 3)
-    assert "no case was measured" in one.lines()[0]
+    assert "no case gave a time" in one.lines()[0]
 
 
 def test_a_run_that_was_stopped_is_no_verdict() -> None:

@@ -23,6 +23,7 @@ from ccbench.kernels.tuning import tuning
 from ccbench.model.basis import Basis, named_basis
 from ccbench.nvidia import count_gpus
 from ccbench.topology.graph import Topology
+from ccbench.topology.node_nics import parse_network
 from ccbench.visits import expected_visits
 
 if TYPE_CHECKING:
@@ -114,6 +115,8 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     from ccbench.suite.expansion import ExpansionContext, expand, left_out
 
     basis = None
+    if options.network is not None:
+        parse_network(options.network)  # MachineError for what is none, before anything is recorded under it
     if options.machine not in (None, DETECT):
         basis = replace(named_basis(options.machine, options.network), launched=bool(options.launch))
     gpus = basis.gpus if basis else None
@@ -147,6 +150,8 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     absent = {} if options.only else left_out(suite, context)  # of a choice nobody asked for the rest
     said = [f"{count} more cases left out: {why}" for why, count in absent.items()]
     said += [f"{count} cases {why}" for why, count in unsupported.items()]
+    if gpus and nodes > 1 and options.network is None:
+        said.append(f"no predictions: {nodes} nodes need a network; write --network ib-ndr-400x8 or the like")
     return Plan(cases, memory, of_a_rank, seconds, (*notes, *said), basis)
 
 

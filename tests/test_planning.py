@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ccbench.cases import Case, Sampling
-from ccbench.errors import UsageError
+from ccbench.errors import MachineError, UsageError
 from ccbench.planning import (
     TEAM_SECONDS,
     RunOptions,
@@ -28,6 +28,16 @@ def test_a_plan_for_a_named_machine_is_of_its_gpus() -> None:
     assert "cuda" in {case.backend for case in plan.cases}
     assert plan.basis is not None
     assert any("for 8 GPUs of hgx-h100, not this machine" in note for note in plan.notes)
+
+
+def test_a_network_is_looked_at_before_anything_runs_and_its_lack_is_said() -> None:
+    two = RunOptions(machine="hgx-h100", nodes=2, only_plan=True)
+    lacking = "no predictions: 2 nodes need a network; write --network ib-ndr-400x8 or the like"
+    assert plan_suite(load_suite("quick"), two).notes[-1] == lacking
+    assert lacking not in plan_suite(load_suite("quick"), replace(two, network="ib-ndr-400x8")).notes
+    for options in (two, RunOptions()):
+        with pytest.raises(MachineError, match="network: 'ib-ndr' is not <kind>"):
+            plan_suite(load_suite("quick"), replace(options, network="ib-ndr"))
 
 
 def test_a_run_with_a_named_machine_is_on_what_is_here(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,10 +60,9 @@ def _shipped(text: str) -> Path:
     stem = Path(text).stem
     if text.endswith(_ENDINGS) and stem in shipped:
         raise SuiteError(f"{_place(Path(text))}: no such file; the suite that ships is called {stem!r}")
-    raise SuiteError(
-        f"{_place(Path(text))}: no such file, nor a suite that ships; {suggestion(stem, shipped)} "
-        f"(shipped: {', '.join(shipped)})"
-    )
+    cure = suggestion(stem, shipped)
+    known = f" (shipped: {', '.join(shipped)})" * cure.startswith("did you mean")
+    raise SuiteError(f"{_place(Path(text))}: no such file, nor a suite that ships; {cure}{known}")
 
 
 def _place(path: Path) -> str:

@@ -125,6 +125,8 @@ def test_a_missing_path_to_a_shipped_suite_names_it(tmp_path: Path, monkeypatch:
 def test_an_unknown_name_lists_what_ships() -> None:
     with pytest.raises(SuiteError, match=r"did you mean 'quick'\? \(shipped: algorithms, allreduce, .*\)$"):
         load_suite("quik")
+    with pytest.raises(SuiteError, match=r"nor a suite that ships; write one of algorithms, [^(]*$"):
+        load_suite("nothing")
 
 
 @pytest.mark.parametrize("name", ["/dev/zero", "/", "a\0b", "x" * 5000, "a\nb", ""])

@@ -80,9 +80,10 @@ def _word_shown(word: str, hidden: set[str]) -> str:
             inner = shlex.split(word)
         except ValueError:
             return _hide(word, hidden)
-        known = len(hidden)
-        shown = shlex.join(_shown(inner, hidden)) if len(inner) > 1 else ""
-        if len(hidden) > known:
+        within: set[str] = set()  # of this line alone: what another one hid does not count
+        shown = shlex.join(_shown(inner, within)) if len(inner) > 1 else ""
+        if within:
+            hidden |= within
             return shown
     option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
     if equals and _SECRET_OPTION.fullmatch(option):

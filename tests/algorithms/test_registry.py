@@ -131,8 +131,10 @@ def test_unknown_names_are_answered_with_the_known_ones() -> None:
         UsageError, match="'tree' is not known for all_gather; one of ring, recursive_doubling"
     ):
         schedule_for("all_gather", "tree", 4)
-    with pytest.raises(UsageError, match="'allgather' is not known; one of all_reduce"):
+    with pytest.raises(UsageError, match="'allgather' is not known; did you mean 'all_gather'"):
         algorithm_row("allgather", "ring")
+    with pytest.raises(UsageError, match="'shuffle' is not known; write one of all_reduce"):
+        algorithm_row("shuffle", "ring")
 
 
 @pytest.mark.parametrize(

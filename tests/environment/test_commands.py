@@ -74,6 +74,10 @@ def test_any_command_is_shown_and_showing_it_twice_changes_nothing(words: list[s
     assert command_shown(once) == once
 
 
+def test_a_value_is_blanked_every_time_it_stands() -> None:
+    assert "hunter2" not in command_shown("sh -c 'echo MINE=hunter2' 'echo MINE=hunter2'")
+
+
 def test_a_line_of_a_log_keeps_its_own_words() -> None:
     line = (
         "all_reduce_perf nThread=1 minbytes=8 (mpirun -x DB_KEYS=hunter2 -env DB hunter2 -x NCCL_ALGO=Ring)"

@@ -123,6 +123,11 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     simulated = set(options.backends or suite.backends) == {"simulated"}
     elsewhere = gpus if options.only_plan or simulated else None
     nodes = options.nodes or 1
+    unpriced = ""
+    if gpus and nodes > 1 and options.network is None:
+        unpriced = f"{nodes} nodes need a network; write --network ib-ndr-400x8 or the like"
+        if simulated:
+            raise UsageError(f"--nodes: {unpriced}")
     automatic, notes = _planned_for(elsewhere, nodes) if elsewhere else automatic_backends(options)
     auto_ranks = automatic_ranks(options.backends or _resolved(suite.backends, automatic))
     context = ExpansionContext(
@@ -150,8 +155,8 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     absent = {} if options.only else left_out(suite, context)  # of a choice nobody asked for the rest
     said = [f"{count} more cases left out: {why}" for why, count in absent.items()]
     said += [f"{count} cases {why}" for why, count in unsupported.items()]
-    if gpus and nodes > 1 and options.network is None:
-        said.append(f"no predictions: {nodes} nodes need a network; write --network ib-ndr-400x8 or the like")
+    if unpriced:
+        said.append(f"no predictions: {unpriced}")
     return Plan(cases, memory, of_a_rank, seconds, (*notes, *said), basis)
 
 

@@ -35,6 +35,8 @@ def test_a_network_is_looked_at_before_anything_runs_and_its_lack_is_said() -> N
     lacking = "no predictions: 2 nodes need a network; write --network ib-ndr-400x8 or the like"
     assert plan_suite(load_suite("quick"), two).notes[-1] == lacking
     assert lacking not in plan_suite(load_suite("quick"), replace(two, network="ib-ndr-400x8")).notes
+    with pytest.raises(UsageError, match="--nodes: 2 nodes need a network; write --network"):
+        plan_suite(load_suite("quick"), replace(two, backends=("simulated",), only_plan=False))
     for options in (two, RunOptions()):
         with pytest.raises(MachineError, match="network: 'ib-ndr' is not <kind>"):
             plan_suite(load_suite("quick"), replace(options, network="ib-ndr"))

@@ -288,7 +288,9 @@ def _own_gate(
         for group in groups:
             cuda.use(group.facts.number)
             gate.load(group)
-    except CcbenchError as error:  # no compiler, or one that does not know the device: times without a gate
+    # No compiler, one that does not know the device, or what CuPy raises of the driver: times without a gate,
+    # for were it raised, the processes of other ranks would wait in ``least`` for this one.
+    except (CcbenchError, RuntimeError) as error:
         if gate is not None:
             gate.free()
         return None, str(error)

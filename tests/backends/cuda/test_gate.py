@@ -12,6 +12,7 @@ from ccbench.backends.cuda.gate import (
     Gate,
     GateMissed,
     gate_program,
+    open_gate,
 )
 from ccbench.errors import BackendUnavailable
 from ccbench.kernels.compiler import RESOURCE_OPTIONS, Nvrtc, nvrtc
@@ -154,6 +155,21 @@ def test_every_device_loads_the_gate_once_and_none_keeps_its_word(opened: Opened
     endpoint.close()
     assert not runtime.pinned
     assert not runtime.modules
+
+
+@pytest.mark.parametrize("call", ["moduleLoadData", "hostAlloc"])
+def test_what_the_driver_refuses_leaves_times_without_a_gate(opened: Opened, call: str) -> None:
+    endpoint, runtime = opened(1)
+    runtime.failing[call] = [RuntimeError("cudaErrorUnknown")]
+    asked: list[int] = []
+
+    def least(one: int) -> int:
+        asked.append(one)
+        return one
+
+    gate, reason = open_gate(endpoint.groups[0].cuda, endpoint.groups, least=least)
+    assert (gate, reason, asked) == (None, "cudaErrorUnknown", [0])
+    assert not runtime.failing[call]
 
 
 def test_every_wait_of_a_gate_has_a_limit(opened: Opened) -> None:

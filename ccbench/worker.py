@@ -318,7 +318,9 @@ class Leader:
         first = reports[0] if worst.result is not None else worst
         result = first.result
         # What one rank's device suffered, all ranks waited for.
-        suffered = dict.fromkeys(flag for rank in sorted(reports) for flag in reports[rank].flags)
+        suffered = [
+            flag for _, report in sorted(reports.items()) for flag in (*report.flags, *report.facts.flags)
+        ]
         flags = tuple(dict.fromkeys((*first.flags, *suffered)))
         conditions = self._conditions(replace(first, flags=flags, conditions=self._seen(first, reports)))
         if result is None:

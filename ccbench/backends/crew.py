@@ -147,7 +147,7 @@ class Output(Protocol):
     def differing(self, pieces: Sequence[Piece]) -> tuple[int, int]:
         """By a kernel: how many elements differ from ``pieces`` in any bit, and the first; NONE_DIFFERS.
 
-        CcbenchError or OutOfMemory where there can be no such kernel.
+        CcbenchError, OutOfMemory or what CuPy raises of the driver where there can be no such kernel.
         """
 
 
@@ -245,7 +245,9 @@ class WholeEndpoint:
             try:
                 pieces = [*expected_pieces(case, seat, output.elements, salt, launches)]
                 found = output.differing(pieces) if pieces else NONE_DIFFERS
-            except (CcbenchError, OutOfMemory):  # no compiler for the device, or no room on it
+            # No compiler for the device, no room on it, or what CuPy raises of the driver, which refuses the
+            # kernel; of a device that is broken ``read`` says so next.
+            except (CcbenchError, OutOfMemory, RuntimeError):
                 self._device_compares = False
         if found == NONE_DIFFERS and self._visited:
             return None

@@ -120,13 +120,14 @@ class NvidiaDevices:
         """A look at every GPU, in the order they were given. begins: a case does."""
         begun = self._clock()
         count = not self._costly or (not begins and begun - self._counted_at >= COUNTED_EVERY_SECONDS)
+        clocks = self.sm_clocks()  # of all GPUs before anything else: they fall when the load is over
         xids = self._xids()
         looks = []
         for bus_id, gpu in self._gpus.items():
             look = (
                 DeviceReading(bus_id, "nvidia", trouble=gpu)
                 if isinstance(gpu, str)
-                else self._look(bus_id, gpu, count)
+                else self._look(bus_id, gpu, clocks.get(bus_id), count)
             )
             looks.append(replace(look, xids=tuple(xids.get(bus_id, ()))))
         if count:
@@ -199,23 +200,22 @@ class NvidiaDevices:
                 found.setdefault(normal_address(bus_id or ""), []).append(int(event.eventData))
         return found
 
-    def _look(self, bus_id: str, gpu: _Gpu, count: bool) -> DeviceReading:
+    def _look(self, bus_id: str, gpu: _Gpu, sm_clock: int | None, count: bool) -> DeviceReading:
         session, library, handle = self._session, self._session.library, gpu.handle
         begun = self._clock()
         state, trouble = self._state(handle)
         reading = DeviceReading(
-            bus_id, "nvidia", gpu.model, at_seconds=begun, trouble=trouble, performance_state=state, calls=1
+            bus_id, "nvidia", gpu.model, at_seconds=begun, trouble=trouble, performance_state=state, calls=2
         )
         if trouble is not None:
             return reading
-        calls = 1
+        calls = 2
 
         def ask(name: str, *more: int) -> Any:
             nonlocal calls
             calls += 1
             return session.answer(lambda: getattr(library, name)(handle, *more))
 
-        sm_clock = ask("nvmlDeviceGetClockInfo", SM_CLOCK)  # first: it falls when the load is over
         reasons = ask("nvmlDeviceGetCurrentClocksEventReasons")
         if reasons is None:  # drivers before 535 know only the older name
             reasons = ask("nvmlDeviceGetCurrentClocksThrottleReasons")

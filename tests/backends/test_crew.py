@@ -92,7 +92,9 @@ def test_a_device_that_contradicts_the_host_is_flagged_and_asked_no_more(told: t
     assert (later.reads, later.compared) == (1, 0)
 
 
-@pytest.mark.parametrize("error", [UsageError("no compiler"), OutOfMemory("full")])
+@pytest.mark.parametrize(
+    "error", [UsageError("no compiler"), OutOfMemory("full"), RuntimeError("CUDA_ERROR_INVALID_IMAGE")]
+)
 def test_where_a_device_cannot_compare_the_host_does(error: Exception) -> None:
     first, second = OnDevice(right(), error), OnDevice(right())
     endpoint, found = visits(first, second)

@@ -30,7 +30,7 @@ from ccbench.telemetry import (
     readings_json,
     telling,
 )
-from ccbench.telemetry.nvidia import REASONS, in_words
+from ccbench.telemetry.nvidia import REASONS, NvidiaDevices, in_words
 from tests.nvml_double import BLACKWELL, HOPPER, OLD, POWER_BRAKE, Gpu, Nvml
 
 ADDRESS = "0000:3b:00.0"
@@ -115,6 +115,22 @@ def test_a_look_costs_few_calls_and_says_how_many(tmp_path: Path) -> None:
     begun = library.calls
     (seen,) = watching.read()
     assert seen.calls == library.calls - begun <= 12
+
+
+def test_the_clocks_of_all_gpus_are_read_before_the_rest_of_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = [Gpu(), Gpu(bus_id="00000000:02:00.0")]
+    library = Nvml(gpus)
+    asked: list[str] = []
+    of = library._of
+
+    def noted(handle: Gpu, function: str) -> Gpu:
+        asked.append(function)
+        return of(handle, function)
+
+    devices = NvidiaDevices(opened(library), [ADDRESS, "0000:02:00.0"])
+    monkeypatch.setattr(library, "_of", noted)
+    devices.read()
+    assert asked[:2] == ["nvmlDeviceGetClockInfo"] * 2
 
 
 def test_gpus_come_in_the_order_asked_and_each_once(tmp_path: Path) -> None:

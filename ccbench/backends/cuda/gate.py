@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbench.backends.base import OutOfMemory
 from ccbench.backends.cpu.memory import fence
 from ccbench.backends.cuda.group import Group
 from ccbench.backends.cuda.modules import Kernel
@@ -288,9 +289,9 @@ def _own_gate(
         for group in groups:
             cuda.use(group.facts.number)
             gate.load(group)
-    # No compiler, one that does not know the device, or what CuPy raises of the driver: times without a gate,
-    # for were it raised, the processes of other ranks would wait in ``least`` for this one.
-    except (CcbenchError, RuntimeError) as error:
+    # No compiler, one that does not know the device, no memory, or what CuPy raises of the driver: times
+    # without a gate, for were it raised, the processes of other ranks would wait in ``least`` for this one.
+    except (CcbenchError, OutOfMemory, RuntimeError) as error:
         if gate is not None:
             gate.free()
         return None, str(error)

@@ -6,7 +6,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
-from ccbench.backends.cuda.runtime import Cuda, DeviceFacts, do_all
+from ccbench.backends.base import OutOfMemory
+from ccbench.backends.cuda.runtime import CUDA_OUT_OF_MEMORY, Cuda, DeviceFacts, do_all
 from ccbench.kernels.compiler import Nvrtc, architecture_for, compile_program, nvrtc
 from ccbench.kernels.sources import GLOBAL_NAME, Program
 
@@ -70,7 +71,12 @@ class Modules:
             while len(self._loaded) >= self._most:
                 _, oldest = self._loaded.popitem(last=False)
                 driver.moduleUnload(oldest.module)
-            module = driver.moduleLoadData(cubin)
+            try:
+                module = driver.moduleLoadData(cubin)
+            except RuntimeError as error:
+                if getattr(error, "status", None) == CUDA_OUT_OF_MEMORY:
+                    raise OutOfMemory(f"GPU {self._facts.number} has no memory left for a kernel") from None
+                raise
             self._loaded[digest] = Loaded(module, driver.moduleGetFunction(module, GLOBAL_NAME))
         self._loaded.move_to_end(digest)
         return self._loaded[digest]

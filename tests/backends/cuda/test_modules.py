@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from ccbench.backends.base import OutOfMemory
 from ccbench.backends.cuda import modules
 from ccbench.backends.cuda.modules import Modules
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.kernels.sources import Program
 
 from .cases import Opened, case_of
-from .emulated import GATE, EmulatedRuntime, FakeNvrtc, compiled_to_text
+from .emulated import GATE, CudaError, EmulatedRuntime, FakeNvrtc, compiled_to_text
 
 
 def text(name: str) -> Program:
@@ -46,6 +47,16 @@ def test_the_module_used_longest_ago_is_unloaded_first(runtime: EmulatedRuntime)
     assert sorted(runtime.modules.values()) == ["b", "c"]
     loaded.unload()
     assert not runtime.modules
+
+
+@pytest.mark.parametrize(("status", "kind"), [(2, OutOfMemory), (200, CudaError)])
+def test_a_kernel_that_has_no_room_on_the_device_is_out_of_memory(
+    runtime: EmulatedRuntime, status: int, kind: type[Exception]
+) -> None:
+    cuda = Cuda(runtime, runtime)
+    runtime.failing["moduleLoadData"] = [CudaError(status)]
+    with pytest.raises(kind):
+        Modules(cuda, cuda.facts(0)).kernel(text("a"), 64)
 
 
 def test_a_capture_that_fails_tells_why_and_leaves_the_stream_usable(opened: Opened) -> None:

@@ -72,9 +72,12 @@ def _preferred(point: Point, found: Sequence[Row]) -> list[Row]:
 
 
 def _told(row: Row, point: Point, count: int) -> str:
-    words = [str(row["backend_version"] or row["backend"])]
-    words += [str(row[name]) for name in ("algorithm", "protocol") if row[name] != "default"]
-    parts = [f"base: {' '.join(words)}, {row['source']}"]
+    chosen = " ".join(str(row[name]) for name in ("algorithm", "protocol") if row[name] != "default")
+    parts = [
+        f"base: {row['backend_version'] or row['backend']}",
+        *[chosen] * bool(chosen),
+        str(row["source"]),
+    ]
     parts += [f"the middle of {count} like it"] * (count > 1)
     parts += ["nodes not stated"] * (not row["nodes"] or not point.nodes)
     parts += [f"over {row['network']}"] * (row["network"] != "" and row["nodes"] != 1)

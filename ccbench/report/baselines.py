@@ -250,12 +250,11 @@ def _pair_line(pair: Pair, mark: int) -> str:
 
 def what(point: Point) -> str:
     """What a baseline point is: library, choice of algorithm, and where it was published or measured."""
-    words = [point.backend_version or point.backend]
-    words += [point.algorithm] * (point.algorithm != "default")
-    words += [point.protocol] * (point.protocol != "default")
+    chosen = " ".join(word for word in (point.algorithm, point.protocol) if word != "default")
+    words = (point.backend_version or point.backend, chosen, point.source or point.run)
     parts = [f"over {point.network}"] * bool(point.network and point.nodes != 1) + [point.detail]
     more = "; ".join(part for part in parts if part)
-    return f"{' '.join(words)}, {point.source or point.run}" + (f" ({more})" if more else "")
+    return ", ".join(word for word in words if word) + (f" ({more})" if more else "")
 
 
 def _rate(rate: float | None) -> str:

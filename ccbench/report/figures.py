@@ -45,6 +45,8 @@ TIME = Axis("time per launch", "seconds", "log10")
 BANDWIDTH = Axis("bus bandwidth", "GB/s", "linear")
 SLOWDOWN = Axis("time relative to the fastest", "ratio", "log10")
 
+BOUND_LABEL = f": {Kind.BOUND.value}"
+
 GROUP_FIELDS = ("collective", "ranks", "nodes", "dtype", "op", "emulated")
 
 Value = Callable[[Point, float | None], float | None]
@@ -175,7 +177,7 @@ def _against_size(points: Sequence[Point], topic: str, suffix: str, key: str) ->
         subtitle=_subtitle(points),
         x=SIZE,
         y=BANDWIDTH if bandwidth else TIME,
-        series=tuple(_shared_bound(series)),
+        series=tuple(_shared_bounds(series)),
         footnote=tuple(notes),
     )
 
@@ -241,20 +243,27 @@ def joinable(sizes: Sequence[float]) -> bool:
     return len(sizes) >= FEWEST_JOINED and max(gaps) <= WIDEST_GAP
 
 
-def _shared_bound(series: Sequence[Series]) -> list[Series]:
-    """One bound instead of several equal ones: it does not depend on the algorithm."""
-    bounds = [one for one in series if one.kind == Kind.BOUND]
-    values: dict[float, float] = {}
-    for bound in bounds:
-        for size, value in zip(bound.x, bound.y, strict=True):
-            if not math.isclose(values.setdefault(size, value), value, rel_tol=1e-6):
-                return list(series)
-    if not values:
-        return list(series)
-    sizes = tuple(sorted(values))
-    heights = tuple(values[size] for size in sizes)
-    shared = Series("bound", Kind.BOUND, -1, sizes, heights, joined=joinable(sizes))
-    return [*(one for one in series if one.kind != Kind.BOUND), shared]
+def _shared_bounds(series: Sequence[Series]) -> list[Series]:
+    """One bound for all series whose bounds are equal: it depends on the groups, not on the algorithm."""
+    alike: list[tuple[dict[float, float], list[Series]]] = []
+    for bound in sorted((one for one in series if one.kind == Kind.BOUND), key=lambda one: -len(one.x)):
+        own = dict(zip(bound.x, bound.y, strict=True))
+        for known, members in alike:
+            both = own.keys() & known.keys()
+            if both and all(math.isclose(known[size], own[size], rel_tol=1e-6) for size in both):
+                known.update(own)
+                members.append(bound)
+                break
+        else:
+            alike.append((own, [bound]))
+    shared = []
+    for values, members in alike:
+        sizes = tuple(sorted(values))
+        names = ", ".join(one.label.removesuffix(BOUND_LABEL) for one in members)
+        label, style = (f"{names}{BOUND_LABEL}", members[0].style) if len(alike) > 1 else ("bound", -1)
+        heights = tuple(values[size] for size in sizes)
+        shared.append(Series(label, Kind.BOUND, style, sizes, heights, joined=joinable(sizes)))
+    return [*(one for one in series if one.kind != Kind.BOUND), *shared]
 
 
 def _race_figures(group: Sequence[Point]) -> list[Figure]:
@@ -411,7 +420,7 @@ def _barrier_figures(points: Sequence[Point]) -> list[Figure]:
                 subtitle=", ".join(sorted({point.backend for point in members})),
                 x=Axis("ranks", "ranks", "log2"),
                 y=TIME,
-                series=tuple(_shared_bound(series)),
+                series=tuple(_shared_bounds(series)),
                 footnote=footnote(members),
             )
         )

@@ -359,16 +359,26 @@ def _legend_rows(figure: Figure) -> tuple[list[Any], list[str]]:
 
 
 def _kind_rows(figure: Figure) -> list[tuple[Any, str]]:
-    """Rows for predictions and bounds, each look that occurs; several bounds have their series' colour."""
+    """Rows for predictions and bounds, each look that occurs; several bounds have their series' colour.
+
+    Where a bound is that of several series, each bound has a row that names them.
+    """
     from matplotlib.lines import Line2D
 
     rows: list[tuple[Any, str]] = []
+    measured = {series.label for series in figure.series if series.kind == Kind.MEASURED}
     for kind, dashes, marker in (
         (Kind.PREDICTED, DASHES[0], PREDICTED_MARKER),
         (Kind.BOUND, DOTS, BOUND_MARKER),
     ):
         drawn = [series for series in figure.series if series.kind == kind and series.x]
         own = any(series.style >= 0 for series in drawn)
+        if own and any(one.label.removesuffix(f": {kind.value}") not in measured for one in drawn):
+            for series in drawn:
+                colour = COLOURS[series.style % len(COLOURS)]
+                look = _look(series.joined, dashes, marker)
+                rows.append((Line2D([], [], color=colour, linewidth=1.3, **look), series.label))
+            continue
         label, colour = (f"{kind.value}, same colour", GREY) if own else (kind.value, INK)
         for line in sorted({series.joined for series in drawn}, reverse=True):
             look = _look(line, dashes, marker)

@@ -116,7 +116,7 @@ def _preamble(points: Sequence[Point]) -> list[str]:
         f"machine {first.machine or 'unknown'}; times are {_times(points)}",
     ]
     versions = sorted({point.backend_version for point in points if point.backend_version})
-    lines += [f"# measured with {', '.join(versions)}"] * bool(versions) + [f"# {origin}"] * bool(origin)
+    lines += [f"# measured with {'; '.join(versions)}"] * bool(versions) + [f"# {origin}"] * bool(origin)
     if label:
         lines.append(f"# {label}: {meaning_of(label)}")
     return [*lines, "#"]

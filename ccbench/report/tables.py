@@ -92,9 +92,7 @@ def _wrong(point: Point) -> str:
 
 def _flags(point: Point) -> str:
     """What is doubtful, or why there is no result."""
-    if point.status != Status.OK:
-        return plain(point.detail or point.status.value, LONGEST_CELL)
-    return plain("; ".join(point.flags), LONGEST_CELL)
+    return "; ".join(point.flags) if point.status == Status.OK else point.detail or point.status.value
 
 
 def _seconds(seconds: float | None) -> str:
@@ -202,7 +200,7 @@ def _flag_lines(points: Sequence[Point]) -> list[str]:
         if point.status != Status.OK:
             missing[_flags(point)].append(point)
         for flag in point.flags if point.status == Status.OK else ():
-            flagged[plain(flag, LONGEST_CELL)].append(point)
+            flagged[flag].append(point)
     found = (("flags", flagged), ("no result", missing))
     return [f"{heading}: {_counted(groups, len(points))}" for heading, groups in found if groups]
 
@@ -320,7 +318,7 @@ def markdown_table(points: Sequence[Point]) -> str:
         "| " + " | ".join("---:" if column.right else "---" for column in columns) + " |",
     ]
     for point in points:
-        cells = [markdown(column.text(point)) or " " for column in columns]
+        cells = [markdown(_cell(column, point)) or " " for column in columns]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

@@ -164,6 +164,13 @@ def test_another_element_type_stands_in_where_bytes_are_all_that_counts(tmp_path
     assert any("measured with float32" in line for line in lines if line.startswith("  ["))
 
 
+def test_a_choice_of_the_baseline_is_not_read_as_a_part_of_its_version(run: Run, tmp_path: Path) -> None:
+    edits = dict.fromkeys(range(20), lambda one: replace(one, backend_version="NCCL 2.30.4, CuPy 14.2"))
+    points = points_of(run)
+    behind = comparable_points(points, write_run(tmp_path / "base", sweep(), edits))
+    assert beside(points, behind)[0].legend == "NCCL 2.30.4, CuPy 14.2, ring, base"
+
+
 def test_the_same_element_type_comes_before_others(tmp_path: Path) -> None:
     points = points_of(of_gpus(tmp_path / "run", "", 8, 1, dtype="bfloat16"))
     own = of_gpus(tmp_path / "own", "", 8, 1, dtype="bfloat16")

@@ -48,6 +48,18 @@ def test_equal_bounds_of_several_algorithms_are_one_line(tmp_path: Path) -> None
     assert sum(series.kind == Kind.PREDICTED for series in figure.series) == 2
 
 
+def test_equal_bounds_of_some_series_are_one_line_that_names_them(tmp_path: Path) -> None:
+    cases = sweep(algorithms=("ring", "tree"))
+    cases += [replace(one, groups="rank // 2") for one in cases]
+    points = points_of(write_run(tmp_path / "run", cases))
+    points = tuple(replace(one, bound_seconds=1e-3 if one.groups else 1e-6) for one in points)
+    figure = next(figure for figure in figures_of(points) if figure.topic == "time")
+    assert [series.label for series in figure.series if series.kind == Kind.BOUND] == [
+        "ring all ranks together, tree all ranks together: bound",
+        "ring groups rank // 2, tree groups rank // 2: bound",
+    ]
+
+
 def test_flagged_points_are_not_trusted_and_the_flag_is_in_the_footnote(tmp_path: Path) -> None:
     figure = _figures(tmp_path, sweep(), {2: lambda one: flagged(one, "clock fell")})[f"time-{ALL_REDUCE}"]
     (measured,) = [series for series in figure.series if series.kind == Kind.MEASURED]

@@ -55,6 +55,16 @@ def test_times_have_the_digits_nccl_tests_prints(tmp_path: Path, seconds: float,
     assert _rows(table)[0][5] == text
 
 
+def test_versions_that_have_several_words_are_told_apart(tmp_path: Path) -> None:
+    versions = ("MPICH 5.0.2, mpi4py 4.1.2", "Open MPI 5.0.11, mpi4py 4.1.2")
+    edits = {
+        number: lambda one, version=version: replace(one, backend_version=version)
+        for number, version in enumerate(versions)
+    }
+    (table,) = _tables(tmp_path, [case("all_reduce", "ring", size) for size in (4096, 8192)], edits)
+    assert f"# measured with {'; '.join(versions)}\n" in table.text
+
+
 def test_a_placement_that_was_not_measured_is_not_available(tmp_path: Path) -> None:
     (table,) = _tables(tmp_path, sweep())
     for row in _rows(table):

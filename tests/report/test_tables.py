@@ -116,6 +116,18 @@ def test_flags_and_reasons_stand_below_a_table_that_has_no_room_for_their_column
     assert "clock fell" in wide
 
 
+def test_reasons_that_begin_alike_are_told_apart_and_none_is_said_of_every_row(tmp_path: Path) -> None:
+    def ended(detail: str) -> Edit:
+        return lambda one: failed(one, Status.FAILED, f"no memory could be mapped by rank 1: {detail}")
+
+    cases = [case("all_reduce", "ring", size) for size in (4096, 8192)]
+    edits = dict(enumerate(map(ended, ("Permission denied", "No space left"))))
+    text = " ".join(screen_table(write_run(tmp_path / "run", cases, edits), 60).split())
+    assert "flags no memory" not in text
+    assert "rank 1: No space left (ring 8 KiB)" in text
+    assert "rank 1: Permission denied (ring 4 KiB)" in text
+
+
 def test_a_flag_of_every_case_and_many_flags_take_one_line_each(tmp_path: Path) -> None:
     def all_flagged(number: int) -> Edit:
         return lambda one: flagged(one, "emulation", f"flag {number}")

@@ -217,13 +217,9 @@ def reference(
         Blocked collectives: blocks of equal size, one per rank, in rank order.
     op: one of OPS; not looked at by collectives that do not reduce.
     root: not looked at by collectives without one.
-    sent: of all_to_all_v, the elements of each block, [source, target]; None where all are equal. Not looked
-        at by the others.
+    sent: of all_to_all_v, the elements of each block, [source, target]; None where all are equal, and of the
+        other collectives.
     Returns one array per rank, shape (elements,), same dtype; empty where the rank has no output.
-
-    avg is the sum, then divided by the ranks; whole numbers are divided towards zero, as C does. Sums and
-    products of whole numbers wrap around as their dtype does. Floating point types of 16 bits and fewer
-    are combined in float32 and rounded once at the end; executors may do so too, or round every time.
     """
     import numpy as np
 
@@ -232,12 +228,8 @@ def reference(
     nothing = inputs[0][:0]
     ranks = len(inputs)
 
-    def blocks(buffer: Buffer) -> list[Buffer]:
-        return np.split(buffer, ranks)
-
-    def uneven_blocks(source: int) -> list[Buffer]:
-        cuts = ranks if sent is None else sent[source].cumsum()[:-1]
-        return np.split(inputs[source], cuts)
+    def blocks(source: int) -> list[Buffer]:
+        return np.split(inputs[source], ranks if sent is None else sent[source].cumsum()[:-1])
 
     def only_root(result: Buffer) -> list[Buffer]:
         return [result.copy() if rank == root else nothing.copy() for rank in range(ranks)]
@@ -249,7 +241,7 @@ def reference(
         case "reduce":
             return only_root(combined(inputs, op))
         case "reduce_scatter":
-            return [block.copy() for block in blocks(combined(inputs, op))]
+            return [block.copy() for block in np.split(combined(inputs, op), ranks)]
         case "all_gather":
             return [np.concatenate(inputs) for _ in range(ranks)]
         case "gather":
@@ -257,18 +249,21 @@ def reference(
         case "broadcast":
             return [inputs[root].copy() for _ in range(ranks)]
         case "scatter":
-            return [block.copy() for block in blocks(inputs[root])]
-        case "all_to_all":
-            return [np.concatenate(column) for column in zip(*map(blocks, inputs), strict=True)]
-        case "all_to_all_v":
-            return [np.concatenate(column) for column in zip(*map(uneven_blocks, range(ranks)), strict=True)]
+            return [block.copy() for block in np.split(inputs[root], ranks)]
+        case "all_to_all" | "all_to_all_v":
+            return [np.concatenate(column) for column in zip(*map(blocks, range(ranks)), strict=True)]
         case "send_recv":
             return [inputs[rank - 1].copy() for rank in range(ranks)]
     return [nothing.copy() for _ in range(ranks)]
 
 
 def combined(buffers: Sequence[Buffer], op: str) -> Buffer:
-    """All ``buffers`` combined element by element, as ``reference`` says; UsageError for an unknown op."""
+    """All ``buffers`` combined element by element; UsageError for an unknown op.
+
+    avg is the sum, then divided by the ranks; whole numbers are divided towards zero, as C does. Sums and
+    products of whole numbers wrap around as their dtype does. Floating point types of 16 bits and fewer
+    are combined in float32 and rounded once at the end; executors may do so too, or round every time.
+    """
     import numpy as np
 
     if op not in OPS:

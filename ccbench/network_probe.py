@@ -15,9 +15,10 @@ from statistics import median
 from ccbench.backends.base import Team
 from ccbench.cases import NO_OP, PROBE, Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable
-from ccbench.model.host_collectives import plan_seconds
+from ccbench.model.host_collectives import HOST_LIBRARIES, is_priced_on_one_host, plan_seconds
 from ccbench.model.host_network import HostLink, HostNetwork, MessageTimes, swaps
 from ccbench.model.host_plans import dissemination
+from ccbench.model.machine import Machine
 
 SIZES_BYTES = (8, *(1 << power for power in (10, 12, 14, 15, 16, 17, 18, 20, 22)))
 """Eager and rendezvous messages, below and above the segments in which libraries cut them.
@@ -51,6 +52,37 @@ second time, so that what disturbs the machine for a second spoils one visit and
 of visits."""
 
 Measured = Callable[[Case, Sampling], Measurement]
+
+
+class NetworkLooks:
+    """The looks of one run: one for each library and number of ranks, once its team is open.
+
+    cases: of the run. host: what cases on one host are priced on.
+    """
+
+    def __init__(self, cases: Sequence[Case], several_hosts: bool, host: Machine | None) -> None:
+        self.found: dict[tuple[str, int], HostNetwork] = {}
+        self.where = "the network between the hosts" if several_hosts else "messages between the ranks"
+        self._largest_bytes: dict[tuple[str, int], int] = {}
+        for case in cases:
+            kind = case.backend, case.ranks
+            priced = several_hosts or is_priced_on_one_host(*kind, host)
+            if case.backend in HOST_LIBRARIES and case.ranks > 1 and priced:
+                self._largest_bytes[kind] = max(case.size_bytes, self._largest_bytes.get(kind, 0))
+
+    def cases(self, case: Case) -> list[Case]:
+        """What is measured before ``case``, as if on one host: nothing where nobody looks or all was seen."""
+        kind = case.backend, case.ranks
+        if kind not in self._largest_bytes:
+            return []
+        asked = _cases(case.backend, (0,) * case.ranks, 1).values()
+        sizes = _up_to(self._largest_bytes[kind])
+        return [replace(one, size_bytes=size, count=size) for one in asked for size in sizes] * VISITS
+
+    def look(self, team: Team, case: Case) -> None:
+        """Add to ``found``; BackendUnavailable where there is nothing to be found, then or ever."""
+        kind = case.backend, case.ranks
+        self.found[kind] = probe_network(team, *kind, self._largest_bytes.pop(kind))
 
 
 def probe_network(team: Team, backend: str, ranks: int, largest_bytes: int | None = None) -> HostNetwork:

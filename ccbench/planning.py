@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +21,8 @@ from ccbench.environment import usable_cores
 from ccbench.errors import BackendUnavailable, UsageError
 from ccbench.kernels.tuning import tuning
 from ccbench.model.basis import Basis, named_basis
+from ccbench.network_probe import SAMPLING as LOOKING
+from ccbench.network_probe import NetworkLooks
 from ccbench.nvidia import count_gpus
 from ccbench.topology.graph import Topology
 from ccbench.topology.node_nics import parse_network
@@ -115,19 +117,15 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     from ccbench.suite.expansion import ExpansionContext, expand, left_out
 
     basis = None
-    if options.network is not None:
-        parse_network(options.network)  # MachineError for what is none, before anything is recorded under it
+    unpriced = _lacking_network(options)
     if options.machine not in (None, DETECT):
         basis = replace(named_basis(options.machine, options.network), launched=bool(options.launch))
     gpus = basis.gpus if basis else None
     simulated = set(options.backends or suite.backends) == {"simulated"}
     elsewhere = gpus if options.only_plan or simulated else None
     nodes = options.nodes or 1
-    unpriced = ""
-    if gpus and nodes > 1 and options.network is None:
-        unpriced = f"{nodes} nodes need a network; write --network ib-ndr-400x8 or the like"
-        if simulated:
-            raise UsageError(f"--nodes: {unpriced}")
+    if gpus and unpriced and simulated:
+        raise UsageError(f"--nodes: {unpriced}")
     automatic, notes = _planned_for(elsewhere, nodes) if elsewhere else automatic_backends(options)
     auto_ranks = automatic_ranks(options.backends or _resolved(suite.backends, automatic))
     context = ExpansionContext(
@@ -150,14 +148,23 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     refused = refusals(cases)
     able = [case for case in cases if case not in refused]
     seconds = sum(expected_seconds(case, suite.sampling) for case in able)
-    seconds += starting_seconds(able, suite.sampling)
+    seconds += sum(starting_seconds(able, suite.sampling).values())
     unsupported = Counter(f"unsupported by {case.backend}: {reason}" for case, reason in refused.items())
     absent = {} if options.only else left_out(suite, context)  # of a choice nobody asked for the rest
     said = [f"{count} more cases left out: {why}" for why, count in absent.items()]
     said += [f"{count} cases {why}" for why, count in unsupported.items()]
-    if unpriced:
+    if gpus and unpriced:
         said.append(f"no predictions: {unpriced}")
     return Plan(cases, memory, of_a_rank, seconds, (*notes, *said), basis)
+
+
+def _lacking_network(options: RunOptions) -> str:
+    """What several nodes lack for predictions of their GPUs; MachineError for a network that is none."""
+    if options.network is not None:
+        parse_network(options.network)  # before anything is recorded under it
+    elif (options.nodes or 1) > 1:
+        return f"{options.nodes} nodes need a network; write --network ib-ndr-400x8 or the like"
+    return ""
 
 
 def refusals(cases: Sequence[Case]) -> dict[Case, str]:
@@ -280,33 +287,45 @@ def _bytes_of(case: Case, seat: int) -> int:
 
 
 def expected_seconds(case: Case, sampling: Sampling, made: int = 0) -> float:
-    """What a case should take with everything around it, from its sampling rules and its bytes.
+    """What a case should take that has had ``made`` visits, with everything around it."""
+    return expected_visits(sampling, made) * visit_seconds(case, sampling)
 
-    made: visits that it has had before.
-    """
+
+def visit_seconds(case: Case, sampling: Sampling) -> float:
+    """What a visit should take, from the sampling rules and the case's bytes."""
     if case.backend == "simulated":
         return 0.005
     touched_per_second = 2e9  # filling, poisoning, checking and measuring, on a slow machine
     one_visit = 0.006 + (sampling.warmup_seconds + sampling.budget_seconds) / sampling.visits
-    visits = expected_visits(sampling, made)
     if case.backend in DEVICE_BACKENDS:  # filled and measured there; what comes out is compared by the host
-        compared = 0.5 * case_bytes(case) * max(1, sampling.visits - made)  # large ones are seldom unclear
-        return visits * one_visit + compared / touched_per_second
+        compared = 0.5 * sampling.visits / expected_visits(sampling, 0)  # large ones are seldom unclear
+        return one_visit + compared * case_bytes(case) / touched_per_second
     touched = 8 + sampling.minimum_samples / sampling.visits
-    return visits * (one_visit + touched * case_bytes(case) / touched_per_second)
+    return one_visit + touched * case_bytes(case) / touched_per_second
 
 
-def starting_seconds(cases: Sequence[Case], sampling: Sampling) -> float:
-    """What starting the teams takes: those that hold GPUs twice where not all can stay open."""
-    teams = set()
+def opening_seconds(case: Case, looks: NetworkLooks) -> float:
+    """What starting a team for ``case`` should take, and looking at its messages where that is to be done."""
+    start = START_SECONDS.get(case.backend, TEAM_SECONDS)
+    return start + sum(visit_seconds(one, LOOKING) for one in looks.cases(case))
+
+
+def starting_seconds(cases: Sequence[Case], sampling: Sampling) -> dict[str, float]:
+    """What starting the teams takes, by backend: of those on GPUs twice where not all can stay open."""
+    teams: dict[Hashable, Case] = {}
     for case in cases:
         settings: tuple[tuple[str, str], ...] = ()
         with suppress(BackendUnavailable):
             settings = open_backend(case.backend).team_settings(case)
-        teams.add((case.backend, case.ranks, settings))
-    costly = sum(open_backend(name).costly_teams for name, _, _ in teams)
-    again = max(0, costly - MOST_COSTLY_TEAMS) if sampling.visits > 1 else 0
-    return again * TEAM_SECONDS + sum(START_SECONDS.get(name, TEAM_SECONDS) for name, _, _ in teams)
+        teams.setdefault((case.backend, case.ranks, settings), case)
+    looks = NetworkLooks(cases, several_hosts=False, host=None)
+    found: dict[str, float] = defaultdict(float)
+    for case in teams.values():
+        found[case.backend] += opening_seconds(case, looks)
+    costly = sorted(case.backend for case in teams.values() if open_backend(case.backend).costly_teams)
+    for name in costly[MOST_COSTLY_TEAMS:] if sampling.visits > 1 else ():
+        found[name] += TEAM_SECONDS
+    return found
 
 
 def check_output(options: RunOptions) -> None:

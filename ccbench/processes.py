@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 
 _PR_SET_PDEATHSIG = 1
 """prctl(2), linux/prctl.h."""
@@ -88,3 +89,38 @@ def signals_let_in() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class Terminated(BaseException):
+    """SIGTERM or SIGHUP arrived."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.exit_code = 128 + number
+
+
+@contextmanager
+def terminated_by_signals(once: bool = False) -> Iterator[None]:
+    """Turn SIGTERM and SIGHUP into an exception that unwinds like Ctrl-C.
+
+    once: unwinding is not disturbed by another. A launcher tells a run to end, then ends the process that
+    started it, which the run hears as one more signal.
+    """
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if once:
+            for one in heard:
+                signal.signal(one, signal.SIG_IGN)
+        raise Terminated(number)
+
+    # nohup has SIGHUP ignored, and means it.
+    heard = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
+    try:
+        before = {number: signal.signal(number, stop) for number in heard}
+    except ValueError:  # not the main thread: the embedding program handles its signals itself
+        before = {}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

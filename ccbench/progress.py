@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TextIO, cast
 
 from ccbench.cases import OVERLAP, Case, Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.model.prediction import Prediction
 from ccbench.stats import visited_interval
-from ccbench.units import format_rate, format_seconds, format_size
+from ccbench.units import format_rate, format_seconds, format_size, plural
 from ccbench.visits import visits_of
 
 if TYPE_CHECKING:
@@ -24,19 +26,65 @@ if TYPE_CHECKING:
 Clock = Callable[[], float]
 
 
+@dataclass(frozen=True)
+class Left:
+    """What a run has still to do, as far as that is known by now."""
+
+    visits: int
+    seconds: float
+
+
+PLAN_COUNTS_SECONDS = 1.0
+"""What was planned weighs as much as this long of measuring."""
+
+
+class Forecast:
+    """What a run has still to do: as planned, corrected by what others of the same kind took.
+
+    Kinds are corrected one by one: ranks that share processors, or a library that starts slowly, have no
+    part in what the others are expected to take.
+    """
+
+    def __init__(self) -> None:
+        self._visits: dict[Hashable, int] = defaultdict(int)
+        self._left: dict[Hashable, float] = defaultdict(float)
+        self._planned: dict[Hashable, float] = defaultdict(float)
+        self._took: dict[Hashable, float] = defaultdict(float)
+
+    def expect(self, kind: Hashable, visits: int, planned_seconds: float) -> None:
+        """So much of ``kind`` is to come, whatever was thought before."""
+        self._visits[kind], self._left[kind] = visits, planned_seconds
+
+    def change(self, kind: Hashable, visits: int, planned_seconds: float) -> None:
+        """So much more is to come than was thought, or less where that is negative."""
+        self.expect(kind, self._visits[kind] + visits, self._left[kind] + planned_seconds)
+
+    def seen(self, kind: Hashable, planned_seconds: float, took_seconds: float) -> None:
+        """What something took for which so much was planned."""
+        self._planned[kind] += planned_seconds
+        self._took[kind] += took_seconds
+
+    def left(self) -> Left:
+        """What is to come."""
+        seconds = sum(
+            max(0.0, planned_seconds)
+            * (self._took[kind] + PLAN_COUNTS_SECONDS)
+            / (self._planned[kind] + PLAN_COUNTS_SECONDS)
+            for kind, planned_seconds in self._left.items()
+        )
+        return Left(max(0, sum(self._visits.values())), seconds)
+
+
 class Progress(Protocol):
     """What a run reports to; calls come from one thread, in the order of the methods."""
 
-    def started(self, total: int, expected_seconds: float | None) -> None:
-        """The run begins: ``total`` cases that should take ``expected_seconds`` together."""
-
-    def extended(self, more: int) -> None:
-        """``more`` cases than announced are to come (fewer when negative): unclear ones are repeated."""
+    def started(self, left: Left) -> None:
+        """The run begins."""
 
     def case_started(self, case: Case, number: int) -> None:
         """Case ``number`` (from 1) begins."""
 
-    def case_finished(self, measurement: Measurement, prediction: Prediction | None) -> None:
+    def case_finished(self, measurement: Measurement, prediction: Prediction | None, left: Left) -> None:
         """The case that began last has ended."""
 
     def note(self, text: str) -> None:
@@ -115,36 +163,8 @@ def one_line(text: str) -> str:
     )
 
 
-def remaining_seconds(
-    total: int, done: int, elapsed_seconds: float, expected_seconds: float | None
-) -> float | None:
-    """Time a run still needs: from the plan at first, then more and more from the pace so far.
-
-    None as long as neither is known.
-    """
-    if done >= total:
-        return 0.0
-    paced = elapsed_seconds / done * (total - done) if done else None
-    if expected_seconds is None:
-        return paced
-    planned = expected_seconds * (total - done) / total
-    if paced is None:
-        return planned
-    share = done / total
-    return share * paced + (1 - share) * planned
-
-
-def extended_seconds(expected_seconds: float | None, total: int, more: int) -> float | None:
-    """The expected time of ``total + more`` cases, from that of ``total``."""
-    if expected_seconds is None or total <= 0:
-        return expected_seconds
-    return expected_seconds * max(0, total + more) / total
-
-
-def clock_text(seconds: float | None) -> str:
-    """``1:05`` or ``2:00:05``; ``?`` when unknown."""
-    if seconds is None:
-        return "?"
+def clock_text(seconds: float) -> str:
+    """``1:05`` or ``2:00:05``."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
@@ -166,16 +186,13 @@ def _is_news(measurement: Measurement, told: set[str]) -> bool:
 class SilentProgress:
     """Says nothing."""
 
-    def started(self, total: int, expected_seconds: float | None) -> None:
-        """Nothing."""
-
-    def extended(self, more: int) -> None:
+    def started(self, left: Left) -> None:
         """Nothing."""
 
     def case_started(self, case: Case, number: int) -> None:
         """Nothing."""
 
-    def case_finished(self, measurement: Measurement, prediction: Prediction | None) -> None:
+    def case_finished(self, measurement: Measurement, prediction: Prediction | None, left: Left) -> None:
         """Nothing."""
 
     def note(self, text: str) -> None:
@@ -197,39 +214,27 @@ class PlainProgress:
         self._stream = TolerantStream(stream)
         self._interval_seconds = interval_seconds
         self._clock = clock
-        self._total = 0
         self._done = 0
-        self._expected_seconds: float | None = None
-        self._started_at = 0.0
         self._spoke_at = float("-inf")
         self._told: set[str] = set()
 
-    def started(self, total: int, expected_seconds: float | None) -> None:
+    def started(self, left: Left) -> None:
         """Say how much there is to do."""
-        self._total, self._done, self._expected_seconds = total, 0, expected_seconds
-        self._started_at = self._clock()
-        about = "" if expected_seconds is None else f", about {clock_text(expected_seconds)}"
-        self._say(f"{total} visit{'' if total == 1 else 's'}{about}")
-
-    def extended(self, more: int) -> None:
-        """Count on, and expect as much time for each of them."""
-        self._expected_seconds = extended_seconds(self._expected_seconds, self._total, more)
-        self._total += more
+        self._say(f"{plural(left.visits, 'visit')}, about {clock_text(left.seconds)}")
 
     def case_started(self, case: Case, number: int) -> None:
         """Nothing: the line comes when the case ends."""
 
-    def case_finished(self, measurement: Measurement, prediction: Prediction | None) -> None:
+    def case_finished(self, measurement: Measurement, prediction: Prediction | None, left: Left) -> None:
         """One line, unless nothing new ended right after the last line."""
         self._done += 1
         now = self._clock()
-        dispensable = not _is_news(measurement, self._told) and self._done != self._total
+        dispensable = not _is_news(measurement, self._told) and left.visits > 0
         if dispensable and now - self._spoke_at < self._interval_seconds:
             return
         self._spoke_at = now
-        left = remaining_seconds(self._total, self._done, now - self._started_at, self._expected_seconds)
-        ending = f" (left {clock_text(left)})" if self._done < self._total else ""
-        counter = f"[{self._done}/{self._total}]"
+        ending = f" (left {clock_text(left.seconds)})" if left.visits else ""
+        counter = f"[{self._done}/{self._done + left.visits}]"
         self._say(f"{counter} {measurement.case.label}: {result_text(measurement, prediction)}{ending}")
 
     def note(self, text: str) -> None:
@@ -248,9 +253,7 @@ class PlainProgress:
 class LiveProgress:
     """A bar at the bottom of a terminal, with the case that runs, the time left and the last result."""
 
-    def __init__(
-        self, stream: TextIO | None, clock: Clock = time.monotonic, width: int | None = None
-    ) -> None:
+    def __init__(self, stream: TextIO | None, width: int | None = None) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
@@ -273,33 +276,24 @@ class LiveProgress:
             redirect_stderr=False,
         )
         self._task: TaskID | None = None
-        self._clock = clock
-        self._total = 0
         self._done = 0
-        self._expected_seconds: float | None = None
-        self._started_at = 0.0
+        self._left = Left(0, 0.0)
         self._told: set[str] = set()
 
-    def started(self, total: int, expected_seconds: float | None) -> None:
+    def started(self, left: Left) -> None:
         """Draw the empty bar."""
-        self._total, self._done, self._expected_seconds = total, 0, expected_seconds
-        self._started_at = self._clock()
+        self._left = left
         self._bar.start()
-        self._task = self._bar.add_task("", total=total, left=clock_text(expected_seconds))
+        self._task = self._bar.add_task("", total=left.visits, left=clock_text(left.seconds))
         self._bar.refresh()
-
-    def extended(self, more: int) -> None:
-        """Count on, and expect as much time for each of them."""
-        self._expected_seconds = extended_seconds(self._expected_seconds, self._total, more)
-        self._total += more
 
     def case_started(self, case: Case, number: int) -> None:
         """Show the case beside the bar."""
         self._move(_short(case))
 
-    def case_finished(self, measurement: Measurement, prediction: Prediction | None) -> None:
+    def case_finished(self, measurement: Measurement, prediction: Prediction | None, left: Left) -> None:
         """Move the bar; a case that went wrong leaves its line above it."""
-        self._done += 1
+        self._done, self._left = self._done + 1, left
         result = result_text(measurement, prediction)
         if _is_news(measurement, self._told):
             self.note(f"{measurement.case.label}: {result}")
@@ -316,14 +310,12 @@ class LiveProgress:
     def _move(self, description: str) -> None:
         if self._task is None:
             return
-        elapsed_seconds = self._clock() - self._started_at
-        left = remaining_seconds(self._total, self._done, elapsed_seconds, self._expected_seconds)
         self._bar.update(
             self._task,
-            total=self._total,
+            total=self._done + self._left.visits,
             completed=self._done,
             description=one_line(description),
-            left=clock_text(left),
+            left=clock_text(self._left.seconds),
         )
         self._bar.refresh()
 

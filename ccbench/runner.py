@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from ccbench.backends import open_backend
@@ -18,32 +15,30 @@ from ccbench.backends.base import Backend, Team, TeamRequest
 from ccbench.backends.crew import LAUNCHED
 from ccbench.cases import EMULATION, LOOPBACK, MORE_VISITS, Case, Measurement, Sampling, Status
 from ccbench.census import Census
-from ccbench.errors import BackendUnavailable, CcbenchError
+from ccbench.errors import BackendUnavailable
 from ccbench.exchange import ONE_HOST_VARIABLE
 from ccbench.faults import fault_from_environment
 from ccbench.model.basis import Basis
-from ccbench.model.cluster import Cluster
-from ccbench.model.host_collectives import HOST_LIBRARIES, is_priced_on_one_host
-from ccbench.model.host_network import HostNetwork
-from ccbench.model.machine import Machine, load_machine
 from ccbench.model.prediction import Prediction
-from ccbench.network_probe import probe_network
+from ccbench.network_probe import NetworkLooks
 from ccbench.planning import (
     MOST_COSTLY_TEAMS,
     RunOptions,
-    expected_seconds,
+    opening_seconds,
     plan_suite,
     starting_seconds,
     unavailable,
+    visit_seconds,
 )
-from ccbench.progress import Progress
+from ccbench.processes import Terminated, terminated_by_signals
+from ccbench.progress import Forecast, Progress
 from ccbench.runs import RunFolder
 from ccbench.seats import HAND_ON_VARIABLE, PLAYED_BACKENDS
-from ccbench.starting import SIMULATION_MACHINE, basis_of, run_folder, who_is_launched
+from ccbench.starting import basis_of, import_readers, machine_for, run_folder, who_is_launched
 from ccbench.topology.detection import detect
 from ccbench.topology.diagnosis import diagnose
 from ccbench.topology.files import to_plain
-from ccbench.visits import EXTRA_VISITS_FACTOR, NO_TEAM, expected_visits, judged, merged, visits_of
+from ccbench.visits import NO_TEAM, blocks, expected_visits, judged, merged, visits_of
 
 if TYPE_CHECKING:
     from ccbench.suite import Suite
@@ -84,17 +79,6 @@ class RunOutcome:
     unfinished: int = 0
 
 
-class Terminated(BaseException):
-    """SIGTERM or SIGHUP arrived."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.exit_code = 128 + number
-
-
-# -- running ----------------------------------------------------------------------------------------------
-
-
 def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutcome:
     """Run ``suite`` to its end, its time limit or a signal; what was measured is in the folder either way.
 
@@ -106,8 +90,11 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
     census, options = who_is_launched(options, progress)
     plan = plan_suite(suite, options)
     backends = _open_backends(plan.cases, options)
-    _import_readers()
-    with _signals(once=bool(options.launched_by)), run_folder(suite, options, backends, plan.notes) as folder:
+    import_readers()
+    with (
+        terminated_by_signals(once=bool(options.launched_by)),
+        run_folder(suite, options, backends, plan.notes) as folder,
+    ):
         topology = detect()
         basis = basis_of(plan, options, topology, folder, progress)
         findings = diagnose(topology)
@@ -139,42 +126,6 @@ def _open_backends(cases: Sequence[Case], options: RunOptions) -> dict[str, Back
     return backends
 
 
-def _import_readers() -> None:
-    """Load what writing and the closing table need, while nothing can interrupt it.
-
-    A signal that raises inside the import of a C extension leaves it half loaded for good.
-    """
-    import pandas  # noqa: F401 - loaded for those who come later
-    import pyarrow.parquet  # type: ignore[import-untyped]  # noqa: F401 - ships no types; loaded for later
-
-
-@contextmanager
-def _signals(once: bool = False) -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into an exception that unwinds like Ctrl-C.
-
-    once: unwinding is not disturbed by another. A launcher tells a run to end, then ends the process that
-    started it, which the run hears as one more signal.
-    """
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        if once:
-            for one in heard:
-                signal.signal(one, signal.SIG_IGN)
-        raise Terminated(number)
-
-    # nohup has SIGHUP ignored, and means it.
-    heard = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
-    try:
-        before = {number: signal.signal(number, stop) for number in heard}
-    except ValueError:  # not the main thread: the embedding program handles its signals itself
-        before = {}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 class _Run:
     """One run under way: its teams and its counts."""
 
@@ -204,15 +155,13 @@ class _Run:
         self._launched_by = options.launched_by
         self._lost = ""
         self._several_hosts = census is not None and census.nodes > 1
-        self._networks: dict[tuple[str, int], HostNetwork] = {}
-        self._probed: set[tuple[str, int]] = set()
-        self._largest_bytes: dict[tuple[str, int], int] = {}
+        self._networks = NetworkLooks((), self._several_hosts, basis.host)
+        self._forecast = Forecast()
+        self._opening_seconds = 0.0
 
     def begin(self, cases: Sequence[Case]) -> None:
         """Bring up what comes up only once; BackendUnavailable, before any case, says why that failed."""
-        for case in cases:
-            kind = case.backend, case.ranks
-            self._largest_bytes[kind] = max(case.size_bytes, self._largest_bytes.get(kind, 0))
+        self._networks = NetworkLooks(cases, self._several_hosts, self._basis.host)
         for case in cases:
             if self._played(case) and not self._not_there(case):
                 try:
@@ -229,15 +178,16 @@ class _Run:
         self, cases: Sequence[Case], done_before: Mapping[str, Status], deadline: float | None
     ) -> RunOutcome:
         """Run every case; never loses one that was written."""
-        able = [case for case in cases if not self._refusal(case)]
-        expected = sum(expected_seconds(case, self._sampling, self._visits(case)) for case in able)
-        expected += starting_seconds(able, self._sampling)
         if done_before:
             self._progress.note(f"{len(done_before)} cases were finished before; {len(cases)} are left")
         if self._sampling.visits > 1:
             often = self._sampling.visits
             self._progress.note(f"{len(cases)} cases, each visited {often} times; unclear ones again")
-        self._progress.started(self._visits_left(cases), expected)
+        able = [case for case in cases if not (self._refusal(case) or self._played(case))]
+        for name, seconds in starting_seconds(able, self._sampling).items():
+            self._forecast.expect(name, 0, seconds)
+        self._recount(cases)
+        self._progress.started(self._forecast.left())
         exit_code = 0
         try:
             try:
@@ -249,17 +199,31 @@ class _Run:
             exit_code = 130
         except Terminated as stop:
             exit_code = stop.exit_code
-        counts = self._counts(cases, done_before)
-        results = (self._results.get(case.case_id) for case in cases)
+        results = [self._results.get(case.case_id) for case in cases]
+        counts = Counter([*done_before.values(), *(one.status if one else Status.SKIPPED for one in results)])
         unfinished = sum(one is not None and one.stop_reason == MORE_VISITS for one in results)
         code = exit_code or _exit_code(counts, unfinished)
-        return RunOutcome(self._folder.path, code, counts, bool(exit_code), unfinished)
+        return RunOutcome(self._folder.path, code, dict(counts), bool(exit_code), unfinished)
 
-    def _visits_left(self, cases: Sequence[Case]) -> int:
-        left = [case for case in cases if self._wants_more(case)]
-        return sum(
-            1 if self._refusal(case) else expected_visits(self._sampling, self._visits(case)) for case in left
-        )
+    def _recount(self, cases: Sequence[Case]) -> None:
+        """Expect what is left of ``cases`` by what is known of them now."""
+        left: dict[Hashable, tuple[int, float]] = {}
+        for case in cases:
+            kind, visits, seconds = self._left_of(case)
+            before = left.get(kind, (0, 0.0))
+            left[kind] = before[0] + visits, before[1] + seconds
+        for kind, (visits, seconds) in left.items():
+            self._forecast.expect(kind, visits, seconds)
+
+    def _left_of(self, case: Case) -> tuple[Hashable, int, float]:
+        """The kind of work, the visits to come, and what was planned for these."""
+        kind = case.backend, case.ranks
+        if not self._wants_more(case):
+            return kind, 0, 0.0
+        if self._refusal(case):
+            return kind, 1, 0.0
+        visits = expected_visits(self._sampling, self._visits(case))
+        return kind, visits, visits * visit_seconds(case, self._sampling)
 
     def _visits(self, case: Case) -> int:
         result = self._results.get(case.case_id)
@@ -268,8 +232,7 @@ class _Run:
     def _rounds(self, cases: Sequence[Case], deadline: float | None) -> None:
         """Visit every case of a block once a round, so that drift of the machine hits all of them alike."""
         number = 0
-        announced = self._visits_left(cases)
-        for block, visits in self._blocks(cases):
+        for block, visits in blocks(cases, self._costly_kind, MOST_COSTLY_TEAMS, self._sampling):
             while left := [case for case in block if self._visits(case) < visits and self._wants_more(case)]:
                 for case in left:
                     if deadline is not None and time.monotonic() >= deadline:
@@ -277,9 +240,10 @@ class _Run:
                         return
                     number += 1
                     self._visit(case, number, deadline)
-                missing = self._visits_left(cases)
-                self._progress.extended(number + missing - announced)
-                announced = number + missing
+                self._recount(cases)
+
+    def _costly_kind(self, case: Case) -> TeamKey | None:
+        return self._team_key(case) if self._backends[case.backend].costly_teams else None
 
     def _wants_more(self, case: Case) -> bool:
         result = self._results.get(case.case_id)  # None: the run's time limit cut its first visit short
@@ -292,17 +256,15 @@ class _Run:
             f"(ccbench run ... --resume {self._folder.path} goes on)"
         )
 
-    def _counts(self, cases: Sequence[Case], done_before: Mapping[str, Status]) -> dict[Status, int]:
-        results = (self._results.get(case.case_id) for case in cases)
-        now = [result.status if result else Status.SKIPPED for result in results]
-        return dict(Counter([*done_before.values(), *now]))
-
     def _visit(self, case: Case, number: int, deadline: float | None) -> None:
+        kind, visits, planned_seconds = self._left_of(case)
         given_up = self._given_up(case)
         if given_up:
             self._skip(case, given_up)
+            self._forecast.change(kind, -visits, -planned_seconds)
             return
         self._progress.case_started(case, number)
+        began, self._opening_seconds = time.monotonic(), 0.0
         before = self._results.get(case.case_id)
         now = self._measure(case, deadline, before.launches_per_sample if before else 0)
         if now.status is Status.TIMED_OUT and deadline is not None and time.monotonic() >= deadline:
@@ -311,7 +273,11 @@ class _Run:
         prediction = self._predict(measurement)
         self._folder.write(measurement, prediction, self._sampling.confidence)
         self._results[case.case_id] = measurement
-        self._progress.case_finished(measurement, prediction)
+        took_seconds = time.monotonic() - began - self._opening_seconds
+        self._forecast.seen(kind, planned_seconds / visits, took_seconds)
+        _, visits_left, seconds_left = self._left_of(case)
+        self._forecast.change(kind, visits_left - visits, seconds_left - planned_seconds)
+        self._progress.case_finished(measurement, prediction, self._forecast.left())
 
     def _given_up(self, case: Case) -> str:
         """Why no more cases like this one are started, '' while they are."""
@@ -395,28 +361,6 @@ class _Run:
             return ""
         return f"{case.backend}: its ranks share one host; between hosts there are {', '.join(BETWEEN_HOSTS)}"
 
-    def _look_at_network(self, team: Team, case: Case) -> str:
-        """Once for each library: what messages between these ranks take, for the predictions.
-
-        Why there will be none, where that failed, which may have cost the team; else "".
-        """
-        kind = case.backend, case.ranks
-        if case.backend not in HOST_LIBRARIES or kind in self._probed or case.ranks < 2:
-            return ""
-        if not self._several_hosts and not is_priced_on_one_host(*kind, self._basis.host):
-            return ""
-        self._probed.add(kind)
-        where = "the network between the hosts" if self._several_hosts else "messages between the ranks"
-        self._progress.note(f"measuring {where} with {case.backend}")
-        try:
-            self._networks[kind] = probe_network(team, *kind, self._largest_bytes[kind])
-        except BackendUnavailable as error:
-            self._progress.note(f"{error}; there are none of {case.backend}")
-            return str(error)
-        self._basis = replace(self._basis, host_networks=dict(self._networks))
-        self._folder.describe(host_networks=[asdict(one) for one in self._networks.values()])
-        return ""
-
     def _team(self, backend: Backend, case: Case) -> Team:
         key = self._team_key(case)
         team = self._teams.pop(key, None)
@@ -430,22 +374,42 @@ class _Run:
             self._make_room()
         request = TeamRequest(
             case.ranks,
-            self._machine_for(case),
+            machine_for(case, self._basis),
             self._seed,
             environment=(*key[2], *self._around(key[2])),
             launch=self._launch,
         )
-        team = backend.open_team(request)
-        lost_by = self._look_at_network(team, case)
-        if not lost_by or team.usable():
+        began, planned = time.monotonic(), opening_seconds(case, self._networks)
+        try:
+            return self._looked_at(backend.open_team(request), case) or backend.open_team(request)
+        finally:  # what this took corrects what is expected of others of the backend
+            took = time.monotonic() - began
+            self._opening_seconds += took
+            self._forecast.seen(backend.name, planned, took)
+            self._forecast.change(backend.name, 0, -planned)
+
+    def _looked_at(self, team: Team, case: Case) -> Team | None:
+        """The team, once it is known what messages between its ranks take; None where that has cost it."""
+        if not self._networks.cases(case):
             return team
-        team.close()
-        if self._played(case):
+        self._progress.note(f"measuring {self._networks.where} with {case.backend}")
+        try:
+            self._networks.look(team, case)
+        except BackendUnavailable as error:
+            self._progress.note(f"{error}; there are none of {case.backend}")
+            if team.usable():
+                return team
+            team.close()
+            if not self._played(case):
+                return None
             raise BackendUnavailable(
-                f"{case.backend}: {lost_by}; ranks that {self._launched_by} has started cannot be started "
+                f"{case.backend}: {error}; ranks that {self._launched_by} has started cannot be started "
                 "again; ccbench run --launch can"
-            )
-        return backend.open_team(request)
+            ) from None
+        found = self._networks.found
+        self._basis = replace(self._basis, host_networks=dict(found))
+        self._folder.describe(host_networks=[asdict(one) for one in found.values()])
+        return team
 
     def _around(self, settings: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
         """What leaders of launched teams are told besides."""
@@ -453,15 +417,6 @@ class _Run:
             yield ONE_HOST_VARIABLE, "1"
         if self._launched_by:
             yield HAND_ON_VARIABLE, " ".join(name for name, _ in settings)
-
-    def _machine_for(self, case: Case) -> Machine | Cluster:
-        """What a simulated case takes its times from; others only name it."""
-        if case.backend != "simulated":
-            return self._basis.machine_of(case) or load_machine(SIMULATION_MACHINE)
-        try:
-            return self._basis.needed_machine(case)
-        except CcbenchError as error:
-            raise BackendUnavailable(f"simulated: {error}") from None
 
     def _team_key(self, case: Case) -> TeamKey:
         return case.backend, case.ranks, self._backends[case.backend].team_settings(case)
@@ -471,22 +426,6 @@ class _Run:
         costly = [key for key in self._teams if self._backends[key[0]].costly_teams]
         for key in costly[: max(0, len(costly) - MOST_COSTLY_TEAMS + 1)]:
             self._teams.pop(key).close()
-
-    def _blocks(self, cases: Sequence[Case]) -> list[tuple[list[Case], int]]:
-        """Cases that are visited in turn, each until it has so many visits.
-
-        One block of all cases. Where not all costly teams can stay open, two for each of them, and the second
-        half in the reverse order: what drifts steadily then hits all alike, and open teams come first.
-        """
-        kinds: dict[TeamKey | None, list[Case]] = {}
-        for case in cases:
-            costly = self._backends[case.backend].costly_teams
-            kinds.setdefault(self._team_key(case) if costly else None, []).append(case)
-        most = EXTRA_VISITS_FACTOR * self._sampling.visits
-        if len(kinds.keys() - {None}) <= MOST_COSTLY_TEAMS:
-            return [(list(cases), most)]
-        half, blocks = -(-self._sampling.visits // 2), list(kinds.values())
-        return [*((block, half) for block in blocks), *((block, most) for block in reversed(blocks))]
 
     def _predict(self, measurement: Measurement) -> Prediction | None:
         """The model's word on the schedule that ran; None where none is known."""

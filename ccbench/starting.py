@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from ccbench.backends.base import Backend
 from ccbench.backends.mpi.launcher import users_launch
+from ccbench.cases import Case
 from ccbench.census import Census, take_census
 from ccbench.environment import capture, command_shown
-from ccbench.errors import RunFolderError, UsageError
+from ccbench.errors import BackendUnavailable, CcbenchError, RunFolderError, UsageError
 from ccbench.model.basis import GPU_BACKENDS, Basis, named_basis
+from ccbench.model.cluster import Cluster
 from ccbench.model.machine import Machine, load_machine, machine_from_plain
 from ccbench.planning import DETECT, Plan, RunOptions
 from ccbench.progress import Progress
@@ -63,6 +65,16 @@ def basis_of(
     return Basis(_kept_machine(folder) or _measured_machine(progress), gpus, options.network)
 
 
+def machine_for(case: Case, basis: Basis) -> Machine | Cluster:
+    """What a simulated case takes its times from; others only name it."""
+    if case.backend != "simulated":
+        return basis.machine_of(case) or load_machine(SIMULATION_MACHINE)
+    try:
+        return basis.needed_machine(case)
+    except CcbenchError as error:
+        raise BackendUnavailable(f"simulated: {error}") from None
+
+
 def _kept_machine(folder: RunFolder) -> Machine | None:
     """The machine that a resumed run's first cases were priced on."""
     stored = folder.manifest.get("machine")
@@ -75,6 +87,15 @@ def _measured_machine(progress: Progress) -> Machine:
 
     progress.note("measuring this machine's memory and flags for the predictions (about 1.5 s)")
     return quick_machine()
+
+
+def import_readers() -> None:
+    """Load what writing and the closing table need, while nothing can interrupt it.
+
+    A signal that raises inside the import of a C extension leaves it half loaded for good.
+    """
+    import pandas  # noqa: F401 - loaded for those who come later
+    import pyarrow.parquet  # type: ignore[import-untyped]  # noqa: F401 - ships no types; loaded for later
 
 
 @contextmanager

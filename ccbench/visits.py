@@ -1,11 +1,12 @@
-"""A case is visited several times during a run; here its visits become one measurement."""
+"""A case is visited several times during a run: in which order, and how its visits become one measurement."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 
-from ccbench.cases import MORE_VISITS, Measurement, Sampling, Status
+from ccbench.cases import MORE_VISITS, Case, Measurement, Sampling, Status
 from ccbench.conditions import over_all
 from ccbench.stats import relative_width, visited_interval
 from ccbench.telemetry import telling
@@ -17,17 +18,35 @@ EXTRA_VISITS_FACTOR = 2
 """A case whose interval stays wide is visited up to this many times as often as planned."""
 
 
-EXPECTED_VISITS_FACTOR = 1.5
-"""As often cases are visited on average, as far as that is known before they are: a quiet machine needs
-hardly more than planned, one with other load the double."""
-
-
 def expected_visits(sampling: Sampling, made: int) -> int:
-    """How many visits a case needs that is not done after ``made``; once it is unclear, as many as it may."""
+    """How many visits a case needs that is not done after ``made``; once it is unclear, as many as it may.
+
+    Before it is known whether it will be, the middle (geometric) between planned and most: at most 1.41
+    times too many or too few.
+    """
     if made >= sampling.visits:
         return max(1, EXTRA_VISITS_FACTOR * sampling.visits - made)
-    factor = EXPECTED_VISITS_FACTOR if sampling.visits > 1 else 1
+    factor = math.sqrt(EXTRA_VISITS_FACTOR) if sampling.visits > 1 else 1
     return math.ceil(factor * sampling.visits) - made
+
+
+def blocks(
+    cases: Sequence[Case], kind_of: Callable[[Case], Hashable], most_kinds: int, sampling: Sampling
+) -> list[tuple[list[Case], int]]:
+    """Cases that are visited in turn, each until it has so many visits.
+
+    kind_of: what a case needs of which only ``most_kinds`` can be had at a time; None where it needs none.
+    One block of all cases. Where not all kinds can be had at once, two for each of them, and the second half
+    in the reverse order: what drifts steadily then hits all alike, and what is at hand comes first.
+    """
+    kinds: dict[Hashable, list[Case]] = {}
+    for case in cases:
+        kinds.setdefault(kind_of(case), []).append(case)
+    most = EXTRA_VISITS_FACTOR * sampling.visits
+    if len(kinds.keys() - {None}) <= most_kinds:
+        return [(list(cases), most)]
+    half, parts = -(-sampling.visits // 2), list(kinds.values())
+    return [*((part, half) for part in parts), *((part, most) for part in reversed(parts))]
 
 
 def merged(before: Measurement | None, now: Measurement) -> Measurement:

@@ -19,16 +19,16 @@ from hypothesis import strategies as st
 from ccbench.cases import OVERLAP, Case, Measurement, Status
 from ccbench.model.prediction import Prediction
 from ccbench.progress import (
+    Forecast,
+    Left,
     LiveProgress,
     PlainProgress,
     Progress,
     SilentProgress,
     TolerantStream,
     clock_text,
-    extended_seconds,
     one_line,
     progress_for,
-    remaining_seconds,
     result_text,
 )
 
@@ -57,11 +57,12 @@ class Terminal(io.StringIO):
 
 
 def run_three_cases(progress: Progress, between: Callable[[], None] = lambda: None) -> None:
-    progress.started(3, 6.0)
+    progress.started(Left(3, 6.0))
     for number, status in enumerate((Status.OK, Status.FAILED, Status.OK), start=1):
         progress.case_started(CASE, number)
         between()
-        progress.case_finished(ended(status, detail="rank 1 died" if status is Status.FAILED else ""), None)
+        detail = "rank 1 died" if status is Status.FAILED else ""
+        progress.case_finished(ended(status, detail=detail), None, Left(3 - number, 2.0 * (3 - number)))
     progress.note("the team was started again")
     progress.finished()
 
@@ -100,7 +101,7 @@ def test_plain_lines_come_for_the_start_for_bad_cases_and_for_the_last_one() -> 
     lines = stream.getvalue().splitlines()
     assert lines[0] == "3 visits, about 0:06"
     assert lines[1].startswith("[1/3] all_reduce ring float32 sum")
-    assert lines[2].endswith("failed: rank 1 died (left 0:01)")
+    assert lines[2].endswith("failed: rank 1 died (left 0:02)")
     assert lines[3].startswith("[3/3]")
     assert "left" not in lines[3]
     assert lines[4] == "the team was started again"
@@ -109,25 +110,13 @@ def test_plain_lines_come_for_the_start_for_bad_cases_and_for_the_last_one() -> 
 def test_plain_lines_about_good_cases_keep_their_distance() -> None:
     stream, clock = io.StringIO(), FakeClock()
     progress = PlainProgress(stream, interval_seconds=2.0, clock=clock)
-    progress.started(100, None)
+    progress.started(Left(100, 20.0))
     for number in range(1, 51):
         progress.case_started(CASE, number)
         clock.now += 0.125
-        progress.case_finished(ended(), None)
+        progress.case_finished(ended(), None, Left(100 - number, 20.0))
     # The first case at once, then one line every sixteen cases of an eighth of a second.
     assert [int(count) for count in re.findall(r"\[(\d+)/100\]", stream.getvalue())] == [1, 17, 33, 49]
-
-
-def test_more_cases_than_announced_keep_their_distance_and_never_exceed_the_total() -> None:
-    stream, clock = io.StringIO(), FakeClock()
-    plain, live = PlainProgress(stream, 60, clock), LiveProgress(Terminal(), clock, width=80)
-    for progress in (plain, live):
-        progress.started(2, 1.0)
-        for number in range(1, 6):
-            progress.case_started(CASE, number)
-            progress.case_finished(ended(), None)
-        progress.finished()
-    assert re.findall(r"\[(\d+)/(\d+)\]", stream.getvalue()) == [("1", "2"), ("2", "2")]
 
 
 def test_a_live_bar_leaves_only_bad_cases_and_notes_behind() -> None:
@@ -145,10 +134,10 @@ def test_what_is_unsupported_for_one_reason_has_one_line(
 ) -> None:
     stream = Terminal()
     progress = display(stream)
-    progress.started(8, None)
+    progress.started(Left(8, 0.0))
     for number, reason in enumerate(["no avg", "no avg", "no float16", "no avg"], start=1):
         progress.case_started(CASE, number)
-        progress.case_finished(ended(Status.UNSUPPORTED, detail=reason), None)
+        progress.case_finished(ended(Status.UNSUPPORTED, detail=reason), None, Left(8 - number, 0.0))
     progress.finished()
     plain = re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]", "", stream.getvalue())
     told = [line for line in re.split("[\r\n]+", plain) if line.startswith(("[", "all_reduce ring float32"))]
@@ -162,9 +151,9 @@ def test_what_is_unsupported_for_one_reason_has_one_line(
 def test_a_live_bar_never_takes_more_than_one_row(width: int) -> None:
     stream = Terminal()
     progress = LiveProgress(stream, width=width)
-    progress.started(3, None)
+    progress.started(Left(3, 1.0))
     progress.case_started(CASE, 1)
-    progress.case_finished(ended(), PREDICTION)
+    progress.case_finished(ended(), PREDICTION, Left(2, 1.0))
     drawn = stream.getvalue()
     progress.finished()
     rows = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn).replace("\r", "\n").split("\n")
@@ -174,8 +163,8 @@ def test_a_live_bar_never_takes_more_than_one_row(width: int) -> None:
 
 def test_nothing_is_drawn_while_a_case_runs() -> None:
     stream, clock = Terminal(), FakeClock()
-    progress = LiveProgress(stream, clock=clock, width=80)
-    progress.started(3, None)
+    progress = LiveProgress(stream, width=80)
+    progress.started(Left(3, 1.0))
     progress.case_started(CASE, 1)
     before = stream.getvalue()
     clock.now += 60
@@ -231,32 +220,37 @@ def test_escape_sequences_of_a_detail_do_not_reach_the_terminal() -> None:
     assert stream.getvalue() == "\\x1b[31mred next\n"
 
 
-@given(
-    total=st.integers(1, 10_000),
-    share=st.floats(0, 1),
-    elapsed=st.floats(0, 1e6),
-    expected=st.none() | st.floats(0, 1e6),
-)
-def test_the_time_left_is_never_negative_and_zero_at_the_end(
-    total: int, share: float, elapsed: float, expected: float | None
-) -> None:
-    left = remaining_seconds(total, int(total * share), elapsed, expected)
-    assert left is None or left >= 0
-    assert remaining_seconds(total, total, elapsed, expected) == 0
+def test_what_is_left_is_as_planned_until_something_was_seen() -> None:
+    forecast = Forecast()
+    forecast.expect("cpu", 4, 2.0)
+    forecast.expect("start", 0, 0.5)
+    assert forecast.left() == Left(4, 2.5)
+    forecast.change("cpu", -1, -0.5)
+    assert forecast.left() == Left(3, 2.0)
 
 
-def test_the_time_left_moves_from_the_plan_to_the_pace() -> None:
-    assert remaining_seconds(10, 0, 0.0, None) is None
-    assert remaining_seconds(10, 0, 0.0, 20.0) == 20.0
-    assert remaining_seconds(10, 5, 50.0, None) == 50.0
-    # Half way, half of each: the plan says 10 s more, the pace 50 s more.
-    assert remaining_seconds(10, 5, 50.0, 20.0) == 30.0
+def test_what_was_seen_corrects_what_is_left_of_its_kind_and_of_no_other() -> None:
+    forecast = Forecast()
+    forecast.expect("cpu", 10, 1000.0)
+    forecast.expect("mpi", 10, 1000.0)
+    forecast.seen("mpi", planned_seconds=100.0, took_seconds=2700.0)
+    assert forecast.left().seconds == pytest.approx(1000 + 27_000, rel=0.02)
+    forecast.expect("cpu", 0, 0.0)
+    forecast.expect("mpi", 0, 0.0)
+    assert forecast.left() == Left(0, 0.0)
+
+
+def test_one_quick_visit_does_not_turn_a_plan_upside_down() -> None:
+    forecast = Forecast()
+    forecast.expect("cpu", 10, 60.0)
+    forecast.seen("cpu", planned_seconds=0.01, took_seconds=0.1)
+    assert forecast.left().seconds == pytest.approx(60.0, rel=0.1)
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(None, "?"), (0, "0:00"), (65.4, "1:05"), (3599.7, "1:00:00"), (7205, "2:00:05")]
+    ("seconds", "text"), [(0, "0:00"), (65.4, "1:05"), (3599.7, "1:00:00"), (7205, "2:00:05")]
 )
-def test_clock_text(seconds: float | None, text: str) -> None:
+def test_clock_text(seconds: float, text: str) -> None:
     assert clock_text(seconds) == text
 
 
@@ -282,10 +276,10 @@ def test_no_color_is_respected_on_a_real_terminal(tmp_path: Path) -> None:
     script.write_text(
         "import sys\n"
         "from ccbench.cases import Case\n"
-        "from ccbench.progress import LiveProgress, progress_for\n"
+        "from ccbench.progress import Left, LiveProgress, progress_for\n"
         "progress = progress_for(sys.stderr)\n"
         "assert type(progress) is LiveProgress\n"
-        "progress.started(2, 5.0)\n"
+        "progress.started(Left(2, 5.0))\n"
         f"progress.case_started({CASE!r}, 1)\n"
         "progress.finished()\n"
     )
@@ -306,15 +300,7 @@ def test_no_color_is_respected_on_a_real_terminal(tmp_path: Path) -> None:
 def test_a_run_that_grows_counts_on_to_its_new_total() -> None:
     stream = io.StringIO()
     progress = PlainProgress(stream, interval_seconds=0.0)
-    progress.started(1, 1.0)
-    progress.extended(1)
-    progress.case_finished(ended(), PREDICTION)
-    progress.case_finished(ended(), PREDICTION)
+    progress.started(Left(1, 1.0))
+    for left in (1, 0):
+        progress.case_finished(ended(), PREDICTION, Left(left, 1.0))
     assert [line.split()[0] for line in stream.getvalue().splitlines()[1:]] == ["[1/2]", "[2/2]"]
-
-
-def test_expected_time_grows_with_the_number_of_cases() -> None:
-    assert extended_seconds(10.0, 5, 5) == 20.0
-    assert extended_seconds(10.0, 5, -5) == 0.0
-    assert extended_seconds(None, 5, 5) is None
-    assert extended_seconds(0.0, 0, 5) == 0.0

@@ -8,7 +8,7 @@ import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -60,6 +60,7 @@ def suite_completions(
 @click.option("--plan", is_flag=True, help="List cases, bytes and expected time; run nothing.")
 @click.option(
     "--time-limit",
+    "time_limit_seconds",
     metavar="DURATION",
     callback=duration,
     help="Stop after this time, such as 10m; keep what is done.",
@@ -67,53 +68,24 @@ def suite_completions(
 @click.option("--no-report", is_flag=True, help="Draw no plots.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 @as_json
-def run(
-    suite: str,
-    output: Path | None,
-    backends: tuple[str, ...],
-    ranks: int | None,
-    machine: str | None,
-    nodes: int | None,
-    network: str | None,
-    launch: str | None,
-    only: str | None,
-    resume: Path | None,
-    plan: bool,
-    time_limit: float | None,
-    no_report: bool,
-    quiet: bool,
-    as_json: bool,
-) -> int:
+def run(suite: str, plan: bool, no_report: bool, quiet: bool, as_json: bool, **asked: Any) -> int:
     """Run SUITE, a YAML file or the name of one that ships ('ccbench list suites').
 
     Results go to results/<time>-<suite>-<host>, each case as soon as it is measured.
     """
     from ccbench.launched_by import seat_of
     from ccbench.planning import RunOptions, check_output, plan_suite
+    from ccbench.processes import Terminated
     from ccbench.progress import progress_for
-    from ccbench.runner import Terminated, run_suite
+    from ccbench.runner import run_suite
     from ccbench.suite import load_suite
 
     if not plan:
         seat = seat_of(os.environ)
         if seat is not None:
-            return _as_one_of_many(seat, launch)
-    launch, launched_by, ranks = _launched(launch, ranks)
-    options = RunOptions(
-        output=output,
-        backends=backends,
-        ranks=ranks,
-        machine=machine,
-        nodes=nodes,
-        network=network,
-        launch=launch or "",
-        launched_by=launched_by,
-        only=only,
-        resume=resume,
-        time_limit_seconds=time_limit,
-        results_root=RESULTS,
-        only_plan=plan,
-    )
+            return _as_one_of_many(seat, asked["launch"])
+    launched = _launched(asked.pop("launch"), asked.pop("ranks"))
+    options = RunOptions(**asked, **launched, results_root=RESULTS, only_plan=plan)
     check_output(options)
     loaded = load_suite(suite)
     if plan:
@@ -159,8 +131,8 @@ def _as_one_of_many(seat: Seat, launch: str | None) -> int:
     return take_seat(seat, sys.argv[1:])
 
 
-def _launched(launch: str | None, ranks: int | None) -> tuple[str | None, str, int | None]:
-    """--launch, whose launcher it stands for where a launcher started this run, and the ranks."""
+def _launched(launch: str | None, ranks: int | None) -> dict[str, Any]:
+    """Of RunOptions launch, launched_by and ranks: as asked, or as a launcher has started this run."""
     from ccbench.errors import UsageError
     from ccbench.processes import die_with_parent
     from ccbench.seats import seated_launch
@@ -169,7 +141,7 @@ def _launched(launch: str | None, ranks: int | None) -> tuple[str | None, str, i
     if launch is not None and not launch.strip():  # a variable of a script that is not set
         raise UsageError("--launch: is empty; write a command such as 'mpirun -n 16 --hostfile hosts'")
     if seated is None:
-        return launch, "", ranks
+        return {"launch": launch or "", "ranks": ranks}
     die_with_parent(os.getppid(), by=signal.SIGTERM)
     command, seats, launcher = seated
     if ranks not in (None, seats):
@@ -177,7 +149,7 @@ def _launched(launch: str | None, ranks: int | None) -> tuple[str | None, str, i
             f"--ranks {ranks}: {launcher} started {seats} processes, each of which is a rank; "
             f"leave --ranks out, or start {ranks}"
         )
-    return shlex.join(command), launcher, seats
+    return {"launch": shlex.join(command), "launched_by": launcher, "ranks": seats}
 
 
 def _say_how_to_go_on(suite: str, options: RunOptions, outcome: RunOutcome) -> None:
@@ -291,12 +263,21 @@ def _print_results(outcome: RunOutcome, code: int, draw: bool, as_json: bool) ->
     from ccbench.runs import load_run
 
     measured = load_run(outcome.folder)
-    # Files first: the reader of stdout may go away before the table ends.
+    verdicts = verdict_lines(measured)
+    gone = None
+    try:
+        if not as_json:
+            lines = (*first_lines(measured), screen_table(measured, screen_width()), *verdicts)
+            click.echo("\n".join(lines))
+            sys.stdout.flush()  # a person reads it while plots are drawn
+    except OSError as error:
+        gone = error  # who reads stdout may go away before the table ends: the files are written all the same
     now = draw and not outcome.interrupted  # whoever stops a run does not wait for plots
     files = drawn_as_far_as_possible(lambda: write_report([measured])) if now else ()
     if draw and not now and set(outcome.counts) - {Status.SKIPPED}:
         say(f"no plots were drawn; draw them with: {shlex.join(['ccbench', 'report', str(outcome.folder)])}")
-    verdicts = verdict_lines(measured)
+    if gone:
+        raise gone
     if as_json:
         print_json(
             {
@@ -308,13 +289,7 @@ def _print_results(outcome: RunOutcome, code: int, draw: bool, as_json: bool) ->
                 "files": [str(file) for file in files],
             }
         )
-        return
-    for line in first_lines(measured):
-        click.echo(line)
-    click.echo(screen_table(measured, screen_width()))
-    for line in verdicts:
-        click.echo(line)
-    if len(files) > FILES_NAMED:
+    elif len(files) > FILES_NAMED:
         click.echo(f"wrote {len(files)} plots and tables to {files[0].parent}")
     else:
         for file in files:

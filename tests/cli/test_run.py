@@ -13,7 +13,8 @@ from ccbench.cases import Case, Status
 from ccbench.errors import RunFolderError
 from ccbench.model.basis import Basis, named_basis
 from ccbench.planning import Plan, RunOptions
-from ccbench.runner import RunOutcome, Terminated
+from ccbench.processes import Terminated
+from ccbench.runner import RunOutcome
 from tests.cli.conftest import Command
 
 CASE = Case("quick", "cpu", "all_reduce", "ring", "float32", "sum", 4096, 1024, 2)
@@ -152,6 +153,23 @@ def test_a_run_that_was_stopped_before_it_measured_speaks_of_no_plots(ccbench: C
     assert ended.code == 130
     assert "no plots" not in ended.err
     assert "a table" in ended.out
+
+
+def test_plots_are_drawn_after_the_table_and_although_nobody_reads_it(
+    ccbench: Command, fakes: Fakes, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shown: list[str] = []
+
+    def draw(runs: list[Any]) -> tuple[Path, ...]:
+        shown.append(capfd.readouterr().out)
+        return ()
+
+    monkeypatch.setattr("ccbench.report.write_report", draw)
+    ccbench("run", "quick")
+    assert "a table 100 wide" in shown[0]
+    monkeypatch.setattr("click.echo", lambda *words, **how: (_ for _ in ()).throw(BrokenPipeError()))
+    ccbench("run", "quick")
+    assert len(shown) == 2
 
 
 def test_a_failing_drawing_of_a_whole_run_is_an_error(ccbench: Command, fakes: Fakes) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccbench.backends import open_backend
-from ccbench.cases import NO_ROOT, Case
+from ccbench.cases import Case
 from ccbench.errors import BackendUnavailable, CcbenchError, MissingDependency
 from ccbench.units import format_seconds, format_size
 
@@ -127,7 +127,7 @@ def case_of(size_bytes: int, gpus: int, mode: str) -> Case:
     """What the loop does, as a case."""
     return Case(
         "fidelity", "nccl", "all_reduce", "default", "float32", "sum", size_bytes, size_bytes // 4, gpus,
-        NO_ROOT, False, "graph" if mode == "graph" else "streaming",
+        mode="graph" if mode == "graph" else "streaming",
     )  # fmt: skip
 
 

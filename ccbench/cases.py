@@ -7,11 +7,13 @@ all_to_all_v asks for amounts).
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import KW_ONLY, MISSING, dataclass, field, fields, replace
 from enum import Enum
+from typing import Any
 
 from ccbench.collectives import collective
-from ccbench.dtypes import item_bytes
+from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES, item_bytes
 from ccbench.groups import Pair, parse_beside, parse_groups, parse_pair
 from ccbench.traffic_matrix import sent_elements
 from ccbench.units import plural
@@ -31,6 +33,15 @@ LOOPBACK = "loopback"
 
 ALL_GROUPS = -1
 """All groups run at once."""
+
+DEFAULT = "default"
+"""What leaves a choice to the library."""
+
+OPS = ("sum", "prod", "min", "max", "avg")
+"""What ``op: all`` stands for."""
+
+PLACEMENTS = ("out_of_place", "in_place")
+REGISTRATIONS = ("none", "local", "symmetric")
 
 UNEVEN = "all_to_all_v"
 """The collective whose blocks differ in size."""
@@ -67,59 +78,157 @@ class Status(str, Enum):
 
 
 @dataclass(frozen=True)
+class Axis:
+    """One dimension of a case: its column, its words, and what a suite may ask of it.
+
+    meaning, unit: of the column in parquet files. words: in labels, where the value is neither the default
+    nor in ``unsaid``. plain: words for the default where other values stand beside it; axes that have them
+    are settings, which leave a case's id alone at their default. identity: whether cases that differ in it
+    are different points. choice: a library's way to do the same work; other settings change the work, and
+    times of different work do not race.
+    needs: property of a Collective without which the axis has one value, ``blank``. key: in a suite's sweep.
+    values, everything: words that it takes, and what ``all`` stands for; of a bool those of False and True.
+    bounds: least and largest number that it takes. An axis without either has a reader of its own in
+    ``ccbench.suite``. asked: what a sweep asks unless it says. noun: one value, in errors.
+    name, kind, default: of the field in ``Case``; kind as parquet calls it; None where there is no default.
+    """
+
+    meaning: str
+    words: str = "{}"
+    plain: str = ""
+    unit: str = ""
+    unsaid: tuple[Any, ...] = ()
+    identity: bool = True
+    choice: bool = False
+    needs: str = ""
+    blank: Any = None
+    key: str = ""
+    values: tuple[str, ...] = ()
+    everything: tuple[str, ...] = ()
+    bounds: tuple[int, int] | None = None
+    asked: str | int = ""
+    noun: str = ""
+    name: str = ""
+    kind: str = ""
+    default: Any = None
+
+    def said(self, value: Any) -> str:
+        """Words for ``value`` in a label; empty where it goes without saying."""
+        return "" if value == self.default or value in self.unsaid else self.words.format(value)
+
+    def value(self, word: Any) -> Any:
+        """What a case holds for one word of a sweep."""
+        return word == self.values[1] if self.kind == "bool" else word
+
+    def plain_value(self, cell: Any) -> str | int | bool:
+        """A cell of a run's table as a case holds it."""
+        return _KINDS[self.kind](cell)
+
+
+_KINDS: Mapping[str, Callable[[Any], str | int | bool]] = {"string": str, "int64": int, "bool": bool}
+
+
+def axis(meaning: str, words: str = "{}", plain: str = "", **declared: Any) -> dict[str, Axis]:
+    """Metadata of a field of Case: its row of AXES."""
+    return {"axis": Axis(meaning, words, plain, **declared)}
+
+
+@dataclass(frozen=True)
 class Case:
-    """One point of a suite.
+    """One point of a suite; a field with ``axis`` is a row of AXES, and nothing else has to know of it.
 
     ``count`` is in elements: of the whole buffer for all_reduce, broadcast, reduce and send_recv;
     of one rank's block for all_gather, reduce_scatter, all_to_all, gather and scatter (nccl-tests'
     "count"); of the mean block that the busiest rank of an all_to_all_v sends. ``size_bytes`` is nccl-tests'
     "size": the largest buffer of one rank (of an all_to_all_v, the largest input).
-    ``algorithm`` is a name, a name with a parameter (``hierarchical:4``), or ``default``.
-
-    channels: 0 leaves their number to the library. transport: ``default``, ``host`` (through pinned memory of
-    the host) or ``network`` (even inside a node). registration: of buffers, ``none``, ``local`` or
-    ``symmetric``. aggregation: collectives in one group call, timed together. misalignment_bytes: how far
-    buffers start off their alignment. pair: of send_recv, ``0>3`` or ``0<>3`` instead of the ring.
-    groups: who communicates with whom (``ccbench.groups``), '' all together; count and size are those of one
-    group. beside: a collective that runs at the same time on a communicator of its own.
+    ``algorithm`` is a name, a name with a parameter (``hierarchical:4``), or ``default``. With groups, count
+    and size are those of one group.
     """
 
+    # fmt: off
     suite: str
-    backend: str
-    collective: str
-    algorithm: str
-    dtype: str
-    op: str
-    size_bytes: int
-    count: int
-    ranks: int
-    root: int = NO_ROOT
-    in_place: bool = False
-    mode: str = "streaming"
-    protocol: str = "default"
-    nodes: int = 1
-    channels: int = 0
-    transport: str = "default"
-    registration: str = "none"
-    aggregation: int = 1
-    misalignment_bytes: int = 0
-    pair: str = ""
-    groups: str = ""
-    beside: str = ""
-    alone: int = ALL_GROUPS
-    traffic: str = ""
-    computing: str = ""
+    backend: str = field(metadata=axis(
+        "cpu, cuda, nccl, mpi, gloo, simulated, or the library an import names"))
+    collective: str = field(metadata=axis("as nccl-tests names it, with underscores"))
+    algorithm: str = field(metadata=axis(
+        "algorithm asked for; `default` leaves the choice to the backend", default=DEFAULT, choice=True))
+    dtype: str = field(metadata=axis(
+        "type of one element; empty where an import does not say", needs="moves_data", blank="uint8",
+        values=tuple(ITEM_BYTES), everything=CPU_DTYPES, asked="float32"))
+    op: str = field(metadata=axis(
+        "reduction, `none` where nothing is reduced", default=NO_OP, needs="reduces",
+        values=(*OPS, "premulsum"), everything=OPS))
+    size_bytes: int = field(metadata=axis("largest buffer of one rank (nccl-tests' size)", unit="bytes"))
+    count: int = field(metadata=axis(
+        "nccl-tests' count: the buffer, or one rank's block of it; -1 where an import does not say",
+        unit="elements", identity=False))
+    ranks: int = field(metadata=axis("ranks that took part", "{} ranks"))
+    _: KW_ONLY
+    nodes: int = field(default=1, metadata=axis(
+        "machines the ranks were spread over; 0 where an import does not say", "{} nodes", unsaid=(0,)))
+    protocol: str = field(default=DEFAULT, metadata=axis(
+        "protocol asked for, or `default`", "protocol {}", choice=True,
+        values=(DEFAULT, "ll", "ll128", "simple")))
+    mode: str = field(default="streaming", metadata=axis(
+        "how launches follow each other: streaming, isolated, graph, cold, overlap",
+        values=("streaming", "isolated", "graph", "cold", "nonblocking", "persistent", OVERLAP),
+        everything=("streaming", "isolated")))
+    root: int = field(default=NO_ROOT, metadata=axis(
+        "root rank, -1 where the collective has none", "root {}", unsaid=(0,), needs="rooted"))
+    in_place: bool = field(default=False, metadata=axis(
+        "input and output share memory", "in place", needs="moves_data",
+        key="placement", values=PLACEMENTS, everything=PLACEMENTS))
+    pair: str = field(default="", metadata=axis(
+        "of send_recv: `0>3` one way, `0<>3` both ways; empty: the ring of all ranks",
+        "pair {}", "ring of all ranks", key="pairs"))
+    groups: str = field(default="", metadata=axis(
+        "who communicates with whom, such as `rank // 4`; size_bytes, count and bandwidths are one group's",
+        "groups {}", "all ranks together"))
+    alone: int = field(default=ALL_GROUPS, metadata=axis(
+        "number of the group that alone ran, from 0; -1: all of them at once",
+        "group {} alone", "all groups at once", key="sharing"))
+    beside: str = field(default="", metadata=axis(
+        "collective that ran at the same time, such as `all_gather on rank % 2`; else empty",
+        "beside {}", "nothing beside"))
+    traffic: str = field(default="", metadata=axis(
+        "of all_to_all_v: `zipf:1.2`, `hot:0.5` or a matrix of relative amounts; empty: balanced",
+        "traffic {}", "balanced"))
+    computing: str = field(default="", metadata=axis(
+        "of mode overlap: matmul or memory; else empty", "computing {}", "nothing computed",
+        noun="computation", values=("matmul", "memory"), everything=("matmul", "memory")))
+    channels: int = field(default=0, metadata=axis(
+        "channels asked for, 0: the library's choice", "{} channels", "channels default", choice=True,
+        bounds=(0, 64), noun="number of channels"))
+    transport: str = field(default=DEFAULT, metadata=axis(
+        "way between devices asked for: default, host (pinned memory of the host), network",
+        "transport {}", "transport default", choice=True, values=(DEFAULT, "host", "network")))
+    registration: str = field(default="none", metadata=axis(
+        "of the buffers: none, local, symmetric", "registration {}", "registration none", choice=True,
+        needs="moves_data", values=REGISTRATIONS, everything=REGISTRATIONS))
+    aggregation: int = field(default=1, metadata=axis(
+        "collectives in one group call", "{} at once", "1 at once", bounds=(1, 1024),
+        noun="number of collectives at once"))
+    misalignment_bytes: int = field(default=0, metadata=axis(
+        "how far buffers start off their alignment", "{} B off", "aligned", unit="bytes",
+        needs="moves_data", key="misalignment", bounds=(0, 4096), noun="number of bytes"))
+    # fmt: on
 
     @property
     def case_id(self) -> str:
         """Sixteen hex digits that depend on everything asked of the case, but not on the suite's name.
 
-        What came with later versions counts only where it is asked for, so that ids stay what they were.
+        A setting counts only where it is not the default, so that a further axis leaves ids what they are.
         """
-        asked = asdict(self)
-        names = [name for name in asked if name != "suite" and asked[name] != _LATER.get(name)]
-        canonical = ";".join(f"{name}={asked[name]}" for name in sorted(names))
+        asked = {axis.name: getattr(self, axis.name) for axis in AXES}
+        usual = {axis.name: axis.default for axis in SETTINGS}
+        names = [name for name in sorted(asked) if name not in usual or asked[name] != usual[name]]
+        canonical = ";".join(f"{name}={asked[name]}" for name in names)
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """What tells points apart: the values of the axes IDENTITY, in their order."""
+        return tuple(getattr(self, axis.name) for axis in IDENTITY)
 
     @property
     def one_pair(self) -> Pair | None:
@@ -200,40 +309,50 @@ class Case:
         if self.op != NO_OP:
             words.append(self.op)
         words.append(f"{self.size_bytes} B")
-        extra = [plural(self.ranks, "rank"), self.backend]
-        if self.root not in (NO_ROOT, 0):
-            extra.append(f"root {self.root}")
-        if self.in_place:
-            extra.append("in place")
-        if self.mode != "streaming":
-            extra.append(self.mode)
-        extra.extend(self._variation())
-        return " ".join(words) + ", " + ", ".join(extra)
-
-    def _variation(self) -> list[str]:
-        """Words for what differs from a plain case."""
-        asked = (
-            (self.protocol != "default", f"protocol {self.protocol}"),
-            (self.channels > 0, f"{self.channels} channels"),
-            (self.transport != "default", f"transport {self.transport}"),
-            (self.registration != "none", f"registration {self.registration}"),
-            (self.aggregation > 1, f"{self.aggregation} at once"),
-            (self.misalignment_bytes > 0, f"{self.misalignment_bytes} B off"),
-            (bool(self.pair), f"pair {self.pair}"),
-            (bool(self.groups), f"groups {self.groups}"),
-            (self.alone != ALL_GROUPS, f"group {self.alone} alone"),
-            (bool(self.beside), f"beside {self.beside}"),
-            (bool(self.traffic), f"traffic {self.traffic}"),
-            (bool(self.computing), f"computing {self.computing}"),
-        )
-        return [text for is_so, text in asked if is_so]
+        said = [axis.said(getattr(self, axis.name)) for axis in AXES[AXES.index(AXIS["ranks"]) + 1 :]]
+        return ", ".join((" ".join(words), plural(self.ranks, "rank"), self.backend, *filter(None, said)))
 
 
-_LATER = {
-    field.name: field.default
-    for field in fields(Case)[[one.name for one in fields(Case)].index("nodes") + 1 :]
-}
-"""Fields that case ids did not have once, with what they were then."""
+def _axes_of(case: type[Case]) -> Iterator[Axis]:
+    """The row of each field, completed by what the field says itself."""
+    kinds = {"str": "string", "int": "int64", "bool": "bool"}
+    for one in fields(case):
+        row: Axis | None = one.metadata.get("axis")
+        if row is not None:
+            default = row.default if one.default is MISSING else one.default
+            key, blank = row.key or one.name, default if row.blank is None else row.blank
+            asked = row.asked or (row.values[0] if row.values else default)
+            yield replace(
+                row, name=one.name, kind=kinds[str(one.type)], default=default, blank=blank, asked=asked,
+                key=key, noun=row.noun or key,
+            )  # fmt: skip
+
+
+AXES = tuple(_axes_of(Case))
+"""Every dimension of a case. Expansion, identity, labels, columns, tables and exports are loops over them."""
+
+AXIS: Mapping[str, Axis] = {axis.name: axis for axis in AXES}
+
+IDENTITY = tuple(axis for axis in AXES if axis.identity)
+"""Axes that tell points apart: everything asked of a case except its suite's name and the count."""
+
+SETTINGS = tuple(axis for axis in AXES if axis.plain)
+"""Axes that a plain case has at their default, and a label then does not say."""
+
+WORK = tuple(axis for axis in SETTINGS if not axis.choice)
+"""Settings that change what is done; others are a library's choice of how."""
+
+
+def setting_words(values: Mapping[str, Any], varying: Collection[str] = ()) -> list[str]:
+    """Words for every setting of ``values`` that is not plain, and for plain ones among ``varying``."""
+    said = ((axis.said(values[axis.name]) or axis.plain * (axis.name in varying)) for axis in SETTINGS)
+    return [words for words in said if words]
+
+
+def case_of(row: Mapping[str, Any]) -> Case:
+    """The case that a row of a run's table was written for."""
+    values: dict[str, Any] = {axis.name: axis.plain_value(row[axis.name]) for axis in AXES}
+    return Case(str(row["suite"]), **values)
 
 
 WAITED_FOR_BY_ALL = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")

@@ -50,8 +50,8 @@ def case_of(
         row.size_bytes(count, ranks, item_bytes(dtype)),
         count,
         ranks,
-        root if row.rooted else NO_ROOT,
-        in_place,
+        root=root if row.rooted else NO_ROOT,
+        in_place=in_place,
     )
 
 

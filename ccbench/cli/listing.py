@@ -8,12 +8,12 @@ import click
 
 from ccbench.cli.output import as_json, print_json
 
-KINDS = ("collectives", "algorithms", "kernels", "backends", "machines", "networks", "suites")
+KINDS = ("collectives", "axes", "algorithms", "kernels", "backends", "machines", "networks", "suites")
 Listing = Mapping[str, str | list[str]]
 """Name -> what there is to say about it; a collective's algorithms and a kernel's collectives are lists."""
 
 
-@click.command("list", short_help="List collectives, algorithms, backends, machines, networks, suites.")
+@click.command("list", short_help="List collectives, axes, algorithms, backends, machines, networks, suites.")
 @click.argument("kind", required=False, type=click.Choice(KINDS))
 @as_json
 def list_names(kind: str | None, as_json: bool) -> None:
@@ -35,6 +35,7 @@ def list_names(kind: str | None, as_json: bool) -> None:
 def _listing(kind: str) -> Listing:
     makers = {
         "collectives": _collectives,
+        "axes": _axes,
         "algorithms": _algorithms,
         "kernels": _kernels,
         "backends": _backends,
@@ -43,6 +44,16 @@ def _listing(kind: str) -> Listing:
         "suites": _suites,
     }
     return makers[kind]()
+
+
+def _axes() -> Listing:
+    """What a suite may ask besides collective, ranks and sizes, by its key in a sweep."""
+    from ccbench.cases import AXES
+
+    asked = [axis for axis in AXES if axis.plain or axis.values]
+    bounds = {axis.key: f"{axis.bounds[0]} to {axis.bounds[1]}" for axis in asked if axis.bounds}
+    said = {axis.key: ", ".join(axis.values) or bounds.get(axis.key, "") for axis in asked}
+    return {axis.key: axis.meaning + f" ({said[axis.key]})" * bool(said[axis.key]) for axis in asked}
 
 
 def _collectives() -> Listing:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ccbench.cases import ALL_GROUPS
+from ccbench.cases import AXIS
 from ccbench.units import format_seconds, format_size, plural
 
 if TYPE_CHECKING:
@@ -18,18 +18,16 @@ if TYPE_CHECKING:
 MOST_LISTED = 30
 """Cases that are listed one by one, and lines that are aimed at where there are more."""
 
-JOINED = (
-    "size_bytes", "pair", "root", "op", "dtype", "in_place", "alone", "traffic", "computing", "mode",
-    "protocol", "algorithm", "beside", "groups", "collective",
-)  # fmt: skip
-"""What the cases of one line may differ in: as many of these, from the front, as make few enough lines."""
-
-_PLURALS = {
+JOINED = {
     "size_bytes": "sizes", "pair": "pairs", "root": "roots", "op": "ops", "dtype": "dtypes",
-    "in_place": "placements", "mode": "modes", "protocol": "protocols", "algorithm": "algorithms",
-    "groups": "groupings", "collective": "collectives", "alone": "sets of groups at once",
-    "traffic": "traffics", "computing": "computations", "beside": "companions",
+    "in_place": "placements", "alone": "sets of groups at once", "traffic": "traffics",
+    "computing": "computations", "mode": "modes", "protocol": "protocols", "algorithm": "algorithms",
+    "beside": "companions", "groups": "groupings", "collective": "collectives",
 }  # fmt: skip
+"""Axes in which the cases of one line may differ, in words for several values: as many, from the front, as
+make few enough lines."""
+
+NAMED_FIRST = ("collective", "algorithm", "dtype", "op")
 
 Priced = tuple["Case", "Prediction | None"]
 
@@ -53,7 +51,7 @@ def _joined_lines(priced: Sequence[Priced]) -> list[str]:
     for count in range(1, len(JOINED) + 1):
         groups: dict[Case, list[Priced]] = defaultdict(list)
         for case, price in priced:
-            groups[_key(case, JOINED[:count])].append((case, price))
+            groups[_key(case, list(JOINED)[:count])].append((case, price))
         if len(groups) <= MOST_LISTED:
             break
     ordered = sorted(groups.items(), key=lambda item: (item[0].backend, item[0].collective, item[0].label))
@@ -66,7 +64,7 @@ def _key(case: Case, joined: Sequence[str]) -> Case:
     blank = replace(case, size_bytes=0, count=0, pair=both)
     for name in joined:
         if name not in ("size_bytes", "pair"):
-            blank = replace(blank, **{name: _BLANK.get(name, type(getattr(case, name))())})
+            blank = replace(blank, **{name: _plain(name)})
     return blank
 
 
@@ -94,38 +92,31 @@ def _words(cases: Sequence[Case]) -> str:
     first = cases[0]
     several = {name: len({getattr(case, name) for case in cases}) for name in JOINED}
     words = [first.backend]
-    for name in ("collective", "algorithm", "dtype", "op"):
+    for name in NAMED_FIRST:
         if several[name] > 1:
-            words.append(f"{several[name]} {_PLURALS[name]}")
+            words.append(f"{several[name]} {JOINED[name]}")
         elif getattr(first, name) != "none":
             words.append(getattr(first, name))
     parts = [" ".join(words), plural(first.ranks, "rank")]
-    for name in _PLAIN:
+    for name in _named_last():
         if several[name] > 1:
             ways = (" both ways" if "<>" in first.pair else " one way") if name == "pair" else ""
-            parts.append(f"{several[name]} {_PLURALS[name]}{ways}")
+            parts.append(f"{several[name]} {JOINED[name]}{ways}")
     return ", ".join(parts + _variation([name for name in JOINED if several[name] == 1], first))
 
 
 def _variation(alike: Sequence[str], case: Case) -> list[str]:
     """Words for what differs from a plain case in what all cases of the line share."""
-    blank = replace(case, **{name: _PLAIN[name] for name in _PLAIN if name not in alike})
+    blank = replace(case, **{name: _plain(name) for name in _named_last() if name not in alike})
     words = blank.label.split(", ")[1:]
     return [word for word in words if word not in (plural(case.ranks, "rank"), case.backend)]
 
 
-_BLANK: dict[str, Any] = {"alone": ALL_GROUPS, "pair": ""}
-"""What fields that may differ are set to, where it is not the nothing of their type: cases stay sound."""
+def _named_last() -> list[str]:
+    return [name for name in JOINED if name not in (*NAMED_FIRST, "size_bytes")]
 
-_PLAIN: dict[str, Any] = {
-    "pair": "",
-    "groups": "",
-    "alone": ALL_GROUPS,
-    "beside": "",
-    "traffic": "",
-    "computing": "",
-    "root": 0,
-    "in_place": False,
-    "mode": "streaming",
-    "protocol": "default",
-}
+
+def _plain(name: str) -> Any:
+    """What an axis that may differ is set to; "" where no value is usual."""
+    default = AXIS[name].default
+    return "" if default is None else default

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from ccbench.cases import NO_OP
+from ccbench.cases import NO_OP, WORK
 from ccbench.collectives import moves_alike
 from ccbench.comparison.sides import Row
 from ccbench.comparison.values import Point
@@ -21,9 +21,6 @@ from ccbench.topology.node_nics import is_other_network
 
 Face = tuple[Point, list[Row] | None, list[Row] | None, str]
 """A point, the rows of either side, and what to say about the pair."""
-
-WORK_FIELDS = ("pair", "groups", "alone", "beside", "traffic", "computing", "aggregation")
-"""Settings that change what is done; channels, transport and the like are a library's choice of how."""
 
 
 class Published:
@@ -59,7 +56,7 @@ class Published:
 
 
 def _surely(values: Mapping[str, object]) -> tuple[object, ...]:
-    names = ("collective", "ranks", "in_place", "size_bytes", *WORK_FIELDS)
+    names = ("collective", "ranks", "in_place", "size_bytes", *(axis.name for axis in WORK))
     return tuple(values[name] for name in names)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ccbench.cases import MORE_VISITS, Status
+from ccbench.cases import MORE_VISITS, Status, case_of
 from ccbench.collectives import COLLECTIVES
 from ccbench.health.devices import flagged_devices
 from ccbench.health.groups import GROSS, slow_groups
@@ -26,7 +26,7 @@ from ccbench.health.matrix import MISS, PairMatrix, PairMiss, doubts_of, pair_ma
 from ccbench.health.outliers import high_outliers, relative_spread
 from ccbench.health.ranks import starved_ranks, waited_for
 from ccbench.runs import Run
-from ccbench.runs.rows import case_of, is_null
+from ccbench.runs.rows import is_null
 from ccbench.units import format_ratio, format_seconds, format_size, plural
 from ccbench.visits import NO_TEAM
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ccbench.cases import ALL_GROUPS, LOOPBACK, MORE_VISITS, NO_ROOT, OVERLAP, Status
+from ccbench.cases import ALL_GROUPS, LOOPBACK, MORE_VISITS, NO_ROOT, OVERLAP, Status, setting_words
 from ccbench.cases import EMULATION as EMULATION_FLAG
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import UsageError
 from ccbench.groups import parse_groups
-from ccbench.report.settings import SETTING_FIELDS, setting_words
+from ccbench.report.settings import SETTING_FIELDS
 from ccbench.report.sources import table_labels
 from ccbench.report.text import plain, plural
 from ccbench.runs import Run

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ccbench.cases import IDENTITY
 from ccbench.errors import RunFolderError
 from ccbench.runs.folder import CASES_NAME, MANIFEST_NAME, write_atomically
 from ccbench.runs.schema import SCHEMA, SCHEMA_VERSION, VERSION_KEY, arrow_schema
@@ -85,11 +86,9 @@ def gather(path: Path, files: Sequence[Path], tables: Sequence[pa.Table], before
         write_atomically(path / GATHERED_NAME, sink.getvalue().to_pybytes(), False)
 
 
-ORDER = (
-    "collective", "ranks", "nodes", "dtype", "op", "backend", "algorithm", "protocol", "mode", "root",
-    "in_place", "pair", "groups", "beside", "channels", "transport", "registration", "aggregation",
-    "misalignment_bytes", "alone", "traffic", "computing", "size_bytes", "case_id",
-)  # fmt: skip
+_FIRST = ("collective", "ranks", "nodes", "dtype", "op", "backend")
+_LAST = ("size_bytes", "case_id")
+ORDER = (*_FIRST, *(axis.name for axis in IDENTITY if axis.name not in (*_FIRST, *_LAST)), *_LAST)
 """Rows of ``Run.cases`` are sorted by these columns, whatever order they were measured in."""
 
 MOST_READERS = 2

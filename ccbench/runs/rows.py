@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from ccbench.cases import OVERLAP, Case, Conditions, Measurement, Status
+from ccbench.cases import OVERLAP, Case, Conditions, Measurement, Status, case_of
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import UsageError
 from ccbench.measure import communicating
@@ -33,7 +33,8 @@ def row_of(
     """
     case = measurement.case
     row: Row = {
-        **_case_columns(case),
+        **asdict(case),
+        "case_id": case.case_id,
         "backend_version": measurement.backend_version,
         "algorithm_used": measurement.algorithm_used,
         "simulated": measurement.simulated,
@@ -73,10 +74,6 @@ def row_of(
         else:
             row.update(imported_speed(measurement, origin))
     return {name: _storable(value) for name, value in row.items()}
-
-
-def _case_columns(case: Case) -> Row:
-    return {**asdict(case), "case_id": case.case_id}
 
 
 def _condition_columns(conditions: Conditions) -> Row:
@@ -264,37 +261,6 @@ def measurement_of(row: Mapping[str, Any]) -> Measurement:
         node_of_rank=tuple(int(one) for one in _listed(row["node_of_rank"])),
         device_readings=str(row["device_readings"]),
         conditions=_conditions_of(row),
-    )
-
-
-def case_of(row: Mapping[str, Any]) -> Case:
-    """The case a row was written for."""
-    return Case(
-        suite=str(row["suite"]),
-        backend=str(row["backend"]),
-        collective=str(row["collective"]),
-        algorithm=str(row["algorithm"]),
-        dtype=str(row["dtype"]),
-        op=str(row["op"]),
-        size_bytes=int(row["size_bytes"]),
-        count=int(row["count"]),
-        ranks=int(row["ranks"]),
-        root=int(row["root"]),
-        in_place=bool(row["in_place"]),
-        mode=str(row["mode"]),
-        protocol=str(row["protocol"]),
-        nodes=int(row["nodes"]),
-        channels=int(row["channels"]),
-        transport=str(row["transport"]),
-        registration=str(row["registration"]),
-        aggregation=int(row["aggregation"]),
-        misalignment_bytes=int(row["misalignment_bytes"]),
-        pair=str(row["pair"]),
-        groups=str(row["groups"]),
-        beside=str(row["beside"]),
-        alone=int(row["alone"]),
-        traffic=str(row["traffic"]),
-        computing=str(row["computing"]),
     )
 
 

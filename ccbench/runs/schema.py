@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from ccbench.cases import AXES
+
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 
@@ -46,24 +48,9 @@ _NOT_PRINTED = "ccbench measured the case, or the output does not print it"
 SCHEMA: tuple[Column, ...] = (
     Column("suite", "string", "", "name of the suite the case belongs to"),
     Column("case_id", "string", "", "sixteen hex digits that depend on everything asked of the case"),
-    Column("backend", "string", "", "cpu, cuda, nccl, mpi, gloo, simulated, or the library an import names"),
+    *(Column(axis.name, axis.kind, axis.unit, axis.meaning) for axis in AXES),
     Column("backend_version", "string", "", "library and version that ran; may be empty"),
-    Column("collective", "string", "", "as nccl-tests names it, with underscores"),
-    Column("algorithm", "string", "", "algorithm asked for; `default` leaves the choice to the backend"),
     Column("algorithm_used", "string", "", "algorithm that ran; empty when the backend does not tell"),
-    Column("protocol", "string", "", "protocol asked for, or `default`"),
-    Column("dtype", "string", "", "type of one element; empty where an import does not say"),
-    Column("op", "string", "", "reduction, `none` where nothing is reduced"),
-    Column("size_bytes", "int64", "bytes", "largest buffer of one rank (nccl-tests' size)"),
-    Column(
-        "count", "int64", "elements",
-        "nccl-tests' count: the buffer, or one rank's block of it; -1 where an import does not say",
-    ),
-    Column("ranks", "int64", "", "ranks that took part"),
-    Column("nodes", "int64", "", "machines the ranks were spread over; 0 where an import does not say"),
-    Column("root", "int64", "", "root rank, -1 where the collective has none"),
-    Column("in_place", "bool", "", "input and output share memory"),
-    Column("mode", "string", "", "how launches follow each other: streaming, isolated, graph, cold, overlap"),
     Column("simulated", "bool", "", "times were computed, not measured"),
     Column("status", "string", "", "ok, wrong, unsupported, failed, timed_out, out_of_memory, skipped"),
     Column("detail", "string", "", "why the status is not ok; may be empty"),
@@ -203,25 +190,6 @@ SCHEMA: tuple[Column, ...] = (
     Column("printed_algbw_GB_s", "double", "1e9 bytes/second", _AS_PRINTED, _NOT_PRINTED),
     Column("printed_busbw_GB_s", "double", "1e9 bytes/second", _AS_PRINTED, _NOT_PRINTED),
     Column("extra", "string", "", "JSON of columns that only this tool prints; else empty"),
-    Column("channels", "int64", "", "channels asked for, 0: the library's choice"),
-    Column(
-        "transport", "string", "",
-        "way between devices asked for: default, host (pinned memory of the host), network",
-    ),
-    Column("registration", "string", "", "of the buffers: none, local, symmetric"),
-    Column("aggregation", "int64", "", "collectives in one group call"),
-    Column("misalignment_bytes", "int64", "bytes", "how far buffers start off their alignment"),
-    Column(
-        "pair", "string", "", "of send_recv: `0>3` one way, `0<>3` both ways; empty: the ring of all ranks",
-    ),
-    Column(
-        "groups", "string", "",
-        "who communicates with whom, such as `rank // 4`; size_bytes, count and bandwidths are one group's",
-    ),
-    Column(
-        "beside", "string", "",
-        "collective that ran at the same time, such as `all_gather on rank % 2`; else empty",
-    ),
     Column(
         "protocol_used", "string", "",
         "protocol the library says it chose, empty: not reported; own kernels: `host` without peer access",
@@ -255,12 +223,6 @@ SCHEMA: tuple[Column, ...] = (
         "JSON: clocks, throttle reasons, power, temperature and error counters of each device, before and "
         "after the case; else empty",
     ),
-    Column("alone", "int64", "", "number of the group that alone ran, from 0; -1: all of them at once"),
-    Column(
-        "traffic", "string", "",
-        "of all_to_all_v: `zipf:1.2`, `hot:0.5` or a matrix of relative amounts; empty: balanced",
-    ),
-    Column("computing", "string", "", "of mode overlap: matmul or memory; else empty"),
     Column(
         "overlap_efficiency", "double", "",
         "(computation alone + collective alone - both together) / the shorter of the two alone: 1 hides it "

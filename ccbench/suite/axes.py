@@ -1,4 +1,4 @@
-"""What the words of a sweep may be, and readers from plain values to checked ones, without any library.
+"""Which backends have which values of an axis, and readers from plain values to checked ones.
 
 Every reader takes what YAML gave (or what the reader itself gave before) and raises MisfitError.
 """
@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ccbench.cases import OVERLAP
+from ccbench.cases import AXIS, OVERLAP
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES
 from ccbench.units import shown, suggestion
@@ -23,31 +23,61 @@ GPU_BACKENDS = (*NCCL_BACKENDS, "cuda", "cuda-ipc", "cuda-host")
 GPU_ONLY_DTYPES = tuple(name for name in ITEM_BYTES if name not in CPU_DTYPES)
 """Kept only for GPU_BACKENDS; ``dtype: all`` stands for the others."""
 
-OPS = ("sum", "prod", "min", "max", "avg")
 NCCL_ONLY_OPS = ("premulsum",)
-"""Kept only for NCCL_BACKENDS; ``op: all`` stands for the others."""
+"""Kept only for NCCL_BACKENDS."""
 
-PLACEMENTS = ("out_of_place", "in_place")
 MOST_ITEMS = 1000
 """Values that one list may have; a suite with more of them has ranges to say so."""
 
-MODES = ("streaming", "isolated")
 GPU_ONLY_MODES = ("graph", "cold")
-"""Kept only for backends that drive a GPU; ``mode: all`` stands for the others."""
+"""Kept only for backends that drive a GPU."""
 
 GPU_MODE_BACKENDS = (*NCCL_BACKENDS, "cuda")
 MPI_ONLY_MODES = ("nonblocking", "persistent")
 """Kept only for MPI_BACKENDS: how their functions are called."""
 
 OVERLAP_BACKENDS = ("cpu", *NCCL_BACKENDS, "mpi", "gloo")
-"""Kept only for them: something is computed meanwhile; in no ``mode: all`` either."""
+"""Kept only for them: something is computed meanwhile."""
 
-COMPUTINGS = ("matmul", "memory")
-"""What is computed meanwhile: bound by arithmetic, or by memory."""
+GROUPED_BACKENDS = ("cpu", "simulated", *NCCL_BACKENDS, *MPI_BACKENDS, "gloo", "cuda", "cuda-host")
+SEVERAL_AT_ONCE = ("cpu", "simulated", *NCCL_BACKENDS, "mpi", "gloo")
+"""Backends on which a rank can be in several groups at a time."""
 
-PROTOCOLS = ("default", "ll", "ll128", "simple")
+BACKENDS_WITH: dict[str, tuple[str, ...]] = {
+    "in_place": BACKENDS,
+    "computing": BACKENDS,
+    "protocol": (*NCCL_BACKENDS, "simulated"),
+    "channels": NCCL_BACKENDS,
+    "transport": (*NCCL_BACKENDS, "cuda", "cuda-ipc"),
+    "registration": NCCL_BACKENDS,
+    "aggregation": NCCL_BACKENDS,
+    "misalignment_bytes": NCCL_BACKENDS,
+    "pair": ("cpu", *NCCL_BACKENDS, *MPI_BACKENDS, "gloo"),
+    "groups": GROUPED_BACKENDS,
+    "alone": GROUPED_BACKENDS,
+    "beside": SEVERAL_AT_ONCE,
+    "traffic": SEVERAL_AT_ONCE,
+}
+"""Which backends have more than the default of an axis."""
 
-ALL_MODES = (*MODES, *GPU_ONLY_MODES, *MPI_ONLY_MODES, OVERLAP)
+COLLECTIVES_OF_SOME = {"all_to_all_v": BACKENDS_WITH["traffic"]}
+"""Which backends have a collective that not all have."""
+
+
+def offers(backend: str, name: str, value: object) -> bool:
+    """Whether ``backend`` has that value of the axis ``name``; the default is had by all."""
+    if name == "dtype":
+        return backend in GPU_BACKENDS or value not in GPU_ONLY_DTYPES
+    if name == "op":
+        return backend in NCCL_BACKENDS or value not in NCCL_ONLY_OPS
+    if name == "mode":
+        if value == OVERLAP:
+            return backend in OVERLAP_BACKENDS
+        if value in MPI_ONLY_MODES:
+            return backend in MPI_BACKENDS
+        return backend in GPU_MODE_BACKENDS or value not in GPU_ONLY_MODES
+    return value == AXIS[name].default or backend in BACKENDS_WITH.get(name, ())
+
 
 MPI_PREFIX = "mpi:"
 _ALGORITHM = re.compile(r"(schedule:)?[a-z][a-z0-9_]{0,47}(:[0-9]{1,6})?|mpi:[a-z0-9_]{1,64}", re.ASCII)
@@ -103,15 +133,21 @@ def words(
     return read
 
 
+def numbers(kind: str, lowest: int, highest: int) -> Callable[[Any], tuple[int, ...]]:
+    """A reader of one or more whole numbers from ``lowest`` to ``highest``."""
+
+    def read(value: Any) -> tuple[int, ...]:
+        def number(item: Any) -> int:
+            return whole_number(item, lowest, highest, kind)
+
+        return tuple(dict.fromkeys(read_at(place, number, item) for place, item in items(value, kind)))
+
+    return read
+
+
 read_backends = words("backend", ("auto", *BACKENDS))
 read_sweep_backends = words("backend", BACKENDS, BACKENDS)
 read_collectives = words("collective", tuple(COLLECTIVES), tuple(COLLECTIVES))
-read_dtypes = words("dtype", tuple(ITEM_BYTES), CPU_DTYPES)
-read_ops = words("op", (*OPS, *NCCL_ONLY_OPS), OPS)
-read_placements = words("placement", PLACEMENTS, PLACEMENTS)
-read_modes = words("mode", ALL_MODES, MODES)
-read_computings = words("computation", COMPUTINGS, COMPUTINGS)
-read_protocols = words("protocol", PROTOCOLS)
 
 
 def read_algorithms(value: Any) -> tuple[str, ...]:

@@ -11,36 +11,23 @@ import math
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
-from ccbench.cases import ALL_GROUPS, NO_OP, NO_ROOT, OVERLAP, Case
+from ccbench.cases import NO_ROOT, OVERLAP, Axis, Case
 from ccbench.collectives import COLLECTIVES, Collective
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import CcbenchError, UsageError
-from ccbench.suite.axes import (
-    BACKENDS,
-    GPU_BACKENDS,
-    GPU_MODE_BACKENDS,
-    GPU_ONLY_DTYPES,
-    GPU_ONLY_MODES,
-    MPI_BACKENDS,
-    MPI_ONLY_MODES,
-    MPI_PREFIX,
-    NCCL_BACKENDS,
-    NCCL_ONLY_OPS,
-    OVERLAP_BACKENDS,
-    PLACEMENTS,
-)
-from ccbench.suite.grouping import why_no_groups
-from ccbench.suite.model import IN_PLACE_COLLECTIVES, Suite, Sweep
+from ccbench.suite.axes import BACKENDS, BACKENDS_WITH, COLLECTIVES_OF_SOME, MPI_PREFIX, offers
+from ccbench.suite.grouping import why_no_groups, works
+from ccbench.suite.model import IN_PLACE_COLLECTIVES, SWEPT, Suite, Sweep
 from ccbench.suite.ranges import MOST_POINTS, MOST_RANKS, Range, size_points
-from ccbench.suite.variations import Axis, Variation, variations
 from ccbench.units import parse_size, shown, suggestion
 
-BARRIER_DTYPE = "uint8"
-"""What a case without data is filed under."""
+Kept = tuple[int, Counter[str]]
+"""How many values of an axis exist here, and how many of those that are asked for do not, by their names."""
 
 
 @dataclass(frozen=True)
@@ -65,39 +52,47 @@ class ExpansionContext:
 
 @dataclass(frozen=True)
 class _Block:
-    """Cases that share sweep, backend, collective and ranks; every other axis as its values."""
+    """Cases that share sweep, backend, collective and ranks; every other axis as its values.
+
+    values: of each axis in SWEPT but mode and computing, which go together in ``modes``. works: who
+    communicates with whom; no more than one above MOST_POINTS. lacked: works that do not exist here.
+    """
 
     sweep: Sweep
     backend: str
     row: Collective
     ranks: int
     algorithms: tuple[str, ...]
-    dtypes: tuple[str, ...]
-    ops: tuple[str, ...]
     roots: tuple[int, ...] | range
-    placements: tuple[bool, ...]
     modes: tuple[tuple[str, str], ...]
-    variations: tuple[Variation, ...]
-    variation_axes: list[Axis]
+    values: Mapping[str, tuple[Any, ...]]
+    works: tuple[Mapping[str, Any], ...]
+    lacked: Counter[str]
 
     @property
-    def axes(self) -> list[Axis]:
+    def axes(self) -> list[Kept]:
         row, sweep = self.row, self.sweep
         roots = sweep.root if row.rooted and not isinstance(sweep.root, str) else ()
-        away = row.moves_data and "in_place" in sweep.placement and row.name not in IN_PLACE_COLLECTIVES
         modes, named = [mode for mode, _ in self.modes], [name for name in sweep.algorithm if name != "all"]
         asked: tuple[tuple[str, Sequence[object], Iterable[object]], ...] = (
-            ("mode", modes, [mode for mode in sweep.mode if mode != OVERLAP or row.moves_data]),
-            (f"{row.name} with algorithm", self.algorithms, named),
-            ("dtype", self.dtypes, sweep.dtype if row.moves_data else ()),
-            ("op", self.ops, sweep.op if row.reduces else ()),
-            (f"root of {self.ranks} ranks:", self.roots, roots),
-            (row.name, self.placements, ["in place"] if away else ()),
+            ("mode ", modes, [mode for mode in sweep.asked("mode") if mode != OVERLAP or row.moves_data]),
+            (f"{row.name} with algorithm ", self.algorithms, named),
+            (f"root of {self.ranks} ranks: ", self.roots, roots),
         )
-        own = [(len(has), Counter(f"{word} {v}" for v in all_ if v not in has)) for word, has, all_ in asked]
-        return [*own, *self.variation_axes]
+        own = [(len(has), Counter(f"{word}{v}" for v in all_ if v not in has)) for word, has, all_ in asked]
+        return [*own, *(self._kept(axis) for axis in SWEPT if axis.name in self.values), self._kept_works]
 
-    def count(self, kept: Sequence[Axis], asked: Sequence[Axis] = ()) -> int:
+    def _kept(self, axis: Axis) -> Kept:
+        has = self.values[axis.name]
+        asked = self.sweep.asked(axis.name) if exists_for(axis, self.row) else ()
+        lacked = Counter(_lack(axis, value, self.row) for value in asked if value not in has)
+        return len(has), lacked
+
+    @property
+    def _kept_works(self) -> Kept:
+        return len(self.works), self.lacked
+
+    def count(self, kept: Sequence[Kept], asked: Sequence[Kept] = ()) -> int:
         """Cases before equal ones are joined, by multiplication."""
         values = math.prod(has for has, _ in kept) * math.prod(has + more.total() for has, more in asked)
         sizes = self.sweep.size if values and self.row.moves_data else (0,)
@@ -109,7 +104,19 @@ class _Block:
         for place, (_, lacked) in enumerate(axes):
             for what, values in lacked.items():
                 if cases := values * self.count(axes[:place], axes[place + 1 :]):
-                    yield f"{self.backend} has no {what.removesuffix('_bytes')}", cases
+                    yield f"{self.backend} has no {what}", cases
+
+
+def exists_for(axis: Axis, row: Collective) -> bool:
+    """Whether the axis means anything for a collective; else it collapses to one value."""
+    return not axis.needs or bool(getattr(row, axis.needs))
+
+
+def _lack(axis: Axis, value: object, row: Collective) -> str:
+    """What a backend has not, in words; of a setting all values together."""
+    if axis.name == "in_place":
+        return f"{row.name} in place"
+    return axis.key if axis.plain or axis.choice else f"{axis.key} {value}"
 
 
 def expand(suite: Suite, context: ExpansionContext) -> tuple[Case, ...]:
@@ -174,29 +181,55 @@ def _rank_counts(sweep: Sweep, context: ExpansionContext) -> tuple[int, ...]:
 
 def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_Block]:
     for backend in _sweep_backends(suite, sweep, context):
-        dtypes = tuple(name for name in sweep.dtype if backend in GPU_BACKENDS or name not in GPU_ONLY_DTYPES)
-        ops = tuple(name for name in sweep.op if backend in NCCL_BACKENDS or name not in NCCL_ONLY_OPS)
         for name in sweep.collective:
             row = COLLECTIVES[name]
             algorithms = _algorithms(sweep, backend, name, context)
-            had = PLACEMENTS if name in IN_PLACE_COLLECTIVES else ("out_of_place",)
-            placements = tuple(one == "in_place" for one in sweep.placement if one in had)
+            values = {
+                axis.name: _values(axis, sweep, backend, row)
+                for axis in SWEPT
+                if axis.name not in ("mode", "computing")
+            }
             for ranks in _rank_counts(sweep, context):
-                made, axes = variations(sweep, backend, row, ranks)
+                found, lacked = _works(sweep, backend, row, ranks)
                 yield _Block(
                     sweep=sweep,
                     backend=backend,
                     row=row,
                     ranks=ranks,
                     algorithms=algorithms,
-                    dtypes=dtypes if row.moves_data else (BARRIER_DTYPE,),
-                    ops=ops if row.reduces else (NO_OP,),
                     roots=_roots(sweep, ranks) if row.rooted else (NO_ROOT,),
-                    placements=placements if row.moves_data else (False,),
                     modes=_modes(sweep, backend, row),
-                    variations=made,
-                    variation_axes=axes,
+                    values=values,
+                    works=found,
+                    lacked=lacked,
                 )
+
+
+def _values(axis: Axis, sweep: Sweep, backend: str, row: Collective) -> tuple[Any, ...]:
+    """What the sweep asks for and the backend and the collective have."""
+    if not exists_for(axis, row):
+        return (axis.blank,)
+    apart = axis.name == "in_place" and row.name not in IN_PLACE_COLLECTIVES
+    asked = (value for value in sweep.asked(axis.name) if not (apart and value))
+    return tuple(value for value in asked if offers(backend, axis.name, value))
+
+
+def _works(
+    sweep: Sweep, backend: str, row: Collective, ranks: int
+) -> tuple[tuple[Mapping[str, Any], ...], Counter[str]]:
+    """Who communicates with whom, each once, and what the backend lacks of it."""
+    lacked: Counter[str] = Counter()
+    found: dict[tuple[tuple[str, Any], ...], None] = {}
+    for work in works(sweep, row, ranks, pairs=backend in BACKENDS_WITH["pair"]):
+        missing = [name for name, value in work.items() if not offers(backend, name, value)]
+        if backend not in COLLECTIVES_OF_SOME.get(row.name, (backend,)):
+            missing = [row.name]
+        lacked.update(missing[:1])
+        if not missing:
+            found[tuple(work.items())] = None
+        if len(found) > MOST_POINTS:
+            break
+    return tuple(map(dict, found)), lacked
 
 
 def _roots(sweep: Sweep, ranks: int) -> tuple[int, ...] | range:
@@ -209,19 +242,11 @@ def _modes(sweep: Sweep, backend: str, row: Collective) -> tuple[tuple[str, str]
     """(mode, what is computed meanwhile) that the backend and the collective have."""
     return tuple(
         (mode, computing)
-        for mode in sweep.mode
+        for mode in sweep.asked("mode")
         # A barrier waits: there is nothing to hide.
-        if _has_mode(backend, mode) and (mode != OVERLAP or row.moves_data)
-        for computing in (sweep.computing if mode == OVERLAP else ("",))
+        if offers(backend, "mode", mode) and (mode != OVERLAP or row.moves_data)
+        for computing in (sweep.asked("computing") if mode == OVERLAP else ("",))
     )
-
-
-def _has_mode(backend: str, mode: str) -> bool:
-    if mode == OVERLAP:
-        return backend in OVERLAP_BACKENDS
-    if mode in MPI_ONLY_MODES:
-        return backend in MPI_BACKENDS
-    return backend in GPU_MODE_BACKENDS or mode not in GPU_ONLY_MODES
 
 
 def _base(algorithm: str) -> str:
@@ -283,16 +308,21 @@ def _names(backend: str, collective: str, context: ExpansionContext) -> tuple[st
 
 def _cases(suite: Suite, block: _Block, context: ExpansionContext) -> Iterator[Case]:
     row = block.row
-    blank = Case(suite.name, block.backend, row.name, "", "", "", 0, 0, block.ranks, nodes=context.nodes)
-    for variation, dtype in product(block.variations, block.dtypes):
-        varied = replace(blank, dtype=dtype, **vars(variation))
+    settings = {
+        name: values for name, values in block.values.items() if name not in ("dtype", "op", "in_place")
+    }
+    for *chosen, work, dtype in product(*settings.values(), block.works, block.values["dtype"]):
+        varied = Case(
+            suite.name, block.backend, row.name, "", dtype, "", 0, 0, block.ranks, nodes=context.nodes,
+            **dict(zip(settings, chosen, strict=True)), **work,
+        )  # fmt: skip
         group_ranks = varied.group_ranks
         points = _points(block.sweep, row, group_ranks, ITEM_BYTES[dtype])
         # Nothing else runs while something is computed, and everybody computes.
-        plain = not (variation.pair or variation.beside) and variation.alone == ALL_GROUPS
+        plain = varied.everybody and not varied.beside
         modes = [one for one in block.modes if plain or one[0] != OVERLAP]
         for algorithm, op, root, in_place, (mode, computing), (size_bytes, count) in product(
-            block.algorithms, block.ops, block.roots, block.placements, modes, points
+            block.algorithms, block.values["op"], block.roots, block.values["in_place"], modes, points
         ):
             if root < group_ranks:
                 yield replace(

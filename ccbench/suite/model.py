@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    create_model,
+    model_validator,
+)
 
-from ccbench.cases import Sampling
+from ccbench import layouts
+from ccbench.cases import AXES, AXIS, Axis, Sampling
 from ccbench.collectives import COLLECTIVES
-from ccbench.dtypes import ITEM_BYTES
-from ccbench.layouts import AXES, MEGATRON_ORDER, ORDERS
-from ccbench.suite import axes, grouping, ranges, variations
+from ccbench.suite import axes, grouping, ranges
 from ccbench.suite.axes import MisfitError, whole_number
 from ccbench.suite.document import Origin
 from ccbench.suite.fields import Reads, one_or_many
@@ -66,8 +73,14 @@ def _words(read: Callable[[Any], tuple[str, ...]], *known: str) -> Reads:
     return Reads(read, one_or_many({"enum": list(known)}), write=list)
 
 
-def _numbers(read: Callable[[Any], tuple[int, ...]], lowest: int, highest: int) -> Reads:
-    return Reads(read, one_or_many({"type": "integer", "minimum": lowest, "maximum": highest}), write=list)
+def _values(axis: Axis) -> Reads:
+    """What a sweep may say of an axis: its words, or numbers within its bounds."""
+    if axis.bounds is None:
+        read = axes.words(axis.noun, axis.values, axis.everything)
+        return _words(read, *axis.values, *["all"] * bool(axis.everything))
+    lowest, highest = axis.bounds
+    schema = one_or_many({"type": "integer", "minimum": lowest, "maximum": highest})
+    return Reads(axes.numbers(axis.noun, lowest, highest), schema, write=list)
 
 
 def _read_name(value: Any) -> str:
@@ -104,10 +117,10 @@ _LAYOUT_SCHEMA: dict[str, Any] = {
         {
             "type": "object",
             "properties": {
-                "order": {"type": "string", "examples": [MEGATRON_ORDER, *ORDERS]},
+                "order": {"type": "string", "examples": [layouts.MEGATRON_ORDER, *layouts.ORDERS]},
                 **{
                     name: {"type": "integer", "minimum": 1, "maximum": ranges.MOST_RANKS}
-                    for name in (*AXES, "etp")
+                    for name in (*layouts.AXES, "etp")
                 },
             },
             "additionalProperties": False,
@@ -180,8 +193,21 @@ class SamplingRules(StrictModel):
         return self
 
 
-class Sweep(StrictModel):
-    """Points to measure: every combination of what its keys say."""
+SWEPT = tuple(axis for axis in AXES if axis.values or axis.bounds)
+"""Axes of which a sweep lists values; of the others it says in keys of their own what makes them."""
+
+if TYPE_CHECKING:
+    _SweptKeys = StrictModel
+else:
+    _SweptKeys = create_model(
+        "_SweptKeys",
+        __base__=StrictModel,
+        **{axis.key: (Annotated[tuple[Any, ...], _values(axis)], (axis.asked,)) for axis in SWEPT},
+    )
+
+
+class Sweep(_SweptKeys):
+    """Points to measure: every combination of what its keys say; each axis in SWEPT has a key."""
 
     collective: Annotated[tuple[str, ...], _words(axes.read_collectives, *COLLECTIVES, "all")]
     algorithm: Annotated[
@@ -192,35 +218,7 @@ class Sweep(StrictModel):
     backends: Annotated[tuple[str, ...], _words(axes.read_sweep_backends, *axes.BACKENDS, "all")] = (
         axes.BACKENDS
     )
-    dtype: Annotated[tuple[str, ...], _words(axes.read_dtypes, *ITEM_BYTES, "all")] = ("float32",)
-    op: Annotated[tuple[str, ...], _words(axes.read_ops, *axes.OPS, *axes.NCCL_ONLY_OPS, "all")] = ("sum",)
     root: Annotated[tuple[int, ...] | str, ranges.ROOTS] = (0,)
-    placement: Annotated[tuple[str, ...], _words(axes.read_placements, *axes.PLACEMENTS, "all")] = (
-        "out_of_place",
-    )
-    mode: Annotated[
-        tuple[str, ...],
-        _words(axes.read_modes, *axes.ALL_MODES, "all"),
-    ] = ("streaming",)
-    computing: Annotated[tuple[str, ...], _words(axes.read_computings, *axes.COMPUTINGS, "all")] = (
-        axes.COMPUTINGS[0],
-    )
-    protocol: Annotated[tuple[str, ...], _words(axes.read_protocols, *axes.PROTOCOLS)] = ("default",)
-    channels: Annotated[tuple[int, ...], _numbers(variations.read_channels, 0, variations.MOST_CHANNELS)] = (
-        0,
-    )
-    transport: Annotated[tuple[str, ...], _words(variations.read_transports, *variations.TRANSPORTS)] = (
-        "default",
-    )
-    registration: Annotated[
-        tuple[str, ...], _words(variations.read_registrations, *variations.REGISTRATIONS, "all")
-    ] = ("none",)
-    aggregation: Annotated[
-        tuple[int, ...], _numbers(variations.read_aggregations, 1, variations.MOST_AGGREGATED)
-    ] = (1,)
-    misalignment: Annotated[
-        tuple[int, ...], _numbers(variations.read_misalignments, 0, variations.MOST_MISALIGNED_BYTES)
-    ] = (0,)
     pairs: Annotated[
         tuple[str, ...], Reads(grouping.read_pairs, one_or_many({"type": "string"}), write=list)
     ] = (grouping.PAIRS_OF_RING,)
@@ -238,6 +236,11 @@ class Sweep(StrictModel):
         Reads(grouping.read_traffics, one_or_many({"type": ["string", "array"]}), write=list),
     ] = ("",)
 
+    def asked(self, name: str) -> tuple[Any, ...]:
+        """The values of one of the axes in SWEPT, as cases hold them."""
+        axis = AXIS[name]
+        return tuple(map(axis.value, getattr(self, axis.key)))
+
     @model_validator(mode="after")
     def _combinations_exist(self) -> Sweep:
         grouping.check_layout(self)
@@ -251,7 +254,7 @@ class Sweep(StrictModel):
                 f"write at most {max(self.ranks) - 1}",
                 "root",
             )
-        if self.placement == ("in_place",) and not set(self.collective) & set(IN_PLACE_COLLECTIVES):
+        if self.asked("in_place") == (True,) and not set(self.collective) & set(IN_PLACE_COLLECTIVES):
             raise MisfitError(
                 f"in_place does not exist for {', '.join(self.collective)}; write out_of_place", "placement"
             )

@@ -25,7 +25,7 @@ def case_of(collective: str, ranks: int) -> Case:
     op = "sum" if row.reduces else "none"
     size = row.size_bytes(256, ranks, 4)
     root = 0 if row.rooted else -1
-    return Case("s", "cpu", collective, "default", "float32", op, size, 256, ranks, root)
+    return Case("s", "cpu", collective, "default", "float32", op, size, 256, ranks, root=root)
 
 
 @pytest.mark.parametrize("slow", [0, 1, 2])

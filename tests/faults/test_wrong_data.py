@@ -76,4 +76,4 @@ def _case(row: Collective, algorithm: str, size_bytes: int) -> Case:
     count = row.count_for(size_bytes, 2, item_bytes(dtype))
     root = 0 if row.rooted else NO_ROOT
     size = row.size_bytes(count, 2, item_bytes(dtype))
-    return Case("faults", "cpu", row.name, algorithm, dtype, op, size, count, 2, root)
+    return Case("faults", "cpu", row.name, algorithm, dtype, op, size, count, 2, root=root)

@@ -26,7 +26,18 @@ def case_of(name: str, count: int, in_place: bool, mode: str) -> Case:
     op, root = "sum" if row.reduces else "none", 1 if row.rooted else NO_ROOT
     size_bytes = row.size_bytes(count, 2, 4)
     return Case(
-        "gpu", "mpi-cuda", name, "default", "float32", op, size_bytes, count, 2, root, in_place, mode=mode
+        "gpu",
+        "mpi-cuda",
+        name,
+        "default",
+        "float32",
+        op,
+        size_bytes,
+        count,
+        2,
+        root=root,
+        in_place=in_place,
+        mode=mode,
     )
 
 

@@ -29,7 +29,9 @@ from ccbench.kernels.layout import (
 
 def case_of(collective: str, ranks: int, count: int, in_place: bool) -> Case:
     root = ranks - 1 if COLLECTIVES[collective].rooted else NO_ROOT
-    return Case("s", "cuda", collective, "ring", "int32", "sum", 0, count, ranks, root, in_place)
+    return Case(
+        "s", "cuda", collective, "ring", "int32", "sum", 0, count, ranks, root=root, in_place=in_place
+    )
 
 
 @given(

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from ccbench.algorithms import algorithms_of
-from ccbench.cases import NO_ROOT, Case
+from ccbench.cases import Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import UsageError
 from ccbench.kernels.plans import PLANNERS
 from ccbench.kernels.selection import PREFERRED, choose, entries, kernel_algorithms, split_name, unsupported
 
-CASE = Case("s", "cuda", "all_reduce", "ring", "float32", "sum", 4096, 1024, 4, NO_ROOT)
+CASE = Case("s", "cuda", "all_reduce", "ring", "float32", "sum", 4096, 1024, 4)
 
 
 @pytest.mark.parametrize(

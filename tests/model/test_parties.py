@@ -41,7 +41,7 @@ def case_of(name: str = "all_reduce", ranks: int = 4, size: int = 1 << 20, **ask
         size,
         0,
         ranks,
-        0 if row.rooted else NO_ROOT,
+        root=0 if row.rooted else NO_ROOT,
     )
     found = replace(blank, **asked)  # type: ignore[arg-type]  # fields by name
     count = row.count_for(size, found.group_ranks, item_bytes("float32"))

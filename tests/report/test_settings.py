@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from ccbench.cases import Case, Measurement
+from ccbench.cases import Case, Measurement, setting_words
 from ccbench.report import screen_table
 from ccbench.report.baselines import beside, comparable_points
 from ccbench.report.figures import figures_of
 from ccbench.report.nccl_tests_format import nccl_tests_tables
 from ccbench.report.points import points_of, series_names
-from ccbench.report.settings import SETTING_DEFAULTS, SETTING_FIELDS, setting_words
+from ccbench.report.settings import SETTING_DEFAULTS, SETTING_FIELDS
 from ccbench.report.tables import csv_table
 from ccbench.runs.schema import SCHEMA
 

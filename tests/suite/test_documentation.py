@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.dtypes import ITEM_BYTES
+from ccbench.cases import AXES
 from ccbench.kernels.tuning import variable
 from ccbench.suite import Suite, expand, read_suite, shipped_suites
-from ccbench.suite.axes import ALL_MODES, COMPUTINGS, OPS, PLACEMENTS, PROTOCOLS
 from ccbench.suite.grouping import SHARINGS
 from ccbench.suite.model import SamplingRules, Sweep
 
@@ -47,12 +46,7 @@ def test_every_key_word_and_shipped_suite_is_explained() -> None:
     ]
     for word in (
         *keys,
-        *ITEM_BYTES,
-        *OPS,
-        *PLACEMENTS,
-        *ALL_MODES,
-        *PROTOCOLS,
-        *COMPUTINGS,
+        *(value for axis in AXES for value in axis.values),
         *SHARINGS,
         *shipped_suites(),
     ):

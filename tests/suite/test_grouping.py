@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbench.cases import ALL_GROUPS, Case
+from ccbench.cases import ALL_GROUPS, AXIS, Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import SuiteError
 from ccbench.groups import parse_groups
 from ccbench.suite import Suite, expand, read_suite, suite_schema
-from ccbench.suite.axes import BACKENDS
-from ccbench.suite.variations import BACKENDS_WITH, DEFAULTS
+from ccbench.suite.axes import BACKENDS, BACKENDS_WITH
 
 from .offers import context
 
@@ -168,7 +167,7 @@ def test_a_backend_gets_only_what_it_has(backend: str) -> None:
     }  # fmt: skip
     cases = cases_of(sweep, backend)
     for name in ("groups", "alone", "beside", "traffic"):
-        differ = any(getattr(case, name) != DEFAULTS[name] for case in cases)
+        differ = any(getattr(case, name) != AXIS[name].default for case in cases)
         assert differ == (backend in BACKENDS_WITH[name])
     uneven = any(case.collective == "all_to_all_v" for case in cases)
     assert uneven == (backend in BACKENDS_WITH["traffic"])

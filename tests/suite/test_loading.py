@@ -63,17 +63,19 @@ def test_a_file_may_say_everything(tmp_path: Path) -> None:
     assert (suite.name, suite.question) == ("everything", "Does every key work?")
     assert suite.backends == ("cpu", "simulated")
     assert suite.sweep == (
-        Sweep(
-            collective=("all_reduce", "broadcast"),
-            algorithm=("default", "hierarchical:2"),
-            size=(8, Range(1024, 2**20, "factor", 4), Range(3, 100, "factor", 2)),
-            ranks=(2, 4, 6),
-            dtype=("float32", "int8"),
-            op=("sum", "max"),
-            root=(0, 1),
-            placement=("out_of_place", "in_place"),
-            mode=("isolated",),
-            protocol=("ll128",),
+        Sweep.model_validate(
+            {
+                "collective": ("all_reduce", "broadcast"),
+                "algorithm": ("default", "hierarchical:2"),
+                "size": (8, Range(1024, 2**20, "factor", 4), Range(3, 100, "factor", 2)),
+                "ranks": (2, 4, 6),
+                "dtype": ("float32", "int8"),
+                "op": ("sum", "max"),
+                "root": (0, 1),
+                "placement": ("out_of_place", "in_place"),
+                "mode": ("isolated",),
+                "protocol": ("ll128",),
+            }
         ),
     )
     assert suite.sampling == Sampling(

@@ -17,7 +17,7 @@ from ccbench import worker
 from ccbench.backends.crew import Crew, open_crew
 from ccbench.backends.cuda import ipc, modules
 from ccbench.backends.cuda.runtime import Cuda
-from ccbench.cases import NO_ROOT, Case, Sampling
+from ccbench.cases import Case, Sampling
 from ccbench.kernels.building import Build, built
 
 from . import emulated
@@ -36,7 +36,17 @@ def case_of(collective: str, count: int, in_place: bool = False, mode: str = "st
     algorithm = "barrier" if collective == "barrier" else "ring"
     size = 4 * count * blocks
     return Case(
-        "s", "cuda-ipc", collective, algorithm, "int32", op, size, count, RANKS, NO_ROOT, in_place, mode
+        "s",
+        "cuda-ipc",
+        collective,
+        algorithm,
+        "int32",
+        op,
+        size,
+        count,
+        RANKS,
+        in_place=in_place,
+        mode=mode,
     )
 
 

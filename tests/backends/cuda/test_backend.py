@@ -25,7 +25,7 @@ from ccbench.backends.cuda import (
     sources_digest,
 )
 from ccbench.backends.cuda.runtime import Cuda, do_all, open_cuda
-from ccbench.cases import NO_ROOT, Case
+from ccbench.cases import Case
 from ccbench.environment import Files
 from ccbench.errors import BackendUnavailable, MissingDependency
 from ccbench.kernels.compiler import CompilationFailed
@@ -35,7 +35,7 @@ from .emulated import CudaError, EmulatedRuntime
 
 
 def case_of(mode: str, ranks: int = 2) -> Case:
-    return Case("s", "cuda", "all_reduce", "ring", "float32", "sum", 4096, 1024, ranks, NO_ROOT, False, mode)
+    return Case("s", "cuda", "all_reduce", "ring", "float32", "sum", 4096, 1024, ranks, mode=mode)
 
 
 def test_a_machine_without_a_driver_is_told_about_the_emulation(tmp_path: Path) -> None:

@@ -1,0 +1,151 @@
+"""An axis is one row of ``ccbench.cases.AXES``: everything else learns of it from there.
+
+The proof adds a row to a copy of the package, lets one backend have it, and uses the commands.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from ccbench.cases import AXES, IDENTITY, SETTINGS, Axis, Case, case_of, setting_words
+
+ROOT = Path(__file__).resolve().parents[1]
+
+ROW = """
+    flavour: str = field(default="plain", metadata=axis(
+        "what a made-up axis is about", "flavour {}", "unflavoured",
+        values=("plain", "sweet", "sour"), everything=("plain", "sweet", "sour")))
+"""
+BACKEND_HAS_IT = '"flavour": ("simulated",),'
+
+SUITE = """\
+suite: {name}
+backends: [simulated]
+sweep: {{collective: all_reduce, ranks: 4, size: [1 KiB, 4 KiB], flavour: {flavour}}}
+"""
+
+# Each argument list of stdin is a command; its exit code and output go to stdout as JSON.
+DRIVER = """
+import json, sys
+from click.testing import CliRunner
+from ccbench.cli import main
+ended = [CliRunner().invoke(main, one) for one in json.load(sys.stdin)]
+print(json.dumps([[one.exit_code, one.stdout, one.stderr] for one in ended]))
+"""
+
+COMMANDS = {
+    "list": "list axes",
+    "plan": "run all.yaml --plan --json",
+    "plan of another": "run all.yaml --plan --json --backend cpu",
+    "refused": "run wrong.yaml --plan",
+    "run": "run all.yaml -o run --no-report --quiet",
+    "schema": "list suites --json",
+}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+def inserted(file: Path, before: str, text: str) -> None:
+    """Put ``text`` before the only place where ``before`` stands in ``file``."""
+    old = file.read_text()
+    assert old.count(before) == 1
+    file.write_text(old.replace(before, text + before))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout whose cases have one axis more, and suites that ask for it."""
+    folder = tmp_path_factory.mktemp("wider")
+    shutil.copytree(ROOT / "ccbench", folder / "ccbench", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("kernels", "suites", "results", "pyproject.toml"):
+        (folder / name).symlink_to(ROOT / name)
+    inserted(folder / "ccbench" / "cases.py", "    # fmt: on\n", ROW)
+    inserted(folder / "ccbench" / "suite" / "axes.py", '    "channels": NCCL_BACKENDS,\n', BACKEND_HAS_IT)
+    (folder / "all.yaml").write_text(SUITE.format(name="all", flavour="all"))
+    (folder / "wrong.yaml").write_text(SUITE.format(name="wrong", flavour="bitter"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ended(folder: Path) -> dict[str, Ended]:
+    """How each of COMMANDS ended there."""
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER],
+        input=json.dumps([command.split() for command in COMMANDS.values()]),
+        capture_output=True, text=True, cwd=folder, check=True,
+        env={**os.environ, "PYTHONPATH": str(folder), "COLUMNS": "200"},
+    )  # fmt: skip
+    return {name: Ended(*one) for name, one in zip(COMMANDS, json.loads(done.stdout), strict=True)}
+
+
+def test_a_new_axis_is_listed_with_its_values(ended: dict[str, Ended]) -> None:
+    assert "flavour       what a made-up axis is about (plain, sweet, sour)" in ended["list"].out
+
+
+def test_a_new_axis_is_expanded_from_yaml_and_its_default_leaves_ids_and_labels_alone(
+    ended: dict[str, Ended],
+) -> None:
+    cases = json.loads(ended["plan"].out)["cases"]
+    assert len(cases) == len({case["case_id"] for case in cases}) == 6
+    known = Case("all", "simulated", "all_reduce", "default", "float32", "sum", 1024, 256, 4)
+    labels = {case["case_id"]: case["label"] for case in cases}
+    assert labels[known.case_id] == known.label
+    assert f"{known.label}, flavour sweet" in labels.values()
+
+
+def test_a_new_axis_is_refused_where_a_backend_does_not_have_it(ended: dict[str, Ended]) -> None:
+    assert len(json.loads(ended["plan of another"].out)["cases"]) == 2
+    assert "cpu has no flavour" in ended["plan of another"].err + ended["plan of another"].out
+
+
+def test_a_value_that_a_new_axis_does_not_have_is_refused_in_one_line(ended: dict[str, Ended]) -> None:
+    assert ended["refused"].code == 2
+    assert "wrong.yaml:3: sweep.flavour: 'bitter' is not a flavour; " in ended["refused"].err
+
+
+def test_a_new_axis_is_a_column(ended: dict[str, Ended], folder: Path) -> None:
+    assert ended["run"].code == 0, ended["run"].err
+    frame = pd.read_parquet(folder / "run" / "cases")
+    assert sorted(frame["flavour"]) == ["plain", "plain", "sour", "sour", "sweet", "sweet"]
+
+
+CASE = Case("s", "cpu", "all_reduce", "ring", "float32", "sum", 1024, 256, 4)
+
+OTHER = {"string": "other", "int64": 7, "bool": True}
+
+
+@pytest.mark.parametrize("axis", AXES, ids=lambda axis: axis.name)
+def test_every_axis_but_the_count_tells_points_apart_and_is_said(axis: Axis) -> None:
+    changed: dict[str, Any] = {axis.name: OTHER[axis.kind]}
+    other = replace(CASE, **changed)
+    assert other.case_id != CASE.case_id
+    assert (other.identity != CASE.identity) == (axis in IDENTITY) == (axis.name != "count")
+    assert other.label != CASE.label or axis not in IDENTITY
+
+
+@pytest.mark.parametrize("axis", SETTINGS, ids=lambda axis: axis.name)
+def test_the_default_of_a_setting_has_words_where_others_stand_beside_it(axis: Axis) -> None:
+    values = {one.name: one.default for one in SETTINGS}
+    assert setting_words(values) == []
+    assert setting_words(values, {axis.name}) == [axis.plain]
+
+
+def test_a_case_comes_back_from_its_row() -> None:
+    assert case_of({"suite": "s", **{axis.name: getattr(CASE, axis.name) for axis in AXES}}) == CASE

@@ -9,7 +9,7 @@ from functools import cached_property
 from statistics import median
 from typing import Any
 
-from ccbench.cases import EMULATION, Status
+from ccbench.cases import AXIS, EMULATION, IDENTITY, Status
 from ccbench.errors import CcbenchError
 from ccbench.groups import Pair, parse_pair
 from ccbench.health.joined import gpus_of, joined_by
@@ -33,8 +33,10 @@ FEWEST_OF_A_CLASS = 3
 FAULT_FLAGS = frozenset(FLAGS)
 """Flags that say something about a device and not about the measurement."""
 
-_KIND = ("backend", "algorithm", "protocol", "dtype", "ranks", "nodes", "mode", "channels", "transport",
-         "registration", "aggregation", "misalignment_bytes")  # fmt: skip
+_KIND = tuple(axis.name for axis in IDENTITY if axis.name not in ("pair", "size_bytes"))
+"""What the pairs of one matrix have in common besides the size."""
+
+_NOT_SETTINGS = ("collective", "backend", "dtype", "ranks", "nodes")
 
 Row = Mapping[Any, Any]
 Table = tuple[tuple[float | None, ...], ...]
@@ -187,14 +189,9 @@ def _matrix(pairs: Mapping[Pair, Row], classes: Words, rates: Table) -> PairMatr
 
 
 def _setting(row: Row) -> str:
-    """What tells matrices of one size apart."""
-    plain = {"algorithm": "default", "protocol": "default", "transport": "default", "mode": "streaming"}
-    words = [str(row[name]) for name, usual in plain.items() if row[name] != usual]
-    words += [f"registration {row['registration']}"] * (row["registration"] != "none")
-    words += [f"{row['channels']} channels"] * bool(row["channels"])
-    words += [f"{row['aggregation']} at once"] * (row["aggregation"] > 1)
-    words += [f"{row['misalignment_bytes']} B off"] * bool(row["misalignment_bytes"])
-    return ", ".join(words)
+    """What tells matrices of one size apart, besides what they name themselves."""
+    told = (AXIS[name].said(AXIS[name].plain_value(row[name])) for name in _KIND if name not in _NOT_SETTINGS)
+    return ", ".join(words for words in told if words)
 
 
 def doubts_of(row: Row) -> tuple[str, ...]:

@@ -166,18 +166,18 @@ class Case:
     _: KW_ONLY
     nodes: int = field(default=1, metadata=axis(
         "machines the ranks were spread over; 0 where an import does not say", "{} nodes", unsaid=(0,)))
-    protocol: str = field(default=DEFAULT, metadata=axis(
-        "protocol asked for, or `default`", "protocol {}", choice=True,
-        values=(DEFAULT, "ll", "ll128", "simple")))
-    mode: str = field(default="streaming", metadata=axis(
-        "how launches follow each other: streaming, isolated, graph, cold, overlap",
-        values=("streaming", "isolated", "graph", "cold", "nonblocking", "persistent", OVERLAP),
-        everything=("streaming", "isolated")))
     root: int = field(default=NO_ROOT, metadata=axis(
         "root rank, -1 where the collective has none", "root {}", unsaid=(0,), needs="rooted"))
     in_place: bool = field(default=False, metadata=axis(
         "input and output share memory", "in place", needs="moves_data",
         key="placement", values=PLACEMENTS, everything=PLACEMENTS))
+    mode: str = field(default="streaming", metadata=axis(
+        "how launches follow each other: streaming, isolated, graph, cold, overlap",
+        values=("streaming", "isolated", "graph", "cold", "nonblocking", "persistent", OVERLAP),
+        everything=("streaming", "isolated")))
+    protocol: str = field(default=DEFAULT, metadata=axis(
+        "protocol asked for, or `default`", "protocol {}", choice=True,
+        values=(DEFAULT, "ll", "ll128", "simple")))
     pair: str = field(default="", metadata=axis(
         "of send_recv: `0>3` one way, `0<>3` both ways; empty: the ring of all ranks",
         "pair {}", "ring of all ranks", key="pairs"))

@@ -61,7 +61,7 @@ def rows_by_point(run: Run) -> dict[Point, list[Row]]:
     found: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in run.cases.to_dict("records"):
         found[key(row)].append(row)
-    return {Point(*values): rows for values, rows in found.items()}
+    return {Point(**dict(zip(KEY_FIELDS, values, strict=True))): rows for values, rows in found.items()}
 
 
 def side_of(rows: Sequence[Row]) -> Side:

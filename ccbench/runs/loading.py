@@ -86,7 +86,7 @@ def gather(path: Path, files: Sequence[Path], tables: Sequence[pa.Table], before
         write_atomically(path / GATHERED_NAME, sink.getvalue().to_pybytes(), False)
 
 
-_FIRST = ("collective", "ranks", "nodes", "dtype", "op", "backend")
+_FIRST = ("collective", "ranks", "nodes", "dtype", "op", "backend", "algorithm", "protocol", "mode")
 _LAST = ("size_bytes", "case_id")
 ORDER = (*_FIRST, *(axis.name for axis in IDENTITY if axis.name not in (*_FIRST, *_LAST)), *_LAST)
 """Rows of ``Run.cases`` are sorted by these columns, whatever order they were measured in."""

@@ -24,12 +24,6 @@ NO_ROOT = -1
 NO_OP = "none"
 """The op of a case whose collective does not reduce."""
 
-EMULATION = "emulation"
-"""Flag of measurements whose device was emulated: their times say nothing about any device."""
-
-LOOPBACK = "loopback"
-"""Flag of measurements in which several ranks shared a device: no link was measured."""
-
 
 ALL_GROUPS = -1
 """All groups run at once."""

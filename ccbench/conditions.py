@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ccbench.cases import Conditions
 from ccbench.environment import Files, expanded
+from ccbench.machine.flags import LOAD_FLAGS, Flag
 
 FOREIGN_CPU_LIMIT = 0.10
 STEAL_LIMIT = 0.05
@@ -95,11 +96,11 @@ def flagged(conditions: Conditions) -> Conditions:
     found = list(_load_flags(conditions))
     before, after = conditions.core_latency_before_seconds, conditions.core_latency_after_seconds
     if before and after and not 1 / CORE_LATENCY_RATIO_LIMIT <= after / before <= CORE_LATENCY_RATIO_LIMIT:
-        found.append("core_distance_changed")
+        found.append(Flag.CORE_DISTANCE_CHANGED)
     if conditions.oversubscribed:
-        found.append("oversubscribed")
+        found.append(Flag.OVERSUBSCRIBED)
     if share_a_core(conditions.binding):
-        found.append("shared_core")
+        found.append(Flag.SHARED_CORE)
     return replace(conditions, flags=tuple(found))
 
 
@@ -118,13 +119,10 @@ def share_a_core(binding: tuple[int, ...], root: Path = Path("/")) -> bool:
     )
 
 
-LOAD_FLAGS = ("other_load", "steal")
-
-
-def _load_flags(conditions: Conditions) -> Iterator[str]:
+def _load_flags(conditions: Conditions) -> Iterator[Flag]:
     if conditions.watched_cpu_seconds < TICKS_NEEDED / os.sysconf("SC_CLK_TCK"):
         return
     if conditions.foreign_cpu_share is not None and conditions.foreign_cpu_share > FOREIGN_CPU_LIMIT:
-        yield "other_load"
+        yield Flag.OTHER_LOAD
     if conditions.steal_share is not None and conditions.steal_share > STEAL_LIMIT:
-        yield "steal"
+        yield Flag.STEAL

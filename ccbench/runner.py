@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 from ccbench.backends import open_backend
 from ccbench.backends.base import Backend, Team, TeamRequest
 from ccbench.backends.crew import LAUNCHED
-from ccbench.cases import EMULATION, LOOPBACK, MORE_VISITS, Case, Measurement, Sampling, Status
+from ccbench.cases import MORE_VISITS, Case, Measurement, Sampling, Status
 from ccbench.census import Census
 from ccbench.errors import BackendUnavailable
 from ccbench.exchange import ONE_HOST_VARIABLE
 from ccbench.faults import fault_from_environment
+from ccbench.machine.flags import Flag
 from ccbench.model.basis import Basis
 from ccbench.model.prediction import Prediction
 from ccbench.network_probe import NetworkLooks
@@ -53,7 +54,7 @@ with the same words and no good case between them, its other cases are skipped."
 BETWEEN_HOSTS = (*LAUNCHED, "nccl-processes")
 """Backends whose ranks a launcher can start on several hosts."""
 
-NO_LINK_FLAGS = frozenset((EMULATION, LOOPBACK))
+NO_LINK_FLAGS = frozenset((Flag.EMULATION, Flag.LOOPBACK))
 """Measurements with one of these are not predicted: the model prices links."""
 
 _EXIT_CODES = {

@@ -26,11 +26,12 @@ from typing import Any, Protocol
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Word
 from ccbench.backends.crew import ClosingCrew, ClosingEndpoint, Crew, TeamEndpoint, open_crew
-from ccbench.cases import EMULATION, Case, CaseFacts, Conditions, Measurement, Sampling, Status
+from ccbench.cases import Case, CaseFacts, Conditions, Measurement, Sampling, Status
 from ccbench.conditions import flagged, read_cpu_times, watched
 from ccbench.environment import allowed_cpus, spread_over_cores
 from ccbench.errors import CcbenchError
 from ccbench.faults import Fault, fault_from_environment
+from ccbench.machine.flags import Flag
 from ccbench.measure import Apart, RankResult, communicating, durations, measure, taking_part
 from ccbench.parts import parts_of, rank_by_rank, wrong_elements_of
 from ccbench.processes import die_with_parent, ending, state
@@ -337,7 +338,7 @@ class Leader:
             launches_per_sample=launches,
             samples_seconds=tuple((durations(stamps, case.by_last_starter) / launches).tolist()),
             warmup_seconds=result.warmup_seconds,
-            simulated=EMULATION in first.flags,
+            simulated=Flag.EMULATION in first.flags,
             launching_seconds=result.launching_seconds,
             visit_samples=(stamps.shape[1],),
             wrong_elements=wrong_elements_of(case, results.values()),
@@ -371,7 +372,7 @@ class Leader:
         seen = flagged(replace(report.conditions, binding=binding, oversubscribed=self.oversubscribed))
         seen = replace(seen, flags=(*report.flags, *seen.flags))
         # Figures made under a deliberate fault must never pass for real ones.
-        return replace(seen, flags=(*seen.flags, "fault_injected")) if self.fault else seen
+        return replace(seen, flags=(*seen.flags, Flag.FAULT_INJECTED)) if self.fault else seen
 
     def dismiss(self) -> None:
         """Hang up on ranks that have nothing to do, and let those close that must; others need no time."""

@@ -37,6 +37,7 @@ CEILINGS = {
     "history": (642, 7),
     "importing": (4_353, 31),
     "kernels": (1_691, 16),
+    "machine": (115, 2),
     "model": (6_406, 48),
     "parallelism": (3_105, 17),
     "report": (6_238, 47),

@@ -27,6 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     ("collectives", "topology"),
     ("cases", "algorithms"),
+    ("machine",),
     ("suite", "model", "kernels", "verification", "teams", "conditions", "telemetry"),
     ("endpoints",),
     ("turns",),

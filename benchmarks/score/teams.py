@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass, replace
 
 from benchmarks.score.manifest import ManifestEntry
-from ccbench.importing.checks import BUSBW_CONTRADICTS_ALGBW, INCOMPLETE
 from ccbench.importing.log import ImportedTable
 from ccbench.importing.ranks import ranks_that_fit
+from ccbench.machine.flags import Flag
 
 MOST_SPREAD = 2.0
 """Numbers of nodes that rates leave open may differ by this factor; their geometric middle is taken then.
@@ -54,7 +54,7 @@ def team_of(entry: ManifestEntry, table: ImportedTable) -> Team | str:
 
 def _ranks_seen(table: ImportedTable) -> tuple[int, ...] | None:
     """Ranks that the rates allow; None where they say nothing, all that fit where rows are flagged for it."""
-    whole = [row for row in table.rows if set(row.flags) <= {BUSBW_CONTRADICTS_ALGBW, INCOMPLETE}]
+    whole = [row for row in table.rows if set(row.flags) <= {Flag.BUSBW_CONTRADICTS_ALGBW, Flag.INCOMPLETE}]
     return ranks_that_fit(replace(table, rows=tuple(replace(row, flags=()) for row in whole)))
 
 

@@ -18,6 +18,7 @@ from ccbench.errors import CcbenchError, UsageError
 from ccbench.exchange import Exchange
 from ccbench.faults import Fault, fault_from_environment
 from ccbench.kernels.abi import NONE_DIFFERS
+from ccbench.machine.flags import Flag
 from ccbench.measure import Endpoint
 from ccbench.verification import Array, Mismatch, Piece, check, expected_pieces, part_of, rounding_of
 
@@ -151,7 +152,6 @@ class Output(Protocol):
         """
 
 
-COMPARED_WRONG = "compared_wrong"
 """Flag: the kernel that compares came to another result than the host, whose word counts."""
 
 
@@ -259,7 +259,7 @@ class WholeEndpoint:
             self._compared_by_both.add(self._case)
             if found != ((wrong.wrong_elements, wrong.offset) if wrong else NONE_DIFFERS):
                 self._device_compares = False
-                self.flags = (*self.flags, COMPARED_WRONG)
+                self.flags = (*self.flags, Flag.COMPARED_WRONG)
         return wrong and replace(wrong, rank=rank)
 
 

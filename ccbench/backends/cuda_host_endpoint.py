@@ -14,7 +14,7 @@ import numpy as np
 from ccbench.backends.base import OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Control
 from ccbench.backends.crew import WholeCrew, WholeEndpoint
-from ccbench.cases import EMULATION, NO_OP, NO_ROOT, Case
+from ccbench.cases import NO_OP, NO_ROOT, Case
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
 from ccbench.environment import available_memory_bytes
@@ -25,6 +25,7 @@ from ccbench.kernels.host_memory import HostCommunicator, communicator_bytes
 from ccbench.kernels.layout import ALIGNMENT_BYTES, RankBuffers, WorkAreas, all_buffers, channels_for
 from ccbench.kernels.plans import PlanRequest, plan_for
 from ccbench.kernels.selection import KernelChoice, choose
+from ccbench.machine.flags import Flag
 from ccbench.measure import communicating
 from ccbench.verification import Array, Mismatch, Part, Piece, part_of, poison
 
@@ -79,7 +80,7 @@ class EmulatedOutput:
 class EmulatedEndpoint(WholeEndpoint):
     """Implements ``ccbench.backends.crew.TeamEndpoint`` on a HostWorld."""
 
-    flags = (EMULATION,)
+    flags = (Flag.EMULATION,)
 
     def __init__(self, control: Control, ranks: int) -> None:
         super().__init__(control)

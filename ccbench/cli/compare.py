@@ -11,7 +11,8 @@ import click
 from ccbench.cli.output import check_writable, say, screen_width
 from ccbench.cli.report import baseline_completions
 from ccbench.errors import RunFolderError, UsageError
-from ccbench.units import parse_fraction
+from ccbench.machine.flags import Flag
+from ccbench.units import parse_fraction, shown, suggestion
 
 if TYPE_CHECKING:
     from ccbench.comparison import Compared, SelfCheck, Settings
@@ -78,7 +79,7 @@ def compare(
     settings = Settings(
         thresholds=Thresholds(default) if thresholds is None else load_thresholds(thresholds, default),
         confidence=confidence, undecided=undecided, across_machines=across_machines,
-        accepted_flags=frozenset(word.strip() for word in accept_flags.split(",") if word.strip()),
+        accepted_flags=_accepted(accept_flags),
     )  # fmt: skip
     if self_check:
         return _self_check(runs, settings, splits, form, output)
@@ -89,6 +90,14 @@ def compare(
     _tell_unused(compared.unused_rules)
     _leave(_texts(compared), form, output, compared.sentence)
     return compared.exit_code
+
+
+def _accepted(text: str) -> frozenset[str]:
+    """The flags of a list with commas; UsageError for one that no row can have."""
+    words = frozenset(word.strip() for word in text.split(",") if word.strip())
+    for word in sorted(words - {*Flag}):
+        raise UsageError(f"--accept-flags: {shown(word)} is no flag; {suggestion(word, map(str, Flag))}")
+    return words
 
 
 def _tell_unused(lines: Sequence[str]) -> None:

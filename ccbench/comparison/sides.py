@@ -11,25 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.cases import EMULATION, Status
+from ccbench.cases import Status
 from ccbench.comparison.values import KEY_FIELDS, Cause, Point, Settings
 from ccbench.comparison.visits import Visits, visits_of
+from ccbench.machine.flags import Flag
 from ccbench.runs import Run
 from ccbench.runs.rows import is_null
 
-STANDING_FLAGS = frozenset(
-    {
-        "oversubscribed",
-        "shared_core",
-        "loopback",
-        "algbw_per_rank",
-        "size_per_rank",
-        "surplus_columns",
-        "incomplete",
-    }
-)
-"""Flags that say how a point was arranged or written down, not what disturbed it: doubtful where one side
-lacks them."""
+ARRANGEMENTS = frozenset(flag for flag in Flag if flag.arrangement)
 
 Row = Mapping[Any, Any]
 
@@ -79,7 +68,7 @@ def side_of(rows: Sequence[Row]) -> Side:
     visits = [visit for row in timed for visit in _visits(row)]
     flags = {str(flag) for row in chosen for flag in row["flags"]}
     if any(row["oversubscribed"] for row in chosen):
-        flags.add("oversubscribed")
+        flags.add(Flag.OVERSUBSCRIBED)
     return Side(
         status=status,
         detail=str(first["detail"]),
@@ -117,9 +106,9 @@ def obstacle_of(side: Side, name: str, settings: Settings) -> Obstacle | None:
         return Cause.WRONG, f"{name} gave wrong results" + (f": {side.detail}" if side.detail else "")
     if side.status is not Status.OK:
         return Cause.NOT_OK, f"{name} is {side.status.value}" + (f": {side.detail}" if side.detail else "")
-    if EMULATION in side.flags:
+    if Flag.EMULATION in side.flags:
         return Cause.EMULATED, f"{name} was emulated: its times say nothing about any device"
-    doubtful = sorted(side.flags - STANDING_FLAGS - settings.accepted_flags)
+    doubtful = sorted(side.flags - ARRANGEMENTS - settings.accepted_flags)
     if doubtful:
         cure = f"measure it again, or let that count: --accept-flags {','.join(doubtful)}"
         return Cause.DOUBTFUL, f"{name} is flagged {', '.join(doubtful)}; {cure}"

@@ -15,13 +15,11 @@ from ccbench.environment.accelerators import (
 )
 from ccbench.environment.commands import command_shown, line_shown, without_values
 from ccbench.environment.files import Files
-from ccbench.environment.host import Host
 from ccbench.environment.limits import Limits, control_group_limits
-from ccbench.environment.memory import Memory, available_memory_bytes
+from ccbench.environment.memory import available_memory_bytes
 from ccbench.environment.observing import Environment, capture, observe
 from ccbench.environment.processors import (
     Cache,
-    Processor,
     allowed_cpus,
     counted,
     expanded,
@@ -29,8 +27,6 @@ from ccbench.environment.processors import (
     usable_cores,
 )
 from ccbench.environment.software import (
-    LIBRARIES,
-    Software,
     git_revision,
     install_line,
     installed_version,
@@ -42,7 +38,6 @@ from ccbench.environment.variables import (
 )
 
 __all__ = [
-    "LIBRARIES",
     "LONGEST_VALUE",
     "REDACTED",
     "Accelerators",
@@ -50,11 +45,7 @@ __all__ = [
     "Environment",
     "Files",
     "GpuSettings",
-    "Host",
     "Limits",
-    "Memory",
-    "Processor",
-    "Software",
     "allowed_cpus",
     "available_memory_bytes",
     "before_turing",

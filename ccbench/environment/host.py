@@ -68,8 +68,8 @@ def _hypervisor(files: Files) -> str | None:
     named = files.text("/sys/hypervisor/type")
     if named:
         return named
-    flags = files.fields("/proc/cpuinfo").get("flags", "").split()
-    return "hypervisor flag of the processor" if "hypervisor" in flags else None
+    features = files.fields("/proc/cpuinfo").get("flags", "").split()
+    return "hypervisor flag of the processor" if "hypervisor" in features else None
 
 
 def _container(files: Files) -> str | None:

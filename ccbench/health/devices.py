@@ -6,14 +6,15 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 
 from ccbench.errors import RunFolderError
-from ccbench.telemetry import FLAGS, flags_of, readings_from_json
+from ccbench.machine.flags import DEVICE_FLAGS
+from ccbench.telemetry import flags_of, readings_from_json
 
 UNNAMED = "a device"
 """What a flag is laid to where no reading tells whose it is."""
 
 
 def flagged_devices(
-    cases: Iterable[tuple[Collection[str], str]], flags: Collection[str] = FLAGS
+    cases: Iterable[tuple[Collection[str], str]], flags: Collection[str] = DEVICE_FLAGS
 ) -> list[tuple[str, str, int]]:
     """(flag, device, number of cases), the most frequent first.
 

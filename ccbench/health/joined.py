@@ -13,6 +13,7 @@ from itertools import combinations
 from typing import Any
 
 from ccbench.errors import CcbenchError
+from ccbench.machine.flags import Flag
 from ccbench.model.basis import GPU_BACKENDS
 from ccbench.model.cluster import first_gpus
 from ccbench.runs import Run
@@ -63,7 +64,7 @@ def joined_by(run: Run, row: Row) -> Joined:
     on_gpus = row["backend"] in GPU_BACKENDS
     machines = _machines(row, by_turns=on_gpus)
     if on_gpus:
-        topology = None if "loopback" in row["flags"] else gpus_of(run)
+        topology = None if Flag.LOOPBACK in row["flags"] else gpus_of(run)
         return Joined(machines, _unknown if topology is None else _between_gpus(topology, machines))
     bound = [] if is_null(row["binding"]) else list(row["binding"])
     processors = bound if len(bound) == ranks else list(range(ranks))

@@ -25,6 +25,7 @@ from ccbench.health.joined import joined_by
 from ccbench.health.matrix import MISS, PairMatrix, PairMiss, doubts_of, pair_matrices, pair_misses
 from ccbench.health.outliers import high_outliers, relative_spread
 from ccbench.health.ranks import starved_ranks, waited_for
+from ccbench.machine.flags import DEVICE_FAULTS
 from ccbench.runs import Run
 from ccbench.runs.rows import is_null
 from ccbench.units import format_ratio, format_seconds, format_size, plural
@@ -32,9 +33,6 @@ from ccbench.visits import NO_TEAM
 
 HEALTH = "health"
 """What a suite's key ``verdict`` says when its runs are to be judged."""
-
-DEVICE_FAULTS = ("throttled", "ecc_errors", "link_errors", "device_errors", "device_lost")
-"""Flags that a device at fault gives; a power cap or a clock step alone is no fault."""
 
 UNSTABLE_BETWEEN = 0.10
 UNSTABLE_WITHIN = 0.25

@@ -9,15 +9,15 @@ from functools import cached_property
 from statistics import median
 from typing import Any
 
-from ccbench.cases import AXIS, EMULATION, IDENTITY, Status
+from ccbench.cases import AXIS, IDENTITY, Status
 from ccbench.errors import CcbenchError
 from ccbench.groups import Pair, parse_pair
 from ccbench.health.joined import gpus_of, joined_by
+from ccbench.machine.flags import DEVICE_FLAGS, Flag
 from ccbench.model.basis import GPU_BACKENDS
 from ccbench.model.cluster import cluster_of
 from ccbench.runs import Run
 from ccbench.runs.rows import is_null
-from ccbench.telemetry import FLAGS
 from ccbench.topology.graph import Topology
 
 LARGEST_FOR_LATENCY = 4096
@@ -29,9 +29,6 @@ MISS = 0.15
 
 FEWEST_OF_A_CLASS = 3
 """Pairs; of fewer nobody knows which is the odd one."""
-
-FAULT_FLAGS = frozenset(FLAGS)
-"""Flags that say something about a device and not about the measurement."""
 
 _KIND = tuple(axis.name for axis in IDENTITY if axis.name not in ("pair", "size_bytes"))
 """What the pairs of one matrix have in common besides the size."""
@@ -179,7 +176,7 @@ def _matrix(pairs: Mapping[Pair, Row], classes: Words, rates: Table) -> PairMatr
         size_bytes=int(first["size_bytes"]),
         both=next(iter(pairs)).both,
         simulated=bool(first["simulated"]),
-        emulated=EMULATION in flags,
+        emulated=Flag.EMULATION in flags,
         seconds=_table(pairs, "median_seconds"),
         low_seconds=_table(pairs, "low_seconds"),
         doubts=_doubts(pairs),
@@ -196,7 +193,7 @@ def _setting(row: Row) -> str:
 
 def doubts_of(row: Row) -> tuple[str, ...]:
     """Flags that make a case's time say little about the machine."""
-    return tuple(flag for flag in row["flags"] if flag not in FAULT_FLAGS)
+    return tuple(flag for flag in row["flags"] if flag not in DEVICE_FLAGS)
 
 
 def _doubts(pairs: Mapping[Pair, Row]) -> Words:
@@ -225,7 +222,7 @@ def _joined_by(run: Run, row: Row) -> tuple[Words, Table]:
     ranks = int(row["ranks"])
     joined = joined_by(run, row)
     words = tuple(tuple(joined.word(one, other) for other in range(ranks)) for one in range(ranks))
-    topology = gpus_of(run) if row["backend"] in GPU_BACKENDS and "loopback" not in row["flags"] else None
+    topology = gpus_of(run) if row["backend"] in GPU_BACKENDS and Flag.LOOPBACK not in row["flags"] else None
     if topology is not None:
         try:
             return words, _link_rates(topology, ranks, max(int(row["nodes"]), 1), _network_of(run))

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from ccbench.conditions import LOAD_FLAGS
 from ccbench.health.groups import DECIDED, GROSS
+from ccbench.machine.flags import LOAD_FLAGS
 from ccbench.runs.rows import WAITING_SHARE, is_null
 
 FEWEST_DECIDED = 4

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ccbench.cases import EMULATION
 from ccbench.errors import RunFolderError
 from ccbench.history.environment import changed, facts_of, machine_of
 from ccbench.history.steps import FEWEST_VALUES, Level, find_levels
+from ccbench.machine.flags import Flag
 from ccbench.runs import Run, load_run
 from ccbench.runs.folder import MANIFEST_NAME
 from ccbench.runs.rows import is_null
@@ -194,7 +194,7 @@ def _middle(several: Sequence[Seen]) -> Seen:
 def _seen(run: Run, row: Mapping[Any, Any]) -> Seen | None:
     median = row["median_seconds"]
     flags = () if is_null(row["flags"]) else tuple(str(flag) for flag in row["flags"])
-    if row["status"] != "ok" or is_null(median) or EMULATION in flags:
+    if row["status"] != "ok" or is_null(median) or Flag.EMULATION in flags:
         return None
     if not (math.isfinite(float(median)) and float(median) > 0):
         return None  # no time that a clock gives

@@ -14,40 +14,7 @@ from dataclasses import replace
 
 from ccbench.collectives import COLLECTIVES
 from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable
-
-ALGBW_CONTRADICTS_TIME = "algbw_contradicts_time"
-"""time x algbw is not the size, beyond rounding."""
-
-BUSBW_CONTRADICTS_ALGBW = "busbw_contradicts_algbw"
-"""busbw is not algbw x the collective's factor for these ranks, beyond rounding."""
-
-ALGBW_PER_RANK = "algbw_per_rank"
-"""The tool counted algbw on the bytes of one rank (NVIDIA/nccl-tests#44): algbw = size / ranks / time and
-busbw = algbw x (ranks - 1); the size is that of all ranks, as today."""
-
-SIZE_PER_RANK = "size_per_rank"
-"""The tool printed the bytes of one rank; size_bytes is ranks times as much (extra: printed_size_bytes),
-algbw and busbw are those of ALGBW_PER_RANK."""
-
-SIZE_NOT_STATED = "size_not_stated"
-"""The row does not say its size; size_bytes is 0 and means nothing."""
-
-INCOMPLETE = "incomplete"
-"""The line ends, or is broken, before its last column; only placements that are whole were taken."""
-
-SURPLUS_COLUMNS = "surplus_columns"
-"""The line has more columns than its header; those that the header names were taken."""
-
-FLAGS = (
-    ALGBW_CONTRADICTS_TIME,
-    BUSBW_CONTRADICTS_ALGBW,
-    ALGBW_PER_RANK,
-    SIZE_PER_RANK,
-    SIZE_NOT_STATED,
-    INCOMPLETE,
-    SURPLUS_COLUMNS,
-)
-"""Every word that ImportedRow.flags may hold."""
+from ccbench.machine.flags import Flag
 
 _SLACK = 1e-4
 """Relative room beyond the printed rounding: tools may compute rates from times that they rounded."""
@@ -76,17 +43,20 @@ def _checked_table(table: ImportedTable) -> ImportedTable:
 
 
 def _checked_row(row: ImportedRow, factor: float | None, ranks: int | None) -> ImportedRow:
-    found = [flag for flag in row.flags if flag not in (ALGBW_CONTRADICTS_TIME, BUSBW_CONTRADICTS_ALGBW)]
+    found = [
+        flag for flag in row.flags if flag not in (Flag.ALGBW_CONTRADICTS_TIME, Flag.BUSBW_CONTRADICTS_ALGBW)
+    ]
     moved: float | None = row.size_bytes
-    if ALGBW_PER_RANK in row.flags or SIZE_PER_RANK in row.flags:
+    if Flag.ALGBW_PER_RANK in row.flags or Flag.SIZE_PER_RANK in row.flags:
+        # NVIDIA/nccl-tests#44: algbw = size / ranks / time, busbw = algbw x (ranks - 1).
         factor = None if ranks is None else float(ranks - 1)
         moved = None if ranks is None else row.size_bytes / ranks
-    if SIZE_NOT_STATED in row.flags:
+    if Flag.SIZE_NOT_STATED in row.flags:
         moved = None
     if moved is not None and not _algbw_fits(row, moved):
-        found.append(ALGBW_CONTRADICTS_TIME)
+        found.append(Flag.ALGBW_CONTRADICTS_TIME)
     if factor is not None and not _busbw_fits(row, factor):
-        found.append(BUSBW_CONTRADICTS_ALGBW)
+        found.append(Flag.BUSBW_CONTRADICTS_ALGBW)
     return row if tuple(found) == row.flags else replace(row, flags=tuple(found))
 
 
@@ -115,25 +85,18 @@ def _within(value: float, low: float, high: float) -> bool:
     return math.isfinite(high) and low * (1 - _SLACK) <= value <= high * (1 + _SLACK)
 
 
-SIZE_OF_ONE_BLOCK = "size_of_one_block"
-"""Flag of a row whose size_bytes is that of one rank's block, because the output does not say how many ranks.
-
-MPI benchmarks print the block of all-gather, all-to-all, gather and scatter, nccl-tests the whole buffer.
-"""
-
-
 def with_whole_sizes(table: ImportedTable) -> ImportedTable:
     """``table`` with nccl-tests' sizes in the rows that hold a block's, once its ranks are known.
 
     Without ranks, and without such rows, it is returned as it is; running it twice changes nothing more.
     """
-    if table.ranks is None or not any(SIZE_OF_ONE_BLOCK in row.flags for row in table.rows):
+    if table.ranks is None or not any(Flag.SIZE_OF_ONE_BLOCK in row.flags for row in table.rows):
         return table
     return replace(table, rows=tuple(_whole(row, table.ranks) for row in table.rows))
 
 
 def _whole(row: ImportedRow, ranks: int) -> ImportedRow:
-    if SIZE_OF_ONE_BLOCK not in row.flags:
+    if Flag.SIZE_OF_ONE_BLOCK not in row.flags:
         return row
-    flags = tuple(flag for flag in row.flags if flag != SIZE_OF_ONE_BLOCK)
+    flags = tuple(flag for flag in row.flags if flag != Flag.SIZE_OF_ONE_BLOCK)
     return replace(row, size_bytes=row.size_bytes * ranks, flags=flags)

@@ -14,13 +14,14 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from ccbench.cases import EMULATION, NO_OP, NO_ROOT, Case, Conditions, Measurement, Status
+from ccbench.cases import NO_OP, NO_ROOT, Case, Conditions, Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.environment import LONGEST_VALUE, kept_variables, line_shown
-from ccbench.importing.checks import ALGBW_PER_RANK, SIZE_NOT_STATED, SIZE_PER_RANK, checked
+from ccbench.importing.checks import checked
 from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable, Outcome
 from ccbench.importing.ranks import Given, Team, team_of
+from ccbench.machine.flags import Flag
 from ccbench.runs.imported import Origin, imported_speed
 
 UNKNOWN_COUNT = -1
@@ -198,8 +199,8 @@ def _measurement(log: ImportedLog, table: ImportedTable, row: ImportedRow, team:
 
 def _flags(row: ImportedRow, library: str, has_run: bool) -> tuple[str, ...]:
     """The row's own flags; tables of older versions do not say that an emulation is one."""
-    unsaid = library == EMULATED_LIBRARY and has_run and EMULATION not in row.flags
-    return (EMULATION,) * unsaid + row.flags
+    unsaid = library == EMULATED_LIBRARY and has_run and Flag.EMULATION not in row.flags
+    return (Flag.EMULATION,) * unsaid + row.flags
 
 
 def _status(log: ImportedLog, table: ImportedTable, row: ImportedRow) -> tuple[Status, str]:
@@ -209,7 +210,7 @@ def _status(log: ImportedLog, table: ImportedTable, row: ImportedRow) -> tuple[S
         return Status(stated), str(row.extra.get("detail", ""))
     if row.wrong_elements:
         return Status.WRONG, f"{row.wrong_elements} wrong elements"
-    if SIZE_NOT_STATED in row.flags and not row.seconds:
+    if Flag.SIZE_NOT_STATED in row.flags and not row.seconds:
         return Status.SKIPPED, "a rate is printed without the size it was measured at"
     if row.seconds or row.algbw or row.busbw or row.samples_seconds:
         return Status.OK, ""
@@ -300,7 +301,7 @@ def _origin(log: ImportedLog, table: ImportedTable, row: ImportedRow, number: in
         seconds=row.seconds,
         algbw=row.algbw,
         busbw=row.busbw,
-        comparable=not {ALGBW_PER_RANK, SIZE_PER_RANK, SIZE_NOT_STATED} & set(row.flags),
+        comparable=not {Flag.ALGBW_PER_RANK, Flag.SIZE_PER_RANK, Flag.SIZE_NOT_STATED} & set(row.flags),
         extra={name: value for name, value in row.extra.items() if name not in ("status", "detail")},
     )
 
@@ -315,7 +316,7 @@ def _count(table: ImportedTable, row: ImportedRow, ranks: int) -> int:
     if row.count is not None:
         return row.count
     collective = COLLECTIVES.get(table.collective)
-    if collective is None or row.dtype not in ITEM_BYTES or SIZE_NOT_STATED in row.flags:
+    if collective is None or row.dtype not in ITEM_BYTES or Flag.SIZE_NOT_STATED in row.flags:
         return UNKNOWN_COUNT
     return collective.count_for(row.size_bytes, ranks, ITEM_BYTES[row.dtype])
 

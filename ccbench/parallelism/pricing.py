@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from ccbench.cases import ALL_GROUPS, EMULATION, Status
+from ccbench.cases import ALL_GROUPS, Status
 from ccbench.errors import UsageError
 from ccbench.layouts import Groups, Layout
+from ccbench.machine.flags import Flag
 from ccbench.model.cluster import Cluster
 from ccbench.model.group_points import GroupPlacement, axis_placement, group_points, placement_of
 from ccbench.parallelism.communication import Communication
@@ -76,7 +77,7 @@ def measured_points(runs: Sequence[Run]) -> MeasuredPoints:
 
 
 def _point(row: Mapping[str, Any]) -> tuple[Key, int, float] | None:
-    if row["status"] != Status.OK.value or row["simulated"] or EMULATION in list(row["flags"]):
+    if row["status"] != Status.OK.value or row["simulated"] or Flag.EMULATION in list(row["flags"]):
         return None
     seconds = row["median_seconds"]
     if seconds is None or not math.isfinite(seconds) or seconds <= 0 or row["mode"] == "overlap":

@@ -12,6 +12,7 @@ from typing import Any
 
 from ccbench.cases import Status
 from ccbench.health import ADVICE, health_of, wants_health
+from ccbench.machine.flags import Flag, advice_on
 from ccbench.report.figures_across import slowest_text
 from ccbench.report.findings_of_shape import shape_findings
 from ccbench.report.misses import FAR, misses
@@ -35,28 +36,6 @@ LONGEST_EVIDENCE = 600
 
 BLAMED = "blamed"
 """Kind of what the verdict of health names."""
-
-
-FLAG_ADVICE: Mapping[str, str] = {
-    "throttled": "cool the device, look for dust, failed fans and power brakes, then measure again; "
-    "'nvidia-smi -q -d PERFORMANCE' tells the reason",
-    "power_capped": "raise the power limit, or lock clocks below it, so that runs can be compared",
-    "clock_dropped": "lock the clocks (nvidia-smi -lgc) or let the device cool, then measure again",
-    "clock_low": "'nvidia-smi -q -d PERFORMANCE' tells what holds clocks back; lock them, measure again",
-    "ecc_errors": "read the error counters; retire the device when they keep rising",
-    "link_errors": "reseat or replace the cable or card of that link; its errors cost retransmissions",
-    "device_errors": "look up the Xid in the kernel's log before trusting any figure of that device",
-    "device_lost": "the device fell off its bus: reset the machine and read the kernel's log",
-    "other_load": "stop other programs, or ask the scheduler for whole nodes, and measure again",
-    "steal": "the hypervisor gave the time to others; measure on a machine that is not shared",
-    "core_distance_changed": "the hypervisor moved a core meanwhile; measure on dedicated cores",
-    "oversubscribed": "use no more ranks than processors or devices; ranks took turns",
-    "shared_core": "two ranks shared one core's units; use one rank a core",
-    "loopback": "give each rank a device of its own; no link was measured",
-    "compared_wrong": "the device compares wrongly what the host compares right: test its memory",
-    "fault_injected": "CCBENCH_FAULT made ranks misbehave; unset it to measure the machine",
-}
-"""What to do about a flag, as far as one word tells it."""
 
 
 def run_findings(run: Run, points: Sequence[Point] | None = None) -> tuple[RunFinding, ...]:
@@ -112,7 +91,7 @@ def _labelled(points: Sequence[Point]) -> Iterator[RunFinding]:
         yield RunFinding(
             "doubt", "emulation", f"{label}: GPU kernels ran on a CPU",
             f"{plural(emulated, 'case')}; the times are {LEFT_OUT}",
-            "read the results as correct or wrong, never as fast or slow", emulated,
+            Flag.EMULATION.advice, emulated,
         )  # fmt: skip
     elif label:
         modelled = sum(point.simulated for point in points)
@@ -124,7 +103,7 @@ def _labelled(points: Sequence[Point]) -> Iterator[RunFinding]:
     if is_loopback(points):
         yield RunFinding(
             "doubt", "loopback", "Loopback: ranks shared a device or a host's loopback",
-            "no link between devices was measured", FLAG_ADVICE["loopback"],
+            "no link between devices was measured", Flag.LOOPBACK.advice,
             sum(is_loopback([point]) for point in points),
         )  # fmt: skip
 
@@ -194,12 +173,12 @@ def _flagged(points: Sequence[Point]) -> Iterator[RunFinding]:
         for flag in point.flags:
             flagged[flag].append(point)
     for flag, members in sorted(flagged.items(), key=lambda item: (-len(item[1]), item[0])):
-        if flag in ("loopback", EMULATION.lower()):
+        if flag in (Flag.LOOPBACK, Flag.EMULATION):
             continue  # told by themselves
         yield RunFinding(
             "doubt", flag, f"{len(members)} of {plural(len(ok), 'case')} flagged: {flag.replace('_', ' ')}",
             f"first: {members[0].label}",
-            FLAG_ADVICE.get(flag, "measure these cases again when the machine is quiet"), len(members),
+            advice_on(flag), len(members),
         )  # fmt: skip
 
 

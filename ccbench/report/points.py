@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ccbench.cases import ALL_GROUPS, LOOPBACK, MORE_VISITS, NO_ROOT, OVERLAP, Status, setting_words
-from ccbench.cases import EMULATION as EMULATION_FLAG
+from ccbench.cases import ALL_GROUPS, MORE_VISITS, NO_ROOT, OVERLAP, Status, setting_words
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import UsageError
 from ccbench.groups import parse_groups
+from ccbench.machine.flags import Flag
 from ccbench.report.settings import SETTING_FIELDS
 from ccbench.report.sources import table_labels
 from ccbench.report.text import plain, plural
@@ -33,7 +33,7 @@ LONGEST_SOURCE = 200
 """Characters of a source's name that are shown: a repository and a path may be long."""
 
 SIMULATED = "SIMULATED"
-EMULATION = EMULATION_FLAG.upper()
+EMULATION = Flag.EMULATION.upper()
 
 LEFT_OUT = (
     "in no ranking, ratio, peak, crossover or prediction: times of an emulation say nothing about any device"
@@ -154,7 +154,7 @@ class Point:
     @property
     def emulated(self) -> bool:
         """Whether the device was emulated: the result is real, the time says nothing about any device."""
-        return EMULATION_FLAG in self.flags
+        return Flag.EMULATION in self.flags
 
     @property
     def trusted(self) -> bool:
@@ -225,9 +225,9 @@ def _network(said: str) -> str:
 def _point(row: Mapping[Any, Any], run: str, baseline: bool, host: str, machine: str) -> Point:
     flags = tuple(plain(flag) for flag in row["flags"])
     if row["oversubscribed"] and not flags:
-        flags = ("oversubscribed",)
+        flags = (Flag.OVERSUBSCRIBED,)
     # Whatever an older run stored: a bound or a price says nothing about an emulation.
-    priced = EMULATION_FLAG not in flags
+    priced = Flag.EMULATION not in flags
     return Point(
         run=run,
         baseline=baseline,
@@ -400,7 +400,7 @@ def imported_from(points: Iterable[Point]) -> str:
 
 def is_loopback(points: Iterable[Point]) -> bool:
     """Whether a flag says that ranks talked to themselves (several ranks on one device or over loopback)."""
-    return any(LOOPBACK in flag.lower() for point in points for flag in point.flags)
+    return any(Flag.LOOPBACK in point.flags for point in points)
 
 
 SERIES_FIELDS = ("run", "backend", "algorithm", "protocol", "mode", "root", "in_place", *SETTING_FIELDS)

@@ -1,6 +1,6 @@
 """What the devices say of themselves before and after a case: clocks, heat, power, errors."""
 
-from ccbench.telemetry.judging import FLAGS, flags_of, telling
+from ccbench.telemetry.judging import flags_of, telling
 from ccbench.telemetry.readings import (
     DeviceReading,
     LinkErrors,
@@ -11,7 +11,6 @@ from ccbench.telemetry.readings import (
 from ccbench.telemetry.watch import DeviceWatch, read_devices
 
 __all__ = [
-    "FLAGS",
     "DeviceReading",
     "DeviceWatch",
     "LinkErrors",

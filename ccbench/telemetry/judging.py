@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ccbench.machine.flags import DEVICE_FLAGS, Flag
 from ccbench.telemetry.readings import DeviceReading, readings_from_json
 
 SHARE_LIMIT = 0.01
@@ -29,34 +30,14 @@ THROTTLING = (
 CAPPING = ("sw_power_cap", "power", "board_limit")
 IDLE = "gpu_idle"
 
-FLAGS = (
-    "throttled",
-    "power_capped",
-    "clock_dropped",
-    "clock_low",
-    "ecc_errors",
-    "link_errors",
-    "device_errors",
-    "device_lost",
-)
-"""Every flag that ``flags_of`` gives."""
 
-
-def flags_of(before: Sequence[DeviceReading], after: Sequence[DeviceReading]) -> tuple[str, ...]:
-    """The flags of a case between two looks at its devices, in the order of FLAGS.
-
-    throttled: clocks were held back by heat, by the power brake or by the hardware's own slowdown.
-    power_capped: they were held back by the power limit. clock_dropped: a clock was lower after than before
-    on a device at work. clock_low: the processors' clock ended well below the highest under load.
-    ecc_errors: memory errors were counted. link_errors: errors of NVLink or of PCIe were
-    counted, an NVLink went down, or the PCIe link lost lanes. device_errors: the driver reported an Xid.
-    device_lost: a device no longer answers.
-    """
+def flags_of(before: Sequence[DeviceReading], after: Sequence[DeviceReading]) -> tuple[Flag, ...]:
+    """The flags of a case between two looks at its devices, in the order of DEVICE_FLAGS."""
     earlier = {one.device: one for one in before}
     found = {
         flag for one in after if one.device in earlier for flag in _flags_of_device(earlier[one.device], one)
     }
-    return tuple(flag for flag in FLAGS if flag in found)
+    return tuple(flag for flag in DEVICE_FLAGS if flag in found)
 
 
 def telling(texts: Sequence[str]) -> str:
@@ -64,25 +45,25 @@ def telling(texts: Sequence[str]) -> str:
     return max(reversed(texts), key=lambda text: len(flags_of(*readings_from_json(text))), default="")
 
 
-def _flags_of_device(before: DeviceReading, after: DeviceReading) -> Iterator[str]:
+def _flags_of_device(before: DeviceReading, after: DeviceReading) -> Iterator[Flag]:
     if after.trouble is not None and before.trouble is None:
-        yield "device_lost"
+        yield Flag.DEVICE_LOST
     if _held_back(before, after, THROTTLING):
-        yield "throttled"
+        yield Flag.THROTTLED
     if _held_back(before, after, CAPPING):
-        yield "power_capped"
+        yield Flag.POWER_CAPPED
     if _dropped(before, after):
-        yield "clock_dropped"
+        yield Flag.CLOCK_DROPPED
     if _low(after):
-        yield "clock_low"
+        yield Flag.CLOCK_LOW
     if _rose(before.ecc_corrected_volatile, after.ecc_corrected_volatile) or _rose(
         before.ecc_uncorrected_volatile, after.ecc_uncorrected_volatile
     ):
-        yield "ecc_errors"
+        yield Flag.ECC_ERRORS
     if _link_errors(before, after):
-        yield "link_errors"
+        yield Flag.LINK_ERRORS
     if after.xids:
-        yield "device_errors"
+        yield Flag.DEVICE_ERRORS
 
 
 def _held_back(before: DeviceReading, after: DeviceReading, reasons: Sequence[str]) -> bool:

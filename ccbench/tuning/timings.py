@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ccbench.cases import ALL_GROUPS, EMULATION
+from ccbench.cases import ALL_GROUPS
 from ccbench.errors import UsageError
+from ccbench.machine.flags import Flag
 from ccbench.runs import Run
 from ccbench.units import plural, shown
 
@@ -166,7 +167,7 @@ def _timing(
 ) -> Timing | None:
     flags = () if _absent(row["flags"]) else tuple(str(flag) for flag in row["flags"])
     speed = _speed(row)
-    if speed is None or EMULATION in flags or int(row["ranks"]) < 2:
+    if speed is None or Flag.EMULATION in flags or int(row["ranks"]) < 2:
         return None
     size_bytes, seconds = speed
     samples = () if _absent(row["samples_seconds"]) else tuple(map(float, row["samples_seconds"]))
@@ -191,7 +192,7 @@ def _speed(row: Mapping[Any, Any]) -> tuple[int, float] | None:
     if row["status"] == "ok" and not _absent(median) and float(median) > 0:
         return int(row["size_bytes"]), float(median)
     rate = row["printed_busbw_GB_s"]
-    unsized = row["status"] == "skipped" and "size_not_stated" in row["flags"]
+    unsized = row["status"] == "skipped" and Flag.SIZE_NOT_STATED in row["flags"]
     if unsized and not _absent(rate) and float(rate) > 0:
         return SIZE_NOT_STATED, 1e-9 / float(rate)
     return None

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from defusedxml import ElementTree  # type: ignore[import-untyped]  # ships no types
 
+from ccbench.machine.flags import Flag
 from ccbench.model.prediction import Prediction
 from ccbench.runs import RunFolder
 from tests.cli.conftest import Command
@@ -73,6 +74,16 @@ def test_a_missing_new_run_and_a_wrong_option_are_2(ccbench: Command, base: str,
         assert ended.code == 2, arguments
         assert ended.out == ""
         assert "Traceback" not in ended.err
+
+
+def test_only_flags_that_a_row_can_have_are_accepted(ccbench: Command, base: str) -> None:
+    assert ccbench("compare", base, base, "--accept-flags", "steal, other_load").code == 0
+    near = ccbench("compare", base, base, "--accept-flags", "steal,throtled")
+    assert near.code == 2
+    assert "--accept-flags: 'throtled' is no flag; did you mean 'throttled'?" in near.err
+    far = ccbench("compare", base, base, "--accept-flags", "bogus")
+    assert far.code == 2
+    assert all(flag in far.err for flag in Flag)
 
 
 def test_a_rule_for_a_misspelt_backend_is_told_and_changes_no_verdict(

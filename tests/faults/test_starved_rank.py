@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from ccbench.cases import Measurement, Sampling, Status
-from ccbench.conditions import LOAD_FLAGS
 from ccbench.health.ranks import SYMMETRIC, starved_ranks
+from ccbench.machine.flags import LOAD_FLAGS
 from ccbench.runs.rows import row_of
 from ccbench.teams import ProcessTeam
 from tests.faults.test_slow_rank import case_of

@@ -9,10 +9,11 @@ import pytest
 from ccbench.backends.base import TeamRequest
 from ccbench.backends.cuda.runtime import Cuda, device_count
 from ccbench.backends.mpi_cuda import BACKEND
-from ccbench.cases import LOOPBACK, NO_ROOT, Case, Status
+from ccbench.cases import NO_ROOT, Case, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import BackendUnavailable
 from ccbench.launching import LaunchedTeam
+from ccbench.machine.flags import Flag
 from ccbench.model.machine import load_machine
 
 from .cases import SAMPLING
@@ -75,7 +76,7 @@ def test_every_collective_is_right(
             continue
         measurement = team.run(case, SAMPLING)
         assert (measurement.status, measurement.wrong_elements) == (Status.OK, 0), measurement.detail
-        assert (LOOPBACK in measurement.conditions.flags) == (device_count(cuda) < 2)
+        assert (Flag.LOOPBACK in measurement.conditions.flags) == (device_count(cuda) < 2)
 
 
 def test_the_device_is_looked_at_before_and_after(team: LaunchedTeam) -> None:

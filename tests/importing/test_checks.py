@@ -7,16 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.collectives import COLLECTIVES
-from ccbench.importing.checks import (
-    ALGBW_CONTRADICTS_TIME,
-    ALGBW_PER_RANK,
-    BUSBW_CONTRADICTS_ALGBW,
-    FLAGS,
-    SIZE_NOT_STATED,
-    bus_factor,
-    checked,
-)
+from ccbench.importing.checks import bus_factor, checked
 from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable
+from ccbench.machine.flags import Flag
 
 ROW = ImportedRow(
     1 << 20, 1 << 18, "float32", "sum", -1, False, 1e-4, 10.49, 18.35, half_units=(5e-8, 0.005, 0.005)
@@ -39,10 +32,10 @@ def test_a_row_whose_figures_agree_has_no_flag() -> None:
 @pytest.mark.parametrize(
     ("changed", "flags"),
     [
-        ({"seconds": 1.1e-4}, (ALGBW_CONTRADICTS_TIME,)),
-        ({"size_bytes": 1 << 19}, (ALGBW_CONTRADICTS_TIME,)),
-        ({"busbw": 18.5}, (BUSBW_CONTRADICTS_ALGBW,)),
-        ({"algbw": 11.0}, (ALGBW_CONTRADICTS_TIME, BUSBW_CONTRADICTS_ALGBW)),
+        ({"seconds": 1.1e-4}, (Flag.ALGBW_CONTRADICTS_TIME,)),
+        ({"size_bytes": 1 << 19}, (Flag.ALGBW_CONTRADICTS_TIME,)),
+        ({"busbw": 18.5}, (Flag.BUSBW_CONTRADICTS_ALGBW,)),
+        ({"algbw": 11.0}, (Flag.ALGBW_CONTRADICTS_TIME, Flag.BUSBW_CONTRADICTS_ALGBW)),
         ({"seconds": None}, ()),
         ({"algbw": None}, ()),
         ({"busbw": None}, ()),
@@ -61,14 +54,17 @@ def test_what_the_output_does_not_say_is_not_checked() -> None:
     wrong = replace(ROW, busbw=1.0)
     assert flags_of(wrong, collective="") == ()
     assert flags_of(wrong, ranks=None) == ()
-    assert flags_of(replace(ROW, size_bytes=0, flags=(SIZE_NOT_STATED,))) == (SIZE_NOT_STATED,)
+    assert flags_of(replace(ROW, size_bytes=0, flags=(Flag.SIZE_NOT_STATED,))) == (Flag.SIZE_NOT_STATED,)
 
 
 def test_rates_of_one_ranks_bytes_are_checked_as_such() -> None:
-    row = replace(ROW, algbw=10.49 / 8, busbw=10.49 / 8 * 7, flags=(ALGBW_PER_RANK,))
-    assert flags_of(row, "all_gather") == (ALGBW_PER_RANK,)
-    assert flags_of(replace(row, busbw=1.0), "all_gather") == (ALGBW_PER_RANK, BUSBW_CONTRADICTS_ALGBW)
-    assert flags_of(row, "all_gather", None) == (ALGBW_PER_RANK,)
+    row = replace(ROW, algbw=10.49 / 8, busbw=10.49 / 8 * 7, flags=(Flag.ALGBW_PER_RANK,))
+    assert flags_of(row, "all_gather") == (Flag.ALGBW_PER_RANK,)
+    assert flags_of(replace(row, busbw=1.0), "all_gather") == (
+        Flag.ALGBW_PER_RANK,
+        Flag.BUSBW_CONTRADICTS_ALGBW,
+    )
+    assert flags_of(row, "all_gather", None) == (Flag.ALGBW_PER_RANK,)
 
 
 def test_a_size_of_nothing_has_no_rate_and_no_flag() -> None:
@@ -114,11 +110,11 @@ def test_a_rate_that_is_off_by_more_than_its_digits_is_flagged(
 ) -> None:
     factor = bus_factor(collective, ranks) or 0.0
     row = replace(ROW, algbw=10.48576, busbw=10.48576 * factor * off, half_units=(5e-8, 5e-6, 5e-6))
-    assert BUSBW_CONTRADICTS_ALGBW in flags_of(row, collective, ranks)
+    assert Flag.BUSBW_CONTRADICTS_ALGBW in flags_of(row, collective, ranks)
 
 
 @given(st.floats(0, 100), st.floats(0, 100), st.floats(0, 1), st.sampled_from([*MOVING, "", "barrier"]))
 def test_checking_twice_is_checking_once(algbw: float, busbw: float, seconds: float, collective: str) -> None:
     once = checked(log_of(replace(ROW, algbw=algbw, busbw=busbw, seconds=seconds), collective=collective))
     assert checked(once) == once
-    assert set(once.tables[0].rows[0].flags) <= set(FLAGS)
+    assert set(once.tables[0].rows[0].flags) <= {*Flag}

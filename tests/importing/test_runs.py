@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from ccbench.cases import Status
 from ccbench.environment import REDACTED
-from ccbench.importing.checks import ALGBW_PER_RANK, SIZE_NOT_STATED
 from ccbench.importing.log import DeviceLine, ImportedLog, ImportedRow, ImportedTable, Outcome
 from ccbench.importing.ranks import Given
 from ccbench.importing.runs import described, imported, next_size
 from ccbench.importing.writing import import_logs, unique_names, write_import
+from ccbench.machine.flags import Flag
 from ccbench.runs import load_run
 from ccbench.topology.graph import Notice
 
@@ -93,7 +93,7 @@ def test_rows_whose_figures_contradict_each_other_are_kept_and_flagged(tmp_path:
 
 
 def test_rates_counted_another_way_are_computed_again_from_the_time(tmp_path: Path) -> None:
-    old = row(algbw=12.5, busbw=87.5, flags=(ALGBW_PER_RANK,))
+    old = row(algbw=12.5, busbw=87.5, flags=(Flag.ALGBW_PER_RANK,))
     (one,) = written(tmp_path / "run", log(old)).cases.to_dict("records")
     assert one["algbw_GB_s"] == pytest.approx(100.0)
     assert one["printed_algbw_GB_s"] == 12.5
@@ -113,7 +113,7 @@ def test_where_only_a_bandwidth_is_printed_the_time_follows_and_says_so(tmp_path
 
 
 def test_a_rate_without_its_size_has_no_speed(tmp_path: Path) -> None:
-    bare = row(0, seconds=None, algbw=None, flags=(SIZE_NOT_STATED,))
+    bare = row(0, seconds=None, algbw=None, flags=(Flag.SIZE_NOT_STATED,))
     (one,) = written(tmp_path / "run", log(bare)).cases.to_dict("records")
     assert (one["status"], one["printed_busbw_GB_s"]) == ("skipped", 175.0)
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.cases import Measurement, Status
-from ccbench.report.findings import FLAG_ADVICE, findings_of, run_findings
+from ccbench.machine.flags import Flag
+from ccbench.report.findings import findings_of, run_findings
 from ccbench.report.points import Point, points_of
 from ccbench.report.run_finding import SEVERITIES, RunFinding
 from tests.report.synthetic import MANIFEST, failed, flagged, sweep, write_run
@@ -59,7 +60,7 @@ def test_wrong_results_come_first_and_count(points: tuple[Point, ...]) -> None:
     assert kinds(found) == ["wrong_results", "throttled"]
     assert "9 wrong elements" in found[0].evidence
     assert found[0].severity == "problem"
-    assert found[1].advice == FLAG_ADVICE["throttled"]
+    assert found[1].advice == Flag.THROTTLED.advice
 
 
 @pytest.mark.parametrize("status", [Status.FAILED, Status.TIMED_OUT, Status.OUT_OF_MEMORY])

@@ -40,7 +40,7 @@ from ccbench.backends.cuda.reach import (
     views_of,
 )
 from ccbench.backends.cuda.runtime import TO_DEVICE, TO_HOST, do_all
-from ccbench.cases import ALONE, LOOPBACK, Case, CaseFacts
+from ccbench.cases import ALONE, Case, CaseFacts
 from ccbench.dtypes import numpy_dtype
 from ccbench.endpoints import FIRST_OF_WARM_UP
 from ccbench.kernels.abi import GivenUp
@@ -53,6 +53,7 @@ from ccbench.kernels.layout import (
 )
 from ccbench.kernels.plans import PlanRequest, plan_for
 from ccbench.kernels.selection import KernelChoice, choose
+from ccbench.machine.flags import Flag
 from ccbench.telemetry import DeviceWatch
 from ccbench.units import format_seconds
 from ccbench.verification import POISON_BYTE, Array, Mismatch
@@ -90,7 +91,7 @@ class CudaRanks(WholeEndpoint):
         self._limit_seconds = limit_seconds
         self._apart = apart
         most = max(map(len, shares))
-        self.flags = (LOOPBACK,) if most > 1 else ()
+        self.flags = (Flag.LOOPBACK,) if most > 1 else ()
         self.areas = work_areas(sum(map(len, shares)), most, processors)
         self._communicators: dict[str, Communicator] = {}
         self._reach = NOTHING
@@ -256,7 +257,7 @@ class CudaRanks(WholeEndpoint):
         if self._transport == HOST:
             return ()
         if self._orders is None:
-            self._orders = () if LOOPBACK in self.flags else found_orders(self.groups)
+            self._orders = () if Flag.LOOPBACK in self.flags else found_orders(self.groups)
         return self._orders
 
     def facts(self) -> CaseFacts:

@@ -36,9 +36,10 @@ from ccbench.backends.cuda.runtime import (
 )
 from ccbench.backends.mpi.awareness import why_not_cuda_aware
 from ccbench.backends.mpi.endpoint import MpiEndpoint
-from ccbench.cases import LOOPBACK, Case, CaseFacts
+from ccbench.cases import Case, CaseFacts
 from ccbench.errors import BackendUnavailable
 from ccbench.exchange import Exchange, local_rank
+from ccbench.machine.flags import Flag
 from ccbench.telemetry import DeviceWatch
 from ccbench.verification import POISON_BYTE, Array, Mismatch
 
@@ -70,7 +71,7 @@ class DeviceEndpoint(MpiEndpoint):
             raise BackendUnavailable(f"mpi-cuda: {refused}")
         told = [text.decode() for text in exchange.all_gather(bus_id.encode())]
         self._gpus = tuple(f"GPU {gpu} of {host}" for gpu, host in zip(told, exchange.hosts, strict=True))
-        self.flags = (LOOPBACK,) if len(set(self._gpus)) < self.ranks else ()
+        self.flags = (Flag.LOOPBACK,) if len(set(self._gpus)) < self.ranks else ()
         self.devices = DeviceWatch([bus_id])
         self._memory = self._capacity_bytes = self._used_bytes = 0
         self._staged = np.empty(0, np.uint8)

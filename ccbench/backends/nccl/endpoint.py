@@ -35,11 +35,12 @@ from ccbench.backends.nccl.troubles import CollectiveHung, hung, limit_for
 from ccbench.backends.nccl.tuning_log import Choice
 from ccbench.backends.nccl.types import NcclFailed
 from ccbench.backends.nccl.watchman import Watchman
-from ccbench.cases import LOOPBACK, OVERLAP, Case, CaseFacts
+from ccbench.cases import OVERLAP, Case, CaseFacts
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
 from ccbench.endpoints import FIRST_OF_WARM_UP
 from ccbench.exchange import Exchange
+from ccbench.machine.flags import Flag
 from ccbench.telemetry import DeviceWatch
 from ccbench.units import format_seconds
 from ccbench.verification import POISON_BYTE, Array, Mismatch
@@ -74,7 +75,7 @@ class NcclRanks(WholeEndpoint):
         self.rank, self.ranks = self.exchange.rank, self.exchange.ranks
         self.where = f"rank {self.rank} on {self.exchange.hosts[self.rank]}"
         self.prefix = "" if self.ranks == 1 else f"{self.where}: "
-        self.flags = (LOOPBACK,) if shared else ()
+        self.flags = (Flag.LOOPBACK,) if shared else ()
         self._seats = {rank: Seat(cuda, device, rank) for rank, device in sorted(devices.items())}
         seats = [*self._seats.values()]
         here = [one.device for one in seats]

@@ -16,7 +16,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ccbench.importing.checks import SIZE_NOT_STATED
 from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable, Outcome
 from ccbench.importing.readers.lines import (
     GIBI,
@@ -29,6 +28,7 @@ from ccbench.importing.readers.lines import (
     whole,
 )
 from ccbench.importing.readers.words import collective_name, dtype_name, op_of
+from ccbench.machine.flags import Flag
 from ccbench.units import parse_size
 
 CONTEXT_LINES = 12
@@ -225,9 +225,6 @@ def settings_in(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(dict(_SETTING.findall(text)).items())
 
 
-RATE_KIND_UNKNOWN = "rate_kind_unknown"
-"""Flag of a row with a rate that may be algbw or busbw; it is in extra as rate_gb_per_second."""
-
 _ROLES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (role, re.compile(words, re.IGNORECASE))
     for role, words in (
@@ -391,8 +388,8 @@ def _row(
     time, algbw, busbw = (figures.get(kind) for kind in ("seconds", "algbw", "busbw"))
     unlabelled = figures.get("rate")
     flags = (
-        *((SIZE_NOT_STATED,) if size_bytes is None else ()),
-        *((RATE_KIND_UNKNOWN,) if unlabelled else ()),
+        *((Flag.SIZE_NOT_STATED,) if size_bytes is None else ()),
+        *((Flag.RATE_KIND_UNKNOWN,) if unlabelled else ()),
     )
     return printed_row(
         line,

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
-from ccbench.importing.checks import ALGBW_PER_RANK, SIZE_PER_RANK
 from ccbench.importing.log import DeviceLine, ImportedRow, ImportedTable, Outcome
 from ccbench.importing.readers.nccl_tests_tables import OpenRun, OpenTable
+from ccbench.machine.flags import Flag
 from ccbench.topology.graph import Notice
 
 _BLOCKED_OLD = ("all_gather", "reduce_scatter")
@@ -139,7 +139,7 @@ def with_sizes_of_today(
     if collective not in _BLOCKED_OLD or ranks is None or ranks < 2 or not _per_rank_rates(rows, ranks):
         return tuple(rows)
     whole = ranks_of_counts(rows) == ranks
-    flag = ALGBW_PER_RANK if whole else SIZE_PER_RANK
+    flag = Flag.ALGBW_PER_RANK if whole else Flag.SIZE_PER_RANK
     changed = []
     for row in rows:
         size = row.size_bytes if whole else row.size_bytes * ranks

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ccbench.importing.checks import INCOMPLETE, SURPLUS_COLUMNS
 from ccbench.importing.log import DeviceLine, ImportedRow
 from ccbench.importing.readers import nccl_tests_facts as facts
 from ccbench.importing.readers.nccl_tests_columns import (
@@ -25,6 +24,7 @@ from ccbench.importing.readers.nccl_tests_columns import (
 )
 from ccbench.importing.readers.nccl_tests_lines import Line
 from ccbench.importing.readers.words import DTYPES, dtype_name
+from ccbench.machine.flags import Flag
 from ccbench.topology.graph import Notice
 
 _AVERAGE = re.compile(r"Avg bus bandwidth\s{0,12}:\s{0,12}(\S{1,40})")
@@ -307,8 +307,9 @@ class Tables:
         if remark is None or table is None or not table.rows:
             return False
         last, in_place = table.rows[-1], remark[2] == "in"
-        if remark[3] == FLAGS_WORD:
-            return _flagged(table, int(remark[1]), in_place, remark[4].split())
+        words = remark[4].split()
+        if remark[3] == FLAGS_WORD and set(words) <= {*Flag}:
+            return _flagged(table, int(remark[1]), in_place, words)
         extra = {"status": remark[3], **({"detail": remark[4].strip()} if remark[4].strip() else {})}
         for position in range(max(0, len(table.rows) - 2), len(table.rows)):
             row = table.rows[position]
@@ -336,7 +337,7 @@ def imported_rows(cells: Cells, line: int, places: Iterable[bool] = (False, True
     kind = cells.head.get("type", "")
     op = cells.head.get("redop", "").lower()
     root = cells.head.get("root", "")
-    flags = (INCOMPLETE,) * bool(cells.missing) + (SURPLUS_COLUMNS,) * bool(cells.surplus)
+    flags = (Flag.INCOMPLETE,) * bool(cells.missing) + (Flag.SURPLUS_COLUMNS,) * bool(cells.surplus)
     other = {k: v for k, v in cells.head.items() if k not in ("size", "count", "type", "redop", "root") and v}
     if cells.tail:
         other["timestamp"] = " ".join(cells.tail)

@@ -22,7 +22,6 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ccbench.importing.checks import SIZE_NOT_STATED
 from ccbench.importing.log import DeviceLine, ImportedLog, ImportedRow, ImportedTable, Outcome
 from ccbench.importing.readers import markdown_tables
 from ccbench.importing.readers.lines import (
@@ -35,6 +34,7 @@ from ccbench.importing.readers.lines import (
     source_lines,
     whole,
 )
+from ccbench.machine.flags import Flag
 from ccbench.topology.graph import Notice
 
 _RANK = re.compile(r"([\w.-]{1,100}:)?(\d{1,7}):[ \t]*$")
@@ -268,7 +268,7 @@ def _of_blocks(found: Trials, lines: list[Line], size_bytes: int | None) -> list
     row = replace(
         _row(size_bytes or 0, shown.duration, None, shown.busbw, shown.line),
         samples_seconds=tuple(block.duration.value for block in found.slowest),
-        flags=() if size_bytes else (SIZE_NOT_STATED,),
+        flags=() if size_bytes else (Flag.SIZE_NOT_STATED,),
         extra={
             "rank": shown.rank,
             "blocks": found.blocks,

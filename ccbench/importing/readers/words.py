@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ccbench.cases import UNEVEN
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
-from ccbench.importing.checks import SIZE_OF_ONE_BLOCK
+from ccbench.machine.flags import Flag
 
 _COLLECTIVES = {
     # An alltoallv of another tool keeps its name: its output does not say what traffic was sent.
@@ -89,7 +89,7 @@ def whole_size(collective: str, printed_bytes: int, ranks: int | None) -> tuple[
     if collective not in _BLOCKWISE:
         return printed_bytes, ()
     if ranks is None:
-        return printed_bytes, (SIZE_OF_ONE_BLOCK,)
+        return printed_bytes, (Flag.SIZE_OF_ONE_BLOCK,)
     return printed_bytes * ranks, ()
 
 

@@ -14,7 +14,7 @@ from ccbench.report.figure import Figure
 from ccbench.report.figures import figures_of, made
 from ccbench.report.findings import run_findings
 from ccbench.report.page.environment import Rows, differences, environment_rows
-from ccbench.report.page.glossary import BusFormula, bus_formulas
+from ccbench.report.page.glossary import BusFormula, bus_formulas, terms_of
 from ccbench.report.page.machine import (
     MachinePicture,
     MeasuredRate,
@@ -96,6 +96,7 @@ class PageContent:
     pairs: tuple[Pair, ...]
     more_pairs: int
     sharing: tuple[SharingTable, ...]
+    terms: tuple[tuple[str, str], ...]
     formulas: tuple[BusFormula, ...]
     baseline: str
     version: str
@@ -134,6 +135,7 @@ def page_content(
         pairs=pairs[:MOST_PAIRS],
         sharing=sharing_tables(sharing),
         more_pairs=max(0, len(pairs) - MOST_PAIRS),
+        terms=terms_of(every),
         formulas=bus_formulas(every),
         baseline="" if baseline is None else plain(baseline.path.name or baseline.path),
         version=__version__,

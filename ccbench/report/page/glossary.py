@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ccbench.collectives import COLLECTIVES
+from ccbench.machine.flags import Flag
 from ccbench.report.points import Point
 
 FORMS: tuple[tuple[str, Callable[[int], float]], ...] = (
@@ -89,3 +90,9 @@ TERMS: Sequence[tuple[str, str]] = (
         "Something made the figure doubtful while it was measured; hollow in figures, ~ in the table.",
     ),
 )
+
+
+def terms_of(points: Iterable[Point]) -> tuple[tuple[str, str], ...]:
+    """(word, meaning) of TERMS and of every flag that ``points`` carry."""
+    seen = {flag for point in points for flag in point.flags}
+    return (*TERMS, *((flag, f"{flag.meaning}. Do: {flag.advice}.") for flag in Flag if flag in seen))

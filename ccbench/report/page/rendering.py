@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from ccbench.errors import MissingDependency
 from ccbench.report.page.content import PageContent
-from ccbench.report.page.glossary import TERMS
 from ccbench.units import format_seconds, format_size
 
 if TYPE_CHECKING:
@@ -40,7 +39,6 @@ def render_page(content: PageContent) -> str:
         .get_template("page.html.jinja")
         .render(
             page=content,
-            terms=TERMS,
             policy=policy,
             style=Markup(_part("page.css")),
             plotly=Markup(drawing),

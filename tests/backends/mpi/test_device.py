@@ -22,11 +22,12 @@ from ccbench.backends.mpi.device import named
 from ccbench.backends.mpi.launcher import local_launch
 from ccbench.backends.mpi.library import Library, installed
 from ccbench.backends.mpi_cuda import BACKEND
-from ccbench.cases import LOOPBACK, Case, Status
+from ccbench.cases import Case, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.environment import usable_cores
 from ccbench.errors import BackendUnavailable
 from ccbench.launching import Launch, LaunchedTeam
+from ccbench.machine.flags import Flag
 from ccbench.model.basis import Basis, named_basis
 from ccbench.model.machine import load_machine
 from tests.backends.mpi.on_host_memory import HostMemoryRuntime
@@ -73,7 +74,7 @@ def test_every_collective_is_right_on_device_memory(
     measurement = pair.run(case, SHORT)
     assert (measurement.status, measurement.detail) == (Status.OK, "")
     assert measurement.wrong_elements == 0
-    assert LOOPBACK not in measurement.conditions.flags
+    assert Flag.LOOPBACK not in measurement.conditions.flags
 
 
 @needs_mpi
@@ -109,7 +110,7 @@ def test_ranks_that_share_a_gpu_are_flagged() -> None:
     measurement = opened.run(device_case("all_reduce"), SHORT)
     opened.close()
     assert measurement.status is Status.OK, measurement.detail
-    assert LOOPBACK in measurement.conditions.flags
+    assert Flag.LOOPBACK in measurement.conditions.flags
 
 
 @needs_mpi

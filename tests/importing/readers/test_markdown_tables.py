@@ -4,9 +4,8 @@ import re
 
 import pytest
 
-from ccbench.importing.checks import SIZE_NOT_STATED
 from ccbench.importing.readers import markdown_tables
-from ccbench.importing.readers.markdown_tables import RATE_KIND_UNKNOWN
+from ccbench.machine.flags import Flag
 from ccbench.units import parse_size
 from tests.importing import outputs
 from tests.importing.logs import text_of
@@ -28,7 +27,7 @@ def test_every_number_of_gpus_is_a_table_for_each_column_of_rates(name: str) -> 
         *((int(gpus), algorithm.lower(), None, float(busbw)) for gpus, algorithm, busbw, _ in printed),
         *((int(gpus), "default", "NVLS off", float(off)) for gpus, _, _, off in printed),
     ]
-    assert {row.flags for table in tables for row in table.rows} == {(SIZE_NOT_STATED,)}
+    assert {row.flags for table in tables for row in table.rows} == {(Flag.SIZE_NOT_STATED,)}
 
 
 def test_columns_of_nodes_are_tables_whose_kind_of_rate_is_not_made_up() -> None:
@@ -39,7 +38,7 @@ def test_columns_of_nodes_are_tables_whose_kind_of_rate_is_not_made_up() -> None
     assert (one.nodes, four.nodes) == (1, 4)
     for table, column in ((one, 1), (four, 2)):
         assert [(r.size_bytes, r.extra["rate_gb_per_second"], r.busbw, r.flags) for r in table.rows] == [
-            (parse_size(cells[0]), float(cells[column]), None, (RATE_KIND_UNKNOWN,)) for cells in printed
+            (parse_size(cells[0]), float(cells[column]), None, (Flag.RATE_KIND_UNKNOWN,)) for cells in printed
         ]
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from ccbench.collectives import COLLECTIVES
-from ccbench.importing.checks import BUSBW_CONTRADICTS_ALGBW, checked
+from ccbench.importing.checks import checked
 from ccbench.importing.log import ImportedLog, Outcome
 from ccbench.importing.readers import nccl_tests, rccl_tests
+from ccbench.machine.flags import Flag
 from tests.importing.logs import entries, name_of, needs_logs, text_of
 
 pytestmark = needs_logs
@@ -107,7 +108,7 @@ def test_ranks_are_those_of_the_manifest_or_those_of_the_figures(entry: dict[str
         factor = COLLECTIVES[table.collective].bus_factor(nodes * each)
         largest = max(table.rows, key=lambda row: row.algbw or 0.0)
         assert largest.busbw != pytest.approx((largest.algbw or 0.0) * factor, rel=1e-3)
-        assert BUSBW_CONTRADICTS_ALGBW not in largest.flags
+        assert Flag.BUSBW_CONTRADICTS_ALGBW not in largest.flags
 
 
 @pytest.mark.parametrize("entry", [entry for entry in OURS if entry["complete"] is True], ids=name_of)

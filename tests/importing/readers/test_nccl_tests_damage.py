@@ -9,10 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ccbench.importing.checks import FLAGS, checked
+from ccbench.importing.checks import checked
 from ccbench.importing.log import ImportedLog
 from ccbench.importing.readers import nccl_tests, rccl_tests
 from ccbench.importing.readers.nccl_tests_columns import header_layout
+from ccbench.machine.flags import Flag
 from tests.importing.logs import entries, name_of, text_of
 from tests.importing.readers.nccl_tests_outputs import output
 from tests.importing.readers.test_nccl_tests_corpus import OURS
@@ -38,7 +39,7 @@ def read_soundly(text: str) -> ImportedLog:
     log = checked(rccl_tests.read(text))
     for row in (row for table in log.tables for row in table.rows):
         assert 0 <= row.size_bytes < 1 << 90
-        assert set(row.flags) <= set(FLAGS)
+        assert set(row.flags) <= {*Flag}
         assert row.seconds is None or 0 <= row.seconds < float("inf")
     return log
 

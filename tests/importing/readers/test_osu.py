@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from ccbench.importing.checks import SIZE_OF_ONE_BLOCK
 from ccbench.importing.log import Outcome
 from ccbench.importing.readers import osu
+from ccbench.machine.flags import Flag
 from tests.importing import outputs
 from tests.importing.logs import text_of
 
@@ -69,8 +69,8 @@ def test_a_block_stays_one_and_is_flagged_where_ranks_are_not_said() -> None:
     (table,) = osu.read(text).tables
     assert table.ranks is None
     assert [(row.size_bytes, row.flags) for row in table.rows] == [
-        (1, (SIZE_OF_ONE_BLOCK,)),
-        (1024, (SIZE_OF_ONE_BLOCK,)),
+        (1, (Flag.SIZE_OF_ONE_BLOCK,)),
+        (1024, (Flag.SIZE_OF_ONE_BLOCK,)),
     ]
 
 

@@ -438,10 +438,12 @@ class Measurement:
 
     ``samples_seconds``: one figure per sample, from the first rank's start to the last rank's end.
     ``rank_samples_seconds``: the same samples as each rank saw them, ``[rank][sample]``.
-    ``rank_waiting_seconds``: of a launch, what each rank waited for others (of visits, the mean). Ranks end
+    ``rank_waiting_seconds``: of a launch, what each rank waited for others, ``[rank][visit]``. Ranks end
     together, so this alone tells which one is late: it waits least.
     ``rank_processor_share``: of each rank, the processor time it had over the time that the case took, both
     from warm-up to check (of visits, the mean). Of ranks that poll, one with less than the others lacks it.
+    ``rank_queued_share``: of each rank, the time it could have run while something else had its processor,
+    over the same time (of visits, the mean); empty where the system does not tell.
     ``launching_seconds``: time rank 0 spent in warm-up and measured launches, all together.
     ``visit_samples``: how many of the samples each visit gave, in order; they add up to all.
     ``skew_seconds``: per sample, last rank's start minus first rank's start.
@@ -466,8 +468,9 @@ class Measurement:
     warmup_seconds: tuple[float, ...] = ()
     skew_seconds: tuple[float, ...] = ()
     rank_samples_seconds: tuple[tuple[float, ...], ...] = ()
-    rank_waiting_seconds: tuple[float, ...] = ()
+    rank_waiting_seconds: tuple[tuple[float, ...], ...] = ()
     rank_processor_share: tuple[float, ...] = ()
+    rank_queued_share: tuple[float, ...] = ()
     visit_samples: tuple[int, ...] = ()
     launching_seconds: float = 0.0
     wrong_elements: int | None = None

@@ -47,6 +47,18 @@ def read_cpu_times(path: Path = Path("/proc/stat")) -> CpuTimes | None:
     return CpuTimes(busy / second, steal / second, (busy + idle + iowait + steal) / second)
 
 
+def queued_seconds(path: Path = Path("/proc/self/schedstat")) -> float | None:
+    """How long this process's first thread has waited for a processor while it could run.
+
+    Stopped and sleeping threads do not wait for one (Linux, Documentation/scheduler/sched-stats.rst). None
+    where the system does not tell.
+    """
+    try:
+        return int(path.read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 def watched(before: CpuTimes, after: CpuTimes, own_cpu_seconds: float) -> Conditions:
     """What the processors did between two readings besides ``own_cpu_seconds`` of ours."""
     total = after.total_seconds - before.total_seconds

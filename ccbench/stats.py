@@ -158,6 +158,28 @@ def tukey_outliers(samples: Samples) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(np.flatnonzero(mild).tolist()), tuple(np.flatnonzero(severe).tolist())
 
 
+CHANCE = 0.01
+"""A rank is named when ranks that are all alike would give one of them as many cases no more often: of two
+ranks all of eight cases, of four ranks all of five."""
+
+
+def chance_of_most(times: int, tries: int, kinds: int) -> float:
+    """Bound the probability that one of ``kinds`` equally likely ones has ``times`` or more of ``tries``.
+
+    The binomial tail, by logarithms, which do not overflow, times the number of kinds.
+    """
+    if kinds < 2:
+        return 1.0
+    tail = sum(
+        math.exp(
+            math.lgamma(tries + 1) - math.lgamma(k + 1) - math.lgamma(tries - k + 1)
+            - k * math.log(kinds) + (tries - k) * math.log1p(-1 / kinds)
+        )
+        for k in range(times, tries + 1)
+    )  # fmt: skip
+    return min(1.0, kinds * tail)
+
+
 def drift(samples: Samples) -> Drift:
     """Whether ``samples`` rise or fall in their order, by the Mann-Kendall test and the Theil-Sen slope.
 

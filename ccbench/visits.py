@@ -67,26 +67,30 @@ def merged(before: Measurement | None, now: Measurement) -> Measurement:
             stop_reason=now.stop_reason,
             conditions=over_all(before.conditions, now.conditions),
         )
-    ranks = zip(before.rank_samples_seconds, now.rank_samples_seconds, strict=True)
     return replace(
         now,
         started_at=before.started_at,
         samples_seconds=before.samples_seconds + now.samples_seconds,
         warmup_seconds=before.warmup_seconds + now.warmup_seconds,
         skew_seconds=before.skew_seconds + now.skew_seconds,
-        rank_samples_seconds=tuple(first + then for first, then in ranks),
-        rank_waiting_seconds=_mean(before, before.rank_waiting_seconds, now.rank_waiting_seconds),
+        rank_samples_seconds=_joined(before.rank_samples_seconds, now.rank_samples_seconds),
+        rank_waiting_seconds=_joined(before.rank_waiting_seconds, now.rank_waiting_seconds),
         rank_processor_share=_mean(before, before.rank_processor_share, now.rank_processor_share),
+        rank_queued_share=_mean(before, before.rank_queued_share, now.rank_queued_share),
         visit_samples=visits_of(before) + visits_of(now),
-        part_samples_seconds=tuple(
-            first + then
-            for first, then in zip(before.part_samples_seconds, now.part_samples_seconds, strict=True)
-        ),
+        part_samples_seconds=_joined(before.part_samples_seconds, now.part_samples_seconds),
         launching_seconds=before.launching_seconds + now.launching_seconds,
         device_readings=telling((before.device_readings, now.device_readings)),
         wrong_elements=_sum_of_known(before.wrong_elements, now.wrong_elements),
         conditions=over_all(before.conditions, now.conditions),
     )
+
+
+def _joined(
+    earlier: tuple[tuple[float, ...], ...], newest: tuple[tuple[float, ...], ...]
+) -> tuple[tuple[float, ...], ...]:
+    """The figures of each rank or part, those of the newest visit after the earlier ones."""
+    return tuple(first + then for first, then in zip(earlier, newest, strict=True))
 
 
 def _sum_of_known(one: int | None, other: int | None) -> int | None:
@@ -99,8 +103,8 @@ def _mean(before: Measurement, earlier: tuple[float, ...], newest: tuple[float, 
 
     Visits that an older ccbench kept may lack the figure: then it is of the others.
     """
-    if not earlier:
-        return newest
+    if not earlier or not newest:
+        return newest or earlier
     visits = len(visits_of(before))
     both = zip(earlier, newest, strict=True)
     return tuple((visits * mean + value) / (visits + 1) for mean, value in both)

@@ -27,7 +27,7 @@ from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Word
 from ccbench.backends.crew import ClosingCrew, ClosingEndpoint, Crew, TeamEndpoint, open_crew
 from ccbench.cases import Case, CaseFacts, Conditions, Measurement, Sampling, Status
-from ccbench.conditions import flagged, read_cpu_times, watched
+from ccbench.conditions import flagged, queued_seconds, read_cpu_times, watched
 from ccbench.environment import allowed_cpus, spread_over_cores
 from ccbench.errors import CcbenchError
 from ccbench.faults import Fault, fault_from_environment
@@ -59,6 +59,7 @@ class RankReport:
     algorithm_used: str = ""
     result: RankResult | None = None
     processor_share: float = 0.0
+    queued_share: float | None = None
     conditions: Conditions = field(default_factory=Conditions)
     flags: tuple[str, ...] = ()
     facts: CaseFacts = field(default_factory=CaseFacts)
@@ -113,10 +114,12 @@ def _measured_case(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> Ra
     """OutOfMemory and CannotRun where the case, or what is computed meanwhile, cannot be had."""
     algorithm = endpoint.prepare(case)
     cpu_began, began, times_began = time.process_time(), time.perf_counter(), read_cpu_times()
+    queued_began = queued_seconds()
     latency_before = endpoint.core_latency_seconds()
     result = measure(endpoint, case, sampling, endpoint.next_salt())
     latency_after = endpoint.core_latency_seconds()
     cpu_seconds, seconds = time.process_time() - cpu_began, time.perf_counter() - began
+    queued_ended = queued_seconds()
     words = endpoint.control.words
     words[endpoint.control.index(endpoint.rank, Word.CPU_NANOSECONDS)] = int(cpu_seconds * 1e9)
     endpoint.barrier()
@@ -142,6 +145,7 @@ def _measured_case(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> Ra
         algorithm,
         result,
         cpu_seconds / seconds,
+        None if queued_began is None or queued_ended is None else (queued_ended - queued_began) / seconds,
         conditions,
         (*endpoint.flags, *facts.flags),
         facts,
@@ -355,9 +359,15 @@ class Leader:
         if self.crew.whole:
             return found  # there is one clock, and no rank's own time
         ranks = communicating(case)
-        waiting = tuple(results[rank].waiting_seconds for rank in ranks)
+        waiting = tuple((results[rank].waiting_seconds,) for rank in ranks)
         shares = tuple(reports[rank].processor_share for rank in ranks)
-        return replace(rank_by_rank(found, stamps), rank_waiting_seconds=waiting, rank_processor_share=shares)
+        queued = tuple(share for rank in ranks if (share := reports[rank].queued_share) is not None)
+        return replace(
+            rank_by_rank(found, stamps),
+            rank_waiting_seconds=waiting,
+            rank_processor_share=shares,
+            rank_queued_share=queued if len(queued) == len(shares) else (),
+        )
 
     def _seen(self, first: RankReport, reports: dict[int, RankReport]) -> Conditions:
         """What else the processors did: of one host any rank's report tells it."""

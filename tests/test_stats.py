@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ccbench.stats import (
     MOST_DRIFT_POINTS,
     Interval,
+    chance_of_most,
     drift,
     intervals_overlap,
     median_interval,
@@ -223,3 +224,14 @@ def test_visits_count_once_each_when_there_are_enough_of_them() -> None:
 def test_samples_are_pooled_when_visits_are_few_or_do_not_add_up(visits: list[int]) -> None:
     samples = [float(value) for value in range(18)]
     assert visited_interval(samples, visits) == median_interval(samples)
+
+
+@pytest.mark.parametrize(
+    ("times", "tries", "kinds", "exact"),
+    [(1, 1, 4, 1.0), (2, 2, 4, 0.25), (0, 7, 2, 1.0), (9, 10, 2, 22 / 1024), (5, 5, 1, 1.0)],
+)
+def test_the_chance_of_most_is_the_tail_of_the_binomial_for_any_of_them(
+    times: int, tries: int, kinds: int, exact: float
+) -> None:
+    assert chance_of_most(times, tries, kinds) == pytest.approx(exact)
+    assert 0 < chance_of_most(1020, 2000, 2) < 1

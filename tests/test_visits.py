@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.cases import MORE_VISITS, Case, Conditions, Measurement, Sampling, Status
+from ccbench.runs.rows import usual_waits
 from ccbench.visits import EXTRA_VISITS_FACTOR, judged, merged, visits_of
 
 CASE = Case("s", "cpu", "all_reduce", "ring", "float32", "sum", 4096, 1024, 2)
@@ -25,7 +26,7 @@ def visit(*samples: float, **changes: object) -> Measurement:
         warmup_seconds=samples[:1],
         skew_seconds=samples,
         rank_samples_seconds=(samples, tuple(2 * one for one in samples)),
-        rank_waiting_seconds=(1.0, 3.0),
+        rank_waiting_seconds=((1.0,), (3.0,)),
         rank_processor_share=(0.5, 1.0),
         visit_samples=(len(samples),),
         launching_seconds=sum(samples),
@@ -51,13 +52,15 @@ def test_no_sample_is_lost_and_visits_keep_their_order(visits: list[list[float]]
     assert whole.visit_samples == tuple(map(len, visits))
     assert whole.warmup_seconds == tuple(samples[0] for samples in visits)
     assert whole.launching_seconds == pytest.approx(sum(every))
-    assert whole.rank_waiting_seconds == pytest.approx((1.0, 3.0))
+    assert whole.rank_waiting_seconds == ((1.0,) * len(visits), (3.0,) * len(visits))
 
 
-def test_waiting_is_the_mean_over_visits() -> None:
-    whole = merged(visit(1.0), visit(2.0, rank_waiting_seconds=(4.0, 0.0)))
-    whole = merged(whole, visit(3.0, rank_waiting_seconds=(4.0, 0.0)))
-    assert whole.rank_waiting_seconds == pytest.approx((3.0, 1.0))
+def test_of_several_visits_the_median_of_what_a_rank_waited_counts() -> None:
+    """Another program may hold up a rank for a whole visit."""
+    whole = merged(visit(1.0), visit(2.0, rank_waiting_seconds=((400.0,), (0.0,))))
+    whole = merged(whole, visit(3.0))
+    assert usual_waits(whole.rank_waiting_seconds) == [1.0, 3.0]
+    assert usual_waits(None) == usual_waits(((), ())) == []
 
 
 def test_the_processor_time_of_ranks_is_a_mean_over_visits() -> None:

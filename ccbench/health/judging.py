@@ -147,8 +147,7 @@ def health_of(run: Run) -> HealthVerdict:
     timed = [row for row in rows if _is_timed(row)]
     matrices = pair_matrices(run)
     slow_ranks, pairs = _slow_pairs(matrices)
-    starved = starved_ranks(timed)
-    late = _slow_ranks(slow_ranks, waited_for(timed, {*slow_ranks, *starved}), starved)
+    late = _slow_ranks(slow_ranks, waited_for(timed), starved_ranks(timed))
     findings = [
         *_wrong(rows), *_without_result(rows), *_devices(rows), *late, *pairs,
         *_slow_groups(run, timed, late), *_unstable(timed),

@@ -1,25 +1,22 @@
 """Which rank is slow, by collectives of all ranks: the others wait for it, or it is not given its processor.
 
-A rank that works slowly waits least. One whose process is stopped now and then (a quota of processor time, a
-neighbour on its processor) is stopped while it waits as well, and then all ranks wait alike: it shows by the
-processor time that it got.
+A rank that works slowly waits least. One whose process is stopped now and then (a quota of processor time) is
+stopped while it waits as well, and then all ranks wait alike: it shows by the processor time that it got. One
+whose processor other programs had is late by their fault: the system tells how long it stood in the queue.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from ccbench.health.groups import DECIDED, GROSS
+from ccbench.health.groups import DECIDED, SLOW_HALF
 from ccbench.machine.flags import LOAD_FLAGS
-from ccbench.runs.rows import WAITING_SHARE, is_null
-
-FEWEST_DECIDED = 4
-"""Cases in which one rank is clearly the slowest; of these in DECIDED it must be the same one to be named."""
+from ccbench.runs.rows import WAITING_SHARE, is_null, usual_waits
+from ccbench.stats import CHANCE, chance_of_most
 
 SYMMETRIC = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 """Collectives in which every rank does as much: in others a root is late for good reason."""
@@ -27,8 +24,12 @@ SYMMETRIC = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrie
 POLLING = ("cpu", "mpi")
 """Backends whose ranks keep their processors busy while they wait, so that each has all it is given."""
 
-USUAL_WAIT = 1.5
-"""Launches that ranks wait for a slow one in each launch at most; for a time slice they wait for hundreds."""
+TELLING_SECONDS = 1e-5
+"""Launches that are shorter tell nothing of waiting: a tenth of them is less than what a cache line takes
+longer or shorter between two processors, by where these and the buffers happen to be."""
+
+QUEUED = 0.05
+"""Of the time: a rank that stood longer in the queue for its processor is late because of what had it."""
 
 STARVED = 0.75
 """Of the processor time of every other rank: a rank that gets less is not given what they are."""
@@ -50,28 +51,20 @@ class _Blamed:
         return f"{len(self.against)} of {self.cases} collectives on {self.team}"
 
 
-def waited_for(timed: Sequence[Row], suspects: Collection[int] = ()) -> dict[int, str]:
-    """Ranks that the others wait for, one of a team at most, each with the evidence.
-
-    suspects: ranks that something else speaks against. Against any other, cases in which other programs kept
-    processors busy do not count by themselves: a rank that shares its processor all through a run is waited
-    for in each of them.
-    """
-    calm = [row for row in timed if not _loaded(row)]
-    named = {*suspects, *(one.rank for one in _blamed(calm, _waits_least))}
+def waited_for(timed: Sequence[Row]) -> dict[int, str]:
+    """Ranks that the others wait for, one of a team at most, each with the evidence."""
+    telling = [row for row in timed if row["median_seconds"] >= TELLING_SECONDS]
     return _joined(
-        (one.rank, f"the others wait for it in {one.share}")
-        for one in _blamed(timed, _waits_least)
-        if one.rank in named
+        (one.rank, f"the others wait for it in {one.share}") for one in _blamed(telling, _waits_least)
     )
 
 
 def starved_ranks(timed: Sequence[Row]) -> dict[int, str]:
     """Ranks that get less processor time than all others, less than half of a team, each with the evidence.
 
-    Cases in which other programs kept processors busy are left out: then it is they that a rank shares with.
+    What other programs took is no rank's fault.
     """
-    polling = [row for row in timed if row["backend"] in POLLING and not _loaded(row)]
+    polling = [row for row in timed if row["backend"] in POLLING and "steal" not in row["flags"]]
     found = []
     for one in _blamed(polling, _gets_least):
         usual = median(_of_next(row, one.rank) for row in one.against)
@@ -103,10 +96,11 @@ def _blamed(timed: Sequence[Row], of_case: Callable[[Row], tuple[int, ...]]) -> 
             decided += bool(ranks)
             for rank in ranks:
                 against[rank].append(row)
-        if decided < max(FEWEST_DECIDED, len(cases) / 2):
+        if decided < len(cases) / 2:
             continue
         for rank in sorted(against):
-            if len(against[rank]) >= DECIDED * decided:
+            times = len(against[rank])
+            if times >= DECIDED * decided and chance_of_most(times, decided, size) <= CHANCE:
                 team = f"{backend} with {size} ranks" if sizes[backend] > 1 else backend
                 yield _Blamed(team, rank, tuple(against[rank]), len(cases))
 
@@ -115,15 +109,24 @@ def _waits_least(row: Row) -> tuple[int, ...]:
     """The rank that waits clearly less than every other; the medians of ranks alone decide nothing.
 
     Where other programs kept processors busy, whichever rank shared its own with them was late, and of two
-    ranks one is that by chance. So then the others must wait as for a rank that is GROSS times as slow, and
-    not for much longer than launches usually take: that is one time slice in one launch.
+    ranks one is that by chance: there the rank must not have stood in the queue for its processor.
     """
-    if is_null(row["slowest_rank"]) or is_null(row["rank_waiting_seconds"]):
+    waits = sorted(usual_waits(row["rank_waiting_seconds"]))
+    if is_null(row["slowest_rank"]) or not waits:
         return ()
-    first, second = sorted(row["rank_waiting_seconds"])[:2]
-    share = (second - first) / row["median_seconds"] if row["median_seconds"] else 0.0
-    least, most = (1 - 1 / GROSS, USUAL_WAIT) if _loaded(row) else (WAITING_SHARE, math.inf)
-    return (int(row["slowest_rank"]),) if least <= share <= most else ()
+    rank = int(row["slowest_rank"])
+    if "steal" in row["flags"] or (_loaded(row) if is_null(row["rank_queued_share"]) else _queued(row, rank)):
+        return ()
+    # Two values have no spread that would tell noise from a difference.
+    least = WAITING_SHARE if len(waits) > 2 else SLOW_HALF
+    return (rank,) if waits[1] - waits[0] >= least * row["median_seconds"] else ()
+
+
+def _queued(row: Row, rank: int) -> bool:
+    """Whether a rank stood in the queue for its processor; where ranks share some, more than another did."""
+    queued = row["rank_queued_share"]
+    usual = min(queued) if row["oversubscribed"] else 0.0
+    return bool(queued[rank] - usual > QUEUED)
 
 
 def _loaded(row: Row) -> bool:
@@ -137,9 +140,7 @@ def _gets_least(row: Row) -> tuple[int, ...]:
     Where ranks share processors only one: those on the fullest processor get less than others for good
     reason, but as much as each other.
     """
-    if is_null(row["rank_processor_share"]):
-        return ()
-    shares = list(row["rank_processor_share"])
+    shares = _could_run(row)
     order = sorted(range(len(shares)), key=shares.__getitem__)
     bound = [] if is_null(row["binding"]) else list(row["binding"])
     crowded = row["oversubscribed"] or len(set(bound)) < len(bound)
@@ -150,7 +151,21 @@ def _gets_least(row: Row) -> tuple[int, ...]:
     return ()
 
 
+def _could_run(row: Row) -> list[float]:
+    """Of each rank, the share of the time in which nothing but other programs kept it from running.
+
+    Empty where that is not told. A rank with a quota of processor time may stand in the queue for it as well,
+    so the queue counts beside other load alone.
+    """
+    shares, queued = row["rank_processor_share"], row["rank_queued_share"]
+    if is_null(shares) or (_loaded(row) and is_null(queued)):
+        return []
+    return (
+        [had + waited for had, waited in zip(shares, queued, strict=True)] if _loaded(row) else list(shares)
+    )
+
+
 def _of_next(row: Row, rank: int) -> float:
     """A rank's processor time over the least that a rank gets that does not lack it."""
-    shares, lacking = row["rank_processor_share"], _gets_least(row)
+    shares, lacking = _could_run(row), _gets_least(row)
     return float(shares[rank] / min(share for one, share in enumerate(shares) if one not in lacking))

@@ -12,10 +12,8 @@ from ccbench.report.footnotes import footnote
 from ccbench.report.points import Point, provenance
 from ccbench.report.text import percent, plural
 from ccbench.runs.rows import WAITING_SHARE
+from ccbench.stats import CHANCE, chance_of_most
 from ccbench.units import MANIFOLD, format_ratio
-
-CHANCE = 0.01
-"""A rank is named when ranks that are all alike would give one of them as many cases no more often."""
 
 CLEAR = 1.02
 """The slowest rank's median must exceed the next one's by this factor to decide a case."""
@@ -165,21 +163,10 @@ def slowest_text(points: Sequence[Point]) -> str:
         return f"no rank stands out ({of})"
     rank, times = counts[0]
     second = counts[1][1] if len(counts) > 1 else 0
-    by_chance = points[0].ranks * _tail(times, len(decided), 1 / points[0].ranks)
+    by_chance = chance_of_most(times, len(decided), points[0].ranks)
     if by_chance > CHANCE or 2 * second > times:
         return f"no rank stands out ({of})"
     return f"rank {rank} slowest in {times} of {plural(len(decided), 'decided case')}"
-
-
-def _tail(times: int, tries: int, share: float) -> float:
-    """Probability of ``times`` or more successes in ``tries``; by logarithms, which do not overflow."""
-    return sum(
-        math.exp(
-            math.lgamma(tries + 1) - math.lgamma(k + 1) - math.lgamma(tries - k + 1)
-            + k * math.log(share) + (tries - k) * math.log1p(-share)
-        )
-        for k in range(times, tries + 1)
-    )  # fmt: skip
 
 
 def _slowest(point: Point) -> int | None:

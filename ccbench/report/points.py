@@ -15,7 +15,7 @@ from ccbench.report.settings import SETTING_FIELDS
 from ccbench.report.sources import table_labels
 from ccbench.report.text import plain, plural
 from ccbench.runs import Run
-from ccbench.runs.rows import is_null
+from ccbench.runs.rows import is_null, usual_waits
 from ccbench.units import format_change, format_size
 
 BYTES_PER_GIGABYTE = 1e9
@@ -324,9 +324,9 @@ def _beaten(row: Mapping[Any, Any], bound_seconds: float | None) -> float | None
 
 
 def _waiting(waiting: Any, launch_seconds: float | None) -> tuple[float, ...]:
-    if is_null(waiting) or not launch_seconds:
+    if not launch_seconds:
         return ()
-    return tuple(float(one) / launch_seconds for one in waiting)
+    return tuple(seconds / launch_seconds for seconds in usual_waits(waiting))
 
 
 def _number(value: Any) -> float | None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from statistics import median
 from typing import Any
 
 from ccbench.cases import OVERLAP, Case, Conditions, Measurement, Status, case_of
@@ -46,8 +47,9 @@ def row_of(
         "warmup_seconds": list(measurement.warmup_seconds) or None,
         "skew_seconds": list(measurement.skew_seconds) or None,
         "rank_samples_seconds": [list(one) for one in measurement.rank_samples_seconds] or None,
-        "rank_waiting_seconds": list(measurement.rank_waiting_seconds) or None,
+        "rank_waiting_seconds": [list(one) for one in measurement.rank_waiting_seconds] or None,
         "rank_processor_share": list(measurement.rank_processor_share) or None,
+        "rank_queued_share": list(measurement.rank_queued_share) or None,
         "visit_samples": list(measurement.visit_samples) or None,
         "launching_seconds": measurement.launching_seconds or None,
         "wrong_elements": measurement.wrong_elements,
@@ -151,7 +153,7 @@ def _rank_columns(measurement: Measurement, confidence: float) -> Row:
     medians = [visited_interval(one, visits, confidence).median for one in ranks]
     if not all(map(math.isfinite, medians)):
         return {"rank_median_seconds": None, "slowest_rank": None}
-    waiting = measurement.rank_waiting_seconds
+    waiting = usual_waits(measurement.rank_waiting_seconds)
     if (measurement.case.pair and len(medians) == 2) or not waiting:
         slowest = _largest(medians)
     else:
@@ -204,6 +206,16 @@ def _overlap_columns(measurement: Measurement, confidence: float) -> Row:
     }
 
 
+def usual_waits(waiting_seconds: Any) -> list[float]:
+    """What each rank waited in a launch: the median of its visits; empty where it is not known.
+
+    Other programs that ran in one visit hold up whichever rank had its processor taken, for hundreds of
+    launches, and a mean would keep that.
+    """
+    waits = _listed(waiting_seconds)
+    return [float(median(visits)) for visits in waits] if all(map(len, waits)) else []
+
+
 def _largest(medians: Sequence[float]) -> int | None:
     differ = max(medians) > min(medians)
     return max(range(len(medians)), key=medians.__getitem__) if differ else None
@@ -244,8 +256,9 @@ def measurement_of(row: Mapping[str, Any]) -> Measurement:
         warmup_seconds=_floats(row["warmup_seconds"]),
         skew_seconds=_floats(row["skew_seconds"]),
         rank_samples_seconds=tuple(_floats(one) for one in _listed(row["rank_samples_seconds"])),
-        rank_waiting_seconds=_floats(row["rank_waiting_seconds"]),
+        rank_waiting_seconds=tuple(_floats(one) for one in _listed(row["rank_waiting_seconds"])),
         rank_processor_share=_floats(row["rank_processor_share"]),
+        rank_queued_share=_floats(row["rank_queued_share"]),
         visit_samples=tuple(int(one) for one in _listed(row["visit_samples"])),
         launching_seconds=0.0 if is_null(row["launching_seconds"]) else float(row["launching_seconds"]),
         wrong_elements=_whole(row["wrong_elements"]),

@@ -92,8 +92,8 @@ SCHEMA: tuple[Column, ...] = (
         _NO_SPEED + ", or ranks were not timed apart",
     ),
     Column(
-        "rank_waiting_seconds", "list<double>", "seconds per launch",
-        "what each rank waited for others, by the last turns of the warm-ups, in rank order",
+        "rank_waiting_seconds", "list<list<double>>", "seconds per launch",
+        "what each rank waited for others in each visit, by the last turns of its warm-up, [rank][visit]",
         _NOT_MEASURED + ", or the backend does not tell",
     ),
     Column(
@@ -101,6 +101,12 @@ SCHEMA: tuple[Column, ...] = (
         "each rank's processor time over the time from warm-up to check (mean of visits), in rank order; "
         "a rank that polls while it waits has all that it is given",
         _NOT_MEASURED + ", or ranks are not processes of their own",
+    ),
+    Column(
+        "rank_queued_share", "list<double>", "share of the time",
+        "how long each rank could have run while something else had its processor, over the same time "
+        "(mean of visits), in rank order",
+        _NOT_MEASURED + ", or ranks are not processes of their own, or the system does not tell",
     ),
     Column(
         "slowest_rank", "int64", "",

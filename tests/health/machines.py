@@ -98,7 +98,7 @@ def collectives(
                 measured(
                     case(name, size, ranks), seconds, random, noise,
                     rank_samples_seconds=((seconds,) * 3,) * ranks,
-                    rank_waiting_seconds=tuple(waiting.tolist()),
+                    rank_waiting_seconds=tuple((float(one),) * VISITS for one in waiting),
                 )
             )  # fmt: skip
     return found

@@ -146,7 +146,7 @@ def test_a_microsecond_more_or_less_is_not_unstable_timing(seconds: float, word:
 
 def test_busy_loops_on_both_processors_accuse_neither_of_two_ranks() -> None:
     late = collectives(np.random.default_rng(1), ranks=2, late=1)
-    waits = [replace(one, rank_waiting_seconds=(0.8 * one.samples_seconds[0], 0.0)) for one in late]
+    waits = [replace(one, rank_waiting_seconds=((0.8 * one.samples_seconds[0],), (0.0,))) for one in late]
     one = verdict([flagged(case, "other_load") for case in waits])
     assert (one.word, one.findings) == ("NO VERDICT", ())
 

@@ -98,26 +98,34 @@ def test_what_other_programs_took_is_no_rank_s_fault(flag: str) -> None:
     assert waited_for(rows(late=1, flags=["oversubscribed"])) != {}
 
 
-@pytest.mark.parametrize(("launches", "is_named"), [(0.3, False), (0.6, False), (0.95, True), (20.0, False)])
-def test_beside_other_programs_a_suspect_three_times_as_slow_in_every_launch_is_named_and_nobody_else(
-    launches: float, is_named: bool
+def queued(found: list[dict[str, Any]], *shares: float) -> list[dict[str, Any]]:
+    return [{**row, "rank_queued_share": list(shares)} for row in found]
+
+
+@pytest.mark.parametrize("flags", [[], ["other_load"]])
+def test_a_rank_that_stood_in_the_queue_for_its_processor_is_not_blamed_and_one_that_did_not_is(
+    flags: Sequence[str],
 ) -> None:
-    loaded = rows(flags=["other_load"])
-    for row in loaded:
-        waits = [launches * row["median_seconds"]] * RANKS
-        row["rank_waiting_seconds"], row["slowest_rank"] = [*waits[1:], 0.0], RANKS - 1
-    assert waited_for(loaded) == {}
-    assert waited_for(loaded, {0}) == {}
-    assert waited_for(loaded, {RANKS - 1}).keys() == ({RANKS - 1} if is_named else set())
+    late = rows(late=1, flags=flags)
+    assert waited_for(queued(late, 0.3, 0.2, 0.3, 0.3)) == {}
+    assert waited_for(queued(late, 0.3, 0.01, 0.3, 0.3)) == {
+        1: "the others wait for it in 12 of 12 collectives on cpu"
+    }
 
 
-def test_a_rank_that_is_waited_for_without_other_programs_is_named_with_all_its_cases() -> None:
-    some = [*rows(late=1)[:5], *rows(late=1, flags=["other_load"])[5:]]
-    for row in some[5:]:
-        row["rank_waiting_seconds"] = [
-            0.0 if rank == 1 else 0.95 * row["median_seconds"] for rank in range(RANKS)
-        ]
-    assert waited_for(some) == {1: "the others wait for it in 12 of 12 collectives on cpu"}
+def test_of_ranks_that_share_processors_the_late_one_stands_in_the_queue_no_longer_than_others() -> None:
+    late = rows(late=1, flags=["oversubscribed"])
+    assert waited_for(queued(late, 0.5, 0.5, 0.5, 0.5)).keys() == {1}
+    assert waited_for(queued(late, 0.5, 0.7, 0.5, 0.5)) == {}
+
+
+def test_beside_other_load_a_rank_that_lacks_more_than_it_queued_for_is_starved() -> None:
+    shares, flags = [0.5, 0.25, 0.5, 0.5], ["other_load"]
+    assert starved_ranks(queued(rows(shares, flags=flags), 0.5, 0.75, 0.5, 0.5)) == {}
+    assert starved_ranks(queued(rows(shares, flags=flags), 0.5, 0.25, 0.5, 0.5)) == {
+        1: "it gets 50% of the next one's processor time in 12 of 12 collectives on cpu"
+    }
+    assert starved_ranks(queued(rows(shares), 0.0, 0.75, 0.0, 0.0)).keys() == {1}
 
 
 def test_teams_of_several_sizes_each_have_their_say() -> None:
@@ -147,3 +155,32 @@ def test_ranks_that_lack_it_by_turns_are_not_named() -> None:
 def test_the_rank_that_waits_least_is_the_one_that_is_waited_for() -> None:
     assert waited_for(rows(late=2)) == {2: "the others wait for it in 12 of 12 collectives on cpu"}
     assert waited_for(rows()) == {}
+
+
+def of_two(*waits: Sequence[float], seconds: float = 1e-4, cases: int = 12) -> list[dict[str, Any]]:
+    """Cases of two ranks that waited so many launches in each visit."""
+    found = rows()[:cases]
+    for row in found:
+        row |= {"ranks": 2, "median_seconds": seconds, "slowest_rank": 0}
+        row["rank_waiting_seconds"] = [[share * seconds for share in rank] for rank in waits]
+    return found
+
+
+def test_of_two_ranks_the_slower_one_is_named_from_a_quarter_of_a_launch_on() -> None:
+    """One of two always waits least, and there is no third that would show how much is usual."""
+    assert waited_for(of_two([0.0], [0.2])) == {}
+    assert waited_for(of_two([0.0], [0.3])).keys() == {0}
+
+
+def test_a_visit_in_which_another_program_held_a_rank_up_names_nobody() -> None:
+    assert waited_for(of_two([0.0, 0.0, 0.0, 0.0], [300.0, 0.1, 0.0, 0.1])) == {}
+    assert waited_for(of_two([0.0, 0.0, 0.0, 0.0], [0.1, 0.9, 0.9, 0.9])).keys() == {0}
+
+
+def test_launches_of_a_few_microseconds_tell_nothing_of_waiting() -> None:
+    assert waited_for(of_two([0.0], [0.5], seconds=2e-6)) == {}
+
+
+def test_two_ranks_have_seven_cases_against_one_of_them_by_chance() -> None:
+    assert waited_for(of_two([0.0], [0.5], cases=7)) == {}
+    assert waited_for(of_two([0.0], [0.5], cases=8)).keys() == {0}

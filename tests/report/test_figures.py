@@ -8,7 +8,6 @@ import pytest
 from ccbench.cases import Measurement, Status
 from ccbench.report.figure import Figure, Kind
 from ccbench.report.figures import MOST_SERIES, approximate_size, figures_of, joinable
-from ccbench.report.figures_across import _tail
 from ccbench.report.points import points_of
 from ccbench.report.text import percent
 
@@ -262,7 +261,7 @@ def test_ranks_that_tie_decide_no_case(tmp_path: Path) -> None:
 def test_ranks_are_drawn_by_what_the_slowest_is_taken_from(tmp_path: Path) -> None:
     def wait(one: Measurement) -> Measurement:
         launch = sorted(one.samples_seconds)[15]
-        return replace(one, rank_waiting_seconds=tuple(share * launch for share in (0.5, 0.1, 0.6, 0.4)))
+        return replace(one, rank_waiting_seconds=tuple((share * launch,) for share in (0.5, 0.1, 0.6, 0.4)))
 
     figure = _figures(tmp_path, sweep(), dict.fromkeys(range(9), wait))["ranks-cpu-4ranks-1nodes"]
     assert "rank 1 slowest in 9 of 9 decided cases" in figure.subtitle
@@ -276,19 +275,11 @@ def test_a_library_that_does_not_tell_waiting_from_working_draws_what_differs(tm
 
     def wait(one: Measurement) -> Measurement:
         launch = sorted(one.samples_seconds)[15]
-        return replace(one, rank_waiting_seconds=tuple(share * launch for share in (6.5, 6.5, 6.2, 6.5)))
+        return replace(one, rank_waiting_seconds=tuple((share * launch,) for share in (6.5, 6.5, 6.2, 6.5)))
 
     figure = _figures(tmp_path, sweep(), dict.fromkeys(range(9), wait))["ranks-cpu-4ranks-1nodes"]
     assert max(figure.series[0].y) < 0.35
     assert "rank 2 slowest in 9 of 9 decided cases" in figure.subtitle
-
-
-@pytest.mark.parametrize(
-    ("times", "tries", "ranks", "exact"), [(1, 1, 4, 0.25), (0, 7, 2, 1.0), (9, 10, 2, 11 / 1024)]
-)
-def test_chance_is_the_tail_of_the_binomial(times: int, tries: int, ranks: int, exact: float) -> None:
-    assert _tail(times, tries, 1 / ranks) == pytest.approx(exact)
-    assert 0 < _tail(1020, 2000, 0.5) < 0.5
 
 
 def test_one_rank_has_no_bandwidth(tmp_path: Path) -> None:

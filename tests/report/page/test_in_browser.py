@@ -123,7 +123,7 @@ def test_a_prediction_that_no_line_joins_never_looks_like_a_measured_point(
 
 def test_axes_name_whole_ranks_and_show_their_titles_in_full(browser: Browser, tmp_path: Path) -> None:
     pairs = [case("send_recv", "default", 8, ranks=2, pair=pair) for pair in ("0>1", "1>0")]
-    waits = {0: lambda one: replace(one, rank_waiting_seconds=(1e-6, 2e-6, 3e-6, 0.0))}
+    waits = {0: lambda one: replace(one, rank_waiting_seconds=((1e-6,), (2e-6,), (3e-6,), (0.0,)))}
     run = write_run(tmp_path / "run", [case("all_reduce", "ring", 2**20), *pairs], waits)
     browser.open(write_page(tmp_path, run))
     browser.value("ccbench.drawAll(1000)")

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ccbench.cases import OVERLAP
+from ccbench.cases import OVERLAP, WORK
 from ccbench.report.points import Point, series_key
 from ccbench.report.run_finding import RunFinding
 from ccbench.report.text import percent, plural
@@ -149,11 +149,17 @@ def _switch(before: Point, after: Point) -> str:
 
 def _work(point: Point) -> tuple[object, ...]:
     """What two cases must share to be compared, collective and algorithm apart."""
-    return (
-        point.run, point.backend, point.simulated, point.dtype, point.ranks, point.nodes, point.size_bytes,
-        point.mode, point.groups, point.alone, point.beside, point.traffic, point.computing,
-        point.aggregation, point.pair, point.transport,
-    )  # fmt: skip
+    asked = (
+        "backend",
+        "dtype",
+        "ranks",
+        "nodes",
+        "size_bytes",
+        "mode",
+        "transport",
+        *(axis.name for axis in WORK),
+    )
+    return (point.run, point.simulated, *(getattr(point, name) for name in asked))
 
 
 def _inconsistent(points: Sequence[Point]) -> Iterator[RunFinding]:

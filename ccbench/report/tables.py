@@ -8,8 +8,9 @@ import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
-from ccbench.cases import Status
+from ccbench.cases import AXES, Status
 from ccbench.health import pair_matrices
 from ccbench.report.footnotes import footnote
 from ccbench.report.pair_figures import pair_lines
@@ -360,32 +361,9 @@ CSV_COLUMNS: tuple[tuple[str, Callable[[Point], object]], ...] = (
     ("simulated", lambda point: point.simulated),
     ("host", lambda point: point.host),
     ("machine", lambda point: point.machine),
-    ("backend", lambda point: point.backend),
+    *((axis.name, attrgetter(axis.name)) for axis in AXES),
     ("backend_version", lambda point: point.backend_version),
-    ("collective", lambda point: point.collective),
-    ("algorithm", lambda point: point.algorithm),
     ("algorithm_used", lambda point: point.algorithm_used),
-    ("protocol", lambda point: point.protocol),
-    ("dtype", lambda point: point.dtype),
-    ("op", lambda point: point.op),
-    ("size_bytes", lambda point: point.size_bytes),
-    ("count", lambda point: point.count),
-    ("ranks", lambda point: point.ranks),
-    ("nodes", lambda point: point.nodes),
-    ("root", lambda point: point.root),
-    ("in_place", lambda point: point.in_place),
-    ("mode", lambda point: point.mode),
-    ("pair", lambda point: point.pair),
-    ("groups", lambda point: point.groups),
-    ("alone", lambda point: point.alone),
-    ("beside", lambda point: point.beside),
-    ("traffic", lambda point: point.traffic),
-    ("computing", lambda point: point.computing),
-    ("channels", lambda point: point.channels),
-    ("transport", lambda point: point.transport),
-    ("registration", lambda point: point.registration),
-    ("aggregation", lambda point: point.aggregation),
-    ("misalignment_bytes", lambda point: point.misalignment_bytes),
     ("protocol_used", lambda point: point.protocol_used),
     ("channels_used", lambda point: point.channels_used or None),
     ("status", lambda point: point.status.value),

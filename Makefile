@@ -3,13 +3,18 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: install check lint types test nccl-tables gpu-day-bundle format clean
+# Tests start some thousand processes, each of which would compile ccbench anew.
+unexport PYTHONDONTWRITEBYTECODE
 
-install: ## a virtual environment with ccbench from this checkout and everything for its tests
+.PHONY: install check check-all lint types test install-exhaustive test-exhaustive nccl-tables gpu-day-bundle format clean
+
+install: ## a virtual environment with ccbench from this checkout and what the quick tests need
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -e '.[dev]'
 
-check: lint types test ## everything a change must pass
+check: lint types test ## everything a change must pass, in five minutes
+
+check-all: check install-exhaustive test-exhaustive nccl-tables ## and what repeats: every mutant, cut, instance, torch, CuPy
 
 lint:
 	$(BIN)/ruff check .
@@ -18,18 +23,30 @@ lint:
 types:
 	$(BIN)/mypy
 
-test:
-	$(BIN)/pytest --numprocesses auto --dist worksteal -m "not alone"
-	$(BIN)/pytest -m alone
+SIDE_BY_SIDE := --numprocesses auto --dist worksteal
+test: ## the quick tier
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not exhaustive and not alone"
+	$(BIN)/pytest -m "not exhaustive and alone"
+
+install-exhaustive: ## torch (its CPU build, where pip is told of it) and NVRTC: 1 GB
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -e '.[dev,exhaustive]'
+
+test-exhaustive: ## what the quick tier leaves out
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m "exhaustive and not alone"
+	$(BIN)/pytest -m "exhaustive and alone"
 
 # What ccbench says of NCCL, cuBLAS and CuPy against the real ones, which import without a driver; 1.5 GB of wheels.
-CUPY ?= 14
+# In an environment of their own: where CuPy is, other tests take what they find for a machine with GPUs.
+CUPY ?= 13 14
 nccl-tables: ## the calls of CuPy and NCCL against installed ones; needs no GPU
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check 'cupy-cuda12x==$(CUPY).*' nvidia-nccl-cu12 \
-		nvidia-cublas-cu12 hypothesis pytest pytest-timeout -e .
-	$(BIN)/pytest -q tests/gpu/test_nccl_library.py tests/gpu/test_cupy.py | tee $(VENV)/nccl-tables.txt
-	grep -Eq '^([4-9][0-9]|[1-9][0-9]{2,}) passed' $(VENV)/nccl-tables.txt
+	$(PYTHON) -m venv $(VENV)-cupy
+	for cupy in $(CUPY); do \
+		$(VENV)-cupy/bin/pip install --quiet --disable-pip-version-check --no-compile "cupy-cuda12x==$$cupy.*" \
+			nvidia-nccl-cu12 nvidia-cublas-cu12 hypothesis pytest pytest-timeout -e . && \
+		$(VENV)-cupy/bin/pytest -q tests/gpu/test_nccl_library.py tests/gpu/test_cupy.py \
+			| tee $(VENV)-cupy/tables.txt && \
+		grep -Eq '^([4-9][0-9]|[1-9][0-9]{2,}) passed' $(VENV)-cupy/tables.txt || exit 1; \
+	done
 
 # For a machine with a GPU, CuPy, NCCL, pytest and the usual scientific packages, which can download nothing.
 GPU_PYTHON ?= 3.12

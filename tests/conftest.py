@@ -1,4 +1,9 @@
-"""What all tests share: a clean environment, and no silent skips in CI.
+"""What all tests share: a clean environment, two tiers, and no silent skips in CI.
+
+The quick tier (``make check``) is what every change is tried with: each thing that can fail by itself, once.
+The exhaustive one (``make check-all``) adds the tests marked ``exhaustive``: every truncation point, mutant,
+instance and pair of parameters, and what needs large packages. ``@pytest.mark.thinned(n)`` leaves n of a
+test's combinations in the quick tier, in which as many values of each parameter appear as can.
 
 Under ``CCBENCH_CI=1`` a skipped test fails the session unless it is marked ``gpu``, ``network`` or
 ``browser``: a machine that builds ccbench must be able to test all of it, but not every one has a GPU, a
@@ -9,6 +14,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -29,16 +35,49 @@ ALONE = (
 )  # fmt: skip
 """Tests that look at the processes and shared memory of the whole machine: another one's would be found."""
 
+GOLDEN_SECTION = (5**0.5 - 1) / 2
+
 _skipped: list[str] = []
+
+
+EXHAUSTIVE = ("backends/gloo", "network/test_gloo_hosts.py")
+"""Tests that need packages which the exhaustive tier alone installs."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what must run by itself; ``make test`` runs the others side by side first."""
+    """Mark what must run by itself, and what is left to the exhaustive tier."""
     folder = Path(__file__).parent
+    thinned: dict[str, list[pytest.Function]] = defaultdict(list)
     for item in items:
         if any(item.path.is_relative_to(folder / place) for place in ALONE):
             item.add_marker("alone")
+        if any(item.path.is_relative_to(folder / place) for place in EXHAUSTIVE):
+            item.add_marker("exhaustive")
+        if isinstance(item, pytest.Function) and item.get_closest_marker("thinned"):
+            thinned[f"{item.path}::{item.originalname}"].append(item)
+    for combinations in thinned.values():
+        for item in left_to_the_exhaustive_tier(combinations):
+            item.add_marker("exhaustive")
+
+
+def left_to_the_exhaustive_tier(combinations: list[pytest.Function]) -> list[pytest.Function]:
+    """All but as many combinations as ``thinned`` says: those that bring most values not seen yet.
+
+    Of equals the next in golden sections, which fall on no value of a parameter more often than on another.
+    """
+    mark = combinations[0].get_closest_marker("thinned")
+    assert mark is not None
+    order = sorted(range(len(combinations)), key=lambda place: place * GOLDEN_SECTION % 1)
+    values = [{(name, place) for name, place in combinations[one].callspec.indices.items()} for one in order]
+    kept, seen = set[int](), set[tuple[str, int]]()
+    for _ in range(min(mark.args[0], len(order))):
+        best = max(
+            (one for one in range(len(order)) if one not in kept), key=lambda one: len(values[one] - seen)
+        )
+        kept.add(best)
+        seen |= values[best]
+    return [combinations[order[one]] for one in range(len(order)) if one not in kept]
 
 
 # Examples are not timed: a busy machine would fail them, and speed is no subject of these tests.

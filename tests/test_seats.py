@@ -188,6 +188,7 @@ def test_after_a_hang_a_launcher_that_the_runner_started_is_started_again(tmp_pa
     assert statuses == {1 << 10: "ok", 64 << 10: "timed_out", 256 << 10: "ok"}
 
 
+@pytest.mark.exhaustive
 @needs_gloo
 def test_torchrun_makes_one_run_of_its_processes(tmp_path: Path) -> None:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python"]
@@ -198,6 +199,7 @@ def test_torchrun_makes_one_run_of_its_processes(tmp_path: Path) -> None:
     assert (row["backend"], row["status"], row["ranks"]) == ("gloo", "ok", 2)
 
 
+@pytest.mark.exhaustive
 @needs_gloo
 @needs_mpi
 def test_under_torchrun_mpi_is_refused_with_what_would_start_it(tmp_path: Path) -> None:

@@ -64,7 +64,8 @@ def built(build: Build) -> Path:
         known = ", ".join(sorted(file.name for file in build.sources.glob("*.cu")))
         raise UsageError(f"{build.sources / build.kernel_file}: no such kernel file; one of {known}")
     folder = private_folder("host")
-    objects = _objects(build, folder)
+    # What ships does not change while a process runs, which may launch thousands of times.
+    objects = (_objects if build.folder else _shipped_objects)(build, folder, *compiler())
     ending = "" if build.sanitize else ".so"
     name = f"{Path(build.kernel_file).stem}-{digest(*[file.name for file in objects])}{ending}"
 
@@ -93,18 +94,23 @@ def _options(build: Build, instrumented: bool) -> tuple[str, ...]:
     return (*common, "-DCCB_TSAN", *(("-fsanitize=thread",) if instrumented else ()))
 
 
-def _objects(build: Build, folder: Path) -> dict[Path, Path]:
-    """Every object that ``build`` is linked of, by its place in the cache -> its source."""
+def _objects(build: Build, folder: Path, path: str, version: str) -> dict[Path, Path]:
+    """Every object that ``build`` is linked of, by its place in the cache -> its source.
+
+    path, version: of the compiler.
+    """
     headers = _headers_digest(build.sources)
     sources = [build.sources / "host" / name for name in _engine_files(build)]
     sources.append(build.sources / build.kernel_file)
-    path, version = compiler()
     found = {}
     for source in sources:
         options = _options(build, instrumented=source.suffix == ".cu")
         name = f"{source.stem}-{digest(source.read_bytes(), headers, *options, path, version)}.o"
         found[folder / name] = source
     return found
+
+
+_shipped_objects = functools.lru_cache(_objects)
 
 
 def _compile(build: Build, source: Path, target: Path) -> None:

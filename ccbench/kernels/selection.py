@@ -6,9 +6,8 @@ collective interprets schedules, and stands for an algorithm ``schedule:<name>``
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from ccbench.algorithms import algorithm_row, algorithms_of, parse_algorithm
 from ccbench.cases import ALL_GROUPS, Case
@@ -17,8 +16,7 @@ from ccbench.dtypes import EXACT_LIMIT, ITEM_BYTES
 from ccbench.errors import CcbenchError, UsageError
 from ccbench.kernels.abi import OPS, TYPES
 from ccbench.kernels.plans import PLANNERS
-from ccbench.kernels.sources import KernelEntry
-from ccbench.kernels.sources import entries as read_entries
+from ccbench.kernels.sources import KernelEntry, entries
 
 INTERPRETED = "schedule"
 RANKS_LIMIT = 64
@@ -63,12 +61,6 @@ def split_name(entry_name: str) -> tuple[str, str]:
         return entry_name, ""
     longest = max(fitting, key=len)  # ring_all_reduce ends with _reduce too
     return entry_name[: -len(longest) - 1], longest
-
-
-@lru_cache(maxsize=1)
-def entries() -> Mapping[str, KernelEntry]:
-    """Every entry of the shipped kernels, read once."""
-    return read_entries()
 
 
 def kernel_algorithms(collective_name: str) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from ccbench.errors import UsageError
@@ -52,18 +53,19 @@ def kernel_folder() -> Path:
     return shipped_folder("kernels")
 
 
-def entries(folder: Path | None = None) -> dict[str, KernelEntry]:
-    """Every entry of every ``.cu`` file in ``folder`` (the shipped one by default), by name."""
+@lru_cache(maxsize=1)
+def entries() -> Mapping[str, KernelEntry]:
+    """Every entry of every shipped ``.cu`` file, by name; read once."""
     found: dict[str, KernelEntry] = {}
-    for file in sorted((folder or kernel_folder()).glob("*.cu")):
+    for file in sorted(kernel_folder().glob("*.cu")):
         for name, kind in _ENTRY.findall(file.read_text(encoding="utf-8")):
             found[name] = KernelEntry(name, file.name, kind == "REDUCES")
     return found
 
 
-def entry_named(name: str, folder: Path | None = None) -> KernelEntry:
+def entry_named(name: str) -> KernelEntry:
     """The entry called ``name``; UsageError lists the names when there is none."""
-    known = entries(folder)
+    known = entries()
     if name not in known:
         raise UsageError(f"kernel: {name!r} is not known; one of {', '.join(known)}")
     return known[name]
@@ -75,12 +77,12 @@ def instance(entry: KernelEntry, dtype: str, op: str) -> tuple[str, str]:
     return (dtype, op) if entry.reduces else (COPY_TYPES[TYPE_BYTES[dtype]], "sum")
 
 
-def program(entry: KernelEntry, dtype: str, op: str, folder: Path | None = None) -> Program:
+def program(entry: KernelEntry, dtype: str, op: str) -> Program:
     """The program of one instance. It needs no file on disk: headers are given by name.
 
     Never add -ftz=true or -use_fast_math: subnormal numbers count.
     """
-    folder = folder or kernel_folder()
+    folder = kernel_folder()
     dtype, op = instance(entry, dtype, op)
     files = [*folder.glob("*.cuh"), folder / entry.file]
     headers = {file.name: file.read_text(encoding="utf-8") for file in files}

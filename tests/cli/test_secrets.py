@@ -15,6 +15,7 @@ SECRET = "hunter2andmore"
 VARIABLES = ("CUDA_CREDS", "MPICH_PASS", "I_MPI_HYDRA_PW", "NCCL_OF_MY_OWN")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="gloo needs torch")
 def test_secrets_of_the_launcher_and_of_variables_are_in_nothing_that_a_run_leaves(
     ccbench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -186,7 +186,7 @@ def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     processes = traces.left_behind(value)
     assert processes == [], f"processes left behind: {processes}"
     assert sorted(os.listdir(temporary)) == []
-    assert traces.shared_memory() - before == set()
+    assert traces.new_in_shared_memory(before) == set()
 
 
 @pytest.fixture

@@ -93,6 +93,14 @@ def shared_memory() -> set[str]:
     return names - _held(names)
 
 
+def new_in_shared_memory(before: set[str]) -> set[str]:
+    """Names that were not there before and stay for a grace time: other tests' come and go."""
+    deadline = time.monotonic() + GONE_WITHIN_SECONDS
+    while (found := shared_memory() - before) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return found
+
+
 def _held(names: set[str]) -> set[str]:
     """Those that a living process maps: other programs of this machine come and go, too."""
     if not names:

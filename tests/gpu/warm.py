@@ -25,8 +25,8 @@ from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import CcbenchError, MissingDependency
 from ccbench.kernels import building
 from ccbench.kernels.compiler import Nvrtc, architecture_for, compile_program, nvrtc
-from ccbench.kernels.selection import choose, entries
-from ccbench.kernels.sources import Program, program
+from ccbench.kernels.selection import choose
+from ccbench.kernels.sources import Program, entries, program
 
 from .cases import OPS, case_of, reducing_share
 

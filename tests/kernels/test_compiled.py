@@ -23,7 +23,10 @@ from ccbench.kernels.abi import COPY_TYPES, MAX_LANES, OPS, TYPES
 from ccbench.kernels.sources import GLOBAL_NAME, Program, entries, entry_named, program
 from tests.kernels import nvrtc
 
-pytestmark = pytest.mark.skipif(nvrtc.library() is None, reason=nvrtc.ABSENT)
+pytestmark = [
+    pytest.mark.exhaustive,
+    pytest.mark.skipif(nvrtc.library() is None, reason=nvrtc.ABSENT),
+]
 
 EXPECTED = Path(__file__).with_name("synchronisation.yaml")
 MAIN_ARCHITECTURE = 90

@@ -133,6 +133,7 @@ def test_the_patch_level_is_read_from_the_comment_before_ptx(ptx: str, version: 
     assert version_in(ptx) == version
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(nvrtc_library() is None, reason=NO_NVRTC)
 def test_the_library_that_is_installed_tells_its_patch_level() -> None:
     found = compiler.nvrtc()

@@ -24,12 +24,14 @@ SCHEDULES = [f"{row.collective} {row.name}" for row in ALGORITHMS]
 FILES = sorted({entries()[name].file for name in ENTRIES})
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_every_pair_of_parameters_gives_what_numpy_gives(entry: str) -> None:
     for seed, values in enumerate(pairwise(parameters_of(entries()[entry].file), seed=len(entry))):
         assert run_in_a_row(case_of(entry, values), seed)
 
 
+@pytest.mark.exhaustive
 def test_every_pair_of_a_schedule_and_a_parameter_gives_what_numpy_gives() -> None:
     ran = 0
     for seed, values in enumerate(pairwise({"algorithm": SCHEDULES, **parameters_of("schedule.cu")}, 1)):

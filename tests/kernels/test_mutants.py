@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -25,10 +23,8 @@ MUTANTS, CASES = mutants()
 SOURCES = shipped_sources()
 ENGINES: tuple[Engine, ...] = ("plain", "sanitizer")
 FEWEST = 20
-ORIGINALS, DYING = "test_what_is_not_mutated_survives_the_same_runs", "test_each_ends_as_the_list_says"
 
 Expected = dict[Engine, str]
-Running = dict[str, dict[Engine, Future[Outcome]]]
 
 
 def expected(mutant: Mutant) -> Expected:
@@ -52,36 +48,28 @@ def tried(file: str, engine: Engine) -> list[str]:
 FILES = sorted({case.kernel_file for case in CASES.values()})
 
 
-@pytest.fixture(scope="module")
-def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """The runs of all tests that were asked for, as many at a time as there are processors."""
-    wanted = {item.name for item in request.session.items if item.path == request.path}
-    cache: Path = tmp_path_factory.mktemp("mutants")
-    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    started: Running = {}
-    pool = ThreadPoolExecutor(workers)
-    for file in FILES:
-        if f"{ORIGINALS}[{file}]" in wanted:
-            engines = [engine for engine in ENGINES if tried(file, engine)]
-            started[file] = {one: pool.submit(run_originals, file, one, cache) for one in engines}
-    for mutant in MUTANTS:
-        if f"{DYING}[{mutant.name}]" in wanted:
-            engines = list(expected(mutant))
-            started[mutant.name] = {one: pool.submit(run_mutant, mutant, one, cache) for one in engines}
-    yield started
-    pool.shutdown(cancel_futures=True)
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where builds go: the engine's objects serve all mutants, of all processes of a session."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    (folder / "mutants").mkdir(exist_ok=True)
+    return folder / "mutants"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("file", FILES)
-def test_what_is_not_mutated_survives_the_same_runs(file: str, running: Running) -> None:
-    for engine, run in running[file].items():
-        ended = run.result()
+def test_what_is_not_mutated_survives_the_same_runs(file: str, cache: Path) -> None:
+    for engine in (one for one in ENGINES if tried(file, one)):
+        ended = run_originals(file, engine, cache)
         assert ended.how == SURVIVED, f"{engine}, seed {ended.seed}: {ended.detail}"
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_each_ends_as_the_list_says(mutant: Mutant, running: Running) -> None:
-    ended = {engine: run.result() for engine, run in running[mutant.name].items()}
+def test_each_ends_as_the_list_says(mutant: Mutant, cache: Path) -> None:
+    ended = {engine: run_mutant(mutant, engine, cache) for engine in expected(mutant)}
     assert {engine: one.how for engine, one in ended.items()} == expected(mutant), ended
 
 

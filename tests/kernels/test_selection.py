@@ -11,7 +11,8 @@ from ccbench.cases import Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import UsageError
 from ccbench.kernels.plans import PLANNERS
-from ccbench.kernels.selection import PREFERRED, choose, entries, kernel_algorithms, split_name, unsupported
+from ccbench.kernels.selection import PREFERRED, choose, kernel_algorithms, split_name, unsupported
+from ccbench.kernels.sources import entries
 
 CASE = Case("s", "cuda", "all_reduce", "ring", "float32", "sum", 4096, 1024, 4)
 

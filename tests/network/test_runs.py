@@ -113,6 +113,7 @@ def check_places(folder: Path) -> None:
     assert probed["hosts"] == ["h0", "h1"]
 
 
+@pytest.mark.exhaustive
 @no_gloo
 def test_a_launcher_of_the_users_own_starts_ranks_on_two_hosts(network: Network, tmp_path: Path) -> None:
     file = suite(tmp_path, "gloo", "64 KiB")
@@ -132,6 +133,7 @@ def test_mpirun_starts_one_run_on_two_hosts(network: Network, tmp_path: Path) ->
     check_places(tmp_path / "run")
 
 
+@pytest.mark.exhaustive
 @no_gloo
 def test_a_link_cut_in_a_run_is_a_timeout_and_what_was_measured_stays(
     network: Network, tmp_path: Path

@@ -118,6 +118,7 @@ def test_a_drawing_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
         draw_schedule(schedule_for("all_reduce", "ring", 4), tmp_path / "nodir" / "ring.png")
 
 
+@pytest.mark.thinned(10)
 @pytest.mark.parametrize("ranks", [4, 6, 17])
 @pytest.mark.parametrize("row", ROWS)
 def test_no_label_covers_another(row: Algorithm, ranks: int) -> None:

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,8 +36,9 @@ STREAM_STRIDE = 1_000_000
 GATE = "gate"
 CALL_SECONDS = 10e-6
 LAUNCH_SECONDS = 250e-6
-TRAP_BYTES = 2 << 20
 RUBBISH = 0xEE
+TRAP = np.full(2 << 20, RUBBISH, np.uint8)
+UNTOUCHED = TRAP.tobytes()
 UNSAFE = {
     "malloc", "free", "hostAlloc", "freeHost", "hostRegister", "hostUnregister", "graphInstantiate",
     "graphUpload", "streamSynchronize", "streamQuery", "eventSynchronize", "eventQuery", "deviceSynchronize",
@@ -45,6 +47,12 @@ UNSAFE = {
 
 CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED = 900, 901
 ADDRESSES = ("input", "output", "fifo", "packets", "staging", "flags", "state", "errors")
+
+
+@cache
+def is_call(name: str) -> bool:
+    """Whether an attribute is one of CUDA's functions, by its spelling."""
+    return name in ("malloc", "free") or any(letter.isupper() for letter in name)
 
 
 class CudaError(RuntimeError):
@@ -105,8 +113,8 @@ class EmulatedRuntime:
     def __getattribute__(self, name: str) -> Any:
         """Every call takes the host time, and fails when a test has asked for it (``failing``)."""
         found = object.__getattribute__(self, name)
-        if not any(letter.isupper() for letter in name) and name not in ("malloc", "free"):
-            return found  # no call of CUDA's
+        if not is_call(name):
+            return found
         self.pass_time()
         mine = self.captures_of_this_thread() if name in UNSAFE else ()
         self.spoilt.update(mine)
@@ -450,15 +458,16 @@ class EmulatedRuntime:
         if not any(hole.any() for hole in holes):
             yield
             return
-        trap = np.full(TRAP_BYTES, RUBBISH, np.uint8)
         for word, hole in zip(words, holes, strict=True):
-            word[hole] = trap.ctypes.data
+            word[hole] = TRAP.ctypes.data
         try:
             yield
         finally:
             for word, hole in zip(words, holes, strict=True):
                 word[hole] = 0
-        assert np.all(trap == RUBBISH), "a kernel wrote where its device was given no address"
+        if TRAP.tobytes() != UNTOUCHED:
+            TRAP[:] = RUBBISH
+            raise AssertionError("a kernel wrote where its device was given no address")
 
     @staticmethod
     def run_on_host(file: str, records: NDArray[Any], options: NDArray[Any]) -> None:

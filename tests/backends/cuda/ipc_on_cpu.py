@@ -26,8 +26,9 @@ from .emulated import EmulatedRuntime, FakeNvrtc, compiled_to_text
 RANKS = 3
 SHARE_BYTES = 256 << 20
 SAMPLING = Sampling(
-    visits=1, minimum_samples=2, maximum_samples=2, warmup_seconds=0.0, minimum_sample_seconds=0.0
+    visits=1, minimum_samples=2, maximum_samples=2, warmup_seconds=0.0, minimum_sample_seconds=0.0, launches=2
 )
+"""With as few launches as make a row of them: the emulation takes a thousand times as long as a device."""
 
 
 def case_of(collective: str, count: int, in_place: bool = False, mode: str = "streaming") -> Case:

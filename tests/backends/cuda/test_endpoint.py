@@ -26,6 +26,7 @@ from .cases import POINTS, SAMPLING, Opened, case_of, wrong_elements
 from .emulated import LAUNCH_SECONDS, Item
 
 
+@pytest.mark.thinned(24)
 @pytest.mark.parametrize(("collective", "algorithm"), POINTS)
 @pytest.mark.parametrize("devices", [1, 3])
 def test_every_kernel_gives_the_right_result_on_one_device_and_on_several(

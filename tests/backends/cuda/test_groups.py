@@ -45,6 +45,7 @@ def facts_of(endpoint: CudaEndpoint, case: Case) -> CaseFacts:
     return facts
 
 
+@pytest.mark.thinned(12)
 @pytest.mark.parametrize(("collective", "algorithm"), POINTS)
 def test_every_kernel_is_right_in_groups_across_devices_and_on_one(
     opened: Opened, collective: str, algorithm: str

@@ -29,6 +29,7 @@ def kinds(runtime: EmulatedRuntime, device: int, view: np.void, names: tuple[str
     return {runtime.kind_of(one, device, peers=False) if one else "none" for one in addresses}
 
 
+@pytest.mark.thinned(12)
 @pytest.mark.parametrize(("collective", "algorithm"), POINTS)
 def test_every_kernel_is_right_on_devices_that_see_only_pinned_memory_of_each_other(
     opened: Opened, collective: str, algorithm: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import product
@@ -68,10 +67,7 @@ def pair() -> Iterator[LaunchedTeam]:
 def nothing_left() -> Iterator[None]:
     before = traces.shared_memory()
     yield
-    deadline = time.monotonic() + 5
-    while traces.shared_memory() - before and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert traces.shared_memory() - before == set()
+    assert traces.new_in_shared_memory(before) == set()
 
 
 @pytest.mark.parametrize("mode", ["streaming", "isolated", "nonblocking", "persistent"])

@@ -16,8 +16,9 @@ from ccbench.measure import RankResult, measure
 from .double import Process, World
 
 SAMPLING = Sampling(
-    visits=1, minimum_samples=2, maximum_samples=3, warmup_seconds=0.0, minimum_sample_seconds=0.0
+    visits=1, minimum_samples=2, maximum_samples=3, warmup_seconds=0.0, minimum_sample_seconds=0.0, launches=2
 )
+"""With as few launches as make a row of them: the emulation takes a thousand times as long as a device."""
 
 
 def case_of(collective: str, ranks: int = 4, count: int = 777, **changes: Any) -> Case:

@@ -60,6 +60,7 @@ def test_every_root_is_exact(collective: str, root: int) -> None:
     assert wrong_elements(endpoint, case_of(collective, 3, root=root, in_place=True)) == 0
 
 
+@pytest.mark.thinned(12)
 @pytest.mark.parametrize(("dtype", "op"), list(itertools.product(ITEM_BYTES, OPS)))
 def test_every_dtype_and_op_is_exact(dtype: str, op: str) -> None:
     endpoint, _ = opened(2)

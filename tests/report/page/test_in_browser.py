@@ -20,7 +20,7 @@ from tests.report.page.chromium import Browser
 from tests.report.page.conftest import write_page
 from tests.report.synthetic import MANIFEST, case, failed, flagged, sweep, write_run
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.exhaustive]
 
 HOSTILE = (
     "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\"'\u2028`${window.hacked=1}"

@@ -107,6 +107,7 @@ def _at_start(case: Case, inputs: Outputs, outputs: Outputs) -> Outputs:
 # -- right results are never reported ----------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 @given(
     name=st.sampled_from(MOVING),
     dtype=st.sampled_from(CPU_DTYPES),
@@ -411,6 +412,7 @@ def _skip(inputs: Outputs, skipped: int, op: str) -> np.ndarray[Any, Any]:
     return reference(others, op, "all_reduce", 0)[0]
 
 
+@pytest.mark.thinned(12)
 @pytest.mark.parametrize("dtype", CPU_DTYPES)
 @pytest.mark.parametrize("op", [NO_OP, *OPS])
 def test_poison_is_never_a_right_value(dtype: str, op: str) -> None:

@@ -77,12 +77,12 @@ def instance(entry: KernelEntry, dtype: str, op: str) -> tuple[str, str]:
     return (dtype, op) if entry.reduces else (COPY_TYPES[TYPE_BYTES[dtype]], "sum")
 
 
-def program(entry: KernelEntry, dtype: str, op: str) -> Program:
+def program(entry: KernelEntry, dtype: str, op: str, folder: Path | None = None) -> Program:
     """The program of one instance. It needs no file on disk: headers are given by name.
 
     Never add -ftz=true or -use_fast_math: subnormal numbers count.
     """
-    folder = kernel_folder()
+    folder = folder or kernel_folder()
     dtype, op = instance(entry, dtype, op)
     files = [*folder.glob("*.cuh"), folder / entry.file]
     headers = {file.name: file.read_text(encoding="utf-8") for file in files}

@@ -236,6 +236,7 @@ def test_lists_that_the_help_names_exist(ccbench: Command) -> None:
     assert all(ccbench("list", name).code == 0 for name in named)
 
 
+@pytest.mark.exhaustive
 def test_a_search_that_keeps_to_nothing_tells_the_same_step_at_every_size(
     ccbench: Command, plan: str
 ) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from ccbench.cases import Case
 from ccbench.cli.plan_text import MOST_LISTED, plan_lines
 from ccbench.model.basis import named_basis
@@ -25,6 +27,7 @@ def test_few_cases_are_listed_one_by_one() -> None:
     assert all(line.endswith("us predicted") for line in lines)
 
 
+@pytest.mark.exhaustive
 def test_many_cases_are_summed_up_and_none_is_lost() -> None:
     for suite in ("allreduce", "collectives", "p2p", "health", "dtypes"):
         plan = planned(suite)
@@ -57,6 +60,7 @@ def test_groups_alone_traffic_and_computations_are_counted() -> None:
     assert any("overlap, computing memory: 28 cases" in line for line in lines)
 
 
+@pytest.mark.exhaustive
 def test_groups_alone_of_many_cases_are_one_line() -> None:
     sweep = "sweep: {collective: all, groups: rank // 2, sharing: each, algorithm: all, size: '8:1GiB:2'}"
     plan = plan_suite(read_suite(sweep), RunOptions(backends=("cpu",), ranks=16, machine="cpu-shared-memory"))

@@ -72,6 +72,7 @@ def results() -> dict[str, Seen]:
     return {kind.name: seen(kind, np.random.default_rng([2026, place])) for place, kind in enumerate(KINDS)}
 
 
+@pytest.mark.exhaustive
 def test_false_alarms_are_at_most_one_point_in_a_hundred(results: dict[str, Seen]) -> None:
     for name, one in results.items():
         assert one.false_alarms <= 0.01 * one.unchanged, name

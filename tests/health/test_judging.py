@@ -228,6 +228,7 @@ def test_a_suite_asks_for_a_verdict_by_its_key() -> None:
     assert not wants_health(run_of([], {}))
 
 
+@pytest.mark.exhaustive
 def test_a_slow_rank_is_named_in_every_trial_and_none_on_healthy_machines() -> None:
     for seed in range(50):
         rank = seed % 4

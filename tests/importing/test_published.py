@@ -163,6 +163,7 @@ def test_what_ships_is_whole_and_says_where_every_row_is_from() -> None:
         assert cases["samples_seconds"].isna().all()
 
 
+@pytest.mark.exhaustive
 @needs_logs
 def test_what_ships_is_what_the_corpus_gives() -> None:
     assert LOGS is not None

@@ -120,6 +120,7 @@ def test_ranks_that_are_in_different_algorithms_do_not_disturb_each_other(folder
     assert sum(number > 1 for number in files) > WORLDS // 2
 
 
+@pytest.mark.exhaustive
 def test_they_do_not_race_either(folder: Path) -> None:
     build = Build(JOINED, folder=folder, sanitize=True)
     files = [random_world(seed, build) for seed in range(1000, 1000 + SANITIZED_WORLDS)]

@@ -53,6 +53,7 @@ def runs(build: Build) -> bool:
     return True
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("sanitize", [False, True], ids=["library", "program"])
 def test_damaged_builds_are_made_anew_and_run(cache: Path, sanitize: bool) -> None:
     """A library that was cut short would end the process that loads it."""
@@ -67,6 +68,7 @@ def test_damaged_builds_are_made_anew_and_run(cache: Path, sanitize: bool) -> No
     assert runs(build)
 
 
+@pytest.mark.exhaustive
 def test_what_is_built_says_nothing_of_where_it_was_built(cache: Path, tmp_path: Path) -> None:
     copy = tmp_path / "somewhere" / "kernels"
     shutil.copytree(kernel_folder(), copy)

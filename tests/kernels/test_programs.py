@@ -155,6 +155,7 @@ def test_an_unknown_schedule_is_refused() -> None:
         schedule_program("broadcast", "ladder", 4, 0, 1024)
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("name", ["direct", "pairwise"])
 def test_sixty_four_ranks_fit_into_a_block(name: str) -> None:
     programs, _ = rank_programs(schedule_for("reduce_scatter", name, 64, prove=False), in_place=False)

@@ -55,6 +55,7 @@ def test_no_interpreted_schedule_has_a_race(name: str) -> None:
         run_sanitized(KernelCase("schedule", name, ranks=3 if seed == 2 else 4, count=61), seed)
 
 
+@pytest.mark.exhaustive
 def test_a_lane_that_is_late_out_of_a_barrier_does_not_hide_a_race(tmp_path: Path) -> None:
     """What the others do up to the next barrier is not ordered before what it does, whoever runs first."""
     mistakes, _ = mutants()

@@ -93,18 +93,21 @@ def ll_survives(build: Build) -> bool:
     )
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("fault", SCHEDULE_FAULTS)
 def test_a_fault_in_the_interpreter_is_found(tmp_path: Path, fault: str) -> None:
     right, wrong = SCHEDULE_FAULTS[fault]
     assert not schedule_survives(mutated(tmp_path, "schedule.cu", right, wrong))
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("fault", LL_FAULTS)
 def test_a_fault_in_the_low_latency_kernels_is_found(tmp_path: Path, fault: str) -> None:
     right, wrong = LL_FAULTS[fault]
     assert not ll_survives(mutated(tmp_path, "ll.cu", right, wrong))
 
 
+@pytest.mark.exhaustive
 def test_without_a_fault_all_of_it_passes() -> None:
     assert schedule_survives(Build("schedule.cu", sanitize=True))
     assert ll_survives(Build("ll.cu", sanitize=True))

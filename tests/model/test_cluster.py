@@ -183,6 +183,7 @@ def test_schedules_get_the_shares_of_links_that_the_library_model_has() -> None:
     assert shares["dgx-a100"][LinkKind.INFINIBAND] == table["efficiency.fabric"]
 
 
+@pytest.mark.exhaustive
 def test_ten_thousand_random_predictions_stand_above_their_bounds() -> None:
     draw = np.random.default_rng(20)
     cases, below = 0, []

@@ -38,6 +38,7 @@ def below_every_price(fabric: Fabric, root: int, costs: FabricCosts) -> int:
     return cases
 
 
+@pytest.mark.exhaustive
 def test_no_price_is_below_its_bound_in_ten_thousand_random_cases() -> None:
     cases = 0
     for seed in range(50):
@@ -52,6 +53,7 @@ def test_no_price_is_below_its_bound(seed: int, root: int) -> None:
     below_every_price(random_fabric(seed), root, FabricCosts())
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("machine", ["hgx-h100", "dgx-a100", "dgx-1v"])
 @pytest.mark.parametrize("nodes", [1, 2, 6])
 def test_no_price_on_machines_of_the_catalog_is_below_its_bound(machine: str, nodes: int) -> None:

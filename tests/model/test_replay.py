@@ -34,6 +34,7 @@ def ratio(schedule: Schedule, fabric: Fabric, size_bytes: float, reduction: floa
     return float(price_schedule(schedule, fabric, size, costs).seconds[0]) / replayed
 
 
+@pytest.mark.thinned(60)
 @pytest.mark.parametrize("row", ALGORITHMS, ids=ids)
 @pytest.mark.parametrize("size_bytes", [1e4, 1e7])
 @pytest.mark.parametrize(
@@ -47,6 +48,7 @@ def test_where_all_ways_are_alike_the_replay_says_the_same(
     assert ratio(scheduled(row, fabric.ranks), fabric, size_bytes, REDUCTION) == pytest.approx(1, rel=1e-9)
 
 
+@pytest.mark.thinned(60)
 @pytest.mark.parametrize("row", ALGORITHMS, ids=ids)
 @pytest.mark.parametrize(
     "fabric",
@@ -65,6 +67,7 @@ def test_where_bandwidth_counts_the_replay_is_within_one_percent(row: Algorithm,
     assert ratio(scheduled(row, fabric.ranks), fabric, 1e7, INFINITE) == pytest.approx(1, rel=0.01)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "fabric",
     [

@@ -81,6 +81,7 @@ def test_text_lies_inside_the_image_and_does_not_overlap(figures: tuple[Figure, 
                 assert not box.overlaps(second), (figure.key, text, other)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_names_are_drawn_as_they_are(tmp_path: Path, text: str) -> None:
     cases = [replace(one, algorithm=text, backend=text) for one in sweep(last=18)]
@@ -116,6 +117,7 @@ def test_every_style_of_a_figure_differs_in_colour_marker_and_dash() -> None:
     assert len(set(MARKERS)) >= len(COLLECTIVES)
 
 
+@pytest.mark.exhaustive
 def test_drawing_never_loads_pyplot_and_leaves_settings_alone(tmp_path: Path) -> None:
     program = (
         "import sys, matplotlib\n"

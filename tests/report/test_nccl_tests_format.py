@@ -161,6 +161,7 @@ def _same_figures(first: Run, second: Run) -> None:
         assert (near | wanted.isna()).all(), pandas.DataFrame({"wanted": wanted, "found": found})[~near]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", [name for name in COLLECTIVES if name not in ("barrier", "all_to_all_v")])
 def test_importing_the_text_gives_the_same_figures(tmp_path: Path, name: str) -> None:
     cases = sweep(name, algorithms=("ring", "tree"))

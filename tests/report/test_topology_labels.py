@@ -97,16 +97,19 @@ def check(topology: Topology) -> None:
     assert paper.width <= WIDEST_INCHES * 72
 
 
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize("name", catalog_names())
 def test_no_text_of_a_machine_covers_another(name: str) -> None:
     check(load_topology(name))
 
 
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_no_text_of_a_cluster_covers_another(name: str) -> None:
     check(CLUSTERS[name]())
 
 
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_texts_of_boxes_stay_inside_them(name: str) -> None:
     topology = CLUSTERS[name]()
@@ -119,6 +122,7 @@ def test_texts_of_boxes_stay_inside_them(name: str) -> None:
             assert place.width <= widths[one.get_text()], one.get_text()
 
 
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_labels_of_lines_cover_no_box(name: str) -> None:
     topology = CLUSTERS[name]()

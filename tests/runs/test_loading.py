@@ -50,6 +50,7 @@ def test_text_that_utf8_cannot_hold_costs_its_odd_characters_only(
     assert run.cases["detail"][0] == "died" + "?" * len(lost)
 
 
+@pytest.mark.exhaustive
 def test_a_file_cut_at_any_byte_is_named_and_the_rest_loads(tmp_path: Path) -> None:
     path = _written(tmp_path / "run", measured(1024), failed(2048))
     (victim,) = [

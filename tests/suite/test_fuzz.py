@@ -218,12 +218,14 @@ def judged(text: str) -> None:
     assert len(message) < 1000
 
 
+@pytest.mark.exhaustive
 @FUZZ
 @given(mutated_texts())
 def test_a_mutated_text_works_or_is_refused_in_one_line(text: str) -> None:
     works_or_is_refused(text)
 
 
+@pytest.mark.exhaustive
 @FUZZ
 @given(mutated_trees())
 def test_a_mutated_tree_works_or_is_refused_in_one_line(text: str) -> None:

@@ -197,6 +197,7 @@ def test_the_json_schema_knows_the_keys() -> None:
     assert set(layouts["properties"]) == {"order", "tp", "cp", "ep", "dp", "pp", "etp"}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("backend", ["cpu", "simulated"])
 def test_every_pair_of_a_million_ranks_is_refused_or_left_out_without_counting_them(backend: str) -> None:
     with pytest.raises(SuiteError, match=r"more than 100,000 cases|nothing is left"):

@@ -147,6 +147,7 @@ def test_a_large_text_of_no_format_is_refused_by_its_beginning(tmp_path: Path) -
         load_topology(str(tmp_path / "large"))
 
 
+@pytest.mark.exhaustive
 def test_a_large_log_is_read_whole(tmp_path: Path) -> None:
     filler = "host:1:1 [0] NCCL INFO Using network IB\n"
     ring = "host:1:1 [0] NCCL INFO Channel 00/01 : 0 1 2 3\n"
@@ -211,6 +212,7 @@ def test_any_text_gives_a_topology_or_a_machine_error(text: str) -> None:
         assert topology_of_text(text, "text").name is not None
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(("name", "network"), [("gb200-nvl72", "ib-xdr-800x72"), ("l40s", "tcp-25x256")])
 @pytest.mark.parametrize("nodes", [5, 11, 12, 13, 15, 16, 17, 30, 38])
 def test_a_cluster_of_any_size_with_many_nics_is_built(name: str, network: str, nodes: int) -> None:

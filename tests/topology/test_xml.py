@@ -108,6 +108,7 @@ def test_text_without_any_element_is_an_error_that_says_what_was_expected(text: 
         parse_xml(text, NAME)
 
 
+@pytest.mark.exhaustive
 def test_size_depth_and_number_of_elements_are_bounded() -> None:
     with pytest.raises(MachineError, match=f"at most {MOST_CHARACTERS}"):
         parse_xml(" " * (MOST_CHARACTERS + 1), NAME)

@@ -159,6 +159,7 @@ def run_with(fault: str, case: Case, monkeypatch: pytest.MonkeyPatch) -> tuple[S
     return measurement.status, measurement.detail
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("case", AT_ONCE, ids=lambda case: case.label)
 @pytest.mark.parametrize(
     ("kind", "status", "told"),

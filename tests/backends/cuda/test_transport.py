@@ -59,6 +59,7 @@ def test_every_kernel_is_right_on_devices_that_see_only_pinned_memory_of_each_ot
     assert not runtime.pinned
 
 
+@pytest.mark.thinned(14)
 @pytest.mark.parametrize("mode", ["streaming", "graph", "isolated", "cold"])
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize(

@@ -643,6 +643,7 @@ def cases(draw: st.DrawFn) -> Case:
     return case_of(collective, ranks, draw(st.sampled_from([0, 1, 7, 1000])), **changes)
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(cases(), min_size=1, max_size=4))
 def test_any_cases_after_each_other_are_exact_and_leave_nothing(several: list[Case]) -> None:

@@ -44,6 +44,7 @@ def read_soundly(text: str) -> ImportedLog:
     return log
 
 
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize("entry", OURS, ids=name_of)
 def test_a_log_cut_anywhere_has_only_figures_of_the_whole_log(entry: dict[str, Any]) -> None:
     text = text_of(entry)

@@ -55,6 +55,7 @@ def test_the_page_names_no_address_of_its_own(run: Run) -> None:
     assert "connect-src" not in own  # so that default-src forbids it
 
 
+@pytest.mark.exhaustive
 def test_a_thousand_points_stay_below_eight_megabytes(tmp_path: Path) -> None:
     names = ("all_reduce", "all_gather", "broadcast", "reduce", "reduce_scatter", "all_to_all")
     cases = [

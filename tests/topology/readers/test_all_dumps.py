@@ -65,6 +65,7 @@ def test_comparing_notices_every_fact_that_is_changed() -> None:
             assert any(f": {key}: " in line for line in compare(entry, other)), (entry["file"], key)
 
 
+@pytest.mark.thinned(12)
 @pytest.mark.parametrize("entry", ENTRIES, ids=names(ENTRIES))
 def test_a_dump_cut_anywhere_is_read_or_refused_in_one_line(entry: dict[str, Any]) -> None:
     text = text_of(entry)

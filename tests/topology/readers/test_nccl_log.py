@@ -305,6 +305,7 @@ def test_flipped_characters_never_raise_anything_but_a_machine_error(data: st.Da
     assert all({each.source, each.target} <= known for each in topology.links)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "line",
     [

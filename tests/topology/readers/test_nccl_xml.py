@@ -459,6 +459,7 @@ def test_another_root_is_an_error() -> None:
         read("\n<graphs/>")
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "unit",
     [

@@ -133,6 +133,7 @@ def test_a_megabyte_takes_less_than_two_seconds(line: str) -> None:
     assert time.perf_counter() - started < 2
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(("gpus", "label"), [(400, "NV4"), (400, "PIX")])
 def test_a_megabyte_of_one_matrix_takes_seconds(gpus: int, label: str) -> None:
     text = matrix_text(gpus, label)

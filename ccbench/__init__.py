@@ -8,6 +8,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+# Declares what each backend can do, for every layer that asks.
+import ccbench.backends as _backends  # noqa: F401 - imported for what it declares
+
 if TYPE_CHECKING:
     from ccbench.algorithms import schedule_for
     from ccbench.algorithms.schedule import Phase, Schedule

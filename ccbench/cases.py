@@ -12,6 +12,7 @@ from dataclasses import KW_ONLY, MISSING, dataclass, field, fields, replace
 from enum import Enum
 from typing import Any
 
+from ccbench.capabilities import capabilities_of
 from ccbench.collectives import collective
 from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES, item_bytes
 from ccbench.groups import Pair, parse_beside, parse_groups, parse_pair
@@ -294,7 +295,7 @@ class Case:
         start together, and who took least only ended first, as a tree's root ends before its leaves.
         """
         waits = self.collective in WAITED_FOR_BY_ALL and not (self.groups or self.beside)
-        return waits and self.nodes > 1 and self.mode in ALONE and self.backend in DEVICE_TIMED
+        return waits and self.nodes > 1 and self.mode in ALONE and capabilities_of(self.backend).device_timed
 
     @property
     def label(self) -> str:
@@ -354,9 +355,6 @@ WAITED_FOR_BY_ALL = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all",
 
 ALONE = ("isolated", "cold")
 """Modes in which each launch waits for the one before."""
-
-DEVICE_TIMED = ("cuda", "cuda-ipc", "nccl", "nccl-processes")
-"""Backends whose samples are times of the devices' clocks."""
 
 
 @dataclass(frozen=True)

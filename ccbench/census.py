@@ -19,6 +19,7 @@ from functools import partial
 from multiprocessing.connection import Connection, wait
 
 from ccbench.backends import open_backend
+from ccbench.capabilities import backends_of_auto
 from ccbench.errors import UsageError
 from ccbench.exchange import (
     ADDRESSES_VARIABLE,
@@ -257,7 +258,7 @@ def main() -> None:
             if isinstance(asked, Question):
                 connection.send(time.time())
             elif asked == FACTS:
-                missing = open_backend("nccl").unavailable() or ""
+                missing = open_backend(backends_of_auto(gpus=True)[0]).unavailable() or ""
                 connection.send(replace(facts_of_this_host(), no_gpus=missing))
             else:
                 return

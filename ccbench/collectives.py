@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ccbench.capabilities import capabilities_of
 from ccbench.errors import UsageError
 from ccbench.units import suggestion
 
@@ -190,17 +191,13 @@ def collective(name: str) -> Collective:
         raise UsageError(_unknown(name)) from None
 
 
-_ADDING_NATIVELY = ("nccl", "nccl-processes", "rccl", "cuda", "cuda-ipc")
-"""Backends that add every type but float8 on GPUs, as fast as they move its bytes."""
-
-
 def moves_alike(collective: str, backends: Sequence[str], dtypes: Sequence[str]) -> bool:
     """Whether as many bytes take as long in each of ``dtypes``: all the same as far as they are known, or
     nothing is added, or all is natively.
     """
     same = len({*dtypes} - {""}) < 2
     row = COLLECTIVES.get(collective)
-    native = all(one in _ADDING_NATIVELY for one in backends) and not any("float8" in one for one in dtypes)
+    native = all(capabilities_of(one).adds_natively for one in backends) and "float8" not in "".join(dtypes)
     return same or (row is not None and (native or not row.reduces))
 
 

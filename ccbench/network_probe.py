@@ -13,9 +13,10 @@ from dataclasses import replace
 from statistics import median
 
 from ccbench.backends.base import Team
+from ccbench.capabilities import capabilities_of
 from ccbench.cases import NO_OP, PROBE, Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable
-from ccbench.model.host_collectives import HOST_LIBRARIES, is_priced_on_one_host, plan_seconds
+from ccbench.model.host_collectives import is_priced_on_one_host, plan_seconds
 from ccbench.model.host_network import HostLink, HostNetwork, MessageTimes, swaps
 from ccbench.model.host_plans import dissemination
 from ccbench.model.machine import Machine
@@ -67,7 +68,7 @@ class NetworkLooks:
         for case in cases:
             kind = case.backend, case.ranks
             priced = several_hosts or is_priced_on_one_host(*kind, host)
-            if case.backend in HOST_LIBRARIES and case.ranks > 1 and priced:
+            if capabilities_of(case.backend).priced_by_messages and case.ranks > 1 and priced:
                 self._largest_bytes[kind] = max(case.size_bytes, self._largest_bytes.get(kind, 0))
 
     def cases(self, case: Case) -> list[Case]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from ccbench.algorithms import algorithm_row, parse_algorithm
 from ccbench.backends import open_backend
 from ccbench.backends.base import Backend
 from ccbench.backends.cuda import driver_missing
+from ccbench.capabilities import backends_of_auto, capabilities_of
 from ccbench.cases import NO_ROOT, Case, Sampling
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
@@ -35,31 +36,8 @@ if TYPE_CHECKING:
 DETECT = "detect"
 """The machine's name that stands for measuring this one."""
 
-AUTOMATIC_ON_GPUS = ("nccl", "cuda")
-"""What ``auto`` stands for where there are GPUs."""
-
-ONE_GPU = "there is one GPU, and ranks of NCCL cannot share it"
-
-LAUNCHED_ON_GPUS = ("nccl", "nccl-processes", "mpi-cuda")
-"""Backends whose ranks, those of GPUs, a launcher may start on other hosts than the runner's."""
-
-DEVICE_BACKENDS = ("cuda", "cuda-ipc", "nccl", "nccl-processes", "mpi-cuda")
-"""Backends whose ranks are GPUs."""
-
-KERNEL_BACKENDS = ("cuda", "cuda-ipc", "cuda-host")
-"""Backends that run ccbench's own kernels."""
-
 MOST_COSTLY_TEAMS = 3
 """Teams that hold memory of GPUs and are open at the same time."""
-
-TEAM_SECONDS = 8.0
-"""Until such a team measures: interpreter, CUDA on all GPUs, the library's start. A guess for eight GPUs."""
-
-START_SECONDS = {"simulated": 0.0, "cpu": 0.5, "cuda-host": 1.0, "mpi": 2.0, "gloo": 5.0}
-"""The same of backends on processors. gloo: mostly PyTorch's import."""
-
-SCHEDULED_BACKENDS = ("cpu", "simulated")
-"""Backends whose algorithms are ccbench's own schedules."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +99,7 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     if options.machine not in (None, DETECT):
         basis = replace(named_basis(options.machine, options.network), launched=bool(options.launch))
     gpus = basis.gpus if basis else None
-    simulated = set(options.backends or suite.backends) == {"simulated"}
+    simulated = all(capabilities_of(name).simulated for name in options.backends or suite.backends)
     elsewhere = gpus if options.only_plan or simulated else None
     nodes = options.nodes or 1
     if gpus and unpriced and simulated:
@@ -139,7 +117,7 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     )
     cases = expand(suite, context)
     _refuse_impossible(cases)
-    if any(case.backend in KERNEL_BACKENDS for case in cases):
+    if any(capabilities_of(case.backend).own_kernels for case in cases):
         tuning()  # a variable that cannot be is one sentence now, not a failure of every case
     if ("auto" not in suite.backends or options.backends) and not elsewhere:
         notes = ()
@@ -186,9 +164,22 @@ def _planned_for(machine: Topology, nodes: int) -> tuple[tuple[str, ...], tuple[
     several = f"{nodes} x " if nodes > 1 else ""
     count = len(machine.gpus) * nodes
     note = f"for {count} GPU{'' if count == 1 else 's'} of {several}{machine.name}, not this machine"
-    if count == 1:
-        return ("cuda",), (note, f"backend auto: cuda (without nccl: {ONE_GPU})")
-    return AUTOMATIC_ON_GPUS, (note,)
+    missing = {name: _one_gpu(name) if count == 1 else None for name in backends_of_auto(gpus=True)}
+    there, without = _parted(missing)
+    return there, (note, f"backend auto: {', '.join(there)} (without {without})") if without else (note,)
+
+
+def _one_gpu(name: str) -> str | None:
+    """Why one GPU is not enough for a backend, if it is not."""
+    able = capabilities_of(name)
+    alone = able.gpu_sharing_variable and os.environ.get(able.gpu_sharing_variable) != "1"
+    return f"there is one GPU, and ranks of {able.library} cannot share it" if alone else None
+
+
+def _parted(missing: Mapping[str, str | None]) -> tuple[tuple[str, ...], str]:
+    """(backends of which nothing is missing, what is of the others)."""
+    without = "; ".join(f"{name}: {reason}" for name, reason in missing.items() if reason)
+    return tuple(name for name, reason in missing.items() if not reason), without
 
 
 def _refuse_impossible(cases: Sequence[Case]) -> None:
@@ -199,7 +190,7 @@ def _refuse_impossible(cases: Sequence[Case]) -> None:
     for backend, collective_name, algorithm in dict.fromkeys(
         (case.backend, case.collective, case.algorithm) for case in cases
     ):
-        if backend not in SCHEDULED_BACKENDS or algorithm == "default":
+        if not capabilities_of(backend).own_schedules or algorithm == "default":
             continue
         name, parameter = parse_algorithm(algorithm)
         row = algorithm_row(collective_name, name)
@@ -210,25 +201,27 @@ def _refuse_impossible(cases: Sequence[Case]) -> None:
 def unavailable(backend: Backend, options: RunOptions) -> str | None:
     """Why the backend cannot work; where a launcher starts its ranks, their hosts are asked for the GPUs."""
     lacking = options.launched_without_gpus
-    if lacking is None or backend.name not in LAUNCHED_ON_GPUS:
+    if lacking is None:
         return backend.unavailable()
-    return lacking or (open_backend("mpi").unavailable() if backend.name == "mpi-cuda" else None)
+    able = capabilities_of(backend.name)
+    elsewhere = able.on_gpus and able.spans_hosts
+    return (elsewhere and lacking) or backend.unavailable(elsewhere)
 
 
 def automatic_backends(options: RunOptions) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What ``auto`` means here, or on the hosts that a launcher reaches, and a sentence that says why."""
-    missing = {name: unavailable(open_backend(name), options) for name in AUTOMATIC_ON_GPUS}
+    missing = {name: unavailable(open_backend(name), options) for name in backends_of_auto(gpus=True)}
     gpus = options.launched_gpus
     if gpus is None:
         gpus = visible_gpus(Path("/"), os.environ.get("CUDA_VISIBLE_DEVICES"))
-    if gpus == 1 and os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") != "1":
-        missing["nccl"] = missing["nccl"] or ONE_GPU
-    there = tuple(name for name, reason in missing.items() if reason is None)
-    without = "; ".join(f"{name}: {reason}" for name, reason in missing.items() if reason is not None)
+    if gpus == 1:
+        missing = {name: reason or _one_gpu(name) for name, reason in missing.items()}
+    there, without = _parted(missing)
     if there:
         return there, (f"backend auto: {', '.join(there)}" + (f" (without {without})" if without else ""),)
     first = next(reason for reason in missing.values() if reason)
-    return ("cpu",), (f"backend auto: cpu, because no GPU can be used here ({first})",)
+    there = backends_of_auto(gpus=False)
+    return there, (f"backend auto: {', '.join(there)}, because no GPU can be used here ({first})",)
 
 
 def automatic_ranks(backends: Sequence[str] = (), root: Path = Path("/")) -> int:
@@ -236,7 +229,7 @@ def automatic_ranks(backends: Sequence[str] = (), root: Path = Path("/")) -> int
 
     root: below it lie the machine's device files.
     """
-    if backends and set(backends) <= set(DEVICE_BACKENDS):
+    if backends and all(capabilities_of(name).on_gpus for name in backends):
         gpus = visible_gpus(root, os.environ.get("CUDA_VISIBLE_DEVICES"))
         if gpus:
             return max(2, gpus)
@@ -293,11 +286,12 @@ def expected_seconds(case: Case, sampling: Sampling, made: int = 0) -> float:
 
 def visit_seconds(case: Case, sampling: Sampling) -> float:
     """What a visit should take, from the sampling rules and the case's bytes."""
-    if case.backend == "simulated":
+    able = capabilities_of(case.backend)
+    if able.simulated:
         return 0.005
     touched_per_second = 2e9  # filling, poisoning, checking and measuring, on a slow machine
     one_visit = 0.006 + (sampling.warmup_seconds + sampling.budget_seconds) / sampling.visits
-    if case.backend in DEVICE_BACKENDS:  # filled and measured there; what comes out is compared by the host
+    if able.on_gpus:  # filled and measured there; what comes out is compared by the host
         compared = 0.5 * sampling.visits / expected_visits(sampling, 0)  # large ones are seldom unclear
         return one_visit + compared * case_bytes(case) / touched_per_second
     touched = 8 + sampling.minimum_samples / sampling.visits
@@ -306,7 +300,7 @@ def visit_seconds(case: Case, sampling: Sampling) -> float:
 
 def opening_seconds(case: Case, looks: NetworkLooks) -> float:
     """What starting a team for ``case`` should take, and looking at its messages where that is to be done."""
-    start = START_SECONDS.get(case.backend, TEAM_SECONDS)
+    start = capabilities_of(case.backend).start_seconds
     return start + sum(visit_seconds(one, LOOKING) for one in looks.cases(case))
 
 
@@ -322,9 +316,9 @@ def starting_seconds(cases: Sequence[Case], sampling: Sampling) -> dict[str, flo
     found: dict[str, float] = defaultdict(float)
     for case in teams.values():
         found[case.backend] += opening_seconds(case, looks)
-    costly = sorted(case.backend for case in teams.values() if open_backend(case.backend).costly_teams)
+    costly = sorted(case.backend for case in teams.values() if capabilities_of(case.backend).on_gpus)
     for name in costly[MOST_COSTLY_TEAMS:] if sampling.visits > 1 else ():
-        found[name] += TEAM_SECONDS
+        found[name] += capabilities_of(name).start_seconds
     return found
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ccbench.backends import open_backend
 from ccbench.backends.base import Backend, Team, TeamRequest
-from ccbench.backends.crew import LAUNCHED
+from ccbench.capabilities import backend_names, capabilities_of
 from ccbench.cases import MORE_VISITS, Case, Measurement, Sampling, Status
 from ccbench.census import Census
 from ccbench.errors import BackendUnavailable
@@ -34,7 +34,7 @@ from ccbench.planning import (
 from ccbench.processes import Terminated, terminated_by_signals
 from ccbench.progress import Forecast, Progress
 from ccbench.runs import RunFolder
-from ccbench.seats import HAND_ON_VARIABLE, PLAYED_BACKENDS
+from ccbench.seats import HAND_ON_VARIABLE
 from ccbench.starting import basis_of, import_readers, machine_for, run_folder, who_is_launched
 from ccbench.topology.detection import detect
 from ccbench.topology.diagnosis import diagnose
@@ -50,9 +50,6 @@ TeamKey = tuple[str, int, tuple[tuple[str, str], ...]]
 TEAM_FAILURES_LIMIT = 3
 """After so many teams of one kind could not even start, its other cases fail at once; after so many were lost
 with the same words and no good case between them, its other cases are skipped."""
-
-BETWEEN_HOSTS = (*LAUNCHED, "nccl-processes")
-"""Backends whose ranks a launcher can start on several hosts."""
 
 NO_LINK_FLAGS = frozenset((Flag.EMULATION, Flag.LOOPBACK))
 """Measurements with one of these are not predicted: the model prices links."""
@@ -173,7 +170,7 @@ class _Run:
 
     def _played(self, case: Case) -> bool:
         """Whether the ranks are processes that a launcher has started once and for all."""
-        return bool(self._launched_by) and case.backend in PLAYED_BACKENDS
+        return bool(self._launched_by) and capabilities_of(case.backend).in_process_ranks
 
     def all(
         self, cases: Sequence[Case], done_before: Mapping[str, Status], deadline: float | None
@@ -244,7 +241,7 @@ class _Run:
                 self._recount(cases)
 
     def _costly_kind(self, case: Case) -> TeamKey | None:
-        return self._team_key(case) if self._backends[case.backend].costly_teams else None
+        return self._team_key(case) if capabilities_of(case.backend).on_gpus else None
 
     def _wants_more(self, case: Case) -> bool:
         result = self._results.get(case.case_id)  # None: the run's time limit cut its first visit short
@@ -358,9 +355,10 @@ class _Run:
                 f"it needs {needed}, which the library reads when it starts, and {self._launched_by} "
                 "has started it for the whole run; write --launch instead"
             )
-        if not self._several_hosts or case.backend in (*BETWEEN_HOSTS, "simulated"):
+        if not self._several_hosts or capabilities_of(case.backend).spans_hosts:
             return ""
-        return f"{case.backend}: its ranks share one host; between hosts there are {', '.join(BETWEEN_HOSTS)}"
+        others = ", ".join(name for name in backend_names() if capabilities_of(name).spans_hosts)
+        return f"{case.backend}: its ranks share one host; between hosts there are {others}"
 
     def _team(self, backend: Backend, case: Case) -> Team:
         key = self._team_key(case)
@@ -371,7 +369,7 @@ class _Run:
         return team
 
     def _opened(self, backend: Backend, case: Case, key: TeamKey) -> Team:
-        if backend.costly_teams:
+        if capabilities_of(case.backend).on_gpus:
             self._make_room()
         request = TeamRequest(
             case.ranks,
@@ -424,7 +422,7 @@ class _Run:
 
     def _make_room(self) -> None:
         """End the costly teams that were not used for longest, so that one more can be opened."""
-        costly = [key for key in self._teams if self._backends[key[0]].costly_teams]
+        costly = [key for key in self._teams if capabilities_of(key[0]).on_gpus]
         for key in costly[: max(0, len(costly) - MOST_COSTLY_TEAMS + 1)]:
             self._teams.pop(key).close()
 

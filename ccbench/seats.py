@@ -26,6 +26,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 
+from ccbench.capabilities import capabilities_of
 from ccbench.errors import CcbenchError, UsageError
 from ccbench.exchange import Hello, this_place
 from ccbench.launched_by import Seat, without_launcher
@@ -48,9 +49,6 @@ SEATS_BY_VARIABLE = "CCBENCH_SEATS_BY"
 
 HAND_ON_VARIABLE = "CCBENCH_HAND_ON"
 """Names of variables that a team is started with, which other hosts do not have."""
-
-PLAYED_BACKENDS = ("mpi", "mpi-cuda")
-"""Whose ranks are the seats themselves."""
 
 KEY_BYTES = 32
 POLL_SECONDS = 0.02
@@ -84,7 +82,7 @@ class Summons:
     def played(self) -> str:
         """The backend whose rank the seat itself shall be, else ''."""
         is_rank = any("'ccbench.rank'" in word for word in self.command)
-        return self.command[-1] if is_rank and self.command[-1] in PLAYED_BACKENDS else ""
+        return self.command[-1] if is_rank and capabilities_of(self.command[-1]).in_process_ranks else ""
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from ccbench.backends.base import Backend
 from ccbench.backends.mpi.launcher import users_launch
+from ccbench.capabilities import capabilities_of
 from ccbench.cases import Case
 from ccbench.census import Census, take_census
 from ccbench.environment import capture, command_shown
 from ccbench.errors import BackendUnavailable, CcbenchError, RunFolderError, UsageError
-from ccbench.model.basis import GPU_BACKENDS, Basis, named_basis
+from ccbench.model.basis import Basis, named_basis
 from ccbench.model.cluster import Cluster
 from ccbench.model.machine import Machine, load_machine, machine_from_plain
 from ccbench.planning import DETECT, Plan, RunOptions
@@ -57,22 +58,23 @@ def basis_of(
     if options.machine and options.machine != DETECT:
         return plan.basis or named_basis(options.machine)
     gpus = topology if topology.gpus else None
-    hosted = {case.backend for case in plan.cases} - set(GPU_BACKENDS)
+    backends = {case.backend for case in plan.cases}
+    hosted = [able for able in map(capabilities_of, backends) if not able.gpu_ranks]
     if not hosted and options.machine != DETECT:
         return Basis(gpus=gpus, network=options.network)
-    if hosted == {"simulated"} and options.machine != DETECT:
+    if all(one.simulated for one in hosted) and options.machine != DETECT:
         return Basis(load_machine(SIMULATION_MACHINE), gpus, options.network)
     return Basis(_kept_machine(folder) or _measured_machine(progress), gpus, options.network)
 
 
 def machine_for(case: Case, basis: Basis) -> Machine | Cluster:
     """What a simulated case takes its times from; others only name it."""
-    if case.backend != "simulated":
+    if not capabilities_of(case.backend).simulated:
         return basis.machine_of(case) or load_machine(SIMULATION_MACHINE)
     try:
         return basis.needed_machine(case)
     except CcbenchError as error:
-        raise BackendUnavailable(f"simulated: {error}") from None
+        raise BackendUnavailable(f"{case.backend}: {error}") from None
 
 
 def _kept_machine(folder: RunFolder) -> Machine | None:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbench.capabilities import capabilities_of
 from ccbench.cases import ALL_GROUPS, NO_ROOT, UNEVEN, Case
 from ccbench.collectives import collective
 from ccbench.dtypes import EXACT_LIMIT, item_bytes, numpy_dtype
@@ -52,10 +53,6 @@ EXPONENTS = {
 }
 """Powers of two that are normal numbers (IEEE 754-2019, table 3.5; bfloat16 has float32's; float8:
 Micikevicius et al., "FP8 formats for deep learning", 2022, table 1)."""
-
-MULTIPLYING_BACKENDS = ("nccl", "nccl-processes")
-"""These average floats as the sum of every element times 1/ranks (NCCL, src/enqueue.cc, hostToDevRedOp),
-which only a power of two does not round."""
 
 ANY, CANCELLING, NEUTRAL = "any", "cancelling", "neutral"
 """Kinds of data (see ``_kind``)."""
@@ -267,8 +264,10 @@ def poison(buffer: Array) -> None:
 
 
 def _averages_by_parts(case: Case) -> bool:
+    # NCCL sums every element times 1/ranks (src/enqueue.cc, hostToDevRedOp); a power of two rounds nothing.
     ranks = case.group_ranks
-    return case.backend in MULTIPLYING_BACKENDS and not _is_whole(case.dtype) and bool(ranks & (ranks - 1))
+    multiplies = capabilities_of(case.backend).premultiplies_averages
+    return multiplies and not _is_whole(case.dtype) and bool(ranks & (ranks - 1))
 
 
 def rounding_of(case: Case) -> float:

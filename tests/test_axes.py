@@ -26,7 +26,8 @@ ROW = """
         "what a made-up axis is about", "flavour {}", "unflavoured",
         values=("plain", "sweet", "sour"), everything=("plain", "sweet", "sour")))
 """
-BACKEND_HAS_IT = '"flavour": ("simulated",),'
+BACKEND_ROW = '"pair": EVERY, **SHARED},\n        not_in_place=("all_to_all_v",),\n        most_ranks=1024,'
+BACKEND_HAS_IT = '"flavour": EVERY, '
 
 SUITE = """\
 suite: {name}
@@ -85,7 +86,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("kernels", "suites", "results", "pyproject.toml"):
         (folder / name).symlink_to(ROOT / name)
     inserted(folder / "ccbench" / "cases.py", "    # fmt: on\n", ROW)
-    inserted(folder / "ccbench" / "suite" / "axes.py", '    "channels": NCCL_BACKENDS,\n', BACKEND_HAS_IT)
+    inserted(folder / "ccbench" / "backends" / "__init__.py", BACKEND_ROW, BACKEND_HAS_IT)
     (folder / "all.yaml").write_text(SUITE.format(name="all", flavour="all"))
     (folder / "wrong.yaml").write_text(SUITE.format(name="wrong", flavour="bitter"))
     return folder

@@ -12,13 +12,12 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 
 # Lowest first. Parts of one layer do not know each other.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "units"),
+    ("errors", "units", "capabilities"),
     ("layouts", "traffic_matrix", "nvidia"),
     ("groups",),
     (
         "stats",
         "dtypes",
-        "computing",
         "environment",
         "resources",
         "processes",

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from ccbench.capabilities import DECLARED
 from ccbench.cases import Case, Sampling
 from ccbench.errors import MachineError, UsageError
 from ccbench.planning import (
-    TEAM_SECONDS,
     RunOptions,
     automatic_backends,
     case_bytes,
@@ -113,13 +113,14 @@ def test_teams_that_cannot_all_stay_open_start_twice() -> None:
     def seconds(algorithms: str) -> float:
         return plan_suite(read_suite(text.format(algorithms), "s"), options).expected_seconds
 
+    each = DECLARED["nccl"].start_seconds
     one, three, four = (
         seconds("[ring]"),
         seconds("[ring, tree, nvls]"),
         seconds("[default, ring, tree, nvls]"),
     )
     assert three == pytest.approx(3 * one)
-    assert four - 4 * (one - TEAM_SECONDS) == pytest.approx((4 + 1) * TEAM_SECONDS)  # three are still open
+    assert four - 4 * (one - each) == pytest.approx((4 + 1) * each)  # three are still open
 
 
 def test_the_shipped_allreduce_on_eight_gpus_keeps_to_the_ten_minutes_that_it_promises() -> None:

@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ccbench.backends.base import Backend, Team, TeamRequest
+from ccbench.capabilities import DECLARED, Device, PricedBy
 from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.census import Census
 from ccbench.errors import BackendUnavailable, MachineError, RunFolderError, UsageError
@@ -49,14 +51,13 @@ class Teams:
     opens: bool = True
     died: bool = False
     name: str = "cpu"
-    costly_teams: bool = False
     settings: dict[str, str] = field(default_factory=dict)
     requests: list[TeamRequest] = field(default_factory=list)
 
     def team_settings(self, case: Case) -> tuple[tuple[str, str], ...]:
         return (("WAY", self.settings[case.collective]),) if case.collective in self.settings else ()
 
-    def unavailable(self) -> str | None:
+    def unavailable(self, elsewhere: bool = False) -> str | None:
         return None
 
     def version(self) -> str:
@@ -111,6 +112,11 @@ def teams(monkeypatch: pytest.MonkeyPatch) -> Teams:
 
     monkeypatch.setattr("ccbench.runner.open_backend", opened)
     return made
+
+
+def declared_as(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
+    """The teams' backend can do something else."""
+    monkeypatch.setitem(DECLARED, "cpu", replace(DECLARED["cpu"], **changes))
 
 
 def suite_of(tmp_path: Path, collectives: Sequence[str] = COLLECTIVES, visits: int = 1) -> Suite:
@@ -446,7 +452,7 @@ def test_of_costly_teams_few_are_open_and_none_is_started_twice_a_round(
     monkeypatch.setattr("ccbench.runner.MOST_COSTLY_TEAMS", 2)
     names = ["all_reduce", "broadcast", "reduce", "all_gather", "all_to_all", "send_recv"]
     teams.settings = {name: str(number % 3) for number, name in enumerate(names)}
-    teams.costly_teams = True
+    declared_as(monkeypatch, device=Device.GPU)
     run(suite_of(tmp_path, names), tmp_path)
     assert [dict(request.environment)["WAY"] for request in teams.requests] == ["0", "1", "2"]
     assert [name for name, _ in teams.asked] == [
@@ -461,7 +467,7 @@ def test_costly_teams_are_visited_in_two_blocks_each_the_second_half_backwards(
     monkeypatch.setattr("ccbench.runner.MOST_COSTLY_TEAMS", 1)
     names = ["all_reduce", "broadcast", "reduce", "all_gather"]
     teams.settings = {"all_reduce": "0", "all_gather": "0", "broadcast": "1", "reduce": "2"}
-    teams.costly_teams = True
+    declared_as(monkeypatch, device=Device.GPU)
     outcome = run(suite_of(tmp_path, names, visits=6), tmp_path)
     assert [dict(request.environment)["WAY"] for request in teams.requests] == ["0", "1", "2", "1", "0"]
     first = ["all_reduce", "all_gather"] * 3
@@ -474,7 +480,8 @@ def test_a_resumed_run_gives_each_block_the_visits_that_are_missing(
     tmp_path: Path, teams: Teams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ccbench.runner.MOST_COSTLY_TEAMS", 1)
-    teams.settings, teams.costly_teams = {"broadcast": "1"}, True
+    teams.settings = {"broadcast": "1"}
+    declared_as(monkeypatch, device=Device.GPU)
 
     def interrupted(case: Case, sampling: Sampling) -> Measurement:
         raise KeyboardInterrupt
@@ -554,7 +561,7 @@ def test_a_visit_that_could_not_start_takes_nothing_from_those_before(tmp_path: 
 @pytest.fixture
 def libraries(teams: Teams, monkeypatch: pytest.MonkeyPatch) -> Teams:
     """Teams of a library whose messages are measured first, which hangs."""
-    monkeypatch.setattr("ccbench.network_probe.HOST_LIBRARIES", ("cpu",))
+    declared_as(monkeypatch, priced_by=PricedBy.MPI)
     teams.answers["send_recv"] = status_of(Status.TIMED_OUT, "rank 1 is silent")
     return teams
 
@@ -574,7 +581,7 @@ def test_a_hang_before_the_first_case_costs_the_predictions_and_no_case(
 def test_ranks_that_a_launcher_started_and_that_hang_before_the_first_case_end_the_run_with_the_reason(
     tmp_path: Path, libraries: Teams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ccbench.runner.PLAYED_BACKENDS", ("cpu",))
+    declared_as(monkeypatch, in_process_ranks=True)
     with pytest.raises(BackendUnavailable, match=r"rank 1 is silent.* mpirun .* cannot be started again"):
         run(suite_of(tmp_path), tmp_path, launched_by="mpirun")
     assert libraries.opened == libraries.closed == 1

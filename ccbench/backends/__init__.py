@@ -1,34 +1,240 @@
-"""Backends, found by name and imported on use."""
+"""Backends: what each can do, and where its code is. The code is imported on use.
+
+Adding a backend is a row here and the module that its ``home`` names. Nothing else knows a backend's name.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from ccbench.backends.base import Backend
+from ccbench.capabilities import (
+    DECLARED,
+    EVERY,
+    Capabilities,
+    Device,
+    PricedBy,
+    Requirement,
+    backend_names,
+    declare,
+)
+from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES
 from ccbench.errors import UsageError
 
-_MODULES = {
-    "cpu": "ccbench.backends.cpu",
-    "simulated": "ccbench.backends.simulated",
-    "cuda": "ccbench.backends.cuda",
-    "cuda-ipc": "ccbench.backends.cuda_ipc",
-    "cuda-host": "ccbench.backends.cuda_host",
-    "mpi": "ccbench.backends.mpi",
-    "mpi-cuda": "ccbench.backends.mpi_cuda",
-    "gloo": "ccbench.backends.gloo",
-    "nccl": "ccbench.backends.nccl",
-    "nccl-processes": "ccbench.backends.nccl_processes",
+if TYPE_CHECKING:
+    from ccbench.backends.base import Backend
+
+GPU = Requirement("GPU", cure="a machine with an NVIDIA GPU (see the check GPU)")
+COMPILER = Requirement("C++ compiler", cure="apt-get install g++, or name a compiler with CXX")
+CUPY = Requirement("CuPy", "cupy", ("cupy-cuda13x", "cupy-cuda12x", "cupy"))
+NVRTC = Requirement("NVRTC", distributions=("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"))
+NCCL = Requirement("NCCL", distributions=("nvidia-nccl-cu13", "nvidia-nccl-cu12"), library="libnccl")
+MPI4PY = Requirement("mpi4py", "mpi4py", ("mpi4py",), "mpi")
+TORCH = Requirement("torch", "torch", ("torch",), "gloo")
+
+OPS = ("sum", "prod", "min", "max", "avg")
+ONE_BY_ONE = ("streaming", "isolated")
+ON_DEVICES = (*ONE_BY_ONE, "graph", "cold")
+COMPUTED = {"mode": (*ONE_BY_ONE, "overlap"), "computing": ("matmul", "memory")}
+"""Something is computed while a collective runs."""
+
+OUT_OF_PLACE = ("all_to_all", "all_to_all_v", "send_recv")
+"""Libraries would send on what they have received."""
+
+GROUPS = {"groups": EVERY, "alone": EVERY}
+SHARED = {**GROUPS, "beside": EVERY, "traffic": EVERY}
+"""A rank can be in several groups at a time, and blocks may differ in size."""
+
+ON_HOSTS: dict[str, Any] = {
+    "collective": EVERY,
+    "dtype": CPU_DTYPES,
+    "op": OPS,
+    "mode": ONE_BY_ONE,
+    "in_place": (True,),
+}
+BY_KERNELS: dict[str, Any] = {
+    **ON_HOSTS,
+    "dtype": tuple(ITEM_BYTES),
+    "mode": ON_DEVICES,
+}
+BY_NCCL: dict[str, Any] = {
+    **BY_KERNELS,
+    "op": (*OPS, "premulsum"),
+    **COMPUTED,
+    "mode": (*ON_DEVICES, "overlap"),
+    "protocol": ("ll", "ll128", "simple"),
+    "channels": range(1, 65),  # MAXCHANNELS of NCCL's src/include/device.h (32 before 2.23)
+    "transport": ("host", "network"),
+    "registration": ("local", "symmetric"),
+    "aggregation": EVERY,
+    "misalignment_bytes": EVERY,
+    "pair": EVERY,
+    **SHARED,
+}
+BY_MPI: dict[str, Any] = {
+    **ON_HOSTS,
+    "dtype": (*CPU_DTYPES, "uint32", "uint64"),
+    "op": ("sum", "prod", "min", "max"),
+    "mode": (*ONE_BY_ONE, "nonblocking", "persistent"),
+    "pair": EVERY,
+    **GROUPS,
 }
 
 
-def backend_names() -> tuple[str, ...]:
-    """Names of all backends of this version, whether they work here or not."""
-    return tuple(_MODULES)
+NCCL_OF_ONE_PROCESS = Capabilities(
+    "nccl",
+    home="ccbench.backends.nccl:BACKEND",
+    crew="ccbench.backends.nccl.crew:NcclCrew",
+    launched="ccbench.backends.nccl:launched_endpoint",
+    library="NCCL",
+    values=BY_NCCL,
+    not_in_place=OUT_OF_PLACE,
+    device=Device.GPU,
+    priced_by=PricedBy.GPU_LIBRARY,
+    one_process=True,
+    spans_hosts=True,
+    device_timed=True,
+    adds_natively=True,
+    premultiplies_averages=True,
+    nccl_settings=True,
+    automatic=True,
+    gpu_sharing_variable="NCCL_MULTI_RANK_GPU_ENABLE",
+    needs=(GPU, CUPY, NCCL),
+)
+KERNELS_OF_ONE_PROCESS = Capabilities(
+    "cuda",
+    home="ccbench.backends.cuda:BACKEND",
+    crew="ccbench.backends.cuda.crew:CudaCrew",
+    values={**BY_KERNELS, "transport": ("host",), **GROUPS},
+    most_ranks=64,
+    device=Device.GPU,
+    own_kernels=True,
+    one_process=True,
+    device_timed=True,
+    adds_natively=True,
+    automatic=True,
+    needs=(GPU, CUPY, NVRTC),
+)
+
+declare(
+    Capabilities(
+        "cpu",
+        home="ccbench.backends.cpu:BACKEND",
+        crew="ccbench.backends.cpu.crew:CpuCrew",
+        values={**ON_HOSTS, **COMPUTED, "pair": EVERY, **SHARED},
+        not_in_place=("all_to_all_v",),
+        most_ranks=256,
+        device=Device.PROCESS,
+        own_schedules=True,
+        polls=True,
+        automatic=True,
+        start_seconds=0.5,
+    ),
+    Capabilities(
+        "simulated",
+        home="ccbench.backends.simulated:BACKEND",
+        values={**ON_HOSTS, "pair": EVERY, **SHARED},
+        not_in_place=("all_to_all_v",),
+        most_ranks=1024,
+        device=Device.MODEL,
+        own_schedules=True,
+        spans_hosts=True,
+        start_seconds=0.0,
+    ),
+    NCCL_OF_ONE_PROCESS,
+    replace(
+        NCCL_OF_ONE_PROCESS,
+        name="nccl-processes",
+        home="ccbench.backends.nccl:PROCESSES_BACKEND",
+        crew="ccbench.backends.nccl.crew:ProcessesCrew",
+        launched="",
+        one_process=False,
+        automatic=False,
+    ),
+    KERNELS_OF_ONE_PROCESS,
+    replace(
+        KERNELS_OF_ONE_PROCESS,
+        name="cuda-ipc",
+        home="ccbench.backends.cuda:IPC_BACKEND",
+        crew="ccbench.backends.cuda.ipc:IpcCrew",
+        values=BY_KERNELS,
+        one_process=False,
+        automatic=False,
+    ),
+    Capabilities(
+        "cuda-host",
+        home="ccbench.backends.cuda_host:BACKEND",
+        crew="ccbench.backends.cuda_host_endpoint:EmulatedCrew",
+        values={**BY_KERNELS, "mode": ONE_BY_ONE, **GROUPS},
+        most_ranks=16,
+        device=Device.EMULATED_GPU,
+        own_kernels=True,
+        start_seconds=1.0,
+        needs=(COMPILER,),
+    ),
+    Capabilities(
+        "mpi",
+        home="ccbench.backends.mpi:BACKEND",
+        launched="ccbench.backends.mpi.endpoint:launched_endpoint",
+        not_in_place=OUT_OF_PLACE,
+        values={**BY_MPI, **COMPUTED, "mode": (*BY_MPI["mode"], "overlap"), **SHARED},
+        device=Device.PROCESS,
+        priced_by=PricedBy.MPI,
+        spans_hosts=True,
+        in_process_ranks=True,
+        polls=True,
+        start_seconds=2.0,
+        needs=(MPI4PY,),
+    ),
+    Capabilities(
+        "mpi-cuda",
+        home="ccbench.backends.mpi_cuda:BACKEND",
+        launched="ccbench.backends.mpi.device:launched_endpoint",
+        values=BY_MPI,
+        not_in_place=OUT_OF_PLACE,
+        device=Device.GPU,
+        priced_by=PricedBy.NOTHING,
+        spans_hosts=True,
+        in_process_ranks=True,
+        needs=(GPU, CUPY, MPI4PY),
+    ),
+    Capabilities(
+        "gloo",
+        home="ccbench.backends.gloo:BACKEND",
+        launched="ccbench.backends.gloo:launched_endpoint",
+        values={**ON_HOSTS, **COMPUTED, "pair": EVERY, **SHARED},
+        not_in_place=OUT_OF_PLACE,
+        most_ranks=1024,
+        device=Device.PROCESS,
+        priced_by=PricedBy.GLOO,
+        spans_hosts=True,
+        start_seconds=5.0,  # mostly PyTorch's import
+        needs=(TORCH,),
+    ),
+    # Libraries whose results are imported.
+    Capabilities(
+        "rccl",
+        library="RCCL",
+        device=Device.GPU,
+        priced_by=PricedBy.GPU_LIBRARY,
+        adds_natively=True,
+        nccl_settings=True,
+    ),
+    Capabilities("hccl", library="HCCL", device=Device.GPU, priced_by=PricedBy.GPU_LIBRARY),
+    Capabilities("msccl", device=Device.GPU, priced_by=PricedBy.GPU_LIBRARY),
+)
 
 
 def open_backend(name: str) -> Backend:
     """The backend called ``name``; UsageError lists the names when there is none."""
-    if name not in _MODULES:
-        raise UsageError(f"backend: {name!r} is not known; one of {', '.join(_MODULES)}")
-    backend: Backend = import_module(_MODULES[name]).BACKEND
+    if name not in backend_names():
+        raise UsageError(f"backend: {name!r} is not known; one of {', '.join(backend_names())}")
+    backend: Backend = made_by(DECLARED[name].home)
     return backend
+
+
+def made_by(home: str) -> Any:
+    """The object at ``module:name``."""
+    module, _, name = home.partition(":")
+    return getattr(import_module(module), name)

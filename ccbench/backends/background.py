@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ccbench.backends.apart import ApartEndpoint
-from ccbench.computing import HostComputation
+from ccbench.backends.computing import HostComputation
 
 
 class Background(Protocol):

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from ccbench.cases import Case, Measurement, Sampling
+from ccbench.capabilities import backends_with, capabilities_of
+from ccbench.cases import AXES, OVERLAP, Case, Measurement, Sampling
+from ccbench.collectives import collective
 from ccbench.errors import CcbenchError
 from ccbench.model.cluster import Cluster
 from ccbench.model.machine import Machine
@@ -49,14 +51,15 @@ class Team(Protocol):
 
 
 class Backend(Protocol):
-    """One file in ``ccbench/backends``, found by name and imported on use."""
+    """What the runner asks of a backend; what it can do stands in ``ccbench.capabilities``."""
 
     name: str
-    costly_teams: bool
-    """True where an open team holds what others need (memory of GPUs): few are kept open."""
 
-    def unavailable(self) -> str | None:
-        """Why this backend cannot work here and what to do about it, or None."""
+    def unavailable(self, elsewhere: bool = False) -> str | None:
+        """Why this backend cannot work here and what to do about it, or None.
+
+        elsewhere: ranks are started on hosts that were asked for their GPUs already.
+        """
 
     def version(self) -> str:
         """What runs: library and version."""
@@ -74,11 +77,45 @@ class Backend(Protocol):
         """Start the workers; BackendUnavailable when that fails."""
 
 
-class PlainTeams:
-    """For backends whose teams cost little and run every case as they are."""
+class DeclaredBackend:
+    """What all backends have in common: their capabilities rule out most of what cannot run."""
 
-    costly_teams = False
+    name: str
+
+    def unsupported(self, case: Case) -> str | None:
+        """Why ``case`` cannot run on this backend, or None."""
+        return lacked(self.name, case) or self.refused(case)
+
+    def refused(self, case: Case) -> str | None:
+        """Why a case that the capabilities allow cannot run, or None."""
+        return None
 
     def team_settings(self, case: Case) -> tuple[tuple[str, str], ...]:
         """None."""
         return ()
+
+
+OF_ALL = ("backend", "algorithm", "size_bytes", "count", "ranks", "nodes", "root")
+"""Axes of which capabilities say nothing."""
+
+
+def lacked(backend: str, case: Case) -> str | None:
+    """What ``case`` asks for beyond the backend's capabilities, and who has it; None for nothing."""
+    able, row = capabilities_of(backend), collective(case.collective)
+    for axis in AXES:
+        value = getattr(case, axis.name)
+        if axis.name in OF_ALL or value == axis.default or (axis.needs and not getattr(row, axis.needs)):
+            continue
+        if not able.has(axis.name, value):
+            has = able.values.get(axis.name, ())
+            own = f"; it has {', '.join(has)}" if isinstance(has, tuple) and has else ""
+            others = ", ".join(backends_with(axis.name, value))
+            there = f"; there is on {others}" if others else ""
+            return f"{backend} has no {axis.key} {value}{own}{there}"
+    if case.in_place and case.collective in able.not_in_place:
+        return f"{backend} has no {case.collective} in place; write placement: out_of_place"
+    if able.most_ranks and case.ranks > able.most_ranks:
+        return f"{case.ranks} ranks: {backend} has at most {able.most_ranks}"
+    if case.beside and (case.pair or case.mode == OVERLAP):
+        return f"nothing runs beside a pair or a computation; leave one of them out, or beside {case.beside}"
+    return lacked(backend, case.beside_case) if case.beside_case else None

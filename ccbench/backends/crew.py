@@ -1,18 +1,21 @@
 """How a team's ranks are spread over processes: a crew is made by the leader before it forks.
 
-A backend whose cases run in worker processes has a function ``crew(ranks, sample_capacity)`` in the module
-that CREWS names. What all processes share is made by that call; each process then asks for its endpoint.
+The capabilities of a backend whose cases run in worker processes name its ``crew``, to be called with
+(ranks, sample_capacity). What all processes share is made by that call; each process then asks for its
+endpoint. Where a launcher can start the ranks, they name what each rank's process calls with
+(rank, ranks, exchange) for its endpoint: ``launched``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from importlib import import_module
 from typing import Protocol, runtime_checkable
 
+from ccbench.backends import made_by
 from ccbench.backends.base import OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Control, Word
+from ccbench.capabilities import backend_names, capabilities_of
 from ccbench.cases import Case, CaseFacts
 from ccbench.errors import CcbenchError, UsageError
 from ccbench.exchange import Exchange
@@ -21,24 +24,6 @@ from ccbench.kernels.abi import NONE_DIFFERS
 from ccbench.machine.flags import Flag
 from ccbench.measure import Endpoint
 from ccbench.verification import Array, Mismatch, Piece, check, expected_pieces, part_of, rounding_of
-
-CREWS = {
-    "cpu": "ccbench.backends.cpu.crew",
-    "cuda": "ccbench.backends.cuda.crew",
-    "cuda-ipc": "ccbench.backends.cuda.ipc",
-    "cuda-host": "ccbench.backends.cuda_host_endpoint",
-    "nccl": "ccbench.backends.nccl.crew",
-    "nccl-processes": "ccbench.backends.nccl.processes",
-}
-
-LAUNCHED = {
-    "mpi": "ccbench.backends.mpi.endpoint",
-    "mpi-cuda": "ccbench.backends.mpi.device",
-    "gloo": "ccbench.backends.gloo",
-    "nccl": "ccbench.backends.nccl",
-}
-"""Backends whose ranks a launcher can start. The module has a function
-``launched_endpoint(rank, ranks, exchange) -> TeamEndpoint``, called in each rank's process."""
 
 
 class TeamEndpoint(Endpoint, Protocol):
@@ -108,18 +93,21 @@ class ClosingEndpoint(Protocol):
 
 def open_crew(backend: str, ranks: int, sample_capacity: int) -> Crew:
     """The crew of a backend; UsageError for one whose ranks are no processes."""
-    if backend not in CREWS:
-        raise UsageError(f"backend {backend!r} starts no processes; one of {', '.join(CREWS)}")
-    made: Crew = import_module(CREWS[backend]).crew(ranks, sample_capacity)
+    home = capabilities_of(backend).crew
+    if not home:
+        crews = ", ".join(name for name in backend_names() if capabilities_of(name).crew)
+        raise UsageError(f"backend {backend!r} starts no processes; one of {crews}")
+    made: Crew = made_by(home)(ranks, sample_capacity)
     return made
 
 
 def open_launched(backend: str, exchange: Exchange) -> TeamEndpoint:
     """What one launched rank measures with. Collective; UsageError for a backend that cannot be launched."""
-    if backend not in LAUNCHED:
-        raise UsageError(f"backend {backend!r}: no launcher starts its ranks; one of {', '.join(LAUNCHED)}")
-    module = import_module(LAUNCHED[backend])
-    made: TeamEndpoint = module.launched_endpoint(exchange.rank, exchange.ranks, exchange)
+    home = capabilities_of(backend).launched
+    if not home:
+        launched = ", ".join(name for name in backend_names() if capabilities_of(name).launched)
+        raise UsageError(f"backend {backend!r}: no launcher starts its ranks; one of {launched}")
+    made: TeamEndpoint = made_by(home)(exchange.rank, exchange.ranks, exchange)
     return made
 
 

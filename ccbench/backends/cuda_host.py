@@ -6,26 +6,23 @@ measurement is flagged ``emulation``, and nothing follows from comparing them.
 
 from __future__ import annotations
 
-from ccbench.backends.base import PlainTeams, Team, TeamRequest
+from ccbench.backends.base import DeclaredBackend, Team, TeamRequest
 from ccbench.cases import Case
 from ccbench.errors import MissingDependency
 from ccbench.kernels.building import compiler
 from ccbench.kernels.selection import kernel_algorithms, unsupported
 from ccbench.teams import ProcessTeam
 
-MOST_RANKS = 16
 MOST_ELEMENTS = 1 << 24
 """Of one rank's largest buffer: an element takes tens of nanoseconds here."""
 
-MODES = ("streaming", "isolated")
 
-
-class CudaHostBackend(PlainTeams):
+class CudaHostBackend(DeclaredBackend):
     """Implements ``ccbench.backends.base.Backend``."""
 
     name = "cuda-host"
 
-    def unavailable(self) -> str | None:
+    def unavailable(self, elsewhere: bool = False) -> str | None:
         """Needs g++ and an x86-64 or arm64 system with fork."""
         try:
             compiler()
@@ -41,15 +38,11 @@ class CudaHostBackend(PlainTeams):
         """Everything that there is a kernel for."""
         return kernel_algorithms(collective)
 
-    def unsupported(self, case: Case) -> str | None:
+    def refused(self, case: Case) -> str | None:
         """Why ``case`` cannot run here."""
-        if case.mode not in MODES:
-            return f"mode {case.mode}: an emulation has neither graphs nor caches; one of {', '.join(MODES)}"
-        if case.ranks > MOST_RANKS:
-            return f"{case.ranks} ranks: at most {MOST_RANKS} are emulated"
         if max(case.count, 1) > MOST_ELEMENTS:
             return f"a count of {case.count}: at most {MOST_ELEMENTS} elements are emulated"
-        return unsupported(case, in_groups=True)
+        return unsupported(case)
 
     def open_team(self, request: TeamRequest) -> Team:
         """One process that runs all ranks."""

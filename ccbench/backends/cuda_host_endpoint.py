@@ -235,8 +235,3 @@ class EmulatedCrew(WholeCrew):
     def endpoint(self, process: int) -> EmulatedEndpoint:
         """The one endpoint."""
         return EmulatedEndpoint(self.control, self._ranks)
-
-
-def crew(ranks: int, sample_capacity: int) -> EmulatedCrew:
-    """One process for ``ranks`` emulated ranks."""
-    return EmulatedCrew(ranks, sample_capacity)

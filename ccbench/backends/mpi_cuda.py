@@ -26,17 +26,15 @@ class MpiCudaBackend(MpiBackend):
     """Implements ``ccbench.backends.base.Backend``."""
 
     name = "mpi-cuda"
-    costly_teams = True
-    computes = False
     pinned = False
     """A rank's number says nothing about which processors are near its GPU."""
 
-    def unavailable(self) -> str | None:
+    def unavailable(self, elsewhere: bool = False) -> str | None:
         """Needs a driver, CuPy, and what ``mpi`` needs. Whether MPI is CUDA-aware shows when it starts."""
-        missing = driver_missing()
+        missing = None if elsewhere else driver_missing()
         if missing:
             return f"{missing.partition(';')[0]}; {INSTEAD}"
-        return cupy_missing() or super().unavailable()
+        return (None if elsewhere else cupy_missing()) or super().unavailable()
 
     def team_settings(self, case: Case) -> tuple[tuple[str, str], ...]:
         """What lets the library take addresses of GPUs, unless it is set, and what forces the algorithm.

@@ -17,12 +17,10 @@ from numpy.typing import NDArray
 
 from ccbench.algorithms import algorithms_of, parse_algorithm
 from ccbench.algorithms.schedule import Schedule
-from ccbench.backends.base import PlainTeams, Team, TeamRequest
+from ccbench.backends.base import DeclaredBackend, Team, TeamRequest
 from ccbench.backends.beside import part_names
 from ccbench.backends.executing import wrong_elements
-from ccbench.cases import OVERLAP, Case, Measurement, Sampling, Status
-from ccbench.collectives import collective
-from ccbench.dtypes import CPU_DTYPES, item_bytes
+from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.errors import CcbenchError, ScheduleError
 from ccbench.groups import format_ranks
 from ccbench.measure import StopRule, communicating
@@ -46,9 +44,6 @@ END_SIGMA = 0.005
 CLUSTER_SKEW_SHARE = 0.01
 """Of a launch: how far apart simulated ranks of a cluster start, for which no machine gives a figure."""
 
-MOST_RANKS = 1024
-"""Above this the samples of every rank alone would fill a disk; ``ccbench predict`` has no such limit."""
-
 MOST_UNEVEN_RANKS = 128
 """Of an all_to_all_v, whose every block takes as much memory as its largest."""
 
@@ -57,15 +52,13 @@ MOST_PROVEN_RANKS = 128
 
 MOST_LAUNCHES = 1 << 20
 
-OPS = ("sum", "prod", "min", "max", "avg")
 
-
-class SimulatedBackend(PlainTeams):
+class SimulatedBackend(DeclaredBackend):
     """See the module."""
 
     name = "simulated"
 
-    def unavailable(self) -> str | None:
+    def unavailable(self, elsewhere: bool = False) -> str | None:
         """Never: it needs nothing but NumPy."""
         return None
 
@@ -80,31 +73,17 @@ class SimulatedBackend(PlainTeams):
     def unsupported(self, case: Case) -> str | None:
         """Why the model cannot say anything about ``case``, or None."""
         try:
-            row = collective(case.collective)
-            item_bytes(case.dtype)
-            if case.algorithm != "default":
-                _schedule(case, case.algorithm)
-            _refuse_wrong_parties(case)
+            return super().unsupported(case)
         except CcbenchError as error:
             return str(error)
-        if case.dtype not in CPU_DTYPES:
-            return f"dtype {case.dtype} cannot be checked with NumPy; one of {', '.join(CPU_DTYPES)}"
-        if row.reduces and case.op not in OPS:
-            return f"op {case.op!r} is not known; one of {', '.join(OPS)}"
-        if case.mode == OVERLAP:
-            return (
-                "mode overlap: how long a computation takes is not modelled; measure it on cpu, nccl or mpi"
-            )
-        if case.traffic and case.in_place:
-            return (
-                "uneven blocks in place: what a rank gets does not fit where it sends from; out of place only"
-            )
+
+    def refused(self, case: Case) -> str | None:
+        """Why the model cannot say anything about ``case``, or None; CcbenchError says it as well."""
+        if case.algorithm != "default":
+            _schedule(case, case.algorithm)
+        _refuse_wrong_parties(case)
         if case.traffic and case.group_ranks > MOST_UNEVEN_RANKS:
             return f"{case.group_ranks} ranks with uneven blocks: at most {MOST_UNEVEN_RANKS} are simulated"
-        if case.protocol != "default":
-            return f"protocol {case.protocol!r}: shared memory has none; ask for 'default'"
-        if case.ranks > MOST_RANKS:
-            return f"{case.ranks} ranks: at most {MOST_RANKS} are simulated; 'ccbench predict' prices more"
         return None
 
     def open_team(self, request: TeamRequest) -> Team:
@@ -114,11 +93,6 @@ class SimulatedBackend(PlainTeams):
 
 BACKEND = SimulatedBackend()
 """The one instance; it has no state."""
-
-
-def backend() -> SimulatedBackend:
-    """The backend, as ``open_backend("simulated")`` gives it."""
-    return BACKEND
 
 
 def _refuse_wrong_parties(case: Case) -> None:

@@ -89,7 +89,8 @@ def _kernels() -> Listing:
 
 
 def _backends() -> Listing:
-    from ccbench.backends import backend_names, open_backend
+    from ccbench.backends import open_backend
+    from ccbench.capabilities import backend_names
 
     backends = [open_backend(name) for name in backend_names()]
     return {

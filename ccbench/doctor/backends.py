@@ -4,46 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
+from ccbench.backends import COMPILER, GPU
+from ccbench.capabilities import Requirement, capabilities_of
 from ccbench.doctor.checks import Check, Surroundings
 from ccbench.doctor.gpus import visible
 from ccbench.environment import Environment, Files, cuda_install, install_line
-
-
-@dataclass(frozen=True)
-class Part:
-    """Something a backend needs that is installed as Python packages.
-
-    module: '' for one that is never imported by name; its distributions tell. install: '' for the extra of
-    ccbench that suits the driver.
-    """
-
-    module: str
-    distributions: tuple[str, ...]
-    install: str = ""
-
-
-PARTS: Mapping[str, Part] = {
-    "CuPy": Part("cupy", ("cupy-cuda13x", "cupy-cuda12x", "cupy")),
-    "NVRTC": Part("", ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")),
-    "NCCL": Part("", ("nvidia-nccl-cu13", "nvidia-nccl-cu12")),
-    "mpi4py": Part("mpi4py", ("mpi4py",), install_line("mpi")),
-    "torch": Part("torch", ("torch",), install_line("gloo")),
-}
-
-NEEDS: Mapping[str, tuple[str, ...]] = {
-    "cuda": ("GPU", "CuPy", "NVRTC"),
-    "cuda-ipc": ("GPU", "CuPy", "NVRTC"),
-    "nccl": ("GPU", "CuPy", "NCCL"),
-    "nccl-processes": ("GPU", "CuPy", "NCCL"),
-    "mpi": ("mpi4py",),
-    "mpi-cuda": ("GPU", "CuPy", "mpi4py"),
-    "gloo": ("torch",),
-    "cuda-host": ("C++ compiler",),
-}
-"""Backend -> what it needs, in the order in which to get it. Others say themselves what is missing."""
 
 
 def backend_checks(
@@ -64,7 +31,8 @@ def _backend(name: str, seen: Environment, files: Files, around: Surroundings) -
         )
     reason = around.unavailable(name)
     if reason is None:
-        versions = [_version(need, seen, around) for need in NEEDS.get(name, ()) if need in PARTS]
+        needs = capabilities_of(name).needs
+        versions = [_version(need, seen, around) for need in needs if need.distributions]
         return Check(title, "ok", " ".join(["works", *([f"({', '.join(versions)})"] if versions else [])]))
     # A backend's sentence is "what is missing; what to do" or "what is missing: what to do".
     what, split, cure = _SPLIT.split(reason, maxsplit=1) if _SPLIT.search(reason) else (reason, "", "")
@@ -76,43 +44,26 @@ _SPLIT = re.compile(r"(; |: )")
 
 def _lacking(name: str, seen: Environment, files: Files, around: Surroundings) -> Iterator[tuple[str, str]]:
     """(what is missing, the command that cures it)."""
-    for need in NEEDS.get(name, ()):
-        if need in PARTS:
-            if not _there(need, seen, around):
-                yield need, PARTS[need].install or cuda_install(files)
-        elif not _ASKED[need](seen, files, around):
-            yield need, _CURES[need]
+    for need in capabilities_of(name).needs:
+        if not _there(need, seen, files, around):
+            packages = install_line(need.extra) if need.extra else cuda_install(files)
+            yield need.name, need.cure or packages
 
 
-def _there(need: str, seen: Environment, around: Surroundings) -> bool:
-    part = PARTS[need]
-    if need == "NCCL" and any("libnccl" in path for path in seen.software.loadable):
+def _there(need: Requirement, seen: Environment, files: Files, around: Surroundings) -> bool:
+    if need == GPU:
+        return visible(seen.accelerators, files)
+    if need == COMPILER:
+        return around.finds_program(os.environ.get("CXX", "g++"))
+    if need.library and any(need.library in path for path in seen.software.loadable):
         return True  # the system's own
-    if part.module:
-        return around.has_module(part.module)
-    return any(around.version(one) is not None for one in part.distributions)
+    if need.module:
+        return around.has_module(need.module)
+    return any(around.version(one) is not None for one in need.distributions)
 
 
-def _version(need: str, seen: Environment, around: Surroundings) -> str:
-    versions = [around.version(one) for one in PARTS[need].distributions]
-    if need == "NCCL":
-        versions += [version for path, version in seen.software.loadable.items() if "libnccl" in path]
-    return f"{need} {next((one for one in versions if one is not None), '(version unknown)')}"
-
-
-def _sees_gpu(seen: Environment, files: Files, around: Surroundings) -> bool:
-    return visible(seen.accelerators, files)
-
-
-def _has_compiler(seen: Environment, files: Files, around: Surroundings) -> bool:
-    return around.finds_program(os.environ.get("CXX", "g++"))
-
-
-_ASKED: Mapping[str, Callable[[Environment, Files, Surroundings], bool]] = {
-    "GPU": _sees_gpu,
-    "C++ compiler": _has_compiler,
-}
-_CURES = {
-    "GPU": "a machine with an NVIDIA GPU (see the check GPU)",
-    "C++ compiler": "apt-get install g++, or name a compiler with CXX",
-}
+def _version(need: Requirement, seen: Environment, around: Surroundings) -> str:
+    versions = [around.version(one) for one in need.distributions]
+    if need.library:
+        versions += [version for path, version in seen.software.loadable.items() if need.library in path]
+    return f"{need.name} {next((one for one in versions if one is not None), '(version unknown)')}"

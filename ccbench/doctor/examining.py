@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ccbench.backends import backend_names
+from ccbench.capabilities import backend_names
 from ccbench.doctor.backends import backend_checks
 from ccbench.doctor.checks import Check, Surroundings, this_system
 from ccbench.doctor.gpus import gpu_checks

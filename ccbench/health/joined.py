@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+from ccbench.capabilities import capabilities_of
 from ccbench.errors import CcbenchError
 from ccbench.machine.flags import Flag
-from ccbench.model.basis import GPU_BACKENDS
 from ccbench.model.cluster import first_gpus
 from ccbench.runs import Run
 from ccbench.runs.rows import is_null
@@ -61,7 +61,7 @@ class Joined:
 def joined_by(run: Run, row: Row) -> Joined:
     """How the ranks of a case are joined, as far as its run tells."""
     ranks = int(row["ranks"])
-    on_gpus = row["backend"] in GPU_BACKENDS
+    on_gpus = capabilities_of(row["backend"]).gpu_ranks
     machines = _machines(row, by_turns=on_gpus)
     if on_gpus:
         topology = None if Flag.LOOPBACK in row["flags"] else gpus_of(run)

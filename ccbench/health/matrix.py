@@ -9,12 +9,12 @@ from functools import cached_property
 from statistics import median
 from typing import Any
 
+from ccbench.capabilities import capabilities_of
 from ccbench.cases import AXIS, IDENTITY, Status
 from ccbench.errors import CcbenchError
 from ccbench.groups import Pair, parse_pair
 from ccbench.health.joined import gpus_of, joined_by
 from ccbench.machine.flags import DEVICE_FLAGS, Flag
-from ccbench.model.basis import GPU_BACKENDS
 from ccbench.model.cluster import cluster_of
 from ccbench.runs import Run
 from ccbench.runs.rows import is_null
@@ -222,7 +222,8 @@ def _joined_by(run: Run, row: Row) -> tuple[Words, Table]:
     ranks = int(row["ranks"])
     joined = joined_by(run, row)
     words = tuple(tuple(joined.word(one, other) for other in range(ranks)) for one in range(ranks))
-    topology = gpus_of(run) if row["backend"] in GPU_BACKENDS and Flag.LOOPBACK not in row["flags"] else None
+    own_gpus = capabilities_of(row["backend"]).gpu_ranks and Flag.LOOPBACK not in row["flags"]
+    topology = gpus_of(run) if own_gpus else None
     if topology is not None:
         try:
             return words, _link_rates(topology, ranks, max(int(row["nodes"]), 1), _network_of(run))

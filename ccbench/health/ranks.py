@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from ccbench.capabilities import capabilities_of
 from ccbench.health.groups import DECIDED, SLOW_HALF
 from ccbench.machine.flags import LOAD_FLAGS
 from ccbench.runs.rows import WAITING_SHARE, is_null, usual_waits
@@ -20,9 +21,6 @@ from ccbench.stats import CHANCE, chance_of_most
 
 SYMMETRIC = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 """Collectives in which every rank does as much: in others a root is late for good reason."""
-
-POLLING = ("cpu", "mpi")
-"""Backends whose ranks keep their processors busy while they wait, so that each has all it is given."""
 
 TELLING_SECONDS = 1e-5
 """Launches that are shorter tell nothing of waiting: a tenth of them is less than what a cache line takes
@@ -64,7 +62,9 @@ def starved_ranks(timed: Sequence[Row]) -> dict[int, str]:
 
     What other programs took is no rank's fault.
     """
-    polling = [row for row in timed if row["backend"] in POLLING and "steal" not in row["flags"]]
+    # Ranks that poll keep their processors busy while they wait, so that each has all it is given.
+    calm = (row for row in timed if "steal" not in row["flags"])
+    polling = [row for row in calm if capabilities_of(row["backend"]).polls]
     found = []
     for one in _blamed(polling, _gets_least):
         usual = median(_of_next(row, one.rank) for row in one.against)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ccbench.capabilities import capabilities_of
 from ccbench.cases import Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
@@ -155,9 +156,6 @@ def _version(stated: Stated, log: ImportedLog) -> tuple[int, ...]:
 
 Row = Mapping[str, Any]
 
-LIBRARY_OF_BACKEND = {"nccl": "NCCL", "rccl": "RCCL", "hccl": "HCCL"}
-"""Backends that are such a library -> its name."""
-
 OWN_TOOL = "nccl-tests"
 """ccbench asks a library as nccl-tests does, so its own measurements are read as that tool's."""
 
@@ -254,8 +252,8 @@ def _is_usable(row: Row, reasons: Counter[str]) -> bool:
 
 def _asked(run: Run, row: Row) -> Asked | str:
     """What the table of ``row`` asked of the library, by what run.json keeps of the log or of the process."""
-    library = LIBRARY_OF_BACKEND.get(row["backend"])
-    if library is None and row["backend"] != row["tool"]:
+    library = capabilities_of(row["backend"]).library
+    if not library and row["backend"] != row["tool"]:
         return f"measured with {row['backend']}, which is no collective library that the model describes"
     kept = _imported(run, row)
     environment = (
@@ -267,7 +265,7 @@ def _asked(run: Run, row: Row) -> Asked | str:
     )
     log = ImportedLog(
         row["tool"] or OWN_TOOL,
-        library=library or "",
+        library=library,
         tables=(table,),
         environment={str(name): str(value) for name, value in (environment or {}).items()},
         facts=_mapping(kept, "facts"),

@@ -14,6 +14,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
+from ccbench.capabilities import Device, capabilities_of
 from ccbench.cases import NO_OP, NO_ROOT, Case, Conditions, Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
@@ -64,9 +65,6 @@ _NO_COLLECTIVE = (
 
 _WRONG_REMARK = re.compile(r"([0-9]{1,18}) wrong elements?(?:: )?(.*)")
 """How ccbench's own tables remark on wrong results."""
-
-EMULATED_LIBRARY = "cuda-host"
-"""The backend of ccbench that emulates a device."""
 
 STATUS_OF_OUTCOME = {Outcome.CRASHED: Status.FAILED, Outcome.HUNG: Status.TIMED_OUT}
 
@@ -192,14 +190,15 @@ def _measurement(log: ImportedLog, table: ImportedTable, row: ImportedRow, team:
         wrong_elements=row.wrong_elements if remark is None else int(remark[1]),
         stop_reason="imported",
         # In one of ccbench's own tables: a model's times stay a model's, an emulation's an emulation's.
-        simulated=library in ("simulated", EMULATED_LIBRARY),
+        simulated=capabilities_of(library).device in (Device.MODEL, Device.EMULATED_GPU),
         conditions=Conditions(flags=_flags(row, library, keeps_samples)),
     )
 
 
 def _flags(row: ImportedRow, library: str, has_run: bool) -> tuple[str, ...]:
     """The row's own flags; tables of older versions do not say that an emulation is one."""
-    unsaid = library == EMULATED_LIBRARY and has_run and Flag.EMULATION not in row.flags
+    emulated = capabilities_of(library).device is Device.EMULATED_GPU
+    unsaid = emulated and has_run and Flag.EMULATION not in row.flags
     return (Flag.EMULATION,) * unsaid + row.flags
 
 

@@ -6,21 +6,17 @@ collective interprets schedules, and stands for an algorithm ``schedule:<name>``
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ccbench.algorithms import algorithm_row, algorithms_of, parse_algorithm
 from ccbench.cases import ALL_GROUPS, Case
 from ccbench.collectives import COLLECTIVES, collective
-from ccbench.dtypes import EXACT_LIMIT, ITEM_BYTES
+from ccbench.dtypes import EXACT_LIMIT
 from ccbench.errors import CcbenchError, UsageError
-from ccbench.kernels.abi import OPS, TYPES
 from ccbench.kernels.plans import PLANNERS
 from ccbench.kernels.sources import KernelEntry, entries
 
 INTERPRETED = "schedule"
-RANKS_LIMIT = 64
-"""A rank keeps flags and message slots for every other rank on every channel."""
 
 PREFERRED = (
     (32 << 10, ("ll", "mesh_one_shot", "mesh", "barrier", "tree", "ring")),
@@ -29,18 +25,6 @@ PREFERRED = (
 )
 """(up to this size in bytes, algorithms by preference): what ``default`` stands for. One-shot and low-latency
 protocols win below some hundred KiB, two-shot to some MiB, rings above (vLLM pull requests 24111, 42324)."""
-
-
-_ONLY = (
-    ("channels", 0),
-    ("registration", "none"),
-    ("aggregation", 1),
-    ("misalignment_bytes", 0),
-    ("pair", ""),
-    ("beside", ""),
-    ("computing", ""),
-)
-"""Fields of a Case of which these kernels know one value."""
 
 
 @dataclass(frozen=True)
@@ -117,43 +101,16 @@ def _default(case: Case, known: tuple[str, ...]) -> str:
     return "default"
 
 
-def unsupported(case: Case, transports: Sequence[str] = ("default",), in_groups: bool = False) -> str | None:
-    """Why no kernel can run ``case``, whatever the device; None where one can.
-
-    transports: which values of ``Case.transport`` the backend has. in_groups: whether it runs groups.
-    """
-    if case.groups and not in_groups:
-        return (
-            f"groups {case.groups}: this backend's processes know the memory of all ranks together; take "
-            "backend cuda, cuda-host or nccl"
-        )
-    if case.traffic:
-        return (
-            f"traffic {case.traffic!r}: these kernels move blocks of one size; take `traffic: balanced`, or "
-            "backend nccl, cpu, mpi or gloo"
-        )
+def unsupported(case: Case) -> str | None:
+    """Why no kernel can run ``case``, which the backend's capabilities allow; None where one can."""
     try:
         row = collective(case.collective)
         case = replace(case, ranks=case.group_ranks, groups="", alone=ALL_GROUPS)
         choose(case)
     except CcbenchError as error:
         return str(error)
-    if case.transport not in transports:
-        return f"transport {case.transport!r} does not exist here; one of {', '.join(transports)}"
-    for name, plain in _ONLY:
-        if getattr(case, name) != plain:
-            return f"{name} {getattr(case, name)!r}: these kernels have no such setting; only {plain!r}"
-    if case.dtype not in TYPES or case.dtype not in ITEM_BYTES:
-        known = ", ".join(name for name in TYPES if name in ITEM_BYTES)
-        return f"dtype {case.dtype} has no kernel; one of {known}"
-    if row.reduces and case.op not in OPS:
-        return f"op {case.op!r} has no kernel; one of {', '.join(OPS)}"
-    if case.protocol != "default":
-        return f"protocol {case.protocol!r}: here the algorithm says it (ll is one); ask for 'default'"
     if case.nodes != 1:
         return f"{case.nodes} nodes: these kernels write into each other's memory, on one node"
-    if not 1 <= case.ranks <= RANKS_LIMIT:
-        return f"{case.ranks} ranks: at most {RANKS_LIMIT}"
     if row.reduces and case.op in ("sum", "avg") and case.ranks > EXACT_LIMIT[case.dtype]:
         return (
             f"{case.op} over {case.ranks} ranks cannot be checked: {case.dtype} holds no such number exactly"

@@ -6,26 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ccbench.capabilities import Device, capabilities_of
 from ccbench.cases import Case
 from ccbench.errors import CcbenchError, MachineError
 from ccbench.model.cluster import Cluster, cluster_of
 from ccbench.model.host_network import HostNetwork
 from ccbench.model.machine import Machine, is_machine_file, load_machine, machine_names
-from ccbench.model.predicting import DEVICE_BACKENDS, LIBRARY_BACKENDS, UNPRICED_BACKENDS, predict_case
+from ccbench.model.predicting import predict_case
 from ccbench.model.prediction import Prediction
 from ccbench.topology.graph import Topology
 
-GPU_BACKENDS = (*DEVICE_BACKENDS, *LIBRARY_BACKENDS, *UNPRICED_BACKENDS)
-"""Backends whose ranks are GPUs."""
-
 DEFAULT = "default"
 """The algorithm that leaves the choice to the backend."""
-
-HOST_BACKENDS = ("cpu", "mpi", "gloo")
-"""Backends whose ranks are processes, of which the model of a machine's GPUs says nothing."""
-
-ONE_PROCESS_BACKENDS = ("nccl", "cuda")
-"""Backends in which one process launches on all GPUs of a node, one after the other."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +48,9 @@ class Basis:
         if hosts is not None:
             return predict_case(case, hosts, used, host=self.host)
         machine = self.machine_of(case)
-        if machine is None or (isinstance(machine, Cluster) and case.backend in HOST_BACKENDS):
+        # The model of a machine's GPUs says nothing of processes.
+        processes = capabilities_of(case.backend).device is Device.PROCESS
+        if machine is None or (isinstance(machine, Cluster) and processes):
             return None
         return predict_case(case, machine, used, self._launched_by_one(case))
 
@@ -64,12 +58,12 @@ class Basis:
         """GPUs that one thread launches on while a sample runs: in other modes all is enqueued before."""
         if case.mode != "streaming":
             return 0
-        by_turns = case.backend in ONE_PROCESS_BACKENDS and not self.launched
+        by_turns = capabilities_of(case.backend).one_process and not self.launched
         return case.ranks // case.nodes if by_turns else 1
 
     def machine_of(self, case: Case) -> Machine | Cluster | None:
         """Whose model a case is of: its GPUs, where it runs on some or where there is nothing else."""
-        if case.backend in GPU_BACKENDS or self.host is None:
+        if capabilities_of(case.backend).gpu_ranks or self.host is None:
             return self._cluster(case.ranks, case.nodes)
         return self.host
 

@@ -12,6 +12,7 @@ import math
 
 import numpy as np
 
+from ccbench.capabilities import PricedBy, capabilities_of
 from ccbench.cases import Case, Sampling
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
@@ -31,9 +32,6 @@ from ccbench.model.machine import Machine, Rates, SharedMemory
 from ccbench.model.parties import party_of
 from ccbench.model.prediction import Prediction
 from ccbench.units import format_rate, format_seconds
-
-HOST_LIBRARIES = ("mpi", "gloo")
-"""Backends whose collectives are made of messages between processes."""
 
 GLOO_THREADS = 2
 """Of a rank: the caller, and one that sends and receives (gloo/transport/tcp/loop.cc in
@@ -116,13 +114,17 @@ def is_priced_on_one_host(backend: str, ranks: int, host: Machine | None) -> boo
     Gloo's are not where its threads share processors: each message then waits for a time slice, or does not
     (all_reduce of 256 KiB took 0.25 to 3.6 ms within one run on two processors).
     """
-    return backend != "gloo" or host is None or GLOO_THREADS * ranks <= host.fabric.cores
+    return not _is_gloo(backend) or host is None or GLOO_THREADS * ranks <= host.fabric.cores
+
+
+def _is_gloo(backend: str) -> bool:
+    return capabilities_of(backend).priced_by is PricedBy.GLOO
 
 
 def _plans(case: Case, network: HostNetwork, size_bytes: int, root: int, algorithm: str) -> dict[str, Plan]:
     """The plans among which the library chooses, by name; one alone where the case or the sources name it."""
     ranks = network.ranks
-    if case.backend == "gloo":
+    if _is_gloo(case.backend):
         name, make = GLOO_PLANS[case.collective]
         return {name: make(ranks, root)}
     blocking = case.mode in ("streaming", "isolated")  # others have algorithms of their own
@@ -166,7 +168,7 @@ def _copied_share(case: Case) -> float:
     if case.in_place or case.one_pair or not row.moves_data or case.collective in ("broadcast", "send_recv"):
         return 0.0
     if row.reduces:
-        return 0.0 if case.backend == "gloo" else 1.0
+        return 0.0 if _is_gloo(case.backend) else 1.0
     return 1 / case.ranks
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ccbench.cases import DEVICE_TIMED, NO_ROOT, OVERLAP, UNEVEN, Case
+from ccbench.capabilities import PricedBy, capabilities_of
+from ccbench.cases import NO_ROOT, OVERLAP, UNEVEN, Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import item_bytes
 from ccbench.errors import CcbenchError
@@ -19,7 +20,7 @@ from ccbench.model.beside import (
 from ccbench.model.cluster import Cluster
 from ccbench.model.cluster_points import library_points, schedule_points
 from ccbench.model.group_points import requested_points
-from ccbench.model.host_collectives import HOST_LIBRARIES, predict_host_library
+from ccbench.model.host_collectives import predict_host_library
 from ccbench.model.host_network import HostNetwork
 from ccbench.model.library.constants import shipped
 from ccbench.model.library.costs import MICRO
@@ -29,15 +30,6 @@ from ccbench.model.parties import EVERYBODY, party_of, schedule_of
 from ccbench.model.prediction import Prediction
 from ccbench.model.pricing import predict
 from ccbench.units import format_seconds
-
-LIBRARY_BACKENDS = ("nccl", "nccl-processes", "rccl", "hccl", "msccl")
-"""Backends that choose among a library's own algorithms on GPUs."""
-
-DEVICE_BACKENDS = ("cuda", "cuda-ipc", "cuda-host")
-"""Backends that run ccbench's own kernels on GPUs, or emulate that."""
-
-UNPRICED_BACKENDS = ("mpi-cuda",)
-"""Backends on GPUs of whose messages there is no model."""
 
 
 def predict_case(
@@ -55,26 +47,27 @@ def predict_case(
     the library that it was probed with does (``ccbench.model.host_collectives``); where all its ranks share
     one, ``host`` is that. Of computing meanwhile nothing is said: how long it takes is not modelled.
     """
-    if case.backend in UNPRICED_BACKENDS or case.mode == OVERLAP:
+    able = capabilities_of(case.backend)
+    if able.priced_by is PricedBy.NOTHING or case.mode == OVERLAP:
         return None
-    by_library = case.backend in (*HOST_LIBRARIES, *LIBRARY_BACKENDS)
+    by_library = able.priced_by is not PricedBy.SCHEDULE
     if by_library and not case.size_bytes and COLLECTIVES[case.collective].moves_data:
         return None  # nothing to send: libraries return at once, or with a handshake of their own
     if isinstance(machine, HostNetwork):
         return predict_host_library(case, machine, algorithm_used, host)
-    if case.backend in HOST_LIBRARIES:
+    if able.priced_by_messages:
         return None  # a library's own messages are priced on what such messages were seen to cost
     try:
-        if isinstance(machine, Machine) and case.backend in DEVICE_BACKENDS:
+        if isinstance(machine, Machine) and able.gpu_ranks:
             return None  # a host's memory says nothing about a device's
         if isinstance(machine, Machine):
             return _on_host(case, machine, algorithm_used)
         if case.ranks != machine.ranks:
             return None
-        if case.backend in LIBRARY_BACKENDS:
+        if able.priced_by is PricedBy.GPU_LIBRARY:
             return _of_library(case, machine, algorithm_used, gpus_per_process)
         found = links_prediction(case, machine, algorithm_used) if algorithm_used else None
-        return _launched(found, gpus_per_process) if found and case.backend in DEVICE_TIMED else found
+        return _launched(found, gpus_per_process) if found and able.device_timed else found
     except CcbenchError:
         return None  # a library's own algorithm, or one that is unknown here: there is nothing to price
 

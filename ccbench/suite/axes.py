@@ -9,74 +9,18 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ccbench.cases import AXIS, OVERLAP
+from ccbench.capabilities import backend_names, capabilities_of
+from ccbench.cases import AXIS
 from ccbench.collectives import COLLECTIVES
-from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES
 from ccbench.units import shown, suggestion
-
-NCCL_BACKENDS = ("nccl", "nccl-processes")
-MPI_BACKENDS = ("mpi", "mpi-cuda")
-BACKENDS = ("cpu", "simulated", *NCCL_BACKENDS, "cuda", "cuda-ipc", "cuda-host", *MPI_BACKENDS, "gloo")
-GPU_BACKENDS = (*NCCL_BACKENDS, "cuda", "cuda-ipc", "cuda-host")
-"""Backends that have every dtype; cuda-host runs kernels for GPUs, on a CPU."""
-
-GPU_ONLY_DTYPES = tuple(name for name in ITEM_BYTES if name not in CPU_DTYPES)
-"""Kept only for GPU_BACKENDS; ``dtype: all`` stands for the others."""
-
-NCCL_ONLY_OPS = ("premulsum",)
-"""Kept only for NCCL_BACKENDS."""
 
 MOST_ITEMS = 1000
 """Values that one list may have; a suite with more of them has ranges to say so."""
 
-GPU_ONLY_MODES = ("graph", "cold")
-"""Kept only for backends that drive a GPU."""
-
-GPU_MODE_BACKENDS = (*NCCL_BACKENDS, "cuda")
-MPI_ONLY_MODES = ("nonblocking", "persistent")
-"""Kept only for MPI_BACKENDS: how their functions are called."""
-
-OVERLAP_BACKENDS = ("cpu", *NCCL_BACKENDS, "mpi", "gloo")
-"""Kept only for them: something is computed meanwhile."""
-
-GROUPED_BACKENDS = ("cpu", "simulated", *NCCL_BACKENDS, *MPI_BACKENDS, "gloo", "cuda", "cuda-host")
-SEVERAL_AT_ONCE = ("cpu", "simulated", *NCCL_BACKENDS, "mpi", "gloo")
-"""Backends on which a rank can be in several groups at a time."""
-
-BACKENDS_WITH: dict[str, tuple[str, ...]] = {
-    "in_place": BACKENDS,
-    "computing": BACKENDS,
-    "protocol": (*NCCL_BACKENDS, "simulated"),
-    "channels": NCCL_BACKENDS,
-    "transport": (*NCCL_BACKENDS, "cuda", "cuda-ipc"),
-    "registration": NCCL_BACKENDS,
-    "aggregation": NCCL_BACKENDS,
-    "misalignment_bytes": NCCL_BACKENDS,
-    "pair": ("cpu", *NCCL_BACKENDS, *MPI_BACKENDS, "gloo"),
-    "groups": GROUPED_BACKENDS,
-    "alone": GROUPED_BACKENDS,
-    "beside": SEVERAL_AT_ONCE,
-    "traffic": SEVERAL_AT_ONCE,
-}
-"""Which backends have more than the default of an axis."""
-
-COLLECTIVES_OF_SOME = {"all_to_all_v": BACKENDS_WITH["traffic"]}
-"""Which backends have a collective that not all have."""
-
 
 def offers(backend: str, name: str, value: object) -> bool:
     """Whether ``backend`` has that value of the axis ``name``; the default is had by all."""
-    if name == "dtype":
-        return backend in GPU_BACKENDS or value not in GPU_ONLY_DTYPES
-    if name == "op":
-        return backend in NCCL_BACKENDS or value not in NCCL_ONLY_OPS
-    if name == "mode":
-        if value == OVERLAP:
-            return backend in OVERLAP_BACKENDS
-        if value in MPI_ONLY_MODES:
-            return backend in MPI_BACKENDS
-        return backend in GPU_MODE_BACKENDS or value not in GPU_ONLY_MODES
-    return value == AXIS[name].default or backend in BACKENDS_WITH.get(name, ())
+    return value == AXIS[name].default or capabilities_of(backend).has(name, value)
 
 
 MPI_PREFIX = "mpi:"
@@ -145,8 +89,16 @@ def numbers(kind: str, lowest: int, highest: int) -> Callable[[Any], tuple[int, 
     return read
 
 
-read_backends = words("backend", ("auto", *BACKENDS))
-read_sweep_backends = words("backend", BACKENDS, BACKENDS)
+def read_backends(value: Any) -> tuple[str, ...]:
+    """Names of backends, and ``auto``."""
+    return words("backend", ("auto", *backend_names()))(value)
+
+
+def read_sweep_backends(value: Any) -> tuple[str, ...]:
+    """Names of backends; ``all`` stands for every one."""
+    return words("backend", backend_names(), backend_names())(value)
+
+
 read_collectives = words("collective", tuple(COLLECTIVES), tuple(COLLECTIVES))
 
 

@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+from ccbench.capabilities import backend_names, backends_of_auto, capabilities_of
 from ccbench.cases import NO_ROOT, OVERLAP, Axis, Case
 from ccbench.collectives import COLLECTIVES, Collective
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import CcbenchError, UsageError
-from ccbench.suite.axes import BACKENDS, BACKENDS_WITH, COLLECTIVES_OF_SOME, MPI_PREFIX, offers
+from ccbench.suite.axes import MPI_PREFIX, offers
 from ccbench.suite.grouping import why_no_groups, works
 from ccbench.suite.model import IN_PLACE_COLLECTIVES, SWEPT, Suite, Sweep
 from ccbench.suite.ranges import MOST_POINTS, MOST_RANKS, Range, size_points
@@ -85,7 +86,7 @@ class _Block:
     def _kept(self, axis: Axis) -> Kept:
         has = self.values[axis.name]
         asked = self.sweep.asked(axis.name) if exists_for(axis, self.row) else ()
-        lacked = Counter(_lack(axis, value, self.row) for value in asked if value not in has)
+        lacked = Counter(_lack(self, axis, value) for value in asked if value not in has)
         return len(has), lacked
 
     @property
@@ -112,11 +113,11 @@ def exists_for(axis: Axis, row: Collective) -> bool:
     return not axis.needs or bool(getattr(row, axis.needs))
 
 
-def _lack(axis: Axis, value: object, row: Collective) -> str:
-    """What a backend has not, in words; of a setting all values together."""
+def _lack(block: _Block, axis: Axis, value: object) -> str:
+    """What a backend has not, in words; of an axis of which it has nothing all values together."""
     if axis.name == "in_place":
-        return f"{row.name} in place"
-    return axis.key if axis.plain or axis.choice else f"{axis.key} {value}"
+        return f"{block.row.name} in place"
+    return f"{axis.key} {value}" if axis.name in capabilities_of(block.backend).values else axis.key
 
 
 def expand(suite: Suite, context: ExpansionContext) -> tuple[Case, ...]:
@@ -154,8 +155,8 @@ def left_out(suite: Suite, context: ExpansionContext) -> Counter[str]:
 
 def _check_context(context: ExpansionContext) -> None:
     for backend in context.backends or ():
-        if backend not in BACKENDS:
-            raise UsageError(f"backend {shown(backend)} is not known; {suggestion(backend, BACKENDS)}")
+        if backend not in backend_names():
+            raise UsageError(f"backend {shown(backend)} is not known; {suggestion(backend, backend_names())}")
     if context.ranks is not None and not 1 <= context.ranks <= MOST_RANKS:
         raise UsageError(f"{context.ranks} ranks cannot be; give 1 to {MOST_RANKS}")
 
@@ -220,9 +221,9 @@ def _works(
     """Who communicates with whom, each once, and what the backend lacks of it."""
     lacked: Counter[str] = Counter()
     found: dict[tuple[tuple[str, Any], ...], None] = {}
-    for work in works(sweep, row, ranks, pairs=backend in BACKENDS_WITH["pair"]):
+    for work in works(sweep, row, ranks, pairs=offers(backend, "pair", "0>1")):
         missing = [name for name, value in work.items() if not offers(backend, name, value)]
-        if backend not in COLLECTIVES_OF_SOME.get(row.name, (backend,)):
+        if not offers(backend, "collective", row.name):
             missing = [row.name]
         lacked.update(missing[:1])
         if not missing:
@@ -276,7 +277,8 @@ def _check_algorithms(suite: Suite, index: int, sweep: Sweep, context: Expansion
     chosen = asked = _sweep_backends(suite, sweep, context) or sweep.backends
     if _unknown(named, chosen, sweep, context):
         # --backend may have taken away the one that knows the name: that leaves it out, it is no mistake.
-        others = dict.fromkeys((*chosen, *suite.backends, *context.auto_backends, "cpu"))
+        there = (*context.auto_backends, *backends_of_auto(gpus=False))
+        others = dict.fromkeys((*chosen, *suite.backends, *there))
         chosen = tuple(name for name in others if name in sweep.backends)
     for name in _unknown(named, chosen, sweep, context):
         known = sorted(_offered(asked, sweep, context))

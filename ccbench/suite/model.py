@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from ccbench import layouts
+from ccbench.capabilities import backend_names
 from ccbench.cases import AXES, AXIS, Axis, Sampling
 from ccbench.collectives import COLLECTIVES
 from ccbench.suite import axes, grouping, ranges
@@ -215,8 +216,8 @@ class Sweep(_SweptKeys):
     ] = ("default",)
     size: Annotated[tuple[int | ranges.Range, ...], ranges.SIZES] = ranges.DEFAULT_SIZES
     ranks: Annotated[tuple[int, ...] | str, ranges.RANKS] = "auto"
-    backends: Annotated[tuple[str, ...], _words(axes.read_sweep_backends, *axes.BACKENDS, "all")] = (
-        axes.BACKENDS
+    backends: Annotated[tuple[str, ...], _words(axes.read_sweep_backends, *backend_names(), "all")] = Field(
+        default_factory=backend_names
     )
     root: Annotated[tuple[int, ...] | str, ranges.ROOTS] = (0,)
     pairs: Annotated[
@@ -279,7 +280,7 @@ class Suite(StrictModel):
 
     suite: Annotated[str, Reads(_read_name, {"type": "string", "pattern": f"^{_NAME.pattern}$"})] = "suite"
     question: Annotated[str, Reads(_read_question, {"type": "string", "maxLength": LONGEST_QUESTION})] = ""
-    backends: Annotated[tuple[str, ...], _words(axes.read_backends, "auto", *axes.BACKENDS)] = ("auto",)
+    backends: Annotated[tuple[str, ...], _words(axes.read_backends, "auto", *backend_names())] = ("auto",)
     sweep: Annotated[tuple[Sweep, ...], BeforeValidator(_listed)]
     sampling_rules: SamplingRules = Field(default=SamplingRules(), alias="sampling")
     verdict: Annotated[str, Reads(_read_verdict, {"enum": list(VERDICTS)})] = "speed"

@@ -24,12 +24,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from ccbench.capabilities import capabilities_of
 from ccbench.tuning.advice import Advice, Band, Rules, advise, everywhere
 from ccbench.tuning.timings import DEFAULT, SIZE_NOT_STATED, Choice, Timing
 from ccbench.units import plural
-
-BACKENDS = ("nccl", "rccl")
-"""Backends whose choices these variables and this plug-in make; RCCL has the same ones."""
 
 COLLECTIVE_NAMES = {
     "all_reduce": "allreduce",
@@ -159,7 +157,9 @@ def _of_nccl(timings: Iterable[Timing]) -> tuple[Timing, ...]:
     return tuple(
         one
         for one in timings
-        if one.choice.backend in BACKENDS and not one.situation.work and one.size_bytes != SIZE_NOT_STATED
+        if capabilities_of(one.choice.backend).nccl_settings
+        and not one.situation.work
+        and one.size_bytes != SIZE_NOT_STATED
     )
 
 

@@ -13,7 +13,8 @@ import pytest
 
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Control, Word
-from ccbench.backends.crew import CREWS, TeamEndpoint, WholeEndpoint, open_crew
+from ccbench.backends.crew import TeamEndpoint, WholeEndpoint, open_crew
+from ccbench.capabilities import DECLARED
 from ccbench.cases import Case, Sampling, Status
 from ccbench.errors import UsageError
 from ccbench.verification import Array, Mismatch, Piece, expected_pieces
@@ -117,7 +118,7 @@ def test_the_host_compares_what_was_rounded_and_where_a_fault_is_armed(
     assert all((one.reads, one.compared) == (1, 0) for one in (*rounded, *spoilt))
 
 
-@pytest.mark.parametrize("backend", CREWS)
+@pytest.mark.parametrize("backend", [name for name, able in DECLARED.items() if able.crew])
 def test_a_crew_has_a_process_for_every_rank_or_one_for_all(backend: str) -> None:
     crew = open_crew(backend, 3, 16)
     assert crew.processes == (1 if crew.whole else 3)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ccbench.backends.cpu.memory import Control
-from ccbench.backends.cuda_host import BACKEND, MOST_RANKS
+from ccbench.backends.cuda_host import BACKEND
 from ccbench.backends.cuda_host_endpoint import EmulatedEndpoint
 from ccbench.cases import NO_ROOT, Case, Measurement, Sampling, Status
 from ccbench.cli import main
@@ -93,19 +93,19 @@ def test_a_larger_case_gets_a_larger_world_and_small_ones_keep_it() -> None:
 @pytest.mark.parametrize(
     ("case", "words"),
     [
-        (case_of("all_reduce", "ring", MOST_RANKS + 1), "at most 16 are emulated"),
+        (case_of("all_reduce", "ring", 17), "cuda-host has at most 16"),
         (case_of("all_reduce", "ring", 2, 1 << 25), "elements are emulated"),
-        (case_of("all_reduce", "ring", 2, mode="graph"), "neither graphs nor caches"),
+        (case_of("all_reduce", "ring", 2, mode="graph"), "no mode graph; it has streaming, isolated"),
         (case_of("all_reduce", "bruck", 2), "no kernel runs all_reduce as 'bruck'; there are "),
-        (case_of("all_reduce", "ring", 2, protocol="ll128"), "here the algorithm says it"),
+        (case_of("all_reduce", "ring", 2, protocol="ll128"), "no protocol ll128"),
         (case_of("all_reduce", "ring", 9, dtype="float8_e5m2"), "cannot be checked"),
         (case_of("all_reduce", "ring", 2, nodes=2), "on one node"),
         (
             case_of("all_to_all_v", "default", 2, traffic="zipf:1"),
-            "take `traffic: balanced`, or backend nccl",
+            "no traffic zipf:1; there is on cpu, simulated, nccl",
         ),
-        (case_of("all_reduce", "ring", 2, beside="all_gather"), "these kernels have no such setting"),
-        (case_of("all_reduce", "ring", 2, mode="overlap", computing="memory"), "mode overlap"),
+        (case_of("all_reduce", "ring", 2, beside="all_gather"), "no beside all_gather"),
+        (case_of("all_reduce", "ring", 2, mode="overlap", computing="memory"), "no mode overlap"),
         (case_of("all_reduce", "ring", 6, groups="rank // 4"), "makes groups of 2 and 4 of 6 ranks"),
     ],
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.backends import backend_names
+from ccbench.capabilities import backend_names
 from ccbench.collectives import COLLECTIVES
 from ccbench.doctor import Check
 from ccbench.kernels.selection import kernel_algorithms

@@ -7,24 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.backends import backend_names
+from ccbench.capabilities import DECLARED, backend_names
 from ccbench.doctor import Check, examine
-from ccbench.doctor.backends import NEEDS, PARTS, backend_checks
+from ccbench.doctor.backends import backend_checks
 from ccbench.environment import Files, observe
 from tests.doctor.machine import HEALTHY, healthy_surroundings, lay_out
 
-ALL = (
-    "cpu",
-    "simulated",
-    "cuda",
-    "cuda-ipc",
-    "cuda-host",
-    "nccl",
-    "nccl-processes",
-    "mpi",
-    "mpi-cuda",
-    "gloo",
-)
+NEEDS = {name: {need.name: need for need in DECLARED[name].needs} for name in backend_names()}
+PARTS = {name: need for needs in NEEDS.values() for name, need in needs.items()}
 
 
 def backends(
@@ -44,7 +34,7 @@ def backends(
         finds_program=lambda program: programs,
         unavailable=unavailable,
     )
-    found = backend_checks(ALL, observe(root, {}, tmp_path), Files(root), around)
+    found = backend_checks(backend_names(), observe(root, {}, tmp_path), Files(root), around)
     return {one.name.removeprefix("backend "): one for one in found}
 
 
@@ -139,5 +129,4 @@ def test_every_backend_of_this_version_is_examined_on_this_machine() -> None:
 
 
 def test_every_need_can_be_asked_for() -> None:
-    needs = {need for needs in NEEDS.values() for need in needs}
-    assert needs - PARTS.keys() == {"GPU", "C++ compiler"}
+    assert {name for name, need in PARTS.items() if not need.distributions} == {"GPU", "C++ compiler"}

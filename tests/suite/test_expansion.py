@@ -291,8 +291,3 @@ def test_each_kind_of_value_that_is_left_out_has_its_reason(
     sweep: str, left: int, without: dict[str, int]
 ) -> None:
     assert left_out_of(f"collective: {sweep}, size: 8 B") == (left, without)
-
-
-def test_a_collective_that_a_backend_lacks_is_left_out_by_its_name() -> None:
-    sweep = "collective: [all_reduce, all_to_all_v], ranks: 4, size: [8 KiB, 1 MiB]"
-    assert left_out_of(sweep, "cuda") == (2, {"cuda has no all_to_all_v": 2})

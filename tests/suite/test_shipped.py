@@ -20,7 +20,7 @@ CASES = {
     "algorithms": (200, 300),
     "scaling": (100, 150),
     "dtypes": (90, 100),
-    "loopback": (80, 90),
+    "loopback": (80, 95),
     "own-kernels": (190, 210),
     "peers-cpu": (30, 40),
     "two-hosts": (35, 45),

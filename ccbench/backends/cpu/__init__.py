@@ -5,20 +5,18 @@ from __future__ import annotations
 import os
 
 from ccbench.algorithms import algorithm_row, algorithms_of, parse_algorithm
-from ccbench.backends.base import PlainTeams, Team, TeamRequest
+from ccbench.backends.base import DeclaredBackend, Team, TeamRequest
 from ccbench.cases import Case
-from ccbench.dtypes import CPU_DTYPES, EXACT_LIMIT
+from ccbench.dtypes import EXACT_LIMIT
 from ccbench.teams import ProcessTeam
 
-RANKS_LIMIT = 256
 
-
-class CpuBackend(PlainTeams):
+class CpuBackend(DeclaredBackend):
     """Implements ``ccbench.backends.base.Backend``."""
 
     name = "cpu"
 
-    def unavailable(self) -> str | None:
+    def unavailable(self, elsewhere: bool = False) -> str | None:
         """Needs fork and shared mappings: Linux and macOS."""
         if hasattr(os, "fork"):
             return None
@@ -34,18 +32,10 @@ class CpuBackend(PlainTeams):
         """Every schedule that ccbench has: this backend executes any."""
         return algorithms_of(collective)
 
-    def unsupported(self, case: Case) -> str | None:
+    def refused(self, case: Case) -> str | None:
         """Why ``case`` cannot run here."""
-        if case.dtype not in CPU_DTYPES:
-            return f"NumPy has no {case.dtype} arithmetic"
-        if case.protocol != "default":
-            return "the cpu backend has no protocols"
-        if case.ranks > RANKS_LIMIT:
-            return f"{case.ranks} ranks; one machine's processors are shared by at most {RANKS_LIMIT} here"
         if case.op == "avg" and case.ranks > EXACT_LIMIT[case.dtype]:
             return f"the average of {case.ranks} ranks: {case.dtype} cannot hold the divisor"
-        if case.traffic and case.in_place:
-            return "blocks of different sizes do not fit where others were; run all_to_all_v out of place"
         if case.algorithm == "default":
             return None
         name, parameter = parse_algorithm(case.algorithm)

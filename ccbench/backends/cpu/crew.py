@@ -25,8 +25,3 @@ class CpuCrew:
     def endpoint(self, process: int) -> CpuEndpoint:
         """The endpoint of rank ``process``."""
         return CpuEndpoint(process, self.control, self._arenas, self._cores, self._fault)
-
-
-def crew(ranks: int, sample_capacity: int) -> CpuCrew:
-    """A crew of ``ranks`` processes."""
-    return CpuCrew(ranks, sample_capacity)

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from ccbench.algorithms.layout import Layout
 from ccbench.backends.base import OutOfMemory
 from ccbench.backends.beside import in_the_one_beside, part_names, part_samples
+from ccbench.backends.computing import HostComputation
 from ccbench.backends.cpu.execution import Bystander, Launcher, Pace
 from ccbench.backends.cpu.memory import PAGE_BYTES, Activity, Arena, Control, Word, fence
 from ccbench.backends.cpu.program import CompiledCase, compile_case
 from ccbench.backends.cpu.side import Plan, Side, sides_of
 from ccbench.backends.cpu.together import Together, while_computing
 from ccbench.cases import Case, CaseFacts
-from ccbench.computing import HostComputation
 from ccbench.environment import available_memory_bytes
 from ccbench.faults import Fault
 from ccbench.measure import communicating

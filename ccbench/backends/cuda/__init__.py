@@ -9,7 +9,8 @@ import hashlib
 from importlib.util import find_spec
 from pathlib import Path
 
-from ccbench.backends.base import PlainTeams, Team, TeamRequest
+from ccbench.backends import CUPY
+from ccbench.backends.base import DeclaredBackend, Team, TeamRequest
 from ccbench.cases import Case
 from ccbench.environment import Files, before_turing, cuda_install, installed_version
 from ccbench.kernels.compiler import CUDA_12_INSTEAD
@@ -17,9 +18,6 @@ from ccbench.kernels.selection import kernel_algorithms, unsupported
 from ccbench.kernels.sources import kernel_folder
 from ccbench.kernels.tuning import tuning
 from ccbench.teams import ProcessTeam
-
-MODES = ("streaming", "isolated", "graph", "cold")
-CUPY_DISTRIBUTIONS = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
 
 DRIVER_PATTERNS = ("dev/nvidia[0-9]*", "dev/dxg", "dev/nvhost-gpu", "dev/nvgpu")
 """Devices of NVIDIA's driver on servers, under Windows, and on boards."""
@@ -44,17 +42,13 @@ def cupy_missing() -> str | None:
     return None
 
 
-class CudaBackend(PlainTeams):
-    """Implements ``ccbench.backends.base.Backend``; transports, in_groups: what a Case may ask for."""
+class CudaBackend(DeclaredBackend):
+    """Implements ``ccbench.backends.base.Backend``."""
 
-    costly_teams = True
-
-    def __init__(self, name: str, transports: tuple[str, ...], in_groups: bool = False) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self._in_groups = in_groups
-        self._transports = transports
 
-    def unavailable(self) -> str | None:
+    def unavailable(self, elsewhere: bool = False) -> str | None:
         """Needs a driver, a device and CuPy."""
         return driver_missing() or cupy_missing()
 
@@ -63,7 +57,7 @@ class CudaBackend(PlainTeams):
 
         Others give other figures. UsageError for a CCBENCH_KERNEL_ variable that cannot be.
         """
-        cupy = next((found for name in CUPY_DISTRIBUTIONS if (found := installed_version(name))), "unknown")
+        cupy = next((found for name in CUPY.distributions if (found := installed_version(name))), "unknown")
         set_here = str(tuning())
         return f"kernels {sources_digest()}, CuPy {cupy}" + (f", {set_here}" if set_here else "")
 
@@ -71,16 +65,9 @@ class CudaBackend(PlainTeams):
         """Everything that there is a kernel for."""
         return kernel_algorithms(collective)
 
-    def unsupported(self, case: Case) -> str | None:
+    def refused(self, case: Case) -> str | None:
         """Why no kernel can run ``case``; whether the devices have room shows when it runs."""
-        if case.mode not in MODES:
-            return f"mode {case.mode} does not exist on {self.name}; one of {', '.join(MODES)}"
-        if case.transport == "host" and "host" not in self._transports:
-            return (
-                f"transport: host does not exist on {self.name}, whose processes share no memory that is "
-                "pinned; take `backend: cuda`, where one process drives all GPUs"
-            )
-        return unsupported(case, self._transports, self._in_groups)
+        return unsupported(case)
 
     def open_team(self, request: TeamRequest) -> Team:
         """Start the workers; CUDA starts in them."""
@@ -95,8 +82,8 @@ def sources_digest(folder: Path | None = None) -> str:
     return digest.hexdigest()[:8]
 
 
-BACKEND = CudaBackend("cuda", ("default", "host"), in_groups=True)
+BACKEND = CudaBackend("cuda")
 """One process drives all GPUs of the node."""
 
-IPC_BACKEND = CudaBackend("cuda-ipc", ("default",))
+IPC_BACKEND = CudaBackend("cuda-ipc")
 """One process for each rank."""

@@ -23,8 +23,3 @@ class CudaCrew(WholeCrew):
         os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "32"
         with starting():
             return CudaEndpoint(self.control, self._ranks, open_cuda())
-
-
-def crew(ranks: int, sample_capacity: int) -> CudaCrew:
-    """One process for ``ranks`` ranks."""
-    return CudaCrew(ranks, sample_capacity)

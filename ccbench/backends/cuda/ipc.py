@@ -349,8 +349,3 @@ class IpcCrew:
         except CcbenchError as error:
             self._board.leave(process, str(error))
             raise
-
-
-def crew(ranks: int, sample_capacity: int) -> IpcCrew:
-    """A crew of ``ranks`` processes."""
-    return IpcCrew(ranks, sample_capacity)

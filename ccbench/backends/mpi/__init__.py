@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ccbench.backends.base import Team, TeamRequest
+from ccbench.backends.base import DeclaredBackend, Team, TeamRequest
 from ccbench.backends.mpi.algorithms import PREFIX, names_of, settings
 from ccbench.backends.mpi.calls import NONBLOCKING, PERSISTENT, refusal
 from ccbench.backends.mpi.launcher import local_launch, users_launch
@@ -25,22 +25,17 @@ from ccbench.cases import OVERLAP, Case
 from ccbench.errors import BackendUnavailable
 from ccbench.launching import LaunchedTeam
 
-MODES = ("streaming", "isolated", NONBLOCKING, PERSISTENT, OVERLAP)
-
 RANKS_LIMIT = 256
 """Ranks that share the processors of one machine."""
 
 
-class MpiBackend:
+class MpiBackend(DeclaredBackend):
     """Implements ``ccbench.backends.base.Backend``."""
 
     name = "mpi"
-    costly_teams = False
     pinned = True
-    computes = True
-    """Whether ranks can do something else while a collective runs."""
 
-    def unavailable(self) -> str | None:
+    def unavailable(self, elsewhere: bool = False) -> str | None:
         """Needs mpi4py, an MPI that it finds, and that MPI's own mpiexec."""
         library = installed()
         return library if isinstance(library, str) else None
@@ -59,45 +54,19 @@ class MpiBackend:
         """``mpi:ring`` and so on, as the installed library lists them."""
         return names_of(self._library(), collective)
 
-    def unsupported(self, case: Case) -> str | None:
+    def refused(self, case: Case) -> str | None:
         """Why ``case`` cannot run here."""
         library = self._library()
-        return (
-            self._not_of_mpi(case)
-            or self._not_in_background(case)
-            or refusal(case, library)
-            or self._not_that(case, library)
-        )
-
-    def _not_of_mpi(self, case: Case) -> str | None:
-        """What other libraries have and MPI does not."""
-        if case.mode not in MODES:
-            return f"MPI has no mode {case.mode}; it has {', '.join(MODES)}"
-        for asked, word in (
-            (case.protocol != "default", "protocols"),
-            (case.channels > 0, "channels"),
-            (case.transport != "default", "transports to choose from"),
-            (case.registration != "none", "registration of buffers"),
-            (case.aggregation > 1, "calls that hold several collectives"),
-        ):
-            if asked:
-                return f"MPI has no {word}"
-        return None
+        return self._not_in_background(case) or refusal(case, library) or self._not_that(case, library)
 
     def _not_in_background(self, case: Case) -> str | None:
         """What cannot be begun without blocking while something else goes on."""
         other = case.beside_case
-        if other is None and case.mode != OVERLAP:
-            return None
-        if not self.computes:
-            return f"{self.name} runs one collective at a time and computes nothing meanwhile; write mpi"
         if other is not None and case.mode not in ("streaming", "isolated"):
             return (
                 f"beside in mode {case.mode}: both are begun without blocking in any mode, and nothing is "
                 "computed meanwhile; write mode: streaming, or leave beside out"
             )
-        if other is not None and case.pair:
-            return f"a pair and {case.beside}: what runs beside a pair is not there; leave one of them out"
         return None if other is None else refusal(other, self._library())
 
     def _not_that(self, case: Case, library: Library) -> str | None:

@@ -80,8 +80,6 @@ def refusal(case: Case, library: Library) -> str | None:
     swaps = case.collective == "send_recv"
     if row.reduces and case.dtype not in TYPES:
         return f"MPI does no arithmetic with {case.dtype}; it can reduce {', '.join(TYPES)}"
-    if row.reduces and case.op not in OPS:
-        return f"MPI has no operation {case.op}; it has {', '.join(OPS)}"
     if row.reduces and case.op == "sum" and case.dtype in CLIPPED and library.vendor == OPEN_MPI:
         return (
             f"Open MPI clips sums of {case.dtype} that overflow, on processors with AVX "
@@ -89,8 +87,6 @@ def refusal(case: Case, library: Library) -> str | None:
         )
     if case.mode == PERSISTENT and not library.persistent and not swaps:
         return f"persistent collectives came with MPI 4.0; {library.name} has none"
-    if case.in_place and case.collective in ("all_to_all", UNEVEN, "send_recv"):
-        return f"{case.collective} in place would send on what it has received; write placement: out_of_place"
     largest = _largest_count(case)
     if largest > LARGEST_COUNT and not library.large_counts:
         return f"{largest} elements: larger counts came with MPI 4.0; {library.name} has none"

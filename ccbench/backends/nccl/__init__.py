@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccbench.backends.base import Team, TeamRequest
-from ccbench.backends.cuda import CUPY_DISTRIBUTIONS, cupy_missing, driver_missing
+from ccbench.backends import CUPY, NCCL
+from ccbench.backends.base import DeclaredBackend, Team, TeamRequest
+from ccbench.backends.cuda import cupy_missing, driver_missing
 from ccbench.backends.mpi.launcher import users_launch
 from ccbench.backends.nccl.settings import ALGORITHMS, Version, algorithms_for, environment_of, impossible
 from ccbench.cases import OVERLAP, Case
@@ -22,23 +23,17 @@ if TYPE_CHECKING:
     from ccbench.backends.crew import TeamEndpoint
     from ccbench.exchange import Exchange
 
-MODES = ("streaming", "isolated", "graph", "cold", OVERLAP)
-OPS = ("sum", "prod", "min", "max", "avg", "premulsum")
-REGISTRATIONS = ("none", "local", "symmetric")
-COMPUTATIONS = ("matmul", "memory")
-NCCL_DISTRIBUTIONS = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
 
-
-class NcclBackend:
+class NcclBackend(DeclaredBackend):
     """Implements ``ccbench.backends.base.Backend``."""
-
-    costly_teams = True
 
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def unavailable(self) -> str | None:
+    def unavailable(self, elsewhere: bool = False) -> str | None:
         """Needs a driver, a device and CuPy; that NCCL is there shows in the workers."""
+        if elsewhere:
+            return None
         if driver_missing() is None:
             return cupy_missing()
         # The other backends' sentence ends with what to run instead of own kernels.
@@ -48,40 +43,29 @@ class NcclBackend:
 
     def version(self) -> str:
         """Of the NCCL wheel, else of a library that only workers see, and of CuPy."""
-        found = {name: installed_version(name) for name in (*NCCL_DISTRIBUTIONS, *CUPY_DISTRIBUTIONS)}
-        nccl = next((found[name] for name in NCCL_DISTRIBUTIONS if found[name]), "of the system")
-        cupy = next((found[name] for name in CUPY_DISTRIBUTIONS if found[name]), "unknown")
+        found = {name: installed_version(name) for name in (*NCCL.distributions, *CUPY.distributions)}
+        nccl = next((found[name] for name in NCCL.distributions if found[name]), "of the system")
+        cupy = next((found[name] for name in CUPY.distributions if found[name]), "unknown")
         return f"NCCL {nccl}, CuPy {cupy}"
 
     def algorithms(self, collective: str) -> tuple[str, ...]:
         """Values of NCCL_ALGO that exist for the collective; nothing where NCCL has no choice."""
         return algorithms_for(collective)
 
-    def unsupported(self, case: Case) -> str | None:
+    def refused(self, case: Case) -> str | None:
         """Why ``case`` cannot run, from what is published; the rest NCCL says when it runs."""
         beside = case.beside_case
         inexact = _not_exact(case) or (_not_exact(beside) if beside else None)
         return self._not_of_nccl(case) or impossible(case, wheel_version()) or inexact
 
     def _not_of_nccl(self, case: Case) -> str | None:
-        row = collective(case.collective)
         size = item_bytes(case.dtype)
         refusals = (
-            (
-                case.mode not in MODES,
-                f"mode {case.mode} does not exist on {self.name}; one of {', '.join(MODES)}",
-            ),
-            (row.reduces and case.op not in OPS, f"NCCL has no op {case.op}; it has {', '.join(OPS)}"),
-            (
-                case.registration not in REGISTRATIONS,
-                f"registration {case.registration}: {', '.join(REGISTRATIONS)}",
-            ),
             (
                 case.misalignment_bytes % size != 0,
                 f"{case.misalignment_bytes} bytes off: NCCL's buffers start at elements of {size} bytes",
             ),
             (bool(case.pair and case.collective != "send_recv"), "pairs exist for send_recv only"),
-            (bool(case.pair and case.beside), "nothing runs beside a pair"),
             (
                 bool(case.pair) and case.registration == "symmetric",
                 "memory is registered as symmetric by all ranks together, and a pair's others have none",
@@ -91,16 +75,8 @@ class NcclBackend:
                 "a graph with two collectives at once has no time for each; take mode streaming",
             ),
             (
-                case.mode == OVERLAP and bool(case.pair or case.beside or case.aggregation > 1),
-                "what is computed runs beside one collective alone; leave pair, beside and aggregation out",
-            ),
-            (
-                case.mode == OVERLAP and case.computing not in COMPUTATIONS,
-                f"computing {case.computing!r}: {self.name} has {', '.join(COMPUTATIONS)}",
-            ),
-            (
-                case.in_place and case.collective in ("all_to_all", "all_to_all_v", "send_recv"),
-                f"NCCL has no {case.collective} in place",
+                case.mode == OVERLAP and bool(case.pair or case.aggregation > 1),
+                "what is computed runs beside one collective alone; leave pair and aggregation out",
             ),
         )
         return next((reason for refused, reason in refusals if refused), None)
@@ -118,7 +94,7 @@ class NcclBackend:
 
 def wheel_version() -> Version:
     """Version of the installed NCCL wheel, () where NCCL is the system's."""
-    for name in NCCL_DISTRIBUTIONS:
+    for name in NCCL.distributions:
         parts = (installed_version(name) or "").split(".")
         if parts[0].isdigit():
             return tuple(int(part) for part in parts if part.isdigit())

@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.base import CannotRun
+from ccbench.backends.computing import MATMUL
 from ccbench.backends.cuda.runtime import do_all
 from ccbench.backends.nccl.parts import COMPUTING_LANE
 from ccbench.backends.nccl.seat import Seat
-from ccbench.computing import MATMUL
 from ccbench.kernels.sources import Program
 
 MATRIX_EDGE = 2048

@@ -148,8 +148,3 @@ class ProcessesCrew:
             return opened(
                 self.control, cuda, nccl, devices, ranks, exchange, gate_side=(self._gate_board, process)
             )
-
-
-def crew(ranks: int, sample_capacity: int) -> NcclCrew:
-    """One process for ``ranks`` ranks."""
-    return NcclCrew(ranks, sample_capacity)

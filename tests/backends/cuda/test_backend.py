@@ -16,7 +16,6 @@ from ccbench.backends import cuda, open_backend
 from ccbench.backends.cuda import (
     BACKEND,
     IPC_BACKEND,
-    MODES,
     CudaBackend,
     crew,
     driver_missing,
@@ -127,14 +126,15 @@ def test_streams_of_one_device_have_queues_of_their_own_before_cuda_starts(
 
     monkeypatch.setattr(crew, "open_cuda", refuse)
     with pytest.raises(BackendUnavailable):
-        crew.crew(2, 16).endpoint(0)
+        crew.CudaCrew(2, 16).endpoint(0)
     assert seen == ["32"]
 
 
 @pytest.mark.parametrize("backend", [BACKEND, IPC_BACKEND])
 def test_modes_are_the_same_whether_one_process_drives_all_or_each_its_own(backend: CudaBackend) -> None:
-    assert [mode for mode in MODES if backend.unsupported(case_of(mode))] == []
-    assert "one of streaming, isolated, graph, cold" in str(backend.unsupported(case_of("persistent")))
+    modes = ("streaming", "isolated", "graph", "cold")
+    assert [mode for mode in modes if backend.unsupported(case_of(mode))] == []
+    assert f"it has {', '.join(modes)};" in str(backend.unsupported(case_of("persistent")))
 
 
 def test_the_version_changes_with_any_kernel_source(tmp_path: Path) -> None:
@@ -157,7 +157,8 @@ def test_backends_are_found_by_name() -> None:
 
 def test_the_runner_loads_no_gpu_library() -> None:
     code = (
-        "import sys; from ccbench.backends import backend_names, open_backend; import ccbench.runner\n"
+        "import sys; from ccbench.backends import open_backend; import ccbench.runner\n"
+        "from ccbench.capabilities import backend_names\n"
         "[open_backend(name).unavailable() for name in backend_names()]\n"
         "[open_backend(name).algorithms('all_reduce') for name in backend_names()]\n"
         "print(sorted({'cupy', 'torch', 'mpi4py', 'pynvml'} & set(sys.modules)))"
@@ -216,16 +217,16 @@ def test_allocations_are_whole_pages_and_other_errors_pass_through() -> None:
         cuda_calls.allocate(1)
 
 
-@pytest.mark.parametrize("module", [crew, ipc])
+@pytest.mark.parametrize(("module", "made"), [(crew, crew.CudaCrew), (ipc, ipc.IpcCrew)])
 def test_a_device_that_cannot_be_had_is_one_sentence(
-    module: ModuleType, monkeypatch: pytest.MonkeyPatch
+    module: ModuleType, made: type[crew.CudaCrew | ipc.IpcCrew], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def exclusive() -> Cuda:
         raise CudaError(46)
 
     monkeypatch.setattr(module, "open_cuda", exclusive)
     with pytest.raises(BackendUnavailable, match="CUDA does not start: CudaError: cudaError 46"):
-        module.crew(2, 16).endpoint(0)
+        made(2, 16).endpoint(0)
 
 
 def failing(name: str, done: list[str]) -> Callable[[], None]:

@@ -95,10 +95,14 @@ def test_every_collective_goes_on_behind_a_computation() -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
-        ("all_to_all_v", {"in_place": True}, "overwrite"),
-        ("all_reduce", {"mode": OVERLAP, "beside": "all_gather"}, "leave one out"),
+        ("all_to_all_v", {"in_place": True}, "no all_to_all_v in place"),
+        (
+            "all_reduce",
+            {"mode": OVERLAP, "beside": "all_gather"},
+            "a pair or a computation",
+        ),
         ("send_recv", {"pair": "0>1", "beside": "all_gather"}, "beside a pair"),
-        ("all_gather", {"dtype": "uint32", "beside": "all_reduce"}, "no uint32"),
+        ("all_gather", {"dtype": "uint32", "beside": "all_reduce"}, "no dtype uint32"),
     ],
 )
 def test_what_cannot_go_on_in_the_background_is_refused_with_a_cure(

@@ -184,12 +184,12 @@ def test_a_named_algorithm_gets_a_team_of_its_own() -> None:
     ("changes", "words"),
     [
         ({"algorithm": "mpi:no_such"}, "has no algorithm mpi:no_such of all_reduce"),
-        ({"op": "avg"}, "no operation avg"),
+        ({"op": "avg"}, "no op avg; it has sum, prod, min, max"),
         ({"mode": "graph"}, "no mode graph"),
-        ({"protocol": "ll"}, "no protocols"),
-        ({"channels": 2}, "no channels"),
-        ({"aggregation": 4}, "several collectives"),
-        ({"registration": "local"}, "registration"),
+        ({"protocol": "ll"}, "no protocol ll"),
+        ({"channels": 2}, "no channels 2"),
+        ({"aggregation": 4}, "no aggregation 4"),
+        ({"registration": "local"}, "no registration local"),
     ],
 )
 def test_what_mpi_does_not_have_is_refused_with_a_reason(changes: dict[str, object], words: str) -> None:

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbench.backends.computing import MEMORY
 from ccbench.backends.cuda import gate
 from ccbench.backends.nccl import computing
-from ccbench.computing import MEMORY
 from ccbench.kernels import abi
 from tests.backends.cuda.emulated import GATE, CudaError, EmulatedRuntime, Item, gate_is_open
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ccbench import computing
-from ccbench.computing import HostComputation
+from ccbench.backends import computing
+from ccbench.backends.computing import HostComputation
 from ccbench.errors import UsageError
 
 

@@ -1,0 +1,120 @@
+"""What the rows of backends say is what the code behind them has, and nobody else knows a backend's name."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccbench.backends import OPS, made_by
+from ccbench.backends.gloo.calls import REDUCE_OPS
+from ccbench.backends.mpi import calls as mpi_calls
+from ccbench.backends.nccl.settings import PROTOCOL_VALUES, TRANSPORTS
+from ccbench.capabilities import DECLARED, backend_names
+from ccbench.cases import AXIS
+from ccbench.collectives import COLLECTIVES
+from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES
+from ccbench.kernels import abi
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+PACKAGE = CHECKOUT / "ccbench"
+
+
+@pytest.mark.parametrize("name", backend_names())
+def test_every_home_is_there_and_has_the_rows_name(name: str) -> None:
+    assert made_by(DECLARED[name].home).name == name
+
+
+@pytest.mark.parametrize("name", backend_names())
+def test_a_row_names_axes_and_values_that_a_suite_can_ask_for(name: str) -> None:
+    for axis, values in DECLARED[name].values.items():
+        known = AXIS[axis].values
+        if isinstance(values, tuple) and known and axis != "in_place":
+            assert set(values) <= set(known)
+    assert set(DECLARED[name].not_in_place) <= set(COLLECTIVES)
+
+
+def listed(name: str, axis: str) -> set[str]:
+    values: Any = DECLARED[name].values[axis]
+    return set(values)
+
+
+@pytest.mark.parametrize("name", ["cuda", "cuda-ipc", "cuda-host"])
+def test_the_rows_of_kernels_are_what_their_interface_has(name: str) -> None:
+    assert listed(name, "op") == set(abi.OPS)
+    assert listed(name, "dtype") == set(abi.TYPES) & set(ITEM_BYTES)
+
+
+def test_the_rows_of_libraries_are_what_their_tables_of_calls_have() -> None:
+    for name in ("mpi", "mpi-cuda"):
+        assert listed(name, "op") == set(mpi_calls.OPS)
+        assert listed(name, "dtype") == {*mpi_calls.TYPES, *CPU_DTYPES}
+    assert listed("gloo", "op") == set(REDUCE_OPS)
+    assert listed("nccl", "protocol") == set(PROTOCOL_VALUES)
+    assert {"default"} | listed("nccl", "transport") == set(TRANSPORTS)
+    assert AXIS["op"].everything == OPS
+
+
+# -- nobody else knows a backend's name --------------------------------------------------------------------
+
+ALSO_MEANING = {
+    "cpu": (5, "a kind of machine in machine files, of clock, of controller"),
+    "simulated": (25, "the column that says that times were computed"),
+    "nccl": (2, "what importing takes a tool's output to be of"),
+    "rccl": (1, "the same"),
+    "hccl": (1, "the same"),
+    "mpi": (6, "the same"),
+    "gloo": (2, "the same, and the extra that installs torch"),
+}
+"""Name of a backend -> how often it is written outside ccbench/backends, at most, and what it means there."""
+
+
+def quoted(word: str) -> list[str]:
+    """Where ``word`` alone is a text in the code of other packages; in topologies it is a kind of device."""
+    apart = ("backends", "topology")
+    others = [file for file in PACKAGE.rglob("*.py") if file.relative_to(PACKAGE).parts[0] not in apart]
+    texts = {file: file.read_text(encoding="utf-8") for file in others}
+    return [
+        f"{file.relative_to(PACKAGE)}:{node.lineno}"
+        for file, text in sorted(texts.items())
+        if word in text
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Constant) and node.value == word
+    ]
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_nobody_but_the_backends_knows_a_backends_name(name: str) -> None:
+    most, _ = ALSO_MEANING.get(name, (0, ""))
+    assert len(quoted(name)) <= most, quoted(name)
+
+
+# -- documents ---------------------------------------------------------------------------------------------
+
+
+LISTED = ("mode", "op", "dtype")
+
+
+def row_of(name: str) -> str:
+    """A backend's line in the table of docs/suites.md."""
+    able = DECLARED[name]
+
+    def words(axis: str) -> str:
+        values = able.values[axis]
+        assert isinstance(values, tuple)
+        return ", ".join(values)
+
+    lacking = [dtype for dtype in ITEM_BYTES if not able.has("dtype", dtype)]
+    also = [axis for axis in able.values if axis not in (*LISTED, "collective", "computing", "in_place")]
+    cells = (
+        f"`{name}`", words("mode"), words("op"), f"all but {', '.join(lacking)}" if lacking else "all",
+        ", ".join(also) or "-", str(able.most_ranks or "-"),
+    )  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+@pytest.mark.parametrize("name", backend_names())
+def test_the_table_in_the_document_is_what_the_rows_say(name: str) -> None:
+    assert row_of(name) in (CHECKOUT / "docs" / "suites.md").read_text(encoding="utf-8").splitlines()

@@ -340,7 +340,11 @@ def test_whether_launched_ranks_have_gpus_is_asked_of_their_hosts(
 ) -> None:
     facts = (HostFacts("a", ranks=1, gpus=("H100",)), HostFacts("b", ranks=1, no_gpus=lacking))
     monkeypatch.setattr("ccbench.starting.take_census", lambda launch, ranks: Census(("a", "b"), facts))
-    monkeypatch.setattr(Teams, "unavailable", lambda self: "no driver in the launcher's pod")
+    monkeypatch.setattr(
+        Teams,
+        "unavailable",
+        lambda self, elsewhere=False: None if elsewhere else "no driver in the launcher's pod",
+    )
     teams.name = "nccl-processes"
     suite = suite_of(tmp_path, ["all_reduce"])
     chosen = {"launch": "mpirun -n 2", "backends": ("nccl-processes",)}

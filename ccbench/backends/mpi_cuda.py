@@ -19,8 +19,6 @@ from ccbench.backends.mpi import MpiBackend
 from ccbench.backends.mpi.awareness import device_settings
 from ccbench.cases import Case
 
-INSTEAD = "--backend mpi measures the same with buffers of the host"
-
 
 class MpiCudaBackend(MpiBackend):
     """Implements ``ccbench.backends.base.Backend``."""
@@ -33,7 +31,7 @@ class MpiCudaBackend(MpiBackend):
         """Needs a driver, CuPy, and what ``mpi`` needs. Whether MPI is CUDA-aware shows when it starts."""
         missing = None if elsewhere else driver_missing()
         if missing:
-            return f"{missing.partition(';')[0]}; {INSTEAD}"
+            return f"{missing.partition(';')[0]}; --backend mpi measures the same with buffers of the host"
         return (None if elsewhere else cupy_missing()) or super().unavailable()
 
     def team_settings(self, case: Case) -> tuple[tuple[str, str], ...]:

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ccbench.backends.crew import TeamEndpoint
     from ccbench.exchange import Exchange
 
-INSTALL = install_line("gloo")
-
 
 class GlooBackend(DeclaredBackend):
     """Implements ``ccbench.backends.base.Backend``."""
@@ -27,7 +25,7 @@ class GlooBackend(DeclaredBackend):
     def unavailable(self, elsewhere: bool = False) -> str | None:
         """Needs torch, whose CPU build is enough."""
         if find_spec("torch") is None:
-            return f"torch is not installed: {INSTALL} (its CPU build is enough)"
+            return f"torch is not installed: {install_line('gloo')} (its CPU build is enough)"
         return None
 
     def version(self) -> str:

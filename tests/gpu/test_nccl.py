@@ -58,6 +58,12 @@ def wrong(endpoint: NcclRanks, case: Case) -> int:
     return result.mismatch.wrong_elements if result.mismatch else 0
 
 
+def skip_impossible(endpoint: NcclRanks, case: Case) -> None:
+    reason = impossible(case, tuple(map(int, endpoint.nccl.version_text.split("."))))
+    if reason:
+        pytest.skip(reason)
+
+
 @pytest.mark.parametrize("mode", ["streaming", "isolated", "graph", "cold"])
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_every_collective_of_one_rank_is_exact(alone: NcclRanks, collective: str, mode: str) -> None:
@@ -68,7 +74,9 @@ def test_every_collective_of_one_rank_is_exact(alone: NcclRanks, collective: str
 @pytest.mark.parametrize("dtype", ITEM_BYTES)
 @pytest.mark.parametrize("op", OPS)
 def test_every_dtype_and_op_of_one_rank_is_exact(alone: NcclRanks, dtype: str, op: str) -> None:
-    assert wrong(alone, case_of("all_reduce", 1, 5003, dtype=dtype, op=op)) == 0
+    case = case_of("all_reduce", 1, 5003, dtype=dtype, op=op)
+    skip_impossible(alone, case)
+    assert wrong(alone, case) == 0
 
 
 @pytest.mark.parametrize("kind", ["matmul", "memory"])
@@ -95,9 +103,14 @@ def test_a_collective_is_exact_while_something_is_computed(alone: NcclRanks, kin
 @pytest.mark.parametrize("registration", ["local", "symmetric"])
 def test_registered_memory_of_one_rank_works(alone: NcclRanks, registration: str) -> None:
     case = case_of("all_reduce", 1, 5003, registration=registration)
-    if impossible(case, tuple(map(int, alone.nccl.version_text.split(".")))):
-        pytest.skip(f"NCCL {alone.nccl.version_text} has no such registration")
-    assert wrong(alone, case) == 0
+    skip_impossible(alone, case)
+    try:
+        found = wrong(alone, case)
+    except CannotRun as error:
+        if "NCCL does not register" not in str(error):
+            raise
+        pytest.skip(str(error))
+    assert found == 0
 
 
 # -- several ranks, a process each, on one GPU --------------------------------------------------
@@ -130,7 +143,9 @@ def test_every_collective_of_ranks_that_share_a_gpu_is_exact(nccl: Nccl, ranks: 
 def test_dtypes_and_ops_of_ranks_that_share_a_gpu_are_exact(nccl: Nccl) -> None:
     cases = [case_of("all_reduce", 2, 777, dtype=dtype, op=op) for dtype in ITEM_BYTES for op in OPS]
     for measurement in run(nccl, cases):
-        assert measurement.status in (Status.OK, Status.UNSUPPORTED), measurement.detail
+        must = measurement.case.dtype in ("float32", "int32") and measurement.case.op in ("sum", "min", "max")
+        allowed = (Status.OK,) if must else (Status.OK, Status.UNSUPPORTED)
+        assert measurement.status in allowed, measurement.detail
 
 
 @pytest.mark.parametrize(
@@ -152,7 +167,8 @@ def test_variations_of_ranks_that_share_a_gpu_are_exact(nccl: Nccl, changes: dic
 @pytest.mark.parametrize(("algorithm", "protocol"), [("ring", "ll"), ("ring", "simple"), ("tree", "ll")])
 def test_forced_algorithms_are_what_runs_or_are_refused(nccl: Nccl, algorithm: str, protocol: str) -> None:
     (measurement,) = run(nccl, [case_of("all_reduce", 2, 5003, algorithm=algorithm, protocol=protocol)])
-    assert measurement.status in (Status.OK, Status.UNSUPPORTED), measurement.detail
+    allowed = (Status.OK,) if algorithm == "ring" else (Status.OK, Status.UNSUPPORTED)
+    assert measurement.status in allowed, measurement.detail
     if measurement.status is Status.OK and measurement.protocol_used:
         assert (measurement.algorithm_used, measurement.protocol_used) == (algorithm, protocol)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -64,11 +65,23 @@ def test_the_installed_cupy_has_the_calls_as_recorded(nccl: Nccl) -> None:
         assert facts["methods"] == json.loads(same.read_text(encoding="utf-8"))["methods"]
 
 
-def test_a_group_with_nothing_in_it_ends(nccl: Nccl) -> None:
+def dropped(nccl: Nccl) -> None:
+    with nccl.group():
+        raise ZeroDivisionError
+
+
+def dropped_inside(nccl: Nccl) -> None:
+    with nccl.group(), suppress(ZeroDivisionError):
+        dropped(nccl)
+
+
+def test_a_group_ends_and_one_that_is_dropped_fails_at_every_depth_and_no_later_one(nccl: Nccl) -> None:
+    with pytest.raises(ZeroDivisionError):
+        dropped(nccl)
+    with pytest.raises(NcclFailed, match="ncclInvalidArgument"):
+        dropped_inside(nccl)
     with nccl.group(), nccl.group():
         pass
-    with pytest.raises(ZeroDivisionError), nccl.group():
-        _ = 1 // 0
 
 
 # -- one GPU, one rank -----------------------------------------------------------------------------------
@@ -115,6 +128,8 @@ def test_a_rank_alone_gets_its_own_elements(alone: Communicator, name: str) -> N
             continue
         values = (np.arange(1000) % 7).astype(numpy_dtype(dtype))
         for op in OPS if COLLECTIVES[name].reduces else ("none",):
+            if dtype.startswith("float8") and op == "avg":
+                continue  # NCCL multiplies none where a communicator has one rank (settings.impossible)
             call = Call(name, source, target, len(values), dtype, op, 0)
             assert np.array_equal(moved(alone, call, values), values), (dtype, op)
     for address in (source, target):

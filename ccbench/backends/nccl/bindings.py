@@ -116,14 +116,25 @@ class Bound:
         ]
         return self.nccl.simulate(asked) if asked else None
 
-    def release(self) -> None:
-        """Give registered memory back, and what is larger than is worth keeping."""
+    def registered(self) -> bool:
+        """NCCL took all that ``register`` asked for; what it cannot use it passes over as a success."""
+        return all(held.held.value for one in self.bindings for held in one.registrations)
+
+    def release(self, close_communicators: Callable[[], None]) -> None:
+        """Give registered memory back, and what is larger than is worth keeping.
+
+        What NCCL registers for a graph it gives up at some group after the graph is gone, when CUDA has told
+        it; only the end of a communicator waits for that (commDestroySync, src/init.cc). So memory that NCCL
+        may know from a graph is freed after its communicators, which the next case makes anew.
+        """
         for one in self.bindings:
             if one.premultiplied is not None:
                 one.communicator.release(one.premultiplied)
             for registration in one.registrations:
                 one.communicator.deregister(registration)
             one.registrations.clear()
+        if self.case.mode == "graph" and self.case.registration != "none":
+            close_communicators()
         for one in self.bindings:
             held = one.seat.memory.get(one.part.lane)
             if held and (held.by_library or held.size_bytes > KEEP_BYTES):

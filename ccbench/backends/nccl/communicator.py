@@ -43,6 +43,8 @@ BY_CUPY = {
 }
 """Methods of CuPy's NcclCommunicator; arguments are the C function's without the communicator."""
 
+TRANSFERS = frozenset({"ncclSend", "ncclRecv", "ncclAlltoAll", "ncclGather", "ncclScatter"})
+
 SPIN_SECONDS = 1e-3
 PAUSE_SECONDS = 1e-3
 """Waiting looks without a pause for so long, then with one."""
@@ -52,7 +54,8 @@ class Communicator:
     """One rank of a communicator, on ``device``; made by ``Nccl`` and by ``split``.
 
     cupy: CuPy's NcclCommunicator, or None where NCCL was asked by ctypes: then ``held`` is what NCCL writes
-    the handle into, at the end of the group at the latest. kept: what must stay alive until then.
+    the handle into, at the end of the group at the latest. kept: what must stay alive until then. spoilt: a
+    group of its transfers was dropped.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class Communicator:
         self._rank = -1
         self._ranks = -1
         self._aborted = False
+        self.spoilt = False
 
     # -- what it is --------------------------------------------------------------------------------------
 
@@ -109,6 +113,8 @@ class Communicator:
             return Health(State.ABORTED)
         if not self.handle:
             return Health(State.IN_PROGRESS)
+        if self.spoilt:
+            return Health(State.FAILED, "a group of transfers failed, which NCCL has not connected since")
         found = ctypes.c_int(SUCCESS)
         code = self.nccl.native.ncclCommGetAsyncError(self.handle, ctypes.byref(found))
         code = code if code != SUCCESS else found.value
@@ -161,6 +167,8 @@ class Communicator:
         return partial(self._several, parts)
 
     def _one(self, name: str, step: Callable[[], None]) -> None:
+        if name in TRANSFERS:
+            self.nccl.transferring.add(self)
         try:
             step()
         except NcclFailed:
@@ -199,8 +207,9 @@ class Communicator:
 
     def release(self, op: int) -> None:
         """Give up an op of ``premultiplied``; calls enqueued with it are not disturbed."""
-        code = self.nccl.function("ncclRedOpDestroy")(op, self.handle)
-        self.nccl.check(code, "ncclRedOpDestroy", self.handle)
+        if self.handle:
+            code = self.nccl.function("ncclRedOpDestroy")(op, self.handle)
+            self.nccl.check(code, "ncclRedOpDestroy", self.handle)
 
     def split(self, colour: int, key: int) -> Communicator | None:
         """A communicator of the ranks that give the same ``colour``, in the order of their keys.
@@ -239,7 +248,7 @@ class Communicator:
     def deregister(self, registration: Registration) -> None:
         """End a registration, before its memory is given back."""
         name = "ncclCommWindowDeregister" if registration.symmetric else "ncclCommDeregister"
-        if registration.held.value:  # NCCL gives no handle where it cannot use the buffer directly
+        if registration.held.value and self.handle:  # NCCL gives none where it cannot use the buffer directly
             code = self.nccl.function(name)(self.handle, registration.held.value)
             self.nccl.check(code, name, self.handle)
 
@@ -264,9 +273,19 @@ class Communicator:
 
     def finalize(self) -> None:
         """Where calls do not block: begin the end. ``destroy`` must follow."""
-        if self.handle and not self._aborted and not self.settings.blocking:
+        if self.handle and not (self._aborted or self.settings.blocking or self._abort_failed()):
             code = self.nccl.function("ncclCommFinalize")(self.handle)
             self.nccl.check(code, "ncclCommFinalize", self.handle)
+
+    def _abort_failed(self) -> bool:
+        """Abort a communicator that has failed, which NCCL neither finalizes nor destroys; whether it has.
+
+        ncclCommDestroy would leave the thread in a group (ncclCommEnsureReady of src/init.cc).
+        """
+        failed = self.poll().state is State.FAILED
+        if failed:
+            self.abort()
+        return failed
 
     def destroy(self) -> None:
         """Give the communicator up after everything enqueued is over; safe to call twice."""
@@ -275,6 +294,8 @@ class Communicator:
         if not self.settings.blocking:
             with suppress(NcclFailed):  # what failed has been said; it ends all the same
                 self.settle()
+        if self._abort_failed():
+            return
         if self._cupy is not None:
             self._cupy.destroy()
             return

@@ -113,6 +113,8 @@ class NcclRanks(WholeEndpoint):
         """
         self.say(Activity.PREPARING)
         self.arm(case)
+        if self._bound is not None:  # of a visit that ended before its end
+            self._give_back(self._bound)
         self._begin_case()
         self._parts = parts_of(case)
         if isinstance(self.exchange, Forked):  # hosts too fill and compare, and none as fast as the other
@@ -122,6 +124,10 @@ class NcclRanks(WholeEndpoint):
             with self._watchman.limited(limit_for(case, 1)):
                 self._place_memory(bound)
                 bound.register()
+                if case.registration != "none" and not self.least(int(bound.registered())):
+                    raise CannotRun(
+                        f"NCCL does not register this memory here (registration: {case.registration})"
+                    )
                 bound.prepare_calls()
             self._bound = bound
             self._launches.bind(bound.lanes())
@@ -214,9 +220,9 @@ class NcclRanks(WholeEndpoint):
         self.say(Activity.IDLE)
 
     def _give_back(self, bound: Bound) -> None:
-        self._launches.bind([])
-        bound.release()
         self._bound = None
+        self._launches.bind([])
+        bound.release(self._communicators.close)
 
     def close(self) -> None:
         """Give everything back."""

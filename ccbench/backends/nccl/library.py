@@ -50,7 +50,8 @@ class Nccl:
 
     module: ``cupy.cuda.nccl``. native: the same library by ctypes. runtime: ``cupy.cuda.runtime``.
     version: as ncclGetVersion gives it, 22809 for 2.28.9; build_version: of the header CuPy was built with.
-    path: the library's file, '' where that is not known.
+    path: the library's file, '' where that is not known. transferring: communicators with transfers in the
+    group that is open.
     """
 
     def __init__(self, module: Any, native: Any, runtime: Any, path: str = "") -> None:
@@ -64,6 +65,7 @@ class Nccl:
         self._refuse_another_library()
         self._depth = 0
         self._touched: list[Communicator] = []
+        self.transferring: set[Communicator] = set()
         self._waits = False
 
     def _refuse_another_library(self) -> None:
@@ -165,18 +167,20 @@ class Nccl:
         """Calls inside happen together when it ends; groups may be nested.
 
         What one thread asks of several communicators must be asked in one group, or the first call waits
-        for the second for ever. An exception inside drops the calls where this NCCL can (2.22 and later).
+        for the second for ever. An exception inside drops the calls; communicators that do not block, or that
+        were to transfer something, have then failed.
         """
         self._start()
         try:
             yield
-        except BaseException as error:
-            with suppress(NcclFailed):
-                self._drop(error)
+        except BaseException:
+            self._drop()
             raise
         self._end()
 
     def _start(self) -> None:
+        if not self._depth:
+            self.transferring.clear()
         self._call_group("groupStart", "ncclGroupStart")
         self._depth += 1
 
@@ -185,19 +189,25 @@ class Nccl:
         try:
             self._call_group("groupEnd", "ncclGroupEnd")
         except NcclFailed:
-            self._touched.clear()
+            self._forget()
             raise
         if not self._depth:
             self._settle_touched()
 
-    def _drop(self, error: BaseException) -> None:
-        """End a group so that nothing of it runs: after an error of NCCL's own nothing would."""
+    def _drop(self) -> None:
+        """End a group so that nothing of it runs: a call without a communicator fails it, at any depth."""
         self._depth -= 1
-        self._touched.clear()
-        if not self._depth and not isinstance(error, NcclFailed) and self.has("ncclGroupSimulateEnd"):
-            self._simulated_end()
-        else:
+        self._forget()
+        self.native.ncclBroadcast(None, None, 0, 0, 0, None, None)
+        with suppress(NcclFailed):
             self._call_group("groupEnd", "ncclGroupEnd")
+
+    def _forget(self) -> None:
+        """The group fails. Peers that it was to connect for transfers stay marked as connected (hasSeen of
+        p2pTaskAppend, src/enqueue.cc): their communicators are of no more use."""
+        self._touched.clear()
+        for communicator in self.transferring:
+            communicator.spoilt = True
 
     def _call_group(self, cupy_name: str, name: str) -> None:
         if self._waits:  # CuPy takes ncclInProgress for an error
@@ -225,10 +235,10 @@ class Nccl:
     def simulate(self, parts: Sequence[tuple[Communicator, Call, int]]) -> float | None:
         """NCCL's own estimate, in seconds, of doing all ``parts`` (communicator, call, stream) in one group.
 
-        Nothing is moved. None where NCCL has no estimate (before 2.22, or not for these calls).
-        Raises NcclFailed as the calls themselves do.
+        Nothing is moved. None where NCCL has no estimate (before 2.22, or not for these calls), or would run
+        them: on communicators that do not block. Raises NcclFailed as the calls themselves do.
         """
-        if not self.has("ncclGroupSimulateEnd"):
+        if not self.has("ncclGroupSimulateEnd") or not all(one.settings.blocking for one, _, _ in parts):
             return None
         if self._depth:
             raise UsageError("an estimate is asked for outside of groups")
@@ -236,21 +246,14 @@ class Nccl:
         try:
             for communicator, call, stream in parts:
                 communicator.enqueue(call, stream)
-        except BaseException as error:
-            with suppress(NcclFailed):
-                self._drop(error)
+        except BaseException:
+            self._drop()
             raise
         self._depth -= 1
-        self._touched.clear()
-        seconds = self._simulated_end()
-        return seconds if seconds > 0 else None
-
-    def _simulated_end(self) -> float:
-        """Ends the group without running it; seconds, negative where not known."""
         info = SimulationInfo(ctypes.sizeof(SimulationInfo), SIMULATION_MAGIC, self.version, UNDEFINED_FLOAT)
         self.check(self.native.ncclGroupSimulateEnd(ctypes.byref(info)), "ncclGroupSimulateEnd")
-        # Microseconds, as the tuner's times (NCCL user guide, "ncclSimInfo_t").
-        return float(info.estimated_time) * 1e-6
+        # Microseconds, as the tuner's times (NCCL user guide, "ncclSimInfo_t"); negative where not known.
+        return float(info.estimated_time) * 1e-6 if info.estimated_time > 0 else None
 
     # -- communicators -----------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any
 
 from ccbench.backends.nccl.calls import INVALID_ARGUMENT, INVALID_USAGE
+from ccbench.backends.nccl.settings import CHANNELS_LIMIT
 from ccbench.cases import NO_OP, NO_ROOT
 from ccbench.errors import CcbenchError
 from ccbench.groups import Pair
@@ -69,8 +70,8 @@ class Settings:
         fields: dict[str, int | bytes] = {} if self.blocking else {"blocking": 0}
         if self.minimum_channels:
             fields["minCTAs"] = self.minimum_channels
-        if self.maximum_channels:
-            fields["maxCTAs"] = self.maximum_channels
+        if self.maximum_channels or self.minimum_channels:  # NCCL refuses the least number alone
+            fields["maxCTAs"] = self.maximum_channels or CHANNELS_LIMIT
         if self.network:
             fields["netName"] = self.network.encode()
         return fields

@@ -119,9 +119,7 @@ class NcclCommunicator:
 
     def destroy(self) -> None:
         if self._comm:
-            member = self._state.members.pop(self._comm, None)
-            if member is not None:
-                self._state.wait_for_graphs(member)
+            self._state.destroy(self._comm)
             self._comm = 0
 
     def abort(self) -> None:

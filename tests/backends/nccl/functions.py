@@ -92,9 +92,9 @@ class Functions:
             return self.p.fail(
                 INVALID_ARGUMENT, "ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER"
             )
-        for low, high in ((given.minCTAs, given.maxCTAs),):
-            if low > 0 and high > 0 and low > high:
-                return self.p.fail(INVALID_ARGUMENT, f"minCTAs {low} and maxCTAs {high}")
+        low, high = getattr(given, "minCTAs", 0), getattr(given, "maxCTAs", 0)
+        if low > high:  # not given is the least number there is
+            return self.p.fail(INVALID_ARGUMENT, f"minCTAs {low} and maxCTAs {high}")
         fields = ("blocking", "minCTAs", "maxCTAs")
         self.p.configured.append({name: getattr(given, name, 0) for name in fields})
         result, handle = self.p.init_rank(ranks, bytes(unique_id.internal), rank, given.blocking != 0)
@@ -167,11 +167,7 @@ class Functions:
         return self.p.ready(comm)[1]
 
     def ncclCommDestroy(self, comm: int) -> int:  # noqa: N802
-        member = self.p.members.pop(comm, None)
-        if member is None:
-            return self.p.fail(INVALID_ARGUMENT, "no communicator")
-        self.p.wait_for_graphs(member)
-        return SUCCESS
+        return self.p.destroy(comm)
 
     def ncclCommAbort(self, comm: int) -> int:  # noqa: N802
         return self.p.abort(comm)
@@ -188,7 +184,8 @@ class Functions:
         return SUCCESS
 
     def ncclMemFree(self, address: int) -> int:  # noqa: N802
-        if any(address in member.registered.values() for member in self.p.members.values()):
+        known = [(*one.registered.values(), *one.in_graphs) for one in self.p.members.values()]
+        if any(address in one for one in known):
             self.p.exceptions.append(RuntimeError(f"{address:#x} is given back and still registered"))
         if self.p.nccl_memory.pop(address, None) is None:
             return self.p.fail(INVALID_ARGUMENT, f"ncclMemFree: {address:#x} is not of ncclMemAlloc")
@@ -199,8 +196,9 @@ class Functions:
         member, result = self.p.ready(comm)
         if member is None:
             return result
-        held[0] = handle = next(self.p.world.handles)
-        member.registered[handle] = address
+        if self.p.registers:
+            held[0] = handle = next(self.p.world.handles)
+            member.registered[handle] = address
         return SUCCESS
 
     def ncclCommDeregister(self, comm: int, handle: int) -> int:  # noqa: N802
@@ -216,6 +214,8 @@ class Functions:
         member, result = self.p.ready(comm)
         if member is None:
             return result
+        if not self.p.registers:
+            return SUCCESS
         if address not in self.p.nccl_memory:
             return self.p.fail(INVALID_ARGUMENT, f"window: {address:#x} is not of ncclMemAlloc")
         self.p.window_flags.append(flags)

@@ -10,7 +10,7 @@ from typing import Any
 from ccbench.backends.nccl.calls import DTYPE_SINCE, DTYPES, OPS, UNIQUE_ID_BYTES
 from tests.backends.cuda.emulated import CudaError
 
-from .clique import Clique, Launch, Reduction, Request
+from .clique import DTYPE_NAMES, Clique, Launch, Reduction, Request
 from .devices import World, WorldRuntime, cost_seconds
 
 SUCCESS, UNHANDLED_CUDA, SYSTEM, INTERNAL, INVALID_ARGUMENT, INVALID_USAGE, REMOTE, IN_PROGRESS = range(8)
@@ -33,7 +33,12 @@ _ids = itertools.count(1)
 
 @dataclass
 class Member:
-    """One rank of a communicator, in one process. polls: how often it still says it is in progress."""
+    """One rank of a communicator, in one process. polls: how often it still says it is in progress.
+
+    peers: what transfers were connected, to or from whom; lost_peers: what a failed group would have
+    connected, and nothing ever will. in_graphs: memory that was registered for graphs, which only its end is
+    sure to give up.
+    """
 
     clique: Clique
     rank: int
@@ -47,6 +52,9 @@ class Member:
     windows: int = 0
     registered: dict[int, int] = field(default_factory=dict)
     connected: set[str] = field(default_factory=set)
+    peers: set[tuple[str, int]] = field(default_factory=set)
+    lost_peers: set[tuple[str, int]] = field(default_factory=set)
+    in_graphs: set[int] = field(default_factory=set)
     aborted: bool = False
     hung: bool = False
 
@@ -75,7 +83,8 @@ class State:
 
     duplicates: NCCL_MULTI_RANK_GPU_ENABLE, several ranks on one device are allowed. polls: of communicators
     that do not block, how many answers are "in progress" after every call. refuse: C functions that fail,
-    with the result and words of each.
+    with the result and words of each. registers: NCCL can use memory directly; where not, it succeeds all the
+    same.
     """
 
     def __init__(
@@ -84,12 +93,14 @@ class State:
         *,
         cupy: int = 14,
         duplicates: bool = False,
+        registers: bool = True,
         polls: int = 2,
         memory_bytes: int = 1 << 40,
     ) -> None:
         self.world = world
         self.cupy = cupy
         self.duplicates = duplicates
+        self.registers = registers
         self.polls = polls
         self.refuse: dict[str, tuple[int, str]] = {}
         self.runtime = WorldRuntime(world=world, memory_bytes=memory_bytes)
@@ -126,12 +137,32 @@ class State:
             return SUCCESS, -1.0
         self.group = Group()
         if group.result != SUCCESS:
+            self._clean_up(group, group.result)
             return group.result, -1.0
-        if simulate:
+        if simulate and all(member.blocking for member in self._asked(group)):
             self.left_over += [call for call in group.calls if call[1].name in POINT_TO_POINT]
-            return SUCCESS, self._estimate(group)
+            return self._jobs(group), self._estimate(group)
         group.calls = [call for member in self._asked(group) for call in self._in_turn(group, member)]
-        return self._finish(group), -1.0
+        result = self._finish(group)
+        if result not in (SUCCESS, IN_PROGRESS):
+            self._clean_up(group, result)
+        return result, -1.0
+
+    def _clean_up(self, group: Group, result: int) -> None:
+        """As groupCleanup of NCCL's src/group.cc: nothing runs, and communicators that do not block fail."""
+        for member in [*self._asked(group), *group.joins]:
+            if not member.blocking:
+                member.error = result
+        for member, request, _ in group.calls:
+            member.lost_peers |= self._peers_of(member, request) - member.peers
+
+    def _peers_of(self, member: Member, request: Request) -> set[tuple[str, int]]:
+        """Which connections a transfer needs."""
+        if request.name not in POINT_TO_POINT:
+            return set()
+        halves = request.name in ("ncclSend", "ncclRecv")
+        peers = {request.peer} if halves else {*range(member.clique.ranks)}
+        return {(request.name, peer) for peer in peers - {member.rank}}
 
     def _asked(self, group: Group) -> list[Member]:
         return list({id(member): member for member, _, _ in group.calls}.values())
@@ -164,11 +195,15 @@ class State:
         ended, _ = self.group_end()
         return result if result not in (SUCCESS, IN_PROGRESS) else ended
 
-    def _finish(self, group: Group) -> int:
+    def _jobs(self, group: Group) -> int:
+        """What runs even where a group is only simulated."""
         result = self._all_come(group)
         for work in group.later:
             result = result or work(group)
-        result = result or self._all_come(group)
+        return result or self._all_come(group)
+
+    def _finish(self, group: Group) -> int:
+        result = self._jobs(group)
         if result:
             return result
         result = self._launch(group)
@@ -199,6 +234,10 @@ class State:
                 queue = self.world.streams.get(handle)
                 if queue is None or queue.device != member.device:
                     return self.fail(UNHANDLED_CUDA, f"stream {handle:#x} is not of device {member.device}")
+                if queue.captured is not None and member.clique.ranks > 1:
+                    member.in_graphs |= {
+                        self._base(at) for one in requests for at in (one.source, one.target)
+                    }
                 queue.add(Launch(member.clique, member.rank, requests), self.world.seconds)
                 if not member.blocking:
                     member.polls, result = self.polls, IN_PROGRESS
@@ -211,6 +250,13 @@ class State:
         As asyncJobLaunch of NCCL's src/group.cc; it clears memory of the device (src/transport/nvls.cc).
         """
         asked = self._asked(group)
+        for member, request, _ in group.calls:
+            peers = self._peers_of(member, request)
+            if peers & member.lost_peers:
+                return self.fail(
+                    INTERNAL, f"deadlock: rank {member.rank} was never connected for {request.name}"
+                )
+            member.peers |= peers
         for member, request, _ in group.calls if len(asked) == 1 else ():
             if request.name not in member.connected:
                 try:
@@ -252,6 +298,21 @@ class State:
         self.members[handle] = member
         (group or self.group).joins.append(member)
         return SUCCESS, handle
+
+    def _base(self, address: int) -> int:
+        """Where NCCL's allocation that ``address`` is in begins, 0 where it is in none."""
+        known = (base for base, size in self.nccl_memory.items() if base <= address < base + size)
+        return next(known, 0)
+
+    def destroy(self, handle: int) -> int:
+        """ncclCommDestroy; upon a communicator that is not ready it returns within the group it began."""
+        member, result = self.ready(handle)
+        if member is None:
+            self.group.depth += 1
+            return result
+        del self.members[handle]
+        self.wait_for_graphs(member)
+        return SUCCESS
 
     def abort(self, handle: int) -> int:
         """ncclCommAbort: what runs ends, on all ranks, with nothing written."""
@@ -308,7 +369,11 @@ class State:
         """Any call that moves data: source, target, count, type, op or -1, root or peer or -1."""
         if name in self.refuse:
             return self.alone(lambda: self.fail(*self.refuse[name]))
-        return self.alone(lambda: self._collective(name, arguments, handle, stream))
+        result = self.alone(lambda: self._collective(name, arguments, handle, stream))
+        member = self.member(handle)
+        if member and not member.blocking and result not in (SUCCESS, IN_PROGRESS):
+            member.error = result
+        return result
 
     def _collective(
         self, name: str, arguments: tuple[int, int, int, int, int, int], handle: int, stream: int
@@ -328,6 +393,9 @@ class State:
             return self.fail(
                 INVALID_ARGUMENT, f"{name} : invalid root or peer {peer} of {member.clique.ranks}"
             )
+        multiplies = reduction is not None and reduction.name in ("avg", "premulsum")
+        if member.clique.ranks == 1 and count and multiplies and DTYPE_NAMES[dtype].startswith("float8"):
+            return self.fail(INVALID_ARGUMENT, "")  # ncclLaunchOneRank says nothing
         request = Request(name, source or 0, target or 0, count, dtype, reduction, peer, member.device)
         self.group.calls.append((member, request, stream))
         self.log.append(name)

@@ -172,6 +172,7 @@ def test_in_place_the_roots_own_block_is_not_sent(root: int) -> None:
 def test_settings_reach_nccl_by_its_own_names() -> None:
     bench = Bench(2, settings=Settings(blocking=False, minimum_channels=3, maximum_channels=4))
     assert bench.process.configured == [{"blocking": 0, "minCTAs": 3, "maxCTAs": 4}] * 2
+    assert Bench(1, settings=Settings(minimum_channels=3)).process.configured[0]["maxCTAs"] == 64
     with pytest.raises(CannotRun, match=r"NCCL 2\.16\.5 has no minCTAs"):
         Bench(1, 21605, Settings(minimum_channels=3))
 
@@ -340,4 +341,11 @@ def test_an_estimate_moves_nothing_and_costs_what_the_run_costs() -> None:
     assert seconds == pytest.approx(bench.world.seconds, rel=1e-6)
     ring = [Call("send_recv", address, address, 1, "int64") for address in addresses]
     assert bench.nccl.simulate(list(zip(bench.comms, ring, bench.streams, strict=True))) is None
+    several = Bench(2, settings=NON_BLOCKING)
+    asked = [
+        (comm, Call("barrier", several.place(np.ones(1, np.int32), rank), 0, 1, "int32"), stream)
+        for rank, (comm, stream) in enumerate(zip(several.comms, several.streams, strict=True))
+    ]
+    assert several.nccl.simulate(asked) is None
+    assert several.process.log == []
     assert Bench(1, 21903).comms[0].simulate(Call("barrier", 0, 0, 1, "int32"), 0) is None

@@ -18,6 +18,7 @@ from ccbench.backends.nccl import endpoint as endpoint_module
 from ccbench.backends.nccl import troubles
 from ccbench.backends.nccl.endpoint import NcclRanks
 from ccbench.backends.nccl.seat import Seat
+from ccbench.backends.nccl.settings import impossible
 from ccbench.backends.nccl.troubles import CollectiveHung, limit_for
 from ccbench.cases import UNEVEN, Case
 from ccbench.collectives import COLLECTIVES
@@ -96,6 +97,49 @@ def test_registered_memory_is_nccls_own_and_goes_back_with_its_case(registration
     assert not process.exceptions
     assert wrong_elements(endpoint, case_of("all_gather", 2, registration=registration)) == 0
     assert wrong_elements(endpoint, case_of("all_gather", 2)) == 0
+
+
+def test_memory_that_nccl_knows_from_a_graph_goes_back_after_its_communicators() -> None:
+    endpoint, process = opened(2)
+    case = case_of("all_gather", 2, mode="graph", registration="local")
+    for _ in range(2):
+        assert wrong_elements(endpoint, case) == 0
+        assert not process.nccl_memory
+        assert not process.exceptions
+    endpoint.close()
+
+
+@pytest.mark.parametrize("registration", ["local", "symmetric"])
+def test_memory_that_nccl_does_not_register_is_not_measured_as_registered(registration: str) -> None:
+    endpoint, process = opened(2, registers=False)
+    for _ in range(2):
+        with pytest.raises(CannotRun, match=rf"NCCL does not register .*registration: {registration}"):
+            endpoint.prepare(case_of("all_gather", 2, registration=registration))
+        assert not process.nccl_memory
+    assert wrong_elements(endpoint, case_of("all_gather", 2)) == 0
+
+
+def test_what_a_visit_that_ended_early_left_goes_back_before_the_next() -> None:
+    endpoint, process = opened(2)
+    for registration in ("symmetric", "local", "none"):
+        endpoint.prepare(case_of("all_gather", 2, registration=registration))
+    assert not process.nccl_memory
+    assert not process.exceptions
+
+
+@pytest.mark.parametrize(("dtype", "op"), list(itertools.product(ITEM_BYTES, OPS)))
+def test_one_rank_has_every_dtype_and_op_but_what_is_told_before(dtype: str, op: str) -> None:
+    endpoint, process = opened(1)
+    for collective in ("all_reduce", "reduce_scatter"):
+        case = case_of(collective, 1, 300, dtype=dtype, op=op)
+        try:
+            assert wrong_elements(endpoint, case) == 0
+            refused = False
+        except CannotRun:
+            refused = True
+        assert (impossible(case) is not None) == refused == (dtype.startswith("float8") and op in OPS[4:])
+    assert impossible(case_of("all_reduce", 2, dtype=dtype, op=op)) is None
+    assert not process.exceptions
 
 
 def test_misaligned_buffers_start_where_they_are_told() -> None:
@@ -465,6 +509,16 @@ def test_what_nccl_refuses_is_unsupported_in_its_words_and_the_next_case_runs() 
         endpoint.prepare(case_of("reduce_scatter", 2, mode="graph", registration="local"))
     assert not process.nccl_memory
     assert wrong_elements(endpoint, case_of("all_reduce", 2)) == 0
+
+
+def test_transfers_that_were_refused_cost_their_communicators_and_the_next_case_runs() -> None:
+    endpoint, process = opened(2, version=22105)
+    process.refuse["ncclRecv"] = (5, "no room")
+    with pytest.raises(CannotRun, match="no room"):
+        endpoint.prepare(case_of("send_recv", 2))
+    process.refuse.clear()
+    assert wrong_elements(endpoint, case_of("send_recv", 2)) == 0
+    assert not process.world.deadlocks
 
 
 def test_a_dtype_that_this_nccl_lacks_is_unsupported() -> None:

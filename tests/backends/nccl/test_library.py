@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -18,27 +19,83 @@ from ccbench.backends.nccl.types import Call, NcclFailed, NcclHung, Settings, St
 from ccbench.errors import BackendUnavailable, MissingDependency, UsageError
 from tests.backends.cuda.emulated import CudaError
 
-from .bench import BLOCKING, NON_BLOCKING, Bench, all_reduce
+from .bench import BLOCKING, NEW, NON_BLOCKING, OLD, Bench, all_reduce
 from .double import DeviceFailure, Process, World
 
 
-def interrupted(bench: Bench, addresses: Sequence[int]) -> None:
+def interrupted(bench: Bench, ask: Callable[[], object]) -> None:
     with bench.nccl.group():
-        all_reduce(bench, addresses)
+        ask()
         raise ZeroDivisionError
 
 
-def test_an_exception_in_a_group_drops_what_was_asked_in_it() -> None:
-    bench = Bench(2)
+def caught_inside(bench: Bench, ask: Callable[[], object]) -> None:
+    with bench.nccl.group(), suppress(ZeroDivisionError):
+        interrupted(bench, ask)
+
+
+@pytest.mark.parametrize("version", [21403, NEW])
+def test_an_exception_in_a_group_drops_what_was_asked_in_it(version: int) -> None:
+    bench = Bench(2, version)
     addresses = [bench.place(np.ones(2, np.int64), rank) for rank in range(2)]
     with pytest.raises(ZeroDivisionError):
-        interrupted(bench, addresses)
+        interrupted(bench, lambda: all_reduce(bench, addresses))
     bench.wait()
     assert bench.read(addresses[0], "int64", 2, 0).tolist() == [1, 1]
     with bench.nccl.group():
         all_reduce(bench, addresses)
     bench.wait()
     assert bench.read(addresses[0], "int64", 2, 0).tolist() == [2, 2]
+
+
+def test_an_exception_in_an_inner_group_drops_the_outer_one_too() -> None:
+    bench = Bench(2)
+    addresses = [bench.place(np.ones(2, np.int64), rank) for rank in range(2)]
+    with pytest.raises(NcclFailed, match="ncclGroupEnd: ncclInvalidArgument"):
+        caught_inside(bench, lambda: all_reduce(bench, addresses))
+    bench.wait()
+    assert bench.read(addresses[0], "int64", 2, 0).tolist() == [1, 1]
+
+
+def test_what_a_dropped_group_would_have_waited_for_is_not_waited_for() -> None:
+    bench = Bench(2)
+    with pytest.raises(ZeroDivisionError):
+        interrupted(bench, lambda: bench.comms[0].split(0, 0))
+    assert not bench.world.deadlocks
+    bench.close()
+
+
+def test_communicators_that_do_not_block_fail_with_their_dropped_group_and_are_aborted() -> None:
+    bench = Bench(2, settings=NON_BLOCKING)
+    addresses = [bench.place(np.ones(2, np.int64), rank) for rank in range(2)]
+    with pytest.raises(ZeroDivisionError):
+        interrupted(bench, lambda: all_reduce(bench, addresses))
+    bench.wait()
+    assert bench.read(addresses[0], "int64", 2, 0).tolist() == [1, 1]
+    assert [one.poll().state for one in bench.comms] == [State.FAILED] * 2
+    bench.close()
+    assert bench.process.group.depth == 0
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+def test_communicators_whose_transfers_were_dropped_are_aborted(version: int) -> None:
+    bench = Bench(2, version)
+    addresses = [bench.place(np.ones(2, np.int64), rank, 64) for rank in range(2)]
+
+    def exchange() -> None:
+        for comm, address, stream in zip(bench.comms, addresses, bench.streams, strict=True):
+            comm.enqueue(Call("all_to_all", address, address + 32, 1, "int64"), stream)
+
+    with pytest.raises(ZeroDivisionError):
+        interrupted(bench, exchange)
+    assert [one.poll().state for one in bench.comms] == [State.FAILED] * 2
+    bench.close()
+    bench.comms = bench.nccl.communicators(range(2))
+    with bench.nccl.group():
+        exchange()
+    bench.wait()
+    assert bench.read(addresses[0] + 32, "int64", 2, 0).tolist() == [1, 1]
+    assert bench.comms[0].poll().state is State.READY
 
 
 # -- what NCCL refuses ---------------------------------------------------------------------------------------
@@ -58,6 +115,15 @@ def test_an_invalid_argument_is_said_in_nccls_words(call: Call, words: str, sett
         bench.comms[0].enqueue(call, bench.streams[0])
     assert caught.value.refused
     assert caught.value.code == 4
+    bench.close()
+    assert bench.process.group.depth == 0  # ncclCommDestroy of one that has failed would leave it open
+
+
+def test_a_communicator_that_blocks_and_has_failed_is_aborted() -> None:
+    bench = Bench(2)
+    bench.process.members_of(1)[0].error = 6
+    bench.close()
+    assert bench.process.group.depth == 0
 
 
 def test_what_nccl_does_not_have_is_named_with_the_version_that_has_it() -> None:

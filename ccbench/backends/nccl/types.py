@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from ccbench.backends.nccl.calls import INVALID_ARGUMENT, INVALID_USAGE
-from ccbench.backends.nccl.settings import CHANNELS_LIMIT
+from ccbench.backends.nccl.calls import INVALID_ARGUMENT, INVALID_USAGE, MOST_CHANNELS
 from ccbench.cases import NO_OP, NO_ROOT
 from ccbench.errors import CcbenchError
 from ccbench.groups import Pair
@@ -71,7 +70,7 @@ class Settings:
         if self.minimum_channels:
             fields["minCTAs"] = self.minimum_channels
         if self.maximum_channels or self.minimum_channels:  # NCCL refuses the least number alone
-            fields["maxCTAs"] = self.maximum_channels or CHANNELS_LIMIT
+            fields["maxCTAs"] = self.maximum_channels or MOST_CHANNELS
         if self.network:
             fields["netName"] = self.network.encode()
         return fields

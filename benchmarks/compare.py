@@ -23,9 +23,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that a checko
 import numpy as np
 
 from ccbench.cases import Case, Measurement, Status
-from ccbench.runs.folder import CASES_NAME, MANIFEST_NAME, _as_parquet
-from ccbench.runs.rows import row_of
-from ccbench.runs.schema import SCHEMA_VERSION
+from ccbench.results.folder import CASES_NAME, MANIFEST_NAME, _as_parquet
+from ccbench.results.rows import row_of
+from ccbench.results.schema import SCHEMA_VERSION
 
 VISITS = 6
 RANKS = 2

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ccbench.report.points import Point
+from ccbench.results import Point
 from ccbench.stats import Interval
 from ccbench.units import format_seconds, format_size
 
@@ -125,8 +125,8 @@ def timed_of(points: Iterable[Point]) -> tuple[Timed, ...]:
     return tuple(
         Timed(
             one.algorithm, one.ranks, one.size_bytes, one.mode,
-            Interval(one.low_seconds, one.median_seconds, one.high_seconds, one.confidence or 0.0),
-            one.samples, one.flags,
+            Interval(one.low_seconds, one.median_seconds, one.high_seconds, one.interval_confidence or 0.0),
+            len(one.samples_seconds), one.flags,
         )
         for one in points
         if one.median_seconds and one.low_seconds is not None and one.high_seconds is not None

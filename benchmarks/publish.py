@@ -21,12 +21,12 @@ from ccbench.cases import Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import CcbenchError
 from ccbench.importing.log import ImportedLog
-from ccbench.importing.published import FURTHER_COLUMNS
 from ccbench.importing.ranks import Given
 from ccbench.importing.runs import imported
 from ccbench.importing.sources import read_log
-from ccbench.runs import arrow_schema
-from ccbench.runs.rows import row_of
+from ccbench.results import arrow_schema
+from ccbench.results.published import FURTHER_COLUMNS
+from ccbench.results.rows import row_of
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # ships no types

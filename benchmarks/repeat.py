@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that a checko
 
 from ccbench.planning import RunOptions
 from ccbench.progress import progress_for
+from ccbench.results import load_run
 from ccbench.runner import run_suite
-from ccbench.runs import load_run
 from ccbench.suite import load_suite
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import numpy as np
 from ccbench.cases import Case, Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.model.prediction import Prediction
-from ccbench.runs import RunFolder
+from ccbench.results import RunFolder
 
 MOST_SECONDS = 60.0
 MOST_BYTES = 2 * 1024**3

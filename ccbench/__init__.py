@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ccbench.model import predict
     from ccbench.model.machine import Machine, load_machine
     from ccbench.report import write_report
+    from ccbench.results import Point, Run, load_run, load_runs
     from ccbench.runner import run_suite
-    from ccbench.runs import Run, load_run, load_runs
     from ccbench.suite import Suite, load_suite
 
 __version__ = "0.1.0"
@@ -35,6 +35,7 @@ __all__ = [
     "Machine",
     "Measurement",
     "Phase",
+    "Point",
     "Run",
     "Sampling",
     "Schedule",
@@ -60,15 +61,16 @@ _HOMES = {
     "Machine": "ccbench.model.machine",
     "Measurement": "ccbench.cases",
     "Phase": "ccbench.algorithms.schedule",
-    "Run": "ccbench.runs",
+    "Point": "ccbench.results",
+    "Run": "ccbench.results",
     "Sampling": "ccbench.cases",
     "Schedule": "ccbench.algorithms.schedule",
     "Status": "ccbench.cases",
     "Suite": "ccbench.suite",
     "compare": "ccbench.comparison",
     "load_machine": "ccbench.model.machine",
-    "load_run": "ccbench.runs",
-    "load_runs": "ccbench.runs",
+    "load_run": "ccbench.results",
+    "load_runs": "ccbench.results",
     "load_suite": "ccbench.suite",
     "open_backend": "ccbench.backends",
     "predict": "ccbench.model",

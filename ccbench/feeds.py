@@ -15,41 +15,34 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ccbench.runs import Run
-from ccbench.runs.rows import is_null
+from ccbench.cases import AXES, Status
+from ccbench.results import Manifest, Point, Run
+from ccbench.results.points import BYTES_PER_GIGABYTE, ORDER
 
 SUMMARY_FORMAT = "ccbench-summary"
 SUMMARY_VERSION = 1
 """Of ``json_summary``; it changes when a key is dropped or means another thing. New keys may come."""
 
-BYTES_PER_GIGABYTE = 1e9
-
 LONGEST_TEXT = 200
 
-POINT_LABELS = (
-    "case_id", "backend", "backend_version", "collective", "algorithm", "protocol", "dtype", "op",
-    "size_bytes", "ranks", "nodes", "root", "in_place", "mode", "channels", "transport", "registration",
-    "aggregation", "misalignment_bytes", "pair", "groups", "alone", "beside", "traffic", "computing",
-    "simulated",
-)  # fmt: skip
+POINT_LABELS = ("case_id", "backend_version", *ORDER, "simulated")
 """Labels of every point's samples, after ``host`` and ``suite``; case_id tells cases of a run apart."""
 
-LABELS_OF_DEFAULTS = {
-    "protocol": "default", "mode": "streaming", "channels": "0", "transport": "default",
-    "registration": "none",
-    "aggregation": "1", "misalignment_bytes": "0", "simulated": "false", "root": "-1", "op": "none",
-    "alone": "-1",
-}  # fmt: skip
-"""Left out at these values: to Prometheus a label that is missing and an empty one are the same."""
+_ALWAYS_SAID = ("algorithm", "nodes", "in_place")
+_LEFT_OUT = {
+    "simulated": False,
+    **{axis.name: axis.default for axis in AXES if axis.name not in _ALWAYS_SAID},
+}
+"""Values whose label is left out: to Prometheus a missing label and an empty one are the same."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One gauge of a point. column: of the run's table. scale: from its unit to the metric's."""
+    """One gauge of a point. field: of ``Point``. scale: from its unit to the metric's."""
 
     name: str
     help: str
-    column: str
+    field: str
     scale: float = 1.0
 
 
@@ -57,10 +50,10 @@ METRICS = (
     Metric("ccbench_median_seconds", "Median time of one launch of the case.", "median_seconds"),
     Metric("ccbench_low_seconds", "Lower end of the median's interval.", "low_seconds"),
     Metric("ccbench_high_seconds", "Upper end of the median's interval.", "high_seconds"),
-    Metric("ccbench_algbw_bytes_per_second", "Size over median time.", "algbw_GB_s", BYTES_PER_GIGABYTE),
+    Metric("ccbench_algbw_bytes_per_second", "Size over median time.", "algbw", BYTES_PER_GIGABYTE),
     Metric(
         "ccbench_busbw_bytes_per_second", "Bus bandwidth, as nccl-tests' PERFORMANCE.md defines it.",
-        "busbw_GB_s", BYTES_PER_GIGABYTE,
+        "busbw", BYTES_PER_GIGABYTE,
     ),
     Metric("ccbench_bound_seconds", "Time that no schedule can beat here.", "bound_seconds"),
     Metric("ccbench_predicted_seconds", "Time that the model expects.", "predicted_seconds"),
@@ -70,28 +63,28 @@ METRICS = (
 
 def prometheus_text(run: Run) -> str:
     """``run`` in the text format; a figure that a case does not have is a sample that is not there."""
-    rows = run.cases.to_dict("records")
-    common = {"host": _host(run.manifest), "suite": _suite(run)}
-    labels = [_labels({**common, **_point_labels(row)}) for row in rows]
-    lines = list(_about_the_run(run, rows, common))
+    common = {"host": run.manifest.host, "suite": run.suite}
+    labels = [_labels({**common, **_point_labels(point)}) for point in run.points]
+    lines = list(_about_the_run(run, common))
     for metric in METRICS:
         samples = [
             f"{metric.name}{label} {_figure(value * metric.scale)}"
-            for row, label in zip(rows, labels, strict=True)
-            if (value := _number(row[metric.column])) is not None
+            for point, label in zip(run.points, labels, strict=True)
+            if (value := _finite(getattr(point, metric.field))) is not None
         ]
         lines += [*_head(metric.name, metric.help), *samples] if samples else []
-    flagged = [f"ccbench_flags{label} {_flag_count(row)}" for row, label in zip(rows, labels, strict=True)]
+    flagged = [
+        f"ccbench_flags{label} {len(point.flags)}" for point, label in zip(run.points, labels, strict=True)
+    ]
     lines += [*_head("ccbench_flags", "Reasons to doubt the case's figures."), *flagged] if flagged else []
     return "\n".join(lines) + "\n"
 
 
-def _about_the_run(run: Run, rows: Sequence[Mapping[Any, Any]], common: Mapping[str, str]) -> Iterator[str]:
-    version = _ccbench_version(run.manifest)
+def _about_the_run(run: Run, common: Mapping[str, str]) -> Iterator[str]:
     information = {
         **common,
-        "machine": _machine(run.manifest),
-        "ccbench_version": version,
+        "machine": run.manifest.machine,
+        "ccbench_version": run.manifest.ccbench_version,
         "run": run.path.name,
     }
     yield from _head("ccbench_run_info", "The run that the other samples are of.")
@@ -101,7 +94,7 @@ def _about_the_run(run: Run, rows: Sequence[Mapping[Any, Any]], common: Mapping[
         yield from _head("ccbench_run_created_timestamp_seconds", "When the run began, seconds since 1970.")
         yield f"ccbench_run_created_timestamp_seconds{_labels(common)} {_figure(created)}"
     yield from _head("ccbench_run_cases", "Cases of the run by how they ended.")
-    for status, count in sorted(Counter(str(row["status"]) for row in rows).items()):
+    for status, count in sorted(Counter(point.status.value for point in run.points).items()):
         yield f"ccbench_run_cases{_labels({**common, 'status': status})} {count}"
     yield from _head("ccbench_run_unreadable_files", "Files of the run that could not be read.")
     yield f"ccbench_run_unreadable_files{_labels(common)} {len(run.problems)}"
@@ -112,14 +105,13 @@ def _head(name: str, text: str) -> tuple[str, str]:
     return f"# HELP {name} {escaped}", f"# TYPE {name} gauge"
 
 
-def _point_labels(row: Mapping[Any, Any]) -> dict[str, str]:
-    found = {}
-    for name in POINT_LABELS:
-        value = row[name]
-        text = str(value).lower() if name in ("in_place", "simulated") else str(value)
-        if text != LABELS_OF_DEFAULTS.get(name):
-            found[name] = text
-    return found
+def _point_labels(point: Point) -> dict[str, str]:
+    values = {name: getattr(point, name) for name in POINT_LABELS}
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in values.items()
+        if value != _LEFT_OUT.get(name)
+    }
 
 
 def _labels(values: Mapping[str, Any]) -> str:
@@ -143,15 +135,8 @@ def _figure(value: float) -> str:
     return str(int(value)) if value == int(value) and abs(value) < 2**53 else repr(value)
 
 
-def _number(value: Any) -> float | None:
-    if is_null(value):
-        return None
-    number = float(value)
-    return number if math.isfinite(number) else None
-
-
-def _flag_count(row: Mapping[Any, Any]) -> int:
-    return 0 if is_null(row["flags"]) else len(row["flags"])
+def _finite(number: float | None) -> float | None:
+    return None if number is None or not math.isfinite(number) else number
 
 
 def json_summary(run: Run) -> dict[str, Any]:
@@ -160,117 +145,67 @@ def json_summary(run: Run) -> dict[str, Any]:
     Times in seconds, sizes in bytes, rates in bytes per second; what is not known is null. docs/feeds.md
     lists the keys.
     """
-    rows = run.cases.to_dict("records")
-    flags = Counter(str(flag) for row in rows if not is_null(row["flags"]) for flag in row["flags"])
+    flags = Counter(flag for point in run.points for flag in point.flags)
+    curves: dict[tuple[Any, ...], list[Point]] = defaultdict(list)
+    for point in run.points:
+        if point.is_timed:
+            key = (*point.curve, point.simulated)
+            curves[key].append(point)
     return {
         "format": SUMMARY_FORMAT,
         "version": SUMMARY_VERSION,
         "run": {
             "path": _clean(run.path),
-            "suite": _clean(_suite(run)),
-            "host": _clean(_host(run.manifest)),
-            "machine": _clean(_machine(run.manifest)),
-            "created_at": _clean(run.manifest.get("created_at", "")) or None,
-            "ccbench_version": _clean(_ccbench_version(run.manifest)),
+            "suite": run.suite,
+            "host": run.manifest.host,
+            "machine": run.manifest.machine,
+            "created_at": run.manifest.created_at or None,
+            "ccbench_version": run.manifest.ccbench_version,
         },
-        "cases": {"total": len(rows), **Counter(str(row["status"]) for row in rows)},
-        "curves": [_curve(members) for _, members in sorted(_curves(rows).items())],
+        "cases": {"total": len(run.points), **Counter(point.status.value for point in run.points)},
+        "curves": [_curve(members) for _, members in sorted(curves.items())],
         "flags": dict(sorted(flags.items())),
-        "failures": [_failure(row) for row in rows if row["status"] not in ("ok", "unsupported")],
+        "failures": [
+            _failure(point) for point in run.points if point.status not in (Status.OK, Status.UNSUPPORTED)
+        ],
         "unreadable_files": [_clean(problem) for problem in run.problems],
     }
 
 
-_CURVE = (
-    "collective", "backend", "algorithm", "protocol", "dtype", "op", "ranks", "nodes", "root", "in_place",
-    "mode", "channels", "transport", "registration", "aggregation", "misalignment_bytes", "pair", "groups",
-    "alone", "beside", "traffic", "computing", "simulated",
-)  # fmt: skip
-
-
-def _curves(rows: Sequence[Mapping[Any, Any]]) -> dict[tuple[Any, ...], list[Mapping[Any, Any]]]:
-    found: dict[tuple[Any, ...], list[Mapping[Any, Any]]] = defaultdict(list)
-    for row in rows:
-        if row["status"] == "ok" and _number(row["median_seconds"]) is not None:
-            found[tuple(row[name] for name in _CURVE)].append(row)
-    return found
-
-
-def _curve(members: Sequence[Mapping[Any, Any]]) -> dict[str, Any]:
+def _curve(members: Sequence[Point]) -> dict[str, Any]:
     """One line of a report: the same case at several sizes."""
-    ordered = sorted(members, key=lambda row: int(row["size_bytes"]))
-    rated = [row for row in ordered if _number(row["busbw_GB_s"]) is not None]
-    peak = max(rated, key=lambda row: float(row["busbw_GB_s"])) if rated else None
-    first = ordered[0]
+    ordered = sorted(members, key=lambda point: point.size_bytes)
+    peak = max(
+        (one for one in ordered if one.busbw is not None), key=lambda one: one.busbw or 0.0, default=None
+    )
     return {
-        **{name: _plain(first[name]) for name in _CURVE},
+        **{name: getattr(ordered[0], name) for name in (*ORDER, "simulated") if name != "size_bytes"},
         "points": len(ordered),
-        "smallest": _point(ordered[0]),
-        "largest": _point(ordered[-1]),
-        "peak": None if peak is None else _point(peak),
-        "flagged_points": sum(_flag_count(row) > 0 for row in ordered),
+        "smallest": _figures(ordered[0]),
+        "largest": _figures(ordered[-1]),
+        "peak": None if peak is None else _figures(peak),
+        "flagged_points": sum(not point.trusted for point in ordered),
     }
 
 
-def _point(row: Mapping[Any, Any]) -> dict[str, Any]:
-    bandwidth, median = _number(row["busbw_GB_s"]), _number(row["median_seconds"])
-    bound, predicted = _number(row["bound_seconds"]), _number(row["predicted_seconds"])
+def _figures(point: Point) -> dict[str, Any]:
+    bandwidth = _finite(point.busbw)
+    times = ("median_seconds", "low_seconds", "high_seconds", "bound_seconds", "predicted_seconds")
     return {
-        "size_bytes": int(row["size_bytes"]),
-        "median_seconds": median,
-        "low_seconds": _number(row["low_seconds"]),
-        "high_seconds": _number(row["high_seconds"]),
+        "size_bytes": point.size_bytes,
         "busbw_bytes_per_second": None if bandwidth is None else bandwidth * BYTES_PER_GIGABYTE,
-        "bound_seconds": bound,
-        "predicted_seconds": predicted,
+        **{name: _finite(getattr(point, name)) for name in times},
     }
 
 
-def _failure(row: Mapping[Any, Any]) -> dict[str, Any]:
-    names = ("case_id", "status", "collective", "backend", "algorithm", "size_bytes", "ranks", "detail")
-    return {name: _plain(row[name]) for name in names}
+def _failure(point: Point) -> dict[str, Any]:
+    names = ("case_id", "collective", "backend", "algorithm", "size_bytes", "ranks", "detail")
+    return {"status": point.status.value, **{name: getattr(point, name) for name in names}}
 
 
-def _plain(value: Any) -> Any:
-    if is_null(value):
-        return None
-    if isinstance(value, str):
-        return _clean(value)
-    return bool(value) if isinstance(value, bool) or type(value).__name__ == "bool_" else int(value)
-
-
-def _suite(run: Run) -> str:
-    suite = run.manifest.get("suite")
-    if isinstance(suite, Mapping):
-        return str(suite.get("suite") or suite.get("name") or "")
-    return str(run.cases["suite"].iloc[0]) if len(run.cases) else ""
-
-
-def _host(manifest: Mapping[str, Any]) -> str:
-    environment = manifest.get("environment")
-    host = environment.get("host") if isinstance(environment, Mapping) else None
-    return str(host.get("name") or "") if isinstance(host, Mapping) else ""
-
-
-def _ccbench_version(manifest: Mapping[str, Any]) -> str:
-    """Imports state it among their versions, measured runs among the libraries of their environment."""
-    environment = manifest.get("environment")
-    software = environment.get("software") if isinstance(environment, Mapping) else None
-    libraries = software.get("libraries") if isinstance(software, Mapping) else None
-    for versions in (manifest.get("versions"), libraries):
-        if isinstance(versions, Mapping) and versions.get("ccbench"):
-            return str(versions["ccbench"])
-    return ""
-
-
-def _machine(manifest: Mapping[str, Any]) -> str:
-    machine = manifest.get("machine")
-    return str(machine.get("name") or "") if isinstance(machine, Mapping) else ""
-
-
-def _created_seconds(manifest: Mapping[str, Any]) -> float | None:
+def _created_seconds(manifest: Manifest) -> float | None:
     try:
-        moment = datetime.fromisoformat(str(manifest.get("created_at", "")))
+        moment = datetime.fromisoformat(manifest.created_at)
     except ValueError:
         return None
     return moment.timestamp() if moment.tzinfo is not None else None

@@ -33,7 +33,7 @@ from ccbench.planning import (
 )
 from ccbench.processes import Terminated, terminated_by_signals
 from ccbench.progress import Forecast, Progress
-from ccbench.runs import RunFolder
+from ccbench.results import RunFolder
 from ccbench.seats import HAND_ON_VARIABLE
 from ccbench.starting import basis_of, import_readers, machine_for, run_folder, who_is_launched
 from ccbench.topology.detection import detect

@@ -20,7 +20,7 @@ from ccbench.model.cluster import Cluster
 from ccbench.model.machine import Machine, load_machine, machine_from_plain
 from ccbench.planning import DETECT, Plan, RunOptions
 from ccbench.progress import Progress
-from ccbench.runs import RunFolder, default_folder
+from ccbench.results import RunFolder, default_folder
 from ccbench.topology.graph import Topology
 from ccbench.units import plural, shown
 

@@ -18,6 +18,10 @@ from fractions import Fraction
 LONGEST_TEXT = 40
 """Characters a quantity may have; longer text is refused before any arithmetic."""
 
+LONGEST_LABEL = 60
+
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
 _PREFIXES = "KMGTP"
 
 SIZE_UNITS: dict[str, int] = {
@@ -44,6 +48,13 @@ _NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?"
 _SIZE = re.compile(rf"({_NUMBER})\s*([A-Za-z]*)", re.ASCII)
 _DURATION_PART = re.compile(rf"\s*({_NUMBER})\s*([a-zµμ]+)")
 _FRACTION = re.compile(rf"({_NUMBER})\s*(%?)", re.ASCII)
+
+
+def plain(text: object, longest: int = LONGEST_LABEL) -> str:
+    """One line of printable characters, at most ``longest`` of them."""
+    line = " ".join(str(text).split())
+    line = "".join(one if one.isprintable() else REPLACEMENT for one in line)
+    return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
 def shown(value: object) -> str:

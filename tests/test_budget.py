@@ -41,7 +41,7 @@ CEILINGS = {
     "model": (6_406, 48),
     "parallelism": (3_105, 17),
     "report": (6_238, 47),
-    "runs": (1_127, 6),
+    "results": (1_127, 6),
     "suite": (1_474, 10),
     "telemetry": (549, 5),
     "topology": (8_454, 43),

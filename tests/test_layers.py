@@ -35,7 +35,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("worker",),
     ("launched", "rank"),
     ("rendezvous", "network_probe"),
-    ("runs", "progress", "planning", "census", "seats"),
+    ("results", "progress", "planning", "census", "seats"),
     ("starting", "summon"),
     ("runner", "doctor", "importing"),
     ("comparison", "health", "tuning", "history", "feeds", "parallelism"),

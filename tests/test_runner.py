@@ -22,8 +22,8 @@ from ccbench.model.machine import load_machine, save_machine
 from ccbench.planning import RunOptions, case_bytes, check_output, plan_suite
 from ccbench.processes import Terminated
 from ccbench.progress import Left, SilentProgress
+from ccbench.results import load_run
 from ccbench.runner import RunOutcome, run_suite
-from ccbench.runs import load_run
 from ccbench.starting import first_difference
 from ccbench.suite import Suite, load_suite
 from ccbench.visits import NO_TEAM
@@ -245,7 +245,7 @@ def test_an_interrupted_run_keeps_its_cases_and_closes_its_teams(
     outcome = run(suite_of(tmp_path), tmp_path)
     assert (outcome.exit_code, outcome.interrupted) == (code, True)
     kept = load_run(outcome.folder)
-    assert (kept.manifest["planned_cases"], len(kept.cases)) == (3, 1)
+    assert (kept.manifest.document["planned_cases"], len(kept.cases)) == (3, 1)
     assert outcome.counts == {Status.OK: 1, Status.SKIPPED: 2}
     assert statuses(outcome.folder) == {"all_reduce": "ok"}
     assert teams.closed == teams.opened == 1
@@ -402,7 +402,7 @@ def test_a_resumed_run_is_priced_on_the_machine_it_began_with(tmp_path: Path, te
     manifest["options"]["machine"] = None  # as if it had been measured
     (tmp_path / "out" / "run.json").write_text(json.dumps(manifest))
     run(suite_of(tmp_path), tmp_path, machine=None, resume=tmp_path / "out")
-    assert load_run(tmp_path / "out").manifest["machine"]["name"] == "the first"
+    assert load_run(tmp_path / "out").manifest.machine == "the first"
 
 
 def test_a_team_that_died_while_idle_is_replaced_and_costs_no_case(tmp_path: Path, teams: Teams) -> None:
@@ -579,7 +579,7 @@ def test_a_hang_before_the_first_case_costs_the_predictions_and_no_case(
     asked = [name for name, _ in libraries.asked]
     assert asked == ["send_recv", *COLLECTIVES]  # looked at once, however many teams follow
     assert libraries.opened == libraries.closed == 3
-    assert "host_networks" not in load_run(outcome.folder).manifest
+    assert "host_networks" not in load_run(outcome.folder).manifest.document
 
 
 def test_ranks_that_a_launcher_started_and_that_hang_before_the_first_case_end_the_run_with_the_reason(

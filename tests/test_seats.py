@@ -28,7 +28,7 @@ from ccbench.exchange import Hello, Place
 from ccbench.launched_by import Seat
 from ccbench.leftovers import Leftovers, shared_memory_files
 from ccbench.rendezvous import connection_to
-from ccbench.runs import load_run
+from ccbench.results import load_run
 from ccbench.seats import LOST_EXIT_CODE, Occupant, Over, Report, Summons, take_seat, why_not_one_run
 from ccbench.summon import handed_on
 from tests.faults.traces import MARK, SHARED_MEMORY, all_gone, marked, state_and_parent, wait_until

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.cases import MORE_VISITS, Case, Conditions, Measurement, Sampling, Status
-from ccbench.runs.rows import usual_waits
+from ccbench.results.rows import usual_waits
 from ccbench.visits import EXTRA_VISITS_FACTOR, judged, merged, visits_of
 
 CASE = Case("s", "cpu", "all_reduce", "ring", "float32", "sum", 4096, 1024, 2)
@@ -60,7 +60,7 @@ def test_of_several_visits_the_median_of_what_a_rank_waited_counts() -> None:
     whole = merged(visit(1.0), visit(2.0, rank_waiting_seconds=((400.0,), (0.0,))))
     whole = merged(whole, visit(3.0))
     assert usual_waits(whole.rank_waiting_seconds) == [1.0, 3.0]
-    assert usual_waits(None) == usual_waits(((), ())) == []
+    assert usual_waits(()) == usual_waits(((), ())) == []
 
 
 def test_the_processor_time_of_ranks_is_a_mean_over_visits() -> None:

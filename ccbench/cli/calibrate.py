@@ -16,7 +16,7 @@ from ccbench.errors import UsageError
 if TYPE_CHECKING:
     from ccbench.importing.observed import RunPoints
     from ccbench.model.cluster_calibration import Base
-    from ccbench.runs import Run
+    from ccbench.results import Run
 
 DEFAULT_TIME = "2s"
 
@@ -103,9 +103,9 @@ def _fit(
     from ccbench.importing.observed import run_points
     from ccbench.model.calibrated import save_calibrated
     from ccbench.model.cluster_calibration import Provenance, calibrate_cluster, faster_than_bound, modelled
-    from ccbench.runs import load_run
+    from ccbench.results import load_run
 
-    run = load_run(folder)
+    run = load_run(folder, details=False)
     points = run_points(run, ranks, nodes)
     base = _base(run, points, machine, network)
     _check_devices(run, points, base)
@@ -145,7 +145,7 @@ def _check_devices(run: Run, points: RunPoints, base: Base) -> None:
 def _base(run: Run, points: RunPoints, machine: str | None, network: str | None) -> Base:
     """The machine as told, else as the run says."""
     from ccbench.errors import MachineError
-    from ccbench.importing.observed import recorded_machine, recorded_network
+    from ccbench.importing.observed import recorded_machine
     from ccbench.model.cluster_calibration import open_base
 
     if machine is None:
@@ -155,7 +155,7 @@ def _base(run: Run, points: RunPoints, machine: str | None, network: str | None)
         raise UsageError(
             f"--network {network}: {run.path} holds points of {points.ranks} ranks on one node; leave it out"
         )
-    network = None if points.nodes == 1 else network or recorded_network(run)
+    network = None if points.nodes == 1 else network or run.manifest.network or None
     try:
         return open_base(machine, points.nodes or None, network, points.ranks)
     except MachineError as error:

@@ -114,13 +114,13 @@ def _refuse_unless(fine: bool, where: str, cure: str) -> None:
 def _compared(base: str, new: str, against_model: bool, settings: Settings) -> Compared | None:
     """The comparison; None, and why on stderr, where there is no base to compare with."""
     from ccbench.comparison import compare, compare_with_model
-    from ccbench.comparison.loading import load_compared
+    from ccbench.results import open_run
 
-    newer = load_compared(new)
+    newer = open_run(new, details=False)
     if against_model:
         return compare_with_model(newer, settings)
     try:
-        older = load_compared(base)
+        older = open_run(base, details=False)
     except RunFolderError as error:
         say(f"ccbench: no verdict: nothing to compare with: {' '.join(str(error).split())}")
         return None
@@ -171,7 +171,7 @@ def _json(value: object) -> str:
 
 def _leave(texts: Texts, form: str, output: Path | None, sentence: str) -> None:
     """The chosen text on stdout, or in the file and the sentence on stdout."""
-    from ccbench.runs.folder import write_atomically
+    from ccbench.results.folder import write_atomically
 
     text = texts[form]()
     if output is None:

@@ -29,14 +29,14 @@ def feed(run: Path, form: str, output: Path | None, as_json: bool) -> int:
     Exit code 3: the run has no case.
     """
     from ccbench.feeds import json_summary, prometheus_text
-    from ccbench.runs import load_run
+    from ccbench.results import load_run
 
     form = "json" if as_json else form
     file = file_for(output, FILE_NAMES[form])
-    loaded = load_run(run)
+    loaded = load_run(run, details=False)
     for problem in loaded.problems:
         say(f"note: {problem}")
     if form == "prometheus" and file is not None and file.suffix != ".prom":
         say(f"note: -o {file}: the textfile collector reads names that end in .prom only")
     leave(file, json_summary(loaded) if form == "json" else prometheus_text(loaded))
-    return 0 if len(loaded.cases) else NO_VERDICT_EXIT_CODE
+    return 0 if len(loaded.points) else NO_VERDICT_EXIT_CODE

@@ -105,7 +105,7 @@ def _read(files: tuple[Path, ...]) -> tuple[list[tuple[Path, ImportedLog]], list
 
 
 def _folder(found: tuple[Imported, ...]) -> Path:
-    from ccbench.runs import default_folder
+    from ccbench.results import default_folder
 
     stem = Path(found[0].log.source).stem if len(found) == 1 else f"{len(found)}-files"
     return default_folder(RESULTS, stem, "imported", datetime.now(timezone.utc))

@@ -74,9 +74,9 @@ def _measured(paths: tuple[Path, ...]) -> MeasuredPoints | None:
     if not paths:
         return None
     from ccbench.parallelism.pricing import measured_points
-    from ccbench.runs import load_runs
+    from ccbench.results import load_runs
 
-    return measured_points(load_runs(paths))
+    return measured_points(load_runs(paths, details=False))
 
 
 def _leave(planned: Planned, folder: Path) -> None:

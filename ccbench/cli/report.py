@@ -13,7 +13,7 @@ from ccbench.cli.run import RESULTS
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from ccbench.runs import Run
+    from ccbench.results import Run
 
 
 def baseline_completions(
@@ -22,7 +22,7 @@ def baseline_completions(
     """Names of published results, else folders."""
     from click.shell_completion import CompletionItem
 
-    from ccbench.importing.published import PREFIX, published_names
+    from ccbench.results.published import PREFIX, published_names
 
     names = [PREFIX + name for name in published_names() if (PREFIX + name).startswith(incomplete)]
     return [CompletionItem(name) for name in names] or [CompletionItem(incomplete, type="dir")]
@@ -51,19 +51,19 @@ def report(
 
     Without RUN the newest run in ./results. '-o report.html' makes one page that needs no network.
     """
-    from ccbench.importing.published import PREFIX
     from ccbench.report import (
         first_lines,
         screen_table,
         verdict_lines,
         write_report,
     )
-    from ccbench.runs import load_runs, newest_run
+    from ccbench.results import load_runs, newest_run, open_run
+    from ccbench.results.published import PREFIX
 
     if baseline == PREFIX:
         _list_published(as_json)
         return
-    behind = None if baseline is None else _baseline(baseline)
+    behind = None if baseline is None else open_run(baseline)
     loaded = load_runs(runs or (newest_run(RESULTS),))
     chosen = _formats_for(output) if formats is None else tuple(formats.split(","))
     files = drawn_as_far_as_possible(lambda: write_report(loaded, output, chosen, baseline=behind))
@@ -92,14 +92,6 @@ def _formats_for(output: Path | None) -> tuple[str, ...]:
     return (ending,) if ending in ONE_FILE else DEFAULT_FORMATS
 
 
-def _baseline(name: str) -> Run:
-    """The run folder, or the published results, that --baseline names."""
-    from ccbench.importing.published import PREFIX, load_published
-    from ccbench.runs import load_run
-
-    return load_published(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else load_run(name)
-
-
 def _beside(run: Run, baseline: Run | None) -> list[str]:
     from ccbench.report.baselines import baseline_lines
     from ccbench.report.points import points_of
@@ -111,7 +103,7 @@ def _list_published(as_json: bool) -> None:
     """What ``--baseline published:`` can name."""
     from dataclasses import asdict
 
-    from ccbench.importing.published import PREFIX, contents, published_names
+    from ccbench.results.published import PREFIX, contents, published_names
 
     found = [contents(name) for name in published_names()]
     if as_json:

@@ -110,7 +110,7 @@ def _exit_code(outcome: RunOutcome, judged: bool) -> int:
     Wrong results, a hang and a signal are worse than anything else.
     """
     from ccbench.health import health_of
-    from ccbench.runs import load_run
+    from ccbench.results import load_run
 
     if not judged or outcome.interrupted or outcome.exit_code in (1, 4):
         return outcome.exit_code
@@ -260,7 +260,7 @@ def _print_outcome(outcome: RunOutcome, code: int, draw: bool, as_json: bool) ->
 def _print_results(outcome: RunOutcome, code: int, draw: bool, as_json: bool) -> None:
     from ccbench.cases import Status
     from ccbench.report import first_lines, screen_table, verdict_lines, write_report
-    from ccbench.runs import load_run
+    from ccbench.results import load_run
 
     measured = load_run(outcome.folder)
     verdicts = verdict_lines(measured)

@@ -52,7 +52,7 @@ def tune(
     two choices were measured at one size.
     """
     from ccbench.errors import UsageError
-    from ccbench.runs import load_runs
+    from ccbench.results import load_runs
     from ccbench.tuning import Rules, advice_document, advice_lines, advise, forced_from, nccl_csv, timings_of
     from ccbench.tuning import nccl_environment as environment
     from ccbench.units import parse_fraction
@@ -64,7 +64,7 @@ def tune(
     except ValueError as error:
         raise UsageError(f"--minimum-gain: {error}") from None
     file = file_for(output, FILE_NAMES["json" if as_json else form])
-    timings = timings_of(load_runs(runs), forced_from(forced) if forced else None)
+    timings = timings_of(load_runs(runs, details=False), forced_from(forced) if forced else None)
     advice = advise(timings, rules)
     if as_json or form == "json":
         leave(file, advice_document(advice, rules))

@@ -8,13 +8,12 @@ from ccbench.comparison.markdown import markdown
 from ccbench.comparison.screen import screen, self_check_screen
 from ccbench.comparison.self_check import SelfCheck, check_self
 from ccbench.comparison.thresholds import Rule, Thresholds, load_thresholds
-from ccbench.comparison.values import Cause, Compared, Comparison, Point, Settings, Verdict
+from ccbench.comparison.values import Cause, Compared, Comparison, Settings, Verdict
 
 __all__ = [
     "Cause",
     "Compared",
     "Comparison",
-    "Point",
     "Rule",
     "SelfCheck",
     "Settings",

@@ -19,29 +19,26 @@ from ccbench.comparison.judging import (
     too_wide,
     within,
 )
-from ccbench.comparison.loading import load_compared
 from ccbench.comparison.machines import hardware_difference, notes_on
-from ccbench.comparison.matching import Published
+from ccbench.comparison.matching import Face, Published
 from ccbench.comparison.sides import (
     Obstacle,
     Side,
+    by_identity,
     obstacle_between,
     obstacle_of,
-    rows_by_point,
     side_of,
 )
 from ccbench.comparison.significance import visits_needed
 from ccbench.comparison.thresholds import Thresholds
-from ccbench.comparison.values import Cause, Compared, Comparison, Point, Settings, Verdict
+from ccbench.comparison.values import Cause, Compared, Comparison, Settings, Verdict
 from ccbench.comparison.visits import samples_of, visit_medians
-from ccbench.importing.published import PREFIX
-from ccbench.runs import Run
+from ccbench.results import Point, Run, open_run
+from ccbench.results.points import IMPOSSIBLE
+from ccbench.results.published import PREFIX
 
 MODEL_THRESHOLD = 0.30
 """Default distance from a prediction, a fraction; predictions are off by tens of per cent (docs/model.md)."""
-
-IMPOSSIBLE = 0.98
-"""A time below this share of the bound is faster than rounding explains: bound or measurement are wrong."""
 
 
 def compare(base: Run | Path | str, new: Run | Path | str, settings: Settings | None = None) -> Compared:
@@ -54,15 +51,16 @@ def compare(base: Run | Path | str, new: Run | Path | str, settings: Settings | 
     base, new = _loaded(base), _loaded(new)
     other = "" if settings.across_machines else hardware_difference(base, new)
     if str(base.path).startswith(PREFIX):
-        faces = Published(base, new.network).facing(rows_by_point(new))
+        faces = Published(base, new.manifest.network).facing(by_identity(new).values())
     else:
-        olds, news = rows_by_point(base), rows_by_point(new)
+        olds, news = by_identity(base), by_identity(new)
         # The base's order; what only the new run has comes last.
-        faces = [(point, olds.get(point), news.get(point), "") for point in dict.fromkeys((*olds, *news))]
+        faces = [(olds.get(case, ()), news.get(case, ()), "") for case in dict.fromkeys((*olds, *news))]
     results: list[Comparison | Facing] = []
     left_out = 0
-    for point, old_rows, new_rows, told in faces:
-        old, now = (None if rows is None else side_of(rows) for rows in (old_rows, new_rows))
+    for old_points, new_points, told in faces:
+        point = (new_points or old_points)[0]
+        old, now = (side_of(points) if points else None for points in (old_points, new_points))
         if old and now and old.status is now.status is Status.UNSUPPORTED:
             left_out += 1
             continue
@@ -87,12 +85,12 @@ def compare_with_model(run: Run | Path | str, settings: Settings | None = None) 
     settings = settings or Settings(Thresholds(MODEL_THRESHOLD))
     run = _loaded(run)
     results, left_out = [], 0
-    for point, rows in rows_by_point(run).items():
-        side = side_of(rows)
+    for points in by_identity(run).values():
+        side = side_of(points)
         if side.status is Status.UNSUPPORTED:
             left_out += 1
         else:
-            results.append(_against_model(point, side, settings))
+            results.append(_against_model(points[0], side, settings))
     return Compared(
         "model", str(run.path), settings, tuple(results), run.problems, _left_out(left_out),
         unread=len(run.problems),
@@ -100,7 +98,7 @@ def compare_with_model(run: Run | Path | str, settings: Settings | None = None) 
 
 
 def _loaded(run: Run | Path | str) -> Run:
-    return run if isinstance(run, Run) else load_compared(run)
+    return run if isinstance(run, Run) else open_run(run, details=False)
 
 
 def _left_out(count: int) -> tuple[str, ...]:
@@ -136,11 +134,9 @@ def _judged(results: Sequence[Comparison | Facing], settings: Settings) -> tuple
     return tuple(next(found) if isinstance(one, Facing) else one for one in results)
 
 
-def _repeats(faces: Sequence[tuple[Point, object, object, str]]) -> list[str]:
+def _repeats(faces: Sequence[Face]) -> list[str]:
     """A note where a run holds points several times, as imports of several logs do."""
-    several = sum(
-        any(isinstance(rows, list) and len(rows) > 1 for rows in (base, new)) for _, base, new, _ in faces
-    )
+    several = sum(len(base) > 1 or len(new) > 1 for base, new, _ in faces)
     return [f"{several} points were measured several times in a run; each time counts as a visit"] * bool(
         several
     )

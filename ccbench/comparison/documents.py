@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
 from typing import Any
 
 from ccbench.comparison.screen import change_text, interval_text, printable, seconds_text
 from ccbench.comparison.self_check import SelfCheck
 from ccbench.comparison.values import FINE, Cause, Compared, Comparison, Settings, Verdict
+from ccbench.results.points import ORDER
 
 
 def document(compared: Compared) -> dict[str, Any]:
@@ -61,7 +61,8 @@ def _settings(settings: Settings) -> dict[str, Any]:
 
 
 def _point(one: Comparison) -> dict[str, Any]:
-    found = {**asdict(one.point), **{name: value for name, value in vars(one).items() if name != "point"}}
+    asked = {name: getattr(one.point, name) for name in ORDER}
+    found = {**asked, **{name: value for name, value in vars(one).items() if name != "point"}}
     found["verdict"] = one.verdict.value
     found["cause"] = None if one.cause is None else one.cause.value
     return {name: _finite(value) for name, value in found.items()}
@@ -85,7 +86,7 @@ def junit(compared: Compared) -> str:
     counts = dict.fromkeys(("failure", "error", "skipped"), 0)
     for one in compared.points:
         case = ElementTree.SubElement(
-            suite, "testcase", classname=_xml(one.point.label), name=_xml(one.point.size)
+            suite, "testcase", classname=_xml(one.point.name), name=_xml(one.point.size)
         )
         kind = _outcome(one, tolerant)
         if kind:

@@ -18,8 +18,9 @@ from ccbench.comparison.significance import (
     visits_needed,
     welch_p,
 )
-from ccbench.comparison.values import Cause, Comparison, Point, Settings, Verdict
+from ccbench.comparison.values import Cause, Comparison, Settings, Verdict
 from ccbench.comparison.visits import Floats, samples_of, visit_medians
+from ccbench.results import Point
 from ccbench.units import format_change
 
 BY_RATIO_ALONE = "printed averages: the ratio against the threshold, nothing is known of their spread"

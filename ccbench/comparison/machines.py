@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ccbench.importing.same_machine import is_other_model
-from ccbench.runs import Run
+from ccbench.results import Run
 
 _HARDWARE = {
     "processor": ("processor", "model"),
@@ -44,37 +44,26 @@ MOST_SHOWN = 60
 
 def hardware_difference(base: Run, new: Run) -> str:
     """Words for the first part of the hardware that surely differs; empty where none does or nobody says."""
-    one, other = _environment(base), _environment(new)
     for words, path in _HARDWARE.items():
-        left, right = _at(one, path), _at(other, path)
+        left, right = (run.manifest.at("environment", *path) for run in (base, new))
         if left is not None and right is not None and left != right:
             return f"{words}: {_short(left)} in base, {_short(right)} in new"
-    left_gpus, right_gpus = devices_of(base), devices_of(new)
-    if left_gpus and right_gpus:
-        models = [_models(gpus) for gpus in (left_gpus, right_gpus)]
-        counts = [len(_gpus(environment)) for environment in (one, other)]
+    models = [sorted(run.devices) for run in (base, new)]
+    if all(models):
         if all(is_other_model(a, b) for a in models[0] for b in models[1]):
             return f"devices: {', '.join(models[0])} in base, {', '.join(models[1])} in new"
+        counts = [len(run.manifest.gpus) for run in (base, new)]
         if all(counts) and counts[0] != counts[1]:
             return f"number of devices: {counts[0]} in base, {counts[1]} in new"
     return ""
 
 
-def devices_of(run: Run) -> tuple[str, ...]:
-    """Models of the devices that ran, of a measured or imported run; () where nobody says."""
-    named = [str(gpu.get("model", "")) for gpu in _gpus(_environment(run)) if isinstance(gpu, Mapping)]
-    columns = [name for name in ("device_model", "gpu") if name in run.cases]
-    named += [str(word) for name in columns for word in run.cases[name].unique()]
-    return tuple(name for name in named if name)
-
-
 def notes_on(base: Run, new: Run) -> tuple[str, ...]:
     """One line for everything else that differs."""
-    one, other = _environment(base), _environment(new)
     lines = [
         line
         for words, path in _TOLD.items()
-        for line in _differences(words, _at(one, path), _at(other, path))
+        for line in _differences(words, *(run.manifest.at("environment", *path) for run in (base, new)))
     ]
     return (*_versions(base, new), *lines)
 
@@ -90,10 +79,9 @@ def _versions(base: Run, new: Run) -> Iterator[str]:
 
 def _of_backends(run: Run) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
-    rows = run.cases[["backend", "backend_version"]].drop_duplicates()
-    for backend, version in rows.itertuples(index=False):
-        if version:
-            found.setdefault(str(backend), set()).add(str(version))
+    for point in run.points:
+        if point.backend_version:
+            found.setdefault(point.backend, set()).add(point.backend_version)
     return found
 
 
@@ -103,26 +91,6 @@ def _differences(words: str, left: Any, right: Any) -> Iterator[str]:
             yield from _differences(f"{words}: {key}", left.get(key, "not set"), right.get(key, "not set"))
     elif left is not None and right is not None and left != right:
         yield f"{words}: {_short(left)} in base, {_short(right)} in new"
-
-
-def _environment(run: Run) -> Mapping[str, Any]:
-    found = run.manifest.get("environment")
-    return found if isinstance(found, Mapping) else {}
-
-
-def _gpus(environment: Mapping[str, Any]) -> list[Any]:
-    found = _at(environment, ("accelerators", "gpus"))
-    return list(found) if isinstance(found, list) else []
-
-
-def _models(devices: tuple[str, ...]) -> list[str]:
-    return sorted(set(devices))
-
-
-def _at(tree: Any, path: tuple[str, ...]) -> Any:
-    for key in path:
-        tree = tree.get(key) if isinstance(tree, Mapping) else None
-    return tree
 
 
 def _short(value: Any) -> str:

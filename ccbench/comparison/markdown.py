@@ -51,7 +51,7 @@ def _table(points: Sequence[Comparison], most: int) -> list[str]:
         verdict = "wrong results" if one.wrong else one.verdict.value
         why = f"{verdict}: {one.reason}" if one.reason else verdict
         cells = (
-            one.point.label, one.point.size, seconds_text(one.base_seconds), seconds_text(one.new_seconds),
+            one.point.name, one.point.size, seconds_text(one.base_seconds), seconds_text(one.new_seconds),
             change_text(one), interval_text(one), why,
         )  # fmt: skip
         lines.append("| " + " | ".join(_escaped(cell) for cell in cells) + " |")

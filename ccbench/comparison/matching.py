@@ -8,75 +8,73 @@ such a machine gives is the question.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from ccbench.cases import NO_OP, WORK
 from ccbench.collectives import moves_alike
-from ccbench.comparison.sides import Row
-from ccbench.comparison.values import Point
 from ccbench.importing.runs import UNKNOWN_COLLECTIVE
-from ccbench.runs import Run
+from ccbench.results import Point, Run
 from ccbench.topology.node_nics import is_other_network
 
-Face = tuple[Point, list[Row] | None, list[Row] | None, str]
-"""A point, the rows of either side, and what to say about the pair."""
+Face = tuple[Sequence[Point], Sequence[Point], str]
+"""What the base and the new run have of a case, () where nothing, and what to say about the pair."""
 
 
 class Published:
-    """Published rows by what they surely have in common with the like of them."""
+    """Published points by what they surely have in common with the like of them."""
 
     def __init__(self, base: Run, network: str = "") -> None:
         """``network``: that of the run, as it declares it."""
         self._network = network
-        self._rows: dict[tuple[object, ...], list[Row]] = defaultdict(list)
-        for row in base.cases.to_dict("records"):
-            self._rows[_surely({str(name): value for name, value in row.items()})].append(row)
+        self._points: dict[tuple[object, ...], list[Point]] = defaultdict(list)
+        for point in base.points:
+            self._points[_surely(point)].append(point)
 
-    def facing(self, points: Mapping[Point, list[Row]]) -> list[Face]:
-        """Every point of a run with the published row that is most like it, None where there is none."""
-        return [(point, *self._like(point, rows)) for point, rows in points.items()]
+    def facing(self, cases: Iterable[Sequence[Point]]) -> list[Face]:
+        """Every case of a run with the published point that is most like it."""
+        faces = []
+        for points in cases:
+            like, told = self._like(points[0])
+            faces.append((like, points, told))
+        return faces
 
-    def _like(self, point: Point, rows: list[Row]) -> tuple[list[Row] | None, list[Row], str]:
-        found = [row for row in self._rows.get(_surely(vars(point)), []) if self._maybe(row, point)]
-        found = [row for row in found if row["dtype"] in (point.dtype, "")] or found
+    def _like(self, point: Point) -> tuple[Sequence[Point], str]:
+        found = [other for other in self._points.get(_surely(point), ()) if self._maybe(other, point)]
+        found = [other for other in found if other.dtype in (point.dtype, "")] or found
         if not found or point.collective == UNKNOWN_COLLECTIVE:
-            return None, rows, ""
+            return (), ""
         chosen = _preferred(point, found)
-        row = chosen[(len(chosen) - 1) // 2]
-        return [row], rows, _told(row, point, len(chosen))
+        middle = chosen[(len(chosen) - 1) // 2]
+        return (middle,), _told(middle, point, len(chosen))
 
-    def _maybe(self, row: Row, point: Point) -> bool:
+    def _maybe(self, other: Point, point: Point) -> bool:
         """Whether nothing that both say tells them apart."""
-        op = row["op"] == point.op or NO_OP in (row["op"], point.op)
-        nodes = not row["nodes"] or not point.nodes or row["nodes"] == point.nodes
-        over = 1 in (row["nodes"], point.nodes) or not is_other_network(self._network, row["network"])
-        types = (row["dtype"], point.dtype)
-        return op and nodes and over and moves_alike(point.collective, (row["backend"], point.backend), types)
+        op = other.op == point.op or NO_OP in (other.op, point.op)
+        nodes = not other.nodes or not point.nodes or other.nodes == point.nodes
+        over = 1 in (other.nodes, point.nodes) or not is_other_network(self._network, other.network)
+        backends, types = (other.backend, point.backend), (other.dtype, point.dtype)
+        return op and nodes and over and moves_alike(point.collective, backends, types)
 
 
-def _surely(values: Mapping[str, object]) -> tuple[object, ...]:
+def _surely(point: Point) -> tuple[object, ...]:
     names = ("collective", "ranks", "in_place", "size_bytes", *(axis.name for axis in WORK))
-    return tuple(values[name] for name in names)
+    return tuple(getattr(point, name) for name in names)
 
 
-def _preferred(point: Point, found: Sequence[Row]) -> list[Row]:
+def _preferred(point: Point, found: Sequence[Point]) -> list[Point]:
     """By time: those of the same algorithm and protocol, else those left to the library, else all."""
-    asked = (point.algorithm, point.protocol)
-    alike = [row for row in found if (row["algorithm"], row["protocol"]) == asked]
-    left = [row for row in found if (row["algorithm"], row["protocol"]) == ("default", "default")]
-    return sorted(alike or left or found, key=lambda row: (row["median_seconds"], row["source"]))
+    alike = [one for one in found if (one.algorithm, one.protocol) == (point.algorithm, point.protocol)]
+    left = [one for one in found if (one.algorithm, one.protocol) == ("default", "default")]
+    return sorted(alike or left or found, key=lambda one: (one.median_seconds or math.inf, one.source))
 
 
-def _told(row: Row, point: Point, count: int) -> str:
-    chosen = " ".join(str(row[name]) for name in ("algorithm", "protocol") if row[name] != "default")
-    parts = [
-        f"base: {row['backend_version'] or row['backend']}",
-        *[chosen] * bool(chosen),
-        str(row["source"]),
-    ]
+def _told(other: Point, point: Point, count: int) -> str:
+    chosen = " ".join(word for word in (other.algorithm, other.protocol) if word != "default")
+    parts = [f"base: {other.backend_version or other.backend}", *[chosen] * bool(chosen), other.source]
     parts += [f"the middle of {count} like it"] * (count > 1)
-    parts += ["nodes not stated"] * (not row["nodes"] or not point.nodes)
-    parts += [f"over {row['network']}"] * (row["network"] != "" and row["nodes"] != 1)
-    parts += [f"measured with {row['dtype']}"] * (row["dtype"] not in (point.dtype, ""))
+    parts += ["nodes not stated"] * (not other.nodes or not point.nodes)
+    parts += [f"over {other.network}"] * bool(other.network and other.nodes != 1)
+    parts += [f"measured with {other.dtype}"] * (other.dtype not in (point.dtype, ""))
     return ", ".join(parts)

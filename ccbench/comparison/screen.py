@@ -80,7 +80,7 @@ def _table(title: str, points: Sequence[Comparison], width: int) -> str:
     table.add_column("interval", justify="right", overflow="fold", min_width=16)
     before = ""
     for one in points[:MOST_ROWS]:
-        label = printable(one.point.label)
+        label = printable(one.point.name)
         times = [seconds_text(seconds) for seconds in (one.base_seconds, one.new_seconds)]
         cells = (one.point.size, *times, change_text(one), interval_text(one) or "no interval")
         table.add_row("" if label == before else label, *cells)
@@ -97,7 +97,7 @@ def _causes(points: Sequence[Comparison], width: int) -> list[str]:
     for cause in dict.fromkeys(one.cause for one in points):
         alike = [one for one in points if one.cause is cause]
         name = cause.value if cause else ""
-        first = f"{alike[0].point}: {alike[0].reason}"
+        first = f"{alike[0].point.label}: {alike[0].reason}"
         lines += _wrapped(f"No verdict, {name}: {len(alike)}, first {first}", width)
     return lines
 

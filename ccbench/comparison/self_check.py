@@ -15,12 +15,11 @@ import numpy as np
 
 from ccbench.comparison.comparing import compare
 from ccbench.comparison.judging import tested
-from ccbench.comparison.loading import load_compared
-from ccbench.comparison.sides import obstacle_of, rows_by_point, side_of
+from ccbench.comparison.sides import by_identity, obstacle_of, side_of
 from ccbench.comparison.significance import enough_visits
-from ccbench.comparison.values import FINE, NO_VERDICT, Compared, Point, Settings, Verdict
+from ccbench.comparison.values import FINE, NO_VERDICT, Compared, Settings, Verdict
 from ccbench.comparison.visits import Floats, samples_of, visit_medians
-from ccbench.runs import Run
+from ccbench.results import Point, Run, open_run
 
 MOST_FALSE = 0.01
 """Share of points that may be false alarms; beyond, the settings are not to be trusted on this machine."""
@@ -96,16 +95,17 @@ def check_self(
     Raises RunFolderError where there is no such run.
     """
     settings = settings or Settings()
-    loaded = [one if isinstance(one, Run) else load_compared(one) for one in (run, second) if one is not None]
-    rows = [rows_by_point(one) for one in loaded]
+    given = [one for one in (run, second) if one is not None]
+    loaded = [one if isinstance(one, Run) else open_run(one, details=False) for one in given]
+    cases = [by_identity(one) for one in loaded]
     kept, tables, left_out = [], [], 0
-    for point in rows[0]:
-        sides = [side_of(one[point]) for one in rows if point in one]
-        whole = len(sides) == len(rows) and not any(obstacle_of(side, "run", settings) for side in sides)
+    for case, points in cases[0].items():
+        sides = [side_of(one[case]) for one in cases if case in one]
+        whole = len(sides) == len(cases) and not any(obstacle_of(side, "run", settings) for side in sides)
         visits = [visit for side in sides for visit in side.visits]
         each = len(visits) // len(sides)
         if whole and not sides[0].simulated and enough_visits(each, each, settings.confidence):
-            kept.append(point)
+            kept.append(points[0])
             tables.append(visits)
         else:
             left_out += 1
@@ -113,7 +113,7 @@ def check_self(
     false, alarmed, found = _counted(medians, kept, settings, splits, len(loaded) == 1)
     direct = None if len(loaded) == 1 else compare(loaded[0], loaded[1], settings)
     names = tuple(str(one.path) for one in loaded)
-    every = {(one.collective, one.backend, one.size_bytes) for points in rows for one in points}
+    every = {(one.collective, one.backend, one.size_bytes) for run in loaded for one in run.points}
     unused = settings.thresholds.unused(every)
     return SelfCheck(names, settings, len(kept), left_out, splits, false, alarmed, found, direct, unused)
 

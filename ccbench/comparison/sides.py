@@ -1,26 +1,21 @@
-"""One side of a point: what a run has for it, from one row or, of logs imported together, from several."""
+"""One side of a comparison: what a run has of a case; of logs imported together, from several points."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import itemgetter
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.cases import Status
-from ccbench.comparison.values import KEY_FIELDS, Cause, Point, Settings
-from ccbench.comparison.visits import Visits, visits_of
+from ccbench.comparison.values import Cause, Settings
+from ccbench.comparison.visits import Visits
 from ccbench.machine.flags import Flag
-from ccbench.runs import Run
-from ccbench.runs.rows import is_null
+from ccbench.results import Point, Run
 
 ARRANGEMENTS = frozenset(flag for flag in Flag if flag.arrangement)
-
-Row = Mapping[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -44,56 +39,34 @@ class Side:
     bottleneck: str = ""
 
 
-def rows_by_point(run: Run) -> dict[Point, list[Row]]:
-    """The rows of every point, in the run's order."""
-    key = itemgetter(*KEY_FIELDS)
-    found: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for row in run.cases.to_dict("records"):
-        found[key(row)].append(row)
-    return {Point(**dict(zip(KEY_FIELDS, values, strict=True))): rows for values, rows in found.items()}
+def by_identity(run: Run) -> dict[tuple[object, ...], list[Point]]:
+    """What ``run`` has of every case, in the run's order."""
+    found: dict[tuple[object, ...], list[Point]] = defaultdict(list)
+    for point in run.points:
+        found[point.identity].append(point)
+    return found
 
 
-def side_of(rows: Sequence[Row]) -> Side:
-    """What ``rows``, all of one point, add up to: wrong results outrank a speed, a speed any other end."""
-    statuses = [Status(row["status"]) for row in rows]
-    if Status.WRONG in statuses:
-        chosen = [row for row, status in zip(rows, statuses, strict=True) if status is Status.WRONG]
-    else:
-        chosen = [row for row, status in zip(rows, statuses, strict=True) if status is Status.OK] or list(
-            rows
-        )
+def side_of(points: Sequence[Point]) -> Side:
+    """What ``points``, all of one case, add up to: wrong results outrank a speed, a speed any other end."""
+    chosen: Sequence[Point] = points
+    for status in (Status.OK, Status.WRONG):
+        chosen = [point for point in points if point.status is status] or chosen
     first = chosen[0]
-    status = Status(first["status"])
-    timed = [row for row in chosen if status is Status.OK and not is_null(row["median_seconds"])]
-    visits = [visit for row in timed for visit in _visits(row)]
-    flags = {str(flag) for row in chosen for flag in row["flags"]}
-    if any(row["oversubscribed"] for row in chosen):
-        flags.add(Flag.OVERSUBSCRIBED)
+    timed = [point for point in chosen if first.status is Status.OK and point.median_seconds is not None]
     return Side(
-        status=status,
-        detail=str(first["detail"]),
-        visits=visits,
-        seconds=float(np.median([row["median_seconds"] for row in timed])) if timed else None,
-        averages=any(is_null(row["samples_seconds"]) for row in timed),
-        imported=any(row["source"] for row in chosen),
-        simulated=any(row["simulated"] for row in chosen),
-        flags=frozenset(flags),
-        bound_seconds=_number(first["bound_seconds"]),
-        predicted_seconds=_number(first["predicted_seconds"]),
-        bottleneck="" if is_null(first["bottleneck"]) else str(first["bottleneck"]),
+        status=first.status,
+        detail=first.detail,
+        visits=[visit for point in timed for visit in point.visits or [np.array([point.median_seconds])]],
+        seconds=float(np.median([point.median_seconds for point in timed])) if timed else None,
+        averages=any(not len(point.samples_seconds) for point in timed),
+        imported=any(point.imported for point in chosen),
+        simulated=any(point.simulated for point in chosen),
+        flags=frozenset(flag for point in chosen for flag in point.flags),
+        bound_seconds=first.bound_seconds,
+        predicted_seconds=first.predicted_seconds,
+        bottleneck=first.bottleneck,
     )
-
-
-def _visits(row: Row) -> Visits:
-    if is_null(row["samples_seconds"]):
-        return [np.array([row["median_seconds"]], dtype=np.float64)]
-    lengths = row["visit_samples"]
-    samples = np.asarray(row["samples_seconds"], dtype=np.float64)
-    return visits_of(samples, None if is_null(lengths) else lengths)
-
-
-def _number(value: Any) -> float | None:
-    return None if is_null(value) else float(value)
 
 
 Obstacle = tuple[Cause, str]

@@ -6,13 +6,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 
-from ccbench.cases import ALL_GROUPS
 from ccbench.comparison.thresholds import DEFAULT_THRESHOLD, Thresholds
-from ccbench.runs.loading import ORDER
-from ccbench.units import format_size, plural
-
-KEY_FIELDS: tuple[str, ...] = tuple(name for name in ORDER if name != "case_id")
-"""Columns that tell one point from another: everything asked of a case except its suite's name."""
+from ccbench.results import Point
+from ccbench.units import plural
 
 FINE, REGRESSION, NO_VERDICT = 0, 1, 3
 """Exit codes."""
@@ -47,64 +43,6 @@ class Cause(str, Enum):
 
 
 @dataclass(frozen=True)
-class Point:
-    """What is measured; the fields are those of ``ccbench.cases.Case``."""
-
-    collective: str
-    ranks: int
-    nodes: int
-    dtype: str
-    op: str
-    backend: str
-    algorithm: str
-    protocol: str
-    mode: str
-    root: int
-    in_place: bool
-    pair: str
-    groups: str
-    beside: str
-    channels: int
-    transport: str
-    registration: str
-    aggregation: int
-    misalignment_bytes: int
-    alone: int
-    traffic: str
-    computing: str
-    size_bytes: int
-
-    @property
-    def label(self) -> str:
-        """One line without the size; what is as usual is not said."""
-        words = [self.collective, self.algorithm * (self.algorithm != "default"), self.dtype]
-        words += [self.op if self.op not in ("none", "sum") else ""]
-        words += [self.backend, self.protocol * (self.protocol != "default"), plural(self.ranks, "rank")]
-        words += [f"{self.nodes} nodes" if self.nodes > 1 else "", "in place" if self.in_place else ""]
-        words += [self.mode * (self.mode != "streaming"), f"root {self.root}" if self.root > 0 else ""]
-        return " ".join(word for word in (*words, *self._settings()) if word)
-
-    @property
-    def size(self) -> str:
-        """The size as people write it."""
-        return format_size(self.size_bytes)
-
-    def _settings(self) -> list[str]:
-        """Settings other than the usual ones."""
-        pairs = (
-            ("", "pair {}", self.pair), ("", "groups {}", self.groups), ("", "beside {}", self.beside),
-            (0, "{} channels", self.channels), ("default", "transport {}", self.transport),
-            ("none", "registration {}", self.registration), (1, "{} at once", self.aggregation),
-            (0, "{} B off", self.misalignment_bytes), (ALL_GROUPS, "group {} alone", self.alone),
-            ("", "traffic {}", self.traffic), ("", "computing {}", self.computing),
-        )  # fmt: skip
-        return [words.format(value) for usual, words, value in pairs if value != usual]
-
-    def __str__(self) -> str:
-        return f"{self.label} {self.size}"
-
-
-@dataclass(frozen=True)
 class Settings:
     """How two runs are compared.
 
@@ -127,6 +65,7 @@ class Settings:
 class Comparison:
     """One point of two runs. Times are medians in seconds per launch, None where there is none.
 
+    point: of the new run, else of the base; both were asked the same.
     ratio: new time over base time, above 1 slower. low, high: its interval, None of averages.
     p_value: of no change (Welch's t of the visits' logarithms), corrected for the number of points.
     rank_p_value: Mann-Whitney's, not corrected. cause and reason: of having no verdict; reason also says what

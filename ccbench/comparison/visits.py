@@ -46,15 +46,6 @@ def samples_of(points: Sequence[Visits]) -> Samples:
     )
 
 
-def visits_of(seconds: Floats, lengths: Sequence[int] | Whole | None) -> Visits:
-    """The samples of a case by visit; all in one where the lengths do not add up to them."""
-    kept = [int(length) for length in (() if lengths is None else lengths) if length > 0]
-    if sum(kept) != len(seconds):
-        return [seconds] if len(seconds) else []
-    ends = np.cumsum(kept).tolist()
-    return [seconds[end - length : end] for end, length in zip(ends, kept, strict=True)]
-
-
 def medians(values: Floats, group: Whole, groups: int) -> Floats:
     """The median of each of ``groups`` groups, NaN of an empty one; ``group`` need not be sorted."""
     order = np.lexsort((values, group))

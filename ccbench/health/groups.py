@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from ccbench.cases import OVERLAP
 from ccbench.errors import UsageError
@@ -21,7 +20,7 @@ from ccbench.groups import format_ranks, parse_groups
 from ccbench.health.joined import Joined, Likeness
 from ccbench.health.matrix import doubts_of
 from ccbench.health.outliers import high_outliers
-from ccbench.runs.rows import is_null
+from ccbench.results import Point
 
 SLOW_GROUP = 0.10
 """A group this much slower than its likes is a finding."""
@@ -40,7 +39,6 @@ FEWEST_CASES = 2
 
 Members = tuple[int, ...]
 Parts = tuple[Members, ...]
-Row = Mapping[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ class _Seen:
     doubted: bool
 
 
-def slow_groups(timed: Sequence[Row], joined: Callable[[Row], Joined]) -> list[SlowGroup]:
+def slow_groups(timed: Sequence[Point], joined: Callable[[Point], Joined]) -> list[SlowGroup]:
     """Groups slower than their likes, the smallest that a walk through nested groups ends at first.
 
     joined: how the ranks of a case are joined. A group inside which, or around which, another one is named
@@ -88,25 +86,24 @@ def slow_groups(timed: Sequence[Row], joined: Callable[[Row], Joined]) -> list[S
     return named
 
 
-def _seen(timed: Sequence[Row], joined: Callable[[Row], Joined]) -> Iterator[_Seen]:
+def _seen(timed: Sequence[Point], joined: Callable[[Point], Joined]) -> Iterator[_Seen]:
     teams: dict[tuple[object, ...], Joined] = {}
-    for row in timed:
-        groups_apart = row["groups"] and not row["beside"] and row["mode"] != OVERLAP
-        if not groups_apart or is_null(row["part_median_seconds"]):
+    for point in timed:
+        if not point.groups or point.beside or point.mode == OVERLAP:
             continue
         try:
-            members = parse_groups(str(row["groups"]), int(row["ranks"]))
+            members = parse_groups(point.groups, point.ranks)
         except UsageError:
             continue  # an import whose groups ccbench cannot form
-        medians = [float(one) for one in row["part_median_seconds"]]
+        medians = point.part_median_seconds
         if len(medians) == len(members) > 1 and min(medians) > 0:
-            backend, ranks = str(row["backend"]), int(row["ranks"])
-            key = backend, ranks, row["nodes"]
+            key = (point.backend, point.ranks, point.nodes)
             if key not in teams:
-                teams[key] = joined(row)
+                teams[key] = joined(point)
             likeness = {group: teams[key].likeness(group) for group in members}
             times = dict(zip(members, medians, strict=True))
-            yield _Seen(backend, str(row["groups"]), ranks, times, likeness, bool(doubts_of(row)))
+            doubted = bool(doubts_of(point))
+            yield _Seen(point.backend, point.groups, point.ranks, times, likeness, doubted)
 
 
 def _least(doubted: bool, share: float = SLOW_GROUP) -> float:

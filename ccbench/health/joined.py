@@ -7,25 +7,20 @@ that lies across two sockets slower than one inside a socket, and neither is a f
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
 from ccbench.capabilities import capabilities_of
-from ccbench.errors import CcbenchError
 from ccbench.machine.flags import Flag
 from ccbench.model.cluster import first_gpus
-from ccbench.runs import Run
-from ccbench.runs.rows import is_null
+from ccbench.results import Point, Run
 from ccbench.topology.graph import Topology
 
 OTHER_MACHINE = "NET"
 SAME_MACHINE = "host"
 SAME_PROCESSOR = "one core"
 """Classes of pairs of processes: over the network, inside one machine, or taking turns on one processor."""
-
-Row = Mapping[Any, Any]
 
 Likeness = tuple[tuple[tuple[str, int], ...], ...]
 """Of each machine that a group lies on, how many of its ranks and how many of its pairs of each class."""
@@ -58,16 +53,14 @@ class Joined:
         return (("ranks", len(ranks)), *sorted(pairs.items()))
 
 
-def joined_by(run: Run, row: Row) -> Joined:
+def joined_by(run: Run, point: Point) -> Joined:
     """How the ranks of a case are joined, as far as its run tells."""
-    ranks = int(row["ranks"])
-    on_gpus = capabilities_of(row["backend"]).gpu_ranks
-    machines = _machines(row, by_turns=on_gpus)
+    on_gpus = capabilities_of(point.backend).gpu_ranks
+    machines = _machines(point, by_turns=on_gpus)
     if on_gpus:
-        topology = None if Flag.LOOPBACK in row["flags"] else gpus_of(run)
+        topology = None if Flag.LOOPBACK in point.flags else gpus_of(run)
         return Joined(machines, _unknown if topology is None else _between_gpus(topology, machines))
-    bound = [] if is_null(row["binding"]) else list(row["binding"])
-    processors = bound if len(bound) == ranks else list(range(ranks))
+    processors = point.binding if len(point.binding) == point.ranks else range(point.ranks)
 
     def between_processes(one: int, other: int) -> str:
         return SAME_PROCESSOR if processors[one] == processors[other] else SAME_MACHINE
@@ -77,26 +70,16 @@ def joined_by(run: Run, row: Row) -> Joined:
 
 def gpus_of(run: Run) -> Topology | None:
     """The graph that the run's manifest holds, if it has GPUs."""
-    from ccbench.topology.files import from_plain
-
-    stored = run.manifest.get("topology")
-    if not isinstance(stored, Mapping):
-        return None
-    try:
-        topology = from_plain(stored, "run.json: topology")
-    except CcbenchError:
-        return None
-    return topology if topology.gpus else None
+    topology = run.manifest.topology
+    return topology if topology is not None and topology.gpus else None
 
 
-def _machines(row: Row, by_turns: bool) -> tuple[int, ...]:
-    """Of each rank; where the row does not tell, by_turns: as many ranks on each machine, in rank order."""
-    ranks, nodes = int(row["ranks"]), max(int(row["nodes"]), 1)
-    told = [] if is_null(row["node_of_rank"]) else [int(one) for one in row["node_of_rank"]]
-    if len(told) == ranks:
-        return tuple(told)
-    each = -(-ranks // nodes) if by_turns else ranks
-    return tuple(rank // each for rank in range(ranks))
+def _machines(point: Point, by_turns: bool) -> tuple[int, ...]:
+    """Of each rank; where the point does not tell, by_turns: as many ranks on each machine, in rank order."""
+    if len(point.node_of_rank) == point.ranks:
+        return point.node_of_rank
+    each = -(-point.ranks // max(point.nodes, 1)) if by_turns else point.ranks
+    return tuple(rank // each for rank in range(point.ranks))
 
 
 def _unknown(one: int, other: int) -> str:

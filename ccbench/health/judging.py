@@ -9,15 +9,12 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
-from typing import Any
 
-import numpy as np
-
-from ccbench.cases import MORE_VISITS, Status, case_of
+from ccbench.cases import MORE_VISITS, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.health.devices import flagged_devices
 from ccbench.health.groups import GROSS, slow_groups
@@ -26,8 +23,7 @@ from ccbench.health.matrix import MISS, PairMatrix, PairMiss, doubts_of, pair_ma
 from ccbench.health.outliers import high_outliers, relative_spread
 from ccbench.health.ranks import starved_ranks, waited_for
 from ccbench.machine.flags import DEVICE_FAULTS
-from ccbench.runs import Run
-from ccbench.runs.rows import is_null
+from ccbench.results import Point, Run
 from ccbench.units import format_ratio, format_seconds, format_size, plural
 from ccbench.visits import NO_TEAM
 
@@ -57,8 +53,6 @@ MOST_BLAMED = 3
 """Names of one kind in the first sentence."""
 
 _UNTIMED = (Status.FAILED, Status.TIMED_OUT, Status.OUT_OF_MEMORY)
-
-Row = Mapping[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -137,19 +131,18 @@ def _named(findings: Sequence[HealthFinding]) -> str:
 
 def wants_health(run: Run) -> bool:
     """Whether the run's suite asks for a verdict of health."""
-    suite = run.manifest.get("suite")
-    return isinstance(suite, Mapping) and suite.get("verdict") == HEALTH
+    return bool(run.manifest.at("suite", "verdict") == HEALTH)
 
 
 def health_of(run: Run) -> HealthVerdict:
     """The verdict about the machine that ``run`` was measured on."""
-    rows = run.cases.to_dict("records")
-    timed = [row for row in rows if _is_timed(row)]
+    points = run.points
+    timed = [point for point in points if point.is_timed]
     matrices = pair_matrices(run)
     slow_ranks, pairs = _slow_pairs(matrices)
     late = _slow_ranks(slow_ranks, waited_for(timed), starved_ranks(timed))
     findings = [
-        *_wrong(rows), *_without_result(rows), *_devices(rows), *late, *pairs,
+        *_wrong(points), *_without_result(points), *_devices(points), *late, *pairs,
         *_slow_groups(run, timed, late), *_unstable(timed),
     ]  # fmt: skip
     doubt = ""
@@ -157,29 +150,23 @@ def health_of(run: Run) -> HealthVerdict:
         doubt = "no case gave a time"
     elif run.problems:
         doubt = f"{len(run.problems)} files could not be read, first {run.problems[0]}"
-    elif any(row["status"] == Status.SKIPPED.value for row in rows):
+    elif any(point.status is Status.SKIPPED for point in points):
         doubt = "the run was stopped early"
-    elif unfinished := sum(row["stop_reason"] in (MORE_VISITS, NO_TEAM) for row in rows):
-        doubt = f"the run was stopped early: {unfinished} of {len(rows)} cases lack visits"
-    elif (planned := _planned_cases(run)) > len(rows):
-        doubt = f"the run was stopped early: {planned - len(rows)} of {planned} cases were not reached"
+    elif unfinished := sum(point.stop_reason in (MORE_VISITS, NO_TEAM) for point in points):
+        doubt = f"the run was stopped early: {unfinished} of {len(points)} cases lack visits"
+    elif (planned := run.manifest.planned_cases) > len(points):
+        doubt = f"the run was stopped early: {planned - len(points)} of {planned} cases were not reached"
     else:
         doubt = _doubt(timed)
-    return HealthVerdict(tuple(findings), tuple(_evidence(rows, timed, matrices)), doubt)
+    return HealthVerdict(tuple(findings), tuple(_evidence(points, timed, matrices)), doubt)
 
 
-def _planned_cases(run: Run) -> int:
-    """How many cases the run was to have; 0 where it does not tell, as imports do not."""
-    planned = run.manifest.get("planned_cases")
-    return planned if isinstance(planned, int) else 0
-
-
-def _doubt(timed: Sequence[Row]) -> str:
+def _doubt(timed: Sequence[Point]) -> str:
     """Why times say little, where that holds for too many cases; simulated and imported ones always do."""
-    if any(row["simulated"] for row in timed):
+    if any(point.simulated for point in timed):
         return "times come from a model"
-    doubts = Counter(flag for row in timed for flag in doubts_of(row))
-    doubted = sum(bool(doubts_of(row)) for row in timed)
+    doubts = Counter(flag for point in timed for flag in doubts_of(point))
+    doubted = sum(bool(doubts_of(point)) for point in timed)
     if doubted <= DOUBTED_CASES * len(timed):
         return ""
     flags = ", ".join(flag for flag, _ in doubts.most_common(3))
@@ -187,38 +174,27 @@ def _doubt(timed: Sequence[Row]) -> str:
     return f"times of {share} are flagged: {flags}; only wrong data and gross faults show"
 
 
-def _is_timed(row: Row) -> bool:
-    return row["status"] == Status.OK.value and not is_null(row["median_seconds"])
-
-
-def _case(row: Row) -> str:
-    """As ``--plan`` prints it: with all that tells it from others, so that ``--only`` finds it again."""
-    return case_of(row).label
-
-
-def _wrong(rows: Sequence[Row]) -> list[HealthFinding]:
-    wrong = [row for row in rows if row["status"] == Status.WRONG.value]
+def _wrong(points: Sequence[Point]) -> list[HealthFinding]:
+    wrong = [point for point in points if point.status is Status.WRONG]
     found = []
-    for row in wrong[:MOST_NAMED]:
-        rank = re.match(r"(rank \d+): ", str(row["detail"]))  # as verification says it
-        what = f"{rank[1]} in {_case(row)}" if rank else _case(row)
-        found.append(
-            HealthFinding("wrong_data", what, str(row["detail"]).removeprefix(rank[0] if rank else ""))
-        )
+    for point in wrong[:MOST_NAMED]:
+        rank = re.match(r"(rank \d+): ", point.detail)  # as verification says it
+        what = f"{rank[1]} in {point.label}" if rank else point.label
+        found.append(HealthFinding("wrong_data", what, point.detail.removeprefix(rank[0] if rank else "")))
     if len(wrong) > MOST_NAMED:
         found.append(HealthFinding("wrong_data", "", f"and {len(wrong) - MOST_NAMED} more cases"))
     return found
 
 
-def _without_result(rows: Sequence[Row]) -> list[HealthFinding]:
+def _without_result(points: Sequence[Point]) -> list[HealthFinding]:
     """Cases that failed or hung, by reason: the reason names the rank."""
-    reasons: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in rows:
-        if row["status"] in {status.value for status in _UNTIMED}:
-            reasons[row["status"], str(row["detail"])].append(row)
+    reasons: dict[tuple[str, str], list[Point]] = defaultdict(list)
+    for point in points:
+        if point.status in _UNTIMED:
+            reasons[point.status.value, point.detail].append(point)
     ordered = sorted(reasons.items(), key=lambda item: -len(item[1]))
     return [
-        HealthFinding("no_result", f"{_case(members[0])}{_others(len(members))}", f"{status}, {detail}")
+        HealthFinding("no_result", f"{members[0].label}{_others(len(members))}", f"{status}, {detail}")
         for (status, detail), members in ordered[:MOST_NAMED]
     ]
 
@@ -227,11 +203,13 @@ def _others(count: int) -> str:
     return f" and {count - 1} more" if count > 1 else ""
 
 
-def _devices(rows: Sequence[Row]) -> list[HealthFinding]:
+def _devices(points: Sequence[Point]) -> list[HealthFinding]:
     """Devices with a fault while a case ran, each with how often."""
-    cases = [(list(row["flags"]), str(row["device_readings"] or "")) for row in rows]
+    cases = ((point.flags, point.device_readings) for point in points)
     return [
-        HealthFinding("device", device, f"{flag.replace('_', ' ')} in {plural(count, 'case')} of {len(rows)}")
+        HealthFinding(
+            "device", device, f"{flag.replace('_', ' ')} in {plural(count, 'case')} of {len(points)}"
+        )
         for flag, device, count in flagged_devices(cases, DEVICE_FAULTS)
     ]
 
@@ -302,7 +280,7 @@ def _times_as_long(matrix: PairMatrix, rank: int) -> float:
     return median(with_it) / median(without or with_it)
 
 
-def _slow_groups(run: Run, timed: Sequence[Row], named: Sequence[HealthFinding]) -> list[HealthFinding]:
+def _slow_groups(run: Run, timed: Sequence[Point], named: Sequence[HealthFinding]) -> list[HealthFinding]:
     """Groups that took longer than their likes, but for those whose slow rank is named already."""
     slow_ranks = {one.what for one in named if one.kind == "slow_rank"}
     return [
@@ -312,67 +290,60 @@ def _slow_groups(run: Run, timed: Sequence[Row], named: Sequence[HealthFinding])
     ]
 
 
-def _unstable(timed: Sequence[Row]) -> list[HealthFinding]:
-    spreads = [(row, *_spreads(row)) for row in timed if _visits(row)]
+def _unstable(timed: Sequence[Point]) -> list[HealthFinding]:
+    spreads = [(point, *spread) for point in timed if (spread := _spreads(point))]
     bad = [
-        (row, between, within)
-        for row, between, within in spreads
+        (point, between, within)
+        for point, between, within in spreads
         if max(between / UNSTABLE_BETWEEN, within / UNSTABLE_WITHIN) > 1
-        and max(between, within) * row["median_seconds"] > UNSTABLE_SECONDS
+        and max(between, within) * (point.median_seconds or 0.0) > UNSTABLE_SECONDS
     ]
     if not spreads or len(bad) <= UNSTABLE_CASES * len(spreads):
         return []
-    row, between, within = max(bad, key=lambda one: one[1])
+    point, between, within = max(bad, key=lambda one: one[1])
     text = (
         f"{len(bad)} of {len(spreads)} cases vary by more than {UNSTABLE_BETWEEN:.0%} between visits or "
         f"{UNSTABLE_WITHIN:.0%} within one, and by more than {format_seconds(UNSTABLE_SECONDS)}, "
-        f"worst {_case(row)} with {between:.0%} and {within:.0%}"
+        f"worst {point.label} with {between:.0%} and {within:.0%}"
     )
     return [HealthFinding("unstable", "", text)]
 
 
-def _visits(row: Row) -> list[list[float]]:
-    """Samples of each visit, where there are enough visits to tell."""
-    if is_null(row["visit_samples"]) or is_null(row["samples_seconds"]):
-        return []
-    counts = [int(count) for count in row["visit_samples"] if count]
-    if len(counts) < FEWEST_VISITS or sum(counts) != len(row["samples_seconds"]):
-        return []
-    return [list(part) for part in np.split(np.asarray(row["samples_seconds"]), np.cumsum(counts)[:-1])]
-
-
-def _spreads(row: Row) -> tuple[float, float]:
-    """Between the visits' medians, and (the median of that) within a visit."""
-    visits = _visits(row)
+def _spreads(point: Point) -> tuple[float, float] | None:
+    """Between the visits' medians, and (the median of that) within a visit; None of too few visits."""
+    visits = [visit.tolist() for visit in point.visits]
+    if len(visits) < FEWEST_VISITS:
+        return None
     return relative_spread([median(one) for one in visits]), median(map(relative_spread, visits))
 
 
-def _evidence(rows: Sequence[Row], timed: Sequence[Row], matrices: Sequence[PairMatrix]) -> list[str]:
+def _evidence(points: Sequence[Point], timed: Sequence[Point], matrices: Sequence[PairMatrix]) -> list[str]:
     """What the verdict stands on, in sentences."""
-    checked = [row for row in timed if not is_null(row["wrong_elements"])]
+    checked = [point for point in timed if point.wrong_elements is not None]
     lines = []
     if checked:
-        names = {row["collective"] for row in checked}
-        moved = {row["size_bytes"] for row in checked if row["size_bytes"]}
+        names = {point.collective for point in checked}
+        moved = {point.size_bytes for point in checked if point.size_bytes}
         lines.append(
             f"{plural(len(checked), 'case')} with correct results: {len(names)} of {len(COLLECTIVES)} "
-            f"collectives at {plural(len(moved), 'size')}, on {_words(row['backend'] for row in checked)}"
+            f"collectives at {plural(len(moved), 'size')}, on "
+            + ", ".join(sorted({point.backend for point in checked}))
         )
     lines += [_pairs_text(matrix) for matrix in matrices]
-    spreads = [_spreads(row) for row in timed if _visits(row)]
+    spreads = [spread for point in timed if (spread := _spreads(point))]
     if spreads:
         between, within = (median(one[place] for one in spreads) for place in (0, 1))
         lines.append(
             f"timing of {plural(len(spreads), 'case')}: typically varies by {between:.1%} between visits "
             f"and {within:.1%} within one"
         )
-    watched = sum(bool(row["device_readings"]) for row in rows)
+    watched = sum(bool(point.device_readings) for point in points)
     lines.append(
         f"clocks, heat and error counters of devices around {plural(watched, 'case')}"
         if watched
         else "no device was watched (clocks, heat and error counters need GPUs and their management library)"
     )
-    others = Counter(flag for row in timed for flag in row["flags"] if flag not in DEVICE_FAULTS)
+    others = Counter(flag for point in timed for flag in point.flags if flag not in DEVICE_FAULTS)
     if others:
         lines.append("flags: " + ", ".join(f"{flag} ({count})" for flag, count in others.most_common(4)))
     return lines
@@ -386,7 +357,3 @@ def _pairs_text(matrix: PairMatrix) -> str:
         slowest, fastest = (matrix.size_bytes / one / 1e9 for one in (max(times), min(times)))
         span = f"{slowest:.3g} to {fastest:.3g} GB/s"
     return f"{plural(len(times), 'pair')}, {_what(matrix)}: {span}"
-
-
-def _words(names: Iterable[Any]) -> str:
-    return ", ".join(sorted({str(name) for name in names}))

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from ccbench.capabilities import capabilities_of
-from ccbench.cases import AXIS, IDENTITY, Status
+from ccbench.cases import AXIS, IDENTITY
 from ccbench.errors import CcbenchError
 from ccbench.groups import Pair, parse_pair
 from ccbench.health.joined import gpus_of, joined_by
 from ccbench.machine.flags import DEVICE_FLAGS, Flag
 from ccbench.model.cluster import cluster_of
-from ccbench.runs import Run
-from ccbench.runs.rows import is_null
+from ccbench.results import Point, Run
 from ccbench.topology.graph import Topology
 
 LARGEST_FOR_LATENCY = 4096
@@ -35,7 +34,7 @@ _KIND = tuple(axis.name for axis in IDENTITY if axis.name not in ("pair", "size_
 
 _NOT_SETTINGS = ("collective", "backend", "dtype", "ranks", "nodes")
 
-Row = Mapping[Any, Any]
+Cell = TypeVar("Cell")
 Table = tuple[tuple[float | None, ...], ...]
 Words = tuple[tuple[str, ...], ...]
 
@@ -145,97 +144,72 @@ def pair_misses(matrix: PairMatrix) -> tuple[PairMiss, ...]:
 
 def pair_matrices(run: Run) -> tuple[PairMatrix, ...]:
     """A matrix for every size, way and setting in which ``run`` measured pairs."""
-    tables: dict[tuple[Any, ...], dict[Pair, Row]] = defaultdict(dict)
-    for row in run.cases.to_dict("records"):
-        if row["pair"] and row["status"] == Status.OK.value and not is_null(row["median_seconds"]):
-            pair = parse_pair(row["pair"])
-            kind = tuple(row[name] for name in (*_KIND, "size_bytes"))
-            key = (*kind, pair.both)
-            tables[key][pair] = row
+    tables: dict[tuple[Any, ...], dict[Pair, Point]] = defaultdict(dict)
+    for point in run.points:
+        if point.pair and point.is_timed:
+            pair = parse_pair(point.pair)
+            key = (*(getattr(point, name) for name in _KIND), point.size_bytes, pair.both)
+            tables[key][pair] = point
     ordered = sorted(tables.items(), key=lambda item: tuple(map(str, item[0][:-2])) + item[0][-2:])
     joined: dict[tuple[Any, ...], tuple[Words, Table]] = {}
     found = []
     for _, pairs in ordered:
         first = next(iter(pairs.values()))
-        place: tuple[Any, ...] = (first["backend"], first["ranks"], first["nodes"])
+        place = (first.backend, first.ranks, first.nodes)
         if place not in joined:
             joined[place] = _joined_by(run, first)
         found.append(_matrix(pairs, *joined[place]))
     return tuple(found)
 
 
-def _matrix(pairs: Mapping[Pair, Row], classes: Words, rates: Table) -> PairMatrix:
+def _matrix(pairs: Mapping[Pair, Point], classes: Words, rates: Table) -> PairMatrix:
     first = next(iter(pairs.values()))
-    flags = [flag for row in pairs.values() for flag in row["flags"]]
+    told = (AXIS[name].said(getattr(first, name)) for name in _KIND if name not in _NOT_SETTINGS)
+
+    def cells(value: Callable[[Point], Cell], empty: Cell) -> tuple[tuple[Cell, ...], ...]:
+        table = [[empty] * first.ranks for _ in range(first.ranks)]
+        for pair, point in pairs.items():
+            table[pair.source][pair.target] = value(point)
+            if pair.both:
+                table[pair.target][pair.source] = value(point)
+        return tuple(map(tuple, table))
+
     return PairMatrix(
-        backend=str(first["backend"]),
-        setting=_setting(first),
-        dtype=str(first["dtype"]),
-        ranks=int(first["ranks"]),
-        nodes=int(first["nodes"]),
-        size_bytes=int(first["size_bytes"]),
+        backend=first.backend,
+        setting=", ".join(filter(None, told)),
+        dtype=first.dtype,
+        ranks=first.ranks,
+        nodes=first.nodes,
+        size_bytes=first.size_bytes,
         both=next(iter(pairs)).both,
-        simulated=bool(first["simulated"]),
-        emulated=Flag.EMULATION in flags,
-        seconds=_table(pairs, "median_seconds"),
-        low_seconds=_table(pairs, "low_seconds"),
-        doubts=_doubts(pairs),
+        simulated=first.simulated,
+        emulated=any(point.emulated for point in pairs.values()),
+        seconds=cells(lambda point: point.median_seconds, None),
+        low_seconds=cells(lambda point: point.low_seconds, None),
+        doubts=cells(lambda point: ", ".join(doubts_of(point)), ""),
         classes=classes,
         link_rates=rates,
     )
 
 
-def _setting(row: Row) -> str:
-    """What tells matrices of one size apart, besides what they name themselves."""
-    told = (AXIS[name].said(AXIS[name].plain_value(row[name])) for name in _KIND if name not in _NOT_SETTINGS)
-    return ", ".join(words for words in told if words)
-
-
-def doubts_of(row: Row) -> tuple[str, ...]:
+def doubts_of(point: Point) -> tuple[str, ...]:
     """Flags that make a case's time say little about the machine."""
-    return tuple(flag for flag in row["flags"] if flag not in DEVICE_FLAGS)
+    return tuple(flag for flag in point.flags if flag not in DEVICE_FLAGS)
 
 
-def _doubts(pairs: Mapping[Pair, Row]) -> Words:
-    ranks = int(next(iter(pairs.values()))["ranks"])
-    cells = [[""] * ranks for _ in range(ranks)]
-    for pair, row in pairs.items():
-        cells[pair.source][pair.target] = ", ".join(doubts_of(row))
-        if pair.both:
-            cells[pair.target][pair.source] = cells[pair.source][pair.target]
-    return tuple(map(tuple, cells))
-
-
-def _table(pairs: Mapping[Pair, Row], column: str) -> Table:
-    ranks = int(next(iter(pairs.values()))["ranks"])
-    cells: list[list[float | None]] = [[None] * ranks for _ in range(ranks)]
-    for pair, row in pairs.items():
-        value = None if is_null(row[column]) else float(row[column])
-        cells[pair.source][pair.target] = value
-        if pair.both:
-            cells[pair.target][pair.source] = value
-    return tuple(map(tuple, cells))
-
-
-def _joined_by(run: Run, row: Row) -> tuple[Words, Table]:
+def _joined_by(run: Run, point: Point) -> tuple[Words, Table]:
     """What joins every two ranks, and the rate of the slowest link between them."""
-    ranks = int(row["ranks"])
-    joined = joined_by(run, row)
+    ranks = point.ranks
+    joined = joined_by(run, point)
     words = tuple(tuple(joined.word(one, other) for other in range(ranks)) for one in range(ranks))
-    own_gpus = capabilities_of(row["backend"]).gpu_ranks and Flag.LOOPBACK not in row["flags"]
+    own_gpus = capabilities_of(point.backend).gpu_ranks and Flag.LOOPBACK not in point.flags
     topology = gpus_of(run) if own_gpus else None
     if topology is not None:
         try:
-            return words, _link_rates(topology, ranks, max(int(row["nodes"]), 1), _network_of(run))
+            return words, _link_rates(topology, ranks, max(point.nodes, 1), run.manifest.network or None)
         except CcbenchError:
             pass  # more ranks than GPUs, or a graph that does not say enough: nothing is known then
     return words, ((None,) * ranks,) * ranks
-
-
-def _network_of(run: Run) -> str | None:
-    options = run.manifest.get("options")
-    network = options.get("network") if isinstance(options, Mapping) else None
-    return network if isinstance(network, str) else None
 
 
 def _link_rates(topology: Topology, ranks: int, nodes: int, network: str | None) -> Table:

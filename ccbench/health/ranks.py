@@ -8,15 +8,15 @@ whose processor other programs had is late by their fault: the system tells how 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from ccbench.capabilities import capabilities_of
 from ccbench.health.groups import DECIDED, SLOW_HALF
 from ccbench.machine.flags import LOAD_FLAGS
-from ccbench.runs.rows import WAITING_SHARE, is_null, usual_waits
+from ccbench.results import Point
+from ccbench.results.rows import WAITING_SHARE
 from ccbench.stats import CHANCE, chance_of_most
 
 SYMMETRIC = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
@@ -32,8 +32,6 @@ QUEUED = 0.05
 STARVED = 0.75
 """Of the processor time of every other rank: a rank that gets less is not given what they are."""
 
-Row = Mapping[Any, Any]
-
 
 @dataclass(frozen=True)
 class _Blamed:
@@ -41,7 +39,7 @@ class _Blamed:
 
     team: str
     rank: int
-    against: tuple[Row, ...]
+    against: tuple[Point, ...]
     cases: int
 
     @property
@@ -49,25 +47,25 @@ class _Blamed:
         return f"{len(self.against)} of {self.cases} collectives on {self.team}"
 
 
-def waited_for(timed: Sequence[Row]) -> dict[int, str]:
+def waited_for(timed: Sequence[Point]) -> dict[int, str]:
     """Ranks that the others wait for, one of a team at most, each with the evidence."""
-    telling = [row for row in timed if row["median_seconds"] >= TELLING_SECONDS]
+    telling = [point for point in timed if (point.median_seconds or 0.0) >= TELLING_SECONDS]
     return _joined(
         (one.rank, f"the others wait for it in {one.share}") for one in _blamed(telling, _waits_least)
     )
 
 
-def starved_ranks(timed: Sequence[Row]) -> dict[int, str]:
+def starved_ranks(timed: Sequence[Point]) -> dict[int, str]:
     """Ranks that get less processor time than all others, less than half of a team, each with the evidence.
 
     What other programs took is no rank's fault.
     """
     # Ranks that poll keep their processors busy while they wait, so that each has all it is given.
-    calm = (row for row in timed if "steal" not in row["flags"])
-    polling = [row for row in calm if capabilities_of(row["backend"]).polls]
+    calm = (point for point in timed if "steal" not in point.flags)
+    polling = [point for point in calm if capabilities_of(point.backend).polls]
     found = []
     for one in _blamed(polling, _gets_least):
-        usual = median(_of_next(row, one.rank) for row in one.against)
+        usual = median(_of_next(point, one.rank) for point in one.against)
         found.append((one.rank, f"it gets {usual:.0%} of the next one's processor time in {one.share}"))
     return _joined(found)
 
@@ -80,22 +78,22 @@ def _joined(found: Iterable[tuple[int, str]]) -> dict[int, str]:
     return texts
 
 
-def _blamed(timed: Sequence[Row], of_case: Callable[[Row], tuple[int, ...]]) -> Iterator[_Blamed]:
+def _blamed(timed: Sequence[Point], of_case: Callable[[Point], tuple[int, ...]]) -> Iterator[_Blamed]:
     """Of each team the ranks that ``of_case`` gives for most of the cases that decide, if many do."""
-    teams: dict[tuple[str, int], list[Row]] = defaultdict(list)
-    for row in timed:
-        of_all = not (row["pair"] or row["groups"] or row["beside"])
-        if of_all and row["collective"] in SYMMETRIC and row["ranks"] > 1:
-            teams[row["backend"], row["ranks"]].append(row)
+    teams: dict[tuple[str, int], list[Point]] = defaultdict(list)
+    for point in timed:
+        of_all = not (point.pair or point.groups or point.beside)
+        if of_all and point.collective in SYMMETRIC and point.ranks > 1:
+            teams[point.backend, point.ranks].append(point)
     sizes = Counter(backend for backend, _ in teams)
     for (backend, size), cases in teams.items():
-        against: dict[int, list[Row]] = defaultdict(list)
+        against: dict[int, list[Point]] = defaultdict(list)
         decided = 0
-        for row in cases:
-            ranks = of_case(row)
+        for point in cases:
+            ranks = of_case(point)
             decided += bool(ranks)
             for rank in ranks:
-                against[rank].append(row)
+                against[rank].append(point)
         if decided < len(cases) / 2:
             continue
         for rank in sorted(against):
@@ -105,45 +103,44 @@ def _blamed(timed: Sequence[Row], of_case: Callable[[Row], tuple[int, ...]]) -> 
                 yield _Blamed(team, rank, tuple(against[rank]), len(cases))
 
 
-def _waits_least(row: Row) -> tuple[int, ...]:
+def _waits_least(point: Point) -> tuple[int, ...]:
     """The rank that waits clearly less than every other; the medians of ranks alone decide nothing.
 
     Where other programs kept processors busy, whichever rank shared its own with them was late, and of two
     ranks one is that by chance: there the rank must not have stood in the queue for its processor.
     """
-    waits = sorted(usual_waits(row["rank_waiting_seconds"]))
-    if is_null(row["slowest_rank"]) or not waits:
+    waits, rank = sorted(point.rank_waiting), point.slowest_rank
+    if rank is None or not waits:
         return ()
-    rank = int(row["slowest_rank"])
-    if "steal" in row["flags"] or (_loaded(row) if is_null(row["rank_queued_share"]) else _queued(row, rank)):
+    held_up = _queued(point, rank) if point.rank_queued_share else _loaded(point)
+    if "steal" in point.flags or held_up:
         return ()
     # Two values have no spread that would tell noise from a difference.
     least = WAITING_SHARE if len(waits) > 2 else SLOW_HALF
-    return (rank,) if waits[1] - waits[0] >= least * row["median_seconds"] else ()
+    return (rank,) if waits[1] - waits[0] >= least else ()
 
 
-def _queued(row: Row, rank: int) -> bool:
+def _queued(point: Point, rank: int) -> bool:
     """Whether a rank stood in the queue for its processor; where ranks share some, more than another did."""
-    queued = row["rank_queued_share"]
-    usual = min(queued) if row["oversubscribed"] else 0.0
+    queued = point.rank_queued_share
+    usual = min(queued) if point.oversubscribed else 0.0
     return bool(queued[rank] - usual > QUEUED)
 
 
-def _loaded(row: Row) -> bool:
+def _loaded(point: Point) -> bool:
     """Whether other programs kept processors busy."""
-    return not {*LOAD_FLAGS}.isdisjoint(row["flags"])
+    return not {*LOAD_FLAGS}.isdisjoint(point.flags)
 
 
-def _gets_least(row: Row) -> tuple[int, ...]:
+def _gets_least(point: Point) -> tuple[int, ...]:
     """The ranks that get clearly less processor time than all others, of a team less than half.
 
     Where ranks share processors only one: those on the fullest processor get less than others for good
     reason, but as much as each other.
     """
-    shares = _could_run(row)
+    shares = _could_run(point)
     order = sorted(range(len(shares)), key=shares.__getitem__)
-    bound = [] if is_null(row["binding"]) else list(row["binding"])
-    crowded = row["oversubscribed"] or len(set(bound)) < len(bound)
+    crowded = point.oversubscribed or len(set(point.binding)) < len(point.binding)
     most = 1 if crowded else max(1, (len(shares) - 1) // 2)
     for count in range(min(most, len(shares) - 1), 0, -1):
         if shares[order[count - 1]] < STARVED * shares[order[count]]:
@@ -151,21 +148,19 @@ def _gets_least(row: Row) -> tuple[int, ...]:
     return ()
 
 
-def _could_run(row: Row) -> list[float]:
+def _could_run(point: Point) -> list[float]:
     """Of each rank, the share of the time in which nothing but other programs kept it from running.
 
     Empty where that is not told. A rank with a quota of processor time may stand in the queue for it as well,
     so the queue counts beside other load alone.
     """
-    shares, queued = row["rank_processor_share"], row["rank_queued_share"]
-    if is_null(shares) or (_loaded(row) and is_null(queued)):
-        return []
-    return (
-        [had + waited for had, waited in zip(shares, queued, strict=True)] if _loaded(row) else list(shares)
-    )
+    shares, queued = point.rank_processor_share, point.rank_queued_share
+    if not _loaded(point):
+        return list(shares)
+    return [had + waited for had, waited in zip(shares, queued, strict=True)] if shares and queued else []
 
 
-def _of_next(row: Row, rank: int) -> float:
+def _of_next(point: Point, rank: int) -> float:
     """A rank's processor time over the least that a rank gets that does not lack it."""
-    shares, lacking = _could_run(row), _gets_least(row)
+    shares, lacking = _could_run(point), _gets_least(point)
     return float(shares[rank] / min(share for one, share in enumerate(shares) if one not in lacking))

@@ -4,60 +4,55 @@ was."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from ccbench.results import Manifest
+from ccbench.units import plain
 
 LONGEST_VALUE = 80
 
 
-def facts_of(manifest: Mapping[str, Any]) -> dict[str, str]:
+def facts_of(manifest: Manifest) -> dict[str, str]:
     """Name -> value of everything that may change between two runs on one machine, as text.
 
     Names are those people use: ``kernel``, ``driver``, ``numpy``, ``NCCL_ALGO``. What a run did not record is
     absent.
     """
-    environment = _mapping(manifest.get("environment"))
-    host, accelerators = _mapping(environment.get("host")), _mapping(environment.get("accelerators"))
-    software, processor = _mapping(environment.get("software")), _mapping(environment.get("processor"))
-    memory = _mapping(environment.get("memory"))
+
+    def some(part: str, *names: str) -> dict[str, Any]:
+        return {name: manifest.at("environment", part, name) for name in names}
+
     found: dict[str, Any] = {
-        "machine": _mapping(manifest.get("machine")).get("name"),
-        **{name: host.get(name) for name in ("kernel", "system", "hypervisor", "container")},
-        **{name: accelerators.get(name) for name in ("driver", "cuda_driver", "iommu", "modules")},
-        **{name: software.get(name) for name in ("python", "git_revision")},
-        **_mapping(software.get("libraries")),
-        **_mapping(manifest.get("versions")),
-        **{name: processor.get(name) for name in ("governors", "boost", "smt_active", "clock_source")},
-        "huge_pages": memory.get("huge_pages"),
-        **{f"GPU {name}": value for name, value in _gpu_settings(accelerators).items()},
-        **_mapping(environment.get("variables")),
+        "machine": manifest.machine,
+        **some("host", "kernel", "system", "hypervisor", "container"),
+        **some("accelerators", "driver", "cuda_driver", "iommu", "modules"),
+        **some("software", "python", "git_revision"),
+        **manifest.mapping("environment", "software", "libraries"),
+        **manifest.mapping("versions"),
+        **some("processor", "governors", "boost", "smt_active", "clock_source"),
+        **some("memory", "huge_pages"),
+        **{f"GPU {name}": value for name, value in _gpu_settings(manifest.gpus).items()},
+        **manifest.mapping("environment", "variables"),
     }
     return {name: _text(value) for name, value in found.items() if value not in (None, "", {}, [], ())}
 
 
-def machine_of(manifest: Mapping[str, Any], any_host: bool = False) -> str:
+def machine_of(manifest: Manifest, any_host: bool = False) -> str:
     """What tells machines apart: processor, cores, GPUs, and the host's name unless ``any_host``."""
-    environment = _mapping(manifest.get("environment"))
-    processor, accelerators = (
-        _mapping(environment.get("processor")),
-        _mapping(environment.get("accelerators")),
-    )
-    words = [] if any_host else [_text(_mapping(environment.get("host")).get("name") or "")]
-    model = _text(processor.get("model") or "")
-    cores = processor.get("cores")
+    words = [] if any_host else [manifest.host]
+    model, cores = manifest.processor, manifest.at("environment", "processor", "cores")
     words.append(f"{model}, {cores} cores" if model and cores else model)
-    names = [_text(_mapping(gpu).get("name") or "GPU") for gpu in accelerators.get("gpus") or []]
+    names = [_text(gpu.get("name") or "GPU") for gpu in manifest.gpus]
     words += [f"{names.count(name)} x {name}" for name in dict.fromkeys(names)]
-    if not any(words):
-        words = [_text(_mapping(manifest.get("machine")).get("name") or "machine not named")]
-    return ", ".join(word for word in words if word)
+    return ", ".join(filter(None, words)) or manifest.machine or "machine not named"
 
 
-def _gpu_settings(accelerators: Mapping[str, Any]) -> dict[str, Any]:
+def _gpu_settings(gpus: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Settings of all GPUs by name, where a run recorded them."""
     found: dict[str, list[Any]] = {}
-    for gpu in accelerators.get("gpus") or []:
-        for name, value in _mapping(gpu).items():
+    for gpu in gpus:
+        for name, value in gpu.items():
             if name not in ("name", "uuid", "bus_id", "index", "serial"):
                 found.setdefault(str(name), []).append(value)
     return {
@@ -76,10 +71,6 @@ def changed(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, .
     )
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
 def _text(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
-    return "".join(one if one.isprintable() else "?" for one in " ".join(text.split()))[:LONGEST_VALUE]
+    return plain(text, LONGEST_VALUE)

@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ccbench.errors import RunFolderError
 from ccbench.history.environment import changed, facts_of, machine_of
 from ccbench.history.steps import FEWEST_VALUES, Level, find_levels
-from ccbench.machine.flags import Flag
-from ccbench.runs import Run, load_run
-from ccbench.runs.folder import MANIFEST_NAME
-from ccbench.runs.rows import is_null
-from ccbench.units import format_size
-
-IDENTITY = (
-    "collective", "backend", "algorithm", "protocol", "dtype", "op", "ranks", "nodes", "root", "in_place",
-    "mode", "channels", "transport", "registration", "aggregation", "misalignment_bytes", "pair", "groups",
-    "alone", "beside", "traffic", "computing", "simulated", "source", "size_bytes",
-)  # fmt: skip
-"""Columns that make two rows the same case; suites may be renamed."""
-
-USUAL = {
-    "algorithm": "default", "protocol": "default", "op": "none", "nodes": "1", "root": "-1",
-    "in_place": "False", "mode": "streaming", "channels": "0", "transport": "default",
-    "registration": "none", "aggregation": "1", "misalignment_bytes": "0", "simulated": "False",
-    "alone": "-1",
-}  # fmt: skip
-"""Values that a label does not say."""
+from ccbench.results import Point, Run, load_run
+from ccbench.results.folder import MANIFEST_NAME
 
 
 @dataclass(frozen=True)
@@ -166,20 +146,19 @@ class _Visit:
 
 def _visited(folder: Path, any_host: bool, only: str, problems: list[str]) -> _Visit | None:
     try:
-        run = load_run(folder)
+        run = load_run(folder, details=False)
     except RunFolderError as error:
         problems.append(str(error))
         return None
     problems.extend(run.problems)
     told: dict[str, list[Seen]] = defaultdict(list)
-    for row in run.cases.to_dict("records"):
-        label = _label(row)
-        seen = _seen(run, row) if only in label else None
-        if seen is not None:
-            told[label].append(seen)
+    for point in run.points:
+        label = _label(point)
+        if point.is_timed and not point.emulated and only in label:
+            told[label].append(_seen(run, point))
     return _Visit(
         run.path.name,
-        str(run.manifest.get("created_at", "")),
+        run.manifest.created_at,
         machine_of(run.manifest, any_host),
         facts_of(run.manifest),
         tuple((label, _middle(several)) for label, several in told.items()),
@@ -191,42 +170,21 @@ def _middle(several: Sequence[Seen]) -> Seen:
     return sorted(several, key=lambda one: one.median_seconds)[(len(several) - 1) // 2]
 
 
-def _seen(run: Run, row: Mapping[Any, Any]) -> Seen | None:
-    median = row["median_seconds"]
-    flags = () if is_null(row["flags"]) else tuple(str(flag) for flag in row["flags"])
-    if row["status"] != "ok" or is_null(median) or Flag.EMULATION in flags:
-        return None
-    if not (math.isfinite(float(median)) and float(median) > 0):
-        return None  # no time that a clock gives
-    low, high = row["low_seconds"], row["high_seconds"]
+def _seen(run: Run, point: Point) -> Seen:
     return Seen(
         run=run.path.name,
-        created_at=str(run.manifest.get("created_at", "")),
-        median_seconds=float(median),
-        low_seconds=None if is_null(low) else float(low),
-        high_seconds=None if is_null(high) else float(high),
-        backend_version=str(row["backend_version"]),
-        doubts=flags,
+        created_at=run.manifest.created_at,
+        median_seconds=point.median_seconds or 0.0,
+        low_seconds=point.low_seconds,
+        high_seconds=point.high_seconds,
+        backend_version=point.backend_version,
+        doubts=point.flags,
     )
 
 
-def _label(row: Mapping[Any, Any]) -> str:
-    words = []
-    for name in IDENTITY:
-        text = str(row[name])
-        if not text or USUAL.get(name) == text:
-            continue
-        if name == "size_bytes":
-            words.append(format_size(int(row[name])))
-        elif name in ("collective", "backend", "algorithm", "protocol", "dtype", "op", "mode"):
-            words.append(text)
-        elif name in ("ranks", "nodes", "channels"):
-            words.append(f"{text} {name}")
-        elif name in ("in_place", "simulated"):
-            words.append(name.replace("_", " "))
-        else:
-            words.append(f"{name.replace('_', ' ')} {text}")
-    return " ".join("".join(one if one.isprintable() else "?" for one in word) for word in words)
+def _label(point: Point) -> str:
+    words = (point.label, "simulated" * point.simulated, f"source {point.source}" * point.imported)
+    return " ".join(word for word in words if word)
 
 
 def _series(

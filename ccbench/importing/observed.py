@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ccbench.capabilities import capabilities_of
 from ccbench.cases import Status
@@ -20,7 +19,8 @@ from ccbench.importing.log import ImportedLog, ImportedTable
 from ccbench.importing.pricing import gpus_per_process
 from ccbench.importing.same_machine import machines_with
 from ccbench.model.library.system import ALGORITHMS, PROTOCOLS, LibraryRequest
-from ccbench.runs import Run
+from ccbench.results import Manifest, Point, Run
+from ccbench.units import plural
 
 TOOLS = frozenset(
     {"nccl-tests", "rccl-tests", "hccl_test", "torch-all-reduce-bench", "param", "markdown-table"}
@@ -154,8 +154,6 @@ def _version(stated: Stated, log: ImportedLog) -> tuple[int, ...]:
     return ()
 
 
-Row = Mapping[str, Any]
-
 OWN_TOOL = "nccl-tests"
 """ccbench asks a library as nccl-tests does, so its own measurements are read as that tool's."""
 
@@ -185,40 +183,43 @@ def run_points(run: Run, ranks: int | None = None, nodes: int | None = None) -> 
     Raises UsageError when no row is left, or when several systems are, with the options that choose one.
     """
     reasons: Counter[str] = Counter()
-    records: list[Row] = [dict(zip(run.cases.columns, row, strict=True)) for row in _plain_rows(run)]
-    rows = [row for row in records if _is_usable(row, reasons)]
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        groups.setdefault(tuple(str(row[name]) for name in GROUPED_BY), []).append(row)
+    groups: dict[tuple[object, ...], list[Point]] = {}
+    for point in run.points:
+        reason = _unusable(point)
+        if reason:
+            reasons[reason] += 1
+        else:
+            groups.setdefault(tuple(getattr(point, name) for name in GROUPED_BY), []).append(point)
     known = []
     for group in groups.values():
-        asked = _asked(run, group[0])
+        asked = _asked(run.manifest, group[0])
         if isinstance(asked, str):
             reasons[asked] += len(group)
         else:
             known.append((asked, group))
-    told = tuple(f"{count} {'row' if count == 1 else 'rows'}: {reason}" for reason, count in reasons.items())
+    told = tuple(f"{plural(count, 'row')}: {reason}" for reason, count in reasons.items())
     if not known:
         said = "; ".join(told) or "it has no rows"
         raise UsageError(
             f"{run.path}: nothing to calibrate with ({said}); name a run of NCCL, RCCL or HCCL, measured or "
             "imported"
         )
-    ranks, nodes = _one_system(run, [row for _, group in known for row in group], ranks, nodes)
-    chosen = [(asked, [row for row in group if _is_of(row, ranks, nodes)]) for asked, group in known]
+    ranks, nodes = _one_system(run, [point for _, group in known for point in group], ranks, nodes)
+    chosen = [
+        (asked, [point for point in group if point.ranks == ranks and point.nodes in (0, nodes)])
+        for asked, group in known
+    ]
     chosen = [(asked, group) for asked, group in chosen if group]
-    every = [row for _, group in chosen for row in group]
+    every = [point for _, group in chosen for point in group]
     return RunPoints(
         ranks,
         nodes,
-        tuple(dict.fromkeys(str(row["device_model"]) for row in every if row["device_model"])),
-        ", ".join(dict.fromkeys(str(row["backend_version"] or row["backend"]) for row in every)),
+        tuple(dict.fromkeys(point.device_model for point in every if point.device_model)),
+        ", ".join(dict.fromkeys(point.backend_version or point.backend for point in every)),
         tuple(
             (
-                asked.request(
-                    (int(row["size_bytes"]) for row in group), group[0]["dtype"], bool(group[0]["in_place"])
-                ),
-                tuple(float(row["median_seconds"]) for row in group),
+                asked.request((point.size_bytes for point in group), group[0].dtype, group[0].in_place),
+                tuple(point.median_seconds or 0.0 for point in group),
             )
             for asked, group in chosen
         ),
@@ -226,79 +227,47 @@ def run_points(run: Run, ranks: int | None = None, nodes: int | None = None) -> 
     )
 
 
-def _plain_rows(run: Run) -> Iterator[tuple[Any, ...]]:
-    columns = [run.cases[name].tolist() for name in run.cases.columns]
-    return zip(*columns, strict=True)
+def _unusable(point: Point) -> str:
+    """Why a point says nothing of a library; empty where it does."""
+    doubts = {
+        f"status {point.status.value}": point.status is not Status.OK,
+        f"flagged {', '.join(sorted(point.flags))}": not point.trusted,
+        "of size 0": point.size_bytes <= 0,
+        "without a time": not point.is_timed,
+        "of one rank, which sends nothing": point.ranks < 2,
+        "simulated": point.simulated,
+    }
+    return next((reason for reason, is_so in doubts.items() if is_so), "")
 
 
-def _is_usable(row: Row, reasons: Counter[str]) -> bool:
-    seconds = row["median_seconds"]
-    if row["status"] != Status.OK.value:
-        reasons[f"status {row['status']}"] += 1
-    elif len(row["flags"]):
-        reasons[f"flagged {', '.join(sorted(row['flags']))}"] += 1
-    elif row["size_bytes"] <= 0:
-        reasons["of size 0"] += 1
-    elif not seconds > 0:  # NaN where no time is known
-        reasons["without a time"] += 1
-    elif row["ranks"] < 2:
-        reasons["of one rank, which sends nothing"] += 1
-    elif row["simulated"]:
-        reasons["simulated"] += 1
-    else:
-        return True
-    return False
-
-
-def _asked(run: Run, row: Row) -> Asked | str:
-    """What the table of ``row`` asked of the library, by what run.json keeps of the log or of the process."""
-    library = capabilities_of(row["backend"]).library
-    if not library and row["backend"] != row["tool"]:
-        return f"measured with {row['backend']}, which is no collective library that the model describes"
-    kept = _imported(run, row)
-    environment = (
-        kept.get("environment") if row["tool"] else _mapping(run.manifest, "environment").get("variables")
-    )
-    facts = _table_facts(kept, row["source_table"])
+def _asked(manifest: Manifest, point: Point) -> Asked | str:
+    """What the table of ``point`` asked of the library, by what run.json keeps of the log or the process."""
+    library = capabilities_of(point.backend).library
+    if not library and point.backend != point.tool:
+        return f"measured with {point.backend}, which is no collective library that the model describes"
+    files = (Manifest(one) for one in manifest.mappings("imported") if one.get("source") == point.source)
+    kept = next(files, Manifest()) if point.imported else Manifest()
+    environment = kept.mapping("environment") if point.tool else manifest.mapping("environment", "variables")
+    tables = kept.mappings("tables")
+    # A line that is there twice counts as in a further table.
+    facts = Manifest(tables[(point.source_table - 1) % len(tables)]).mapping("facts") if tables else {}
     table = ImportedTable(
-        row["collective"], (), algorithm=row["algorithm"], protocol=row["protocol"], facts=facts
+        point.collective, (), algorithm=point.algorithm, protocol=point.protocol, facts=facts
     )
     log = ImportedLog(
-        row["tool"] or OWN_TOOL,
+        point.tool or OWN_TOOL,
         library=library,
         tables=(table,),
-        environment={str(name): str(value) for name, value in (environment or {}).items()},
-        facts=_mapping(kept, "facts"),
+        environment={str(name): str(value) for name, value in environment.items()},
+        facts=kept.mapping("facts"),
     )
-    version = re.search(r"[0-9]+\.[0-9]+(?:\.[0-9]+)?", str(row["backend_version"]))
+    version = re.search(r"[0-9]+\.[0-9]+(?:\.[0-9]+)?", point.backend_version)
     return asked_of(Stated(nccl_version=version[0] if version else ""), log, table)
 
 
-def _imported(run: Run, row: Row) -> Mapping[str, Any]:
-    """What run.json keeps of the file that ``row`` is from."""
-    files = run.manifest.get("imported")
-    for one in files if isinstance(files, list) else ():
-        if isinstance(one, Mapping) and row["source"] and one.get("source") == row["source"]:
-            return one
-    return {}
-
-
-def _table_facts(kept: Mapping[str, Any], number: Any) -> Mapping[str, Any]:
-    tables = kept.get("tables")
-    if not isinstance(tables, list) or not isinstance(number, int) or not tables:
-        return {}
-    table = tables[(number - 1) % len(tables)]  # a line that is there twice counts as in a further table
-    return _mapping(table, "facts") if isinstance(table, Mapping) else {}
-
-
-def _mapping(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = holder.get(name)
-    return found if isinstance(found, Mapping) else {}
-
-
-def _one_system(run: Run, rows: Sequence[Row], ranks: int | None, nodes: int | None) -> tuple[int, int]:
+def _one_system(run: Run, points: Sequence[Point], ranks: int | None, nodes: int | None) -> tuple[int, int]:
     """Ranks and nodes of the one system that is left; nodes is 0 where nobody says."""
-    counts = sorted({row["ranks"] for row in rows})
+    counts = sorted({point.ranks for point in points})
     if ranks is None and len(counts) > 1:
         listed = ", ".join(map(str, counts))
         raise UsageError(
@@ -308,7 +277,8 @@ def _one_system(run: Run, rows: Sequence[Row], ranks: int | None, nodes: int | N
         listed = ", ".join(map(str, counts))
         raise UsageError(f"--ranks {ranks}: {run.path} holds points on {listed} ranks; choose of these")
     ranks = counts[0] if ranks is None else ranks
-    spread = sorted({row["nodes"] for row in rows if row["ranks"] == ranks and row["nodes"]})
+    mine = [point for point in points if point.ranks == ranks]
+    spread = sorted({point.nodes for point in mine if point.nodes})
     if nodes is None and len(spread) > 1:
         listed = ", ".join(map(str, spread))
         raise UsageError(
@@ -317,22 +287,12 @@ def _one_system(run: Run, rows: Sequence[Row], ranks: int | None, nodes: int | N
     if nodes is not None and spread and nodes not in spread:
         listed = ", ".join(map(str, spread))
         raise UsageError(f"--nodes {nodes}: {run.path} holds points of {ranks} ranks on {listed} nodes")
-    devices = sorted({row["device_model"] for row in rows if row["ranks"] == ranks and row["device_model"]})
+    devices = sorted({point.device_model for point in mine if point.device_model})
     if len(devices) > 1:
         raise UsageError(
             f"{run.path}: holds runs of several machines ({'; '.join(devices)}); import those of one alone"
         )
     return ranks, nodes if nodes is not None else (spread[0] if spread else 0)
-
-
-def _is_of(row: Row, ranks: int, nodes: int) -> bool:
-    return bool(row["ranks"] == ranks and row["nodes"] in (0, nodes))
-
-
-def recorded_network(run: Run) -> str | None:
-    """The network that was named when the run was imported; None where none was."""
-    named = run.manifest.get("network")
-    return named if isinstance(named, str) and named else None
 
 
 def recorded_machine(run: Run, points: RunPoints) -> tuple[str, str]:
@@ -342,7 +302,7 @@ def recorded_machine(run: Run, points: RunPoints) -> tuple[str, str]:
     """
     from ccbench.topology.catalog import catalog_names, load_catalog
 
-    named = str(_mapping(run.manifest, "machine").get("name") or "")
+    named = run.manifest.machine
     if named in catalog_names() and load_catalog(named).gpus:
         return named, "which the run names"
     fitting = _catalog_machines(points)

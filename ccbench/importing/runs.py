@@ -23,7 +23,7 @@ from ccbench.importing.checks import checked
 from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable, Outcome
 from ccbench.importing.ranks import Given, Team, team_of
 from ccbench.machine.flags import Flag
-from ccbench.runs.imported import Origin, imported_speed
+from ccbench.results.imported import Origin, imported_speed
 
 UNKNOWN_COUNT = -1
 """Count of a case whose source prints none and whose element type it does not say."""

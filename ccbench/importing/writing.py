@@ -13,8 +13,8 @@ from ccbench.importing.log import ImportedLog
 from ccbench.importing.pricing import Pricer
 from ccbench.importing.ranks import Given
 from ccbench.importing.runs import Imported, described, imported
-from ccbench.runs import RunFolder
-from ccbench.runs.imported import imported_case_id
+from ccbench.results import RunFolder
+from ccbench.results.imported import imported_case_id
 
 
 def import_logs(logs: Sequence[tuple[Path, ImportedLog]], given: Given) -> tuple[Imported, ...]:

@@ -8,16 +8,15 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
-from ccbench.cases import ALL_GROUPS, Status
+from ccbench.cases import ALL_GROUPS, OVERLAP
 from ccbench.errors import UsageError
 from ccbench.layouts import Groups, Layout
-from ccbench.machine.flags import Flag
 from ccbench.model.cluster import Cluster
 from ccbench.model.group_points import GroupPlacement, axis_placement, group_points, placement_of
 from ccbench.parallelism.communication import Communication
-from ccbench.runs import Run, measurement_of
+from ccbench.results import Point, Run
 
 Key = tuple[str, int, int, str]
 """Collective, ranks of one group, nodes that one group is spread over, traffic."""
@@ -56,15 +55,13 @@ def measured_points(runs: Sequence[Run]) -> MeasuredPoints:
     """
     fastest: dict[Key, dict[int, float]] = {}
     for run in runs:
-        for row in run.cases.to_dict("records"):
-            found = _point({str(name): value for name, value in row.items()})
-            if found is not None:
-                key, size, seconds = found
-                curve = fastest.setdefault(key, {})
-                curve[size] = min(seconds, curve.get(size, math.inf))
+        for point in filter(_can_stand, run.points):
+            nodes = _group_nodes(point.groups, point.ranks, max(1, point.nodes))
+            curve = fastest.setdefault((point.collective, point.group_ranks, nodes, point.traffic), {})
+            curve[point.size_bytes] = min(point.median_seconds or 0.0, curve.get(point.size_bytes, math.inf))
     if not fastest:
         names = ", ".join(str(run.path) for run in runs)
-        if any(bool(run.cases["simulated"].any()) for run in runs):
+        if any(point.simulated for run in runs for point in run.points):
             raise UsageError(
                 f"--measured {names}: its times come from a model (backend simulated), which is what a plan "
                 "takes without it; name a run that measured"
@@ -76,21 +73,11 @@ def measured_points(runs: Sequence[Run]) -> MeasuredPoints:
     return MeasuredPoints({key: tuple(sorted(curve.items())) for key, curve in fastest.items()})
 
 
-def _point(row: Mapping[str, Any]) -> tuple[Key, int, float] | None:
-    if row["status"] != Status.OK.value or row["simulated"] or Flag.EMULATION in list(row["flags"]):
-        return None
-    seconds = row["median_seconds"]
-    if seconds is None or not math.isfinite(seconds) or seconds <= 0 or row["mode"] == "overlap":
-        return None
-    case = measurement_of(row).case
-    if case.beside or case.pair or case.aggregation != 1 or case.alone != ALL_GROUPS:
-        return None
-    nodes = max(1, case.nodes)
-    return (
-        (case.collective, case.group_ranks, _group_nodes(case.groups, case.ranks, nodes), case.traffic),
-        case.size_bytes,
-        float(seconds),
-    )
+def _can_stand(point: Point) -> bool:
+    """Whether the point was measured as one launch of all groups with nothing else at the same time."""
+    measured = point.is_timed and not point.simulated and not point.emulated
+    by_itself = not point.beside and not point.pair and point.mode != OVERLAP and point.aggregation == 1
+    return measured and by_itself and point.alone == ALL_GROUPS
 
 
 def _group_nodes(groups: str, ranks: int, nodes: int) -> int:

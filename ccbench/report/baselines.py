@@ -21,9 +21,9 @@ from ccbench.collectives import moves_alike
 from ccbench.importing.runs import UNKNOWN_COLLECTIVE
 from ccbench.importing.same_machine import is_other_model
 from ccbench.model.library.generations import generations_in
-from ccbench.report.points import LEFT_OUT, Point, points_of, settings_of
+from ccbench.report.points import LEFT_OUT, points_of, settings_of
 from ccbench.report.text import csv_text, markdown, plural
-from ccbench.runs import Run
+from ccbench.results import Point, Run
 from ccbench.topology.node_nics import is_other_network
 from ccbench.units import format_seconds, format_size
 
@@ -199,8 +199,7 @@ def _own_figures(points: Sequence[Point], behind: Sequence[Point]) -> list[str]:
 def _other_gpus(points: Sequence[Point], baseline: Run) -> str:
     """What GPUs the two are of, where they surely differ."""
     own = {_gpu(one.machine) for one in points} - {""}
-    columns = [name for name in ("device_model", "gpu") if name in baseline.cases]
-    theirs = {_gpu(str(word)) for name in columns for word in baseline.cases[name].unique()} - {""}
+    theirs = {_gpu(model) for model in baseline.devices} - {""}
     if not own or not theirs or not all(is_other_model(one, other) for one in own for other in theirs):
         return ""
     return f"this run is of {', '.join(sorted(own))}, the baseline of {', '.join(sorted(theirs))}"

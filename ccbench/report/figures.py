@@ -12,23 +12,16 @@ from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
-from ccbench.cases import NO_OP, Status
+from ccbench.cases import NO_OP, WORK, Status
 from ccbench.report.crossovers import Crossover, Curve, leads
 from ccbench.report.figure import Axis, Figure, Kind, Mark, Series, Span
 from ccbench.report.figures_across import prediction_figures, rank_figures
 from ccbench.report.footnotes import footnote, missing_groups
-from ccbench.report.points import (
-    Point,
-    SeriesKey,
-    imported_from,
-    provenance,
-    series_key,
-    series_names,
-)
-from ccbench.report.settings import SETTING_DEFAULTS, WORK_FIELDS
-from ccbench.report.text import plain, plural
+from ccbench.report.points import SeriesKey, imported_from, provenance, series_key, series_names
+from ccbench.report.text import plural
+from ccbench.results import Point
 from ccbench.stats import Interval
-from ccbench.units import format_size
+from ccbench.units import format_size, plain
 
 MOST_SERIES = 6
 """Lines one figure can hold and still be read; more are spread over several figures."""
@@ -275,7 +268,7 @@ def _race_figures(group: Sequence[Point]) -> list[Figure]:
     racing = [point for point in group if not (point.baseline or point.emulated or point.pair)]
     races: dict[tuple[object, ...], list[Point]] = defaultdict(list)
     for point in racing:
-        kind = (point.simulated, *(getattr(point, name) for name in WORK_FIELDS))
+        kind = (point.simulated, *(getattr(point, axis.name) for axis in WORK))
         races[kind].append(point)
     several = len({key[0] for key in races}) > 1
     figures = []
@@ -283,7 +276,7 @@ def _race_figures(group: Sequence[Point]) -> list[Figure]:
         figure = _race(members)
         if figure is not None:
             words = [figure.key, *map(str, key[1:]), "simulated" if several and key[0] else ""]
-            plain_work = all(getattr(members[0], name) == SETTING_DEFAULTS[name] for name in WORK_FIELDS)
+            plain_work = all(getattr(members[0], axis.name) == axis.default for axis in WORK)
             words = [words[0], words[-1]] if plain_work else words
             figures.append(replace(figure, key="-".join(word for word in words if word)))
     return figures

@@ -9,9 +9,10 @@ from statistics import median
 
 from ccbench.report.figure import Axis, Figure, Kind, Series
 from ccbench.report.footnotes import footnote
-from ccbench.report.points import Point, provenance
+from ccbench.report.points import provenance
 from ccbench.report.text import percent, plural
-from ccbench.runs.rows import WAITING_SHARE
+from ccbench.results import Point
+from ccbench.results.rows import WAITING_SHARE
 from ccbench.stats import CHANCE, chance_of_most
 from ccbench.units import MANIFOLD, format_ratio
 
@@ -99,7 +100,7 @@ def rank_figures(points: Sequence[Point]) -> list[Figure]:
     """
     groups: dict[tuple[str, int, int], list[Point]] = defaultdict(list)
     for point in points:
-        known = (len(point.rank_medians), len(point.rank_waiting))
+        known = (len(point.rank_median_seconds), len(point.rank_waiting))
         timed = point.ranks > 1 and not point.pair and point.ranks in known
         if timed and point.median_seconds and not point.baseline and not point.emulated:
             groups[point.backend, point.ranks, point.nodes].append(point)
@@ -147,7 +148,7 @@ def _row(point: Point) -> tuple[float, ...]:
     if len(point.rank_waiting) == point.ranks:
         least = min(point.rank_waiting)
         return tuple(share - least for share in point.rank_waiting)
-    return tuple(seconds / (point.median_seconds or 1.0) for seconds in point.rank_medians)
+    return tuple(seconds / (point.median_seconds or 1.0) for seconds in point.rank_median_seconds)
 
 
 def slowest_text(points: Sequence[Point]) -> str:
@@ -173,5 +174,5 @@ def _slowest(point: Point) -> int | None:
     """The case's slowest rank, None where others come too near to it."""
     if len(point.rank_waiting) == point.ranks or point.slowest_rank is None:
         return point.slowest_rank
-    second, most = sorted(point.rank_medians)[-2:]
+    second, most = sorted(point.rank_median_seconds)[-2:]
     return point.slowest_rank if most >= CLEAR * second else None

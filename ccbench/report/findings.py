@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
-from typing import Any
 
 from ccbench.cases import Status
 from ccbench.health import ADVICE, health_of, wants_health
@@ -16,18 +15,11 @@ from ccbench.machine.flags import Flag, advice_on
 from ccbench.report.figures_across import slowest_text
 from ccbench.report.findings_of_shape import shape_findings
 from ccbench.report.misses import FAR, misses
-from ccbench.report.points import (
-    EMULATION,
-    LEFT_OUT,
-    Point,
-    is_loopback,
-    points_of,
-    provenance,
-)
+from ccbench.report.points import EMULATION, LEFT_OUT, is_loopback, points_of, provenance
 from ccbench.report.run_finding import SEVERITIES, RunFinding
-from ccbench.report.text import percent, plain, plural
-from ccbench.runs import Run
-from ccbench.units import format_ratio, format_seconds
+from ccbench.report.text import percent, plural
+from ccbench.results import Manifest, Point, Run
+from ccbench.units import format_ratio, format_seconds, plain
 
 UNSTABLE = 0.20
 """An interval wider than this share of its median leaves the first digit open."""
@@ -208,7 +200,7 @@ def _unstable(points: Sequence[Point]) -> Iterator[RunFinding]:
             "doubt", "unstable",
             f"{len(wide)} of {plural(measured, 'case')} unstable: interval wider than {percent(UNSTABLE)}",
             f"worst: {worst.label}, interval {percent(width)} of the median wide after "
-            f"{plural(worst.samples, 'sample')}",
+            f"{plural(len(worst.samples_seconds), 'sample')}",
             "give the run more time, quiet the machine, lock clocks; small differences mean nothing here",
             len(wide),
         )  # fmt: skip
@@ -223,7 +215,7 @@ def _relative_width(point: Point) -> float:
 def _stragglers(points: Sequence[Point]) -> Iterator[RunFinding]:
     groups: dict[tuple[str, int, int], list[Point]] = defaultdict(list)
     for point in points:
-        timed = point.ranks > 1 and point.ranks in (len(point.rank_medians), len(point.rank_waiting))
+        timed = point.ranks > 1 and point.ranks in (len(point.rank_median_seconds), len(point.rank_waiting))
         if timed and point.median_seconds and not point.emulated:
             groups[point.backend, point.ranks, point.nodes].append(point)
     for (backend, ranks, _), members in sorted(groups.items()):
@@ -245,12 +237,9 @@ def _incomplete(points: Sequence[Point]) -> Iterator[RunFinding]:
         )  # fmt: skip
 
 
-def _machine(manifest: Mapping[str, Any]) -> Iterator[RunFinding]:
-    """What the diagnosis of the machine found, as the manifest has it; a foreign entry is passed over."""
-    entries = manifest.get("findings")
-    for entry in entries if isinstance(entries, list) else ():
-        if not isinstance(entry, dict):
-            continue
+def _machine(manifest: Manifest) -> Iterator[RunFinding]:
+    """What the diagnosis of the machine found, as the manifest has it."""
+    for entry in manifest.mappings("findings"):
         devices = entry.get("devices")
         named = ", ".join(plain(one) for one in devices[:8]) if isinstance(devices, (list, tuple)) else ""
         kind = plain(entry.get("kind", "machine"))

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ccbench.cases import OVERLAP, WORK
-from ccbench.report.points import Point, series_key
+from ccbench.report.points import series_key
 from ccbench.report.run_finding import RunFinding
 from ccbench.report.text import percent, plural
+from ccbench.results import Point
 from ccbench.units import format_ratio, format_seconds, format_size
 
 CLEAR_SHARE = 0.05

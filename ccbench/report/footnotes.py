@@ -11,7 +11,6 @@ from ccbench.report.points import (
     EMULATION,
     LEFT_OUT,
     SIMULATED,
-    Point,
     imported_from,
     is_loopback,
     provenance,
@@ -19,6 +18,7 @@ from ccbench.report.points import (
     series_names,
 )
 from ccbench.report.text import percent, plural
+from ccbench.results import Point
 from ccbench.units import format_size
 
 MOST_GROUPS = 6
@@ -66,12 +66,12 @@ def _source(points: Sequence[Point]) -> str:
 
 def _samples(points: Sequence[Point]) -> str:
     """How often a point was measured: ``60 to 90 samples in 6 visits a point``."""
-    printed = sorted({point.time_statistic for point in points if not point.samples})
-    points = [point for point in points if point.samples]
+    printed = sorted({point.time_statistic for point in points if not len(point.samples_seconds)})
+    points = [point for point in points if len(point.samples_seconds)]
     if not points:
         return f"times as printed ({', '.join(printed)}), without samples or interval" if printed else ""
-    text = _span([point.samples for point in points], "sample")
-    visits = [point.visits for point in points]
+    text = _span([len(point.samples_seconds) for point in points], "sample")
+    visits = [len(point.visit_samples) for point in points]
     if max(visits) > 1:
         text += f" in {_span(visits, 'visit')}"
     return f"{text} a point"
@@ -88,7 +88,7 @@ def _backend(point: Point) -> str:
 
 def _interval(points: Sequence[Point]) -> str:
     """What the interval is worth; with few samples less than was asked for, and then that is said."""
-    worths = [point.confidence for point in points if point.confidence is not None]
+    worths = [point.interval_confidence for point in points if point.interval_confidence is not None]
     if not worths or max(worths) <= 0:
         return ""
     low, high = min(worths), max(worths)

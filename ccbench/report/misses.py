@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ccbench.cases import Status
-from ccbench.report.points import Point, points_of
+from ccbench.report.points import points_of
 from ccbench.report.text import percent, plural
-from ccbench.runs import Run
+from ccbench.results import Point, Run
 from ccbench.units import format_ratio, format_seconds
 
 FAR = 0.30

@@ -12,10 +12,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ccbench.cases import OVERLAP, Status
-from ccbench.report.points import Point, imported_from, meaning_of, provenance
-from ccbench.report.settings import SETTING_FIELDS
-from ccbench.report.text import plain, plural
+from ccbench.cases import OVERLAP, SETTINGS, Status
+from ccbench.report.points import imported_from, meaning_of, provenance
+from ccbench.report.text import plural
+from ccbench.results import Point
+from ccbench.units import plain
 
 TYPE_NAMES = {
     "float16": "half",
@@ -50,7 +51,7 @@ TABLE_FIELDS = (
     "ranks",
     "nodes",
     "mode",
-    *SETTING_FIELDS,
+    *(axis.name for axis in SETTINGS),
 )
 
 _HEADER = (

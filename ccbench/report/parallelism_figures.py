@@ -14,7 +14,7 @@ from ccbench.parallelism.text import plan_document, plan_lines
 from ccbench.parallelism.textbook import Bucketed
 from ccbench.parallelism.timeline import KINDS, timeline
 from ccbench.report.figure import Axis, Bars, Figure, Lanes, Layer, Piece
-from ccbench.runs.folder import write_atomically
+from ccbench.results.folder import write_atomically
 from ccbench.units import format_seconds
 
 TIME = Axis("time of a step", "seconds", "linear")

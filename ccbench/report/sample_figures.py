@@ -1,6 +1,6 @@
 """Maps of ranks against samples: whether slow samples were one rank's doing or the whole system's.
 
-Pure functions of a run's rows. Columns of a map are samples in the order they were taken, rows are ranks; a
+Pure functions of points. Columns of a map are samples in the order they were taken, rows are ranks; a
 cell is that rank's time over the case's median. Where there are more samples than columns a cell shows the
 slowest of those it stands for, so that no spike is lost.
 """
@@ -8,14 +8,13 @@ slowest of those it stands for, so that no spike is lost.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ccbench.cases import Status
+from ccbench.cases import WORK
 from ccbench.report.figure import Axis, Figure, Grid
-from ccbench.report.points import EMULATION, Point
+from ccbench.report.points import EMULATION
 from ccbench.report.text import plural
-from ccbench.runs import Run
-from ccbench.runs.rows import is_null
+from ccbench.results import Point
 from ccbench.units import format_ratio, format_size
 
 if TYPE_CHECKING:
@@ -36,43 +35,36 @@ SPIKE = 1.5
 """A sample this many times the median is a spike."""
 
 
-def sample_figures(run: Run, points: Sequence[Point]) -> list[Figure]:
-    """Maps of the cases worth one. points: of ``run``, in its order."""
-    spreads: dict[tuple[object, ...], tuple[float, int]] = {}
-    columns = run.cases["rank_samples_seconds"] if len(run.cases) else ()
-    for place, (point, samples) in enumerate(zip(points, columns, strict=True)):
-        if not _has_map(point, samples):
+def sample_figures(points: Sequence[Point]) -> list[Figure]:
+    """Maps of the cases worth one."""
+    widest: dict[tuple[object, ...], tuple[float, int]] = {}
+    fields = ("backend", "collective", "ranks", "nodes", *(axis.name for axis in WORK))
+    for place, point in enumerate(points):
+        if not _has_map(point):
             continue
-        spread = _spread(samples, point)
-        work = tuple(getattr(point, name) for name in ("groups", "alone", "beside", "traffic", "computing"))
-        kind = (point.backend, point.collective, point.ranks, point.nodes, *work)
-        if spread > spreads.get(kind, (0.0, 0))[0]:
-            spreads[kind] = (spread, place)
-    chosen = sorted(spreads.values(), key=lambda one: (-one[0], one[1]))[:MOST_MAPS]
-    return [_figure(points[place], _matrix(columns[place])) for _, place in chosen]
+        spread = max(float(row.max()) for row in point.rank_samples_seconds) / (point.median_seconds or 1.0)
+        kind = tuple(getattr(point, name) for name in fields)
+        if spread > widest.get(kind, (0.0, 0))[0]:
+            widest[kind] = (spread, place)
+    chosen = sorted(widest.values(), key=lambda one: (-one[0], one[1]))[:MOST_MAPS]
+    return [_figure(points[place]) for _, place in chosen]
 
 
-def _has_map(point: Point, samples: Any) -> bool:
-    if point.status is not Status.OK or point.ranks < 2 or point.emulated or not point.median_seconds:
+def _has_map(point: Point) -> bool:
+    if not point.is_timed or point.ranks < 2 or point.emulated:
         return False
-    if is_null(samples) or len(samples) != point.ranks:
-        return False
-    return len(samples[0]) >= FEWEST_SAMPLES and len({len(row) for row in samples}) == 1
+    lengths = {len(row) for row in point.rank_samples_seconds}
+    return (
+        len(point.rank_samples_seconds) == point.ranks
+        and len(lengths) == 1
+        and min(lengths) >= FEWEST_SAMPLES
+    )
 
 
-def _spread(samples: Any, point: Point) -> float:
-    return max(float(max(row)) for row in samples) / (point.median_seconds or 1.0)
-
-
-def _matrix(samples: Any) -> NDArray[np.float64]:
+def _figure(point: Point) -> Figure:
     import numpy as np
 
-    return np.array([np.asarray(row, dtype=float) for row in samples])
-
-
-def _figure(point: Point, seconds: NDArray[np.float64]) -> Figure:
-    import numpy as np
-
+    seconds = np.array(point.rank_samples_seconds)
     ratios = seconds / float(np.median(seconds.max(axis=0)))
     rows, columns = _gathered(ratios, MOST_ROWS, 0), MOST_COLUMNS
     cells = _gathered(rows, columns, 1)

@@ -8,16 +8,14 @@ mode overlap the parts of a sample follow each other closely, so their ratios ar
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from ccbench.cases import ALL_GROUPS, OVERLAP, Status
+from ccbench.cases import ALL_GROUPS, OVERLAP
 from ccbench.errors import UsageError
 from ccbench.groups import parse_beside, parse_groups
-from ccbench.report.points import SERIES_FIELDS, Point
-from ccbench.runs import Run
-from ccbench.runs.rows import is_null
+from ccbench.report.points import SERIES_FIELDS
+from ccbench.results import Point
 from ccbench.stats import visited_interval
 
 
@@ -78,23 +76,11 @@ class Sharing:
         return bool(self.groups or self.beside or self.overlap)
 
 
-def sharing_of(runs: Sequence[Run], points: Sequence[Sequence[Point]]) -> Sharing:
-    """What the cases of ``runs`` say of sharing; those without a speed, or of an emulation, say nothing.
-
-    points: of each run, in its order.
-    """
-    timed = [one for own in points for one in own if _is_timed(one)]
-    overlapped = [
-        found
-        for run, own in zip(runs, points, strict=True)
-        for point, row in zip(own, run.cases.to_dict("records"), strict=True)
-        if (found := _overlapped(point, row)) is not None
-    ]
+def sharing_of(points: Sequence[Point]) -> Sharing:
+    """What ``points`` say of sharing; those without a speed, or of an emulation, say nothing."""
+    timed = [one for one in points if one.is_timed and not (one.emulated or one.baseline)]
+    overlapped = [found for point in timed if (found := _overlapped(point)) is not None]
     return Sharing(tuple(_at_once(timed)), tuple(_accompanied(timed)), tuple(overlapped))
-
-
-def _is_timed(point: Point) -> bool:
-    return point.status is Status.OK and bool(point.median_seconds) and not (point.emulated or point.baseline)
 
 
 def _alike(points: Iterable[Point], name: str) -> list[list[Point]]:
@@ -156,21 +142,18 @@ def _share(upper: float | None, lower: float | None) -> float | None:
     return None if upper is None or not lower else upper / lower
 
 
-def _overlapped(point: Point, row: Mapping[Any, Any]) -> Overlapped | None:
-    if not _is_timed(point) or point.mode != OVERLAP or point.overlap is None:
+def _overlapped(point: Point) -> Overlapped | None:
+    if point.mode != OVERLAP or point.overlap_efficiency is None:
         return None
-    stored = row["part_samples_seconds"]
-    parts: Sequence[Sequence[float]] = () if is_null(stored) else stored
-    visits = () if is_null(row["visit_samples"]) else [int(one) for one in row["visit_samples"]]
+    parts = point.part_samples_seconds
     apart = len(parts) == 4 and len({len(part) for part in parts}) == 1 and len(parts[0]) > 0
 
     def slowed(meanwhile: int, alone: int) -> Ratio | None:
-        if not apart or not all(one > 0 for one in parts[alone]):
+        if not apart or not all(parts[alone] > 0):
             return None
-        pairs = zip(parts[meanwhile], parts[alone], strict=True)
-        ratios = [float(one) / float(other) for one, other in pairs]
-        interval = visited_interval(ratios, visits, point.confidence or 0.95)
+        ratios = (parts[meanwhile] / parts[alone]).tolist()
+        interval = visited_interval(ratios, point.visit_samples, point.interval_confidence or 0.95)
         return Ratio(interval.median, interval.low, interval.high)
 
-    middle, low, high = point.overlap
-    return Overlapped(point, Ratio(middle, low, high), slowed(2, 0), slowed(3, 1))
+    efficiency = Ratio(point.overlap_efficiency, point.overlap_low, point.overlap_high)
+    return Overlapped(point, efficiency, slowed(2, 0), slowed(3, 1))

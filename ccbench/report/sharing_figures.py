@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 
 from ccbench.report.figure import Axis, Figure, Kind, Series
 from ccbench.report.footnotes import footnote
-from ccbench.report.points import Point, provenance, series_key, series_names
+from ccbench.report.points import provenance, series_key, series_names
 from ccbench.report.sharing import Ratio, Sharing
 from ccbench.report.sharing_tables import case_name
 from ccbench.report.text import plural
+from ccbench.results import Point
 
 MOST_LINES = 10
 """Lines that a figure can hold and still be read; the tables have all."""

@@ -7,10 +7,10 @@ import io
 import textwrap
 from dataclasses import dataclass
 
-from ccbench.report.points import Point
 from ccbench.report.sharing import Ratio, Sharing
-from ccbench.report.text import csv_text, markdown, percent, plain, plural
-from ccbench.units import format_seconds, format_size
+from ccbench.report.text import csv_text, markdown, percent, plural
+from ccbench.results import Point
+from ccbench.units import format_seconds, format_size, plain
 
 SHARING_FILE = "sharing.csv"
 

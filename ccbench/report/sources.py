@@ -3,37 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import PurePosixPath
-from typing import Any
 
-from ccbench.report.settings import SETTING_FIELDS
-
-LINE_FIELDS = (
-    "collective", "ranks", "nodes", "dtype", "op", "backend", "algorithm", "protocol", "mode", "root",
-    "in_place", *SETTING_FIELDS,
-)  # fmt: skip
-"""Rows that agree in all of these would be points of one line."""
+from ccbench.results import Point
 
 Table = tuple[str, int]
 
 
-def table_labels(rows: Sequence[Mapping[Any, Any]]) -> list[str]:
-    """One label for each row: empty for measured rows, and for imported ones that cannot be mixed up.
-
-    rows: of a run, with the columns of ``ccbench.runs.SCHEMA``, and ``network`` where one is known.
-    """
-    lines: dict[tuple[Any, ...], dict[Table, None]] = defaultdict(dict)
-    for row in rows:
-        if row["source"]:
-            lines[tuple(row[name] for name in LINE_FIELDS)][_table(row)] = None
+def table_labels(points: Sequence[Point]) -> list[str]:
+    """One label for each point: empty for measured ones, and for imported ones that cannot be mixed up."""
+    lines: dict[tuple[object, ...], dict[Table, None]] = defaultdict(dict)
+    for point in points:
+        if point.imported:
+            lines[point.curve][point.source, point.source_table] = None
     mixed = {table for tables in lines.values() if len(tables) > 1 for table in tables}
     names = _names(sorted(mixed))
-    return [_label(row, names.get(_table(row), "")) if row["source"] else "" for row in rows]
-
-
-def _table(row: Mapping[Any, Any]) -> Table:
-    return str(row["source"]), int(row["source_table"]) if row["source"] else 0
+    return [_label(point, names.get((point.source, point.source_table), "")) for point in points]
 
 
 def _names(tables: Sequence[Table]) -> dict[Table, str]:
@@ -56,8 +42,6 @@ def short_source(source: str) -> str:
     return PurePosixPath(source).stem or source
 
 
-def _label(row: Mapping[Any, Any], name: str) -> str:
-    network = row.get("network")
-    several = name and int(row["nodes"]) != 1
-    shown = network.partition(" (")[0] if isinstance(network, str) and several else ""
+def _label(point: Point, name: str) -> str:
+    shown = point.network.partition(" (")[0] if name and point.nodes != 1 else ""
     return " ".join(part for part in (name, shown) if part)

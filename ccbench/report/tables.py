@@ -14,12 +14,12 @@ from ccbench.cases import AXES, Status
 from ccbench.health import pair_matrices
 from ccbench.report.footnotes import footnote
 from ccbench.report.pair_figures import pair_lines
-from ccbench.report.points import Point, imported_from, meaning_of, points_of, provenance, suite_name
+from ccbench.report.points import imported_from, meaning_of, points_of, provenance
 from ccbench.report.sharing import sharing_of
 from ccbench.report.sharing_tables import sharing_lines
-from ccbench.report.text import csv_text, markdown, percent, plain, plural
-from ccbench.runs import Run
-from ccbench.units import format_seconds, format_size
+from ccbench.report.text import csv_text, markdown, percent, plural
+from ccbench.results import Point, Run
+from ccbench.units import format_seconds, format_size, plain
 
 NARROWEST = 40
 DOUBTFUL = "~"
@@ -155,13 +155,13 @@ def screen_table(run: Run, width: int) -> str:
     """
     points = points_of(run)
     label = provenance(points)
-    title = ": ".join(part for part in (suite_name(run), plural(len(points), "case")) if part)
+    title = ": ".join(part for part in (run.suite, plural(len(points), "case")) if part)
     title = f"{label} {title}" if label else title
     if not points:
         return title
     width = max(width, NARROWEST)
     maps = pair_lines(pair_matrices(run), width)
-    maps += sharing_lines(sharing_of([run], [points]), width)
+    maps += sharing_lines(sharing_of(points), width)
     points = tuple(point for point in points if not (point.pair and point.status == Status.OK))
     if not points:  # nothing but pairs, which are shown as matrices
         return "\n".join([plain(title, width), *(line for text in maps for line in _folded(text, width))])
@@ -368,11 +368,11 @@ CSV_COLUMNS: tuple[tuple[str, Callable[[Point], object]], ...] = (
     ("channels_used", lambda point: point.channels_used or None),
     ("status", lambda point: point.status.value),
     ("detail", lambda point: point.detail),
-    ("samples", lambda point: point.samples),
+    ("samples", lambda point: len(point.samples_seconds)),
     ("median_seconds", lambda point: point.median_seconds),
     ("low_seconds", lambda point: point.low_seconds),
     ("high_seconds", lambda point: point.high_seconds),
-    ("interval_confidence", lambda point: point.confidence),
+    ("interval_confidence", lambda point: point.interval_confidence),
     ("algbw_GB_s", lambda point: point.algbw),
     ("busbw_GB_s", lambda point: point.busbw),
     ("bound_seconds", lambda point: point.bound_seconds),
@@ -380,16 +380,16 @@ CSV_COLUMNS: tuple[tuple[str, Callable[[Point], object]], ...] = (
     ("library_estimate_seconds", lambda point: point.library_estimate_seconds),
     ("slowest_part", lambda point: point.slowest_part),
     ("bound_share", lambda point: point.bound_share),
-    ("overlap_efficiency", lambda point: point.overlap and point.overlap[0]),
-    ("overlap_low", lambda point: point.overlap and point.overlap[1]),
-    ("overlap_high", lambda point: point.overlap and point.overlap[2]),
+    ("overlap_efficiency", lambda point: point.overlap_efficiency),
+    ("overlap_low", lambda point: point.overlap_low),
+    ("overlap_high", lambda point: point.overlap_high),
     ("bottleneck", lambda point: point.bottleneck),
     ("slowest_rank", lambda point: point.slowest_rank),
     ("wrong_elements", lambda point: point.wrong_elements),
     ("flags", lambda point: "; ".join(point.flags)),
     ("time_statistic", lambda point: point.time_statistic),
     ("source", lambda point: point.source),
-    ("tool", lambda point: point.tool),
+    ("tool", lambda point: point.tool_and_version),
 )
 """Every column of the CSV file: full precision, units in the names, empty where there is no value."""
 

@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import re
 
-from ccbench.units import MANIFOLD, format_ratio
+from ccbench.units import MANIFOLD, format_ratio, plain
 from ccbench.units import plural as plural
-
-LONGEST_LABEL = 60
-
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 _SPECIAL_IN_MARKDOWN = re.compile(r"[\\`*\[\]$~#|<>&]")
 _EMPHASIS = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "|": "&#124;", "$": "&#36;"}
-
-
-def plain(text: object, longest: int = LONGEST_LABEL) -> str:
-    """One line of printable characters, at most ``longest`` of them."""
-    line = " ".join(str(text).split())
-    line = "".join(one if one.isprintable() else REPLACEMENT for one in line)
-    return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
 def markdown(text: object, longest: int = 200) -> str:

@@ -10,10 +10,10 @@ from ccbench.cases import Status
 from ccbench.health import health_of, wants_health
 from ccbench.report.figures_across import bias_text, error_and_bias
 from ccbench.report.findings import BLAMED, run_findings
-from ccbench.report.points import EMULATION, SIMULATED, Point, imported_from, points_of, provenance
+from ccbench.report.points import EMULATION, SIMULATED, imported_from, points_of, provenance
 from ccbench.report.run_finding import RunFinding
 from ccbench.report.text import percent, plural
-from ccbench.runs import Run
+from ccbench.results import Point, Run
 from ccbench.units import format_size
 
 SMALLEST_FOR_BOUND = 64 * 1024

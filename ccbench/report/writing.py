@@ -21,16 +21,17 @@ from ccbench.report.misses import miss_lines
 from ccbench.report.nccl_tests_format import nccl_tests_tables
 from ccbench.report.page import page_content, render_page
 from ccbench.report.pair_figures import MATRIX_FILE, matrices_csv, matrices_markdown, pair_figures
-from ccbench.report.points import Point, host_name, machine_name, points_of, suite_name
+from ccbench.report.points import points_of
 from ccbench.report.sample_figures import sample_figures
 from ccbench.report.sharing import sharing_of
 from ccbench.report.sharing_figures import sharing_figures
 from ccbench.report.sharing_tables import SHARING_FILE, sharing_csv, sharing_markdown
 from ccbench.report.tables import csv_table, markdown_report
-from ccbench.report.text import file_name, plain, plural
+from ccbench.report.text import file_name, plural
 from ccbench.report.verdict import verdict_lines
-from ccbench.runs import Run
-from ccbench.runs.folder import write_atomically
+from ccbench.results import Point, Run
+from ccbench.results.folder import write_atomically
+from ccbench.units import plain
 
 FORMATS = ("html", "png", "svg", "pdf", "md", "csv", "nccl-tests")
 DEFAULT_FORMATS = ("html", "png", "md", "csv")
@@ -139,8 +140,8 @@ def _files(
         maps = tuple(
             figure for run, found in matrices for figure in pair_figures(found, _where(run, len(runs) > 1))
         )
-        maps += tuple(figure for run in runs for figure in sample_figures(run, points_of(run)))
-        maps += tuple(sharing_figures(sharing_of(runs, own)))
+        maps += tuple(figure for each in own for figure in sample_figures(each))
+        maps += tuple(sharing_figures(sharing_of(points)))
         figures = figures_of([*points, *behind], problems)
         figures = (
             (*figures, *maps) if any(figure.topic != "nothing" for figure in figures) else maps or figures
@@ -159,7 +160,7 @@ def _files(
             files.update(_text_tables(points))
     if "csv" in formats and any(found for _, found in matrices):
         files[MATRIX_FILE] = matrices_csv([one for _, found in matrices for one in found]).encode()
-    sharing = sharing_of(runs, own)
+    sharing = sharing_of(points)
     if "csv" in formats and sharing:
         files[SHARING_FILE] = sharing_csv(sharing).encode()
     if "csv" in formats and behind:
@@ -175,7 +176,7 @@ def _files(
 
 def _where(run: Run, named: bool) -> str:
     """Host and machine of a run, for the small print of maps."""
-    host, machine = host_name(run.manifest), machine_name(run.manifest)
+    host, machine = run.manifest.host, run.manifest.machine
     words = (run.path.name if named else "", host and f"host {host}", machine and f"machine {machine}")
     return " · ".join(word for word in words if word)
 
@@ -220,7 +221,7 @@ def _page(
     runs: Sequence[Run], own: Sequence[Sequence[Point]], behind: Sequence[Point], images: Sequence[str]
 ) -> str:
     points = [point for each in own for point in each]
-    title = ", ".join(dict.fromkeys(suite_name(run) or run.path.name for run in runs))
+    title = ", ".join(dict.fromkeys(run.suite or run.path.name for run in runs))
     verdict: list[str] = []
     for run in runs:
         start = f"{run.path.name}: " if len(runs) > 1 else ""
@@ -230,7 +231,7 @@ def _page(
     matrices = [one for run in runs for one in pair_matrices(run)]
     if matrices:
         page += f"\n## Every pair of ranks\n\n{matrices_markdown(matrices)}\n"
-    sharing = sharing_of(runs, own)
+    sharing = sharing_of(points)
     if sharing:
         page += f"\n## Sharing\n\n{sharing_markdown(sharing)}\n"
     pairs = beside(points, behind)

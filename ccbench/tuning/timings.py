@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from ccbench.cases import ALL_GROUPS
+from ccbench.cases import AXIS, WORK, Status
 from ccbench.errors import UsageError
-from ccbench.machine.flags import Flag
-from ccbench.runs import Run
-from ccbench.units import plural, shown
+from ccbench.results import Manifest, Point, Run
+from ccbench.results.manifest import LONGEST_NAME
+from ccbench.units import plain, plural, shown
 
 DEFAULT = "default"
 
@@ -129,129 +128,89 @@ def timings_of(runs: Sequence[Run], forced: Forced | None = None) -> tuple[Timin
     Left out: cases that are not ok, times of an emulation, single ranks. A row that states a bandwidth but
     not its size stands with SIZE_NOT_STATED and the inverse of its bus bandwidth: only ratios are formed.
     """
-    found: list[Timing] = []
-    for run, place in zip(runs, _places(runs), strict=True):
-        variants = _variants(run.manifest)
-        for row in run.cases.to_dict("records"):
-            timing = _timing(row, place, variants, forced)
-            if timing is not None:
-                found.append(timing)
-    return tuple(found)
+    return tuple(
+        timing
+        for run, place in zip(runs, _places(runs), strict=True)
+        for variants in (_variants(run.manifest),)
+        for point in run.points
+        if (timing := _timing(point, place, variants, forced)) is not None
+    )
 
 
 def _places(runs: Sequence[Run]) -> list[str]:
     """The machine of every run; the processor is said where one name stands for several, as measured-2-cores
     does."""
-    named = [(_machine(run.manifest), _processor(run.manifest)) for run in runs]
+    named = [(run.manifest.machine, run.manifest.processor) for run in runs]
     known = {one for one in named if one[1]}
     several = {name for name in dict(named) if sum(other == name for other, _ in known) > 1}
     return [", ".join(filter(None, (name, model))) if name in several else name for name, model in named]
 
 
-def _machine(manifest: Mapping[str, Any]) -> str:
-    machine = manifest.get("machine")
-    return str(machine.get("name") or "") if isinstance(machine, Mapping) else ""
-
-
-def _processor(manifest: Mapping[str, Any]) -> str:
-    environment = manifest.get("environment")
-    processor = environment.get("processor") if isinstance(environment, Mapping) else None
-    return str(processor.get("model") or "") if isinstance(processor, Mapping) else ""
-
-
 def _timing(
-    row: Mapping[Any, Any],
-    place: str,
-    variants: Mapping[tuple[str, int], str],
-    forced: Forced | None,
+    point: Point, place: str, variants: Mapping[tuple[str, int], str], forced: Forced | None
 ) -> Timing | None:
-    flags = () if _absent(row["flags"]) else tuple(str(flag) for flag in row["flags"])
-    speed = _speed(row)
-    if speed is None or Flag.EMULATION in flags or int(row["ranks"]) < 2:
+    speed = _speed(point)
+    if speed is None or point.emulated or point.ranks < 2:
         return None
     size_bytes, seconds = speed
-    samples = () if _absent(row["samples_seconds"]) else tuple(map(float, row["samples_seconds"]))
-    visits = () if _absent(row["visit_samples"]) else tuple(map(int, row["visit_samples"]))
     return Timing(
-        situation=_situation(row, place),
-        choice=_choice(row, variants, forced),
+        situation=_situation(point, place),
+        choice=_choice(point, variants, forced),
         size_bytes=size_bytes,
         median_seconds=seconds,
-        samples_seconds=samples,
-        visit_samples=visits,
-        flags=flags,
-        simulated=bool(row["simulated"]),
-        channels_used=0 if _absent(row["channels_used"]) else int(row["channels_used"]),
-        ran=(str(row["algorithm_used"]).lower(), str(row["protocol_used"]).lower()),
+        samples_seconds=tuple(point.samples_seconds.tolist()),
+        visit_samples=point.visit_samples,
+        flags=point.flags,
+        simulated=point.simulated,
+        channels_used=point.channels_used,
+        ran=(point.algorithm_used.lower(), point.protocol_used.lower()),
     )
 
 
-def _speed(row: Mapping[Any, Any]) -> tuple[int, float] | None:
+def _speed(point: Point) -> tuple[int, float] | None:
     """(size, seconds), or (SIZE_NOT_STATED, inverse bandwidth), or nothing."""
-    median = row["median_seconds"]
-    if row["status"] == "ok" and not _absent(median) and float(median) > 0:
-        return int(row["size_bytes"]), float(median)
-    rate = row["printed_busbw_GB_s"]
-    unsized = row["status"] == "skipped" and Flag.SIZE_NOT_STATED in row["flags"]
-    if unsized and not _absent(rate) and float(rate) > 0:
-        return SIZE_NOT_STATED, 1e-9 / float(rate)
+    if point.is_timed:
+        return point.size_bytes, point.median_seconds or 0.0
+    unsized = point.status is Status.SKIPPED and "size_not_stated" in point.flags
+    if unsized and point.printed_busbw is not None and point.printed_busbw > 0:
+        return SIZE_NOT_STATED, 1e-9 / point.printed_busbw
     return None
 
 
-def _situation(row: Mapping[Any, Any], place: str) -> Situation:
-    work = [str(row[name]) for name in ("pair", "groups", "beside", "traffic", "computing") if row[name]]
-    work += [f"group {row['alone']} alone"] if int(row["alone"]) != ALL_GROUPS else []
-    work += [f"{row['aggregation']} at once"] if int(row["aggregation"]) != 1 else []
-    work += [f"{row['misalignment_bytes']} B off"] if int(row["misalignment_bytes"]) else []
-    work += [f"root {row['root']}"] if int(row["root"]) > 0 else []
+def _situation(point: Point, place: str) -> Situation:
+    words = (axis.said(getattr(point, axis.name)) for axis in (*WORK, AXIS["root"]))
     return Situation(
-        collective=str(row["collective"]),
-        ranks=int(row["ranks"]),
-        nodes=int(row["nodes"]),
-        dtype=str(row["dtype"]),
-        op=str(row["op"]),
-        in_place=bool(row["in_place"]),
-        mode=str(row["mode"]),
-        place=place or str(row["device_model"]),
-        work=", ".join(work),
+        collective=point.collective,
+        ranks=point.ranks,
+        nodes=point.nodes,
+        dtype=point.dtype,
+        op=point.op,
+        in_place=point.in_place,
+        mode=point.mode,
+        place=place or point.device_model,
+        work=", ".join(filter(None, words)),
     )
 
 
-def _choice(row: Mapping[Any, Any], variants: Mapping[tuple[str, int], str], forced: Forced | None) -> Choice:
-    source = str(row["source"])
-    table = 0 if _absent(row["source_table"]) else int(row["source_table"])
-    algorithm, protocol = str(row["algorithm"]), str(row["protocol"])
-    known = forced(source) if forced is not None and source else None
-    if known is not None:
-        algorithm, protocol = known
+def _choice(point: Point, variants: Mapping[tuple[str, int], str], forced: Forced | None) -> Choice:
+    known = forced(point.source) if forced is not None and point.source else None
+    algorithm, protocol = known or (point.algorithm, point.protocol)
     return Choice(
-        backend=str(row["backend"]),
+        backend=point.backend,
         algorithm=algorithm,
         protocol=protocol,
-        channels=int(row["channels"]),
-        transport=str(row["transport"]),
-        registration=str(row["registration"]),
-        variant=variants.get((source, table), ""),
+        channels=point.channels,
+        transport=point.transport,
+        registration=point.registration,
+        variant=variants.get((point.source, point.source_table), ""),
     )
 
 
-def _variants(manifest: Mapping[str, Any]) -> dict[tuple[str, int], str]:
-    """(source, table from 1) -> the words with which an imported table sets itself apart, where it has
-    some."""
-    found: dict[tuple[str, int], str] = {}
-    imported = manifest.get("imported")
-    for file in imported if isinstance(imported, list) else []:
-        tables = file.get("tables") if isinstance(file, Mapping) else None
-        for number, table in enumerate(tables if isinstance(tables, list) else [], start=1):
-            facts = table.get("facts") if isinstance(table, Mapping) else None
-            variant = facts.get("variant") if isinstance(facts, Mapping) else None
-            if variant:
-                found[str(file.get("source", "")), number] = str(variant)[:60]
-    return found
-
-
-def _absent(value: Any) -> bool:
-    """Whether a cell of a run's table holds nothing."""
-    from ccbench.runs.rows import is_null
-
-    return is_null(value)
+def _variants(manifest: Manifest) -> dict[tuple[str, int], str]:
+    """(source, table from 1) -> the words with which an imported table sets itself apart, if it does."""
+    return {
+        (plain(file.get("source", ""), LONGEST_NAME), number): str(variant)[:60]
+        for file in manifest.mappings("imported")
+        for number, table in enumerate(Manifest(file).mappings("tables"), start=1)
+        if (variant := Manifest(table).at("facts", "variant"))
+    }

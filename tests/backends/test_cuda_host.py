@@ -21,7 +21,7 @@ from ccbench.dtypes import ITEM_BYTES
 from ccbench.kernels import building
 from ccbench.kernels.selection import kernel_algorithms
 from ccbench.measure import measure
-from ccbench.runs import load_run
+from ccbench.results import load_run
 from ccbench.teams import ProcessTeam
 
 SAMPLING = Sampling(

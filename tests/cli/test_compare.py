@@ -10,7 +10,7 @@ from defusedxml import ElementTree  # type: ignore[import-untyped]  # ships no t
 
 from ccbench.machine.flags import Flag
 from ccbench.model.prediction import Prediction
-from ccbench.runs import RunFolder
+from ccbench.results import RunFolder
 from tests.cli.conftest import Command
 from tests.comparison.synthetic import MANIFEST, case, measured
 
@@ -144,9 +144,9 @@ def test_a_run_is_laid_beside_published_figures(ccbench: Command, base: str) -> 
 def test_a_log_is_found_among_the_published_ones_and_told_its_source(
     ccbench: Command, tmp_path: Path
 ) -> None:
-    from ccbench.comparison.loading import load_compared
+    from ccbench.results import open_run
 
-    rows = load_compared("published:hgx-h100").cases
+    rows = open_run("published:hgx-h100").cases
     row = rows[(rows["collective"] == "all_reduce") & (rows["size_bytes"] == 2**30)].iloc[0]
     log = tmp_path / "log.txt"
     columns = f"{row['size_bytes']} {row['size_bytes'] // 4} float sum -1"

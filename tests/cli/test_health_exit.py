@@ -30,7 +30,7 @@ def outcome(code: int, interrupted: bool = False) -> RunOutcome:
 def test_a_verdict_decides_the_exit_code_unless_worse_has_happened(
     monkeypatch: pytest.MonkeyPatch, verdict: HealthVerdict, run_code: int, code: int
 ) -> None:
-    monkeypatch.setattr("ccbench.runs.load_run", lambda path: path)
+    monkeypatch.setattr("ccbench.results.load_run", lambda path: path)
     monkeypatch.setattr("ccbench.health.health_of", lambda run: verdict)
     assert _exit_code(outcome(run_code), judged=True) == code
 

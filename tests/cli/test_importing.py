@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.runs import load_run
+from ccbench.results import load_run
 
 from .conftest import Command
 
@@ -71,7 +71,7 @@ def test_a_table_on_unknown_ranks_is_left_out_and_options_rescue_it(ccbench: Com
     run = load_run(tmp_path / "whole")
     assert set(run.cases["ranks"]) == {16}
     assert set(run.cases["nodes"]) == {2}
-    assert run.manifest["network"] == "ib-ndr-400x8"
+    assert run.manifest.document["network"] == "ib-ndr-400x8"
 
 
 def test_nothing_to_import_is_an_error_and_leaves_no_folder(ccbench: Command, tmp_path: Path) -> None:

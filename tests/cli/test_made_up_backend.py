@@ -13,7 +13,7 @@ from ccbench.capabilities import DECLARED, EVERY, Capabilities, Device, Requirem
 from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.errors import SuiteError
 from ccbench.planning import RunOptions, plan_suite
-from ccbench.runs import load_run
+from ccbench.results import load_run
 from ccbench.suite import Suite, read_suite
 from tests.cli.conftest import Command
 

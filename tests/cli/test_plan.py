@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from ccbench.resources import shipped_folder
-from ccbench.runs import RunFolder
+from ccbench.results import RunFolder
 from tests.cli.conftest import Command
-from tests.runs.samples import measured
+from tests.results.samples import measured
 
 PLANS = shipped_folder("suites") / "plans"
 PLAN = """model: {layers: 8, hidden: 2048, heads: 16, vocabulary: 32000}

@@ -54,7 +54,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
     monkeypatch.setattr("ccbench.report.first_lines", lambda run: ["look first"])
     monkeypatch.setattr("ccbench.report.screen_table", lambda run, width: f"a table {width} wide")
     monkeypatch.setattr("ccbench.report.verdict_lines", lambda run: ["all is well"])
-    monkeypatch.setattr("ccbench.runs.load_run", lambda path: path)
+    monkeypatch.setattr("ccbench.results.load_run", lambda path: path)
     return made
 
 

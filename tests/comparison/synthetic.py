@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from ccbench.cases import Case, Measurement, Status
-from ccbench.runs import Run
-from ccbench.runs.loading import _frame
-from ccbench.runs.rows import row_of
-from ccbench.runs.schema import arrow_schema
+from ccbench.results import Run
+from ccbench.results.rows import row_of
+from tests.results.samples import run_of_rows
 
 VISITS = 6
 
@@ -53,10 +50,7 @@ def run_of(
     **columns: Any,
 ) -> Run:
     """A run as it would be loaded; ``columns`` are set in every row."""
-    import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
-
-    rows = [{**row_of(one, None, 0.95), **columns} for one in measurements]
-    return Run(Path(name), manifest, _frame([pa.Table.from_pylist(rows, schema=arrow_schema())]))
+    return run_of_rows([{**row_of(one, None, 0.95), **columns} for one in measurements], manifest, name)
 
 
 @dataclass(frozen=True)
@@ -103,4 +97,4 @@ def made_up(random: np.random.Generator, changes: Sequence[float], noise: Noise,
                 "median_seconds": float(np.median(np.median(seconds, axis=1))),
             }
         )
-    return Run(Path(name), MANIFEST, pd.DataFrame(rows))
+    return run_of_rows(rows, MANIFEST, name)

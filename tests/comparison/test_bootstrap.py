@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.comparison.bootstrap import _median_ranks, ratio_intervals
-from ccbench.comparison.visits import medians, samples_of, visit_medians, visits_of
+from ccbench.comparison.visits import medians, samples_of, visit_medians
 
 
 @pytest.mark.parametrize("visits", [4, 5, 6, 10])
@@ -47,14 +47,6 @@ def test_times_that_do_not_vary_have_an_interval_without_width() -> None:
 def test_visits_of_different_length_count_once_each() -> None:
     samples = samples_of([[np.array([1.0, 9.0, 2.0]), np.array([5.0])], [np.array([4.0, 6.0])]])
     np.testing.assert_array_equal(visit_medians(samples), [[2.0, 5.0], [5.0, np.nan]])
-
-
-def test_samples_whose_visits_do_not_add_up_are_one_visit() -> None:
-    seconds = np.arange(5.0)
-    assert [len(one) for one in visits_of(seconds, [2, 0, 3])] == [2, 3]
-    assert [len(one) for one in visits_of(seconds, [2, 2])] == [5]
-    assert [len(one) for one in visits_of(seconds, None)] == [5]
-    assert list(visits_of(np.zeros(0), None)) == []
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(0, 1e3)), min_size=1, max_size=40))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ccbench.cases import Case, Conditions, Measurement, Status
+from ccbench.cases import IDENTITY, Conditions, Measurement, Status
 from ccbench.comparison import (
     Cause,
     Compared,
@@ -21,9 +21,8 @@ from ccbench.comparison import (
     junit,
 )
 from ccbench.comparison.judging import BY_RATIO_ALONE
-from ccbench.comparison.values import KEY_FIELDS, Point
 from ccbench.model.prediction import Prediction
-from ccbench.runs import Run, RunFolder
+from ccbench.results import Manifest, Run, RunFolder
 from tests.report.synthetic import sweep, write_run
 
 from .synthetic import MANIFEST, case, measured, run_of
@@ -103,7 +102,7 @@ def test_a_slower_point_outranks_what_was_not_decided() -> None:
 
 
 def test_nothing_to_compare_ends_with_3() -> None:
-    nothing = replace(BASE, cases=BASE.cases.iloc[:0])
+    nothing = replace(BASE, table=BASE.table.slice(0, 0))
     assert compare(nothing, nothing).exit_code == 3
     assert compare(BASE, nothing).exit_code == 3
     assert compare(nothing, BASE).exit_code == 3
@@ -240,10 +239,10 @@ def test_printed_averages_are_judged_by_their_ratio_alone_and_that_is_said(
 
 def test_a_log_that_was_imported_several_times_gives_a_visit_each() -> None:
     def several(factor: float) -> Run:
-        import pandas as pd
+        import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 
         runs = [printed(factor * 1e-5 * (1 + 0.001 * place)) for place in range(5)]
-        return replace(runs[0], cases=pd.concat([one.cases for one in runs], ignore_index=True))
+        return replace(runs[0], table=pa.concat_tables(one.table for one in runs))
 
     compared = compare(several(1.0), several(1.1))
     (found,) = compared.points
@@ -267,15 +266,12 @@ def test_everything_asked_of_a_case_tells_points_apart(name: str) -> None:
     plain, other = case(0), case(0, **{name: SETTINGS_OF_A_POINT[name]})
     compared = compare(run_of([measured(plain, visits(1))]), run_of([measured(other, visits(1))]))
     assert compared.causes == {Cause.MISSING_IN_BASE.value: 1, Cause.MISSING_IN_NEW.value: 1}
-    labels = {str(one.point) for one in compared.points}
+    labels = {one.point.label for one in compared.points}
     assert len(labels) == 2, labels
 
 
-def test_every_field_of_a_case_but_its_suite_and_count_is_part_of_a_point() -> None:
-    from dataclasses import fields
-
-    asked = {one.name for one in fields(Case)} - {"suite", "count"}
-    assert asked == set(KEY_FIELDS) == {one.name for one in fields(Point)} == set(SETTINGS_OF_A_POINT)
+def test_every_axis_of_a_case_is_tried() -> None:
+    assert {axis.name for axis in IDENTITY} == set(SETTINGS_OF_A_POINT)
 
 
 def priced(tmp_path: Path, seconds: float, prediction: Prediction | None, **changes: Any) -> Compared:
@@ -358,5 +354,5 @@ def test_published_figures_are_a_base_over_the_declared_network_alone_and_of_ano
     told = [one.reason for one in compare("published:dgx-a100", run).points if one.base_seconds]
     assert told
     assert all("over ib-hdr-200x8" in text and "measured with float32" in text for text in told)
-    other = replace(run, manifest={"options": {"network": "ib-ndr-400x8"}})
+    other = replace(run, manifest=Manifest({"options": {"network": "ib-ndr-400x8"}}))
     assert not [one for one in compare("published:dgx-a100", other).points if one.base_seconds]

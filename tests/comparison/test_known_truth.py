@@ -55,10 +55,13 @@ def seen(kind: Kind, random: np.random.Generator) -> Seen:
         changes[random.choice(POINTS, CHANGED, replace=False)] = kind.change
         base = made_up(random, np.zeros(POINTS).tolist(), kind.noise, "base")
         new = made_up(random, changes.tolist(), kind.noise, "new")
-        truth = {one.point: change for one, change in zip(compare(base, base).points, changes, strict=True)}
+        truth = {
+            one.point.identity: change
+            for one, change in zip(compare(base, base).points, changes, strict=True)
+        }
         for one in compare(base, new).points:
             alarm = one.verdict in (Verdict.SLOWER, Verdict.FASTER)
-            change = truth[one.point]
+            change = truth[one.point.identity]
             if change < 0.05:
                 counts += (alarm, 1, 0, 0, 0)
             else:

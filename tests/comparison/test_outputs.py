@@ -22,12 +22,9 @@ from ccbench.comparison import (
     markdown,
     screen,
 )
-from ccbench.comparison.values import Point
+from ccbench.results import Point
 
-POINT = Point(
-    "all_reduce", 8, 1, "float32", "sum", "nccl", "ring", "default", "streaming", -1, False, "", "", "", 0,
-    "default", "none", 1, 0, -1, "", "", 2**20,
-)  # fmt: skip
+POINT = Point("s", "nccl", "all_reduce", "ring", "float32", "sum", 2**20, 2**18, 8)
 
 SLOWER = Comparison(
     POINT, Verdict.SLOWER, 0.05, None, "", 1e-4, 1.2e-4, 1.2, 1.15, 1.25, 0.001, 0.002, 6, 6
@@ -111,7 +108,7 @@ def test_junit_of_nothing_is_an_error() -> None:
 def test_markdown_has_the_verdict_the_changed_points_and_folds_the_rest() -> None:
     lines = markdown(ALL).splitlines()
     assert lines[0].startswith("**❌ ccbench: REGRESSION")
-    table = [line for line in lines[: lines.index("<details>")] if line.startswith("| all")]
+    table = [line for line in lines[: lines.index("<details>")] if line.startswith("| nccl")]
     assert len(table) == 2
     assert "wrong results" in table[0]
     assert "slower" in table[1]

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from ccbench.runs import load_run
+from ccbench.results import load_run
 from tests.faults import traces
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 
-from ccbench.runs import load_run
+from ccbench.results import load_run
 from tests.faults.conftest import Bench
 
 

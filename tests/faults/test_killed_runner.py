@@ -15,7 +15,7 @@ from typing import Any
 
 from ccbench.cases import Status
 from ccbench.planning import RunOptions, plan_suite
-from ccbench.runs.folder import MANIFEST_NAME
+from ccbench.results.folder import MANIFEST_NAME
 from ccbench.suite import load_suite
 from tests.faults import traces
 from tests.faults.conftest import Bench, rows_of

@@ -8,7 +8,7 @@ import pytest
 
 from ccbench.cases import Case, Sampling, Status
 from ccbench.collectives import COLLECTIVES
-from ccbench.runs.rows import row_of, usual_waits
+from ccbench.results.rows import row_of, usual_waits
 from ccbench.teams import ProcessTeam
 from ccbench.visits import merged
 from tests.faults.conftest import Bench

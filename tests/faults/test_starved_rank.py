@@ -18,9 +18,11 @@ import pytest
 from ccbench.cases import Measurement, Sampling, Status
 from ccbench.health.ranks import SYMMETRIC, starved_ranks
 from ccbench.machine.flags import LOAD_FLAGS
-from ccbench.runs.rows import row_of
+from ccbench.results import Point
+from ccbench.results.rows import row_of
 from ccbench.teams import ProcessTeam
 from tests.faults.test_slow_rank import case_of
+from tests.results.samples import run_of_rows
 
 TURN_SECONDS = 0.01
 SAMPLING = Sampling(
@@ -49,11 +51,11 @@ def half_of_its_processor(process: int) -> Iterator[None]:
         limiter.join()
 
 
-def rows_of(team: ProcessTeam, ranks: int) -> list[dict[str, Any]]:
+def points_of(team: ProcessTeam, ranks: int) -> tuple[Point, ...]:
     """One for each collective in which all ranks do as much."""
     measured = [team.run(case, SAMPLING) for case in (case_of(name, ranks) for name in SYMMETRIC)]
     assert [one.status for one in measured] == [Status.OK] * len(measured)
-    return [dict(row_of(_unloaded(one), None, 0.95)) for one in measured]
+    return run_of_rows([row_of(_unloaded(one), None, 0.95) for one in measured], {}).points
 
 
 def _unloaded(one: Measurement) -> Measurement:
@@ -68,9 +70,9 @@ def test_the_rank_with_half_of_its_processor_is_named_and_nobody_without(
 ) -> None:
     team = ProcessTeam("cpu", ranks)
     try:
-        healthy = rows_of(team, ranks)
+        healthy = points_of(team, ranks)
         with half_of_its_processor(team.pids[starved]):
-            limited = rows_of(team, ranks)
+            limited = points_of(team, ranks)
     finally:
         team.close()
     assert starved_ranks(healthy) == {}

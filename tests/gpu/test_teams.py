@@ -10,7 +10,7 @@ import pytest
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.cases import Status
 from ccbench.cli import main
-from ccbench.runs import load_run
+from ccbench.results import load_run
 from ccbench.teams import ProcessTeam
 
 from .cases import SAMPLING, case_of

@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from ccbench.cases import NO_OP, Case, Conditions, Measurement, Status
 from ccbench.collectives import collective
 from ccbench.groups import Pair, every_pair, format_ranks, parse_groups
-from ccbench.runs import Run
-from ccbench.runs.rows import row_of
+from ccbench.results import Run
+from ccbench.results.rows import row_of
 from ccbench.topology.catalog import load_catalog
 from ccbench.topology.files import to_plain
+from tests.results.samples import run_of_rows
 
 LATENCY_SECONDS = 4e-6
 VISITS = 6
@@ -37,7 +36,7 @@ def manifest(machine: str = "hgx-h100", verdict: str = "health") -> dict[str, An
 
 def run_of(measurements: Sequence[Measurement], stored: Mapping[str, Any] | None = None) -> Run:
     rows = [row_of(one, None, 0.95) for one in measurements]
-    return Run(Path("somewhere"), manifest() if stored is None else stored, pd.DataFrame(rows))
+    return run_of_rows(rows, manifest() if stored is None else stored, "somewhere")
 
 
 def case(name: str, size_bytes: int, ranks: int = 8, **changes: Any) -> Case:

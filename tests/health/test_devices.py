@@ -1,11 +1,7 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 from ccbench.health.devices import UNNAMED, devices_with, flagged_devices
 from ccbench.report.footnotes import footnote
-from ccbench.report.points import points_of
-from ccbench.runs import Run
 
 from .machines import case, flagged, hot_readings, measured, run_of
 
@@ -30,5 +26,4 @@ def test_the_small_print_names_the_device() -> None:
 
     one = measured(case("all_reduce", 4096), 1e-5, np.random.default_rng(1), device_readings=hot_readings())
     run = run_of([flagged(one, "throttled")])
-    full = Run(Path("somewhere"), run.manifest, run.cases)
-    assert "Devices: 0000:3b:00.0 H100 throttled (1 point)" in footnote(points_of(full))
+    assert "Devices: 0000:3b:00.0 H100 throttled (1 point)" in footnote(run.points)

@@ -22,7 +22,7 @@ NESTED = ("rank // 8", "rank // 4", "rank // 2")
 
 def found(measurements: list[Measurement], stored: Mapping[str, Any] | None = None) -> list[SlowGroup]:
     run = run_of(measurements, manifest("") if stored is None else stored)
-    return slow_groups(run.cases.to_dict("records"), partial(joined_by, run))
+    return slow_groups(run.points, partial(joined_by, run))
 
 
 def nested(seed: int, around: tuple[int, ...], factor: float = 2.0, ranks: int = 16) -> list[Measurement]:

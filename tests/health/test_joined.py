@@ -16,8 +16,8 @@ from tests.health.machines import case, manifest, measured, run_of
 def joined(machine: str, ranks: int, backend: str = "nccl", **changes: Any) -> Joined:
     one = measured(case("all_reduce", 4096, ranks, backend=backend), 1e-5, np.random.default_rng(1))
     run = run_of([replace(one, **changes)], manifest(machine))
-    (row,) = run.cases.to_dict("records")
-    return joined_by(run, row)
+    (point,) = run.points
+    return joined_by(run, point)
 
 
 def test_devices_are_joined_as_the_graph_says() -> None:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from ccbench.cases import Conditions, Measurement
 from ccbench.health.ranks import STARVED, starved_ranks, waited_for
-from ccbench.runs.rows import row_of
-from tests.health.machines import collectives
+from ccbench.results import Point
+from tests.health.machines import collectives, run_of
 
 RANKS = 4
 
@@ -25,7 +25,7 @@ def rows(
     flags: Sequence[str] = (),
     binding: Sequence[int] = (),
     **changes: Any,
-) -> list[dict[str, Any]]:
+) -> list[Point]:
     def of(one: Measurement) -> Measurement:
         return replace(
             one,
@@ -37,7 +37,7 @@ def rows(
         )
 
     measured = collectives(np.random.default_rng(1), len(shares) or RANKS, **changes)
-    return [dict(row_of(of(one), None, 0.95)) for one in measured]
+    return list(run_of([of(one) for one in measured]).points)
 
 
 @pytest.mark.parametrize("rank", range(RANKS))
@@ -98,8 +98,8 @@ def test_what_other_programs_took_is_no_rank_s_fault(flag: str) -> None:
     assert waited_for(rows(late=1, flags=["oversubscribed"])) != {}
 
 
-def queued(found: list[dict[str, Any]], *shares: float) -> list[dict[str, Any]]:
-    return [{**row, "rank_queued_share": list(shares)} for row in found]
+def queued(found: list[Point], *shares: float) -> list[Point]:
+    return [replace(point, rank_queued_share=shares) for point in found]
 
 
 @pytest.mark.parametrize("flags", [[], ["other_load"]])
@@ -157,13 +157,13 @@ def test_the_rank_that_waits_least_is_the_one_that_is_waited_for() -> None:
     assert waited_for(rows()) == {}
 
 
-def of_two(*waits: Sequence[float], seconds: float = 1e-4, cases: int = 12) -> list[dict[str, Any]]:
+def of_two(*waits: Sequence[float], seconds: float = 1e-4, cases: int = 12) -> list[Point]:
     """Cases of two ranks that waited so many launches in each visit."""
-    found = rows()[:cases]
-    for row in found:
-        row |= {"ranks": 2, "median_seconds": seconds, "slowest_rank": 0}
-        row["rank_waiting_seconds"] = [[share * seconds for share in rank] for rank in waits]
-    return found
+    waiting = tuple(seconds * np.array(rank) for rank in waits)
+    return [
+        replace(point, ranks=2, median_seconds=seconds, slowest_rank=0, rank_waiting_seconds=waiting)
+        for point in rows()[:cases]
+    ]
 
 
 def test_of_two_ranks_the_slower_one_is_named_from_a_quarter_of_a_launch_on() -> None:

@@ -8,6 +8,7 @@ import pytest
 from ccbench.errors import RunFolderError
 from ccbench.history import history_document, history_lines, history_of, run_folders
 from ccbench.history.environment import changed, facts_of, machine_of
+from ccbench.results import Manifest
 from tests.history.made import manifest, write_history
 from tests.report.synthetic import case, write_run
 
@@ -65,7 +66,7 @@ def test_a_case_that_a_run_holds_several_times_is_one_value_of_the_series(tmp_pa
 
 def test_only_chooses_series_by_their_name(stepped: Path) -> None:
     found = history_of(run_folders([stepped]), only="4 KiB")
-    assert [one.label for one in found.series] == ["all_reduce cpu ring float32 sum 4 ranks 4 KiB"]
+    assert [one.label for one in found.series] == ["cpu all_reduce ring float32 sum 4 ranks 4 KiB"]
 
 
 def test_a_folder_is_found_once_and_what_is_no_folder_is_refused(stepped: Path) -> None:
@@ -104,22 +105,22 @@ def test_the_document_has_every_run_level_and_step(stepped: Path) -> None:
 
 
 def test_facts_have_names_people_use_and_nothing_unknown() -> None:
-    facts = facts_of(manifest(nccl="2.27.5"))
+    facts = facts_of(Manifest(manifest(nccl="2.27.5")))
     assert facts["kernel"] == "6.1"
     assert facts["driver"] == "570.86"
     assert facts["nccl"] == "2.27.5"
     assert facts["numpy"] == "2.1"
     assert "iommu" not in facts
-    assert facts_of({}) == {}
-    assert facts_of({"environment": ["not", "a", "mapping"], "versions": 3}) == {}
+    assert facts_of(Manifest({})) == {}
+    assert facts_of(Manifest({"environment": ["not", "a", "mapping"], "versions": 3})) == {}
 
 
 def test_a_machine_is_its_host_processor_and_gpus() -> None:
     one = manifest()
     one["environment"]["accelerators"]["gpus"] = [{"name": "H100"}, {"name": "H100"}]
-    assert machine_of(one) == "node7, AMD EPYC 7763, 128 cores, 2 x H100"
-    assert machine_of(one, any_host=True) == "AMD EPYC 7763, 128 cores, 2 x H100"
-    assert machine_of({"machine": {"name": "hgx-h100"}}) == "hgx-h100"
+    assert machine_of(Manifest(one)) == "node7, AMD EPYC 7763, 128 cores, 2 x H100"
+    assert machine_of(Manifest(one), any_host=True) == "AMD EPYC 7763, 128 cores, 2 x H100"
+    assert machine_of(Manifest({"machine": {"name": "hgx-h100"}})) == "hgx-h100"
 
 
 def test_what_appears_and_what_disappears_is_a_change() -> None:

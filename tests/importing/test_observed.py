@@ -9,11 +9,11 @@ import pytest
 
 from ccbench.cases import Measurement, Status
 from ccbench.errors import UsageError
-from ccbench.importing.observed import RunPoints, recorded_machine, recorded_network, run_points
+from ccbench.importing.observed import RunPoints, recorded_machine, run_points
 from ccbench.importing.ranks import Given
 from ccbench.importing.sources import read_log
 from ccbench.importing.writing import import_logs, write_import
-from ccbench.runs import load_run
+from ccbench.results import load_run
 from tests.score.corpora import all_reduce_text
 from tests.score.library_runs import SIZES, flagged, measurement, sweep, write_run
 
@@ -80,7 +80,7 @@ def test_an_imported_log_says_how_it_was_launched(tmp_path: Path) -> None:
     assert {request.gpus_per_process for request, _ in found.requests} == {8}
     assert {request.in_place for request, _ in found.requests} == {False, True}
     assert recorded_machine(run, found) == ("hgx-h100", "which the run names")
-    assert recorded_network(run) is None
+    assert run.manifest.network == ""
 
 
 def test_one_of_several_systems_must_be_chosen(tmp_path: Path) -> None:

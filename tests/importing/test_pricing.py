@@ -10,7 +10,7 @@ from ccbench.importing.pricing import Pricer, gpus_per_process
 from ccbench.importing.ranks import Given
 from ccbench.importing.sources import log_of_text
 from ccbench.importing.writing import import_logs, write_import
-from ccbench.runs import Run, load_run
+from ccbench.results import Run, load_run
 
 HEADER = """# nThread 1 nGpus {gpus} minBytes 8 maxBytes 1073741824 step: 2(factor) warmup iters: 5 iters: 20
 # Using devices
@@ -52,14 +52,14 @@ def test_launches_by_one_thread_are_a_floor_under_small_sizes(tmp_path: Path) ->
 def test_without_a_machine_nothing_is_predicted(tmp_path: Path) -> None:
     run = load_run(written(tmp_path / "run", Given()))
     assert run.cases["predicted_seconds"].isna().all()
-    assert run.manifest["unpriced"] == []
+    assert run.manifest.document["unpriced"] == []
 
 
 def test_a_machine_that_does_not_fit_is_said_and_costs_no_figure(tmp_path: Path) -> None:
     run = load_run(written(tmp_path / "run", Given("rtx-pcie", 4, 1, "", "rtx-pcie")))
     assert run.cases["predicted_seconds"].isna().all()
     assert run.cases["median_seconds"].notna().all()
-    (problem,) = run.manifest["unpriced"]
+    (problem,) = run.manifest.document["unpriced"]
     assert problem.startswith("no predictions for 8 ranks: rtx-pcie")
 
 
@@ -86,7 +86,7 @@ def test_nodes_that_the_log_shows_count_before_those_given(tmp_path: Path) -> No
     other = priced(tmp_path / "b", given, devices)[1]
     assert set(other.cases["nodes"]) == {2}
     assert other.cases["predicted_seconds"].tolist() == shown["predicted_seconds"].tolist()
-    (note,) = [note for note in other.manifest["imported"][0]["notes"] if "--nodes" in note]
+    (note,) = [note for note in other.manifest.document["imported"][0]["notes"] if "--nodes" in note]
     assert "table 1 is of 2 nodes, as the output shows; --nodes 4 is not used" in note
 
 
@@ -105,7 +105,7 @@ def test_a_node_may_hold_more_cards_than_the_catalog_s(tmp_path: Path) -> None:
     )
     assert run.cases["predicted_seconds"].notna().all()
     assert not pricer.problems
-    (remark,) = run.manifest["priced_with"]
+    (remark,) = run.manifest.document["priced_with"]
     assert "l40s of the catalog has 4 GPUs, and 8 of one node took part" in remark
 
 

@@ -16,7 +16,7 @@ from ccbench.importing.ranks import Given
 from ccbench.importing.runs import described, imported, next_size
 from ccbench.importing.writing import import_logs, unique_names, write_import
 from ccbench.machine.flags import Flag
-from ccbench.runs import load_run
+from ccbench.results import load_run
 from ccbench.topology.graph import Notice
 
 MIB = 1 << 20

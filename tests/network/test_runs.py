@@ -16,7 +16,7 @@ from ccbench.backends.gloo import BACKEND as GLOO
 from ccbench.backends.mpi import BACKEND as MPI
 from ccbench.backends.mpi.launcher import as_root
 from ccbench.backends.mpi.library import OPEN_MPI, Library, installed
-from ccbench.runs import load_run
+from ccbench.results import load_run
 
 from .namespaces import AGENT_VARIABLE, Network, hosts
 from .test_namespaces import reason
@@ -103,7 +103,7 @@ def check_places(folder: Path) -> None:
     assert list(row["hosts"]) == ["h0", "h0", "h1", "h1"]
     assert list(row["node_of_rank"]) == [0, 0, 1, 1]
     assert row["predicted_seconds"] > 0
-    manifest = load_run(folder).manifest
+    manifest = load_run(folder).manifest.document
     assert [(host["name"], host["ranks"]) for host in manifest["hosts"]] == [("h0", 2), ("h1", 2)]
     for host in manifest["hosts"]:
         # One machine has one clock: it must lie within what the measurement allows.

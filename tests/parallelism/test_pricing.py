@@ -14,8 +14,8 @@ from ccbench.model.cluster import open_cluster
 from ccbench.model.group_points import axis_placement, group_points
 from ccbench.parallelism.communication import Communication
 from ccbench.parallelism.pricing import MEASURED, PREDICTED, MeasuredPoints, Price, Prices, measured_points
-from ccbench.runs import RunFolder, load_run
-from tests.runs.samples import measured
+from ccbench.results import RunFolder, load_run
+from tests.results.samples import measured
 
 GIB = 2**30
 

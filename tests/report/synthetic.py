@@ -12,7 +12,7 @@ import numpy as np
 from ccbench.cases import NO_OP, Case, Conditions, Measurement, Status
 from ccbench.collectives import COLLECTIVES, collective
 from ccbench.model.prediction import Prediction
-from ccbench.runs import Run, RunFolder, load_run
+from ccbench.results import Run, RunFolder, load_run
 
 MANIFEST: Mapping[str, Any] = {
     "suite": {"name": "allreduce"},

@@ -3,15 +3,16 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
+import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 import pytest
 
-from ccbench.importing.published import load_published
 from ccbench.report.baselines import baseline_lines, beside, comparable_points, pairs_csv, pairs_markdown
 from ccbench.report.figure import Kind
 from ccbench.report.figures import MOST_BASELINES, figures_of
 from ccbench.report.points import points_of
-from ccbench.runs import Run
+from ccbench.results import Run
+from ccbench.results.published import load_published
+from tests.results.samples import edited
 
 from .synthetic import case, sweep, write_run
 
@@ -48,7 +49,7 @@ def test_only_the_same_work_is_laid_beside(run: Run, tmp_path: Path) -> None:
 
 
 def test_collectives_that_no_source_named_are_never_alike(run: Run) -> None:
-    nameless = replace(run, cases=run.cases.assign(collective="unknown"))
+    nameless = edited(run, collective="unknown")
     assert len(comparable_points(points_of(run), run)) == len(run.cases)
     assert comparable_points(points_of(nameless), nameless) == ()
 
@@ -118,7 +119,7 @@ def test_other_gpus_are_told_where_they_surely_differ(run: Run) -> None:
     points = [replace(one, machine="hgx-h100") for one in points_of(run)]
 
     def lines(model: str) -> str:
-        return "\n".join(baseline_lines(points, replace(run, cases=run.cases.assign(device_model=model))))
+        return "\n".join(baseline_lines(points, edited(run, device_model=model)))
 
     assert "this run is of NVIDIA H100 80GB HBM3, the baseline of NVIDIA H200" in lines("NVIDIA H200")
     assert "this run is of" not in lines("NVIDIA H100")
@@ -175,7 +176,7 @@ def test_the_same_element_type_comes_before_others(tmp_path: Path) -> None:
     points = points_of(of_gpus(tmp_path / "run", "", 8, 1, dtype="bfloat16"))
     own = of_gpus(tmp_path / "own", "", 8, 1, dtype="bfloat16")
     other = of_gpus(tmp_path / "other", "", 8, 1)
-    both = replace(own, cases=pd.concat([other.cases, own.cases]))
+    both = replace(own, table=pa.concat_tables([other.table, own.table]))
     behind = comparable_points(points, both)
     assert len(behind) == len(points)
     assert not any("measured with" in pair.legend for pair in beside(points, behind))

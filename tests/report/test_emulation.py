@@ -16,7 +16,7 @@ from ccbench.report.footnotes import footnote
 from ccbench.report.misses import miss_lines
 from ccbench.report.points import LEFT_OUT, points_of
 from ccbench.report.tables import markdown_report
-from ccbench.runs import Run
+from ccbench.results import Run
 
 from .synthetic import case, flagged, sweep, write_run
 

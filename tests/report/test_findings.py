@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from ccbench.cases import Measurement, Status
 from ccbench.machine.flags import Flag
 from ccbench.report.findings import findings_of, run_findings
-from ccbench.report.points import Point, points_of
+from ccbench.report.points import points_of
 from ccbench.report.run_finding import SEVERITIES, RunFinding
+from ccbench.results import Point
+from ccbench.results.points import NO_SAMPLES
 from tests.report.synthetic import MANIFEST, failed, flagged, sweep, write_run
 
 
@@ -32,15 +34,16 @@ def timed(point: Point, seconds: float, width: float = 0.02) -> Point:
     rate = point.size_bytes / seconds / 1e9
     return replace(
         point, median_seconds=seconds, low_seconds=seconds * (1 - width / 2),
-        high_seconds=seconds * (1 + width / 2), algbw=rate, busbw=point.busbw_at(seconds), beaten_share=0.0,
-        predicted_seconds=seconds, bound_seconds=seconds / 2,
+        high_seconds=seconds * (1 + width / 2), algbw=rate, busbw=point.busbw_at(seconds),
+        samples_seconds=NO_SAMPLES, predicted_seconds=seconds, bound_seconds=seconds / 2,
     )  # fmt: skip
 
 
 def quiet(points: Sequence[Point]) -> list[Point]:
     """Alpha-beta times without noise, rank medians alike."""
     return [
-        replace(timed(one, 1e-5 + one.size_bytes / 1e10), rank_medians=(), rank_waiting=()) for one in points
+        replace(timed(one, 1e-5 + one.size_bytes / 1e10), rank_median_seconds=(), rank_waiting_seconds=())
+        for one in points
     ]
 
 
@@ -73,7 +76,7 @@ def test_a_case_without_a_result_is_a_problem_with_its_reason(tmp_path: Path, st
 
 def test_a_time_below_the_bound_is_a_problem(points: tuple[Point, ...]) -> None:
     some = quiet(points)
-    some[4] = replace(some[4], bound_seconds=2 * (some[4].median_seconds or 0), beaten_share=1.0)
+    some[4] = replace(some[4], bound_seconds=2 * (some[4].median_seconds or 0))
     assert kinds(findings_of(some)) == ["beats_bound"]
 
 
@@ -95,7 +98,7 @@ def test_a_wide_interval_is_unstable(points: tuple[Point, ...]) -> None:
 
 def test_a_rank_that_is_always_last_is_named(points: tuple[Point, ...]) -> None:
     some = [
-        replace(one, rank_medians=(1.0, 1.0, 1.2, 1.0), slowest_rank=2)
+        replace(one, rank_median_seconds=(1.0, 1.0, 1.2, 1.0), slowest_rank=2)
         for one in quiet(points)
     ]  # fmt: skip
     (finding,) = findings_of(some)

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.report.findings_of_shape import RULES, shape_findings
-from ccbench.report.points import Point, points_of
+from ccbench.report.points import points_of
+from ccbench.results import Point
 from tests.report.synthetic import case, write_run
 from tests.report.test_findings import timed
 

@@ -95,7 +95,7 @@ def test_hostile_names_are_drawn_as_they_are(tmp_path: Path, text: str) -> None:
 @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(max_size=80))
 def test_any_title_is_drawn(text: str, figures: tuple[Figure, ...]) -> None:
-    from ccbench.report.text import plain
+    from ccbench.units import plain
 
     figure = replace(figures[0], title=plain(text), footnote=(plain(text, 400),))
     ElementTree.fromstring(render(figure, "svg"))
@@ -123,7 +123,7 @@ def test_drawing_never_loads_pyplot_and_leaves_settings_alone(tmp_path: Path) ->
         "import sys, matplotlib\n"
         "from pathlib import Path\n"
         "from ccbench.report import write_report\n"
-        "from ccbench.runs import load_run\n"
+        "from ccbench.results import load_run\n"
         "matplotlib.rcParams['font.size'] = 3\n"
         "write_report([load_run(sys.argv[1])], None, ['png', 'pdf'])\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"

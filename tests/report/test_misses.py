@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
 from ccbench.report.misses import FAR, miss_lines, misses
-from ccbench.report.points import Point, points_of
+from ccbench.report.points import points_of
+from ccbench.results import Point
 
 from .synthetic import sweep, write_run
 
@@ -22,6 +24,7 @@ def point(tmp_path_factory: pytest.TempPathFactory) -> Point:
         median_seconds=2e-6,
         predicted_seconds=2e-6,
         bound_seconds=1e-6,
+        samples_seconds=np.full(10, 2e-6),
         bottleneck="a link",
     )
 
@@ -33,12 +36,13 @@ def test_points_near_their_prediction_are_not_listed(point: Point) -> None:
 
 def test_those_that_beat_the_bound_come_before_those_that_miss_the_prediction(point: Point) -> None:
     slow, slower = (replace(point, median_seconds=seconds) for seconds in (4e-6, 8e-6))
-    impossible = replace(point, median_seconds=0.5e-6, beaten_share=1.0)
+    impossible = replace(point, median_seconds=0.5e-6, samples_seconds=np.full(10, 0.5e-6))
     found = misses([slow, slower, impossible])
     assert [miss.point for miss in found] == [impossible, slower, slow]
     assert [miss.beats_bound for miss in found] == [True, False, False]
     assert "beats the bound" in str(found[0])
-    assert "10 % of its samples beat the bound" in str(*misses([replace(point, beaten_share=0.1)]))
+    once = replace(point, samples_seconds=np.array([0.5e-6, *[2e-6] * 9]))
+    assert "10 % of its samples beat the bound" in str(*misses([once]))
     assert "4x the prediction" in str(found[1])
     assert "costs most: a link" in str(found[1])
 

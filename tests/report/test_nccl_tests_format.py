@@ -13,7 +13,7 @@ from ccbench.importing.sources import read_log
 from ccbench.importing.writing import import_logs, write_import
 from ccbench.report.nccl_tests_format import Table, nccl_tests_tables
 from ccbench.report.points import points_of, provenance
-from ccbench.runs import Run, load_run
+from ccbench.results import Run, load_run
 
 from .synthetic import Edit, case, failed, flagged, sweep, write_run
 

@@ -23,7 +23,7 @@ from ccbench.report.pair_figures import (
     pair_lines,
     short,
 )
-from ccbench.runs import Run, RunFolder, load_run
+from ccbench.results import Run, RunFolder, load_run
 from tests.health import machines
 
 

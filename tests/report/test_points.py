@@ -11,7 +11,8 @@ import pytest
 from ccbench.cases import Measurement, Status
 from ccbench.report import verdict_lines
 from ccbench.report.footnotes import footnote
-from ccbench.report.points import Point, meaning_of, points_of, provenance
+from ccbench.report.points import meaning_of, points_of, provenance
+from ccbench.results import Point
 
 from .synthetic import failed, flagged, sweep, write_run
 

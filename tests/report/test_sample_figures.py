@@ -10,14 +10,13 @@ import pytest
 
 from ccbench.cases import Measurement
 from ccbench.report.matplotlib_renderer import render
-from ccbench.report.points import points_of
 from ccbench.report.sample_figures import DARKEST, MOST_COLUMNS, MOST_MAPS, sample_figures, spike_text
 from tests.report.synthetic import flagged, sweep, write_run
 
 
 def test_one_case_of_a_kind_gets_a_map_with_a_row_for_each_rank(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", [*sweep("all_reduce"), *sweep("all_gather")])
-    found = sample_figures(run, points_of(run))
+    found = sample_figures(run.points)
     assert len(found) == 2
     for figure in found:
         assert figure.grid is not None
@@ -36,7 +35,7 @@ def test_no_spike_is_lost_where_columns_stand_for_several_samples(tmp_path: Path
         )
 
     run = write_run(tmp_path / "run", sweep(last=10), {0: long})
-    (figure,) = sample_figures(run, points_of(run))
+    (figure,) = sample_figures(run.points)
     assert figure.grid is not None
     assert len(figure.grid.values[0]) <= MOST_COLUMNS
     assert max(value or 0.0 for value in figure.grid.values[0]) == pytest.approx(3.0)
@@ -50,7 +49,7 @@ def test_one_huge_outlier_leaves_the_rest_its_shades(tmp_path: Path) -> None:
         return replace(one, rank_samples_seconds=tuple(tuple(row) for row in rows))
 
     run = write_run(tmp_path / "run", sweep(last=10), {0: spiked})
-    (figure,) = sample_figures(run, points_of(run))
+    (figure,) = sample_figures(run.points)
     assert figure.grid is not None
     assert figure.grid.values[1][3] == DARKEST
     assert any("are alike, up to 5" in note and note.endswith("x") for note in figure.footnote)
@@ -59,13 +58,13 @@ def test_one_huge_outlier_leaves_the_rest_its_shades(tmp_path: Path) -> None:
 def test_emulated_cases_and_empty_runs_have_none(tmp_path: Path) -> None:
     edits = dict.fromkeys(range(9), lambda one: flagged(one, "emulation"))
     for run in (write_run(tmp_path / "one", sweep(), edits), write_run(tmp_path / "two", [])):
-        assert sample_figures(run, points_of(run)) == []
+        assert sample_figures(run.points) == []
 
 
 def test_there_are_never_more_maps_than_people_look_at(tmp_path: Path) -> None:
     names = ("all_reduce", "all_gather", "broadcast", "reduce", "all_to_all", "gather", "scatter")
     run = write_run(tmp_path / "run", [one for name in names for one in sweep(name, last=12)])
-    assert len(sample_figures(run, points_of(run))) == MOST_MAPS
+    assert len(sample_figures(run.points)) == MOST_MAPS
 
 
 def test_spikes_of_all_ranks_are_told_from_those_of_one() -> None:

@@ -17,7 +17,7 @@ from ccbench.report.sharing_figures import sharing_figures
 from ccbench.report.sharing_tables import sharing_csv, sharing_lines, sharing_markdown, sharing_tables
 from ccbench.report.tables import screen_table
 from ccbench.report.writing import write_report
-from ccbench.runs import Run
+from ccbench.results import Run
 
 from .synthetic import case, failed, flagged, write_run
 
@@ -42,7 +42,7 @@ def taking(seconds: float, parts: dict[str, float] | None = None) -> Any:
 
 
 def found(run: Run) -> Sharing:
-    return sharing_of([run], [points_of(run)])
+    return sharing_of(points_of(run))
 
 
 def groups_run(path: Path, **edits: Any) -> Run:

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from ccbench.cases import Measurement, Status
-from ccbench.importing.published import load_published, published_names
 from ccbench.report.figures import GROUP_FIELDS, figures_of
-from ccbench.report.points import Point, imported_from, points_of, series_key
-from ccbench.report.sources import LINE_FIELDS, short_source, table_labels
+from ccbench.report.points import imported_from, points_of, series_key
+from ccbench.report.sources import short_source, table_labels
 from ccbench.report.verdict import verdict_lines
-from ccbench.runs import Origin, Run, RunFolder, load_run
+from ccbench.results import Origin, Point, Run, RunFolder, load_run
+from ccbench.results.published import load_published, published_names
 
 from .synthetic import sweep, write_run
 
@@ -58,14 +58,13 @@ def test_like_tables_are_told_apart_by_file_and_number(tmp_path: Path) -> None:
 
 
 def test_the_network_is_named_where_several_nodes_took_part() -> None:
-    row = dict.fromkeys(LINE_FIELDS, "x") | {
-        "source": "o/r:a",
-        "network": "ib-ndr-400x8 (stated)",
-        "nodes": 2,
-    }
-    rows = [{**row, "source_table": 1}, {**row, "source_table": 2}]
-    assert table_labels(rows) == ["o/r #1 ib-ndr-400x8", "o/r #2 ib-ndr-400x8"]
-    assert table_labels([{**one, "nodes": 1} for one in rows]) == ["o/r #1", "o/r #2"]
+    point = Point(
+        "s", "nccl", "all_reduce", "ring", "float32", "sum", 1024, 256, 16, nodes=2,
+        source="o/r:a", source_table=1, network="ib-ndr-400x8 (stated)",
+    )  # fmt: skip
+    points = [point, replace(point, source_table=2)]
+    assert table_labels(points) == ["o/r #1 ib-ndr-400x8", "o/r #2 ib-ndr-400x8"]
+    assert table_labels([replace(one, nodes=1) for one in points]) == ["o/r #1", "o/r #2"]
 
 
 @pytest.mark.parametrize("name", published_names())

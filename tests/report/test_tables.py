@@ -14,7 +14,7 @@ from ccbench.cases import Status
 from ccbench.report import screen_table
 from ccbench.report.points import points_of
 from ccbench.report.tables import CSV_COLUMNS, csv_table, markdown_report, markdown_table
-from ccbench.runs import Run
+from ccbench.results import Run
 
 from .synthetic import Edit, case, failed, flagged, sweep, write_run
 

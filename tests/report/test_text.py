@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from ccbench.cases import Case
 from ccbench.report.figures_across import bias_text
-from ccbench.report.text import csv_text, file_name, markdown, percent, plain, plural
+from ccbench.report.text import csv_text, file_name, markdown, percent, plural
+from ccbench.units import plain
 
 
 @given(st.text())

@@ -10,6 +10,7 @@ from ccbench.cases import MORE_VISITS, Measurement, Status
 from ccbench.report import verdict_lines
 from ccbench.report.misses import misses
 from ccbench.report.points import points_of
+from ccbench.results import Manifest
 
 from .synthetic import Edit, failed, flagged, prediction, sweep, write_run
 
@@ -163,6 +164,12 @@ def test_a_problem_of_the_machine_is_told_and_a_note_is_not(tmp_path: Path) -> N
         "evidence": "2 of 12 NVLinks",
         "advice": "reseat it",
     }
-    assert verdict_lines(replace(run, manifest={**run.manifest, "findings": [note]})) == verdict_lines(run)
-    told = verdict_lines(replace(run, manifest={**run.manifest, "findings": [note, problem]}))
+
+    def found(*findings: object) -> list[str]:
+        return verdict_lines(
+            replace(run, manifest=Manifest({**run.manifest.document, "findings": [*findings]}))
+        )
+
+    assert found(note) == verdict_lines(run)
+    told = found(note, problem)
     assert "Problem: Machine: machine (gpu3); 2 of 12 NVLinks. Do: reseat it" in told

@@ -10,7 +10,7 @@ from ccbench.errors import RunFolderError, UsageError
 from ccbench.report import FORMATS, ReportIncomplete, write_report
 from ccbench.report.figure import Figure
 from ccbench.report.matplotlib_renderer import render, render_pages
-from ccbench.runs import Run
+from ccbench.results import Run
 
 from .synthetic import case, sweep, write_run
 

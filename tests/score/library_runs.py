@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ccbench.cases import Case, Conditions, Measurement, Status
-from ccbench.runs import RunFolder
+from ccbench.results import RunFolder
 
 SIZES = tuple(1 << power for power in range(3, 33, 2))
 

@@ -12,7 +12,7 @@ from ccbench.errors import UsageError
 from ccbench.importing.ranks import Given
 from ccbench.importing.sources import read_log
 from ccbench.importing.writing import import_logs, write_import
-from ccbench.runs import load_run
+from ccbench.results import load_run
 from ccbench.tuning import SIZE_NOT_STATED, advise, forced_from, timings_of
 from tests.report.synthetic import case, flagged, sweep, write_run
 

@@ -25,15 +25,16 @@ from ccbench.report.page.machine import (
 from ccbench.report.page.plots import plot
 from ccbench.report.page.rows import table_data
 from ccbench.report.pair_figures import pair_figures
-from ccbench.report.points import Point, host_name, machine_name, meaning_of, provenance, suite_name
+from ccbench.report.points import meaning_of, provenance
 from ccbench.report.run_finding import RunFinding
 from ccbench.report.sample_figures import sample_figures
 from ccbench.report.sharing import sharing_of
 from ccbench.report.sharing_figures import sharing_figures
 from ccbench.report.sharing_tables import SharingTable, sharing_tables
-from ccbench.report.text import plain, plural
+from ccbench.report.text import plural
 from ccbench.report.verdict import health_lines, sentences
-from ccbench.runs import Run
+from ccbench.results import Point, Run
+from ccbench.units import plain
 
 SECTIONS: tuple[tuple[str, str, str], ...] = (
     ("bandwidth", "Bus bandwidth against size",
@@ -117,15 +118,15 @@ def page_content(
     every = [point for own in points for point in own]
     figures = list(figures_of([*every, *behind], problems))
     for run, own in zip(runs, points, strict=True):
-        figures += made("samples of ranks", lambda run=run, own=own: sample_figures(run, own), problems)  # type: ignore[misc]  # mypy cannot infer a lambda with defaults
+        figures += made("samples of ranks", lambda own=own: sample_figures(own), problems)  # type: ignore[misc]  # mypy cannot infer a lambda with defaults
         figures += made("pairs", lambda run=run: pair_figures(pair_matrices(run), _where(run)), problems)  # type: ignore[misc]  # as above
-    sharing = sharing_of(runs, points)
+    sharing = sharing_of(every)
     figures += made("sharing", lambda: sharing_figures(sharing), problems)
     numbered = _unique(figures)
     label = provenance(every)
     pairs = beside(every, behind)
     return PageContent(
-        title=", ".join(dict.fromkeys(suite_name(run) or plain(run.path.name) for run in runs)),
+        title=", ".join(dict.fromkeys(run.suite or plain(run.path.name) for run in runs)),
         label=label,
         meaning=meaning_of(label) if label else "",
         runs=tuple(_part(run, own, behind, baseline) for run, own in zip(runs, points, strict=True)),
@@ -143,7 +144,7 @@ def page_content(
 
 
 def _where(run: Run) -> str:
-    words = (host_name(run.manifest), machine_name(run.manifest))
+    words = (run.manifest.host, run.manifest.machine)
     return " · ".join(word for word in words if word)
 
 
@@ -181,9 +182,9 @@ def _part(run: Run, points: Sequence[Point], behind: Sequence[Point], baseline: 
     topology = topology_of(run.manifest)
     facts = (
         plain(run.path.name),
-        host_name(run.manifest) and f"host {host_name(run.manifest)}",
-        machine_name(run.manifest) and f"machine {machine_name(run.manifest)}",
-        plain(run.manifest.get("created_at", "")),
+        f"host {run.manifest.host}" * bool(run.manifest.host),
+        f"machine {run.manifest.machine}" * bool(run.manifest.machine),
+        run.manifest.created_at,
         plural(len(points), "case"),
     )
     return RunPart(

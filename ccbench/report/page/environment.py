@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-from ccbench.report.text import plain
+from ccbench.results import Manifest
+from ccbench.units import plain
 
 PARTS = ("environment", "versions", "options", "machine", "notes")
 """Entries of a manifest that are shown; the topology has its picture, and the suite its points."""
@@ -22,11 +22,11 @@ ALWAYS_DIFFERENT = (
 Rows = tuple[tuple[str, str], ...]
 
 
-def environment_rows(manifest: Mapping[str, Any]) -> Rows:
+def environment_rows(manifest: Manifest) -> Rows:
     """(name with dots, value) of everything a manifest says about its making; unknown facts are left out."""
-    found = [("created_at", plain(manifest["created_at"]))] if manifest.get("created_at") else []
+    found = [("created_at", manifest.created_at)] * bool(manifest.created_at)
     for part in PARTS:
-        found += list(_flat(part, manifest.get(part)))
+        found += list(_flat(part, manifest.at(part)))
     return tuple(found[:MOST_ROWS])
 
 
@@ -44,7 +44,7 @@ def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
         yield name, plain(value, LONGEST_VALUE)
 
 
-def differences(manifest: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
+def differences(manifest: Manifest, other: Manifest) -> tuple[tuple[str, str, str], ...]:
     """(name, here, there) of every row that is not alike; '' where one side says nothing."""
     here, there = dict(environment_rows(manifest)), dict(environment_rows(other))
     names = [*here, *(name for name in there if name not in here)]

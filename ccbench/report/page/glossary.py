@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ccbench.collectives import COLLECTIVES
 from ccbench.machine.flags import Flag
-from ccbench.report.points import Point
+from ccbench.results import Point
 
 FORMS: tuple[tuple[str, Callable[[int], float]], ...] = (
     ("2(n-1)/n", lambda n: 2 * (n - 1) / n),

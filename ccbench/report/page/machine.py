@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from ccbench.errors import CcbenchError
-from ccbench.report.points import Point, machine_name
-from ccbench.report.text import percent, plain, plural
+from ccbench.report.text import percent, plural
+from ccbench.results import Manifest, Point
 from ccbench.topology.graph import Topology
-from ccbench.units import format_seconds, format_size
+from ccbench.units import format_seconds, format_size, plain
 
 LARGEST_PICTURE_BYTES = 1_500_000
 """Of the SVG; a larger one is put into the page as PNG."""
@@ -40,22 +38,15 @@ class MeasuredRate:
     of_bound: str
 
 
-def topology_of(manifest: Mapping[str, Any]) -> Topology | None:
+def topology_of(manifest: Manifest) -> Topology | None:
     """The machine that predictions were priced on where the catalog has it, else the one that was detected.
 
     None where neither is known.
     """
     from ccbench.topology.catalog import catalog_names, load_catalog
-    from ccbench.topology.files import from_plain
 
-    name = machine_name(manifest)
-    try:
-        if name in catalog_names():
-            return load_catalog(name)
-        stored = manifest.get("topology")
-        return from_plain(stored, "topology of run.json") if isinstance(stored, Mapping) else None
-    except CcbenchError:
-        return None  # a manifest of another version or hand: the page goes without a picture
+    name = manifest.machine
+    return load_catalog(name) if name in catalog_names() else manifest.topology
 
 
 def machine_picture(topology: Topology) -> MachinePicture:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ccbench.report.points import Point
 from ccbench.report.tables import COLUMNS
+from ccbench.results import Point
 
 FLAGS = "flags"
 

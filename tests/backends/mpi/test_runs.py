@@ -10,7 +10,7 @@ import pytest
 from ccbench.backends.mpi import BACKEND
 from ccbench.cli import main
 from ccbench.network_probe import ONE_HOST_SIZES_BYTES
-from ccbench.runs import load_run
+from ccbench.results import load_run
 
 SUITE = {
     "suite": "here",
@@ -35,6 +35,6 @@ def test_cases_on_one_host_have_predictions_and_bounds(
         assert row["status"] == "ok", row["detail"]
         assert 0 < row["bound_seconds"] <= row["predicted_seconds"]
         assert "inside the host" in row["bottleneck"]
-    (network,) = run.manifest["host_networks"]
+    (network,) = run.manifest.document["host_networks"]
     assert network["between"] is None
     assert network["inside"]["sizes_bytes"] == [size for size in ONE_HOST_SIZES_BYTES if size <= 2048]

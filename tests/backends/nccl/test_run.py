@@ -10,7 +10,7 @@ import pytest
 from ccbench.backends import nccl
 from ccbench.cases import OVERLAP_PARTS
 from ccbench.cli import main
-from ccbench.runs import load_run
+from ccbench.results import load_run
 
 FAKE = Path(__file__).parent / "fake"
 ROOT = Path(__file__).resolve().parents[3]

@@ -9,7 +9,7 @@ import pytest
 
 from ccbench.report.page import page_content, render_page
 from ccbench.report.points import points_of
-from ccbench.runs import Run
+from ccbench.results import Run
 from tests.report.page.chromium import Browser, chromium, opened
 
 

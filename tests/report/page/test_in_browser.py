@@ -15,7 +15,7 @@ from ccbench.cases import Measurement, Status
 from ccbench.report.page import page_content, render_page
 from ccbench.report.page.rows import table_data
 from ccbench.report.points import points_of
-from ccbench.runs import Run
+from ccbench.results import Run
 from tests.report.page.chromium import Browser
 from tests.report.page.conftest import write_page
 from tests.report.synthetic import MANIFEST, case, failed, flagged, sweep, write_run

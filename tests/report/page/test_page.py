@@ -29,7 +29,7 @@ from ccbench.report.page.rows import table_data
 from ccbench.report.points import points_of
 from ccbench.report.run_finding import RunFinding
 from ccbench.report.verdict import sentences, verdict_lines
-from ccbench.runs import Run
+from ccbench.results import Manifest, Run
 from tests.health.machines import collectives, run_of
 from tests.report.page.conftest import page_of
 from tests.report.synthetic import MANIFEST, flagged, sweep, write_run
@@ -113,8 +113,10 @@ def test_the_glossary_works_the_factor_out_for_the_ranks_of_the_run(run: Run) ->
 
 
 def test_the_environment_is_flat_and_differences_leave_out_what_always_differs() -> None:
-    here = {"environment": {"host": {"name": "a", "load_1_minute": 1.0}, "variables": {"NCCL_ALGO": "Ring"}}}
-    there = {"environment": {"host": {"name": "a", "load_1_minute": 9.0}, "gpus": [{"model": "H100"}]}}
+    variables = {"NCCL_ALGO": "Ring"}
+    here = Manifest({"environment": {"host": {"name": "a", "load_1_minute": 1.0}, "variables": variables}})
+    gpus = [{"model": "H100"}]
+    there = Manifest({"environment": {"host": {"name": "a", "load_1_minute": 9.0}, "gpus": gpus}})
     assert ("environment.host.name", "a") in environment_rows(here)
     assert differences(here, there) == (
         ("environment.variables.NCCL_ALGO", "Ring", ""),
@@ -124,13 +126,13 @@ def test_the_environment_is_flat_and_differences_leave_out_what_always_differs()
 
 
 def test_a_machine_of_the_catalog_is_drawn_and_a_broken_manifest_is_not() -> None:
-    topology = topology_of({"machine": {"name": "hgx-h100"}})
+    topology = topology_of(Manifest({"machine": {"name": "hgx-h100"}}))
     assert topology is not None
     picture = machine_picture(topology)
     assert picture.address.startswith("data:image/svg+xml;base64,")
     assert "8 GPUs" in picture.words
-    assert topology_of({"topology": {"devices": 3}}) is None
-    assert topology_of({}) is None
+    assert topology_of(Manifest({"topology": {"devices": 3}})) is None
+    assert topology_of(Manifest({})) is None
 
 
 def test_the_most_of_every_collective_stands_beside_its_machine(run: Run) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.cases import OVERLAP, OVERLAP_PARTS, Measurement, Status
-from ccbench.runs.rows import measurement_of, row_of
+from ccbench.results.rows import measurement_of, row_of
 
 from .samples import measured
 

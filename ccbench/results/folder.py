@@ -23,9 +23,9 @@ from typing import Any
 from ccbench.cases import MORE_VISITS, Measurement, Status
 from ccbench.errors import RunFolderError
 from ccbench.model.prediction import Prediction
-from ccbench.runs.imported import Origin
-from ccbench.runs.rows import measurement_of, row_of
-from ccbench.runs.schema import SCHEMA_VERSION, arrow_schema
+from ccbench.results.imported import Origin
+from ccbench.results.rows import measurement_of, row_of
+from ccbench.results.schema import SCHEMA_VERSION, arrow_schema
 
 MANIFEST_NAME = "run.json"
 CASES_NAME = "cases"
@@ -136,7 +136,7 @@ class RunFolder:
 
     def finished(self) -> dict[str, Status]:
         """Cases that need no other attempt, by id; unreadable files count as not written."""
-        from ccbench.runs.loading import read_case
+        from ccbench.results.loading import read_case
 
         found = {}
         for path in (self.path / CASES_NAME).glob("*.parquet"):
@@ -152,7 +152,7 @@ class RunFolder:
 
     def unfinished(self) -> dict[str, Measurement]:
         """Measurements that still lack visits, by case id: what a resumed run adds to."""
-        from ccbench.runs.loading import read_case
+        from ccbench.results.loading import read_case
 
         found = {}
         for path in (self.path / CASES_NAME).glob("*.parquet"):

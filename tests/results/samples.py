@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -10,10 +13,28 @@ from ccbench.cases import Case, Conditions, Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.groups import Pair
 from ccbench.model.prediction import Prediction
+from ccbench.results import Manifest, Run, arrow_schema
+from ccbench.results.loading import in_order
 
 CASE = Case("smoke", "cpu", "all_reduce", "ring", "float32", "sum", 4096, 1024, 4)
 
 PREDICTION = Prediction(1e-5, 2e-5, 5e-6, 1.5e-5, "link 0-1 carries 6144 B")
+
+
+def run_of_rows(
+    rows: Sequence[Mapping[str, Any]], manifest: Mapping[str, Any], path: Path | str = "run"
+) -> Run:
+    """A run of ``rows`` (of ``row_of``) as it would be loaded."""
+    import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
+
+    table = pa.Table.from_pylist([dict(row) for row in rows], schema=arrow_schema())
+    return Run(Path(path), Manifest(manifest), in_order(table))
+
+
+def edited(run: Run, **texts: str) -> Run:
+    """``run`` with these texts in every row."""
+    rows = [{**row, **texts} for row in run.table.to_pylist()]
+    return run_of_rows(rows, run.manifest.document, run.path)
 
 
 def measured(size_bytes: int = 4096, seconds: float = 1e-4, **changes: object) -> Measurement:

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.cases import Case, Measurement, Status
-from ccbench.runs import Origin, RunFolder, load_run
-from ccbench.runs.imported import FINE_ENOUGH, imported_case_id, imported_speed, origin_columns
-from ccbench.runs.rows import row_of
-from ccbench.runs.schema import SCHEMA
+from ccbench.results import Origin, RunFolder, load_run
+from ccbench.results.imported import FINE_ENOUGH, imported_case_id, imported_speed, origin_columns
+from ccbench.results.rows import row_of
+from ccbench.results.schema import SCHEMA
 
 CASE = Case("nccl-tests", "nccl", "all_reduce", "default", "float32", "sum", 1 << 20, 1 << 18, 8)
 ORIGIN = Origin(

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from ccbench.errors import UsageError
 from ccbench.resources import shipped_folder
-from ccbench.runs import Run, load_rows
+from ccbench.results.loading import Run, load_rows, load_run
+from ccbench.results.manifest import Manifest
 from ccbench.units import shown
 
 PREFIX = "published:"
@@ -41,9 +42,17 @@ def load_published(name: str, folder: Path | None = None) -> Run:
         near = difflib.get_close_matches(name, names, n=3, cutoff=0.4)
         cure = f"did you mean {' or '.join(near)}" if near else f"there are {', '.join(names) or 'none'}"
         raise UsageError(f"{PREFIX} {shown(name)} is not a machine with published results; {cure}")
-    cases = load_rows(folder / f"{name}.parquet")
-    manifest = {"suite": {"name": f"{PREFIX}{name}"}, "machine": {"name": name}}
-    return Run(Path(f"{PREFIX}{name}"), manifest, cases)
+    manifest = Manifest({"suite": {"name": f"{PREFIX}{name}"}, "machine": {"name": name}})
+    return Run(Path(f"{PREFIX}{name}"), manifest, load_rows(folder / f"{name}.parquet"))
+
+
+def open_run(name: Path | str, details: bool = True) -> Run:
+    """The published results that ``published:NAME`` names, or else the run folder at that path.
+
+    details: as of ``load_run``. Raises RunFolderError or UsageError where there is none.
+    """
+    text = str(name)
+    return load_published(text.removeprefix(PREFIX)) if text.startswith(PREFIX) else load_run(name, details)
 
 
 @dataclass(frozen=True)
@@ -59,7 +68,7 @@ class Contents:
 
 def contents(name: str, folder: Path | None = None) -> Contents:
     """A summary of one family's file."""
-    cases = load_published(name, folder).cases
-    teams = sorted({(int(ranks), int(nodes)) for ranks, nodes in zip(cases.ranks, cases.nodes, strict=True)})
-    collectives = tuple(sorted(set(map(str, cases["collective"]))))
-    return Contents(name, len(cases), cases["source"].nunique(), collectives, tuple(teams))
+    points = load_published(name, folder).points
+    teams = tuple(sorted({(point.ranks, point.nodes) for point in points}))
+    collectives = tuple(sorted({point.collective for point in points}))
+    return Contents(name, len(points), len({point.source for point in points}), collectives, teams)

@@ -9,17 +9,16 @@ import yaml
 
 from benchmarks.publish import collect, family_of, main, source_text, table_of
 from ccbench.errors import UsageError
-from ccbench.importing.published import (
+from ccbench.results import SCHEMA
+from ccbench.results.published import (
     FURTHER_COLUMNS,
     contents,
     load_published,
     published_folder,
     published_names,
 )
-from ccbench.runs import SCHEMA
 from ccbench.topology.catalog import catalog_names
-
-from .logs import LOGS, needs_logs
+from tests.importing.logs import LOGS, needs_logs
 
 TABLE = """\
 # nThread 1 nGpus 8 minBytes 1048576 maxBytes 2097152 step: 2(factor) warmup iters: 5 iters: 20 validation: 1
@@ -86,7 +85,7 @@ def test_the_command_writes_files_that_load_as_a_run(
     assert main([str(corpus(tmp_path)), str(tmp_path / "out")]) == 0
     assert "hgx-h100.parquet: 3 rows" in capsys.readouterr().out
     run = load_published("hgx-h100", tmp_path / "out")
-    assert run.manifest["machine"] == {"name": "hgx-h100"}
+    assert run.manifest.machine == "hgx-h100"
     assert list(run.cases["size_bytes"]) == [1 << 20, 1 << 20, 2 << 20]
     assert set(FURTHER_COLUMNS) <= set(run.cases.columns)
     found = contents("hgx-h100", tmp_path / "out")

@@ -1,10 +1,9 @@
 """Reading runs: everything that can be read is, and everything that cannot is named.
 
-All cases of a run in one file beside them, so that a run of thousands of cases loads in a second.
-
-A file of one row costs milliseconds to open, whatever it holds. The cases' own files stay what counts: the
-one file says which of them it was made from (names, sizes and times of change), and is passed over as soon
-as one of them differs. Who cannot write it does without.
+A file of one row costs milliseconds to open, whatever it holds. So the first reading of a run of thousands of
+cases leaves all of them in one file beside theirs. The cases' own files stay what counts: the one file says
+which of them it was made from (names, sizes and times of change), and is passed over as soon as one of them
+differs. Who cannot write it does without. Nobody but this module knows of it.
 """
 
 from __future__ import annotations
@@ -15,13 +14,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ccbench.cases import IDENTITY
 from ccbench.errors import RunFolderError
-from ccbench.runs.folder import CASES_NAME, MANIFEST_NAME, write_atomically
-from ccbench.runs.schema import SCHEMA, SCHEMA_VERSION, VERSION_KEY, arrow_schema
+from ccbench.results.folder import CASES_NAME, MANIFEST_NAME, write_atomically
+from ccbench.results.manifest import Manifest
+from ccbench.results.points import ORDER, Point, points_of_table
+from ccbench.results.schema import SCHEMA, SCHEMA_VERSION, VERSION_KEY, arrow_schema
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,52 +45,40 @@ def made_from(files: Sequence[Path]) -> str:
     return digest.hexdigest()
 
 
-def load_gathered(path: Path, files: Sequence[Path], columns: Sequence[str] | None = None) -> pa.Table | None:
-    """The rows of ``files``, all columns or the named ones, from the one file of the run folder ``path``.
-
-    None where that does not stand.
-    """
+def _gathered(path: Path, files: Sequence[Path], columns: Sequence[str]) -> pa.Table | None:
+    """The rows of ``files`` from the one file of the run folder ``path``; None where that does not stand."""
     import pyarrow as pa
     import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 
-    if len(files) < FEWEST_CASES:
-        return None
     try:
         source = pa.BufferReader((path / GATHERED_NAME).read_bytes())
         with pq.ParquetFile(source, page_checksum_verification=True) as parquet:
             kept = parquet.schema_arrow.metadata or {}
             if kept.get(MADE_FROM_KEY) != made_from(files).encode():
                 return None
-            complete = parquet.schema_arrow.names == arrow_schema().names
-            table = parquet.read(columns=None if columns is None else list(columns))
+            table = parquet.read(columns=list(columns))
         table.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError, MemoryError):
+    except (pa.ArrowException, OSError, ValueError, LookupError, MemoryError):
         return None  # it can be made again
-    whole = complete and table.num_rows == len(files)
-    return table.replace_schema_metadata(None) if whole else None
+    return table if table.num_rows == len(files) and table.column_names == list(columns) else None
 
 
-def gather(path: Path, files: Sequence[Path], tables: Sequence[pa.Table], before: str) -> None:
-    """Write the one file of ``tables``, the rows of ``files``; ``before``: made_from when reading began."""
+def _gather(path: Path, files: Sequence[Path], table: pa.Table, before: str) -> None:
+    """Write ``table``, the rows of ``files``, to the one file; ``before``: made_from when reading began."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     with suppress(OSError, RunFolderError, MemoryError):
-        if len(files) < FEWEST_CASES or made_from(files) != before:
+        if made_from(files) != before:
             return
-        table = pa.concat_tables(tables)
-        stated = {VERSION_KEY: str(SCHEMA_VERSION).encode(), MADE_FROM_KEY: before.encode()}
+        stated = table.replace_schema_metadata({MADE_FROM_KEY: before.encode()})
         sink = pa.BufferOutputStream()
-        pq.write_table(
-            table.replace_schema_metadata(stated), sink, compression="zstd", write_page_checksum=True
-        )
+        pq.write_table(stated, sink, compression="zstd", write_page_checksum=True)
         write_atomically(path / GATHERED_NAME, sink.getvalue().to_pybytes(), False)
 
 
-_FIRST = ("collective", "ranks", "nodes", "dtype", "op", "backend", "algorithm", "protocol", "mode")
-_LAST = ("size_bytes", "case_id")
-ORDER = (*_FIRST, *(axis.name for axis in IDENTITY if axis.name not in (*_FIRST, *_LAST)), *_LAST)
-"""Rows of ``Run.cases`` are sorted by these columns, whatever order they were measured in."""
+DETAILS = ("rank_samples_seconds", "part_samples_seconds", "warmup_seconds", "skew_seconds")
+"""Most of a run's bytes: samples beside those of the cases themselves."""
 
 MOST_READERS = 2
 """Threads that read files: more of them wait for one another more than for the disk."""
@@ -103,28 +92,50 @@ class Run:
     """A run as it lies on disk.
 
     manifest: run.json, empty when that cannot be read.
-    cases: one row per case, columns as in ``ccbench.runs.SCHEMA``, sorted by ORDER. A missing float or
-        text is NaN, a missing whole number is pandas.NA.
+    table: one row per case, columns as in ``ccbench.results.SCHEMA``, in the order of ``points``.
     problems: one line for every file that could not be read, or is of another schema version.
     """
 
     path: Path
-    manifest: Mapping[str, Any]
-    cases: pd.DataFrame = field(compare=False)
+    manifest: Manifest
+    table: pa.Table = field(compare=False, repr=False)
     problems: tuple[str, ...] = ()
 
+    @cached_property
+    def points(self) -> tuple[Point, ...]:
+        """Every case, sorted by what was asked of it, whatever order they were measured in."""
+        return points_of_table(self.table, self.manifest)
+
+    @cached_property
+    def cases(self) -> pd.DataFrame:
+        """The table for pandas. A missing float or text is NaN, a missing whole number is pandas.NA."""
+        import pandas as pd
+        import pyarrow as pa
+
+        # Otherwise pandas makes floats of whole numbers as soon as one is missing.
+        frame = self.table.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+        whole = [one.name for one in SCHEMA if one.kind == "int64" and not one.null_when]
+        typed: pd.DataFrame = frame.astype({name: "int64" for name in whole if name in frame})
+        return typed
+
     @property
-    def network(self) -> str:
-        """What --network said when it was made or imported, such as ``ib-ndr-400x8``; "" where nothing."""
-        options = self.manifest.get("options")
-        told = (options if isinstance(options, Mapping) else self.manifest).get("network")
-        return told if isinstance(told, str) else ""
+    def suite(self) -> str:
+        """The suite's name, by the manifest or else by the cases."""
+        return self.manifest.suite or next((point.suite for point in self.points), "")
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Models of the devices that ran, of a measured or imported run; () where nobody says."""
+        named = [str(gpu.get("model") or "") for gpu in self.manifest.gpus]
+        named += [model for point in self.points for model in (point.device_model, point.gpu)]
+        return tuple(dict.fromkeys(model for model in named if model))
 
 
-def load_run(path: Path | str) -> Run:
+def load_run(path: Path | str, details: bool = True) -> Run:
     """Load one run folder; needs no lock, so a run can be looked at while it goes on.
 
-    Raises RunFolderError when ``path`` is no run folder at all.
+    details: False leaves out the columns DETAILS, for readers that do without. Raises RunFolderError when
+    ``path`` is no run folder at all.
     """
     path = Path(path)
     folder = path / CASES_NAME
@@ -139,12 +150,13 @@ def load_run(path: Path | str) -> Run:
         files = sorted(folder.glob("*.parquet"))
     except OSError as error:
         raise RunFolderError(f"{folder}: cannot be read ({error.strerror}); check its permissions") from None
-    return Run(path, manifest, _frame(cases_of(path, files, problems)), tuple(problems))
+    columns = [name for name in arrow_schema().names if details or name not in DETAILS]
+    return Run(path, Manifest(manifest), in_order(_rows(path, files, columns, problems)), tuple(problems))
 
 
-def load_runs(paths: Iterable[Path | str]) -> list[Run]:
+def load_runs(paths: Iterable[Path | str], details: bool = True) -> list[Run]:
     """Load several run folders, in the order given."""
-    return [load_run(path) for path in paths]
+    return [load_run(path, details) for path in paths]
 
 
 def newest_run(root: Path | str) -> Path:
@@ -184,46 +196,39 @@ def _read_manifest(file: Path, problems: list[str]) -> Mapping[str, Any]:
     return manifest
 
 
-def cases_of(
-    path: Path, files: Sequence[Path], problems: list[str], columns: Sequence[str] | None = None
-) -> list[pa.Table]:
-    """The cases' rows, from the one file of all where it stands; else from their own, and then it is made.
-
-    columns: the only ones that are needed; where the one file has to be made there are all.
-    """
-    found = load_gathered(path, files, columns)
+def _rows(path: Path, files: Sequence[Path], columns: Sequence[str], problems: list[str]) -> pa.Table:
+    """The rows of ``files``: from the one file of all where it stands, else from their own."""
+    many = len(files) >= FEWEST_CASES
+    found = _gathered(path, files, columns) if many else None
     if found is not None:
-        return [found]
-    before = made_from(files)
+        return found
+    before = made_from(files) if many else ""
     told = len(problems)
-    tables = _read_cases(files, problems)
-    if len(problems) == told:
-        gather(path, files, tables, before)
-    return tables
+    table = _read_cases(files, problems)
+    if many and len(problems) == told:
+        _gather(path, files, table, before)
+    return table.select(columns)
 
 
-def _read_cases(files: Sequence[Path], problems: list[str]) -> list[pa.Table]:
+def _read_cases(files: Sequence[Path], problems: list[str]) -> pa.Table:
+    import pyarrow as pa
+
+    names = arrow_schema().names
+
     def attempt(file: Path) -> pa.Table | str:
         try:
-            return read_case(file)
+            return read_case(file).select(names).replace_schema_metadata(None)
         except RunFolderError as error:
             return str(error)
 
-    import pyarrow as pa
-
-    tables: list[pa.Table] = []
+    tables = [arrow_schema().empty_table().replace_schema_metadata(None)]
     with ThreadPoolExecutor(MOST_READERS) as pool:
         for start in range(0, len(files), BATCH):
             results = list(pool.map(attempt, files[start : start + BATCH]))
             problems.extend(result for result in results if isinstance(result, str))
-            rows = [_in_order(result) for result in results if not isinstance(result, str)]
+            rows = [result for result in results if not isinstance(result, str)]
             tables += [pa.concat_tables(rows).combine_chunks()] if rows else []
-    return tables
-
-
-def _in_order(table: pa.Table) -> pa.Table:
-    """The columns of the schema alone, as all tables have them."""
-    return table.select(arrow_schema().names).replace_schema_metadata(None)
+    return pa.concat_tables(tables)
 
 
 def read_case(file: Path, columns: Sequence[str] | None = None) -> pa.Table:
@@ -271,8 +276,8 @@ def _check_schema(file: Path, found: pa.Schema) -> None:
             raise RunFolderError(f"{file}: column {one.name} is not {one.type}; measure that case again")
 
 
-def load_rows(file: Path) -> pd.DataFrame:
-    """Many cases in one parquet file, with its further columns after those of ``SCHEMA``, sorted by ORDER.
+def load_rows(file: Path) -> pa.Table:
+    """Many cases in one parquet file, with its further columns after those of ``SCHEMA``, in order.
 
     Raises RunFolderError that names the file when it is truncated, foreign or of another schema.
     """
@@ -282,31 +287,19 @@ def load_rows(file: Path) -> pd.DataFrame:
     try:
         with pq.ParquetFile(pa.BufferReader(file.read_bytes()), page_checksum_verification=True) as parquet:
             _check_schema(file, parquet.schema_arrow)
-            table = parquet.read()
+            return in_order(parquet.read().replace_schema_metadata(None))
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         raise RunFolderError(
             f"{file}: cannot be read ({_one_line(error)}); make or install it again"
         ) from None
-    known = {column.name for column in SCHEMA}
-    return _frame([table], [name for name in table.column_names if name not in known])
 
 
-def _frame(tables: Sequence[pa.Table], further: Sequence[str] = ()) -> pd.DataFrame:
-    """All rows; ``further`` names columns to keep beside those of the schema."""
-    import pandas as pd
-    import pyarrow as pa
+def in_order(table: pa.Table) -> pa.Table:
+    """The rows of ``table`` sorted by what was asked of the cases."""
+    import pyarrow.compute as pc  # type: ignore[import-untyped]  # ships no types
 
-    schema = arrow_schema()
-    names = [*schema.names, *further]
-    parts = [one.select(names).replace_schema_metadata(None) for one in tables]
-    table = pa.concat_tables(parts) if tables else schema.empty_table()
-    nullable = {column.name for column in SCHEMA if column.kind == "int64" and column.null_when}
-    # Otherwise pandas makes floats of whole numbers as soon as one is missing.
-    frame = table.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
-    plain = {column.name: "int64" for column in SCHEMA if column.kind == "int64"}
-    frame = frame.astype({name: kind for name, kind in plain.items() if name not in nullable})
-    ordered: pd.DataFrame = frame.sort_values(list(ORDER), ignore_index=True)
-    return ordered
+    names = (*ORDER, "case_id")
+    return table.take(pc.sort_indices(table.select(names), [(name, "ascending") for name in names]))
 
 
 def _one_line(error: BaseException) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from statistics import median
 from typing import Any
 
@@ -14,7 +14,7 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.errors import UsageError
 from ccbench.measure import communicating
 from ccbench.model.prediction import Prediction
-from ccbench.runs.imported import OF_SAMPLES, Origin, imported_case_id, imported_speed, origin_columns
+from ccbench.results.imported import OF_SAMPLES, Origin, imported_case_id, imported_speed, origin_columns
 from ccbench.stats import tukey_outliers, visited_interval
 
 Row = dict[str, Any]
@@ -206,14 +206,13 @@ def _overlap_columns(measurement: Measurement, confidence: float) -> Row:
     }
 
 
-def usual_waits(waiting_seconds: Any) -> list[float]:
+def usual_waits(waiting_seconds: Sequence[Sequence[float]]) -> list[float]:
     """What each rank waited in a launch: the median of its visits; empty where it is not known.
 
     Other programs that ran in one visit hold up whichever rank had its processor taken, for hundreds of
     launches, and a mean would keep that.
     """
-    waits = _listed(waiting_seconds)
-    return [float(median(visits)) for visits in waits] if all(map(len, waits)) else []
+    return [float(median(visits)) for visits in waiting_seconds] if all(map(len, waiting_seconds)) else []
 
 
 def _largest(medians: Sequence[float]) -> int | None:
@@ -243,73 +242,16 @@ def _storable(value: Any) -> Any:
 
 
 def measurement_of(row: Mapping[str, Any]) -> Measurement:
-    """The measurement a row (of ``Run.cases`` or of a parquet file) was written from."""
-    return Measurement(
-        case=case_of(row),
-        status=Status(row["status"]),
-        detail=str(row["detail"]),
-        backend_version=str(row["backend_version"]),
-        algorithm_used=str(row["algorithm_used"]),
-        launches_per_sample=_whole(row["launches_per_sample"]) or 0,
-        gated_launches=_whole(row["gated_launches"]),
-        samples_seconds=_floats(row["samples_seconds"]),
-        warmup_seconds=_floats(row["warmup_seconds"]),
-        skew_seconds=_floats(row["skew_seconds"]),
-        rank_samples_seconds=tuple(_floats(one) for one in _listed(row["rank_samples_seconds"])),
-        rank_waiting_seconds=tuple(_floats(one) for one in _listed(row["rank_waiting_seconds"])),
-        rank_processor_share=_floats(row["rank_processor_share"]),
-        rank_queued_share=_floats(row["rank_queued_share"]),
-        visit_samples=tuple(int(one) for one in _listed(row["visit_samples"])),
-        launching_seconds=0.0 if is_null(row["launching_seconds"]) else float(row["launching_seconds"]),
-        wrong_elements=_whole(row["wrong_elements"]),
-        stop_reason=str(row["stop_reason"]),
-        started_at=str(row["started_at"]),
-        simulated=bool(row["simulated"]),
-        protocol_used=str(row["protocol_used"]),
-        channels_used=_whole(row["channels_used"]) or 0,
-        library_estimate_seconds=_number(row["library_estimate_seconds"]),
-        part_names=tuple(str(one) for one in _listed(row["part_names"])),
-        part_samples_seconds=tuple(_floats(one) for one in _listed(row["part_samples_seconds"])),
-        hosts=tuple(str(one) for one in _listed(row["hosts"])),
-        node_of_rank=tuple(int(one) for one in _listed(row["node_of_rank"])),
-        device_readings=str(row["device_readings"]),
-        conditions=_conditions_of(row),
-    )
+    """The measurement that a row of a case's file, as plain Python values, was written from."""
+    stored = {**_kept(Measurement, row), "status": Status(row["status"])}
+    return Measurement(case=case_of(row), conditions=Conditions(**_kept(Conditions, row)), **stored)
 
 
-def _conditions_of(row: Mapping[str, Any]) -> Conditions:
-    shares = (
-        "core_latency_before_seconds", "core_latency_after_seconds", "foreign_cpu_share", "steal_share",
-    )  # fmt: skip
-    return Conditions(
-        **{name: None if is_null(row[name]) else float(row[name]) for name in shares},
-        watched_cpu_seconds=0.0 if is_null(row["watched_cpu_seconds"]) else float(row["watched_cpu_seconds"]),
-        binding=tuple(int(one) for one in _listed(row["binding"])),
-        oversubscribed=bool(row["oversubscribed"]),
-        flags=tuple(str(one) for one in _listed(row["flags"])),
-    )
+def _kept(kind: type[Conditions | Measurement], row: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of ``kind`` that are columns; what is null has the field's default."""
+    columns = [one for one in fields(kind) if one.name in row]
+    return {one.name: one.default if row[one.name] is None else _frozen(row[one.name]) for one in columns}
 
 
-def is_null(value: Any) -> bool:
-    """True for every face of a missing value: None, pandas' NA, NaN."""
-    if value is None:
-        return True
-    if isinstance(value, float):
-        return math.isnan(value)
-    return type(value).__name__ == "NAType"
-
-
-def _listed(value: Any) -> Sequence[Any]:
-    return () if is_null(value) else value
-
-
-def _floats(value: Any) -> tuple[float, ...]:
-    return tuple(float(one) for one in _listed(value))
-
-
-def _number(value: Any) -> float | None:
-    return None if is_null(value) else float(value)
-
-
-def _whole(value: Any) -> int | None:
-    return None if is_null(value) else int(value)
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value

@@ -15,7 +15,7 @@ import pytest
 
 from ccbench.cases import MORE_VISITS, Status
 from ccbench.errors import RunFolderError
-from ccbench.runs import SCHEMA_VERSION, RunFolder, default_folder, load_run
+from ccbench.results import SCHEMA_VERSION, RunFolder, default_folder, load_run
 
 from .samples import CASE, PREDICTION, failed, measured
 
@@ -114,7 +114,7 @@ def test_two_writers_never_share_a_folder(tmp_path: Path) -> None:
 def test_the_lock_of_a_killed_run_is_gone_with_it(tmp_path: Path) -> None:
     program = (
         "import os, signal, sys\n"
-        "from ccbench.runs import RunFolder\n"
+        "from ccbench.results import RunFolder\n"
         "RunFolder.create(sys.argv[1], {})\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -228,7 +228,7 @@ def test_only_a_case_that_is_ok_has_a_speed(tmp_path: Path) -> None:
 
 def test_reading_and_writing_runs_is_light_to_import() -> None:
     program = (
-        "import sys, ccbench.runs\n"
+        "import sys, ccbench.results\n"
         "heavy = {'pyarrow', 'pandas', 'matplotlib', 'cupy', 'torch'} & set(sys.modules)\n"
         "sys.exit(', '.join(heavy) or None)"
     )

@@ -8,16 +8,16 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ccbench.runs import RunFolder, load_run
-from ccbench.runs.loading import GATHERED_NAME
-from tests.runs.samples import PREDICTION, measured
+from ccbench.results import RunFolder, load_run
+from ccbench.results.loading import GATHERED_NAME
+from tests.results.samples import PREDICTION, measured
 
 CASES = 12
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("ccbench.runs.loading.FEWEST_CASES", CASES)
+    monkeypatch.setattr("ccbench.results.loading.FEWEST_CASES", CASES)
     with RunFolder.create(tmp_path / "run", {}) as run:
         for number in range(1, CASES + 1):
             run.write(measured(number * 1024), PREDICTION)
@@ -26,7 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The case files that are opened from now on."""
-    from ccbench.runs import loading
+    from ccbench.results import loading
 
     seen: list[Path] = []
     real = loading.read_case
@@ -66,7 +66,7 @@ def test_any_other_set_of_files_is_read_again(
     files = sorted((folder / "cases").glob("*.parquet"))
     if change == "gone":
         files[0].unlink()
-        monkeypatch.setattr("ccbench.runs.loading.FEWEST_CASES", 1)
+        monkeypatch.setattr("ccbench.results.loading.FEWEST_CASES", 1)
     elif change == "more":
         with RunFolder.resume(folder) as run:
             run.write(measured(1 << 20), PREDICTION)
@@ -98,7 +98,7 @@ def test_who_cannot_write_does_without(folder: Path, monkeypatch: pytest.MonkeyP
     def refused(*arguments: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("ccbench.runs.loading.write_atomically", refused)
+    monkeypatch.setattr("ccbench.results.loading.write_atomically", refused)
     assert len(load_run(folder).cases) == CASES
 
 

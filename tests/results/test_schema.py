@@ -3,9 +3,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from ccbench.runs import SCHEMA, SCHEMA_VERSION, arrow_schema
-from ccbench.runs.rows import row_of
-from ccbench.runs.schema import schema_table
+from ccbench.results import SCHEMA, SCHEMA_VERSION, arrow_schema
+from ccbench.results.rows import row_of
+from ccbench.results.schema import schema_table
 
 from .samples import failed, measured
 

@@ -1,0 +1,326 @@
+"""One case of a run as it was read back: what was asked, what came back, and what follows from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import Field, dataclass, field, fields
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbench.cases import IDENTITY, MORE_VISITS, OVERLAP, Case, Status, setting_words
+from ccbench.collectives import COLLECTIVES
+from ccbench.errors import UsageError
+from ccbench.groups import parse_groups
+from ccbench.machine.flags import Flag
+from ccbench.results.manifest import Manifest
+from ccbench.results.rows import usual_waits
+from ccbench.results.schema import SCHEMA
+from ccbench.units import format_change, format_size, plain
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
+
+BYTES_PER_GIGABYTE = 1e9
+
+IMPOSSIBLE = 0.98
+"""A time below this share of the bound is faster than rounding explains: bound or measurement are wrong."""
+
+BEATEN = 0.05
+"""A case beats its bound when more than this share of its samples does: fewer may be the clock's doing."""
+
+_FIRST = ("collective", "ranks", "nodes", "dtype", "op", "backend", "algorithm", "protocol", "mode")
+_NAMES = tuple(axis.name for axis in IDENTITY)
+ORDER = (*_FIRST, *(name for name in _NAMES if name not in (*_FIRST, "size_bytes")), "size_bytes")
+"""Everything asked of a case but its suite's name; the points of a run are sorted by it."""
+
+Samples = NDArray[np.float64]
+
+NO_SAMPLES: Samples = np.zeros(0)
+NO_SAMPLES.flags.writeable = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point(Case):
+    """One case of a run. Columns are as ``ccbench.results.SCHEMA`` has them; times are seconds per launch.
+
+    Text is one printable line. What is not known is None, "", () or no samples. Figures of speed are None
+    unless the case is OK; bound and prediction unless one was made, and always of an emulated device.
+    run, baseline: how a report names the run where several are drawn. machine: as the run's manifest names
+    it, else the devices as an imported output does. network: between nodes, as the run's options or a
+    published row name it; empty where neither does. gpu: of a published row.
+    algbw, busbw: in GB/s; of a pair or of one group.
+    """
+
+    case_id: str = ""
+    status: Status = Status.OK
+    detail: str = ""
+    backend_version: str = ""
+    algorithm_used: str = ""
+    protocol_used: str = ""
+    channels_used: int = 0
+    library_estimate_seconds: float | None = None
+    simulated: bool = False
+    stop_reason: str = ""
+    wrong_elements: int | None = None
+    samples_seconds: Samples = field(default_factory=lambda: NO_SAMPLES, compare=False, repr=False)
+    visit_samples: tuple[int, ...] = ()
+    rank_samples_seconds: tuple[Samples, ...] = field(default=(), compare=False, repr=False)
+    median_seconds: float | None = None
+    low_seconds: float | None = None
+    high_seconds: float | None = None
+    interval_confidence: float | None = None
+    algbw: float | None = None
+    busbw: float | None = None
+    bound_seconds: float | None = None
+    predicted_seconds: float | None = None
+    bottleneck: str = ""
+    rank_median_seconds: tuple[float, ...] = ()
+    rank_waiting_seconds: tuple[Samples, ...] = field(default=(), compare=False, repr=False)
+    rank_processor_share: tuple[float, ...] = ()
+    rank_queued_share: tuple[float, ...] = ()
+    slowest_rank: int | None = None
+    part_names: tuple[str, ...] = ()
+    part_samples_seconds: tuple[Samples, ...] = field(default=(), compare=False, repr=False)
+    part_median_seconds: tuple[float, ...] = ()
+    overlap_efficiency: float | None = None
+    overlap_low: float | None = None
+    overlap_high: float | None = None
+    binding: tuple[int, ...] = ()
+    node_of_rank: tuple[int, ...] = ()
+    oversubscribed: bool = False
+    flags: tuple[str, ...] = ()
+    device_readings: str = ""
+    source: str = ""
+    source_table: int = 0
+    tool: str = ""
+    tool_version: str = ""
+    device_model: str = ""
+    time_statistic: str = "median"
+    printed_busbw: float | None = None
+    gpu: str = ""
+    host: str = ""
+    machine: str = ""
+    network: str = ""
+    run: str = ""
+    baseline: bool = False
+
+    @property
+    def curve(self) -> tuple[object, ...]:
+        """The identity without the size: equal for all points of one line."""
+        return tuple(getattr(self, name) for name in ORDER[:-1])
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether there is a time that a clock gives: the case is OK and took longer than nothing."""
+        median = self.median_seconds
+        return self.status is Status.OK and median is not None and 0 < median < math.inf
+
+    @property
+    def visits(self) -> list[Samples]:
+        """The samples of each visit; all in one where the lengths do not add up to them."""
+        samples, lengths = self.samples_seconds, [length for length in self.visit_samples if length > 0]
+        if sum(lengths) != len(samples):
+            return [samples] if len(samples) else []
+        return [samples[end - length : end] for length, end in zip(lengths, accumulate(lengths), strict=True)]
+
+    @property
+    def complete(self) -> bool:
+        """False while visits are planned that the run did not come to."""
+        return self.stop_reason != MORE_VISITS
+
+    @property
+    def group_ranks(self) -> int:
+        """Ranks that communicate with each other: two of a pair, those of a group, or all."""
+        if self.pair:
+            return 2
+        try:
+            return len(parse_groups(self.groups, self.ranks)[0]) if self.groups else self.ranks
+        except UsageError:  # of a stored row that no version of ccbench wrote
+            return self.ranks
+
+    @property
+    def setting(self) -> str:
+        """Words for what differs from a plain case, nothing for one."""
+        return ", ".join(setting_words(vars(self)))
+
+    @property
+    def parts(self) -> tuple[tuple[str, float], ...]:
+        """Name and median of all that ran at the same time; () where it was not timed apart."""
+        return tuple(zip(self.part_names, self.part_median_seconds, strict=False))
+
+    @property
+    def slowest_part(self) -> str:
+        """Name of the slowest of what ran at the same time, and how much longer it took than the fastest."""
+        if len(self.parts) < 2 or self.mode == OVERLAP:
+            return ""
+        fastest, slowest = (choose(self.parts, key=lambda part: part[1]) for choose in (min, max))
+        if slowest[1] <= fastest[1] or not fastest[1]:
+            return "none"
+        return f"{slowest[0]} {format_change(slowest[1] / fastest[1] - 1)}"
+
+    @property
+    def rank_waiting(self) -> tuple[float, ...]:
+        """Share of a launch that each rank usually waited for others, in rank order; () if not known."""
+        launch = self.median_seconds
+        return (
+            tuple(
+                waited / launch
+                for waited in usual_waits([waits.tolist() for waits in self.rank_waiting_seconds])
+            )
+            if launch
+            else ()
+        )
+
+    @property
+    def imported(self) -> bool:
+        """Whether another tool measured the case."""
+        return bool(self.source)
+
+    @property
+    def tool_and_version(self) -> str:
+        """The program whose output was imported, with its version where that is known."""
+        return " ".join(part for part in (self.tool, self.tool_version) if part)
+
+    @property
+    def emulated(self) -> bool:
+        """Whether the device was emulated: the result is real, the time says nothing about any device."""
+        return Flag.EMULATION in self.flags
+
+    @property
+    def trusted(self) -> bool:
+        """Whether nothing was flagged while the case ran."""
+        return not self.flags
+
+    @property
+    def bound_share(self) -> float | None:
+        """How much of the speed of light was reached: bound over measured time; one rank has no bound."""
+        if not self.median_seconds or self.bound_seconds is None or self.group_ranks < 2:
+            return None
+        return self.bound_seconds / self.median_seconds
+
+    @property
+    def beaten_share(self) -> float | None:
+        """Share of the samples that are faster than the bound allows; None where there is no bound."""
+        if self.bound_seconds is None or not len(self.samples_seconds):
+            return None
+        return float(np.mean(self.samples_seconds < IMPOSSIBLE * self.bound_seconds))
+
+    @property
+    def beats_bound(self) -> bool:
+        """Whether more than BEATEN of the samples, or the printed time, are faster than the bound allows."""
+        beaten = self.beaten_share
+        if beaten is None or self.bound_share is None:
+            return (self.bound_share or 0.0) * IMPOSSIBLE > 1.0
+        return beaten > BEATEN
+
+    @property
+    def prediction_error(self) -> float | None:
+        """Predicted over measured time, minus one: negative where the machine was slower than predicted."""
+        if not self.median_seconds or self.predicted_seconds is None:
+            return None
+        return self.predicted_seconds / self.median_seconds - 1
+
+    def busbw_at(self, seconds: float | None) -> float | None:
+        """Bus bandwidth in GB/s this case would have if it took ``seconds``; None where no bus is used."""
+        row = COLLECTIVES.get(self.collective)
+        if not seconds or not self.size_bytes or self.group_ranks < 2 or row is None or not row.moves_data:
+            return None
+        return self.size_bytes / seconds / BYTES_PER_GIGABYTE * row.bus_factor(self.group_ranks)
+
+    @property
+    def name(self) -> str:
+        """One line that tells this case from others, but for its size; what is as usual is not said."""
+        said = (axis.said(getattr(self, axis.name)) for axis in IDENTITY if axis.name != "size_bytes")
+        return " ".join(filter(None, said))
+
+    @property
+    def size(self) -> str:
+        """The size as people write it."""
+        return format_size(self.size_bytes)
+
+    @property
+    def label(self) -> str:
+        """One line that tells this case from the others of its run."""
+        return f"{self.name} {self.size}"
+
+
+LONGEST = {"groups": 100_000, "pair": 100_000, "detail": 300}
+"""Characters of a text that are kept where not LONGEST_TEXT; lists of groups must stay whole to be read."""
+
+LONGEST_TEXT = 200
+
+RAW = ("device_readings",)
+"""JSON texts, which are not touched."""
+
+COLUMN_OF = {
+    "algbw": "algbw_GB_s",
+    "busbw": "busbw_GB_s",
+    "printed_busbw": "printed_busbw_GB_s",
+}
+"""Fields whose column has another name."""
+
+
+def points_of_table(table: pa.Table, manifest: Manifest) -> tuple[Point, ...]:
+    """Every row of ``table`` in its order; a column that it lacks keeps the default of its field."""
+    kinds = {column.name: column.kind for column in SCHEMA}
+    values: dict[str, Sequence[Any]] = {
+        "host": [manifest.host] * table.num_rows,
+        "network": [manifest.network] * table.num_rows,
+    }
+    for one in fields(Point):
+        column = COLUMN_OF.get(one.name, one.name)
+        if column in table.column_names:
+            values[one.name] = _read(table[column], kinds.get(column, "string"), one)
+    values["machine"] = [manifest.machine or device for device in values["device_model"]]
+    values["status"] = [Status(status) for status in values["status"]]
+    return tuple(_point(dict(zip(values, row, strict=True))) for row in zip(*values.values(), strict=True))
+
+
+def _point(values: dict[str, Any]) -> Point:
+    if values["oversubscribed"] and Flag.OVERSUBSCRIBED not in values["flags"]:
+        values["flags"] = (*values["flags"], Flag.OVERSUBSCRIBED.value)
+    if Flag.EMULATION in values["flags"]:
+        values["bound_seconds"] = values["predicted_seconds"] = None
+    if values["network"].startswith("none"):
+        values["network"] = ""
+    return Point(**values)
+
+
+def _read(column: pa.ChunkedArray, kind: str, one: Field[Any]) -> Sequence[Any]:
+    """The cells of a column as the field ``one`` has them; here alone it matters how a null looks."""
+    if kind == "list<double>":
+        arrays = _arrays(column)
+        return [tuple(cell.tolist()) for cell in arrays] if one.compare else arrays
+    if kind == "list<list<double>>":
+        lists = _whole(column)
+        arrays = _arrays(lists.values)
+        return [tuple(arrays[start:end]) for start, end in pairwise(lists.offsets.to_pylist())]
+    cells = column.to_pylist()
+    if kind == "list<string>":
+        return [tuple(map(plain, cell or ())) for cell in cells]
+    if kind.startswith("list"):
+        return [tuple(cell or ()) for cell in cells]
+    if kind == "string":
+        longest = LONGEST.get(one.name, LONGEST_TEXT)
+        raw = one.name in RAW
+        texts = {cell: cell if raw else plain(cell, longest) for cell in set(cells) if cell is not None}
+        return [texts.get(cell, "") for cell in cells]
+    # A number that is none says as little as a null does.
+    return [one.default if cell is None or cell != cell else cell for cell in cells]
+
+
+def _arrays(column: pa.ChunkedArray | pa.Array) -> list[Samples]:
+    """The lists of numbers in a column as views of one array; a null is an empty one."""
+    lists = _whole(column)
+    numbers = lists.values.to_numpy(zero_copy_only=False)
+    return [numbers[start:end] for start, end in pairwise(lists.offsets.to_pylist())]
+
+
+def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    import pyarrow as pa
+
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

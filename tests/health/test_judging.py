@@ -78,7 +78,7 @@ def test_wrong_data_come_first_and_name_the_rank_and_the_case() -> None:
     made[0] = replace(made[0], status=Status.WRONG, wrong_elements=3, detail="rank 3: 3 wrong elements")
     one = verdict(made)
     assert found(one)[0][0] == "wrong_data"
-    assert one.lines()[0].startswith("NOT HEALTHY: wrong data: rank 3 in send_recv")
+    assert one.lines()[0].startswith("NOT HEALTHY: wrong data: rank 3 in nccl send_recv")
     assert str(one.findings[0]).endswith(": 3 wrong elements")
     assert one.exit_code == 1
 
@@ -91,7 +91,7 @@ def test_wrong_cases_are_told_apart_by_all_that_differs() -> None:
     ]
     named = [what for kind, what in found(verdict(made)) if kind == "wrong_data"]
     assert len(set(named)) == len(made)
-    assert sum(what.endswith("4 ranks, nccl, groups rank // 2, group 1 alone") for what in named) == 1
+    assert sum(what.endswith("4 ranks groups rank // 2 group 1 alone 4 KiB") for what in named) == 1
 
 
 def test_many_wrong_cases_are_counted() -> None:

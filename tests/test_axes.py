@@ -58,7 +58,14 @@ COMMANDS = {
     "plan": "run all.yaml --plan --json",
     "plan of another": "run all.yaml --plan --json --backend cpu",
     "refused": "run wrong.yaml --plan",
-    "run": "run all.yaml -o run --no-report --quiet",
+    "run": "run all.yaml -o runs/all --no-report --quiet",
+    "plain run": "run plain.yaml -o runs/plain --no-report --quiet",
+    "report": "report runs/all -o report --format csv,md,nccl-tests",
+    "compare": "compare runs/plain runs/all --format json",
+    "history": "history runs --json",
+    "feed": "feed runs/all --format prometheus",
+    "feed as JSON": "feed runs/all --format json",
+    "tune": "tune runs/all --json",
 }
 
 
@@ -88,6 +95,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     inserted(folder / "ccbench" / "cases.py", "    # fmt: on\n", ROW)
     inserted(folder / "ccbench" / "backends" / "__init__.py", BACKEND_ROW, BACKEND_HAS_IT)
     (folder / "all.yaml").write_text(SUITE.format(name="all", flavour="all"))
+    (folder / "plain.yaml").write_text(SUITE.format(name="plain", flavour="plain"))
     (folder / "wrong.yaml").write_text(SUITE.format(name="wrong", flavour="bitter"))
     return folder
 
@@ -130,9 +138,40 @@ def test_a_value_that_a_new_axis_does_not_have_is_refused_in_one_line(ended: dic
 
 
 def test_a_new_axis_is_a_column(ended: dict[str, Ended], folder: Path) -> None:
-    assert ended["run"].code is not None
-    frame = pd.read_parquet(folder / "run" / "cases")
+    assert (ended["run"].code, ended["plain run"].code) == (0, 0), ended["run"].err
+    frame = pd.read_parquet(folder / "runs" / "all" / "cases")
     assert sorted(frame["flavour"]) == ["plain", "plain", "sour", "sour", "sweet", "sweet"]
+
+
+def test_a_new_axis_is_in_tables_and_tells_lines_apart(ended: dict[str, Ended], folder: Path) -> None:
+    assert ended["report"].code == 0, ended["report"].err
+    written = {file.suffix: file.read_text() for file in (folder / "report").rglob("*") if file.is_file()}
+    assert "flavour" in written[".csv"].splitlines()[0].split(",")
+    assert "flavour sweet" in written[".md"]
+    assert "flavour sour" in "".join(written.values())
+
+
+def test_points_that_differ_in_a_new_axis_are_not_compared(ended: dict[str, Ended]) -> None:
+    points = json.loads(ended["compare"].out)["points"]
+    causes = {(one["flavour"], one["cause"]) for one in points}
+    assert causes == {("plain", None), ("sweet", "missing in base"), ("sour", "missing in base")}
+
+
+def test_a_new_axis_makes_series_of_its_own(ended: dict[str, Ended]) -> None:
+    series = json.loads(ended["history"].out)["series"]
+    assert sum("flavour sweet" in one["label"] for one in series) == 2
+    assert len(series) == 6
+
+
+def test_exports_and_advice_say_a_new_axis(ended: dict[str, Ended]) -> None:
+    assert 'flavour="sweet"' in ended["feed"].out
+    assert 'flavour="plain"' not in ended["feed"].out
+    assert {one["flavour"] for one in json.loads(ended["feed as JSON"].out)["curves"]} == {
+        "plain",
+        "sweet",
+        "sour",
+    }
+    assert "flavour sour" in ended["tune"].out
 
 
 CASE = Case("s", "cpu", "all_reduce", "ring", "float32", "sum", 1024, 256, 4)

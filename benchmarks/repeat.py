@@ -37,7 +37,7 @@ class Timed:
 
     @property
     def outside_share(self) -> float:
-        """Share of the wall time spent outside launches."""
+        """Share of the wall time outside launches, interpreter, imports and report not counted."""
         return 1 - float(self.cases["launching_seconds"].sum()) / self.wall_seconds
 
 

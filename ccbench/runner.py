@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
@@ -33,9 +33,9 @@ from ccbench.planning import (
 )
 from ccbench.processes import Terminated, terminated_by_signals
 from ccbench.progress import Forecast, Progress
-from ccbench.results import RunFolder
+from ccbench.results import RunFolder, arrow_schema
 from ccbench.seats import HAND_ON_VARIABLE
-from ccbench.starting import basis_of, import_readers, machine_for, run_folder, who_is_launched
+from ccbench.starting import basis_of, machine_for, readers_imported, run_folder, who_is_launched
 from ccbench.topology.detection import detect
 from ccbench.topology.diagnosis import diagnose
 from ccbench.topology.files import to_plain
@@ -88,7 +88,7 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
     census, options = who_is_launched(options, progress)
     plan = plan_suite(suite, options)
     backends = _open_backends(plan.cases, options)
-    import_readers()
+    arrow_schema()  # loads pyarrow while no signal can interrupt that
     with (
         terminated_by_signals(once=bool(options.launched_by)),
         run_folder(suite, options, backends, plan.notes) as folder,
@@ -103,11 +103,10 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
             hosts=[asdict(host) for host in census.facts] if census else [],
             planned_cases=len(plan.cases),
         )
-        for finding in findings:
-            if finding.severity == "problem":
-                progress.note(f"{', '.join(finding.devices)}: {finding.evidence}; {finding.advice}")
-        for note in plan.notes:
-            progress.note(note)
+        told = (one for one in findings if one.severity == "problem")
+        lines = (f"{', '.join(one.devices)}: {one.evidence}; {one.advice}" for one in told)
+        for line in (*lines, *plan.notes):
+            progress.note(line)
         done = folder.finished() if options.resume else {}
         begun = folder.unfinished() if options.resume else {}
         run = _Run(suite.sampling, suite.seed, options, basis, backends, folder, progress, begun, census)
@@ -146,8 +145,8 @@ class _Run:
         self._folder = folder
         self._progress = progress
         self._teams: dict[TeamKey, Team] = {}
-        self._failures: dict[TeamKey, list[str]] = {}
-        self._losses: dict[TeamKey, list[str]] = {}
+        self._failures: dict[TeamKey, list[str]] = defaultdict(list)
+        self._losses: dict[TeamKey, list[str]] = defaultdict(list)
         self._results: dict[str, Measurement] = begun
         self._launch = options.launch
         self._launched_by = options.launched_by
@@ -304,7 +303,7 @@ class _Run:
         if reason:
             return Measurement(case, Status.UNSUPPORTED, reason)
         key = self._team_key(case)
-        failures = self._failures.setdefault(key, [])
+        failures = self._failures[key]
         if len(failures) >= TEAM_FAILURES_LIMIT:
             said = f"{failures[-1]} (tried {len(failures)} times)"
             return Measurement(case, Status.FAILED, said, stop_reason=NO_TEAM)
@@ -322,7 +321,7 @@ class _Run:
             self._losses.pop(key, None)
         if not team.usable():
             self._teams.pop(key).close()
-            self._after_loss(measurement, self._losses.setdefault(key, []))
+            self._after_loss(measurement, self._losses[key])
         return measurement
 
     def _after_loss(self, measurement: Measurement, alike: list[str]) -> None:
@@ -380,7 +379,9 @@ class _Run:
         )
         began, planned = time.monotonic(), opening_seconds(case, self._networks)
         try:
-            return self._looked_at(backend.open_team(request), case) or backend.open_team(request)
+            with readers_imported():
+                team = backend.open_team(request)
+            return self._looked_at(team, case) or backend.open_team(request)
         finally:  # what this took corrects what is expected of others of the backend
             took = time.monotonic() - began
             self._opening_seconds += took

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -91,13 +93,19 @@ def _measured_machine(progress: Progress) -> Machine:
     return quick_machine()
 
 
-def import_readers() -> None:
-    """Load what writing and the closing table need, while nothing can interrupt it.
+@contextmanager
+def readers_imported() -> Iterator[None]:
+    """Load what the closing table needs, beside a block that mostly waits.
 
-    A signal that raises inside the import of a C extension leaves it half loaded for good.
+    By a thread, which gets no signals: one that raises inside the import of a C extension leaves it half
+    loaded for good.
     """
-    import pandas  # noqa: F401 - loaded for those who come later
-    import pyarrow.parquet  # type: ignore[import-untyped]  # noqa: F401 - ships no types; loaded for later
+    thread = threading.Thread(target=importlib.import_module, args=("pandas",))
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
 
 
 @contextmanager

@@ -22,11 +22,12 @@ def expected_visits(sampling: Sampling, made: int) -> int:
     """How many visits a case needs that is not done after ``made``; once it is unclear, as many as it may.
 
     Before it is known whether it will be, the middle (geometric) between planned and most: at most 1.41
-    times too many or too few.
+    times too many or too few. Intervals of half the median and more leave hardly any case unclear.
     """
     if made >= sampling.visits:
         return max(1, EXTRA_VISITS_FACTOR * sampling.visits - made)
-    factor = math.sqrt(EXTRA_VISITS_FACTOR) if sampling.visits > 1 else 1
+    wide = sampling.target_relative_width >= 0.5 or sampling.visits == 1
+    factor = 1 if wide else math.sqrt(EXTRA_VISITS_FACTOR)
     return math.ceil(factor * sampling.visits) - made
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ccbench.capabilities import DECLARED
+from ccbench.capabilities import DECLARED, capabilities_of
 from ccbench.cases import Case, Sampling
 from ccbench.errors import MachineError, UsageError
 from ccbench.planning import (
@@ -16,6 +16,8 @@ from ccbench.planning import (
     expected_seconds,
     plan_suite,
     rank_bytes,
+    starting_seconds,
+    visit_seconds,
 )
 from ccbench.suite import load_suite, read_suite
 
@@ -135,6 +137,31 @@ def test_the_expected_time_is_of_what_is_left_and_of_the_visits_that_unclear_cas
     assert expected_seconds(small, sampling) == pytest.approx(9 * of_a_visit, rel=1e-3)
     assert expected_seconds(small, sampling, made=4) == pytest.approx(5 * of_a_visit, rel=1e-3)
     assert expected_seconds(small, sampling, made=6) == pytest.approx(6 * of_a_visit, rel=1e-3)
+
+
+def test_ranks_that_spin_and_share_processors_wait_for_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ccbench.planning.usable_cores", lambda: 2)
+    monkeypatch.setattr("time.clock_getres", lambda clock: 0.004)
+    sampling = Sampling(visits=1, minimum_samples=3, warmup_seconds=0.001, budget_seconds=0.01)
+
+    def seconds(backend: str, ranks: int) -> float:
+        return visit_seconds(replace(CASE, backend=backend, ranks=ranks, size_bytes=4, count=1), sampling)
+
+    alone = seconds("mpi", 2)
+    assert alone == pytest.approx(0.017, abs=1e-3)
+    assert seconds("mpi", 3) - alone == pytest.approx(0.18, rel=0.01)
+    assert seconds("mpi", 4) - alone == pytest.approx(0.18, rel=0.01)
+    assert seconds("mpi", 6) - alone == pytest.approx(0.36, rel=0.01)
+    assert seconds("cpu", 6) == pytest.approx(alone, rel=0.01)  # its ranks hand their processor on at once
+    two_hosts = replace(CASE, backend="mpi", ranks=4, nodes=2, size_bytes=4, count=1)
+    assert visit_seconds(two_hosts, sampling) == pytest.approx(alone, rel=0.01)
+
+
+def test_a_look_at_messages_is_in_the_plan_once() -> None:
+    sampling = Sampling(visits=1)
+    cases = [replace(CASE, backend="mpi", collective=name) for name in ("all_reduce", "broadcast")]
+    assert starting_seconds(cases[:1], sampling) == starting_seconds(cases, sampling)
+    assert starting_seconds(cases, sampling)["mpi"] > capabilities_of("mpi").start_seconds + 1.0
 
 
 def test_bytes_of_a_case_are_those_of_all_its_ranks() -> None:

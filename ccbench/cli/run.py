@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 RESULTS = Path("results")
 
-FILES_NAMED = 3
-"""More written files than this are counted instead of listed."""
+FORMATS = ("html", "md", "csv")
+"""Of the report: the page has every figure. Pictures take longer than all the rest; ``report`` draws them."""
 
 
 def suite_completions(
@@ -65,7 +65,7 @@ def suite_completions(
     callback=duration,
     help="Stop after this time, such as 10m; keep what is done.",
 )
-@click.option("--no-report", is_flag=True, help="Draw no plots.")
+@click.option("--no-report", is_flag=True, help="Write no report.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 @as_json
 def run(suite: str, plan: bool, no_report: bool, quiet: bool, as_json: bool, **asked: Any) -> int:
@@ -269,13 +269,13 @@ def _print_results(outcome: RunOutcome, code: int, draw: bool, as_json: bool) ->
         if not as_json:
             lines = (*first_lines(measured), screen_table(measured, screen_width()), *verdicts)
             click.echo("\n".join(lines))
-            sys.stdout.flush()  # a person reads it while plots are drawn
+            sys.stdout.flush()  # a person reads it while the page is made
     except OSError as error:
         gone = error  # who reads stdout may go away before the table ends: the files are written all the same
-    now = draw and not outcome.interrupted  # whoever stops a run does not wait for plots
-    files = drawn_as_far_as_possible(lambda: write_report([measured])) if now else ()
+    now = draw and not outcome.interrupted  # whoever stops a run does not wait for files
+    files = drawn_as_far_as_possible(lambda: write_report([measured], formats=FORMATS)) if now else ()
     if draw and not now and set(outcome.counts) - {Status.SKIPPED}:
-        say(f"no plots were drawn; draw them with: {shlex.join(['ccbench', 'report', str(outcome.folder)])}")
+        say(f"no report was written; write it with: {shlex.join(['ccbench', 'report', str(outcome.folder)])}")
     if gone:
         raise gone
     if as_json:
@@ -289,8 +289,6 @@ def _print_results(outcome: RunOutcome, code: int, draw: bool, as_json: bool) ->
                 "files": [str(file) for file in files],
             }
         )
-    elif len(files) > FILES_NAMED:
-        click.echo(f"wrote {len(files)} plots and tables to {files[0].parent}")
-    else:
-        for file in files:
-            click.echo(f"wrote {file}")
+        return
+    for file in files:
+        click.echo(f"wrote {file}")

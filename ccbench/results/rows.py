@@ -236,7 +236,7 @@ def _storable(value: Any) -> Any:
     """``value`` with text that UTF-8 can hold: a worker's last words may hold stray surrogates."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")
-    if isinstance(value, list):
+    if isinstance(value, list) and value and isinstance(value[0], str):
         return [_storable(one) for one in value]
     return value
 

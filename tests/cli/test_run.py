@@ -38,7 +38,7 @@ class Fakes:
         self.options = options
         return Plan((CASE,), 8192, 2048, 0.5, ("one note",), self.basis)
 
-    def write_report(self, runs: list[Any]) -> tuple[Path, ...]:
+    def write_report(self, runs: list[Any], formats: tuple[str, ...]) -> tuple[Path, ...]:
         self.reported += runs
         if self.failure is not None:
             raise self.failure
@@ -110,7 +110,7 @@ def test_json_is_one_object_on_stdout(ccbench: Command, fakes: Fakes) -> None:
 @pytest.mark.parametrize(
     ("code", "why"), [(130, "interrupted"), (143, "terminated by SIGTERM"), (129, "terminated by SIGHUP")]
 )
-def test_a_stopped_run_waits_for_no_plots_and_says_why_and_how_to_go_on(
+def test_a_stopped_run_waits_for_no_report_and_says_why_and_how_to_go_on(
     ccbench: Command, fakes: Fakes, code: int, why: str
 ) -> None:
     fakes.outcome = RunOutcome(Path("results/a b"), code, {Status.OK: 1, Status.SKIPPED: 2}, interrupted=True)
@@ -120,7 +120,7 @@ def test_a_stopped_run_waits_for_no_plots_and_says_why_and_how_to_go_on(
     assert ended.err.splitlines() == [
         "run folder: results/a b",
         f"ccbench: {why}; go on with: {again}",
-        "no plots were drawn; draw them with: ccbench report 'results/a b'",
+        "no report was written; write it with: ccbench report 'results/a b'",
     ]
     assert ended.out.splitlines()[:2] == ["look first", "a table 100 wide"]
     assert fakes.reported == []
@@ -147,20 +147,20 @@ def test_a_run_out_of_time_says_how_to_go_on(ccbench: Command, fakes: Fakes) -> 
     assert ended.err.splitlines()[1].endswith("go on with: ccbench run quick --resume r")
 
 
-def test_a_run_that_was_stopped_before_it_measured_speaks_of_no_plots(ccbench: Command, fakes: Fakes) -> None:
+def test_a_run_stopped_before_it_measured_speaks_of_no_report(ccbench: Command, fakes: Fakes) -> None:
     fakes.outcome = RunOutcome(Path("r"), 130, {Status.SKIPPED: 3}, interrupted=True)
     ended = ccbench("run", "quick")
     assert ended.code == 130
-    assert "no plots" not in ended.err
+    assert "no report" not in ended.err
     assert "a table" in ended.out
 
 
-def test_plots_are_drawn_after_the_table_and_although_nobody_reads_it(
+def test_the_report_is_written_after_the_table_and_although_nobody_reads_it(
     ccbench: Command, fakes: Fakes, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     shown: list[str] = []
 
-    def draw(runs: list[Any]) -> tuple[Path, ...]:
+    def draw(runs: list[Any], formats: tuple[str, ...]) -> tuple[Path, ...]:
         shown.append(capfd.readouterr().out)
         return ()
 

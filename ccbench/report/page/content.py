@@ -34,6 +34,7 @@ from ccbench.report.sharing_tables import SharingTable, sharing_tables
 from ccbench.report.text import plural
 from ccbench.report.verdict import health_lines, sentences
 from ccbench.results import Point, Run
+from ccbench.topology.graph import DeviceKind, Topology
 from ccbench.units import plain
 
 SECTIONS: tuple[tuple[str, str, str], ...] = (
@@ -176,6 +177,11 @@ def _beside(points: Sequence[Point], behind: Sequence[Point], baseline: Run) -> 
     return (text, *(line.strip().capitalize() for line in lines if line.startswith("  note: ")))
 
 
+def _is_one_processor(topology: Topology) -> bool:
+    """Whether there is nothing to see but a processor and its NICs."""
+    return len([one for one in topology.devices if one.kind is not DeviceKind.NIC]) < 2
+
+
 def _part(run: Run, points: Sequence[Point], behind: Sequence[Point], baseline: Run | None) -> RunPart:
     findings = run_findings(run, points)
     blamed, *lines = health_lines(run) or [""]
@@ -194,7 +200,7 @@ def _part(run: Run, points: Sequence[Point], behind: Sequence[Point], baseline: 
         lines=tuple(lines),
         findings=findings,
         rates=measured_rates(points),
-        picture=None if topology is None or not topology.devices else machine_picture(topology),
+        picture=None if topology is None or _is_one_processor(topology) else machine_picture(topology),
         environment=environment_rows(run.manifest),
         differences=() if baseline is None else differences(run.manifest, baseline.manifest),
         beside=() if baseline is None else _beside(points, behind, baseline),

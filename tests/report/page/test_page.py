@@ -30,6 +30,8 @@ from ccbench.report.points import points_of
 from ccbench.report.run_finding import RunFinding
 from ccbench.report.verdict import sentences, verdict_lines
 from ccbench.results import Manifest, Run
+from ccbench.topology.files import to_plain
+from ccbench.topology.graph import Device, DeviceKind, Topology
 from tests.health.machines import collectives, run_of
 from tests.report.page.conftest import page_of
 from tests.report.synthetic import MANIFEST, flagged, sweep, write_run
@@ -133,6 +135,15 @@ def test_a_machine_of_the_catalog_is_drawn_and_a_broken_manifest_is_not() -> Non
     assert "8 GPUs" in picture.words
     assert topology_of(Manifest({"topology": {"devices": 3}})) is None
     assert topology_of(Manifest({})) is None
+
+
+@pytest.mark.parametrize(("processors", "drawn"), [(1, False), (2, True)])
+def test_a_processor_alone_with_its_nic_is_not_drawn(run: Run, processors: int, drawn: bool) -> None:
+    devices = [Device(f"cpu{place}", DeviceKind.CPU) for place in range(processors)]
+    topology = Topology("vm", (*devices, Device("nic0", DeviceKind.NIC)), ())
+    of_it = replace(run, manifest=Manifest({"topology": to_plain(topology)}))
+    (part,) = page_content([of_it], [points_of(of_it)]).runs
+    assert (part.picture is not None) is drawn
 
 
 def test_the_most_of_every_collective_stands_beside_its_machine(run: Run) -> None:

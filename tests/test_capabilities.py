@@ -107,7 +107,9 @@ def row_of(name: str) -> str:
         return ", ".join(values)
 
     lacking = [dtype for dtype in ITEM_BYTES if not able.has("dtype", dtype)]
-    also = [axis for axis in able.values if axis not in (*LISTED, "collective", "computing", "in_place")]
+    also = [
+        AXIS[axis].key for axis in able.values if axis not in (*LISTED, "collective", "computing", "in_place")
+    ]
     cells = (
         f"`{name}`", words("mode"), words("op"), f"all but {', '.join(lacking)}" if lacking else "all",
         ", ".join(also) or "-", str(able.most_ranks or "-"),

@@ -27,6 +27,9 @@ from ccbench.suite.model import IN_PLACE_COLLECTIVES, SWEPT, Suite, Sweep
 from ccbench.suite.ranges import MOST_POINTS, MOST_RANKS, Range, size_points
 from ccbench.units import parse_size, shown, suggestion
 
+MOST_REASONS = 5
+"""Of what an empty suite asks for in vain, so many are named."""
+
 Kept = tuple[int, Counter[str]]
 """How many values of an axis exist here, and how many of those that are asked for do not, by their names."""
 
@@ -366,6 +369,8 @@ def _why_empty(suite: Suite, context: ExpansionContext) -> str:
     reasons = {why_no_groups(*one) for one in asked}
     if "" not in reasons and len(reasons) == 1:
         return f"{nothing}: {reasons.pop()}"
+    if lacking := "; ".join(list(left_out(suite, context))[:MOST_REASONS]):
+        return f"{nothing}: {lacking}"
     return (
         f"{nothing}: take algorithms, dtypes, roots, placements, modes, groups and traffic that exist there "
         "and go together (nothing runs beside a group alone, a pair or a computation)"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ccbench.capabilities import backends_with, capabilities_of
-from ccbench.cases import AXES, OVERLAP, Case, Measurement, Sampling
+from ccbench.cases import AXES, Case, Measurement, Sampling
 from ccbench.collectives import collective
 from ccbench.errors import CcbenchError
 from ccbench.model.cluster import Cluster
@@ -84,7 +84,8 @@ class DeclaredBackend:
 
     def unsupported(self, case: Case) -> str | None:
         """Why ``case`` cannot run on this backend, or None."""
-        return lacked(self.name, case) or self.refused(case)
+        other = case.beside_case
+        return lacked(self.name, case) or self.refused(case) or (self.refused(other) if other else None)
 
     def refused(self, case: Case) -> str | None:
         """Why a case that the capabilities allow cannot run, or None."""
@@ -97,6 +98,10 @@ class DeclaredBackend:
 
 OF_ALL = ("backend", "algorithm", "size_bytes", "count", "ranks", "nodes", "root")
 """Axes of which capabilities say nothing."""
+
+
+TWO_AT_ONCE = ("streaming", "isolated", "cold")
+"""Modes of two collectives that run at the same time: others have no time for each, or begin both alike."""
 
 
 def lacked(backend: str, case: Case) -> str | None:
@@ -116,6 +121,7 @@ def lacked(backend: str, case: Case) -> str | None:
         return f"{backend} has no {case.collective} in place; write placement: out_of_place"
     if able.most_ranks and case.ranks > able.most_ranks:
         return f"{case.ranks} ranks: {backend} has at most {able.most_ranks}"
-    if case.beside and (case.pair or case.mode == OVERLAP):
-        return f"nothing runs beside a pair or a computation; leave one of them out, or beside {case.beside}"
+    if case.beside and (case.pair or case.mode not in TWO_AT_ONCE):
+        what = "a pair" if case.pair else f"another in mode {case.mode}"
+        return f"no collective runs beside {what}; write mode: streaming and no pairs, or leave beside out"
     return lacked(backend, case.beside_case) if case.beside_case else None

@@ -81,7 +81,7 @@ class SimulatedBackend(DeclaredBackend):
         """Why the model cannot say anything about ``case``, or None; CcbenchError says it as well."""
         if case.algorithm != "default":
             _schedule(case, case.algorithm)
-        _refuse_wrong_parties(case)
+        party_of(case).weights(case.group_ranks)  # UsageError where groups or traffic are for others
         if case.traffic and case.group_ranks > MOST_UNEVEN_RANKS:
             return f"{case.group_ranks} ranks with uneven blocks: at most {MOST_UNEVEN_RANKS} are simulated"
         return None
@@ -93,13 +93,6 @@ class SimulatedBackend(DeclaredBackend):
 
 BACKEND = SimulatedBackend()
 """The one instance; it has no state."""
-
-
-def _refuse_wrong_parties(case: Case) -> None:
-    """UsageError where groups or traffic are not for as many ranks."""
-    for one in (case, case.beside_case):
-        if one is not None:
-            party_of(one).weights(one.group_ranks)
 
 
 def _schedule(case: Case, algorithm: str) -> Schedule:

@@ -42,7 +42,7 @@ class GlooBackend(DeclaredBackend):
             return "Gloo's algorithms cannot be chosen through torch; write default"
         if case.op == "avg" and case.dtype.startswith(("int", "uint")):
             return f"Gloo has no avg of {case.dtype}: torch divides the sum as a float"
-        return self.refused(case.beside_case) if case.beside_case else None
+        return None
 
     def open_team(self, request: TeamRequest) -> Team:
         """Start the ranks on this host, or by the user's own launcher."""

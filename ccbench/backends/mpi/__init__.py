@@ -57,17 +57,7 @@ class MpiBackend(DeclaredBackend):
     def refused(self, case: Case) -> str | None:
         """Why ``case`` cannot run here."""
         library = self._library()
-        return self._not_in_background(case) or refusal(case, library) or self._not_that(case, library)
-
-    def _not_in_background(self, case: Case) -> str | None:
-        """What cannot be begun without blocking while something else goes on."""
-        other = case.beside_case
-        if other is not None and case.mode not in ("streaming", "isolated"):
-            return (
-                f"beside in mode {case.mode}: both are begun without blocking in any mode, and nothing is "
-                "computed meanwhile; write mode: streaming, or leave beside out"
-            )
-        return None if other is None else refusal(other, self._library())
+        return refusal(case, library) or self._not_that(case, library)
 
     def _not_that(self, case: Case, library: Library) -> str | None:
         if case.algorithm == "default":

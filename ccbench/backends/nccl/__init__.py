@@ -54,9 +54,7 @@ class NcclBackend(DeclaredBackend):
 
     def refused(self, case: Case) -> str | None:
         """Why ``case`` cannot run, from what is published; the rest NCCL says when it runs."""
-        beside = case.beside_case
-        inexact = _not_exact(case) or (_not_exact(beside) if beside else None)
-        return self._not_of_nccl(case) or impossible(case, wheel_version()) or inexact
+        return self._not_of_nccl(case) or impossible(case, wheel_version()) or _not_exact(case)
 
     def _not_of_nccl(self, case: Case) -> str | None:
         size = item_bytes(case.dtype)
@@ -69,10 +67,6 @@ class NcclBackend(DeclaredBackend):
             (
                 bool(case.pair) and case.registration == "symmetric",
                 "memory is registered as symmetric by all ranks together, and a pair's others have none",
-            ),
-            (
-                bool(case.beside and case.mode == "graph"),
-                "a graph with two collectives at once has no time for each; take mode streaming",
             ),
             (
                 case.mode == OVERLAP and bool(case.pair or case.aggregation > 1),

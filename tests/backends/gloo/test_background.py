@@ -99,7 +99,7 @@ def test_every_collective_goes_on_behind_a_computation() -> None:
         (
             "all_reduce",
             {"mode": OVERLAP, "beside": "all_gather"},
-            "a pair or a computation",
+            "beside another in mode overlap",
         ),
         ("send_recv", {"pair": "0>1", "beside": "all_gather"}, "beside a pair"),
         ("all_gather", {"dtype": "uint32", "beside": "all_reduce"}, "no dtype uint32"),

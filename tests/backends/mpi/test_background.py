@@ -164,9 +164,9 @@ def test_a_computation_hides_a_message(four: LaunchedTeam, pair: str) -> None:
     ("name", "changes", "words"),
     [
         ("all_to_all_v", {"in_place": True}, "no all_to_all_v in place"),
-        ("all_reduce", {"beside": "all_gather", "mode": "persistent"}, "beside in mode persistent"),
+        ("all_reduce", {"beside": "all_gather", "mode": "persistent"}, "beside another in mode persistent"),
         ("all_reduce", {"beside": "all_gather", "mode": "nonblocking"}, "write mode: streaming"),
-        ("all_reduce", {"beside": "all_gather", "mode": OVERLAP}, "beside a pair or a computation"),
+        ("all_reduce", {"beside": "all_gather", "mode": OVERLAP}, "beside another in mode overlap"),
         ("send_recv", {"beside": "all_gather", "pair": "0>1"}, "beside a pair"),
         ("send_recv", {"beside": "all_gather", "in_place": True}, "no send_recv in place"),
         ("send_recv", {"mode": OVERLAP, "in_place": True}, "no send_recv in place"),

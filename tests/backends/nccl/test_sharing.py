@@ -304,7 +304,7 @@ def test_what_can_be_computed_is_what_every_backend_computes() -> None:
         (case_of("all_to_all_v", in_place=True), "nccl has no all_to_all_v in place"),
         (
             case_of("all_reduce", mode="overlap", computing="matmul", beside="all_gather"),
-            "nothing runs beside a pair or a computation",
+            "no collective runs beside another in mode overlap",
         ),
         (
             case_of("all_reduce", mode="overlap", computing="memory", aggregation=2),

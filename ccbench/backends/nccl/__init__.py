@@ -77,7 +77,7 @@ class NcclBackend(DeclaredBackend):
 
     def team_settings(self, case: Case) -> tuple[tuple[str, str], ...]:
         """NCCL reads algorithm, protocol, channels and transport from the environment that it starts in."""
-        return environment_of(case)
+        return environment_of(case, wheel_version())
 
     def open_team(self, request: TeamRequest) -> Team:
         """Start the workers, by the user's own launcher where there is one; CUDA starts in them."""

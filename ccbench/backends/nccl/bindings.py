@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -11,6 +12,7 @@ from ccbench.backends.nccl.communicators import Communicators
 from ccbench.backends.nccl.library import Nccl
 from ccbench.backends.nccl.parts import Copies, Part, alike_bytes, copies_for
 from ccbench.backends.nccl.seat import Memory, Seat
+from ccbench.backends.nccl.settings import nccl_algorithms
 from ccbench.backends.nccl.types import Call, Registration
 from ccbench.cases import NO_OP, Case
 from ccbench.verification import PREMULTIPLIER
@@ -95,6 +97,7 @@ class Bound:
         for one in self.bindings:
             case, stream = one.part.case, one.seat.lane(one.part.lane).stream
             op: str | int = case.op
+            algorithms = "" if "NCCL_ALGO" in os.environ else nccl_algorithms(case)
             if case.op == "premulsum":
                 op = one.premultiplied = one.communicator.premultiplied(PREMULTIPLIER, case.dtype)
             both = zip(one.inputs(), one.outputs(), strict=True)
@@ -102,7 +105,7 @@ class Bound:
                 one.nccl_calls.append(
                     Call(case.collective, source, target, case.count, case.dtype,
                          "sum" if op == NO_OP else op, max(case.root, 0), one.part.pair,
-                         one.part.amounts(one.rank))
+                         one.part.amounts(one.rank), algorithms)
                 )  # fmt: skip
             one.calls = [one.communicator.prepared(call, stream) for call in one.nccl_calls]
 

@@ -8,7 +8,7 @@ lays these tables beside it. Versions are written as ncclGetVersion gives them: 
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_char, c_char_p, c_float, c_int, c_size_t, c_uint, c_void_p
+from ctypes import POINTER, c_char, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
 
 SUCCESS, INVALID_ARGUMENT, INVALID_USAGE, IN_PROGRESS = 0, 4, 5, 7
@@ -89,6 +89,35 @@ class SimulationInfo(ctypes.Structure):
     )
 
 
+class CollectiveConfig(ctypes.Structure):
+    """ncclCollConfig_v23100: settings of one call. Later NCCL appends fields and takes this, by its size."""
+
+    _fields_ = (
+        ("size", c_size_t),
+        ("magic", c_uint),
+        ("version", c_uint),
+        ("ext", c_void_p),
+        ("minCTAs", c_int),
+        ("maxCTAs", c_int),
+        ("nvlsCTAs", c_int),
+        ("cgaClusterSize", c_int),
+        ("algSelection", c_char_p),
+        ("forceAlgSelection", c_int),
+        ("CTAPolicy", c_int),
+        ("userProfilerTag", c_uint64),
+    )
+
+
+def algorithm_config(algorithms: str) -> CollectiveConfig:
+    """NCCL_COLLCONFIG_INITIALIZER with a list of algorithms, of which NCCL takes one or refuses the call."""
+    return CollectiveConfig(
+        ctypes.sizeof(CollectiveConfig), CONFIG_MAGIC, CONFIGURABLE_SINCE, None,
+        UNDEFINED_INT, UNDEFINED_INT, UNDEFINED_INT, UNDEFINED_INT, algorithms.encode(), 1, UNDEFINED_INT, 0,
+    )  # fmt: skip
+
+
+CONFIGURABLE_SINCE = 23102
+
 FUNCTIONS: dict[str, tuple[int, list[Any]]] = {
     "ncclGetVersion": (20304, [POINTER(c_int)]),
     "ncclGetUniqueId": (20000, [POINTER(UniqueId)]),
@@ -125,6 +154,10 @@ FUNCTIONS: dict[str, tuple[int, list[Any]]] = {
     "ncclGather": (22803, [*_SEND, c_int, _P, _P]),
     "ncclScatter": (22803, [*_SEND, c_int, _P, _P]),
 }
+CONFIGURABLE = ("ncclAllReduce", "ncclReduce", "ncclBroadcast", "ncclAllGather", "ncclReduceScatter")
+"""Collectives of which NCCL has several algorithms: each has a form that takes a CollectiveConfig at last."""
+
+FUNCTIONS |= {f"{name}Config": (CONFIGURABLE_SINCE, [*FUNCTIONS[name][1], _P]) for name in CONFIGURABLE}
 """Name -> (first version, types of the arguments). All return ncclResult_t but TEXTS, which return text."""
 
 TEXTS = ("ncclGetErrorString", "ncclGetLastError")

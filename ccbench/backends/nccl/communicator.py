@@ -17,6 +17,7 @@ from ccbench.backends.nccl.calls import (
     SCALAR_ON_HOST,
     SUCCESS,
     WINDOW_SYMMETRIC,
+    algorithm_config,
 )
 from ccbench.backends.nccl.library import Nccl
 from ccbench.backends.nccl.steps import steps
@@ -159,7 +160,7 @@ class Communicator:
         It raises NcclFailed with NCCL's words. Here: UsageError, and CannotRun for what this NCCL lacks.
         """
         parts: list[tuple[str, Callable[[], None]]] = [
-            (name, partial(self._bound(name), *arguments))
+            (name, partial(self._bound(name, call.algorithms), *arguments))
             for name, arguments in steps(self.nccl, self.rank, self.ranks, call, stream)
         ]
         if len(parts) == 1:
@@ -183,15 +184,18 @@ class Communicator:
                 for name, step in parts:
                     self._one(name, step)
 
-    def _bound(self, name: str) -> Callable[..., None]:
+    def _bound(self, name: str, algorithms: str) -> Callable[..., None]:
+        if algorithms:
+            name, config = f"{name}Config", algorithm_config(algorithms)
+            return partial(self._native, name, self.nccl.function(name), (ctypes.byref(config),))
         if self._cupy is not None and name in BY_CUPY:
             method: Callable[..., None] = getattr(self._cupy, BY_CUPY[name])
             return method
-        return partial(self._native, name, self.nccl.function(name))
+        return partial(self._native, name, self.nccl.function(name), ())
 
-    def _native(self, name: str, function: Any, *arguments: int) -> None:
+    def _native(self, name: str, function: Any, config: tuple[Any, ...], *arguments: int) -> None:
         handle = self.handle
-        self.nccl.check(function(*arguments[:-1], handle, arguments[-1]), name, handle)
+        self.nccl.check(function(*arguments[:-1], handle, arguments[-1], *config), name, handle)
 
     # -- operations, parts, memory -----------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ NCCL can tell: that is refused when it runs, in NCCL's words.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from ccbench.backends.nccl.tuning_log import Choice
@@ -22,6 +23,9 @@ DEFAULT = "default"
 
 NO_FALLBACK_VERSION = 22_403
 """From 2.24 on NCCL fails where it has not what NCCL_ALGO names; before, it ran ring without a word."""
+
+PER_CALL_VERSION = (2, 31, 2)
+"""NCCL's first with ncclAllReduceConfig and its like, which take the algorithm of one call."""
 
 RING_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 IN_SWITCH_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
@@ -79,11 +83,18 @@ _NVLS_SUM = (*_NVLS_MIN_MAX, "float32", "float64")
 Version = tuple[int, ...]
 
 
-def environment_of(case: Case) -> tuple[tuple[str, str], ...]:
-    """Variables that a team for ``case`` must be started with, by name; () where NCCL chooses everything."""
+def environment_of(case: Case, version: Version = ()) -> tuple[tuple[str, str], ...]:
+    """Variables that a team for ``case`` must be started with, by name; () where NCCL chooses everything.
+
+    version: of NCCL, () where it is not known. From 2.31 on the algorithm is said with each call, so that
+    cases of several algorithms share a team; NCCL_ALGO and NCCL_PROTO would override it ("ncclCollConfig_t"
+    in the guide). Channels are not: a call has at most those that its communicator was made with.
+    """
     wanted = dict(TRANSPORTS[case.transport])
-    if case.algorithm != DEFAULT:
-        wanted["NCCL_ALGO"] = _value(case)
+    set_already = not {"NCCL_ALGO", "NCCL_PROTO"}.isdisjoint(os.environ)
+    per_call = version >= PER_CALL_VERSION and case.protocol == DEFAULT and not set_already
+    if case.algorithm != DEFAULT and not per_call:
+        wanted["NCCL_ALGO"] = nccl_algorithms(case)
     if case.protocol != DEFAULT:
         wanted["NCCL_PROTO"] = PROTOCOL_VALUES[case.protocol]
     if case.channels:
@@ -95,11 +106,12 @@ def environment_of(case: Case) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(wanted.items()))
 
 
-def _value(case: Case) -> str:
-    value = ALGORITHMS[case.algorithm].value
-    if case.algorithm == "collnet" and _tuned(case.collective) != "all_reduce":
-        return ALGORITHMS["collnetdirect"].value
-    return value
+def nccl_algorithms(case: Case) -> str:
+    """What ``case`` asks for as NCCL_ALGO lists it; '' where NCCL chooses."""
+    if case.algorithm == DEFAULT:
+        return ""
+    of_both = case.algorithm == "collnet" and _tuned(case.collective) != "all_reduce"
+    return ALGORITHMS["collnetdirect" if of_both else case.algorithm].value
 
 
 def _tuned(collective: str) -> str:

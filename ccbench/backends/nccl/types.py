@@ -92,6 +92,7 @@ class Call:
     rank's own block of the whole for all_gather, reduce_scatter, gather and scatter). count: elements, as in
     ``ccbench.cases.Case``. op: a name of ``calls.OPS``, or the number that ``Communicator.premultiplied``
     gave. pair: of send_recv, the two ranks instead of the ring. amounts: of all_to_all_v, this rank's.
+    algorithms: those that this call may use, as NCCL_ALGO lists them; '' leaves it to NCCL.
     """
 
     collective: str
@@ -103,6 +104,7 @@ class Call:
     root: int = NO_ROOT
     pair: Pair | None = None
     amounts: Amounts | None = None
+    algorithms: str = ""
 
 
 @dataclass(frozen=True)

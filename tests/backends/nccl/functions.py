@@ -10,11 +10,13 @@ import numpy as np
 
 from ccbench.backends.nccl.calls import (
     CONFIG_MAGIC,
+    CONFIGURABLE,
     FUNCTIONS,
     NO_COLOUR,
     SIMULATION_MAGIC,
     TEXTS,
     UNIQUE_ID_BYTES,
+    CollectiveConfig,
     config_type,
 )
 from ccbench.dtypes import numpy_dtype
@@ -296,6 +298,26 @@ class Functions:
 
     def ncclScatter(self, a: int, b: int, n: int, t: int, root: int, comm: int, stream: int) -> int:  # noqa: N802
         return self.p.collective("ncclScatter", (a, b, n, t, -1, root), comm, stream)
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        """Those with a CollectiveConfig: the plain ones, once what they are given is looked at."""
+        plain, ending, rest = name.rpartition("Config")
+        if plain not in CONFIGURABLE or ending + rest != "Config":
+            raise AttributeError(name)
+
+        def configured(*arguments: int) -> int:
+            given = CollectiveConfig.from_address(arguments[-1])
+            if given.magic != CONFIG_MAGIC or given.size < ctypes.sizeof(CollectiveConfig):
+                return self.p.fail(INVALID_ARGUMENT, "ncclCollConfig_t magic mismatch")
+            algorithms = given.algSelection.decode()
+            if not {one.lower() for one in algorithms.split(",")} & self.p.algorithms:
+                return self.p.fail(
+                    INVALID_ARGUMENT, f'algSelection "{algorithms}" cannot be honored for {plain}'
+                )
+            self.p.selected.append((plain, algorithms))
+            return int(getattr(self, plain)(*arguments[:-1]))
+
+        return configured
 
     def ncclSend(self, a: int, n: int, t: int, peer: int, comm: int, stream: int) -> int:  # noqa: N802
         return self.p.collective("ncclSend", (a, 0, n, t, -1, peer), comm, stream)

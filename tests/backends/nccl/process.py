@@ -84,7 +84,7 @@ class State:
     duplicates: NCCL_MULTI_RANK_GPU_ENABLE, several ranks on one device are allowed. polls: of communicators
     that do not block, how many answers are "in progress" after every call. refuse: C functions that fail,
     with the result and words of each. registers: NCCL can use memory directly; where not, it succeeds all the
-    same.
+    same. algorithms: what a call may be told to take. selected: what calls were told, as (function, list).
     """
 
     def __init__(
@@ -113,6 +113,8 @@ class State:
         self.exceptions: list[Exception] = []
         self.window_flags: list[int] = []
         self.configured: list[dict[str, int]] = []
+        self.algorithms = {"ring", "tree"}
+        self.selected: list[tuple[str, str]] = []
         self.left_over: list[tuple[Member, Request, int]] = []
 
     # -- groups --------------------------------------------------------------------------------------------

@@ -31,10 +31,10 @@ CONSTANTS = (
 
 def kind_of(declared: str) -> str:
     """How an argument or field is passed: pointer, size_t, uint, float, ncclUniqueId or int (enums too)."""
-    if "*" in declared or re.search(r"\b(ncclComm_t|cudaStream_t|ncclWindow_t)\b", declared):
+    if "*" in declared or re.search(r"\b(ncclComm_t|cudaStream_t|cudaEvent_t|ncclWindow_t)\b", declared):
         return "pointer"
     for name in ("size_t", "ncclUniqueId", "float"):
-        if re.search(rf"\b{name}\b", declared):
+        if re.search(rf"\b{name}\b", declared.replace("uint64_t", "size_t")):
             return name
     return "uint" if "unsigned" in declared else "int"
 
@@ -112,6 +112,7 @@ def record_wheel(wheel: Path) -> Path:
         "functions": functions_of(header),
         "exported": symbols,
         "config": {"version": int(config_version), "fields": fields_of(header, "ncclConfig")},
+        "collective": fields_of(header, "ncclCollConfig"),
         "simulation": fields_of(header, "ncclSimInfo"),
         "constants": constants_of(header),
         **{key: enumeration_of(header, name) for key, name in ENUMERATIONS.items()},

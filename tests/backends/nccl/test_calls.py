@@ -96,6 +96,18 @@ def test_the_configuration_begins_as_the_header_declares(facts: dict[str, Any]) 
 
 
 @each_header
+def test_the_configuration_of_a_call_begins_as_the_header_declares(facts: dict[str, Any]) -> None:
+    ours = [[str(field[0]), kind(field[1])] for field in calls.CollectiveConfig._fields_]
+    declared = facts.get("collective", [])
+    if facts["version"] < calls.CONFIGURABLE_SINCE:
+        assert declared == []
+    elif facts["version"] == calls.CONFIGURABLE_SINCE:
+        assert ours == declared
+    else:
+        assert ours == declared[: len(ours)]
+
+
+@each_header
 def test_numbers_are_the_headers(facts: dict[str, Any]) -> None:
     for name, number in calls.DTYPES.items():
         known = facts["version"] >= calls.DTYPE_SINCE.get(name, 0)

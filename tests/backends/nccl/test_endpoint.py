@@ -476,12 +476,14 @@ def test_what_nccl_chose_comes_from_one_logged_launch_of_the_first_visit(
 def test_another_algorithm_than_asked_for_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint, process = opened(2)
     with_log(process, monkeypatch, "AllReduce: 8 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0}")
+    monkeypatch.setenv("NCCL_ALGO", "Tree")
     with pytest.raises(CannotRun, match="asked for tree, NCCL ran ring ll"):
         endpoint.prepare(case_of("all_reduce", 2, algorithm="tree"))
     assert endpoint.prepare(case_of("all_reduce", 2, algorithm="ring", protocol="ll")) == "ring"
 
 
-def test_without_a_way_to_switch_the_log_nothing_is_claimed() -> None:
+def test_without_a_way_to_switch_the_log_nothing_is_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NCCL_ALGO", "Ring")
     endpoint, _ = opened(2)
     assert endpoint.prepare(case_of("all_reduce", 2, algorithm="ring")) == "ring"
     assert endpoint.facts().protocol_used == ""
@@ -752,3 +754,32 @@ def test_later_visits_are_compared_on_the_device_and_a_wrong_one_is_seen(
     assert mismatch.wrong_elements == 3 * 3 * 70_003
     assert len(reads) == 3
     endpoint.finish()
+
+
+@pytest.mark.parametrize("version", [23102, 23203])
+def test_cases_of_several_algorithms_share_communicators(version: int) -> None:
+    endpoint, process = opened(2, version=version)
+    for algorithm in ("ring", "tree", "default"):
+        assert wrong_elements(endpoint, case_of("all_reduce", 2, algorithm=algorithm)) == 0
+    assert dict.fromkeys(process.selected) == dict.fromkeys(
+        [("ncclAllReduce", "Ring"), ("ncclAllReduce", "Tree")]
+    )
+
+
+def test_an_algorithm_that_nccl_does_not_have_here_is_refused_and_the_next_case_runs() -> None:
+    endpoint, _ = opened(2, version=23203)
+    with pytest.raises(CannotRun, match=r'NCCL refuses: .*algSelection "NVLS" cannot be honored'):
+        measured(endpoint, case_of("all_reduce", 2, algorithm="nvls"))
+    assert wrong_elements(endpoint, case_of("all_reduce", 2, algorithm="ring")) == 0
+
+
+def test_an_nccl_that_takes_no_algorithm_with_a_call_needs_it_in_its_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    endpoint, _ = opened(2, version=23007)
+    with pytest.raises(
+        CannotRun, match=r"NCCL 2\.30\.7 has no ncclAllReduceConfig, which came with 2\.31\.2"
+    ):
+        measured(endpoint, case_of("all_reduce", 2, algorithm="ring"))
+    monkeypatch.setenv("NCCL_ALGO", "Ring")
+    assert wrong_elements(endpoint, case_of("all_reduce", 2, algorithm="ring")) == 0

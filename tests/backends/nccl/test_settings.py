@@ -135,3 +135,24 @@ def test_another_choice_than_asked_for_is_seen(asked: dict[str, Any], ran: Choic
     found = other_than_asked(case_of("all_reduce", **asked), ran)
     assert words in found
     assert bool(words) == bool(found)
+
+
+@pytest.mark.parametrize("version", [(2, 31, 2), (2, 32, 3)])
+def test_from_2_31_on_cases_of_several_algorithms_share_a_team(version: tuple[int, ...]) -> None:
+    for algorithm in algorithms_for("all_reduce"):
+        assert environment_of(case_of("all_reduce", algorithm=algorithm), version) == ()
+    assert environment_of(case_of("all_reduce", algorithm="ring"), (2, 30, 7)) == (("NCCL_ALGO", "Ring"),)
+
+
+def test_a_protocol_is_no_setting_of_a_call_and_takes_the_algorithm_with_it() -> None:
+    case = case_of("all_reduce", algorithm="ring", protocol="ll")
+    assert dict(environment_of(case, (2, 32, 3))) == {"NCCL_ALGO": "Ring", "NCCL_PROTO": "LL"}
+
+
+@pytest.mark.parametrize("variable", ["NCCL_ALGO", "NCCL_PROTO"])
+def test_what_is_set_already_would_override_a_call_and_is_overridden(
+    variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "Tree")
+    case = case_of("all_reduce", algorithm="ring")
+    assert environment_of(case, (2, 32, 3)) == (("NCCL_ALGO", "Ring"),)

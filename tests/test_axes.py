@@ -25,14 +25,16 @@ ROW = """
     flavour: str = field(default="plain", metadata=axis(
         "what a made-up axis is about", "flavour {}", "unflavoured",
         values=("plain", "sweet", "sour"), everything=("plain", "sweet", "sour")))
+    texture: int = field(default=0, metadata=axis(
+        "what a library can be told", "texture {}", "no texture", choice=True, bounds=(0, 3)))
 """
 BACKEND_ROW = '"pair": EVERY, **SHARED},\n        not_in_place=("all_to_all_v",),\n        most_ranks=1024,'
-BACKEND_HAS_IT = '"flavour": EVERY, '
+BACKEND_HAS_IT = '"flavour": EVERY, "texture": (2,), '
 
 SUITE = """\
 suite: {name}
 backends: [simulated]
-sweep: {{collective: all_reduce, ranks: 4, size: [1 KiB, 4 KiB], flavour: {flavour}}}
+sweep: {{collective: all_reduce, ranks: 4, size: [1 KiB, 4 KiB], flavour: {flavour}, texture: [0, 2]}}
 """
 
 # Each argument list of stdin is a command; its exit code and output go to stdout as JSON.
@@ -58,6 +60,7 @@ COMMANDS = {
     "plan": "run all.yaml --plan --json",
     "plan of another": "run all.yaml --plan --json --backend cpu",
     "refused": "run wrong.yaml --plan",
+    "refused number": "run beyond.yaml --plan",
     "run": "run all.yaml -o runs/all --no-report --quiet",
     "plain run": "run plain.yaml -o runs/plain --no-report --quiet",
     "report": "report runs/all -o report --format csv,md,nccl-tests",
@@ -97,6 +100,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "all.yaml").write_text(SUITE.format(name="all", flavour="all"))
     (folder / "plain.yaml").write_text(SUITE.format(name="plain", flavour="plain"))
     (folder / "wrong.yaml").write_text(SUITE.format(name="wrong", flavour="bitter"))
+    (folder / "beyond.yaml").write_text(SUITE.format(name="beyond", flavour="plain").replace("2]", "4]"))
     return folder
 
 
@@ -114,33 +118,38 @@ def ended(folder: Path) -> dict[str, Ended]:
 
 def test_a_new_axis_is_listed_with_its_values(ended: dict[str, Ended]) -> None:
     assert "flavour       what a made-up axis is about (plain, sweet, sour)" in ended["list"].out
+    assert "texture       what a library can be told (0 to 3)" in ended["list"].out
 
 
 def test_a_new_axis_is_expanded_from_yaml_and_its_default_leaves_ids_and_labels_alone(
     ended: dict[str, Ended],
 ) -> None:
     cases = json.loads(ended["plan"].out)["cases"]
-    assert len(cases) == len({case["case_id"] for case in cases}) == 6
+    assert len(cases) == len({case["case_id"] for case in cases}) == 12
     known = Case("all", "simulated", "all_reduce", "default", "float32", "sum", 1024, 256, 4)
     labels = {case["case_id"]: case["label"] for case in cases}
     assert labels[known.case_id] == known.label
-    assert f"{known.label}, flavour sweet" in labels.values()
+    assert f"{known.label}, flavour sweet, texture 2" in labels.values()
 
 
 def test_a_new_axis_is_refused_where_a_backend_does_not_have_it(ended: dict[str, Ended]) -> None:
     assert len(json.loads(ended["plan of another"].out)["cases"]) == 2
-    assert "cpu has no flavour" in ended["plan of another"].err + ended["plan of another"].out
+    said = ended["plan of another"].err + ended["plan of another"].out
+    assert "cpu has no flavour" in said
+    assert "cpu has no texture" in said
 
 
 def test_a_value_that_a_new_axis_does_not_have_is_refused_in_one_line(ended: dict[str, Ended]) -> None:
-    assert ended["refused"].code == 2
+    assert ended["refused"].code == ended["refused number"].code == 2
     assert "wrong.yaml:3: sweep.flavour: 'bitter' is not a flavour; " in ended["refused"].err
+    assert "beyond.yaml:3: sweep.texture[1]: 4 is not a texture; write 0 to 3" in ended["refused number"].err
 
 
 def test_a_new_axis_is_a_column(ended: dict[str, Ended], folder: Path) -> None:
     assert (ended["run"].code, ended["plain run"].code) == (0, 0), ended["run"].err
     frame = pd.read_parquet(folder / "runs" / "all" / "cases")
-    assert sorted(frame["flavour"]) == ["plain", "plain", "sour", "sour", "sweet", "sweet"]
+    assert sorted(frame["flavour"]) == ["plain"] * 4 + ["sour"] * 4 + ["sweet"] * 4
+    assert sorted(frame["texture"]) == [0] * 6 + [2] * 6
 
 
 def test_a_new_axis_is_in_tables_and_tells_lines_apart(ended: dict[str, Ended], folder: Path) -> None:
@@ -159,8 +168,8 @@ def test_points_that_differ_in_a_new_axis_are_not_compared(ended: dict[str, Ende
 
 def test_a_new_axis_makes_series_of_its_own(ended: dict[str, Ended]) -> None:
     series = json.loads(ended["history"].out)["series"]
-    assert sum("flavour sweet" in one["label"] for one in series) == 2
-    assert len(series) == 6
+    assert sum("flavour sweet" in one["label"] for one in series) == 4
+    assert len(series) == 12
 
 
 def test_exports_and_advice_say_a_new_axis(ended: dict[str, Ended]) -> None:
@@ -171,7 +180,15 @@ def test_exports_and_advice_say_a_new_axis(ended: dict[str, Ended]) -> None:
         "sweet",
         "sour",
     }
-    assert "flavour sour" in ended["tune"].out
+    advice = json.loads(ended["tune"].out)["situations"]
+    assert {one["work"] for one in advice} == {"", "flavour sweet", "flavour sour"}
+    assert {
+        one["texture"]
+        for situation in advice
+        for band in situation["bands"]
+        for one in (band["instead_of"],)
+        if one
+    }
 
 
 CASE = Case("s", "cpu", "all_reduce", "ring", "float32", "sum", 1024, 256, 4)

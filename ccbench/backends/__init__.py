@@ -19,6 +19,7 @@ from ccbench.capabilities import (
     backend_names,
     declare,
 )
+from ccbench.cases import OPS
 from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES
 from ccbench.errors import UsageError
 
@@ -33,7 +34,6 @@ NCCL = Requirement("NCCL", distributions=("nvidia-nccl-cu13", "nvidia-nccl-cu12"
 MPI4PY = Requirement("mpi4py", "mpi4py", ("mpi4py",), "mpi")
 TORCH = Requirement("torch", "torch", ("torch",), "gloo")
 
-OPS = ("sum", "prod", "min", "max", "avg")
 ONE_BY_ONE = ("streaming", "isolated")
 ON_DEVICES = (*ONE_BY_ONE, "graph", "cold")
 COMPUTED = {"mode": (*ONE_BY_ONE, "overlap"), "computing": ("matmul", "memory")}

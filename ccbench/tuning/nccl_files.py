@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 
 from ccbench.capabilities import capabilities_of
 from ccbench.tuning.advice import Advice, Band, Rules, advise, everywhere
-from ccbench.tuning.timings import DEFAULT, SIZE_NOT_STATED, Choice, Timing
+from ccbench.tuning.timings import DEFAULT, NOT_SET, SIZE_NOT_STATED, Choice, Timing
 from ccbench.units import plural
 
 COLLECTIVE_NAMES = {
@@ -203,7 +203,7 @@ def _agreed(key: _Key, members: Sequence[Advice], notes: list[str]) -> list[Band
 
 def _row(key: _Key, band: Band) -> str | None:
     choice = band.choice
-    if choice is None or choice.transport != DEFAULT or choice.registration != "none" or choice.variant:
+    if choice is None or choice.settings != NOT_SET or choice.variant:
         return None
     algorithm = choice.algorithm if choice.algorithm in CSV_ALGORITHMS else band.ran[0]
     protocol = choice.protocol if choice.protocol != DEFAULT else band.ran[1]
@@ -224,7 +224,7 @@ def _row(key: _Key, band: Band) -> str | None:
 
 
 def _settable(choice: Choice) -> bool:
-    plain = choice.transport == DEFAULT and choice.registration == "none" and not choice.variant
+    plain = choice.settings == NOT_SET and not choice.variant
     return plain and bool(_algorithm_word(choice) or _protocol_word(choice))
 
 

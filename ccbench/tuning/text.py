@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ccbench.tuning.advice import Advice, Band, Gain, Rules
-from ccbench.tuning.timings import SIZE_NOT_STATED, Choice
+from ccbench.tuning.timings import SETTINGS_OF_LIBRARIES, SIZE_NOT_STATED, Choice
 from ccbench.units import format_change, format_size
 
 DOCUMENT_VERSION = 1
@@ -136,8 +136,7 @@ def _choice(choice: Choice | None) -> dict[str, Any] | None:
         "algorithm": choice.algorithm,
         "protocol": choice.protocol,
         "channels": choice.channels,
-        "transport": choice.transport,
-        "registration": choice.registration,
+        **{axis.name: one for axis, one in zip(SETTINGS_OF_LIBRARIES, choice.settings, strict=True)},
         "variant": choice.variant,
         "label": choice.label,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ccbench.cases import AXIS, WORK, Status
+from ccbench.cases import AXIS, SETTINGS, WORK, Status
 from ccbench.errors import UsageError
 from ccbench.results import Manifest, Point, Run
 from ccbench.results.manifest import LONGEST_NAME
@@ -17,16 +17,24 @@ SIZE_NOT_STATED = -1
 """Size of a timing whose source prints a bandwidth and not the size it was measured at."""
 
 
+SETTINGS_OF_LIBRARIES = tuple(axis for axis in SETTINGS if axis.choice and axis.name != "channels")
+"""What a library can be told besides algorithm, protocol and channels."""
+
+NOT_SET = tuple(axis.default for axis in SETTINGS_OF_LIBRARIES)
+
+
 @dataclass(frozen=True, order=True)
 class Choice:
-    """What somebody can ask for. variant: of a library started differently, in the words of a source."""
+    """What somebody can ask for. settings: values of SETTINGS_OF_LIBRARIES.
+
+    variant: of a library started differently, in the words of a source.
+    """
 
     backend: str
     algorithm: str = DEFAULT
     protocol: str = DEFAULT
     channels: int = 0
-    transport: str = DEFAULT
-    registration: str = "none"
+    settings: tuple[str | int | bool, ...] = NOT_SET
     variant: str = ""
 
     @property
@@ -40,10 +48,8 @@ class Choice:
         name = self.algorithm if self.protocol == DEFAULT else f"{self.algorithm}/{self.protocol}"
         words = [f"{self.backend} {name}"]
         words += [f"{self.channels} channels"] if self.channels else []
-        words += [f"transport {self.transport}"] if self.transport != DEFAULT else []
-        words += [f"registration {self.registration}"] if self.registration != "none" else []
-        words += [self.variant] if self.variant else []
-        return ", ".join(words)
+        words += [axis.said(one) for axis, one in zip(SETTINGS_OF_LIBRARIES, self.settings, strict=True)]
+        return ", ".join(filter(None, (*words, self.variant)))
 
 
 @dataclass(frozen=True, order=True)
@@ -200,8 +206,7 @@ def _choice(point: Point, variants: Mapping[tuple[str, int], str], forced: Force
         algorithm=algorithm,
         protocol=protocol,
         channels=point.channels,
-        transport=point.transport,
-        registration=point.registration,
+        settings=tuple(getattr(point, axis.name) for axis in SETTINGS_OF_LIBRARIES),
         variant=variants.get((point.source, point.source_table), ""),
     )
 

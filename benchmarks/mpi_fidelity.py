@@ -26,8 +26,8 @@ from ccbench.backends.base import Team, TeamRequest
 from ccbench.backends.mpi.launcher import local_launch
 from ccbench.backends.mpi.library import Library, installed
 from ccbench.cases import Case, Sampling, Status
-from ccbench.environment import allowed_cpus, spread_over_cores
 from ccbench.errors import BackendUnavailable, CcbenchError
+from ccbench.machine.host import allowed_cpus, spread_over_cores
 from ccbench.model.machine import load_machine
 from ccbench.stats import median_interval
 from ccbench.units import format_seconds, format_size

@@ -453,7 +453,7 @@ class Measurement:
     ``hosts``, ``node_of_rank``: where each rank ran, when ranks were on several machines.
     ``gated_launches``: of a sample, launches that were enqueued before the devices were let go; None where
     times are the host's.
-    ``device_readings``: JSON of the devices' state before and after; ``ccbench.telemetry`` writes it.
+    ``device_readings``: JSON of the devices' state before and after; ``machine.readings`` writes it.
     """
 
     case: Case

@@ -34,7 +34,7 @@ from ccbench.exchange import (
 from ccbench.hosts import HostFacts, facts_of_this_host
 from ccbench.launching import Launch, Launcher
 from ccbench.listening import Door
-from ccbench.processes import module_command
+from ccbench.machine.processes import module_command
 from ccbench.rank import connect, told_by_launcher
 
 ARRIVAL_SECONDS = 120.0

@@ -7,9 +7,9 @@ import socket
 from dataclasses import dataclass
 
 from ccbench import __version__
-from ccbench.environment import observe
-from ccbench.interfaces import LOOPBACK, read_interfaces
-from ccbench.nvidia import opened
+from ccbench.machine.environment import observe
+from ccbench.machine.network import LOOPBACK, read_interfaces
+from ccbench.machine.nvml import opened
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class HostFacts:
     """What one host is.
 
     gpus: models, one each. no_gpus: why ranks there cannot use GPUs, '' where they can.
-    interfaces: those that are up, as ``ccbench.interfaces`` names them.
+    interfaces: those that are up, as ``machine.network`` names them.
     clock_offset_seconds: its clock of the day minus the runner's host's, give or take
     clock_uncertainty_seconds.
     """

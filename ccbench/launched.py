@@ -22,8 +22,6 @@ from multiprocessing.connection import Connection, wait
 
 from ccbench.backends.cpu.memory import Control, Word
 from ccbench.cases import Case, Conditions, Measurement, Sampling
-from ccbench.conditions import worst_of_hosts
-from ccbench.environment import usable_cores
 from ccbench.errors import BackendUnavailable
 from ccbench.exchange import (
     ADDRESSES_VARIABLE,
@@ -47,7 +45,9 @@ from ccbench.faults import fault_from_environment
 from ccbench.launching import START_LIMIT_SECONDS, Launch, Launcher, private_folder
 from ccbench.leftovers import Leftovers
 from ccbench.listening import Door
-from ccbench.processes import die_with_parent, module_command
+from ccbench.machine.host import usable_cores
+from ccbench.machine.load import worst_of_hosts
+from ccbench.machine.processes import die_with_parent, module_command
 from ccbench.worker import POLL_SECONDS, Leader, RankReport, lead
 
 ANSWER_SECONDS = 1.0

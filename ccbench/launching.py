@@ -20,9 +20,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
-from ccbench.environment import without_values
 from ccbench.errors import BackendUnavailable
-from ccbench.processes import die_with_parent
+from ccbench.machine.processes import die_with_parent
+from ccbench.machine.redaction import without_values
 from ccbench.teams import ProcessTeam
 
 KEPT_LINES = 400

@@ -19,13 +19,13 @@ from ccbench.capabilities import backends_of_auto, capabilities_of
 from ccbench.cases import NO_ROOT, Case, Sampling
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
-from ccbench.environment import usable_cores
 from ccbench.errors import BackendUnavailable, UsageError
 from ccbench.kernels.tuning import tuning
+from ccbench.machine.host import usable_cores
+from ccbench.machine.nvml import count_gpus
 from ccbench.model.basis import Basis, named_basis
 from ccbench.network_probe import SAMPLING as LOOKING
 from ccbench.network_probe import NetworkLooks
-from ccbench.nvidia import count_gpus
 from ccbench.topology.graph import Topology
 from ccbench.topology.node_nics import parse_network
 from ccbench.visits import expected_visits

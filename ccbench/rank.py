@@ -22,7 +22,6 @@ from multiprocessing.connection import Connection, answer_challenge, deliver_cha
 from typing import Any
 
 from ccbench.backends.crew import TeamEndpoint, open_launched
-from ccbench.environment import Files, control_group_limits
 from ccbench.errors import CcbenchError, UsageError
 from ccbench.exchange import (
     ADDRESSES_VARIABLE,
@@ -42,7 +41,9 @@ from ccbench.exchange import (
 )
 from ccbench.leftovers import Leftovers
 from ccbench.listening import hang_up, here, hung_up_after, keep_watch, other_speaker
-from ccbench.processes import die_with_parent
+from ccbench.machine.files import Files
+from ccbench.machine.host import control_group_limits
+from ccbench.machine.processes import die_with_parent
 from ccbench.worker import rank_main
 
 CONNECT_SECONDS = 10.0

@@ -26,10 +26,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
 
-from ccbench.environment import install_line
 from ccbench.errors import MissingDependency, UsageError
 from ccbench.exchange import ADDRESSES_VARIABLE, KEY_VARIABLE
 from ccbench.launched_by import HYDRA, SRUN, TORCHRUN, Seat
+from ccbench.machine.software import install_line
 from ccbench.rank import Unreachable, connect
 
 FOLDER_VARIABLE = "CCBENCH_RENDEZVOUS"

@@ -18,7 +18,9 @@ from ccbench.census import Census
 from ccbench.errors import BackendUnavailable
 from ccbench.exchange import ONE_HOST_VARIABLE
 from ccbench.faults import fault_from_environment
+from ccbench.machine.detection import detect
 from ccbench.machine.flags import Flag
+from ccbench.machine.processes import Terminated, terminated_by_signals
 from ccbench.model.basis import Basis
 from ccbench.model.prediction import Prediction
 from ccbench.network_probe import NetworkLooks
@@ -31,12 +33,10 @@ from ccbench.planning import (
     unavailable,
     visit_seconds,
 )
-from ccbench.processes import Terminated, terminated_by_signals
 from ccbench.progress import Forecast, Progress
 from ccbench.results import RunFolder, arrow_schema
 from ccbench.seats import HAND_ON_VARIABLE
 from ccbench.starting import basis_of, machine_for, readers_imported, run_folder, who_is_launched
-from ccbench.topology.detection import detect
 from ccbench.topology.diagnosis import diagnose
 from ccbench.topology.files import to_plain
 from ccbench.visits import NO_TEAM, blocks, expected_visits, judged, merged, visits_of

@@ -32,7 +32,7 @@ from ccbench.exchange import Hello, this_place
 from ccbench.launched_by import Seat, without_launcher
 from ccbench.leftovers import Leftovers
 from ccbench.listening import Door, hang_up
-from ccbench.processes import (
+from ccbench.machine.processes import (
     FORWARDED,
     forward_signals_to,
     module_command,

@@ -15,8 +15,9 @@ from ccbench.backends.mpi.launcher import users_launch
 from ccbench.capabilities import capabilities_of
 from ccbench.cases import Case
 from ccbench.census import Census, take_census
-from ccbench.environment import capture, command_shown
 from ccbench.errors import BackendUnavailable, CcbenchError, RunFolderError, UsageError
+from ccbench.machine.environment import capture
+from ccbench.machine.redaction import command_shown
 from ccbench.model.basis import Basis, named_basis
 from ccbench.model.cluster import Cluster
 from ccbench.model.machine import Machine, load_machine, machine_from_plain

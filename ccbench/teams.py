@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 
 from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable
-from ccbench.processes import module_command, single_threaded
+from ccbench.machine.processes import module_command, single_threaded
 
 START_LIMIT_SECONDS = 60.0
 GRACE_SECONDS = 5.0

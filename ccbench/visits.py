@@ -7,9 +7,9 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 
 from ccbench.cases import MORE_VISITS, Case, Measurement, Sampling, Status
-from ccbench.conditions import over_all
+from ccbench.machine.load import over_all
+from ccbench.machine.readings import telling
 from ccbench.stats import relative_width, visited_interval
-from ccbench.telemetry import telling
 
 NO_TEAM = "no team could be started for further visits"
 """The stop reason of a visit that never began, and of a case that has the visits before it alone."""

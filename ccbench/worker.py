@@ -27,15 +27,15 @@ from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Word
 from ccbench.backends.crew import ClosingCrew, ClosingEndpoint, Crew, TeamEndpoint, open_crew
 from ccbench.cases import Case, CaseFacts, Conditions, Measurement, Sampling, Status
-from ccbench.conditions import flagged, queued_seconds, read_cpu_times, watched
-from ccbench.environment import allowed_cpus, spread_over_cores
 from ccbench.errors import CcbenchError
 from ccbench.faults import Fault, fault_from_environment
 from ccbench.machine.flags import Flag
+from ccbench.machine.host import allowed_cpus, spread_over_cores
+from ccbench.machine.load import flagged, queued_seconds, read_cpu_times, watched
+from ccbench.machine.processes import die_with_parent, ending, state
+from ccbench.machine.readings import joined
 from ccbench.measure import Apart, RankResult, communicating, durations, measure, taking_part
 from ccbench.parts import parts_of, rank_by_rank, wrong_elements_of
-from ccbench.processes import die_with_parent, ending, state
-from ccbench.telemetry import joined
 
 SAMPLE_CAPACITY = 4096
 POLL_SECONDS = 0.2

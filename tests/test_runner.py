@@ -17,10 +17,10 @@ from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.census import Census
 from ccbench.errors import BackendUnavailable, MachineError, RunFolderError, UsageError
 from ccbench.hosts import HostFacts
+from ccbench.machine.processes import Terminated
 from ccbench.model.basis import Basis
 from ccbench.model.machine import load_machine, save_machine
 from ccbench.planning import RunOptions, case_bytes, check_output, plan_suite
-from ccbench.processes import Terminated
 from ccbench.progress import Left, SilentProgress
 from ccbench.results import load_run
 from ccbench.runner import RunOutcome, run_suite

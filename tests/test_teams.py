@@ -15,8 +15,8 @@ from ccbench import teams
 from ccbench.backends.crew import open_crew
 from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable
+from ccbench.machine.processes import state
 from ccbench.measure import RankResult
-from ccbench.processes import state
 from ccbench.teams import ProcessTeam
 from ccbench.worker import Leader, RankReport
 

@@ -21,7 +21,7 @@ from ccbench.capabilities import (
 )
 from ccbench.cases import OPS
 from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES
-from ccbench.errors import UsageError
+from ccbench.errors import CcbenchError, UsageError
 
 if TYPE_CHECKING:
     from ccbench.backends.base import Backend
@@ -232,6 +232,14 @@ def open_backend(name: str) -> Backend:
         raise UsageError(f"backend: {name!r} is not known; one of {', '.join(backend_names())}")
     backend: Backend = made_by(DECLARED[name].home)
     return backend
+
+
+def unavailable(name: str) -> str | None:
+    """What a backend says keeps it from working here; None where nothing does."""
+    try:
+        return open_backend(name).unavailable()
+    except (CcbenchError, ImportError) as error:
+        return str(error)
 
 
 def made_by(home: str) -> Any:

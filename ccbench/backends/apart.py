@@ -22,9 +22,9 @@ from ccbench.backends.cpu.memory import PAGE_BYTES, STAGGER_BYTES, Activity, Con
 from ccbench.cases import Case, CaseFacts
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
-from ccbench.environment import available_memory_bytes
 from ccbench.exchange import Exchange, Position
 from ccbench.faults import Fault, fault_from_environment
+from ccbench.machine.host import available_memory_bytes
 from ccbench.verification import Array, Mismatch, Part, part_of, poison
 
 SAMPLE_CAPACITY = 4096

@@ -17,7 +17,6 @@ from ccbench.backends.crew import WholeCrew, WholeEndpoint
 from ccbench.cases import NO_OP, NO_ROOT, Case
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
-from ccbench.environment import available_memory_bytes
 from ccbench.kernels import abi
 from ccbench.kernels.building import Build, built
 from ccbench.kernels.host_engine import HostCall, HostOptions, HostWorld
@@ -26,6 +25,7 @@ from ccbench.kernels.layout import ALIGNMENT_BYTES, RankBuffers, WorkAreas, all_
 from ccbench.kernels.plans import PlanRequest, plan_for
 from ccbench.kernels.selection import KernelChoice, choose
 from ccbench.machine.flags import Flag
+from ccbench.machine.host import available_memory_bytes
 from ccbench.measure import communicating
 from ccbench.verification import Array, Mismatch, Part, Piece, part_of, poison
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 
 import click
 
@@ -19,9 +20,19 @@ def doctor(as_json: bool) -> int:
     Host, GPUs and the way between them, and for each backend what it lacks and the command that cures it.
     Exit code 0 when nothing is a problem, 2 when something keeps ccbench from working.
     """
-    from ccbench.doctor import examine
+    from ccbench.backends import unavailable
+    from ccbench.machine.doctor import examine, results_folder
+    from ccbench.machine.environment import observe
+    from ccbench.machine.files import Files
+    from ccbench.machine.nvml import opened
+    from ccbench.machine.requirements import backend_checks
 
-    checks = examine()
+    files, seen = Files(), observe(driver=opened)
+    checks = [
+        *examine(seen, files),
+        *backend_checks(seen, files, unavailable),
+        results_folder(Path("results")),
+    ]
     if as_json:
         print_json([asdict(check) for check in checks])
     else:

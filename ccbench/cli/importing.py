@@ -75,9 +75,9 @@ def import_files(
 def _given(machine: str | None, nodes: int | None, network: str | None) -> Given:
     """The options, checked before any file is read."""
     from ccbench.importing.ranks import Given
+    from ccbench.machine.detection import load_topology
     from ccbench.topology.graph import DeviceKind
     from ccbench.topology.node_nics import parse_network
-    from ccbench.topology.sources import load_topology
 
     if network is not None:
         parse_network(network)

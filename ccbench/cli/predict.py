@@ -118,7 +118,7 @@ def _host(name: str, of_clusters: tuple[object, ...]) -> Machine | None:
     if not known:
         return None
     if name == "detect":
-        from ccbench.topology.sources import load_topology
+        from ccbench.machine.detection import load_topology
 
         if load_topology(None).gpus:
             return None

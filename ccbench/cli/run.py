@@ -74,8 +74,8 @@ def run(suite: str, plan: bool, no_report: bool, quiet: bool, as_json: bool, **a
     Results go to results/<time>-<suite>-<host>, each case as soon as it is measured.
     """
     from ccbench.launched_by import seat_of
+    from ccbench.machine.processes import Terminated
     from ccbench.planning import RunOptions, check_output, plan_suite
-    from ccbench.processes import Terminated
     from ccbench.progress import progress_for
     from ccbench.runner import run_suite
     from ccbench.suite import load_suite
@@ -134,7 +134,7 @@ def _as_one_of_many(seat: Seat, launch: str | None) -> int:
 def _launched(launch: str | None, ranks: int | None) -> dict[str, Any]:
     """Of RunOptions launch, launched_by and ranks: as asked, or as a launcher has started this run."""
     from ccbench.errors import UsageError
-    from ccbench.processes import die_with_parent
+    from ccbench.machine.processes import die_with_parent
     from ccbench.seats import seated_launch
 
     seated = seated_launch(os.environ)
@@ -175,7 +175,7 @@ def _stopped_by(exit_code: int) -> str:
 
 def _resume_line(suite: str, options: RunOptions, folder: Path) -> str:
     """The command that goes on with the run in ``folder``; it needs the options the run was started with."""
-    from ccbench.environment import command_shown
+    from ccbench.machine.redaction import command_shown
 
     if options.launched_by:
         options = replace(options, launch="", ranks=None)

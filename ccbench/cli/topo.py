@@ -82,7 +82,7 @@ def _part(topology: Topology) -> str:
 def _check_whole(topology: Topology) -> None:
     """A topology file is the whole graph or nothing: nobody would see what one of it leaves out."""
     from ccbench.errors import MachineError
-    from ccbench.topology.sources import LARGEST_GRAPH
+    from ccbench.machine.detection import LARGEST_GRAPH
     from ccbench.topology.summary import is_whole, node_count
 
     if not is_whole(topology):
@@ -93,7 +93,7 @@ def _check_whole(topology: Topology) -> None:
 
 
 def _loaded(source: str | None, nodes: int | None, network: str | None) -> Topology:
-    from ccbench.topology.sources import load_cluster, load_topology
+    from ccbench.machine.detection import load_cluster, load_topology
 
     if nodes is None and network is None:
         return load_topology(source)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 
 from ccbench.errors import RunFolderError
 from ccbench.machine.flags import DEVICE_FLAGS
-from ccbench.telemetry import flags_of, readings_from_json
+from ccbench.machine.readings import flags_of, readings_from_json
 
 UNNAMED = "a device"
 """What a flag is laid to where no reading tells whose it is."""

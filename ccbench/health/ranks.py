@@ -14,7 +14,7 @@ from statistics import median
 
 from ccbench.capabilities import capabilities_of
 from ccbench.health.groups import DECIDED, SLOW_HALF
-from ccbench.machine.flags import LOAD_FLAGS
+from ccbench.machine.flags import LOAD_FLAGS, Flag
 from ccbench.results import Point
 from ccbench.results.rows import WAITING_SHARE
 from ccbench.stats import CHANCE, chance_of_most
@@ -61,7 +61,7 @@ def starved_ranks(timed: Sequence[Point]) -> dict[int, str]:
     What other programs took is no rank's fault.
     """
     # Ranks that poll keep their processors busy while they wait, so that each has all it is given.
-    calm = (point for point in timed if "steal" not in point.flags)
+    calm = (point for point in timed if Flag.STEAL not in point.flags)
     polling = [point for point in calm if capabilities_of(point.backend).polls]
     found = []
     for one in _blamed(polling, _gets_least):
@@ -113,7 +113,7 @@ def _waits_least(point: Point) -> tuple[int, ...]:
     if rank is None or not waits:
         return ()
     held_up = _queued(point, rank) if point.rank_queued_share else _loaded(point)
-    if "steal" in point.flags or held_up:
+    if Flag.STEAL in point.flags or held_up:
         return ()
     # Two values have no spread that would tell noise from a difference.
     least = WAITING_SHARE if len(waits) > 2 else SLOW_HALF

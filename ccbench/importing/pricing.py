@@ -112,7 +112,7 @@ class Pricer:
 
 @lru_cache(maxsize=16)
 def _node(source: str) -> Topology:
-    from ccbench.topology.sources import load_topology
+    from ccbench.machine.detection import load_topology
 
     return load_topology(source)
 

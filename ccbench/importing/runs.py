@@ -18,11 +18,11 @@ from ccbench.capabilities import Device, capabilities_of
 from ccbench.cases import NO_OP, NO_ROOT, Case, Conditions, Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
-from ccbench.environment import LONGEST_VALUE, kept_variables, line_shown
 from ccbench.importing.checks import checked
 from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable, Outcome
 from ccbench.importing.ranks import Given, Team, team_of
 from ccbench.machine.flags import Flag
+from ccbench.machine.redaction import LONGEST_VALUE, kept_variables, line_shown
 from ccbench.results.imported import Origin, imported_speed
 
 UNKNOWN_COUNT = -1

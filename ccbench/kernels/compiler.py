@@ -17,10 +17,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ccbench.environment import cuda_install, install_line
 from ccbench.errors import CcbenchError, MissingDependency, UsageError
 from ccbench.kernels.cache import content, kept, private_folder
 from ccbench.kernels.sources import Program
+from ccbench.machine.accelerators import cuda_install
+from ccbench.machine.software import install_line
 
 CUDA_12_INSTEAD = (
     f"pip uninstall cupy-cuda13x nvidia-cuda-nvrtc nvidia-nccl-cu13, then {install_line('cuda12')}"

@@ -97,7 +97,7 @@ def named_basis(name: str, network: str | None = None) -> Basis:
     """
     if name in machine_names() or is_machine_file(name):
         return Basis(host=load_machine(name))
-    from ccbench.topology.sources import load_topology
+    from ccbench.machine.detection import load_topology
 
     if Path(name).suffix in {".yaml", ".yml"} and not Path(name).exists():
         return Basis(host=load_machine(name))  # which says that it cannot be read

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from ccbench.errors import MachineError
+from ccbench.machine.processes import module_command, single_threaded
 from ccbench.model.arithmetic import BLOCK_BYTES
 from ccbench.model.calibration_worker import COPY, REDUCE, payload_bytes
 from ccbench.model.machine import (
@@ -33,7 +34,6 @@ from ccbench.model.machine import (
     SharedMemory,
     calls_of,
 )
-from ccbench.processes import module_command, single_threaded
 
 QUICK_SECONDS = 1.2
 

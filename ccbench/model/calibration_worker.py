@@ -21,8 +21,8 @@ from typing import Protocol
 
 import numpy as np
 
+from ccbench.machine.processes import die_with_parent
 from ccbench.model.arithmetic import KEYS, Arithmetic
-from ccbench.processes import die_with_parent
 
 COPY, REDUCE = "copy", "reduce"
 KINDS = (COPY, REDUCE)

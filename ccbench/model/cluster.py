@@ -67,7 +67,7 @@ def open_cluster(
     talks through the NICs near it).
     Raises MachineError for machines without GPUs, ranks that do not fit, several nodes without a network.
     """
-    from ccbench.topology.sources import load_topology
+    from ccbench.machine.detection import load_topology
 
     return cluster_of(load_topology(source), nodes, network, ranks)
 

@@ -49,8 +49,8 @@ def open_base(
     source: str, nodes: int | None = None, network: str | None = None, ranks: int | None = None
 ) -> Base:
     """The cluster that these name (see ``open_cluster``), and how a file says so. Raises MachineError."""
+    from ccbench.machine.detection import load_topology
     from ccbench.topology.catalog import catalog_names
-    from ccbench.topology.sources import load_topology
 
     node = load_topology(source)
     return Base(_described(source, node, catalog_names()), cluster_of(node, nodes, network, ranks))

@@ -1,22 +1,18 @@
-"""Where a topology can come from: this machine, the catalog, one of our files, another tool's text."""
+"""Where a topology can come from: the catalog, one of our files, another tool's text."""
 
 from __future__ import annotations
 
 import re
 import stat
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 from ccbench.errors import MachineError
-from ccbench.topology.graph import DeviceKind, Notice, Topology
+from ccbench.topology.graph import Topology
 from ccbench.units import shown
 
 LARGEST_TEXT_BYTES = 64 << 20
 """More than any tool prints; what is larger is not read."""
-
-LARGEST_GRAPH = 4096
-"""Vertices of the largest graph that ``composition.compose`` builds."""
 
 LARGEST_HEAD = 2 << 20
 """Bytes of a large text within which its format must show; more than a table that a tool prints has."""
@@ -26,27 +22,20 @@ _ARE_LARGE = ("nccl_xml", "nccl_graph_xml", "hwloc_xml", "nccl_log")
 
 _SAMPLE_BYTES = 64 << 10
 
-BUILT_NODES = 4
-"""Machines in the graph of a cluster that is too large for one."""
 
+def read_source(source: str) -> Topology:
+    """The topology that ``source`` names, which is not this machine's.
 
-def load_topology(source: str | None = None) -> Topology:
-    """The topology that ``source`` names.
-
-    None or ``detect``: this machine. ``-``: the text on stdin. A name of the catalog, in any case. A path:
-    one of our YAML or JSON files, or another tool's output, told apart by what it says. A file that is called
-    like a machine of the catalog needs ``./`` before its name.
+    ``-``: the text on stdin. A name of the catalog, in any case. A path: one of our YAML or JSON files, or
+    another tool's output, told apart by what it says. A file that is called like a machine of the catalog
+    needs ``./`` before its name.
 
     Raises MachineError when there is no such thing, or nothing can be made of it.
     """
-    if source is not None and not source.strip():
+    if not source.strip():
         raise MachineError(
             "the source is empty; leave it out for this machine, or name a file or a machine of the catalog"
         )
-    if source is None or source == "detect":
-        from ccbench.topology.detection import detect
-
-        return detect()
     if source == "-":
         return _topology_of_bytes(_stdin(), "stdin")
     from ccbench.topology.catalog import catalog_names, load_catalog
@@ -60,37 +49,6 @@ def load_topology(source: str | None = None) -> Topology:
     if source.lower() in names:
         return load_catalog(source.lower())
     raise MachineError(_unknown(source, tuple(names)))
-
-
-def load_cluster(source: str | None, nodes: int, network: str) -> Topology:
-    """``nodes`` machines that ``source`` names, joined by ``network`` (such as ib-ndr-400x8).
-
-    Of a cluster that is too large for a graph the first machines are built; the fact ``machines`` and a
-    notice say how many there are. Raises MachineError.
-    """
-    from ccbench.topology.composition import compose
-    from ccbench.topology.files import MOST_MACHINES
-    from ccbench.topology.node_nics import parse_network
-
-    if nodes > MOST_MACHINES:
-        raise MachineError(f"{shown(nodes)} machines are too many; the most is {MOST_MACHINES}")
-    wanted = parse_network(network)
-    node = load_topology(source)
-    # Its own NICs either are those of the network or make room for them.
-    inside = sum(device.kind is not DeviceKind.NIC for device in node.devices)
-    vertices = nodes * (inside + wanted.nics) + 1
-    # A shape joins so many ports and no fewer.
-    built = nodes if vertices <= LARGEST_GRAPH or wanted.shape else min(nodes, BUILT_NODES)
-    found = compose(node, built, wanted)
-    if built == nodes:
-        return found
-    text = f"the graph holds {built} of {nodes} machines, which are all alike; counts are of all of them"
-    return replace(
-        found,
-        name=found.name.replace(f"{built} x", f"{nodes} x", 1),
-        notices=(*found.notices, Notice("unsupported", text)),
-        facts={**found.facts, "machines": nodes},
-    )
 
 
 def topology_of_text(text: str, name: str, place: str = "") -> Topology:

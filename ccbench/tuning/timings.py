@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ccbench.cases import AXIS, SETTINGS, WORK, Status
 from ccbench.errors import UsageError
+from ccbench.machine.flags import Flag
 from ccbench.results import Manifest, Point, Run
 from ccbench.results.manifest import LONGEST_NAME
 from ccbench.units import plain, plural, shown
@@ -177,7 +178,7 @@ def _speed(point: Point) -> tuple[int, float] | None:
     """(size, seconds), or (SIZE_NOT_STATED, inverse bandwidth), or nothing."""
     if point.is_timed:
         return point.size_bytes, point.median_seconds or 0.0
-    unsized = point.status is Status.SKIPPED and "size_not_stated" in point.flags
+    unsized = point.status is Status.SKIPPED and Flag.SIZE_NOT_STATED in point.flags
     if unsized and point.printed_busbw is not None and point.printed_busbw > 0:
         return SIZE_NOT_STATED, 1e-9 / point.printed_busbw
     return None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ccbench.telemetry import watch
+from ccbench.machine import telemetry
 
 
 @pytest.fixture(autouse=True)
 def no_waiting_for_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(telemetry, "LEAST_SECONDS", 0.0)

@@ -10,8 +10,8 @@ import pytest
 
 from ccbench.capabilities import backend_names
 from ccbench.collectives import COLLECTIVES
-from ccbench.doctor import Check
 from ccbench.kernels.selection import kernel_algorithms
+from ccbench.machine.doctor import Check
 from ccbench.model import Machine, load_machine, machine_names
 from ccbench.topology.catalog import catalog_names
 from ccbench.topology.node_nics import KINDS, parse_network
@@ -297,14 +297,17 @@ def test_doctor_ends_with_2_only_when_there_is_a_problem(
     ccbench: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checks = [Check("clock", "ok", "ticks"), Check("load", "note", "busy", "wait")]
-    monkeypatch.setattr("ccbench.doctor.examine", lambda: tuple(checks))
+    monkeypatch.setattr("ccbench.machine.doctor.examine", lambda *_: tuple(checks))
+    monkeypatch.setattr("ccbench.machine.requirements.backend_checks", lambda *_: ())
+    monkeypatch.setattr("ccbench.machine.doctor.results_folder", lambda _: Check("folder", "ok", "there"))
     ended = ccbench("doctor")
     assert ended.code == 0
-    assert ended.out.splitlines() == ["ok       clock: ticks", "note     load: busy", "         -> wait"]
+    lines = ["ok       clock: ticks", "note     load: busy", "         -> wait", "ok       folder: there"]
+    assert ended.out.splitlines() == lines
     checks.append(Check("/dev/shm", "problem", "64 MiB", "more"))
     ended = ccbench("doctor", "--json")
     assert ended.code == 2
-    assert ended.json[-1] == {"name": "/dev/shm", "status": "problem", "seen": "64 MiB", "advice": "more"}
+    assert ended.json[-2] == {"name": "/dev/shm", "status": "problem", "seen": "64 MiB", "advice": "more"}
 
 
 def test_suite_schema_is_a_json_schema(ccbench: Command) -> None:

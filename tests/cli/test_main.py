@@ -52,10 +52,10 @@ def test_a_mistake_of_the_user_is_one_line_without_a_traceback(ccbench: Command)
 def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     """Make ``ccbench doctor`` raise ``error``."""
 
-    def examine() -> None:
+    def examine(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("ccbench.doctor.examine", examine)
+    monkeypatch.setattr("ccbench.machine.doctor.examine", examine)
 
 
 def test_the_error_class_decides_the_exit_code_and_lines_are_joined(

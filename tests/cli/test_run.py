@@ -11,9 +11,9 @@ import pytest
 
 from ccbench.cases import Case, Status
 from ccbench.errors import RunFolderError
+from ccbench.machine.processes import Terminated
 from ccbench.model.basis import Basis, named_basis
 from ccbench.planning import Plan, RunOptions
-from ccbench.processes import Terminated
 from ccbench.runner import RunOutcome
 from tests.cli.conftest import Command
 

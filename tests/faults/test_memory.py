@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from ccbench.cases import Case, Sampling, Status
-from ccbench.environment import available_memory_bytes
+from ccbench.machine.host import available_memory_bytes
 from ccbench.teams import ProcessTeam
 from tests.faults import traces
 from tests.faults.conftest import Bench

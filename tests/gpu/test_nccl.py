@@ -24,8 +24,8 @@ from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import CcbenchError
+from ccbench.machine.processes import state
 from ccbench.measure import measure
-from ccbench.processes import state
 from ccbench.teams import ProcessTeam
 from tests.backends.nccl.measuring import case_of
 

@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ccbench.cases import Status
-from ccbench.environment import REDACTED
 from ccbench.importing.log import DeviceLine, ImportedLog, ImportedRow, ImportedTable, Outcome
 from ccbench.importing.ranks import Given
 from ccbench.importing.runs import described, imported, next_size
 from ccbench.importing.writing import import_logs, unique_names, write_import
 from ccbench.machine.flags import Flag
+from ccbench.machine.redaction import REDACTED
 from ccbench.results import load_run
 from ccbench.topology.graph import Notice
 

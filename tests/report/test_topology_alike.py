@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ccbench.machine.detection import load_topology
 from ccbench.report.topology_alike import MOST_SEPARATE, reduced
 from ccbench.report.topology_boxes import merged, words
 from ccbench.topology.composition import compose
@@ -13,7 +14,6 @@ from ccbench.topology.dragonflies import dragonfly
 from ccbench.topology.fabrics import Wire, single_switch
 from ccbench.topology.fat_trees import fat_tree
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology
-from ccbench.topology.sources import load_topology
 
 WIRE = Wire(50e9)
 

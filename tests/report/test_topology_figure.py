@@ -7,23 +7,23 @@ from pathlib import Path
 import pytest
 
 from ccbench.errors import UsageError
+from ccbench.machine.detection import joined
+from ccbench.machine.files import Files
+from ccbench.machine.nvlinks import read_nvml
+from ccbench.machine.sysfs import read_sysfs
 from ccbench.report.topology_boxes import condensed
 from ccbench.report.topology_figure import LOOKS, draw_topology, picture
 from ccbench.report.topology_layout import laid_out
 from ccbench.report.topology_plan import BOX_HEIGHT, Layout
-from ccbench.topology.detection import joined
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology, TopologyClass
-from ccbench.topology.nvml import read_nvml
-from ccbench.topology.pci_tree import DeviceFiles
-from ccbench.topology.sysfs import read_sysfs
-from tests.topology.fixtures.recorded_nvml import RecordedNvml, switched
-from tests.topology.fixtures.sysfs_tree import two_sockets_four_switches
+from tests.machine.recorded_nvml import RecordedNvml, switched
+from tests.machine.sysfs_tree import two_sockets_four_switches
 
 
 @pytest.fixture
 def board(tmp_path: Path) -> Topology:
     two_sockets_four_switches(tmp_path)
-    kernel = read_sysfs(DeviceFiles(tmp_path))
+    kernel = read_sysfs(Files(tmp_path))
     addresses = [f"0000{gpu.bus_id}" for gpu in kernel.gpus]
     return joined(kernel, read_nvml(RecordedNvml(switched("NVIDIA A100-SXM4-80GB", 8, 12, 4, addresses))))
 

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox, BboxBase
 
+from ccbench.machine.detection import load_cluster, load_topology
 from ccbench.report.picture_file import drawing_settings
 from ccbench.report.topology_figure import picture
 from ccbench.report.topology_layout import laid_out
@@ -21,7 +22,6 @@ from ccbench.topology.dragonflies import dragonfly, dragonfly_plus
 from ccbench.topology.fabrics import Wire, full_mesh, hypercube, ring, single_switch, torus
 from ccbench.topology.fat_trees import fat_tree
 from ccbench.topology.graph import Topology
-from ccbench.topology.sources import load_cluster, load_topology
 
 WIRE = Wire(50e9)
 SMALLEST_POINTS = 7.0

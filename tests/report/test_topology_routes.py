@@ -6,12 +6,12 @@ import itertools
 
 import pytest
 
+from ccbench.machine.detection import load_cluster, load_topology
 from ccbench.report.topology_boxes import condensed
 from ccbench.report.topology_layout import laid_out
 from ccbench.report.topology_plan import Drawn, Layout, line_point
 from ccbench.topology.catalog import catalog_names
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology
-from ccbench.topology.sources import load_cluster, load_topology
 
 
 def switched(gpus: int, switches: int, broken: int = 0) -> Topology:

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
+from ccbench.machine.detection import joined
+from ccbench.machine.files import Files
+from ccbench.machine.nvlinks import read_nvml
+from ccbench.machine.sysfs import read_sysfs
 from ccbench.topology.catalog import catalog_names, load_catalog
 from ccbench.topology.classes import is_card, nvlinks_of_model, topology_class
-from ccbench.topology.detection import joined
 from ccbench.topology.diagnosis import diagnose
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
-from ccbench.topology.nvml import read_nvml
-from ccbench.topology.pci_tree import DeviceFiles
 from ccbench.topology.readers import read_text
-from ccbench.topology.sysfs import read_sysfs
-from tests.topology.fixtures.recorded_nvml import RecordedNvml, cards, switched
-from tests.topology.fixtures.sysfs_tree import (
+from tests.machine.recorded_nvml import RecordedNvml, cards, switched
+from tests.machine.sysfs_tree import (
     BRIDGE,
     GPU,
     INFINIBAND,
@@ -36,7 +36,7 @@ def driver(answers: dict[str, Any]) -> Topology:
 
 def machine(root: Path, answers: dict[str, Any] | None = None) -> Topology:
     """What lies below ``root``, with the driver's answers about its GPUs."""
-    kernel = read_sysfs(DeviceFiles(root))
+    kernel = read_sysfs(Files(root))
     if answers is None:
         answers = cards("NVIDIA RTX A6000", len(kernel.gpus), peer=0)
     for gpu, said in zip(kernel.gpus, answers["gpus"], strict=True):
@@ -114,7 +114,7 @@ def test_a_network_cards_slow_link_is_a_problem_since_those_never_rest(tmp_path:
     tree.processors("0-7")
     folder = tree.function("pci0000:00/0000:01:00.0", INFINIBAND, MELLANOX, now=(8.0, 16), most=(32.0, 16))
     tree.rdma(folder, "mlx5_0")
-    assert kinds(read_sysfs(DeviceFiles(tmp_path))) == ["pcie_speed"]
+    assert kinds(read_sysfs(Files(tmp_path))) == ["pcie_speed"]
 
 
 def test_the_driver_alone_tells_of_a_narrow_link() -> None:
@@ -258,7 +258,7 @@ def test_a_network_card_without_an_active_port_is_a_note(tmp_path: Path) -> None
     tree.processors("0-7")
     folder = tree.function("pci0000:00/0000:01:00.0", INFINIBAND, MELLANOX)
     tree.rdma(folder, "mlx5_0", state="1: DOWN")
-    assert kinds(read_sysfs(DeviceFiles(tmp_path))) == ["nic_down"]
+    assert kinds(read_sysfs(Files(tmp_path))) == ["nic_down"]
 
 
 def test_problems_come_before_notes() -> None:

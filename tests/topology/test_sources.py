@@ -13,17 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
+from ccbench.machine.detection import load_cluster, load_topology
 from ccbench.topology.catalog import catalog_names, load_catalog
 from ccbench.topology.files import topology_json, topology_yaml
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology
 from ccbench.topology.matrix import NO_PATH, path_labels
-from ccbench.topology.sources import (
-    LARGEST_HEAD,
-    LARGEST_TEXT_BYTES,
-    load_cluster,
-    load_topology,
-    topology_of_text,
-)
+from ccbench.topology.sources import LARGEST_HEAD, LARGEST_TEXT_BYTES, topology_of_text
 from ccbench.topology.summary import device_count, gpu_matrix, nic_matrix, node_count
 from tests.topology.dumps import DUMPS, entries, needs_dumps
 

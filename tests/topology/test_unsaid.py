@@ -12,13 +12,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
+from ccbench.machine.detection import load_cluster, load_topology
 from ccbench.topology.diagnosis import diagnose
 from ccbench.topology.files import MOST_LINKS, MOST_MACHINES, read_json, topology_yaml
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass
 from ccbench.topology.matrix import path_labels
 from ccbench.topology.readers import read_text
 from ccbench.topology.smi_table import MOST_TABLES, labels_of
-from ccbench.topology.sources import load_cluster, load_topology, topology_of_text
+from ccbench.topology.sources import topology_of_text
 from ccbench.topology.summary import device_count, summary
 
 TOPO = "nvidia-smi topo"

@@ -10,13 +10,13 @@ import pytest
 import yaml
 
 from ccbench.cli.topo_text import as_text
+from ccbench.machine.detection import load_cluster
 from ccbench.report.topology_figure import draw_topology
 from ccbench.topology.catalog import catalog_names, load_catalog
 from ccbench.topology.diagnosis import diagnose
 from ccbench.topology.files import read_json, topology_json
 from ccbench.topology.graph import Topology
 from ccbench.topology.readers import read_text
-from ccbench.topology.sources import load_cluster
 from ccbench.topology.summary import summary
 from tests.topology.dumps import entries, names, needs_dumps, text_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ccbench.backends.cpu.endpoint import CpuEndpoint
 from ccbench.backends.cpu.memory import Arena, Control
-from ccbench.environment import usable_cores
 from ccbench.faults import fault_from_environment
+from ccbench.machine.host import usable_cores
 
 
 class CpuCrew:

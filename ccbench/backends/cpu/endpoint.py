@@ -18,8 +18,8 @@ from ccbench.backends.cpu.program import CompiledCase, compile_case
 from ccbench.backends.cpu.side import Plan, Side, sides_of
 from ccbench.backends.cpu.together import Together, while_computing
 from ccbench.cases import Case, CaseFacts
-from ccbench.environment import available_memory_bytes
 from ccbench.faults import Fault
+from ccbench.machine.host import available_memory_bytes
 from ccbench.measure import communicating
 from ccbench.verification import Mismatch
 

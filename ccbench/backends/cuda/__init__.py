@@ -12,11 +12,13 @@ from pathlib import Path
 from ccbench.backends import CUPY
 from ccbench.backends.base import DeclaredBackend, Team, TeamRequest
 from ccbench.cases import Case
-from ccbench.environment import Files, before_turing, cuda_install, installed_version
 from ccbench.kernels.compiler import CUDA_12_INSTEAD
 from ccbench.kernels.selection import kernel_algorithms, unsupported
 from ccbench.kernels.sources import kernel_folder
 from ccbench.kernels.tuning import tuning
+from ccbench.machine.accelerators import before_turing, cuda_install
+from ccbench.machine.files import Files
+from ccbench.machine.software import installed_version
 from ccbench.teams import ProcessTeam
 
 DRIVER_PATTERNS = ("dev/nvidia[0-9]*", "dev/dxg", "dev/nvhost-gpu", "dev/nvgpu")

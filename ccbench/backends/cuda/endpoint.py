@@ -54,7 +54,7 @@ from ccbench.kernels.layout import (
 from ccbench.kernels.plans import PlanRequest, plan_for
 from ccbench.kernels.selection import KernelChoice, choose
 from ccbench.machine.flags import Flag
-from ccbench.telemetry import DeviceWatch
+from ccbench.machine.telemetry import DeviceWatch
 from ccbench.units import format_seconds
 from ccbench.verification import POISON_BYTE, Array, Mismatch
 

@@ -10,7 +10,7 @@ from ccbench.kernels.plans import topology_orders
 
 def found_orders(groups: Sequence[Group]) -> tuple[tuple[int, ...], ...]:
     """Rings for one rank per device, from what the system shows of the links between them."""
-    from ccbench.topology.detection import detect
+    from ccbench.machine.detection import detect
 
     topology = detect()
     names = {gpu.bus_id.lower(): gpu.name for gpu in topology.gpus if gpu.bus_id}

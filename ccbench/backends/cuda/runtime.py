@@ -15,8 +15,8 @@ from typing import Any
 from uuid import UUID
 
 from ccbench.backends.base import OutOfMemory
-from ccbench.environment import cuda_install
 from ccbench.errors import BackendUnavailable, CcbenchError, MissingDependency
+from ccbench.machine.accelerators import cuda_install
 
 TO_DEVICE, TO_HOST, ON_DEVICE = 1, 2, 3
 """cudaMemcpyKind."""

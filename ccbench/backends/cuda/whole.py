@@ -23,7 +23,7 @@ from ccbench.cases import ALL_GROUPS, Case, CaseFacts
 from ccbench.groups import format_ranks, parse_groups
 from ccbench.kernels.abi import GivenUp
 from ccbench.kernels.layout import device_of_rank, ranks_of_devices
-from ccbench.telemetry import DeviceWatch
+from ccbench.machine.telemetry import DeviceWatch
 from ccbench.verification import GROUP_SALTS
 
 

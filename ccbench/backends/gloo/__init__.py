@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from ccbench.backends.base import DeclaredBackend, Team, TeamRequest
 from ccbench.backends.mpi.launcher import users_launch
 from ccbench.cases import Case
-from ccbench.environment import install_line, installed_version
 from ccbench.launching import Launch, LaunchedTeam
+from ccbench.machine.software import install_line, installed_version
 
 if TYPE_CHECKING:
     from ccbench.backends.crew import TeamEndpoint

@@ -40,7 +40,7 @@ from ccbench.cases import Case, CaseFacts
 from ccbench.errors import BackendUnavailable
 from ccbench.exchange import Exchange, local_rank
 from ccbench.machine.flags import Flag
-from ccbench.telemetry import DeviceWatch
+from ccbench.machine.telemetry import DeviceWatch
 from ccbench.verification import POISON_BYTE, Array, Mismatch
 
 ALIGNMENT_BYTES = 64 << 10

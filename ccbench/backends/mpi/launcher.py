@@ -11,9 +11,9 @@ import os
 import shlex
 
 from ccbench.backends.mpi.library import INTEL_MPI, OPEN_MPI, Library, launcher_vendor
-from ccbench.environment import usable_cores
 from ccbench.errors import UsageError
 from ccbench.launching import Launch
+from ccbench.machine.host import usable_cores
 
 SHARED_MEMORY = "/dev/shm"
 

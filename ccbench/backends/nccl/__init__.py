@@ -15,8 +15,9 @@ from ccbench.backends.nccl.settings import ALGORITHMS, Version, algorithms_for, 
 from ccbench.cases import OVERLAP, Case
 from ccbench.collectives import collective
 from ccbench.dtypes import EXACT_LIMIT, item_bytes
-from ccbench.environment import cuda_install, installed_version
 from ccbench.launching import LaunchedTeam
+from ccbench.machine.accelerators import cuda_install
+from ccbench.machine.software import installed_version
 from ccbench.teams import ProcessTeam
 
 if TYPE_CHECKING:

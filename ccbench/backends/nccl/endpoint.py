@@ -41,7 +41,7 @@ from ccbench.dtypes import numpy_dtype
 from ccbench.endpoints import FIRST_OF_WARM_UP
 from ccbench.exchange import Exchange
 from ccbench.machine.flags import Flag
-from ccbench.telemetry import DeviceWatch
+from ccbench.machine.telemetry import DeviceWatch
 from ccbench.units import format_seconds
 from ccbench.verification import POISON_BYTE, Array, Mismatch
 

@@ -31,8 +31,8 @@ from ccbench.backends.nccl.calls import (
     version_text,
 )
 from ccbench.backends.nccl.types import Call, NcclFailed, Settings
-from ccbench.environment import install_line
 from ccbench.errors import BackendUnavailable, MissingDependency, UsageError
+from ccbench.machine.software import install_line
 
 if TYPE_CHECKING:
     from ccbench.backends.nccl.communicator import Communicator

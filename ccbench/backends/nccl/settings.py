@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from ccbench.backends.nccl.tuning_log import Choice
 from ccbench.cases import Case
-from ccbench.environment import install_line
 from ccbench.groups import parse_beside
+from ccbench.machine.software import install_line
 
 ALL_PROTOCOLS = ("ll", "ll128", "simple")
 

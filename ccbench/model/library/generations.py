@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from ccbench.model.library.system import Generation, Host
 from ccbench.topology.classes import OF_CAPABILITY, nvlinks_of_model
-from ccbench.topology.pci_tree import CODING
+from ccbench.topology.pci import CODING
 from ccbench.topology.readers.nccl_xml_tree import GENERATIONS, XGMI
 
 _NAMES: tuple[tuple[Generation, str], ...] = (

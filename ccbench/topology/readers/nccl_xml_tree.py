@@ -19,7 +19,7 @@ from typing import Any
 
 from ccbench.topology.classes import OF_CAPABILITY
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice
-from ccbench.topology.pci_tree import CODING, model_of
+from ccbench.topology.pci import CODING, model_of
 from ccbench.topology.xml import Element
 
 XGMI: Mapping[str, tuple[float, str]] = {

@@ -25,9 +25,9 @@ from ccbench.backends.cuda import (
 )
 from ccbench.backends.cuda.runtime import Cuda, do_all, open_cuda
 from ccbench.cases import Case
-from ccbench.environment import Files
 from ccbench.errors import BackendUnavailable, MissingDependency
 from ccbench.kernels.compiler import CompilationFailed
+from ccbench.machine.files import Files
 
 from .cases import Opened
 from .emulated import CudaError, EmulatedRuntime

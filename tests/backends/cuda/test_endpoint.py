@@ -16,11 +16,12 @@ from ccbench.backends.cuda.whole import CudaEndpoint
 from ccbench.errors import BackendUnavailable
 from ccbench.kernels import abi
 from ccbench.kernels.layout import ZEROED
+from ccbench.machine.nvml import opened as nvidia_driver
+from ccbench.machine.readings import readings_from_json
+from ccbench.machine.telemetry import DeviceWatch
 from ccbench.measure import DeviceTimed, measure
-from ccbench.nvidia import opened as nvidia_driver
-from ccbench.telemetry import DeviceWatch, readings_from_json
 from ccbench.verification import Array
-from tests.nvml_double import Gpu, Nvml
+from tests.machine.nvml_double import Gpu, Nvml
 
 from .cases import POINTS, SAMPLING, Opened, case_of, wrong_elements
 from .emulated import LAUNCH_SECONDS, Item

@@ -16,8 +16,8 @@ from typing import Any
 from ccbench.backends.gloo import launched_endpoint
 from ccbench.cases import Case, CaseFacts, Sampling
 from ccbench.exchange import Position
+from ccbench.machine.processes import die_with_parent
 from ccbench.measure import RankResult, measure
-from ccbench.processes import die_with_parent
 
 PATIENCE_SECONDS = 120.0
 

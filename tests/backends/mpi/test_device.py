@@ -24,10 +24,10 @@ from ccbench.backends.mpi.library import Library, installed
 from ccbench.backends.mpi_cuda import BACKEND
 from ccbench.cases import Case, Status
 from ccbench.collectives import COLLECTIVES
-from ccbench.environment import usable_cores
 from ccbench.errors import BackendUnavailable
 from ccbench.launching import Launch, LaunchedTeam
 from ccbench.machine.flags import Flag
+from ccbench.machine.host import usable_cores
 from ccbench.model.basis import Basis, named_basis
 from ccbench.model.machine import load_machine
 from tests.backends.mpi.on_host_memory import HostMemoryRuntime

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.errors import CcbenchError, MachineError
+from ccbench.machine.detection import load_topology
 from ccbench.model.cluster import first_gpus
 from ccbench.model.library.clusters import library_system
 from ccbench.model.library.system import Generation, Host, Intra
@@ -15,7 +16,6 @@ from ccbench.topology.catalog import catalog_names, load_catalog
 from ccbench.topology.composition import compose
 from ccbench.topology.graph import Device, DeviceKind, LinkState, Topology, TopologyClass
 from ccbench.topology.node_nics import parse_network
-from ccbench.topology.sources import load_topology
 from tests.topology import dumps
 
 WITHOUT_GPUS = {"cpu-shared-memory"}

@@ -9,13 +9,13 @@ from typing import Any
 
 from ccbench.backends.cuda import modules
 from ccbench.backends.nccl import computing, library
-from ccbench.telemetry import watch
+from ccbench.machine import telemetry
 from tests.backends.cuda.emulated import FakeNvrtc, compiled_to_text
 from tests.backends.nccl.computing import FakeBlas
 from tests.backends.nccl.double import Process, World
 
 vars(modules).update(compile_program=compiled_to_text, nvrtc=FakeNvrtc)  # what runs is known by its text
-watch.LEAST_SECONDS = 0.0
+telemetry.LEAST_SECONDS = 0.0
 computing.MATRIX_EDGE, computing.STREAM_BYTES = 64, 1 << 16
 
 

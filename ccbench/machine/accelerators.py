@@ -1,0 +1,152 @@
+"""GPUs and the kernel's part in them: drivers, modules, modes, and what stands between two devices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ccbench.machine.files import Files
+from ccbench.machine.nvml import SM_CLOCK, DriverAbsent, Nvml
+from ccbench.machine.pci import DEVICES, NVIDIA, read_function, read_gpus, redirecting
+from ccbench.machine.software import cuda_version, install_line
+
+MODULES = (
+    "nvidia", "nvidia_uvm", "nvidia_peermem", "nv_peer_mem", "nvidia_fs", "gdrdrv", "amdgpu", "amdkfd",
+    "ib_core", "ib_uverbs", "mlx5_core", "mlx5_ib", "efa", "xpmem", "knem", "vfio_pci",
+)  # fmt: skip
+"""Kernel modules that drive GPUs and network cards, or let one reach the other's memory."""
+
+VERSION_FILE = "/proc/driver/nvidia/version"
+FIRST_DRIVER_OF_CUDA_13 = 580
+"""Older drivers run CUDA 12 only (CUDA Toolkit release notes, table of driver versions)."""
+
+FIRST_TURING = 0x1E00
+"""NVIDIA's PCI device ids rise with the generations: Volta ends at 0x1df6, Turing (compute capability 7.5,
+the first of CUDA 13) begins at 0x1e02 (the PCI ID Repository)."""
+
+
+@dataclass(frozen=True)
+class GpuSettings:
+    """How one GPU is set; None for what it does not tell."""
+
+    bus_id: str
+    model: str | None
+    ecc: bool | None
+    persistence: bool | None
+    mig: bool | None
+    power_limit_watts: float | None
+    default_power_limit_watts: float | None
+    application_clock_mhz: int | None
+    highest_clock_mhz: int | None
+
+
+@dataclass(frozen=True)
+class Accelerators:
+    """GPUs of this machine and the way between them.
+
+    driver: NVIDIA's version, from the kernel's files. cuda_driver: newest CUDA the driver knows. pci_gpus:
+    PCI addresses of NVIDIA's and AMD's GPUs. device_files: /dev files of NVIDIA GPUs. modules: those of
+    MODULES that are loaded, with their version where they have one. iommu: how the GPUs' memory accesses are
+    translated (``DMA``, ``DMA-FQ``, ``identity``), None where there is no IOMMU. redirecting_bridges: PCI
+    bridges above a GPU that send traffic between peers up to the root, None where that cannot be read (only
+    root can).
+    """
+
+    driver: str | None = None
+    open_kernel_module: bool | None = None
+    cuda_driver: str | None = None
+    pci_gpus: tuple[str, ...] = ()
+    device_files: tuple[str, ...] = ()
+    modules: Mapping[str, str] = field(default_factory=dict)
+    iommu: str | None = None
+    redirecting_bridges: tuple[str, ...] | None = None
+    gpus: tuple[GpuSettings, ...] = ()
+
+
+def read_accelerators(files: Files, driver: Callable[[], Nvml] | None = None) -> Accelerators:
+    """From files, and from the driver where ``driver`` opens one."""
+    version, gpus = files.text(VERSION_FILE) or "", read_gpus(files)
+    cuda, settings = _settings(driver) if driver else (None, ())
+    kinds = {files.text(f"{DEVICES}/{gpu.address}/iommu_group/type") for gpu in gpus}
+    above = {address for gpu in gpus for address in gpu.bridges}
+    bridges = filter(None, (read_function(files, address) for address in sorted(above)))
+    redirects = redirecting(bridges)
+    return Accelerators(
+        driver=driver_version(files),
+        open_kernel_module="Open Kernel Module" in version if version else None,
+        cuda_driver=cuda,
+        pci_gpus=tuple(gpu.address for gpu in gpus),
+        device_files=tuple(files.matching("/dev", "nvidia[0-9]*")),
+        modules={
+            name: files.text(f"/sys/module/{name}/version") or ""
+            for name in MODULES
+            if files.exists(f"/sys/module/{name}")
+        },
+        iommu=", ".join(sorted(filter(None, kinds))) or None,
+        redirecting_bridges=None if redirects is None else tuple(redirects),
+        gpus=settings,
+    )
+
+
+def driver_version(files: Files) -> str | None:
+    """Version of NVIDIA's kernel module, from its files."""
+    number = re.search(r"Kernel Module.*?\s([0-9]+(?:\.[0-9]+)+)(?:\s|$)", files.text(VERSION_FILE) or "")
+    return number[1] if number else files.text("/sys/module/nvidia/version")
+
+
+def before_turing(files: Files, every: bool = False) -> bool:
+    """Whether an NVIDIA GPU here, or every one, is too old for CUDA 13: of a compute capability below 7.5."""
+    old = [gpu.device < FIRST_TURING for gpu in read_gpus(files) if gpu.vendor == NVIDIA and gpu.device]
+    return any(old) and (all(old) or not every)
+
+
+def cuda_install(files: Files | None = None) -> str:
+    """The command that installs the packages of the CUDA that the driver and every GPU here can run."""
+    files = files or Files()
+    major = (driver_version(files) or "").split(".")[0]
+    if before_turing(files) or (major.isdecimal() and int(major) < FIRST_DRIVER_OF_CUDA_13):
+        return install_line("cuda12")
+    if major.isdecimal():
+        return install_line("cuda13")
+    otherwise = "cuda12 for drivers before 580 and for GPUs of compute capability below 7.5"
+    return f"{install_line('cuda13')} ({otherwise})"
+
+
+def _settings(driver: Callable[[], Nvml]) -> tuple[str | None, tuple[GpuSettings, ...]]:
+    try:
+        nvml = driver()
+    except DriverAbsent:
+        return None, ()
+    try:
+        number = nvml.answer("SystemGetCudaDriverVersion_v2")
+        found = tuple(_settings_of(nvml, gpu, handle) for gpu, handle in enumerate(nvml.handles()))
+        return number and cuda_version(number), found
+    finally:
+        nvml.close()
+
+
+def _settings_of(nvml: Nvml, gpu: int, handle: Any) -> GpuSettings:
+    def answer(question: str, *arguments: int) -> Any:
+        return nvml.answer(f"DeviceGet{question}", handle, *arguments)
+
+    def switch(question: str) -> bool | None:
+        found = answer(question)  # now, or now and after the next start
+        return None if found is None else bool(found[0] if isinstance(found, list | tuple) else found)
+
+    def watts(question: str) -> float | None:
+        milliwatts = answer(question)
+        return None if milliwatts is None else milliwatts / 1e3
+
+    return GpuSettings(
+        bus_id=nvml.bus_id("DeviceGetPciInfo", handle) or str(gpu),
+        model=answer("Name"),
+        ecc=switch("EccMode"),
+        persistence=switch("PersistenceMode"),
+        mig=switch("MigMode"),
+        power_limit_watts=watts("EnforcedPowerLimit"),
+        default_power_limit_watts=watts("PowerManagementDefaultLimit"),
+        application_clock_mhz=answer("ApplicationsClock", SM_CLOCK),
+        highest_clock_mhz=answer("MaxClockInfo", SM_CLOCK),
+    )

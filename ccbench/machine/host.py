@@ -1,0 +1,292 @@
+"""This host without its devices: system, processors, memory, and what its control group allows."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ccbench.machine.files import Files, expanded
+from ccbench.machine.redaction import printable, without_names
+
+CPU = "/sys/devices/system/cpu"
+
+KERNEL_OPTIONS = frozenset({
+    "iommu", "intel_iommu", "amd_iommu", "iommu.passthrough", "iommu.strict", "pcie_aspm", "pci",
+    "pcie_acs_override", "pci_acs_override", "isolcpus", "nohz_full", "rcu_nocbs", "mitigations", "nosmt",
+    "idle", "processor.max_cstate", "intel_idle.max_cstate", "intel_pstate", "amd_pstate",
+    "cpufreq.default_governor", "transparent_hugepage", "hugepages", "hugepagesz",
+    "default_hugepagesz", "numa_balancing", "numa",
+    "clocksource", "tsc", "nokaslr", "cgroup_disable", "systemd.unified_cgroup_hierarchy",
+})  # fmt: skip
+"""What changes how fast devices and processors are. The rest of a command line may hold names."""
+
+_CONTAINER_GROUP = re.compile(r"docker|kubepods|containerd|libpod|lxc|garden|crio")
+
+
+@dataclass(frozen=True)
+class Host:
+    """The system around the processor.
+
+    container and hypervisor name the hint that was seen. kernel_options: those of KERNEL_OPTIONS that the
+    kernel was booted with. aspm_policy: how PCIe links may sleep. numa_balancing: whether the kernel moves
+    pages after their users.
+    """
+
+    name: str
+    system: str
+    kernel: str
+    hypervisor: str | None
+    container: str | None
+    load_1_minute: float | None
+    product: str | None
+    kernel_options: Mapping[str, str] = field(default_factory=dict)
+    aspm_policy: str | None = None
+    numa_balancing: bool | None = None
+
+
+def read_host(files: Files) -> Host:
+    """Facts that the system tells of itself."""
+    release = files.fields("/etc/os-release", "=")
+    load = (files.text("/proc/loadavg") or "").split()
+    vendor = files.text("/sys/class/dmi/id/sys_vendor")
+    product = files.text("/sys/class/dmi/id/product_name")
+    return Host(
+        name=files.text("/proc/sys/kernel/hostname") or printable(platform.node()),
+        system=release.get("PRETTY_NAME") or platform.system(),
+        kernel=files.text("/proc/sys/kernel/osrelease") or platform.release(),
+        hypervisor=_hypervisor(files),
+        container=_container(files),
+        load_1_minute=float(load[0]) if load and re.fullmatch(r"[0-9.]+", load[0]) else None,
+        product=" ".join(word for word in (vendor, product) if word) or None,
+        kernel_options=kernel_options(files),
+        aspm_policy=files.choice("/sys/module/pcie_aspm/parameters/policy"),
+        numa_balancing=_switch(files, "/proc/sys/kernel/numa_balancing"),
+    )
+
+
+def _hypervisor(files: Files) -> str | None:
+    named = files.text("/sys/hypervisor/type")
+    if named:
+        return named
+    features = files.fields("/proc/cpuinfo").get("flags", "").split()
+    return "hypervisor flag of the processor" if "hypervisor" in features else None
+
+
+def _container(files: Files) -> str | None:
+    for marker in ("/.dockerenv", "/run/.containerenv", "/run/systemd/container"):
+        if files.exists(marker):
+            return marker
+    found = _CONTAINER_GROUP.search(files.text("/proc/1/cgroup") or "")
+    return f"control group names {found.group()}" if found else None
+
+
+def kernel_options(files: Files) -> dict[str, str]:
+    """Option -> value ("" where it has none), in the order booted with; of a repeated one the last."""
+    words = (files.text("/proc/cmdline") or "").split()
+    pairs = [word.partition("=") for word in words]
+    return {name: without_names(value) for name, _, value in pairs if name in KERNEL_OPTIONS}
+
+
+def _switch(files: Files, path: str) -> bool | None:
+    number = files.number(path)
+    return None if number is None else number != 0
+
+
+@dataclass(frozen=True)
+class Cache:
+    """One cache as core 0 sees it."""
+
+    level: int
+    kind: str
+    size_bytes: int
+    shared_by_cores: str
+
+
+@dataclass(frozen=True)
+class Processor:
+    """Cores and how they run. ``governors``: name -> number of cores that use it."""
+
+    model: str | None
+    architecture: str
+    cores: int | None
+    cores_allowed: int | None
+    sockets: int | None
+    numa_nodes: int | None
+    threads_per_core: int | None
+    smt_active: bool | None
+    governors: Mapping[str, int]
+    boost: bool | None
+    caches: tuple[Cache, ...]
+    clock_source: str | None
+
+
+def read_processor(files: Files) -> Processor:
+    """Facts that the kernel tells of the processors."""
+    described = files.fields("/proc/cpuinfo")
+    sockets = {files.text(path) for path in files.matching(CPU, "cpu[0-9]*/topology/physical_package_id")}
+    governors = (files.text(path) for path in files.matching(CPU, "cpu[0-9]*/cpufreq/scaling_governor"))
+    boost, no_turbo = _switch(files, f"{CPU}/cpufreq/boost"), _switch(files, f"{CPU}/intel_pstate/no_turbo")
+    return Processor(
+        model=described.get("model name") or described.get("Model"),
+        architecture=platform.machine(),
+        cores=len(files.cpus(f"{CPU}/online")) or os.cpu_count(),
+        cores_allowed=len(expanded(files.fields("/proc/self/status").get("Cpus_allowed_list"))) or None,
+        sockets=len(sockets) or None,
+        numa_nodes=len(files.cpus("/sys/devices/system/node/online")) or None,
+        threads_per_core=len(siblings(files, 0)) or None,
+        smt_active=_switch(files, f"{CPU}/smt/active"),
+        governors=dict(Counter(name for name in governors if name)),
+        boost=boost if boost is not None or no_turbo is None else not no_turbo,
+        caches=_caches(files),
+        clock_source=files.text("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+    )
+
+
+def siblings(files: Files, cpu: int) -> list[int]:
+    """Hardware threads of the core that ``cpu`` is one of; empty where the system does not tell."""
+    return files.cpus(f"{CPU}/cpu{cpu}/topology/thread_siblings_list")
+
+
+def _caches(files: Files) -> tuple[Cache, ...]:
+    found = []
+    for folder in files.matching(f"{CPU}/cpu0/cache", "index[0-9]*"):
+        level = files.number(f"{folder}/level")
+        size = re.fullmatch(r"([0-9]+)([KMG]?)", files.text(f"{folder}/size") or "")
+        if level is not None and size:
+            size_bytes = int(size[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[size[2]]
+            kind = files.text(f"{folder}/type") or "unknown"
+            shared = files.text(f"{folder}/shared_cpu_list") or "unknown"
+            found.append(Cache(level, kind, size_bytes, shared))
+    return tuple(found)
+
+
+def allowed_cpus() -> list[int]:
+    """Logical processors that this process may run on; empty where the system does not tell."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
+def usable_cores(files: Files | None = None) -> int:
+    """How many processes can run at once: allowed processors, or the control group's quota where less."""
+    allowed = len(allowed_cpus()) or os.cpu_count() or 1
+    quota = control_group_limits(files or Files()).cores
+    return allowed if quota is None else max(1, min(allowed, int(quota)))
+
+
+def spread_over_cores(cpus: Sequence[int], files: Files | None = None) -> list[int]:
+    """``cpus`` with one hardware thread of every core first, so that few ranks never share a core."""
+    files = files or Files()
+
+    def turn(cpu: int) -> tuple[int, int]:
+        threads = [one for one in siblings(files, cpu) if one in cpus]
+        return (threads.index(cpu) if cpu in threads else 0, cpu)
+
+    return sorted(cpus, key=turn)
+
+
+# cgroup v1 writes "no limit" as the largest multiple of a page, about 9.2e18.
+_V1_UNLIMITED_BYTES = 1 << 60
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the control group allows: ``cores`` may be a fraction; None means no limit is set.
+
+    memory_free_bytes: what is left of the tightest memory limit.
+    """
+
+    cores: float | None
+    memory_bytes: int | None
+    memory_free_bytes: int | None = None
+
+
+def control_group_limits(files: Files) -> Limits:
+    """The tightest CPU and memory limit on the way from this process's control group to the root.
+
+    Reads cgroup v2 (``cpu.max``, ``memory.max``) and v1 (``cpu.cfs_quota_us``,
+    ``memory.limit_in_bytes``); see the kernel's Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/.
+    """
+    cores: list[float] = []
+    memory_bytes: list[int] = []
+    free_bytes: list[int] = []
+    for line in (files.text("/proc/self/cgroup") or "").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, group = rest.partition(":")
+        names = controllers.split(",")
+        if number == "0" and not controllers:
+            for folder in _upwards("/sys/fs/cgroup", group):
+                cores += _quota(*(files.text(f"{folder}/cpu.max") or "").split())
+                limit = files.number(f"{folder}/memory.max") or _V1_UNLIMITED_BYTES
+                memory_bytes.append(limit)
+                free_bytes.append(limit - (files.number(f"{folder}/memory.current") or 0))
+        if "cpu" in names:
+            for folder in _upwards("/sys/fs/cgroup/cpu", group):
+                quota = files.text(f"{folder}/cpu.cfs_quota_us") or ""
+                cores += _quota(quota, files.text(f"{folder}/cpu.cfs_period_us") or "")
+        if "memory" in names:
+            for folder in _upwards("/sys/fs/cgroup/memory", group):
+                limit = files.number(f"{folder}/memory.limit_in_bytes") or _V1_UNLIMITED_BYTES
+                memory_bytes.append(limit)
+                free_bytes.append(limit - (files.number(f"{folder}/memory.usage_in_bytes") or 0))
+    limited = min(memory_bytes, default=_V1_UNLIMITED_BYTES) < _V1_UNLIMITED_BYTES
+    return Limits(
+        cores=min(cores, default=None),
+        memory_bytes=min(memory_bytes) if limited else None,
+        memory_free_bytes=max(0, min(free_bytes)) if limited else None,
+    )
+
+
+def _upwards(mount: str, group: str) -> list[str]:
+    """The folder of ``group`` and of every group around it, up to the mount itself.
+
+    Inside a container the group's path may be the host's, which is not visible: the mount then is the
+    container's own group, so it is always looked at.
+    """
+    parts = [part for part in group.split("/") if part not in ("", "..")]
+    return ["/".join([mount, *parts[:depth]]) for depth in range(len(parts), -1, -1)]
+
+
+def _quota(quota: str = "", period: str = "") -> list[float]:
+    if not (quota.isdecimal() and period.isdecimal()) or int(period) == 0:
+        return []  # "max" and -1 mean no limit
+    return [int(quota) / int(period)]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Memory of the machine in bytes, and the settings of transparent huge pages in force."""
+
+    total_bytes: int | None
+    available_bytes: int | None
+    swap_used_bytes: int | None
+    huge_pages: str | None
+    shared_memory_huge_pages: str | None
+
+
+def read_memory(files: Files) -> Memory:
+    """Facts that the kernel tells of the memory."""
+    table = files.fields("/proc/meminfo")
+    settings = "/sys/kernel/mm/transparent_hugepage"
+    swap, swap_free = _kibibytes(table, "SwapTotal"), _kibibytes(table, "SwapFree")
+    return Memory(
+        total_bytes=_kibibytes(table, "MemTotal"),
+        available_bytes=_kibibytes(table, "MemAvailable"),
+        swap_used_bytes=None if swap is None or swap_free is None else swap - swap_free,
+        huge_pages=files.choice(f"{settings}/enabled"),
+        shared_memory_huge_pages=files.choice(f"{settings}/shmem_enabled"),
+    )
+
+
+def _kibibytes(table: Mapping[str, str], name: str) -> int | None:
+    found = re.fullmatch(r"([0-9]+) kB", table.get(name, ""))
+    return int(found[1]) * 1024 if found else None
+
+
+def available_memory_bytes(files: Files | None = None) -> int | None:
+    """Memory that can still be had: the system's, or the control group's where that is less."""
+    files = files or Files()
+    found = (read_memory(files).available_bytes, control_group_limits(files).memory_free_bytes)
+    return min((amount for amount in found if amount is not None), default=None)

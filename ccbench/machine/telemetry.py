@@ -1,0 +1,406 @@
+"""Looks at the GPUs of a case before and after it, through NVML; every question may go without an answer."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ccbench.machine.nvml import (
+    FIELDS_A_CALL,
+    MEMORY_CLOCK,
+    MOST_LINKS,
+    SM_CLOCK,
+    DriverAbsent,
+    Nvml,
+    opened,
+)
+from ccbench.machine.readings import DeviceReading, LinkErrors, flags_of, readings_json
+from ccbench.topology.pci import normal_address
+
+REASONS: Mapping[int, str] = {
+    0x001: "gpu_idle",
+    0x002: "applications_clocks_setting",
+    0x004: "sw_power_cap",
+    0x008: "hw_slowdown",
+    0x010: "sync_boost",
+    0x020: "sw_thermal_slowdown",
+    0x040: "hw_thermal_slowdown",
+    0x080: "hw_power_brake_slowdown",
+    0x100: "display_clock_setting",
+    0x200: "board_limit",
+    0x400: "reliability",
+}
+"""Bits of nvmlDeviceGetCurrentClocksEventReasons (nvml.h, nvmlClocksEventReason*)."""
+
+GPU_SENSOR = 0
+XID_EVENT = 8  # nvmlEventTypeXidCriticalError
+MOST_EVENTS = 64
+
+ECC_CORRECTED_VOLATILE, ECC_UNCORRECTED_VOLATILE = (3, 0), (4, 0)
+ECC_CORRECTED_AGGREGATE, ECC_UNCORRECTED_AGGREGATE = (5, 0), (6, 0)
+MEMORY_TEMPERATURE, ENERGY_MILLIJOULES, PCIE_REPLAYS = (82, 0), (83, 0), (94, 0)
+
+COSTLY_SECONDS = 0.02
+"""When a look at all GPUs takes longer, errors are not counted in every one."""
+
+COUNTED_EVERY_SECONDS = 30.0
+"""Then they are at the end of a case that comes so long after the last count, which has all errors since."""
+
+HELD_BACK = {(74, 0): "power", (75, 0): "thermal", (77, 0): "board_limit", (79, 0): "reliability"}
+"""NVML_FI_DEV_PERF_POLICY_*, in nanoseconds. The newer counters of single slowdowns are not asked for: their
+numbers have been 251 to 253 in the headers of CUDA 12 and are 269 to 271 in those of CUDA 13."""
+
+FIELDS = (
+    ECC_CORRECTED_VOLATILE,
+    ECC_UNCORRECTED_VOLATILE,
+    ECC_CORRECTED_AGGREGATE,
+    ECC_UNCORRECTED_AGGREGATE,
+    MEMORY_TEMPERATURE,
+    ENERGY_MILLIJOULES,
+    PCIE_REPLAYS,
+    *HELD_BACK,
+)
+
+ERROR_COUNTERS = frozenset(FIELDS[:4]) | {PCIE_REPLAYS}
+"""With those of links: what is not counted in every look where looks are costly."""
+
+SETTLED_SECONDS, LEAST_SECONDS, MOST_SECONDS = 0.01, 0.05, 0.1
+"""Clocks that have not risen for so long rise no more; how long devices work at least, as clocks may begin to
+rise late, and where no driver tells them; and at most."""
+
+NEAR = 0.98
+"""Part of the highest clock that was seen at which a device need not be waited for: a step or two below."""
+
+
+def link_fields(link: int) -> dict[tuple[int, int], str]:
+    """Field (number, scope) -> what it counts, of all generations; a device has those of one.
+
+    Numbers of nvml.h: NVLINK_COUNT_* of Blackwell and later (209 and up), NVLINK_ERROR_DL_* of Hopper, and
+    NVLINK_*_ERROR_COUNT_L0 to L11 of the devices before, which have at most 12 links.
+    """
+    found = {
+        (208, link): "received_errors",
+        (215, link): "recoveries",
+        (219, link): "effective_errors",
+        (161, link): "replays",
+        (162, link): "recoveries",
+        (163, link): "crc",
+    }
+    if link < 12:
+        first, place = ((32, 39, 46, 53), link) if link < 6 else ((96, 102, 108, 114), link - 6)
+        names = ("crc_flits", "crc_data", "replays", "recoveries")
+        found |= {(number + place, 0): name for number, name in zip(first, names, strict=True)}
+    return found
+
+
+@dataclass(frozen=True)
+class _Gpu:
+    """A GPU and what does not change. fields, links: those that it answers, the latter by link."""
+
+    handle: Any
+    fields: tuple[tuple[int, int], ...]
+    model: str | None
+    sm_clock_limit_mhz: int | None
+    memory_clock_limit_mhz: int | None
+    links: Mapping[int, Mapping[tuple[int, int], str]]
+
+
+class NvidiaDevices:
+    """GPUs of a session by PCI address. What no GPU answers is asked once, not at every look."""
+
+    def __init__(
+        self, nvml: Nvml, bus_ids: Sequence[str], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._nvml = nvml
+        self._clock = clock
+        self._costly, self._counted_at = False, 0.0
+        self._values: dict[str, Mapping[tuple[int, int], int | float]] = {}
+        self._gpus: dict[str, _Gpu | str] = {bus_id: self._met(bus_id) for bus_id in bus_ids}
+        self._events = nvml.answer("EventSetCreate")
+        if self._events is not None:
+            for gpu in self._gpus.values():
+                if isinstance(gpu, _Gpu):
+                    nvml.ask("DeviceRegisterEvents", gpu.handle, XID_EVENT, self._events)
+
+    def close(self) -> None:
+        """End the session."""
+        if self._events is not None:
+            self._nvml.ask("EventSetFree", self._events)
+        self._nvml.close()
+
+    def read(self, begins: bool = False) -> tuple[DeviceReading, ...]:
+        """A look at every GPU, in the order they were given. begins: a case does."""
+        begun = self._clock()
+        count = not self._costly or (not begins and begun - self._counted_at >= COUNTED_EVERY_SECONDS)
+        clocks = self.sm_clocks()  # of all GPUs before anything else: they fall when the load is over
+        xids = self._xids()
+        looks = []
+        for bus_id, gpu in self._gpus.items():
+            look = (
+                DeviceReading(bus_id, "nvidia", trouble=gpu)
+                if isinstance(gpu, str)
+                else self._look(bus_id, gpu, clocks.get(bus_id), count)
+            )
+            looks.append(replace(look, xids=tuple(xids.get(bus_id, ()))))
+        if count:
+            self._counted_at, self._costly = begun, self._clock() - begun > COSTLY_SECONDS
+        return tuple(looks)
+
+    def sm_clocks(self) -> dict[str, int]:
+        """PCI address -> clock of the processors in MHz, of the GPUs that tell it: a call for each."""
+        clocks = {
+            bus_id: self._nvml.answer("DeviceGetClockInfo", gpu.handle, SM_CLOCK)
+            for bus_id, gpu in self._gpus.items()
+            if isinstance(gpu, _Gpu)
+        }
+        return {bus_id: mhz for bus_id, mhz in clocks.items() if mhz is not None}
+
+    def _met(self, bus_id: str) -> _Gpu | str:
+        nvml, library = self._nvml, self._nvml.library
+        try:
+            handle = library.nvmlDeviceGetHandleByPciBusId(bus_id)
+        except library.NVMLError as error:
+            return str(error)
+        return _Gpu(
+            handle,
+            tuple(self._answered(handle, FIELDS)),
+            nvml.answer("DeviceGetName", handle),
+            nvml.answer("DeviceGetMaxClockInfo", handle, SM_CLOCK),
+            nvml.answer("DeviceGetMaxClockInfo", handle, MEMORY_CLOCK),
+            self._links(handle),
+        )
+
+    def _links(self, handle: Any) -> dict[int, dict[tuple[int, int], str]]:
+        found = {}
+        for link in range(MOST_LINKS):
+            active = self._nvml.answer("DeviceGetNvLinkState", handle, link)
+            if active is None:
+                break  # there are no more
+            fields = link_fields(link) if active else {}
+            answered = self._answered(handle, tuple(fields))
+            if answered:
+                found[link] = {one: what for one, what in fields.items() if one in answered}
+        return found
+
+    def _answered(self, handle: Any, fields: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Those of ``fields`` the device answers; one by one where a driver refuses all for one it lacks."""
+        found = self._nvml.field_values(handle, fields)
+        if not found:
+            found = {one: 0 for one in fields if self._nvml.field_values(handle, [one])}
+        return [one for one in fields if one in found]
+
+    def _xids(self) -> dict[str, list[int]]:
+        """Errors that the driver has reported since it was asked before, by PCI address."""
+        found: dict[str, list[int]] = {}
+        for _ in range(MOST_EVENTS if self._events is not None else 0):
+            event = self._nvml.answer("EventSetWait", self._events, 0)
+            if event is None:
+                break  # waiting for no time ended without an event
+            if int(event.eventType) & XID_EVENT:
+                bus_id = self._nvml.bus_id("DeviceGetPciInfo", event.device) or ""
+                found.setdefault(bus_id, []).append(int(event.eventData))
+        return found
+
+    def _look(self, bus_id: str, gpu: _Gpu, sm_clock: int | None, count: bool) -> DeviceReading:
+        begun = self._clock()
+        state, trouble = self._state(gpu.handle)
+        reading = DeviceReading(
+            bus_id, "nvidia", gpu.model, at_seconds=begun, trouble=trouble, performance_state=state, calls=2
+        )
+        if trouble is not None:
+            return reading
+        calls = 2
+
+        def answer(question: str, *more: int) -> Any:
+            nonlocal calls
+            calls += 1
+            return self._nvml.answer(f"DeviceGet{question}", gpu.handle, *more)
+
+        reasons = answer("CurrentClocksEventReasons")
+        if reasons is None:  # drivers before 535 know only the older name
+            reasons = answer("CurrentClocksThrottleReasons")
+        fields = (*gpu.fields, *(one for counts in gpu.links.values() for one in counts))
+        if not count:
+            fields = tuple(one for one in gpu.fields if one not in ERROR_COUNTERS)
+        before = {} if count else self._values.get(bus_id, {})
+        self._values[bus_id] = values = {**before, **self._nvml.field_values(gpu.handle, fields)}
+        calls += math.ceil(len(fields) / FIELDS_A_CALL)
+        reading = replace(
+            _counted(reading, gpu, values),
+            sm_clock_mhz=sm_clock,
+            sm_clock_limit_mhz=gpu.sm_clock_limit_mhz,
+            memory_clock_mhz=answer("ClockInfo", MEMORY_CLOCK),
+            memory_clock_limit_mhz=gpu.memory_clock_limit_mhz,
+            clock_reasons=None if reasons is None else in_words(int(reasons)),
+            power_watts=_scaled(answer("PowerUsage"), 1e3),
+            power_limit_watts=_scaled(answer("EnforcedPowerLimit"), 1e3),
+            temperature_celsius=answer("Temperature", GPU_SENSOR),
+            pcie_generation=answer("CurrPcieLinkGeneration"),
+            pcie_width=answer("CurrPcieLinkWidth"),
+        )
+        return replace(reading, calls=calls, reading_seconds=self._clock() - begun)
+
+    def _state(self, handle: Any) -> tuple[int | None, str | None]:
+        """(performance state, why the GPU does not answer)."""
+        library = self._nvml.library
+        try:
+            return int(library.nvmlDeviceGetPerformanceState(handle)), None
+        except library.NVMLError_NotSupported:
+            return None, None
+        except library.NVMLError as error:
+            return None, str(error)
+
+
+def _counted(
+    reading: DeviceReading, gpu: _Gpu, values: Mapping[tuple[int, int], int | float]
+) -> DeviceReading:
+    """``reading`` with what the fields say."""
+
+    def whole(field: tuple[int, int]) -> int | None:
+        return int(values[field]) if field in values else None
+
+    return replace(
+        reading,
+        ecc_corrected_volatile=whole(ECC_CORRECTED_VOLATILE),
+        ecc_uncorrected_volatile=whole(ECC_UNCORRECTED_VOLATILE),
+        ecc_corrected_aggregate=whole(ECC_CORRECTED_AGGREGATE),
+        ecc_uncorrected_aggregate=whole(ECC_UNCORRECTED_AGGREGATE),
+        memory_temperature_celsius=values.get(MEMORY_TEMPERATURE) or None,  # 0 stands for no sensor
+        energy_joules=_scaled(values.get(ENERGY_MILLIJOULES), 1e3),
+        pcie_replays=whole(PCIE_REPLAYS),
+        held_back_seconds={word: values[one] / 1e9 for one, word in HELD_BACK.items() if one in values},
+        links=_link_errors(gpu, values),
+    )
+
+
+def in_words(reasons: int) -> tuple[str, ...]:
+    """The words of a mask of clock reasons; a bit that has none is shown as hexadecimal."""
+    words = [word for bit, word in REASONS.items() if reasons & bit]
+    unknown = reasons & ~sum(REASONS)
+    return (*words, hex(unknown)) if unknown else tuple(words)
+
+
+def _scaled(number: float | None, unit: float) -> float | None:
+    return None if number is None else number / unit
+
+
+def _link_errors(gpu: _Gpu, values: Mapping[tuple[int, int], int | float]) -> tuple[LinkErrors, ...]:
+    found = []
+    for link, fields in gpu.links.items():
+        counts: dict[str, int] = {}
+        for field, what in fields.items():
+            if field in values:
+                counts.setdefault(what, int(values[field]))
+        if counts:
+            found.append(LinkErrors(link, tuple(counts.items())))
+    return tuple(found)
+
+
+class DeviceWatch:
+    """Looks at some devices before and after each case of one process; where no driver answers, does nothing.
+
+    Call ``before`` right before warming up, and when the last sample is taken ``ended``, or ``after`` at
+    once; never between two samples. The first ``before`` opens the driver, which takes long on a machine with
+    many GPUs, so it must be called in the process that measures.
+    """
+
+    def __init__(
+        self,
+        bus_ids: Sequence[str],
+        driver: Callable[[], Nvml] = opened,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """bus_ids: PCI addresses as CUDA spells them; those of several ranks on one device once.
+
+        driver, clock: for tests, in place of this machine's.
+        """
+        self.bus_ids = tuple(dict.fromkeys(map(normal_address, bus_ids)))
+        self._driver = driver
+        self._clock = clock
+        self._begun = False
+        self._nvidia: NvidiaDevices | None = None
+        self._highest_mhz: dict[str, int] = {}
+        self._first: tuple[DeviceReading, ...] = ()
+        self._last: tuple[DeviceReading, ...] = ()
+
+    def before(self, work: Callable[[], None] | None = None) -> None:
+        """Look at the devices: a case begins. work: keeps all of them busy for about a millisecond.
+
+        Devices that rested come to their clocks under load only, so ``work`` is repeated until these rise no
+        more, and the highest is remembered.
+        """
+        if not self._begun:
+            self._begin()
+        if work is not None:
+            self._raise_clocks(work)
+        self._first, self._last = self._with_highest(self.read(begins=True)), ()
+
+    def _raise_clocks(self, work: Callable[[], None]) -> None:
+        began = risen = self._clock()
+        highest: dict[str, int] = {}
+        while True:
+            work()
+            now, clocks = self._clock(), self._nvidia.sm_clocks() if self._nvidia else {}
+            if any(mhz > highest.get(device, 0) for device, mhz in clocks.items()):
+                risen = now
+            highest |= {device: max(mhz, highest.get(device, 0)) for device, mhz in clocks.items()}
+            known, waited = self._highest_mhz, now - began
+            if clocks and all(mhz >= NEAR * known.get(device, math.inf) for device, mhz in clocks.items()):
+                break
+            rising = clocks and now - risen < SETTLED_SECONDS
+            if waited >= (MOST_SECONDS if rising else LEAST_SECONDS):
+                break
+        for device, mhz in highest.items():
+            self._highest_mhz[device] = max(mhz, self._highest_mhz.get(device, 0))
+
+    def _with_highest(self, looks: Sequence[DeviceReading]) -> tuple[DeviceReading, ...]:
+        return tuple(replace(one, sm_clock_highest_mhz=self._highest_mhz.get(one.bus_id)) for one in looks)
+
+    def ended(self) -> None:
+        """Look again: the last sample is taken. For those who check the result before they ask for it all:
+        devices cool while the host compares. Called again, it does nothing: checks may be many."""
+        if self._first and not self._last:
+            self._last = self._with_highest(self.read())
+
+    def after(self) -> tuple[str, tuple[str, ...]]:
+        """(text of the column ``device_readings``, flags of the case); ("", ()) of no device.
+
+        Looks again where ``ended`` has not.
+        """
+        first, last = self._first, self._last
+        self._first, self._last = (), ()
+        if first and not last:
+            last = self._with_highest(self.read())
+        return readings_json(first, last), flags_of(first, last)
+
+    def read(self, begins: bool = False) -> tuple[DeviceReading, ...]:
+        """A look at every device, in the order of ``bus_ids``. begins: a case does."""
+        if not self._begun:
+            self._begin()
+        return self._nvidia.read(begins) if self._nvidia is not None else ()
+
+    def close(self) -> None:
+        """Leave the driver; the watch may be begun again."""
+        if self._nvidia is not None:
+            self._nvidia.close()
+        self._nvidia, self._begun = None, False
+        self._first, self._last = (), ()
+
+    def _begin(self) -> None:
+        self._begun = True
+        if self.bus_ids:
+            with suppress(DriverAbsent):
+                self._nvidia = NvidiaDevices(self._driver(), self.bus_ids, self._clock)
+
+
+def read_devices(bus_ids: Sequence[str], driver: Callable[[], Nvml] = opened) -> tuple[DeviceReading, ...]:
+    """One look at the devices at these PCI addresses; none where no driver answers."""
+    watch = DeviceWatch(bus_ids, driver)
+    try:
+        return watch.read()
+    finally:
+        watch.close()

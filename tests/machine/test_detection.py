@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ccbench.machine.detection import detect, joined
+from ccbench.machine.files import Files
+from ccbench.machine.nvlinks import read_nvml
+from ccbench.machine.sysfs import read_sysfs
+from ccbench.topology.graph import Device, DeviceKind, LinkKind, Notice, Topology, TopologyClass
+from ccbench.topology.matrix import path_labels
+from ccbench.topology.summary import gpu_matrix
+from tests.machine.recorded_nvml import RecordedNvml, cards, switched
+from tests.machine.sysfs_tree import flattened_vm, two_sockets_four_switches
+
+
+def dgx(root: Path, count: int = 8) -> Topology:
+    """Eight A100 whose driver counts them from the last PCI address to the first."""
+    two_sockets_four_switches(root)
+    kernel = read_sysfs(Files(root))
+    addresses = [gpu.bus_id for gpu in reversed(kernel.gpus)][:count]
+    answers = switched("NVIDIA A100-SXM4-80GB", count, 12, 4, [f"0000{one.upper()}" for one in addresses])
+    return joined(kernel, read_nvml(RecordedNvml(answers)))
+
+
+def test_the_same_gpu_of_both_is_one_and_the_drivers_order_counts(tmp_path: Path) -> None:
+    found = dgx(tmp_path)
+    assert len(found.gpus) == found.facts["gpu_count"] == 8
+    assert [gpu.numa_node for gpu in found.gpus] == [1, 1, 1, 1, 0, 0, 0, 0]
+    assert found.gpus[0].attributes["model"] == "NVIDIA A100-SXM4-80GB"
+    assert found.topology_class is TopologyClass.NVSWITCH
+    kinds = {link.kind for link in found.links if link.source == "gpu0"}
+    assert kinds == {LinkKind.PCIE, LinkKind.NVLINK}
+    names = {device.name for device in found.devices}
+    assert {end for link in found.links for end in (link.source, link.target)} <= names
+    assert len(names) == len(found.devices)
+
+
+def test_nearness_of_gpus_and_cards_follows_the_joined_names(tmp_path: Path) -> None:
+    labels = path_labels(dgx(tmp_path))
+    assert labels[("gpu0", "nic7")] == "PIX"
+    assert labels[("gpu0", "nic0")] == "SYS"
+    assert labels[("gpu0", "gpu7")] == "NV12"
+
+
+def test_gpus_that_the_driver_withholds_are_kept_and_spoken_of(tmp_path: Path) -> None:
+    found = dgx(tmp_path, count=6)
+    assert len(found.gpus) == 8
+    hidden = [notice for notice in found.notices if "does not show it" in notice.text]
+    assert len(hidden) == 2
+    assert len({gpu.name for gpu in found.gpus}) == 8
+
+
+def test_gpus_that_only_the_driver_shows_are_kept_and_spoken_of(tmp_path: Path) -> None:
+    two_sockets_four_switches(tmp_path)
+    kernel = read_sysfs(Files(tmp_path))
+    answers = cards("NVIDIA L4", 1, peer=0)
+    answers["gpus"][0]["bus_id"] = "00000000:FE:00.0"
+    found = joined(kernel, read_nvml(RecordedNvml(answers)))
+    assert len(found.gpus) == 9
+    assert "contradiction" in {notice.kind for notice in found.notices}
+
+
+def test_gpus_without_a_driver_are_of_unknown_class_because_nvlinks_are_not_in_sysfs(tmp_path: Path) -> None:
+    two_sockets_four_switches(tmp_path)
+    found = detect(Files(tmp_path), driver=Topology("nvml", ()))
+    assert found.topology_class is TopologyClass.UNKNOWN
+    assert any("NVLinks" in notice.text for notice in found.notices)
+
+
+def test_pcie_cards_with_a_driver_are_pcie(tmp_path: Path) -> None:
+    flattened_vm(tmp_path, gpus=2)
+    driver = read_nvml(RecordedNvml(cards("NVIDIA L40S", 2, peer=0)))
+    found = joined(read_sysfs(Files(tmp_path)), driver)
+    assert found.topology_class is TopologyClass.PCIE
+    assert len(found.gpus) == 2
+
+
+def test_this_very_machine_is_detected_without_an_error() -> None:
+    found = detect()
+    assert found.of_kind(DeviceKind.CPU)
+    assert found.facts["cpu_count"] == len(found.of_kind(DeviceKind.CPU))
+    if not found.gpus:
+        assert any(notice.kind == "not_visible" for notice in found.notices)
+
+
+def test_a_path_that_the_driver_does_not_tell_is_the_kernels_and_never_said_to_be_missing(
+    tmp_path: Path,
+) -> None:
+    found = dgx(tmp_path)
+    pair = (found.gpus[0].name, found.gpus[1].name)
+    untold = replace(
+        found, matrix={ends: word for ends, word in found.matrix.items() if set(ends) != set(pair)}
+    )
+    before, after = gpu_matrix(found), gpu_matrix(untold)
+    assert before is not None
+    assert after is not None
+    assert after[0][1] is not None
+    assert [row[2:] for row in after] == [row[2:] for row in before]
+    unseen = gpu_matrix(replace(untold, links=()))
+    assert unseen is not None
+    assert (unseen[0][1], unseen[1][0], unseen[0][0]) == (None, None, "X")
+    assert "-" not in {label for matrix in (before, after, unseen) for row in matrix for label in row}
+
+
+@pytest.mark.parametrize(
+    ("vendors", "said"),
+    [(("NVIDIA", "NVIDIA"), 0), (("AMD", "AMD"), 1), (("NVIDIA", "AMD"), 1), ((None, None), 1)],
+)
+def test_what_no_nvidia_driver_can_tell_is_said_of_other_gpus_too(
+    vendors: tuple[str | None, ...], said: int
+) -> None:
+    gpus = tuple(
+        Device(f"gpu{place}", DeviceKind.GPU, attributes={"vendor": vendor})
+        for place, vendor in enumerate(vendors)
+    )
+    no_driver = Notice("not_visible", "no NVIDIA driver answers here: NVLinks and peer access are unknown")
+    found = joined(Topology("box", gpus), Topology("nvml", (), notices=(no_driver,)))
+    words = [notice.text for notice in found.notices if "xGMI" in notice.text]
+    assert len(words) == said
+    assert ("rocm-smi --showtopo" in "".join(words)) is ("AMD" in vendors)
+    assert found.topology_class is TopologyClass.UNKNOWN

@@ -1,0 +1,153 @@
+"""GPUs that are missing, badly set or sick in; findings with advice out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ccbench.machine.doctor import Check
+from ccbench.machine.nvml import opened
+from tests.machine.laid_out import check, examined, lay_out
+from tests.machine.nvml_double import HW_THERMAL, Gpu, Nvml
+from tests.machine.test_accelerators import PORT, box, config_space
+
+IN_A_CONTAINER = {"run/.containerenv": ""}
+ON_THE_BUS = {
+    "sys/bus/pci/devices/0000:01:00.0/vendor": "0x10de\n",
+    "sys/bus/pci/devices/0000:01:00.0/class": "0x030200\n",
+}
+NO_DEVICE = {"dev/nvidia0": None}
+NO_DRIVER = {"dev/nvidia0": None, "proc/driver/nvidia/version": None}
+OPEN_DRIVER = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release\n"
+CARDS = {"sys/class/infiniband/mlx5_0/node_guid": "1", "sys/class/infiniband/mlx5_1/node_guid": "2"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "seen", "advice"),
+    [
+        (NO_DEVICE | IN_A_CONTAINER, "note", "this container was given no device", "docker run --gpus all"),
+        (NO_DEVICE | ON_THE_BUS, "problem", "no /dev/nvidia0", "nvidia-modprobe"),
+        (NO_DEVICE, "problem", "without any GPU on the PCI bus", "lspci"),
+        (NO_DRIVER | ON_THE_BUS, "problem", "without its driver", "install the NVIDIA driver"),
+        (NO_DRIVER | ON_THE_BUS | IN_A_CONTAINER, "problem", "without its driver", "driver on the host"),
+        (NO_DRIVER, "note", "none", "need none"),
+        (NO_DRIVER | {"dev/kfd": ""}, "note", "AMD", "no backend"),
+        (NO_DRIVER | {"dev/dxg": ""}, "ok", "1 NVIDIA device(s)", ""),
+        ({}, "ok", "1 NVIDIA device(s), driver 550.54.15", ""),
+    ],
+)
+def test_why_there_is_no_gpu_is_told_apart(
+    tmp_path: Path, changes: dict[str, str | None], status: str, seen: str, advice: str
+) -> None:
+    found = check(tmp_path, "GPU", changes)
+    assert found.status == status
+    assert seen in found.seen
+    assert advice in found.advice
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "status", "seen", "advice"),
+    [
+        ("driver versions", {"usr/lib64/libcuda.so.550.54.15": ""}, "ok", "550.54.15 in the kernel", ""),
+        (
+            "driver versions",
+            {"usr/lib64/libcuda.so.580.65.06": ""},
+            "problem",
+            "libcuda is 580.65.06",
+            "reboot",
+        ),
+        ("GPUDirect RDMA", {}, "ok", "no RDMA network card", ""),
+        ("GPUDirect RDMA", CARDS, "note", "2 RDMA card(s)", "modprobe nvidia_peermem"),
+        (
+            "GPUDirect RDMA",
+            CARDS | {"sys/module/nvidia_peermem/version": "5", "sys/module/gdrdrv/version": "2.4"},
+            "ok",
+            "nvidia_peermem loaded for 2 RDMA card(s), gdrcopy (gdrdrv) loaded",
+            "",
+        ),
+        ("GPUDirect RDMA", CARDS | {"proc/driver/nvidia/version": OPEN_DRIVER}, "ok", "DMA-BUF", ""),
+        ("IOMMU", {}, "ok", "none", ""),
+    ],
+)
+def test_what_stands_between_devices_is_found(
+    tmp_path: Path, name: str, changes: dict[str, str | None], status: str, seen: str, advice: str
+) -> None:
+    found = check(tmp_path, name, {**ON_THE_BUS, **changes})
+    assert found.status == status
+    assert seen in found.seen
+    assert advice in found.advice
+
+
+def test_bridges_that_send_peers_up_to_the_root_are_named_with_the_command(tmp_path: Path) -> None:
+    box(tmp_path, config_space(0x1D), config_space(0))
+    found = examined(tmp_path)
+    assert found["PCIe ACS"].status == "note"
+    assert PORT in found["PCIe ACS"].seen
+    assert f"setpci -s {PORT} ECAP_ACS+6.w=0000" in found["PCIe ACS"].advice
+    assert "iommu=pt" in found["IOMMU"].advice
+
+
+def test_bridges_that_do_not_are_fine_and_hidden_ones_are_not_taken_for_fine(tmp_path: Path) -> None:
+    box(tmp_path / "open", config_space(0), config_space(0))
+    box(tmp_path / "shut", b"\0" * 64, b"\0" * 64)
+    assert "no bridge above a GPU" in examined(tmp_path / "open")["PCIe ACS"].seen
+    assert "as root" in examined(tmp_path / "shut")["PCIe ACS"].seen
+
+
+def test_a_virtual_machines_iommu_is_its_hosts_affair(tmp_path: Path) -> None:
+    box(tmp_path, config_space(0), config_space(0))
+    lay_out(tmp_path, {"proc/cpuinfo": "flags : hypervisor\n"})
+    assert examined(tmp_path)["IOMMU"].status == "ok"
+
+
+def with_gpus(tmp_path: Path, name: str, *gpus: Gpu) -> Check:
+    return check(tmp_path, name, driver=lambda: opened(Nvml(gpus)))
+
+
+def second(**settings: object) -> Gpu:
+    return Gpu(bus_id="00000000:5E:00.0", **settings)  # type: ignore[arg-type] # fields of a GPU
+
+
+@pytest.mark.parametrize("name", ["GPU modes", "GPU limits", "GPU health"])
+def test_healthy_gpus_need_nothing(tmp_path: Path, name: str) -> None:
+    found = with_gpus(tmp_path, name, Gpu(), second())
+    assert (found.status, found.advice) == ("ok", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu", "status", "seen", "advice"),
+    [
+        ("GPU modes", second(persistence=False), "note", "persistence mode off (0000:5e:00.0)", "-pm 1"),
+        ("GPU modes", second(mig=True), "note", "MIG on", "-mig 0"),
+        ("GPU modes", second(ecc=False), "note", "ECC off", "-e 1"),
+        ("GPU limits", second(limit_watts=400.0), "note", "power limit below the default", "-pl"),
+        ("GPU limits", second(application_mhz=1200), "note", "application clocks below", "-rac"),
+        ("GPU health", second(reasons=HW_THERMAL), "problem", "hw_thermal_slowdown", "cooling"),
+        ("GPU health", second(uncorrected=2), "problem", "2 uncorrected memory errors", "xid"),
+    ],
+)
+def test_a_gpu_that_is_badly_set_or_sick_is_named(
+    tmp_path: Path, name: str, gpu: Gpu, status: str, seen: str, advice: str
+) -> None:
+    found = with_gpus(tmp_path, name, Gpu(), gpu)
+    assert found.status == status
+    assert seen in found.seen
+    assert advice in found.advice
+
+
+def test_what_all_gpus_have_in_common_is_said_once(tmp_path: Path) -> None:
+    found = with_gpus(tmp_path, "GPU modes", Gpu(persistence=False), second(persistence=False))
+    assert found.seen == "persistence mode off (all GPUs)"
+
+
+def test_a_gpu_that_does_not_answer_is_a_problem(tmp_path: Path) -> None:
+    found = with_gpus(tmp_path, "GPU health", Gpu(), second(lost=True))
+    assert found.status == "problem"
+    assert "GPU is lost" in found.seen
+
+
+def test_the_driver_is_left_as_it_was_found(tmp_path: Path) -> None:
+    library = Nvml([Gpu()])
+    check(tmp_path, "GPU health", driver=lambda: opened(library))
+    assert (library.open, library.event_sets) == (0, 0)

@@ -1,0 +1,149 @@
+"""Which conditions make a case doubtful."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.cases import Conditions
+from ccbench.machine.files import Files
+from ccbench.machine.load import (
+    CpuTimes,
+    flagged,
+    over_all,
+    read_cpu_times,
+    share_a_core,
+    watched,
+    worst_of_hosts,
+)
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def test_processor_times_are_read_in_seconds(tmp_path: Path) -> None:
+    stat = tmp_path / "proc/stat"
+    stat.parent.mkdir()
+    numbers = [10, 20, 30, 400, 50, 6, 7, 8, 99, 98]
+    stat.write_text(f"cpu  {' '.join(str(number * TICKS) for number in numbers)}\ncpu0 1 2 3\n")
+    busy = 10 + 20 + 30 + 6 + 7
+    assert read_cpu_times(Files(tmp_path)) == CpuTimes(busy, 8, busy + 400 + 50 + 8)
+
+
+@pytest.mark.parametrize("text", ["", "cpu 1 2 3\n", "cpu a b c d e f g h\n"])
+def test_a_stat_file_of_another_kind_tells_nothing(tmp_path: Path, text: str) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/stat").write_text(text)
+    assert read_cpu_times(Files(tmp_path)) is None
+    assert read_cpu_times(Files(tmp_path / "absent")) is None
+
+
+def test_foreign_time_is_what_is_neither_idle_nor_ours() -> None:
+    seen = watched(CpuTimes(100.0, 5.0, 1000.0), CpuTimes(160.0, 15.0, 1100.0), own_cpu_seconds=20.0)
+    assert (seen.foreign_cpu_share, seen.steal_share) == pytest.approx((0.4, 0.1))
+    assert seen.watched_cpu_seconds == 100.0
+
+
+def test_a_clock_that_stood_still_tells_nothing() -> None:
+    assert watched(CpuTimes(1, 1, 1), CpuTimes(1, 1, 1), 0.0) == Conditions()
+
+
+def test_too_few_ticks_are_not_judged() -> None:
+    seen = flagged(watched(CpuTimes(0, 0, 0), CpuTimes(9 / TICKS, 9 / TICKS, 9 / TICKS), 0.0))
+    assert seen.foreign_cpu_share == 1.0
+    assert seen.flags == ()
+
+
+def test_many_short_visits_are_judged_together() -> None:
+    short = flagged(watched(CpuTimes(0, 0, 0), CpuTimes(4 / TICKS, 0, 6 / TICKS), 0.0))
+    both = over_all(short, short)
+    assert short.flags == ()
+    assert both.flags == ("other_load",)
+    assert both.foreign_cpu_share == pytest.approx(4 / 6)
+
+
+def test_load_of_one_visit_is_forgiven_when_all_together_were_quiet() -> None:
+    loaded = flagged(Conditions(foreign_cpu_share=0.5, steal_share=0.0, watched_cpu_seconds=1.0))
+    quiet = flagged(Conditions(foreign_cpu_share=0.0, steal_share=0.0, watched_cpu_seconds=9.0))
+    assert loaded.flags == ("other_load",)
+    assert over_all(loaded, quiet).flags == ()
+
+
+def test_a_processor_that_moved_in_any_visit_stays_flagged() -> None:
+    moved = flagged(Conditions(core_latency_before_seconds=1e-7, core_latency_after_seconds=5e-7))
+    calm = flagged(Conditions(core_latency_before_seconds=5e-7, core_latency_after_seconds=5e-7))
+    both = over_all(over_all(calm, moved), calm)
+    assert both.flags == ("core_distance_changed",)
+    assert (both.core_latency_before_seconds, both.core_latency_after_seconds) == (5e-7, 5e-7)
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ((1e-7, 1e-7, 0.0, 0.0, False), ()),
+        ((None, None, None, None, False), ()),
+        ((None, None, 0.11, None, False), ("other_load",)),
+        ((None, None, 0.10, 0.05, False), ()),
+        ((None, None, None, 0.06, False), ("steal",)),
+        ((1e-7, 2.1e-7, None, None, False), ("core_distance_changed",)),
+        ((2.1e-7, 1e-7, None, None, False), ("core_distance_changed",)),
+        ((1e-7, 1.9e-7, None, None, False), ()),
+        ((None, 1e-7, None, None, True), ("oversubscribed",)),
+        ((1e-7, 5e-7, 0.5, 0.5, True), ("other_load", "steal", "core_distance_changed", "oversubscribed")),
+    ],
+)
+def test_flags_name_what_is_doubtful(
+    fields: tuple[float | None, float | None, float | None, float | None, bool], found: tuple[str, ...]
+) -> None:
+    before, after, foreign, steal, oversubscribed = fields
+    seen = Conditions(before, after, foreign, steal, 10.0, (), oversubscribed)
+    assert flagged(seen).flags == found
+
+
+@given(st.floats(1e-9, 1e-3), st.floats(1e-9, 1e-3))
+def test_a_distance_that_grew_counts_as_one_that_shrank(one: float, other: float) -> None:
+    there, back = Conditions(one, other), Conditions(other, one)
+    assert flagged(there).flags == flagged(back).flags
+
+
+def two_threads_a_core(root: Path, cores: int) -> Path:
+    """Processor n and n + cores are threads of core n."""
+    for cpu in range(2 * cores):
+        folder = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(f"{cpu % cores},{cpu % cores + cores}\n")
+    return root
+
+
+@given(st.lists(st.integers(0, 7), max_size=8))
+def test_ranks_share_a_core_where_two_are_on_different_threads_of_it(
+    tmp_path_factory: pytest.TempPathFactory, binding: list[int]
+) -> None:
+    root = two_threads_a_core(tmp_path_factory.mktemp("cores"), 4)
+    shared = any(one != other and one % 4 == other % 4 for one in binding for other in binding)
+    assert share_a_core(tuple(binding), Files(root)) is shared
+
+
+def test_a_system_that_does_not_tell_its_cores_has_none_that_are_shared(tmp_path: Path) -> None:
+    assert share_a_core((0, 1), Files(tmp_path)) is False
+    assert share_a_core(()) is False
+
+
+def test_a_shared_core_is_a_flag_and_stays_one_over_all_visits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ccbench.machine.load.share_a_core", lambda binding: binding == (0, 4))
+    assert flagged(Conditions(binding=(0, 4))).flags == ("shared_core",)
+    assert flagged(Conditions(binding=(0, 1))).flags == ()
+    visit = flagged(Conditions(binding=(0, 4)))
+    assert over_all(visit, visit).flags == ("shared_core",)
+
+
+def test_a_busy_host_makes_the_case_of_several_hosts_doubtful() -> None:
+    calm = Conditions(foreign_cpu_share=0.0, steal_share=0.0, watched_cpu_seconds=5.0)
+    busy = Conditions(foreign_cpu_share=0.5, steal_share=0.0, watched_cpu_seconds=5.0)
+    silent = Conditions()
+    assert flagged(worst_of_hosts([calm, calm])).flags == ()
+    assert flagged(worst_of_hosts([calm, busy, silent])).flags == ("other_load",)
+    assert worst_of_hosts([silent, silent]) == silent

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import json
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ccbench.machine.nvlinks import read_driver, read_nvml
+from ccbench.machine.nvml import Missing, Nvml
+from ccbench.topology.graph import DeviceKind, LinkState, TopologyClass
+from tests.machine.recorded_nvml import RecordedNvml, cards, switched
+
+
+def recorded(answers: dict[str, Any]) -> RecordedNvml:
+    return RecordedNvml.from_json(json.dumps(answers))
+
+
+def pair(links: int, up: bool = True) -> dict[str, Any]:
+    answers = cards("NVIDIA A100 80GB PCIe", 2, peer=0)
+    for gpu, other in ((0, 1), (1, 0)):
+        address = answers["gpus"][other]["bus_id"]
+        answers["gpus"][gpu]["links"] = [{"up": up, "version": 4, "type": 0, "bus_id": address}] * links
+    return answers
+
+
+def test_links_to_switches_give_switches_rates_and_the_class() -> None:
+    found = read_nvml(recorded(switched("NVIDIA A100-SXM4-80GB", 8, 12, version=4)))
+    assert found.topology_class is TopologyClass.NVSWITCH
+    assert len(found.of_kind(DeviceKind.NVSWITCH)) == found.facts["nvswitch_count"] == 6
+    assert found.facts["nvlinks_per_gpu"] == [12] * 8
+    assert found.matrix[("gpu0", "gpu7")] == "NV12"
+    outgoing = [link for link in found.links if link.source == "gpu0"]
+    assert sum(link.bytes_per_second or 0 for link in outgoing) == 300e9
+    assert {link.count for link in outgoing} == {2}
+
+
+def test_switches_that_a_vm_hides_are_one_switch_of_unknown_number() -> None:
+    found = read_nvml(recorded(switched("NVIDIA H100 80GB HBM3", 8, 18, version=6, hidden=True)))
+    assert found.topology_class is TopologyClass.NVSWITCH
+    assert found.facts["nvswitch_count"] is None
+    assert [one.bus_id for one in found.of_kind(DeviceKind.NVSWITCH)] == [""]
+    assert found.matrix[("gpu0", "gpu1")] == "NV18"
+
+
+def test_twelve_links_between_two_cards_are_a_bridge_and_no_switch() -> None:
+    found = read_nvml(recorded(pair(12)))
+    assert found.topology_class is TopologyClass.NVLINK_BRIDGE
+    assert found.matrix[("gpu0", "gpu1")] == "NV12"
+    assert {(link.source, link.target, link.bytes_per_second) for link in found.links} == {
+        ("gpu0", "gpu1", 300e9),
+        ("gpu1", "gpu0", 300e9),
+    }
+
+
+def test_links_that_are_down_are_kept_as_down_and_carry_nothing() -> None:
+    found = read_nvml(recorded(pair(12, up=False)))
+    assert {link.state for link in found.links} == {LinkState.DOWN}
+    assert found.facts["nvlinks_per_gpu"] == [0, 0]
+    assert found.matrix[("gpu0", "gpu1")] == "PHB"
+
+
+def test_links_that_could_not_be_asked_are_not_taken_for_missing_ones() -> None:
+    answers = switched("NVIDIA H100 80GB HBM3", 2, 18, version=6)
+    for link in answers["gpus"][1]["links"]:
+        link["up"] = "?"
+    found = read_nvml(recorded(answers))
+    assert [notice.kind for notice in found.notices] == ["not_visible"]
+    assert "18 of its NVLinks" in found.notices[0].text
+
+
+def test_cards_without_nvlinks_are_pcie_and_peer_access_is_kept_in_nvidias_words() -> None:
+    found = read_nvml(recorded(cards("NVIDIA GeForce RTX 5090", 2, peer=2, ancestor=40)))
+    assert found.topology_class is TopologyClass.PCIE
+    assert found.facts["p2p_matrix"] == [["X", "GNS"], ["GNS", "X"]]
+    assert found.matrix[("gpu1", "gpu0")] == "NODE"
+
+
+@pytest.mark.parametrize(
+    ("version", "rate"), [(1, 20e9), (2, 25e9), (4, 25e9), (5, 14.0625e9), (6, 25e9), (7, 50e9)]
+)
+def test_the_rate_of_a_link_follows_its_version(version: int, rate: float) -> None:
+    found = read_nvml(recorded(switched("a GPU", 2, 1, version)))
+    assert found.links[0].bytes_per_second == rate
+
+
+class FakeLibrary:
+    """The part of pynvml that is asked, with errors as the driver raises them."""
+
+    class NVMLError(Exception): ...  # pynvml's name
+
+    class NVMLError_NotSupported(NVMLError): ...  # noqa: N801
+
+    class NVMLError_InvalidArgument(NVMLError): ...  # noqa: N801
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    def nvmlInit(self) -> None:  # noqa: N802
+        self.asked.append("init")
+
+    def nvmlShutdown(self) -> None:  # noqa: N802
+        self.asked.append("shutdown")
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, gpu: int) -> int:  # noqa: N802
+        return gpu
+
+    def nvmlDeviceGetNvLinkState(self, handle: int, link: int) -> int:  # noqa: N802
+        if link == 2:
+            raise self.NVMLError_InvalidArgument
+        if link == 1:
+            raise self.NVMLError
+        return 1
+
+    def nvmlDeviceGetP2PStatus(self, handle: int, other: int, access: object) -> int:  # noqa: N802
+        self.asked.append(access)
+        return 0
+
+    def nvmlDeviceGetPciInfo(self, handle: int) -> SimpleNamespace:  # noqa: N802
+        return SimpleNamespace(busId=b"00000000:07:00.0")
+
+
+def test_the_driver_tells_no_such_link_from_one_it_will_not_speak_of() -> None:
+    with Nvml(FakeLibrary()) as nvml:
+        assert nvml.ask("DeviceGetNvLinkState", 0, 0) == 1
+        assert nvml.ask("DeviceGetNvLinkState", 0, 1) is Missing.NOT_VISIBLE
+        assert nvml.ask("DeviceGetNvLinkState", 0, 2) is Missing.NOT_THERE
+        assert nvml.ask("DeviceGetMemoryAffinity", 0, 16, 0) is Missing.NOT_VISIBLE  # an older pynvml
+        assert nvml.ask("DeviceGetName", Missing.NOT_THERE) is Missing.NOT_THERE  # of a GPU without a handle
+        assert nvml.bus_id("DeviceGetPciInfo", 0) == "0000:07:00.0"
+
+
+def test_peer_access_is_asked_with_plain_numbers_because_pynvmls_constant_is_a_tuple() -> None:
+    library = FakeLibrary()
+    with Nvml(library) as nvml:
+        read_nvml(nvml)
+    assert [one for one in library.asked if not isinstance(one, str)] == [0, 0, 1, 1]
+
+
+def test_without_the_python_module_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    found = read_driver()
+    assert not found.devices
+    assert "pip install nvidia-ml-py" in found.notices[0].text
+
+
+def test_without_a_driver_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    class NoDriver(FakeLibrary):
+        def nvmlInit(self) -> None:  # noqa: N802
+            raise self.NVMLError("NVML Shared Library Not Found")
+
+    monkeypatch.setitem(sys.modules, "pynvml", NoDriver())
+    (notice,) = read_driver().notices
+    assert notice.kind == "not_visible"
+    assert "NVML Shared Library Not Found" in notice.text

@@ -1,0 +1,86 @@
+"""Command lines are kept and shown without values that may be secret."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.machine.redaction import REDACTED, command_shown, line_shown, without_values
+
+SECRET = "hunter2"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "mpiexec -env MY_PASSWORD hunter2 -n 2",
+        "mpiexec -genv AWS_SECRET_ACCESS_KEY hunter2",
+        "mpiexec -genv CUDA_CREDS=hunter2",
+        "mpirun -x DB_TOKEN=hunter2 -np 2",
+        "mpirun --mca plm_rsh_args 'a hunter2'",
+        "srun --export=ALL,DB_TOKEN=hunter2,NCCL_ALGO=Ring",
+        "srun --export=DB=first,hunter2,OTHER",
+        "docker run -e PW=hunter2 --env=MPICH_PASS=hunter2 -eX=hunter2 image",
+        "env lower=hunter2 mpirun",
+        "bash -c 'export TOKEN=hunter2; mpirun'",
+        "bash -c 'open \"hunter2'",
+        "launch --password hunter2 --auth-token=hunter2",
+        "launch https://me:hunter2@example.org/x",
+        "launch https://hunter2@example.org/x",
+        "launch 'https://example.org/x?sig=hunter2'",
+        "srun --export=ALL,DB='two words hunter2',NCCL_ALGO=Ring",
+        "kubectl run --env=db.pw=hunter2",
+        "env db-pw=hunter2 mpirun",
+        "bash -c 'NCCL_ALGO=Ring;DB_PW=hunter2 mpirun'",
+        "bash -c 'DB_PW=\"two hunter2\" mpirun'",
+        "csh -c 'setenv DB hunter2; mpirun'",
+        "curl -H 'X-Api-Key: hunter2'",
+        "curl -H 'Authorization: Token hunter2'",
+        'launch \'{"token": "hunter2"}\'',
+        "launch --jwt hunter2",
+        "sshpass -p hunter2 ssh host mpirun",
+    ],
+)
+def test_a_value_off_the_list_is_blanked_however_it_is_given(words: str) -> None:
+    shown = command_shown(words)
+    assert SECRET not in shown
+    assert REDACTED in shown
+    assert SECRET not in without_values(f"cannot run {words}", shlex.split(words))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "mpiexec -env NCCL_ALGO Ring -genv UCX_TLS rc,sm -n 2 -hosts a,b",
+        "mpirun -x NCCL_ALGO=Ring -x UCX_TLS=rc,sm -x LD_LIBRARY_PATH -np 16 --hostfile hosts -H a:2,b:2",
+        "mpirun --mca btl_tcp_if_include eth0 --mca pml ucx --map-by ppr:2:node",
+        "srun --mpi=pmix --nodelist=a,b -n 4 --export=ALL,NCCL_PROTO=LL128",
+        "bash -c 'cd /x && mpirun -n 2'",
+        "bash -c 'NCCL_ALGO=Ring mpirun -n 2 --mca btl tcp,self'",
+        "torchrun --nnodes=2 --rdzv-endpoint=a:29500 --map-by ppr:2:node:pe=4",
+    ],
+)
+def test_what_matters_to_a_result_stays(words: str) -> None:
+    assert command_shown(words) == shlex.join(shlex.split(words))
+    assert without_values(words, shlex.split(words)) == words
+
+
+@given(st.lists(st.text(alphabet="abAB_=,-' \"/:", max_size=12)))
+def test_any_command_is_shown_and_showing_it_twice_changes_nothing(words: list[str]) -> None:
+    once = command_shown(shlex.join(words))
+    assert command_shown(once) == once
+
+
+def test_a_value_is_blanked_every_time_it_stands() -> None:
+    assert "hunter2" not in command_shown("sh -c 'echo MINE=hunter2' 'echo MINE=hunter2'")
+
+
+def test_a_line_of_a_log_keeps_its_own_words() -> None:
+    line = (
+        "all_reduce_perf nThread=1 minbytes=8 (mpirun -x DB_KEYS=hunter2 -env DB hunter2 -x NCCL_ALGO=Ring)"
+    )
+    shown = line_shown(line)
+    assert shown == line.replace(SECRET, REDACTED)

@@ -1,0 +1,148 @@
+"""Machines that lack something in; what each backend needs, and the command, out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ccbench.backends import unavailable as said_unavailable
+from ccbench.capabilities import DECLARED, backend_names
+from ccbench.machine.doctor import Check
+from ccbench.machine.environment import observe
+from ccbench.machine.files import Files
+from ccbench.machine.requirements import backend_checks
+from tests.machine.laid_out import HEALTHY, lay_out
+
+NEEDS = {name: {need.name: need for need in DECLARED[name].needs} for name in backend_names()}
+PARTS = {name: need for needs in NEEDS.values() for name, need in needs.items()}
+
+
+class Backends:
+    """What is said of every backend on the healthy machine."""
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._path, self._patch = tmp_path, monkeypatch
+
+    def __call__(
+        self,
+        changes: dict[str, str | None] | None = None,
+        missing: tuple[str, ...] = (),
+        programs: bool = True,
+        unavailable: Callable[[str], str | None] = lambda name: None,
+    ) -> dict[str, Check]:
+        """By name, after ``changes``, without ``missing`` parts."""
+        files = {**HEALTHY, **(changes or {})}
+        root = lay_out(self._path / "root", {path: text for path, text in files.items() if text is not None})
+        hidden = {name for part in missing for name in (PARTS[part].module, *PARTS[part].distributions)}
+        answers = {
+            "has_module": lambda module: module not in hidden,
+            "installed_version": lambda distribution: None if distribution in hidden else "1.2.3",
+            "shutil.which": lambda program: program if programs else None,
+        }
+        for name, answer in answers.items():
+            self._patch.setattr(f"ccbench.machine.requirements.{name}", answer)
+        found = backend_checks(observe(root, {}, self._path), Files(root), unavailable)
+        return {one.name.removeprefix("backend "): one for one in found}
+
+
+@pytest.fixture
+def backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backends:
+    return Backends(tmp_path, monkeypatch)
+
+
+def test_where_nothing_is_missing_every_backend_works_and_tells_its_parts(backends: Backends) -> None:
+    found = backends()
+    assert {one.status for one in found.values()} == {"ok"}
+    assert found["cpu"].seen == "works"
+    assert found["nccl"].seen == "works (CuPy 1.2.3, NCCL 1.2.3)"
+
+
+@pytest.mark.parametrize("name", [name for name, needs in NEEDS.items() if "GPU" in needs])
+def test_without_a_gpu_its_backends_say_so_and_the_others_work(backends: Backends, name: str) -> None:
+    found = backends({"dev/nvidia0": None, "proc/driver/nvidia/version": None})
+    assert (found[name].status, found[name].seen) == ("note", "needs GPU")
+    assert "NVIDIA GPU" in found[name].advice
+    assert found["cpu"].status == found["gloo"].status == found["cuda-host"].status == "ok"
+
+
+V100, T4 = "0x1db6", "0x1eb8"
+
+
+@pytest.mark.parametrize(
+    ("driver", "device", "extra"),
+    [("550.54.15", T4, "cuda12"), ("580.65.06", T4, "cuda13"), ("580.65.06", V100, "cuda12")],
+)
+def test_what_cuda_lacks_is_cured_by_one_command_that_suits_the_driver_and_the_gpus(
+    backends: Backends, driver: str, device: str, extra: str
+) -> None:
+    gpu = "sys/bus/pci/devices/0000:3b:00.0"
+    changes: dict[str, str | None] = {
+        "proc/driver/nvidia/version": f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {driver}  Tue\n",
+        f"{gpu}/class": "0x030200\n",
+        f"{gpu}/vendor": "0x10de\n",
+        f"{gpu}/device": f"{device}\n",
+    }
+    found = backends(changes, missing=("CuPy", "NVRTC", "NCCL"))
+    assert (found["cuda"].seen, found["cuda"].advice) == (
+        "needs CuPy, NVRTC",
+        f"pip install '.[{extra}]'",
+    )
+    assert (found["nccl"].seen, found["nccl"].advice) == (
+        "needs CuPy, NCCL",
+        f"pip install '.[{extra}]'",
+    )
+
+
+def test_the_systems_own_nccl_is_enough(backends: Backends) -> None:
+    found = backends({"usr/lib64/libnccl.so.2.19.3": ""}, missing=("NCCL",))
+    assert found["nccl"].seen == "works (CuPy 1.2.3, NCCL 2.19.3)"
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "command"),
+    [("mpi", "mpi4py", "pip install '.[mpi]'"), ("gloo", "torch", "pip install '.[gloo]'")],
+)
+def test_a_missing_library_comes_with_its_command(
+    backends: Backends, name: str, part: str, command: str
+) -> None:
+    found = backends(missing=(part,))[name]
+    assert (found.status, found.seen, found.advice) == ("note", f"needs {part}", command)
+
+
+def test_a_missing_compiler_keeps_only_the_emulation_from_working(backends: Backends) -> None:
+    found = backends(programs=False)
+    assert [name for name, one in found.items() if one.status != "ok"] == ["cuda-host"]
+    assert "g++" in found["cuda-host"].advice
+
+
+@pytest.mark.parametrize(
+    ("reason", "seen", "advice"),
+    [
+        (
+            "no launcher was found; apt-get install openmpi-bin",
+            "no launcher was found",
+            "apt-get install openmpi-bin",
+        ),
+        ("no launcher: install one; or two", "no launcher", "install one; or two"),
+        ("no launcher", "no launcher", "README.md"),
+    ],
+)
+def test_what_only_the_backend_knows_is_said_in_its_words(
+    backends: Backends, reason: str, seen: str, advice: str
+) -> None:
+    found = backends(unavailable=lambda name: reason if name == "mpi" else None)["mpi"]
+    assert (found.status, found.seen) == ("note", seen)
+    assert advice in found.advice
+
+
+def test_every_backend_of_this_version_is_examined_on_this_machine() -> None:
+    found = {one.name: one for one in backend_checks(observe(), Files(), said_unavailable)}
+    for name in backend_names():
+        assert found[f"backend {name}"].seen
+    assert found["backend cpu"].status == "ok"
+
+
+def test_every_need_can_be_asked_for() -> None:
+    assert {name for name, need in PARTS.items() if not need.distributions} == {"GPU", "C++ compiler"}

@@ -1,0 +1,124 @@
+"""Versions from headers, file names and variables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.machine.files import Files
+from ccbench.machine.redaction import kept_variables, without_names
+from ccbench.machine.software import (
+    cuda_version,
+    header_versions,
+    install_line,
+    loadable_versions,
+    version_in_header,
+)
+
+
+@given(st.integers(1, 99), st.integers(0, 99), st.integers(0, 99))
+def test_an_nccl_header_tells_its_version(major: int, minor: int, patch: int) -> None:
+    text = f"#define NCCL_MAJOR {major}\n#define NCCL_MINOR {minor}\n#define NCCL_PATCH {patch}\n"
+    assert version_in_header(text) == f"{major}.{minor}.{patch}"
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [("#define CUDA_VERSION 12090\n", "12.9"), ("#define NCCL_MAJOR 2\n", None), ("", None)],
+)
+def test_a_cuda_header_tells_its_version_and_others_none(text: str, version: str | None) -> None:
+    assert version_in_header(text) == version
+
+
+@given(st.integers(1, 99), st.integers(0, 9))
+def test_numbers_of_cuda_become_versions(major: int, minor: int) -> None:
+    assert cuda_version(1000 * major + 10 * minor) == f"{major}.{minor}"
+
+
+def test_headers_and_libraries_of_the_system_are_found_by_their_files(tmp_path: Path) -> None:
+    for name, text in {
+        "usr/include/nccl.h": "#define NCCL_MAJOR 2\n#define NCCL_MINOR 19\n#define NCCL_PATCH 3\n",
+        "usr/local/cuda/include/cuda.h": "#define CUDA_VERSION 12040\n",
+        "usr/lib64/libnccl.so.2.19.3": "",
+        "usr/lib64/libnccl.so.2": "",
+        "usr/lib64/libcudart.so.12.4.127": "",
+        "usr/lib64/libz.so.1.3.1": "",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    headers = header_versions(Files(tmp_path))
+    assert headers["/usr/include/nccl.h"] == "2.19.3"
+    assert headers["/usr/local/cuda/include/cuda.h"] == "12.4"
+    assert loadable_versions(Files(tmp_path)) == {
+        "/usr/lib64/libnccl.so.2.19.3": "2.19.3",
+        "/usr/lib64/libcudart.so.12.4.127": "12.4.127",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("I_MPI_FABRICS", "shm:ofi"),
+        ("MPICH_GPU_SUPPORT_ENABLED", "1"),
+        ("FI_PROVIDER", "efa"),
+        ("GLOO_SOCKET_IFNAME", "eth0"),
+        ("RCCL_MSCCL_ENABLE", "0"),
+        ("MPIR_CVAR_BCAST_INTRA_ALGORITHM", "binomial"),
+        ("NVSHMEM_IB_ENABLE_IBGDA", "1"),
+        ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+        ("ROCR_VISIBLE_DEVICES", "0,1"),
+        ("SLURM_GPUS_PER_NODE", "8"),
+        ("SLURM_TASKS_PER_NODE", "8(x4)"),
+        ("WORLD_SIZE", "16"),
+    ],
+)
+def test_variables_of_libraries_and_of_a_jobs_geometry_are_kept(name: str, value: str) -> None:
+    assert kept_variables({name: value}) == {name: value}
+
+
+@pytest.mark.parametrize(
+    "name", ["SLURM_JOB_NAME", "SLURM_SUBMIT_DIR", "SLURM_JOB_ACCOUNT", "SLURM_CLUSTER_NAME"]
+)
+def test_a_jobs_names_and_folders_are_dropped(name: str) -> None:
+    assert kept_variables({name: "anything"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        ("/home/ada/nccl/lib:/usr/lib", "/home/<user>/nccl/lib:/usr/lib"),
+        ("/Users/ada", "/Users/<user>"),
+        ("file=/home/ada,/home/bob/x", "file=/home/<user>,/home/<user>/x"),
+        ("/opt/home-grown/lib", "/opt/home-grown/lib"),
+    ],
+)
+def test_names_of_users_in_paths_are_blanked(value: str, kept: str) -> None:
+    assert kept_variables({"LD_LIBRARY_PATH": value}) == {"LD_LIBRARY_PATH": kept}
+
+
+@given(st.text())
+def test_blanking_twice_is_blanking_once(text: str) -> None:
+    assert without_names(without_names(text)) == without_names(text)
+
+
+def test_an_extra_is_installed_from_the_checkout_for_ccbench_is_on_no_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    (checkout / "pyproject.toml").write_text('[project]\nname = "ccbench"\n')
+    monkeypatch.chdir(tmp_path)
+    assert install_line("mpi", tmp_path / "site-packages") == "pip install 'ccbench[mpi]'"
+    assert install_line("mpi", checkout) == "pip install '.[mpi]' in ccbench's checkout"
+    monkeypatch.chdir(checkout)
+    for place in (checkout, tmp_path / "site-packages"):
+        assert install_line("mpi", place) == "pip install '.[mpi]'"
+
+
+def test_nothing_that_is_shown_or_written_down_installs_ccbench_from_an_index() -> None:
+    root = Path(__file__).resolve().parents[2]
+    texts = [*(root / "ccbench").rglob("*.py"), *(root / "docs").rglob("*.md"), root / "README.md"]
+    assert [path.name for path in texts if "ccbench[" in path.read_text()] == []

@@ -1,0 +1,627 @@
+"""A driver that behaves in, rows and flags out."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pynvml  # type: ignore[import-untyped,import-not-found,unused-ignore]  # untyped
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccbench.errors import RunFolderError
+from ccbench.machine.flags import DEVICE_FLAGS
+from ccbench.machine.nvml import MEMORY_CLOCK, SM_CLOCK, DriverAbsent, opened
+from ccbench.machine.nvml import Nvml as Driver
+from ccbench.machine.readings import (
+    DeviceReading,
+    LinkErrors,
+    flags_of,
+    joined,
+    readings_from_json,
+    readings_json,
+    telling,
+)
+from ccbench.machine.telemetry import REASONS, DeviceWatch, NvidiaDevices, in_words, read_devices
+from tests.machine.nvml_double import BLACKWELL, HOPPER, OLD, POWER_BRAKE, Gpu, Nvml
+
+ADDRESS = "0000:3b:00.0"
+
+
+def driver(library: Nvml) -> Callable[[], Driver]:
+    return lambda: opened(library)
+
+
+def watch(library: Nvml, tmp_path: Path, *addresses: str) -> DeviceWatch:
+    return DeviceWatch(addresses or [ADDRESS], driver(library))
+
+
+def eight_links(**errors: int) -> list[dict[str, int] | None]:
+    return [dict(errors) for _ in range(8)]
+
+
+# -- what is read -----------------------------------------------------------------------------------------
+
+
+def test_a_gpu_at_work_tells_clocks_heat_power_and_counters(tmp_path: Path) -> None:
+    gpu = Gpu(corrected=2, replays=1)
+    gpu.work(seconds=10, watts=400)
+    (seen,) = read_devices([ADDRESS], driver(Nvml([gpu])))
+    assert (seen.bus_id, seen.vendor, seen.model) == (ADDRESS, "nvidia", "NVIDIA H100 80GB HBM3")
+    assert (seen.performance_state, seen.sm_clock_mhz, seen.sm_clock_limit_mhz) == (0, 1980, 1980)
+    assert (seen.memory_clock_mhz, seen.clock_reasons) == (2619, ())
+    assert (seen.power_watts, seen.power_limit_watts, seen.energy_joules) == (400.0, 700.0, 4000.0)
+    assert (seen.temperature_celsius, seen.memory_temperature_celsius) == (70, 75)
+    assert (seen.ecc_corrected_volatile, seen.ecc_uncorrected_volatile) == (2, 0)
+    assert (seen.ecc_corrected_aggregate, seen.ecc_uncorrected_aggregate) == (9, 0)
+    assert (seen.pcie_generation, seen.pcie_width, seen.pcie_replays) == (5, 16, 1)
+    assert seen.held_back_seconds == {"power": 0.0, "thermal": 0.0, "board_limit": 0.0, "reliability": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("generation", "errors"),
+    [
+        (OLD, {"crc_flits": 4, "crc_data": 3, "replays": 2, "recoveries": 1}),
+        (HOPPER, {"recoveries": 1, "replays": 2, "crc": 3}),
+        (BLACKWELL, {"received_errors": 1, "recoveries": 2, "effective_errors": 3}),
+    ],
+)
+def test_the_errors_of_each_nvlink_are_read_on_every_generation(
+    tmp_path: Path, generation: str, errors: dict[str, int]
+) -> None:
+    links = eight_links()
+    links[7] = errors
+    links[3] = None
+    (seen,) = read_devices([ADDRESS], driver(Nvml([Gpu(generation=generation, links=links)])))
+    assert [one.link for one in seen.links] == [0, 1, 2, 4, 5, 6, 7]
+    assert dict(seen.links[-1].counts) == errors
+    assert not any(dict(seen.links[0].counts).values())
+
+
+def test_what_a_gpu_does_not_support_is_none_and_the_rest_is_read(tmp_path: Path) -> None:
+    lacks = frozenset(
+        {"nvmlDeviceGetPowerUsage", "nvmlDeviceGetPerformanceState", "nvmlDeviceGetFieldValues"}
+    )
+    (seen,) = read_devices([ADDRESS], driver(Nvml([Gpu(lacks=lacks)])))
+    assert (seen.power_watts, seen.performance_state, seen.energy_joules) == (None, None, None)
+    assert (seen.trouble, seen.sm_clock_mhz) == (None, 345)
+
+
+def test_a_driver_that_refuses_all_fields_for_one_it_lacks_is_asked_one_by_one(tmp_path: Path) -> None:
+    gpu = Gpu(ecc=False, links=eight_links(crc=3), replays=4, refuses_unknown_fields=True)
+    (seen,) = read_devices([ADDRESS], driver(Nvml([gpu])))
+    assert (seen.pcie_replays, seen.ecc_corrected_volatile) == (4, None)
+    assert dict(seen.links[7].counts) == {"replays": 0, "recoveries": 0, "crc": 3}
+
+
+def test_an_older_driver_is_asked_by_the_older_name(tmp_path: Path) -> None:
+    gpu = Gpu(reasons=0x4, lacks=frozenset({"nvmlDeviceGetCurrentClocksEventReasons"}))
+    (seen,) = read_devices([ADDRESS], driver(Nvml([gpu])))
+    assert seen.clock_reasons == ("sw_power_cap",)
+
+
+def test_a_look_costs_few_calls_and_says_how_many(tmp_path: Path) -> None:
+    library = Nvml([Gpu(links=[{} for _ in range(18)])])
+    watching = watch(library, tmp_path)
+    watching.before()
+    begun = library.calls
+    (seen,) = watching.read()
+    assert seen.calls == library.calls - begun <= 12
+
+
+def test_the_clocks_of_all_gpus_are_read_before_the_rest_of_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = [Gpu(), Gpu(bus_id="00000000:02:00.0")]
+    library = Nvml(gpus)
+    asked: list[str] = []
+    of = library._of
+
+    def noted(handle: Gpu, function: str) -> Gpu:
+        asked.append(function)
+        return of(handle, function)
+
+    devices = NvidiaDevices(opened(library), [ADDRESS, "0000:02:00.0"])
+    monkeypatch.setattr(library, "_of", noted)
+    devices.read()
+    assert asked[:2] == ["nvmlDeviceGetClockInfo"] * 2
+
+
+def test_gpus_come_in_the_order_asked_and_each_once(tmp_path: Path) -> None:
+    library = Nvml([Gpu(bus_id=f"00000000:{bus:02X}:00.0") for bus in (1, 2, 3)])
+    watching = watch(library, tmp_path, "0000:03:00.0", "0000:01:00.0", "00000000:03:00.0")
+    assert [one.bus_id for one in watching.read()] == ["0000:03:00.0", "0000:01:00.0"]
+
+
+def test_an_address_without_a_gpu_is_a_trouble_not_an_error(tmp_path: Path) -> None:
+    (seen,) = watch(Nvml([]), tmp_path).read()
+    assert seen.trouble == "Not Found"
+
+
+@given(st.integers(0, 2**64 - 1))
+def test_every_bit_of_the_clock_reasons_gets_into_words(mask: int) -> None:
+    words = in_words(mask)
+    named = {word: bit for bit, word in REASONS.items()}
+    assert sum(named.get(word) or int(word, 16) for word in words) == mask
+
+
+# -- a watch ----------------------------------------------------------------------------------------------
+
+
+def test_without_a_driver_a_watch_does_nothing(tmp_path: Path) -> None:
+    watching = watch(Nvml([], absent=True), tmp_path)
+    watching.before()
+    assert watching.after() == ("", ())
+    watching.close()
+
+
+def test_without_pynvml_a_watch_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with pytest.raises(DriverAbsent, match="pip install nvidia-ml-py"):
+        opened()
+    watching = DeviceWatch([ADDRESS])
+    watching.before()
+    assert watching.after() == ("", ())
+
+
+def test_a_case_without_a_look_before_has_none_after(tmp_path: Path) -> None:
+    assert watch(Nvml([Gpu()]), tmp_path).after() == ("", ())
+
+
+def test_a_watch_opens_the_driver_once_and_leaves_it(tmp_path: Path) -> None:
+    library = Nvml([Gpu()])
+    watching = watch(library, tmp_path)
+    for _ in range(3):
+        watching.before()
+        watching.after()
+    assert (library.open, library.event_sets) == (1, 1)
+    watching.close()
+    assert (library.open, library.event_sets) == (0, 0)
+    watching.before()
+    assert library.open == 1
+
+
+def test_a_quiet_case_has_readings_and_no_flags(tmp_path: Path) -> None:
+    gpu = Gpu(links=eight_links(replays=5), corrected=3, replays=9)
+    watching = watch(Nvml([gpu]), tmp_path)
+    watching.before()
+    gpu.work(seconds=2, watts=500)
+    text, flags = watching.after()
+    assert flags == ()
+    (device,) = json.loads(text)
+    assert device["bus_id"] == ADDRESS
+    assert device["after"]["energy_joules"] - device["before"].get("energy_joules", 0) == 1000.0
+    assert device["after"]["links"]["7"] == {"replays": 5}
+
+
+def slow_supply(gpu: Gpu) -> None:
+    gpu.reasons = POWER_BRAKE
+
+
+def drop(gpu: Gpu) -> None:
+    gpu.sm_mhz, gpu.reasons = 1200, 0
+
+
+def bad_memory(gpu: Gpu) -> None:
+    gpu.uncorrected += 1
+
+
+def bad_link(gpu: Gpu) -> None:
+    gpu.links[2] = {"replays": 6}
+
+
+def dead_link(gpu: Gpu) -> None:
+    gpu.links[2] = None
+
+
+def replayed_packets(gpu: Gpu) -> None:
+    gpu.replays += 1
+
+
+def lost_lanes(gpu: Gpu) -> None:
+    gpu.pcie = (5, 8)
+
+
+def fall_off(gpu: Gpu) -> None:
+    gpu.lost = True
+
+
+TROUBLES: list[tuple[Callable[[Gpu], None], str]] = [
+    (slow_supply, "throttled"),
+    (drop, "clock_dropped"),
+    (bad_memory, "ecc_errors"),
+    (bad_link, "link_errors"),
+    (dead_link, "link_errors"),
+    (replayed_packets, "link_errors"),
+    (lost_lanes, "link_errors"),
+    (fall_off, "device_lost"),
+]
+
+
+@pytest.mark.parametrize(("trouble", "flag"), TROUBLES)
+def test_what_goes_wrong_during_a_case_is_its_only_flag(
+    tmp_path: Path, trouble: Callable[[Gpu], None], flag: str
+) -> None:
+    gpu = Gpu(bus_id="00000000:5E:00.0", links=eight_links(replays=5))
+    gpu.work(seconds=1, watts=300)
+    watching = watch(Nvml([Gpu(), gpu]), tmp_path, ADDRESS, "0000:5e:00.0")
+    watching.before()
+    trouble(gpu)
+    text, flags = watching.after()
+    assert flags == (flag,)
+    assert flags_of(*readings_from_json(text)) == (flag,)
+    watching.before()
+    assert flag not in watching.after()[1] or flag == "throttled"  # a new case is judged by itself
+
+
+@pytest.mark.parametrize(
+    ("watts", "celsius", "flag"), [(900.0, 30.0, "power_capped"), (300.0, 90.0, "throttled")]
+)
+def test_clocks_held_back_during_a_case_are_seen_although_the_gpu_rests_again(
+    tmp_path: Path, watts: float, celsius: float, flag: str
+) -> None:
+    gpu = Gpu(celsius=celsius)
+    watching = watch(Nvml([gpu]), tmp_path)
+    watching.before()
+    gpu.work(seconds=1, watts=watts)
+    gpu.rest()
+    assert watching.after()[1] == (flag,)
+    watching.before()
+    assert watching.after()[1] == ()
+
+
+def test_a_look_taken_when_the_samples_ended_counts_whatever_follows(tmp_path: Path) -> None:
+    gpu = Gpu()
+    watching = watch(Nvml([gpu]), tmp_path)
+    watching.ended()  # of no case: nothing is looked at
+    watching.before()
+    gpu.work(seconds=1, watts=300)
+    watching.ended()
+    gpu.rest()
+    gpu.uncorrected += 1
+    text, flags = watching.after()
+    assert flags == ()
+    assert readings_from_json(text)[1][0].sm_clock_mhz == 1980
+
+
+@pytest.mark.parametrize(("held_seconds", "flags"), [(0.05, ()), (0.1, ()), (0.2, ("throttled",))])
+def test_clocks_may_be_held_back_for_a_hundredth_of_the_time(
+    held_seconds: float, flags: tuple[str, ...]
+) -> None:
+    before = DeviceReading(ADDRESS, at_seconds=100.0, held_back_seconds={"thermal": 4.0})
+    after = DeviceReading(ADDRESS, at_seconds=110.0, held_back_seconds={"thermal": 4.0 + held_seconds})
+    assert flags_of([before], [after]) == flags
+
+
+def test_the_last_look_of_a_case_that_failed_is_not_the_next_ones(tmp_path: Path) -> None:
+    gpu = Gpu()
+    watching = watch(Nvml([gpu]), tmp_path)
+    watching.before()
+    watching.ended()
+    watching.before()
+    gpu.uncorrected += 1
+    assert watching.after()[1] == ("ecc_errors",)
+
+
+def test_a_gpu_that_rests_after_the_case_has_not_dropped_its_clocks(tmp_path: Path) -> None:
+    gpu = Gpu()
+    gpu.work(seconds=1, watts=300)
+    watching = watch(Nvml([gpu]), tmp_path)
+    watching.before()
+    gpu.rest()
+    assert watching.after()[1] == ()
+
+
+def test_an_xid_belongs_to_the_case_in_which_it_came(tmp_path: Path) -> None:
+    first, second = Gpu(), Gpu(bus_id="00000000:5E:00.0")
+    library = Nvml([first, second])
+    watching = watch(library, tmp_path, ADDRESS, "0000:5e:00.0")
+    watching.before()
+    library.report(second, 79)
+    library.report(second, 31)
+    text, flags = watching.after()
+    assert flags == ("device_errors",)
+    assert [one.xids for one in readings_from_json(text)[1]] == [(), (79, 31)]
+    watching.before()
+    assert watching.after()[1] == ()
+
+
+def test_a_counter_that_was_reset_is_no_error() -> None:
+    before = DeviceReading(ADDRESS, pcie_replays=9, ecc_corrected_volatile=4)
+    assert flags_of([before], [DeviceReading(ADDRESS, pcie_replays=0, ecc_corrected_volatile=0)]) == ()
+
+
+# -- text of a row ----------------------------------------------------------------------------------------
+
+numbers = st.one_of(st.none(), st.integers(0, 10**6))
+readings = st.builds(
+    DeviceReading,
+    bus_id=st.sampled_from([f"0000:{bus:02x}:00.0" for bus in range(4)]),
+    vendor=st.just("nvidia"),
+    model=st.just("GPU"),
+    at_seconds=st.floats(1, 1e6),
+    reading_seconds=st.floats(1e-6, 1),
+    calls=st.integers(1, 20),
+    trouble=st.one_of(st.none(), st.text(min_size=1)),
+    sm_clock_mhz=numbers,
+    clock_reasons=st.one_of(
+        st.none(), st.lists(st.sampled_from(sorted(REASONS.values())), max_size=3).map(tuple)
+    ),
+    held_back_seconds=st.dictionaries(st.sampled_from(["power", "thermal"]), st.floats(0, 1e6)),
+    power_watts=st.one_of(st.none(), st.floats(0, 2000)),
+    ecc_uncorrected_volatile=numbers,
+    links=st.lists(st.integers(0, 17), max_size=3, unique=True).map(
+        lambda links: tuple(LinkErrors(link, (("replays", link + 1),)) for link in links)
+    ),
+    pcie_width=numbers,
+    xids=st.lists(st.integers(1, 200), max_size=2).map(tuple),
+)
+looks = st.lists(readings, max_size=3, unique_by=lambda one: one.bus_id).map(
+    lambda found: tuple(sorted(found, key=lambda one: one.bus_id))
+)
+
+few = settings(max_examples=40)
+
+
+@few
+@given(looks)
+def test_readings_come_back_from_their_text(found: tuple[DeviceReading, ...]) -> None:
+    later = tuple(replace(one, calls=one.calls + 1) for one in found)
+    text = readings_json(found, later)
+    assert readings_from_json(text) == (found, later)
+
+
+@few
+@given(looks, looks)
+def test_flags_are_of_the_known_ones_and_the_text_gives_the_same(
+    before: tuple[DeviceReading, ...], after: tuple[DeviceReading, ...]
+) -> None:
+    flags = flags_of(before, after)
+    assert list(flags) == [flag for flag in DEVICE_FLAGS if flag in flags]
+    assert flags_of(*readings_from_json(readings_json(before, after))) == flags
+
+
+@few
+@given(looks)
+def test_nothing_that_changes_is_nothing_to_flag_but_what_stands_all_the_time(
+    found: tuple[DeviceReading, ...],
+) -> None:
+    calm = tuple(replace(one, clock_reasons=(), xids=()) for one in found)
+    assert flags_of(calm, calm) == ()
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[1]", '[{"before":{}}]', '[{"bus_id":"a","before":3,"after":null}]', "7"]
+)
+def test_a_text_that_is_none_of_ours_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(RunFolderError, match=r"device_readings: .* is not a list of devices") as refused:
+        readings_from_json(text)
+    assert "\n" not in str(refused.value)
+
+
+def test_the_looks_of_a_teams_processes_are_joined_each_device_once() -> None:
+    one, other = DeviceReading("0000:01:00.0", calls=1), DeviceReading("0000:02:00.0", calls=1)
+    texts = [readings_json([one], [one]), readings_json([one, other], [one, other]), ""]
+    assert readings_from_json(joined(texts)) == ((one, other), (one, other))
+
+
+def test_devices_of_several_hosts_may_have_one_address() -> None:
+    calm, worse = DeviceReading(ADDRESS, pcie_replays=0), DeviceReading(ADDRESS, pcie_replays=7)
+    text = joined([readings_json([calm], [calm]), readings_json([calm], [worse])], ["north", "south"])
+    before, after = readings_from_json(text)
+    assert [one.device for one in before] == [("north", ADDRESS), ("south", ADDRESS)]
+    assert [one.pcie_replays for one in after] == [0, 7]
+    assert flags_of(before, after) == ("link_errors",)
+
+
+@few
+@given(st.lists(looks, max_size=3))
+def test_joining_loses_no_device_and_adds_none(teams: list[tuple[DeviceReading, ...]]) -> None:
+    before, after = readings_from_json(joined([readings_json(one, one) for one in teams]))
+    assert before == after
+    assert {one.bus_id for one in before} == {one.bus_id for team in teams for one in team}
+    assert len(before) == len({one.device for one in before})
+
+
+def test_of_several_visits_the_one_with_most_to_flag_is_kept() -> None:
+    calm, worse = DeviceReading(ADDRESS, pcie_replays=0), DeviceReading(ADDRESS, pcie_replays=7)
+    quiet, loud = readings_json([calm], [calm]), readings_json([calm], [worse])
+    assert telling([loud, quiet]) == telling([quiet, loud]) == loud
+    later = readings_json([worse], [worse])
+    assert telling([quiet, later]) == later
+    assert telling([]) == telling(["", ""]) == ""
+
+
+def test_what_a_newer_version_adds_is_left_out() -> None:
+    text = '[{"bus_id":"a","vendor":"x","model":null,"before":{"smell":1},"after":{"calls":2}}]'
+    (before,), (after,) = readings_from_json(text)
+    assert (before.bus_id, after.calls) == ("a", 2)
+
+
+def test_the_example_of_the_documentation_can_be_read() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs/results.md").read_text(encoding="utf-8")
+    (before,), (after,) = readings_from_json(text.split("```json\n")[1].split("```")[0])
+    assert (before.model, after.power_watts) == ("NVIDIA H100 80GB HBM3", 348.0)
+
+
+# -- clocks under load -------------------------------------------------------------------------------------
+
+
+class Rising:
+    """A GPU whose clock rises by ``step_mhz`` each time it has worked, which takes time."""
+
+    def __init__(self, step_mhz: int, top_mhz: int) -> None:
+        self.gpu = Gpu(top_mhz=1980)
+        self.step_mhz, self.top_mhz = step_mhz, top_mhz
+        self.now = 0.0
+
+    def work(self) -> None:
+        self.now += 0.002
+        self.gpu.reasons = 0
+        self.gpu.sm_mhz = min(self.top_mhz, self.gpu.sm_mhz + self.step_mhz)
+
+    def watched(self, absent: bool = False) -> DeviceWatch:
+        return DeviceWatch([ADDRESS], driver(Nvml([self.gpu], absent=absent)), lambda: self.now)
+
+
+def test_a_gpu_that_rested_works_until_its_clock_rises_no_more_before_the_first_look() -> None:
+    rising = Rising(step_mhz=400, top_mhz=1905)
+    watching = rising.watched()
+    watching.before(rising.work)
+    text, flags = watching.after()
+    (before,), _ = readings_from_json(text)
+    assert (before.sm_clock_mhz, before.sm_clock_highest_mhz) == (1905, 1905)
+    assert flags == ()
+    assert 0.05 <= rising.now <= 0.055  # clocks may begin to rise late
+    rising.now, rising.gpu.sm_mhz = 0.0, 1890
+    watching.before(rising.work)
+    assert rising.now == 0.002  # back where it was: nothing to wait for
+
+
+@pytest.mark.parametrize(("step_mhz", "absent", "seconds"), [(1, False, 0.1), (400, True, 0.05)])
+def test_a_clock_that_creeps_or_is_not_told_is_waited_for_so_long_and_no_longer(
+    step_mhz: int, absent: bool, seconds: float
+) -> None:
+    rising = Rising(step_mhz, 1980)
+    rising.watched(absent).before(rising.work)
+    assert seconds <= rising.now < seconds + 0.004
+
+
+@pytest.mark.parametrize(
+    ("ended_mhz", "reasons", "flags"),
+    [(1900, 0, ()), (1700, 0, ("clock_dropped", "clock_low")), (345, 1, ())],
+)
+def test_a_clock_far_below_what_it_was_under_load_is_flagged_unless_the_gpu_rests(
+    ended_mhz: int, reasons: int, flags: tuple[str, ...]
+) -> None:
+    rising = Rising(400, 1980)
+    watching = rising.watched()
+    watching.before(rising.work)
+    rising.gpu.sm_mhz, rising.gpu.reasons = ended_mhz, reasons
+    assert watching.after()[1] == flags
+
+
+def test_what_earlier_cases_reached_counts_for_one_that_never_gets_there() -> None:
+    rising = Rising(400, 1980)
+    watching = rising.watched()
+    watching.before(rising.work)
+    watching.after()
+    rising.gpu.sm_mhz, rising.top_mhz = 345, 1400  # something holds it back for good
+    watching.before(rising.work)
+    assert watching.after()[1] == ("clock_low",)
+
+
+# -- what a look costs -------------------------------------------------------------------------------------
+
+
+@dataclass
+class SlowNvml(Nvml):
+    """Every field that is asked for takes the driver ``field_seconds``."""
+
+    field_seconds: float
+    now: float = 0.0
+    asked: list[int] = field(default_factory=list)
+
+    def nvmlDeviceGetFieldValues(self, handle: Gpu, fieldIds: Sequence[tuple[int, int]]) -> list[object]:  # noqa: N802, N803  # pynvml's names
+        self.now += self.field_seconds * len(fieldIds)
+        self.asked.append(len(fieldIds))
+        return super().nvmlDeviceGetFieldValues(handle, fieldIds)
+
+
+def slow_driver(field_seconds: float) -> tuple[DeviceWatch, SlowNvml, Gpu]:
+    gpu = Gpu(links=[{"crc": 0} for _ in range(18)])
+    library = SlowNvml(field_seconds)
+    Nvml.__init__(library, [gpu])
+    return DeviceWatch([ADDRESS], driver(library), lambda: library.now), library, gpu
+
+
+def case_with_errors(watching: DeviceWatch, gpu: Gpu) -> tuple[str, ...]:
+    watching.before()
+    gpu.replays += 1
+    gpu.links[7] = {"crc": (gpu.links[7] or {})["crc"] + 1}
+    return watching.after()[1]
+
+
+def test_looks_that_cost_little_count_errors_in_every_case() -> None:
+    watching, library, gpu = slow_driver(field_seconds=1e-5)
+    assert [case_with_errors(watching, gpu) for _ in range(3)] == [("link_errors",)] * 3
+    assert len(set(library.asked[-6:])) == 1
+
+
+def test_costly_looks_count_errors_every_half_minute_and_lose_none() -> None:
+    watching, library, gpu = slow_driver(field_seconds=1e-3)
+    watching.before()
+    watching.after()
+    before = len(library.asked)
+    assert case_with_errors(watching, gpu) == ()
+    assert max(library.asked[before:]) < 10  # clocks, power and heat all the same
+    library.now += 30
+    watching.before()  # what came since the last count is not lost between two cases
+    assert watching.after()[1] == ("link_errors",)
+    watching.before()
+    assert watching.after()[1] == ()
+
+
+# -- the double -------------------------------------------------------------------------------------------
+
+
+def test_the_double_has_the_functions_arguments_and_errors_of_pynvml() -> None:
+    names = [name for name in vars(Nvml) if name.startswith("nvml")]
+    assert len(names) > 20
+    for name in names:
+        ours = list(inspect.signature(getattr(Nvml, name)).parameters)[1:]
+        theirs = inspect.signature(inspect.unwrap(getattr(pynvml, name))).parameters
+        required = [one for one, what in theirs.items() if what.default is inspect.Parameter.empty]
+        assert len(ours) >= len(required), name
+        assert len(ours) <= len(theirs), name
+    for error in ("NVMLError_NotSupported", "NVMLError_InvalidArgument", "NVMLError_Timeout"):
+        assert issubclass(getattr(pynvml, error), pynvml.NVMLError)
+
+
+def test_the_numbers_of_reasons_and_fields_are_those_of_pynvml() -> None:
+    from ccbench.machine import telemetry
+
+    assert sum(REASONS) == pynvml.nvmlClocksThrottleReasonAll
+    assert pynvml.nvmlEventTypeXidCriticalError == telemetry.XID_EVENT
+    assert (pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM) == (SM_CLOCK, MEMORY_CLOCK)
+    assert tuple(
+        (getattr(pynvml, f"NVML_FI_DEV_{name}"), 0)
+        for name in (
+            "ECC_SBE_VOL_TOTAL", "ECC_DBE_VOL_TOTAL", "ECC_SBE_AGG_TOTAL", "ECC_DBE_AGG_TOTAL", "MEMORY_TEMP",
+            "TOTAL_ENERGY_CONSUMPTION", "PCIE_REPLAY_COUNTER", "PERF_POLICY_POWER", "PERF_POLICY_THERMAL",
+            "PERF_POLICY_BOARD_LIMIT", "PERF_POLICY_RELIABILITY",
+        )
+    ) == telemetry.FIELDS  # fmt: skip
+
+
+@pytest.mark.parametrize("link", [0, 5, 6, 11, 12, 17])
+def test_the_numbers_of_the_fields_of_links_are_those_of_pynvml(link: int) -> None:
+    from ccbench.machine.telemetry import link_fields
+
+    expected = {
+        (pynvml.NVML_FI_DEV_NVLINK_COUNT_RCV_ERRORS, link),
+        (pynvml.NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS, link),
+        (pynvml.NVML_FI_DEV_NVLINK_COUNT_EFFECTIVE_ERRORS, link),
+        (pynvml.NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY, link),
+        (pynvml.NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY, link),
+        (pynvml.NVML_FI_DEV_NVLINK_ERROR_DL_CRC, link),
+    }
+    if link < 12:
+        for what in ("CRC_FLIT", "CRC_DATA", "REPLAY", "RECOVERY"):
+            expected.add((getattr(pynvml, f"NVML_FI_DEV_NVLINK_{what}_ERROR_COUNT_L{link}"), 0))
+    assert set(link_fields(link)) == expected
+
+
+def test_pynvmls_own_values_are_read_by_their_type() -> None:
+    from ccbench.machine.nvml import field_number
+
+    value = pynvml.c_nvmlFieldValue_t()
+    value.valueType, value.value.siVal = pynvml.NVML_VALUE_TYPE_SIGNED_INT, -5
+    assert field_number(value) == -5
+    value.valueType, value.value.dVal = pynvml.NVML_VALUE_TYPE_DOUBLE, 2.5
+    assert field_number(value) == 2.5
+    value.nvmlReturn = pynvml.NVML_ERROR_NOT_SUPPORTED
+    assert field_number(value) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -79,6 +80,22 @@ def test_both_are_asked_by_turns_and_their_medians_compared(tmp_path: Path) -> N
     # The double takes what this loop claims.
     assert found.ratio == pytest.approx(1.0)
     assert found.kept
+
+
+@pytest.mark.parametrize("mode", ["graph", "plain"])
+def test_the_loop_lets_its_gpus_go_before_a_stream_is_full(tmp_path: Path, mode: str) -> None:
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("g++ is not on PATH")
+    for header in ("cuda.h", "cuda_runtime.h", "nccl.h", "dlfcn.h"):
+        (tmp_path / header).write_text(f'#include "{Path(__file__).parent / "no_gpu.h"}"\n')
+    program = tmp_path / "loop"
+    command = [compiler, "-std=c++17", "-I", str(tmp_path), "-x", "c++", str(nccl_fidelity.SOURCE)]
+    subprocess.run([*command, "-o", str(program)], check=True)
+    asked = f"8 {MOST_LAUNCHES} {mode}\n"
+    done = subprocess.run([program, "2", "8"], input=asked, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert float(done.stdout) == pytest.approx(1e-3 / MOST_LAUNCHES)
 
 
 def test_a_loop_that_ended_is_said(tmp_path: Path) -> None:

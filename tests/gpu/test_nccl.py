@@ -165,7 +165,9 @@ def test_variations_of_ranks_that_share_a_gpu_are_exact(nccl: Nccl, changes: dic
 
 
 @pytest.mark.parametrize(("algorithm", "protocol"), [("ring", "ll"), ("ring", "simple"), ("tree", "ll")])
-def test_forced_algorithms_are_what_runs_or_are_refused(nccl: Nccl, algorithm: str, protocol: str) -> None:
+def test_forced_algorithms_of_ranks_that_share_a_gpu_are_what_runs_or_are_refused(
+    nccl: Nccl, algorithm: str, protocol: str
+) -> None:
     (measurement,) = run(nccl, [case_of("all_reduce", 2, 5003, algorithm=algorithm, protocol=protocol)])
     allowed = (Status.OK,) if algorithm == "ring" else (Status.OK, Status.UNSUPPORTED)
     assert measurement.status in allowed, measurement.detail

@@ -88,8 +88,8 @@ def test_a_group_ends_and_one_that_is_dropped_fails_at_every_depth_and_no_later_
 
 
 @pytest.fixture(
-    params=[Settings(), Settings(blocking=False, limit_seconds=60.0), Settings(maximum_channels=2)],
-    ids=["cupy", "non-blocking", "configured"],
+    params=[Settings(), Settings(blocking=False, limit_seconds=60.0)],
+    ids=["cupy", "non-blocking"],
 )
 def alone(nccl: Nccl, request: pytest.FixtureRequest) -> Iterator[Communicator]:
     """A communicator of one rank on the first device."""
@@ -176,7 +176,8 @@ def test_a_part_of_one_rank_is_a_communicator(alone: Communicator) -> None:
 
 def test_an_estimate_is_positive_or_absent(alone: Communicator) -> None:
     address = alone.nccl.runtime.malloc(1 << 20)
-    seconds = alone.simulate(Call("all_reduce", address, address, 1 << 18, "float32", "sum"), 0)
+    call = Call("all_reduce", address, address, 1 << 18, "float32", "sum")
+    seconds = alone.nccl.simulate([(alone, call, 0)])
     assert seconds is None or 0 < seconds < 1
     alone.nccl.runtime.free(address)
 

@@ -59,9 +59,6 @@ SCALAR_ON_HOST = 1
 NO_COLOUR = -1
 """NCCL_SPLIT_NOCOLOR: a rank that is in no part."""
 
-MOST_CHANNELS = 64
-"""MAXCHANNELS of src/include/device.h; versions before 2.23, which have 32, take it for that."""
-
 UNIQUE_ID_BYTES = 128
 UNDEFINED_INT = -(2**31)
 CONFIG_MAGIC = 0xCAFEBEEF

@@ -123,7 +123,7 @@ class Communicator:
             return Health(State.READY)
         if code == IN_PROGRESS:
             return Health(State.IN_PROGRESS)
-        return Health(State.FAILED, self.nccl.words(code, self.handle))
+        return Health(State.FAILED, self.nccl.words(code, self.handle), code)
 
     def settle(self, limit_seconds: float | None = None) -> None:
         """Wait until NCCL has taken everything asked for; at once where calls block.
@@ -141,12 +141,7 @@ class Communicator:
             if waited > SPIN_SECONDS:
                 time.sleep(PAUSE_SECONDS)
         if health.state is State.FAILED:
-            raise NcclFailed(health.detail, self._failed_code(), "ncclCommGetAsyncError")
-
-    def _failed_code(self) -> int:
-        found = ctypes.c_int(SUCCESS)
-        self.nccl.native.ncclCommGetAsyncError(self.handle, ctypes.byref(found))
-        return found.value
+            raise NcclFailed(health.detail, health.code, "ncclCommGetAsyncError")
 
     # -- collectives -------------------------------------------------------------------------------------
 
@@ -255,10 +250,6 @@ class Communicator:
         if registration.held.value and self.handle:  # NCCL gives none where it cannot use the buffer directly
             code = self.nccl.function(name)(self.handle, registration.held.value)
             self.nccl.check(code, name, self.handle)
-
-    def simulate(self, call: Call, stream: int) -> float | None:
-        """NCCL's own estimate of ``call`` in seconds; see ``Nccl.simulate``."""
-        return self.nccl.simulate([(self, call, stream)])
 
     # -- the end -----------------------------------------------------------------------------------------
 

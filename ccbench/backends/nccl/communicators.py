@@ -6,7 +6,7 @@ which would be timed; so errors are asked for while streams are waited for, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 from ccbench.backends.nccl.calls import NO_COLOUR
@@ -108,7 +108,11 @@ class Communicators:
 
     def abort(self) -> None:
         """End everything that runs on any of them, and forget them."""
-        self._end(lambda one: one.abort())
+        made, self._made = self._made, {}
+        for by_rank in reversed(list(made.values())):
+            for communicator in by_rank.values():
+                with suppress(Exception):  # one that cannot be aborted must not keep the others running
+                    communicator.abort()
 
     def close(self) -> None:
         """Give all up after what runs has ended, those of this process at once."""
@@ -116,10 +120,3 @@ class Communicators:
         for by_rank in reversed(list(made.values())):  # parts before what they were split from
             with suppress(Exception):  # the process ends: whatever NCCL says now helps nobody
                 self.nccl.close(list(by_rank.values()))
-
-    def _end(self, how: Callable[[Communicator], None]) -> None:
-        made, self._made = self._made, {}
-        for by_rank in reversed(list(made.values())):
-            for communicator in by_rank.values():
-                with suppress(Exception):  # one that cannot be aborted must not keep the others running
-                    how(communicator)

@@ -126,7 +126,7 @@ class NcclRanks(WholeEndpoint):
                 bound.register()
                 if case.registration != "none" and not self.least(int(bound.registered())):
                     raise CannotRun(
-                        f"NCCL does not register this memory here (registration: {case.registration})"
+                        f"registration {case.registration}: NCCL does not register this memory here"
                     )
                 bound.prepare_calls()
             self._bound = bound

@@ -281,10 +281,10 @@ class Nccl:
         unique_id = self.unique_id()
         with aborting(begun), self.group():
             for rank, device in enumerate(devices):
-                if settings.given:
-                    self._configure(begun, len(devices), unique_id, rank, device, settings)
-                else:
+                if settings.blocking:
                     begun.append(self.communicator(len(devices), unique_id, rank, device))
+                else:
+                    self._configure(begun, len(devices), unique_id, rank, device, settings)
         return begun
 
     def communicator(
@@ -298,7 +298,7 @@ class Nccl:
         """This process's communicator as ``rank`` of ``ranks``; returns when all have come."""
         from ccbench.backends.nccl.communicator import Communicator
 
-        if settings.given:
+        if not settings.blocking:
             begun: list[Communicator] = []
             with aborting(begun):
                 self._configure(begun, ranks, unique_id, rank, device, settings)
@@ -326,11 +326,11 @@ class Nccl:
         device: int,
         settings: Settings,
     ) -> None:
-        """Add to ``begun`` a communicator with settings, which CuPy cannot pass on."""
+        """Add to ``begun`` a communicator that does not block, which CuPy cannot ask for."""
         from ccbench.backends.nccl.communicator import Communicator
 
-        config = self.config(settings)
-        self._waits = self._waits or not settings.blocking
+        config = new_config(self.version, {"blocking": 0})
+        self._waits = True
         held = ctypes.c_void_p()
         self.runtime.setDevice(device)
         made = Communicator(self, settings, device, held=held, kept=config)
@@ -340,15 +340,6 @@ class Nccl:
         )
         self.check(code, "ncclCommInitRankConfig")
         self.touched(made)
-
-    def config(self, settings: Settings) -> ctypes.Structure:
-        """ncclConfig_t with what ``settings`` ask for; CannotRun where this NCCL has no such field."""
-        try:
-            return new_config(self.version, settings.given)
-        except KeyError as error:
-            raise CannotRun(
-                f"NCCL {self.version_text} has no {error.args[0]} for its communicators; {INSTALL}"
-            ) from None
 
     def close(self, communicators: Sequence[Communicator]) -> None:
         """Give up ``communicators``, all of this process's at once."""

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from ccbench.backends.nccl.calls import version_text
 from ccbench.errors import BackendUnavailable
 
 SHARED_GPU_VERSION = 23_000
@@ -56,12 +57,6 @@ def facts_from_bytes(text: bytes) -> RankFacts:
     values = json.loads(text)
     values["settings"] = tuple((name, value) for name, value in values["settings"])
     return RankFacts(**values)
-
-
-def version_text(number: int) -> str:
-    """``2.27.5`` of 22705, ``2.8.4`` of 2804: NCCL changed the arithmetic with 2.9 (nccl.h, NCCL_VERSION)."""
-    unit = 10_000 if number >= 10_000 else 1000
-    return f"{number // unit}.{number % unit // 100}.{number % 100}"
 
 
 def refuse(all_facts: Sequence[RankFacts]) -> None:

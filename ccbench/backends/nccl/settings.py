@@ -133,11 +133,8 @@ def impossible(case: Case, version: Version = ()) -> str | None:
         if reason:
             return reason
     for one in filter(None, (case, case.beside_case)):
-        if (
-            one.dtype.startswith("float8")
-            and one.op in ("avg", "premulsum")
-            and one.group_ranks == 1 <= one.count
-        ):
+        multiplies = one.dtype.startswith("float8") and one.op in ("avg", "premulsum")
+        if multiplies and one.group_ranks == 1 <= one.count:
             # A switch of host code behind __CUDA_ARCH__: ncclLaunchOneRank of src/device/onerank.cu.
             return f"NCCL multiplies no {one.dtype} where a communicator has one rank ({one.op})"
     return _no_switch_reduction(case) or _no_such_value(case) or _too_old(case, version)

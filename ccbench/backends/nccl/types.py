@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from ccbench.backends.nccl.calls import INVALID_ARGUMENT, INVALID_USAGE, MOST_CHANNELS
+from ccbench.backends.nccl.calls import INVALID_ARGUMENT, INVALID_USAGE, SUCCESS
 from ccbench.cases import NO_OP, NO_ROOT
 from ccbench.errors import CcbenchError
 from ccbench.groups import Pair
@@ -41,10 +41,11 @@ class State(str, Enum):
 
 @dataclass(frozen=True)
 class Health:
-    """A communicator's state; ``detail`` is NCCL's own words where it failed, else ''."""
+    """A communicator's state. detail: NCCL's own words where it failed, else ''. code: its result."""
 
     state: State
     detail: str = ""
+    code: int = SUCCESS
 
 
 @dataclass(frozen=True)
@@ -52,28 +53,11 @@ class Settings:
     """How communicators are made.
 
     blocking: False lets calls return while NCCL still works on them, so that a hang can be noticed and ended;
-    the wrapper then waits for every call itself, at most ``limit_seconds``. minimum_channels and
-    maximum_channels (NCCL's minCTAs and maxCTAs): 0 leaves them to NCCL. network: name of the network module
-    (``Socket``, ``IB``), '' NCCL's choice.
+    the wrapper then waits for every call itself, at most ``limit_seconds``.
     """
 
     blocking: bool = True
-    minimum_channels: int = 0
-    maximum_channels: int = 0
-    network: str = ""
     limit_seconds: float = 60.0
-
-    @property
-    def given(self) -> dict[str, int | bytes]:
-        """Fields of ncclConfig_t that are asked for."""
-        fields: dict[str, int | bytes] = {} if self.blocking else {"blocking": 0}
-        if self.minimum_channels:
-            fields["minCTAs"] = self.minimum_channels
-        if self.maximum_channels or self.minimum_channels:  # NCCL refuses the least number alone
-            fields["maxCTAs"] = self.maximum_channels or MOST_CHANNELS
-        if self.network:
-            fields["netName"] = self.network.encode()
-        return fields
 
 
 @dataclass(frozen=True)

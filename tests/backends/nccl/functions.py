@@ -94,11 +94,7 @@ class Functions:
             return self.p.fail(
                 INVALID_ARGUMENT, "ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER"
             )
-        low, high = getattr(given, "minCTAs", 0), getattr(given, "maxCTAs", 0)
-        if low > high:  # not given is the least number there is
-            return self.p.fail(INVALID_ARGUMENT, f"minCTAs {low} and maxCTAs {high}")
-        fields = ("blocking", "minCTAs", "maxCTAs")
-        self.p.configured.append({name: getattr(given, name, 0) for name in fields})
+        self.p.configured.append({"blocking": given.blocking})
         result, handle = self.p.init_rank(ranks, bytes(unique_id.internal), rank, given.blocking != 0)
         held[0] = handle
         return result

@@ -17,10 +17,7 @@ from .bench import BLOCKING, NEW, NON_BLOCKING, OLD
 from .double import Process, World
 
 RANKS = 3
-CONFIGURED = Settings(minimum_channels=1, maximum_channels=2)
-all_kinds = pytest.mark.parametrize(
-    "settings", [BLOCKING, NON_BLOCKING, CONFIGURED], ids=["cupy", "non-blocking", "configured"]
-)
+all_kinds = pytest.mark.parametrize("settings", [BLOCKING, NON_BLOCKING], ids=["cupy", "non-blocking"])
 
 
 class Rank:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from ccbench.algorithms import algorithms_of
 from ccbench.capabilities import backends_with, capabilities_of
 from ccbench.cases import AXES, Case, Measurement, Sampling
 from ccbench.collectives import collective
 from ccbench.errors import CcbenchError
+from ccbench.kernels.selection import kernel_algorithms
 from ccbench.model.cluster import Cluster
 from ccbench.model.machine import Machine
 
@@ -81,6 +83,12 @@ class DeclaredBackend:
     """What all backends have in common: their capabilities rule out most of what cannot run."""
 
     name: str
+
+    def algorithms(self, collective: str) -> tuple[str, ...]:
+        """ccbench's own schedules or kernels, as the capabilities say; a library names its own."""
+        able = capabilities_of(self.name)
+        own = kernel_algorithms(collective) if able.own_kernels else ()
+        return algorithms_of(collective) if able.own_schedules else own
 
     def unsupported(self, case: Case) -> str | None:
         """Why ``case`` cannot run on this backend, or None."""

@@ -10,7 +10,7 @@ from ccbench.backends.base import DeclaredBackend, Team, TeamRequest
 from ccbench.cases import Case
 from ccbench.errors import MissingDependency
 from ccbench.kernels.building import compiler
-from ccbench.kernels.selection import kernel_algorithms, unsupported
+from ccbench.kernels.selection import unsupported
 from ccbench.teams import ProcessTeam
 
 MOST_ELEMENTS = 1 << 24
@@ -33,10 +33,6 @@ class CudaHostBackend(DeclaredBackend):
     def version(self) -> str:
         """The compiler that the kernels are built with."""
         return f"emulation, {compiler()[1]}"
-
-    def algorithms(self, collective: str) -> tuple[str, ...]:
-        """Everything that there is a kernel for."""
-        return kernel_algorithms(collective)
 
     def refused(self, case: Case) -> str | None:
         """Why ``case`` cannot run here."""

@@ -66,10 +66,6 @@ class SimulatedBackend(DeclaredBackend):
         """What the times come from; a measurement also names the machine."""
         return "model"
 
-    def algorithms(self, collective: str) -> tuple[str, ...]:
-        """Every algorithm there is."""
-        return algorithms_of(collective)
-
     def unsupported(self, case: Case) -> str | None:
         """Why the model cannot say anything about ``case``, or None."""
         try:

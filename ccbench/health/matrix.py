@@ -203,8 +203,7 @@ def _joined_by(run: Run, point: Point) -> tuple[Words, Table]:
     joined = joined_by(run, point)
     words = tuple(tuple(joined.word(one, other) for other in range(ranks)) for one in range(ranks))
     own_gpus = capabilities_of(point.backend).gpu_ranks and Flag.LOOPBACK not in point.flags
-    topology = gpus_of(run) if own_gpus else None
-    if topology is not None:
+    if own_gpus and (topology := gpus_of(run)):
         try:
             return words, _link_rates(topology, ranks, max(point.nodes, 1), run.manifest.network or None)
         except CcbenchError:

@@ -197,9 +197,8 @@ def _measurement(log: ImportedLog, table: ImportedTable, row: ImportedRow, team:
 
 def _flags(row: ImportedRow, library: str, has_run: bool) -> tuple[str, ...]:
     """The row's own flags; tables of older versions do not say that an emulation is one."""
-    emulated = capabilities_of(library).device is Device.EMULATED_GPU
-    unsaid = emulated and has_run and Flag.EMULATION not in row.flags
-    return (Flag.EMULATION,) * unsaid + row.flags
+    emulated = has_run and capabilities_of(library).device is Device.EMULATED_GPU
+    return (Flag.EMULATION,) * (emulated and Flag.EMULATION not in row.flags) + row.flags
 
 
 def _status(log: ImportedLog, table: ImportedTable, row: ImportedRow) -> tuple[Status, str]:

@@ -154,13 +154,8 @@ def nccl_csv(timings: Iterable[Timing], rules: Rules | None = None) -> str:
 
 
 def _of_nccl(timings: Iterable[Timing]) -> tuple[Timing, ...]:
-    return tuple(
-        one
-        for one in timings
-        if capabilities_of(one.choice.backend).nccl_settings
-        and not one.situation.work
-        and one.size_bytes != SIZE_NOT_STATED
-    )
+    plain = (one for one in timings if not one.situation.work and one.size_bytes != SIZE_NOT_STATED)
+    return tuple(one for one in plain if capabilities_of(one.choice.backend).nccl_settings)
 
 
 def _by_key(advice: Sequence[Advice], notes: list[str]) -> dict[_Key, list[Advice]]:

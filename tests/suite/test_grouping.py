@@ -55,7 +55,9 @@ def test_where_no_groups_are_left_the_first_ones_reason_is_told() -> None:
             cases_of({"layout": {"tp": 2}, "groups": axis}, ranks=ranks)
     with pytest.raises(SuiteError, match="with 1 rank: rank // 2 puts every rank"):
         cases_of({"groups": "rank // 2"}, ranks=1)
-    with pytest.raises(SuiteError, match=r"cuda-ipc has no groups$"):  # groups there would be, on another backend
+    with pytest.raises(
+        SuiteError, match=r"cuda-ipc has no groups$"
+    ):  # groups there would be, on another backend
         cases_of({"groups": "rank // 2"}, backend="cuda-ipc")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ccbench.algorithms import algorithm_row, algorithms_of, parse_algorithm
+from ccbench.algorithms import algorithm_row, parse_algorithm
 from ccbench.backends.base import DeclaredBackend, Team, TeamRequest
 from ccbench.cases import Case
 from ccbench.dtypes import EXACT_LIMIT
@@ -27,10 +27,6 @@ class CpuBackend(DeclaredBackend):
         import numpy
 
         return f"numpy {numpy.__version__}"
-
-    def algorithms(self, collective: str) -> tuple[str, ...]:
-        """Every schedule that ccbench has: this backend executes any."""
-        return algorithms_of(collective)
 
     def refused(self, case: Case) -> str | None:
         """Why ``case`` cannot run here."""

@@ -13,7 +13,7 @@ from ccbench.backends import CUPY
 from ccbench.backends.base import DeclaredBackend, Team, TeamRequest
 from ccbench.cases import Case
 from ccbench.kernels.compiler import CUDA_12_INSTEAD
-from ccbench.kernels.selection import kernel_algorithms, unsupported
+from ccbench.kernels.selection import unsupported
 from ccbench.kernels.sources import kernel_folder
 from ccbench.kernels.tuning import tuning
 from ccbench.machine.accelerators import before_turing, cuda_install
@@ -62,10 +62,6 @@ class CudaBackend(DeclaredBackend):
         cupy = next((found for name in CUPY.distributions if (found := installed_version(name))), "unknown")
         set_here = str(tuning())
         return f"kernels {sources_digest()}, CuPy {cupy}" + (f", {set_here}" if set_here else "")
-
-    def algorithms(self, collective: str) -> tuple[str, ...]:
-        """Everything that there is a kernel for."""
-        return kernel_algorithms(collective)
 
     def refused(self, case: Case) -> str | None:
         """Why no kernel can run ``case``; whether the devices have room shows when it runs."""

@@ -32,10 +32,6 @@ class GlooBackend(DeclaredBackend):
         """PyTorch's, which has no other number for the Gloo inside."""
         return f"torch {installed_version('torch') or 'is not installed'}"
 
-    def algorithms(self, collective: str) -> tuple[str, ...]:
-        """Gloo chooses; torch hands no choice on."""
-        return ()
-
     def refused(self, case: Case) -> str | None:
         """Why ``case`` cannot run here."""
         if case.algorithm != "default":

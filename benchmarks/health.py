@@ -24,8 +24,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ccbench.rank import told_by_launcher
 from ccbench.suite import load_suite
+from ccbench.workers.launched_process import rank_and_size
 
 SHORT_BYTES = 8192
 HALF_PERIOD_SECONDS = 0.01
@@ -107,22 +107,23 @@ def process_of_rank(runner: int, rank: int, ranks: int) -> int:
         parent = left.pop()
         children = _children(parent)
         left += children
-        forked = _runs(parent, "ccbench.worker")
-        own = [child for child in children if forked or _runs(child, "ccbench.rank")]
+        forked = _runs(parent, "leader")
+        own = [child for child in children if (forked and _runs(child, "leader")) or _runs(child, "agent")]
         if len(own) == ranks:
             return sorted(own, key=lambda process: (_told_rank(process), process))[rank]
     return 0
 
 
-def _runs(process: int, module: str) -> bool:
-    """Whether this is an interpreter that ccbench started for ``module``, and not what launches it."""
-    return any(f"run_module('{module}'" in word for word in _words(process, "cmdline")[2:3])
+def _runs(process: int, role: str) -> bool:
+    """Whether this is an interpreter that ccbench started as a leader or an agent, not what launches it."""
+    words = _words(process, "cmdline")
+    return words[3:4] == [role] and "run_module('ccbench.workers'" in words[2]
 
 
 def _told_rank(process: int) -> int:
     """What its launcher told it, -1 for a forked one: these come in the order of their ranks."""
     variables = dict(word.partition("=")[::2] for word in _words(process, "environ"))
-    return told_by_launcher(variables)[0]
+    return rank_and_size(variables)[0]
 
 
 def _words(process: int, name: str) -> list[str]:

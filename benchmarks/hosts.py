@@ -25,6 +25,7 @@ from statistics import median
 
 from ccbench.backends import open_backend
 from ccbench.backends.base import Team, TeamRequest
+from ccbench.backends.mpi.launcher import users_launch
 from ccbench.cases import NO_OP, NO_ROOT, Case, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import BackendUnavailable, CcbenchError
@@ -34,6 +35,7 @@ from ccbench.model.machine import Machine, load_machine
 from ccbench.model.predicting import predict_case
 from ccbench.network_probe import probe_network
 from ccbench.units import format_seconds, format_size
+from ccbench.workers.team import open_team
 
 JUDGED = ("all_reduce", "all_gather", "broadcast")
 SIZES_BYTES = tuple(1 << power for power in range(10, 25, 2))
@@ -146,10 +148,13 @@ def main(arguments: Sequence[str]) -> int:
     hosts = options.hosts.split(",") if options.hosts else ["this host"] * options.ranks
     points, load = [], os.getloadavg()[0]
     try:
-        launch = launch_of(options.backend, hosts, options.interface) if options.hosts else ""
-        host = None if options.hosts else quick_machine()
+        launch, host = None, None
+        if options.hosts:
+            launch = users_launch(launch_of(options.backend, hosts, options.interface))
+        else:
+            host = quick_machine()
         request = TeamRequest(len(hosts), host or load_machine("cpu-shared-memory"), launch=launch)
-        team = open_backend(options.backend).open_team(request)
+        team = open_team(open_backend(options.backend), request)
         try:
             network = probe_network(team, options.backend, len(hosts))
             print(network)

@@ -31,6 +31,7 @@ from ccbench.machine.host import allowed_cpus, spread_over_cores
 from ccbench.model.machine import load_machine
 from ccbench.stats import median_interval
 from ccbench.units import format_seconds, format_size
+from ccbench.workers.team import open_team
 
 SOURCE = Path(__file__).with_name("mpi_fidelity.c")
 
@@ -179,7 +180,7 @@ def measured(library: Library, ranks: int, rounds: int) -> list[Round]:
     found = []
     with tempfile.TemporaryDirectory(prefix="ccbench-fidelity-") as folder:
         program = compiled(Path(folder), library)
-        team = open_backend("mpi").open_team(TeamRequest(ranks, load_machine("cpu-shared-memory")))
+        team = open_team(open_backend("mpi"), TeamRequest(ranks, load_machine("cpu-shared-memory")))
         try:
             for number in range(rounds):
                 for size in LAUNCHES:

@@ -26,7 +26,8 @@ from ccbench.cases import Case
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
 from ccbench.verification import Array, Mismatch, check, fill, poison
-from ccbench.worker import SAMPLE_CAPACITY, rank_main
+from ccbench.workers.__main__ import SAMPLE_CAPACITY
+from ccbench.workers.agent import run_rank
 
 RANK_VARIABLES = ("CCBENCH_PEER_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"
@@ -262,7 +263,7 @@ def main(arguments: list[str]) -> None:
     processors = tuple(sorted(os.sched_getaffinity(0)))
     # As a plain tuple: this module is __main__ here, which the other side could not look up.
     connection.send(tuple(Hello(rank, os.getpid(), library.version, library.setting, processors)))
-    rank_main(endpoint, connection)
+    run_rank(endpoint, connection)
 
 
 if __name__ == "__main__":

@@ -41,8 +41,8 @@ from ccbench import __version__
 from ccbench.cases import Measurement
 from ccbench.errors import BackendUnavailable
 from ccbench.measure import durations
-from ccbench.teams import ProcessTeam
-from ccbench.worker import RankReport
+from ccbench.workers.messages import RankReport
+from ccbench.workers.team import WorkerTeam
 
 BOUNDED_POINT = Point("all_reduce", COPY_BYTES)
 SETTLE_SECONDS = 1.0
@@ -90,7 +90,7 @@ def stops(options: Options, contenders: Sequence[tuple[str, int]], round_number:
     return found
 
 
-Teams = dict[tuple[str, int], ProcessTeam | PeerTeam]
+Teams = dict[tuple[str, int], WorkerTeam | PeerTeam]
 
 
 def start_teams(options: Options, scratch: Path, cleanup: ExitStack) -> Teams:
@@ -102,9 +102,9 @@ def start_teams(options: Options, scratch: Path, cleanup: ExitStack) -> Teams:
         wanted.append((MEMCPY, min(2, processors)))
     for name, ranks in wanted:
         try:
-            team: ProcessTeam | PeerTeam
+            team: WorkerTeam | PeerTeam
             if name == CCBENCH:
-                team = ProcessTeam("cpu", ranks)
+                team = WorkerTeam("cpu", ranks)
             else:
                 python = options.pythons.get(name, sys.executable)
                 team = PeerTeam(name, python, ranks, name in (*options.pinned, MEMCPY), scratch)
@@ -132,14 +132,14 @@ def look_at_sleepers(teams: Teams) -> None:
         say(f"WARNING: {TITLES[name]} with {ranks} ranks takes {share}: all figures suffer")
 
 
-def visit(team: ProcessTeam | PeerTeam, stop: Stop, round_number: int) -> Visit:
+def visit(team: WorkerTeam | PeerTeam, stop: Stop, round_number: int) -> Visit:
     """Measure one stop."""
     blank = Visit(stop.contender, stop.ranks, stop.point, round_number, "skipped", memory=stop.memory)
     if not team.usable():
         return replace(blank, detail="its team ended in an earlier visit")
     case = copy_case(stop.memory) if stop.memory else case_for(stop.contender, stop.point, stop.ranks)
     sampling = sampling_for(case.size_bytes)
-    if isinstance(team, ProcessTeam):
+    if isinstance(team, WorkerTeam):
         return from_measurement(blank, team.run(case, sampling))
     return from_reports(blank, team.run(case, sampling))
 

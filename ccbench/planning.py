@@ -58,7 +58,7 @@ class RunOptions:
     machine: a machine's name or file to price on; default: measure this one in a second or two.
     only_plan: nothing is going to run, so a machine with GPUs that is named stands for this one.
     launch: the user's own command that starts the ranks. launched_by: the launcher that has started this run
-    on every rank's seat, '' for none; launch then reaches these.
+    once for every rank, '' for none; launch is then the same.
     nodes, network: over how many machines the ranks are spread, and what joins these (``ib-ndr-400x8``).
     launched_gpus, launched_without_gpus: GPUs of all hosts on which a launcher starts ranks, and why ranks on
     one of them can use none ('' where all can); None where nobody is launched.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -14,9 +14,7 @@ from ccbench.backends import open_backend
 from ccbench.backends.base import Backend, Team, TeamRequest
 from ccbench.capabilities import backend_names, capabilities_of
 from ccbench.cases import MORE_VISITS, Case, Measurement, Sampling, Status
-from ccbench.census import Census
 from ccbench.errors import BackendUnavailable
-from ccbench.exchange import ONE_HOST_VARIABLE
 from ccbench.faults import fault_from_environment
 from ccbench.machine.detection import detect
 from ccbench.machine.flags import Flag
@@ -35,11 +33,19 @@ from ccbench.planning import (
 )
 from ccbench.progress import Forecast, Progress
 from ccbench.results import RunFolder, arrow_schema
-from ccbench.seats import HAND_ON_VARIABLE
-from ccbench.starting import basis_of, machine_for, readers_imported, run_folder, who_is_launched
+from ccbench.starting import (
+    basis_of,
+    launch_of,
+    launched_ranks,
+    machine_for,
+    readers_imported,
+    run_folder,
+)
 from ccbench.topology.diagnosis import diagnose
 from ccbench.topology.files import to_plain
 from ccbench.visits import NO_TEAM, blocks, expected_visits, judged, merged, visits_of
+from ccbench.workers.discovery import LaunchedRanks
+from ccbench.workers.team import open_team
 
 if TYPE_CHECKING:
     from ccbench.suite import Suite
@@ -85,7 +91,7 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
     fault_from_environment()  # what is misspelt there is told before anything starts
     limit = options.time_limit_seconds
     deadline = None if limit is None else time.monotonic() + limit
-    census, options = who_is_launched(options, progress)
+    launched, options = launched_ranks(options, progress)
     plan = plan_suite(suite, options)
     backends = _open_backends(plan.cases, options)
     arrow_schema()  # loads pyarrow while no signal can interrupt that
@@ -100,7 +106,7 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
             machine=asdict(basis.host) if basis.host else {"name": (basis.gpus or topology).name},
             topology=to_plain(topology),
             findings=[asdict(finding) for finding in findings],
-            hosts=[asdict(host) for host in census.facts] if census else [],
+            hosts=[asdict(host) for host in launched.facts] if launched else [],
             planned_cases=len(plan.cases),
         )
         told = (one for one in findings if one.severity == "problem")
@@ -109,7 +115,7 @@ def run_suite(suite: Suite, options: RunOptions, progress: Progress) -> RunOutco
             progress.note(line)
         done = folder.finished() if options.resume else {}
         begun = folder.unfinished() if options.resume else {}
-        run = _Run(suite.sampling, suite.seed, options, basis, backends, folder, progress, begun, census)
+        run = _Run(suite.sampling, suite.seed, options, basis, backends, folder, progress, begun, launched)
         run.begin(plan.cases)
         return run.all([case for case in plan.cases if case.case_id not in done], done, deadline)
 
@@ -136,7 +142,7 @@ class _Run:
         folder: RunFolder,
         progress: Progress,
         begun: dict[str, Measurement],
-        census: Census | None = None,
+        launched: LaunchedRanks | None = None,
     ) -> None:
         self._sampling = sampling
         self._seed = seed
@@ -148,10 +154,11 @@ class _Run:
         self._failures: dict[TeamKey, list[str]] = defaultdict(list)
         self._losses: dict[TeamKey, list[str]] = defaultdict(list)
         self._results: dict[str, Measurement] = begun
-        self._launch = options.launch
         self._launched_by = options.launched_by
         self._lost = ""
-        self._several_hosts = census is not None and census.nodes > 1
+        self._several_hosts = launched is not None and launched.nodes > 1
+        launch = launch_of(options)
+        self._launch = replace(launch, one_host=not self._several_hosts) if launch else None
         self._networks = NetworkLooks((), self._several_hosts, basis.host)
         self._forecast = Forecast()
         self._opening_seconds = 0.0
@@ -160,14 +167,14 @@ class _Run:
         """Bring up what comes up only once; BackendUnavailable, before any case, says why that failed."""
         self._networks = NetworkLooks(cases, self._several_hosts, self._basis.host)
         for case in cases:
-            if self._played(case) and not self._not_there(case):
+            if self._in_process(case) and not self._not_there(case):
                 try:
                     self._team(self._backends[case.backend], case)
                 except BaseException:
                     self._close()
                     raise
 
-    def _played(self, case: Case) -> bool:
+    def _in_process(self, case: Case) -> bool:
         """Whether the ranks are processes that a launcher has started once and for all."""
         return bool(self._launched_by) and capabilities_of(case.backend).in_process_ranks
 
@@ -180,7 +187,7 @@ class _Run:
         if self._sampling.visits > 1:
             often = self._sampling.visits
             self._progress.note(f"{len(cases)} cases, each visited {often} times; unclear ones again")
-        able = [case for case in cases if not (self._refusal(case) or self._played(case))]
+        able = [case for case in cases if not (self._refusal(case) or self._in_process(case))]
         for name, seconds in starting_seconds(able, self._sampling).items():
             self._forecast.expect(name, 0, seconds)
         self._recount(cases)
@@ -330,7 +337,7 @@ class _Run:
         if measurement.detail not in alike:
             alike.clear()
         alike.append(measurement.detail)
-        if not self._played(measurement.case):
+        if not self._in_process(measurement.case):
             skipped = len(alike) >= TEAM_FAILURES_LIMIT
             then = f"{len(alike)} times in a row: others like it are skipped" if skipped else ""
             self._progress.note(f"{what}; {then or 'going on with a fresh team'}")
@@ -347,7 +354,7 @@ class _Run:
 
     def _not_there(self, case: Case) -> str:
         """Why ranks on several hosts cannot be had of a backend."""
-        settings = self._backends[case.backend].team_settings(case) if self._played(case) else ()
+        settings = self._backends[case.backend].team_settings(case) if self._in_process(case) else ()
         if settings:
             needed = " ".join(f"{name}={value}" for name, value in settings)
             return (
@@ -374,14 +381,14 @@ class _Run:
             case.ranks,
             machine_for(case, self._basis),
             self._seed,
-            environment=(*key[2], *self._around(key[2])),
+            environment=key[2],
             launch=self._launch,
         )
         began, planned = time.monotonic(), opening_seconds(case, self._networks)
         try:
             with readers_imported():
-                team = backend.open_team(request)
-            return self._looked_at(team, case) or backend.open_team(request)
+                team = open_team(backend, request)
+            return self._looked_at(team, case) or open_team(backend, request)
         finally:  # what this took corrects what is expected of others of the backend
             took = time.monotonic() - began
             self._opening_seconds += took
@@ -400,7 +407,7 @@ class _Run:
             if team.usable():
                 return team
             team.close()
-            if not self._played(case):
+            if not self._in_process(case):
                 return None
             raise BackendUnavailable(
                 f"{case.backend}: {error}; ranks that {self._launched_by} has started cannot be started "
@@ -410,13 +417,6 @@ class _Run:
         self._basis = replace(self._basis, host_networks=dict(found))
         self._folder.describe(host_networks=[asdict(one) for one in found.values()])
         return team
-
-    def _around(self, settings: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-        """What leaders of launched teams are told besides."""
-        if self._launch and not self._several_hosts:
-            yield ONE_HOST_VARIABLE, "1"
-        if self._launched_by:
-            yield HAND_ON_VARIABLE, " ".join(name for name, _ in settings)
 
     def _team_key(self, case: Case) -> TeamKey:
         return case.backend, case.ranks, self._backends[case.backend].team_settings(case)

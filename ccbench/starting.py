@@ -10,11 +10,10 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from ccbench.backends.base import Backend
+from ccbench.backends.base import Backend, Launch
 from ccbench.backends.mpi.launcher import users_launch
 from ccbench.capabilities import capabilities_of
 from ccbench.cases import Case
-from ccbench.census import Census, take_census
 from ccbench.errors import BackendUnavailable, CcbenchError, RunFolderError, UsageError
 from ccbench.machine.environment import capture
 from ccbench.machine.redaction import command_shown
@@ -26,6 +25,7 @@ from ccbench.progress import Progress
 from ccbench.results import RunFolder, default_folder
 from ccbench.topology.graph import Topology
 from ccbench.units import plural, shown
+from ccbench.workers.discovery import LaunchedRanks, discover_ranks
 
 if TYPE_CHECKING:
     from ccbench.suite import Suite
@@ -34,23 +34,31 @@ SIMULATION_MACHINE = "cpu-shared-memory"
 """What simulated cases are priced on when no machine is named."""
 
 
-def who_is_launched(options: RunOptions, progress: Progress) -> tuple[Census | None, RunOptions]:
-    """Whom the user's launcher starts, and options with their number; (None, options) without a launcher."""
-    if not options.launch:
+def launch_of(options: RunOptions) -> Launch | None:
+    """Return how ranks are launched: by agents that run already, by the user's launcher, or not at all."""
+    if options.launched_by:
+        return Launch(launched_by=options.launched_by, several_hosts=True)
+    return users_launch(options.launch) if options.launch else None
+
+
+def launched_ranks(options: RunOptions, progress: Progress) -> tuple[LaunchedRanks | None, RunOptions]:
+    """Ask whom the launcher starts; options with their number. (None, options) without a launcher."""
+    launch = launch_of(options)
+    if launch is None:
         return None, options
     progress.note("asking the launcher whom it starts, and where")
-    census = take_census(users_launch(options.launch), options.ranks)
-    if options.nodes not in (None, census.nodes):
+    found = discover_ranks(launch, options.ranks)
+    if options.nodes not in (None, found.nodes):
         raise UsageError(
-            f"--nodes {options.nodes}: the launcher starts ranks on {census.nodes} hosts "
-            f"({', '.join(host.name for host in census.facts)}); leave --nodes out"
+            f"--nodes {options.nodes}: the launcher starts ranks on {found.nodes} hosts "
+            f"({', '.join(host.name for host in found.facts)}); leave --nodes out"
         )
-    hosts = ", ".join(f"{host.ranks} on {host.name}" for host in census.facts)
-    progress.note(f"{plural(census.ranks, 'rank')}: {hosts}")
-    lacking = next((f"{host.name}: {host.no_gpus}" for host in census.facts if host.no_gpus), "")
-    gpus = sum(len(host.gpus) for host in census.facts)
-    return census, replace(
-        options, ranks=census.ranks, nodes=census.nodes, launched_gpus=gpus, launched_without_gpus=lacking
+    hosts = ", ".join(f"{host.ranks} on {host.name}" for host in found.facts)
+    progress.note(f"{plural(found.ranks, 'rank')}: {hosts}")
+    lacking = next((f"{host.name}: {host.no_gpus}" for host in found.facts if host.no_gpus), "")
+    gpus = sum(len(host.gpus) for host in found.facts)
+    return found, replace(
+        options, ranks=found.ranks, nodes=found.nodes, launched_gpus=gpus, launched_without_gpus=lacking
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.health import ASLEEP, HEALTHY, LIMITED, Trial, process_of_rank
 from ccbench.backends.mpi import BACKEND
-from ccbench.teams import ProcessTeam
+from ccbench.workers.team import WorkerTeam
 from tests.backends.mpi.test_teams import team as launched_team
 
 NO_MPI = BACKEND.unavailable()
@@ -18,7 +18,7 @@ NO_MPI = BACKEND.unavailable()
 @pytest.mark.parametrize(
     "opened",
     [
-        pytest.param(lambda: ProcessTeam("cpu", 2), id="forked"),
+        pytest.param(lambda: WorkerTeam("cpu", 2), id="forked"),
         pytest.param(
             launched_team,
             id="launched",
@@ -26,7 +26,7 @@ NO_MPI = BACKEND.unavailable()
         ),
     ],
 )
-def test_the_process_of_every_rank_is_found(opened: Callable[[], ProcessTeam]) -> None:
+def test_the_process_of_every_rank_is_found(opened: Callable[[], WorkerTeam]) -> None:
     assert process_of_rank(os.getpid(), 0, 2) == 0
     team = opened()
     try:

@@ -14,9 +14,7 @@ import pytest
 from ccbench.backends.base import Backend, Team, TeamRequest
 from ccbench.capabilities import DECLARED, Device, PricedBy
 from ccbench.cases import Case, Measurement, Sampling, Status
-from ccbench.census import Census
 from ccbench.errors import BackendUnavailable, MachineError, RunFolderError, UsageError
-from ccbench.hosts import HostFacts
 from ccbench.machine.processes import Terminated
 from ccbench.model.basis import Basis
 from ccbench.model.machine import load_machine, save_machine
@@ -27,6 +25,7 @@ from ccbench.runner import RunOutcome, run_suite
 from ccbench.starting import first_difference
 from ccbench.suite import Suite, load_suite
 from ccbench.visits import NO_TEAM
+from ccbench.workers.discovery import HostFacts, LaunchedRanks
 
 Answer = Callable[[Case, Sampling], Measurement]
 
@@ -68,6 +67,9 @@ class Teams:
 
     def unsupported(self, case: Case) -> str | None:
         return "not here" if case.collective == "scatter" else None
+
+    def launch(self, request: TeamRequest) -> None:
+        raise AssertionError("it has no workers")
 
     def open_team(self, request: TeamRequest) -> Team:
         if not self.opens:
@@ -339,7 +341,7 @@ def test_whether_launched_ranks_have_gpus_is_asked_of_their_hosts(
     tmp_path: Path, teams: Teams, monkeypatch: pytest.MonkeyPatch, lacking: str
 ) -> None:
     facts = (HostFacts("a", ranks=1, gpus=("H100",)), HostFacts("b", ranks=1, no_gpus=lacking))
-    monkeypatch.setattr("ccbench.starting.take_census", lambda launch, ranks: Census(("a", "b"), facts))
+    monkeypatch.setattr("ccbench.starting.discover_ranks", lambda *_: LaunchedRanks(("a", "b"), facts))
     monkeypatch.setattr(
         Teams,
         "unavailable",
@@ -586,6 +588,7 @@ def test_ranks_that_a_launcher_started_and_that_hang_before_the_first_case_end_t
     tmp_path: Path, libraries: Teams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declared_as(monkeypatch, in_process_ranks=True)
+    monkeypatch.setattr("ccbench.runner.launched_ranks", lambda options, progress: (None, options))
     with pytest.raises(BackendUnavailable, match=r"rank 1 is silent.* mpirun .* cannot be started again"):
         run(suite_of(tmp_path), tmp_path, launched_by="mpirun")
     assert libraries.opened == libraries.closed == 1

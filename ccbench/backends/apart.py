@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.backends.base import OutOfMemory
+from ccbench.backends.base import ControlChannel, OutOfMemory, Position
 from ccbench.backends.beside import Beside, PartTimes, part_names, part_samples
 from ccbench.backends.cpu.memory import PAGE_BYTES, STAGGER_BYTES, Activity, Control, Word
 from ccbench.cases import Case, CaseFacts
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
-from ccbench.exchange import Exchange, Position
 from ccbench.faults import Fault, fault_from_environment
 from ccbench.machine.host import available_memory_bytes
 from ccbench.verification import Array, Mismatch, Part, part_of, poison
@@ -64,7 +63,7 @@ class ApartEndpoint(ABC):
 
     flags: tuple[str, ...] = ()
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: ControlChannel) -> None:
         self.exchange = exchange
         self.rank, self.ranks = exchange.rank, exchange.ranks
         several = len(set(exchange.hosts)) > 1

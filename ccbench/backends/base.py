@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ccbench.algorithms import algorithms_of
 from ccbench.capabilities import backends_with, capabilities_of
@@ -24,19 +25,46 @@ class OutOfMemory(Exception):
 
 
 @dataclass(frozen=True)
+class Launch:
+    """How the ranks of a team are started as processes of their own.
+
+    command: what stands before the ranks' own command, such as ``mpiexec -n 4``; empty: the leader starts
+        the ranks itself, on its own host.
+    environment: variables for the launcher and the ranks, over those of the runner.
+    passed_by: an option before each variable's name that makes the launcher hand it on to other hosts, such
+        as ``-x`` of Open MPI; empty where launchers hand on everything.
+    private_folders: variables that get a folder of the team's own, each in the folder named beside it ('' for
+        the temporary one); all ranks must be on this host. What a killed library leaves there goes with it.
+    several_hosts: ranks may be on other hosts, so the leader listens on every interface and pins no rank.
+    one_host: the ranks of such a launch were all seen on this host, so it listens on loopback all the same.
+    pinned: ranks of this host keep to a processor each, by their number.
+    launched_by: the launcher that has started this run's agents, which start the ranks.
+    """
+
+    command: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    passed_by: str = ""
+    private_folders: tuple[tuple[str, str], ...] = ()
+    several_hosts: bool = False
+    one_host: bool = False
+    pinned: bool = True
+    launched_by: str = ""
+
+
+@dataclass(frozen=True)
 class TeamRequest:
-    """What the runner asks of ``Backend.open_team``.
+    """What the runner asks of a backend.
 
     machine: what predictions are priced on; only the simulated backend takes its times from it.
     seed: makes simulated noise and data repeatable. environment: variables that the team is started with.
-    launch: the user's own command that starts the ranks, such as ``mpirun -n 16 --hostfile hosts``.
+    launch: the user's own way to start the ranks, such as ``mpirun -n 16 --hostfile hosts``.
     """
 
     ranks: int
     machine: Machine | Cluster
     seed: int = 0
     environment: tuple[tuple[str, str], ...] = ()
-    launch: str = ""
+    launch: Launch | None = None
 
 
 class Team(Protocol):
@@ -75,8 +103,19 @@ class Backend(Protocol):
     def team_settings(self, case: Case) -> tuple[tuple[str, str], ...]:
         """Variables of the environment that a team must be started with to run ``case``."""
 
+    def launch(self, request: TeamRequest) -> Launch | None:
+        """Return how ranks are started as processes of their own, None where the leader forks them.
+
+        Raises BackendUnavailable where they cannot be.
+        """
+
+
+@runtime_checkable
+class InProcess(Protocol):
+    """A backend whose teams have no workers."""
+
     def open_team(self, request: TeamRequest) -> Team:
-        """Start the workers; BackendUnavailable when that fails."""
+        """Make a team; BackendUnavailable where there can be none."""
 
 
 class DeclaredBackend:
@@ -102,6 +141,10 @@ class DeclaredBackend:
     def team_settings(self, case: Case) -> tuple[tuple[str, str], ...]:
         """None."""
         return ()
+
+    def launch(self, request: TeamRequest) -> Launch | None:
+        """The leader forks the ranks."""
+        return None
 
 
 OF_ALL = ("backend", "algorithm", "size_bytes", "count", "ranks", "nodes", "root")
@@ -133,3 +176,45 @@ def lacked(backend: str, case: Case) -> str | None:
         what = "a pair" if case.pair else f"another in mode {case.mode}"
         return f"no collective runs beside {what}; write mode: streaming and no pairs, or leave beside out"
     return lacked(backend, case.beside_case) if case.beside_case else None
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a rank is: its activity, its sample, and how many barriers it has come to."""
+
+    activity: int
+    sample: int
+    barriers: int
+
+
+class ControlChannel(Protocol):
+    """One rank's connection to all others through its leader. Every method but ``tell`` is collective.
+
+    Libraries come up over it (a unique id, an address), which takes part of a millisecond: it is for setting
+    up, and for decisions between samples where the library itself has nothing better, never for what is
+    timed. hosts: the host name of each rank. one_clock: all ranks are on one host, whose clock they share.
+    oversubscribed: more ranks than processors are on this rank's host.
+    """
+
+    rank: int
+    ranks: int
+    hosts: tuple[str, ...]
+    one_clock: bool
+    oversubscribed: bool
+
+    def all_gather(self, mine: bytes) -> list[bytes]:
+        """Return what every rank gave, in rank order."""
+
+    def broadcast(self, mine: bytes | None, root: int) -> bytes:
+        """Return what ``root`` gave, on every rank; the others give None."""
+
+    def barrier(self) -> None:
+        """Return when every rank has called it."""
+
+    def tell(self, message: Position) -> None:
+        """Tell the leader where this rank is; not collective, and returns at once."""
+
+
+def local_rank(hosts: Sequence[str], rank: int) -> int:
+    """Return how many ranks with lower numbers are on the host of ``rank``."""
+    return sum(host == hosts[rank] for host in hosts[:rank])

@@ -3,7 +3,7 @@
 The capabilities of a backend whose cases run in worker processes name its ``crew``, to be called with
 (ranks, sample_capacity). What all processes share is made by that call; each process then asks for its
 endpoint. Where a launcher can start the ranks, they name what each rank's process calls with
-(rank, ranks, exchange) for its endpoint: ``launched``.
+its control channel for its endpoint: ``launched``.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from ccbench.backends import made_by
-from ccbench.backends.base import OutOfMemory
+from ccbench.backends.base import ControlChannel, OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Control, Word
 from ccbench.capabilities import backend_names, capabilities_of
 from ccbench.cases import Case, CaseFacts
 from ccbench.errors import CcbenchError, UsageError
-from ccbench.exchange import Exchange
 from ccbench.faults import Fault, fault_from_environment
 from ccbench.kernels.abi import NONE_DIFFERS
 from ccbench.machine.flags import Flag
@@ -101,13 +100,13 @@ def open_crew(backend: str, ranks: int, sample_capacity: int) -> Crew:
     return made
 
 
-def open_launched(backend: str, exchange: Exchange) -> TeamEndpoint:
+def open_launched(backend: str, exchange: ControlChannel) -> TeamEndpoint:
     """What one launched rank measures with. Collective; UsageError for a backend that cannot be launched."""
     home = capabilities_of(backend).launched
     if not home:
         launched = ", ".join(name for name in backend_names() if capabilities_of(name).launched)
         raise UsageError(f"backend {backend!r}: no launcher starts its ranks; one of {launched}")
-    made: TeamEndpoint = made_by(home)(exchange.rank, exchange.ranks, exchange)
+    made: TeamEndpoint = made_by(home)(exchange)
     return made
 
 

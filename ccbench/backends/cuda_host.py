@@ -6,12 +6,11 @@ measurement is flagged ``emulation``, and nothing follows from comparing them.
 
 from __future__ import annotations
 
-from ccbench.backends.base import DeclaredBackend, Team, TeamRequest
+from ccbench.backends.base import DeclaredBackend
 from ccbench.cases import Case
 from ccbench.errors import MissingDependency
 from ccbench.kernels.building import compiler
 from ccbench.kernels.selection import unsupported
-from ccbench.teams import ProcessTeam
 
 MOST_ELEMENTS = 1 << 24
 """Of one rank's largest buffer: an element takes tens of nanoseconds here."""
@@ -39,10 +38,6 @@ class CudaHostBackend(DeclaredBackend):
         if max(case.count, 1) > MOST_ELEMENTS:
             return f"a count of {case.count}: at most {MOST_ELEMENTS} elements are emulated"
         return unsupported(case)
-
-    def open_team(self, request: TeamRequest) -> Team:
-        """One process that runs all ranks."""
-        return ProcessTeam(self.name, request.ranks)
 
 
 BACKEND = CudaHostBackend()

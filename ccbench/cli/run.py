@@ -26,9 +26,9 @@ from ccbench.cli.output import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ccbench.launched_by import Seat
     from ccbench.planning import Plan, RunOptions
     from ccbench.runner import RunOutcome
+    from ccbench.workers.launched_process import LaunchedProcess
 
 RESULTS = Path("results")
 
@@ -73,17 +73,17 @@ def run(suite: str, plan: bool, no_report: bool, quiet: bool, as_json: bool, **a
 
     Results go to results/<time>-<suite>-<host>, each case as soon as it is measured.
     """
-    from ccbench.launched_by import seat_of
     from ccbench.machine.processes import Terminated
     from ccbench.planning import RunOptions, check_output, plan_suite
     from ccbench.progress import progress_for
     from ccbench.runner import run_suite
     from ccbench.suite import load_suite
+    from ccbench.workers.launched_process import launched_process
 
     if not plan:
-        seat = seat_of(os.environ)
-        if seat is not None:
-            return _as_one_of_many(seat, asked["launch"])
+        process = launched_process(os.environ)
+        if process is not None:
+            return _as_one_of_many(process, asked["launch"])
     launched = _launched(asked.pop("launch"), asked.pop("ranks"))
     options = RunOptions(**asked, **launched, results_root=RESULTS, only_plan=plan)
     check_output(options)
@@ -117,39 +117,39 @@ def _exit_code(outcome: RunOutcome, judged: bool) -> int:
     return health_of(load_run(outcome.folder)).exit_code or outcome.exit_code
 
 
-def _as_one_of_many(seat: Seat, launch: str | None) -> int:
+def _as_one_of_many(process: LaunchedProcess, launch: str | None) -> int:
     """This process's part of a run that a launcher has started once for every rank; the run's exit code."""
     from ccbench.errors import UsageError
-    from ccbench.seats import take_seat
+    from ccbench.workers.hub import join_run
 
     if launch:
-        if seat.rank:
+        if process.rank:
             return UsageError.exit_code
         raise UsageError(
-            f"--launch: {seat.launcher} has started this command {seat.ranks} times; leave one of them out"
+            f"--launch: {process.launcher} has started this command {process.ranks} times; leave one of "
+            "them out"
         )
-    return take_seat(seat, sys.argv[1:])
+    return join_run(process, sys.argv[1:])
 
 
 def _launched(launch: str | None, ranks: int | None) -> dict[str, Any]:
     """Of RunOptions launch, launched_by and ranks: as asked, or as a launcher has started this run."""
     from ccbench.errors import UsageError
     from ccbench.machine.processes import die_with_parent
-    from ccbench.seats import seated_launch
+    from ccbench.workers.launcher import agents_of
 
-    seated = seated_launch(os.environ)
+    agents, launcher = agents_of(os.environ)
     if launch is not None and not launch.strip():  # a variable of a script that is not set
         raise UsageError("--launch: is empty; write a command such as 'mpirun -n 16 --hostfile hosts'")
-    if seated is None:
+    if not agents:
         return {"launch": launch or "", "ranks": ranks}
     die_with_parent(os.getppid(), by=signal.SIGTERM)
-    command, seats, launcher = seated
-    if ranks not in (None, seats):
+    if ranks not in (None, agents):
         raise UsageError(
-            f"--ranks {ranks}: {launcher} started {seats} processes, each of which is a rank; "
+            f"--ranks {ranks}: {launcher} started {agents} processes, each of which is a rank; "
             f"leave --ranks out, or start {ranks}"
         )
-    return {"launch": shlex.join(command), "launched_by": launcher, "ranks": seats}
+    return {"launch": launcher, "launched_by": launcher, "ranks": agents}
 
 
 def _say_how_to_go_on(suite: str, options: RunOptions, outcome: RunOutcome) -> None:

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from ccbench.backends import apart
 from ccbench.backends.apart import HUGE_PAGE_BYTES, ApartEndpoint, new_buffer
-from ccbench.backends.base import OutOfMemory
+from ccbench.backends.base import OutOfMemory, Position
 from ccbench.backends.cpu.memory import PAGE_BYTES, STAGGER_BYTES, Activity
 from ccbench.cases import Case
-from ccbench.exchange import Position
 
 
 class Mirror:
@@ -36,8 +35,8 @@ class Mirror:
     def barrier(self) -> None:
         """Nobody is late."""
 
-    def tell(self, position: Position) -> None:
-        self.told.append(position)
+    def tell(self, message: Position) -> None:
+        self.told.append(message)
 
 
 class Copying(ApartEndpoint):

@@ -18,7 +18,7 @@ from ccbench.capabilities import DECLARED
 from ccbench.cases import Case, Sampling, Status
 from ccbench.errors import UsageError
 from ccbench.verification import Array, Mismatch, Piece, expected_pieces
-from ccbench.worker import _rank_case, refuse_all
+from ccbench.workers.agent import rank_report, refuse_all
 
 CASE = Case("s", "cuda", "all_gather", "ring", "int32", "none", 24, 3, 2)
 
@@ -183,5 +183,5 @@ class Refusing(WholeEndpoint):
 )
 def test_what_shows_only_when_a_case_is_prepared_has_its_own_status(error: Exception, status: Status) -> None:
     endpoint = cast(TeamEndpoint, Refusing(error))
-    report = _rank_case(endpoint, CASE, Sampling())
+    report = rank_report(endpoint, CASE, Sampling())
     assert (report.status, report.detail) == (status, str(error))

@@ -22,7 +22,7 @@ from ccbench.kernels import building
 from ccbench.kernels.selection import kernel_algorithms
 from ccbench.measure import measure
 from ccbench.results import load_run
-from ccbench.teams import ProcessTeam
+from ccbench.workers.team import WorkerTeam
 
 SAMPLING = Sampling(
     visits=1, minimum_samples=2, maximum_samples=3, warmup_seconds=0.0, minimum_sample_seconds=0.0
@@ -216,7 +216,7 @@ def test_a_run_has_groups_at_once_and_alone(tmp_path: Path) -> None:
 
 
 def measured(case: Case, limit_seconds: float = 30.0) -> tuple[Measurement, bool]:
-    team = ProcessTeam("cuda-host", case.ranks)
+    team = WorkerTeam("cuda-host", case.ranks)
     try:
         return team.run(case, replace(SAMPLING, time_limit_seconds=limit_seconds)), team.usable()
     finally:

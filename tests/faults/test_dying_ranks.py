@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ccbench.cases import Case, Sampling, Status
-from ccbench.teams import ProcessTeam
+from ccbench.workers.team import WorkerTeam
 from tests.faults import traces
 from tests.faults.conftest import Bench
 
@@ -45,7 +45,7 @@ def killed_during(pid: int, after_seconds: float = 0.5) -> Iterator[list[float]]
 
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_rank_killed_in_a_collective_is_named_at_once(rank: int, figure: Any) -> None:
-    team = ProcessTeam("cpu", 3)
+    team = WorkerTeam("cpu", 3)
     with killed_during(team.pids[rank]) as when:
         measurement = team.run(RING, LONG)
     seconds = time.monotonic() - when[0]
@@ -58,7 +58,7 @@ def test_a_rank_killed_in_a_collective_is_named_at_once(rank: int, figure: Any) 
 
 
 def test_a_leader_killed_in_a_collective_takes_its_ranks_with_it(figure: Any) -> None:
-    team = ProcessTeam("cpu", 3)
+    team = WorkerTeam("cpu", 3)
     leader = traces.leader_of(os.getpid())
     assert traces.children(leader) == list(team.pids)
     with killed_during(leader) as when:
@@ -72,7 +72,7 @@ def test_a_leader_killed_in_a_collective_takes_its_ranks_with_it(figure: Any) ->
 
 
 def test_a_rank_killed_between_cases_is_named_by_the_next_one() -> None:
-    team = ProcessTeam("cpu", 2)
+    team = WorkerTeam("cpu", 2)
     case = Case("s", "cpu", "broadcast", "default", "int8", "none", 64, 64, 2, root=0)
     assert team.run(case, SHORT).status is Status.OK
     os.kill(team.pids[1], signal.SIGKILL)
@@ -123,7 +123,7 @@ def test_an_error_in_a_rank_keeps_its_text_and_place_and_releases_the_others(
     monkeypatch: pytest.MonkeyPatch, figure: Any
 ) -> None:
     monkeypatch.setenv("CCBENCH_FAULT", "raise:rank=2")
-    team = ProcessTeam("cpu", 3)
+    team = WorkerTeam("cpu", 3)
     began = time.monotonic()
     measurement = team.run(RING, SHORT)
     assert traces.all_gone(team.pids, RELEASED_WITHIN_SECONDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,10 @@ def everyone(bench: Bench, at_least: int) -> list[int]:
     def found() -> list[int]:
         assert bench.started[-1].poll() is None, "the run has ended"
         pids = traces.marked(bench.mark)
-        words = [Path(f"/proc/{pid}/cmdline") for pid in pids]
-        ranks = [path for path in words if path.exists() and b"ccbench.rank" in path.read_bytes()]
+        ranks = []
+        for pid in pids:
+            with suppress(OSError):  # it has ended
+                ranks += [pid] if traces.role(pid) == b"agent" else []
         return pids if len(pids) >= at_least and len(ranks) >= 2 else []
 
     pids = traces.wait_until(found)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ccbench.cases import Case, Sampling, Status
 from ccbench.machine.host import available_memory_bytes
-from ccbench.teams import ProcessTeam
+from ccbench.workers.team import WorkerTeam
 from tests.faults import traces
 from tests.faults.conftest import Bench
 
@@ -29,7 +29,7 @@ def test_a_case_too_large_is_out_of_memory_and_the_sweep_goes_on(bench: Bench, f
 
 
 def test_a_case_too_large_allocates_nothing_and_keeps_its_team(figure: Any) -> None:
-    team = ProcessTeam("cpu", 2)
+    team = WorkerTeam("cpu", 2)
     small = Case("s", "cpu", "all_reduce", "ring", "float32", "sum", 4096, 1024, 2)
     sampling = Sampling(visits=1, budget_seconds=0.02, warmup_seconds=0.002)
     assert team.run(small, sampling).status is Status.OK

@@ -9,8 +9,8 @@ import pytest
 from ccbench.cases import Case, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.results.rows import row_of, usual_waits
-from ccbench.teams import ProcessTeam
 from ccbench.visits import merged
+from ccbench.workers.team import WorkerTeam
 from tests.faults.conftest import Bench
 
 SAMPLING = Sampling(
@@ -33,7 +33,7 @@ def test_the_slow_rank_is_the_slowest_in_every_collective(
     monkeypatch: pytest.MonkeyPatch, slow: int, figure: Any
 ) -> None:
     monkeypatch.setenv("CCBENCH_FAULT", f"slow:rank={slow}")
-    team = ProcessTeam("cpu", 3)
+    team = WorkerTeam("cpu", 3)
     named = {}
     for collective in COLLECTIVES:
         measurement = None

@@ -20,7 +20,7 @@ from ccbench.health.ranks import SYMMETRIC, starved_ranks
 from ccbench.machine.flags import LOAD_FLAGS
 from ccbench.results import Point
 from ccbench.results.rows import row_of
-from ccbench.teams import ProcessTeam
+from ccbench.workers.team import WorkerTeam
 from tests.faults.test_slow_rank import case_of
 from tests.results.samples import run_of_rows
 
@@ -51,7 +51,7 @@ def half_of_its_processor(process: int) -> Iterator[None]:
         limiter.join()
 
 
-def points_of(team: ProcessTeam, ranks: int) -> tuple[Point, ...]:
+def points_of(team: WorkerTeam, ranks: int) -> tuple[Point, ...]:
     """One for each collective in which all ranks do as much."""
     measured = [team.run(case, SAMPLING) for case in (case_of(name, ranks) for name in SYMMETRIC)]
     assert [one.status for one in measured] == [Status.OK] * len(measured)
@@ -68,7 +68,7 @@ def _unloaded(one: Measurement) -> Measurement:
 def test_the_rank_with_half_of_its_processor_is_named_and_nobody_without(
     ranks: int, starved: int, figure: Any
 ) -> None:
-    team = ProcessTeam("cpu", ranks)
+    team = WorkerTeam("cpu", ranks)
     try:
         healthy = points_of(team, ranks)
         with half_of_its_processor(team.pids[starved]):

@@ -12,7 +12,7 @@ import pytest
 
 from ccbench import teams
 from ccbench.cases import Case, Sampling, Status
-from ccbench.teams import ProcessTeam
+from ccbench.workers.team import WorkerTeam
 from tests.faults import traces
 from tests.faults.conftest import Bench
 
@@ -35,7 +35,7 @@ def test_a_stopped_rank_is_named_and_the_sweep_goes_on(bench: Bench, figure: Any
 
 
 def test_a_rank_stopped_from_outside_is_named_in_time(figure: Any) -> None:
-    team = ProcessTeam("cpu", 3)
+    team = WorkerTeam("cpu", 3)
     os.kill(team.pids[1], signal.SIGSTOP)
     began = time.monotonic()
     measurement = team.run(CASE, Sampling(time_limit_seconds=LIMIT_SECONDS))
@@ -48,7 +48,7 @@ def test_a_rank_stopped_from_outside_is_named_in_time(figure: Any) -> None:
 
 
 def test_a_stopped_rank_is_not_waited_for_until_a_distant_limit(figure: Any) -> None:
-    team = ProcessTeam("cpu", 3)
+    team = WorkerTeam("cpu", 3)
     os.kill(team.pids[2], signal.SIGSTOP)
     began = time.monotonic()
     measurement = team.run(CASE, Sampling(time_limit_seconds=50.0))
@@ -62,7 +62,7 @@ def test_a_stopped_rank_is_not_waited_for_until_a_distant_limit(figure: Any) -> 
 
 def test_a_stopped_leader_is_killed_with_its_team(monkeypatch: pytest.MonkeyPatch, figure: Any) -> None:
     monkeypatch.setattr(teams, "GRACE_SECONDS", 0.5)
-    team = ProcessTeam("cpu", 2)
+    team = WorkerTeam("cpu", 2)
     os.kill(traces.leader_of(os.getpid()), signal.SIGSTOP)
     began = time.monotonic()
     case = Case("s", "cpu", "barrier", "default", "int8", "sum", 0, 0, 2)
@@ -78,7 +78,7 @@ def test_a_stopped_leader_is_killed_with_its_team(monkeypatch: pytest.MonkeyPatc
 def test_a_case_that_never_ends_names_who_is_behind(monkeypatch: pytest.MonkeyPatch, figure: Any) -> None:
     """Nobody is stopped here: rank 1 sleeps in every launch, and the limit comes first."""
     monkeypatch.setenv("CCBENCH_FAULT", "slow:rank=1")
-    team = ProcessTeam("cpu", 2)
+    team = WorkerTeam("cpu", 2)
     case = Case("s", "cpu", "broadcast", "default", "int8", "none", 64, 64, 2, root=0)
     measurement = team.run(
         case, Sampling(visits=1, time_limit_seconds=0.5, minimum_samples=4000, budget_seconds=60.0)

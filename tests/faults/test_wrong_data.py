@@ -11,7 +11,7 @@ from ccbench.algorithms import algorithms_of
 from ccbench.cases import NO_OP, NO_ROOT, Case, Sampling, Status
 from ccbench.collectives import COLLECTIVES, Collective
 from ccbench.dtypes import item_bytes
-from ccbench.teams import ProcessTeam
+from ccbench.workers.team import WorkerTeam
 from tests.faults.conftest import Bench
 
 
@@ -54,7 +54,7 @@ def test_ranks_that_do_not_wait_for_each_other_are_caught(
     monkeypatch.setenv("CCBENCH_FAULT", "unsynchronised:rank=all")
     sampling = Sampling(visits=6, warmup_seconds=0.002, budget_seconds=0.03)
     caught, missed = 0, []
-    team = ProcessTeam("cpu", 2)
+    team = WorkerTeam("cpu", 2)
     try:
         for name, row in COLLECTIVES.items():
             for algorithm in algorithms_of(name):

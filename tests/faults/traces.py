@@ -68,8 +68,14 @@ def children(parent: int) -> list[int]:
 def is_leader(pid: int) -> bool:
     """True for a team's leader (its ranks, forked from it, look the same)."""
     with suppress(OSError):
-        return b"ccbench.worker" in (PROC / str(pid) / "cmdline").read_bytes()
+        return role(pid) == b"leader"
     return False
+
+
+def role(pid: int) -> bytes:
+    """``leader`` or ``agent`` of a process that ccbench started as such."""
+    words = (PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
+    return words[3] if len(words) > 3 and b"run_module('ccbench.workers'" in words[2] else b""
 
 
 def leader_of(runner: int) -> int:

@@ -12,9 +12,9 @@ from ccbench.backends.mpi_cuda import BACKEND
 from ccbench.cases import NO_ROOT, Case, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import BackendUnavailable
-from ccbench.launching import LaunchedTeam
 from ccbench.machine.flags import Flag
 from ccbench.model.machine import load_machine
+from ccbench.workers.team import WorkerTeam, open_team
 
 from .cases import SAMPLING
 
@@ -43,7 +43,7 @@ def case_of(name: str, count: int, in_place: bool, mode: str) -> Case:
 
 
 @pytest.fixture(scope="module")
-def team(cuda: Cuda) -> Iterator[LaunchedTeam]:
+def team(cuda: Cuda) -> Iterator[WorkerTeam]:
     reason = BACKEND.unavailable()
     if reason:
         pytest.skip(reason)
@@ -53,12 +53,12 @@ def team(cuda: Cuda) -> Iterator[LaunchedTeam]:
         environment=BACKEND.team_settings(case_of("all_reduce", 1, False, "streaming")),
     )
     try:
-        opened = BACKEND.open_team(request)
+        opened = open_team(BACKEND, request)
     except BackendUnavailable as error:
         if "not CUDA-aware" in str(error):
             pytest.skip(str(error))
         raise
-    assert isinstance(opened, LaunchedTeam)
+    assert isinstance(opened, WorkerTeam)
     yield opened
     opened.close()
 
@@ -67,7 +67,7 @@ def team(cuda: Cuda) -> Iterator[LaunchedTeam]:
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("name", list(COLLECTIVES))
 def test_every_collective_is_right(
-    team: LaunchedTeam, cuda: Cuda, name: str, in_place: bool, mode: str
+    team: WorkerTeam, cuda: Cuda, name: str, in_place: bool, mode: str
 ) -> None:
     for count in (1, 5003, 1 << 20):
         case = case_of(name, count, in_place, mode)
@@ -79,7 +79,7 @@ def test_every_collective_is_right(
         assert (Flag.LOOPBACK in measurement.conditions.flags) == (device_count(cuda) < 2)
 
 
-def test_the_device_is_looked_at_before_and_after(team: LaunchedTeam) -> None:
+def test_the_device_is_looked_at_before_and_after(team: WorkerTeam) -> None:
     measurement = team.run(case_of("all_reduce", 1 << 20, False, "streaming"), SAMPLING)
     assert measurement.status is Status.OK, measurement.detail
     assert measurement.device_readings

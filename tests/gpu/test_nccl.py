@@ -26,7 +26,7 @@ from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import CcbenchError
 from ccbench.machine.processes import state
 from ccbench.measure import measure
-from ccbench.teams import ProcessTeam
+from ccbench.workers.team import WorkerTeam
 from tests.backends.nccl.measuring import case_of
 
 SAMPLING = Sampling(visits=1, minimum_samples=3, maximum_samples=10, budget_seconds=0.05)
@@ -126,7 +126,7 @@ def shared_settings(nccl: Nccl, case: Case) -> tuple[tuple[str, str], ...]:
 
 def run(nccl: Nccl, cases: list[Case]) -> list[Measurement]:
     """All cases on one team of processes."""
-    team = ProcessTeam("nccl-processes", cases[0].ranks, shared_settings(nccl, cases[0]))
+    team = WorkerTeam("nccl-processes", cases[0].ranks, environment=shared_settings(nccl, cases[0]))
     try:
         return [team.run(replace(case, backend="nccl-processes"), SAMPLING) for case in cases]
     finally:
@@ -181,7 +181,7 @@ def test_a_rank_that_is_stopped_or_killed_ends_the_case_and_leaves_no_process(
 ) -> None:
     monkeypatch.setenv("CCBENCH_FAULT", f"{'stop' if number is signal.SIGSTOP else 'kill'}:rank=1")
     case = replace(case_of("all_reduce", 2, 5003), backend="nccl-processes")
-    team = ProcessTeam("nccl-processes", 2, shared_settings(nccl, case))
+    team = WorkerTeam("nccl-processes", 2, environment=shared_settings(nccl, case))
     pids = team.pids
     began = time.monotonic()
     measurement = team.run(case, replace(SAMPLING, time_limit_seconds=20.0))
@@ -195,7 +195,7 @@ def test_a_rank_that_is_stopped_or_killed_ends_the_case_and_leaves_no_process(
 
 
 def test_ranks_that_share_a_gpu_without_a_word_are_refused(nccl: Nccl) -> None:
-    team = ProcessTeam("nccl-processes", 2, (("CUDA_VISIBLE_DEVICES", "0"),))
+    team = WorkerTeam("nccl-processes", 2, environment=(("CUDA_VISIBLE_DEVICES", "0"),))
     try:
         measurement = team.run(replace(case_of("all_reduce", 2), backend="nccl-processes"), SAMPLING)
     finally:

@@ -11,7 +11,7 @@ from ccbench.backends.cuda.runtime import Cuda
 from ccbench.cases import Status
 from ccbench.cli import main
 from ccbench.results import load_run
-from ccbench.teams import ProcessTeam
+from ccbench.workers.team import WorkerTeam
 
 from .cases import SAMPLING, case_of
 
@@ -29,7 +29,7 @@ sampling: {visits: 1, minimum_samples: 3, maximum_samples: 20, budget: 50 ms}
 
 @pytest.mark.parametrize("backend", ["cuda", "cuda-ipc"])
 def test_a_team_measures_right(cuda: Cuda, backend: str) -> None:
-    team = ProcessTeam(backend, 2)
+    team = WorkerTeam(backend, 2)
     try:
         for collective in ("all_reduce", "all_gather", "reduce_scatter", "send_recv"):
             for count in (1, 1003, 300_000):
@@ -46,7 +46,7 @@ def test_a_stopped_worker_is_named_and_the_team_replaced(
     cuda: Cuda, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CCBENCH_FAULT", "stop:rank=1")
-    team = ProcessTeam(backend, 2)
+    team = WorkerTeam(backend, 2)
     case = replace(case_of("all_reduce", "ring", 2), backend=backend)
     measurement = team.run(case, replace(SAMPLING, time_limit_seconds=20.0))
     assert measurement.status is Status.TIMED_OUT

@@ -12,7 +12,8 @@ from ccbench.cases import Case, CaseFacts, Measurement, Status
 from ccbench.machine.readings import DeviceReading, readings_from_json, readings_json
 from ccbench.measure import RankResult
 from ccbench.visits import merged
-from ccbench.worker import Leader, RankReport
+from ccbench.workers.leader import ForkedLeader
+from ccbench.workers.messages import RankReport
 
 CASE = Case("s", "cpu", "barrier", "default", "int8", "sum", 0, 0, 2)
 
@@ -31,10 +32,10 @@ def report(rank: int, facts: CaseFacts) -> RankReport:
 
 @pytest.mark.parametrize("hosts", [(), ("north", "south")])
 def test_a_measurement_has_the_devices_and_flags_of_all_processes(hosts: tuple[str, ...]) -> None:
-    leader = Leader(open_crew("cpu", 2, 16))
+    leader = ForkedLeader(open_crew("cpu", 2, 16))
     leader.hosts = hosts
     facts = (CaseFacts(devices=look(1)), CaseFacts(devices=look(2, 5), flags=("link_errors",)))
-    composed = leader._compose(CASE, {rank: report(rank, facts[rank]) for rank in (1, 0)})
+    composed = leader.composed(CASE, {rank: report(rank, facts[rank]) for rank in (1, 0)})
     _, after = readings_from_json(composed.device_readings)
     assert [one.device for one in after] == [
         (hosts[0] if hosts else "", "0000:01:00.0"),
@@ -44,9 +45,9 @@ def test_a_measurement_has_the_devices_and_flags_of_all_processes(hosts: tuple[s
 
 
 def test_a_flag_of_several_processes_is_one_flag() -> None:
-    leader = Leader(open_crew("cpu", 2, 16))
+    leader = ForkedLeader(open_crew("cpu", 2, 16))
     facts = CaseFacts(flags=("throttled",))
-    composed = leader._compose(CASE, {rank: report(rank, facts) for rank in (0, 1)})
+    composed = leader.composed(CASE, {rank: report(rank, facts) for rank in (0, 1)})
     assert composed.conditions.flags.count("throttled") == 1
     assert composed.device_readings == ""
 

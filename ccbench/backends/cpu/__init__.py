@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 
 from ccbench.algorithms import algorithm_row, parse_algorithm
-from ccbench.backends.base import DeclaredBackend, Team, TeamRequest
+from ccbench.backends.base import DeclaredBackend
 from ccbench.cases import Case
 from ccbench.dtypes import EXACT_LIMIT
-from ccbench.teams import ProcessTeam
 
 
 class CpuBackend(DeclaredBackend):
@@ -39,10 +38,6 @@ class CpuBackend(DeclaredBackend):
         if parameter is None:
             parameter = row.default_parameter(case.group_ranks, case.size_bytes)
         return row.unsupported(case.group_ranks, parameter)
-
-    def open_team(self, request: TeamRequest) -> Team:
-        """Fork the ranks."""
-        return ProcessTeam("cpu", request.ranks)
 
 
 BACKEND = CpuBackend()

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ccbench.backends import CUPY
-from ccbench.backends.base import DeclaredBackend, Team, TeamRequest
+from ccbench.backends.base import DeclaredBackend
 from ccbench.cases import Case
 from ccbench.kernels.compiler import CUDA_12_INSTEAD
 from ccbench.kernels.selection import unsupported
@@ -19,7 +19,6 @@ from ccbench.kernels.tuning import tuning
 from ccbench.machine.accelerators import before_turing, cuda_install
 from ccbench.machine.files import Files
 from ccbench.machine.software import installed_version
-from ccbench.teams import ProcessTeam
 
 DRIVER_PATTERNS = ("dev/nvidia[0-9]*", "dev/dxg", "dev/nvhost-gpu", "dev/nvgpu")
 """Devices of NVIDIA's driver on servers, under Windows, and on boards."""
@@ -66,10 +65,6 @@ class CudaBackend(DeclaredBackend):
     def refused(self, case: Case) -> str | None:
         """Why no kernel can run ``case``; whether the devices have room shows when it runs."""
         return unsupported(case)
-
-    def open_team(self, request: TeamRequest) -> Team:
-        """Start the workers; CUDA starts in them."""
-        return ProcessTeam(self.name, request.ranks, request.environment)
 
 
 def sources_digest(folder: Path | None = None) -> str:

@@ -39,7 +39,7 @@ CLOSE_LIMIT_SECONDS = 0.8
 
 CLOSING_SECONDS = 1.5
 """How long a team may take to close before it is killed: longer than one waits for the dead, shorter than the
-runner waits for the team's leader (ccbench.teams, CLOSE_SECONDS)."""
+runner waits for the team's leader (CLOSE_SECONDS)."""
 
 REASON_BYTES = 1000
 

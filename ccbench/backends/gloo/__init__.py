@@ -4,17 +4,10 @@ or by a launcher, over TCP even on one host."""
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
-from ccbench.backends.base import DeclaredBackend, Team, TeamRequest
-from ccbench.backends.mpi.launcher import users_launch
+from ccbench.backends.base import DeclaredBackend, Launch, TeamRequest
 from ccbench.cases import Case
-from ccbench.launching import Launch, LaunchedTeam
 from ccbench.machine.software import install_line, installed_version
-
-if TYPE_CHECKING:
-    from ccbench.backends.crew import TeamEndpoint
-    from ccbench.exchange import Exchange
 
 
 class GlooBackend(DeclaredBackend):
@@ -40,17 +33,9 @@ class GlooBackend(DeclaredBackend):
             return f"Gloo has no avg of {case.dtype}: torch divides the sum as a float"
         return None
 
-    def open_team(self, request: TeamRequest) -> Team:
-        """Start the ranks on this host, or by the user's own launcher."""
-        launch = users_launch(request.launch) if request.launch else Launch()
-        return LaunchedTeam(self.name, request.ranks, launch, request.environment)
-
-
-def launched_endpoint(rank: int, ranks: int, exchange: Exchange) -> TeamEndpoint:
-    """What one launched rank measures with."""
-    from ccbench.backends.gloo.endpoint import GlooEndpoint
-
-    return GlooEndpoint(rank, ranks, exchange)
+    def launch(self, request: TeamRequest) -> Launch | None:
+        """Return the user's own launcher; without one the leader starts the ranks on its host."""
+        return request.launch or Launch()
 
 
 BACKEND = GlooBackend()

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.background import ComputingEndpoint
+from ccbench.backends.base import ControlChannel
 from ccbench.backends.beside import LANE
 from ccbench.backends.cpu.memory import Word
 from ccbench.backends.gloo.background import (
@@ -22,20 +23,19 @@ from ccbench.backends.gloo.background import (
 from ccbench.backends.gloo.calls import COPYING, Begin, Call, Place, Tensor, prepared, started
 from ccbench.backends.gloo.groups import meet, open_group
 from ccbench.cases import OVERLAP, Case
-from ccbench.exchange import Exchange
 from ccbench.verification import Array
 
 
 class GlooEndpoint(ComputingEndpoint):
     """Implements ``ccbench.backends.crew.TeamEndpoint`` for a rank in a process of its own."""
 
-    def __init__(self, rank: int, ranks: int, exchange: Exchange) -> None:
+    def __init__(self, exchange: ControlChannel) -> None:
         super().__init__(exchange)
         torch = import_module("torch")
         distributed = import_module("torch._C._distributed_c10d")
         torch.set_num_threads(1)
         self._route = meet(exchange)
-        self._everyone = open_group(self._route, "everyone", rank, ranks)
+        self._everyone = open_group(self._route, "everyone", self.rank, self.ranks)
         self._groups: dict[tuple[tuple[int, ...], int], Any] = {}
         self._barrier_options = distributed.BarrierOptions()
         self._broadcast_options = distributed.BroadcastOptions()
@@ -43,7 +43,7 @@ class GlooEndpoint(ComputingEndpoint):
         self._decision = np.zeros(1, np.int64)
         self._decision_tensor = torch.from_numpy(self._decision)
         # Each rank has an address of its own; rank 0's stands for all where versions must be alike.
-        way = exchange.broadcast(str(self._route).encode() if rank == 0 else None, 0).decode()
+        way = exchange.broadcast(str(self._route).encode() if self.rank == 0 else None, 0).decode()
         self.version = f"torch {torch.__version__}, {way}"
 
     # -- one case ------------------------------------------------------------------------------------------

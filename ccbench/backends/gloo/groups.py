@@ -19,8 +19,8 @@ from datetime import timedelta
 from importlib import import_module
 from typing import Any
 
+from ccbench.backends.base import ControlChannel
 from ccbench.errors import BackendUnavailable
-from ccbench.exchange import Exchange
 
 INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"
 TRANSPORT_VARIABLE = "GLOO_DEVICE_TRANSPORT"
@@ -69,7 +69,7 @@ class Route:
         return f"gloo over {self.transport}, {self.interface} ({self.address})"
 
 
-def meet(exchange: Exchange) -> Route:
+def meet(exchange: ControlChannel) -> Route:
     """Find the way to the other ranks. Collective; BackendUnavailable where there is none."""
     interfaces = addresses_by_interface()
     chosen = _chosen_address(interfaces)

@@ -1,8 +1,8 @@
 """The MPI backend: mpi4py over Open MPI, MPICH or Intel MPI, by the same rules as ccbench's own backends.
 
 ``ccbench run --backend mpi`` starts a team through the library's own mpiexec (see ``launcher``); each process
-is one rank (``ccbench.rank``), measures with ``ccbench.measure`` on ccbench's data, checks what the timed
-calls left, and reports to the team's leader (``ccbench.launched``). Only the timed call is MPI's (``calls``).
+is one rank, measures with ``ccbench.measure`` on ccbench's data, checks what the timed calls left, and
+reports to the team's leader. Only the timed call is MPI's (``calls``).
 The runner itself loads no MPI: which one is there is asked in a process of its own (``library``).
 
 Buffers are memory of the host; ``ccbench.backends.mpi_cuda`` is the same with memory of GPUs. Modes:
@@ -16,14 +16,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ccbench.backends.base import DeclaredBackend, Team, TeamRequest
+from ccbench.backends.base import DeclaredBackend, Launch, TeamRequest
 from ccbench.backends.mpi.algorithms import PREFIX, names_of, settings
 from ccbench.backends.mpi.calls import NONBLOCKING, PERSISTENT, refusal
-from ccbench.backends.mpi.launcher import local_launch, users_launch
+from ccbench.backends.mpi.launcher import local_launch
 from ccbench.backends.mpi.library import Library, installed
 from ccbench.cases import OVERLAP, Case
 from ccbench.errors import BackendUnavailable
-from ccbench.launching import LaunchedTeam
 
 RANKS_LIMIT = 256
 """Ranks that share the processors of one machine."""
@@ -76,19 +75,17 @@ class MpiBackend(DeclaredBackend):
             return ()
         return settings(self._library(), case.collective, case.algorithm)
 
-    def open_team(self, request: TeamRequest) -> Team:
-        """Start the ranks through mpiexec, or through the user's own command."""
-        if request.launch:
-            launch = users_launch(request.launch)
-        else:
-            launch = local_launch(self._library(), request.ranks)
+    def launch(self, request: TeamRequest) -> Launch | None:
+        """Return the user's own launcher, or the library's mpiexec."""
+        launch = request.launch
+        if launch is None:
             if request.ranks > RANKS_LIMIT:
                 raise BackendUnavailable(
                     f"{self.name}: {request.ranks} ranks; at most {RANKS_LIMIT} share one machine's "
                     "processors here; start ranks on more machines with --launch"
                 )
-        launch = replace(launch, pinned=self.pinned)
-        return LaunchedTeam(self.name, request.ranks, launch, request.environment)
+            launch = local_launch(self._library(), request.ranks)
+        return replace(launch, pinned=self.pinned)
 
 
 BACKEND = MpiBackend()

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from ccbench.backends.apart import MEMORY_SHARE
-from ccbench.backends.base import OutOfMemory
+from ccbench.backends.base import ControlChannel, OutOfMemory, local_rank
 from ccbench.backends.cuda.endpoint import KEEP_BYTES
 from ccbench.backends.cuda.runtime import (
     ON_DEVICE,
@@ -38,7 +38,6 @@ from ccbench.backends.mpi.awareness import why_not_cuda_aware
 from ccbench.backends.mpi.endpoint import MpiEndpoint
 from ccbench.cases import Case, CaseFacts
 from ccbench.errors import BackendUnavailable
-from ccbench.exchange import Exchange, local_rank
 from ccbench.machine.flags import Flag
 from ccbench.machine.telemetry import DeviceWatch
 from ccbench.verification import POISON_BYTE, Array, Mismatch
@@ -56,7 +55,7 @@ def named(address: int, size_bytes: int) -> Array:
 class DeviceEndpoint(MpiEndpoint):
     """Implements ``ccbench.backends.crew.TeamEndpoint`` on buffers of a GPU."""
 
-    def __init__(self, exchange: Exchange, cuda: Cuda) -> None:
+    def __init__(self, exchange: ControlChannel, cuda: Cuda) -> None:
         """cuda: with at least one device. BackendUnavailable where MPI takes none of its addresses."""
         self._cuda = cuda
         with starting():
@@ -215,6 +214,6 @@ def _by_turns(one: Callable[[], object], other: Callable[[], object], times: int
         other()
 
 
-def launched_endpoint(rank: int, ranks: int, exchange: Exchange) -> DeviceEndpoint:
+def launched_endpoint(exchange: ControlChannel) -> DeviceEndpoint:
     """The endpoint of one launched rank, on the GPU of its number among its host's ranks."""
     return DeviceEndpoint(exchange, open_cuda())

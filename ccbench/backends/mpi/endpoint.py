@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.background import ComputingEndpoint
-from ccbench.backends.base import CannotRun
+from ccbench.backends.base import CannotRun, ControlChannel
 from ccbench.backends.beside import LANE
 from ccbench.backends.cpu.memory import Word
 from ccbench.backends.mpi.background import AT_ONCE, LOOKED_AFTER, BothAtOnce, MpiBackground
@@ -31,13 +31,11 @@ from ccbench.backends.mpi.library import MPICH, library_name, vendor
 from ccbench.backends.mpi.loop import FROM_C, FROM_PYTHON, CLoop, Launch, c_loop
 from ccbench.cases import OVERLAP, Case
 from ccbench.errors import BackendUnavailable
-from ccbench.exchange import Exchange
-from ccbench.launched_by import seat_of
 
 NOT_IN_C = "this call does not go into a loop in C"
 
 
-def start_library(exchange: Exchange) -> Any:
+def start_library(exchange: ControlChannel) -> Any:
     """mpi4py's module, initialised; BackendUnavailable when its world is not this team. Collective.
 
     MPICH below MPI_THREAD_MULTIPLE spins without ever giving its processor away: with more ranks than
@@ -52,10 +50,9 @@ def start_library(exchange: Exchange) -> Any:
     if not mpi.Is_initialized():  # processes of one launcher may have met over it
         mpi.Init_thread(mpi.THREAD_MULTIPLE if many else mpi.THREAD_FUNNELED)
     world = mpi.COMM_WORLD
-    seat = seat_of(os.environ)
-    if world.size != exchange.ranks and seat is not None and not seat.starts_mpi:
+    if world.size != exchange.ranks and "TORCHELASTIC_RUN_ID" in os.environ:
         raise BackendUnavailable(
-            f"mpi: {seat.launcher} started these {exchange.ranks} processes, and no MPI comes up between "
+            f"mpi: torchrun started these {exchange.ranks} processes, and no MPI comes up between "
             f"them ({name} sees a world of {world.size}); start with mpirun, mpiexec or srun, or leave mpi "
             "out (--backend)"
         )
@@ -76,7 +73,7 @@ def start_library(exchange: Exchange) -> Any:
 class MpiEndpoint(ComputingEndpoint):
     """Implements ``ccbench.backends.crew.TeamEndpoint`` on buffers of the host."""
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: ControlChannel) -> None:
         super().__init__(exchange)
         self._mpi = start_library(exchange)
         self._world = self._mpi.COMM_WORLD.Dup()
@@ -238,8 +235,3 @@ class MpiEndpoint(ComputingEndpoint):
         told = np.empty((self.ranks, len(mine)))
         self._world.Allgather([mine, len(mine), self._mpi.DOUBLE], [told, len(mine), self._mpi.DOUBLE])
         return told
-
-
-def launched_endpoint(rank: int, ranks: int, exchange: Exchange) -> MpiEndpoint:
-    """The endpoint of one launched rank."""
-    return MpiEndpoint(exchange)

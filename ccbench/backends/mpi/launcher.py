@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import shlex
 
+from ccbench.backends.base import Launch
 from ccbench.backends.mpi.library import INTEL_MPI, OPEN_MPI, Library, launcher_vendor
 from ccbench.errors import UsageError
-from ccbench.launching import Launch
 from ccbench.machine.host import usable_cores
 
 SHARED_MEMORY = "/dev/shm"

@@ -5,24 +5,15 @@ This module is what the runner sees: it asks files and package metadata, and imp
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ccbench.backends import CUPY, NCCL
-from ccbench.backends.base import DeclaredBackend, Team, TeamRequest
+from ccbench.backends.base import DeclaredBackend, Launch, TeamRequest
 from ccbench.backends.cuda import cupy_missing, driver_missing
-from ccbench.backends.mpi.launcher import users_launch
 from ccbench.backends.nccl.settings import ALGORITHMS, Version, algorithms_for, environment_of, impossible
 from ccbench.cases import OVERLAP, Case
 from ccbench.collectives import collective
 from ccbench.dtypes import EXACT_LIMIT, item_bytes
-from ccbench.launching import LaunchedTeam
 from ccbench.machine.accelerators import cuda_install
 from ccbench.machine.software import installed_version
-from ccbench.teams import ProcessTeam
-
-if TYPE_CHECKING:
-    from ccbench.backends.crew import TeamEndpoint
-    from ccbench.exchange import Exchange
 
 
 class NcclBackend(DeclaredBackend):
@@ -80,11 +71,9 @@ class NcclBackend(DeclaredBackend):
         """NCCL reads algorithm, protocol, channels and transport from the environment that it starts in."""
         return environment_of(case, wheel_version())
 
-    def open_team(self, request: TeamRequest) -> Team:
-        """Start the workers, by the user's own launcher where there is one; CUDA starts in them."""
-        if request.launch:
-            return LaunchedTeam("nccl", request.ranks, users_launch(request.launch), request.environment)
-        return ProcessTeam(self.name, request.ranks, request.environment)
+    def launch(self, request: TeamRequest) -> Launch | None:
+        """Return the user's own launcher where there is one; CUDA starts in the workers."""
+        return request.launch
 
 
 def wheel_version() -> Version:
@@ -103,17 +92,10 @@ def _not_exact(case: Case) -> str | None:
     return None
 
 
-def launched_endpoint(rank: int, ranks: int, exchange: Exchange) -> TeamEndpoint:
-    """What one launched rank measures with, on the GPU of its number on its host."""
-    from ccbench.backends.nccl.apart import open_launched_rank
-
-    return open_launched_rank(exchange)
-
-
 BACKEND = NcclBackend("nccl")
 """One process drives all GPUs of the node; ranks on several nodes are processes of their own."""
 
 PROCESSES_BACKEND = NcclBackend("nccl-processes")
 """One process for each rank."""
 
-__all__ = ["ALGORITHMS", "BACKEND", "PROCESSES_BACKEND", "NcclBackend", "launched_endpoint"]
+__all__ = ["ALGORITHMS", "BACKEND", "PROCESSES_BACKEND", "NcclBackend"]

@@ -8,6 +8,7 @@ from contextlib import suppress
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbench.backends.base import ControlChannel, Position, local_rank
 from ccbench.backends.cpu.memory import Activity, Control, Word, anonymous_file
 from ccbench.backends.cuda.gate import TOKEN_BYTES, GateBoard, board_bytes
 from ccbench.backends.cuda.runtime import Cuda, device_count, open_cuda, starting
@@ -17,7 +18,6 @@ from ccbench.backends.nccl.library import Nccl, open_nccl
 from ccbench.backends.nccl.troubles import limit_for
 from ccbench.backends.nccl.types import Call
 from ccbench.cases import Case
-from ccbench.exchange import Exchange, Position, local_rank
 
 SAMPLE_CAPACITY = 4096
 SCRATCH_BYTES = 4096
@@ -35,7 +35,7 @@ class LaunchedRank(NcclRanks):
         cuda: Cuda,
         nccl: Nccl,
         device: int,
-        exchange: Exchange,
+        exchange: ControlChannel,
         gated: bool = True,
         shared: bool = False,
     ) -> None:
@@ -122,7 +122,7 @@ class LaunchedRank(NcclRanks):
         )
 
 
-def side_of_host(exchange: Exchange) -> tuple[GateBoard, int] | None:
+def side_of_host(exchange: ControlChannel) -> tuple[GateBoard, int] | None:
     """The gate of all ranks of this host, and this one's place there. Collective.
 
     Its memory is a file without a name, which the first of them made and the others find among that
@@ -149,7 +149,7 @@ def side_of_host(exchange: Exchange) -> tuple[GateBoard, int] | None:
     return (board, here.index(rank)) if board and everybody and len(here) > 1 else None
 
 
-def open_launched_rank(exchange: Exchange) -> LaunchedRank:
+def open_launched_rank(exchange: ControlChannel) -> LaunchedRank:
     """This process's rank, on the GPU of its number on its host. Collective; CcbenchError otherwise."""
     with starting():
         cuda = open_cuda(own_kernels=False)

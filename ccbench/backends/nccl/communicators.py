@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
+from ccbench.backends.base import ControlChannel
 from ccbench.backends.nccl.calls import NO_COLOUR
 from ccbench.backends.nccl.communicator import Communicator
 from ccbench.backends.nccl.library import Nccl
 from ccbench.backends.nccl.parts import OWN_LANE, Part
 from ccbench.backends.nccl.types import State
-from ccbench.exchange import Exchange
 from ccbench.groups import Groups
 
 MOST_KEPT = 16
@@ -31,7 +31,7 @@ class Communicators:
     devices: the device of each of the team's ranks that this process drives.
     """
 
-    def __init__(self, nccl: Nccl, devices: Mapping[int, int], ranks: int, exchange: Exchange) -> None:
+    def __init__(self, nccl: Nccl, devices: Mapping[int, int], ranks: int, exchange: ControlChannel) -> None:
         self.nccl = nccl
         self._devices = dict(devices)
         self._ranks = ranks

@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 
-from ccbench.backends.base import CannotRun
+from ccbench.backends.base import CannotRun, ControlChannel
 from ccbench.backends.cpu.memory import Control
 from ccbench.backends.crew import WholeCrew
 from ccbench.backends.cuda.gate import GateBoard, refuse_blocking
@@ -17,7 +17,6 @@ from ccbench.backends.nccl.library import Nccl, open_nccl
 from ccbench.backends.nccl.refusals import SAME_EVERYWHERE, RankFacts, facts_from_bytes, refuse
 from ccbench.backends.nccl.types import NcclFailed
 from ccbench.errors import BackendUnavailable
-from ccbench.exchange import Exchange
 from ccbench.kernels.layout import device_of_rank, ranks_of_devices
 
 SHARING = "NCCL_MULTI_RANK_GPU_ENABLE"
@@ -47,7 +46,7 @@ def facts_of(
     ]
 
 
-def refuse_together(own: Sequence[RankFacts], exchange: Exchange) -> bool:
+def refuse_together(own: Sequence[RankFacts], exchange: ControlChannel) -> bool:
     """Tell all, hear all, and refuse what cannot end well; True where ranks share a device. Collective."""
     told = exchange.all_gather(b"\n".join(one.as_bytes() for one in own))
     everyone = [facts_from_bytes(line) for text in told for line in text.splitlines()]
@@ -61,7 +60,7 @@ def opened(
     nccl: Nccl,
     devices: Mapping[int, int],
     ranks: int,
-    exchange: Exchange,
+    exchange: ControlChannel,
     gated: bool = True,
     gate_side: tuple[GateBoard, int] | None = None,
 ) -> NcclRanks:

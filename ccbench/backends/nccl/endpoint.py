@@ -15,7 +15,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from ccbench.backends.base import CannotRun, OutOfMemory
+from ccbench.backends.base import CannotRun, ControlChannel, OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Control
 from ccbench.backends.crew import WholeEndpoint, of_all_ranks
 from ccbench.backends.cuda.gate import GateBoard, open_gate, without_gate
@@ -39,7 +39,6 @@ from ccbench.cases import OVERLAP, Case, CaseFacts
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
 from ccbench.endpoints import FIRST_OF_WARM_UP
-from ccbench.exchange import Exchange
 from ccbench.machine.flags import Flag
 from ccbench.machine.telemetry import DeviceWatch
 from ccbench.units import format_seconds
@@ -64,14 +63,14 @@ class NcclRanks(WholeEndpoint):
         nccl: Nccl,
         devices: Mapping[int, int],
         ranks_of_team: int,
-        exchange: Exchange | None = None,
+        exchange: ControlChannel | None = None,
         gated: bool = False,
         shared: bool = False,
         gate_side: tuple[GateBoard, int] | None = None,
     ) -> None:
         super().__init__(control)
         self.nccl = nccl
-        self.exchange: Exchange = exchange or Alone()
+        self.exchange: ControlChannel = exchange or Alone()
         self.rank, self.ranks = self.exchange.rank, self.exchange.ranks
         self.where = f"rank {self.rank} on {self.exchange.hosts[self.rank]}"
         self.prefix = "" if self.ranks == 1 else f"{self.where}: "

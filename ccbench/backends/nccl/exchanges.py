@@ -1,6 +1,7 @@
 """How processes of one host that were forked together tell each other what NCCL needs to come up.
 
-Both implement ``ccbench.exchange.Exchange``. A board is memory that the leader made before it forked.
+Both implement ``ccbench.backends.base.ControlChannel``. A board is memory that the leader made before it
+forked.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import socket
 import struct
 import time
 
+from ccbench.backends.base import Position
 from ccbench.backends.cpu.memory import Control, Word, fence
-from ccbench.exchange import Position
 
 BOARD_BYTES = 16 << 10
 """Room of each process on the board: unique ids have 128 bytes, facts and times of parts a few hundred."""

@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ccbench.backends.base import ControlChannel
 from ccbench.backends.nccl.types import Amounts
 from ccbench.cases import ALL_GROUPS, UNEVEN, Case
 from ccbench.collectives import collective
-from ccbench.exchange import Exchange
 from ccbench.groups import Groups, Pair, format_ranks, parse_groups
 from ccbench.kernels.layout import ALIGNMENT_BYTES, RankBuffers, rank_buffers, rounded_up
 from ccbench.traffic_matrix import sent_elements
@@ -91,7 +91,7 @@ def _name(members: Sequence[int], case: Case, groups: bool, several: bool) -> st
 
 
 def part_samples(
-    parts: Sequence[Part], samples: Mapping[int, Mapping[int, float]], exchange: Exchange
+    parts: Sequence[Part], samples: Mapping[int, Mapping[int, float]], exchange: ControlChannel
 ) -> tuple[tuple[float, ...], ...]:
     """What each part took in each sample: the longest of its ranks, in any process. Collective.
 

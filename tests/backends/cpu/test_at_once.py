@@ -11,15 +11,15 @@ import pytest
 from ccbench.cases import OVERLAP_PARTS, Case, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.results.rows import row_of
-from ccbench.teams import ProcessTeam
+from ccbench.workers.team import WorkerTeam
 from tests.backends.cpu.test_groups import QUICK, RANKS, case_of
 
 MATRIX = "[[0, 1, 2, 3], [4, 0, 0, 0], [0, 0, 0, 0], [9, 1, 1, 5]]"
 
 
 @pytest.fixture(scope="module")
-def team() -> Iterator[ProcessTeam]:
-    opened = ProcessTeam("cpu", RANKS)
+def team() -> Iterator[WorkerTeam]:
+    opened = WorkerTeam("cpu", RANKS)
     yield opened
     opened.close()
 
@@ -30,7 +30,7 @@ def team() -> Iterator[ProcessTeam]:
 @pytest.mark.parametrize("collective", COLLECTIVES)
 @pytest.mark.parametrize("alone", [0, 1])
 def test_a_group_alone_is_right_while_the_others_stand_by(
-    team: ProcessTeam, collective: str, alone: int
+    team: WorkerTeam, collective: str, alone: int
 ) -> None:
     measurement = team.run(case_of(collective, groups="rank % 2", alone=alone), QUICK)
     assert (measurement.status, measurement.detail) == (Status.OK, "")
@@ -40,7 +40,7 @@ def test_a_group_alone_is_right_while_the_others_stand_by(
 
 def test_the_slow_rank_of_a_group_alone_has_its_number_in_the_team(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CCBENCH_FAULT", "slow:rank=3")
-    slowed = ProcessTeam("cpu", RANKS)
+    slowed = WorkerTeam("cpu", RANKS)
     try:
         case = case_of("all_reduce", groups="rank // 2", alone=1)
         row = row_of(slowed.run(case, replace(QUICK, maximum_samples=10)), None, 0.95)
@@ -56,14 +56,14 @@ def test_the_slow_rank_of_a_group_alone_has_its_number_in_the_team(monkeypatch: 
 
 @pytest.mark.parametrize("traffic", ["", "zipf:1.2", "hot:0.5", "hot:1", MATRIX])
 @pytest.mark.parametrize("algorithm", ["default", "direct", "pairwise"])
-def test_uneven_traffic_arrives(team: ProcessTeam, traffic: str, algorithm: str) -> None:
+def test_uneven_traffic_arrives(team: WorkerTeam, traffic: str, algorithm: str) -> None:
     case = case_of("all_to_all_v", traffic=traffic, algorithm=algorithm)
     measurement = team.run(case, QUICK)
     assert (measurement.status, measurement.detail, measurement.wrong_elements) == (Status.OK, "", 0)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float16", "float64", "uint32"])
-def test_uneven_traffic_of_any_type_arrives_in_groups(team: ProcessTeam, dtype: str) -> None:
+def test_uneven_traffic_of_any_type_arrives_in_groups(team: WorkerTeam, dtype: str) -> None:
     case = case_of("all_to_all_v", 777, traffic="[[0, 5], [1, 1]]", groups="rank % 2", dtype=dtype)
     assert team.run(case, QUICK).status is Status.OK
 
@@ -75,7 +75,7 @@ def test_uneven_traffic_of_any_type_arrives_in_groups(team: ProcessTeam, dtype: 
 @pytest.mark.parametrize(
     "beside", ["all_gather on rank % 2", "reduce", "barrier on all", "all_to_all_v on all"]
 )
-def test_both_collectives_are_right_and_timed_apart(team: ProcessTeam, collective: str, beside: str) -> None:
+def test_both_collectives_are_right_and_timed_apart(team: WorkerTeam, collective: str, beside: str) -> None:
     case = case_of(collective, groups="rank // 2", beside=beside)
     measurement = team.run(case, QUICK)
     assert (measurement.status, measurement.detail) == (Status.OK, "")
@@ -88,14 +88,14 @@ def test_both_collectives_are_right_and_timed_apart(team: ProcessTeam, collectiv
         assert 0 < max(parts) <= sample
 
 
-def test_in_place_runs_beside_another_and_a_plain_case_follows(team: ProcessTeam) -> None:
+def test_in_place_runs_beside_another_and_a_plain_case_follows(team: WorkerTeam) -> None:
     case = case_of("all_reduce", 20_000, in_place=True, beside="all_to_all on rank % 2")
     assert team.run(case, QUICK).status is Status.OK
     assert team.run(case_of("all_reduce"), QUICK).status is Status.OK
     assert team.run(case, QUICK).status is Status.OK
 
 
-def test_what_does_not_fit_beside_another_is_out_of_memory(team: ProcessTeam) -> None:
+def test_what_does_not_fit_beside_another_is_out_of_memory(team: WorkerTeam) -> None:
     case = case_of("all_reduce", 1 << 40, beside="all_gather")
     measurement = team.run(case, QUICK)
     assert measurement.status is Status.OUT_OF_MEMORY
@@ -119,7 +119,7 @@ OVERLAPPED = Sampling(
     ],
 )  # fmt: skip
 def test_a_collective_is_right_while_something_is_computed(
-    team: ProcessTeam, computing: str, changes: dict[str, object]
+    team: WorkerTeam, computing: str, changes: dict[str, object]
 ) -> None:
     case = case_of("all_reduce", 20_000, mode="overlap", computing=computing, **changes)
     measurement = team.run(case, OVERLAPPED)
@@ -132,7 +132,7 @@ def test_a_collective_is_right_while_something_is_computed(
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
-def test_every_collective_can_be_overlapped(team: ProcessTeam, collective: str) -> None:
+def test_every_collective_can_be_overlapped(team: WorkerTeam, collective: str) -> None:
     case = case_of(collective, mode="overlap", computing="matmul")
     row = row_of(team.run(case, OVERLAPPED), None, 0.95)
     assert (row["status"], row["detail"]) == ("ok", "")
@@ -151,7 +151,7 @@ AT_ONCE = [
 
 def run_with(fault: str, case: Case, monkeypatch: pytest.MonkeyPatch) -> tuple[Status, str]:
     monkeypatch.setenv("CCBENCH_FAULT", fault)
-    opened = ProcessTeam("cpu", RANKS)
+    opened = WorkerTeam("cpu", RANKS)
     try:
         measurement = opened.run(case, QUICK)
     finally:

@@ -12,8 +12,8 @@ from ccbench.cases import NO_OP, NO_ROOT, Case, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import item_bytes
 from ccbench.suite.model import IN_PLACE_COLLECTIVES
-from ccbench.teams import ProcessTeam
 from ccbench.verification import part_of, poison
+from ccbench.workers.team import WorkerTeam
 
 RANKS = 4
 QUICK = Sampling(visits=1, budget_seconds=0.01, warmup_seconds=0.002, minimum_samples=3, maximum_samples=5)
@@ -21,8 +21,8 @@ BLANK = Case("groups", "cpu", "all_reduce", "default", "float32", "sum", 0, 0, R
 
 
 @pytest.fixture(scope="module")
-def team() -> Iterator[ProcessTeam]:
-    opened = ProcessTeam("cpu", RANKS)
+def team() -> Iterator[WorkerTeam]:
+    opened = WorkerTeam("cpu", RANKS)
     yield opened
     opened.close()
 
@@ -41,7 +41,7 @@ def case_of(collective: str, count: int = 1000, **changes: object) -> Case:
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
 @pytest.mark.parametrize("groups", ["rank // 2", "rank % 2", "[[3, 0], [1, 2]]", "rank // 1", "[[2, 1]]"])
-def test_every_group_gets_its_own_result(team: ProcessTeam, collective: str, groups: str) -> None:
+def test_every_group_gets_its_own_result(team: WorkerTeam, collective: str, groups: str) -> None:
     measurement = team.run(case_of(collective, groups=groups), QUICK)
     assert (measurement.status, measurement.detail) == (Status.OK, "")
     assert len(measurement.part_names) == len(measurement.case.members)
@@ -49,19 +49,19 @@ def test_every_group_gets_its_own_result(team: ProcessTeam, collective: str, gro
 
 
 @pytest.mark.parametrize("collective", IN_PLACE_COLLECTIVES)
-def test_groups_work_in_place(team: ProcessTeam, collective: str) -> None:
+def test_groups_work_in_place(team: WorkerTeam, collective: str) -> None:
     assert team.run(case_of(collective, groups="rank % 2", in_place=True), QUICK).status is Status.OK
 
 
 @pytest.mark.parametrize("pair", ["0>1", "3>0", "1<>2", "0<>3"])
-def test_a_pair_is_timed_on_its_two_ranks_alone(team: ProcessTeam, pair: str) -> None:
+def test_a_pair_is_timed_on_its_two_ranks_alone(team: WorkerTeam, pair: str) -> None:
     measurement = team.run(case_of("send_recv", 4096, pair=pair), QUICK)
     assert (measurement.status, measurement.detail) == (Status.OK, "")
     assert len(measurement.rank_samples_seconds) == 2
     assert measurement.launches_per_sample < 1 << 16  # a rank that stands by must not tell how long it takes
 
 
-def test_cases_of_all_ranks_and_of_some_follow_each_other(team: ProcessTeam) -> None:
+def test_cases_of_all_ranks_and_of_some_follow_each_other(team: WorkerTeam) -> None:
     cases = [
         case_of("all_reduce"), case_of("send_recv", pair="2>3"), case_of("all_reduce"),
         case_of("all_gather", groups="rank % 2"), case_of("send_recv", pair="0<>1"), case_of("barrier"),

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 from ccbench.backends.cpu.memory import Control
-from ccbench.worker import Leader, lead
+from ccbench.workers.leader import ForkedLeader
 
 RANKS = 3
 BEGAN, ENDED = 1, 2
@@ -84,12 +84,12 @@ def is_there(pid: int) -> bool:
 
 def main(how: str) -> None:
     crew = HOW[how]()
-    leader = Leader(crew)  # type: ignore[arg-type]  # endpoints without cases
+    leader = ForkedLeader(crew)  # type: ignore[arg-type]  # endpoints without cases
     ours, theirs = socket.socketpair()
     runner = Connection(theirs.detach())
-    leader.fork(runner)
+    leader.start(runner)
     ours.shutdown(socket.SHUT_WR)  # the runner is done before it sends a case; ranks have this end too
-    lead(leader, runner)
+    leader.lead(runner)
     leader.end()
     for rank in range(RANKS):
         print(crew.seen[rank])

@@ -13,9 +13,9 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from ccbench.backends.gloo import launched_endpoint
+from ccbench.backends.base import Position
+from ccbench.backends.gloo.endpoint import GlooEndpoint
 from ccbench.cases import Case, CaseFacts, Sampling
-from ccbench.exchange import Position
 from ccbench.machine.processes import die_with_parent
 from ccbench.measure import RankResult, measure
 
@@ -26,7 +26,7 @@ QUICK = Sampling(visits=1, maximum_samples=4, minimum_samples=2, warmup_seconds=
 
 @dataclass
 class PipedExchange:
-    """Implements ``ccbench.exchange.Exchange`` over a pipe to the parent, which hands everything to all."""
+    """Implements ``ccbench.backends.base.ControlChannel`` over a pipe to the parent, which tells all."""
 
     rank: int
     ranks: int
@@ -46,7 +46,7 @@ class PipedExchange:
     def barrier(self) -> None:
         self.all_gather(b"")
 
-    def tell(self, position: Position) -> None:
+    def tell(self, message: Position) -> None:
         """Nobody watches."""
 
 
@@ -121,14 +121,14 @@ def measured_with_facts(
     """As ``measured``, and what each rank's endpoint tells besides."""
 
     def work(exchange: PipedExchange) -> list[tuple[RankResult, CaseFacts]]:
-        endpoint = launched_endpoint(exchange.rank, exchange.ranks, exchange)
+        endpoint = GlooEndpoint(exchange)
         results = []
         for case in cases:
             endpoint.prepare(case)
             result = measure(endpoint, case, QUICK, endpoint.next_salt())
             results.append((result, endpoint.facts()))
             endpoint.finish()
-        endpoint.close()  # type: ignore[attr-defined]
+        endpoint.close()
         return results
 
     by_rank = on_ranks(ranks, work, one_clock=one_clock)

@@ -1,6 +1,6 @@
 """``mpi-cuda`` upon a CUDA whose device memory is memory of the host, so that any MPI can move it.
 
-As a program it is what a launcher starts in place of ``python -m ccbench.rank``: the stand-in and a library
+As a program it is what a launcher starts in place of an agent: the stand-in and a library
 that says it is CUDA-aware are put where the endpoint looks for them, then the rank serves as ever.
 
 The stand-in is strict. What is enqueued (setting memory, copies to the device) happens only when somebody
@@ -122,7 +122,7 @@ def main(backend: str, *options: str) -> None:
     """Serve as one rank; options: ``devices=1``, ``memory_bytes=...`` of the stand-in."""
     from ccbench.backends.mpi import device
     from ccbench.backends.mpi.endpoint import MpiEndpoint
-    from ccbench.rank import main as rank_main
+    from ccbench.workers.agent import run_agent
 
     settings: dict[str, Any] = {name: int(value) for name, value in (one.split("=") for one in options)}
     runtime = HostMemoryRuntime(**settings)
@@ -150,7 +150,7 @@ def main(backend: str, *options: str) -> None:
     device.DeviceEndpoint.launch = launched  # type: ignore[method-assign]
     device.DeviceEndpoint.launch_and_time_waits = launched_and_timed  # type: ignore[method-assign]
     device.DeviceEndpoint._copy = copied  # type: ignore[method-assign]
-    rank_main([backend])
+    run_agent()
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from ccbench.backends.mpi.background import AT_ONCE, LOOKED_AFTER
 from ccbench.backends.mpi_cuda import BACKEND as ON_DEVICES
 from ccbench.cases import OVERLAP, OVERLAP_PARTS, UNEVEN, Measurement, Status
 from ccbench.collectives import COLLECTIVES
-from ccbench.launching import LaunchedTeam
+from ccbench.workers.team import WorkerTeam
 from tests.backends.mpi.test_teams import SHORT, case_of, team
 from tests.faults import traces
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(NO_MPI is not None, reason=f"no MPI here: {NO_MP
 
 
 @pytest.fixture(scope="module")
-def four() -> Iterator[LaunchedTeam]:
+def four() -> Iterator[WorkerTeam]:
     opened = team(4)
     yield opened
     pids = opened.pids
@@ -30,7 +30,7 @@ def four() -> Iterator[LaunchedTeam]:
     assert traces.all_gone(pids)
 
 
-def ran(opened: LaunchedTeam, name: str, **changes: object) -> Measurement:
+def ran(opened: WorkerTeam, name: str, **changes: object) -> Measurement:
     rooted = COLLECTIVES[name].rooted
     case = case_of(name, **{"ranks": 4, "root": 1 if rooted else -1, **changes})
     assert BACKEND.unsupported(case) is None
@@ -49,7 +49,7 @@ def ran(opened: LaunchedTeam, name: str, **changes: object) -> Measurement:
 @pytest.mark.parametrize(
     "traffic", ["", "zipf:1.2", "hot:1", "[[0, 1, 0, 0], [0, 0, 0, 0], [2, 0, 0, 1], [0, 0, 3, 5]]"]
 )
-def test_uneven_blocks_arrive_in_every_mode(four: LaunchedTeam, traffic: str, mode: str) -> None:
+def test_uneven_blocks_arrive_in_every_mode(four: WorkerTeam, traffic: str, mode: str) -> None:
     if BACKEND.unsupported(case_of(UNEVEN, ranks=4, mode=mode)):
         assert mode == "persistent"
         return
@@ -61,12 +61,12 @@ def test_uneven_blocks_arrive_in_every_mode(four: LaunchedTeam, traffic: str, mo
     st.lists(st.lists(st.integers(0, 5), min_size=4, max_size=4), min_size=4, max_size=4), st.integers(0, 99)
 )
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_traffic_arrives(four: LaunchedTeam, matrix: list[list[int]], count: int) -> None:
+def test_any_traffic_arrives(four: WorkerTeam, matrix: list[list[int]], count: int) -> None:
     matrix[3][0] += 1  # a matrix of zeros is none
     ran(four, UNEVEN, traffic=str(matrix), count=count)
 
 
-def test_groups_have_uneven_traffic_of_their_own(four: LaunchedTeam) -> None:
+def test_groups_have_uneven_traffic_of_their_own(four: WorkerTeam) -> None:
     ran(four, UNEVEN, traffic="hot:0.9", groups="rank % 2")
 
 
@@ -74,13 +74,13 @@ def test_groups_have_uneven_traffic_of_their_own(four: LaunchedTeam) -> None:
 
 
 @pytest.mark.parametrize("name", list(COLLECTIVES))
-def test_one_group_runs_while_the_others_stand_by(four: LaunchedTeam, name: str) -> None:
+def test_one_group_runs_while_the_others_stand_by(four: WorkerTeam, name: str) -> None:
     for alone in (0, 1):
         measurement = ran(four, name, groups="rank % 2", alone=alone)
         assert len(measurement.rank_samples_seconds) == 2
 
 
-def test_groups_of_a_layout_run_alone_and_together(four: LaunchedTeam) -> None:
+def test_groups_of_a_layout_run_alone_and_together(four: WorkerTeam) -> None:
     assert len(ran(four, "all_reduce", groups="tp of tp2-cp1-ep1-dp2-pp1").part_names) == 2
     ran(four, "all_reduce", groups="dp of tp2-cp1-ep1-dp2-pp1", alone=1)
 
@@ -97,18 +97,18 @@ def _is_beside(measurement: Measurement, parts: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("name", list(COLLECTIVES))
-def test_every_collective_runs_beside_another(four: LaunchedTeam, name: str) -> None:
+def test_every_collective_runs_beside_another(four: WorkerTeam, name: str) -> None:
     measurement = ran(four, name, beside="all_reduce on rank % 2", groups="rank // 2")
     rows, columns = ("ranks 0-1", "ranks 2-3"), ("ranks 0, 2", "ranks 1, 3")
     _is_beside(measurement, (*(f"{one} {name}" for one in rows), *(f"{one} all_reduce" for one in columns)))
 
 
 @pytest.mark.parametrize("name", list(COLLECTIVES))
-def test_every_collective_is_what_runs_beside(four: LaunchedTeam, name: str) -> None:
+def test_every_collective_is_what_runs_beside(four: WorkerTeam, name: str) -> None:
     _is_beside(ran(four, "all_gather", beside=f"{name} on all"), ("all_gather", name))
 
 
-def test_both_wait_for_different_ranks_where_a_group_is_alone(four: LaunchedTeam) -> None:
+def test_both_wait_for_different_ranks_where_a_group_is_alone(four: WorkerTeam) -> None:
     measurement = ran(
         four, "all_reduce", groups="rank // 2", alone=1, beside="all_gather on rank % 2", in_place=True
     )
@@ -130,7 +130,7 @@ def test_a_wrong_element_of_either_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("name", list(COLLECTIVES))
-def test_every_collective_goes_on_behind_a_computation(four: LaunchedTeam, name: str) -> None:
+def test_every_collective_goes_on_behind_a_computation(four: WorkerTeam, name: str) -> None:
     measurement = ran(four, name, mode=OVERLAP, computing="matmul")
     assert LOOKED_AFTER in measurement.detail
     assert measurement.part_names == OVERLAP_PARTS
@@ -147,13 +147,13 @@ def test_every_collective_goes_on_behind_a_computation(four: LaunchedTeam, name:
         {"dtype": "int32", "op": "prod", "in_place": True},
     ],
 )
-def test_a_computation_hides_any_kind_of_case(four: LaunchedTeam, changes: dict[str, object]) -> None:
+def test_a_computation_hides_any_kind_of_case(four: WorkerTeam, changes: dict[str, object]) -> None:
     measurement = ran(four, "all_reduce", **{"mode": OVERLAP, "computing": "matmul", **changes})
     assert measurement.part_names == OVERLAP_PARTS
 
 
 @pytest.mark.parametrize("pair", ["0>3", "2<>1"])
-def test_a_computation_hides_a_message(four: LaunchedTeam, pair: str) -> None:
+def test_a_computation_hides_a_message(four: WorkerTeam, pair: str) -> None:
     assert ran(four, "send_recv", mode=OVERLAP, computing="matmul", pair=pair).part_names == OVERLAP_PARTS
 
 

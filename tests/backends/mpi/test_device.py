@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.backends import open_backend
-from ccbench.backends.base import TeamRequest
+from ccbench.backends.base import Launch, TeamRequest
 from ccbench.backends.mpi import BACKEND as HOST_BACKEND
 from ccbench.backends.mpi import awareness
 from ccbench.backends.mpi.awareness import asked, device_settings, why_not_cuda_aware
@@ -25,11 +25,11 @@ from ccbench.backends.mpi_cuda import BACKEND
 from ccbench.cases import Case, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import BackendUnavailable
-from ccbench.launching import Launch, LaunchedTeam
 from ccbench.machine.flags import Flag
 from ccbench.machine.host import usable_cores
 from ccbench.model.basis import Basis, named_basis
 from ccbench.model.machine import load_machine
+from ccbench.workers.team import WorkerTeam
 from tests.backends.mpi.on_host_memory import HostMemoryRuntime
 from tests.backends.mpi.test_teams import SHORT, case_of
 from tests.faults import traces
@@ -39,12 +39,12 @@ needs_mpi = pytest.mark.skipif(NO_MPI is not None, reason=f"no MPI here: {NO_MPI
 PROGRAM = Path(__file__).with_name("on_host_memory.py")
 
 
-def team(*options: str, ranks: int = 2, pinned: bool = True) -> LaunchedTeam:
+def team(*options: str, ranks: int = 2, pinned: bool = True) -> WorkerTeam:
     library = installed()
     assert isinstance(library, Library)
     local = local_launch(library, ranks)
     command = (*local.command, sys.executable, str(PROGRAM), *options)
-    return LaunchedTeam("mpi-cuda", ranks, replace(local, command=command, pinned=pinned))
+    return WorkerTeam("mpi-cuda", ranks, replace(local, command=command, pinned=pinned))
 
 
 def device_case(name: str, **changes: object) -> Case:
@@ -52,7 +52,7 @@ def device_case(name: str, **changes: object) -> Case:
 
 
 @pytest.fixture(scope="module")
-def pair() -> Iterator[LaunchedTeam]:
+def pair() -> Iterator[WorkerTeam]:
     opened = team()
     yield opened
     pids = opened.pids
@@ -65,7 +65,7 @@ def pair() -> Iterator[LaunchedTeam]:
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("name", list(COLLECTIVES))
 def test_every_collective_is_right_on_device_memory(
-    pair: LaunchedTeam, name: str, in_place: bool, mode: str
+    pair: WorkerTeam, name: str, in_place: bool, mode: str
 ) -> None:
     case = device_case(name, in_place=in_place, mode=mode, root=1 if COLLECTIVES[name].rooted else -1)
     if BACKEND.unsupported(case):
@@ -80,14 +80,14 @@ def test_every_collective_is_right_on_device_memory(
 @needs_mpi
 @pytest.mark.parametrize("size_bytes", [4, 100_000, 3 << 20])
 @pytest.mark.parametrize("name", ["all_reduce", "broadcast"])
-def test_memory_grows_with_the_cases(pair: LaunchedTeam, name: str, size_bytes: int) -> None:
+def test_memory_grows_with_the_cases(pair: WorkerTeam, name: str, size_bytes: int) -> None:
     case = device_case(name, size_bytes=size_bytes, count=size_bytes // 4)
     measurement = pair.run(case, SHORT)
     assert (measurement.status, measurement.wrong_elements) == (Status.OK, 0)
 
 
 @needs_mpi
-def test_pairs_and_bytes_that_mpi_cannot_add_travel_too(pair: LaunchedTeam) -> None:
+def test_pairs_and_bytes_that_mpi_cannot_add_travel_too(pair: WorkerTeam) -> None:
     for one in ("0>1", "0<>1"):
         assert pair.run(device_case("send_recv", pair=one), SHORT).status is Status.OK
     assert pair.run(device_case("all_gather", dtype="bfloat16"), SHORT).status is Status.OK
@@ -95,7 +95,7 @@ def test_pairs_and_bytes_that_mpi_cannot_add_travel_too(pair: LaunchedTeam) -> N
 
 @needs_mpi
 def test_what_does_not_fit_a_device_is_out_of_memory_on_all_ranks_and_the_team_goes_on(
-    pair: LaunchedTeam,
+    pair: WorkerTeam,
 ) -> None:
     count = 40 << 20
     measurement = pair.run(device_case("all_reduce", size_bytes=4 * count, count=count), SHORT)
@@ -130,9 +130,9 @@ import sys
 from ccbench.backends.mpi import device
 from ccbench.backends.cuda.runtime import Cuda
 from tests.backends.mpi.on_host_memory import HostMemoryRuntime
-from ccbench.rank import main
+from ccbench.workers.agent import run_agent
 device.open_cuda = lambda: Cuda(HostMemoryRuntime(), None)
-main(["mpi-cuda"])
+run_agent()
 """
 
 
@@ -146,7 +146,7 @@ def test_a_library_that_is_not_cuda_aware_is_refused_with_the_cure() -> None:
     local = local_launch(library, 2)
     launch = replace(local, command=(*local.command, sys.executable, "-c", AWARE))
     with pytest.raises(BackendUnavailable, match=r"is not CUDA-aware; install one .* --with-cuda"):
-        LaunchedTeam("mpi-cuda", 2, launch)
+        WorkerTeam("mpi-cuda", 2, launch)
 
 
 @needs_mpi
@@ -154,7 +154,7 @@ def test_without_cupy_or_a_driver_a_rank_says_so() -> None:
     if BACKEND.unavailable() is None:
         pytest.skip("here CUDA starts")
     with pytest.raises(BackendUnavailable, match=r"CuPy|CUDA does not start"):
-        LaunchedTeam("mpi-cuda", 2, Launch())
+        WorkerTeam("mpi-cuda", 2, Launch())
 
 
 def test_what_is_missing_is_said_by_the_runner(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,18 +278,12 @@ def test_it_is_a_backend_like_others_and_nothing_prices_it() -> None:
 
 
 @needs_mpi
-def test_ranks_are_not_pinned_by_their_number(pair: LaunchedTeam, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_are_not_pinned_by_their_number(pair: WorkerTeam) -> None:
     """Which processors are near a GPU does not follow from the rank."""
     assert pair.run(device_case("barrier"), SHORT).conditions.binding != ()
-    asked_for: list[Launch] = []
-
-    def opened(name: str, ranks: int, launch: Launch, environment: object) -> None:
-        asked_for.append(launch)
-
-    monkeypatch.setattr("ccbench.backends.mpi.LaunchedTeam", opened)
-    for backend in (BACKEND, HOST_BACKEND):
-        backend.open_team(TeamRequest(2, load_machine("cpu-shared-memory")))
-    assert [launch.pinned for launch in asked_for] == [False, True]
+    request = TeamRequest(2, load_machine("cpu-shared-memory"))
+    launches = [backend.launch(request) for backend in (BACKEND, HOST_BACKEND)]
+    assert [launch.pinned for launch in launches if launch] == [False, True]
     if usable_cores() < 2:
         return  # everybody keeps to the only processor
     floating = team(pinned=False)

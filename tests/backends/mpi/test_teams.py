@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.backends.base import TeamRequest
+from ccbench.backends.base import Launch, TeamRequest
 from ccbench.backends.mpi import BACKEND
 from ccbench.backends.mpi.calls import LARGEST_COUNT, OPS
 from ccbench.backends.mpi.library import OPEN_MPI, installed
@@ -20,8 +20,8 @@ from ccbench.backends.mpi.loop import FROM_C, FROM_PYTHON
 from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import BackendUnavailable
-from ccbench.launching import Launch, LaunchedTeam
 from ccbench.model.machine import load_machine
+from ccbench.workers.team import WorkerTeam, open_team
 from tests.faults import traces
 
 pytestmark = pytest.mark.skipif(
@@ -36,10 +36,10 @@ LONG = Sampling(
 )
 
 
-def team(ranks: int = 2, *, environment: tuple[tuple[str, str], ...] = ()) -> LaunchedTeam:
+def team(ranks: int = 2, *, environment: tuple[tuple[str, str], ...] = ()) -> WorkerTeam:
     machine = load_machine("cpu-shared-memory")
-    opened = BACKEND.open_team(TeamRequest(ranks, machine, environment=environment))
-    assert isinstance(opened, LaunchedTeam)
+    opened = open_team(BACKEND, TeamRequest(ranks, machine, environment=environment))
+    assert isinstance(opened, WorkerTeam)
     return opened
 
 
@@ -55,7 +55,7 @@ def case_of(name: str, **changes: object) -> Case:
 
 
 @pytest.fixture(scope="module")
-def pair() -> Iterator[LaunchedTeam]:
+def pair() -> Iterator[WorkerTeam]:
     opened = team()
     yield opened
     pids = opened.pids
@@ -74,7 +74,7 @@ def nothing_left() -> Iterator[None]:
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("name", list(COLLECTIVES))
 def test_every_collective_is_right_in_every_mode(
-    pair: LaunchedTeam, name: str, in_place: bool, mode: str
+    pair: WorkerTeam, name: str, in_place: bool, mode: str
 ) -> None:
     case = case_of(name, in_place=in_place, mode=mode, root=1 if COLLECTIVES[name].rooted else -1)
     if BACKEND.unsupported(case):
@@ -138,7 +138,7 @@ def test_of_two_collectives_at_once_the_one_that_a_fault_hits_is_named(
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64", "float64", "bfloat16", "float16", "int8"])
-def test_dtypes_that_mpi_lacks_travel_as_bytes(pair: LaunchedTeam, dtype: str) -> None:
+def test_dtypes_that_mpi_lacks_travel_as_bytes(pair: WorkerTeam, dtype: str) -> None:
     assert pair.run(case_of("all_gather", dtype=dtype), SHORT).status is Status.OK
     refused = BACKEND.unsupported(case_of("all_reduce", dtype=dtype))
     if dtype in ("bfloat16", "float16"):
@@ -151,7 +151,7 @@ def test_dtypes_that_mpi_lacks_travel_as_bytes(pair: LaunchedTeam, dtype: str) -
         assert pair.run(case_of("all_reduce", dtype=dtype), SHORT).status is Status.OK
 
 
-def test_pairs_send_one_way_and_both_ways(pair: LaunchedTeam) -> None:
+def test_pairs_send_one_way_and_both_ways(pair: WorkerTeam) -> None:
     for one in ("0>1", "1>0", "0<>1"):
         assert pair.run(case_of("send_recv", pair=one), SHORT).status is Status.OK
 
@@ -206,7 +206,7 @@ def test_counts_beyond_an_int_need_a_library_that_has_them() -> None:
 # -- faults -----------------------------------------------------------------------------------------------
 
 
-def run_while(opened: LaunchedTeam, disturb: object, sampling: Sampling = LONG) -> Measurement:
+def run_while(opened: WorkerTeam, disturb: object, sampling: Sampling = LONG) -> Measurement:
     assert callable(disturb)
     timer = threading.Timer(0.7, disturb)
     timer.start()
@@ -236,7 +236,7 @@ def test_a_stopped_rank_is_named_and_ended() -> None:
     assert f"rank 1 (process {opened.pids[1]}) is stopped by a signal" in measurement.detail
 
 
-def leader_of(opened: LaunchedTeam) -> int:
+def leader_of(opened: WorkerTeam) -> int:
     parents = {traces.state_and_parent(pid)[1] for pid in opened.pids}
     above = {traces.state_and_parent(parent)[1] for parent in parents}
     mine = set(traces.children(os.getpid()))
@@ -244,7 +244,7 @@ def leader_of(opened: LaunchedTeam) -> int:
     return leader
 
 
-def launcher_of(opened: LaunchedTeam) -> int:
+def launcher_of(opened: WorkerTeam) -> int:
     (found,) = (
         pid for pid in traces.children(leader_of(opened))
         if b"mpi" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
@@ -276,9 +276,9 @@ def test_a_rank_that_dies_while_idle_makes_the_team_unusable() -> None:
     assert traces.all_gone(opened.pids)
 
 
-def test_the_key_is_in_no_command_line(pair: LaunchedTeam) -> None:
+def test_the_key_is_in_no_command_line(pair: WorkerTeam) -> None:
     environ = Path(f"/proc/{pair.pids[0]}/environ").read_bytes().split(b"\0")
-    (key,) = (entry.partition(b"=")[2] for entry in environ if entry.startswith(b"CCBENCH_LEADER_KEY="))
+    (key,) = (entry.rpartition(b"|")[2] for entry in environ if entry.startswith(b"CCBENCH_LEADER="))
     assert len(key) == 64
     for pid in traces.processes():
         with suppress(OSError):  # it has ended
@@ -288,9 +288,9 @@ def test_the_key_is_in_no_command_line(pair: LaunchedTeam) -> None:
 def test_a_launcher_that_starts_single_worlds_is_refused_with_the_cure() -> None:
     """As mpiexec of another MPI does: every process has a number, and every library sees itself alone."""
     with pytest.raises(BackendUnavailable, match=r"sees a world of 1: the launcher belongs to another MPI"):
-        LaunchedTeam("mpi", 2, Launch())
+        WorkerTeam("mpi", 2, Launch())
 
 
 def test_a_launcher_that_fails_is_quoted() -> None:
-    with pytest.raises(BackendUnavailable, match=r"exited with \d+ before 2 ranks had come \(0 did\)"):
-        LaunchedTeam("mpi", 2, Launch(("false",)))
+    with pytest.raises(BackendUnavailable, match=r"exited with \d+ before any process had come"):
+        WorkerTeam("mpi", 2, Launch(("false",)))

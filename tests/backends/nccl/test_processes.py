@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ccbench.backends.base import Position
 from ccbench.backends.cpu.memory import Control
 from ccbench.backends.cuda import modules
 from ccbench.backends.cuda.gate import GateBoard, GateMissed
@@ -29,7 +30,6 @@ from ccbench.backends.nccl.endpoint import NcclRanks
 from ccbench.backends.nccl.exchanges import Board, Forked
 from ccbench.backends.nccl.troubles import CollectiveHung
 from ccbench.cases import Case
-from ccbench.exchange import Position
 from ccbench.measure import Apart, durations
 from tests.backends.cuda.emulated import CudaError, FakeNvrtc, compiled_to_text
 
@@ -43,7 +43,7 @@ RANKS = 3
 
 
 class Meeting:
-    """Implements ``ccbench.exchange.Exchange`` between threads; ``hosts`` as the test wants them."""
+    """Implements ``ccbench.backends.base.ControlChannel`` between threads; ``hosts`` are the test's."""
 
     def __init__(self, ranks: int, hosts: Sequence[str]) -> None:
         self.ranks = ranks
@@ -78,8 +78,8 @@ class MeetingSide:
     def barrier(self) -> None:
         self.all_gather(b"")
 
-    def tell(self, position: Position) -> None:
-        self.told.append(position)
+    def tell(self, message: Position) -> None:
+        self.told.append(message)
 
 
 def together(play: Callable[[int], Any], ranks: int = RANKS) -> list[Any]:

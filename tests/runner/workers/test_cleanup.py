@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.leftovers import CLOCK_STEP_SECONDS, Leftovers, Sweeper, shared_memory_files
+from ccbench.workers.cleanup import CLOCK_STEP_SECONDS, FileCleanup, shared_memory_files
 from tests.faults.traces import SHARED_MEMORY
 
 needs_shared_memory = pytest.mark.skipif(not SHARED_MEMORY.is_dir(), reason="no shared memory here")
@@ -32,14 +32,14 @@ def mapped(path: Path, rights: int = mmap.PROT_READ | mmap.PROT_WRITE) -> mmap.m
         return mmap.mmap(file.fileno(), 4096, mmap.MAP_SHARED, rights)
 
 
-def test_the_sweeper_removes_files_and_folders_when_its_leader_has_gone(tmp_path: Path) -> None:
+def test_files_and_folders_that_were_named_are_removed(tmp_path: Path) -> None:
     (tmp_path / "folder" / "deep").mkdir(parents=True)
     (tmp_path / "file").touch()
     (tmp_path / "kept").touch()
-    sweeper = Sweeper()
-    sweeper.remember([str(tmp_path / "folder")])
-    sweeper.remember([str(tmp_path / "file"), str(tmp_path / "never there")])
-    sweeper.close()
+    cleanup = FileCleanup()
+    cleanup.add([str(tmp_path / "folder")])
+    cleanup.add([str(tmp_path / "file"), str(tmp_path / "never there")])
+    cleanup.close()
     assert os.listdir(tmp_path) == ["kept"]
 
 
@@ -72,11 +72,11 @@ def test_programs_libraries_and_data_that_are_kept_in_shared_memory_are_nobodys_
 
 @needs_shared_memory
 def test_what_a_process_shares_is_swept_once_it_is_over(name: Path) -> None:
-    leftovers = Leftovers()
+    cleanup = FileCleanup()
     with mapped(name):
-        leftovers.remember([os.getpid()])
+        cleanup.add_shared_memory([os.getpid()])
         assert name.exists()
-    leftovers.close()
+    cleanup.close()
     assert not name.exists()
 
 
@@ -84,15 +84,15 @@ def test_what_a_process_shares_is_swept_once_it_is_over(name: Path) -> None:
 def test_what_others_had_shared_before_stays(name: Path) -> None:
     with mapped(name):
         time.sleep(2 * CLOCK_STEP_SECONDS)
-        leftovers = Leftovers()
-        leftovers.remember([os.getpid()])
-    leftovers.close()
+        cleanup = FileCleanup()
+        cleanup.add_shared_memory([os.getpid()])
+    cleanup.close()
     assert name.exists()
 
 
 def test_folders_that_were_named_are_swept_too(tmp_path: Path) -> None:
-    leftovers = Leftovers()
+    cleanup = FileCleanup()
     (tmp_path / "session").mkdir()
-    leftovers.add([str(tmp_path / "session")])
-    leftovers.close()
+    cleanup.add([str(tmp_path / "session")])
+    cleanup.close()
     assert os.listdir(tmp_path) == []

@@ -1,6 +1,6 @@
-"""How processes that one launcher started find each other: the first tells the others one line of text.
+"""How the processes that one launcher started find each other: the first tells the others one line of text.
 
-Whatever carries it must keep it from other users, because it holds a key. In this order:
+The store that carries it must keep it from other users, because it holds a key. In this order:
 
 1. a folder that all hosts see, named by CCBENCH_RENDEZVOUS: a file that only its owner may read;
 2. all processes on one host: a file in the temporary folder;
@@ -24,13 +24,13 @@ from contextlib import suppress
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ccbench.errors import MissingDependency, UsageError
-from ccbench.exchange import ADDRESSES_VARIABLE, KEY_VARIABLE
-from ccbench.launched_by import HYDRA, SRUN, TORCHRUN, Seat
 from ccbench.machine.software import install_line
-from ccbench.rank import Unreachable, connect
+from ccbench.workers.channel import Unreachable, connect
+from ccbench.workers.launched_process import HYDRA, SRUN, TORCHRUN, LaunchedProcess
+from ccbench.workers.messages import Hello
 
 FOLDER_VARIABLE = "CCBENCH_RENDEZVOUS"
 
@@ -54,33 +54,36 @@ STORE_KEY = "ccbench/leader"
 LAUNCHER_NAMES = ("mpirun", "mpiexec", "hydra_pmi_proxy", "orted", "prted", "prterun", "slurmstepd", "srun")
 
 
-class Way(Protocol):
+class Store:
     """Carries one text from the first process to the others."""
 
-    def offer(self, text: str) -> None:
+    def set(self, text: str) -> None:
         """Called by rank 0."""
+        raise NotImplementedError
 
-    def find(self) -> str:
+    def get(self) -> str:
         """Called by all others; UsageError when nothing comes in time."""
+        raise NotImplementedError
 
-    def replaced(self, text: str) -> str:
-        """What has come in the place of ``text``, which led nowhere; '' when nothing does."""
+    def newer(self, text: str) -> str:
+        """Return what has come in the place of ``text``, which led nowhere; '' when nothing does."""
+        return ""
 
     def close(self) -> None:
-        """All have it."""
+        """Forget the text: all have it."""
 
 
 _ONLY_A_FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
 """Neither a link to a file, nor a pipe that somebody keeps readers waiting at."""
 
 
-class FileWay:
+class FileStore(Store):
     """A file that only its owner may read."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._path = folder / f"{PREFIX}{name}"
 
-    def offer(self, text: str) -> None:
+    def set(self, text: str) -> None:
         """Write it whole or not at all."""
         sweep(self._path.parent)
         try:
@@ -94,7 +97,7 @@ class FileWay:
                 f"{FOLDER_VARIABLE} to a folder that all hosts see"
             ) from None
 
-    def find(self) -> str:
+    def get(self) -> str:
         """Look until it is there."""
         found = self._other_than("", LIMIT_SECONDS)
         if found:
@@ -104,7 +107,7 @@ class FileWay:
             f"host does not share this folder; set {FOLDER_VARIABLE} to one that all hosts see"
         )
 
-    def replaced(self, text: str) -> str:
+    def newer(self, text: str) -> str:
         """A start that was killed may have left its own, which this one's first process replaces."""
         return self._other_than(text, SUCCESSOR_SECONDS)
 
@@ -142,31 +145,31 @@ def sweep(folder: Path) -> None:
                     path.unlink()
 
 
-class StoreWay:
+class TorchStore(Store):
     """The store that torchrun keeps for its processes; without torchrun's, rank 0's own."""
 
-    def __init__(self, seat: Seat, variables: Mapping[str, str]) -> None:
+    def __init__(self, process: LaunchedProcess, variables: Mapping[str, str]) -> None:
         try:
             distributed = importlib.import_module("torch.distributed")
         except ImportError:
             raise MissingDependency(
                 f"torchrun started this process, but torch is not here; {install_line('gloo')}"
             ) from None
-        self._key = f"{STORE_KEY}/{seat.job}"
+        self._key = f"{STORE_KEY}/{process.job}"
         agents = variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         self._store: Any = distributed.TCPStore(
             variables["MASTER_ADDR"],
             int(variables["MASTER_PORT"]),
             None,
-            seat.rank == 0 and not agents,
+            process.rank == 0 and not agents,
             timeout=timedelta(seconds=LIMIT_SECONDS),
         )
 
-    def offer(self, text: str) -> None:
+    def set(self, text: str) -> None:
         """Put it there."""
         self._store.set(self._key, text)
 
-    def find(self) -> str:
+    def get(self) -> str:
         """The store waits until it is there."""
         try:
             text: bytes = self._store.get(self._key)
@@ -176,87 +179,68 @@ class StoreWay:
             ) from None
         return text.decode()
 
-    def replaced(self, text: str) -> str:
-        """A store does not outlive its start."""
-        return ""
 
-    def close(self) -> None:
-        """It goes with torchrun."""
-
-
-class MpiWay:
+class MpiStore(Store):
     """The MPI itself, which stays up: it can be started only once in a process."""
 
-    def __init__(self, seat: Seat) -> None:
+    def __init__(self, process: LaunchedProcess) -> None:
         settings = importlib.import_module("mpi4py").rc
         settings.initialize = settings.finalize = False
         mpi = importlib.import_module("mpi4py.MPI")
-        crowded = seat.local_ranks > (os.cpu_count() or 1)
-        mpi.Init_thread(mpi.THREAD_MULTIPLE if crowded and seat.launcher == HYDRA else mpi.THREAD_FUNNELED)
+        crowded = process.local_ranks > (os.cpu_count() or 1)
+        mpi.Init_thread(mpi.THREAD_MULTIPLE if crowded and process.launcher == HYDRA else mpi.THREAD_FUNNELED)
         self._world = mpi.COMM_WORLD
-        if self._world.size != seat.ranks:
+        if self._world.size != process.ranks:
             library = " ".join(mpi.Get_library_version().replace("\0", " ").split()[:4])
             raise UsageError(
-                f"{seat.launcher} started {seat.ranks} processes, but the MPI that mpi4py loads ({library}) "
-                f"sees a world of {self._world.size}: each believes it is alone; use that library's own "
-                "mpiexec, or install mpi4py for the launcher's MPI"
+                f"{process.launcher} started {process.ranks} processes, but the MPI that mpi4py loads "
+                f"({library}) sees a world of {self._world.size}: each believes it is alone; use that "
+                "library's own mpiexec, or install mpi4py for the launcher's MPI"
             )
 
-    def offer(self, text: str) -> None:
+    def set(self, text: str) -> None:
         """Broadcast it."""
         self._world.bcast(text, 0)
 
-    def find(self) -> str:
+    def get(self) -> str:
         """Receive it."""
         text: str = self._world.bcast(None, 0)
         return text
 
-    def replaced(self, text: str) -> str:
-        """A broadcast comes from this start."""
-        return ""
 
-    def close(self) -> None:
-        """The seat ends the library, later."""
-
-
-def came(way: Way) -> Connection:
-    """A connection to where the first process says; UsageError when it says nothing or cannot be reached."""
-    text = way.find()
+def connect_to_first(store: Store, hello: Hello) -> Connection:
+    """Connect to where the first process says; UsageError when it says nothing or cannot be reached."""
+    text = store.get()
     try:
-        return connection_to(text)
+        return connect(text, hello)
     except Unreachable:
-        newer = way.replaced(text)
+        newer = store.newer(text)
         if not newer:
             raise
-    return connection_to(newer)
+    return connect(newer, hello)
 
 
-def connection_to(text: str) -> Connection:
-    """A connection to the assembly at ``addresses|key``."""
-    addresses, _, key = text.rpartition("|")
-    return connect({ADDRESSES_VARIABLE: addresses, KEY_VARIABLE: key})
-
-
-def way_for(seat: Seat, variables: Mapping[str, str], proc: Path = Path("/proc")) -> Way:
-    """The way that fits; UsageError where there is none, with what to set."""
+def store_for(process: LaunchedProcess, variables: Mapping[str, str], proc: Path = Path("/proc")) -> Store:
+    """Return the store that fits; UsageError where there is none, with what to set."""
     if variables.get(FOLDER_VARIABLE):
-        return FileWay(Path(variables[FOLDER_VARIABLE]), _name(seat.job or f"{seat.launcher}-{seat.ranks}"))
-    if seat.one_host:
-        return FileWay(Path(tempfile.gettempdir()), _name(seat.job or _starter(proc)))
-    if seat.launcher == TORCHRUN:
-        return StoreWay(seat, variables)
-    if seat.starts_mpi and importlib.util.find_spec("mpi4py") and mpi_works():
-        return MpiWay(seat)
-    if seat.launcher == SRUN:
-        return FileWay(Path.cwd(), _name(seat.job))
+        name = process.job or f"{process.launcher}-{process.ranks}"
+        return FileStore(Path(variables[FOLDER_VARIABLE]), _name(name))
+    if process.one_host:
+        return FileStore(Path(tempfile.gettempdir()), _name(process.job or _starter(proc)))
+    if process.launcher == TORCHRUN:
+        return TorchStore(process, variables)
+    if process.starts_mpi and importlib.util.find_spec("mpi4py") and mpi_works():
+        return MpiStore(process)
+    if process.launcher == SRUN:
+        return FileStore(Path.cwd(), _name(process.job))
     raise UsageError(
-        f"{seat.launcher} started {seat.ranks} processes on several hosts, which have no way to find each "
-        f"other: set {FOLDER_VARIABLE} to a folder that all hosts see, or install mpi4py beside the MPI"
+        f"{process.launcher} started {process.ranks} processes on several hosts, which have no way to find "
+        f"each other: set {FOLDER_VARIABLE} to a folder that all hosts see, or install mpi4py beside the MPI"
     )
 
 
 def mpi_works() -> bool:
-    """Whether mpi4py finds its library."""
+    """Return True when mpi4py finds its library."""
     try:
         importlib.import_module("mpi4py").rc.initialize = False
         importlib.import_module("mpi4py.MPI")
@@ -266,12 +250,12 @@ def mpi_works() -> bool:
 
 
 def _name(text: str) -> str:
-    """Like ``text`` for all users alike, but of plain letters, and of one user only."""
+    """Return a name like ``text``, but of plain letters, and of one user only."""
     return hashlib.sha256(f"{os.geteuid()} {text}".encode()).hexdigest()[:NAME_DIGITS]
 
 
 def _starter(proc: Path) -> str:
-    """The launcher's process on this host, which its ranks have in common, with when it started."""
+    """Name the launcher's process on this host, which its ranks have in common, with when it started."""
     number = first = os.getppid()
     while number > 1:
         try:

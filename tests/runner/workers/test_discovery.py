@@ -10,20 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.backends import open_backend
-from ccbench.census import clock_offset, refuse_namesakes, take_census
+from ccbench.backends.base import Launch
 from ccbench.errors import UsageError
-from ccbench.exchange import Place
-from ccbench.launching import Launch
+from ccbench.workers.discovery import clock_offset, discover_ranks, refuse_duplicate_names
+from ccbench.workers.messages import Place
 
-FAKE_SRUN = str(Path(__file__).resolve().parent / "fake_srun")
+FAKE_SRUN = str(Path(__file__).resolve().parents[2] / "fake_srun")
 
 
 def test_everyone_is_counted_and_their_host_described() -> None:
-    census = take_census(Launch((FAKE_SRUN, "-n", "3")))
+    found = discover_ranks(Launch((FAKE_SRUN, "-n", "3")))
     host = socket.gethostname()
-    assert (census.ranks, census.nodes, census.hosts) == (3, 1, (host,) * 3)
-    assert census.node_of_rank == (0, 0, 0)
-    (facts,) = census.facts
+    assert (found.ranks, found.nodes, found.hosts) == (3, 1, (host,) * 3)
+    assert found.node_of_rank == (0, 0, 0)
+    (facts,) = found.facts
     assert (facts.name, facts.ranks) == (host, 3)
     assert facts.no_gpus == (open_backend("nccl").unavailable() or "")
     assert facts.cores is None or facts.cores >= 1
@@ -34,19 +34,19 @@ def test_everyone_is_counted_and_their_host_described() -> None:
 
 
 def test_another_number_than_asked_for_is_refused() -> None:
-    with pytest.raises(UsageError, match="--ranks 3: the launcher started 2; leave --ranks out"):
-        take_census(Launch((FAKE_SRUN, "-n", "2")), ranks=3)
+    with pytest.raises(UsageError, match="2 processes, but 3 ranks are asked for; start 3 there"):
+        discover_ranks(Launch((FAKE_SRUN, "-n", "2")), ranks=3)
 
 
 def test_processes_that_each_believe_to_be_alone_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LYING_SRUN", "alone")
     with pytest.raises(UsageError, match=r"each believes it is alone.*start them with one"):
-        take_census(Launch((FAKE_SRUN, "-n", "2")))
+        discover_ranks(Launch((FAKE_SRUN, "-n", "2")))
 
 
 def test_a_launcher_that_starts_nothing_is_quoted() -> None:
     with pytest.raises(UsageError, match="sh exited with 3 before any process had come; it said: no hosts"):
-        take_census(Launch(("sh", "-c", "echo no hosts; exit 3")))
+        discover_ranks(Launch(("sh", "-c", "echo no hosts; exit 3")))
 
 
 def test_a_launcher_that_tells_no_numbers_needs_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,8 +54,8 @@ def test_a_launcher_that_tells_no_numbers_needs_ranks(monkeypatch: pytest.Monkey
     for name in ("RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(UsageError, match="say it with --ranks"):
-        take_census(twice)
-    assert take_census(twice, ranks=2).ranks == 2
+        discover_ranks(twice)
+    assert discover_ranks(twice, ranks=2).ranks == 2
 
 
 @given(
@@ -83,6 +83,6 @@ def test_the_true_offset_lies_within_the_uncertainty(
 
 def test_two_machines_of_one_name_are_not_taken_for_one() -> None:
     here, there, other = Place("a", 1, "a boot1", ""), Place("a", 1, "a boot2", ""), Place("b", 1, "b x", "")
-    refuse_namesakes([here, other, here])
+    refuse_duplicate_names([here, other, here])
     with pytest.raises(UsageError, match="ranks 0 and 2 are on different machines that are both called 'a'"):
-        refuse_namesakes([here, other, there])
+        refuse_duplicate_names([here, other, there])

@@ -1,8 +1,8 @@
 """A team of worker processes as the runner sees it: start, send a case, get a measurement, end.
 
-The team's leader is a fresh interpreter (``python -m ccbench.worker``) in a session of its own, so that
-Ctrl-C reaches only the runner and one signal to the group ends all ranks. The leader watches its ranks; the
-runner watches the leader. Workers block while they have nothing to do.
+The team's leader is a fresh interpreter in a session of its own, so that Ctrl-C reaches only the runner and
+one signal to the group ends all ranks. The leader watches its ranks; the runner watches the leader. Workers
+block while they have nothing to do.
 """
 
 from __future__ import annotations
@@ -14,32 +14,57 @@ import subprocess
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from multiprocessing.connection import Connection
 
+from ccbench.backends.base import Backend, InProcess, Launch, Team, TeamRequest
 from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.processes import module_command, single_threaded
+from ccbench.workers import launcher
+from ccbench.workers.messages import WorkerGroup
 
 START_LIMIT_SECONDS = 60.0
+ANSWER_SECONDS = 15.0
+"""How much longer than a launcher may take the runner waits for the leader to say why ranks did not start."""
+
 GRACE_SECONDS = 5.0
 """How much longer than the case's own limit the runner waits for the leader to name who hangs."""
 
 CLOSE_SECONDS = 2.0
+LAUNCHED_CLOSE_SECONDS = 6.0
+RUNNER_VARIABLE = "CCBENCH_RUNNER"
 
 
-class ProcessTeam:
+def open_team(backend: Backend, request: TeamRequest) -> Team:
+    """Start the workers of a backend; BackendUnavailable when that fails."""
+    if isinstance(backend, InProcess):
+        return backend.open_team(request)
+    return WorkerTeam(backend.name, request.ranks, backend.launch(request), request.environment)
+
+
+class WorkerTeam:
     """Implements ``ccbench.backends.base.Team``."""
 
-    leader_module = "ccbench.worker"
-    close_seconds = CLOSE_SECONDS
-
-    def __init__(self, backend: str, ranks: int, environment: Sequence[tuple[str, str]] = ()) -> None:
+    def __init__(
+        self,
+        backend: str,
+        ranks: int,
+        launch: Launch | None = None,
+        environment: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        """launch: how the ranks are started, None where the leader forks them."""
         self.pids: tuple[int, ...] = ()
+        if launch:
+            environment = (*launch.environment, *environment)
+            launch = replace(launch, environment=environment)
+        self._close_seconds = LAUNCHED_CLOSE_SECONDS if launch else CLOSE_SECONDS
+        limit = launcher.START_LIMIT_SECONDS + ANSWER_SECONDS if launch else START_LIMIT_SECONDS
         ours, theirs = socket.socketpair()
         with theirs:
             try:
                 self._leader = subprocess.Popen(
-                    module_command(self.leader_module, backend, str(ranks), str(theirs.fileno())),
+                    module_command("ccbench.workers", "leader", str(theirs.fileno())),
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
@@ -47,7 +72,7 @@ class ProcessTeam:
                     env={
                         **single_threaded(os.environ),
                         **dict(environment),
-                        "CCBENCH_RUNNER": str(os.getpid()),
+                        RUNNER_VARIABLE: str(os.getpid()),
                     },
                 )
             except OSError as error:
@@ -57,28 +82,26 @@ class ProcessTeam:
                 ) from None
         self._connection = Connection(ours.detach())
         try:
-            self.pids = self._greeting(backend, ranks)
+            self.pids = self._start(WorkerGroup(backend, ranks, launch), limit)
         except BaseException:  # Ctrl-C too
             self.close()
             raise
 
-    def _greeting(self, backend: str, ranks: int) -> tuple[int, ...]:
-        """The ranks' process ids, which the leader sends once all have started."""
-        limit = self._start_limit_seconds()
-        if not self._connection.poll(limit):
-            raise BackendUnavailable(f"{backend}: {ranks} ranks did not start in {limit:.0f} s")
+    def _start(self, group: WorkerGroup, limit_seconds: float) -> tuple[int, ...]:
+        """Return the ranks' process ids, which the leader sends once all have started."""
+        who = f"{group.backend}: {group.ranks} ranks"
         try:
-            pids = self._connection.recv()
+            self._connection.send(group)
+            if not self._connection.poll(limit_seconds):
+                raise BackendUnavailable(f"{who} did not start in {limit_seconds:.0f} s")
+            answer = self._connection.recv()
         except (EOFError, OSError):
             raise BackendUnavailable(
-                f"{backend}: the team's leader ended before {ranks} ranks had started; its error is above"
+                f"{who} did not start: the team's leader ended; its error is above"
             ) from None
-        if isinstance(pids, str):  # the leader's reason why there can be no team
-            raise BackendUnavailable(pids)
-        return tuple(pids)
-
-    def _start_limit_seconds(self) -> float:
-        return START_LIMIT_SECONDS
+        if isinstance(answer, str):  # the leader's reason why there can be no team
+            raise BackendUnavailable(answer)
+        return tuple(answer)
 
     def run(self, case: Case, sampling: Sampling) -> Measurement:
         """Measure ``case``; every failure is a status."""
@@ -101,7 +124,7 @@ class ProcessTeam:
         )
 
     def usable(self) -> bool:
-        """False once closed, and once a rank or the leader has died while nothing was to do."""
+        """Return False once closed, and once a rank or the leader has died while nothing was to do."""
         if self._connection.closed:
             return False
         # Idle, the leader says nothing: what is there to be read is the end of it.
@@ -114,7 +137,7 @@ class ProcessTeam:
         """Ask the leader to end; kill the whole session when it does not."""
         self._connection.close()
         with suppress(subprocess.TimeoutExpired):
-            self._leader.wait(self.close_seconds)
+            self._leader.wait(self._close_seconds)
         with suppress(ProcessLookupError, PermissionError):
             # Ranks are in the leader's group; any that outlived it go now.
             os.killpg(self._leader.pid, signal.SIGKILL)

@@ -24,16 +24,17 @@ from ccbench.backends.mpi import BACKEND as MPI
 from ccbench.backends.mpi.launcher import as_root
 from ccbench.backends.mpi.library import OPEN_MPI, installed
 from ccbench.errors import UsageError
-from ccbench.exchange import Hello, Place
-from ccbench.launched_by import Seat
-from ccbench.leftovers import Leftovers, shared_memory_files
-from ccbench.rendezvous import connection_to
 from ccbench.results import load_run
-from ccbench.seats import LOST_EXIT_CODE, Occupant, Over, Report, Summons, take_seat, why_not_one_run
-from ccbench.summon import handed_on
+from ccbench.workers.agent import LOST_EXIT_CODE, RunAgent
+from ccbench.workers.channel import connect
+from ccbench.workers.cleanup import FileCleanup, shared_memory_files
+from ccbench.workers.hub import join_run
+from ccbench.workers.launched_process import LaunchedProcess
+from ccbench.workers.messages import Ended, Hello, Spawn, Stop
+from ccbench.workers.store import Store
 from tests.faults.traces import MARK, SHARED_MEMORY, all_gone, marked, state_and_parent, wait_until
 
-FAKE_SRUN = str(Path(__file__).resolve().parent / "fake_srun")
+FAKE_SRUN = str(Path(__file__).resolve().parents[2] / "fake_srun")
 SECONDS = 200
 
 needs_mpi = pytest.mark.skipif(MPI.unavailable() is not None, reason=f"no MPI here: {MPI.unavailable()}")
@@ -57,7 +58,7 @@ def run(
     more: Sequence[str] = (),
     **variables: str,
 ) -> subprocess.CompletedProcess[str]:
-    suite = folder.parent / "seats.yaml"
+    suite = folder.parent / "agents.yaml"
     suite.write_text(SUITE.format(backends=backends, sizes=sizes, limit=limit))
     command = [sys.executable, "-m", "ccbench", "run", str(suite), "-o", str(folder), "--no-report", *more]
     return subprocess.run(
@@ -80,36 +81,6 @@ def own_mpiexec() -> list[str]:
     assert not isinstance(library, str), "checked by needs_mpi"
     more = ["--oversubscribe", "--bind-to", "none"] if library.vendor == OPEN_MPI else []
     return [library.launcher, *more]
-
-
-def hello(rank: int, ranks: int) -> Hello:
-    return Hello(Place("a", 1, "a", "a"), rank, ranks)
-
-
-def test_processes_of_several_starts_are_not_one_run() -> None:
-    seat = Seat("srun", 0, 2)
-    assert why_not_one_run([hello(0, 2), hello(1, 2)], seat) == ""
-    assert "told that they are 2, others 3" in why_not_one_run([hello(0, 2), hello(1, 3)], seat)
-    assert "1 of 2 processes came" in why_not_one_run([hello(0, 2)], seat)
-    assert "numbered 0, 0, expected 0 to 1" in why_not_one_run([hello(0, 2), hello(0, 2)], seat)
-
-
-def test_a_seat_plays_ranks_of_mpi_and_starts_all_others() -> None:
-    rank = "import runpy; runpy.run_module('ccbench.rank', run_name='__main__')"
-    assert Summons(("python", "-c", rank, "mpi"), {}).played == "mpi"
-    assert Summons(("python", "-c", rank, "gloo"), {}).played == ""
-    assert Summons(("python", "-c", "import ccbench.census", "mpi"), {}).played == ""
-
-
-def test_other_hosts_are_told_what_the_team_is_started_with_and_nothing_else() -> None:
-    variables = {
-        "CCBENCH_LEADER": "a:1",
-        "CCBENCH_HAND_ON": "GLOO_SOCKET_IFNAME",
-        "CCBENCH_ASSEMBLY_KEY": "secret",
-        "GLOO_SOCKET_IFNAME": "eth0",
-        "PATH": "/bin",
-    }
-    assert set(handed_on(variables)) == {"CCBENCH_LEADER", "CCBENCH_HAND_ON", "GLOO_SOCKET_IFNAME"}
 
 
 def test_srun_makes_one_run_of_its_tasks(tmp_path: Path) -> None:
@@ -213,7 +184,7 @@ def test_under_torchrun_mpi_is_refused_with_what_would_start_it(tmp_path: Path) 
 @needs_mpi
 @pytest.mark.skipif(not SHARED_MEMORY.is_dir(), reason="no shared memory to leave files in")
 def test_a_launcher_that_is_killed_leaves_no_shared_memory_behind(tmp_path: Path) -> None:
-    suite, mark = tmp_path / "suite.yaml", f"seats-{os.getpid()}"
+    suite, mark = tmp_path / "suite.yaml", f"agents-{os.getpid()}"
     suite.write_text(SUITE.format(backends="mpi", sizes="1 KiB", limit="300 s"))
     words = [sys.executable, "-m", "ccbench", "run", str(suite), "-o", str(tmp_path / "run"), "--no-report"]
     told = {"CCBENCH_FAULT": "stop:rank=1:size=1024", MARK: mark}
@@ -226,14 +197,14 @@ def test_a_launcher_that_is_killed_leaves_no_shared_memory_behind(tmp_path: Path
         start_new_session=True,
     )
     try:
-        stopped = wait_until(lambda: [one for one in marked(mark) if state_and_parent(one)[0] == "T"])
+        stopped = wait_until(lambda: [one for one in marked(mark) if state_and_parent(one)[0] == "T"], 120)
         assert isinstance(stopped, list)
         files = [Path(path) for path in shared_memory_files(stopped[0])]
     finally:
         launcher.kill()
         for process in marked(mark):
             with suppress(ProcessLookupError):
-                if is_seat(process):
+                if is_agent(process):
                     os.kill(process, signal.SIGKILL)
         launcher.wait()
     assert files, "this MPI keeps nothing in shared memory, so nothing is shown"
@@ -255,7 +226,7 @@ def test_a_team_of_the_users_launcher_that_is_given_up_leaves_no_shared_memory_b
         stderr=subprocess.DEVNULL,
     )
     try:
-        stopped = wait_until(lambda: [one for one in marked(mark) if state_and_parent(one)[0] == "T"])
+        stopped = wait_until(lambda: [one for one in marked(mark) if state_and_parent(one)[0] == "T"], 120)
         assert isinstance(stopped, list)
         files = [Path(path) for path in shared_memory_files(stopped[0])]
         assert process.wait(SECONDS) == 4
@@ -267,74 +238,70 @@ def test_a_team_of_the_users_launcher_that_is_given_up_leaves_no_shared_memory_b
     assert all_gone(marked(mark))
 
 
-def test_a_seat_whose_leader_was_killed_says_so_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_whose_leader_was_killed_says_so_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
-    monkeypatch.setattr("ccbench.seats.serve", broken)
-    assembly, seats_end = Pipe()
-    occupant = Occupant(Seat("mpirun", 1, 2), seats_end, Leftovers())
-    assembly.send(Summons(("python", "-c", "'ccbench.rank'", "mpi"), {}, 1))
-    seat = threading.Thread(target=lambda: codes.append(occupant.stay()))
+    monkeypatch.setattr("ccbench.workers.agent.serve", broken)
+    hub, agents_end = Pipe()
+    agent = RunAgent(LaunchedProcess("mpirun", 1, 2), agents_end, FileCleanup())
+    hub.send(Spawn({"CCBENCH_LEADER": ""}, in_process=True, group=1))
+    thread = threading.Thread(target=lambda: codes.append(agent.stay()))
     codes: list[int] = []
-    seat.start()
-    assert assembly.poll(10), "the seat says nothing"
-    assert assembly.recv() == Report(1, LOST_EXIT_CODE, "the team's leader is gone (Broken pipe)")
-    assembly.send(Over(137))
-    seat.join(10)
+    thread.start()
+    assert hub.poll(10), "the agent says nothing"
+    assert hub.recv() == Ended(1, 1, LOST_EXIT_CODE, "the team's leader is gone (Broken pipe)")
+    hub.send(Spawn({"CCBENCH_LEADER": ""}, in_process=True, group=2))
+    assert "MPI comes up only once" in hub.recv().output
+    hub.send(Stop(137))
+    thread.join(10)
     assert codes == [137]
 
 
-class Told:
-    """A way that keeps what is offered."""
+class Told(Store):
+    """Keeps what is set."""
 
     def __init__(self) -> None:
         self.texts: queue.SimpleQueue[str] = queue.SimpleQueue()
 
-    def offer(self, text: str) -> None:
+    def set(self, text: str) -> None:
         self.texts.put(text)
 
-    def find(self) -> str:
+    def get(self) -> str:
         return self.texts.get(timeout=10)
-
-    def replaced(self, text: str) -> str:
-        return ""
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.mark.parametrize("quicker", ["first", "other"])
-def test_the_first_seat_hears_of_another_version_whoever_came_before_it(
+def test_the_first_process_hears_of_another_version_whoever_came_before_it(
     monkeypatch: pytest.MonkeyPatch, quicker: str
 ) -> None:
-    way = Told()
-    monkeypatch.setattr("ccbench.seats.way_for", lambda *_: way)
+    store = Told()
+    monkeypatch.setattr("ccbench.workers.hub.store_for", lambda *_: store)
     monkeypatch.setattr("os.environ", dict(os.environ))
 
-    def connected(text: str) -> Connection:
+    def connected(text: str, hello: Hello) -> Connection:
         if quicker == "other":
             with pytest.raises(UsageError, match="has ccbench"):
                 come_as_another_version(text)
             time.sleep(0.2)
-        made = connection_to(text)
-        way.texts.put(text)
+        made = connect(text, hello)
+        store.texts.put(text)
         return made
 
-    monkeypatch.setattr("ccbench.seats.connection_to", connected)
+    monkeypatch.setattr("ccbench.workers.hub.connect", connected)
     if quicker == "first":
-        threading.Thread(target=lambda: come_late_as_another_version(way), daemon=True).start()
+        threading.Thread(target=lambda: come_late_as_another_version(store), daemon=True).start()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
         with pytest.raises(UsageError, match="has ccbench other"):
-            take_seat(Seat("mpirun", 0, 2), [])
+            join_run(LaunchedProcess("mpirun", 0, 2), [])
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def come_late_as_another_version(way: Told) -> None:
-    way.find()  # the first seat's own
-    text = way.find()
+def come_late_as_another_version(store: Told) -> None:
+    store.get()  # the first process's own
+    text = store.get()
     time.sleep(0.2)
     with suppress(UsageError):
         come_as_another_version(text)
@@ -343,10 +310,9 @@ def come_late_as_another_version(way: Told) -> None:
 def come_as_another_version(text: str) -> None:
     """In a process of its own: what a version says is of the module."""
     script = (
-        "import sys; from ccbench import listening; listening.__version__ = 'other'\n"
-        "from ccbench.rendezvous import connection_to\n"
+        "import sys; from ccbench.workers import channel; channel.__version__ = 'other'\n"
         "from ccbench.errors import UsageError\n"
-        "try: connection_to(sys.argv[1])\n"
+        "try: channel.connect(sys.argv[1], None)\n"
         "except UsageError as error: print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", script, text], capture_output=True, text=True, timeout=30)
@@ -354,19 +320,19 @@ def come_as_another_version(text: str) -> None:
         raise UsageError(done.stdout)
 
 
-def test_a_seat_whose_first_process_is_killed_before_all_came_says_so(
+def test_an_agent_whose_first_process_is_killed_before_all_came_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("os.environ", dict(os.environ))
     theirs, ours = Pipe()
-    monkeypatch.setattr("ccbench.seats.way_for", lambda *_: None)
-    monkeypatch.setattr("ccbench.seats.came", lambda _: ours)
+    monkeypatch.setattr("ccbench.workers.hub.store_for", lambda *_: None)
+    monkeypatch.setattr("ccbench.workers.hub.connect_to_first", lambda *_: ours)
     theirs.close()
     with pytest.raises(UsageError, match="srun: the first process has left before all had come"):
-        take_seat(Seat("srun", 1, 2), [])
+        join_run(LaunchedProcess("srun", 1, 2), [])
 
 
-def is_seat(process: int) -> bool:
+def is_agent(process: int) -> bool:
     """Whether it is one that the launcher started, and not one of its helpers."""
     words = Path("/proc", str(process), "cmdline").read_bytes().split(b"\0")
     return b"run" in words and b"--no-report" in words

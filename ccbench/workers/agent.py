@@ -1,0 +1,355 @@
+"""What runs in the process of a rank, and the agent by which a launched one is reached.
+
+A rank measures one case after the other and reports (``run_rank``). Where the leader did not fork it, its
+process is an agent, which answers questions too (``run_agent``). It first connects to its leader and proves
+that it knows the key; only then does it load the rank's library, so that the leader can name it and end it
+whatever the library does. When the connection breaks, its reading thread ends the process at once. Nothing
+else is needed to end ranks on other hosts.
+
+Under ``mpirun -n N ccbench run`` the processes that the launcher started stay for the whole run
+(``RunAgent``). They start ranks on their hosts as the hub tells them, but for ranks of MPI, which they are
+themselves: a launcher's MPI comes up only in the processes that it started, and only once. So a team of
+theirs that hangs cannot be replaced. Its agents stay, in whatever call they hang, until the run is over, and
+then leave with the run's exit code: to end them sooner would make the launcher end everything, the runner
+with its unwritten cases among it.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import Any, Protocol
+
+from ccbench.backends.base import CannotRun, OutOfMemory
+from ccbench.backends.cpu.memory import Word
+from ccbench.backends.crew import TeamEndpoint, open_launched
+from ccbench.cases import Case, Conditions, Sampling, Status
+from ccbench.errors import CcbenchError, UsageError
+from ccbench.machine.files import Files
+from ccbench.machine.host import control_group_limits
+from ccbench.machine.load import queued_seconds, read_cpu_times, watched
+from ccbench.machine.processes import die_with_parent, module_command, signals_let_in, single_threaded
+from ccbench.measure import Apart, measure
+from ccbench.workers import messages
+from ccbench.workers.channel import LEADER_VARIABLE, Channel, connect, hang_up, report_unreadable
+from ccbench.workers.cleanup import FileCleanup
+from ccbench.workers.launched_process import LaunchedProcess, rank_and_size
+from ccbench.workers.launcher import LOCAL_VARIABLE, RANK_VARIABLE, RANKS_VARIABLE
+from ccbench.workers.messages import RankReport
+
+PARTING_SECONDS = 4.0
+LONGEST_OUTPUT = 2000
+LOST_EXIT_CODE = 5
+
+
+# -- a rank, in whatever process ---------------------------------------------------------------------------
+
+
+class LeaderConnection(Protocol):
+    """A rank's connection to its leader: a pipe, or a ``Channel``."""
+
+    def recv(self) -> Any:
+        """Return the next case with its sampling; EOFError when there are no more."""
+
+    def send(self, message: Any) -> None:
+        """Send the leader a report."""
+
+
+def run_rank(endpoint: TeamEndpoint, connection: LeaderConnection) -> None:
+    """Measure one case after the other until the leader hangs up."""
+    # No collection may fall into a launch; between cases only what came since the fork is looked at.
+    gc.disable()
+    gc.freeze()
+    while True:
+        try:
+            case, sampling = connection.recv()
+        except (EOFError, OSError):
+            return
+        connection.send(rank_report(endpoint, case, sampling))
+        gc.collect()
+
+
+def rank_report(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankReport:
+    """Measure ``case``; whatever is raised meanwhile must be named, not lost with the process."""
+    try:
+        return _measured(endpoint, case, sampling)
+    except OutOfMemory as error:
+        return RankReport(Status.OUT_OF_MEMORY, str(error))
+    except CannotRun as error:
+        return RankReport(Status.UNSUPPORTED, str(error))
+    except CcbenchError as error:
+        return RankReport(Status.FAILED, f"{endpoint.prefix}{error}")
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{os.path.basename(place.filename)}:{place.lineno}"
+        return RankReport(Status.FAILED, f"{endpoint.prefix}{type(error).__name__}: {error} ({where})")
+
+
+def _measured(endpoint: TeamEndpoint, case: Case, sampling: Sampling) -> RankReport:
+    """Raises OutOfMemory and CannotRun where the case, or what is computed meanwhile, cannot be had."""
+    algorithm = endpoint.prepare(case)
+    cpu_began, began, times_began = time.process_time(), time.perf_counter(), read_cpu_times()
+    queued_began = queued_seconds()
+    latency_before = endpoint.core_latency_seconds()
+    result = measure(endpoint, case, sampling, endpoint.next_salt())
+    latency_after = endpoint.core_latency_seconds()
+    cpu_seconds, seconds = time.process_time() - cpu_began, time.perf_counter() - began
+    queued_ended = queued_seconds()
+    words = endpoint.control.words
+    words[endpoint.control.index(endpoint.rank, Word.CPU_NANOSECONDS)] = int(cpu_seconds * 1e9)
+    endpoint.barrier()
+    if isinstance(endpoint, Apart):
+        endpoint.share_words()
+    times_ended = read_cpu_times()
+    all_cpu = sum(endpoint.control.read(rank, Word.CPU_NANOSECONDS) for rank in range(endpoint.ranks)) / 1e9
+    conditions = Conditions()
+    if times_began and times_ended:
+        conditions = watched(times_began, times_ended, all_cpu)
+    conditions = replace(
+        conditions, core_latency_before_seconds=latency_before, core_latency_after_seconds=latency_after
+    )
+    facts = endpoint.facts()
+    endpoint.finish()
+    status = Status.WRONG if result.mismatch else Status.OK
+    detail = str(result.mismatch) if result.mismatch else endpoint.remark()
+    if endpoint.rank:  # the stamps are everybody's, so one rank's copy is enough
+        result = replace(result, stamps=result.stamps[:, :0], part_stamps=result.part_stamps[:, :, :0])
+    return RankReport(
+        status,
+        detail,
+        algorithm,
+        result,
+        cpu_seconds / seconds,
+        None if queued_began is None or queued_ended is None else (queued_ended - queued_began) / seconds,
+        conditions,
+        (*endpoint.flags, *facts.flags),
+        facts,
+    )
+
+
+def refuse_all(reason: str, connection: LeaderConnection) -> None:
+    """Answer every case with the reason why none can run, until the leader hangs up."""
+    with suppress(EOFError, OSError):
+        while True:
+            connection.recv()
+            connection.send(RankReport(Status.UNSUPPORTED, reason))
+
+
+# -- an agent of one team ----------------------------------------------------------------------------------
+
+
+def leave() -> None:
+    """End this process at once, whatever its library does."""
+    os._exit(1)
+
+
+def run_agent() -> None:
+    """Serve one leader in a process of its own."""
+    address = os.environ.get(LEADER_VARIABLE, "")
+    if not address:
+        raise SystemExit(
+            f"ccbench: {LEADER_VARIABLE} is not set: the launcher did not hand the environment on; make it "
+            "(mpirun of Open MPI: -x NAME), or start 'ccbench run' instead"
+        )
+    hello = messages.Hello(messages.this_place(), *rank_and_size(os.environ))
+    cleanup = FileCleanup()
+    remember = partial(cleanup.add_shared_memory, [os.getpid()])
+
+    def lost() -> None:
+        remember()
+        leave()
+
+    try:
+        if LOCAL_VARIABLE in os.environ:  # the leader removes what this process leaves here
+            die_with_parent(os.getppid())  # a rank that is stopped cannot hear its connection break
+            serve(address, hello, leave)
+            return
+        try:
+            serve(address, hello, lost, remember)
+        finally:
+            remember()
+            cleanup.close()
+    except UsageError as error:
+        raise SystemExit(str(error)) from None
+
+
+def serve(
+    address: str, hello: messages.Hello, broken: Callable[[], None], ready: Callable[[], None] | None = None
+) -> None:
+    """Connect to a leader, answer it, and measure as its rank until it ends the team.
+
+    broken: called, by another thread, when the leader is gone. ready: called once the library works. Raises
+    UsageError when the leader cannot be reached.
+    """
+    channel = Channel(
+        connect(address, hello), broken, {messages.CLOCK: time.time, messages.HOST: _facts_of_this_host}
+    )
+    try:
+        start = channel.recv()
+    except EOFError:  # only asked
+        return
+    if start.processor >= 0:
+        # Before the library is loaded, so that its threads stay on the rank's processor too.
+        os.sched_setaffinity(0, {start.processor})
+    endpoint = _opened(start.backend, channel)
+    if ready:
+        ready()
+    channel.answers[messages.POSITION] = getattr(endpoint, "position", channel.answers[messages.POSITION])
+    processors = tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
+    quota = control_group_limits(Files()).cores
+    channel.send(messages.Ready(str(getattr(endpoint, "version", "")), processors, quota))
+    run_rank(endpoint, channel)
+    close = getattr(endpoint, "close", None)
+    if close:
+        close()
+
+
+def _facts_of_this_host() -> object:
+    from ccbench.workers.discovery import facts_of_this_host
+
+    return facts_of_this_host()
+
+
+def _opened(backend: str, channel: Channel) -> TeamEndpoint:
+    try:
+        return open_launched(backend, channel)
+    except CcbenchError as error:
+        reason = str(error)
+    except ImportError as error:
+        reason = f"{backend}: {error}"
+    channel.send(messages.Refusal(reason))
+    with suppress(EOFError):
+        channel.recv()  # the leader says that all is over, or hangs up, which ends the process
+    raise SystemExit(1)
+
+
+# -- an agent of a whole run --------------------------------------------------------------------------------
+
+
+class RunAgent:
+    """The agent of a run: the main thread is ranks of MPI, another listens to the hub."""
+
+    def __init__(self, process: LaunchedProcess, hub: Connection, cleanup: FileCleanup) -> None:
+        self._process = process
+        self._hub = hub
+        self._cleanup = cleanup
+        self._lock = threading.Lock()
+        self._tasks: queue.SimpleQueue[messages.Spawn | messages.Stop] = queue.SimpleQueue()
+        self._children: dict[int, subprocess.Popen[str]] = {}
+        self._was_rank = False
+        self._idle = threading.Event()
+        self._idle.set()
+
+    def stay(self) -> int:
+        """Serve until the run is over; its exit code."""
+        threading.Thread(target=self._listen, name="hub", daemon=True).start()
+        while True:
+            task = self._tasks.get()
+            if isinstance(task, messages.Stop):
+                finish_mpi()
+                self._cleanup.close()
+                return task.exit_code
+            output, code = self._be_rank(task.variables[LEADER_VARIABLE])
+            self._idle.set()
+            self._tell(task.group, code, output)
+
+    def _be_rank(self, leader: str) -> tuple[str, int]:
+        """Run a rank in this process; (why it could not, exit code)."""
+        hello = messages.Hello(messages.this_place(), self._process.rank, self._process.ranks, stays=True)
+        # What this process's MPI has put into shared memory goes with it, whoever is killed. A process that
+        # the launcher does not know removes it; that one, too, is ended where the whole group or job is.
+        remember = partial(self._cleanup.add_shared_memory, [os.getpid()])
+        try:
+            serve(leader, hello, lambda: None, remember)
+        except CcbenchError as error:
+            return str(error), error.exit_code
+        except ConnectionError as error:  # its leader was killed
+            return f"the team's leader is gone ({error.strerror})", LOST_EXIT_CODE
+        except SystemExit:  # its library did not start, which the leader knows
+            return "", 1
+        return "", 0
+
+    def _tell(self, group: int, exit_code: int, output: str) -> None:
+        with self._lock, suppress(OSError):
+            self._hub.send(messages.Ended(group, self._process.rank, exit_code, output))
+
+    def _listen(self) -> None:
+        """Do what the hub says; without one the run is lost."""
+        over = messages.Stop(LOST_EXIT_CODE)
+        try:
+            over = self._obey()
+        except (EOFError, OSError):
+            pass  # the first process is gone
+        except Exception as error:  # a pickle names classes, and making them may raise anything
+            report_unreadable("the first process", error)
+            hang_up(self._hub)  # so that the first process, too, knows that the run is lost
+        for group in list(self._children):
+            self._end(group)
+        if not self._idle.wait(PARTING_SECONDS):
+            os._exit(over.exit_code)  # it hangs in its library, which no other thread can end
+        self._tasks.put(over)
+
+    def _obey(self) -> messages.Stop:
+        while True:
+            message = self._hub.recv()
+            if isinstance(message, messages.Stop):
+                return message
+            if isinstance(message, messages.Kill):
+                self._end(message.group)
+            elif not message.in_process:
+                self._start_child(message)
+            elif self._was_rank:
+                self._tell(message.group, 1, f"MPI comes up only once under {self._process.launcher}")
+            else:
+                self._was_rank = True
+                self._idle.clear()
+                self._tasks.put(message)
+
+    def _start_child(self, spawn: messages.Spawn) -> None:
+        numbers = {RANK_VARIABLE: str(self._process.rank), RANKS_VARIABLE: str(self._process.ranks)}
+        try:
+            with signals_let_in():
+                child = subprocess.Popen(
+                    module_command("ccbench.workers", "agent"),
+                    env=single_threaded({**os.environ, **spawn.variables, **numbers}),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    errors="replace",
+                    start_new_session=True,
+                )
+        except OSError as error:
+            self._tell(spawn.group, 1, f"{sys.executable} could not be started: {error.strerror}")
+            return
+        self._children[spawn.group] = child
+        threading.Thread(target=self._wait, args=(spawn.group, child), daemon=True).start()
+
+    def _wait(self, group: int, child: subprocess.Popen[str]) -> None:
+        output, _ = child.communicate()
+        self._tell(group, child.returncode, output[-LONGEST_OUTPUT:])
+
+    def _end(self, group: int) -> None:
+        child = self._children.pop(group, None)
+        if child is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+
+
+def finish_mpi() -> None:
+    """End the MPI of this process where one is up: launchers report an error when nobody does."""
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
+        mpi.Finalize()

@@ -1,0 +1,428 @@
+"""Connections between processes that did not fork each other: listening, connecting, and who may.
+
+A listener is bound to loopback unless peers may be on other hosts. Whoever connects must prove that it knows
+the listener's key before a single byte of it is unpickled (HMAC challenges both ways, as ``multiprocessing``
+has them). Then both sides say in plain text which ccbench they are, because pickles of another version mean
+other things, and the peer says who it is (``Hello``). For all of it there are a few seconds, in a thread of
+its own: an unauthenticated peer neither gets in nor keeps others out.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import secrets
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge, wait
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from ccbench import __version__
+from ccbench.backends.base import Position
+from ccbench.errors import UsageError
+from ccbench.workers.messages import (
+    POSITION,
+    AllGather,
+    Gathered,
+    Hello,
+    Question,
+    Start,
+    Stop,
+)
+
+LEADER_VARIABLE = "CCBENCH_LEADER"
+"""Where the leader listens, and its key: ``address:port ...|key``. In the environment only, because anybody
+can read command lines."""
+
+LOOPBACK = "127.0.0.1"
+BACKLOG = 1024
+KEY_BYTES = 32
+MOST_UNAUTHENTICATED = 256
+"""Connections that may be under proof at the same time; others wait in the kernel."""
+
+CONNECT_SECONDS = 10.0
+PROOF_SECONDS = 10
+"""How long a peer may take to authenticate itself."""
+
+LISTENER_SECONDS = 20
+"""How long a listener may leave a peer waiting; its own limit is shorter."""
+
+VANISHED_SECONDS = 60
+"""How long the other side's host may leave unanswered what was sent to it."""
+
+GREETING = "ccbench"
+GREETING_BYTES = 4096
+
+
+class Peer(NamedTuple):
+    """Who has connected and proven itself."""
+
+    hello: Hello
+    connection: Connection
+
+
+def greeting() -> bytes:
+    """What each side says of itself in plain text."""
+    return f"{GREETING} {__version__} {socket.gethostname()}".encode()
+
+
+def version_mismatch(theirs: bytes) -> str:
+    """Why the two sides do not understand each other, with the cure; '' when they do."""
+    words = theirs.decode(errors="replace").split(" ")
+    name, version, host = words if len(words) == 3 else ("", "", "")
+    if name != GREETING:  # versions older than the greeting come with a pickle at once
+        version, host = "of another version", "a host"
+    if version == __version__:
+        return ""
+    return (
+        f"{host} has ccbench {version}, {socket.gethostname()} has {__version__}; install the same version "
+        "on all hosts, and let them find that one (PATH, virtual environment)"
+    )
+
+
+class Listener:
+    """A listening socket with a key of its own, and a thread for each peer that is under proof.
+
+    address: where to connect and with which key, one line of text. refused: why some who knew the key were
+    not let in.
+    """
+
+    def __init__(self, several_hosts: bool = False) -> None:
+        self._key = secrets.token_bytes(KEY_BYTES)
+        self._proven: queue.SimpleQueue[Peer] = queue.SimpleQueue()
+        self._places = threading.Semaphore(MOST_UNAUTHENTICATED)
+        self._waiting, self._wake = socket.socketpair()
+        self._waiting.setblocking(False)
+        self.refused: list[str] = []
+        self._socket = _listening(several_hosts)
+        self._socket.setblocking(False)
+        port = self._socket.getsockname()[1]
+        hosts = own_addresses() if several_hosts else [LOOPBACK]
+        self.addresses = tuple(f"[{one}]:{port}" if ":" in one else f"{one}:{port}" for one in hosts)
+        self.address = f"{' '.join(self.addresses)}|{self._key.hex()}"
+
+    def wait(self, others: Sequence[Any], seconds: float | None) -> tuple[list[Any], list[Peer]]:
+        """Wait for any of ``others`` or a peer: (those of ``others`` that are ready, new peers)."""
+        ready = wait([*others, self._socket, self._waiting], seconds)
+        if self._socket in ready:
+            self._accept()
+        with suppress(BlockingIOError):
+            self._waiting.recv(GREETING_BYTES)
+        found = []
+        with suppress(queue.Empty):
+            while True:
+                found.append(self._proven.get_nowait())
+        return [one for one in ready if one not in (self._socket, self._waiting)], found
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # nobody is there any more
+            while self._places.acquire(blocking=False):
+                try:
+                    line, _ = self._socket.accept()
+                except OSError:
+                    self._places.release()
+                    raise
+                threading.Thread(target=self._prove, args=(line,), daemon=True).start()
+
+    def _prove(self, line: socket.socket) -> None:
+        line.setblocking(True)
+        keep_alive(line)
+        connection = Connection(line.detach())
+        try:
+            with hung_up_after(connection, PROOF_SECONDS):
+                deliver_challenge(connection, self._key)
+                answer_challenge(connection, self._key)
+                connection.send_bytes(greeting())
+                mismatch = version_mismatch(connection.recv_bytes(GREETING_BYTES))
+                if mismatch:
+                    self.refused.append(mismatch)
+                    raise EOFError
+                self._proven.put(Peer(connection.recv(), connection))
+        except Exception:  # a wrong key, a closed line, and whatever making a pickled value may raise
+            connection.close()
+        finally:
+            self._places.release()
+            with suppress(OSError):  # closed meanwhile, or so many wait that it is awake anyway
+                self._wake.send(b"\0", socket.MSG_DONTWAIT)
+
+    def close(self) -> None:
+        """Let nobody in any more; who is in stays."""
+        for one in (self._socket, self._waiting, self._wake):
+            one.close()
+
+    def __enter__(self) -> Listener:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _listening(several_hosts: bool) -> socket.socket:
+    """On every interface by IPv4 and IPv6, as far as the kernel has them; or on loopback alone."""
+    if several_hosts and socket.has_dualstack_ipv6():
+        with suppress(OSError):  # IPv6 is compiled in and switched off
+            return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG)
+    return socket.create_server(("" if several_hosts else LOOPBACK, 0), backlog=BACKLOG)
+
+
+# -- connecting -------------------------------------------------------------------------------------------
+
+
+class Unreachable(UsageError):
+    """Nobody who knows the key answers at any of the addresses."""
+
+
+def connect(address: str, hello: Hello) -> Connection:
+    """Connect to a listener, with its key proven on both sides.
+
+    All addresses are tried at once, and the first that leads to the listener is taken. Raises Unreachable
+    when none does, UsageError when it is of another version.
+    """
+    addresses, _, key = address.rpartition("|")
+    arrivals: queue.SimpleQueue[Connection | None] = queue.SimpleQueue()
+    left = addresses.split()
+    for one in left:
+        threading.Thread(target=_try, args=(one, bytes.fromhex(key), arrivals), daemon=True).start()
+    while left:
+        left.pop()
+        connection = arrivals.get()
+        if connection is None:
+            continue
+        try:
+            with hung_up_after(connection, LISTENER_SECONDS):
+                connection.send_bytes(greeting())
+                mismatch = version_mismatch(connection.recv_bytes(GREETING_BYTES))
+                if not mismatch:
+                    connection.send(hello)
+        except (OSError, EOFError):
+            connection.close()
+            continue
+        threading.Thread(target=_close_all, args=(arrivals, len(left)), daemon=True).start()
+        if mismatch:
+            connection.close()
+            raise UsageError(f"ccbench: {mismatch}")
+        return connection
+    raise Unreachable(
+        f"ccbench: {socket.gethostname()} reaches the team's leader at none of {addresses}; "
+        "let TCP connections between these hosts through"
+    )
+
+
+def _try(address: str, key: bytes, arrivals: queue.SimpleQueue[Connection | None]) -> None:
+    """Put there a connection on which both sides have proven the key, or None."""
+    found = None
+    try:
+        with suppress(OSError, EOFError, ValueError, AuthenticationError):
+            found = _authenticated(address, key)
+    finally:
+        arrivals.put(found)
+
+
+def _authenticated(address: str, key: bytes) -> Connection:
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS) as line:
+        line.settimeout(None)
+        keep_alive(line)
+        connection = Connection(line.detach())
+    try:
+        # An address of the leader's may be somebody else's here, who takes connections and says nothing.
+        with hung_up_after(connection, LISTENER_SECONDS):
+            answer_challenge(connection, key)
+            deliver_challenge(connection, key)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _close_all(arrivals: queue.SimpleQueue[Connection | None], count: int) -> None:
+    """What else leads to the listener is not needed; it has not greeted yet, so nobody counts it."""
+    for _ in range(count):
+        connection = arrivals.get()
+        if connection is not None:
+            connection.close()
+
+
+# -- a rank's side ----------------------------------------------------------------------------------------
+
+
+class Channel:
+    """Implements ``ccbench.backends.base.ControlChannel`` over the connection to a leader.
+
+    A second thread reads the connection. It sleeps in the kernel while there is nothing to read, so it takes
+    no time from what is measured; it answers questions even while the rank's library hangs (``answers``), and
+    calls ``broken`` when the leader is gone.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        broken: Callable[[], None],
+        answers: Mapping[str, Callable[[], object]] | None = None,
+    ) -> None:
+        self._connection = connection
+        self._broken = broken
+        self.answers: dict[str, Callable[[], object]] = {
+            POSITION: lambda: Position(0, 0, 0),
+            **(answers or {}),
+        }
+        self._lock = threading.Lock()
+        self._messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._gathered: queue.SimpleQueue[tuple[bytes, ...]] = queue.SimpleQueue()
+        self.rank = self.ranks = -1
+        self.hosts: tuple[str, ...] = ()
+        self.one_clock = True
+        self.oversubscribed = False
+        threading.Thread(target=self._read, name="leader", daemon=True).start()
+
+    def _read(self) -> None:
+        """Sort what the leader says, until the connection breaks."""
+        try:
+            while True:
+                message = self._connection.recv()
+                if isinstance(message, Gathered):
+                    self._gathered.put(message.payloads)
+                elif isinstance(message, Question):
+                    self.tell(self.answers[message.about]())
+                else:
+                    self._messages.put(message)
+        except (EOFError, OSError):
+            pass  # the leader is gone
+        except Exception as error:  # a pickle names classes, and making them may raise anything
+            report_unreadable("its leader", error)
+            hang_up(self._connection)  # so that the leader, too, knows that this rank is lost
+        self._broken()
+
+    def recv(self) -> Any:
+        """Return the leader's next message; EOFError when all is over."""
+        message = self._messages.get()
+        if isinstance(message, Stop):
+            raise EOFError
+        if isinstance(message, Start):
+            self.rank, self.ranks = message.rank, message.ranks
+            self.hosts, self.one_clock = message.hosts, message.one_clock
+            here = self.hosts.count(self.hosts[self.rank])
+            self.oversubscribed = message.oversubscribed or here > (os.cpu_count() or 1)
+        return message
+
+    def send(self, message: Any) -> None:
+        """Send the leader a message."""
+        with self._lock:
+            self._connection.send(message)
+
+    def all_gather(self, mine: bytes) -> list[bytes]:
+        """Return what every rank gave, in rank order."""
+        self.send(AllGather(mine))
+        return list(self._gathered.get())
+
+    def broadcast(self, mine: bytes | None, root: int) -> bytes:
+        """Return what ``root`` gave, on every rank."""
+        return self.all_gather(mine or b"")[root]
+
+    def barrier(self) -> None:
+        """Return when every rank has called it."""
+        self.all_gather(b"")
+
+    def tell(self, message: object) -> None:
+        """Send, where the leader may be gone: the reading thread sees that, too."""
+        with suppress(OSError):
+            self.send(message)
+
+
+def report_unreadable(who: str, error: Exception) -> None:
+    """Say on standard error, which the launcher hands on, why this process stops listening."""
+    text = (
+        f"ccbench: process {os.getpid()} on {socket.gethostname()} failed to read what {who} says "
+        f"({type(error).__name__}: {error}); is the same ccbench, with the same packages, on all hosts?"
+    )
+    print(text, file=sys.stderr, flush=True)
+
+
+# -- sockets ----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def hung_up_after(connection: Connection, seconds: float) -> Iterator[None]:
+    """Break the connection where the whole of what happens meanwhile takes longer."""
+    timer = threading.Timer(seconds, hang_up, (connection,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+
+
+def hang_up(connection: Connection) -> None:
+    """Break a connection that other threads may be using; nobody's reading or writing blocks any more."""
+    with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as line:
+        line.shutdown(socket.SHUT_RDWR)
+
+
+def keep_alive(line: socket.socket) -> None:
+    """Send at once, and break about a minute after the other side's host has vanished without a goodbye.
+
+    While something that was sent is unanswered the kernel asks nothing, and sends it again for a quarter of
+    an hour: that has a limit of its own.
+    """
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    limits = {
+        "TCP_KEEPIDLE": 30,
+        "TCP_KEEPINTVL": 10,
+        "TCP_KEEPCNT": 3,
+        "TCP_USER_TIMEOUT": VANISHED_SECONDS * 1000,  # in milliseconds (tcp(7))
+    }
+    for name, value in limits.items():
+        if hasattr(socket, name):
+            line.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def own_addresses(proc: Path = Path("/proc")) -> list[str]:
+    """Return this host's addresses: IPv4 of every interface, then IPv6, loopback last."""
+    found = []
+    try:
+        import fcntl
+
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
+            for _, name in socket.if_nameindex():
+                request = struct.pack("256s", name.encode()[:15])
+                with suppress(OSError):  # an interface without an address
+                    answer = fcntl.ioctl(line.fileno(), _SIOCGIFADDR, request)
+                    found.append(socket.inet_ntoa(answer[20:24]))
+    except (ImportError, OSError):
+        with suppress(OSError):
+            found = socket.gethostbyname_ex(socket.gethostname())[2]
+    others = [address for address in dict.fromkeys(found) if not address.startswith("127.")]
+    return [*others, *(_ipv6_addresses(proc) if socket.has_dualstack_ipv6() else []), LOOPBACK]
+
+
+def _ipv6_addresses(proc: Path) -> list[str]:
+    """Return those that other hosts can use; link-local ones mean nothing without an interface."""
+    try:
+        lines = [line.split() for line in (proc / "net/if_inet6").read_text().splitlines()]
+    except OSError:
+        return []
+    return [
+        socket.inet_ntop(socket.AF_INET6, bytes.fromhex(fields[0]))
+        for fields in lines
+        if len(fields) == 6 and int(fields[3], 16) in _IPV6_SCOPES
+    ]
+
+
+_IPV6_SCOPES = (0x00, 0x40)
+"""Global, and site-local (net/ipv6.h)."""
+
+
+_SIOCGIFADDR = 0x8915
+"""linux/sockios.h."""

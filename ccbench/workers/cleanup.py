@@ -1,0 +1,112 @@
+"""Removal of what libraries leave behind when their process is killed.
+
+An MPI keeps files in shared memory and removes them when it is finalised. A process that is killed, hangs or
+has lost its leader never comes to that, and each such file is megabytes of a host's memory.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+ENDING_SECONDS = 5.0
+"""How long the removal may take."""
+
+CLOCK_STEP_SECONDS = 0.1
+"""More than the clock by which kernels date files is behind the one that programs read."""
+
+_REMOVE = """
+import os, shutil, sys, time
+paths = sys.stdin.read().splitlines()
+for pause in (0.0, 0.2, 1.0):
+    time.sleep(pause)
+    for path in paths:
+        if os.path.isdir(path):
+            shutil.rmtree(path, ignore_errors=True)
+        elif os.path.exists(path):
+            try: os.unlink(path)
+            except OSError: pass
+    if not any(map(os.path.exists, paths)):
+        break
+"""
+
+
+class FileCleanup:
+    """Files and folders that go when this process ends, however it does.
+
+    A process in a session of its own, so that what ends this one's group leaves it alive, does nothing until
+    this one has ended, and then removes what it was told. It is started when there is something to remove.
+    """
+
+    def __init__(self) -> None:
+        self._since_seconds = time.time() - CLOCK_STEP_SECONDS
+        self._process: subprocess.Popen[bytes] | None = None
+        self._paths: set[str] = set()
+
+    def add_shared_memory(self, pids: Iterable[int]) -> None:
+        """Add what these processes have in shared memory by now, and its names after them.
+
+        What was there before this object, or is of another user, is somebody else's, and stays.
+        """
+        self.add(path for pid in pids for path in shared_memory_files(pid) if self._is_new(path))
+
+    def add(self, paths: Iterable[str]) -> None:
+        """Add these, whatever they are."""
+        new = set(paths) - self._paths
+        if not new:
+            return
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-S", "-E", "-c", _REMOVE],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        self._paths |= new
+        assert self._process.stdin is not None, "it was started with a pipe"
+        with suppress(OSError):  # it was killed: nobody removes anything
+            self._process.stdin.write("".join(f"{path}\n" for path in new).encode())
+            self._process.stdin.flush()
+
+    def close(self) -> None:
+        """Remove everything now."""
+        if self._process is not None:
+            with suppress(OSError, subprocess.TimeoutExpired):
+                self._process.communicate(timeout=ENDING_SECONDS)
+        for path in self._paths:  # in case that process was killed
+            if os.path.isdir(path):
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                with suppress(OSError):
+                    os.unlink(path)
+
+    def _is_new(self, path: str) -> bool:
+        try:
+            found = os.lstat(path)
+        except OSError:
+            return False
+        mine = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+        return mine and found.st_ctime >= self._since_seconds
+
+
+def shared_memory_files(pid: int, proc: Path = Path("/proc")) -> list[str]:
+    """Return files in shared memory that a process shares with others and writes to, and that have a name.
+
+    So neither programs nor libraries that somebody has put there, as jobs on clusters do with their Python,
+    nor data that are only read.
+    """
+    try:
+        lines = (proc / str(pid) / "maps").read_text().splitlines()
+    except OSError:
+        return []
+    mapped = [fields for line in lines if len(fields := line.split(maxsplit=5)) == 6]
+    paths = {path for _, rights, _, _, _, path in mapped if "w" in rights and "s" in rights}
+    return sorted(path for path in paths if path.startswith("/dev/shm/") and not path.endswith("(deleted)"))

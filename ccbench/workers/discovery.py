@@ -1,0 +1,215 @@
+"""Rank discovery: how many ranks a launcher starts, on which hosts, what these are, how their clocks differ.
+
+Done once before a run's first case: the launcher starts agents, which connect to the runner as ranks do to
+their leader, and one of each host describes it. Clocks are compared by round trips over the same connection:
+the remote time belongs to the middle of a round trip, give or take half of it, and the shortest of them tells
+most (F. Cristian, "Probabilistic clock synchronization", Distributed Computing 3, 1989).
+"""
+
+from __future__ import annotations
+
+import platform
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+
+from ccbench import __version__
+from ccbench.backends import open_backend
+from ccbench.backends.base import Launch
+from ccbench.capabilities import backends_of_auto
+from ccbench.errors import UsageError
+from ccbench.machine.environment import observe
+from ccbench.machine.network import LOOPBACK, read_interfaces
+from ccbench.machine.nvml import opened
+from ccbench.workers.channel import Listener, Peer
+from ccbench.workers.launcher import (
+    LAUNCHER_END_SECONDS,
+    POLL_SECONDS,
+    Launcher,
+    gather,
+    rank_order,
+    started,
+)
+from ccbench.workers.messages import CLOCK, HOST, Place, Question, Stop, nodes_of_ranks
+
+SINGLE_SECONDS = 1.0
+"""How long to wait for others when the first process says that it is alone."""
+
+ANSWER_SECONDS = 30.0
+ROUND_TRIPS = 20
+WHO = "--launch"
+"""What messages begin with."""
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """What one host is.
+
+    gpus: models, one each. no_gpus: why ranks there cannot use GPUs, '' where they can.
+    interfaces: those that are up, as ``machine.network`` names them.
+    clock_offset_seconds: its clock of the day minus the runner's host's, give or take
+    clock_uncertainty_seconds.
+    """
+
+    name: str
+    ranks: int = 0
+    system: str = ""
+    kernel: str = ""
+    processor: str = ""
+    cores: int | None = None
+    memory_bytes: int | None = None
+    gpus: tuple[str, ...] = ()
+    no_gpus: str = ""
+    interfaces: tuple[str, ...] = ()
+    python: str = ""
+    ccbench: str = ""
+    clock_offset_seconds: float | None = None
+    clock_uncertainty_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class LaunchedRanks:
+    """What a launcher starts. hosts: of each rank; facts: of each host, in the order of nodes."""
+
+    hosts: tuple[str, ...]
+    facts: tuple[HostFacts, ...]
+
+    @property
+    def ranks(self) -> int:
+        """How many there are."""
+        return len(self.hosts)
+
+    @property
+    def nodes(self) -> int:
+        """On how many hosts they are."""
+        return len(self.facts)
+
+    @property
+    def node_of_rank(self) -> tuple[int, ...]:
+        """Index into facts, by rank."""
+        return nodes_of_ranks(self.hosts)
+
+
+def facts_of_this_host() -> HostFacts:
+    """Return what this host is, and whether it has GPUs to use."""
+    seen = observe(driver=opened)
+    up = [one for one in read_interfaces() if one.up and one.kind != LOOPBACK]
+    return HostFacts(
+        name=socket.gethostname(),
+        system=seen.host.system,
+        kernel=seen.host.kernel,
+        processor=seen.processor.model or seen.processor.architecture,
+        cores=seen.processor.cores,
+        memory_bytes=seen.memory.total_bytes,
+        gpus=tuple(gpu.model or "GPU" for gpu in seen.accelerators.gpus)
+        or ("GPU",) * len(seen.accelerators.device_files),
+        no_gpus=open_backend(backends_of_auto(gpus=True)[0]).unavailable() or "",
+        interfaces=tuple(map(str, up)),
+        python=platform.python_version(),
+        ccbench=__version__,
+    )
+
+
+def discover_ranks(launch: Launch, ranks: int | None = None) -> LaunchedRanks:
+    """Start the launcher once and see who comes.
+
+    ranks: how many were asked for, None for as many as it starts. UsageError when none come in time, when
+    they are fewer or more, or when every one believes it is alone; the message says what to change.
+    """
+    with Listener(several_hosts=launch.several_hosts) as listener:
+        launcher = started(launch, ranks or 1, listener.address, {}, backend="")
+        arrived: list[Peer] = []
+        try:
+            _wait_for_all(arrived, listener, launcher, ranks)
+            order = rank_order([peer.hello for peer in arrived], WHO, ranks)
+            in_order = [arrived[number] for number in order]
+            refuse_duplicate_names([peer.hello.place for peer in in_order])
+            found = _asked(in_order)
+            for peer in arrived:
+                with suppress(OSError):
+                    peer.connection.send(Stop())
+            launcher.wait(LAUNCHER_END_SECONDS)
+        finally:
+            for peer in arrived:
+                peer.connection.close()
+            launcher.kill()
+    return found
+
+
+def _wait_for_all(arrived: list[Peer], listener: Listener, launcher: Launcher, ranks: int | None) -> None:
+    """Until as many have come as the first was told of; who is alone is waited for a little longer."""
+
+    def wanted(peers: Sequence[Peer]) -> int:
+        told = max((peer.hello.ranks for peer in peers), default=-1)
+        if told < 1 and ranks is None and peers:
+            raise UsageError(
+                f"{WHO}: this launcher does not tell its processes how many they are; say it with --ranks"
+            )
+        return told if told > 0 else ranks or 1
+
+    def why(came: int, wanted: int) -> str:
+        return f"{launcher.why_so_few(came, wanted)}; try 'hostname' in place of ccbench"
+
+    gather(listener, WHO, wanted, why, ended=launcher.ended, enrol=arrived.append)
+    alone = time.monotonic() + SINGLE_SECONDS
+    while len(arrived) == 1 and time.monotonic() < alone and not launcher.ended():
+        arrived += listener.wait([], POLL_SECONDS)[1]
+
+
+def _asked(in_order: Sequence[Peer]) -> LaunchedRanks:
+    hosts = tuple(peer.hello.place.host for peer in in_order)
+    facts = []
+    for host in dict.fromkeys(hosts):
+        peer = in_order[hosts.index(host)]
+        offset, uncertainty = clock_offset(partial(_answer, peer, CLOCK))
+        found = _answer(peer, HOST)
+        assert isinstance(found, HostFacts)
+        facts.append(
+            replace(
+                found,
+                ranks=hosts.count(host),
+                clock_offset_seconds=offset,
+                clock_uncertainty_seconds=uncertainty,
+            )
+        )
+    return LaunchedRanks(hosts, tuple(facts))
+
+
+def _answer(peer: Peer, about: str) -> object:
+    with suppress(EOFError, OSError):
+        peer.connection.send(Question(about))
+        if peer.connection.poll(ANSWER_SECONDS):
+            return peer.connection.recv()
+    raise UsageError(
+        f"{WHO}: {peer.hello.place.host} does not answer any more; look whether the process there was killed"
+    )
+
+
+def clock_offset(
+    ask: Callable[[], object], clock: Callable[[], float] = time.time, times: int = ROUND_TRIPS
+) -> tuple[float, float]:
+    """Return (the other clock minus ours, how much that may be wrong either way), in seconds."""
+    best = (0.0, float("inf"))
+    for _ in range(times):
+        began = clock()
+        theirs = ask()
+        ended = clock()
+        assert isinstance(theirs, float)
+        if (ended - began) / 2 < best[1]:
+            best = theirs - (began + ended) / 2, (ended - began) / 2
+    return best
+
+
+def refuse_duplicate_names(places: Sequence[Place]) -> None:
+    """Hosts are told apart by name; two of one name would be taken for one, with all ranks inside it."""
+    first: dict[str, int] = {}
+    for rank, place in enumerate(places):
+        before = first.setdefault(place.host, rank)
+        if places[before].clock != place.clock:
+            raise UsageError(
+                f"{WHO}: ranks {before} and {rank} are on different machines that are both called "
+                f"{place.host!r}; give each a name of its own (hostnamectl, or hostname in a container)"
+            )

@@ -1,0 +1,326 @@
+"""What starts the ranks of a launched team: a launcher, agents that a launcher started before, or the leader.
+
+Whatever it is, it can be asked whether it has ended and what it said, waited for, and killed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import BinaryIO
+
+from ccbench.backends.base import Launch
+from ccbench.capabilities import capabilities_of
+from ccbench.errors import BackendUnavailable, UsageError
+from ccbench.machine.processes import die_with_parent, module_command
+from ccbench.machine.redaction import without_values
+from ccbench.workers.channel import LEADER_VARIABLE, Listener, Peer, connect, hang_up
+from ccbench.workers.messages import Ended, Hello, Spawn, this_place
+
+LOCAL_VARIABLE = "CCBENCH_LEADER_IS_HERE"
+"""Set where all ranks are on the leader's host, so that whoever started a rank may take it along in death."""
+
+HUB_VARIABLE = "CCBENCH_HUB"
+"""Where the hub of agents listens, and its key, as ``channel.LEADER_VARIABLE`` has it."""
+
+AGENTS_VARIABLE = "CCBENCH_AGENTS"
+"""How many agents the hub has, and the launcher that started them."""
+
+RANK_VARIABLE, RANKS_VARIABLE = "CCBENCH_RANK", "CCBENCH_RANKS"
+
+START_LIMIT_SECONDS = 120.0
+"""What a launcher may take until all ranks have come and their libraries work."""
+
+LAUNCHER_END_SECONDS = 3.0
+"""How long a launcher may take to say why a rank ended."""
+
+POLL_SECONDS = 0.02
+END_POLL_SECONDS = 0.002
+KEPT_LINES = 400
+LONGEST_OUTPUT = 300
+
+
+class Launcher(ABC):
+    """The launcher's process or processes, as far as the leader sees them. lines: its last output."""
+
+    def __init__(self, name: str, launch: Launch) -> None:
+        self.name = name
+        self._launch = launch
+        self.lines: deque[str] = deque(maxlen=KEPT_LINES)
+
+    @abstractmethod
+    def exit_codes(self) -> Sequence[int | None]:
+        """Of every process, None of one that runs: of ranks where there is no command, else of that alone."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End everything by force; safe to call twice."""
+
+    def ended(self) -> str:
+        """Return 'was killed by SIGKILL' and the like; '' while it runs: one process that fails ends all."""
+        codes = self.exit_codes()
+        over = [code for code in codes if code is not None]
+        if not over or (len(over) < len(codes) and not any(over)):
+            return ""
+        return describe_exit(next((code for code in over if code), 0))
+
+    def wait(self, seconds: float) -> None:
+        """Wait until it has ended, but not for longer."""
+        deadline = time.monotonic() + seconds
+        while not self.ended() and time.monotonic() < deadline:
+            time.sleep(END_POLL_SECONDS)
+
+    def ended_one(self, rank: int) -> str:
+        """Return the same of one rank's process, '' where that is not known."""
+        code = None if self._launch.command else self.exit_codes()[rank]
+        return "" if code is None else describe_exit(code)
+
+    def output(self, pattern: str = "") -> str:
+        """Return its last line that matches ``pattern``, or one that tells most of what went wrong."""
+        said = (without_values(line, self._launch.command) for line in self.lines)
+        lines = [line for line in said if re.search(pattern or r"\w", line)]
+        if pattern or not lines:
+            return lines[-1] if lines else ""
+        own = [line for line in lines if line.startswith("ccbench")]
+        telling = own or [line for line in lines if _TELLING.search(line)]
+        return (telling or lines)[-1][:LONGEST_OUTPUT]
+
+    def why_so_few(self, came: int, wanted: int) -> str:
+        """Say how it ended, or how long it was waited for, before all ranks had come, and what it said."""
+        ended = self.ended()
+        self.wait(LAUNCHER_END_SECONDS)
+        words = self.output()
+        some = f"{came} of {wanted} processes" if came else "any process"
+        what = f"{ended} before" if ended else f"was given {START_LIMIT_SECONDS:.0f} s, in which not"
+        return f"{self.name} {what} {some} had come; {f'it said: {words}' if words else 'it said nothing'}"
+
+
+_TELLING = re.compile(r"error|fail|not |cannot|unable|no such|refused|slots|abort|instead of", re.IGNORECASE)
+"""Lines of a launcher that are worth telling, among its frames and greetings."""
+
+
+def describe_exit(code: int) -> str:
+    """Return 'was killed by SIGKILL' for -9, 'exited with 3' for 3."""
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
+
+
+class CommandLauncher(Launcher):
+    """A command such as mpirun, or the ranks' own processes where there is none.
+
+    Every process has a session of its own, so that a signal to one reaches what it has started and nothing
+    else, and dies with this one, however that ends.
+    """
+
+    def __init__(
+        self,
+        launch: Launch,
+        ranks: int,
+        rank_command: Sequence[str],
+        variables: Mapping[str, str],
+    ) -> None:
+        """Raises BackendUnavailable when the launcher cannot be started."""
+        command = launch.command
+        name = os.path.basename(without_values(command[0], command)) if command else "a rank's process"
+        super().__init__(name, launch)
+        self._reading, writing = os.pipe()
+        self.processes: list[subprocess.Popen[bytes]] = []
+        environment = {**os.environ, **dict(launch.environment), **variables}
+        with os.fdopen(writing, "wb") as output:
+            if command:
+                passed = [*dict(launch.environment), *variables] if launch.passed_by else []
+                options = [word for name in passed for word in (launch.passed_by, name)]
+                # Before the user's own options, which may end in a program that starts the ranks (numactl).
+                program, *more = command
+                self._start([program, *options, *more, *rank_command], environment, output)
+            for rank in range(0 if command else ranks):
+                numbers = {RANK_VARIABLE: str(rank), RANKS_VARIABLE: str(ranks)}
+                self._start([*rank_command], {**environment, **numbers}, output)
+        # Only now: who forks must have no threads.
+        threading.Thread(target=self._read, name="launcher", daemon=True).start()
+
+    def _start(self, command: list[str], environment: Mapping[str, str], output: BinaryIO) -> None:
+        leader = os.getpid()
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+                preexec_fn=lambda: die_with_parent(leader),
+            )
+        except OSError as error:
+            self.kill()
+            raise BackendUnavailable(
+                f"{without_values(command[0], self._launch.command)} could not be started: {error.strerror}; "
+                "write a launcher that exists, with its path where it is not in PATH"
+            ) from None
+        self.processes.append(process)
+
+    def _read(self) -> None:
+        with os.fdopen(self._reading, errors="replace") as lines:
+            self.lines.extend(line.strip() for line in lines if line.strip())
+
+    def exit_codes(self) -> Sequence[int | None]:
+        """See Launcher."""
+        return [process.poll() for process in self.processes]
+
+    def kill(self) -> None:
+        """See Launcher: every process with its group."""
+        for process in self.processes:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+class AgentLauncher(Launcher):
+    """Agents that a launcher has started already; their hub has each of them start a rank, or be one."""
+
+    def __init__(self, launch: Launch, variables: Mapping[str, str], in_process: bool) -> None:
+        super().__init__(launch.launched_by, launch)
+        self._codes: dict[int, int] = {}
+        self._agents, _ = agents_of(os.environ)
+        self._hub: Connection = connect(os.environ[HUB_VARIABLE], Hello(this_place()))
+        # Agents on other hosts have the launcher's environment, not the runner's.
+        own = {name: value for name, value in os.environ.items() if _is_handed_on(name)}
+        self._hub.send(Spawn({**own, **dict(launch.environment), **variables}, in_process))
+        threading.Thread(target=self._read, name="launcher", daemon=True).start()
+
+    def _read(self) -> None:
+        try:
+            while not self.ended():
+                one = self._hub.recv()
+                assert isinstance(one, Ended)
+                self.lines.extend(filter(None, map(str.strip, one.output.splitlines())))
+                self._codes[one.rank] = one.exit_code
+        except (EOFError, OSError):  # the run's first process is gone, or nobody waits any more
+            self._codes.setdefault(0, 1)
+
+    def exit_codes(self) -> Sequence[int | None]:
+        """See Launcher: of the ranks' processes on all hosts."""
+        return [self._codes.get(rank) for rank in range(self._agents)]
+
+    def kill(self) -> None:
+        """See Launcher: the hub notices that nobody waits any more."""
+        hang_up(self._hub)
+
+
+def _is_handed_on(name: str) -> bool:
+    return name.startswith("CCBENCH_") and name not in (HUB_VARIABLE, AGENTS_VARIABLE, "CCBENCH_RUNNER")
+
+
+def agents_of(variables: Mapping[str, str]) -> tuple[int, str]:
+    """Return how many agents this run has, and the launcher that started them; (0, '') where none did."""
+    agents, _, launcher = variables.get(AGENTS_VARIABLE, "0").partition(" ")
+    return int(agents), launcher
+
+
+def started(launch: Launch, ranks: int, address: str, folders: Mapping[str, str], backend: str) -> Launcher:
+    """Start an agent for every rank, which will connect to ``address``.
+
+    folders: variables and the private folders that they name. backend: '' for agents that start no library.
+    """
+    variables = {**folders, LEADER_VARIABLE: address}
+    if launch.launched_by:
+        return AgentLauncher(launch, variables, capabilities_of(backend).in_process_ranks)
+    if not launch.several_hosts:
+        variables[LOCAL_VARIABLE] = "1"
+    return CommandLauncher(launch, ranks, module_command("ccbench.workers", "agent"), variables)
+
+
+# -- who has come -----------------------------------------------------------------------------------------
+
+
+def gather(
+    listener: Listener,
+    who: str,
+    wanted: Callable[[Sequence[Peer]], int],
+    why_so_few: Callable[[int, int], str],
+    *,
+    ended: Callable[[], str] = lambda: "",
+    runner: Connection | None = None,
+    enrol: Callable[[Peer], None] = lambda _: None,
+) -> list[Peer]:
+    """Return the peers that came, in that order, once they are as many as ``wanted`` says.
+
+    who: what messages begin with. ended: true once whoever starts them has. enrol: called with each at once.
+    Raises UsageError when they do not come or are of another version, EOFError when the runner hangs up.
+    """
+    arrived: list[Peer] = []
+    deadline = time.monotonic() + START_LIMIT_SECONDS
+    while not arrived or len(arrived) < wanted(arrived):
+        over = bool(ended()) or time.monotonic() > deadline  # before looking: who came by then is seen
+        ready, peers = listener.wait([runner] if runner else [], POLL_SECONDS)
+        if ready:
+            raise EOFError
+        for peer in peers:
+            enrol(peer)
+            arrived.append(peer)
+        if listener.refused:
+            raise UsageError(f"{who}: {listener.refused[0]}")
+        if over and len(arrived) < wanted(arrived):
+            raise UsageError(f"{who}: {why_so_few(len(arrived), wanted(arrived))}")
+    return arrived
+
+
+def rank_order(hellos: Sequence[Hello], who: str, ranks: int | None = None) -> list[int]:
+    """Return which process is which rank: as its launcher told it, else host by host in order of arrival.
+
+    who: what messages begin with. ranks: how many were asked for, None for as many as came. UsageError when
+    what the processes were told cannot be.
+    """
+    sizes = sorted({hello.ranks for hello in hellos if hello.ranks >= 0})
+    if len(sizes) > 1:
+        raise UsageError(
+            f"{who}: some processes were told that they are {sizes[0]}, others {sizes[-1]}: they belong to "
+            "several starts; start all with one command"
+        )
+    if sizes == [1] and len(hellos) > 1:
+        raise UsageError(
+            f"{who}: {len(hellos)} processes came, and each believes it is alone: they were started by "
+            "several launchers; start them with one, such as 'mpirun -n 4'"
+        )
+    came = sizes[0] if sizes else len(hellos)
+    if ranks not in (None, came):
+        raise UsageError(
+            f"{who}: the launcher started {came} processes, but {ranks} ranks are asked for; start {ranks} "
+            f"there, or write --ranks {came} here"
+        )
+    numbers = [hello.rank for hello in hellos]
+    if set(numbers) == {-1}:
+        hosts = list(dict.fromkeys(hello.place.host for hello in hellos))
+        return sorted(range(len(hellos)), key=lambda one: hosts.index(hellos[one].place.host))
+    if sorted(numbers) != list(range(len(hellos))):
+        raise UsageError(
+            f"{who}: processes are numbered {', '.join(map(str, sorted(numbers)))}, expected 0 to "
+            f"{len(hellos) - 1}: each believes it is in another start; start all with one command"
+        )
+    return sorted(range(len(hellos)), key=numbers.__getitem__)
+
+
+# -- private folders --------------------------------------------------------------------------------------
+
+
+def private_folder(parent: str) -> tempfile.TemporaryDirectory[str]:
+    """Make a folder that goes with all that is in it; in the temporary one where ``parent`` takes none."""
+    if parent:
+        with suppress(OSError):  # containers have /dev/shm read-only, full or not at all
+            return tempfile.TemporaryDirectory(prefix="ccbench-", dir=parent, ignore_cleanup_errors=True)
+    try:
+        return tempfile.TemporaryDirectory(prefix="ccbench-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise BackendUnavailable(
+            f"no temporary folder can be made ({error.strerror}); make room, or set TMPDIR to a folder that "
+            "has some"
+        ) from None

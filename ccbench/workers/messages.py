@@ -1,0 +1,196 @@
+"""The messages between a leader, its ranks, and the agents that launchers start.
+
+All are plain frozen values, sent as pickles over a pipe between parent and child, or over a connection on
+which both sides have proven that they know its key (``ccbench.workers.channel``).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ccbench.backends.base import Launch
+from ccbench.cases import CaseFacts, Conditions, Status
+from ccbench.measure import RankResult
+
+
+@dataclass(frozen=True)
+class WorkerGroup:
+    """A runner's first message to a leader: the ranks to start; launch: None where the leader forks them."""
+
+    backend: str
+    ranks: int
+    launch: Launch | None
+
+
+@dataclass(frozen=True)
+class RankReport:
+    """A rank's answer to a case."""
+
+    status: Status
+    detail: str = ""
+    algorithm_used: str = ""
+    result: RankResult | None = None
+    processor_share: float = 0.0
+    queued_share: float | None = None
+    conditions: Conditions = field(default_factory=Conditions)
+    flags: tuple[str, ...] = ()
+    facts: CaseFacts = field(default_factory=CaseFacts)
+
+
+# -- an agent that connects -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a process is.
+
+    clock, pid_namespace: name what its monotonic clock and its number belong to; containers may have their
+    own.
+    """
+
+    host: str
+    pid: int
+    clock: str
+    pid_namespace: str
+
+
+def this_place(proc: Path = Path("/proc")) -> Place:
+    """Return this process's place."""
+
+    def namespace(kind: str) -> str:
+        try:
+            return os.readlink(proc / "self/ns" / kind)
+        except OSError:
+            return ""
+
+    try:
+        boot = (proc / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        boot = sys.platform
+    machine = f"{socket.gethostname()} {boot}"
+    clock, pid_namespace = f"{machine} {namespace('time')}", f"{machine} {namespace('pid')}"
+    return Place(socket.gethostname(), os.getpid(), clock, pid_namespace)
+
+
+def nodes_of_ranks(hosts: Sequence[str]) -> tuple[int, ...]:
+    """Return the number of each rank's host, counted in the order in which ranks first name them."""
+    order = list(dict.fromkeys(hosts))
+    return tuple(order.index(host) for host in hosts)
+
+
+@dataclass(frozen=True)
+class Hello:
+    """First message of whoever connects. rank, ranks: as its launcher told it, -1 where it told nothing.
+
+    stays: it goes on without its leader, so nobody may end it with that.
+    """
+
+    place: Place
+    rank: int = -1
+    ranks: int = -1
+    stays: bool = False
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The sender cannot take part, or does not let the other side; the text says why and what to do."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Stop:
+    """All is over: finish the library properly, then end. exit_code: of the run, for agents of a hub."""
+
+    exit_code: int = 0
+
+
+# -- a leader and its ranks -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Start:
+    """Become this rank. processor: where it shall stay, -1 anywhere."""
+
+    backend: str
+    rank: int
+    ranks: int
+    hosts: tuple[str, ...]
+    one_clock: bool
+    oversubscribed: bool = False
+    processor: int = -1
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The rank's library works.
+
+    processors: where the rank may run. quota_cores: how many its control group may use at once, None for all.
+    """
+
+    version: str
+    processors: tuple[int, ...]
+    quota_cores: float | None = None
+
+
+@dataclass(frozen=True)
+class AllGather:
+    """One rank's part of an all-gather over the control channel."""
+
+    payload: bytes
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Every rank's part, in rank order."""
+
+    payloads: tuple[bytes, ...]
+
+
+POSITION, CLOCK, HOST = "position", "clock", "host"
+
+
+@dataclass(frozen=True)
+class Question:
+    """Ask an agent where its rank is, for its clock, or what its host is."""
+
+    about: str
+
+
+# -- a leader, the hub, and its agents --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The hub's answer to an agent: all have connected."""
+
+
+@dataclass(frozen=True)
+class Spawn:
+    """Have every agent start a rank's process, or run it in its own process. group: the hub's number."""
+
+    variables: Mapping[str, str]
+    in_process: bool = False
+    group: int = 0
+
+
+@dataclass(frozen=True)
+class Kill:
+    """Nobody waits for this group any more."""
+
+    group: int
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A rank that was spawned for a group has ended; output: its last lines."""
+
+    group: int
+    rank: int
+    exit_code: int
+    output: str

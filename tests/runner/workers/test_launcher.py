@@ -1,0 +1,158 @@
+"""Launchers small enough to be part of the test, and who is which rank of those that they started."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.backends.base import Launch, local_rank
+from ccbench.errors import BackendUnavailable, UsageError
+from ccbench.workers.launcher import CommandLauncher, _is_handed_on, private_folder, rank_order
+from ccbench.workers.messages import Hello, Place, nodes_of_ranks
+from tests.faults import traces
+
+
+def hello(host: str, rank: int = -1, ranks: int = -1) -> Hello:
+    return Hello(Place(host, 1, host, host), rank, ranks)
+
+
+@given(st.permutations(range(6)))
+def test_ranks_are_those_that_the_launcher_told(order: list[int]) -> None:
+    hellos = [hello("a", rank, 6) for rank in order]
+    assert [hellos[number].rank for number in rank_order(hellos, "mpi", 6)] == list(range(6))
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=12))
+def test_without_numbers_ranks_of_one_host_follow_each_other_as_they_came(hosts: list[str]) -> None:
+    order = rank_order([hello(host) for host in hosts], "mpi", len(hosts))
+    assert sorted(order) == list(range(len(hosts)))
+    nodes = nodes_of_ranks([hosts[number] for number in order])
+    assert list(nodes) == sorted(nodes)
+    for host in hosts:
+        came = [number for number in order if hosts[number] == host]
+        assert came == sorted(came)
+
+
+@pytest.mark.parametrize(
+    ("hellos", "ranks", "words"),
+    [
+        ([hello("a", 0, 1), hello("a", 0, 1)], 2, r"mpi: 2 processes came, and each believes it is alone"),
+        ([hello("a", 0, 2), hello("a", 1, 2)], 3, r"started 2 processes, but 3 ranks are asked for; start 3"),
+        ([hello("a", 0, 2), hello("a", 1, 3)], None, r"told that they are 2, others 3: they belong to sev"),
+        ([hello("a", 0), hello("a", 0)], 2, r"processes are numbered 0, 0, expected 0 to 1"),
+    ],
+)
+def test_processes_that_are_not_one_start_are_refused(
+    hellos: list[Hello], ranks: int | None, words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        rank_order(hellos, "mpi", ranks)
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=12))
+def test_local_ranks_number_the_ranks_of_each_host(hosts: list[str]) -> None:
+    for host in set(hosts):
+        ranks = [rank for rank, one in enumerate(hosts) if one == host]
+        assert [local_rank(hosts, rank) for rank in ranks] == list(range(len(ranks)))
+
+
+def launcher(script: str, *, ranks: int = 1, command: bool = True) -> CommandLauncher:
+    words = (sys.executable, "-c", script)
+    return CommandLauncher(Launch(words if command else ()), ranks, () if command else words, {})
+
+
+def said(made: CommandLauncher, pattern: str) -> str:
+    deadline = time.monotonic() + 10
+    while not made.output(pattern) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return made.output(pattern)
+
+
+def test_a_launcher_s_last_words_and_its_end_are_kept() -> None:
+    made = launcher(
+        "import sys; print('banner'); print('Error: not enough slots'); print('bye'); sys.exit(3)"
+    )
+    made.wait(10)
+    said(made, "bye")
+    assert made.ended() == "exited with 3"
+    assert made.output() == "Error: not enough slots"
+    made.kill()
+
+
+def test_of_a_launchers_words_those_of_our_own_processes_come_first() -> None:
+    made = launcher("print('ccbench: CCBENCH_LEADER is not set'); print('Primary job failed')")
+    made.wait(10)
+    said(made, "Primary")
+    assert made.output() == "ccbench: CCBENCH_LEADER is not set"
+
+
+def test_killing_a_launcher_takes_what_it_has_started() -> None:
+    made = launcher(
+        "import subprocess, sys\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE)\n"
+        "print('child', child.pid, flush=True)\n"
+        "child.wait()"
+    )
+    child = int(said(made, "child").split()[1])
+    assert made.ended() == ""
+    made.kill()
+    assert made.ended() == "was killed by SIGKILL"
+    made.kill()
+    assert traces.all_gone([child])
+
+
+def test_without_a_launcher_every_rank_is_a_process_with_its_number() -> None:
+    script = "import os; os.write(1, '{CCBENCH_RANK} of {CCBENCH_RANKS}\\n'.format_map(os.environ).encode())"
+    made = launcher(script, ranks=3, command=False)
+    traces.wait_until(lambda: None not in made.exit_codes(), 20)
+    assert [made.ended_one(rank) for rank in range(3)] == ["exited with 0"] * 3
+    assert [bool(said(made, f"{rank} of 3")) for rank in range(3)] == [True] * 3
+
+
+def test_a_launcher_that_does_not_exist_is_told() -> None:
+    with pytest.raises(BackendUnavailable, match="no/such/mpirun could not be started: No such file"):
+        CommandLauncher(Launch(("no/such/mpirun",)), 2, ("true",), {})
+
+
+def test_what_a_launcher_must_hand_on_is_named_to_it_before_the_program_that_starts_ranks(
+    tmp_path: Path,
+) -> None:
+    shows = tmp_path / "mpirun"
+    shows.write_text("#!/bin/sh\necho $*\n")
+    shows.chmod(0o755)
+    launch = Launch((str(shows), "-n", "2", "numactl", "-l"), (("A", "1"),), passed_by="-x")
+    made = CommandLauncher(launch, 1, ("rank",), {"CCBENCH_LEADER": "here"})
+    made.wait(10)
+    said(made, "rank")
+    assert made.output() == "-x A -x CCBENCH_LEADER -n 2 numactl -l rank"
+
+
+def test_agents_on_other_hosts_are_told_what_the_run_was_started_with_and_no_secret_of_it() -> None:
+    names = ("CCBENCH_FAULT", "CCBENCH_HUB", "CCBENCH_AGENTS", "CCBENCH_RUNNER", "PATH")
+    assert [name for name in names if _is_handed_on(name)] == ["CCBENCH_FAULT"]
+
+
+def test_private_folders_go_with_what_is_in_them(tmp_path: Path) -> None:
+    with private_folder(str(tmp_path)) as path:
+        assert Path(path).parent == tmp_path
+        (Path(path) / "left").touch()
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_private_folder_is_elsewhere_when_there_is_no_room_and_without_any_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "file").touch()
+    for parent in (tmp_path / "file", tmp_path / "absent"):
+        with private_folder(str(parent)) as folder:
+            assert Path(folder).parent == tmp_path
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "file"))
+    with pytest.raises(BackendUnavailable, match="set TMPDIR"), private_folder(""):
+        pass

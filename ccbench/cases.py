@@ -181,7 +181,7 @@ class Case:
         "groups {}", "all ranks together"))
     alone: int = field(default=ALL_GROUPS, metadata=axis(
         "number of the group that alone ran, from 0; -1: all of them at once",
-        "group {} alone", "all groups at once", key="sharing"))
+        "group {} alone", "all groups at once", key="group_mode"))
     beside: str = field(default="", metadata=axis(
         "collective that ran at the same time, such as `all_gather on rank % 2`; else empty",
         "beside {}", "nothing beside"))

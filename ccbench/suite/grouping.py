@@ -42,7 +42,7 @@ PAIRS_OF_RING = "ring"
 PAIR_SETS = (PAIRS_OF_RING, "each", "both")
 """The ring shift of all ranks, every ordered pair one way, every pair both ways."""
 
-SHARINGS = ("concurrent", "isolated", "each")
+GROUP_MODES = ("concurrent", "isolated", "each")
 """All groups at once, the first group alone, every group alone by turns."""
 
 MOST_GROUPED_RANKS = 2**17
@@ -148,7 +148,7 @@ def is_axis(item: Any) -> bool:
     return True
 
 
-read_sharings = words("sharing", SHARINGS)
+read_group_modes = words("group mode", GROUP_MODES)
 
 
 def read_beside(value: Any) -> tuple[str, ...]:
@@ -268,7 +268,7 @@ def works(sweep: Sweep, row: Collective, ranks: int, pairs: bool) -> Iterator[Wo
     """
     for groups in _groupings(sweep, ranks):
         members = parse_groups(groups, ranks)
-        for alone in _alone(sweep.sharing, len(members)):
+        for alone in _alone(sweep.group_mode, len(members)):
             for beside in _besides(sweep, row, ranks, groups):
                 if beside and alone != ALL_GROUPS:
                     continue  # beside a group alone nothing else runs
@@ -347,12 +347,12 @@ def why_no_groups(sweep: Sweep, ranks: int) -> str:
     return f"{expression} puts every rank into a group of its own; take groups of two or more"
 
 
-def _alone(sharings: Sequence[str], groups: int) -> list[int]:
+def _alone(modes: Sequence[str], groups: int) -> list[int]:
     """Numbers of the groups that run alone; one group is always alone, which says nothing."""
     if groups < 2:
         return [ALL_GROUPS]
     asked = {"concurrent": (ALL_GROUPS,), "isolated": (0,), "each": range(groups)}
-    return list(dict.fromkeys(number for name in sharings for number in asked[name]))
+    return list(dict.fromkeys(number for name in modes for number in asked[name]))
 
 
 def _besides(sweep: Sweep, row: Collective, ranks: int, groups: str) -> Iterator[str]:

@@ -228,7 +228,9 @@ class Sweep(_SweptKeys):
         tuple[str, ...],
         Reads(grouping.read_group_expressions, one_or_many({"type": ["string", "array"]}), write=list),
     ] = ("",)
-    sharing: Annotated[tuple[str, ...], _words(grouping.read_sharings, *grouping.SHARINGS)] = ("concurrent",)
+    group_mode: Annotated[tuple[str, ...], _words(grouping.read_group_modes, *grouping.GROUP_MODES)] = (
+        "concurrent",
+    )
     beside: Annotated[
         tuple[str, ...], Reads(grouping.read_beside, one_or_many({"type": "string"}), write=list)
     ] = ("",)

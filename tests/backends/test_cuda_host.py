@@ -202,7 +202,7 @@ def test_a_run_has_groups_at_once_and_alone(tmp_path: Path) -> None:
     suite.write_text(
         "backends: [cuda-host]\n"
         "sweep: {collective: all_reduce, algorithm: [ring, tree], size: 4 KiB, ranks: 4, "
-        "groups: rank // 2, sharing: [concurrent, each]}\n"
+        "groups: rank // 2, group_mode: [concurrent, each]}\n"
         "sampling: {visits: 1, minimum_samples: 3, maximum_samples: 5, warmup: 0 s, budget: 10 ms}\n"
     )
     assert command("run", str(suite), "-o", str(folder)) == 0

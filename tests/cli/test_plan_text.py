@@ -49,7 +49,7 @@ def test_lines_say_sizes_bytes_and_what_a_machine_should_take() -> None:
 def test_groups_alone_traffic_and_computations_are_counted() -> None:
     sweep = (
         "sweep: [{collective: all_to_all_v, traffic: [balanced, 'zipf:1', 'hot:0.5'], size: '8:1GiB:2'},"
-        "{collective: all_reduce, groups: rank // 2, sharing: each, size: '8:1GiB:2'},"
+        "{collective: all_reduce, groups: rank // 2, group_mode: each, size: '8:1GiB:2'},"
         "{collective: all_reduce, mode: overlap, computing: all, size: '8:1GiB:2', beside: nothing}]"
     )
     plan = plan_suite(read_suite(sweep), RunOptions(backends=("cpu",), ranks=8, machine="cpu-shared-memory"))
@@ -62,7 +62,7 @@ def test_groups_alone_traffic_and_computations_are_counted() -> None:
 
 @pytest.mark.exhaustive
 def test_groups_alone_of_many_cases_are_one_line() -> None:
-    sweep = "sweep: {collective: all, groups: rank // 2, sharing: each, algorithm: all, size: '8:1GiB:2'}"
+    sweep = "sweep: {collective: all, groups: rank // 2, group_mode: each, algorithm: all, size: '8:1GiB:2'}"
     plan = plan_suite(read_suite(sweep), RunOptions(backends=("cpu",), ranks=16, machine="cpu-shared-memory"))
     lines = plan_lines(plan)
     assert len(lines) <= MOST_LISTED + 1

@@ -8,7 +8,7 @@ import pytest
 from ccbench.cases import AXES
 from ccbench.kernels.tuning import variable
 from ccbench.suite import Suite, expand, read_suite, shipped_suites
-from ccbench.suite.grouping import SHARINGS
+from ccbench.suite.grouping import GROUP_MODES
 from ccbench.suite.model import SamplingRules, Sweep
 
 from .offers import context
@@ -47,7 +47,7 @@ def test_every_key_word_and_shipped_suite_is_explained() -> None:
     for word in (
         *keys,
         *(value for axis in AXES for value in axis.values),
-        *SHARINGS,
+        *GROUP_MODES,
         *shipped_suites(),
     ):
         assert f"`{word}`" in PAGE or f"{word}:" in PAGE, word

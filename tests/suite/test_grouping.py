@@ -77,13 +77,13 @@ def test_a_layout_that_a_number_of_ranks_cannot_form_is_left_out_there() -> None
     ],
 )
 def test_sharing_says_which_groups_run(asked: Any, found: list[int]) -> None:
-    assert [case.alone for case in cases_of({"groups": "rank // 2", "sharing": asked})] == found
+    assert [case.alone for case in cases_of({"groups": "rank // 2", "group_mode": asked})] == found
 
 
 def test_one_group_is_neither_concurrent_nor_isolated() -> None:
-    (case,) = cases_of({"sharing": ["isolated", "each", "concurrent"]})
+    (case,) = cases_of({"group_mode": ["isolated", "each", "concurrent"]})
     assert case.alone == ALL_GROUPS
-    (case,) = cases_of({"groups": [[0, 2]], "sharing": "isolated"})
+    (case,) = cases_of({"groups": [[0, 2]], "group_mode": "isolated"})
     assert case.alone == ALL_GROUPS
 
 
@@ -112,7 +112,7 @@ def test_nothing_runs_beside_a_pair_a_group_alone_a_barrier_or_a_computation() -
     beside = {"beside": "all_gather"}
     for sweep in (
         {"collective": "send_recv", "pairs": "each"},
-        {"groups": "rank // 2", "sharing": "each"},
+        {"groups": "rank // 2", "group_mode": "each"},
         {"mode": "overlap"},
     ):
         with pytest.raises(SuiteError, match="nothing is left"):
@@ -150,7 +150,7 @@ def test_something_is_computed_in_mode_overlap_only() -> None:
 
 
 def test_everybody_computes_so_no_group_is_alone_in_mode_overlap() -> None:
-    sweep = {"mode": ["isolated", "overlap"], "groups": "rank // 2", "sharing": ["concurrent", "isolated"]}
+    sweep = {"mode": ["isolated", "overlap"], "groups": "rank // 2", "group_mode": ["concurrent", "isolated"]}
     found = [(case.mode, case.alone) for case in cases_of(sweep)]
     assert found == [("isolated", ALL_GROUPS), ("overlap", ALL_GROUPS), ("isolated", 0)]
 
@@ -165,7 +165,8 @@ def test_mode_overlap_is_left_out_where_a_backend_does_not_have_it() -> None:
 def test_a_backend_gets_only_what_it_has(backend: str) -> None:
     sweep = {
         "collective": ["all_reduce", "all_to_all_v"], "traffic": ["balanced", "hot:0.5"],
-        "groups": ["all", "rank // 2"], "sharing": ["concurrent", "each"], "beside": ["nothing", "broadcast"],
+        "groups": ["all", "rank // 2"], "group_mode": ["concurrent", "each"],
+        "beside": ["nothing", "broadcast"],
     }  # fmt: skip
     cases = cases_of(sweep, backend)
     for name in ("groups", "alone", "beside", "traffic"):
@@ -178,7 +179,7 @@ def test_a_suite_with_all_of_it_is_written_and_read_back() -> None:
     document = {
         "sweep": {
             "collective": "all_to_all_v", "layout": {"pp": 2, "tp": 2, "order": "megatron"},
-            "groups": ["tp", "rank // 2"], "sharing": ["concurrent", "each"],
+            "groups": ["tp", "rank // 2"], "group_mode": ["concurrent", "each"],
             "beside": ["nothing", "all_gather on pp"], "traffic": ["zipf:2", [[1, 2], [3, 4]]],
             "mode": ["overlap", "streaming"], "computing": "memory",
         }
@@ -193,7 +194,7 @@ def test_a_suite_with_all_of_it_is_written_and_read_back() -> None:
 
 def test_the_json_schema_knows_the_keys() -> None:
     sweep = suite_schema()["$defs"]["Sweep"]["properties"]
-    assert {"layout", "groups", "sharing", "beside", "traffic", "computing"} <= set(sweep)
+    assert {"layout", "groups", "group_mode", "beside", "traffic", "computing"} <= set(sweep)
     layouts = sweep["layout"]["anyOf"][1]
     assert set(layouts["properties"]) == {"order", "tp", "cp", "ep", "dp", "pp", "etp"}
 
@@ -221,7 +222,7 @@ def test_every_case_of_a_layout_is_one_that_its_ranks_can_run(
 ) -> None:
     sweep = {
         "collective": collective, "layout": {"order": "megatron", **sizes}, "groups": named,
-        "sharing": ["concurrent", "each"], "beside": ["nothing", "all_gather on dp"],
+        "group_mode": ["concurrent", "each"], "beside": ["nothing", "all_gather on dp"],
     }  # fmt: skip
     try:
         cases = cases_of(sweep, ranks=ranks)

@@ -84,7 +84,7 @@ def test_a_run_records_what_nccl_did(with_gpus: None, tmp_path: Path) -> None:
 SHARED = """
 backends: [nccl]
 sweep:
-  - {collective: all_reduce, size: 64 KiB, ranks: 4, groups: "rank % 2", sharing: [concurrent, each]}
+  - {collective: all_reduce, size: 64 KiB, ranks: 4, groups: "rank % 2", group_mode: [concurrent, each]}
   - {collective: all_reduce, size: 64 KiB, ranks: 4, groups: "rank // 2", beside: "all_gather on rank % 2"}
   - {collective: all_to_all_v, size: 64 KiB, ranks: 4, traffic: [balanced, "zipf:1.2", "hot:0.5"]}
   - {collective: all_reduce, size: 64 KiB, ranks: 4, mode: overlap, computing: [matmul, memory]}

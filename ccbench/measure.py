@@ -93,10 +93,12 @@ class StopRule:
             return "maximum of samples"
         if len(samples) < rule.minimum_samples:
             return "budget" if elapsed_seconds >= OVERTIME_FACTOR * rule.budget_seconds else ""
-        interval = median_interval(samples, rule.confidence)
-        narrow = interval.high - interval.low <= rule.target_relative_width * interval.median
-        if narrow and interval.confidence >= rule.confidence:
-            return "interval"
+        # Of several visits none ends for its interval, and looking at one takes longer than a small launch.
+        if rule.target_relative_width:
+            interval = median_interval(samples, rule.confidence)
+            narrow = interval.high - interval.low <= rule.target_relative_width * interval.median
+            if narrow and interval.confidence >= rule.confidence:
+                return "interval"
         return "budget" if elapsed_seconds >= rule.budget_seconds else ""
 
 

@@ -31,7 +31,7 @@ MAY_SKIP = {"gpu", "network", "browser"}
 
 ALONE = (
     "faults", "network", "backends/mpi", "backends/gloo", "test_census.py", "test_launched.py",
-    "test_launched_by.py", "test_rendezvous.py", "test_seats.py",
+    "test_rendezvous.py", "test_seats.py",
 )  # fmt: skip
 """Tests that look at the processes and shared memory of the whole machine: another one's would be found."""
 
@@ -44,15 +44,27 @@ EXHAUSTIVE = ("backends/gloo", "network/test_gloo_hosts.py")
 """Tests that need packages which the exhaustive tier alone installs."""
 
 
+def is_among(path: Path, places: tuple[str, ...]) -> bool:
+    """Whether a file of tests is one of ``places`` or below."""
+    return any(path.is_relative_to(Path(__file__).parent / place) for place in places)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files of which ``make`` asks for no test: reading all of them takes long."""
+    asked = config.getoption("markexpr").split(" and ")
+    if collection_path.is_dir() or not {"alone", "not alone"} & set(asked):
+        return None
+    return is_among(collection_path, ALONE) != ("alone" in asked) or None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what must run by itself, and what is left to the exhaustive tier."""
-    folder = Path(__file__).parent
     thinned: dict[str, list[pytest.Function]] = defaultdict(list)
     for item in items:
-        if any(item.path.is_relative_to(folder / place) for place in ALONE):
+        if is_among(item.path, ALONE):
             item.add_marker("alone")
-        if any(item.path.is_relative_to(folder / place) for place in EXHAUSTIVE):
+        if is_among(item.path, EXHAUSTIVE):
             item.add_marker("exhaustive")
         if isinstance(item, pytest.Function) and item.get_closest_marker("thinned"):
             thinned[f"{item.path}::{item.originalname}"].append(item)

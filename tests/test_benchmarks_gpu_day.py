@@ -245,6 +245,7 @@ def test_what_is_compiled_beforehand_is_every_kernel_once() -> None:
     assert all(f"CCB_GLOBAL({name})" in texts for name in entries())
 
 
+@pytest.mark.exhaustive
 def test_what_is_compiled_beforehand_is_by_the_compiler_that_cupy_makes_backends_take(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -270,6 +271,7 @@ def test_what_is_compiled_beforehand_is_by_the_compiler_that_cupy_makes_backends
     assert asked == [(90, 12, 13)]
 
 
+@pytest.mark.exhaustive
 def test_a_device_that_no_compiler_knows_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert warm.main(["--capability", "33"]) == 2
     assert "not for this device's sm_33" in capsys.readouterr().err

@@ -26,6 +26,7 @@ from ccbench.verification import (
     poison,
     stale_match_probability,
 )
+from tests.tiers import examples
 
 Outputs = list[np.ndarray[Any, Any]]
 
@@ -107,8 +108,9 @@ def _at_start(case: Case, inputs: Outputs, outputs: Outputs) -> Outputs:
 # -- right results are never reported ----------------------------------------------------------------------
 
 
-@pytest.mark.exhaustive
-@given(
+@examples(
+    30,
+    300,
     name=st.sampled_from(MOVING),
     dtype=st.sampled_from(CPU_DTYPES),
     op=st.sampled_from(OPS),
@@ -121,7 +123,6 @@ def _at_start(case: Case, inputs: Outputs, outputs: Outputs) -> Outputs:
     launches=st.integers(1, 5),
     at_start=st.booleans(),
 )
-@settings(max_examples=300, deadline=None)
 def test_right_results_are_never_reported(
     name: str,
     dtype: str,

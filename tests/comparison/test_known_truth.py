@@ -81,16 +81,19 @@ def test_false_alarms_are_at_most_one_point_in_a_hundred(results: dict[str, Seen
         assert one.false_alarms <= 0.01 * one.unchanged, name
 
 
+@pytest.mark.exhaustive
 def test_a_slow_down_of_ten_per_cent_is_found(results: dict[str, Seen]) -> None:
     for name in ("+10 %", "+20 %", "fewer samples", "drifting"):
         assert results[name].found >= 0.95 * results[name].changed, name
 
 
+@pytest.mark.exhaustive
 def test_a_slow_down_beyond_the_threshold_is_never_called_the_same(results: dict[str, Seen]) -> None:
     for name in ("+10 %", "+20 %", "more noise", "fewer samples", "drifting"):
         assert results[name].called_same == 0, name
 
 
+@pytest.mark.exhaustive
 def test_a_change_at_the_threshold_is_rarely_called_the_same(results: dict[str, Seen]) -> None:
     assert results["+5 %"].called_same <= 0.05 * results["+5 %"].changed
 

@@ -96,6 +96,7 @@ def test_a_disk_that_fills_up_during_a_run_leaves_finished_cases_whole(
     figure("disk full in the third case: the first two are whole, no half-written file")
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("where", ["below a file", "in /proc", "read-only mount"])
 def test_an_output_that_cannot_be_written_is_told_in_one_line(bench: Bench, where: str, figure: Any) -> None:
     suite = bench.suite({"collective": "barrier"})

@@ -43,6 +43,7 @@ def killed_during(pid: int, after_seconds: float = 0.5) -> Iterator[list[float]]
     timer.join()
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_rank_killed_in_a_collective_is_named_at_once(rank: int, figure: Any) -> None:
     team = WorkerTeam("cpu", 3)
@@ -81,6 +82,7 @@ def test_a_rank_killed_between_cases_is_named_by_the_next_one() -> None:
     assert measurement.detail == f"rank 1 (process {team.pids[1]}) was killed by SIGKILL while idle"
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("victim", ["rank", "leader"])
 def test_the_sweep_goes_on_with_a_fresh_team(bench: Bench, victim: str, figure: Any) -> None:
     process = bench.start_run(bench.long_suite())

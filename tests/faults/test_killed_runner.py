@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ccbench.cases import Status
 from ccbench.planning import RunOptions, plan_suite
 from ccbench.results.folder import MANIFEST_NAME
@@ -68,6 +70,7 @@ def runners(folder: Path) -> Iterator[Runners]:
         made.process.wait(10)
 
 
+@pytest.mark.exhaustive
 def test_a_runner_killed_fifty_times_loses_nothing_and_resumes(
     bench: Bench, tmp_path: Path, figure: Any
 ) -> None:

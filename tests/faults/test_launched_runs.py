@@ -64,6 +64,7 @@ def everyone(bench: Bench, at_least: int) -> list[int]:
     return pids
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)]
 )
@@ -80,6 +81,7 @@ def test_a_runner_that_is_signalled_leaves_no_rank_and_no_mpirun(
     figure(f"{number.name}: {len(pids)} processes gone after {time.monotonic() - began:.1f} s")
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     ("fault", "status", "code", "words"),
     [

@@ -16,6 +16,7 @@ from tests.faults.conftest import Bench
 ENDED_WITHIN_SECONDS = 10.0
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )

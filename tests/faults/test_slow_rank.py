@@ -28,6 +28,7 @@ def case_of(collective: str, ranks: int) -> Case:
     return Case("s", "cpu", collective, "default", "float32", op, size, 256, ranks, root=root)
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("slow", [0, 1, 2])
 def test_the_slow_rank_is_the_slowest_in_every_collective(
     monkeypatch: pytest.MonkeyPatch, slow: int, figure: Any

@@ -64,6 +64,7 @@ def _unloaded(one: Measurement) -> Measurement:
     return replace(one, conditions=replace(one.conditions, flags=flags))
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(("ranks", "starved"), [(2, 0), (4, 3)])
 def test_the_rank_with_half_of_its_processor_is_named_and_nobody_without(
     ranks: int, starved: int, figure: Any

@@ -15,6 +15,7 @@ from ccbench.workers.team import WorkerTeam
 from tests.faults.conftest import Bench
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("kind", ["element", "nan", "swap", "stale"])
 def test_a_spoilt_result_is_reported_with_rank_and_element(bench: Bench, kind: str, figure: Any) -> None:
     suite = bench.suite({"collective": "all_gather"}, {"collective": "all_reduce"}, visits=2)
@@ -47,6 +48,7 @@ def test_wrong_data_of_what_runs_beside_are_told_from_the_case_s_own(bench: Benc
     assert re.search(r"^rank 1: 1 wrong, .* in the all_gather beside$", row["detail"])
 
 
+@pytest.mark.exhaustive
 def test_ranks_that_do_not_wait_for_each_other_are_caught(
     monkeypatch: pytest.MonkeyPatch, figure: Any
 ) -> None:

@@ -229,6 +229,7 @@ def test_a_log_without_registers_is_an_error_not_a_guess() -> None:
         Compiled(b"", "nothing").resources()
 
 
+@pytest.mark.exhaustive
 def test_a_real_kernel_compiles_and_tells_what_it_takes() -> None:
     made = compile_program(program(entries()["barrier"], "uint8", "sum"), 90, RESOURCE_OPTIONS)
     assert made.cubin.startswith(b"\x7fELF")
@@ -236,6 +237,7 @@ def test_a_real_kernel_compiles_and_tells_what_it_takes() -> None:
     assert made.resources().spilled_bytes == 0
 
 
+@pytest.mark.exhaustive
 def test_a_real_mistake_is_told_with_its_place() -> None:
     with pytest.raises(CompilationFailed, match=r"sm_90: ccbench\.cu\(1\): error: "):
         compile_program(Program("nonsense;", {}, ("-std=c++17",)), 90)

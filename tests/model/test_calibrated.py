@@ -68,7 +68,7 @@ def clusters(draw: st.DrawFn) -> CalibratedCluster:
     )
 
 
-@pytest.mark.exhaustive
+@settings(max_examples=20)
 @given(machine=clusters())
 def test_a_saved_machine_is_read_back_as_it_was(
     machine: CalibratedCluster, tmp_path_factory: pytest.TempPathFactory

@@ -123,6 +123,7 @@ def test_a_launcher_of_the_users_own_starts_ranks_on_two_hosts(network: Network,
     check_places(tmp_path / "run")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(MPI.unavailable() is not None, reason=f"no MPI here: {MPI.unavailable()}")
 def test_mpirun_starts_one_run_on_two_hosts(network: Network, tmp_path: Path) -> None:
     file = suite(tmp_path, "mpi", "64 KiB")

@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from ccbench.cli import main
 from ccbench.errors import SuiteError
 from ccbench.suite import expand, read_suite, shipped_suites
+from tests.tiers import examples
 
 from .offers import context
 
 # Deterministic, so that a change is judged by the same examples as the change before it.
 FUZZ = settings(
-    max_examples=2500, derandomize=True, deadline=None, database=None,
+    derandomize=True, database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )  # fmt: skip
 
@@ -218,16 +219,12 @@ def judged(text: str) -> None:
     assert len(message) < 1000
 
 
-@pytest.mark.exhaustive
-@FUZZ
-@given(mutated_texts())
+@examples(100, 2500, FUZZ, text=mutated_texts())
 def test_a_mutated_text_works_or_is_refused_in_one_line(text: str) -> None:
     works_or_is_refused(text)
 
 
-@pytest.mark.exhaustive
-@FUZZ
-@given(mutated_trees())
+@examples(100, 2500, FUZZ, text=mutated_trees())
 def test_a_mutated_tree_works_or_is_refused_in_one_line(text: str) -> None:
     works_or_is_refused(text)
 

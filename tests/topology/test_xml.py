@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
-from ccbench.topology.xml import MOST_CHARACTERS, MOST_DEPTH, MOST_ELEMENTS, Document, parse_xml, root_tag
+from ccbench.topology import xml
+from ccbench.topology.xml import MOST_CHARACTERS, MOST_DEPTH, Document, parse_xml, root_tag
 
 NAME = "a file"
 
@@ -108,15 +109,15 @@ def test_text_without_any_element_is_an_error_that_says_what_was_expected(text: 
         parse_xml(text, NAME)
 
 
-@pytest.mark.exhaustive
-def test_size_depth_and_number_of_elements_are_bounded() -> None:
+def test_size_depth_and_number_of_elements_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MachineError, match=f"at most {MOST_CHARACTERS}"):
         parse_xml(" " * (MOST_CHARACTERS + 1), NAME)
     assert parse_xml("<a>" * MOST_DEPTH + "</a>" * MOST_DEPTH, NAME).complete
     with pytest.raises(MachineError, match=f"more than {MOST_DEPTH} deep"):
         parse_xml("<a>" * (MOST_DEPTH + 1) + "</a>" * (MOST_DEPTH + 1), NAME)
-    with pytest.raises(MachineError, match=f"more than {MOST_ELEMENTS} elements"):
-        parse_xml("<a>" + "<b/>" * MOST_ELEMENTS + "</a>", NAME)
+    monkeypatch.setattr(xml, "MOST_ELEMENTS", 1000)
+    with pytest.raises(MachineError, match="more than 1000 elements"):
+        parse_xml("<a>" + "<b/>" * 1000 + "</a>", NAME)
 
 
 @pytest.mark.parametrize(
@@ -124,13 +125,13 @@ def test_size_depth_and_number_of_elements_are_bounded() -> None:
 )
 def test_a_megabyte_of_garbage_takes_less_than_two_seconds(garbage: str) -> None:
     text = garbage * (2**20 // len(garbage))
-    started = time.perf_counter()
+    started = time.process_time()
     root_tag(text)
     try:
         parse_xml(text, NAME)
     except MachineError as error:
         assert "a file: " in str(error)  # noqa: PT017 - both outcomes are allowed, only the time counts
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 @pytest.mark.parametrize(

@@ -183,6 +183,7 @@ def test_every_wait_of_a_gate_has_a_limit(opened: Opened) -> None:
     gate.free()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("architecture", [80, 90, 100])
 def test_the_gate_compiles_and_spills_nothing(architecture: int) -> None:
     compiler: Nvrtc = nvrtc()

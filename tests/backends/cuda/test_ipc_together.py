@@ -207,6 +207,7 @@ def test_reasons_of_any_length_and_language_come_through(text: str) -> None:
 def test_devices_without_peer_access_are_refused_with_the_other_backend_as_cure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(modules, "nvrtc", FakeNvrtc)
     runtime = EmulatedRuntime(devices=2, peers=False)
     endpoint = IpcEndpoint(0, Control(2, 16), HandleBoard(2), Cuda(runtime, runtime))
     with pytest.raises(CannotRun, match=r"no peer access.*take `backend: cuda`, which goes through the host"):

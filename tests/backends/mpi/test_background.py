@@ -45,6 +45,7 @@ def ran(opened: WorkerTeam, name: str, **changes: object) -> Measurement:
 # -- uneven blocks ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("mode", ["streaming", "nonblocking", "persistent"])
 @pytest.mark.parametrize(
     "traffic", ["", "zipf:1.2", "hot:1", "[[0, 1, 0, 0], [0, 0, 0, 0], [2, 0, 0, 1], [0, 0, 3, 5]]"]
@@ -57,6 +58,7 @@ def test_uneven_blocks_arrive_in_every_mode(four: WorkerTeam, traffic: str, mode
     ran(four, UNEVEN, traffic=traffic, mode=mode, count=5, dtype="bfloat16")
 
 
+@pytest.mark.exhaustive
 @given(
     st.lists(st.lists(st.integers(0, 5), min_size=4, max_size=4), min_size=4, max_size=4), st.integers(0, 99)
 )
@@ -73,6 +75,7 @@ def test_groups_have_uneven_traffic_of_their_own(four: WorkerTeam) -> None:
 # -- one group alone --------------------------------------------------------------------------------------
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", list(COLLECTIVES))
 def test_one_group_runs_while_the_others_stand_by(four: WorkerTeam, name: str) -> None:
     for alone in (0, 1):
@@ -96,6 +99,7 @@ def _is_beside(measurement: Measurement, parts: tuple[str, ...]) -> None:
     assert all(seconds > 0 for part in measurement.part_samples_seconds for seconds in part)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", list(COLLECTIVES))
 def test_every_collective_runs_beside_another(four: WorkerTeam, name: str) -> None:
     measurement = ran(four, name, beside="all_reduce on rank % 2", groups="rank // 2")
@@ -103,6 +107,7 @@ def test_every_collective_runs_beside_another(four: WorkerTeam, name: str) -> No
     _is_beside(measurement, (*(f"{one} {name}" for one in rows), *(f"{one} all_reduce" for one in columns)))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", list(COLLECTIVES))
 def test_every_collective_is_what_runs_beside(four: WorkerTeam, name: str) -> None:
     _is_beside(ran(four, "all_gather", beside=f"{name} on all"), ("all_gather", name))
@@ -129,6 +134,7 @@ def test_a_wrong_element_of_either_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 # -- computing meanwhile ----------------------------------------------------------------------------------
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", list(COLLECTIVES))
 def test_every_collective_goes_on_behind_a_computation(four: WorkerTeam, name: str) -> None:
     measurement = ran(four, name, mode=OVERLAP, computing="matmul")
@@ -137,6 +143,7 @@ def test_every_collective_goes_on_behind_a_computation(four: WorkerTeam, name: s
     assert all(len(part) == len(measurement.samples_seconds) for part in measurement.part_samples_seconds)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -152,6 +159,7 @@ def test_a_computation_hides_any_kind_of_case(four: WorkerTeam, changes: dict[st
     assert measurement.part_names == OVERLAP_PARTS
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("pair", ["0>3", "2<>1"])
 def test_a_computation_hides_a_message(four: WorkerTeam, pair: str) -> None:
     assert ran(four, "send_recv", mode=OVERLAP, computing="matmul", pair=pair).part_names == OVERLAP_PARTS

@@ -60,6 +60,7 @@ def pair() -> Iterator[WorkerTeam]:
     assert traces.all_gone(pids)
 
 
+@pytest.mark.thinned(12)
 @needs_mpi
 @pytest.mark.parametrize("mode", ["streaming", "nonblocking", "persistent"])
 @pytest.mark.parametrize("in_place", [False, True])
@@ -77,6 +78,7 @@ def test_every_collective_is_right_on_device_memory(
     assert Flag.LOOPBACK not in measurement.conditions.flags
 
 
+@pytest.mark.thinned(2)
 @needs_mpi
 @pytest.mark.parametrize("size_bytes", [4, 100_000, 3 << 20])
 @pytest.mark.parametrize("name", ["all_reduce", "broadcast"])

@@ -70,6 +70,7 @@ def nothing_left() -> Iterator[None]:
     assert traces.new_in_shared_memory(before) == set()
 
 
+@pytest.mark.thinned(12)
 @pytest.mark.parametrize("mode", ["streaming", "isolated", "nonblocking", "persistent"])
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("name", list(COLLECTIVES))
@@ -88,6 +89,7 @@ def test_every_collective_is_right_in_every_mode(
     assert measurement.hosts == ()
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_reductions_by_every_op_are_right_in_and_out_of_place(ranks: int) -> None:
     opened = team(ranks)
@@ -137,6 +139,7 @@ def test_of_two_collectives_at_once_the_one_that_a_fault_hits_is_named(
     assert ("all_gather beside" in measurement.detail) == (spoiled == "all_gather")
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("dtype", ["int32", "int64", "float64", "bfloat16", "float16", "int8"])
 def test_dtypes_that_mpi_lacks_travel_as_bytes(pair: WorkerTeam, dtype: str) -> None:
     assert pair.run(case_of("all_gather", dtype=dtype), SHORT).status is Status.OK

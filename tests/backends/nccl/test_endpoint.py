@@ -8,7 +8,7 @@ import threading
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from ccbench.backends.base import CannotRun, OutOfMemory
@@ -27,6 +27,7 @@ from ccbench.measure import Apart, DeviceTimed
 from ccbench.suite.model import IN_PLACE_COLLECTIVES
 from ccbench.verification import Array
 from tests.backends.cuda.emulated import FakeNvrtc
+from tests.tiers import examples
 
 from .double import Process
 from .measuring import case_of, measured, opened, wrong_elements
@@ -699,9 +700,12 @@ def cases(draw: st.DrawFn) -> Case:
     return case_of(collective, ranks, draw(st.sampled_from([0, 1, 7, 1000])), **changes)
 
 
-@pytest.mark.exhaustive
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(cases(), min_size=1, max_size=4))
+@examples(
+    4,
+    40,
+    settings(suppress_health_check=[HealthCheck.too_slow]),
+    several=st.lists(cases(), min_size=1, max_size=4),
+)
 def test_any_cases_after_each_other_are_exact_and_leave_nothing(several: list[Case]) -> None:
     endpoint, process = opened()
     for case in several:

@@ -330,6 +330,7 @@ def test_a_seat_knows_both_ends_by_one_start() -> None:
     assert seat.seconds_since_start(COMPUTING_LANE) == seat.seconds_since_start(OWN_LANE) == 0.0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("architecture", [80, 90, 100])
 def test_the_memory_kernel_compiles_and_moves_sixteen_bytes_at_a_time(architecture: int) -> None:
     compiler: Nvrtc = nvrtc()

@@ -132,6 +132,7 @@ def test_a_launcher_of_another_make_than_the_library_is_refused(tmp_path: Path) 
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.exhaustive
 @needs_mpi
 def test_after_a_hang_under_mpirun_the_rest_is_skipped_and_everybody_leaves(tmp_path: Path) -> None:
     launcher = [*own_mpiexec(), "-n", "2"]
@@ -148,6 +149,7 @@ def test_after_a_hang_under_mpirun_the_rest_is_skipped_and_everybody_leaves(tmp_
     )
 
 
+@pytest.mark.exhaustive
 @needs_mpi
 def test_after_a_hang_a_launcher_that_the_runner_started_is_started_again(tmp_path: Path) -> None:
     sizes, fault = "1 KiB, 64 KiB, 256 KiB", "stop:rank=1:size=65536"
@@ -212,6 +214,7 @@ def test_a_launcher_that_is_killed_leaves_no_shared_memory_behind(tmp_path: Path
     assert all_gone(marked(mark))
 
 
+@pytest.mark.exhaustive
 @needs_mpi
 @pytest.mark.skipif(not SHARED_MEMORY.is_dir(), reason="no shared memory to leave files in")
 def test_a_team_of_the_users_launcher_that_is_given_up_leaves_no_shared_memory_behind(tmp_path: Path) -> None:

@@ -112,6 +112,6 @@ def test_what_is_no_machine_is_refused_with_name_and_advice(text: str) -> None:
 def test_a_megabyte_of_anything_is_sorted_out_in_seconds(line: str) -> None:
     text = line * (1_000_000 // len(line))
     for name in READERS:
-        started = time.perf_counter()
+        started = time.process_time()
         reader(name).recognises(text)
-        assert time.perf_counter() - started < 2, name
+        assert time.process_time() - started < 2, name

@@ -199,9 +199,9 @@ def test_flipped_characters_never_raise_anything_but_a_machine_error(data: st.Da
 
 def test_thousands_of_numa_nodes_cost_no_more_than_their_text() -> None:
     nodes = "".join(f'<object type="NUMANode" os_index="{index}" cpuset="0x1"/>' for index in range(15_000))
-    started = time.perf_counter()
+    started = time.process_time()
     topology = read(f'<topology><object type="Machine">{nodes}</object></topology>')
-    assert time.perf_counter() - started < 4  # 1 s alone; other work may share the machine
+    assert time.process_time() - started < 4  # 1 s alone; other work may share the machine
     assert "unsupported" in {notice.kind for notice in topology.notices}
 
 

@@ -321,6 +321,6 @@ def test_flipped_characters_never_raise_anything_but_a_machine_error(data: st.Da
 def test_a_megabyte_is_read_in_linear_time(line: str) -> None:
     count = 1_000_000 // (len(line) + 1)
     text = "NCCL INFO start\n" + "\n".join(line.format(f"{number:x}") for number in range(count))
-    started = time.perf_counter()
+    started = time.process_time()
     read(text)
-    assert time.perf_counter() - started < 4  # 1 s alone; other work may share the machine
+    assert time.process_time() - started < 4  # 1 s alone; other work may share the machine

@@ -474,15 +474,15 @@ def test_another_root_is_an_error() -> None:
 def test_a_megabyte_of_elements_takes_seconds_at_most(unit: str) -> None:
     length = len(unit)
     text = "<system>" + "".join(unit.replace("{0}", str(n)) for n in range(2**20 // length)) + "</system>"
-    started = time.perf_counter()
+    started = time.process_time()
     read(text)
-    assert time.perf_counter() - started < 4
+    assert time.process_time() - started < 4
 
 
 def test_a_deep_and_wide_tree_is_read_in_linear_time() -> None:
     switch = '<pci busid="s" class="0x060400" link_speed="2.5 GT/s PCIe" link_width="1">'
     leaves = '<pci busid="g" class="0x03"><gpu/></pci>\n' * 15000
     text = "<system><cpu>" + switch * 55 + leaves + "</pci>" * 55 + "</cpu></system>"
-    started = time.perf_counter()
+    started = time.process_time()
     assert len(read(text).gpus) == 15000
-    assert time.perf_counter() - started < 4
+    assert time.process_time() - started < 4

@@ -110,10 +110,10 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 )
 def test_a_megabyte_takes_less_than_two_seconds(line: str) -> None:
     text = "GPU 0: A100\n\t Link 0: 25 GB/s\n" + line * (1_000_000 // len(line))
-    started = time.perf_counter()
+    started = time.process_time()
     recognises(text)
     read_or_refused(read, text)
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 def test_a_bridged_pair_has_the_printed_rates() -> None:

@@ -127,19 +127,19 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 )
 def test_a_megabyte_takes_less_than_two_seconds(line: str) -> None:
     text = PAIR + line * (1_000_000 // len(line))
-    started = time.perf_counter()
+    started = time.process_time()
     recognises(text)
     read_or_refused(read, text)
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 @pytest.mark.thinned(1)
 @pytest.mark.parametrize(("gpus", "label"), [(400, "NV4"), (400, "PIX")])
 def test_a_megabyte_of_one_matrix_takes_seconds(gpus: int, label: str) -> None:
     text = matrix_text(gpus, label)
-    started = time.perf_counter()
+    started = time.process_time()
     assert len(read(text).gpus) == gpus
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_nothing_is_refused_with_one_line_that_says_what_to_give() -> None:

@@ -83,8 +83,9 @@ def obstacle_of(side: Side, name: str, settings: Settings) -> Obstacle | None:
         return Cause.EMULATED, f"{name} was emulated: its times say nothing about any device"
     doubtful = sorted(side.flags - ARRANGEMENTS - settings.accepted_flags)
     if doubtful:
-        cure = f"measure it again, or let that count: --accept-flags {','.join(doubtful)}"
-        return Cause.DOUBTFUL, f"{name} is flagged {', '.join(doubtful)}; {cure}"
+        # An imported table may carry a word that this version does not know, which nobody can accept.
+        accept = f", or let that count: --accept-flags {','.join(doubtful)}" if {*doubtful} <= {*Flag} else ""
+        return Cause.DOUBTFUL, f"{name} is flagged {', '.join(doubtful)}; measure it again{accept}"
     if side.seconds is None or not side.seconds > 0 or not all(_timed(visit) for visit in side.visits):
         return Cause.NO_TIME, f"{name} has no time above zero, or visits without one"
     return None

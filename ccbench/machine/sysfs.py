@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ccbench.machine.files import Files
 from ccbench.machine.host import read_host
 from ccbench.machine.network import Card, read_cards
-from ccbench.machine.pci import AMD, INTEL, NVIDIA, PciFunction, Port, read_functions
+from ccbench.machine.pci import AMD, INTEL, NVIDIA, PciFunction, Port, read_functions, redirecting
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice, Topology
 from ccbench.topology.pci import bytes_per_second
 
@@ -289,14 +289,15 @@ def _isolation(
     files: Files, functions: Mapping[str, PciFunction], graph: _Graph
 ) -> dict[str, int | bool | list[str] | None]:
     """Signs that traffic between devices takes the way through the root: IOMMU, ACS."""
-    groups = files.matching("/sys/kernel/iommu_groups", "*")
+    groups = files.matching("/sys/kernel/iommu_groups")
     types = sorted({files.text(f"{group}/type") or "" for group in groups} - {""})
     addresses = {device.bus_id for device in graph.devices if device.kind is DeviceKind.GPU}
     above = sorted({bridge for address in addresses for bridge in functions[address].bridges})
     known = [functions[bridge] for bridge in above if bridge in functions]
+    redirects = redirecting(known)
     return {
         "iommu_groups": len(groups),
         "iommu_types": types,
-        "acs_visible": any(one.redirects is not None for one in known) if known else None,
-        "acs_redirecting": [one.address for one in known if one.redirects],
+        "acs_visible": redirects is not None if known else None,
+        "acs_redirecting": redirects or [],
     }

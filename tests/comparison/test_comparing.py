@@ -145,6 +145,7 @@ def flagged(*flags: str, oversubscribed: bool = False) -> Measurement:
         (measured(case(0), [[1e-5] * 50]), Cause.TOO_FEW_VISITS, "4 against 4 can"),
         (flagged("throttled"), Cause.DOUBTFUL, "new is flagged throttled; "),
         (flagged("steal", "other_load"), Cause.DOUBTFUL, "--accept-flags other_load,steal"),
+        (flagged("steal", "of_tomorrow"), Cause.DOUBTFUL, "flagged of_tomorrow, steal; measure it again"),
         (flagged("emulation"), Cause.EMULATED, "new was emulated"),
         (flagged("shared_core"), Cause.ARRANGEMENT, "only new is flagged shared_core"),
         (flagged(oversubscribed=True), Cause.ARRANGEMENT, "only new is flagged oversubscribed"),

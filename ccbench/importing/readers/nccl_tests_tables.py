@@ -307,9 +307,8 @@ class Tables:
         if remark is None or table is None or not table.rows:
             return False
         last, in_place = table.rows[-1], remark[2] == "in"
-        words = remark[4].split()
-        if remark[3] == FLAGS_WORD and set(words) <= {*Flag}:
-            return _flagged(table, int(remark[1]), in_place, words)
+        if remark[3] == FLAGS_WORD:
+            return _flagged(table, int(remark[1]), in_place, remark[4].split())
         extra = {"status": remark[3], **({"detail": remark[4].strip()} if remark[4].strip() else {})}
         for position in range(max(0, len(table.rows) - 2), len(table.rows)):
             row = table.rows[position]

@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 
 from ccbench.cli.report import report
 from ccbench.collectives import COLLECTIVES
+from ccbench.machine.flags import Flag
 from ccbench.report import write_report
 from ccbench.report.figures import figures_of
 from ccbench.report.findings import run_findings
 from ccbench.report.page import page_content
 from ccbench.report.page.environment import differences, environment_rows
-from ccbench.report.page.glossary import bus_formulas, formula_of
+from ccbench.report.page.glossary import bus_formulas, formula_of, terms_of
 from ccbench.report.page.machine import machine_picture, measured_rates, topology_of
 from ccbench.report.page.plots import plot
 from ccbench.report.page.rendering import json_for_html
@@ -112,6 +113,16 @@ def test_the_glossary_works_the_factor_out_for_the_ranks_of_the_run(run: Run) ->
     rows = {row.collective: row for row in bus_formulas(points_of(run))}
     assert rows["all_reduce"].values == ((4, 1.5),)
     assert rows["broadcast"].values == ()
+
+
+def test_the_glossary_explains_the_flags_that_the_run_has(run: Run) -> None:
+    points = points_of(run)
+    plain = dict(terms_of(points))
+    assert "flagged" in plain
+    assert not set(map(str, Flag)) & set(plain)
+    doubted = dict(terms_of([replace(points[0], flags=(Flag.STEAL, "of_tomorrow"))]))
+    assert set(doubted) - set(plain) == {Flag.STEAL}
+    assert Flag.STEAL.advice in doubted[Flag.STEAL]
 
 
 def test_the_environment_is_flat_and_differences_leave_out_what_always_differs() -> None:

@@ -1,6 +1,6 @@
-"""An axis is one row of ``ccbench.cases.AXES``: everything else learns of it from there.
+"""An axis is one row of ``ccbench.cases.AXES``, a backend one row of ``ccbench.backends`` and its own module.
 
-The proof adds a row to a copy of the package, lets one backend have it, and uses the commands.
+The proof adds two axes and a backend to a copy of the package, each in its place, and uses the commands.
 """
 
 from __future__ import annotations
@@ -30,6 +30,26 @@ ROW = """
 """
 BACKEND_ROW = '"pair": EVERY, **SHARED},\n        not_in_place=("all_to_all_v",),\n        most_ranks=1024,'
 BACKEND_HAS_IT = '"flavour": EVERY, "texture": (2,), '
+
+BEFORE_A_BACKEND = "    NCCL_OF_ONE_PROCESS,\n    replace("
+BACKEND = """\
+    Capabilities(
+        "invented",
+        home="ccbench.backends.invented:BACKEND",
+        values={**ON_HOSTS, "flavour": ("sweet",)},
+        device=Device.MODEL,
+        own_schedules=True,
+        start_seconds=0.0,
+    ),
+"""
+MODULE = """\
+from ccbench.backends.simulated import SimulatedBackend
+
+class Invented(SimulatedBackend):
+    name = "invented"
+
+BACKEND = Invented()
+"""
 
 SUITE = """\
 suite: {name}
@@ -62,6 +82,10 @@ COMMANDS = {
     "refused": "run wrong.yaml --plan",
     "refused number": "run beyond.yaml --plan",
     "run": "run all.yaml -o runs/all --no-report --quiet",
+    "backends": "list backends",
+    "run of a new backend": "run all.yaml --backend invented -o other --no-report --quiet",
+    "plan of a new backend": "run all.yaml --backend invented --plan",
+    "report of a new backend": "report other -o other/report --format md",
     "plain run": "run plain.yaml -o runs/plain --no-report --quiet",
     "report": "report runs/all -o report --format csv,md,nccl-tests",
     "compare": "compare runs/plain runs/all --format json",
@@ -97,6 +121,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).symlink_to(ROOT / name)
     inserted(folder / "ccbench" / "cases.py", "    # fmt: on\n", ROW)
     inserted(folder / "ccbench" / "backends" / "__init__.py", BACKEND_ROW, BACKEND_HAS_IT)
+    inserted(folder / "ccbench" / "backends" / "__init__.py", BEFORE_A_BACKEND, BACKEND)
+    (folder / "ccbench" / "backends" / "invented.py").write_text(MODULE)
     (folder / "all.yaml").write_text(SUITE.format(name="all", flavour="all"))
     (folder / "plain.yaml").write_text(SUITE.format(name="plain", flavour="plain"))
     (folder / "wrong.yaml").write_text(SUITE.format(name="wrong", flavour="bitter"))
@@ -189,6 +215,22 @@ def test_exports_and_advice_say_a_new_axis(ended: dict[str, Ended]) -> None:
         for one in (band["instead_of"],)
         if one
     }
+
+
+def test_a_new_backend_is_listed_measured_reported_and_refuses_what_its_row_does_not_have(
+    ended: dict[str, Ended], folder: Path
+) -> None:
+    assert "invented" in ended["backends"].out
+    assert ended["run of a new backend"].code == 0, ended["run of a new backend"].err
+    frame = pd.read_parquet(folder / "other" / "cases")
+    assert sorted(zip(frame["backend"], frame["flavour"], frame["texture"], strict=True)) == [
+        *[("invented", "plain", 0)] * 2,
+        *[("invented", "sweet", 0)] * 2,
+    ]
+    said = ended["plan of a new backend"].out + ended["plan of a new backend"].err
+    assert "invented has no flavour" in said
+    assert "invented has no texture" in said
+    assert "invented" in (folder / "other" / "report" / "report.md").read_text()
 
 
 CASE = Case("s", "cpu", "all_reduce", "ring", "float32", "sum", 1024, 256, 4)

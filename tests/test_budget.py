@@ -23,7 +23,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 FLAT = "flat modules"
 
 # (lines of code, files) of ccbench/; to reach: 36,000 lines and 210 files.
-WHOLE = (54_939, 428)
+WHOLE = (54_742, 427)
 
 # Of every package (lines of code, files); to reach: 12 packages and 8 flat modules.
 CEILINGS = {
@@ -38,11 +38,11 @@ CEILINGS = {
     "machine": (2_615, 20),
     "model": (6_406, 48),
     "parallelism": (3_061, 17),
-    "report": (5_825, 46),
+    "report": (5_812, 46),
     "results": (1_346, 9),
-    "suite": (1_474, 10),
+    "suite": (1_377, 9),
     "topology": (7_526, 40),
-    "tuning": (679, 5),
+    "tuning": (671, 5),
     "workers": (2_235, 14),
     FLAT: (3_675, 29),
 }

@@ -28,13 +28,13 @@ from benchmarks import gpu_figures as figures
 from ccbench.backends import open_backend
 from ccbench.cases import Status
 from ccbench.errors import BackendUnavailable, CcbenchError
-from ccbench.planning import RunOptions
-from ccbench.progress import progress_for
 from ccbench.report import write_report
 from ccbench.report.points import LEFT_OUT, points_of
 from ccbench.results import Point, load_run
 from ccbench.results.folder import write_atomically
-from ccbench.runner import run_suite
+from ccbench.runner.planning import RunOptions
+from ccbench.runner.progress import progress_for
+from ccbench.runner.run import run_suite
 from ccbench.stats import median_interval
 from ccbench.suite import Suite, parse_sizes, read_suite
 from ccbench.units import format_size

@@ -24,8 +24,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ccbench.runner.workers.launched_process import rank_and_size
 from ccbench.suite import load_suite
-from ccbench.workers.launched_process import rank_and_size
 
 SHORT_BYTES = 8192
 HALF_PERIOD_SECONDS = 0.01
@@ -117,7 +117,7 @@ def process_of_rank(runner: int, rank: int, ranks: int) -> int:
 def _runs(process: int, role: str) -> bool:
     """Whether this is an interpreter that ccbench started as a leader or an agent, not what launches it."""
     words = _words(process, "cmdline")
-    return words[3:4] == [role] and "run_module('ccbench.workers'" in words[2]
+    return words[3:4] == [role] and "run_module('ccbench.runner.workers'" in words[2]
 
 
 def _told_rank(process: int) -> int:

@@ -25,7 +25,6 @@ from statistics import median
 
 from ccbench.backends import open_backend
 from ccbench.backends.base import Team, TeamRequest
-from ccbench.backends.mpi.launcher import users_launch
 from ccbench.cases import NO_OP, NO_ROOT, Case, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import BackendUnavailable, CcbenchError
@@ -33,9 +32,10 @@ from ccbench.model.calibration import quick_machine
 from ccbench.model.host_network import HostNetwork
 from ccbench.model.machine import Machine, load_machine
 from ccbench.model.predicting import predict_case
-from ccbench.network_probe import probe_network
+from ccbench.runner.network_probe import probe_network
+from ccbench.runner.workers.launcher import users_launch
+from ccbench.runner.workers.team import open_team
 from ccbench.units import format_seconds, format_size
-from ccbench.workers.team import open_team
 
 JUDGED = ("all_reduce", "all_gather", "broadcast")
 SIZES_BYTES = tuple(1 << power for power in range(10, 25, 2))

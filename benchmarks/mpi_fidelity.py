@@ -29,9 +29,9 @@ from ccbench.cases import Case, Sampling, Status
 from ccbench.errors import BackendUnavailable, CcbenchError
 from ccbench.machine.host import allowed_cpus, spread_over_cores
 from ccbench.model.machine import load_machine
+from ccbench.runner.workers.team import open_team
 from ccbench.stats import median_interval
 from ccbench.units import format_seconds, format_size
-from ccbench.workers.team import open_team
 
 SOURCE = Path(__file__).with_name("mpi_fidelity.c")
 

@@ -17,8 +17,8 @@ from benchmarks.points import MEMCPY, MPICH, MPIS, OPENMPI
 from ccbench.backends.cpu.memory import anonymous_file
 from ccbench.cases import Case, Sampling, Status
 from ccbench.errors import BackendUnavailable
-from ccbench.workers.cleanup import shared_memory_files
-from ccbench.workers.messages import RankReport
+from ccbench.runner.workers.cleanup import shared_memory_files
+from ccbench.runner.workers.messages import RankReport
 
 ROOT = Path(__file__).resolve().parents[1]
 START_LIMIT_SECONDS = 90.0

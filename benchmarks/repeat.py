@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that a checkout runs uninstalled
 
-from ccbench.planning import RunOptions
-from ccbench.progress import progress_for
 from ccbench.results import load_run
-from ccbench.runner import run_suite
+from ccbench.runner.planning import RunOptions
+from ccbench.runner.progress import progress_for
+from ccbench.runner.run import run_suite
 from ccbench.suite import load_suite
 
 if TYPE_CHECKING:

@@ -41,8 +41,8 @@ from ccbench import __version__
 from ccbench.cases import Measurement
 from ccbench.errors import BackendUnavailable
 from ccbench.measure import durations
-from ccbench.workers.messages import RankReport
-from ccbench.workers.team import WorkerTeam
+from ccbench.runner.workers.messages import RankReport
+from ccbench.runner.workers.team import WorkerTeam
 
 BOUNDED_POINT = Point("all_reduce", COPY_BYTES)
 SETTLE_SECONDS = 1.0

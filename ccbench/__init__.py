@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ccbench.model.machine import Machine, load_machine
     from ccbench.report import write_report
     from ccbench.results import Point, Run, load_run, load_runs
-    from ccbench.runner import run_suite
+    from ccbench.runner.run import run_suite
     from ccbench.suite import Suite, load_suite
 
 __version__ = "0.1.0"
@@ -74,7 +74,7 @@ _HOMES = {
     "load_suite": "ccbench.suite",
     "open_backend": "ccbench.backends",
     "predict": "ccbench.model",
-    "run_suite": "ccbench.runner",
+    "run_suite": "ccbench.runner.run",
     "schedule_for": "ccbench.algorithms",
     "write_report": "ccbench.report",
 }

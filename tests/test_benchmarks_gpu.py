@@ -34,7 +34,7 @@ from ccbench.algorithms import schedule_for
 from ccbench.backends import open_backend
 from ccbench.kernels.selection import kernel_algorithms
 from ccbench.results import load_run
-from ccbench.runner import RunOutcome, run_suite
+from ccbench.runner.run import RunOutcome, run_suite
 from ccbench.stats import Interval
 from ccbench.suite import ExpansionContext, expand
 

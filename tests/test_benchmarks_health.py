@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.health import ASLEEP, HEALTHY, LIMITED, Trial, process_of_rank
 from ccbench.backends.mpi import BACKEND
-from ccbench.workers.team import WorkerTeam
+from ccbench.runner.workers.team import WorkerTeam
 from tests.backends.mpi.test_teams import team as launched_team
 
 NO_MPI = BACKEND.unavailable()

@@ -13,7 +13,7 @@ from ccbench.units import format_seconds, format_size, plural
 if TYPE_CHECKING:
     from ccbench.cases import Case
     from ccbench.model.prediction import Prediction
-    from ccbench.planning import Plan
+    from ccbench.runner.planning import Plan
 
 MOST_LISTED = 30
 """Cases that are listed one by one, and lines that are aimed at where there are more."""
@@ -34,7 +34,7 @@ Priced = tuple["Case", "Prediction | None"]
 
 def plan_lines(plan: Plan) -> list[str]:
     """One line for each case, or for cases that differ in little, with bytes and predicted times."""
-    from ccbench.planning import rank_bytes
+    from ccbench.runner.planning import rank_bytes
 
     priced = [(case, plan.basis.predict(case) if plan.basis else None) for case in plan.cases]
     if len(priced) > MOST_LISTED:
@@ -70,7 +70,7 @@ def _key(case: Case, joined: Sequence[str]) -> Case:
 
 def _line(members: Sequence[Priced]) -> str:
     """``nccl all_reduce ring float32 sum, 8 ranks: 14 cases, 8 B to 512 MiB; at most 1 GiB a rank; ...``."""
-    from ccbench.planning import rank_bytes
+    from ccbench.runner.planning import rank_bytes
 
     cases = [case for case, _ in members]
     sizes = sorted({case.size_bytes for case in cases})

@@ -26,9 +26,9 @@ from ccbench.cli.output import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ccbench.planning import Plan, RunOptions
-    from ccbench.runner import RunOutcome
-    from ccbench.workers.launched_process import LaunchedProcess
+    from ccbench.runner.planning import Plan, RunOptions
+    from ccbench.runner.run import RunOutcome
+    from ccbench.runner.workers.launched_process import LaunchedProcess
 
 RESULTS = Path("results")
 
@@ -74,11 +74,11 @@ def run(suite: str, plan: bool, no_report: bool, quiet: bool, as_json: bool, **a
     Results go to results/<time>-<suite>-<host>, each case as soon as it is measured.
     """
     from ccbench.machine.processes import Terminated
-    from ccbench.planning import RunOptions, check_output, plan_suite
-    from ccbench.progress import progress_for
-    from ccbench.runner import run_suite
+    from ccbench.runner.planning import RunOptions, check_output, plan_suite
+    from ccbench.runner.progress import progress_for
+    from ccbench.runner.run import run_suite
+    from ccbench.runner.workers.launched_process import launched_process
     from ccbench.suite import load_suite
-    from ccbench.workers.launched_process import launched_process
 
     if not plan:
         process = launched_process(os.environ)
@@ -120,7 +120,7 @@ def _exit_code(outcome: RunOutcome, judged: bool) -> int:
 def _as_one_of_many(process: LaunchedProcess, launch: str | None) -> int:
     """This process's part of a run that a launcher has started once for every rank; the run's exit code."""
     from ccbench.errors import UsageError
-    from ccbench.workers.hub import join_run
+    from ccbench.runner.workers.hub import join_run
 
     if launch:
         if process.rank:
@@ -136,7 +136,7 @@ def _launched(launch: str | None, ranks: int | None) -> dict[str, Any]:
     """Of RunOptions launch, launched_by and ranks: as asked, or as a launcher has started this run."""
     from ccbench.errors import UsageError
     from ccbench.machine.processes import die_with_parent
-    from ccbench.workers.launcher import agents_of
+    from ccbench.runner.workers.launcher import agents_of
 
     agents, launcher = agents_of(os.environ)
     if launch is not None and not launch.strip():  # a variable of a script that is not set
@@ -211,7 +211,7 @@ def _missing_here(plan: Plan) -> list[str]:
 
 def _print_plan(plan: Plan, notes: Sequence[str], as_json: bool) -> None:
     from ccbench.cli.plan_text import plan_lines
-    from ccbench.planning import rank_bytes
+    from ccbench.runner.planning import rank_bytes
     from ccbench.units import format_seconds, format_size, plural
 
     if as_json:

@@ -24,8 +24,8 @@ from ccbench.health.outliers import high_outliers, relative_spread
 from ccbench.health.ranks import starved_ranks, waited_for
 from ccbench.machine.flags import DEVICE_FAULTS
 from ccbench.results import Point, Run
+from ccbench.runner.visits import NO_TEAM
 from ccbench.units import format_ratio, format_seconds, format_size, plural
-from ccbench.visits import NO_TEAM
 
 HEALTH = "health"
 """What a suite's key ``verdict`` says when its runs are to be judged."""

@@ -1,6 +1,6 @@
 """A network of hosts as messages over it were seen to travel, and where each rank is.
 
-The figures come from a probe (``ccbench.network_probe``) over the very library that is predicted: what a
+The figures come from a probe (``runner.network_probe``) over the very library that is predicted: what a
 message costs there is the link and the library's own handling together, which no datasheet has.
 """
 

@@ -17,8 +17,8 @@ from ccbench.backends.crew import TeamEndpoint, WholeEndpoint, open_crew
 from ccbench.capabilities import DECLARED
 from ccbench.cases import Case, Sampling, Status
 from ccbench.errors import UsageError
+from ccbench.runner.workers.agent import rank_report, refuse_all
 from ccbench.verification import Array, Mismatch, Piece, expected_pieces
-from ccbench.workers.agent import rank_report, refuse_all
 
 CASE = Case("s", "cuda", "all_gather", "ring", "int32", "none", 24, 3, 2)
 

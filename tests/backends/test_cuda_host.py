@@ -22,7 +22,7 @@ from ccbench.kernels import building
 from ccbench.kernels.selection import kernel_algorithms
 from ccbench.measure import measure
 from ccbench.results import load_run
-from ccbench.workers.team import WorkerTeam
+from ccbench.runner.workers.team import WorkerTeam
 
 SAMPLING = Sampling(
     visits=1, minimum_samples=2, maximum_samples=3, warmup_seconds=0.0, minimum_sample_seconds=0.0

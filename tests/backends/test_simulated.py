@@ -19,9 +19,9 @@ from ccbench.dtypes import CPU_DTYPES, item_bytes
 from ccbench.model import load_machine, price
 from ccbench.model.cluster import open_cluster
 from ccbench.model.cluster_points import schedule_points
+from ccbench.runner.visits import merged
 from ccbench.stats import visited_interval
 from ccbench.verification import check
-from ccbench.visits import merged
 
 MACHINE = load_machine("cpu-shared-memory")
 

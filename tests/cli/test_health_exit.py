@@ -9,7 +9,7 @@ import pytest
 from ccbench.cases import Status
 from ccbench.cli.run import _exit_code
 from ccbench.health import HealthFinding, HealthVerdict
-from ccbench.runner import RunOutcome
+from ccbench.runner.run import RunOutcome
 
 HEALTHY = HealthVerdict((), ())
 SICK = HealthVerdict((HealthFinding("slow_rank", "rank 2", "late"),), ())

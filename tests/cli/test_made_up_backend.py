@@ -12,8 +12,8 @@ from ccbench.backends.base import DeclaredBackend, Team, TeamRequest
 from ccbench.capabilities import DECLARED, EVERY, Capabilities, Device, Requirement
 from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.errors import SuiteError
-from ccbench.planning import RunOptions, plan_suite
 from ccbench.results import load_run
+from ccbench.runner.planning import RunOptions, plan_suite
 from ccbench.suite import Suite, read_suite
 from tests.cli.conftest import Command
 

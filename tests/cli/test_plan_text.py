@@ -5,7 +5,7 @@ import pytest
 from ccbench.cases import Case
 from ccbench.cli.plan_text import MOST_LISTED, plan_lines
 from ccbench.model.basis import named_basis
-from ccbench.planning import Plan, RunOptions, plan_suite
+from ccbench.runner.planning import Plan, RunOptions, plan_suite
 from ccbench.suite import load_suite, read_suite
 
 

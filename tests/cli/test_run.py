@@ -13,8 +13,8 @@ from ccbench.cases import Case, Status
 from ccbench.errors import RunFolderError
 from ccbench.machine.processes import Terminated
 from ccbench.model.basis import Basis, named_basis
-from ccbench.planning import Plan, RunOptions
-from ccbench.runner import RunOutcome
+from ccbench.runner.planning import Plan, RunOptions
+from ccbench.runner.run import RunOutcome
 from tests.cli.conftest import Command
 
 CASE = Case("quick", "cpu", "all_reduce", "ring", "float32", "sum", 4096, 1024, 2)
@@ -48,8 +48,8 @@ class Fakes:
 @pytest.fixture
 def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
     made = Fakes()
-    monkeypatch.setattr("ccbench.runner.run_suite", made.run_suite)
-    monkeypatch.setattr("ccbench.planning.plan_suite", made.plan_suite)
+    monkeypatch.setattr("ccbench.runner.run.run_suite", made.run_suite)
+    monkeypatch.setattr("ccbench.runner.planning.plan_suite", made.plan_suite)
     monkeypatch.setattr("ccbench.report.write_report", made.write_report)
     monkeypatch.setattr("ccbench.report.first_lines", lambda run: ["look first"])
     monkeypatch.setattr("ccbench.report.screen_table", lambda run, width: f"a table {width} wide")
@@ -260,7 +260,7 @@ def test_a_signal_before_the_first_case_ends_with_its_code(
     def stopped(*arguments: object) -> RunOutcome:
         raise Terminated(15)
 
-    monkeypatch.setattr("ccbench.runner.run_suite", stopped)
+    monkeypatch.setattr("ccbench.runner.run.run_suite", stopped)
     ended = ccbench("run", "quick")
     assert (ended.code, ended.err) == (143, "ccbench: terminated by SIGTERM before the first case\n")
 

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from ccbench.planning import RunOptions
-from ccbench.progress import SilentProgress
-from ccbench.runner import run_suite
+from ccbench.runner.planning import RunOptions
+from ccbench.runner.progress import SilentProgress
+from ccbench.runner.run import run_suite
 from ccbench.suite import load_suite
 from tests.cli.conftest import Command
 
@@ -27,7 +27,7 @@ def suite_file(folder: Path, sweep: str, more: str = "") -> Path:
 def passing_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every look at the clock takes the runner a second."""
     seconds = count()
-    monkeypatch.setattr("ccbench.runner.time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
+    monkeypatch.setattr("ccbench.runner.run.time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
 
 
 def test_a_run_out_of_time_before_the_last_visits_is_partial_and_says_how_to_go_on(

@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 from ccbench.model.calibration import quick_machine  # noqa: F401 - imported for the forks
-from ccbench.planning import RunOptions
-from ccbench.progress import SilentProgress
 from ccbench.results.schema import arrow_schema
-from ccbench.runner import run_suite
+from ccbench.runner.planning import RunOptions
+from ccbench.runner.progress import SilentProgress
+from ccbench.runner.run import run_suite
 from ccbench.suite import load_suite
 
 

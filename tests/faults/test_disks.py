@@ -18,9 +18,9 @@ import pytest
 
 from ccbench.cases import Status
 from ccbench.errors import RunFolderError
-from ccbench.planning import RunOptions
-from ccbench.progress import SilentProgress
-from ccbench.runner import run_suite
+from ccbench.runner.planning import RunOptions
+from ccbench.runner.progress import SilentProgress
+from ccbench.runner.run import run_suite
 from ccbench.suite import load_suite
 from tests.faults import traces
 from tests.faults.conftest import Bench, rows_of

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ccbench.cases import Case, Sampling, Status
-from ccbench.workers.team import WorkerTeam
+from ccbench.runner.workers.team import WorkerTeam
 from tests.faults import traces
 from tests.faults.conftest import Bench
 

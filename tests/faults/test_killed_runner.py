@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from ccbench.cases import Status
-from ccbench.planning import RunOptions, plan_suite
 from ccbench.results.folder import MANIFEST_NAME
+from ccbench.runner.planning import RunOptions, plan_suite
 from ccbench.suite import load_suite
 from tests.faults import traces
 from tests.faults.conftest import Bench, rows_of

@@ -8,7 +8,7 @@ from typing import Any
 
 from ccbench.cases import Case, Sampling, Status
 from ccbench.machine.host import available_memory_bytes
-from ccbench.workers.team import WorkerTeam
+from ccbench.runner.workers.team import WorkerTeam
 from tests.faults import traces
 from tests.faults.conftest import Bench
 

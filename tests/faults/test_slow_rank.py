@@ -9,8 +9,8 @@ import pytest
 from ccbench.cases import Case, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.results.rows import row_of, usual_waits
-from ccbench.visits import merged
-from ccbench.workers.team import WorkerTeam
+from ccbench.runner.visits import merged
+from ccbench.runner.workers.team import WorkerTeam
 from tests.faults.conftest import Bench
 
 SAMPLING = Sampling(

@@ -20,7 +20,7 @@ from ccbench.health.ranks import SYMMETRIC, starved_ranks
 from ccbench.machine.flags import LOAD_FLAGS
 from ccbench.results import Point
 from ccbench.results.rows import row_of
-from ccbench.workers.team import WorkerTeam
+from ccbench.runner.workers.team import WorkerTeam
 from tests.faults.test_slow_rank import case_of
 from tests.results.samples import run_of_rows
 

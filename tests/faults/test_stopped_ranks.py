@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from ccbench import teams
 from ccbench.cases import Case, Sampling, Status
-from ccbench.workers.team import WorkerTeam
+from ccbench.runner.workers import team as teams
+from ccbench.runner.workers.team import WorkerTeam
 from tests.faults import traces
 from tests.faults.conftest import Bench
 

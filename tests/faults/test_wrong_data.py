@@ -11,7 +11,7 @@ from ccbench.algorithms import algorithms_of
 from ccbench.cases import NO_OP, NO_ROOT, Case, Sampling, Status
 from ccbench.collectives import COLLECTIVES, Collective
 from ccbench.dtypes import item_bytes
-from ccbench.workers.team import WorkerTeam
+from ccbench.runner.workers.team import WorkerTeam
 from tests.faults.conftest import Bench
 
 

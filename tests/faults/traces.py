@@ -75,7 +75,7 @@ def is_leader(pid: int) -> bool:
 def role(pid: int) -> bytes:
     """``leader`` or ``agent`` of a process that ccbench started as such."""
     words = (PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
-    return words[3] if len(words) > 3 and b"run_module('ccbench.workers'" in words[2] else b""
+    return words[3] if len(words) > 3 and b"run_module('ccbench.runner.workers'" in words[2] else b""
 
 
 def leader_of(runner: int) -> int:

@@ -14,7 +14,7 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.flags import Flag
 from ccbench.model.machine import load_machine
-from ccbench.workers.team import WorkerTeam, open_team
+from ccbench.runner.workers.team import WorkerTeam, open_team
 
 from .cases import SAMPLING
 

@@ -26,7 +26,7 @@ from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import CcbenchError
 from ccbench.machine.processes import state
 from ccbench.measure import measure
-from ccbench.workers.team import WorkerTeam
+from ccbench.runner.workers.team import WorkerTeam
 from tests.backends.nccl.measuring import case_of
 
 SAMPLING = Sampling(visits=1, minimum_samples=3, maximum_samples=10, budget_seconds=0.05)

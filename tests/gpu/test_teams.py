@@ -11,7 +11,7 @@ from ccbench.backends.cuda.runtime import Cuda
 from ccbench.cases import Status
 from ccbench.cli import main
 from ccbench.results import load_run
-from ccbench.workers.team import WorkerTeam
+from ccbench.runner.workers.team import WorkerTeam
 
 from .cases import SAMPLING, case_of
 

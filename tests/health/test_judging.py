@@ -8,7 +8,7 @@ import pytest
 from ccbench.cases import MORE_VISITS, Measurement, Status
 from ccbench.groups import Pair
 from ccbench.health import HealthVerdict, health_of, wants_health
-from ccbench.visits import NO_TEAM
+from ccbench.runner.visits import NO_TEAM
 
 from .machines import collectives, flagged, groups, hot_readings, manifest, measured, pairs, run_of
 

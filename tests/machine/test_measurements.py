@@ -11,9 +11,9 @@ from ccbench.backends.crew import open_crew
 from ccbench.cases import Case, CaseFacts, Measurement, Status
 from ccbench.machine.readings import DeviceReading, readings_from_json, readings_json
 from ccbench.measure import RankResult
-from ccbench.visits import merged
-from ccbench.workers.leader import ForkedLeader
-from ccbench.workers.messages import RankReport
+from ccbench.runner.visits import merged
+from ccbench.runner.workers.leader import ForkedLeader
+from ccbench.runner.workers.messages import RankReport
 
 CASE = Case("s", "cpu", "barrier", "default", "int8", "sum", 0, 0, 2)
 

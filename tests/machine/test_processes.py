@@ -96,7 +96,7 @@ def test_a_child_whose_parent_has_ended_already_ends_too() -> None:
 def test_a_module_of_the_current_folder_is_not_taken_for_a_library(tmp_path: Path) -> None:
     (tmp_path / "numpy.py").write_text("raise SystemExit('hostile')")
     ended = subprocess.run(
-        module_command("ccbench.workers", "leader", "cpu"),
+        module_command("ccbench.runner.workers", "leader", "cpu"),
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -16,7 +16,7 @@ from ccbench.model.host_network import HostNetwork, MessageTimes, swaps
 from ccbench.model.host_plans import GLOO_PLANS, MPI_PLANS
 from ccbench.model.machine import load_machine
 from ccbench.model.predicting import predict_case
-from ccbench.network_probe import ONE_HOST_SIZES_BYTES, SIZES_BYTES, host_pairs, probed
+from ccbench.runner.network_probe import ONE_HOST_SIZES_BYTES, SIZES_BYTES, host_pairs, probed
 
 LATENCY = 50e-6
 RATE = 1.2e8

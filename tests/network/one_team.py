@@ -13,13 +13,13 @@ from dataclasses import replace
 from benchmarks.hosts import case_of
 from ccbench.backends import open_backend
 from ccbench.backends.base import TeamRequest
-from ccbench.backends.mpi.launcher import users_launch
 from ccbench.cases import Sampling
 from ccbench.model.host_collectives import predict_host_library
 from ccbench.model.host_network import HostNetwork
 from ccbench.model.machine import load_machine
-from ccbench.network_probe import probe_network
-from ccbench.workers.team import open_team
+from ccbench.runner.network_probe import probe_network
+from ccbench.runner.workers.launcher import users_launch
+from ccbench.runner.workers.team import open_team
 
 QUICK = Sampling(visits=1, minimum_samples=3, maximum_samples=10, warmup_seconds=0.0, budget_seconds=0.2)
 

@@ -8,11 +8,9 @@ are there. What a library keeps in files is sent to folders of the team's own, w
 from __future__ import annotations
 
 import os
-import shlex
 
 from ccbench.backends.base import Launch
-from ccbench.backends.mpi.library import INTEL_MPI, OPEN_MPI, Library, launcher_vendor
-from ccbench.errors import UsageError
+from ccbench.backends.mpi.library import INTEL_MPI, OPEN_MPI, Library
 from ccbench.machine.host import usable_cores
 
 SHARED_MEMORY = "/dev/shm"
@@ -49,19 +47,3 @@ def local_launch(library: Library, ranks: int) -> Launch:
     if library.vendor == INTEL_MPI:
         return Launch(command, (("I_MPI_PIN", "0"),), private_folders=(("TMPDIR", ""),))
     return Launch(command, private_folders=(("TMPDIR", ""),))
-
-
-def users_launch(text: str) -> Launch:
-    """The user's own command, ranks possibly on other hosts: nothing but names of variables is added."""
-    try:
-        command = tuple(shlex.split(text))
-    except ValueError as error:
-        raise UsageError(f"--launch: {error}; write the command as in a shell") from None
-    if not command:
-        raise UsageError("--launch: is empty; write a command such as 'mpirun -n 16 --hostfile hosts'")
-
-    program = os.path.basename(command[0])
-    passed_by = (
-        "-x" if program.startswith(("mpirun", "mpiexec")) and launcher_vendor(command[0]) == OPEN_MPI else ""
-    )
-    return Launch(command, as_root(os.geteuid()), passed_by=passed_by, several_hosts=True)

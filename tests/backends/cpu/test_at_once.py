@@ -11,7 +11,7 @@ import pytest
 from ccbench.cases import OVERLAP_PARTS, Case, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.results.rows import row_of
-from ccbench.workers.team import WorkerTeam
+from ccbench.runner.workers.team import WorkerTeam
 from tests.backends.cpu.test_groups import QUICK, RANKS, case_of
 
 MATRIX = "[[0, 1, 2, 3], [4, 0, 0, 0], [0, 0, 0, 0], [9, 1, 1, 5]]"

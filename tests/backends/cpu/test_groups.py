@@ -11,9 +11,9 @@ import pytest
 from ccbench.cases import NO_OP, NO_ROOT, Case, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import item_bytes
+from ccbench.runner.workers.team import WorkerTeam
 from ccbench.suite.model import IN_PLACE_COLLECTIVES
 from ccbench.verification import part_of, poison
-from ccbench.workers.team import WorkerTeam
 
 RANKS = 4
 QUICK = Sampling(visits=1, budget_seconds=0.01, warmup_seconds=0.002, minimum_samples=3, maximum_samples=5)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 from ccbench.backends.cpu.memory import Control
-from ccbench.workers.leader import ForkedLeader
+from ccbench.runner.workers.leader import ForkedLeader
 
 RANKS = 3
 BEGAN, ENDED = 1, 2

@@ -13,12 +13,12 @@ from types import ModuleType
 
 import numpy as np
 
-from ccbench import worker
 from ccbench.backends.crew import Crew, open_crew
 from ccbench.backends.cuda import ipc, modules
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.cases import Case, Sampling
 from ccbench.kernels.building import Build, built
+from ccbench.runner.workers.leader import ForkedLeader
 
 from . import emulated
 from .emulated import EmulatedRuntime, FakeNvrtc, compiled_to_text
@@ -74,10 +74,10 @@ def main() -> None:
         return made(process)
 
     crew.endpoint = endpoint  # type: ignore[method-assign,assignment]  # a CUDA of its own in each process
-    leader = worker.Leader(crew)
+    leader = ForkedLeader(crew)
     ours, theirs = socket.socketpair()
     with Connection(ours.detach()) as runner, Connection(theirs.detach()):
-        leader.fork(runner)
+        leader.start(runner)
         for collective, count, in_place, mode in (
             ("all_reduce", 1000, False, "streaming"),
             ("all_gather", 50, True, "graph"),
@@ -110,10 +110,10 @@ def one_rank_without_a_device() -> None:
         return made(process)
 
     crew.endpoint = endpoint  # type: ignore[method-assign,assignment]  # a CUDA of its own in each process
-    leader = worker.Leader(crew)
+    leader = ForkedLeader(crew)
     ours, theirs = socket.socketpair()
     with Connection(ours.detach()) as runner, Connection(theirs.detach()):
-        leader.fork(runner)
+        leader.start(runner)
         measurement, usable = leader.run(case_of("all_reduce", 10), SAMPLING, runner)
         print(measurement.status.value, usable, measurement.detail)
         leader.end()

@@ -11,7 +11,6 @@ from types import ModuleType
 
 import pytest
 
-from ccbench import planning
 from ccbench.backends import cuda, open_backend
 from ccbench.backends.cuda import (
     BACKEND,
@@ -28,6 +27,7 @@ from ccbench.cases import Case
 from ccbench.errors import BackendUnavailable, MissingDependency
 from ccbench.kernels.compiler import CompilationFailed
 from ccbench.machine.files import Files
+from ccbench.runner import planning
 
 from .cases import Opened
 from .emulated import CudaError, EmulatedRuntime
@@ -157,7 +157,7 @@ def test_backends_are_found_by_name() -> None:
 
 def test_the_runner_loads_no_gpu_library() -> None:
     code = (
-        "import sys; from ccbench.backends import open_backend; import ccbench.runner\n"
+        "import sys; from ccbench.backends import open_backend; import ccbench.runner.run\n"
         "from ccbench.capabilities import backend_names\n"
         "[open_backend(name).unavailable() for name in backend_names()]\n"
         "[open_backend(name).algorithms('all_reduce') for name in backend_names()]\n"
@@ -184,7 +184,7 @@ def test_gpus_are_counted_by_their_files_and_the_users_choice(
 def test_under_windows_and_on_boards_the_driver_counts_and_there_is_one_gpu_at_least(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, counted: int, gpus: int
 ) -> None:
-    monkeypatch.setattr("ccbench.planning.count_gpus", lambda: counted)
+    monkeypatch.setattr("ccbench.runner.planning.count_gpus", lambda: counted)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev" / device).touch()

@@ -122,7 +122,7 @@ def main(backend: str, *options: str) -> None:
     """Serve as one rank; options: ``devices=1``, ``memory_bytes=...`` of the stand-in."""
     from ccbench.backends.mpi import device
     from ccbench.backends.mpi.endpoint import MpiEndpoint
-    from ccbench.workers.agent import run_agent
+    from ccbench.runner.workers.agent import run_agent
 
     settings: dict[str, Any] = {name: int(value) for name, value in (one.split("=") for one in options)}
     runtime = HostMemoryRuntime(**settings)

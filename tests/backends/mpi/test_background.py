@@ -13,7 +13,7 @@ from ccbench.backends.mpi.background import AT_ONCE, LOOKED_AFTER
 from ccbench.backends.mpi_cuda import BACKEND as ON_DEVICES
 from ccbench.cases import OVERLAP, OVERLAP_PARTS, UNEVEN, Measurement, Status
 from ccbench.collectives import COLLECTIVES
-from ccbench.workers.team import WorkerTeam
+from ccbench.runner.workers.team import WorkerTeam
 from tests.backends.mpi.test_teams import SHORT, case_of, team
 from tests.faults import traces
 

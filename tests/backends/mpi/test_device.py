@@ -29,7 +29,7 @@ from ccbench.machine.flags import Flag
 from ccbench.machine.host import usable_cores
 from ccbench.model.basis import Basis, named_basis
 from ccbench.model.machine import load_machine
-from ccbench.workers.team import WorkerTeam
+from ccbench.runner.workers.team import WorkerTeam
 from tests.backends.mpi.on_host_memory import HostMemoryRuntime
 from tests.backends.mpi.test_teams import SHORT, case_of
 from tests.faults import traces
@@ -132,7 +132,7 @@ import sys
 from ccbench.backends.mpi import device
 from ccbench.backends.cuda.runtime import Cuda
 from tests.backends.mpi.on_host_memory import HostMemoryRuntime
-from ccbench.workers.agent import run_agent
+from ccbench.runner.workers.agent import run_agent
 device.open_cuda = lambda: Cuda(HostMemoryRuntime(), None)
 run_agent()
 """

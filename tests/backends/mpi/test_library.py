@@ -18,7 +18,7 @@ from ccbench.backends.mpi.algorithms import (
     open_mpi_algorithms,
     settings,
 )
-from ccbench.backends.mpi.launcher import as_root, local_launch, users_launch
+from ccbench.backends.mpi.launcher import as_root, local_launch
 from ccbench.backends.mpi.library import (
     INTEL_MPI,
     MPICH,
@@ -30,6 +30,7 @@ from ccbench.backends.mpi.library import (
     vendor,
 )
 from ccbench.errors import UsageError
+from ccbench.runner.workers.launcher import users_launch
 
 
 def installed(name: str) -> Library:

@@ -9,8 +9,8 @@ import pytest
 
 from ccbench.backends.mpi import BACKEND
 from ccbench.cli import main
-from ccbench.network_probe import ONE_HOST_SIZES_BYTES
 from ccbench.results import load_run
+from ccbench.runner.network_probe import ONE_HOST_SIZES_BYTES
 
 SUITE = {
     "suite": "here",

@@ -21,7 +21,7 @@ from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import BackendUnavailable
 from ccbench.model.machine import load_machine
-from ccbench.workers.team import WorkerTeam, open_team
+from ccbench.runner.workers.team import WorkerTeam, open_team
 from tests.faults import traces
 
 pytestmark = pytest.mark.skipif(

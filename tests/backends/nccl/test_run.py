@@ -160,10 +160,10 @@ def test_a_team_is_started_with_the_variables_of_its_cases(
 ) -> None:
     from ccbench.backends.base import TeamRequest
     from ccbench.model.machine import load_machine
-    from ccbench.workers.team import open_team
+    from ccbench.runner.workers.team import open_team
 
     asked: list[object] = []
-    monkeypatch.setattr("ccbench.workers.team.WorkerTeam", lambda *what: asked.extend(what))
+    monkeypatch.setattr("ccbench.runner.workers.team.WorkerTeam", lambda *what: asked.extend(what))
     environment = (("NCCL_ALGO", "Ring"),)
     request = TeamRequest(4, load_machine("cpu-shared-memory"), environment=environment)
     open_team(nccl.PROCESSES_BACKEND, request)

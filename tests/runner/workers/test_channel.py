@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.errors import UsageError
-from ccbench.workers import channel
-from ccbench.workers.channel import (
+from ccbench.runner.workers import channel
+from ccbench.runner.workers.channel import (
     LOOPBACK,
     Channel,
     Listener,
@@ -27,7 +27,7 @@ from ccbench.workers.channel import (
     own_addresses,
     version_mismatch,
 )
-from ccbench.workers.messages import Hello, Place, this_place
+from ccbench.runner.workers.messages import Hello, Place, this_place
 
 HELLO = Hello(this_place(), 3, 4)
 
@@ -207,8 +207,8 @@ def test_a_leader_that_is_reached_twice_sees_one_rank() -> None:
 OTHER_VERSION = """
 import sys
 from ccbench.errors import UsageError
-from ccbench.workers import channel
-from ccbench.workers.messages import Hello, this_place
+from ccbench.runner.workers import channel
+from ccbench.runner.workers.messages import Hello, this_place
 channel.__version__ = "99.0"
 class Trap:
     def __reduce__(self):
@@ -276,7 +276,7 @@ def test_a_listener_that_is_gone_is_named_with_its_addresses() -> None:
 
 def test_an_agent_whom_nobody_told_of_a_leader_says_what_is_missing() -> None:
     variables = {name: value for name, value in os.environ.items() if name != "CCBENCH_LEADER"}
-    command = [sys.executable, "-m", "ccbench.workers", "agent"]
+    command = [sys.executable, "-m", "ccbench.runner.workers", "agent"]
     done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert "CCBENCH_LEADER is not set: the launcher did not hand the environment on" in done.stderr

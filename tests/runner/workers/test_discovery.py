@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from ccbench.backends import open_backend
 from ccbench.backends.base import Launch
 from ccbench.errors import UsageError
-from ccbench.workers.discovery import clock_offset, discover_ranks, refuse_duplicate_names
-from ccbench.workers.messages import Place
+from ccbench.runner.workers.discovery import clock_offset, discover_ranks, refuse_duplicate_names
+from ccbench.runner.workers.messages import Place
 
 FAKE_SRUN = str(Path(__file__).resolve().parents[2] / "fake_srun")
 

@@ -25,13 +25,13 @@ from ccbench.backends.mpi.launcher import as_root
 from ccbench.backends.mpi.library import OPEN_MPI, installed
 from ccbench.errors import UsageError
 from ccbench.results import load_run
-from ccbench.workers.agent import LOST_EXIT_CODE, RunAgent
-from ccbench.workers.channel import connect
-from ccbench.workers.cleanup import FileCleanup, shared_memory_files
-from ccbench.workers.hub import join_run
-from ccbench.workers.launched_process import LaunchedProcess
-from ccbench.workers.messages import Ended, Hello, Spawn, Stop
-from ccbench.workers.store import Store
+from ccbench.runner.workers.agent import LOST_EXIT_CODE, RunAgent
+from ccbench.runner.workers.channel import connect
+from ccbench.runner.workers.cleanup import FileCleanup, shared_memory_files
+from ccbench.runner.workers.hub import join_run
+from ccbench.runner.workers.launched_process import LaunchedProcess
+from ccbench.runner.workers.messages import Ended, Hello, Spawn, Stop
+from ccbench.runner.workers.store import Store
 from tests.faults.traces import MARK, SHARED_MEMORY, all_gone, marked, state_and_parent, wait_until
 
 FAKE_SRUN = str(Path(__file__).resolve().parents[2] / "fake_srun")
@@ -245,7 +245,7 @@ def test_an_agent_whose_leader_was_killed_says_so_and_goes_on(monkeypatch: pytes
     def broken(*_: object, **__: object) -> None:
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
-    monkeypatch.setattr("ccbench.workers.agent.serve", broken)
+    monkeypatch.setattr("ccbench.runner.workers.agent.serve", broken)
     hub, agents_end = Pipe()
     agent = RunAgent(LaunchedProcess("mpirun", 1, 2), agents_end, FileCleanup())
     hub.send(Spawn({"CCBENCH_LEADER": ""}, in_process=True, group=1))
@@ -279,7 +279,7 @@ def test_the_first_process_hears_of_another_version_whoever_came_before_it(
     monkeypatch: pytest.MonkeyPatch, quicker: str
 ) -> None:
     store = Told()
-    monkeypatch.setattr("ccbench.workers.hub.store_for", lambda *_: store)
+    monkeypatch.setattr("ccbench.runner.workers.hub.store_for", lambda *_: store)
     monkeypatch.setattr("os.environ", dict(os.environ))
 
     def connected(text: str, hello: Hello) -> Connection:
@@ -291,7 +291,7 @@ def test_the_first_process_hears_of_another_version_whoever_came_before_it(
         store.texts.put(text)
         return made
 
-    monkeypatch.setattr("ccbench.workers.hub.connect", connected)
+    monkeypatch.setattr("ccbench.runner.workers.hub.connect", connected)
     if quicker == "first":
         threading.Thread(target=lambda: come_late_as_another_version(store), daemon=True).start()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
@@ -313,7 +313,7 @@ def come_late_as_another_version(store: Told) -> None:
 def come_as_another_version(text: str) -> None:
     """In a process of its own: what a version says is of the module."""
     script = (
-        "import sys; from ccbench.workers import channel; channel.__version__ = 'other'\n"
+        "import sys; from ccbench.runner.workers import channel; channel.__version__ = 'other'\n"
         "from ccbench.errors import UsageError\n"
         "try: channel.connect(sys.argv[1], None)\n"
         "except UsageError as error: print(error)\n"
@@ -328,8 +328,8 @@ def test_an_agent_whose_first_process_is_killed_before_all_came_says_so(
 ) -> None:
     monkeypatch.setattr("os.environ", dict(os.environ))
     theirs, ours = Pipe()
-    monkeypatch.setattr("ccbench.workers.hub.store_for", lambda *_: None)
-    monkeypatch.setattr("ccbench.workers.hub.connect_to_first", lambda *_: ours)
+    monkeypatch.setattr("ccbench.runner.workers.hub.store_for", lambda *_: None)
+    monkeypatch.setattr("ccbench.runner.workers.hub.connect_to_first", lambda *_: ours)
     theirs.close()
     with pytest.raises(UsageError, match="srun: the first process has left before all had come"):
         join_run(LaunchedProcess("srun", 1, 2), [])

@@ -9,8 +9,8 @@ from ccbench.backends.base import Launch
 from ccbench.cases import Case, Conditions, Status
 from ccbench.errors import BackendUnavailable
 from ccbench.measure import RankResult
-from ccbench.workers.launched import LaunchedLeader, crowded, one_version, signal_name
-from ccbench.workers.messages import RankReport, Ready
+from ccbench.runner.workers.launched import LaunchedLeader, crowded, one_version, signal_name
+from ccbench.runner.workers.messages import RankReport, Ready
 
 
 def test_hosts_with_different_libraries_are_refused_by_name() -> None:

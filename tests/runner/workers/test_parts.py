@@ -8,8 +8,8 @@ import numpy as np
 
 from ccbench.cases import Case, CaseFacts
 from ccbench.measure import RankResult
+from ccbench.runner.workers.leader import parts_of, wrong_elements_of
 from ccbench.verification import Mismatch
-from ccbench.workers.leader import parts_of, wrong_elements_of
 
 CASE = Case("s", "cpu", "all_reduce", "ring", "float32", "sum", 4096, 1024, 4, groups="rank // 2")
 STAMPS = np.array([[[0.0, 1.0]], [[0.5, 2.0]], [[0.0, 5.0]], [[1.0, 6.0]]])

@@ -16,10 +16,10 @@ from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.processes import state
 from ccbench.measure import RankResult
-from ccbench.workers import team as teams
-from ccbench.workers.leader import ForkedLeader
-from ccbench.workers.messages import RankReport
-from ccbench.workers.team import WorkerTeam
+from ccbench.runner.workers import team as teams
+from ccbench.runner.workers.leader import ForkedLeader
+from ccbench.runner.workers.messages import RankReport
+from ccbench.runner.workers.team import WorkerTeam
 from tests.faults import traces
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")

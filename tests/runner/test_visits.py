@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ccbench.cases import MORE_VISITS, Case, Conditions, Measurement, Sampling, Status
 from ccbench.results.rows import usual_waits
-from ccbench.visits import EXTRA_VISITS_FACTOR, judged, merged, visits_of
+from ccbench.runner.visits import EXTRA_VISITS_FACTOR, judged, merged, visits_of
 
 CASE = Case("s", "cpu", "all_reduce", "ring", "float32", "sum", 4096, 1024, 2)
 

@@ -24,11 +24,11 @@ from ccbench.kernels.tuning import tuning
 from ccbench.machine.host import usable_cores
 from ccbench.machine.nvml import count_gpus
 from ccbench.model.basis import Basis, named_basis
-from ccbench.network_probe import SAMPLING as LOOKING
-from ccbench.network_probe import NetworkLooks
+from ccbench.runner.network_probe import SAMPLING as LOOKING
+from ccbench.runner.network_probe import NetworkLooks
+from ccbench.runner.visits import expected_visits
 from ccbench.topology.graph import Topology
 from ccbench.topology.node_nics import parse_network
-from ccbench.visits import expected_visits
 
 if TYPE_CHECKING:
     from ccbench.suite import Suite

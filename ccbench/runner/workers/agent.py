@@ -42,12 +42,12 @@ from ccbench.machine.host import control_group_limits
 from ccbench.machine.load import queued_seconds, read_cpu_times, watched
 from ccbench.machine.processes import die_with_parent, module_command, signals_let_in, single_threaded
 from ccbench.measure import Apart, measure
-from ccbench.workers import messages
-from ccbench.workers.channel import LEADER_VARIABLE, Channel, connect, hang_up, report_unreadable
-from ccbench.workers.cleanup import FileCleanup
-from ccbench.workers.launched_process import LaunchedProcess, rank_and_size
-from ccbench.workers.launcher import LOCAL_VARIABLE, RANK_VARIABLE, RANKS_VARIABLE
-from ccbench.workers.messages import RankReport
+from ccbench.runner.workers import messages
+from ccbench.runner.workers.channel import LEADER_VARIABLE, Channel, connect, hang_up, report_unreadable
+from ccbench.runner.workers.cleanup import FileCleanup
+from ccbench.runner.workers.launched_process import LaunchedProcess, rank_and_size
+from ccbench.runner.workers.launcher import LOCAL_VARIABLE, RANK_VARIABLE, RANKS_VARIABLE
+from ccbench.runner.workers.messages import RankReport
 
 PARTING_SECONDS = 4.0
 LONGEST_OUTPUT = 2000
@@ -217,7 +217,7 @@ def serve(
 
 
 def _facts_of_this_host() -> object:
-    from ccbench.workers.discovery import facts_of_this_host
+    from ccbench.runner.workers.discovery import facts_of_this_host
 
     return facts_of_this_host()
 
@@ -322,7 +322,7 @@ class RunAgent:
         try:
             with signals_let_in():
                 child = subprocess.Popen(
-                    module_command("ccbench.workers", "agent"),
+                    module_command("ccbench.runner.workers", "agent"),
                     env=single_threaded({**os.environ, **spawn.variables, **numbers}),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,

@@ -1,7 +1,7 @@
 """The messages between a leader, its ranks, and the agents that launchers start.
 
 All are plain frozen values, sent as pickles over a pipe between parent and child, or over a connection on
-which both sides have proven that they know its key (``ccbench.workers.channel``).
+which both sides have proven that they know its key (``ccbench.runner.workers.channel``).
 """
 
 from __future__ import annotations

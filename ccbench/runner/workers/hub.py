@@ -24,13 +24,19 @@ from ccbench.machine.processes import (
     signals_let_in,
     single_threaded,
 )
-from ccbench.workers.agent import RunAgent
-from ccbench.workers.channel import PROOF_SECONDS, Listener, Peer, connect
-from ccbench.workers.cleanup import FileCleanup
-from ccbench.workers.launched_process import LaunchedProcess, without_launcher
-from ccbench.workers.launcher import AGENTS_VARIABLE, HUB_VARIABLE, START_LIMIT_SECONDS, gather, rank_order
-from ccbench.workers.messages import Ended, Hello, Joined, Kill, Refusal, Spawn, Stop, this_place
-from ccbench.workers.store import FOLDER_VARIABLE, Store, connect_to_first, store_for
+from ccbench.runner.workers.agent import RunAgent
+from ccbench.runner.workers.channel import PROOF_SECONDS, Listener, Peer, connect
+from ccbench.runner.workers.cleanup import FileCleanup
+from ccbench.runner.workers.launched_process import LaunchedProcess, without_launcher
+from ccbench.runner.workers.launcher import (
+    AGENTS_VARIABLE,
+    HUB_VARIABLE,
+    START_LIMIT_SECONDS,
+    gather,
+    rank_order,
+)
+from ccbench.runner.workers.messages import Ended, Hello, Joined, Kill, Refusal, Spawn, Stop, this_place
+from ccbench.runner.workers.store import FOLDER_VARIABLE, Store, connect_to_first, store_for
 
 TURN_AWAY_SECONDS = PROOF_SECONDS + 2.0
 POLL_SECONDS = 0.02

@@ -21,8 +21,9 @@ from ccbench.machine.flags import Flag
 from ccbench.machine.processes import Terminated, terminated_by_signals
 from ccbench.model.basis import Basis
 from ccbench.model.prediction import Prediction
-from ccbench.network_probe import NetworkLooks
-from ccbench.planning import (
+from ccbench.results import RunFolder, arrow_schema
+from ccbench.runner.network_probe import NetworkLooks
+from ccbench.runner.planning import (
     MOST_COSTLY_TEAMS,
     RunOptions,
     opening_seconds,
@@ -31,9 +32,8 @@ from ccbench.planning import (
     unavailable,
     visit_seconds,
 )
-from ccbench.progress import Forecast, Progress
-from ccbench.results import RunFolder, arrow_schema
-from ccbench.starting import (
+from ccbench.runner.progress import Forecast, Progress
+from ccbench.runner.starting import (
     basis_of,
     launch_of,
     launched_ranks,
@@ -41,11 +41,11 @@ from ccbench.starting import (
     readers_imported,
     run_folder,
 )
+from ccbench.runner.visits import NO_TEAM, blocks, expected_visits, judged, merged, visits_of
+from ccbench.runner.workers.discovery import LaunchedRanks
+from ccbench.runner.workers.team import open_team
 from ccbench.topology.diagnosis import diagnose
 from ccbench.topology.files import to_plain
-from ccbench.visits import NO_TEAM, blocks, expected_visits, judged, merged, visits_of
-from ccbench.workers.discovery import LaunchedRanks
-from ccbench.workers.team import open_team
 
 if TYPE_CHECKING:
     from ccbench.suite import Suite

@@ -23,10 +23,10 @@ from ccbench.cases import Case, Conditions, Measurement, Sampling
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.host import usable_cores
 from ccbench.machine.load import worst_of_hosts
-from ccbench.workers import messages
-from ccbench.workers.channel import Listener, Peer
-from ccbench.workers.cleanup import FileCleanup
-from ccbench.workers.launcher import (
+from ccbench.runner.workers import messages
+from ccbench.runner.workers.channel import Listener, Peer
+from ccbench.runner.workers.cleanup import FileCleanup
+from ccbench.runner.workers.launcher import (
     LAUNCHER_END_SECONDS,
     START_LIMIT_SECONDS,
     Launcher,
@@ -35,8 +35,8 @@ from ccbench.workers.launcher import (
     rank_order,
     started,
 )
-from ccbench.workers.leader import POLL_SECONDS, Leader
-from ccbench.workers.messages import RankReport
+from ccbench.runner.workers.leader import POLL_SECONDS, Leader
+from ccbench.runner.workers.messages import RankReport
 
 ANSWER_SECONDS = 1.0
 """How long a rank may take to say where it is; one that is stopped never does."""

@@ -11,7 +11,6 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from ccbench.backends.base import Backend, Launch
-from ccbench.backends.mpi.launcher import users_launch
 from ccbench.capabilities import capabilities_of
 from ccbench.cases import Case
 from ccbench.errors import BackendUnavailable, CcbenchError, RunFolderError, UsageError
@@ -20,12 +19,13 @@ from ccbench.machine.redaction import command_shown
 from ccbench.model.basis import Basis, named_basis
 from ccbench.model.cluster import Cluster
 from ccbench.model.machine import Machine, load_machine, machine_from_plain
-from ccbench.planning import DETECT, Plan, RunOptions
-from ccbench.progress import Progress
 from ccbench.results import RunFolder, default_folder
+from ccbench.runner.planning import DETECT, Plan, RunOptions
+from ccbench.runner.progress import Progress
+from ccbench.runner.workers.discovery import LaunchedRanks, discover_ranks
+from ccbench.runner.workers.launcher import users_launch
 from ccbench.topology.graph import Topology
 from ccbench.units import plural, shown
-from ccbench.workers.discovery import LaunchedRanks, discover_ranks
 
 if TYPE_CHECKING:
     from ccbench.suite import Suite

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from ccbench import __version__
 from ccbench.backends.base import Position
 from ccbench.errors import UsageError
-from ccbench.workers.messages import (
+from ccbench.runner.workers.messages import (
     POSITION,
     AllGather,
     Gathered,

@@ -1,4 +1,4 @@
-"""``python -m ccbench.workers leader FD`` and ``... agent``: the processes that a run starts."""
+"""``python -m ccbench.runner.workers leader FD`` and ``... agent``: the processes that a run starts."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from multiprocessing.connection import Connection
 from ccbench.backends.crew import open_crew
 from ccbench.errors import CcbenchError
 from ccbench.machine.processes import die_with_parent
-from ccbench.workers.agent import run_agent
-from ccbench.workers.launched import LaunchedLeader
-from ccbench.workers.leader import ForkedLeader, Leader
-from ccbench.workers.messages import WorkerGroup
-from ccbench.workers.team import RUNNER_VARIABLE
+from ccbench.runner.workers.agent import run_agent
+from ccbench.runner.workers.launched import LaunchedLeader
+from ccbench.runner.workers.leader import ForkedLeader, Leader
+from ccbench.runner.workers.messages import WorkerGroup
+from ccbench.runner.workers.team import RUNNER_VARIABLE
 
 SAMPLE_CAPACITY = 4096
 

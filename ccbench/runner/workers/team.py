@@ -21,8 +21,8 @@ from ccbench.backends.base import Backend, InProcess, Launch, Team, TeamRequest
 from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.processes import module_command, single_threaded
-from ccbench.workers import launcher
-from ccbench.workers.messages import WorkerGroup
+from ccbench.runner.workers import launcher
+from ccbench.runner.workers.messages import WorkerGroup
 
 START_LIMIT_SECONDS = 60.0
 ANSWER_SECONDS = 15.0
@@ -64,7 +64,7 @@ class WorkerTeam:
         with theirs:
             try:
                 self._leader = subprocess.Popen(
-                    module_command("ccbench.workers", "leader", str(theirs.fileno())),
+                    module_command("ccbench.runner.workers", "leader", str(theirs.fileno())),
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,

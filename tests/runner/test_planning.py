@@ -9,7 +9,7 @@ import pytest
 from ccbench.capabilities import DECLARED, capabilities_of
 from ccbench.cases import Case, Sampling
 from ccbench.errors import MachineError, UsageError
-from ccbench.planning import (
+from ccbench.runner.planning import (
     RunOptions,
     automatic_backends,
     case_bytes,
@@ -45,7 +45,7 @@ def test_a_network_is_looked_at_before_anything_runs_and_its_lack_is_said() -> N
 
 
 def test_a_run_with_a_named_machine_is_on_what_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ccbench.planning.automatic_backends", lambda options: (("cpu",), ("why",)))
+    monkeypatch.setattr("ccbench.runner.planning.automatic_backends", lambda options: (("cpu",), ("why",)))
     plan = plan_suite(load_suite("quick"), RunOptions(machine="hgx-h100"))
     assert {case.backend for case in plan.cases} == {"cpu"}
 
@@ -57,7 +57,7 @@ def test_without_gpus_the_cpu_runs_and_one_sentence_says_what_is_missing(
         def unavailable(self) -> str:
             return "no driver; install it"
 
-    monkeypatch.setattr("ccbench.planning.open_backend", lambda name: Missing())
+    monkeypatch.setattr("ccbench.runner.planning.open_backend", lambda name: Missing())
     backends, notes = automatic_backends(RunOptions())
     assert backends == ("cpu",)
     assert notes == ("backend auto: cpu, because no GPU can be used here (no driver; install it)",)
@@ -71,7 +71,7 @@ def test_with_gpus_what_works_is_taken_and_what_does_not_is_said(monkeypatch: py
         def unavailable(self) -> str | None:
             return None if self.name == "cuda" else "no NCCL; install it"
 
-    monkeypatch.setattr("ccbench.planning.open_backend", Backend)
+    monkeypatch.setattr("ccbench.runner.planning.open_backend", Backend)
     assert automatic_backends(RunOptions()) == (
         ("cuda",), ("backend auto: cuda (without nccl: no NCCL; install it)",)
     )  # fmt: skip
@@ -98,7 +98,7 @@ def test_auto_leaves_nccl_out_where_there_is_one_gpu_and_says_so(
     monkeypatch: pytest.MonkeyPatch, gpus: int, expected: tuple[str, ...]
 ) -> None:
     monkeypatch.delenv("NCCL_MULTI_RANK_GPU_ENABLE", raising=False)
-    monkeypatch.setattr("ccbench.planning.visible_gpus", lambda root, chosen: gpus)
+    monkeypatch.setattr("ccbench.runner.planning.visible_gpus", lambda root, chosen: gpus)
     monkeypatch.setattr("ccbench.backends.cuda.driver_missing", lambda: None)
     monkeypatch.setattr("ccbench.backends.nccl.driver_missing", lambda: None)
     monkeypatch.setattr("ccbench.backends.cuda.cupy_missing", lambda: None)
@@ -140,7 +140,7 @@ def test_the_expected_time_is_of_what_is_left_and_of_the_visits_that_unclear_cas
 
 
 def test_ranks_that_spin_and_share_processors_wait_for_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ccbench.planning.usable_cores", lambda: 2)
+    monkeypatch.setattr("ccbench.runner.planning.usable_cores", lambda: 2)
     monkeypatch.setattr("time.clock_getres", lambda clock: 0.004)
     sampling = Sampling(visits=1, minimum_samples=3, warmup_seconds=0.001, budget_seconds=0.01)
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Protocol, TextIO, cast
 from ccbench.cases import OVERLAP, Case, Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.model.prediction import Prediction
+from ccbench.runner.visits import visits_of
 from ccbench.stats import visited_interval
 from ccbench.units import format_rate, format_seconds, format_size, plural
-from ccbench.visits import visits_of
 
 if TYPE_CHECKING:
     from rich.progress import TaskID

@@ -37,8 +37,8 @@ from ccbench.machine.load import flagged
 from ccbench.machine.processes import die_with_parent, ending, state
 from ccbench.machine.readings import joined
 from ccbench.measure import RankResult, communicating, durations, taking_part
-from ccbench.workers.agent import refuse_all, run_rank
-from ccbench.workers.messages import RankReport
+from ccbench.runner.workers.agent import refuse_all, run_rank
+from ccbench.runner.workers.messages import RankReport
 
 POLL_SECONDS = 0.2
 

@@ -18,14 +18,14 @@ from ccbench.errors import BackendUnavailable, MachineError, RunFolderError, Usa
 from ccbench.machine.processes import Terminated
 from ccbench.model.basis import Basis
 from ccbench.model.machine import load_machine, save_machine
-from ccbench.planning import RunOptions, case_bytes, check_output, plan_suite
-from ccbench.progress import Left, SilentProgress
 from ccbench.results import load_run
-from ccbench.runner import RunOutcome, run_suite
-from ccbench.starting import first_difference
+from ccbench.runner.planning import RunOptions, case_bytes, check_output, plan_suite
+from ccbench.runner.progress import Left, SilentProgress
+from ccbench.runner.run import RunOutcome, run_suite
+from ccbench.runner.starting import first_difference
+from ccbench.runner.visits import NO_TEAM
+from ccbench.runner.workers.discovery import HostFacts, LaunchedRanks
 from ccbench.suite import Suite, load_suite
-from ccbench.visits import NO_TEAM
-from ccbench.workers.discovery import HostFacts, LaunchedRanks
 
 Answer = Callable[[Case, Sampling], Measurement]
 
@@ -112,7 +112,7 @@ def teams(monkeypatch: pytest.MonkeyPatch) -> Teams:
     def opened(name: str) -> Backend:
         return made
 
-    monkeypatch.setattr("ccbench.runner.open_backend", opened)
+    monkeypatch.setattr("ccbench.runner.run.open_backend", opened)
     return made
 
 
@@ -259,7 +259,7 @@ def test_a_signal_while_teams_are_closed_interrupts_a_run_that_keeps_its_cases(
     def interrupted(run: object) -> None:
         raise Terminated(15)
 
-    monkeypatch.setattr("ccbench.runner._Run._close", interrupted)
+    monkeypatch.setattr("ccbench.runner.run._Run._close", interrupted)
     outcome = run(suite_of(tmp_path), tmp_path)
     assert (outcome.exit_code, outcome.interrupted) == (143, True)
     assert outcome.counts == {Status.OK: 3}
@@ -341,7 +341,7 @@ def test_whether_launched_ranks_have_gpus_is_asked_of_their_hosts(
     tmp_path: Path, teams: Teams, monkeypatch: pytest.MonkeyPatch, lacking: str
 ) -> None:
     facts = (HostFacts("a", ranks=1, gpus=("H100",)), HostFacts("b", ranks=1, no_gpus=lacking))
-    monkeypatch.setattr("ccbench.starting.discover_ranks", lambda *_: LaunchedRanks(("a", "b"), facts))
+    monkeypatch.setattr("ccbench.runner.starting.discover_ranks", lambda *_: LaunchedRanks(("a", "b"), facts))
     monkeypatch.setattr(
         Teams,
         "unavailable",
@@ -389,7 +389,7 @@ def test_a_folder_that_never_got_a_case_is_taken_away(
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ccbench.runner.detect", interrupted)
+    monkeypatch.setattr("ccbench.runner.run.detect", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(suite_of(tmp_path), tmp_path)
     assert not (tmp_path / "out").exists()
@@ -455,7 +455,7 @@ def test_a_team_is_started_with_the_settings_of_its_cases(tmp_path: Path, teams:
 def test_of_costly_teams_few_are_open_and_none_is_started_twice_a_round(
     tmp_path: Path, teams: Teams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ccbench.runner.MOST_COSTLY_TEAMS", 2)
+    monkeypatch.setattr("ccbench.runner.run.MOST_COSTLY_TEAMS", 2)
     names = ["all_reduce", "broadcast", "reduce", "all_gather", "all_to_all", "send_recv"]
     teams.settings = {name: str(number % 3) for number, name in enumerate(names)}
     declared_as(monkeypatch, device=Device.GPU)
@@ -470,7 +470,7 @@ def test_of_costly_teams_few_are_open_and_none_is_started_twice_a_round(
 def test_costly_teams_are_visited_in_two_blocks_each_the_second_half_backwards(
     tmp_path: Path, teams: Teams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ccbench.runner.MOST_COSTLY_TEAMS", 1)
+    monkeypatch.setattr("ccbench.runner.run.MOST_COSTLY_TEAMS", 1)
     names = ["all_reduce", "broadcast", "reduce", "all_gather"]
     teams.settings = {"all_reduce": "0", "all_gather": "0", "broadcast": "1", "reduce": "2"}
     declared_as(monkeypatch, device=Device.GPU)
@@ -485,7 +485,7 @@ def test_costly_teams_are_visited_in_two_blocks_each_the_second_half_backwards(
 def test_a_resumed_run_gives_each_block_the_visits_that_are_missing(
     tmp_path: Path, teams: Teams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ccbench.runner.MOST_COSTLY_TEAMS", 1)
+    monkeypatch.setattr("ccbench.runner.run.MOST_COSTLY_TEAMS", 1)
     teams.settings = {"broadcast": "1"}
     declared_as(monkeypatch, device=Device.GPU)
 
@@ -588,7 +588,7 @@ def test_ranks_that_a_launcher_started_and_that_hang_before_the_first_case_end_t
     tmp_path: Path, libraries: Teams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declared_as(monkeypatch, in_process_ranks=True)
-    monkeypatch.setattr("ccbench.runner.launched_ranks", lambda options, progress: (None, options))
+    monkeypatch.setattr("ccbench.runner.run.launched_ranks", lambda options, progress: (None, options))
     with pytest.raises(BackendUnavailable, match=r"rank 1 is silent.* mpirun .* cannot be started again"):
         run(suite_of(tmp_path), tmp_path, launched_by="mpirun")
     assert libraries.opened == libraries.closed == 1

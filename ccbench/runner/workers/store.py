@@ -28,9 +28,9 @@ from typing import Any
 
 from ccbench.errors import MissingDependency, UsageError
 from ccbench.machine.software import install_line
-from ccbench.workers.channel import Unreachable, connect
-from ccbench.workers.launched_process import HYDRA, SRUN, TORCHRUN, LaunchedProcess
-from ccbench.workers.messages import Hello
+from ccbench.runner.workers.channel import Unreachable, connect
+from ccbench.runner.workers.launched_process import HYDRA, SRUN, TORCHRUN, LaunchedProcess
+from ccbench.runner.workers.messages import Hello
 
 FOLDER_VARIABLE = "CCBENCH_RENDEZVOUS"
 

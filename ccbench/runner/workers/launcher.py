@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -20,12 +21,14 @@ from multiprocessing.connection import Connection
 from typing import BinaryIO
 
 from ccbench.backends.base import Launch
+from ccbench.backends.mpi.launcher import as_root
+from ccbench.backends.mpi.library import OPEN_MPI, launcher_vendor
 from ccbench.capabilities import capabilities_of
 from ccbench.errors import BackendUnavailable, UsageError
 from ccbench.machine.processes import die_with_parent, module_command
 from ccbench.machine.redaction import without_values
-from ccbench.workers.channel import LEADER_VARIABLE, Listener, Peer, connect, hang_up
-from ccbench.workers.messages import Ended, Hello, Spawn, this_place
+from ccbench.runner.workers.channel import LEADER_VARIABLE, Listener, Peer, connect, hang_up
+from ccbench.runner.workers.messages import Ended, Hello, Spawn, this_place
 
 LOCAL_VARIABLE = "CCBENCH_LEADER_IS_HERE"
 """Set where all ranks are on the leader's host, so that whoever started a rank may take it along in death."""
@@ -226,6 +229,22 @@ def agents_of(variables: Mapping[str, str]) -> tuple[int, str]:
     return int(agents), launcher
 
 
+def users_launch(text: str) -> Launch:
+    """Return the user's own command; ranks may be on other hosts, so only names of variables are added."""
+    try:
+        command = tuple(shlex.split(text))
+    except ValueError as error:
+        raise UsageError(f"--launch: {error}; write the command as in a shell") from None
+    if not command:
+        raise UsageError("--launch: is empty; write a command such as 'mpirun -n 16 --hostfile hosts'")
+
+    program = os.path.basename(command[0])
+    passed_by = (
+        "-x" if program.startswith(("mpirun", "mpiexec")) and launcher_vendor(command[0]) == OPEN_MPI else ""
+    )
+    return Launch(command, as_root(os.geteuid()), passed_by=passed_by, several_hosts=True)
+
+
 def started(launch: Launch, ranks: int, address: str, folders: Mapping[str, str], backend: str) -> Launcher:
     """Start an agent for every rank, which will connect to ``address``.
 
@@ -236,7 +255,7 @@ def started(launch: Launch, ranks: int, address: str, folders: Mapping[str, str]
         return AgentLauncher(launch, variables, capabilities_of(backend).in_process_ranks)
     if not launch.several_hosts:
         variables[LOCAL_VARIABLE] = "1"
-    return CommandLauncher(launch, ranks, module_command("ccbench.workers", "agent"), variables)
+    return CommandLauncher(launch, ranks, module_command("ccbench.runner.workers", "agent"), variables)
 
 
 # -- who has come -----------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from ccbench.cases import OVERLAP, Case, Measurement, Status
 from ccbench.model.prediction import Prediction
-from ccbench.progress import (
+from ccbench.runner.progress import (
     Forecast,
     Left,
     LiveProgress,
@@ -276,7 +276,7 @@ def test_no_color_is_respected_on_a_real_terminal(tmp_path: Path) -> None:
     script.write_text(
         "import sys\n"
         "from ccbench.cases import Case\n"
-        "from ccbench.progress import Left, LiveProgress, progress_for\n"
+        "from ccbench.runner.progress import Left, LiveProgress, progress_for\n"
         "progress = progress_for(sys.stderr)\n"
         "assert type(progress) is LiveProgress\n"
         "progress.started(Left(2, 5.0))\n"
@@ -286,7 +286,7 @@ def test_no_color_is_respected_on_a_real_terminal(tmp_path: Path) -> None:
     controller, terminal = pty.openpty()
     try:
         environment = {**os.environ, "TERM": "xterm-256color", "NO_COLOR": "1", "COLUMNS": "100"}
-        environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
+        environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
         subprocess.run([sys.executable, str(script)], stderr=terminal, env=environment, check=True)
         drawn = os.read(controller, 100_000).decode()
     finally:

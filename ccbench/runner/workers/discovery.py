@@ -24,8 +24,8 @@ from ccbench.errors import UsageError
 from ccbench.machine.environment import observe
 from ccbench.machine.network import LOOPBACK, read_interfaces
 from ccbench.machine.nvml import opened
-from ccbench.workers.channel import Listener, Peer
-from ccbench.workers.launcher import (
+from ccbench.runner.workers.channel import Listener, Peer
+from ccbench.runner.workers.launcher import (
     LAUNCHER_END_SECONDS,
     POLL_SECONDS,
     Launcher,
@@ -33,7 +33,7 @@ from ccbench.workers.launcher import (
     rank_order,
     started,
 )
-from ccbench.workers.messages import CLOCK, HOST, Place, Question, Stop, nodes_of_ranks
+from ccbench.runner.workers.messages import CLOCK, HOST, Place, Question, Stop, nodes_of_ranks
 
 SINGLE_SECONDS = 1.0
 """How long to wait for others when the first process says that it is alone."""

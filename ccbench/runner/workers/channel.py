@@ -20,13 +20,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge, wait
-from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from ccbench import __version__
 from ccbench.backends.base import Position
 from ccbench.errors import UsageError
+from ccbench.machine.files import Files
 from ccbench.runner.workers.messages import (
     POSITION,
     AllGather,
@@ -388,7 +388,7 @@ def keep_alive(line: socket.socket) -> None:
             line.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def own_addresses(proc: Path = Path("/proc")) -> list[str]:
+def own_addresses(files: Files | None = None) -> list[str]:
     """Return this host's addresses: IPv4 of every interface, then IPv6, loopback last."""
     found = []
     try:
@@ -404,15 +404,12 @@ def own_addresses(proc: Path = Path("/proc")) -> list[str]:
         with suppress(OSError):
             found = socket.gethostbyname_ex(socket.gethostname())[2]
     others = [address for address in dict.fromkeys(found) if not address.startswith("127.")]
-    return [*others, *(_ipv6_addresses(proc) if socket.has_dualstack_ipv6() else []), LOOPBACK]
+    return [*others, *(_ipv6_addresses(files or Files()) if socket.has_dualstack_ipv6() else []), LOOPBACK]
 
 
-def _ipv6_addresses(proc: Path) -> list[str]:
+def _ipv6_addresses(files: Files) -> list[str]:
     """Return those that other hosts can use; link-local ones mean nothing without an interface."""
-    try:
-        lines = [line.split() for line in (proc / "net/if_inet6").read_text().splitlines()]
-    except OSError:
-        return []
+    lines = [line.split() for line in (files.text("/proc/net/if_inet6") or "").splitlines()]
     return [
         socket.inet_ntop(socket.AF_INET6, bytes.fromhex(fields[0]))
         for fields in lines

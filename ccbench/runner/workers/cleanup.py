@@ -14,7 +14,8 @@ import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
+
+from ccbench.machine.files import Files
 
 ENDING_SECONDS = 5.0
 """How long the removal may take."""
@@ -97,16 +98,13 @@ class FileCleanup:
         return mine and found.st_ctime >= self._since_seconds
 
 
-def shared_memory_files(pid: int, proc: Path = Path("/proc")) -> list[str]:
+def shared_memory_files(pid: int, files: Files | None = None) -> list[str]:
     """Return files in shared memory that a process shares with others and writes to, and that have a name.
 
     So neither programs nor libraries that somebody has put there, as jobs on clusters do with their Python,
     nor data that are only read.
     """
-    try:
-        lines = (proc / str(pid) / "maps").read_text().splitlines()
-    except OSError:
-        return []
+    lines = ((files or Files()).text(f"/proc/{pid}/maps") or "").splitlines()
     mapped = [fields for line in lines if len(fields := line.split(maxsplit=5)) == 6]
     paths = {path for _, rights, _, _, _, path in mapped if "w" in rights and "s" in rights}
     return sorted(path for path in paths if path.startswith("/dev/shm/") and not path.endswith("(deleted)"))

@@ -11,10 +11,10 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from ccbench.backends.base import Launch
 from ccbench.cases import CaseFacts, Conditions, Status
+from ccbench.machine.files import Files
 from ccbench.measure import RankResult
 
 
@@ -59,19 +59,16 @@ class Place:
     pid_namespace: str
 
 
-def this_place(proc: Path = Path("/proc")) -> Place:
+def this_place() -> Place:
     """Return this process's place."""
 
     def namespace(kind: str) -> str:
         try:
-            return os.readlink(proc / "self/ns" / kind)
+            return os.readlink(f"/proc/self/ns/{kind}")
         except OSError:
             return ""
 
-    try:
-        boot = (proc / "sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        boot = sys.platform
+    boot = Files().text("/proc/sys/kernel/random/boot_id") or sys.platform
     machine = f"{socket.gethostname()} {boot}"
     clock, pid_namespace = f"{machine} {namespace('time')}", f"{machine} {namespace('pid')}"
     return Place(socket.gethostname(), os.getpid(), clock, pid_namespace)

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from ccbench.errors import MissingDependency, UsageError
+from ccbench.machine.files import Files
 from ccbench.machine.software import install_line
 from ccbench.runner.workers.channel import Unreachable, connect
 from ccbench.runner.workers.launched_process import HYDRA, SRUN, TORCHRUN, LaunchedProcess
@@ -220,13 +221,13 @@ def connect_to_first(store: Store, hello: Hello) -> Connection:
     return connect(newer, hello)
 
 
-def store_for(process: LaunchedProcess, variables: Mapping[str, str], proc: Path = Path("/proc")) -> Store:
+def store_for(process: LaunchedProcess, variables: Mapping[str, str]) -> Store:
     """Return the store that fits; UsageError where there is none, with what to set."""
     if variables.get(FOLDER_VARIABLE):
         name = process.job or f"{process.launcher}-{process.ranks}"
         return FileStore(Path(variables[FOLDER_VARIABLE]), _name(name))
     if process.one_host:
-        return FileStore(Path(tempfile.gettempdir()), _name(process.job or _starter(proc)))
+        return FileStore(Path(tempfile.gettempdir()), _name(process.job or _starter(Files())))
     if process.launcher == TORCHRUN:
         return TorchStore(process, variables)
     if process.starts_mpi and importlib.util.find_spec("mpi4py") and mpi_works():
@@ -254,13 +255,12 @@ def _name(text: str) -> str:
     return hashlib.sha256(f"{os.geteuid()} {text}".encode()).hexdigest()[:NAME_DIGITS]
 
 
-def _starter(proc: Path) -> str:
+def _starter(files: Files) -> str:
     """Name the launcher's process on this host, which its ranks have in common, with when it started."""
     number = first = os.getppid()
     while number > 1:
-        try:
-            fields = (proc / str(number) / "stat").read_text()
-        except OSError:
+        fields = files.text(f"/proc/{number}/stat")
+        if fields is None:
             break
         name = fields[fields.index("(") + 1 : fields.rindex(")")]
         after = fields[fields.rindex(")") + 2 :].split()

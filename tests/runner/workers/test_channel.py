@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.errors import UsageError
+from ccbench.machine.files import Files
 from ccbench.runner.workers import channel
 from ccbench.runner.workers.channel import (
     LOOPBACK,
@@ -126,15 +127,15 @@ def test_a_listener_is_on_loopback_unless_there_are_several_hosts() -> None:
 
 
 def test_hosts_without_ipv4_are_reached_by_ipv6(tmp_path: Path) -> None:
-    (tmp_path / "net").mkdir()
-    (tmp_path / "net/if_inet6").write_text(
+    (tmp_path / "proc/net").mkdir(parents=True)
+    (tmp_path / "proc/net/if_inet6").write_text(
         "00000000000000000000000000000001 01 80 10 80       lo\n"
         "20010db8000000000000000000000007 02 40 00 80     eth0\n"
         "fe80000000000000000000000000abcd 02 40 20 80     eth0\n"
     )
     if not socket.has_dualstack_ipv6():
         pytest.skip("this kernel has no IPv6")
-    assert own_addresses(tmp_path)[-2:] == ["2001:db8::7", LOOPBACK]
+    assert own_addresses(Files(tmp_path))[-2:] == ["2001:db8::7", LOOPBACK]
     with Listener(several_hosts=True) as listener:
         port = listener.addresses[-1].rpartition(":")[2]
         for address in (f"[::1]:{port}", f"127.0.0.1:{port}"):

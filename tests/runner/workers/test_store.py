@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ccbench.errors import UsageError
+from ccbench.machine.files import Files
 from ccbench.runner.workers import store
 from ccbench.runner.workers.channel import Listener
 from ccbench.runner.workers.launched_process import HYDRA, OPEN_MPI, SRUN, TORCHRUN, LaunchedProcess
@@ -143,7 +144,8 @@ def test_several_hosts_without_anything_in_common_are_refused(monkeypatch: pytes
 
 def test_the_launchers_process_is_found_above_a_script(tmp_path: Path) -> None:
     for number, name, parent in ((os.getppid(), "sh", 70), (70, "mpi rank (sh)", 60), (60, "orted", 1)):
-        (tmp_path / str(number)).mkdir(exist_ok=True)
+        folder = tmp_path / "proc" / str(number)
+        folder.mkdir(parents=True)
         middle = " ".join(["0"] * 17)
-        (tmp_path / str(number) / "stat").write_text(f"{number} ({name}) S {parent} {middle} 4711 0 0\n")
-    assert store._starter(tmp_path) == "60 4711"
+        (folder / "stat").write_text(f"{number} ({name}) S {parent} {middle} 4711 0 0\n")
+    assert store._starter(Files(tmp_path)) == "60 4711"

@@ -174,7 +174,7 @@ def _beside(points: Sequence[Point], behind: Sequence[Point], baseline: Run) -> 
         f"Beside {name}: over {plural(len(ratios), 'like point')} this run has {median(ratios):.3g} times "
         f"its speed in the middle, {min(ratios):.3g} to {max(ratios):.3g} at the ends."
     )
-    return (text, *(line.strip().capitalize() for line in lines if line.startswith("  note: ")))
+    return (text, *(line.replace("  note", "Note", 1) for line in lines if line.startswith("  note: ")))
 
 
 def _is_one_processor(topology: Topology) -> bool:

@@ -18,6 +18,7 @@ from ccbench.cli.report import report
 from ccbench.collectives import COLLECTIVES
 from ccbench.machine.flags import Flag
 from ccbench.report import write_report
+from ccbench.report.baselines import comparable_points
 from ccbench.report.figures import figures_of
 from ccbench.report.findings import run_findings
 from ccbench.report.page import page_content
@@ -204,6 +205,13 @@ def test_the_page_says_how_a_run_stands_to_its_baseline_and_what_differs(tmp_pat
     page = page_of(run, other)
     assert "1.25 times its speed in the middle" in page
     assert "<td>versions.ccbench</td><td>0.1.0</td><td>0.0.9</td>" in page
+
+
+def test_a_note_on_the_baseline_keeps_the_letters_of_names(tmp_path: Path, run: Run) -> None:
+    again = write_run(tmp_path / "README-A", sweep("all_reduce", ("ring", "tree")))
+    points = points_of(run)
+    (part,) = page_content([run], [points], comparable_points(points, again), again).runs
+    assert part.beside[1].startswith("Note: README-A has this run")
 
 
 def test_the_command_writes_one_page_for_a_name_that_ends_in_html(tmp_path: Path, run: Run) -> None:

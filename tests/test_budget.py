@@ -28,7 +28,7 @@ WHOLE = (54_742, 427)
 # Of every package (lines of code, files); to reach: 12 packages and 8 flat modules.
 CEILINGS = {
     "algorithms": (1_476, 20),
-    "backends": (8_508, 78),
+    "backends": (8_507, 76),
     "cli": (1_977, 22),
     "comparison": (1_247, 15),
     "health": (752, 8),
@@ -40,11 +40,11 @@ CEILINGS = {
     "parallelism": (3_061, 17),
     "report": (5_812, 46),
     "results": (1_346, 9),
-    "runner": (3_480, 21),
+    "runner": (3_467, 21),
     "suite": (1_377, 9),
     "topology": (7_526, 40),
     "tuning": (671, 5),
-    FLAT: (2_140, 19),
+    FLAT: (2_135, 19),
 }
 
 # Functions; to reach: 12 % private helpers that are used once, none over 60 lines.

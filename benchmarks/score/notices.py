@@ -58,10 +58,8 @@ def _published() -> Iterator[_Figure]:
     from ccbench.results.published import load_published, published_names
 
     for name in published_names():
-        cases = load_published(name).cases
-        columns = (cases[column] for column in ("collective", "size_bytes", "median_seconds"))
-        for collective, size, seconds in zip(*columns, strict=True):
-            yield (str(collective), int(size), _digits(float(seconds)))
+        for point in load_published(name).points:
+            yield point.collective, point.size_bytes, _digits(point.median_seconds or 0.0)
 
 
 def _is_seen(log: LogPoints, published: frozenset[_Figure]) -> bool:

@@ -51,7 +51,7 @@ def compare(base: Run | Path | str, new: Run | Path | str, settings: Settings | 
     base, new = _loaded(base), _loaded(new)
     other = "" if settings.across_machines else hardware_difference(base, new)
     if str(base.path).startswith(PREFIX):
-        faces = Published(base, new.manifest.network).facing(by_identity(new).values())
+        faces = Published(base).facing(by_identity(new).values())
     else:
         olds, news = by_identity(base), by_identity(new)
         # The base's order; what only the new run has comes last.

@@ -25,9 +25,8 @@ Face = tuple[Sequence[Point], Sequence[Point], str]
 class Published:
     """Published points by what they surely have in common with the like of them."""
 
-    def __init__(self, base: Run, network: str = "") -> None:
-        """``network``: that of the run, as it declares it."""
-        self._network = network
+    def __init__(self, base: Run) -> None:
+        """``base``: the published results of one machine."""
         self._points: dict[tuple[object, ...], list[Point]] = defaultdict(list)
         for point in base.points:
             self._points[_surely(point)].append(point)
@@ -41,21 +40,12 @@ class Published:
         return faces
 
     def _like(self, point: Point) -> tuple[Sequence[Point], str]:
-        found = [other for other in self._points.get(_surely(point), ()) if self._maybe(other, point)]
+        found = [other for other in self._points.get(_surely(point), ()) if may_be_alike(other, point)]
         found = [other for other in found if other.dtype in (point.dtype, "")] or found
-        if not found or point.collective == UNKNOWN_COLLECTIVE:
+        if not found:
             return (), ""
-        chosen = _preferred(point, found)
-        middle = chosen[(len(chosen) - 1) // 2]
-        return (middle,), _told(middle, point, len(chosen))
-
-    def _maybe(self, other: Point, point: Point) -> bool:
-        """Whether nothing that both say tells them apart."""
-        op = other.op == point.op or NO_OP in (other.op, point.op)
-        nodes = not other.nodes or not point.nodes or other.nodes == point.nodes
-        over = 1 in (other.nodes, point.nodes) or not is_other_network(self._network, other.network)
-        backends, types = (other.backend, point.backend), (other.dtype, point.dtype)
-        return op and nodes and over and moves_alike(point.collective, backends, types)
+        middle, others = middle_of(found, point)
+        return (middle,), _told(middle, point, others + 1)
 
 
 def _surely(point: Point) -> tuple[object, ...]:
@@ -63,16 +53,38 @@ def _surely(point: Point) -> tuple[object, ...]:
     return tuple(getattr(point, name) for name in names)
 
 
-def _preferred(point: Point, found: Sequence[Point]) -> list[Point]:
-    """By time: those of the same algorithm and protocol, else those left to the library, else all."""
+def may_be_alike(other: Point, point: Point) -> bool:
+    """Whether nothing that both say of collective, op, nodes, network and type tells the two apart."""
+    if other.collective != point.collective or point.collective == UNKNOWN_COLLECTIVE:
+        return False
+    same_op = other.op == point.op or NO_OP in (other.op, point.op)  # as where an all-reduce names none
+    same_nodes = other.nodes == point.nodes or not other.nodes or not point.nodes
+    over = 1 in (other.nodes, point.nodes) or not is_other_network(point.network, other.network)
+    backends, types = (other.backend, point.backend), (other.dtype, point.dtype)
+    return same_op and same_nodes and over and moves_alike(point.collective, backends, types)
+
+
+def middle_of(found: Sequence[Point], point: Point) -> tuple[Point, int]:
+    """The middle one by time, and how many others there are beside it.
+
+    Of those of the same algorithm and protocol, else of those left to the library, else of all.
+    """
     alike = [one for one in found if (one.algorithm, one.protocol) == (point.algorithm, point.protocol)]
     left = [one for one in found if (one.algorithm, one.protocol) == ("default", "default")]
-    return sorted(alike or left or found, key=lambda one: (one.median_seconds or math.inf, one.source))
+    chosen = alike or left or found
+    ordered = sorted(chosen, key=lambda one: (one.median_seconds or math.inf, one.source, one.run))
+    return ordered[(len(ordered) - 1) // 2], len(ordered) - 1
+
+
+def library_of(point: Point) -> str:
+    """Library, choice of algorithm, and where a point was published or measured."""
+    chosen = " ".join(word for word in (point.algorithm, point.protocol) if word != "default")
+    words = (point.backend_version or point.backend, chosen, point.source or point.run)
+    return ", ".join(word for word in words if word)
 
 
 def _told(other: Point, point: Point, count: int) -> str:
-    chosen = " ".join(word for word in (other.algorithm, other.protocol) if word != "default")
-    parts = [f"base: {other.backend_version or other.backend}", *[chosen] * bool(chosen), other.source]
+    parts = [f"base: {library_of(other)}"]
     parts += [f"the middle of {count} like it"] * (count > 1)
     parts += ["nodes not stated"] * (not other.nodes or not point.nodes)
     parts += [f"over {other.network}"] * bool(other.network and other.nodes != 1)

@@ -17,14 +17,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ccbench.cases import NO_OP
-from ccbench.collectives import moves_alike
-from ccbench.importing.runs import UNKNOWN_COLLECTIVE
+from ccbench.comparison.matching import library_of, may_be_alike, middle_of
 from ccbench.importing.same_machine import is_other_model
 from ccbench.model.library.generations import generations_in
 from ccbench.report.points import LEFT_OUT, points_of, settings_of
 from ccbench.report.text import csv_text, markdown, plural
 from ccbench.results import Point, Run
-from ccbench.topology.node_nics import is_other_network
 from ccbench.units import format_seconds, format_size
 
 PAIRS_FILE = "beside-baseline.csv"
@@ -108,16 +106,8 @@ def _work(point: Point) -> tuple[object, ...]:
 
 def _same_work(baseline: Point, point: Point) -> bool:
     """Whether sizes apart the two did the same; what a source does not say does not tell them apart."""
-    if baseline.collective != point.collective or point.collective == UNKNOWN_COLLECTIVE:
-        return False
-    same = baseline.op == point.op or NO_OP in (baseline.op, point.op)  # as where an all-reduce names none
-    same = same and settings_of(baseline) == settings_of(point)
-    same = same and baseline.ranks == point.ranks and baseline.in_place == point.in_place
-    nodes = baseline.nodes == point.nodes or not baseline.nodes or not point.nodes
-    if 1 not in (baseline.nodes, point.nodes) and is_other_network(point.network, baseline.network):
-        return False
-    backends = (baseline.backend, point.backend)
-    return same and nodes and moves_alike(point.collective, backends, (baseline.dtype, point.dtype))
+    alike = baseline.ranks == point.ranks and baseline.in_place == point.in_place
+    return alike and settings_of(baseline) == settings_of(point) and may_be_alike(baseline, point)
 
 
 def _same_type(baseline: Point, point: Point) -> bool:
@@ -135,16 +125,8 @@ def beside(points: Sequence[Point], behind: Sequence[Point]) -> tuple[Pair, ...]
         alike = [one for one in alike if _has_speed(one) and one.dtype == point.dtype]
         found = [one for one in alike if _same_work(one, point)]
         if found:
-            chosen = _preferred(point, found)
-            pairs.append(Pair(point, chosen[(len(chosen) - 1) // 2], len(found) - 1))
+            pairs.append(Pair(point, *middle_of(found, point)))
     return tuple(pairs)
-
-
-def _preferred(point: Point, found: Sequence[Point]) -> list[Point]:
-    """By time: those of the same algorithm and protocol, else those left to the library, else all."""
-    alike = [one for one in found if (one.algorithm, one.protocol) == (point.algorithm, point.protocol)]
-    left = [one for one in found if (one.algorithm, one.protocol) == ("default", "default")]
-    return sorted(alike or left or found, key=lambda one: (one.median_seconds or 0.0, one.source, one.run))
 
 
 def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
@@ -248,12 +230,10 @@ def _pair_line(pair: Pair, mark: int) -> str:
 
 
 def what(point: Point) -> str:
-    """What a baseline point is: library, choice of algorithm, and where it was published or measured."""
-    chosen = " ".join(word for word in (point.algorithm, point.protocol) if word != "default")
-    words = (point.backend_version or point.backend, chosen, point.source or point.run)
+    """What a baseline point is: library, choice of algorithm, source, and what is not known of it."""
     parts = [f"over {point.network}"] * bool(point.network and point.nodes != 1) + [point.detail]
     more = "; ".join(part for part in parts if part)
-    return ", ".join(word for word in words if word) + (f" ({more})" if more else "")
+    return library_of(point) + (f" ({more})" if more else "")
 
 
 def _rate(rate: float | None) -> str:

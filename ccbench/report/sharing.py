@@ -11,10 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ccbench.cases import ALL_GROUPS, OVERLAP
+from ccbench.cases import ALL_GROUPS, IDENTITY, OVERLAP
 from ccbench.errors import UsageError
 from ccbench.groups import parse_beside, parse_groups
-from ccbench.report.points import SERIES_FIELDS
 from ccbench.results import Point
 from ccbench.stats import visited_interval
 
@@ -86,12 +85,9 @@ def sharing_of(points: Sequence[Point]) -> Sharing:
 def _alike(points: Iterable[Point], name: str) -> list[list[Point]]:
     """Points that share everything asked of them but the field ``name``, where there are several."""
     found: dict[tuple[object, ...], list[Point]] = defaultdict(list)
-    fields = [one for one in SERIES_FIELDS if one != name]
+    fields = ["run", "source", "simulated", *(axis.name for axis in IDENTITY if axis.name != name)]
     for point in points:
-        series = tuple(getattr(point, one) for one in fields)
-        work = (point.collective, point.ranks, point.nodes, point.dtype, point.op, point.size_bytes)
-        key = (*series, *work, point.source, point.simulated)
-        found[key].append(point)
+        found[tuple(getattr(point, one) for one in fields)].append(point)
     return [members for members in found.values() if len(members) > 1]
 
 

@@ -355,42 +355,26 @@ def markdown_report(
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-CSV_COLUMNS: tuple[tuple[str, Callable[[Point], object]], ...] = (
-    ("run", lambda point: point.run),
-    ("baseline", lambda point: point.baseline),
-    ("simulated", lambda point: point.simulated),
-    ("host", lambda point: point.host),
-    ("machine", lambda point: point.machine),
-    *((axis.name, attrgetter(axis.name)) for axis in AXES),
-    ("backend_version", lambda point: point.backend_version),
-    ("algorithm_used", lambda point: point.algorithm_used),
-    ("protocol_used", lambda point: point.protocol_used),
-    ("channels_used", lambda point: point.channels_used or None),
-    ("status", lambda point: point.status.value),
-    ("detail", lambda point: point.detail),
-    ("samples", lambda point: len(point.samples_seconds)),
-    ("median_seconds", lambda point: point.median_seconds),
-    ("low_seconds", lambda point: point.low_seconds),
-    ("high_seconds", lambda point: point.high_seconds),
-    ("interval_confidence", lambda point: point.interval_confidence),
-    ("algbw_GB_s", lambda point: point.algbw),
-    ("busbw_GB_s", lambda point: point.busbw),
-    ("bound_seconds", lambda point: point.bound_seconds),
-    ("predicted_seconds", lambda point: point.predicted_seconds),
-    ("library_estimate_seconds", lambda point: point.library_estimate_seconds),
-    ("slowest_part", lambda point: point.slowest_part),
-    ("bound_share", lambda point: point.bound_share),
-    ("overlap_efficiency", lambda point: point.overlap_efficiency),
-    ("overlap_low", lambda point: point.overlap_low),
-    ("overlap_high", lambda point: point.overlap_high),
-    ("bottleneck", lambda point: point.bottleneck),
-    ("slowest_rank", lambda point: point.slowest_rank),
-    ("wrong_elements", lambda point: point.wrong_elements),
-    ("flags", lambda point: "; ".join(point.flags)),
-    ("time_statistic", lambda point: point.time_statistic),
-    ("source", lambda point: point.source),
-    ("tool", lambda point: point.tool_and_version),
-)
+_CSV_NAMES = (
+    "run", "baseline", "simulated", "host", "machine", *(axis.name for axis in AXES), "backend_version",
+    "algorithm_used", "protocol_used", "channels_used", "status", "detail", "samples", "median_seconds",
+    "low_seconds", "high_seconds", "interval_confidence", "algbw_GB_s", "busbw_GB_s", "bound_seconds",
+    "predicted_seconds", "library_estimate_seconds", "slowest_part", "bound_share", "overlap_efficiency",
+    "overlap_low", "overlap_high", "bottleneck", "slowest_rank", "wrong_elements", "flags", "time_statistic",
+    "source", "tool",
+)  # fmt: skip
+_CSV_VALUES: Mapping[str, Callable[[Point], object]] = {
+    "channels_used": lambda point: point.channels_used or None,
+    "status": lambda point: point.status.value,
+    "samples": lambda point: len(point.samples_seconds),
+    "algbw_GB_s": attrgetter("algbw"),
+    "busbw_GB_s": attrgetter("busbw"),
+    "flags": lambda point: "; ".join(point.flags),
+    "tool": attrgetter("tool_and_version"),
+}
+"""Of columns that are no field of a point."""
+
+CSV_COLUMNS = tuple((name, _CSV_VALUES.get(name, attrgetter(name))) for name in _CSV_NAMES)
 """Every column of the CSV file: full precision, units in the names, empty where there is no value."""
 
 

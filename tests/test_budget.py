@@ -23,7 +23,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 FLAT = "flat modules"
 
 # (lines of code, files) of ccbench/; to reach: 36,000 lines and 210 files.
-WHOLE = (54_742, 427)
+WHOLE = (54_706, 427)
 
 # Of every package (lines of code, files); to reach: 12 packages and 8 flat modules.
 CEILINGS = {
@@ -31,14 +31,14 @@ CEILINGS = {
     "backends": (8_507, 76),
     "cli": (1_977, 22),
     "comparison": (1_247, 15),
-    "health": (752, 8),
+    "health": (751, 8),
     "history": (587, 7),
-    "importing": (4_232, 30),
+    "importing": (4_230, 30),
     "kernels": (1_691, 16),
     "machine": (2_615, 20),
     "model": (6_406, 48),
     "parallelism": (3_061, 17),
-    "report": (5_812, 46),
+    "report": (5_773, 46),
     "results": (1_346, 9),
     "runner": (3_467, 21),
     "suite": (1_377, 9),

@@ -184,7 +184,7 @@ def conditions(figures: Figures) -> dict[str, Spread]:
     """What else went on: shares of the processors' time, and nanoseconds between the two processors."""
     visits = figures.visits
     columns = {
-        FOREIGN: [100 * v.foreign_cpu_share for v in visits if v.foreign_cpu_share is not None],
+        FOREIGN: [100 * v.other_cpu_share for v in visits if v.other_cpu_share is not None],
         "steal %": [100 * v.steal_share for v in visits if v.steal_share is not None],
         "core to core ns": [1e9 * v.core_latency_seconds for v in visits if v.core_latency_seconds],
     }

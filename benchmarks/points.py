@@ -73,7 +73,7 @@ class Visit:
     memory: str = ""
     detail: str = ""
     core_latency_seconds: float | None = None
-    foreign_cpu_share: float | None = None
+    other_cpu_share: float | None = None
     steal_share: float | None = None
     wall_seconds: float = 0.0
 

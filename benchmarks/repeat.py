@@ -82,7 +82,7 @@ def main() -> None:
     for line in comparison(runs[0].cases, runs[1].cases):
         print(line)
     for name, run in zip(("first", "second"), runs, strict=True):
-        load = run.cases["foreign_cpu_share"].median()
+        load = run.cases["other_cpu_share"].median()
         print(
             f"{name} run: {run.wall_seconds:.1f} s, {run.outside_share:.0%} outside launches, "
             f"other programs took {load:.0%} of the processors (median)"

@@ -155,7 +155,7 @@ def from_measurement(blank: Visit, measurement: Measurement) -> Visit:
         calls_per_sample=measurement.launches_per_sample,
         algorithm=measurement.algorithm_used,
         core_latency_seconds=seen.core_latency_before_seconds,
-        foreign_cpu_share=seen.foreign_cpu_share,
+        other_cpu_share=seen.other_cpu_share,
         steal_share=seen.steal_share,
     )
 
@@ -173,7 +173,7 @@ def from_reports(blank: Visit, reports: Sequence[RankReport]) -> Visit:
         samples_seconds=tuple((durations(first.result.stamps) / first.result.launches).tolist()),
         calls_per_sample=first.result.launches,
         core_latency_seconds=seen.core_latency_before_seconds,
-        foreign_cpu_share=seen.foreign_cpu_share,
+        other_cpu_share=seen.other_cpu_share,
         steal_share=seen.steal_share,
     )
 

@@ -398,13 +398,13 @@ class Sampling:
 class Conditions:
     """What the machine did around one case; ``flags`` name what makes its figures doubtful.
 
-    ``foreign_cpu_share`` and ``steal_share`` are of ``watched_cpu_seconds`` (all processors together). The
+    ``other_cpu_share`` and ``steal_share`` are of ``watched_cpu_seconds`` (all processors together). The
     system counts in ticks of 10 ms, so over short times they are rough and may even be a little negative.
     """
 
     core_latency_before_seconds: float | None = None
     core_latency_after_seconds: float | None = None
-    foreign_cpu_share: float | None = None
+    other_cpu_share: float | None = None
     steal_share: float | None = None
     watched_cpu_seconds: float = 0.0
     binding: tuple[int, ...] = ()
@@ -438,7 +438,7 @@ class Measurement:
     ``rank_samples_seconds``: the same samples as each rank saw them, ``[rank][sample]``.
     ``rank_waiting_seconds``: of a launch, what each rank waited for others, ``[rank][visit]``. Ranks end
     together, so this alone tells which one is late: it waits least.
-    ``rank_processor_share``: of each rank, the processor time it had over the time that the case took, both
+    ``rank_cpu_share``: of each rank, the processor time it had over the time that the case took, both
     from warm-up to check (of visits, the mean). Of ranks that poll, one with less than the others lacks it.
     ``rank_queued_share``: of each rank, the time it could have run while something else had its processor,
     over the same time (of visits, the mean); empty where the system does not tell.
@@ -467,7 +467,7 @@ class Measurement:
     skew_seconds: tuple[float, ...] = ()
     rank_samples_seconds: tuple[tuple[float, ...], ...] = ()
     rank_waiting_seconds: tuple[tuple[float, ...], ...] = ()
-    rank_processor_share: tuple[float, ...] = ()
+    rank_cpu_share: tuple[float, ...] = ()
     rank_queued_share: tuple[float, ...] = ()
     visit_samples: tuple[int, ...] = ()
     launching_seconds: float = 0.0

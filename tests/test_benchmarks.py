@@ -166,7 +166,7 @@ def test_failures_are_listed_with_their_reason() -> None:
 
 def test_a_busy_machine_is_named_under_the_tables() -> None:
     def text(share: float) -> str:
-        visits = [replace(one, foreign_cpu_share=share) for one in recorded()]
+        visits = [replace(one, other_cpu_share=share) for one in recorded()]
         return markdown(HEADER, Figures(visits))
 
     assert "not quiet" in text(0.2)

@@ -154,7 +154,7 @@ def _could_run(point: Point) -> list[float]:
     Empty where that is not told. A rank with a quota of processor time may stand in the queue for it as well,
     so the queue counts beside other load alone.
     """
-    shares, queued = point.rank_processor_share, point.rank_queued_share
+    shares, queued = point.rank_cpu_share, point.rank_queued_share
     if not _loaded(point):
         return list(shares)
     return [had + waited for had, waited in zip(shares, queued, strict=True)] if shares and queued else []

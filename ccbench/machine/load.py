@@ -61,7 +61,7 @@ def watched(before: CpuTimes, after: CpuTimes, own_cpu_seconds: float) -> Condit
         return Conditions()
     foreign = after.busy_seconds - before.busy_seconds - own_cpu_seconds
     steal = after.steal_seconds - before.steal_seconds
-    return Conditions(foreign_cpu_share=foreign / total, steal_share=steal / total, watched_cpu_seconds=total)
+    return Conditions(other_cpu_share=foreign / total, steal_share=steal / total, watched_cpu_seconds=total)
 
 
 def worst_of_hosts(hosts: Sequence[Conditions]) -> Conditions:
@@ -72,7 +72,7 @@ def worst_of_hosts(hosts: Sequence[Conditions]) -> Conditions:
 
     return replace(
         hosts[0],
-        foreign_cpu_share=largest(one.foreign_cpu_share for one in hosts),
+        other_cpu_share=largest(one.other_cpu_share for one in hosts),
         steal_share=largest(one.steal_share for one in hosts),
         watched_cpu_seconds=max(one.watched_cpu_seconds for one in hosts),
     )
@@ -91,7 +91,7 @@ def over_all(before: Conditions, now: Conditions) -> Conditions:
     both = replace(
         now,
         core_latency_before_seconds=before.core_latency_before_seconds,
-        foreign_cpu_share=share(before.foreign_cpu_share, now.foreign_cpu_share),
+        other_cpu_share=share(before.other_cpu_share, now.other_cpu_share),
         steal_share=share(before.steal_share, now.steal_share),
         watched_cpu_seconds=seconds,
     )
@@ -125,7 +125,7 @@ def share_a_core(binding: tuple[int, ...], files: Files | None = None) -> bool:
 def _load_flags(conditions: Conditions) -> Iterator[Flag]:
     if conditions.watched_cpu_seconds < TICKS_NEEDED / os.sysconf("SC_CLK_TCK"):
         return
-    if conditions.foreign_cpu_share is not None and conditions.foreign_cpu_share > FOREIGN_CPU_LIMIT:
+    if conditions.other_cpu_share is not None and conditions.other_cpu_share > FOREIGN_CPU_LIMIT:
         yield Flag.OTHER_LOAD
     if conditions.steal_share is not None and conditions.steal_share > STEAL_LIMIT:
         yield Flag.STEAL

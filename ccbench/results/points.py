@@ -80,7 +80,7 @@ class Point(Case):
     bottleneck: str = ""
     rank_median_seconds: tuple[float, ...] = ()
     rank_waiting_seconds: tuple[Samples, ...] = field(default=(), compare=False, repr=False)
-    rank_processor_share: tuple[float, ...] = ()
+    rank_cpu_share: tuple[float, ...] = ()
     rank_queued_share: tuple[float, ...] = ()
     slowest_rank: int | None = None
     part_names: tuple[str, ...] = ()

@@ -48,7 +48,7 @@ def row_of(
         "skew_seconds": list(measurement.skew_seconds) or None,
         "rank_samples_seconds": [list(one) for one in measurement.rank_samples_seconds] or None,
         "rank_waiting_seconds": [list(one) for one in measurement.rank_waiting_seconds] or None,
-        "rank_processor_share": list(measurement.rank_processor_share) or None,
+        "rank_cpu_share": list(measurement.rank_cpu_share) or None,
         "rank_queued_share": list(measurement.rank_queued_share) or None,
         "visit_samples": list(measurement.visit_samples) or None,
         "launching_seconds": measurement.launching_seconds or None,
@@ -82,7 +82,7 @@ def _condition_columns(conditions: Conditions) -> Row:
     return {
         "core_latency_before_seconds": conditions.core_latency_before_seconds,
         "core_latency_after_seconds": conditions.core_latency_after_seconds,
-        "foreign_cpu_share": conditions.foreign_cpu_share,
+        "other_cpu_share": conditions.other_cpu_share,
         "steal_share": conditions.steal_share,
         "watched_cpu_seconds": conditions.watched_cpu_seconds or None,
         "binding": list(conditions.binding) or None,

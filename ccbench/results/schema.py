@@ -97,7 +97,7 @@ SCHEMA: tuple[Column, ...] = (
         _NOT_MEASURED + ", or the backend does not tell",
     ),
     Column(
-        "rank_processor_share", "list<double>", "share of one processor",
+        "rank_cpu_share", "list<double>", "share of one processor",
         "each rank's processor time over the time from warm-up to check (mean of visits), in rank order; "
         "a rank that polls while it waits has all that it is given",
         _NOT_MEASURED + ", or ranks are not processes of their own",
@@ -161,7 +161,7 @@ SCHEMA: tuple[Column, ...] = (
         "time of a flag from one core to another, after the case", _UNKNOWN,
     ),
     Column(
-        "foreign_cpu_share", "double", "fraction",
+        "other_cpu_share", "double", "fraction",
         "processor time other programs took meanwhile; of several hosts the largest", _UNKNOWN,
     ),
     Column(

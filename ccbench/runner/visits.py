@@ -76,7 +76,7 @@ def merged(before: Measurement | None, now: Measurement) -> Measurement:
         skew_seconds=before.skew_seconds + now.skew_seconds,
         rank_samples_seconds=_joined(before.rank_samples_seconds, now.rank_samples_seconds),
         rank_waiting_seconds=_joined(before.rank_waiting_seconds, now.rank_waiting_seconds),
-        rank_processor_share=_mean(before, before.rank_processor_share, now.rank_processor_share),
+        rank_cpu_share=_mean(before, before.rank_cpu_share, now.rank_cpu_share),
         rank_queued_share=_mean(before, before.rank_queued_share, now.rank_queued_share),
         visit_samples=visits_of(before) + visits_of(now),
         part_samples_seconds=_joined(before.part_samples_seconds, now.part_samples_seconds),

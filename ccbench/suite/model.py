@@ -164,7 +164,7 @@ class SamplingRules(StrictModel):
     """When a case has been measured well enough; times in seconds, widths as fractions of one."""
 
     confidence: Annotated[float, _fraction(0.5, 0.999)] = 0.95
-    target_width: Annotated[float, _fraction(0.001, 1.0)] = 0.05
+    max_ci_width: Annotated[float, _fraction(0.001, 1.0)] = 0.05
     visits: Annotated[int, _whole(1, 100)] = 6
     minimum_samples: Annotated[int, _whole(1, 1_000_000)] = 10
     maximum_samples: Annotated[int, _whole(1, 1_000_000)] = 400
@@ -306,7 +306,7 @@ class Suite(StrictModel):
         rules = self.sampling_rules
         return Sampling(
             confidence=rules.confidence,
-            target_relative_width=rules.target_width,
+            target_relative_width=rules.max_ci_width,
             visits=rules.visits,
             minimum_samples=rules.minimum_samples,
             maximum_samples=rules.maximum_samples,

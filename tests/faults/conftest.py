@@ -100,7 +100,7 @@ class Bench:
             {"collective": "all_reduce", "algorithm": "ring", "ranks": 3},
             {"collective": "broadcast", "ranks": 3, "size": "1 KiB"},
             budget="8 s",
-            target_width="0.1%",
+            max_ci_width="0.1%",
             maximum_samples=4000,
             minimum_samples=4000,
             minimum_sample="2 ms",

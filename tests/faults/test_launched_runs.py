@@ -39,7 +39,7 @@ def endless(bench: Bench) -> Path:
         bench,
         {"collective": "all_reduce"},
         budget="8 s",
-        target_width="0.1%",
+        max_ci_width="0.1%",
         maximum_samples=4000,
         minimum_samples=4000,
         minimum_sample="2 ms",

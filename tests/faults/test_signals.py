@@ -29,7 +29,7 @@ def test_a_signal_keeps_what_was_measured_and_prints_it(
         {"collective": "barrier"},
         visits=100,
         budget="60 s",
-        target_width="0.1%",
+        max_ci_width="0.1%",
         minimum_samples=100_000,
         maximum_samples=1_000_000,
         time_limit="100 s",

@@ -238,7 +238,7 @@ def test_a_slow_rank_is_named_in_every_trial_and_none_on_healthy_machines(seeds:
 
 def test_a_rank_that_is_slow_in_two_ways_is_named_once_with_both() -> None:
     starved = [
-        replace(one, case=replace(one.case, backend="cpu"), rank_processor_share=(0.5, 0.2, 0.5, 0.5))
+        replace(one, case=replace(one.case, backend="cpu"), rank_cpu_share=(0.5, 0.2, 0.5, 0.5))
         for one in collectives(np.random.default_rng(1), 4, late=1)
     ]
     (finding,) = verdict(starved).findings

@@ -30,7 +30,7 @@ def rows(
         return replace(
             one,
             case=replace(one.case, backend=backend),
-            rank_processor_share=tuple(shares),
+            rank_cpu_share=tuple(shares),
             conditions=Conditions(
                 flags=tuple(flags), oversubscribed="oversubscribed" in flags, binding=tuple(binding)
             ),

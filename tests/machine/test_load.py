@@ -43,7 +43,7 @@ def test_a_stat_file_of_another_kind_tells_nothing(tmp_path: Path, text: str) ->
 
 def test_foreign_time_is_what_is_neither_idle_nor_ours() -> None:
     seen = watched(CpuTimes(100.0, 5.0, 1000.0), CpuTimes(160.0, 15.0, 1100.0), own_cpu_seconds=20.0)
-    assert (seen.foreign_cpu_share, seen.steal_share) == pytest.approx((0.4, 0.1))
+    assert (seen.other_cpu_share, seen.steal_share) == pytest.approx((0.4, 0.1))
     assert seen.watched_cpu_seconds == 100.0
 
 
@@ -53,7 +53,7 @@ def test_a_clock_that_stood_still_tells_nothing() -> None:
 
 def test_too_few_ticks_are_not_judged() -> None:
     seen = flagged(watched(CpuTimes(0, 0, 0), CpuTimes(9 / TICKS, 9 / TICKS, 9 / TICKS), 0.0))
-    assert seen.foreign_cpu_share == 1.0
+    assert seen.other_cpu_share == 1.0
     assert seen.flags == ()
 
 
@@ -62,12 +62,12 @@ def test_many_short_visits_are_judged_together() -> None:
     both = over_all(short, short)
     assert short.flags == ()
     assert both.flags == ("other_load",)
-    assert both.foreign_cpu_share == pytest.approx(4 / 6)
+    assert both.other_cpu_share == pytest.approx(4 / 6)
 
 
 def test_load_of_one_visit_is_forgiven_when_all_together_were_quiet() -> None:
-    loaded = flagged(Conditions(foreign_cpu_share=0.5, steal_share=0.0, watched_cpu_seconds=1.0))
-    quiet = flagged(Conditions(foreign_cpu_share=0.0, steal_share=0.0, watched_cpu_seconds=9.0))
+    loaded = flagged(Conditions(other_cpu_share=0.5, steal_share=0.0, watched_cpu_seconds=1.0))
+    quiet = flagged(Conditions(other_cpu_share=0.0, steal_share=0.0, watched_cpu_seconds=9.0))
     assert loaded.flags == ("other_load",)
     assert over_all(loaded, quiet).flags == ()
 
@@ -141,8 +141,8 @@ def test_a_shared_core_is_a_flag_and_stays_one_over_all_visits(monkeypatch: pyte
 
 
 def test_a_busy_host_makes_the_case_of_several_hosts_doubtful() -> None:
-    calm = Conditions(foreign_cpu_share=0.0, steal_share=0.0, watched_cpu_seconds=5.0)
-    busy = Conditions(foreign_cpu_share=0.5, steal_share=0.0, watched_cpu_seconds=5.0)
+    calm = Conditions(other_cpu_share=0.0, steal_share=0.0, watched_cpu_seconds=5.0)
+    busy = Conditions(other_cpu_share=0.5, steal_share=0.0, watched_cpu_seconds=5.0)
     silent = Conditions()
     assert flagged(worst_of_hosts([calm, calm])).flags == ()
     assert flagged(worst_of_hosts([calm, busy, silent])).flags == ("other_load",)

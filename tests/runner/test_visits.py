@@ -27,7 +27,7 @@ def visit(*samples: float, **changes: object) -> Measurement:
         skew_seconds=samples,
         rank_samples_seconds=(samples, tuple(2 * one for one in samples)),
         rank_waiting_seconds=((1.0,), (3.0,)),
-        rank_processor_share=(0.5, 1.0),
+        rank_cpu_share=(0.5, 1.0),
         visit_samples=(len(samples),),
         launching_seconds=sum(samples),
         wrong_elements=0,
@@ -64,14 +64,14 @@ def test_of_several_visits_the_median_of_what_a_rank_waited_counts() -> None:
 
 
 def test_the_processor_time_of_ranks_is_a_mean_over_visits() -> None:
-    whole = merged(visit(1.0), visit(2.0, rank_processor_share=(0.8, 0.4)))
-    whole = merged(whole, visit(3.0, rank_processor_share=(0.8, 0.4)))
-    assert whole.rank_processor_share == pytest.approx((0.7, 0.6))
+    whole = merged(visit(1.0), visit(2.0, rank_cpu_share=(0.8, 0.4)))
+    whole = merged(whole, visit(3.0, rank_cpu_share=(0.8, 0.4)))
+    assert whole.rank_cpu_share == pytest.approx((0.7, 0.6))
 
 
 def test_visits_of_an_older_run_that_did_not_keep_processor_times_leave_it_to_newer_ones() -> None:
-    whole = merged(visit(1.0, rank_processor_share=()), visit(2.0))
-    assert whole.rank_processor_share == (0.5, 1.0)
+    whole = merged(visit(1.0, rank_cpu_share=()), visit(2.0))
+    assert whole.rank_cpu_share == (0.5, 1.0)
 
 
 def test_the_case_started_with_its_first_visit() -> None:
@@ -103,7 +103,7 @@ def test_conditions_are_those_of_all_visits_together() -> None:
     then = Conditions(5e-7, 6e-7, 0.2, 0.1, 3.0, (0, 1), False, ())
     whole = merged(visit(1.0, conditions=first), visit(2.0, conditions=then)).conditions
     assert (whole.core_latency_before_seconds, whole.core_latency_after_seconds) == (1e-7, 6e-7)
-    assert whole.foreign_cpu_share == pytest.approx(0.25)
+    assert whole.other_cpu_share == pytest.approx(0.25)
     assert whole.steal_share == 0.1
     assert whole.flags == ("other_load", "steal", "core_distance_changed")
 

@@ -36,7 +36,7 @@ sweep:
 sampling:
   confidence: 99%
   visits: 3
-  target_width: 0.1
+  max_ci_width: 0.1
   minimum_samples: 5
   maximum_samples: 50
   warmup: 1 ms

@@ -248,7 +248,7 @@ class Leader(ABC):
         return replace(
             rank_by_rank(found, stamps),
             rank_waiting_seconds=waiting,
-            rank_processor_share=shares,
+            rank_cpu_share=shares,
             rank_queued_share=queued if len(queued) == len(shares) else (),
         )
 

@@ -50,7 +50,7 @@ def test_what_other_programs_do_on_any_host_makes_a_case_doubtful() -> None:
     def report(rank: int) -> RankReport:
         stamps = np.cumsum(np.ones((2, 3 if rank == 0 else 0, 2)), axis=2)
         result = RankResult(rank, stamps, (), 0.0, 1, "enough", None, 1.0)
-        load = Conditions(foreign_cpu_share=0.5 * rank, steal_share=0.0, watched_cpu_seconds=5.0)
+        load = Conditions(other_cpu_share=0.5 * rank, steal_share=0.0, watched_cpu_seconds=5.0)
         return RankReport(Status.OK, "", "dissemination", result, conditions=load)
 
     case = Case("s", "mpi", "barrier", "default", "int8", "sum", 0, 0, 2)

@@ -33,7 +33,7 @@ from ccbench.runner.workers.launcher import (
     rank_order,
     started,
 )
-from ccbench.runner.workers.messages import CLOCK, HOST, Place, Question, Stop, nodes_of_ranks
+from ccbench.runner.workers.messages import CLOCK, HOST, Place, Question, Stop
 
 SINGLE_SECONDS = 1.0
 """How long to wait for others when the first process says that it is alone."""
@@ -86,11 +86,6 @@ class LaunchedRanks:
     def nodes(self) -> int:
         """On how many hosts they are."""
         return len(self.facts)
-
-    @property
-    def node_of_rank(self) -> tuple[int, ...]:
-        """Index into facts, by rank."""
-        return nodes_of_ranks(self.hosts)
 
 
 def facts_of_this_host() -> HostFacts:

@@ -202,7 +202,7 @@ class LaunchedLeader(Leader):
         if not self.one_clock:
             found = replace(found, skew_seconds=())
         if len(set(self.hosts)) > 1:
-            found = replace(found, hosts=self.hosts, node_of_rank=messages.nodes_of_ranks(self.hosts))
+            found = replace(found, hosts=self.hosts, node_of_rank=nodes_of_ranks(self.hosts))
         return found
 
     def seen_conditions(self, first: messages.RankReport, reports: Mapping[int, RankReport]) -> Conditions:
@@ -292,6 +292,12 @@ class LaunchedLeader(Leader):
         if self.launcher is not None:
             self.launcher.kill()
         self._open.close()
+
+
+def nodes_of_ranks(hosts: Sequence[str]) -> tuple[int, ...]:
+    """Return the number of each rank's host, counted in the order in which ranks first name them."""
+    order = list(dict.fromkeys(hosts))
+    return tuple(order.index(host) for host in hosts)
 
 
 def crowded(hosts: Sequence[str], ready: Sequence[messages.Ready]) -> bool:

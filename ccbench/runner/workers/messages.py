@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ccbench.backends.base import Launch
@@ -72,12 +72,6 @@ def this_place() -> Place:
     machine = f"{socket.gethostname()} {boot}"
     clock, pid_namespace = f"{machine} {namespace('time')}", f"{machine} {namespace('pid')}"
     return Place(socket.gethostname(), os.getpid(), clock, pid_namespace)
-
-
-def nodes_of_ranks(hosts: Sequence[str]) -> tuple[int, ...]:
-    """Return the number of each rank's host, counted in the order in which ranks first name them."""
-    order = list(dict.fromkeys(hosts))
-    return tuple(order.index(host) for host in hosts)
 
 
 @dataclass(frozen=True)

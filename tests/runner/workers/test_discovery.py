@@ -22,7 +22,6 @@ def test_everyone_is_counted_and_their_host_described() -> None:
     found = discover_ranks(Launch((FAKE_SRUN, "-n", "3")))
     host = socket.gethostname()
     assert (found.ranks, found.nodes, found.hosts) == (3, 1, (host,) * 3)
-    assert found.node_of_rank == (0, 0, 0)
     (facts,) = found.facts
     assert (facts.name, facts.ranks) == (host, 3)
     assert facts.no_gpus == (open_backend("nccl").unavailable() or "")

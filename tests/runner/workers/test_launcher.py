@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from ccbench.backends.base import Launch, local_rank
 from ccbench.errors import BackendUnavailable, UsageError
+from ccbench.runner.workers.launched import nodes_of_ranks
 from ccbench.runner.workers.launcher import CommandLauncher, _is_handed_on, private_folder, rank_order
-from ccbench.runner.workers.messages import Hello, Place, nodes_of_ranks
+from ccbench.runner.workers.messages import Hello, Place
 from tests.faults import traces
 
 

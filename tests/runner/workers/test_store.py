@@ -15,9 +15,18 @@ from ccbench.errors import UsageError
 from ccbench.machine.files import Files
 from ccbench.runner.workers import store
 from ccbench.runner.workers.channel import Listener
-from ccbench.runner.workers.launched_process import HYDRA, OPEN_MPI, SRUN, TORCHRUN, LaunchedProcess
 from ccbench.runner.workers.messages import Hello, this_place
-from ccbench.runner.workers.store import FOLDER_VARIABLE, FileStore, connect_to_first, store_for
+from ccbench.runner.workers.store import (
+    FOLDER_VARIABLE,
+    HYDRA,
+    OPEN_MPI,
+    SRUN,
+    TORCHRUN,
+    FileStore,
+    LaunchedProcess,
+    connect_to_first,
+    store_for,
+)
 
 HELLO = Hello(this_place())
 

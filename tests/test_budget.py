@@ -23,20 +23,20 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 FLAT = "flat modules"
 
 # (lines of code, files) of ccbench/; to reach: 36,000 lines and 210 files.
-WHOLE = (54_706, 427)
+WHOLE = (54_687, 426)
 
 # Of every package (lines of code, files); to reach: 12 packages and 8 flat modules.
 CEILINGS = {
     "algorithms": (1_476, 20),
-    "backends": (8_507, 76),
+    "backends": (8_488, 74),
     "cli": (1_977, 22),
     "comparison": (1_247, 15),
     "health": (751, 8),
     "history": (587, 7),
     "importing": (4_230, 30),
-    "kernels": (1_691, 16),
+    "kernels": (1_636, 16),
     "machine": (2_615, 20),
-    "model": (6_406, 48),
+    "model": (6_342, 48),
     "parallelism": (3_061, 17),
     "report": (5_773, 46),
     "results": (1_346, 9),

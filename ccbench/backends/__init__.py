@@ -121,7 +121,7 @@ declare(
     Capabilities(
         "cpu",
         home="ccbench.backends.cpu:BACKEND",
-        crew="ccbench.backends.cpu.crew:CpuCrew",
+        crew="ccbench.backends.cpu.endpoint:CpuCrew",
         values={**ON_HOSTS, **COMPUTED, "pair": EVERY, **SHARED},
         not_in_place=("all_to_all_v",),
         most_ranks=256,

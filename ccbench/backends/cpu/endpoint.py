@@ -18,8 +18,8 @@ from ccbench.backends.cpu.program import CompiledCase, compile_case
 from ccbench.backends.cpu.side import Plan, Side, sides_of
 from ccbench.backends.cpu.together import Together, while_computing
 from ccbench.cases import Case, CaseFacts
-from ccbench.faults import Fault
-from ccbench.machine.host import available_memory_bytes
+from ccbench.faults import Fault, fault_from_environment
+from ccbench.machine.host import available_memory_bytes, usable_cores
 from ccbench.measure import communicating
 from ccbench.verification import Mismatch
 
@@ -298,3 +298,22 @@ class CpuEndpoint:
                 best = min(best, (time.perf_counter() - began) / PROBE_ROUND_TRIPS / 2)
         self.barrier()
         return best if self.rank == 0 else None
+
+
+class CpuCrew:
+    """Implements ``ccbench.backends.crew.Crew``: a process for each rank, arenas and control words shared."""
+
+    pinned = True
+    whole = False
+
+    def __init__(self, ranks: int, sample_capacity: int) -> None:
+        self.processes = ranks
+        self.control = Control(ranks, sample_capacity)
+        self._cores = usable_cores()
+        self.oversubscribed = ranks > self._cores
+        self._arenas = [Arena() for _ in range(ranks)]
+        self._fault = fault_from_environment()
+
+    def endpoint(self, process: int) -> CpuEndpoint:
+        """The endpoint of rank ``process``."""
+        return CpuEndpoint(process, self.control, self._arenas, self._cores, self._fault)

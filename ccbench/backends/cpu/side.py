@@ -11,7 +11,6 @@ from ccbench.algorithms import parse_algorithm, schedule_for
 from ccbench.algorithms.direct import one_way_send_recv
 from ccbench.algorithms.layout import Amounts, Layout, Place, Space
 from ccbench.algorithms.schedule import Schedule
-from ccbench.backends.cpu.choice import default_algorithm
 from ccbench.backends.cpu.execution import Buffers, Bystander, Launcher, Pace
 from ccbench.backends.cpu.memory import Arena, Control, Word, buffer_offsets
 from ccbench.backends.cpu.program import CompiledCase
@@ -22,6 +21,16 @@ from ccbench.faults import Fault
 from ccbench.traffic_matrix import sent_elements
 from ccbench.verification import GROUP_SALTS, Array, Mismatch, Part, part_of, poison
 
+ONE_SHOT_LIMIT_BYTES = 32 * 1024
+"""Up to here one synchronisation less is worth reading every buffer whole (docs/performance.md)."""
+
+
+def default_algorithm(collective: str, size_bytes: int) -> str:
+    """In shared memory every rank reaches every other at the same cost, so direct schedules win."""
+    if collective == "all_reduce":
+        return "one_shot" if size_bytes <= ONE_SHOT_LIMIT_BYTES else "two_shot"
+    return {"send_recv": "shift", "barrier": "dissemination"}.get(collective, "direct")
+
 
 def concrete_schedule(case: Case) -> Schedule:
     """The proven schedule that each group of a case runs, ``default`` resolved."""
@@ -30,7 +39,7 @@ def concrete_schedule(case: Case) -> Schedule:
     name = case.algorithm
     ranks = case.group_ranks
     if name == "default":
-        name = default_algorithm(case.collective, case.size_bytes, ranks)
+        name = default_algorithm(case.collective, case.size_bytes)
     algorithm, parameter = parse_algorithm(name)
     root = 0 if case.root == NO_ROOT else case.root
     return schedule_for(

@@ -71,8 +71,7 @@ def read_accelerators(files: Files, driver: Callable[[], Nvml] | None = None) ->
     cuda, settings = _settings(driver) if driver else (None, ())
     kinds = {files.text(f"{DEVICES}/{gpu.address}/iommu_group/type") for gpu in gpus}
     above = {address for gpu in gpus for address in gpu.bridges}
-    bridges = filter(None, (read_function(files, address) for address in sorted(above)))
-    redirects = redirecting(bridges)
+    redirects = redirecting(filter(None, (read_function(files, one) for one in sorted(above))))
     return Accelerators(
         driver=driver_version(files),
         open_kernel_module="Open Kernel Module" in version if version else None,

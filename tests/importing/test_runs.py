@@ -220,13 +220,13 @@ def test_the_manifest_holds_what_rows_do_not_and_no_secret(tmp_path: Path) -> No
         notices=(Notice("truncated", "the end is missing", 9),),
     )
     run = written(tmp_path / "run", told, Given("hgx-h100", 8, 2, "ib-ndr-400x8"))
-    (file,) = run.manifest["imported"]
+    (file,) = run.manifest.mappings("imported")
     assert file["environment"] == {"NCCL_ALGO": "Ring", "NCCL_AUTH_TOKEN": REDACTED}
     assert file["hints"] == ["Algo Ring proto Simple", REDACTED]
     assert file["versions"]["NCCL"] == "2.21.5"
     assert file["notices"] == [{"kind": "truncated", "text": "the end is missing", "line": 9}]
-    assert run.manifest["machine"] == {"name": "hgx-h100"}
-    assert run.manifest["network"] == "ib-ndr-400x8"
+    assert run.manifest.document["machine"] == {"name": "hgx-h100"}
+    assert run.manifest.document["network"] == "ib-ndr-400x8"
     assert file["devices"][0]["model"] == "NVIDIA H100 80GB HBM3"
 
 

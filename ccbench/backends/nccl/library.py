@@ -10,7 +10,6 @@ import ctypes
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ccbench.backends.base import CannotRun, OutOfMemory
@@ -32,6 +31,7 @@ from ccbench.backends.nccl.calls import (
 )
 from ccbench.backends.nccl.types import Call, NcclFailed, Settings
 from ccbench.errors import BackendUnavailable, MissingDependency, UsageError
+from ccbench.machine.files import Files
 from ccbench.machine.software import install_line
 
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ INSTALL = f"{install_line('cuda13')} (cuda12, as the driver has it) brings CuPy 
 
 OLDEST = 21403
 """2.14.3: the first with communicators that do not block and with settings of their own."""
-
-MAPS = Path("/proc/self/maps")
 
 
 class Nccl:
@@ -381,7 +379,7 @@ def loaded_library(maps: str) -> str:
     return next(iter(files), "")
 
 
-def open_nccl(load: Callable[[str], Any] = ctypes.CDLL) -> Nccl:
+def open_nccl(load: Callable[[str], Any] = ctypes.CDLL, files: Files | None = None) -> Nccl:
     """NCCL as CuPy finds it: the nvidia-nccl wheel, else the system's libnccl.so.2.
 
     Raises MissingDependency without CuPy or NCCL, BackendUnavailable where NCCL is too old or there twice.
@@ -397,5 +395,5 @@ def open_nccl(load: Callable[[str], Any] = ctypes.CDLL) -> Nccl:
     if not available:
         raise MissingDependency(f"CuPy finds no NCCL library; {INSTALL}")
     nccl.get_version()  # loads the library, where importing alone has not
-    path = loaded_library(MAPS.read_text(encoding="utf-8", errors="replace")) if MAPS.exists() else ""
+    path = loaded_library((files or Files()).text("/proc/self/maps") or "")
     return Nccl(nccl, load(path or "libnccl.so.2"), runtime, path)

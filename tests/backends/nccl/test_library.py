@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from ccbench.backends.base import CannotRun, OutOfMemory
-from ccbench.backends.nccl import library
 from ccbench.backends.nccl.calls import RESULTS
 from ccbench.backends.nccl.library import Nccl, loaded_library, open_nccl
 from ccbench.backends.nccl.types import Call, NcclFailed, NcclHung, Settings, State
 from ccbench.errors import BackendUnavailable, MissingDependency, UsageError
+from ccbench.machine.files import Files
 from tests.backends.cuda.emulated import CudaError
 
 from .bench import BLOCKING, NEW, NON_BLOCKING, OLD, Bench, all_reduce
@@ -236,19 +236,19 @@ def pretend_cupy(monkeypatch: pytest.MonkeyPatch, nccl: object, runtime: object)
 def test_nccl_is_opened_as_cupy_has_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     process = Process(World(version=22809))
     pretend_cupy(monkeypatch, process.module, process.runtime)
-    maps = tmp_path / "maps"
+    maps = tmp_path / "proc/self/maps"
+    maps.parent.mkdir(parents=True)
     maps.write_text("7f00-7f10 r-xp 00000000 08:01 123   /opt/nccl/libnccl.so.2\n")
-    monkeypatch.setattr(library, "MAPS", maps)
     loaded: list[str] = []
 
     def load(path: str) -> object:
         loaded.append(path)
         return process.native
 
-    nccl = open_nccl(load)
+    nccl = open_nccl(load, Files(tmp_path))
     assert (nccl.version_text, nccl.path, loaded) == ("2.28.9", "/opt/nccl/libnccl.so.2", [nccl.path])
     maps.write_text("")
-    assert open_nccl(load).path == ""
+    assert open_nccl(load, Files(tmp_path)).path == ""
     assert loaded[-1] == "libnccl.so.2"
 
 

@@ -48,7 +48,7 @@ def compare(base: Run | Path | str, new: Run | Path | str, settings: Settings | 
     those that the new run has. Raises RunFolderError or UsageError where there is no such run.
     """
     settings = settings or Settings()
-    base, new = _loaded(base), _loaded(new)
+    base, new = as_run(base), as_run(new)
     other = "" if settings.across_machines else hardware_difference(base, new)
     if str(base.path).startswith(PREFIX):
         faces = Published(base).facing(by_identity(new).values())
@@ -83,7 +83,7 @@ def compare_with_model(run: Run | Path | str, settings: Settings | None = None) 
     base's times are the predictions. Raises RunFolderError where there is no such run.
     """
     settings = settings or Settings(Thresholds(MODEL_THRESHOLD))
-    run = _loaded(run)
+    run = as_run(run)
     results, left_out = [], 0
     for points in by_identity(run).values():
         side = side_of(points)
@@ -97,7 +97,8 @@ def compare_with_model(run: Run | Path | str, settings: Settings | None = None) 
     )  # fmt: skip
 
 
-def _loaded(run: Run | Path | str) -> Run:
+def as_run(run: Run | Path | str) -> Run:
+    """The run itself, or the one that a folder or ``published:NAME`` names, without DETAILS."""
     return run if isinstance(run, Run) else open_run(run, details=False)
 
 

@@ -33,19 +33,16 @@ class Published:
 
     def facing(self, cases: Iterable[Sequence[Point]]) -> list[Face]:
         """Every case of a run with the published point that is most like it."""
-        faces = []
-        for points in cases:
-            like, told = self._like(points[0])
-            faces.append((like, points, told))
-        return faces
+        return [self._face(points) for points in cases]
 
-    def _like(self, point: Point) -> tuple[Sequence[Point], str]:
+    def _face(self, points: Sequence[Point]) -> Face:
+        point = points[0]
         found = [other for other in self._points.get(_surely(point), ()) if may_be_alike(other, point)]
         found = [other for other in found if other.dtype in (point.dtype, "")] or found
         if not found:
-            return (), ""
+            return (), points, ""
         middle, others = middle_of(found, point)
-        return (middle,), _told(middle, point, others + 1)
+        return (middle,), points, _told(middle, point, others + 1)
 
 
 def _surely(point: Point) -> tuple[object, ...]:
@@ -55,13 +52,12 @@ def _surely(point: Point) -> tuple[object, ...]:
 
 def may_be_alike(other: Point, point: Point) -> bool:
     """Whether nothing that both say of collective, op, nodes, network and type tells the two apart."""
-    if other.collective != point.collective or point.collective == UNKNOWN_COLLECTIVE:
-        return False
+    known = other.collective == point.collective != UNKNOWN_COLLECTIVE
     same_op = other.op == point.op or NO_OP in (other.op, point.op)  # as where an all-reduce names none
     same_nodes = other.nodes == point.nodes or not other.nodes or not point.nodes
     over = 1 in (other.nodes, point.nodes) or not is_other_network(point.network, other.network)
-    backends, types = (other.backend, point.backend), (other.dtype, point.dtype)
-    return same_op and same_nodes and over and moves_alike(point.collective, backends, types)
+    alike = moves_alike(point.collective, (other.backend, point.backend), (other.dtype, point.dtype))
+    return known and same_op and same_nodes and over and alike
 
 
 def middle_of(found: Sequence[Point], point: Point) -> tuple[Point, int]:
@@ -80,7 +76,7 @@ def library_of(point: Point) -> str:
     """Library, choice of algorithm, and where a point was published or measured."""
     chosen = " ".join(word for word in (point.algorithm, point.protocol) if word != "default")
     words = (point.backend_version or point.backend, chosen, point.source or point.run)
-    return ", ".join(word for word in words if word)
+    return ", ".join(filter(None, words))
 
 
 def _told(other: Point, point: Point, count: int) -> str:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from ccbench.comparison.comparing import compare
+from ccbench.comparison.comparing import as_run, compare
 from ccbench.comparison.judging import tested
 from ccbench.comparison.sides import by_identity, obstacle_of, side_of
 from ccbench.comparison.significance import enough_visits
 from ccbench.comparison.values import FINE, NO_VERDICT, Compared, Settings, Verdict
 from ccbench.comparison.visits import Floats, samples_of, visit_medians
-from ccbench.results import Point, Run, open_run
+from ccbench.results import Point, Run
 
 MOST_FALSE = 0.01
 """Share of points that may be false alarms; beyond, the settings are not to be trusted on this machine."""
@@ -95,8 +95,7 @@ def check_self(
     Raises RunFolderError where there is no such run.
     """
     settings = settings or Settings()
-    given = [one for one in (run, second) if one is not None]
-    loaded = [one if isinstance(one, Run) else open_run(one, details=False) for one in given]
+    loaded = [as_run(one) for one in (run, second) if one is not None]
     cases = [by_identity(one) for one in loaded]
     kept, tables, left_out = [], [], 0
     for case, points in cases[0].items():

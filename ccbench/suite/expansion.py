@@ -17,11 +17,10 @@ from itertools import product
 from typing import Any
 
 from ccbench.capabilities import backend_names, backends_of_auto, capabilities_of
-from ccbench.cases import NO_ROOT, OVERLAP, Axis, Case
+from ccbench.cases import AXIS, NO_ROOT, OVERLAP, Axis, Case
 from ccbench.collectives import COLLECTIVES, Collective
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import CcbenchError, UsageError
-from ccbench.suite.axes import MPI_PREFIX, offers
 from ccbench.suite.grouping import why_no_groups, works
 from ccbench.suite.model import IN_PLACE_COLLECTIVES, SWEPT, Suite, Sweep
 from ccbench.suite.ranges import MOST_POINTS, MOST_RANKS, Range, size_points
@@ -29,6 +28,8 @@ from ccbench.units import parse_size, shown, suggestion
 
 MOST_REASONS = 5
 """Of what an empty suite asks for in vain, so many are named."""
+
+MPI_PREFIX = "mpi:"
 
 Kept = tuple[int, Counter[str]]
 """How many values of an axis exist here, and how many of those that are asked for do not, by their names."""
@@ -109,6 +110,11 @@ class _Block:
             for what, values in lacked.items():
                 if cases := values * self.count(axes[:place], axes[place + 1 :]):
                     yield f"{self.backend} has no {what}", cases
+
+
+def offers(backend: str, name: str, value: object) -> bool:
+    """Whether ``backend`` has that value of the axis ``name``; the default is had by all."""
+    return value == AXIS[name].default or capabilities_of(backend).has(name, value)
 
 
 def exists_for(axis: Axis, row: Collective) -> bool:

@@ -24,8 +24,8 @@ from ccbench.layouts import (
     full_order,
     make_layout,
 )
-from ccbench.suite.axes import MisfitError, items, read_at, whole_number, words
 from ccbench.suite.ranges import MOST_RANKS
+from ccbench.suite.readers import MisfitError, items, read_at, whole_number, words
 from ccbench.traffic_matrix import BALANCED, read_traffic
 from ccbench.units import shown, suggestion
 

@@ -10,9 +10,9 @@ from pydantic import ValidationError
 
 from ccbench.errors import SuiteError
 from ccbench.resources import shipped_folder
-from ccbench.suite.axes import MisfitError
 from ccbench.suite.document import MOST_BYTES, Document, Origin, read_document
 from ccbench.suite.model import Suite
+from ccbench.suite.readers import MisfitError
 from ccbench.units import shown, suggestion
 
 _ENDINGS = (".yaml", ".yml", ".json")

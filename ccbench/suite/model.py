@@ -20,10 +20,9 @@ from ccbench import layouts
 from ccbench.capabilities import backend_names
 from ccbench.cases import AXES, AXIS, Axis, Sampling
 from ccbench.collectives import COLLECTIVES
-from ccbench.suite import axes, grouping, ranges
-from ccbench.suite.axes import MisfitError, whole_number
+from ccbench.suite import grouping, ranges, readers
 from ccbench.suite.document import Origin
-from ccbench.suite.fields import Reads, one_or_many
+from ccbench.suite.readers import MisfitError, Reads, one_or_many, whole_number
 from ccbench.units import parse_duration, parse_fraction, shown, suggestion
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
@@ -77,11 +76,11 @@ def _words(read: Callable[[Any], tuple[str, ...]], *known: str) -> Reads:
 def _values(axis: Axis) -> Reads:
     """What a sweep may say of an axis: its words, or numbers within its bounds."""
     if axis.bounds is None:
-        read = axes.words(axis.noun, axis.values, axis.everything)
+        read = readers.words(axis.noun, axis.values, axis.everything)
         return _words(read, *axis.values, *["all"] * bool(axis.everything))
     lowest, highest = axis.bounds
     schema = one_or_many({"type": "integer", "minimum": lowest, "maximum": highest})
-    return Reads(axes.numbers(axis.noun, lowest, highest), schema, write=list)
+    return Reads(readers.numbers(axis.noun, lowest, highest), schema, write=list)
 
 
 def _read_name(value: Any) -> str:
@@ -210,14 +209,14 @@ else:
 class Sweep(_SweptKeys):
     """Points to measure: every combination of what its keys say; each axis in SWEPT has a key."""
 
-    collective: Annotated[tuple[str, ...], _words(axes.read_collectives, *COLLECTIVES, "all")]
+    collective: Annotated[tuple[str, ...], _words(readers.read_collectives, *COLLECTIVES, "all")]
     algorithm: Annotated[
-        tuple[str, ...], Reads(axes.read_algorithms, one_or_many({"type": "string"}), write=list)
+        tuple[str, ...], Reads(readers.read_algorithms, one_or_many({"type": "string"}), write=list)
     ] = ("default",)
     size: Annotated[tuple[int | ranges.Range, ...], ranges.SIZES] = ranges.DEFAULT_SIZES
     ranks: Annotated[tuple[int, ...] | str, ranges.RANKS] = "auto"
-    backends: Annotated[tuple[str, ...], _words(axes.read_sweep_backends, *backend_names(), "all")] = Field(
-        default_factory=backend_names
+    backends: Annotated[tuple[str, ...], _words(readers.read_sweep_backends, *backend_names(), "all")] = (
+        Field(default_factory=backend_names)
     )
     root: Annotated[tuple[int, ...] | str, ranges.ROOTS] = (0,)
     pairs: Annotated[
@@ -282,7 +281,7 @@ class Suite(StrictModel):
 
     suite: Annotated[str, Reads(_read_name, {"type": "string", "pattern": f"^{_NAME.pattern}$"})] = "suite"
     question: Annotated[str, Reads(_read_question, {"type": "string", "maxLength": LONGEST_QUESTION})] = ""
-    backends: Annotated[tuple[str, ...], _words(axes.read_backends, "auto", *backend_names())] = ("auto",)
+    backends: Annotated[tuple[str, ...], _words(readers.read_backends, "auto", *backend_names())] = ("auto",)
     sweep: Annotated[tuple[Sweep, ...], BeforeValidator(_listed)]
     sampling_rules: SamplingRules = Field(default=SamplingRules(), alias="sampling")
     verdict: Annotated[str, Reads(_read_verdict, {"enum": list(VERDICTS)})] = "speed"

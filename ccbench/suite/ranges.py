@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ccbench.suite.axes import MisfitError, items, read_at, whole_number
-from ccbench.suite.fields import Reads, one_or_many, range_schema
+from ccbench.suite.readers import MisfitError, Reads, items, one_or_many, range_schema, read_at, whole_number
 from ccbench.units import format_size, parse_size, shown, suggestion
 
 LARGEST_SIZE_BYTES = 2**50

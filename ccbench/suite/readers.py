@@ -1,4 +1,4 @@
-"""Which backends have which values of an axis, and readers from plain values to checked ones.
+"""Readers from plain values to checked ones, and how a pydantic field gets its value from one of them.
 
 Every reader takes what YAML gave (or what the reader itself gave before) and raises MisfitError.
 """
@@ -7,23 +7,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from ccbench.capabilities import backend_names, capabilities_of
-from ccbench.cases import AXIS
+from ccbench.capabilities import backend_names
 from ccbench.collectives import COLLECTIVES
 from ccbench.units import shown, suggestion
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+    from pydantic_core.core_schema import CoreSchema
 
 MOST_ITEMS = 1000
 """Values that one list may have; a suite with more of them has ranges to say so."""
 
 
-def offers(backend: str, name: str, value: object) -> bool:
-    """Whether ``backend`` has that value of the axis ``name``; the default is had by all."""
-    return value == AXIS[name].default or capabilities_of(backend).has(name, value)
-
-
-MPI_PREFIX = "mpi:"
 _ALGORITHM = re.compile(r"(schedule:)?[a-z][a-z0-9_]{0,47}(:[0-9]{1,6})?|mpi:[a-z0-9_]{1,64}", re.ASCII)
 """A name, with a parameter (``chain:8``), a schedule that a kernel interprets (``schedule:chain:8``), or what
 an MPI calls one of its own (``mpi:ring``)."""
@@ -121,3 +119,47 @@ def whole_number(value: Any, lowest: int, highest: int, kind: str) -> int:
     if not lowest <= value <= highest:
         raise MisfitError(f"{shown(value)} is not a {kind}; write {lowest} to {highest}")
     return value
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True)
+class Reads:
+    """Annotation of a field: ``read`` makes its value or raises ValueError; ``write`` makes it plain again.
+
+    schema: the JSON schema of what a file may say there.
+    """
+
+    read: Callable[[Any], Any]
+    schema: dict[str, Any]
+    write: Callable[[Any], Any] = _same
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Called by pydantic: the reader replaces its own checks of the type."""
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_plain_validator_function(
+            self.read, serialization=core_schema.plain_serializer_function_ser_schema(self.write)
+        )
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Called by pydantic for the JSON schema."""
+        return dict(self.schema)
+
+
+def one_or_many(*items: dict[str, Any]) -> dict[str, Any]:
+    """The schema of one of ``items`` or a list of them."""
+    item = items[0] if len(items) == 1 else {"anyOf": list(items)}
+    return {"anyOf": [item, {"type": "array", "items": item, "minItems": 1}]}
+
+
+def range_schema(end: dict[str, Any], rules: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The schema of ``{from, to}`` and one rule."""
+    return {
+        "type": "object",
+        "properties": {"from": end, "to": end, **rules},
+        "required": ["from", "to"],
+        "additionalProperties": False,
+    }

@@ -29,16 +29,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 MAY_SKIP = {"gpu", "network", "browser"}
 """Marks of tests that need what not every machine has."""
 
-ALONE = (
-    "faults", "network", "backends/mpi", "backends/gloo", "test_census.py", "test_launched.py",
-    "test_rendezvous.py", "test_seats.py",
-)  # fmt: skip
+ALONE = ("faults", "network", "backends/mpi", "backends/gloo", "runner/workers/test_hub.py")
 """Tests that look at the processes and shared memory of the whole machine: another one's would be found."""
 
 GOLDEN_SECTION = (5**0.5 - 1) / 2
-
-_skipped: list[str] = []
-
 
 EXHAUSTIVE = ("backends/gloo", "network/test_gloo_hosts.py")
 """Tests that need packages which the exhaustive tier alone installs."""
@@ -81,7 +75,8 @@ def left_to_the_exhaustive_tier(combinations: list[pytest.Function]) -> list[pyt
     mark = combinations[0].get_closest_marker("thinned")
     assert mark is not None
     order = sorted(range(len(combinations)), key=lambda place: place * GOLDEN_SECTION % 1)
-    values = [{(name, place) for name, place in combinations[one].callspec.indices.items()} for one in order]
+    given = [combinations[one].callspec.params for one in order]
+    values = [{(name, id(value)) for name, value in one.items()} for one in given]
     kept, seen = set[int](), set[tuple[str, int]]()
     for _ in range(min(mark.args[0], len(order))):
         best = max(
@@ -91,6 +86,8 @@ def left_to_the_exhaustive_tier(combinations: list[pytest.Function]) -> list[pyt
         seen |= values[best]
     return [combinations[order[one]] for one in range(len(order)) if one not in kept]
 
+
+_skipped: list[str] = []
 
 # Examples are not timed: a busy machine would fail them, and speed is no subject of these tests.
 settings.register_profile("ccbench", deadline=None)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import ALONE, EXHAUSTIVE
+
 CONFTEST = Path(__file__).parent / "conftest.py"
 
 GPU_SKIP = "import pytest\n@pytest.mark.gpu\ndef test_gpu():\n    pytest.skip('no GPU')\n"
@@ -51,3 +53,42 @@ def test_outside_ci_a_skip_is_just_a_skip(tmp_path: Path) -> None:
 
 def test_a_failure_stays_a_failure(tmp_path: Path) -> None:
     assert session(tmp_path, OTHER_SKIP + "def test_bad():\n    assert 0\n", ci="1").returncode == 1
+
+
+def test_places_that_are_named_as_alone_or_exhaustive_are_there() -> None:
+    for place in (*ALONE, *EXHAUSTIVE):
+        assert (CONFTEST.parent / place).exists(), f"tests/conftest.py names {place}"
+
+
+COMBINED = """
+import pytest
+
+@pytest.mark.thinned(3)
+@pytest.mark.parametrize("one", "abc")
+@pytest.mark.parametrize("other", "de")
+def test_combined(one, other):
+    pass
+
+def test_plain():
+    pass
+"""
+
+
+def test_a_thinned_test_keeps_every_value_of_its_parameters_in_the_quick_tier(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\nmarkers =\n    thinned: n\n    exhaustive: more\n    alone: by itself\n"
+    )
+    shutil.copy(CONFTEST, tmp_path / "conftest.py")
+    (tmp_path / "test_combined.py").write_text(COMBINED)
+
+    def collected(marks: str) -> set[str]:
+        command = [sys.executable, "-m", "pytest", "-q", "--co", "-p", "no:cacheprovider", "-m", marks, "."]
+        shown = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path).stdout
+        return {line.partition("::")[2] for line in shown.splitlines() if "::" in line}
+
+    quick, rest = collected("not exhaustive"), collected("exhaustive")
+    assert len(quick) == len(rest) + 1 == 4
+    assert {letter for name in quick for letter in name.partition("[")[2] if letter in "abcde"} == set(
+        "abcde"
+    )
+    assert not quick & rest

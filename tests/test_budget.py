@@ -23,7 +23,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 FLAT = "flat modules"
 
 # (lines of code, files) of ccbench/; to reach: 36,000 lines and 210 files.
-WHOLE = (54_687, 426)
+WHOLE = (54_664, 424)
 
 # Of every package (lines of code, files); to reach: 12 packages and 8 flat modules.
 CEILINGS = {

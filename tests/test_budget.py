@@ -40,7 +40,7 @@ CEILINGS = {
     "parallelism": (3_061, 17),
     "report": (5_773, 46),
     "results": (1_346, 9),
-    "runner": (3_467, 21),
+    "runner": (3_449, 20),
     "suite": (1_370, 8),
     "topology": (7_526, 40),
     "tuning": (671, 5),

@@ -59,7 +59,7 @@ def test_the_questions_of_shipped_suites_are_the_files_own() -> None:
         assert f"| `{name}` | {suite.question} |" in PAGE
 
 
-INTERNAL = re.compile(r"CCBENCH_(LEADER|ASSEMBLY|SEATS|RUNNER|ONE_HOST|HAND_ON|COMPLETE)")
+INTERNAL = re.compile(r"CCBENCH_(LEADER|HUB|AGENTS|RUNNER|ONE_HOST|HAND_ON|COMPLETE)")
 """What ccbench sets for its own processes."""
 
 

@@ -33,7 +33,7 @@ def _without_host_memory(attribute: int, device: int) -> int:
 
 
 process.runtime.deviceGetAttribute = _without_host_memory  # type: ignore[method-assign]
-library.open_nccl.__defaults__ = (lambda path: process.native,)
+library.open_nccl.__defaults__ = (lambda path: process.native, None)
 
 
 def _module(name: str, stand_in: Any) -> ModuleType:

@@ -382,7 +382,7 @@ def test_the_average_of_data_that_differ_between_ranks_is_exact(dtype: str, rank
     assert np.array_equal(right.astype(np.float64), totals / ranks)
 
 
-@pytest.mark.thinned(8)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("dtype", CPU_DTYPES)
 @pytest.mark.parametrize("op", OPS)
 def test_a_rank_that_keeps_its_input_or_skips_a_contribution_is_caught_in_every_trial(

@@ -80,6 +80,7 @@ def mutants(schedule: Schedule) -> Iterator[tuple[str, Schedule]]:
             yield f"steps {index - 1} and {index} swapped", replace(schedule, phases=swapped)
 
 
+@pytest.mark.thinned(20)
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.parametrize("ranks", [4, 5])
 def test_every_mutant_with_another_result_is_rejected(row: Algorithm, ranks: int) -> None:

@@ -138,6 +138,7 @@ def grouped(collective: str, algorithm: str, groups: str, count: int = 97, **cha
     return replace(case, root=root, size_bytes=size)
 
 
+@pytest.mark.thinned(12)
 @pytest.mark.parametrize(("collective", "algorithm"), POINTS)
 def test_every_kernel_is_right_in_groups_at_once_and_alone(collective: str, algorithm: str) -> None:
     endpoint = EmulatedEndpoint(Control(1, 64), 4)

@@ -104,7 +104,7 @@ def megabyte(kind: str) -> str:
     return words[kind]
 
 
-@pytest.mark.thinned(7)
+@pytest.mark.thinned(3)
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("kind", ["blank lines", "one line", "bars", "rules", "braces", "bytes", "digits"])
 @pytest.mark.parametrize("form", ["", "OSU all-reduce", "torch blocks", "Markdown"])

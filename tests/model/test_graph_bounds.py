@@ -65,6 +65,7 @@ def test_no_price_of_many_ranks_is_below_its_bound(over: float) -> None:
     below_every_price(fat_tree([8, 16, 16], Wire(50e9, 1e-6), over), 0, FabricCosts())
 
 
+@pytest.mark.exhaustive
 def test_no_price_of_131072_ranks_is_below_its_bound() -> None:
     below_every_price(fat_tree([32, 64, 64], Wire(50e9, 1e-6), [2.0, 2.0]), 5, FabricCosts())
 

@@ -87,6 +87,7 @@ def test_pairs_across_the_root_of_a_pcie_tree_share_what_neighbours_do_not() -> 
     assert algbw(near[1]) / algbw(near[0]) <= algbw(far[1]) / algbw(far[0])
 
 
+@pytest.mark.thinned(14)
 @pytest.mark.parametrize(("machine", "nodes", "network"), MACHINES)
 @pytest.mark.parametrize("name", MOVING)
 def test_all_ranks_as_one_group_are_priced_as_without_groups(

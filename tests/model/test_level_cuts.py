@@ -38,6 +38,7 @@ def test_known_optima_of_all_gather_by_levels_and_by_flows(fabric: Fabric, expec
         assert f"{float(bound.algbw_bytes_per_second) / 1e9:.{decimals}f}" == expected
 
 
+@pytest.mark.thinned(20)
 @pytest.mark.parametrize(
     "fabric",
     [

@@ -42,6 +42,7 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> tuple[Figure, ...]:
     return figures_of(points_of(run))
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(("form", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
 def test_every_figure_is_drawn_in_every_format(figures: tuple[Figure, ...], form: str, start: bytes) -> None:
     for figure in figures:

@@ -49,6 +49,7 @@ def test_more_ranks_than_lanes_are_refused(tmp_path: Path) -> None:
         draw_schedule(schedule_for("all_reduce", "ring", 65), tmp_path / "ring.svg")
 
 
+@pytest.mark.thinned(10)
 @pytest.mark.parametrize("row", ROWS)
 def test_every_flow_is_an_arrow_from_its_source_to_its_target(row: Algorithm) -> None:
     schedule = schedule_for(row.collective, row.name, 5)

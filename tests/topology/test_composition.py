@@ -75,6 +75,7 @@ def test_known_optima_of_clusters(
         assert f"{float(bound.algbw_bytes_per_second) / 1e9:.{decimals}f}" == expected
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("gpus", [2, 4, 8])
 @pytest.mark.parametrize("nodes", [2, 3, 8])
 @pytest.mark.parametrize("rails", [False, True])

@@ -54,6 +54,7 @@ def check(name: str, algorithm: str, ranks: int, root: int, count: int, in_place
         np.testing.assert_array_equal(seen, right, err_msg=f"{name} {algorithm} rank {rank} of {ranks}")
 
 
+@pytest.mark.thinned(20)
 @pytest.mark.parametrize(("name", "algorithm"), PAIRS)
 @pytest.mark.parametrize("in_place", [False, True])
 def test_results_are_right_in_random_orders(name: str, algorithm: str, in_place: bool) -> None:

@@ -36,6 +36,7 @@ OPS = ("sum", "prod", "min", "max", "avg", "premulsum")
 CROSSED = ("all_gather on rank % 2", "reduce_scatter on [[0, 1]]", "all_to_all on all")
 
 
+@pytest.mark.thinned(11)
 @pytest.mark.parametrize("collective", COLLECTIVES)
 @pytest.mark.parametrize("version", [22809, 22105])
 def test_every_collective_is_exact_in_every_mode(collective: str, version: int) -> None:
@@ -128,6 +129,7 @@ def test_what_a_visit_that_ended_early_left_goes_back_before_the_next() -> None:
     assert not process.exceptions
 
 
+@pytest.mark.thinned(12)
 @pytest.mark.parametrize(("dtype", "op"), list(itertools.product(ITEM_BYTES, OPS)))
 def test_one_rank_has_every_dtype_and_op_but_what_is_told_before(dtype: str, op: str) -> None:
     endpoint, process = opened(1)

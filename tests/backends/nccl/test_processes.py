@@ -120,6 +120,7 @@ def forked(version: int = 22809, gated: bool = False) -> tuple[Callable[[int], N
     return endpoint, world
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     "case",
     [
@@ -355,6 +356,7 @@ def launched(hosts: Sequence[str], gated: bool = False) -> tuple[Callable[[int],
     return endpoint, world
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("hosts", [("a", "a", "a"), ("a", "b", "b")])
 @pytest.mark.parametrize("collective", ["all_reduce", "all_to_all", "all_to_all_v", "scatter"])
 def test_launched_ranks_give_exact_results_and_bring_each_others_stamps(

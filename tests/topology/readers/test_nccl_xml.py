@@ -95,6 +95,7 @@ def test_a_real_file_gives_a_sound_graph(entry: dict[str, Any]) -> None:
     assert all(notice.line for notice in topology.notices if "the file does not tell" not in notice.text)
 
 
+@pytest.mark.thinned(6)
 @needs_dumps
 @pytest.mark.parametrize("entry", DUMPS, ids=names(DUMPS))
 def test_a_file_cut_anywhere_is_noticed_and_never_claims_more(entry: dict[str, Any]) -> None:
@@ -459,7 +460,7 @@ def test_another_root_is_an_error() -> None:
         read("\n<graphs/>")
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     "unit",
     [

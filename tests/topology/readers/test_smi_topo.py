@@ -91,6 +91,7 @@ def test_an_output_cut_anywhere_is_read_or_refused(entry: dict[str, Any]) -> Non
             assert whole.matrix.get(pair, label) == label
 
 
+@pytest.mark.thinned(12)
 @pytest.mark.parametrize("entry", ENTRIES, ids=names(ENTRIES))
 @settings(max_examples=15, deadline=None)
 @given(changes=st.lists(st.tuples(st.integers(0, 10_000), st.characters()), min_size=1, max_size=12))

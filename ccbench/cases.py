@@ -377,6 +377,11 @@ class Sampling:
     time_limit_seconds: float = 60.0
     launches: int = 0
 
+    @property
+    def unclear_again(self) -> bool:
+        """Whether cases with a wide interval get further visits; at 100 % of the median none is too wide."""
+        return self.target_relative_width < 1
+
     def of_one_visit(self, launches: int) -> Sampling:
         """The rules inside one visit, with ``launches`` per sample where an earlier visit found them.
 

@@ -194,8 +194,8 @@ def format_change(change: float) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """``1 case``, ``2 cases``, ``3 switches``."""
-    ending = "es" if noun.endswith("ch") else "s"
+    """``1 case``, ``2 cases``, ``3 switches``, ``4 processes``."""
+    ending = "es" if noun.endswith(("ch", "ss")) else "s"
     return f"{count} {noun}" if count == 1 else f"{count} {noun}{ending}"
 
 

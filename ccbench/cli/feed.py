@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ccbench.cli.leaving import file_for, leave
-from ccbench.cli.output import as_json, say
+from ccbench.cli.output import as_json, say, say_problems
 
 NO_VERDICT_EXIT_CODE = 3
 FILE_NAMES = {"prometheus": "ccbench.prom", "json": "ccbench.json"}
@@ -34,8 +34,7 @@ def feed(run: Path, form: str, output: Path | None, as_json: bool) -> int:
     form = "json" if as_json else form
     file = file_for(output, FILE_NAMES[form])
     loaded = load_run(run, details=False)
-    for problem in loaded.problems:
-        say(f"note: {problem}")
+    say_problems(loaded.problems)
     if form == "prometheus" and file is not None and file.suffix != ".prom":
         say(f"note: -o {file}: the textfile collector reads names that end in .prom only")
     leave(file, json_summary(loaded) if form == "json" else prometheus_text(loaded))

@@ -7,10 +7,9 @@ from pathlib import Path
 import click
 
 from ccbench.cli.leaving import file_for, leave
-from ccbench.cli.output import as_json, print_json, say
+from ccbench.cli.output import as_json, print_json, say_problems
 
 NO_VERDICT_EXIT_CODE = 3
-MOST_PROBLEMS = 5
 
 
 @click.command(short_help="Show where a machine became faster or slower, over many runs.")
@@ -50,10 +49,7 @@ def history(
         raise UsageError(f"--minimum-step: {error}") from None
     file = file_for(output, "history.html")
     found = history_of(run_folders(folders), minimum_change, any_host, only)
-    for problem in found.problems[:MOST_PROBLEMS]:
-        say(f"note: {problem}")
-    if len(found.problems) > MOST_PROBLEMS:
-        say(f"note: {len(found.problems) - MOST_PROBLEMS} more files could not be read; --json names all")
+    say_problems(found.problems)
     if as_json:
         print_json(history_document(found))
     else:

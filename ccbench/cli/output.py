@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO, cast
@@ -28,6 +28,17 @@ def say(text: str) -> None:
         click.echo(text, err=True)
     except (OSError, ValueError):
         return
+
+
+MOST_PROBLEMS = 5
+
+
+def say_problems(problems: Sequence[str]) -> None:
+    """Name the files of runs that could not be read, the first of very many."""
+    for problem in problems[:MOST_PROBLEMS]:
+        say(f"note: {problem}")
+    if len(problems) > MOST_PROBLEMS:
+        say(f"note: {len(problems) - MOST_PROBLEMS} more files could not be read")
 
 
 def print_json(value: object) -> None:

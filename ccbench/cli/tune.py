@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ccbench.cli.leaving import file_for, leave
-from ccbench.cli.output import as_json
+from ccbench.cli.output import as_json, say_problems
 
 FILE_NAMES = {
     "table": "advice.txt",
@@ -64,7 +64,9 @@ def tune(
     except ValueError as error:
         raise UsageError(f"--minimum-gain: {error}") from None
     file = file_for(output, FILE_NAMES["json" if as_json else form])
-    timings = timings_of(load_runs(runs, details=False), forced_from(forced) if forced else None)
+    loaded = load_runs(runs, details=False)
+    say_problems([problem for run in loaded for problem in run.problems])
+    timings = timings_of(loaded, forced_from(forced) if forced else None)
     advice = advise(timings, rules)
     if as_json or form == "json":
         leave(file, advice_document(advice, rules))

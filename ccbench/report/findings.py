@@ -50,7 +50,7 @@ def _blamed(run: Run) -> Iterator[RunFinding]:
 
 
 def _empty(run: Run, points: Sequence[Point]) -> Iterator[RunFinding]:
-    if not points:
+    if not points and not run.problems:
         yield RunFinding(
             "problem", "empty", "The run holds no case",
             f"no case's file lies in {plain(run.path.name)}/cases",

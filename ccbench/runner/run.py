@@ -186,7 +186,8 @@ class _Run:
             self._progress.note(f"{len(done_before)} cases were finished before; {len(cases)} are left")
         if self._sampling.visits > 1:
             often = self._sampling.visits
-            self._progress.note(f"{len(cases)} cases, each visited {often} times; unclear ones again")
+            again = "; unclear ones again" if self._sampling.unclear_again else ""
+            self._progress.note(f"{len(cases)} cases, each visited {often} times{again}")
         able = [case for case in cases if not (self._refusal(case) or self._in_process(case))]
         for name, seconds in starting_seconds(able, self._sampling).items():
             self._forecast.expect(name, 0, seconds)

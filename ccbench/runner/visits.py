@@ -22,7 +22,7 @@ def expected_visits(sampling: Sampling, made: int) -> int:
     """How many visits a case needs that is not done after ``made``; once it is unclear, as many as it may.
 
     Before it is known whether it will be, the middle (geometric) between planned and most: at most 1.41
-    times too many or too few. Intervals of half the median and more leave hardly any case unclear.
+    times too many or too few. Intervals of half the median leave hardly any case unclear.
     """
     if made >= sampling.visits:
         return max(1, EXTRA_VISITS_FACTOR * sampling.visits - made)
@@ -126,7 +126,7 @@ def judged(measurement: Measurement, sampling: Sampling) -> Measurement:
     if visits < sampling.visits:
         return replace(measurement, stop_reason=MORE_VISITS)
     interval = visited_interval(measurement.samples_seconds, visits_of(measurement), sampling.confidence)
-    if relative_width(interval) <= sampling.target_relative_width:
+    if relative_width(interval) <= sampling.target_relative_width or not sampling.unclear_again:
         return replace(measurement, stop_reason="interval")
     if visits >= EXTRA_VISITS_FACTOR * sampling.visits:
         return replace(measurement, stop_reason="maximum of visits")

@@ -207,7 +207,7 @@ else:
 
 
 class Sweep(_SweptKeys):
-    """Points to measure: every combination of what its keys say; each axis in SWEPT has a key."""
+    """Points to measure: every combination of what its keys say."""
 
     collective: Annotated[tuple[str, ...], _words(readers.read_collectives, *COLLECTIVES, "all")]
     algorithm: Annotated[

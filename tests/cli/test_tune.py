@@ -48,6 +48,15 @@ def test_a_run_with_nothing_to_compare_is_no_verdict(ccbench: Command, tmp_path:
     assert "nothing to compare" in ended.out
 
 
+def test_files_that_cannot_be_read_are_named(ccbench: Command, tmp_path: Path) -> None:
+    write_run(tmp_path / "run", sweep(algorithms=("ring", "tree")))
+    for file in sorted((tmp_path / "run/cases").glob("*.parquet"))[:7]:
+        file.write_bytes(file.read_bytes()[:50])
+    ended = ccbench("tune", "run")
+    assert len([line for line in ended.err.splitlines() if line.startswith("note: ")]) == 6
+    assert "note: 2 more files could not be read" in ended.err
+
+
 def test_mistakes_are_one_line_with_a_cure(ccbench: Command, tmp_path: Path) -> None:
     write_run(tmp_path / "run", sweep())
     for arguments in (

@@ -47,7 +47,6 @@ def test_a_rank_stopped_from_outside_is_named_in_time(figure: Any) -> None:
     figure(f"stopped: named {seconds:.2f} s after the case began, limit {LIMIT_SECONDS:.0f} s")
 
 
-@pytest.mark.exhaustive
 def test_a_stopped_rank_is_not_waited_for_until_a_distant_limit(figure: Any) -> None:
     team = WorkerTeam("cpu", 3)
     os.kill(team.pids[2], signal.SIGSTOP)

@@ -148,6 +148,8 @@ def test_empty_and_failed_runs_and_unreadable_files_are_told(tmp_path: Path) -> 
     run = write_run(tmp_path / "cut", sweep())
     lines = verdict_lines(replace(run, problems=("x.parquet: cannot be read",)))
     assert any("1 file of the run cannot be read; x.parquet: cannot be read" in line for line in lines)
+    empty = replace(write_run(tmp_path / "unread", []), problems=("x.parquet: cannot be read",))
+    assert not any("no case's file" in line for line in verdict_lines(empty))
 
 
 def test_a_run_without_predictions_says_nothing_about_them(tmp_path: Path) -> None:

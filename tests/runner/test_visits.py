@@ -131,6 +131,12 @@ def test_a_case_is_visited_until_it_is_narrow_but_not_for_ever(
     assert judged(whole, Sampling(visits=6)).stop_reason == reason
 
 
+def test_where_any_interval_is_narrow_enough_no_case_is_visited_again() -> None:
+    wide = visit(1.0, 100.0, visit_samples=(1, 1))
+    assert judged(wide, Sampling(visits=2, target_relative_width=0.99)).stop_reason == MORE_VISITS
+    assert judged(wide, Sampling(visits=2, target_relative_width=1.0)).stop_reason == "interval"
+
+
 def test_only_a_case_that_is_ok_is_judged() -> None:
     wrong = visit(1.0, status=Status.WRONG)
     assert judged(wrong, Sampling()).stop_reason == ""

@@ -33,6 +33,7 @@ from ccbench.runner.workers.launcher import (
     gather,
     private_folder,
     rank_order,
+    signal_name,
     started,
 )
 from ccbench.runner.workers.leader import POLL_SECONDS, Leader
@@ -323,11 +324,3 @@ def one_version(backend: str, versions: Sequence[str], hosts: Sequence[str]) -> 
             f"{versions[other]}; install the same on all hosts"
         )
     return versions[0]
-
-
-def signal_name(number: int) -> str:
-    """Return SIGKILL for 9."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -29,6 +29,7 @@ from ccbench.machine.processes import die_with_parent, module_command
 from ccbench.machine.redaction import without_values
 from ccbench.runner.workers.channel import LEADER_VARIABLE, Listener, Peer, connect, hang_up
 from ccbench.runner.workers.messages import Ended, Hello, Spawn, this_place
+from ccbench.units import plural
 
 LOCAL_VARIABLE = "CCBENCH_LEADER_IS_HERE"
 """Set where all ranks are on the leader's host, so that whoever started a rank may take it along in death."""
@@ -112,9 +113,17 @@ _TELLING = re.compile(r"error|fail|not |cannot|unable|no such|refused|slots|abor
 """Lines of a launcher that are worth telling, among its frames and greetings."""
 
 
+def signal_name(number: int) -> str:
+    """Return SIGKILL for 9; real-time signals have no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def describe_exit(code: int) -> str:
     """Return 'was killed by SIGKILL' for -9, 'exited with 3' for 3."""
-    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
+    return f"was killed by {signal_name(-code)}" if code < 0 else f"exited with {code}"
 
 
 class CommandLauncher(Launcher):
@@ -313,8 +322,8 @@ def rank_order(hellos: Sequence[Hello], who: str, ranks: int | None = None) -> l
     came = sizes[0] if sizes else len(hellos)
     if ranks not in (None, came):
         raise UsageError(
-            f"{who}: the launcher started {came} processes, but {ranks} ranks are asked for; start {ranks} "
-            f"there, or write --ranks {came} here"
+            f"{who}: the launcher started {plural(came, 'process')}, but {ranks} ranks are asked for; start "
+            f"{ranks} there, or write --ranks {came} here"
         )
     numbers = [hello.rank for hello in hellos]
     if set(numbers) == {-1}:

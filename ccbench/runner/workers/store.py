@@ -47,6 +47,7 @@ SLURM_PSEUDO_STEPS = 0xFFFFFFF0
 """Step numbers from here on are no srun's: batch script, interactive shell, prolog (slurm.h)."""
 
 TORCH_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""What a pod of a training job, or a shell prepared for one, has as well; LOCAL_RANK is torchrun's alone."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def _number(variables: Mapping[str, str], name: str, otherwise: int = 0) -> int:
 
 
 def _torchrun(variables: Mapping[str, str]) -> LaunchedProcess | None:
-    if not all(variables.get(name) for name in TORCH_VARIABLES):
+    if not all(variables.get(name) for name in (*TORCH_VARIABLES, "LOCAL_RANK")):
         return None
     # torchrun starts processes again under the same id, and the first ones' address is still around then.
     started = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT")

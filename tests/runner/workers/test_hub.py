@@ -131,7 +131,6 @@ def test_a_launcher_of_another_make_than_the_library_is_refused(tmp_path: Path) 
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.exhaustive
 @needs_mpi
 def test_after_a_hang_under_mpirun_the_rest_is_skipped_and_everybody_leaves(tmp_path: Path) -> None:
     launcher = [*own_mpiexec(), "-n", "2"]
@@ -296,6 +295,24 @@ def test_the_first_process_hears_of_another_version_whoever_came_before_it(
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
         with pytest.raises(UsageError, match="has ccbench other"):
+            join_run(LaunchedProcess("mpirun", 0, 2), [])
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def test_the_first_process_says_how_many_came_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Told()
+    monkeypatch.setattr("ccbench.runner.workers.hub.store_for", lambda *_: store)
+    monkeypatch.setattr(
+        "ccbench.runner.workers.hub.connect_to_first", lambda _, hello: connect(store.get(), hello)
+    )
+    for module in ("hub", "launcher"):
+        monkeypatch.setattr(f"ccbench.runner.workers.{module}.START_LIMIT_SECONDS", 1.0)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        with pytest.raises(
+            UsageError, match="mpirun: 1 of 2 processes came together in 1 s; do all hosts start"
+        ):
             join_run(LaunchedProcess("mpirun", 0, 2), [])
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -9,7 +9,7 @@ from ccbench.backends.base import Launch
 from ccbench.cases import Case, Conditions, Status
 from ccbench.errors import BackendUnavailable
 from ccbench.measure import RankResult
-from ccbench.runner.workers.launched import LaunchedLeader, crowded, one_version, signal_name
+from ccbench.runner.workers.launched import LaunchedLeader, crowded, one_version
 from ccbench.runner.workers.messages import RankReport, Ready
 
 
@@ -56,8 +56,3 @@ def test_what_other_programs_do_on_any_host_makes_a_case_doubtful() -> None:
     case = Case("s", "mpi", "barrier", "default", "int8", "sum", 0, 0, 2)
     composed = leader.composed(case, {rank: report(rank) for rank in (0, 1)})
     assert "other_load" in composed.conditions.flags
-
-
-def test_signals_have_names() -> None:
-    assert signal_name(9) == "SIGKILL"
-    assert signal_name(1000) == "signal 1000"

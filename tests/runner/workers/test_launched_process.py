@@ -35,6 +35,7 @@ SRUN_SETS = {
 TORCHRUN_SETS = {
     "RANK": "1",
     "WORLD_SIZE": "2",
+    "LOCAL_RANK": "1",
     "LOCAL_WORLD_SIZE": "2",
     "MASTER_ADDR": "a",
     "MASTER_PORT": "29500",
@@ -76,6 +77,13 @@ def test_other_processes_have_none(variables: dict[str, str]) -> None:
 @pytest.mark.parametrize("inner", [OPEN_MPI_SETS, HYDRA_SETS, TORCHRUN_SETS])
 def test_a_launcher_that_srun_started_counts_before_srun(inner: dict[str, str]) -> None:
     assert launched_process({**SRUN_SETS, **inner}) == launched_process(inner)
+
+
+@pytest.mark.parametrize("inner", [OPEN_MPI_SETS, HYDRA_SETS, SRUN_SETS])
+def test_what_a_pod_of_a_training_job_sets_is_no_launcher(inner: dict[str, str]) -> None:
+    pod = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "a", "MASTER_PORT": "29500"}
+    assert launched_process({**pod, **inner}) == launched_process(inner)
+    assert rank_and_size({**pod, **inner}) == rank_and_size(inner)
 
 
 @given(st.sets(st.sampled_from([*OPEN_MPI_SETS, *HYDRA_SETS, *SRUN_SETS, *TORCHRUN_SETS])))

@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 from ccbench.backends.base import Launch, local_rank
 from ccbench.errors import BackendUnavailable, UsageError
 from ccbench.runner.workers.launched import nodes_of_ranks
-from ccbench.runner.workers.launcher import CommandLauncher, _is_handed_on, private_folder, rank_order
+from ccbench.runner.workers.launcher import (
+    CommandLauncher,
+    _is_handed_on,
+    describe_exit,
+    private_folder,
+    rank_order,
+)
 from ccbench.runner.workers.messages import Hello, Place
 from tests.faults import traces
 
@@ -84,6 +90,23 @@ def test_a_launcher_s_last_words_and_its_end_are_kept() -> None:
     assert made.ended() == "exited with 3"
     assert made.output() == "Error: not enough slots"
     made.kill()
+
+
+def test_a_launcher_that_starts_too_few_is_told_with_how_long_it_was_given_or_how_it_ended() -> None:
+    made = launcher("import time; print('not enough slots', flush=True); time.sleep(60)")
+    said(made, "slots")
+    assert made.why_so_few(1, 2) == (
+        f"{made.name} was given 120 s, in which not 1 of 2 processes had come; it said: not enough slots"
+    )
+    made.kill()
+    made = launcher("raise SystemExit(3)")
+    made.wait(10)
+    assert made.why_so_few(0, 2) == f"{made.name} exited with 3 before any process had come; it said nothing"
+
+
+def test_a_signal_without_a_name_is_told_by_its_number() -> None:
+    assert describe_exit(-9) == "was killed by SIGKILL"
+    assert describe_exit(-40) == "was killed by signal 40"
 
 
 def test_of_a_launchers_words_those_of_our_own_processes_come_first() -> None:

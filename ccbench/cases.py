@@ -362,8 +362,8 @@ class Sampling:
     """When a case has been measured well enough, and when to give up.
 
     A case is visited ``visits`` times, spread over the run with all other cases in between, and up to twice
-    as often while its interval is wider than the target. Samples, warm-up and budget are those of all
-    ``visits`` together. launches: launches per sample, 0 to find out.
+    as often while its interval is wider than the target, never where that is 1. Samples, warm-up and budget
+    are those of all ``visits`` together. launches: launches per sample, 0 to find out.
     """
 
     confidence: float = 0.95
@@ -376,11 +376,6 @@ class Sampling:
     budget_seconds: float = 0.5
     time_limit_seconds: float = 60.0
     launches: int = 0
-
-    @property
-    def unclear_again(self) -> bool:
-        """Whether cases with a wide interval get further visits; at 100 % of the median none is too wide."""
-        return self.target_relative_width < 1
 
     def of_one_visit(self, launches: int) -> Sampling:
         """The rules inside one visit, with ``launches`` per sample where an earlier visit found them.

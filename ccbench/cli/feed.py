@@ -7,9 +7,8 @@ from pathlib import Path
 import click
 
 from ccbench.cli.leaving import file_for, leave
-from ccbench.cli.output import as_json, say, say_problems
+from ccbench.cli.output import NO_VERDICT_EXIT_CODE, as_json, say, say_problems
 
-NO_VERDICT_EXIT_CODE = 3
 FILE_NAMES = {"prometheus": "ccbench.prom", "json": "ccbench.json"}
 
 

@@ -7,9 +7,7 @@ from pathlib import Path
 import click
 
 from ccbench.cli.leaving import file_for, leave
-from ccbench.cli.output import as_json, print_json, say_problems
-
-NO_VERDICT_EXIT_CODE = 3
+from ccbench.cli.output import NO_VERDICT_EXIT_CODE, as_json, print_json, say_problems
 
 
 @click.command(short_help="Show where a machine became faster or slower, over many runs.")

@@ -30,15 +30,16 @@ def say(text: str) -> None:
         return
 
 
+NO_VERDICT_EXIT_CODE = 3
+
 MOST_PROBLEMS = 5
 
 
 def say_problems(problems: Sequence[str]) -> None:
     """Name the files of runs that could not be read, the first of very many."""
-    for problem in problems[:MOST_PROBLEMS]:
-        say(f"note: {problem}")
-    if len(problems) > MOST_PROBLEMS:
-        say(f"note: {len(problems) - MOST_PROBLEMS} more files could not be read")
+    more = [f"{len(problems) - MOST_PROBLEMS} more files could not be read"]
+    for text in [*problems[:MOST_PROBLEMS], *more * (len(problems) > MOST_PROBLEMS)]:
+        say(f"note: {text}")
 
 
 def print_json(value: object) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ccbench.cli.leaving import file_for, leave
-from ccbench.cli.output import as_json, say_problems
+from ccbench.cli.output import NO_VERDICT_EXIT_CODE, as_json, say_problems
 
 FILE_NAMES = {
     "table": "advice.txt",
@@ -16,8 +16,6 @@ FILE_NAMES = {
     "nccl-csv": "nccl_tuner.conf",
 }
 """Formats, and the names of their files where -o is a folder; the last is the one the plug-in looks for."""
-
-NO_VERDICT_EXIT_CODE = 3
 
 
 @click.command(short_help="Say which algorithm to run where, from measured points.")

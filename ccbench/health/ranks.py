@@ -22,6 +22,9 @@ from ccbench.stats import CHANCE, chance_of_most
 SYMMETRIC = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 """Collectives in which every rank does as much: in others a root is late for good reason."""
 
+FEWEST_DECIDED = 4
+"""Cases in which one rank is clearly the slowest; of these in DECIDED it must be the same one to be named."""
+
 TELLING_SECONDS = 1e-5
 """Launches that are shorter tell nothing of waiting: a tenth of them is less than what a cache line takes
 longer or shorter between two processors, by where these and the buffers happen to be."""
@@ -31,6 +34,10 @@ QUEUED = 0.05
 
 STARVED = 0.75
 """Of the processor time of every other rank: a rank that gets less is not given what they are."""
+
+
+OfCase = Callable[[Point], tuple[int, ...]]
+"""The ranks that one case speaks against."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +58,7 @@ def waited_for(timed: Sequence[Point]) -> dict[int, str]:
     """Ranks that the others wait for, one of a team at most, each with the evidence."""
     telling = [point for point in timed if (point.median_seconds or 0.0) >= TELLING_SECONDS]
     return _joined(
-        (one.rank, f"the others wait for it in {one.share}") for one in _blamed(telling, _waits_least)
+        (one.rank, f"the others wait for it in {one.share}") for one in _blamed(telling, _waits_least, CHANCE)
     )
 
 
@@ -78,8 +85,11 @@ def _joined(found: Iterable[tuple[int, str]]) -> dict[int, str]:
     return texts
 
 
-def _blamed(timed: Sequence[Point], of_case: Callable[[Point], tuple[int, ...]]) -> Iterator[_Blamed]:
-    """Of each team the ranks that ``of_case`` gives for most of the cases that decide, if many do."""
+def _blamed(timed: Sequence[Point], of_case: OfCase, chance: float = 1.0) -> Iterator[_Blamed]:
+    """Of each team the ranks that ``of_case`` gives for most of the cases that decide, if many do.
+
+    chance: how likely ranks that are all alike may be to give one of them as many cases.
+    """
     teams: dict[tuple[str, int], list[Point]] = defaultdict(list)
     for point in timed:
         of_all = not (point.pair or point.groups or point.beside)
@@ -94,11 +104,11 @@ def _blamed(timed: Sequence[Point], of_case: Callable[[Point], tuple[int, ...]])
             decided += bool(ranks)
             for rank in ranks:
                 against[rank].append(point)
-        if decided < len(cases) / 2:
+        if decided < max(FEWEST_DECIDED, len(cases) / 2):
             continue
         for rank in sorted(against):
             times = len(against[rank])
-            if times >= DECIDED * decided and chance_of_most(times, decided, size) <= CHANCE:
+            if times >= DECIDED * decided and chance_of_most(times, decided, size) <= chance:
                 team = f"{backend} with {size} ranks" if sizes[backend] > 1 else backend
                 yield _Blamed(team, rank, tuple(against[rank]), len(cases))
 

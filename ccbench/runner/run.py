@@ -186,7 +186,7 @@ class _Run:
             self._progress.note(f"{len(done_before)} cases were finished before; {len(cases)} are left")
         if self._sampling.visits > 1:
             often = self._sampling.visits
-            again = "; unclear ones again" if self._sampling.unclear_again else ""
+            again = "; unclear ones again" * (self._sampling.target_relative_width < 1)
             self._progress.note(f"{len(cases)} cases, each visited {often} times{again}")
         able = [case for case in cases if not (self._refusal(case) or self._in_process(case))]
         for name, seconds in starting_seconds(able, self._sampling).items():

@@ -126,7 +126,7 @@ def judged(measurement: Measurement, sampling: Sampling) -> Measurement:
     if visits < sampling.visits:
         return replace(measurement, stop_reason=MORE_VISITS)
     interval = visited_interval(measurement.samples_seconds, visits_of(measurement), sampling.confidence)
-    if relative_width(interval) <= sampling.target_relative_width or not sampling.unclear_again:
+    if relative_width(interval) <= sampling.target_relative_width or sampling.target_relative_width >= 1:
         return replace(measurement, stop_reason="interval")
     if visits >= EXTRA_VISITS_FACTOR * sampling.visits:
         return replace(measurement, stop_reason="maximum of visits")

@@ -30,10 +30,10 @@ from ccbench.runner.workers.launcher import (
     LAUNCHER_END_SECONDS,
     START_LIMIT_SECONDS,
     Launcher,
+    describe_exit,
     gather,
     private_folder,
     rank_order,
-    signal_name,
     started,
 )
 from ccbench.runner.workers.leader import POLL_SECONDS, Leader
@@ -233,7 +233,7 @@ class LaunchedLeader(Leader):
             return own
         found = re.search(_SIGNAL, self.launcher.output(_SIGNAL))
         if found:
-            return f"was killed by {signal_name(int(next(filter(None, found.groups()))))}"
+            return describe_exit(-int(next(filter(None, found.groups()))))
         launcher = self.launcher.ended()
         if launcher.startswith("was killed"):
             return f"ended, because {self.launcher.name} {launcher},"

@@ -113,17 +113,10 @@ _TELLING = re.compile(r"error|fail|not |cannot|unable|no such|refused|slots|abor
 """Lines of a launcher that are worth telling, among its frames and greetings."""
 
 
-def signal_name(number: int) -> str:
-    """Return SIGKILL for 9; real-time signals have no name."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
 def describe_exit(code: int) -> str:
-    """Return 'was killed by SIGKILL' for -9, 'exited with 3' for 3."""
-    return f"was killed by {signal_name(-code)}" if code < 0 else f"exited with {code}"
+    """Return 'was killed by SIGKILL' for -9, 'exited with 3' for 3; real-time signals have no name."""
+    names = {-one.value: one.name for one in signal.Signals}
+    return f"was killed by {names.get(code, f'signal {-code}')}" if code < 0 else f"exited with {code}"
 
 
 class CommandLauncher(Launcher):

@@ -68,8 +68,7 @@ def starved_ranks(timed: Sequence[Point]) -> dict[int, str]:
     What other programs took is no rank's fault.
     """
     # Ranks that poll keep their processors busy while they wait, so that each has all it is given.
-    calm = (point for point in timed if Flag.STEAL not in point.flags)
-    polling = [point for point in calm if capabilities_of(point.backend).polls]
+    polling = [one for one in timed if capabilities_of(one.backend).polls and Flag.STEAL not in one.flags]
     found = []
     for one in _blamed(polling, _gets_least):
         usual = median(_of_next(point, one.rank) for point in one.against)
@@ -133,8 +132,7 @@ def _waits_least(point: Point) -> tuple[int, ...]:
 def _queued(point: Point, rank: int) -> bool:
     """Whether a rank stood in the queue for its processor; where ranks share some, more than another did."""
     queued = point.rank_queued_share
-    usual = min(queued) if point.oversubscribed else 0.0
-    return bool(queued[rank] - usual > QUEUED)
+    return queued[rank] - (min(queued) if point.oversubscribed else 0.0) > QUEUED
 
 
 def _loaded(point: Point) -> bool:

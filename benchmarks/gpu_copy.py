@@ -25,7 +25,7 @@ from ccbench.backends.cuda.group import Group
 from ccbench.backends.cuda.runtime import ON_DEVICE, TO_HOST, Cuda, open_cuda, starting
 from ccbench.cases import Case, Sampling
 from ccbench.errors import CcbenchError
-from ccbench.measure import durations, measure
+from ccbench.runner.measure import durations, measure
 from ccbench.verification import Mismatch
 
 MOST_SAMPLES = 200
@@ -131,7 +131,7 @@ class CudaCopies:
 
 
 class CopyEndpoint:
-    """What ``ccbench.measure`` measures: one rank whose collective is a copy."""
+    """What ``ccbench.runner.measure`` measures: one rank whose collective is a copy."""
 
     rank = 0
     ranks = 1

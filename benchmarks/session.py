@@ -40,7 +40,7 @@ from benchmarks.tables import Header, inserted, markdown
 from ccbench import __version__
 from ccbench.cases import Measurement
 from ccbench.errors import BackendUnavailable
-from ccbench.measure import durations
+from ccbench.runner.measure import durations
 from ccbench.runner.workers.messages import RankReport
 from ccbench.runner.workers.team import WorkerTeam
 

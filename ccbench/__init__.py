@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 import ccbench.backends as _backends  # noqa: F401 - imported for what it declares
 
 if TYPE_CHECKING:
-    from ccbench.algorithms import schedule_for
-    from ccbench.algorithms.schedule import Phase, Schedule
+    from ccbench.analysis.comparison import Compared, Comparison, compare
     from ccbench.backends import open_backend
     from ccbench.cases import Case, Measurement, Sampling, Status
-    from ccbench.comparison import Compared, Comparison, compare
     from ccbench.errors import CcbenchError
     from ccbench.model import predict
     from ccbench.model.machine import Machine, load_machine
     from ccbench.report import write_report
     from ccbench.results import Point, Run, load_run, load_runs
     from ccbench.runner.run import run_suite
+    from ccbench.schedules import schedule_for
+    from ccbench.schedules.schedule import Phase, Schedule
     from ccbench.suite import Suite, load_suite
 
 __version__ = "0.1.0"
@@ -56,18 +56,18 @@ __all__ = [
 _HOMES = {
     "Case": "ccbench.cases",
     "CcbenchError": "ccbench.errors",
-    "Compared": "ccbench.comparison",
-    "Comparison": "ccbench.comparison",
+    "Compared": "ccbench.analysis.comparison",
+    "Comparison": "ccbench.analysis.comparison",
     "Machine": "ccbench.model.machine",
     "Measurement": "ccbench.cases",
-    "Phase": "ccbench.algorithms.schedule",
+    "Phase": "ccbench.schedules.schedule",
     "Point": "ccbench.results",
     "Run": "ccbench.results",
     "Sampling": "ccbench.cases",
-    "Schedule": "ccbench.algorithms.schedule",
+    "Schedule": "ccbench.schedules.schedule",
     "Status": "ccbench.cases",
     "Suite": "ccbench.suite",
-    "compare": "ccbench.comparison",
+    "compare": "ccbench.analysis.comparison",
     "load_machine": "ccbench.model.machine",
     "load_run": "ccbench.results",
     "load_runs": "ccbench.results",
@@ -75,7 +75,7 @@ _HOMES = {
     "open_backend": "ccbench.backends",
     "predict": "ccbench.model",
     "run_suite": "ccbench.runner.run",
-    "schedule_for": "ccbench.algorithms",
+    "schedule_for": "ccbench.schedules",
     "write_report": "ccbench.report",
 }
 

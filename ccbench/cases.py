@@ -13,10 +13,9 @@ from enum import Enum
 from typing import Any
 
 from ccbench.capabilities import capabilities_of
-from ccbench.collectives import collective
+from ccbench.collectives import collective, sent_elements
 from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES, item_bytes
 from ccbench.groups import Pair, parse_beside, parse_groups, parse_pair
-from ccbench.traffic_matrix import sent_elements
 from ccbench.units import plural
 
 NO_ROOT = -1
@@ -243,6 +242,16 @@ class Case:
     def everybody(self) -> bool:
         """Whether every rank communicates: no pair, and no group alone."""
         return not self.pair and self.alone == ALL_GROUPS
+
+    @property
+    def communicating_ranks(self) -> tuple[int, ...]:
+        """The ranks with something to do: all, a pair's, or those of groups, and of what is beside them."""
+        if self.everybody and not self.groups:
+            return tuple(range(self.ranks))
+        beside = self.beside_case
+        groups = (*self.members, *(beside.members if beside else ()))
+        found = tuple(dict.fromkeys(rank for group in groups for rank in group))
+        return found if len(found) < self.ranks else tuple(range(self.ranks))
 
     @property
     def group_ranks(self) -> int:

@@ -3,25 +3,215 @@
 An expression gives every rank a colour, and ranks of one colour are a group (MPI_Comm_split):
 ``rank // 4``, ``rank % 2``, ``rank & 3``, ``rank | 3``; nccl-tests' spellings of the same (``/4``, ``DIV 4``,
 ``%2``, ``MOD 2``, ``&0x3``, ``AND 0x3``, ``|0x3``, ``OR 0x3``: NCCL_TESTS_SPLIT in nccl-tests' README.md); or
-the groups themselves, ``[[0, 1], [2, 3]]``; or those of an axis of a parallel layout, ``tp of tp2-dp4``
-(``ccbench.layouts``). What runs beside a collective has groups of its own, ``all_gather on rank % 2``: so a
+the groups themselves, ``[[0, 1], [2, 3]]``; or those of an axis of a parallel layout, ``tp of tp2-dp4``.
+What runs beside a collective has groups of its own, ``all_gather on rank % 2``: so a
 rank may be in several groups at once. A pair is ``0>3`` (one way) or ``0<>3`` (both ways).
+
+A layout gives every axis a size and all axes an order, the fastest varying first: ``tp2-cp1-ep1-dp4-pp1``
+puts ranks 0 and 1 into one tensor parallel group and ranks 0, 2, 4, 6 into one data parallel group. The rules
+are those of Megatron-LM (``RankGenerator`` in megatron/core/parallel_state.py, default order tp-cp-ep-dp-pp);
+DeepSpeed's ``PipeModelDataParallelTopology`` (axes pipe, data, model; the last varies fastest) is the same
+order with cp = ep = 1. Experts see the same ranks through axes of their own, etp x ep x edp x pp: ``ep``
+takes its ranks from the data and context parallel ones, so it does not multiply the number of ranks.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from ccbench.errors import UsageError
-from ccbench.layouts import layout_groups, read_layout_groups
 
 Groups = tuple[tuple[int, ...], ...]
+
+LAYOUT_AXES = ("tp", "cp", "ep", "dp", "pp")
+MEGATRON_ORDER = "-".join(LAYOUT_AXES)
+
+ORDERS = {"megatron": MEGATRON_ORDER, "deepspeed": MEGATRON_ORDER}
+"""Names of orders; see the module for why these two are one."""
+
+DENSE_AXES = ("tp", "cp", "dp", "pp")
+EXPERT_AXES = ("etp", "ep", "edp")
+
+_AS_EXPERT = {"tp": "etp", "ep": "ep", "dp": "edp", "pp": "pp"}
+"""What an axis of the order is called among the experts; context parallelism does not exist there."""
+
+_WRITTEN = re.compile(r"((?:tp|cp|ep|dp|pp)[0-9]{1,7})(-(?:etp|tp|cp|ep|dp|pp)[0-9]{1,7}){0,5}", re.ASCII)
+_OF = re.compile(r"([a-z]{2,3}(?:-[a-z]{2,3}){0,3}) of ([a-z0-9-]{3,80})", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Sizes of the axes and their order, the fastest varying first.
+
+    etp: tensor parallel ranks within an expert, ``tp`` unless said. Raises UsageError where experts and the
+    rest would not need equally many ranks, or an order does not name each axis once.
+    """
+
+    order: str = MEGATRON_ORDER
+    tp: int = 1
+    cp: int = 1
+    ep: int = 1
+    dp: int = 1
+    pp: int = 1
+    etp: int = 0
+
+    def __post_init__(self) -> None:
+        if sorted(self.order.split("-")) != sorted(LAYOUT_AXES):
+            raise UsageError(
+                f"layout: order {self.order!r} does not name each of {', '.join(LAYOUT_AXES)} once"
+            )
+        for name in LAYOUT_AXES:
+            if getattr(self, name) < 1:
+                raise UsageError(f"layout: {name} is {getattr(self, name)}; write a number from 1 on")
+        if self.ranks % (self.expert_tp * self.ep * self.pp):
+            raise UsageError(
+                f"layout: {self.ranks} ranks do not divide into experts' etp {self.expert_tp} x ep {self.ep} "
+                f"x pp {self.pp}; choose an ep that divides {self.ranks // self.pp} / {self.expert_tp}"
+            )
+
+    def __str__(self) -> str:
+        """The one spelling: every axis in order, ``-etp1`` after them where it is not tp."""
+        text = "-".join(f"{name}{getattr(self, name)}" for name in self.order.split("-"))
+        return text if self.expert_tp == self.tp else f"{text}-etp{self.expert_tp}"
+
+    @property
+    def ranks(self) -> int:
+        """tp x cp x dp x pp."""
+        return self.tp * self.cp * self.dp * self.pp
+
+    @property
+    def expert_tp(self) -> int:
+        """Tensor parallel ranks within an expert."""
+        return self.etp or self.tp
+
+    @property
+    def expert_dp(self) -> int:
+        """Ranks that hold the same experts."""
+        return self.ranks // (self.expert_tp * self.ep * self.pp)
+
+    def size(self, axis: str) -> int:
+        """Ranks of one group of ``axis``, or of axes joined by ``-`` such as ``dp-cp``."""
+        return math.prod(self._sizes(axis)[name] for name in axis.split("-"))
+
+    def groups(self, axis: str) -> Groups:
+        """The groups of an axis, each in rank order; ``dp-cp`` joins several axes of one kind.
+
+        UsageError for an axis that does not exist, or for one of the experts joined with one of the rest.
+        """
+        sizes = self._sizes(axis)
+        joined = axis.split("-")
+        strides: dict[str, int] = {}
+        stride = 1
+        for name, size in sizes.items():
+            strides[name] = stride
+            stride *= size
+        # Axes in their order, the fastest first, so that a group's ranks ascend.
+        inside = [name for name in sizes if name in joined]
+        outside = [name for name in sizes if name not in joined]
+        offsets = _offsets([(sizes[name], strides[name]) for name in inside])
+        starts = _offsets([(sizes[name], strides[name]) for name in outside])
+        return tuple(tuple(start + offset for offset in offsets) for start in sorted(starts))
+
+    def _sizes(self, axis: str) -> dict[str, int]:
+        """Sizes by axis, in order, of the kind (dense or experts) that ``axis`` is of."""
+        names = axis.split("-")
+        order = self.order.split("-")
+        if len(set(names)) == len(names) and set(names) <= set(DENSE_AXES):
+            return {name: getattr(self, name) for name in order if name in DENSE_AXES}
+        if len(set(names)) == len(names) and set(names) <= {*EXPERT_AXES, "pp"}:
+            of = {"etp": self.expert_tp, "ep": self.ep, "edp": self.expert_dp, "pp": self.pp}
+            return {_AS_EXPERT[name]: of[_AS_EXPERT[name]] for name in order if name in _AS_EXPERT}
+        raise UsageError(
+            f"layout: {axis!r} is no axis; write one of {', '.join((*DENSE_AXES, *EXPERT_AXES))}, or several "
+            "of tp, cp, dp, pp, or of etp, ep, edp, joined by '-'"
+        )
+
+
+def _offsets(axes: Sequence[tuple[int, int]]) -> list[int]:
+    """Every sum of (number below size) x stride, the first axis varying fastest."""
+    found = [0]
+    for size, stride in axes:
+        found = [offset + number * stride for number in range(size) for offset in found]
+    return found
+
+
+def make_layout(values: Mapping[str, int | str], ranks: int) -> Layout:
+    """A layout from a mapping such as ``{tp: 4, pp: 2}``; without ``dp``, as large as ``ranks`` allows.
+
+    ``order`` may be a name (megatron, deepspeed) and may leave out axes of size 1. UsageError where a key is
+    unknown or the sizes do not make ``ranks`` ranks.
+    """
+    unknown = sorted(set(values) - {*LAYOUT_AXES, "etp", "order"})
+    if unknown:
+        raise UsageError(f"layout: {unknown[0]!r} is no axis; write order, {', '.join(LAYOUT_AXES)} or etp")
+    order = str(values.get("order", MEGATRON_ORDER))
+    order = full_order(ORDERS.get(order, order))
+    sizes = {name: int(values.get(name, 1)) for name in (*LAYOUT_AXES, "etp") if name in values}
+    if "dp" not in sizes:
+        others = math.prod(sizes.get(name, 1) for name in ("tp", "cp", "pp"))
+        if others < 1 or ranks % others:
+            raise UsageError(
+                f"layout: tp x cp x pp = {others} does not divide {ranks} ranks; choose sizes whose "
+                f"product divides {ranks}, or another number of ranks"
+            )
+        sizes["dp"] = ranks // others
+    made = Layout(order, **sizes)
+    if made.ranks != ranks:
+        raise UsageError(
+            f"layout: {made} is of {made.ranks} ranks, not of {ranks}; leave dp out to fill them"
+        )
+    return made
+
+
+def full_order(order: str) -> str:
+    """An order with the axes that it leaves out where Megatron has them: before the next one of the rest."""
+    named = order.split("-") if order else []
+    for place, axis in reversed(list(enumerate(LAYOUT_AXES))):
+        if axis not in named:
+            later = [named.index(other) for other in LAYOUT_AXES[place + 1 :] if other in named]
+            named.insert(later[0] if later else len(named), axis)
+    return "-".join(named)
+
+
+@lru_cache(maxsize=1024)
+def parse_layout(text: str) -> Layout:
+    """``tp2-cp1-ep1-dp4-pp1``, as ``str(Layout)`` writes it; axes left out have size 1. UsageError if not."""
+    if not _WRITTEN.fullmatch(text):
+        raise UsageError(f"layout: {text[:80]!r} is no layout; write axes with sizes, such as tp2-dp4-pp2")
+    pairs = [re.fullmatch(r"([a-z]+)([0-9]+)", part) for part in text.split("-")]
+    sizes = [(found.group(1), int(found.group(2))) for found in pairs if found]
+    names = [name for name, _ in sizes]
+    if len(set(names)) < len(names):
+        raise UsageError(f"layout: {text!r} names an axis twice")
+    order = full_order("-".join(name for name in names if name != "etp"))
+    return Layout(order, **dict(sizes))
+
+
+def read_layout_groups(text: str) -> str | None:
+    """The one spelling of ``tp of tp2-dp4``; None where ``text`` is nothing of the kind."""
+    found = _OF.fullmatch(text.strip())
+    if not found:
+        return None
+    layout = parse_layout(found.group(2))
+    layout.groups(found.group(1))
+    return f"{found.group(1)} of {layout}"
+
+
+def layout_groups(text: str, ranks: int) -> Groups:
+    """The groups that ``tp of tp2-dp4`` names. UsageError where the layout is not of ``ranks`` ranks."""
+    axis, written = text.split(" of ")
+    layout = parse_layout(written)
+    if layout.ranks != ranks:
+        raise UsageError(f"groups: {written} is a layout of {layout.ranks} ranks, not of {ranks}")
+    return layout.groups(axis)
+
 
 _COLOURS: dict[str, Callable[[int, int], int]] = {
     "//": lambda rank, number: rank // number,

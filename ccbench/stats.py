@@ -14,6 +14,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbench.cases import Sampling
+
 Samples = Sequence[float] | NDArray[np.float64]
 
 MOST_DRIFT_POINTS = 1024
@@ -218,3 +220,22 @@ def _blocks(values: NDArray[np.float64]) -> NDArray[np.float64]:
     if len(values) <= MOST_DRIFT_POINTS:
         return values
     return np.array([np.median(block) for block in np.array_split(values, MOST_DRIFT_POINTS)])
+
+
+OVERTIME_FACTOR = 4.0
+"""A case that cannot reach its minimum of samples stops after this many budgets."""
+
+
+def stop_reason(rule: Sampling, samples: NDArray[np.float64], elapsed_seconds: float) -> str:
+    """Return why to stop now, or '' to go on. samples: seconds per launch."""
+    if len(samples) >= rule.maximum_samples:
+        return "maximum of samples"
+    if len(samples) < rule.minimum_samples:
+        return "budget" if elapsed_seconds >= OVERTIME_FACTOR * rule.budget_seconds else ""
+    # Of several visits none ends for its interval, and looking at one takes longer than a small launch.
+    if rule.target_relative_width:
+        interval = median_interval(samples, rule.confidence)
+        narrow = interval.high - interval.low <= rule.target_relative_width * interval.median
+        if narrow and interval.confidence >= rule.confidence:
+            return "interval"
+    return "budget" if elapsed_seconds >= rule.budget_seconds else ""

@@ -25,9 +25,8 @@ from numpy.typing import NDArray
 
 from ccbench.capabilities import capabilities_of
 from ccbench.cases import ALL_GROUPS, NO_ROOT, UNEVEN, Case
-from ccbench.collectives import collective
+from ccbench.collectives import collective, sent_elements
 from ccbench.dtypes import EXACT_LIMIT, item_bytes, numpy_dtype
-from ccbench.traffic_matrix import sent_elements
 
 Array = NDArray[Any]
 
@@ -88,7 +87,7 @@ def _kind(case: Case, launches: int) -> str:
     leave zeros on all ranks. Where the result is one rank's or a block, only the op's neutral element stays:
     reduce_scatter leaves its result in the rank's own block or, as MPI has it, over the first one, and Gloo's
     reduce leaves sums of some ranks on those that are not the root. Then a launch that does nothing is right;
-    it shows in the single launches after the samples (``ccbench.measure``), whose data are of the kind ANY.
+    it shows in the single launches after the samples (runner.measure), whose data are of the kind ANY.
     """
     if launches == 1 or not case.in_place or not collective(case.collective).reduces:
         return ANY

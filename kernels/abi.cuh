@@ -1,4 +1,4 @@
-// What the host hands to every kernel. ccbench/kernels/abi.py mirrors it; a test compares every offset.
+// What the host hands to every kernel. ccbench/backends/kernels/abi.py mirrors it; a test compares every offset.
 #pragma once
 
 #include "system.cuh"

@@ -30,11 +30,11 @@ from benchmarks.gpu_figures import (
     verdict_line,
     verdicts,
 )
-from ccbench.algorithms import schedule_for
 from ccbench.backends import open_backend
-from ccbench.kernels.selection import kernel_algorithms
+from ccbench.backends.kernels.selection import kernel_algorithms
 from ccbench.results import load_run
 from ccbench.runner.run import RunOutcome, run_suite
+from ccbench.schedules import schedule_for
 from ccbench.stats import Interval
 from ccbench.suite import ExpansionContext, expand
 

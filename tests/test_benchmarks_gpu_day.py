@@ -19,10 +19,10 @@ from benchmarks import gpu_day
 from benchmarks.gpu_day import FAILED, NOT_REACHED, OVER, PASSED, SKIPPED, STOPPED, Day, Ending
 from benchmarks.gpu_day_phases import PHASES, ROOT, Phase, Step
 from ccbench.backends import open_backend
+from ccbench.backends.kernels import building
+from ccbench.backends.kernels.compiler import Nvrtc, nvrtc
+from ccbench.backends.kernels.sources import entries
 from ccbench.errors import MissingDependency
-from ccbench.kernels import building
-from ccbench.kernels.compiler import Nvrtc, nvrtc
-from ccbench.kernels.sources import entries
 from tests.gpu import warm
 from tests.gpu.cases import emulated
 

@@ -11,13 +11,13 @@ import pytest
 
 from ccbench.backends import made_by
 from ccbench.backends.gloo.calls import REDUCE_OPS
+from ccbench.backends.kernels import abi
 from ccbench.backends.mpi import calls as mpi_calls
 from ccbench.backends.nccl.settings import PROTOCOL_VALUES, TRANSPORTS
 from ccbench.capabilities import DECLARED, backend_names
 from ccbench.cases import AXIS
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES
-from ccbench.kernels import abi
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 PACKAGE = CHECKOUT / "ccbench"

@@ -13,20 +13,17 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 # Lowest first. Parts of one layer do not know each other.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "units", "capabilities"),
-    ("layouts", "traffic_matrix"),
     ("groups",),
-    ("stats", "dtypes", "resources"),
+    ("dtypes", "resources"),
     ("collectives", "topology"),
-    ("cases", "algorithms"),
+    ("cases", "schedules"),
+    ("stats",),
     ("machine",),
-    ("suite", "model", "kernels", "verification"),
-    ("endpoints",),
-    ("turns",),
-    ("measure", "faults"),
+    ("suite", "model", "verification"),
     ("backends",),
     ("results",),
-    ("runner", "importing"),
-    ("comparison", "health", "tuning", "history", "feeds", "parallelism"),
+    ("runner",),
+    ("analysis", "plan"),
     ("report",),
     ("cli",),
     ("__main__",),
@@ -35,7 +32,7 @@ LAYER_OF = {part: height for height, layer in enumerate(LAYERS) for part in laye
 
 
 def sources(package: Path) -> Iterator[tuple[str, Path]]:
-    """(module, file) of every module; ``algorithms.ring`` for ``ccbench/algorithms/ring.py``."""
+    """(module, file) of every module; ``algorithms.ring`` for ``ccbench/schedules/ring.py``."""
     for file in sorted(package.rglob("*.py")):
         names = file.relative_to(package).with_suffix("").parts
         yield ".".join(names[:-1] if names[-1] == "__init__" else names), file
@@ -84,12 +81,12 @@ def test_every_import_goes_down() -> None:
     ("file", "line", "complaint"),
     [
         ("units.py", "from ccbench.runner.run import run_suite", "not below"),
-        ("cases.py", "def f():\n    from ccbench.algorithms import ring", "not below"),
+        ("cases.py", "def f():\n    from ccbench.schedules import ring", "not below"),
         ("suite.py", "import ccbench.cli.run", "not below"),
-        ("algorithms/ring.py", "from ccbench import cases", "not below"),
-        ("algorithms/ring.py", "from . import tree", "no layer"),
-        ("measure.py", "from ccbench import load_suite", "no layer"),
-        ("measure.py", "from ccbench.backends.cpu import team", "not below"),
+        ("schedules/ring.py", "from ccbench import cases", "not below"),
+        ("schedules/ring.py", "from . import tree", "no layer"),
+        ("cases.py", "from ccbench import load_suite", "no layer"),
+        ("model.py", "from ccbench.backends.cpu import team", "not below"),
         ("helpers.py", "", "has no layer"),
     ],
 )
@@ -105,7 +102,7 @@ def test_a_planted_violation_is_seen(tmp_path: Path, file: str, line: str, compl
     ("file", "line"),
     [
         ("runner.py", "from ccbench.backends.cpu import team\nfrom ccbench import __version__"),
-        ("algorithms/ring.py", "from ccbench.algorithms.schedule import Schedule"),
+        ("schedules/ring.py", "from ccbench.schedules.schedule import Schedule"),
         ("__init__.py", "from ccbench.cli import main"),
     ],
 )

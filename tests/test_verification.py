@@ -16,9 +16,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ccbench.cases import NO_OP, NO_ROOT, UNEVEN, Case
-from ccbench.collectives import COLLECTIVES, OPS, collective, reference
+from ccbench.collectives import COLLECTIVES, OPS, collective, reference, sent_elements
 from ccbench.dtypes import CPU_DTYPES, EXACT_LIMIT, item_bytes, numpy_dtype
-from ccbench.traffic_matrix import sent_elements
 from ccbench.verification import (
     PERIOD_ELEMENTS,
     check,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from benchmarks.score.manifest import ManifestEntry
 from ccbench.collectives import COLLECTIVES
-from ccbench.importing.log import ImportedLog
-from ccbench.importing.same_machine import is_other_model
+from ccbench.results.importers.log import ImportedLog
+from ccbench.results.importers.same_machine import is_other_model
 
 
 def other_gpu(entry: ManifestEntry, log: ImportedLog) -> str:

@@ -14,12 +14,12 @@ from benchmarks.score.network_words import switches_add
 from benchmarks.score.teams import Team, team_of
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import CcbenchError
-from ccbench.importing.checks import checked
-from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable
-from ccbench.importing.observed import asked_of
-from ccbench.importing.sources import read_log
 from ccbench.model.library.calibration import Observation
 from ccbench.model.library.system import LibrarySystem
+from ccbench.results.importers.checks import checked
+from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable
+from ccbench.results.importers.observed import asked_of
+from ccbench.results.importers.sources import read_log
 
 WORST_ROUNDING = 0.02
 """A time that follows from a printed rate is taken when the rate's rounding moves it by less than this."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ccbench.errors import MachineError, UsageError
-from ccbench.importing.observed import Stated
+from ccbench.results.importers.observed import Stated
 from ccbench.topology.documents import LARGEST_YAML_BYTES, parse_yaml
 from ccbench.units import shown
 

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from ccbench.backends.base import ControlChannel, OutOfMemory, Position
 from ccbench.backends.beside import Beside, PartTimes, part_names, part_samples
 from ccbench.backends.cpu.memory import PAGE_BYTES, STAGGER_BYTES, Activity, Control, Word
+from ccbench.backends.faults import Fault, fault_from_environment
 from ccbench.cases import Case, CaseFacts
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
-from ccbench.faults import Fault, fault_from_environment
 from ccbench.machine.host import available_memory_bytes
 from ccbench.verification import Array, Mismatch, Part, part_of, poison
 
@@ -53,7 +53,7 @@ def new_buffer(elements: int, dtype: np.dtype[Any], number: int, misalignment_by
 
 
 class ApartEndpoint(ABC):
-    """Most of ``ccbench.backends.crew.TeamEndpoint`` and of ``ccbench.measure.Apart``.
+    """Most of ``ccbench.backends.crew.TeamEndpoint`` and of ``ccbench.backends.endpoint.Apart``.
 
     A subclass binds its library's call in ``bind``, and has a ``barrier``. ``part`` is the case as this
     rank's group sees it, ``member`` the rank's number there (-1: it belongs to no group and only waits).
@@ -210,7 +210,7 @@ class ApartEndpoint(ABC):
         """Return when every rank has called it."""
 
     def share_stamps(self, count: int) -> None:
-        """See ccbench.measure.Apart."""
+        """See ccbench.backends.endpoint.Apart."""
         if count == self._shared:
             return
         mine = self.stamps[self.rank, self._shared : count]
@@ -221,7 +221,7 @@ class ApartEndpoint(ABC):
         self._shared = count
 
     def share_words(self) -> None:
-        """See ccbench.measure.Apart: of processor time only what ranks of this host have used counts here."""
+        """See Apart: of processor time only what ranks of this host have used counts here."""
         mine = np.array([self.control.read(self.rank, Word.CPU_NANOSECONDS)], np.float64)
         told = self.gather_numbers(mine)[:, 0]
         here = self.exchange.hosts[self.rank]
@@ -229,7 +229,7 @@ class ApartEndpoint(ABC):
             index = self.control.index(rank, Word.CPU_NANOSECONDS)
             self.control.words[index] = int(told[rank]) if host == here else 0
 
-    # -- ccbench.measure.Endpoint --------------------------------------------------------------------------
+    # -- Endpoint ------------------------------------------------------------------------------------------
 
     def refill(self, salt: int, launches: int = 1) -> None:
         """Fill this rank's input with the data of ``salt``."""

@@ -83,7 +83,7 @@ def _in_shares(
 
 
 class ComputingEndpoint(ApartEndpoint):
-    """Implements ``ccbench.measure.Overlapping`` where a case in mode overlap has a ``background``.
+    """Implements ``ccbench.backends.endpoint.Overlapping`` where a case in mode overlap has a ``background``.
 
     A subclass sets it in ``bind``; None on a rank that stands by.
     """

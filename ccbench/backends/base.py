@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from ccbench.algorithms import algorithms_of
+from ccbench.backends.kernels.selection import kernel_algorithms
 from ccbench.capabilities import backends_with, capabilities_of
 from ccbench.cases import AXES, Case, Measurement, Sampling
 from ccbench.collectives import collective
 from ccbench.errors import CcbenchError
-from ccbench.kernels.selection import kernel_algorithms
 from ccbench.model.cluster import Cluster
 from ccbench.model.machine import Machine
+from ccbench.schedules import algorithms_of
 
 
 class CannotRun(CcbenchError):

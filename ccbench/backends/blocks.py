@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from ccbench.cases import Case
-from ccbench.traffic_matrix import sent_elements
+from ccbench.collectives import sent_elements
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,13 @@ from typing import Protocol, runtime_checkable
 from ccbench.backends import made_by
 from ccbench.backends.base import ControlChannel, OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Control, Word
+from ccbench.backends.endpoint import Endpoint
+from ccbench.backends.faults import Fault, fault_from_environment
+from ccbench.backends.kernels.abi import NONE_DIFFERS
 from ccbench.capabilities import backend_names, capabilities_of
 from ccbench.cases import Case, CaseFacts
 from ccbench.errors import CcbenchError, UsageError
-from ccbench.faults import Fault, fault_from_environment
-from ccbench.kernels.abi import NONE_DIFFERS
 from ccbench.machine.flags import Flag
-from ccbench.measure import Endpoint
 from ccbench.verification import Array, Mismatch, Piece, check, expected_pieces, part_of, rounding_of
 
 
@@ -166,7 +166,7 @@ class WholeEndpoint:
         return self._cases
 
     def arm(self, case: Case) -> None:
-        """``case`` comes next: remember which ranks must misbehave in it (see ccbench.faults)."""
+        """``case`` comes next: remember which ranks must misbehave in it (see ccbench.backends.faults)."""
         self._case = case
         self._visited = case in self._compared_by_both
         fault = self._any_fault

@@ -7,10 +7,10 @@ measurement is flagged ``emulation``, and nothing follows from comparing them.
 from __future__ import annotations
 
 from ccbench.backends.base import DeclaredBackend
+from ccbench.backends.kernels.building import compiler
+from ccbench.backends.kernels.selection import unsupported
 from ccbench.cases import Case
 from ccbench.errors import MissingDependency
-from ccbench.kernels.building import compiler
-from ccbench.kernels.selection import unsupported
 
 MOST_ELEMENTS = 1 << 24
 """Of one rank's largest buffer: an element takes tens of nanoseconds here."""

@@ -14,19 +14,18 @@ import numpy as np
 from ccbench.backends.base import OutOfMemory
 from ccbench.backends.cpu.memory import Activity, Control
 from ccbench.backends.crew import WholeCrew, WholeEndpoint
+from ccbench.backends.kernels import abi
+from ccbench.backends.kernels.building import Build, built
+from ccbench.backends.kernels.host_engine import HostCall, HostOptions, HostWorld
+from ccbench.backends.kernels.host_memory import HostCommunicator, communicator_bytes
+from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, RankBuffers, WorkAreas, all_buffers, channels_for
+from ccbench.backends.kernels.plans import PlanRequest, plan_for
+from ccbench.backends.kernels.selection import KernelChoice, choose
 from ccbench.cases import NO_OP, NO_ROOT, Case
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
-from ccbench.kernels import abi
-from ccbench.kernels.building import Build, built
-from ccbench.kernels.host_engine import HostCall, HostOptions, HostWorld
-from ccbench.kernels.host_memory import HostCommunicator, communicator_bytes
-from ccbench.kernels.layout import ALIGNMENT_BYTES, RankBuffers, WorkAreas, all_buffers, channels_for
-from ccbench.kernels.plans import PlanRequest, plan_for
-from ccbench.kernels.selection import KernelChoice, choose
 from ccbench.machine.flags import Flag
 from ccbench.machine.host import available_memory_bytes
-from ccbench.measure import communicating
 from ccbench.verification import Array, Mismatch, Part, Piece, part_of, poison
 
 CHANNELS = 2
@@ -96,7 +95,7 @@ class EmulatedEndpoint(WholeEndpoint):
         """Build the kernel, place the buffers; returns the algorithm that runs."""
         self.say(Activity.PREPARING)
         self.arm(case)
-        parts = [part for rank in communicating(case) if (part := part_of(case, rank))]
+        parts = [part for rank in case.communicating_ranks if (part := part_of(case, rank))]
         self._parts = {part.members[part.seat]: part for part in parts}
         groups = {part.group: part for part in parts}.values()
         seen = parts[0].case  # of every group, for they are all of one size

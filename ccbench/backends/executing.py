@@ -11,13 +11,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.algorithms.layout import Amounts, Layout
-from ccbench.algorithms.schedule import Schedule, Step
 from ccbench.cases import NO_OP, NO_ROOT, UNEVEN, Case
-from ccbench.collectives import collective
+from ccbench.collectives import collective, sent_elements
 from ccbench.dtypes import item_bytes, numpy_dtype
 from ccbench.model.parties import ByIdentity
-from ccbench.traffic_matrix import sent_elements
+from ccbench.schedules.layout import Amounts, Layout
+from ccbench.schedules.schedule import Schedule, Step
 from ccbench.verification import GROUP_SALTS, Array, Part, fill, part_of, poison
 
 CHECKED_ELEMENTS = 4096

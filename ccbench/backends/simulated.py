@@ -15,15 +15,12 @@ from datetime import datetime, timezone
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.algorithms import algorithms_of, parse_algorithm
-from ccbench.algorithms.schedule import Schedule
 from ccbench.backends.base import DeclaredBackend, Team, TeamRequest
 from ccbench.backends.beside import part_names
 from ccbench.backends.executing import wrong_elements
 from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.errors import CcbenchError, ScheduleError
 from ccbench.groups import format_ranks
-from ccbench.measure import StopRule, communicating
 from ccbench.model.beside import cluster_beside, host_beside
 from ccbench.model.cluster import Cluster
 from ccbench.model.loads import StepLoad, step_loads
@@ -31,6 +28,9 @@ from ccbench.model.machine import Machine
 from ccbench.model.parties import ByIdentity, party_of, schedule_of
 from ccbench.model.predicting import links_prediction
 from ccbench.model.pricing import case_prices
+from ccbench.schedules import algorithms_of, parse_algorithm
+from ccbench.schedules.schedule import Schedule
+from ccbench.stats import stop_reason
 from ccbench.verification import GROUP_SALTS
 
 Floats = NDArray[np.float64]
@@ -292,7 +292,7 @@ def _draw(seconds: float, case: Case, sampling: Sampling, seeds: list[int], exit
     count, reason = _stop(samples, launches, sampling)
     warmup = seconds * random.lognormal(0.0, NOISE_SIGMA, 2)
     # Ranks leave the barrier before a sample as they see its flag; the first of them starts the clock.
-    starts = exit_seconds * random.random((len(communicating(case)), count))
+    starts = exit_seconds * random.random((len(case.communicating_ranks), count))
     starts -= starts.min(axis=0)
     ends = np.exp(-np.abs(random.normal(0.0, END_SIGMA, (len(_part_names(case)), count))))
     return _Drawn(samples[:count], warmup, starts, ends, launches, reason)
@@ -302,7 +302,6 @@ def _stop(samples: Floats, launches: int, sampling: Sampling) -> tuple[int, str]
     """(number of samples, why no more): looks again whenever there is an eighth more."""
     elapsed = np.cumsum(samples) * launches
     count = min(max(sampling.minimum_samples, 1), len(samples))
-    rule = StopRule(sampling)
-    while not (reason := rule.reason(samples[:count], float(elapsed[count - 1]))):
+    while not (reason := stop_reason(sampling, samples[:count], float(elapsed[count - 1]))):
         count = min(count + max(1, count // 8), len(samples))
     return count, reason

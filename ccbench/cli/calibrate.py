@@ -14,9 +14,9 @@ from ccbench.cli.output import check_writable, duration, say
 from ccbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from ccbench.importing.observed import RunPoints
     from ccbench.model.cluster_calibration import Base
     from ccbench.results import Run
+    from ccbench.results.importers.observed import RunPoints
 
 DEFAULT_TIME = "2s"
 
@@ -100,10 +100,10 @@ def _fit(
     ranks: int | None,
 ) -> None:
     from ccbench.cli.calibrate_text import summary
-    from ccbench.importing.observed import run_points
     from ccbench.model.calibrated import save_calibrated
     from ccbench.model.cluster_calibration import Provenance, calibrate_cluster, faster_than_bound, modelled
     from ccbench.results import load_run
+    from ccbench.results.importers.observed import run_points
 
     run = load_run(folder, details=False)
     points = run_points(run, ranks, nodes)
@@ -132,7 +132,7 @@ def _fit(
 
 def _check_devices(run: Run, points: RunPoints, base: Base) -> None:
     """Refuse to fit one machine to the points of another; cards on the same slots are only remarked on."""
-    from ccbench.importing.same_machine import cure, difference
+    from ccbench.results.importers.same_machine import cure, difference
 
     found = difference(base.cluster.node, points.devices)
     if found is None:
@@ -145,8 +145,8 @@ def _check_devices(run: Run, points: RunPoints, base: Base) -> None:
 def _base(run: Run, points: RunPoints, machine: str | None, network: str | None) -> Base:
     """The machine as told, else as the run says."""
     from ccbench.errors import MachineError
-    from ccbench.importing.observed import recorded_machine
     from ccbench.model.cluster_calibration import open_base
+    from ccbench.results.importers.observed import recorded_machine
 
     if machine is None:
         machine, why = recorded_machine(run, points)

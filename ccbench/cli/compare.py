@@ -15,7 +15,7 @@ from ccbench.machine.flags import Flag
 from ccbench.units import parse_fraction, shown, suggestion
 
 if TYPE_CHECKING:
-    from ccbench.comparison import Compared, SelfCheck, Settings
+    from ccbench.analysis.comparison import Compared, SelfCheck, Settings
 
 MODEL = "model"
 """What stands in the base's place for a run's own predictions."""
@@ -65,9 +65,9 @@ def compare(
     BASE may be 'published:hgx-h100', or 'model' for NEW's own predictions. Exit code 1: something is slower,
     or wrong; 3: nothing is, but something was not decided, or BASE is missing; 0: nothing is slower.
     """
-    from ccbench.comparison import Settings, Thresholds, load_thresholds
-    from ccbench.comparison.comparing import MODEL_THRESHOLD
-    from ccbench.comparison.thresholds import DEFAULT_THRESHOLD
+    from ccbench.analysis.comparison import Settings, Thresholds, load_thresholds
+    from ccbench.analysis.comparison.comparing import MODEL_THRESHOLD
+    from ccbench.analysis.comparison.thresholds import DEFAULT_THRESHOLD
 
     if output is not None:
         check_writable(output, "-o")
@@ -113,7 +113,7 @@ def _refuse_unless(fine: bool, where: str, cure: str) -> None:
 
 def _compared(base: str, new: str, against_model: bool, settings: Settings) -> Compared | None:
     """The comparison; None, and why on stderr, where there is no base to compare with."""
-    from ccbench.comparison import compare, compare_with_model
+    from ccbench.analysis.comparison import compare, compare_with_model
     from ccbench.results import open_run
 
     newer = open_run(new, details=False)
@@ -130,7 +130,7 @@ def _compared(base: str, new: str, against_model: bool, settings: Settings) -> C
 def _self_check(
     runs: tuple[str, ...], settings: Settings, splits: int, form: str, output: Path | None
 ) -> int:
-    from ccbench.comparison import check_self
+    from ccbench.analysis.comparison import check_self
 
     _refuse_unless(len(runs) <= 2, "--self", "name one run, or two of the same machine")
     _refuse_unless(form in ("table", "json"), "--self --format", "write table or json")
@@ -144,7 +144,7 @@ Texts = dict[str, Callable[[], str]]
 
 
 def _texts(compared: Compared) -> Texts:
-    from ccbench.comparison import document, junit, markdown, screen
+    from ccbench.analysis.comparison import document, junit, markdown, screen
 
     return {
         "table": lambda: screen(compared, screen_width()),
@@ -155,7 +155,7 @@ def _texts(compared: Compared) -> Texts:
 
 
 def _self_texts(check: SelfCheck) -> Texts:
-    from ccbench.comparison import self_check_document, self_check_screen
+    from ccbench.analysis.comparison import self_check_document, self_check_screen
 
     return {
         "table": lambda: self_check_screen(check, screen_width()),

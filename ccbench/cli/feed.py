@@ -27,7 +27,7 @@ def feed(run: Path, form: str, output: Path | None, as_json: bool) -> int:
 
     Exit code 3: the run has no case.
     """
-    from ccbench.feeds import json_summary, prometheus_text
+    from ccbench.report.metrics_export import json_summary, prometheus_text
     from ccbench.results import load_run
 
     form = "json" if as_json else form

@@ -37,8 +37,14 @@ def history(
     Every step is told with its size, when it came, and what changed on the machine at that time. Different
     machines are kept apart. Exit code 3: no case has enough runs for a step to be seen.
     """
+    from ccbench.analysis.history import (
+        history_document,
+        history_lines,
+        history_of,
+        history_page,
+        run_folders,
+    )
     from ccbench.errors import UsageError
-    from ccbench.history import history_document, history_lines, history_of, history_page, run_folders
     from ccbench.units import parse_fraction
 
     try:

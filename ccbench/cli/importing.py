@@ -12,9 +12,9 @@ from ccbench.cli.output import as_json, print_json, say
 from ccbench.cli.run import RESULTS
 
 if TYPE_CHECKING:
-    from ccbench.importing.log import ImportedLog
-    from ccbench.importing.ranks import Given
-    from ccbench.importing.runs import Imported
+    from ccbench.results.importers.log import ImportedLog
+    from ccbench.results.importers.ranks import Given
+    from ccbench.results.importers.runs import Imported
 
 PARTIAL_EXIT_CODE = 5
 
@@ -41,8 +41,8 @@ def import_files(
     Which tool wrote a file is told from its text. What a file does not say, --machine, --nodes and --network
     may; tables that still lack their ranks are left out and listed.
     """
-    from ccbench.importing.pricing import Pricer
-    from ccbench.importing.writing import each_once, import_logs, write_import
+    from ccbench.results.importers.pricing import Pricer
+    from ccbench.results.importers.writing import each_once, import_logs, write_import
 
     given = _given(machine, nodes, network)
     once, again = each_once(files)
@@ -74,8 +74,8 @@ def import_files(
 
 def _given(machine: str | None, nodes: int | None, network: str | None) -> Given:
     """The options, checked before any file is read."""
-    from ccbench.importing.ranks import Given
     from ccbench.machine.detection import load_topology
+    from ccbench.results.importers.ranks import Given
     from ccbench.topology.graph import DeviceKind
     from ccbench.topology.node_nics import parse_network
 
@@ -91,7 +91,7 @@ def _given(machine: str | None, nodes: int | None, network: str | None) -> Given
 def _read(files: tuple[Path, ...]) -> tuple[list[tuple[Path, ImportedLog]], list[str]]:
     """Every file that can be read, and one line for every other."""
     from ccbench.errors import CcbenchError
-    from ccbench.importing.sources import read_log
+    from ccbench.results.importers.sources import read_log
 
     def attempt(path: Path) -> ImportedLog | str:
         try:

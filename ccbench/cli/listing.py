@@ -57,14 +57,14 @@ def _axes() -> Listing:
 
 
 def _collectives() -> Listing:
-    from ccbench.algorithms import algorithms_of
     from ccbench.collectives import COLLECTIVES
+    from ccbench.schedules import algorithms_of
 
     return {name: list(algorithms_of(name)) for name in COLLECTIVES}
 
 
 def _algorithms() -> Listing:
-    from ccbench.algorithms import ALGORITHMS
+    from ccbench.schedules import ALGORITHMS
 
     parameters = {True: "", False: "; parameter: "}
     return {
@@ -75,8 +75,8 @@ def _algorithms() -> Listing:
 
 def _kernels() -> Listing:
     """Own kernels by the name a suite gives them, each with its collectives."""
+    from ccbench.backends.kernels.selection import INTERPRETED, kernel_algorithms
     from ccbench.collectives import COLLECTIVES
-    from ccbench.kernels.selection import INTERPRETED, kernel_algorithms
 
     found: dict[str, list[str]] = {}
     for collective in COLLECTIVES:

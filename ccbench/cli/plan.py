@@ -10,8 +10,8 @@ import click
 from ccbench.cli.output import as_json, print_json, say
 
 if TYPE_CHECKING:
-    from ccbench.parallelism.planned import Planned
-    from ccbench.parallelism.pricing import MeasuredPoints
+    from ccbench.plan.planned import Planned
+    from ccbench.plan.pricing import MeasuredPoints
 
 
 @click.command(short_help="Price a training step's communication on a machine, by layout.")
@@ -52,17 +52,17 @@ def plan(
     often, how long, what of it hides behind computing, which link limits it, and whether that was measured or
     predicted.
     """
-    from ccbench.parallelism.document import load_plan
-    from ccbench.parallelism.planned import Asked, plan_out
+    from ccbench.plan.document import load_plan
+    from ccbench.plan.planned import Asked, plan_out
 
     asked = Asked(machine, nodes, network, search, scale, _measured(measured), most)
     planned = plan_out(load_plan(plan_file), asked)
     if as_json:
-        from ccbench.parallelism.text import plan_document
+        from ccbench.plan.text import plan_document
 
         print_json(plan_document(planned))
     else:
-        from ccbench.parallelism.text import plan_lines
+        from ccbench.plan.text import plan_lines
 
         for line in plan_lines(planned):
             click.echo(line)
@@ -73,7 +73,7 @@ def plan(
 def _measured(paths: tuple[Path, ...]) -> MeasuredPoints | None:
     if not paths:
         return None
-    from ccbench.parallelism.pricing import measured_points
+    from ccbench.plan.pricing import measured_points
     from ccbench.results import load_runs
 
     return measured_points(load_runs(paths, details=False))

@@ -168,7 +168,7 @@ def _refuse_protocol(protocol: str) -> None:
 
 def _possible(collective: str, ranks: int) -> tuple[str, ...]:
     """Names of the algorithms that so many ranks can run."""
-    from ccbench.algorithms import algorithm_row, algorithms_of
+    from ccbench.schedules import algorithm_row, algorithms_of
 
     rows = [algorithm_row(collective, name) for name in algorithms_of(collective)]
     return tuple(row.name for row in rows if row.unsupported(ranks, row.default_parameter(ranks, 0)) is None)
@@ -202,10 +202,10 @@ def _host_points(
     sizes: tuple[int, ...],
     dtype: str,
 ) -> list[Point]:
-    from ccbench.algorithms import schedule_for
     from ccbench.dtypes import item_bytes
     from ccbench.errors import UsageError
     from ccbench.model import price
+    from ccbench.schedules import schedule_for
 
     if ranks is None:
         raise UsageError("--ranks: missing; on a host any number of processes can take part, so say how many")

@@ -24,7 +24,7 @@ def algorithm_completions(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Names of the algorithms of the collective before."""
-    from ccbench.algorithms import ALGORITHMS
+    from ccbench.schedules import ALGORITHMS
 
     chosen = context.params.get("collective")
     names = [row.name for row in ALGORITHMS if chosen in (None, row.collective)]
@@ -45,9 +45,9 @@ def schedule(
 
     An algorithm may carry its parameter: chain:8, hierarchical:4.
     """
-    from ccbench.algorithms import prove, schedule_for
-    from ccbench.algorithms.describe import describe, proven_text
     from ccbench.report.schedule_figure import check_drawable, draw_schedule
+    from ccbench.schedules import prove, schedule_for
+    from ccbench.schedules.describe import describe, proven_text
 
     _check_root(collective, root)
     built = schedule_for(collective, algorithm, ranks, root=root or 0, prove=False)

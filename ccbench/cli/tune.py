@@ -49,10 +49,18 @@ def tune(
     that noise explains are not advised, and nothing is said of sizes that were not measured. Exit code 3: no
     two choices were measured at one size.
     """
+    from ccbench.analysis.tuning import (
+        Rules,
+        advice_document,
+        advice_lines,
+        advise,
+        forced_from,
+        nccl_csv,
+        timings_of,
+    )
+    from ccbench.analysis.tuning import nccl_environment as environment
     from ccbench.errors import UsageError
     from ccbench.results import load_runs
-    from ccbench.tuning import Rules, advice_document, advice_lines, advise, forced_from, nccl_csv, timings_of
-    from ccbench.tuning import nccl_environment as environment
     from ccbench.units import parse_fraction
 
     if as_json and form not in ("table", "json"):

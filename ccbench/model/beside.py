@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ccbench.algorithms import algorithms_of
-from ccbench.algorithms.schedule import Schedule
 from ccbench.cases import Case
 from ccbench.errors import ScheduleError
 from ccbench.model.cluster import Cluster
@@ -25,6 +23,8 @@ from ccbench.model.machine import Machine
 from ccbench.model.parties import party_of, schedule_of
 from ccbench.model.prediction import Prediction
 from ccbench.model.pricing import case_prices
+from ccbench.schedules import algorithms_of
+from ccbench.schedules.schedule import Schedule
 
 
 @dataclass(frozen=True)

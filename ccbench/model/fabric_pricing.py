@@ -14,7 +14,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ccbench.algorithms.schedule import Schedule
 from ccbench.collectives import collective as collective_row
 from ccbench.errors import MachineError
 from ccbench.model.fabric_loads import (
@@ -26,6 +25,7 @@ from ccbench.model.fabric_loads import (
 )
 from ccbench.model.patterns import Pipeline, Traffic, traffic_for, traffic_of
 from ccbench.model.pipelining import PipelineLoad, PipelineTotals, piece_counts, pipeline_load
+from ccbench.schedules.schedule import Schedule
 from ccbench.topology.fabrics import Fabric
 from ccbench.topology.routing import Floats, Ints
 

@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 
 from ccbench.collectives import collective as collective_row
-from ccbench.layouts import Groups
+from ccbench.groups import Groups
 from ccbench.model.cluster import Cluster
 from ccbench.model.graph_bounds import ROUNDING
 from ccbench.model.group_placement import GroupPlacement, placement_of

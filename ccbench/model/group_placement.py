@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ccbench.errors import UsageError
-from ccbench.layouts import DENSE_AXES, Groups, Layout
+from ccbench.groups import DENSE_AXES, Groups, Layout
 
 GpuSet = tuple[int, ...]
 """Numbers of GPUs within their node."""

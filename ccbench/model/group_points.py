@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ccbench.collectives import collective as collective_row
-from ccbench.layouts import Groups
+from ccbench.groups import Groups
 from ccbench.model.cluster import Cluster
 from ccbench.model.cluster_points import ClusterPoint
 from ccbench.model.group_bounds import groups_of_a_node, kind_bounds
@@ -39,7 +39,7 @@ def group_points(
     """One launch of ``collective`` by all groups at once, or by the first ``alone``; a point for each size.
 
     size_bytes: of one group, in the sense of nccl-tests. traffic: of an all_to_all_v, as
-    ``ccbench.traffic_matrix`` has it. Remembered: asked again for the same, it costs nothing. Raises
+    ``ccbench.collectives`` has it. Remembered: asked again for the same, it costs nothing. Raises
     MachineError and UsageError for groups that the cluster does not hold, and for what the library's model
     does not know.
     """

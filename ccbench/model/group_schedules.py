@@ -10,8 +10,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from ccbench.algorithms.schedule import Phase, Schedule
 from ccbench.collectives import collective as collective_row
+from ccbench.collectives import sent_elements
 from ccbench.groups import Groups
 from ccbench.model.cluster import Cluster
 from ccbench.model.cluster_points import ClusterPoint, fabric_costs
@@ -22,8 +22,8 @@ from ccbench.model.group_bounds import group_bounds
 from ccbench.model.parties import ByIdentity, Party, flow_weights, placed, turns_of
 from ccbench.model.patterns import Steps, Traffic, traffic_of
 from ccbench.model.prediction import Prediction
+from ccbench.schedules.schedule import Phase, Schedule
 from ccbench.topology.routing import Floats, Ints
-from ccbench.traffic_matrix import sent_elements
 
 QUANTA = 4096
 """Parts of a mean block in which uneven ones are counted."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ccbench.errors import MachineError
-from ccbench.layouts import Groups
+from ccbench.groups import Groups
 from ccbench.model.cluster import Cluster, without_gpus
 from ccbench.model.group_placement import GpuSet, GroupPlacement, standing
 from ccbench.model.library.clusters import library_system

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.algorithms.schedule import Indices, Phase, Schedule
 from ccbench.collectives import collective
 from ccbench.model.parties import EVERYBODY, Party, flow_weights, turns_of
+from ccbench.schedules.schedule import Indices, Phase, Schedule
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]

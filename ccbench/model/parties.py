@@ -13,12 +13,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.algorithms import parse_algorithm, schedule_for
-from ccbench.algorithms.direct import one_way_send_recv
-from ccbench.algorithms.schedule import Advance, Indices, Phase, Schedule
 from ccbench.cases import NO_ROOT, UNEVEN, Case
+from ccbench.collectives import shares
 from ccbench.groups import Groups
-from ccbench.traffic_matrix import shares
+from ccbench.schedules import parse_algorithm, schedule_for
+from ccbench.schedules.direct import one_way_send_recv
+from ccbench.schedules.schedule import Advance, Indices, Phase, Schedule
 
 Floats = NDArray[np.float64]
 
@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 class Party:
     """members: ranks of each group, groups of one size; () for as many ranks as the schedule has, in order.
 
-    traffic: of an all_to_all_v, as ``ccbench.traffic_matrix`` has it. one_way: of a pair of which the second
+    traffic: of an all_to_all_v, as ``ccbench.collectives`` has it. one_way: of a pair of which the second
     only receives.
     """
 

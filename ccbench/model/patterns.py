@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ccbench.algorithms.binary_tree import Edges, complement, tree_edges
-from ccbench.algorithms.flows import distances_up_to, everyone
-from ccbench.algorithms.registry import algorithm_row, parse_algorithm, schedule_for
-from ccbench.algorithms.schedule import Indices, Phase, Schedule
 from ccbench.collectives import collective as collective_row
 from ccbench.errors import ScheduleError
+from ccbench.schedules.binary_tree import Edges, complement, tree_edges
+from ccbench.schedules.flows import distances_up_to, everyone
+from ccbench.schedules.registry import algorithm_row, parse_algorithm, schedule_for
+from ccbench.schedules.schedule import Indices, Phase, Schedule
 from ccbench.topology.routing import Ints
 
 MOST_SCHEDULED = 256

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ccbench.algorithms.schedule import Schedule
 from ccbench.cases import Case
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes as bytes_of_item
@@ -22,6 +21,7 @@ from ccbench.model.loads import StepLoad, completed_load, step_loads
 from ccbench.model.machine import AVERAGE, Floats, Machine, SharedMemory, arithmetic_key, calls_of
 from ccbench.model.parties import EVERYBODY, Party, party_of
 from ccbench.model.prediction import Prediction
+from ccbench.schedules.schedule import Schedule
 from ccbench.units import format_seconds
 
 TERMS = FLAGS, OPERATIONS, COPYING, REDUCING, COMPUTING = range(5)

@@ -16,13 +16,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ccbench.analysis.comparison.matching import library_of, may_be_alike, middle_of
 from ccbench.cases import NO_OP
-from ccbench.comparison.matching import library_of, may_be_alike, middle_of
-from ccbench.importing.same_machine import is_other_model
 from ccbench.model.library.generations import generations_in
 from ccbench.report.points import LEFT_OUT, points_of, settings_of
 from ccbench.report.text import csv_text, markdown, plural
 from ccbench.results import Point, Run
+from ccbench.results.importers.same_machine import is_other_model
 from ccbench.units import format_seconds, format_size
 
 PAIRS_FILE = "beside-baseline.csv"

@@ -9,8 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
+from ccbench.analysis.health import ADVICE, health_of, wants_health
 from ccbench.cases import Status
-from ccbench.health import ADVICE, health_of, wants_health
 from ccbench.machine.flags import Flag, advice_on
 from ccbench.report.figures_across import slowest_text
 from ccbench.report.findings_of_shape import shape_findings

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
+from ccbench.analysis.health.devices import UNNAMED, flagged_devices
 from ccbench.cases import Status
-from ccbench.health.devices import UNNAMED, flagged_devices
 from ccbench.report.points import (
     EMULATION,
     LEFT_OUT,

@@ -1,6 +1,6 @@
 """Maps of all pairs of ranks, as figures, tables and lines; what joins the two is beside what was measured.
 
-Pure functions of the matrices that ``ccbench.health`` makes.
+Pure functions of the matrices that ``ccbench.analysis.health`` makes.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import csv
 import io
 from collections.abc import Callable, Iterable, Sequence
 
-from ccbench.health import PairMatrix, pair_misses
-from ccbench.health.matrix import FEWEST_OF_A_CLASS, MISS
+from ccbench.analysis.health import PairMatrix, pair_misses
+from ccbench.analysis.health.matrix import FEWEST_OF_A_CLASS, MISS
 from ccbench.report.figure import Axis, Figure, Grid
 from ccbench.report.text import csv_text, markdown, percent, plural
 from ccbench.units import format_size

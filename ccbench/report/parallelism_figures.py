@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ccbench.errors import RunFolderError
-from ccbench.parallelism.planned import Planned
-from ccbench.parallelism.step import Step
-from ccbench.parallelism.text import plan_document, plan_lines
-from ccbench.parallelism.textbook import Bucketed
-from ccbench.parallelism.timeline import KINDS, timeline
+from ccbench.plan.planned import Planned
+from ccbench.plan.step import Step
+from ccbench.plan.text import plan_document, plan_lines
+from ccbench.plan.textbook import Bucketed
+from ccbench.plan.timeline import KINDS, timeline
 from ccbench.report.figure import Axis, Bars, Figure, Lanes, Layer, Piece
 from ccbench.results.folder import write_atomically
 from ccbench.units import format_seconds

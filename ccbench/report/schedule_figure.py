@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ccbench.algorithms.describe import local_steps, sent_text, slot_range
-from ccbench.algorithms.registry import ALGORITHMS
-from ccbench.algorithms.schedule import Schedule, Step
 from ccbench.errors import UsageError
 from ccbench.report.picture_file import check_ending, save_picture
+from ccbench.schedules.describe import local_steps, sent_text, slot_range
+from ccbench.schedules.registry import ALGORITHMS
+from ccbench.schedules.schedule import Schedule, Step
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

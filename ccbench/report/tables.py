@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
+from ccbench.analysis.health import pair_matrices
 from ccbench.cases import AXES, Status
-from ccbench.health import pair_matrices
 from ccbench.report.footnotes import footnote
 from ccbench.report.pair_figures import pair_lines
 from ccbench.report.points import imported_from, meaning_of, points_of, provenance

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
+from ccbench.analysis.health import health_of, wants_health
 from ccbench.cases import Status
-from ccbench.health import health_of, wants_health
 from ccbench.report.figures_across import bias_text, error_and_bias
 from ccbench.report.findings import BLAMED, run_findings
 from ccbench.report.points import EMULATION, SIMULATED, imported_from, points_of, provenance

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ccbench.analysis.health import pair_matrices
 from ccbench.errors import CcbenchError, RunFolderError, UsageError
-from ccbench.health import pair_matrices
 from ccbench.report.baselines import (
     PAIRS_FILE,
     beside,

@@ -12,7 +12,6 @@ from typing import Any
 from ccbench.cases import OVERLAP, Case, Conditions, Measurement, Status, case_of
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import UsageError
-from ccbench.measure import communicating
 from ccbench.model.prediction import Prediction
 from ccbench.results.imported import OF_SAMPLES, Origin, imported_case_id, imported_speed, origin_columns
 from ccbench.stats import tukey_outliers, visited_interval
@@ -161,7 +160,7 @@ def _rank_columns(measurement: Measurement, confidence: float) -> Row:
     # Whoever stands by neither works nor waits, and has no row.
     having: Sequence[int] = ()
     with suppress(UsageError):  # of a row that no version of ccbench wrote
-        having = communicating(measurement.case)
+        having = measurement.case.communicating_ranks
     if slowest is not None and len(having) == len(medians):
         slowest = having[slowest]
     return {"rank_median_seconds": medians, "slowest_rank": slowest}

@@ -11,22 +11,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ccbench.algorithms import algorithm_row, parse_algorithm
 from ccbench.backends import open_backend
 from ccbench.backends.base import Backend
 from ccbench.backends.cuda import driver_missing
+from ccbench.backends.kernels.tuning import tuning
 from ccbench.capabilities import backends_of_auto, capabilities_of
 from ccbench.cases import NO_ROOT, Case, Sampling
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
 from ccbench.errors import BackendUnavailable, UsageError
-from ccbench.kernels.tuning import tuning
 from ccbench.machine.host import usable_cores
 from ccbench.machine.nvml import count_gpus
 from ccbench.model.basis import Basis, named_basis
 from ccbench.runner.network_probe import SAMPLING as LOOKING
 from ccbench.runner.network_probe import NetworkLooks
 from ccbench.runner.visits import expected_visits
+from ccbench.schedules import algorithm_row, parse_algorithm
 from ccbench.topology.graph import Topology
 from ccbench.topology.node_nics import parse_network
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from ccbench.backends import open_backend
 from ccbench.backends.base import Backend, Team, TeamRequest
+from ccbench.backends.faults import fault_from_environment
 from ccbench.capabilities import backend_names, capabilities_of
 from ccbench.cases import MORE_VISITS, Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable
-from ccbench.faults import fault_from_environment
 from ccbench.machine.detection import detect
 from ccbench.machine.flags import Flag
 from ccbench.machine.processes import Terminated, terminated_by_signals

@@ -11,22 +11,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ccbench.cases import ALL_GROUPS, UNEVEN
-from ccbench.collectives import COLLECTIVES, Collective
+from ccbench.collectives import BALANCED, COLLECTIVES, Collective, read_traffic
 from ccbench.errors import UsageError
-from ccbench.groups import every_pair, parse_groups, parse_pair, read_groups
-from ccbench.layouts import (
-    AXES,
+from ccbench.groups import (
     DENSE_AXES,
     EXPERT_AXES,
+    LAYOUT_AXES,
     MEGATRON_ORDER,
     ORDERS,
     Layout,
+    every_pair,
     full_order,
     make_layout,
+    parse_groups,
+    parse_pair,
+    read_groups,
 )
 from ccbench.suite.ranges import MOST_RANKS
 from ccbench.suite.readers import MisfitError, items, read_at, whole_number, words
-from ccbench.traffic_matrix import BALANCED, read_traffic
 from ccbench.units import shown, suggestion
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ MOST_UNEVEN_RANKS = 1024
 
 BESIDE_COLLECTIVES = tuple(name for name, row in COLLECTIVES.items() if row.moves_data)
 
-_LAYOUT_KEYS = ("order", *AXES, "etp")
+_LAYOUT_KEYS = ("order", *LAYOUT_AXES, "etp")
 _AXIS_NAMES = {*DENSE_AXES, *EXPERT_AXES}
 
 
@@ -107,8 +109,8 @@ def _order(value: Any) -> str:
         Layout(full_order(ORDERS.get(value, value)))
     except UsageError:
         raise MisfitError(
-            f"{shown(value)} is not an order; name {', '.join(AXES)}, each at most once, joined by '-' and "
-            "the fastest varying first"
+            f"{shown(value)} is not an order; name {', '.join(LAYOUT_AXES)}, each at most once, joined by '-' "
+            "and the fastest varying first"
         ) from None
     return value
 

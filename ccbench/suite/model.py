@@ -16,10 +16,10 @@ from pydantic import (
     model_validator,
 )
 
-from ccbench import layouts
 from ccbench.capabilities import backend_names
 from ccbench.cases import AXES, AXIS, Axis, Sampling
 from ccbench.collectives import COLLECTIVES
+from ccbench.groups import LAYOUT_AXES, MEGATRON_ORDER, ORDERS
 from ccbench.suite import grouping, ranges, readers
 from ccbench.suite.document import Origin
 from ccbench.suite.readers import MisfitError, Reads, one_or_many, whole_number
@@ -117,10 +117,10 @@ _LAYOUT_SCHEMA: dict[str, Any] = {
         {
             "type": "object",
             "properties": {
-                "order": {"type": "string", "examples": [layouts.MEGATRON_ORDER, *layouts.ORDERS]},
+                "order": {"type": "string", "examples": [MEGATRON_ORDER, *ORDERS]},
                 **{
                     name: {"type": "integer", "minimum": 1, "maximum": ranges.MOST_RANKS}
-                    for name in (*layouts.AXES, "etp")
+                    for name in (*LAYOUT_AXES, "etp")
                 },
             },
             "additionalProperties": False,

@@ -14,14 +14,14 @@ import pytest
 from ccbench.backends.cpu.memory import Control
 from ccbench.backends.cuda_host import BACKEND
 from ccbench.backends.cuda_host_endpoint import EmulatedEndpoint
+from ccbench.backends.kernels import building
+from ccbench.backends.kernels.selection import kernel_algorithms
 from ccbench.cases import NO_ROOT, Case, Measurement, Sampling, Status
 from ccbench.cli import main
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
-from ccbench.kernels import building
-from ccbench.kernels.selection import kernel_algorithms
-from ccbench.measure import measure
 from ccbench.results import load_run
+from ccbench.runner.measure import measure
 from ccbench.runner.workers.team import WorkerTeam
 
 SAMPLING = Sampling(

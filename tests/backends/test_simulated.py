@@ -7,8 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbench.algorithms import algorithms_of, schedule_for
-from ccbench.algorithms.schedule import Schedule
 from ccbench.backends import open_backend
 from ccbench.backends.base import TeamRequest
 from ccbench.backends.executing import CHECKED_ELEMENTS, execute
@@ -20,6 +18,8 @@ from ccbench.model import load_machine, price
 from ccbench.model.cluster import open_cluster
 from ccbench.model.cluster_points import schedule_points
 from ccbench.runner.visits import merged
+from ccbench.schedules import algorithms_of, schedule_for
+from ccbench.schedules.schedule import Schedule
 from ccbench.stats import visited_interval
 from ccbench.verification import check
 

@@ -14,8 +14,8 @@ from ccbench.model.library.predictor import seconds_of
 from ccbench.model.library.system import LibraryRequest
 from tests.cli.conftest import Command
 from tests.cli.test_commands import POINT_KEYS
-from tests.importing.logs import LOGS, needs_logs
 from tests.model.planted import SCALES, base
+from tests.results.importers.logs import LOGS, needs_logs
 from tests.score.corpora import all_reduce_text
 from tests.score.library_runs import SIZES, measurement, sweep, write_run
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from ccbench.backends.kernels.selection import kernel_algorithms
 from ccbench.capabilities import backend_names
 from ccbench.collectives import COLLECTIVES
-from ccbench.kernels.selection import kernel_algorithms
 from ccbench.machine.doctor import Check
 from ccbench.model import Machine, load_machine, machine_names
 from ccbench.topology.catalog import catalog_names

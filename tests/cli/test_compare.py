@@ -11,8 +11,8 @@ from defusedxml import ElementTree  # type: ignore[import-untyped]  # ships no t
 from ccbench.machine.flags import Flag
 from ccbench.model.prediction import Prediction
 from ccbench.results import RunFolder
+from tests.analysis.comparison.synthetic import MANIFEST, case, measured
 from tests.cli.conftest import Command
-from tests.comparison.synthetic import MANIFEST, case, measured
 
 POINTS = 4
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.analysis.history.made import write_history
 from tests.cli.conftest import Command
-from tests.history.made import write_history
 
 
 def test_the_newest_steps_are_told_and_a_page_is_written(ccbench: Command, tmp_path: Path) -> None:

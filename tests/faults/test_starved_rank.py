@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from ccbench.analysis.health.ranks import SYMMETRIC, starved_ranks
 from ccbench.cases import Measurement, Sampling, Status
-from ccbench.health.ranks import SYMMETRIC, starved_ranks
 from ccbench.machine.flags import LOAD_FLAGS
 from ccbench.results import Point
 from ccbench.results.rows import row_of

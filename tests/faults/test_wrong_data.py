@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from ccbench.algorithms import algorithms_of
 from ccbench.cases import NO_OP, NO_ROOT, Case, Sampling, Status
 from ccbench.collectives import COLLECTIVES, Collective
 from ccbench.dtypes import item_bytes
 from ccbench.runner.workers.team import WorkerTeam
+from ccbench.schedules import algorithms_of
 from tests.faults.conftest import Bench
 
 

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from ccbench.backends.cpu.memory import Control
 from ccbench.backends.cuda.whole import CudaEndpoint
 from ccbench.backends.cuda_host_endpoint import EmulatedEndpoint
+from ccbench.backends.kernels.building import compiler
+from ccbench.backends.kernels.selection import kernel_algorithms
 from ccbench.cases import NO_ROOT, Case, Sampling
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import MissingDependency
-from ccbench.kernels.building import compiler
-from ccbench.kernels.selection import kernel_algorithms
 
 SAMPLING = Sampling(visits=1, minimum_samples=3, maximum_samples=10, budget_seconds=0.05)
 

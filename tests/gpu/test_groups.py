@@ -10,7 +10,7 @@ import pytest
 from ccbench.cases import Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
-from ccbench.measure import measure
+from ccbench.runner.measure import measure
 
 from .cases import POINTS, SAMPLING, case_of, emulated, results
 from .conftest import Opened

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ccbench.backends.kernels.selection import unsupported
 from ccbench.dtypes import ITEM_BYTES
-from ccbench.kernels.selection import unsupported
-from ccbench.measure import measure
+from ccbench.runner.measure import measure
 
 from .cases import OPS, POINTS, SAMPLING, case_of, emulated, reducing_share, results
 from .conftest import Opened

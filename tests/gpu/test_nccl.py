@@ -25,7 +25,7 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import CcbenchError
 from ccbench.machine.processes import state
-from ccbench.measure import measure
+from ccbench.runner.measure import measure
 from ccbench.runner.workers.team import WorkerTeam
 from tests.backends.nccl.measuring import case_of
 

@@ -8,8 +8,8 @@ import pytest
 from ccbench.backends.cpu.memory import Control
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.cuda.whole import CudaEndpoint
-from ccbench.kernels.selection import unsupported
-from ccbench.measure import measure
+from ccbench.backends.kernels.selection import unsupported
+from ccbench.runner.measure import measure
 
 from .cases import POINTS, SAMPLING, case_of, emulated, results
 from .conftest import Opened

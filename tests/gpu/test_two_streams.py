@@ -12,7 +12,7 @@ from ccbench.backends.cpu.memory import Control
 from ccbench.backends.cuda.launching import CollectiveFailed
 from ccbench.backends.cuda.runtime import CAPTURE_THREAD, Cuda, DeviceFacts
 from ccbench.backends.cuda.whole import CudaEndpoint
-from ccbench.measure import measure
+from ccbench.runner.measure import measure
 
 from .cases import SAMPLING, case_of
 

@@ -21,12 +21,12 @@ from functools import partial
 
 from ccbench.backends.cuda.gate import gate_program
 from ccbench.backends.cuda.runtime import open_cuda
+from ccbench.backends.kernels import building
+from ccbench.backends.kernels.compiler import Nvrtc, architecture_for, compile_program, nvrtc
+from ccbench.backends.kernels.selection import choose
+from ccbench.backends.kernels.sources import Program, entries, program
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import CcbenchError, MissingDependency
-from ccbench.kernels import building
-from ccbench.kernels.compiler import Nvrtc, architecture_for, compile_program, nvrtc
-from ccbench.kernels.selection import choose
-from ccbench.kernels.sources import Program, entries, program
 
 from .cases import OPS, case_of, reducing_share
 

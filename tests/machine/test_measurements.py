@@ -10,7 +10,7 @@ import pytest
 from ccbench.backends.crew import open_crew
 from ccbench.cases import Case, CaseFacts, Measurement, Status
 from ccbench.machine.readings import DeviceReading, readings_from_json, readings_json
-from ccbench.measure import RankResult
+from ccbench.runner.measure import RankResult
 from ccbench.runner.visits import merged
 from ccbench.runner.workers.leader import ForkedLeader
 from ccbench.runner.workers.messages import RankReport

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ccbench.algorithms.schedule import Schedule
+from ccbench.schedules.schedule import Schedule
 from ccbench.topology.fabrics import Fabric
 
 TOGETHER = 1e-12

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbench.algorithms import ALGORITHMS, schedule_for
 from ccbench.errors import MachineError
 from ccbench.model.fabric_pricing import (
     FabricCosts,
@@ -22,6 +21,7 @@ from ccbench.model.fabric_pricing import (
     price_schedule,
 )
 from ccbench.model.pipelining import piece_counts
+from ccbench.schedules import ALGORITHMS, schedule_for
 from ccbench.topology.fabrics import Wire, full_mesh, single_switch, torus
 from ccbench.topology.fat_trees import fat_tree
 from ccbench.topology.graph import LinkKind

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbench.algorithms import ALGORITHMS
 from ccbench.collectives import COLLECTIVES
 from ccbench.collectives import collective as collective_row
 from ccbench.errors import MachineError, UsageError
 from ccbench.model.fabric_pricing import FabricCosts, price_algorithm
 from ccbench.model.graph_bounds import bound_on_fabric
+from ccbench.schedules import ALGORITHMS
 from ccbench.topology.fabrics import Fabric, Wire, full_mesh, nvswitch, ring, single_switch, torus
 from ccbench.topology.fat_trees import fat_tree
 from tests.model.fabrics import box_cluster, random_fabric

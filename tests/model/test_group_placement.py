@@ -7,8 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as some
 
 from ccbench.errors import UsageError
-from ccbench.groups import parse_groups
-from ccbench.layouts import ORDERS, Layout
+from ccbench.groups import ORDERS, Layout, parse_groups
 from ccbench.model.group_placement import GroupPlacement, axis_placement, placement_of
 
 AXES = ("tp", "cp", "dp", "pp", "ep", "edp", "dp-cp")

@@ -10,8 +10,7 @@ from hypothesis import strategies as some
 
 from ccbench.collectives import COLLECTIVES, collective
 from ccbench.errors import MachineError, UsageError
-from ccbench.groups import parse_groups
-from ccbench.layouts import Layout
+from ccbench.groups import Layout, parse_groups
 from ccbench.model.cluster import Cluster, open_cluster
 from ccbench.model.cluster_points import ClusterPoint, library_points
 from ccbench.model.group_points import GroupPlacement, axis_placement, group_points, placement_of

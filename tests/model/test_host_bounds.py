@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbench.algorithms import algorithms_of, schedule_for
 from ccbench.cases import Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import CPU_DTYPES, item_bytes
@@ -14,6 +13,7 @@ from ccbench.model.bounds import bound
 from ccbench.model.host_bounds import bound_seconds, compulsory
 from ccbench.model.machine import Machine
 from ccbench.model.pricing import price_sizes
+from ccbench.schedules import algorithms_of, schedule_for
 
 from .machines import machines, toy
 

@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 
-from ccbench.algorithms import algorithms_of, schedule_for
-from ccbench.algorithms.schedule import Schedule, Step
 from ccbench.model.loads import completed_load
+from ccbench.schedules import algorithms_of, schedule_for
+from ccbench.schedules.schedule import Schedule, Step
 
 Place = tuple[int, int]
 """(rank, slot)"""

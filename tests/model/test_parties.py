@@ -9,7 +9,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as some
 
-from ccbench.algorithms import algorithms_of, schedule_for
 from ccbench.cases import NO_OP, NO_ROOT, UNEVEN, Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import item_bytes
@@ -22,6 +21,7 @@ from ccbench.model.machine import Machine, load_machine
 from ccbench.model.parties import EVERYBODY, Party, party_of, placed, schedule_of
 from ccbench.model.predicting import links_prediction, predict_case
 from ccbench.model.pricing import case_prices, predict
+from ccbench.schedules import algorithms_of, schedule_for
 from tests.model.machines import machines, toy
 
 MACHINE = toy(cores=4)

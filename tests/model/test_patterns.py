@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbench.algorithms import ALGORITHMS, schedule_for
 from ccbench.collectives import collective as collective_row
 from ccbench.errors import ScheduleError, UsageError
 from ccbench.model import patterns
 from ccbench.model.fabric_pricing import FabricCosts, price_schedule, price_traffic
 from ccbench.model.patterns import DIRECTLY, PIPELINES, traffic_for, traffic_of
+from ccbench.schedules import ALGORITHMS, schedule_for
 from ccbench.topology.fabrics import Wire, single_switch
 from tests.model.fabrics import random_fabric
 

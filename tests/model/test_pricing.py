@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbench.algorithms import algorithms_of, schedule_for
-from ccbench.algorithms.schedule import Phase, Schedule
 from ccbench.cases import Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import ScheduleError
 from ccbench.model.loads import step_loads
 from ccbench.model.machine import Machine, RatePoint, Rates
 from ccbench.model.pricing import predict, price, price_sizes
+from ccbench.schedules import algorithms_of, schedule_for
+from ccbench.schedules.schedule import Phase, Schedule
 
 from .machines import machines, toy
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ccbench.algorithms import ALGORITHMS, Algorithm, Schedule, schedule_for
 from ccbench.model.fabric_pricing import FabricCosts, price_schedule
+from ccbench.schedules import ALGORITHMS, Algorithm, Schedule, schedule_for
 from ccbench.topology.dragonflies import dragonfly
 from ccbench.topology.fabrics import Fabric, Wire, full_mesh, hypercube, single_switch, torus
 from ccbench.topology.fat_trees import fat_tree

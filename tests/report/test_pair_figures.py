@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ccbench.analysis.health import PairMatrix, pair_matrices
 from ccbench.cases import Measurement
 from ccbench.groups import Pair
-from ccbench.health import PairMatrix, pair_matrices
 from ccbench.report import screen_table, write_report
 from ccbench.report.figure import Figure
 from ccbench.report.map_drawing import draw_map
@@ -24,7 +24,7 @@ from ccbench.report.pair_figures import (
     short,
 )
 from ccbench.results import Run, RunFolder, load_run
-from tests.health import machines
+from tests.analysis.health import machines
 
 
 def made(machine: str = "hgx-h100", ranks: int = 8, slow: float = 1.0) -> list[PairMatrix]:

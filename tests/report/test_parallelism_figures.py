@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ccbench.errors import RunFolderError
-from ccbench.parallelism.document import read_plan
-from ccbench.parallelism.planned import Asked, Planned, plan_out
+from ccbench.plan.document import read_plan
+from ccbench.plan.planned import Asked, Planned, plan_out
 from ccbench.report.bar_drawing import _seen, _ticks_around
 from ccbench.report.figure import Figure, Lanes, Piece
 from ccbench.report.matplotlib_renderer import render

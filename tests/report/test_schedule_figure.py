@@ -9,9 +9,9 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 
-from ccbench.algorithms import ALGORITHMS, Algorithm, schedule_for
 from ccbench.errors import UsageError
 from ccbench.report.schedule_figure import COMBINE, COPY, draw_schedule, picture
+from ccbench.schedules import ALGORITHMS, Algorithm, schedule_for
 
 ROWS = [pytest.param(row, id=f"{row.collective}-{row.name}") for row in ALGORITHMS]
 BEGINNINGS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}

@@ -18,7 +18,7 @@ from ccbench.results.published import (
     published_names,
 )
 from ccbench.topology.catalog import catalog_names
-from tests.importing.logs import LOGS, needs_logs
+from tests.results.importers.logs import LOGS, needs_logs
 
 TABLE = """\
 # nThread 1 nGpus 8 minBytes 1048576 maxBytes 2097152 step: 2(factor) warmup iters: 5 iters: 20 validation: 1

@@ -1,4 +1,4 @@
-"""Small corpora of logs that tests write themselves; the real one is found by tests.importing.logs."""
+"""Small corpora of logs that tests write themselves; tests.results.importers.logs finds the real one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from benchmarks.score.manifest import ManifestEntry
-from ccbench.importing.log import ImportedLog, ImportedRow, ImportedTable
+from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable
 
 SIZES = tuple(1 << power for power in range(10, 31, 2))
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from benchmarks.score.contradictions import contradictions, other_gpu
 from benchmarks.score.logs import points_of
-from ccbench.importing.log import DeviceLine
+from ccbench.results.importers.log import DeviceLine
 from tests.score.corpora import entry, log, row
 
 

@@ -9,7 +9,7 @@ from benchmarks.score.logs import LogPoints, points_of
 from benchmarks.score.manifest import read_manifest
 from benchmarks.score.predictors import first_principles, rivals
 from benchmarks.score.scores import Scores, scored
-from tests.importing.logs import LOGS, needs_logs
+from tests.results.importers.logs import LOGS, needs_logs
 
 pytestmark = needs_logs
 

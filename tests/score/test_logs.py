@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.score.logs import LogPoints, points_of
 from benchmarks.score.manifest import ManifestEntry
-from ccbench.importing.log import ImportedLog, ImportedRow
+from ccbench.results.importers.log import ImportedLog, ImportedRow
 from tests.score.corpora import SIZES, all_reduce_text, entry, log, row
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.score.teams import Team, team_of
-from ccbench.importing.log import ImportedRow, ImportedTable
+from ccbench.results.importers.log import ImportedRow, ImportedTable
 from tests.score.corpora import entry, row
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from ccbench.backends.kernels.tuning import variable
 from ccbench.cases import AXES
-from ccbench.kernels.tuning import variable
 from ccbench.suite import Suite, expand, read_suite, shipped_suites
 from ccbench.suite.grouping import GROUP_MODES
 from ccbench.suite.model import SamplingRules, Sweep

@@ -17,7 +17,7 @@ from ccbench.suite import expand, load_suite, shipped_suites
 from .offers import context
 
 SUITES = ("dp-gradients", "tp-layer", "pp-pipeline", "ep-moe", "long-sequence")
-SHAPES = Path(__file__).parents[2] / "ccbench" / "parallelism" / "shapes.yaml"
+SHAPES = Path(__file__).parents[2] / "ccbench" / "plan" / "shapes.yaml"
 
 PUBLISHED = {
     "layers", "hidden", "heads", "kv_heads", "head_size", "ffn_hidden", "vocabulary", "experts", "top_k",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from ccbench.algorithms import algorithm_row, parse_algorithm
 from ccbench.backends.base import DeclaredBackend
 from ccbench.cases import Case
 from ccbench.dtypes import EXACT_LIMIT
+from ccbench.schedules import algorithm_row, parse_algorithm
 
 
 class CpuBackend(DeclaredBackend):

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.algorithms.layout import Layout
 from ccbench.backends.base import OutOfMemory
 from ccbench.backends.beside import in_the_one_beside, part_names, part_samples
 from ccbench.backends.computing import HostComputation
@@ -17,10 +16,10 @@ from ccbench.backends.cpu.memory import PAGE_BYTES, Activity, Arena, Control, Wo
 from ccbench.backends.cpu.program import CompiledCase, compile_case
 from ccbench.backends.cpu.side import Plan, Side, sides_of
 from ccbench.backends.cpu.together import Together, while_computing
+from ccbench.backends.faults import Fault, fault_from_environment
 from ccbench.cases import Case, CaseFacts
-from ccbench.faults import Fault, fault_from_environment
 from ccbench.machine.host import available_memory_bytes, usable_cores
-from ccbench.measure import communicating
+from ccbench.schedules.layout import Layout
 from ccbench.verification import Mismatch
 
 KEEP_BYTES = 512 << 20
@@ -91,7 +90,7 @@ class CpuEndpoint:
         self._fault = next((side.fault for side in self._sides if side.fault), None)
         self._pace.stands_by = all(side.part is None for side in self._sides)
         # Of few ranks that communicate while the others sleep, each may well have a core of its own.
-        at_work = communicating(case)
+        at_work = case.communicating_ranks
         for pace in self._paces:
             pace.crowded(len({rank % self._cores for rank in at_work}) < len(at_work))
         self._map([self._compiled(side) for side in self._sides])
@@ -152,7 +151,7 @@ class CpuEndpoint:
         self.barrier()
         self._say(Activity.IDLE)
 
-    # -- ccbench.measure.Endpoint ----------------------------------------------------------------------
+    # -- Endpoint ------------------------------------------------------------------------------------------
 
     def refill(self, salt: int, launches: int = 1) -> None:
         """Fill this rank's input with the data of ``salt``."""
@@ -195,7 +194,7 @@ class CpuEndpoint:
             self.control.part_seconds[self.rank, self._sample] = taken
         self._sample = NO_SAMPLE
 
-    # -- ccbench.measure.Overlapping -----------------------------------------------------------------------
+    # -- Overlapping ---------------------------------------------------------------------------------------
 
     def prepare_computing(self, kind: str) -> None:
         """Get ready for ``matmul`` or ``memory``."""

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ccbench.algorithms.layout import Place, Space
 from ccbench.backends.cpu.memory import LINE_WORDS, Control, Word, fence
 from ccbench.backends.cpu.program import AVERAGE, COPY, CompiledCase, Operation, Strand
+from ccbench.schedules.layout import Place, Space
 from ccbench.verification import Array
 
 BLOCK_BYTES = 256 * 1024

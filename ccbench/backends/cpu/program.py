@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ccbench.algorithms.layout import Layout, Place
-from ccbench.algorithms.placement import Placement
-from ccbench.algorithms.versions import BEFORE_FIRST_STEP, Value, Versions, versions_of
 from ccbench.collectives import collective
+from ccbench.schedules.layout import Layout, Place
+from ccbench.schedules.placement import Placement
+from ccbench.schedules.versions import BEFORE_FIRST_STEP, Value, Versions, versions_of
 
 COPY = "copy"
 REDUCE = "reduce"

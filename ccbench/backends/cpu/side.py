@@ -7,18 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ccbench.algorithms import parse_algorithm, schedule_for
-from ccbench.algorithms.direct import one_way_send_recv
-from ccbench.algorithms.layout import Amounts, Layout, Place, Space
-from ccbench.algorithms.schedule import Schedule
 from ccbench.backends.cpu.execution import Buffers, Bystander, Launcher, Pace
 from ccbench.backends.cpu.memory import Arena, Control, Word, buffer_offsets
 from ccbench.backends.cpu.program import CompiledCase
+from ccbench.backends.faults import Fault
 from ccbench.cases import NO_ROOT, UNEVEN, Case
-from ccbench.collectives import collective
+from ccbench.collectives import collective, sent_elements
 from ccbench.dtypes import item_bytes, numpy_dtype
-from ccbench.faults import Fault
-from ccbench.traffic_matrix import sent_elements
+from ccbench.schedules import parse_algorithm, schedule_for
+from ccbench.schedules.direct import one_way_send_recv
+from ccbench.schedules.layout import Amounts, Layout, Place, Space
+from ccbench.schedules.schedule import Schedule
 from ccbench.verification import GROUP_SALTS, Array, Mismatch, Part, part_of, poison
 
 ONE_SHOT_LIMIT_BYTES = 32 * 1024

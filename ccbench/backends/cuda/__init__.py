@@ -11,11 +11,11 @@ from pathlib import Path
 
 from ccbench.backends import CUPY
 from ccbench.backends.base import DeclaredBackend
+from ccbench.backends.kernels.compiler import CUDA_12_INSTEAD
+from ccbench.backends.kernels.selection import unsupported
+from ccbench.backends.kernels.sources import kernel_folder
+from ccbench.backends.kernels.tuning import tuning
 from ccbench.cases import Case
-from ccbench.kernels.compiler import CUDA_12_INSTEAD
-from ccbench.kernels.selection import unsupported
-from ccbench.kernels.sources import kernel_folder
-from ccbench.kernels.tuning import tuning
 from ccbench.machine.accelerators import before_turing, cuda_install
 from ccbench.machine.files import Files
 from ccbench.machine.software import installed_version

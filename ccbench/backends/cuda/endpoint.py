@@ -40,19 +40,19 @@ from ccbench.backends.cuda.reach import (
     views_of,
 )
 from ccbench.backends.cuda.runtime import TO_DEVICE, TO_HOST, do_all
-from ccbench.cases import ALONE, Case, CaseFacts
-from ccbench.dtypes import numpy_dtype
-from ccbench.endpoints import FIRST_OF_WARM_UP
-from ccbench.kernels.abi import GivenUp
-from ccbench.kernels.layout import (
+from ccbench.backends.endpoint import FIRST_OF_WARM_UP
+from ccbench.backends.kernels.abi import GivenUp
+from ccbench.backends.kernels.layout import (
     RankBuffers,
     all_buffers,
     channels_for,
     lanes_for,
     work_areas,
 )
-from ccbench.kernels.plans import PlanRequest, plan_for
-from ccbench.kernels.selection import KernelChoice, choose
+from ccbench.backends.kernels.plans import PlanRequest, plan_for
+from ccbench.backends.kernels.selection import KernelChoice, choose
+from ccbench.cases import ALONE, Case, CaseFacts
+from ccbench.dtypes import numpy_dtype
 from ccbench.machine.flags import Flag
 from ccbench.machine.telemetry import DeviceWatch
 from ccbench.units import format_seconds
@@ -306,7 +306,7 @@ class CudaRanks(WholeEndpoint):
             ]
         )
 
-    # -- ccbench.measure.Endpoint ----------------------------------------------------------------------------
+    # -- Endpoint ------------------------------------------------------------------------------------------
 
     def _places(self) -> Iterator[tuple[Group, int, int, RankBuffers]]:
         """(group, rank, address of its buffers, where they are in it) of every rank."""

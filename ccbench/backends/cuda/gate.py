@@ -28,8 +28,8 @@ from ccbench.backends.cpu.memory import fence
 from ccbench.backends.cuda.group import Group
 from ccbench.backends.cuda.modules import Kernel
 from ccbench.backends.cuda.runtime import Cuda
+from ccbench.backends.kernels.sources import Program, kernel_folder
 from ccbench.errors import BackendUnavailable, CcbenchError
-from ccbench.kernels.sources import Program, kernel_folder
 
 LIMIT_SECONDS = 2.0
 """Enqueueing takes microseconds for each of at most MOST_HELD launches; a host that is swapped out may take

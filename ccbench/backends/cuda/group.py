@@ -26,10 +26,10 @@ from ccbench.backends.cuda.runtime import (
     do_all,
     error_of,
 )
-from ccbench.kernels import abi
-from ccbench.kernels.layout import ALIGNMENT_BYTES, blocks_fit, most_channels, rounded_up
-from ccbench.kernels.plans import LaunchPlan
-from ccbench.kernels.sources import KernelEntry, Program, program
+from ccbench.backends.kernels import abi
+from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, blocks_fit, most_channels, rounded_up
+from ccbench.backends.kernels.plans import LaunchPlan
+from ccbench.backends.kernels.sources import KernelEntry, Program, program
 
 FLUSH_FACTOR = 2
 """Times the L2 cache that is written to empty it of everything else."""

@@ -21,9 +21,9 @@ from ccbench.backends.cuda.group import Group
 from ccbench.backends.cuda.launching import LIMIT_SECONDS
 from ccbench.backends.cuda.reach import RankPlaces
 from ccbench.backends.cuda.runtime import Cuda, device_count, do_all, no_peer_access, open_cuda, starting
+from ccbench.backends.kernels.layout import device_of_rank, ranks_of_devices
 from ccbench.cases import Case
 from ccbench.errors import CcbenchError
-from ccbench.kernels.layout import device_of_rank, ranks_of_devices
 
 HANDLE_BYTES = 64
 """CUDA_IPC_HANDLE_SIZE."""
@@ -252,7 +252,7 @@ class IpcEndpoint(CudaRanks):
     def _opened_gate(self) -> tuple[Gate | None, str]:
         return open_gate(self._cuda, self.groups, (self._board.gate, self.rank), self.least)
 
-    # -- ccbench.measure.Endpoint --------------------------------------------------------------------------
+    # -- Endpoint ------------------------------------------------------------------------------------------
 
     def barrier(self) -> None:
         """All ranks' barrier counters reach the same number; CannotRun when one takes part in nothing."""

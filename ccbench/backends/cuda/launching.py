@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from ccbench.backends.cuda.gate import Gate
 from ccbench.backends.cuda.group import Group
+from ccbench.backends.kernels import abi
+from ccbench.backends.kernels.layout import WorkAreas
+from ccbench.backends.kernels.sources import entry_named, program
 from ccbench.cases import NO_OP, NO_ROOT, Case
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
 from ccbench.errors import CcbenchError
-from ccbench.kernels import abi
-from ccbench.kernels.layout import WorkAreas
-from ccbench.kernels.sources import entry_named, program
 from ccbench.verification import PERIOD_ELEMENTS, Array, Piece, fill
 
 LIMIT_SECONDS = 5.0

@@ -8,8 +8,8 @@ from functools import cached_property, partial
 
 from ccbench.backends.base import OutOfMemory
 from ccbench.backends.cuda.runtime import CUDA_OUT_OF_MEMORY, Cuda, DeviceFacts, do_all
-from ccbench.kernels.compiler import Nvrtc, architecture_for, compile_program, nvrtc
-from ccbench.kernels.sources import GLOBAL_NAME, Program
+from ccbench.backends.kernels.compiler import Nvrtc, architecture_for, compile_program, nvrtc
+from ccbench.backends.kernels.sources import GLOBAL_NAME, Program
 
 MOST_MODULES = 64
 """Modules that stay loaded: more than a suite's kernels of one type; each takes some hundred KiB of the

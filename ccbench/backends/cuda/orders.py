@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ccbench.backends.cuda.group import Group
-from ccbench.kernels.plans import topology_orders
+from ccbench.backends.kernels.plans import topology_orders
 
 
 def found_orders(groups: Sequence[Group]) -> tuple[tuple[int, ...], ...]:

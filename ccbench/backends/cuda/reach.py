@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.kernels import abi
-from ccbench.kernels.layout import RankBuffers
-from ccbench.kernels.sources import KernelEntry
+from ccbench.backends.kernels import abi
+from ccbench.backends.kernels.layout import RankBuffers
+from ccbench.backends.kernels.sources import KernelEntry
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ from ccbench.backends.cuda.gate import Gate, refuse_blocking
 from ccbench.backends.cuda.group import Group
 from ccbench.backends.cuda.launching import LIMIT_SECONDS, DeviceOutput
 from ccbench.backends.cuda.runtime import Cuda, device_count, do_all
+from ccbench.backends.kernels.abi import GivenUp
+from ccbench.backends.kernels.layout import device_of_rank, ranks_of_devices
 from ccbench.cases import ALL_GROUPS, Case, CaseFacts
 from ccbench.groups import format_ranks, parse_groups
-from ccbench.kernels.abi import GivenUp
-from ccbench.kernels.layout import device_of_rank, ranks_of_devices
 from ccbench.machine.telemetry import DeviceWatch
 from ccbench.verification import GROUP_SALTS
 
@@ -48,7 +48,7 @@ class GroupRanks(CudaRanks):
 
 
 class CudaEndpoint(CudaRanks):
-    """All ranks of a team; also ``ccbench.measure.DeviceTimed``.
+    """All ranks of a team; also ``ccbench.backends.endpoint.DeviceTimed``.
 
     Ranks are spread over the devices that the process sees, or the first ``devices`` of them, neighbours
     together.

@@ -1,7 +1,7 @@
 """The MPI backend: mpi4py over Open MPI, MPICH or Intel MPI, by the same rules as ccbench's own backends.
 
 ``ccbench run --backend mpi`` starts a team through the library's own mpiexec (see ``launcher``); each process
-is one rank, measures with ``ccbench.measure`` on ccbench's data, checks what the timed calls left, and
+is one rank, measures with ``ccbench.runner.measure`` on ccbench's data, checks what the timed calls left, and
 reports to the team's leader. Only the timed call is MPI's (``calls``).
 The runner itself loads no MPI: which one is there is asked in a process of its own (``library``).
 

@@ -159,7 +159,7 @@ class DeviceEndpoint(MpiEndpoint):
         self._synchronize()
         super().barrier()
 
-    # -- ccbench.measure.Endpoint --------------------------------------------------------------------------
+    # -- Endpoint ------------------------------------------------------------------------------------------
 
     def refill(self, salt: int, launches: int = 1) -> None:
         """Fill this rank's input with the data of ``salt``."""

@@ -10,7 +10,7 @@ then the library that mpi4py was linked with. They are asked for their version, 
 says.
 
 loop.c needs no header of MPI's and is compiled at first use, with ``cc`` or what ``$CC`` names, into the
-cache of ``ccbench.kernels.cache``.
+cache of ``ccbench.backends.kernels.cache``.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from ccbench.backends.kernels.cache import kept, private_folder
+from ccbench.backends.kernels.compiling import compile_to, digest, found_compiler
 from ccbench.backends.mpi.functions import COPY, Steps
 from ccbench.errors import BackendUnavailable, CcbenchError, MissingDependency
-from ccbench.kernels.cache import kept, private_folder
-from ccbench.kernels.compiling import compile_to, digest, found_compiler
 
 SOURCE = Path(__file__).with_name("loop.c")
 OPTIONS = ("-std=c99", "-O2", "-shared", "-fPIC", "-Wall", "-Wextra")

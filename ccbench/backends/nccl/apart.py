@@ -24,7 +24,7 @@ SCRATCH_BYTES = 4096
 
 
 class LaunchedRank(NcclRanks):
-    """One rank. Also ``ccbench.measure.Apart``.
+    """One rank. Also ``ccbench.backends.endpoint.Apart``.
 
     Ranks start a sample together by a collective of NCCL's own on one element: words over the team's
     connection arrive at times that differ by more than a small collective takes.
@@ -80,7 +80,7 @@ class LaunchedRank(NcclRanks):
         self._cuda.free(at)
         super().close()
 
-    # -- ccbench.measure.Apart -------------------------------------------------------------------------------
+    # -- Apart ---------------------------------------------------------------------------------------------
 
     def share_stamps(self, count: int) -> None:
         """Bring the first ``count`` stamps of all ranks here. Collective."""

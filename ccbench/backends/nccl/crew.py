@@ -11,13 +11,13 @@ from ccbench.backends.cpu.memory import Control
 from ccbench.backends.crew import WholeCrew
 from ccbench.backends.cuda.gate import GateBoard, refuse_blocking
 from ccbench.backends.cuda.runtime import Cuda, device_count, device_uuid, open_cuda, starting
+from ccbench.backends.kernels.layout import device_of_rank, ranks_of_devices
 from ccbench.backends.nccl.endpoint import NcclRanks
 from ccbench.backends.nccl.exchanges import Alone, Board, Forked
 from ccbench.backends.nccl.library import Nccl, open_nccl
 from ccbench.backends.nccl.refusals import SAME_EVERYWHERE, RankFacts, facts_from_bytes, refuse
 from ccbench.backends.nccl.types import NcclFailed
 from ccbench.errors import BackendUnavailable
-from ccbench.kernels.layout import device_of_rank, ranks_of_devices
 
 SHARING = "NCCL_MULTI_RANK_GPU_ENABLE"
 HOST_NAME = "NCCL_HOSTID"

@@ -21,6 +21,7 @@ from ccbench.backends.crew import WholeEndpoint, of_all_ranks
 from ccbench.backends.cuda.gate import GateBoard, open_gate, without_gate
 from ccbench.backends.cuda.launching import DeviceOutput, input_period, sample_launches
 from ccbench.backends.cuda.runtime import Cuda
+from ccbench.backends.endpoint import FIRST_OF_WARM_UP
 from ccbench.backends.nccl.bindings import Bound, refuse_out_of_memory
 from ccbench.backends.nccl.communicators import Communicators
 from ccbench.backends.nccl.exchanges import Alone, Forked, WaitedInVain
@@ -38,7 +39,6 @@ from ccbench.backends.nccl.watchman import Watchman
 from ccbench.cases import OVERLAP, Case, CaseFacts
 from ccbench.collectives import collective
 from ccbench.dtypes import numpy_dtype
-from ccbench.endpoints import FIRST_OF_WARM_UP
 from ccbench.machine.flags import Flag
 from ccbench.machine.telemetry import DeviceWatch
 from ccbench.units import format_seconds
@@ -53,7 +53,7 @@ class NcclRanks(WholeEndpoint):
 
     devices: rank of the team -> device of this process. ranks_of_team: all of them. gated: keep the devices
     from starting until what must be enqueued is, where that can be had; by ``gate_side`` together with other
-    processes. shared: some ranks of the team have the same device. Also ``ccbench.measure.DeviceTimed``.
+    processes. shared: some ranks of the team have the same device. Also ``DeviceTimed``.
     """
 
     def __init__(
@@ -286,7 +286,7 @@ class NcclRanks(WholeEndpoint):
                 output = memory[:size].view(numpy_dtype(one.part.case.dtype))
                 yield one.rank, one.part, DeviceOutput(one.seat.device, address, output)
 
-    # -- ccbench.measure.Endpoint ----------------------------------------------------------------------------
+    # -- Endpoint ------------------------------------------------------------------------------------------
 
     def launch(self, times: int) -> None:
         """Run the case ``times`` times and wait for the end."""
@@ -331,7 +331,7 @@ class NcclRanks(WholeEndpoint):
         self.launch(times)
         return 0.0
 
-    # -- ccbench.measure.Overlapping -------------------------------------------------------------------------
+    # -- Overlapping ---------------------------------------------------------------------------------------
 
     def prepare_computing(self, kind: str) -> None:
         """``matmul`` or ``memory`` on every device. Collective; OutOfMemory, or CannotRun without cuBLAS."""

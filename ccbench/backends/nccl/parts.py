@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ccbench.backends.base import ControlChannel
+from ccbench.backends.kernels.layout import ALIGNMENT_BYTES, RankBuffers, rank_buffers, rounded_up
 from ccbench.backends.nccl.types import Amounts
 from ccbench.cases import ALL_GROUPS, UNEVEN, Case
-from ccbench.collectives import collective
+from ccbench.collectives import collective, sent_elements
 from ccbench.groups import Groups, Pair, format_ranks, parse_groups
-from ccbench.kernels.layout import ALIGNMENT_BYTES, RankBuffers, rank_buffers, rounded_up
-from ccbench.traffic_matrix import sent_elements
 from ccbench.verification import GROUP_SALTS
 
 BARRIER_COUNT = 1

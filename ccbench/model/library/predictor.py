@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbench.collectives import shares
 from ccbench.errors import MachineError
 from ccbench.model.library.constants import LibraryConstants, shipped
 from ccbench.model.library.costs import MICRO, SWITCH_ALGORITHMS, Cost, Floats, cost, protocols
 from ccbench.model.library.explanation import explained, reasons
 from ccbench.model.library.shapes import FULL_MESHES, PORTS_ONLY, Shape, relays, shapes
 from ccbench.model.library.system import Intra, LibraryPoint, LibraryRequest, LibrarySystem
-from ccbench.traffic_matrix import shares
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def uneven_shape(shape: Shape, system: LibrarySystem, traffic: str) -> Shape:
 
 
 def uneven_loads(system: LibrarySystem, traffic: str) -> UnevenLoads:
-    """What ``traffic`` (see ``ccbench.traffic_matrix``) asks of ``system``.
+    """What ``traffic`` (see ``ccbench.collectives``) asks of ``system``.
 
     Raises MachineError for more than MOST_RANKS ranks, UsageError for a matrix of another number of them.
     """

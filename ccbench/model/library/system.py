@@ -125,7 +125,7 @@ class LibraryRequest:
     gpus_per_process: GPUs that one thread launches on, one after the other (nccl-tests -g): its launches
         are a floor under small sizes. 0: all was enqueued before the clock started.
     version: of the library, (major, minor), () where not known.
-    traffic: of an all_to_all_v, as ``ccbench.traffic_matrix`` has it; "" for blocks of one size.
+    traffic: of an all_to_all_v, as ``ccbench.collectives`` has it; "" for blocks of one size.
     """
 
     collective: str

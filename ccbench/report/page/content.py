@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from ccbench import __version__
-from ccbench.health import pair_matrices
+from ccbench.analysis.health import pair_matrices
 from ccbench.report.baselines import Pair, baseline_lines, beside
 from ccbench.report.figure import Figure
 from ccbench.report.figures import figures_of, made

@@ -35,13 +35,14 @@ from typing import Any, Protocol
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cpu.memory import Word
 from ccbench.backends.crew import TeamEndpoint, open_launched
+from ccbench.backends.endpoint import Apart
 from ccbench.cases import Case, Conditions, Sampling, Status
 from ccbench.errors import CcbenchError, UsageError
 from ccbench.machine.files import Files
 from ccbench.machine.host import control_group_limits
 from ccbench.machine.load import queued_seconds, read_cpu_times, watched
 from ccbench.machine.processes import die_with_parent, module_command, signals_let_in, single_threaded
-from ccbench.measure import Apart, measure
+from ccbench.runner.measure import measure
 from ccbench.runner.workers import messages
 from ccbench.runner.workers.channel import LEADER_VARIABLE, Channel, connect, hang_up, report_unreadable
 from ccbench.runner.workers.cleanup import FileCleanup

@@ -26,17 +26,17 @@ from numpy.typing import NDArray
 
 from ccbench.backends.cpu.memory import Activity, Control, Word
 from ccbench.backends.crew import ClosingCrew, ClosingEndpoint, Crew
+from ccbench.backends.faults import fault_from_environment
 from ccbench.cases import Case, CaseFacts, Conditions, Measurement, Sampling, Status
 from ccbench.collectives import collective
 from ccbench.errors import CcbenchError
-from ccbench.faults import fault_from_environment
 from ccbench.groups import format_ranks
 from ccbench.machine.flags import Flag
 from ccbench.machine.host import allowed_cpus, spread_over_cores
 from ccbench.machine.load import flagged
 from ccbench.machine.processes import die_with_parent, ending, state
 from ccbench.machine.readings import joined
-from ccbench.measure import RankResult, communicating, durations, taking_part
+from ccbench.runner.measure import RankResult, durations, taking_part
 from ccbench.runner.workers.agent import refuse_all, run_rank
 from ccbench.runner.workers.messages import RankReport
 
@@ -241,7 +241,7 @@ class Leader(ABC):
         )
         if self.whole:
             return found  # there is one clock, and no rank's own time
-        ranks = communicating(case)
+        ranks = case.communicating_ranks
         waiting = tuple((results[rank].waiting_seconds,) for rank in ranks)
         shares = tuple(reports[rank].processor_share for rank in ranks)
         queued = tuple(share for rank in ranks if (share := reports[rank].queued_share) is not None)

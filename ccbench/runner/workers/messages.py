@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from ccbench.backends.base import Launch
 from ccbench.cases import CaseFacts, Conditions, Status
 from ccbench.machine.files import Files
-from ccbench.measure import RankResult
+from ccbench.runner.measure import RankResult
 
 
 @dataclass(frozen=True)

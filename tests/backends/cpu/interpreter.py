@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ccbench.algorithms.layout import Layout, Place, Space
 from ccbench.backends.cpu.execution import Buffers
 from ccbench.backends.cpu.program import COPY, REDUCE, CompiledCase, Operation, compile_case
 from ccbench.collectives import collective
+from ccbench.schedules.layout import Layout, Place, Space
 from ccbench.verification import Array
 
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ccbench.algorithms.layout import Space
 from ccbench.backends.cpu.execution import Buffers
 from ccbench.backends.cpu.program import CompiledCase, Group, Program, Wait
+from ccbench.schedules.layout import Space
 from ccbench.verification import Array
 from tests.backends.cpu.interpreter import Deadlock, buffers_of, execute
 

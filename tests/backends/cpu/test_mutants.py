@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ccbench.algorithms import algorithm_row, schedule_for
 from ccbench.backends.cpu.program import CompiledCase
 from ccbench.collectives import collective
+from ccbench.schedules import algorithm_row, schedule_for
 from ccbench.verification import Array
 from tests.backends.cpu.interpreter import Deadlock, compiled
 from tests.backends.cpu.mutants import (

@@ -20,9 +20,9 @@ from ccbench.backends.cpu.memory import Arena, Control, Word
 from ccbench.backends.cpu.program import compile_case
 from ccbench.backends.cpu.side import Side, sides_of
 from ccbench.backends.cpu.together import Program, Together, while_computing
+from ccbench.backends.faults import Fault
 from ccbench.cases import Case
 from ccbench.collectives import COLLECTIVES
-from ccbench.faults import Fault
 from ccbench.verification import Mismatch
 from tests.backends.cpu.interpreter import Deadlock
 from tests.backends.cpu.test_groups import case_of

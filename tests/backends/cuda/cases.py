@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ccbench.backends.cuda.whole import CudaEndpoint
+from ccbench.backends.kernels.selection import kernel_algorithms
 from ccbench.cases import NO_ROOT, Case, Sampling
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
-from ccbench.kernels.selection import kernel_algorithms
-from ccbench.measure import measure
+from ccbench.runner.measure import measure
 
 from .emulated import EmulatedRuntime
 

@@ -25,11 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.cuda import gate
-from ccbench.kernels import abi
-from ccbench.kernels.building import Build, built
-from ccbench.kernels.compiler import Compiled
-from ccbench.kernels.host_engine import ENGINES, OPTIONS, RECORD
-from ccbench.kernels.sources import Program, entries
+from ccbench.backends.kernels import abi
+from ccbench.backends.kernels.building import Build, built
+from ccbench.backends.kernels.compiler import Compiled
+from ccbench.backends.kernels.host_engine import ENGINES, OPTIONS, RECORD
+from ccbench.backends.kernels.sources import Program, entries
 
 LANES = 8
 STREAM_STRIDE = 1_000_000

@@ -16,8 +16,8 @@ import numpy as np
 from ccbench.backends.crew import Crew, open_crew
 from ccbench.backends.cuda import ipc, modules
 from ccbench.backends.cuda.runtime import Cuda
+from ccbench.backends.kernels.building import Build, built
 from ccbench.cases import Case, Sampling
-from ccbench.kernels.building import Build, built
 from ccbench.runner.workers.leader import ForkedLeader
 
 from . import emulated

@@ -23,9 +23,9 @@ from ccbench.backends.cuda import (
     sources_digest,
 )
 from ccbench.backends.cuda.runtime import Cuda, do_all, open_cuda
+from ccbench.backends.kernels.compiler import CompilationFailed
 from ccbench.cases import Case
 from ccbench.errors import BackendUnavailable, MissingDependency
-from ccbench.kernels.compiler import CompilationFailed
 from ccbench.machine.files import Files
 from ccbench.runner import planning
 

@@ -13,13 +13,14 @@ from ccbench.backends.cuda.communicator import Communicator
 from ccbench.backends.cuda.group import NotCoResident
 from ccbench.backends.cuda.launching import CollectiveFailed, DeviceOutput, graph_sizes
 from ccbench.backends.cuda.whole import CudaEndpoint
+from ccbench.backends.endpoint import DeviceTimed
+from ccbench.backends.kernels import abi
+from ccbench.backends.kernels.layout import ZEROED
 from ccbench.errors import BackendUnavailable
-from ccbench.kernels import abi
-from ccbench.kernels.layout import ZEROED
 from ccbench.machine.nvml import opened as nvidia_driver
 from ccbench.machine.readings import readings_from_json
 from ccbench.machine.telemetry import DeviceWatch
-from ccbench.measure import DeviceTimed, measure
+from ccbench.runner.measure import measure
 from ccbench.verification import Array
 from tests.machine.nvml_double import Gpu, Nvml
 

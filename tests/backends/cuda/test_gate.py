@@ -14,8 +14,8 @@ from ccbench.backends.cuda.gate import (
     gate_program,
     open_gate,
 )
+from ccbench.backends.kernels.compiler import RESOURCE_OPTIONS, Nvrtc, nvrtc
 from ccbench.errors import BackendUnavailable
-from ccbench.kernels.compiler import RESOURCE_OPTIONS, Nvrtc, nvrtc
 
 from . import emulated
 from .cases import Opened, case_of

@@ -15,11 +15,11 @@ from ccbench.backends.cuda import BACKEND, IPC_BACKEND
 from ccbench.backends.cuda.group import NotCoResident
 from ccbench.backends.cuda.launching import CollectiveFailed
 from ccbench.backends.cuda.whole import CudaEndpoint, runs
+from ccbench.backends.kernels.layout import device_of_rank, ranks_of_devices
 from ccbench.cases import NO_ROOT, Case, CaseFacts
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
-from ccbench.kernels.layout import device_of_rank, ranks_of_devices
-from ccbench.measure import measure
+from ccbench.runner.measure import measure
 
 from .cases import POINTS, SAMPLING, Opened, case_of, wrong_elements
 

@@ -14,9 +14,9 @@ from ccbench.backends.cpu.memory import Control
 from ccbench.backends.cuda import ipc, modules
 from ccbench.backends.cuda.ipc import HandleBoard, IpcCrew, IpcEndpoint
 from ccbench.backends.cuda.runtime import Cuda
+from ccbench.backends.kernels.layout import all_buffers
+from ccbench.backends.kernels.selection import choose
 from ccbench.errors import BackendUnavailable, CcbenchError
-from ccbench.kernels.layout import all_buffers
-from ccbench.kernels.selection import choose
 
 from .cases import case_of
 from .emulated import CudaError, EmulatedRuntime, FakeNvrtc, compiled_to_text

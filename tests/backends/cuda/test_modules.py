@@ -8,7 +8,7 @@ from ccbench.backends.base import OutOfMemory
 from ccbench.backends.cuda import modules
 from ccbench.backends.cuda.modules import Modules
 from ccbench.backends.cuda.runtime import Cuda
-from ccbench.kernels.sources import Program
+from ccbench.backends.kernels.sources import Program
 
 from .cases import Opened, case_of
 from .emulated import GATE, CudaError, EmulatedRuntime, FakeNvrtc, compiled_to_text

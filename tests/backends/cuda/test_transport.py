@@ -12,9 +12,9 @@ from ccbench.backends.cuda import BACKEND, IPC_BACKEND
 from ccbench.backends.cuda.communicator import WRITTEN_BY_PEERS, piece
 from ccbench.backends.cuda.launching import CollectiveFailed
 from ccbench.backends.cuda.reach import BOTH, NOTHING, REACHES, reach_of
-from ccbench.kernels.layout import ZEROED, work_areas
-from ccbench.kernels.sources import KernelEntry, entries
-from ccbench.measure import measure
+from ccbench.backends.kernels.layout import ZEROED, work_areas
+from ccbench.backends.kernels.sources import KernelEntry, entries
+from ccbench.runner.measure import measure
 
 from .cases import POINTS, SAMPLING, Opened, case_of, wrong_elements
 from .emulated import EmulatedRuntime

@@ -17,7 +17,7 @@ from ccbench.backends.base import Position
 from ccbench.backends.gloo.endpoint import GlooEndpoint
 from ccbench.cases import Case, CaseFacts, Sampling
 from ccbench.machine.processes import die_with_parent
-from ccbench.measure import RankResult, measure
+from ccbench.runner.measure import RankResult, measure
 
 PATIENCE_SECONDS = 120.0
 

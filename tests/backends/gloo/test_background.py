@@ -9,7 +9,7 @@ import pytest
 from ccbench.backends.gloo import BACKEND
 from ccbench.cases import OVERLAP, UNEVEN, Case
 from ccbench.collectives import COLLECTIVES
-from ccbench.measure import RankResult
+from ccbench.runner.measure import RankResult
 
 from .team import measured, measured_with_facts
 from .test_gloo import case_of, needs_torch

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from ccbench.backends.computing import MEMORY
 from ccbench.backends.cuda import gate
+from ccbench.backends.kernels import abi
 from ccbench.backends.nccl import computing
-from ccbench.kernels import abi
 from tests.backends.cuda.emulated import GATE, CudaError, EmulatedRuntime, Item, gate_is_open
 
 COMPARE = "compare"

@@ -11,7 +11,7 @@ from ccbench.backends.nccl.endpoint import NcclRanks
 from ccbench.cases import NO_ROOT, Case, CaseFacts, Sampling
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
-from ccbench.measure import RankResult, measure
+from ccbench.runner.measure import RankResult, measure
 
 from .double import Process, World
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cuda import modules
 from ccbench.backends.cuda.launching import DeviceOutput
+from ccbench.backends.endpoint import Apart, DeviceTimed
 from ccbench.backends.nccl import endpoint as endpoint_module
 from ccbench.backends.nccl import troubles
 from ccbench.backends.nccl.endpoint import NcclRanks
@@ -23,7 +24,6 @@ from ccbench.backends.nccl.troubles import CollectiveHung, limit_for
 from ccbench.cases import UNEVEN, Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
-from ccbench.measure import Apart, DeviceTimed
 from ccbench.suite.model import IN_PLACE_COLLECTIVES
 from ccbench.verification import Array
 from tests.backends.cuda.emulated import FakeNvrtc

@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 
 from ccbench.backends.base import CannotRun, OutOfMemory
 from ccbench.backends.cuda.gate import MOST_ITEMS_HELD
+from ccbench.backends.endpoint import Overlapping
+from ccbench.backends.kernels.compiler import RESOURCE_OPTIONS, Nvrtc, nvrtc
+from ccbench.backends.kernels.sources import Program
 from ccbench.backends.nccl import computing
 from ccbench.backends.nccl.computing import Streaming
 from ccbench.backends.nccl.endpoint import NcclRanks
@@ -21,9 +24,6 @@ from ccbench.backends.nccl.parts import COMPUTING_LANE, OWN_LANE
 from ccbench.backends.nccl.seat import Seat
 from ccbench.cases import Case
 from ccbench.errors import MissingDependency
-from ccbench.kernels.compiler import RESOURCE_OPTIONS, Nvrtc, nvrtc
-from ccbench.kernels.sources import Program
-from ccbench.measure import Overlapping
 
 from .computing import FakeBlas, can_compute, with_blas
 from .devices import COMPUTING_SECONDS, cost_seconds

@@ -22,6 +22,7 @@ from ccbench.backends.cpu.memory import Control
 from ccbench.backends.cuda import modules
 from ccbench.backends.cuda.gate import GateBoard, GateMissed
 from ccbench.backends.cuda.runtime import Cuda
+from ccbench.backends.endpoint import Apart
 from ccbench.backends.nccl import endpoint as endpoint_module
 from ccbench.backends.nccl import exchanges, troubles
 from ccbench.backends.nccl.apart import LaunchedRank
@@ -30,7 +31,7 @@ from ccbench.backends.nccl.endpoint import NcclRanks
 from ccbench.backends.nccl.exchanges import Board, Forked
 from ccbench.backends.nccl.troubles import CollectiveHung
 from ccbench.cases import Case
-from ccbench.measure import Apart, durations
+from ccbench.runner.measure import durations
 from tests.backends.cuda.emulated import CudaError, FakeNvrtc, compiled_to_text
 
 from .computing import can_compute

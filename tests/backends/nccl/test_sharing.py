@@ -17,8 +17,8 @@ from ccbench.backends.nccl.seat import Seat
 from ccbench.backends.nccl.types import Amounts
 from ccbench.capabilities import capabilities_of
 from ccbench.cases import Case
+from ccbench.collectives import sent_elements
 from ccbench.dtypes import ITEM_BYTES
-from ccbench.traffic_matrix import sent_elements
 
 from .double import Process
 from .measuring import case_of, measured, opened, wrong_elements

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ccbench.algorithms.registry import schedule_for
-from ccbench.algorithms.traffic import sent_pieces
 from ccbench.errors import MachineError
 from ccbench.model.library.shapes import Shape, busy_nics, links_share, shapes
 from ccbench.model.library.system import Intra, LibrarySystem, NetworkPorts
+from ccbench.schedules.registry import schedule_for
+from ccbench.schedules.traffic import sent_pieces
 from tests.model.library.systems import A100, B200, COLLECTIVES, H100, MI300X, NDR, V100_CUBE, clustered, lone
 
 

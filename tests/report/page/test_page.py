@@ -34,7 +34,7 @@ from ccbench.report.verdict import sentences, verdict_lines
 from ccbench.results import Manifest, Run
 from ccbench.topology.files import to_plain
 from ccbench.topology.graph import Device, DeviceKind, Topology
-from tests.health.machines import collectives, run_of
+from tests.analysis.health.machines import collectives, run_of
 from tests.report.page.conftest import page_of
 from tests.report.synthetic import MANIFEST, flagged, sweep, write_run
 

@@ -8,7 +8,7 @@ import pytest
 from ccbench.backends.base import Launch
 from ccbench.cases import Case, Conditions, Status
 from ccbench.errors import BackendUnavailable
-from ccbench.measure import RankResult
+from ccbench.runner.measure import RankResult
 from ccbench.runner.workers.launched import LaunchedLeader, crowded, one_version
 from ccbench.runner.workers.messages import RankReport, Ready
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ccbench.cases import Case, CaseFacts
-from ccbench.measure import RankResult
+from ccbench.runner.measure import RankResult
 from ccbench.runner.workers.leader import parts_of, wrong_elements_of
 from ccbench.verification import Mismatch
 

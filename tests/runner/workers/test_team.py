@@ -15,7 +15,7 @@ from ccbench.backends.crew import open_crew
 from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.processes import state
-from ccbench.measure import RankResult
+from ccbench.runner.measure import RankResult
 from ccbench.runner.workers import team as teams
 from ccbench.runner.workers.leader import ForkedLeader
 from ccbench.runner.workers.messages import RankReport

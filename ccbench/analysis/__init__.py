@@ -1,0 +1,1 @@
+"""What runs say: two of them compared, a machine judged, advice, change over time."""

@@ -1,0 +1,161 @@
+"""A=A: how often a comparison sees a change in data that have none, and whether it sees a real one.
+
+Visits are shared out anew at random many times, so that both sides come from one pot and every change seen
+is a false alarm. With the visits of two runs of one machine each share-out is a permutation; with those of
+one run both sides draw as many as it has, with replacement, since half of them would be too few for a
+verdict. What differs between two whole runs (placement, a neighbour) shows only in two runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ccbench.analysis.comparison.comparing import as_run, compare
+from ccbench.analysis.comparison.judging import tested
+from ccbench.analysis.comparison.sides import by_identity, obstacle_of, side_of
+from ccbench.analysis.comparison.significance import enough_visits
+from ccbench.analysis.comparison.values import FINE, NO_VERDICT, Compared, Settings, Verdict
+from ccbench.analysis.comparison.visits import Floats, samples_of, visit_medians
+from ccbench.results import Point, Run
+
+MOST_FALSE = 0.01
+"""Share of points that may be false alarms; beyond, the settings are not to be trusted on this machine."""
+
+FEWEST_FOUND = 0.95
+"""Share of planted slow-downs that must be found: who sees nothing raises no false alarm either."""
+
+INJECTED_THRESHOLDS = 2.0
+"""The slow-down that is planted to see whether it is found, in thresholds."""
+
+
+@dataclass(frozen=True)
+class SelfCheck:
+    """What share-outs and, with two runs, the runs themselves showed.
+
+    false_alarms: share of the points judged in all share-outs. alarmed: share of share-outs with any.
+    found: share of planted slow-downs (INJECTED_THRESHOLDS thresholds, a point in eight) that was found.
+    left_out: points that cannot be judged. direct: the two runs compared as they are. unused_rules: lines
+    about rules for thresholds that are in force nowhere.
+    """
+
+    runs: tuple[str, ...]
+    settings: Settings
+    points: int
+    left_out: int
+    splits: int
+    false_alarms: float
+    alarmed: float
+    found: float
+    direct: Compared | None
+    unused_rules: tuple[str, ...] = ()
+
+    @property
+    def direct_alarms(self) -> float | None:
+        """Share of the points judged that are slower or faster between the two runs; None without any."""
+        if self.direct is None:
+            return None
+        counts = self.direct.counts
+        judged = len(self.direct.points) - sum(
+            one.verdict is Verdict.NONE and one.ratio is None for one in self.direct.points
+        )
+        return (counts["faster"] + counts["slower"]) / judged if judged else None
+
+    @property
+    def doubt(self) -> str:
+        """Why comparisons at these settings cannot be trusted with such data; empty where they can."""
+        if not self.points:
+            return "no point can be judged: flagged, too few visits, not measured, or not in both runs"
+        if self.false_alarms > MOST_FALSE:
+            return f"false alarms at {self.false_alarms:.2%} of points, more than {MOST_FALSE:.0%}"
+        if self.direct is not None and self.direct_alarms is None:
+            return "the two runs cannot be compared"
+        if (self.direct_alarms or 0.0) > MOST_FALSE:
+            return f"the two runs differ at {self.direct_alarms:.2%} of points, more than {MOST_FALSE:.0%}"
+        if self.found < FEWEST_FOUND:
+            return f"only {self.found:.0%} of planted slow-downs were found: too noisy, or too few visits"
+        return ""
+
+    @property
+    def exit_code(self) -> int:
+        """0 where false alarms are few, also between two runs, and planted changes are found; else 3."""
+        return NO_VERDICT if self.doubt else FINE
+
+
+def check_self(
+    run: Run | Path | str,
+    second: Run | Path | str | None = None,
+    settings: Settings | None = None,
+    splits: int = 200,
+) -> SelfCheck:
+    """Share the visits of one run, or of two of one machine, out ``splits`` times and count false alarms.
+
+    Raises RunFolderError where there is no such run.
+    """
+    settings = settings or Settings()
+    loaded = [as_run(one) for one in (run, second) if one is not None]
+    cases = [by_identity(one) for one in loaded]
+    kept, tables, left_out = [], [], 0
+    for case, points in cases[0].items():
+        sides = [side_of(one[case]) for one in cases if case in one]
+        whole = len(sides) == len(cases) and not any(obstacle_of(side, "run", settings) for side in sides)
+        visits = [visit for side in sides for visit in side.visits]
+        each = len(visits) // len(sides)
+        if whole and not sides[0].simulated and enough_visits(each, each, settings.confidence):
+            kept.append(points[0])
+            tables.append(visits)
+        else:
+            left_out += 1
+    medians = visit_medians(samples_of(tables))
+    false, alarmed, found = _counted(medians, kept, settings, splits, len(loaded) == 1)
+    direct = None if len(loaded) == 1 else compare(loaded[0], loaded[1], settings)
+    names = tuple(str(one.path) for one in loaded)
+    every = {(one.collective, one.backend, one.size_bytes) for run in loaded for one in run.points}
+    unused = settings.thresholds.unused(every)
+    return SelfCheck(names, settings, len(kept), left_out, splits, false, alarmed, found, direct, unused)
+
+
+def _counted(
+    medians: Floats, points: list[Point], settings: Settings, splits: int, replacing: bool
+) -> tuple[float, float, float]:
+    """Shares of false alarms, of share-outs with any, and of planted slow-downs that were found."""
+    if not points or not splits:
+        return 0.0, 0.0, 0.0
+    random = np.random.default_rng(settings.seed)
+    rules = settings.thresholds
+    threshold = np.array([rules.of(one.collective, one.backend, one.size_bytes) for one in points])
+    planted = np.zeros(len(points), dtype=bool)
+    alarms = runs = hits = plants = 0
+    for _ in range(splits):
+        base, new = _shared_out(medians, random, replacing)
+        wrong = tested(base, new, settings.confidence).beyond(threshold)
+        alarms += int(wrong.sum())
+        runs += bool(wrong.any())
+        planted[:] = False
+        planted[random.choice(len(points), max(1, len(points) // 8), replace=False)] = True
+        factor = np.where(planted, 1 + INJECTED_THRESHOLDS * threshold, 1.0)
+        seen = tested(base, new * factor[:, None], settings.confidence)
+        hits += int((seen.beyond(threshold) & planted & (seen.ratio > 1)).sum())
+        plants += int(planted.sum())
+    return alarms / (splits * len(points)), runs / splits, hits / plants
+
+
+def _shared_out(medians: Floats, random: np.random.Generator, replacing: bool) -> tuple[Floats, Floats]:
+    """Two sides from the visits of each row: half each at random, or as many as there are, drawn twice."""
+    counts = np.sum(~np.isnan(medians), axis=1)
+    ordered = np.sort(medians, axis=1)  # NaN last
+    width = medians.shape[1]
+    if replacing:
+        sides = []
+        for _ in range(2):
+            picks = (random.random(medians.shape) * counts[:, None]).astype(np.int64)
+            drawn = np.take_along_axis(ordered, picks, axis=1)
+            sides.append(np.where(np.arange(width) < counts[:, None], drawn, np.nan))
+        return sides[0], sides[1]
+    keys = np.where(np.isnan(ordered), 2.0, random.random(medians.shape))
+    mixed = np.take_along_axis(ordered, np.argsort(keys, axis=1), axis=1)
+    half = (counts // 2)[:, None]
+    places = np.arange(width)
+    return np.where(places < half, mixed, np.nan), np.where(places >= half, mixed, np.nan)

@@ -1,0 +1,174 @@
+"""Which rank is slow, by collectives of all ranks: the others wait for it, or it is not given its processor.
+
+A rank that works slowly waits least. One whose process is stopped now and then (a quota of processor time) is
+stopped while it waits as well, and then all ranks wait alike: it shows by the processor time that it got. One
+whose processor other programs had is late by their fault: the system tells how long it stood in the queue.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from ccbench.analysis.health.groups import DECIDED, SLOW_HALF
+from ccbench.capabilities import capabilities_of
+from ccbench.machine.flags import LOAD_FLAGS, Flag
+from ccbench.results import Point
+from ccbench.results.rows import WAITING_SHARE
+from ccbench.stats import CHANCE, chance_of_most
+
+SYMMETRIC = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+"""Collectives in which every rank does as much: in others a root is late for good reason."""
+
+FEWEST_DECIDED = 4
+"""Cases in which one rank is clearly the slowest; of these in DECIDED it must be the same one to be named."""
+
+TELLING_SECONDS = 1e-5
+"""Launches that are shorter tell nothing of waiting: a tenth of them is less than what a cache line takes
+longer or shorter between two processors, by where these and the buffers happen to be."""
+
+QUEUED = 0.05
+"""Of the time: a rank that stood longer in the queue for its processor is late because of what had it."""
+
+STARVED = 0.75
+"""Of the processor time of every other rank: a rank that gets less is not given what they are."""
+
+
+OfCase = Callable[[Point], tuple[int, ...]]
+"""The ranks that one case speaks against."""
+
+
+@dataclass(frozen=True)
+class _Blamed:
+    """A rank that most cases of a team speak against. cases: of how many; against: those that do."""
+
+    team: str
+    rank: int
+    against: tuple[Point, ...]
+    cases: int
+
+    @property
+    def share(self) -> str:
+        return f"{len(self.against)} of {self.cases} collectives on {self.team}"
+
+
+def waited_for(timed: Sequence[Point]) -> dict[int, str]:
+    """Ranks that the others wait for, one of a team at most, each with the evidence."""
+    telling = [point for point in timed if (point.median_seconds or 0.0) >= TELLING_SECONDS]
+    return _joined(
+        (one.rank, f"the others wait for it in {one.share}") for one in _blamed(telling, _waits_least, CHANCE)
+    )
+
+
+def starved_ranks(timed: Sequence[Point]) -> dict[int, str]:
+    """Ranks that get less processor time than all others, less than half of a team, each with the evidence.
+
+    What other programs took is no rank's fault.
+    """
+    # Ranks that poll keep their processors busy while they wait, so that each has all it is given.
+    polling = [one for one in timed if capabilities_of(one.backend).polls and Flag.STEAL not in one.flags]
+    found = []
+    for one in _blamed(polling, _gets_least):
+        usual = median(_of_next(point, one.rank) for point in one.against)
+        found.append((one.rank, f"it gets {usual:.0%} of the next one's processor time in {one.share}"))
+    return _joined(found)
+
+
+def _joined(found: Iterable[tuple[int, str]]) -> dict[int, str]:
+    """All that speaks against each rank."""
+    texts: dict[int, str] = {}
+    for rank, text in found:
+        texts[rank] = f"{texts[rank]}; {text}" if rank in texts else text
+    return texts
+
+
+def _blamed(timed: Sequence[Point], of_case: OfCase, chance: float = 1.0) -> Iterator[_Blamed]:
+    """Of each team the ranks that ``of_case`` gives for most of the cases that decide, if many do.
+
+    chance: how likely ranks that are all alike may be to give one of them as many cases.
+    """
+    teams: dict[tuple[str, int], list[Point]] = defaultdict(list)
+    for point in timed:
+        of_all = not (point.pair or point.groups or point.beside)
+        if of_all and point.collective in SYMMETRIC and point.ranks > 1:
+            teams[point.backend, point.ranks].append(point)
+    sizes = Counter(backend for backend, _ in teams)
+    for (backend, size), cases in teams.items():
+        against: dict[int, list[Point]] = defaultdict(list)
+        decided = 0
+        for point in cases:
+            ranks = of_case(point)
+            decided += bool(ranks)
+            for rank in ranks:
+                against[rank].append(point)
+        if decided < max(FEWEST_DECIDED, len(cases) / 2):
+            continue
+        for rank in sorted(against):
+            times = len(against[rank])
+            if times >= DECIDED * decided and chance_of_most(times, decided, size) <= chance:
+                team = f"{backend} with {size} ranks" if sizes[backend] > 1 else backend
+                yield _Blamed(team, rank, tuple(against[rank]), len(cases))
+
+
+def _waits_least(point: Point) -> tuple[int, ...]:
+    """The rank that waits clearly less than every other; the medians of ranks alone decide nothing.
+
+    Where other programs kept processors busy, whichever rank shared its own with them was late, and of two
+    ranks one is that by chance: there the rank must not have stood in the queue for its processor.
+    """
+    waits, rank = sorted(point.rank_waiting), point.slowest_rank
+    if rank is None or not waits:
+        return ()
+    held_up = _queued(point, rank) if point.rank_queued_share else _loaded(point)
+    if Flag.STEAL in point.flags or held_up:
+        return ()
+    # Two values have no spread that would tell noise from a difference.
+    least = WAITING_SHARE if len(waits) > 2 else SLOW_HALF
+    return (rank,) if waits[1] - waits[0] >= least else ()
+
+
+def _queued(point: Point, rank: int) -> bool:
+    """Whether a rank stood in the queue for its processor; where ranks share some, more than another did."""
+    queued = point.rank_queued_share
+    return queued[rank] - (min(queued) if point.oversubscribed else 0.0) > QUEUED
+
+
+def _loaded(point: Point) -> bool:
+    """Whether other programs kept processors busy."""
+    return not {*LOAD_FLAGS}.isdisjoint(point.flags)
+
+
+def _gets_least(point: Point) -> tuple[int, ...]:
+    """The ranks that get clearly less processor time than all others, of a team less than half.
+
+    Where ranks share processors only one: those on the fullest processor get less than others for good
+    reason, but as much as each other.
+    """
+    shares = _could_run(point)
+    order = sorted(range(len(shares)), key=shares.__getitem__)
+    crowded = point.oversubscribed or len(set(point.binding)) < len(point.binding)
+    most = 1 if crowded else max(1, (len(shares) - 1) // 2)
+    for count in range(min(most, len(shares) - 1), 0, -1):
+        if shares[order[count - 1]] < STARVED * shares[order[count]]:
+            return tuple(order[:count])
+    return ()
+
+
+def _could_run(point: Point) -> list[float]:
+    """Of each rank, the share of the time in which nothing but other programs kept it from running.
+
+    Empty where that is not told. A rank with a quota of processor time may stand in the queue for it as well,
+    so the queue counts beside other load alone.
+    """
+    shares, queued = point.rank_cpu_share, point.rank_queued_share
+    if not _loaded(point):
+        return list(shares)
+    return [had + waited for had, waited in zip(shares, queued, strict=True)] if shares and queued else []
+
+
+def _of_next(point: Point, rank: int) -> float:
+    """A rank's processor time over the least that a rank gets that does not lack it."""
+    shares, lacking = _could_run(point), _gets_least(point)
+    return float(shares[rank] / min(share for one, share in enumerate(shares) if one not in lacking))

@@ -1,0 +1,200 @@
+"""Run folders -> series of medians, one per case and machine, in the order in which the runs began."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ccbench.analysis.history.environment import changed, facts_of, machine_of
+from ccbench.analysis.history.steps import FEWEST_VALUES, Level, find_levels
+from ccbench.errors import RunFolderError
+from ccbench.results import Point, Run, load_run
+from ccbench.results.folder import MANIFEST_NAME
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One run's median of a case. low, high: None without an interval. doubts: the case's flags."""
+
+    run: str
+    created_at: str
+    median_seconds: float
+    low_seconds: float | None
+    high_seconds: float | None
+    backend_version: str
+    doubts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A step of one series. environment: what differs between the last run before and the first run after it.
+
+    change: of the time, as a fraction; positive is slower. runs_after: how many runs confirm the new level.
+    """
+
+    series: str
+    machine: str
+    run: str
+    created_at: str
+    before_seconds: float
+    after_seconds: float
+    change: float
+    runs_after: int
+    environment: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Series:
+    """One case on one machine. moved: index of a run -> what differs from the run before it in this
+    series."""
+
+    label: str
+    machine: str
+    seen: tuple[Seen, ...]
+    levels: tuple[Level, ...]
+    moved: Mapping[int, tuple[str, ...]]
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """The steps, oldest first."""
+        return tuple(
+            Change(
+                series=self.label,
+                machine=self.machine,
+                run=self.seen[after.start].run,
+                created_at=self.seen[after.start].created_at,
+                before_seconds=before.median,
+                after_seconds=after.median,
+                change=after.median / before.median - 1,
+                runs_after=after.end - after.start,
+                environment=self.moved.get(after.start, ()),
+            )
+            for before, after in zip(self.levels, self.levels[1:], strict=False)
+        )
+
+
+@dataclass(frozen=True)
+class History:
+    """All series, those with the newest steps first. problems: files and folders that could not be read."""
+
+    runs: int
+    series: tuple[Series, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """The steps of all series, newest first."""
+        found = [change for one in self.series for change in one.changes]
+        return tuple(sorted(found, key=lambda one: (one.created_at, abs(one.change)), reverse=True))
+
+    @property
+    def long_enough(self) -> bool:
+        """Whether any series is long enough for a step to be found."""
+        return any(len(one.seen) >= FEWEST_VALUES for one in self.series)
+
+
+def run_folders(roots: Iterable[Path]) -> tuple[Path, ...]:
+    """Every run folder that is one of ``roots`` or lies below one, each once. Raises RunFolderError for no
+    folder."""
+    found: dict[Path, Path] = {}
+    for root in roots:
+        if not root.is_dir():
+            raise RunFolderError(f"{root}: not a folder; name one that holds run folders, such as results")
+        for folder, below, files in os.walk(root):
+            if MANIFEST_NAME in files:
+                below.clear()  # a run folder holds no other
+                found.setdefault(Path(folder).resolve(), Path(folder))
+            else:
+                below.sort()
+    return tuple(found.values())
+
+
+def history_of(
+    folders: Sequence[Path], minimum_change: float = 0.03, any_host: bool = False, only: str = ""
+) -> History:
+    """The history that ``folders`` tell. only: text that a series' label must contain.
+
+    Cases without a speed and times of an emulation are left out; a run that cannot be read is a problem, and
+    the rest is told. minimum_change: steps below this fraction are not told.
+    """
+    found: dict[tuple[str, str], list[tuple[Seen, dict[str, str]]]] = defaultdict(list)
+    problems: list[str] = []
+    visits = [one for folder in folders if (one := _visited(folder, any_host, only, problems)) is not None]
+    for visit in sorted(visits, key=lambda one: (one.created_at, one.name)):
+        for label, seen in visit.seen:
+            library = {"library": seen.backend_version} if seen.backend_version else {}
+            found[label, visit.machine].append((seen, {**visit.facts, **library}))
+    series = [_series(label, machine, members, minimum_change) for (label, machine), members in found.items()]
+    series.sort(key=lambda one: (one.label, one.machine))
+    series.sort(key=lambda one: max((change.created_at for change in one.changes), default=""), reverse=True)
+    return History(len(visits), tuple(series), tuple(problems))
+
+
+@dataclass(frozen=True)
+class _Visit:
+    """What a history keeps of one run: its samples are not held while the others are read."""
+
+    name: str
+    created_at: str
+    machine: str
+    facts: dict[str, str]
+    seen: tuple[tuple[str, Seen], ...]
+
+
+def _visited(folder: Path, any_host: bool, only: str, problems: list[str]) -> _Visit | None:
+    try:
+        run = load_run(folder, details=False)
+    except RunFolderError as error:
+        problems.append(str(error))
+        return None
+    problems.extend(run.problems)
+    told: dict[str, list[Seen]] = defaultdict(list)
+    for point in run.points:
+        label = _label(point)
+        if point.is_timed and not point.emulated and only in label:
+            told[label].append(_seen(run, point))
+    return _Visit(
+        run.path.name,
+        run.manifest.created_at,
+        machine_of(run.manifest, any_host),
+        facts_of(run.manifest),
+        tuple((label, _middle(several)) for label, several in told.items()),
+    )
+
+
+def _middle(several: Sequence[Seen]) -> Seen:
+    """Of a case that a run holds several times, as imports of repeated tables do: a run is one value."""
+    return sorted(several, key=lambda one: one.median_seconds)[(len(several) - 1) // 2]
+
+
+def _seen(run: Run, point: Point) -> Seen:
+    return Seen(
+        run=run.path.name,
+        created_at=run.manifest.created_at,
+        median_seconds=point.median_seconds or 0.0,
+        low_seconds=point.low_seconds,
+        high_seconds=point.high_seconds,
+        backend_version=point.backend_version,
+        doubts=point.flags,
+    )
+
+
+def _label(point: Point) -> str:
+    words = (point.label, "simulated" * point.simulated, f"source {point.source}" * point.imported)
+    return " ".join(word for word in words if word)
+
+
+def _series(
+    label: str, machine: str, members: Sequence[tuple[Seen, dict[str, str]]], minimum_change: float
+) -> Series:
+    seen = tuple(one for one, _ in members)
+    moved = {
+        index: lines
+        for index in range(1, len(members))
+        if (lines := changed(members[index - 1][1], members[index][1]))
+    }
+    levels = find_levels([one.median_seconds for one in seen], minimum_change)
+    return Series(label, machine, seen, levels, moved)

@@ -1,0 +1,242 @@
+"""Advice in the two forms that NCCL reads: environment variables, and the CSV of its example tuner plug-in.
+
+Nothing here was run on NCCL: the forms are those of its documents and sources.
+
+Environment ("Environment Variables" of NCCL's user guide, under NCCL_ALGO and NCCL_PROTO): since 2.24 a list
+may be given per collective, ``allreduce:ring;allgather:pat``; before that one list holds for all collectives.
+NCCL reads it once in a process and knows no sizes there.
+
+CSV (NVIDIA/nccl: ext-tuner/example/README.md since 2.27.5, later plugins/tuner/example): a line is
+``collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks,numPipeOps,regBuff``; the last
+two may be missing (8 or 9 fields); -1 matches everything; the first line that matches is taken; lines that
+start with # are comments, and a line may have 255 characters. There is no column for the type of the
+elements.
+
+The README says that -1 channels keep NCCL's choice. In its source (plugin.c of 2.27.5 at 3ea7eedf, and of
+later versions at 35512d6f and 837821a4) the number is 1 before a line is looked for and -1 leaves it so, and
+NCCL (ncclGetAlgoInfo in src/enqueue.cc) takes every number but 0 for the channels it may use at most. So 0 is
+written where channels are not known: both readings then leave the choice to NCCL.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ccbench.analysis.tuning.advice import Advice, Band, Rules, advise, everywhere
+from ccbench.analysis.tuning.timings import DEFAULT, NOT_SET, SIZE_NOT_STATED, Choice, Timing
+from ccbench.capabilities import capabilities_of
+from ccbench.units import plural
+
+COLLECTIVE_NAMES = {
+    "all_reduce": "allreduce",
+    "all_gather": "allgather",
+    "reduce_scatter": "reducescatter",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+}
+
+CSV_ALGORITHMS = {
+    "ring": "ring",
+    "tree": "tree",
+    "collnetdirect": "collnet_direct",
+    "collnetchain": "collnet_chain",
+    "nvls": "nvls",
+    "nvlstree": "nvls_tree",
+    "pat": "pat",
+}
+
+ONLY_SIMPLE = ("collnetdirect", "collnetchain", "nvls", "nvlstree", "pat")
+"""Algorithms that exist with one protocol (src/graph/tuning.cc)."""
+
+VARIABLE_VALUES = {
+    "ring": "ring",
+    "tree": "tree",
+    "collnet": "collnetdirect,collnetchain",
+    "collnetdirect": "collnetdirect",
+    "collnetchain": "collnetchain",
+    "nvls": "nvls",
+    "nvlstree": "nvlstree",
+    "pat": "pat",
+}
+
+PROTOCOLS = {"ll": "LL", "ll128": "LL128", "simple": "Simple"}
+
+CSV_COLUMNS = (
+    "collective_type", "min_bytes", "max_bytes", "algorithm", "protocol", "channels", "nNodes", "nRanks",
+    "numPipeOps", "regBuff",
+)  # fmt: skip
+
+NCCL_CHOOSES_CHANNELS = 0
+ANY = -1
+
+LONGEST_LINE = 200
+"""Characters of a comment; the example reads 255 at once and takes the rest for another line."""
+
+_HEAD = "made by ccbench from measured points; this file was never run on NCCL by ccbench"
+
+
+@dataclass(frozen=True)
+class _Key:
+    """What a line of the CSV can match."""
+
+    collective: str
+    nodes: int
+    ranks: int
+
+
+def nccl_environment(timings: Iterable[Timing], rules: Rules | None = None) -> str:
+    """Lines of a shell that set NCCL_ALGO and NCCL_PROTO, with comments; no lines but comments without
+    advice.
+
+    A collective is set where one choice may be set for all sizes that were measured: nowhere slower.
+    """
+    own = _of_nccl(timings)
+    settled = {
+        name: one
+        for name, one in everywhere(own, rules).items()
+        if name in COLLECTIVE_NAMES and _settable(one)
+    }
+    advised = {one.situation.collective for one in advise(own, rules) for band in one.bands if band.choice}
+    lines = _comments(
+        _HEAD,
+        "one list per collective is understood since NCCL 2.24; NCCL's guide advises to leave them unset",
+        *(
+            f"{name}: what is fastest depends on the size, and NCCL's environment knows none; use the CSV"
+            for name in sorted(advised - set(settled))
+        ),
+    )
+    for variable, words in (("NCCL_ALGO", _algorithm_word), ("NCCL_PROTO", _protocol_word)):
+        parts = [(COLLECTIVE_NAMES[name], words(one)) for name, one in sorted(settled.items())]
+        text = ";".join(f"{name}:{word}" for name, word in parts if word)
+        lines += [f'export {variable}="{text}"'] if text else []
+        same = {word for _, word in parts}
+        if text and len(same) == 1:
+            lines += _comments(f"before 2.24, for all collectives at once: {variable}={same.pop()}")
+    if any(one.protocol == "ll128" for one in settled.values()):
+        lines += _comments(
+            "LL128 corrupts data on machines that do not support it (NCCL's guide): verify results"
+        )
+    for name, one in sorted(settled.items()):
+        if one.channels:
+            lines += _comments(
+                f"{name} was measured with {one.channels} channels, which can only be set for all"
+            )
+    if not settled:
+        lines += _comments("no collective has one choice to set for all its sizes")
+    return "\n".join(lines) + "\n"
+
+
+def nccl_csv(timings: Iterable[Timing], rules: Rules | None = None) -> str:
+    """The tuner plug-in's file. What it cannot say is left out, each with a comment."""
+    advice = advise(_of_nccl(timings), rules)
+    rows: list[str] = []
+    notes: list[str] = []
+    for key, members in _by_key(advice, notes).items():
+        for band in _agreed(key, members, notes):
+            row = _row(key, band)
+            if row is None:
+                name = band.choice.label if band.choice else ""
+                notes.append(
+                    f"{_place(key, band)}: {name} left out: the plug-in needs algorithm and protocol"
+                )
+            else:
+                rows.append(row)
+    head = [_HEAD, "read by NCCL's example tuner plug-in (NCCL_TUNER_CONFIG_FILE), NCCL 2.27.5 and later"]
+    zeros = any(row.split(",")[5] == "0" for row in rows)
+    head += (
+        ["channels 0: NCCL's own choice; -1 would leave one channel, as the plug-in's source is"]
+        if zeros
+        else []
+    )
+    return "\n".join([*_comments(*head, *notes, ",".join(CSV_COLUMNS)), *rows]) + "\n"
+
+
+def _of_nccl(timings: Iterable[Timing]) -> tuple[Timing, ...]:
+    plain = (one for one in timings if not one.situation.work and one.size_bytes != SIZE_NOT_STATED)
+    return tuple(one for one in plain if capabilities_of(one.choice.backend).nccl_settings)
+
+
+def _by_key(advice: Sequence[Advice], notes: list[str]) -> dict[_Key, list[Advice]]:
+    found: dict[_Key, list[Advice]] = defaultdict(list)
+    for one in advice:
+        where = one.situation
+        if where.collective in COLLECTIVE_NAMES:
+            found[_Key(where.collective, where.nodes, where.ranks)].append(one)
+        elif any(band.choice for band in one.bands):
+            notes.append(f"{where.collective} left out: NCCL has no choice of algorithm there")
+    # The plug-in takes the first line that matches: those for any number of nodes come last.
+    return dict(sorted(found.items(), key=lambda item: item[0].nodes == 0))
+
+
+def _agreed(key: _Key, members: Sequence[Advice], notes: list[str]) -> list[Band]:
+    """Bands of sizes at which all types, operations and placements that were measured ask for the same."""
+    answers: dict[int, list[Band]] = defaultdict(list)
+    for one in members:
+        for band in one.bands:
+            for size in band.sizes_bytes:
+                answers[size].append(band)
+    bands: list[Band] = []
+    open_band = False
+    for size in sorted(answers):
+        here = answers[size]
+        asked = {(band.choice, band.channels, band.ran) for band in here}
+        if len({band.choice for band in here}) > 1:
+            notes.append(f"{_place(key)}: {size} B left out: types, operations or placements differ there")
+        if len(asked) > 1 or here[0].choice is None:
+            open_band = False
+            continue
+        same = open_band and (bands[-1].choice, bands[-1].channels, bands[-1].ran) in asked
+        if same:
+            bands[-1] = replace(bands[-1], high_bytes=size, sizes_bytes=(*bands[-1].sizes_bytes, size))
+        else:
+            bands.append(replace(here[0], low_bytes=size, high_bytes=size, sizes_bytes=(size,)))
+        open_band = True
+    return bands
+
+
+def _row(key: _Key, band: Band) -> str | None:
+    choice = band.choice
+    if choice is None or choice.settings != NOT_SET or choice.variant:
+        return None
+    algorithm = choice.algorithm if choice.algorithm in CSV_ALGORITHMS else band.ran[0]
+    protocol = choice.protocol if choice.protocol != DEFAULT else band.ran[1]
+    if algorithm in ONLY_SIMPLE:
+        protocol = "simple"
+    if algorithm not in CSV_ALGORITHMS or protocol not in PROTOCOLS:
+        return None
+    channels = band.channels or NCCL_CHOOSES_CHANNELS
+    numbers = (channels, key.nodes or ANY, key.ranks, ANY, ANY)
+    words = (
+        COLLECTIVE_NAMES[key.collective],
+        band.low_bytes,
+        band.high_bytes,
+        CSV_ALGORITHMS[algorithm],
+        protocol,
+    )
+    return ",".join(map(str, (*words, *numbers)))
+
+
+def _settable(choice: Choice) -> bool:
+    plain = choice.settings == NOT_SET and not choice.variant
+    return plain and bool(_algorithm_word(choice) or _protocol_word(choice))
+
+
+def _algorithm_word(choice: Choice) -> str:
+    return VARIABLE_VALUES.get(choice.algorithm, "")
+
+
+def _protocol_word(choice: Choice) -> str:
+    return PROTOCOLS.get(choice.protocol, "")
+
+
+def _place(key: _Key, band: Band | None = None) -> str:
+    sizes = f" {band.low_bytes}-{band.high_bytes} B" if band is not None else ""
+    return f"{key.collective} on {plural(key.ranks, 'rank')}{sizes}"
+
+
+def _comments(*texts: str) -> list[str]:
+    """One comment per text, printable, short enough for the plug-in's reader."""
+    clean = ("".join(c if c.isprintable() else "?" for c in " ".join(text.split())) for text in texts)
+    return [f"# {text}"[:LONGEST_LINE] for text in dict.fromkeys(clean)]

@@ -1,0 +1,126 @@
+"""What a launch of a kernel needs besides its buffers: plans, programs, and how much work space.
+
+A kernel's header comment says what its plan holds. PLANNERS has one function for every kernel file whose plan
+is not empty: whoever adds a kernel file adds its planner there, and backends need no change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbench.backends.kernels.programs import schedule_program
+from ccbench.backends.kernels.trees import channel_trees, tree_plan
+from ccbench.collectives import collective
+from ccbench.errors import MachineError, UsageError
+from ccbench.topology.graph import Topology
+
+Plan = NDArray[np.int32]
+"""Shape (channels, plan_words)."""
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """What a planner is told.
+
+    schedule: what an interpreting kernel is to run, such as ``chain:8``; empty for all others.
+    size_bytes: nccl-tests' size. orders: rings through all ranks that the links between them suggest, best
+    first; empty where nothing is known.
+    """
+
+    collective: str
+    ranks: int
+    channels: int
+    root: int = 0
+    size_bytes: int = 0
+    schedule: str = ""
+    orders: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class LaunchPlan:
+    """What Arguments.plan and Arguments.program point to; None where the kernel reads none."""
+
+    plan: Plan | None = None
+    program: NDArray[np.int32] | None = None
+
+
+Planner = Callable[[PlanRequest], LaunchPlan]
+
+
+def ring_plan(orders: Sequence[Sequence[int]]) -> Plan:
+    """The plan of ring kernels: for each channel the order of ranks, then the place of each rank.
+
+    orders: one permutation of all ranks per channel. UsageError when one is not a permutation.
+    """
+    ranks = len(orders[0]) if orders else 0
+    for channel, order in enumerate(orders):
+        if sorted(order) != list(range(ranks)):
+            raise UsageError(
+                f"ring order of channel {channel}: {list(order)} is not an order of ranks 0 to {ranks - 1}; "
+                "name every rank once"
+            )
+    order_of = np.asarray(orders, np.int32).reshape(len(orders), ranks)
+    return np.concatenate([order_of, np.argsort(order_of, axis=1).astype(np.int32)], axis=1)
+
+
+def natural_orders(ranks: int, channels: int) -> list[list[int]]:
+    """Rings where nothing is known of the topology: 0, 1, 2 ... on even channels, backwards on odd ones."""
+    forward = list(range(ranks))
+    return [forward if channel % 2 == 0 else forward[::-1] for channel in range(channels)]
+
+
+def channel_orders(request: PlanRequest) -> list[list[int]]:
+    """One ring for each channel: those of the topology in turn, else the natural ones."""
+    if not request.orders:
+        return natural_orders(request.ranks, request.channels)
+    return [list(request.orders[channel % len(request.orders)]) for channel in range(request.channels)]
+
+
+def topology_orders(topology: Topology, devices: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    """Ring orders of ranks, for PlanRequest.orders, where rank r is the GPU called ``devices[r]``.
+
+    A ring over k links of every GPU comes k times. Empty behind a switch, where any order is as good, and
+    where no ring of direct links joins the devices.
+    """
+    from ccbench.topology.rings import rings_for
+
+    try:
+        found = rings_for(topology, devices)
+    except MachineError:
+        return ()  # two ranks on one GPU, or one that the topology does not show
+    if found.method in ("switch", "fallback"):
+        return ()
+    rank_of = {name: rank for rank, name in enumerate(devices)}
+    return tuple(
+        tuple(rank_of[name] for name in ring.order) for ring in found.rings for _ in range(ring.lanes)
+    )
+
+
+def _ring(request: PlanRequest) -> LaunchPlan:
+    return LaunchPlan(plan=ring_plan(channel_orders(request)))
+
+
+def _tree(request: PlanRequest) -> LaunchPlan:
+    root = request.root if collective(request.collective).rooted else None
+    return LaunchPlan(plan=tree_plan(channel_trees(request.ranks, request.channels, root, request.orders)))
+
+
+def _schedule(request: PlanRequest) -> LaunchPlan:
+    made = schedule_program(
+        request.collective, request.schedule, request.ranks, request.root, request.size_bytes
+    )
+    return LaunchPlan(program=made)
+
+
+PLANNERS: Mapping[str, Planner] = {"ring.cu": _ring, "schedule.cu": _schedule, "tree.cu": _tree}
+"""Kernel file -> its planner; files that are not here have no plan."""
+
+
+def plan_for(kernel_file: str, request: PlanRequest) -> LaunchPlan:
+    """The plan of a kernel for one case; raises what the planner raises (UsageError, ScheduleError)."""
+    planner = PLANNERS.get(kernel_file)
+    return planner(request) if planner else LaunchPlan()

@@ -1,0 +1,393 @@
+"""Any schedule as a program for ``kernels/schedule.cu``: what each rank's blocks wait for, move and post.
+
+A rank sends what others need of its slots as messages, so nobody touches another rank's buffers, and what
+may overwrite what is settled inside one rank by the same placement that the CPU backend uses. Contributions
+are combined in the order of the ranks that bring them.
+
+Units and freedom from deadlock. A message has a key (step, group); a connection carries at most one message
+per key. Every rank runs its units in the order of their keys, sends before receives of the same key. Take
+the unit with the smallest key that any rank stands at: what it waits for has a smaller key still, so it has
+been done. What a rank receives and hands on is sent in the unit that receives it, before its own key's turn;
+that is allowed while the message two places before it on its connection has a key smaller than the unit's,
+as two messages at least are in flight (Arguments.slots). Passes over further chunks follow each other in the
+same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbench.backends.kernels.traffic import Message, Traffic, traffic_of
+from ccbench.collectives import collective
+from ccbench.errors import ScheduleError
+from ccbench.schedules import Schedule, schedule_for
+from ccbench.schedules.layout import Layout, Place, Space
+from ccbench.schedules.placement import Placement
+from ccbench.schedules.versions import Value, Versions, versions_of
+
+FORMAT = 1
+HEADER_WORDS = 8
+ROW_WORDS = 8
+UNIT_WORDS = 256
+"""What a block keeps of a unit in shared memory."""
+
+MOST_RANKS = 64
+MOST_PLACES = 64
+"""Sources of one unit, and its targets."""
+
+NARROW = 2
+"""Sources and targets of a move in a unit that has several; a move alone may have MOST_PLACES."""
+
+
+class Kind(IntEnum):
+    """Where a reference points; the first three as Space."""
+
+    INPUT = 0
+    OUTPUT = 1
+    WORK = 2
+    MESSAGE = 3
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A place of one piece. index: piece of a buffer, number of a work place, or piece inside ``message``."""
+
+    kind: Kind
+    index: int
+    message: Message | None = None
+
+
+@dataclass(frozen=True)
+class Move:
+    """targets = the sources combined, in this order; ``piece`` says how long they are."""
+
+    piece: int
+    sources: tuple[Reference, ...]
+    targets: tuple[Reference, ...]
+    finishes: bool = False
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Wait for the messages and for room to send, move, tell all peers: one synchronisation."""
+
+    receives: tuple[Message, ...]
+    sends: tuple[Message, ...]
+    moves: tuple[Move, ...]
+
+    @property
+    def sources(self) -> list[Reference]:
+        """References of all moves, in order."""
+        return [one for move in self.moves for one in move.sources]
+
+    @property
+    def targets(self) -> list[Reference]:
+        """References of all moves, in order."""
+        return [one for move in self.moves for one in move.targets]
+
+    @property
+    def words(self) -> int:
+        """Length when encoded."""
+        places = len(self.sources) + len(self.targets)
+        return 3 + len(self.receives) + len(self.sends) + len(self.moves) + places
+
+    @property
+    def fits(self) -> bool:
+        """Whether a block can hold it."""
+        wide = any(max(len(move.sources), len(move.targets)) > NARROW for move in self.moves)
+        return (
+            self.words <= UNIT_WORDS
+            and max(len(self.sources), len(self.targets)) <= MOST_PLACES
+            and (len(self.moves) == 1 or not wide)
+        )
+
+
+@dataclass(frozen=True)
+class RankProgram:
+    """One rank's units for one pass over a chunk of every piece."""
+
+    units: tuple[Unit, ...]
+    work_places: int
+
+
+class _RankCompiler:
+    """Turns the values of one rank into units."""
+
+    def __init__(self, rank: int, versions: Versions, traffic: Traffic, layout: Layout) -> None:
+        self._rank = rank
+        self._values = versions.values
+        self._traffic = traffic
+        self._pieces = layout.schedule.pieces
+        row = collective(layout.schedule.collective)
+        self._moves_data, self._reduces = row.moves_data, row.reduces
+        self._work: dict[int, int] = {}
+        self._next_ordinal: dict[int, int] = {}
+        self._fused: set[Message] = set()
+        self._units: list[Unit] = []
+
+    def compiled(self) -> RankProgram:
+        """All units in the order of their keys."""
+        own = [value for value in self._values if value.operands and value.key[0] == self._rank]
+        local: dict[int, list[Value]] = {}
+        received: dict[tuple[int, int], list[Value]] = {}
+        for value in own:
+            group = self._traffic.group_of.get(value.number)
+            if group is None:
+                local.setdefault(value.step, []).append(value)
+            else:
+                received.setdefault((value.step, group), []).append(value)
+        sent: dict[tuple[int, int], list[Message]] = {}
+        for message in self._traffic.sent_by[self._rank]:
+            sent.setdefault((message.step, message.group), []).append(message)
+        for key in sorted({*received, *sent, *((step, 0) for step in local)}):
+            self._send([one for one in sent.get(key, ()) if one not in self._fused])
+            if key[1] == 0:
+                self._emit_moves([self._move(value, ()) for value in local.get(key[0], ())])
+            if key in received:
+                self._receive(key, received[key])
+        return RankProgram(tuple(self._units), len(self._work))
+
+    def _place(self, value: Value) -> Reference:
+        place = value.place
+        assert place is not None, "placement ran before"
+        if place.space is Space.WORK:
+            return Reference(Kind.WORK, self._work.setdefault(place.offset, len(self._work)))
+        return Reference(Kind(int(place.space)), place.offset)
+
+    def _source(self, value: Value, operand: int) -> Reference:
+        found = self._traffic.place_of.get((operand, value.number))
+        if found is None:
+            return self._place(self._values[operand])
+        return Reference(Kind.MESSAGE, found[1], found[0])
+
+    def _move(self, value: Value, messages: Sequence[Message]) -> Move:
+        """The move that makes ``value``, sending it at once with ``messages``."""
+        operands = sorted(value.operands, key=lambda number: self._values[number].key[0])
+        sources = tuple(self._source(value, number) for number in operands)
+        targets = [
+            Reference(Kind.MESSAGE, self._traffic.entries[message].index(value.number), message)
+            for message in messages
+            if value.number in self._traffic.entries[message]
+        ]
+        if self._stored(value, messages):
+            targets.insert(0, self._place(value))
+        complete = not any(self._values[read.reader].reduces for read in value.reads)
+        finishes = self._reduces and value.reduces and complete
+        return Move(value.key[1] % self._pieces, sources, tuple(targets), finishes)
+
+    def _stored(self, value: Value, messages: Sequence[Message]) -> bool:
+        """Whether anybody needs the value later than in the unit that makes it."""
+        if value.is_output:
+            return True
+        for read in value.reads:
+            found = self._traffic.place_of.get((value.number, read.reader))
+            if found is None or found[0] not in messages:
+                return True
+        return False
+
+    def _send(self, messages: Sequence[Message]) -> None:
+        entries = self._traffic.entries
+        single = {entries[message] for message in messages}
+        if len(single) == 1 and len(entries[messages[0]]) == 1:
+            (number,) = entries[messages[0]]
+            for begin in range(0, len(messages), MOST_PLACES):
+                some = tuple(messages[begin : begin + MOST_PLACES])
+                targets = tuple(Reference(Kind.MESSAGE, 0, message) for message in some)
+                self._emit(Unit((), some, self._copies(number, targets)))
+            return
+        unit = Unit((), (), ())
+        for message in messages:
+            moves = tuple(
+                move
+                for index, number in enumerate(entries[message])
+                for move in self._copies(number, (Reference(Kind.MESSAGE, index, message),))
+            )
+            larger = Unit((), (*unit.sends, message), (*unit.moves, *moves))
+            if not larger.fits:
+                self._emit(unit)
+                larger = Unit((), (message,), moves)
+            unit = larger
+        self._emit(unit)
+
+    def _copies(self, number: int, targets: tuple[Reference, ...]) -> tuple[Move, ...]:
+        if not self._moves_data:
+            return ()
+        value = self._values[number]
+        return (Move(value.key[1] % self._pieces, (self._place(value),), targets),)
+
+    def _emit_moves(self, moves: Iterable[Move]) -> None:
+        unit = Unit((), (), ())
+        for move in moves if self._moves_data else ():
+            larger = Unit((), (), (*unit.moves, move))
+            if not larger.fits:
+                self._emit(unit)
+                larger = Unit((), (), (move,))
+            unit = larger
+        self._emit(unit)
+
+    def _receive(self, key: tuple[int, int], values: Sequence[Value]) -> None:
+        receives = self._traffic.received_by[self._rank].get(key, [])
+        numbers = {value.number for value in values}
+        unit = self._receiving(receives, (), values)
+        assert unit.fits, "groups are made so that they fit"
+        for message in self._carrying(values):
+            if not numbers.issuperset(self._traffic.entries[message]) or not self._in_turn(message, key):
+                continue
+            larger = self._receiving(receives, (*unit.sends, message), values)
+            if larger.fits:
+                unit = larger
+                self._fused.add(message)
+                self._next_ordinal[message.target] = self._traffic.ordinal[message] + 1
+        self._units.append(unit)
+
+    def _carrying(self, values: Sequence[Value]) -> list[Message]:
+        """Messages that carry any of ``values`` on, in the order of their keys."""
+        found = {
+            self._traffic.place_of[value.number, read.reader][0]
+            for value in values
+            for read in value.reads
+            if (value.number, read.reader) in self._traffic.place_of
+        }
+        return sorted(found)
+
+    def _in_turn(self, message: Message, key: tuple[int, int]) -> bool:
+        """Whether a message may go in the unit of ``key``: see the module's comment."""
+        ordinal = self._traffic.ordinal[message]
+        if ordinal != self._next_ordinal.get(message.target, 0):
+            return False
+        if ordinal < 2:
+            return True
+        before = self._traffic.connection(message)[ordinal - 2]
+        return (before.step, before.group) < key
+
+    def _receiving(
+        self, receives: Sequence[Message], sends: tuple[Message, ...], values: Sequence[Value]
+    ) -> Unit:
+        moves = [self._move(value, sends) for value in values] if self._moves_data else []
+        return Unit(tuple(receives), sends, tuple(move for move in moves if move.targets))
+
+    def _emit(self, unit: Unit) -> None:
+        for message in unit.sends:
+            self._next_ordinal[message.target] = self._traffic.ordinal[message] + 1
+        if unit.sends or unit.moves:
+            self._units.append(unit)
+
+
+def rank_programs(schedule: Schedule, in_place: bool) -> tuple[list[RankProgram], Traffic]:
+    """Every rank's program for a proven schedule, and the messages they exchange.
+
+    The messages are the same in place and out of place, so ranks may differ in which of the two they run.
+    ScheduleError for more than MOST_RANKS ranks.
+    """
+    if schedule.ranks > MOST_RANKS:
+        raise ScheduleError(
+            f"{schedule.collective} {schedule.algorithm} on {schedule.ranks} ranks: kernels run {MOST_RANKS} "
+            "at most; take fewer ranks"
+        )
+    row = collective(schedule.collective)
+    layout = Layout(schedule, 1 if row.blocked else schedule.pieces, in_place)
+    versions = versions_of(layout)
+    placement = Placement(layout, versions)
+    placement.assign()
+    traffic = traffic_of(versions, schedule.ranks)
+    ranks = range(schedule.ranks)
+    return [_RankCompiler(rank, versions, traffic, layout).compiled() for rank in ranks], traffic
+
+
+def first_piece(layout: Layout, rank: int, space: Space) -> int:
+    """Which piece the rank's buffer begins with when it lies in place, -1 where there is no buffer."""
+    places: list[Place] = layout.input_places(rank) if space is Space.INPUT else layout.output_places(rank)
+    return places[0].offset if places else -1
+
+
+def _encoded(unit: Unit, next_words: int, last: bool, traffic: Traffic) -> list[int]:
+    connections = [*unit.receives, *unit.sends]
+    at = {message: index for index, message in enumerate(connections)}
+
+    def word(reference: Reference) -> int:
+        index = reference.index
+        if reference.message is not None:
+            index |= at[reference.message] << 16
+        return reference.kind << 28 | index
+
+    words = [
+        unit.words | next_words << 16,
+        len(unit.receives) | len(unit.sends) << 8 | len(unit.moves) << 16 | int(last) << 24,
+        len(unit.sources) | len(unit.targets) << 8,
+    ]
+    words += [one.source | traffic.ordinal[one] << 8 for one in unit.receives]
+    words += [one.target | traffic.ordinal[one] << 8 for one in unit.sends]
+    for move in unit.moves:
+        words.append(
+            move.piece | len(move.sources) << 16 | len(move.targets) << 23 | int(move.finishes) << 30
+        )
+    words += [word(one) for one in unit.sources] + [word(one) for one in unit.targets]
+    assert len(words) == unit.words
+    return words
+
+
+def _rank_words(program: RankProgram, traffic: Traffic) -> list[int]:
+    words: list[int] = []
+    for index, unit in enumerate(program.units):
+        following = program.units[(index + 1) % len(program.units)]
+        words += _encoded(unit, following.words, index + 1 == len(program.units), traffic)
+    return words
+
+
+@lru_cache(maxsize=32)
+def compiled_program(schedule: Schedule) -> NDArray[np.int32]:
+    """The program of a proven schedule, for any count, dtype and number of channels.
+
+    32-bit words, which kernels/schedule.cu reads:
+
+    * a header of HEADER_WORDS: format, ranks, pieces, 1 if blocked + 2 if data moves, pieces of the longest
+      message, work places out of place, words of a rank's row, work places in place (where there is a root
+      both are the larger one, as ranks without a buffer cannot tell);
+    * a row for each rank: first piece of its input and of its output (-1: none); where its units begin and
+      how long the first one is, out of place, then in place; 0, 0; for every peer the messages sent to it in
+      one pass; for every peer those taken from it;
+    * units, one after another: own words + 65536 * words of the next; receives + 256 * sends + 65536 * moves
+      (+ 2^24 in the pass's last unit); sources + 256 * targets; per message peer + 256 * how many went before
+      it on its connection; per move piece + 65536 * sources + 2^23 * targets (+ 2^30 where an average is
+      divided); references of all sources, then of all targets: 2^28 * kind + index, for messages + 65536 *
+      its place among the unit's.
+    """
+    ranks = schedule.ranks
+    row_words = ROW_WORDS + 2 * ranks
+    programs, traffic = rank_programs(schedule, in_place=False)
+    in_place, _ = rank_programs(schedule, in_place=True)
+    body: list[int] = []
+    rows = np.zeros((ranks, row_words), np.int64)
+    layout = Layout(schedule, 1 if collective(schedule.collective).blocked else schedule.pieces, True)
+    begin = HEADER_WORDS + ranks * row_words
+    for rank in range(ranks):
+        rows[rank, 0] = first_piece(layout, rank, Space.INPUT)
+        rows[rank, 1] = first_piece(layout, rank, Space.OUTPUT)
+        for column, program in ((2, programs[rank]), (4, in_place[rank])):
+            rows[rank, column] = begin + len(body)
+            rows[rank, column + 1] = program.units[0].words if program.units else 0
+            body += _rank_words(program, traffic)
+        for peer in range(ranks):
+            rows[rank, ROW_WORDS + peer] = len(traffic.on(rank, peer))
+            rows[rank, ROW_WORDS + ranks + peer] = len(traffic.on(peer, rank))
+    row = collective(schedule.collective)
+    work_places, work_in_place = (max(one.work_places for one in some) for some in (programs, in_place))
+    if row.rooted:
+        work_places = work_in_place = max(work_places, work_in_place)
+    shape = int(row.blocked) | int(row.moves_data) << 1
+    header = [FORMAT, ranks, schedule.pieces, shape, traffic.longest, work_places, row_words, work_in_place]
+    found = np.concatenate([np.asarray(header, np.int64), rows.ravel(), np.asarray(body, np.int64)])
+    return found.astype(np.int32)
+
+
+def schedule_program(
+    collective_name: str, algorithm: str, ranks: int, root: int, size_bytes: int
+) -> NDArray[np.int32]:
+    """The program of ``algorithm`` (``ring``, ``chain:8``); raises what ``schedule_for`` raises."""
+    return compiled_program(schedule_for(collective_name, algorithm, ranks, root, size_bytes=size_bytes))

@@ -1,0 +1,404 @@
+"""What a rank keeps in its device's memory, so that a search can leave out what does not fit.
+
+States: 2 + 2 + 12 bytes for each parameter with Adam in mixed precision, divided by data parallel ranks as
+the ZeRO stage says (Rajbhandari et al. 2020, sections 3 and 5). Activations: s b h (34 + 5 a s / h) bytes
+for a layer of a GPT and its refinements (Korthikanti et al. 2022, sections 4 and 5), counted here tensor by
+tensor so that it holds for other widths. Not counted: the runtime, communication buffers of the library,
+fragmentation.
+
+What one rank holds: its share of the parameters of its pipeline stage, by who else holds the same.
+
+Matrices are split among tensor parallel ranks as in Megatron-LM (Shoeybi et al. 2019): queries, keys, values
+and the first matrices of a feed-forward part by columns, the matrices after them by rows, embedding and head
+by the vocabulary. Norms, biases added after a sum over ranks, routers, position embeddings and what goes
+down into a latent space are on every rank. Keys and values with fewer heads than ranks are on several.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from importlib import resources
+
+from ccbench.collectives import shares
+from ccbench.errors import UsageError
+from ccbench.plan.shape import ModelShape
+from ccbench.plan.strategy import Strategy, check_strategy
+from ccbench.units import parse_size
+
+ML_ENGINEERING = "stas00/ml-engineering, compute/accelerator/README.md"
+
+
+@dataclass(frozen=True)
+class Device:
+    """One accelerator as a rank sees it: a die where a package holds several.
+
+    memory_bytes, memory_bytes_per_second: of its own memory. peak_flops: multiplications and additions a
+    second by dtype, without sparsity. achieved: share of the peak that the best of many large matrix
+    products reached. models: how machines call it.
+    """
+
+    name: str
+    memory_bytes: int
+    memory_bytes_per_second: float
+    peak_flops: tuple[tuple[str, float], ...]
+    achieved: float
+    source: str = ""
+    achieved_source: str = ML_ENGINEERING
+    models: tuple[str, ...] = ()
+
+    def peak(self, dtype: str) -> float:
+        """Floating-point operations a second; UsageError lists what the device computes with."""
+        for name, flops in self.peak_flops:
+            if name == dtype:
+                return flops
+        known = ", ".join(name for name, _ in self.peak_flops)
+        raise UsageError(f"device {self.name}: no rate for dtype {dtype!r}; one of {known}")
+
+    @property
+    def usual_dtype(self) -> str:
+        """What it trains in unless said: bfloat16, or float16 on devices without it."""
+        return self.peak_flops[0][0]
+
+    def with_rates(self, tflops: float | None = None, memory_bytes: int | None = None) -> Device:
+        """The same with a peak (of every dtype) or a memory that the user states."""
+        peaks = self.peak_flops
+        if tflops is not None:
+            peaks = tuple((name, tflops * 1e12) for name, _ in peaks)
+        return replace(self, peak_flops=peaks, memory_bytes=memory_bytes or self.memory_bytes)
+
+
+@lru_cache(maxsize=1)
+def named_devices() -> dict[str, Device]:
+    """The devices of devices.yaml by name."""
+    import yaml
+
+    text = (resources.files("ccbench.plan") / "devices.yaml").read_text(encoding="utf-8")
+    found = {}
+    for name, values in yaml.safe_load(text).items():
+        rate = values["memory_rate"].removesuffix("/s")
+        found[name] = Device(
+            name,
+            parse_size(values["memory"]),
+            float(parse_size(rate)),
+            tuple((dtype, float(peak) * 1e12) for dtype, peak in values["tflops"].items()),
+            float(values["achieved"]),
+            values["source"],
+            values.get("achieved_source", ML_ENGINEERING),
+            tuple(values["models"]),
+        )
+    return found
+
+
+def named_device(name: str) -> Device:
+    """A device by its name here or as machines call it; UsageError lists the names."""
+    wanted = name.strip().lower()
+    for device in named_devices().values():
+        if wanted == device.name or wanted in (model.lower() for model in device.models):
+            return device
+    raise UsageError(f"device: {name[:80]!r} is not known; one of {', '.join(sorted(named_devices()))}")
+
+
+ONLY, FIRST, MIDDLE, LAST = STAGES = ("only", "first", "middle", "last")
+"""Which pipeline stage: the only one, or the first, one in the middle, the last."""
+
+
+@dataclass(frozen=True)
+class LayerShare:
+    """Parameters of one layer on one rank.
+
+    dense: outside the experts, replicated only over data and context parallel ranks and, of them, ``whole``
+    on every tensor parallel rank. experts: those of the rank's experts.
+    """
+
+    dense: int
+    whole: int
+    experts: int
+
+
+@dataclass(frozen=True)
+class Holding:
+    """Parameters of one stage on one rank.
+
+    layers: of the stage, ``moe_layers`` of them with experts. layer, moe_layer: what each holds. around:
+    embedding, head and last norm, as far as the stage has them; ``tied`` of these are embedding that the
+    last stage (or the first) holds as well. whole: those of ``around`` that every tensor parallel rank holds
+    and computes on its own part of the sequence.
+    """
+
+    kind: str
+    stage: int
+    layers: int
+    moe_layers: int
+    layer: LayerShare
+    moe_layer: LayerShare
+    around: int
+    tied: int
+    whole: int
+
+    @property
+    def dense_layers(self) -> int:
+        """Layers without experts."""
+        return self.layers - self.moe_layers
+
+    @property
+    def dense(self) -> int:
+        """Parameters outside experts."""
+        return self.around + self.dense_layers * self.layer.dense + self.moe_layers * self.moe_layer.dense
+
+    @property
+    def experts(self) -> int:
+        """Parameters of experts."""
+        return self.moe_layers * self.moe_layer.experts
+
+    @property
+    def replicated(self) -> int:
+        """Parameters that every tensor parallel rank holds and has gradients of for its tokens alone."""
+        return self.whole + self.dense_layers * self.layer.whole + self.moe_layers * self.moe_layer.whole
+
+    @property
+    def parameters(self) -> int:
+        """All parameters of the rank."""
+        return self.dense + self.experts
+
+
+def stage_kinds(strategy: Strategy) -> tuple[str, ...]:
+    """The kinds of stages that the pipeline has."""
+    return (ONLY,) if strategy.layout.pp == 1 else (FIRST, LAST) if strategy.layout.pp == 2 else STAGES[1:]
+
+
+def kind_of(strategy: Strategy, stage: int) -> str:
+    """The kind of a stage by number."""
+    if strategy.layout.pp == 1:
+        return ONLY
+    return FIRST if stage == 0 else LAST if stage == strategy.layout.pp - 1 else MIDDLE
+
+
+@lru_cache(maxsize=4096)
+def layer_shares(shape: ModelShape, tp: int, ep: int, etp: int) -> tuple[LayerShare, LayerShare]:
+    """(of a layer without experts, of one with) on one rank."""
+    split, whole = _attention(shape, tp)
+    whole += 2 * shape.norm_parameters
+    bias_split, bias_whole = shape.ffn_bias_parameters(shape.ffn_hidden)
+    ffn = (shape.ffn_matrix_parameters(shape.ffn_hidden) + bias_split) // tp
+    dense = LayerShare(split + whole + ffn + bias_whole, whole + bias_whole, 0)
+    if not shape.experts:
+        return dense, LayerShare(0, 0, 0)
+    inner = shape.expert_ffn_hidden
+    bias_split, bias_whole = shape.ffn_bias_parameters(inner)
+    matrices = shape.ffn_matrix_parameters(inner) + bias_split
+    shared = shape.shared_experts * matrices // tp
+    whole += shape.router_parameters + shape.shared_experts * bias_whole
+    experts = shape.experts // ep * (matrices // etp + bias_whole)
+    return dense, LayerShare(split + whole + shared, whole, experts)
+
+
+def _attention(shape: ModelShape, tp: int) -> tuple[int, int]:
+    """Parameters of attention on one rank: (split, whole)."""
+    bias_split, bias_whole = shape.attention_bias_parameters
+    if shape.latent:
+        down = shape.hidden * (shape.query_rank + shape.kv_rank + shape.rope_head_size)
+        return (shape.attention_matrix_parameters - down) // tp, down + shape.inner_norm_parameters
+    out = shape.hidden * (shape.query_width + shape.attention_width) // tp
+    kv_width = 2 * max(shape.kv_heads // tp, 1) * shape.head_size
+    biases = shape.query_width // tp + kv_width if bias_split else 0
+    return out + shape.hidden * kv_width + biases, bias_whole
+
+
+def embedding_share(shape: ModelShape, tp: int) -> int:
+    """Parameters of token embedding or head on one rank; the vocabulary is padded to a multiple of tp."""
+    return -(-shape.vocabulary // tp) * shape.hidden
+
+
+def holdings(shape: ModelShape, strategy: Strategy) -> tuple[Holding, ...]:
+    """What a rank of each kind of stage holds; of stages in the middle, one that holds most."""
+    layout = strategy.layout
+    layer, moe_layer = layer_shares(shape, layout.tp, layout.ep, layout.expert_tp)
+    layers = [sum(parts) for parts in strategy.stage_layers(shape)]
+    moe_layers = strategy.stage_moe_layers(shape)
+    embedding = embedding_share(shape, layout.tp)
+    found = []
+    for kind in stage_kinds(strategy):
+        stage = _stage(kind, layers, moe_layers)
+        starts, ends = kind in (ONLY, FIRST), kind in (ONLY, LAST)
+        shared = shape.tied_embeddings and kind in (FIRST, LAST)
+        heads = ends and (shared or not shape.tied_embeddings)
+        around = (starts + heads) * embedding
+        around += starts * shape.positions * shape.hidden + ends * shape.norm_parameters
+        found.append(
+            Holding(
+                kind,
+                stage,
+                layers[stage],
+                moe_layers[stage],
+                layer,
+                moe_layer,
+                around,
+                embedding if shared else 0,
+                ends * shape.norm_parameters,
+            )
+        )
+    return tuple(found)
+
+
+def _stage(kind: str, layers: list[int], moe_layers: tuple[int, ...]) -> int:
+    if kind in (ONLY, FIRST):
+        return 0
+    if kind == LAST:
+        return len(layers) - 1
+    return max(range(1, len(layers) - 1), key=lambda stage: (moe_layers[stage], layers[stage]))
+
+
+LOGIT_BYTES = 4
+"""A logit as it is kept for the backward pass, float32 (Korthikanti et al. 2022, section 4.3)."""
+
+SCORE_STATISTIC_BYTES = 4
+"""What fused attention keeps of a row of scores (Dao et al. 2022)."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on one rank of one kind of stage. working_bytes: of what is there for a moment only."""
+
+    stage: str
+    parameter_bytes: int
+    gradient_bytes: int
+    optimizer_bytes: int
+    activation_bytes: int
+    working_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """All of them."""
+        states = self.parameter_bytes + self.gradient_bytes + self.optimizer_bytes
+        return states + self.activation_bytes + self.working_bytes
+
+
+def memory_of(shape: ModelShape, strategy: Strategy) -> tuple[Memory, ...]:
+    """What a rank of each kind of stage keeps at its fullest; UsageError where the model does not divide."""
+    check_strategy(shape, strategy)
+    return tuple(_stage_use(shape, strategy, holding) for holding in holdings(shape, strategy))
+
+
+def largest_memory(shape: ModelShape, strategy: Strategy) -> Memory:
+    """That of the fullest stage."""
+    return max(memory_of(shape, strategy), key=lambda memory: memory.total_bytes)
+
+
+def fits(shape: ModelShape, strategy: Strategy, device: Device) -> bool:
+    """Whether every stage fits.
+
+    A device has about 7% more than its label in decimal GB, which is left to what is not counted here.
+    """
+    return largest_memory(shape, strategy).total_bytes <= device.memory_bytes
+
+
+def layer_activations(shape: ModelShape, strategy: Strategy, with_experts: bool = False) -> int:
+    """Bytes that one layer keeps of one micro-batch for the backward pass, recomputation considered."""
+    if strategy.recompute == "full":
+        return strategy.sharded_tokens * shape.hidden * strategy.activation_bytes
+    return _kept(shape, strategy, with_experts, scores=strategy.recompute == "none")
+
+
+def _kept(shape: ModelShape, strategy: Strategy, with_experts: bool, scores: bool) -> int:
+    """Everything that the operations of a layer need again.
+
+    Inputs of the two norms and of the two parts after them, and masks of dropout, are whole without sequence
+    parallelism; queries, keys, values, attention's output and what is between the matrices of a feed-forward
+    part are split.
+    """
+    item, tokens, tp = strategy.activation_bytes, strategy.rank_tokens, strategy.layout.tp
+    stream = 4 * item + 2 * strategy.dropout
+    inner = shape.shared_experts * shape.expert_ffn_hidden if with_experts else shape.ffn_hidden
+    widths = shape.query_width + shape.kv_width + shape.attention_width + shape.ffn_matrices * inner
+    kept = strategy.sharded_tokens * shape.hidden * stream + tokens * widths * item // tp
+    if strategy.fused_attention:
+        kept += tokens * shape.heads * SCORE_STATISTIC_BYTES // tp
+    elif scores:
+        of_a_score = item + strategy.dropout * (item + 1)
+        kept += tokens * strategy.sequence * shape.heads * of_a_score // tp
+    return kept + (_kept_by_experts(shape, strategy) if with_experts else 0)
+
+
+def _kept_by_experts(shape: ModelShape, strategy: Strategy) -> int:
+    """Tokens as they arrive, between the matrices, and as they leave, on the busiest rank."""
+    layout = strategy.layout
+    rows = float(strategy.sharded_tokens * shape.top_k)
+    if strategy.capacity:
+        rows = shape.experts * math.ceil(rows * strategy.capacity / shape.experts)
+    if strategy.traffic:
+        rows *= float(shares(strategy.traffic, layout.ep).sum(axis=0).max())
+    of_a_row = shape.hidden * (layout.expert_tp + 1) + shape.ffn_matrices * shape.expert_ffn_hidden
+    return math.ceil(rows * of_a_row * strategy.activation_bytes)
+
+
+def parts_in_flight(strategy: Strategy, stage: int) -> int:
+    """Virtual stages of micro-batches whose activations a stage holds at most.
+
+    All with GPipe; p - stage with 1F1B; with v virtual stages 2 (p - stage - 1) + (v - 1) p + 1, so that the
+    first stage holds 1 + (p - 1) / (p v) times all layers (Korthikanti et al. 2022, section 4.2.3).
+    """
+    stages, parts = strategy.layout.pp, strategy.virtual_stages
+    every = strategy.micro_batches * parts
+    if strategy.pipeline == "gpipe":
+        return every
+    if parts == 1:
+        return min(stages - stage, every)
+    return min(2 * (stages - stage - 1) + (parts - 1) * stages + 1, every)
+
+
+def _stage_use(shape: ModelShape, strategy: Strategy, holding: Holding) -> Memory:
+    dense, experts = holding.dense, holding.experts
+    dense_ranks, expert_ranks = strategy.data_ranks, strategy.layout.expert_dp
+
+    def held(bytes_each: int, sharded_from: int) -> int:
+        if strategy.zero_stage < sharded_from:
+            return (dense + experts) * bytes_each
+        return (-(-dense // dense_ranks) - (-experts // expert_ranks)) * bytes_each
+
+    return Memory(
+        holding.kind,
+        held(strategy.parameter_bytes, 3),
+        held(strategy.gradient_bytes, 4 if strategy.keep_gradients else 2),
+        held(strategy.optimizer_bytes, 1),
+        _activations(shape, strategy, holding),
+        _working(shape, strategy, holding),
+    )
+
+
+def _activations(shape: ModelShape, strategy: Strategy, holding: Holding) -> int:
+    """Of all micro-batches in flight, of the stage with most of them where stages of a kind differ."""
+    stage = 1 if holding.kind == MIDDLE else holding.stage
+    flying = parts_in_flight(strategy, stage)
+    layers = holding.dense_layers * layer_activations(shape, strategy)
+    if holding.moe_layers:
+        layers += holding.moe_layers * layer_activations(shape, strategy, with_experts=True)
+    kept = -(-layers * flying // strategy.virtual_stages)
+    item, stream = strategy.activation_bytes, strategy.sharded_tokens * shape.hidden
+    if holding.kind in (ONLY, FIRST):
+        kept += strategy.dropout * stream * -(-flying // strategy.virtual_stages)
+    if holding.kind in (ONLY, LAST):
+        logits = strategy.rank_tokens * -(-shape.vocabulary // strategy.layout.tp) * LOGIT_BYTES
+        kept += 2 * item * stream + logits
+    return kept
+
+
+def _working(shape: ModelShape, strategy: Strategy, holding: Holding) -> int:
+    """What is there for a moment: with stage 3 two gathered layers and one's gradients; a recomputed one."""
+    most = max(
+        holding.layer.dense if holding.dense_layers else 0,
+        holding.moe_layer.dense + holding.moe_layer.experts if holding.moe_layers else 0,
+    )
+    working = 0
+    if strategy.zero_stage == 3 and strategy.data_ranks * strategy.layout.expert_dp > 1:
+        every = (holding.dense + holding.experts) * strategy.parameter_bytes
+        gathered = 2 * max(most, holding.around) * strategy.parameter_bytes
+        working += (min(gathered, every) if strategy.reshard else every) + most * strategy.gradient_bytes
+    elif strategy.zero_stage == 2:
+        working += strategy.bucket_bytes
+    if strategy.recompute == "full":
+        working += _kept(shape, strategy, holding.moe_layers > 0, scores=True)
+    elif strategy.recompute == "selective" and not strategy.fused_attention:
+        working += _kept(shape, strategy, False, True) - _kept(shape, strategy, False, False)
+    return working

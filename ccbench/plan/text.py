@@ -1,0 +1,340 @@
+"""What a plan comes to: lines for a terminal, plain values for JSON (docs/parallelism.md names the keys)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+from ccbench.plan.planned import Planned, Scaled, exposed_share, settings_of
+from ccbench.plan.planner import Outcome
+from ccbench.plan.pricing import MEASURED
+from ccbench.plan.step import Line, Step
+from ccbench.plan.textbook import Bucketed
+from ccbench.units import format_seconds, format_size
+
+NOT_MODELLED = (
+    "groups of different axes that send at the same time share links (each axis is priced with all its own "
+    "groups running and nothing else; but gradients and weights hide only while those links are free)",
+    "computing slowed down by the communication beside it (streaming multiprocessors, memory rate)",
+    "jitter, stragglers, stalls of the host, data loading, checkpoints",
+    "congestion of the network beyond the NICs: switches are taken not to block",
+)
+"""Said with every plan; docs/parallelism.md has the same in full."""
+
+MASKED_TOLD = 1.05
+"""How much attention in full must add before figures without what is masked are told too."""
+
+
+def plan_lines(planned: Planned) -> Iterator[str]:
+    """Everything, one line after the other."""
+    if planned.textbook:
+        yield from textbook_lines(planned)
+        return
+    yield from _head(planned)
+    if len(planned.outcomes) > 1:
+        yield ""
+        yield from _ranking(planned)
+    for one in planned.refused:
+        yield f"left out: {one.name}: {one.reason}"
+    best = planned.outcomes[0] if planned.searched is not None else _fastest(planned.outcomes)
+    yield ""
+    yield from _one(best)
+    yield ""
+    yield from _communication(best.step)
+    if planned.scaled:
+        yield ""
+        yield from _scaling(planned.scaled)
+    yield ""
+    yield from _remarks(planned)
+
+
+def _fastest(outcomes: Iterable[Outcome]) -> Outcome:
+    """Of those that fit, if any does."""
+    return min(outcomes, key=lambda one: (not one.fits, -one.tflops))
+
+
+def _head(planned: Planned) -> Iterator[str]:
+    plan = planned.plan
+    shape, cluster, device = planned.where
+    billions = shape.parameters / 1e9
+    yield f"{shape.name}, {billions:.4g} billion parameters, on {cluster.ranks} devices: {cluster.name}"
+    share = plan.device.efficiency.matrix * device.achieved
+    yield (
+        f"{device.name}: {device.peak(plan.dtype) / 1e12:.4g} TFLOP/s {plan.dtype} peak, of which large "
+        f"matrix products reach {share:.0%}; {device.memory_bytes / 1e9:.4g} GB"
+    )
+    found = planned.searched
+    if found is not None:
+        yield (
+            f"searched {found.candidates} combinations, of which {found.fitting} fit into memory; the "
+            f"{len(found.best)} fastest of them:"
+        )
+
+
+def _ranking(planned: Planned) -> Iterator[str]:
+    width = max(len(one.name) for one in planned.outcomes)
+    yield (
+        f"{'layout':{width}} {'step':>9} {'computing':>9} {'bubble':>9} {'exposed':>9} {'hidden':>9} "
+        f"{'memory':>9} {'TFLOP/s':>7} {'MFU':>6}"
+    )
+    for one in planned.outcomes:
+        step = one.step
+        times = (step.seconds, step.computing_seconds, step.bubble_seconds, step.exposed_seconds)
+        cells = " ".join(f"{format_seconds(seconds):>9}" for seconds in (*times, step.hidden_seconds))
+        mark = "" if one.fits else "  does not fit"
+        yield (
+            f"{one.name:{width}} {cells} {one.memory.total_bytes / 1e9:>6.1f} GB {one.tflops:>7.1f} "
+            f"{one.utilization:>6.1%}{mark}"
+        )
+
+
+def _one(one: Outcome) -> Iterator[str]:
+    step, strategy = one.step, one.strategy
+    fit = "" if one.fits else ", which does NOT fit"
+    yield f"{one.name}: {strategy.layout}, {strategy.micro_batches} micro-batches of {strategy.micro_batch}"
+    yield (
+        f"  step {format_seconds(step.seconds)}, computing alone {format_seconds(step.computing_seconds)}: "
+        f"{one.tflops:.1f} TFLOP/s a device, MFU {one.utilization:.1%}, {one.tokens_per_second:,.0f} tokens/s"
+    )
+    if one.tflops > MASKED_TOLD * one.masked_tflops:
+        share = one.utilization * one.masked_tflops / one.tflops
+        yield (
+            f"  attention counted without what a causal mask leaves out {one.masked_tflops:.1f} TFLOP/s a "
+            f"device, MFU {share:.1%}"
+        )
+    if one.hardware_tflops > one.tflops:
+        yield f"  with what is computed again {one.hardware_tflops:.1f} TFLOP/s a device"
+    whole = step.seconds
+    yield (
+        f"  computing {step.computing_seconds / whole:.1%}, bubble {step.bubble_seconds / whole:.1%}, "
+        f"exposed communication {step.exposed_seconds / whole:.1%}; hidden communication "
+        f"{format_seconds(step.hidden_seconds)}"
+    )
+    waits = by_bottleneck(step)
+    if waits:
+        told = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in waits.items())
+        yield f"  exposed communication by what limits it: {told}"
+    memory = one.memory
+    yield (
+        f"  memory of the fullest stage ({memory.stage}) {memory.total_bytes / 1e9:.1f} GB{fit}: parameters "
+        f"{memory.parameter_bytes / 1e9:.1f}, gradients {memory.gradient_bytes / 1e9:.1f}, optimizer "
+        f"{memory.optimizer_bytes / 1e9:.1f}, activations {memory.activation_bytes / 1e9:.1f}, working "
+        f"{memory.working_bytes / 1e9:.1f}"
+    )
+
+
+def by_bottleneck(step: Step) -> dict[str, float]:
+    """Seconds of exposed communication by the link or term that costs most of each, the largest first."""
+    found: dict[str, float] = {}
+    for line in step.lines:
+        if line.exposed_seconds > 0:
+            name = line.price.bottleneck.split(":")[0]
+            found[name] = found.get(name, 0.0) + line.exposed_seconds
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def _communication(step: Step) -> Iterator[str]:
+    """A line for each communication, those that show most first."""
+    lines = sorted(step.lines, key=lambda line: (-line.exposed_seconds, -line.total_seconds))
+    what = max(len(_what(line)) for line in lines) if lines else 0
+    if not lines:
+        yield "no communication"
+        return
+    yield (
+        f"{'axis':5} {'ranks':>5} {'collective':14} {'size':>10} {'times':>7} {'each':>9} {'total':>9} "
+        f"{'hidden':>9} {'exposed':>9}  {'of':{what}}  bottleneck"
+    )
+    for line in lines:
+        one = line.communication
+        times = (line.price.seconds, line.total_seconds, line.hidden_seconds, line.exposed_seconds)
+        cells = " ".join(f"{format_seconds(seconds) if seconds else '-':>9}" for seconds in times)
+        yield (
+            f"{one.axis:5} {one.ranks:>5} {one.collective:14} {_size(one.size_bytes):>10} {one.times:>7} "
+            f"{cells}  {_what(line):{what}}  {_bottleneck(line)}"
+        )
+
+
+def _size(size_bytes: int) -> str:
+    """Short: sizes of models are rarely round."""
+    text = format_size(size_bytes)
+    if len(text) <= 10:
+        return text
+    for unit, bytes_each in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size_bytes >= bytes_each:
+            return f"{size_bytes / bytes_each:.2f} {unit}"
+    return text
+
+
+def _what(line: Line) -> str:
+    stage = line.communication.stage
+    return line.communication.purpose + ("" if stage == "only" else f" ({stage} stage)")
+
+
+def _bottleneck(line: Line) -> str:
+    short = shortened(line.price.bottleneck)
+    return f"measured; {short}" if line.price.source == MEASURED else short
+
+
+def shortened(bottleneck: str) -> str:
+    """What limits, the rate or the largest of several terms, and who shares it; JSON has all of it."""
+    told, semicolon, sharing = bottleneck.partition("; ")
+    head, opens, detail = told.removesuffix(")").partition(" (")
+    way = detail.partition(" through ")[2]
+    first, comma, _ = detail.partition(", ")
+    inside = f" ({way or first + (', ...' if comma else '')})" if opens else ""
+    return f"{head}{inside}{semicolon}{sharing}"
+
+
+def _scaling(scaled: tuple[Scaled, ...]) -> Iterator[str]:
+    yield f"{'devices':>8} {'batch':>8} {'step':>9} {'not computing':>13} {'TFLOP/s':>7}  layout"
+    for one in scaled:
+        if one.outcome is None:
+            yield f"{one.ranks:>8} {'-':>8} {'-':>9} {'-':>13} {'-':>7}  {one.reason}"
+            continue
+        found = one.outcome
+        yield (
+            f"{one.ranks:>8} {found.strategy.global_batch:>8} {format_seconds(found.step.seconds):>9} "
+            f"{exposed_share(found):>13.1%} {found.tflops:>7.1f}  {found.name}"
+        )
+
+
+def _remarks(planned: Planned) -> Iterator[str]:
+    lines = [line for one in planned.outcomes for line in one.step.lines]
+    measured = sum(1 for line in lines if line.price.source == MEASURED)
+    if measured:
+        others = "" if measured == len(lines) else "; the others are predicted"
+        yield f"measured: {measured} of {len(lines)} communications{others}"
+    elif planned.with_measured:
+        yield (
+            f"measured: none of {len(lines)} communications: no measured point is of the same collective, "
+            "ranks of a group, nodes, traffic and a size on either side"
+        )
+    for remark in dict.fromkeys(line.price.extrapolated for line in lines):
+        if remark:
+            yield f"extrapolated: {remark}"
+    yield "not modelled: " + "; ".join(NOT_MODELLED)
+
+
+def textbook_lines(planned: Planned) -> Iterator[str]:
+    """Gradients of stated times: in series, overlapped, in buckets."""
+    gradients = planned.plan.gradients
+    assert gradients is not None
+    compute, communicate = gradients.compute_seconds * 1e3, gradients.communicate_seconds * 1e3
+    yield (
+        f"{gradients.layers} layers x {gradients.per_layer} gradients, {compute:g} ms to compute and "
+        f"{communicate:g} ms to communicate each"
+    )
+    yield ""
+    yield f"{'':44} {'messages':>8} {'step':>12} {'exposed':>12} {'hidden':>12}"
+    for one in planned.textbook:
+        times = (one.seconds, one.exposed_seconds, one.hidden_seconds)
+        cells = " ".join(f"{_milliseconds(seconds):>12}" for seconds in times)
+        yield f"{_way(one, gradients.startup_seconds is None):44} {one.messages:>8} {cells}"
+    if gradients.startup_seconds is None:
+        yield ""
+        yield (
+            "Start-up is the part of a communication that a larger message does not pay again. How much that "
+            "is, the plan does not say; the truth lies between the two lines of a bucket. Write startup: to "
+            "know."
+        )
+
+
+def _way(one: Bucketed, open_ended: bool) -> str:
+    if one.bucket == 0:
+        return "in series"
+    if one.bucket == 1:
+        return "overlapped, each gradient on its own"
+    part = "" if not open_ended else ", all bytes" if one.startup_seconds == 0 else ", all start-up"
+    return f"overlapped, buckets of {one.bucket}{part}"
+
+
+def _milliseconds(seconds: float) -> str:
+    """Whole milliseconds of long times, so that figures can be checked by hand."""
+    number = seconds * 1e3
+    return f"{number:,.0f} ms" if abs(number - round(number)) < 1e-6 or number >= 100 else f"{number:,.3f} ms"
+
+
+def plan_document(planned: Planned) -> dict[str, Any]:
+    """Everything; times in seconds, sizes in bytes."""
+    document: dict[str, Any] = {"plan": planned.plan.name}
+    if planned.textbook:
+        document["gradients"] = [
+            {
+                **asdict(one),
+                "exposed_seconds": one.exposed_seconds,
+                "hidden_seconds": one.hidden_seconds,
+            }
+            for one in planned.textbook
+        ]
+        return document
+    shape, cluster, device = planned.where
+    document |= {
+        "model": shape.name,
+        "parameters": shape.parameters,
+        "machine": cluster.name,
+        "devices": cluster.ranks,
+        "device": device.name,
+        "peak_flops": device.peak(planned.plan.dtype),
+        "memory_bytes": device.memory_bytes,
+        "layouts": [outcome_document(one) for one in planned.outcomes],
+        "refused": [asdict(one) for one in planned.refused],
+        "not_modelled": list(NOT_MODELLED),
+    }
+    if planned.searched is not None:
+        found = planned.searched
+        document["search"] = {
+            "candidates": found.candidates,
+            "fitting": found.fitting,
+            "priced": found.priced,
+        }
+    if planned.scaled:
+        document["scale"] = [
+            {
+                "devices": one.ranks,
+                "reason": one.reason,
+                "layout": None if one.outcome is None else outcome_document(one.outcome),
+            }
+            for one in planned.scaled
+        ]
+    return document
+
+
+def outcome_document(one: Outcome) -> dict[str, Any]:
+    """One layout's step."""
+    step = one.step
+    return {
+        "name": one.name,
+        **settings_of(one),
+        "step_seconds": step.seconds,
+        "computing_seconds": step.computing_seconds,
+        "bubble_seconds": step.bubble_seconds,
+        "exposed_seconds": step.exposed_seconds,
+        "hidden_seconds": step.hidden_seconds,
+        "exposed_by_bottleneck_seconds": by_bottleneck(step),
+        "tflops": one.tflops,
+        "masked_tflops": one.masked_tflops,
+        "hardware_tflops": one.hardware_tflops,
+        "model_flops_utilization": one.utilization,
+        "tokens_per_second": one.tokens_per_second,
+        "fits": one.fits,
+        "memory": asdict(one.memory),
+        "communication": [line_document(line) for line in step.lines],
+    }
+
+
+def line_document(line: Line) -> dict[str, Any]:
+    """One communication with its price."""
+    price = line.price
+    return {
+        **asdict(line.communication),
+        "nodes": price.nodes,
+        "groups_on_node": price.groups_on_node,
+        "seconds": price.seconds,
+        "total_seconds": line.total_seconds,
+        "hidden_seconds": line.hidden_seconds,
+        "exposed_seconds": line.exposed_seconds,
+        "bottleneck": price.bottleneck,
+        "source": price.source,
+        "extrapolated": price.extrapolated,
+    }

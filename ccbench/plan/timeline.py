@@ -1,0 +1,228 @@
+"""When each stage of a step works, waits and sends: intervals for a drawing, from the same numbers as the
+step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ccbench.plan.communication import BACKWARD, FORWARD, OPTIMIZER
+from ccbench.plan.pipeline import Interval, Pipeline, pipeline_seconds, simulate
+from ccbench.plan.step import Line, Step, is_sent_once, stage_order
+from ccbench.plan.textbook import gradients_sent, queue
+
+FORWARD_WORK, BACKWARD_WORK, WAITING, DATA, ENDING, OPTIMIZER_WORK = KINDS = (
+    "forward", "backward", "waiting for communication", "gradients and weights", "optimizer's communication",
+    "optimizer",
+)  # fmt: skip
+
+MOST_LANES = 8
+ROUNDS_SHOWN = 4
+"""Micro-batches beyond the pipeline's fill and drain that a shortened drawing keeps at either end."""
+
+SHORTEST_CUT = 0.2
+"""Of the step, what is worth leaving out of a drawing."""
+
+MOST_PIECES = 6000
+MOST_BUCKETS = 500
+"""Portions of gradients that are drawn; of more, one stands for several."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One stretch of a lane; seconds from the step's start. kind: one of KINDS. text: the micro-batch."""
+
+    lane: int
+    begin_seconds: float
+    end_seconds: float
+    kind: str
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Lanes with their pieces. lanes: names. left_out: what is not shown, "" where all is.
+
+    Between ``cut_at`` and ``cut`` seconds later the stages do the same again and again: no piece is told of
+    that time, and those behind it are moved to the left by it. cut: 0 where nothing is left out.
+    """
+
+    lanes: tuple[str, ...]
+    pieces: tuple[Piece, ...]
+    left_out: str
+    cut_at: float = 0.0
+    cut: float = 0.0
+
+
+def timeline(step: Step) -> Timeline:
+    """The step of one pipeline, stage by stage, and below them what the stage that ends last sends at the
+    end.
+
+    In a stage's intervals what is waited for (the slowest stage's share) stands behind the computing; really
+    the two alternate layer by layer.
+    """
+    whole, step = step, replace(step, pipeline=_shortened(step.pipeline))
+    intervals = simulate(step.pipeline)
+    stages = _shown_stages(step.pipeline.stages, len(intervals))
+    lanes = [f"stage {stage}" if step.pipeline.stages > 1 else "computing" for stage in stages]
+    pieces: list[Piece] = []
+    waits = _waiting_shares(step)
+    for one in intervals:
+        if one.stage in stages:
+            pieces += _pieces(one, stages.index(one.stage), waits[one.work])
+    pieces += _behind(step, intervals, len(lanes))
+    pieces += _ending(step, intervals, len(lanes))
+    if any(piece.lane == len(lanes) for piece in pieces):
+        lanes.append("sent")
+    left_out = ""
+    if len(stages) < step.pipeline.stages:
+        left_out = f"{step.pipeline.stages - len(stages)} of {step.pipeline.stages} stages are not shown"
+    # What comes last is there once: only what the stages repeat may be cut out.
+    cut_at, cut = _cut(step, max(one.end_seconds for one in intervals))
+    gone = whole.pipeline.micro_batches - step.pipeline.micro_batches
+    more = pipeline_seconds(whole.pipeline) - pipeline_seconds(step.pipeline)
+    return Timeline(tuple(lanes), _without(pieces, cut_at, cut, gone), left_out, cut_at, cut + more)
+
+
+def _shortened(pipeline: Pipeline) -> Pipeline:
+    """With so many micro-batches that what is drawn of its beginning and end is the same."""
+    rounds = -(-4 * (pipeline.stages + ROUNDS_SHOWN) // pipeline.stages)
+    return replace(pipeline, micro_batches=min(pipeline.micro_batches, rounds * pipeline.stages))
+
+
+def _cut(step: Step, end_seconds: float) -> tuple[float, float]:
+    """(from when, how long) the stages do the same again and again; nothing where that is a short time."""
+    round_seconds = max(step.pipeline.chunk_seconds) * step.pipeline.chunks
+    kept = (step.pipeline.stages + ROUNDS_SHOWN) * round_seconds
+    cut = end_seconds - 2 * kept
+    return (kept, cut) if cut > SHORTEST_CUT * end_seconds else (0.0, 0.0)
+
+
+def _without(pieces: Sequence[Piece], cut_at: float, cut: float, gone: int) -> tuple[Piece, ...]:
+    """Pieces without the time that is cut out. gone: micro-batches of it that were not even simulated."""
+    if not cut:
+        return tuple(pieces)
+    found = []
+    for one in pieces:
+        if one.begin_seconds < cut_at:
+            found.append(replace(one, end_seconds=min(one.end_seconds, cut_at)))
+        elif one.end_seconds > cut_at + cut:
+            begin = max(one.begin_seconds - cut, cut_at)
+            text = str(int(one.text) + gone) if one.text else ""
+            found.append(replace(one, begin_seconds=begin, end_seconds=one.end_seconds - cut, text=text))
+    return tuple(found)
+
+
+def _shown_stages(stages: int, intervals: int) -> list[int]:
+    """First and last and some between, evenly."""
+    each = max(1, intervals // stages)
+    room = max(2, min(MOST_LANES, MOST_PIECES // each))
+    if stages <= room:
+        return list(range(stages))
+    return sorted({round(place * (stages - 1) / (room - 1)) for place in range(room)})
+
+
+def _waiting_shares(step: Step) -> dict[str, float]:
+    """Of a forward and a backward interval of the slowest stage, the share that is waited for."""
+    place = stage_order(step.pipeline.stages).index(step.stage)
+    lengths = {
+        FORWARD: step.pipeline.forward_seconds[place],
+        BACKWARD: step.pipeline.backward_seconds[place],
+    }
+    turns = step.strategy.micro_batches * step.pipeline.chunks
+    found = {}
+    for phase, seconds in lengths.items():
+        waited = sum(
+            line.exposed_seconds
+            for line in step.lines
+            if line.communication.phase == phase and not is_at_the_end(step, line)
+        )
+        found[phase] = min(1.0, waited / turns / seconds) if seconds > 0 else 0.0
+    return found
+
+
+def is_at_the_end(step: Step, line: Line) -> bool:
+    """Whether a line is of the end of the step: the last micro-batch's gradients, the optimizer."""
+    return line.communication.phase == OPTIMIZER or is_sent_once(step.strategy, line.communication)
+
+
+def _pieces(one: Interval, lane: int, waiting: float) -> list[Piece]:
+    computed = one.begin_seconds + (one.end_seconds - one.begin_seconds) * (1 - waiting)
+    kind = FORWARD_WORK if one.work == "forward" else BACKWARD_WORK
+    found = [Piece(lane, one.begin_seconds, computed, kind, str(one.micro_batch))]
+    if waiting > 0:
+        found.append(Piece(lane, computed, one.end_seconds, WAITING))
+    return found
+
+
+def _behind(step: Step, intervals: Sequence[Interval], lane: int) -> list[Piece]:
+    """Weights and gradients that every micro-batch of the slowest stage sends, from each pass's start on."""
+    if step.strategy.zero_stage < 2:
+        return []
+    place = stage_order(step.pipeline.stages).index(step.stage)
+    turns = step.strategy.micro_batches * step.pipeline.chunks
+    sent = {
+        phase: sum(line.total_seconds for line in step.lines if _of_pass(step, line, phase)) / turns
+        for phase in (FORWARD, BACKWARD)
+    }
+    mine = [one for one in intervals if one.stage == place and sent[one.work] > 0]
+    return [
+        Piece(lane, one.begin_seconds, min(one.begin_seconds + sent[one.work], one.end_seconds), DATA)
+        for one in mine
+    ]
+
+
+def _of_pass(step: Step, line: Line, phase: str) -> bool:
+    """Whether a line is of weights or gradients that this pass sends."""
+    own = line.communication.phase == phase and _is_of_data(step, line)
+    return own and not is_at_the_end(step, line)
+
+
+def _ending(step: Step, intervals: Sequence[Interval], lane: int) -> list[Piece]:
+    """What comes last, in ``lane`` and in those of the stages above it: buckets of gradients as the last
+    backward pass lets them go, what the optimizer waits for, the optimizer, what it lets go.
+    """
+    found = _gradients(step, intervals, lane)
+    free = max([one.end_seconds for one in intervals] + [one.end_seconds for one in found])
+    late = [line for line in step.lines if line.communication.phase == OPTIMIZER and line.exposed_seconds > 0]
+    for line in (one for one in late if not _is_of_data(step, one)):
+        found.append(Piece(lane, free, free + line.exposed_seconds, ENDING))
+        free += line.exposed_seconds
+    if step.optimizer_seconds > 0:
+        end = free + step.optimizer_seconds
+        found += [Piece(stage, free, end, OPTIMIZER_WORK) for stage in range(lane)]
+        free = end
+    for line in (one for one in late if _is_of_data(step, one)):
+        found.append(Piece(lane, free, free + line.exposed_seconds, ENDING))
+        free += line.exposed_seconds
+    return found
+
+
+def _gradients(step: Step, intervals: Sequence[Interval], lane: int) -> list[Piece]:
+    """Buckets of the last backward pass. They end when the step has it so: later than by themselves where
+    split layers' messages are on the same links.
+    """
+    gradients = [
+        line for line in step.lines if is_at_the_end(step, line) and line.communication.phase == BACKWARD
+    ]
+    if not gradients:
+        return []
+    stage = stage_order(step.pipeline.stages).index(gradients[0].communication.stage)
+    mine = [one for one in intervals if one.stage == stage and one.work == "backward"]
+    end = max(one.end_seconds for one in mine)
+    length = step.pipeline.backward_seconds[stage] * step.pipeline.chunks
+    count = min(MOST_BUCKETS, sum(line.communication.times for line in gradients))
+    each = sum(line.total_seconds for line in gradients) / count
+    hides = all(line.communication.can_hide for line in gradients)
+    sent = gradients_sent(count, each, length) if hides else queue([(length, each)] * count)
+    begin = max(0.0, end - length)
+    shown = sum(line.exposed_seconds for line in gradients)
+    if shown > 0:
+        begin = max(one.end_seconds for one in intervals) + shown - sent[-1].end_seconds
+    return [Piece(lane, begin + one.begin_seconds, begin + one.end_seconds, DATA) for one in sent]
+
+
+def _is_of_data(step: Step, line: Line) -> bool:
+    """Whether a line is of gradients or weights, among ranks that hold the same."""
+    return line.communication.axis in (step.strategy.data_axis, "edp")

@@ -1,0 +1,130 @@
+"""Pipelined all-reduce up and down one binary tree, or two that complement each other.
+
+The trees are in-order: ranks are numbered from left to right, so that every second rank is a leaf and
+neighbours in the tree are near in number. Counted from 1, position i with lowest set bit b hangs below
+(i - b) | 2b; where that is beyond the last rank, it tops the rest on the right and hangs below i - b.
+The depth is floor(log2 p).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ccbench.schedules.flows import everyone, phase, schedule
+from ccbench.schedules.schedule import Advance, Indices, Phase, Schedule
+
+FORWARDS = Advance(source_slot=1, target_slot=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Edges:
+    """Tree edges, shape (edges,) each.
+
+    depth: of the child; 1 for the children of a root.
+    first_slot: where the pieces begin that travel on this edge.
+    """
+
+    child: Indices
+    parent: Indices
+    depth: Indices
+    first_slot: Indices
+
+
+def tree_parents(ranks: int) -> Indices:
+    """Parent of every rank in the in-order binary tree; -1 for the root."""
+    position = everyone(ranks) + 1
+    low = position & -position
+    above = (position - low) | (2 * low)
+    parent = np.where(above <= ranks, above, position - low)
+    return (parent - 1).astype(np.int32)
+
+
+def tree_edges(ranks: int) -> Edges:
+    """The in-order binary tree of ``ranks`` ranks, its pieces from slot 0 on."""
+    parent = tree_parents(ranks)
+    depth = np.zeros(ranks, dtype=np.int32)
+    above = parent.copy()
+    while bool(np.any(above >= 0)):
+        depth += above >= 0
+        above = np.where(above >= 0, parent[above], -1).astype(np.int32)
+    child = np.flatnonzero(parent >= 0).astype(np.int32)
+    return Edges(child, parent[child], depth[child], np.zeros_like(child))
+
+
+def complement(edges: Edges, ranks: int, first_slot: int) -> Edges:
+    """The second tree: mirrored for an even number of ranks, shifted by one for an odd number.
+
+    Inner positions are even when counted from 1. Mirroring an even number of ranks, or shifting an odd
+    one, gives every rank the other parity (of an odd number, rank 0 stays a leaf), so no rank is an
+    inner one twice.
+    """
+    if ranks % 2 == 0:
+        child, parent = ranks - 1 - edges.child, ranks - 1 - edges.parent
+    else:
+        child, parent = (edges.child + 1) % ranks, (edges.parent + 1) % ranks
+    return Edges(child, parent, edges.depth, np.full_like(edges.child, first_slot))
+
+
+def up_and_down(edges: Edges, pieces: int) -> list[Phase]:
+    """``pieces`` pieces per edge travel up one behind the other, combined, and then down, copied."""
+    depth = int(edges.depth.max(initial=0))
+    up = _pipelined(edges.child, edges.parent, edges.first_slot, depth - edges.depth, pieces, reduces=True)
+    down = _pipelined(edges.parent, edges.child, edges.first_slot, edges.depth - 1, pieces, reduces=False)
+    return up + down
+
+
+def _pipelined(
+    source: Indices, target: Indices, first_slot: Indices, start: Indices, pieces: int, *, reduces: bool
+) -> list[Phase]:
+    """Edge i carries piece t - start[i] in step t; steps with the same busy edges make one phase.
+
+    Both children of a rank reach it in the same step: it reads and combines them alone (fan_in).
+    """
+    changes = np.unique(np.concatenate([start, start + pieces]))
+    phases = []
+    for begin, end in zip(changes[:-1].tolist(), changes[1:].tolist(), strict=True):
+        busy = (start <= begin) & (begin < start + pieces)
+        phases.append(
+            phase(
+                source[busy],
+                target[busy],
+                first_slot[busy] + begin - start[busy],
+                reduces=reduces,
+                fan_in=reduces,
+                repeat=end - begin,
+                advance=FORWARDS,
+            )
+        )
+    return phases
+
+
+def binary_tree_all_reduce(ranks: int, parameter: int) -> Schedule:
+    """Reduce to the root of one binary tree in k = parameter pieces, then broadcast from it.
+
+    Source: Pjesivac-Grbovic, Angskun, Bosilca, Fagg, Gabriel and Dongarra, "Performance analysis of MPI
+    collective operations", 2007. Steps 2(floor(log2 p) + k - 1); an inner rank sends n up and 2n down,
+    a leaf n.
+    """
+    phases = up_and_down(tree_edges(ranks), parameter)
+    return schedule("all_reduce", "binary_tree", ranks, parameter, phases, parameter=parameter)
+
+
+def double_binary_tree_all_reduce(ranks: int, parameter: int) -> Schedule:
+    """Half of the buffer goes up and down one tree, half the other; no rank is inner in both.
+
+    The buffer is cut into 2k pieces, k = parameter for each tree, so that all ranks send alike.
+    Source: Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and
+    scan", 2009. Steps 2(floor(log2 p) + k - 1); every rank sends at most 2n.
+    """
+    one = tree_edges(ranks)
+    other = complement(one, ranks, parameter)
+    both = Edges(
+        np.concatenate([one.child, other.child]),
+        np.concatenate([one.parent, other.parent]),
+        np.concatenate([one.depth, other.depth]),
+        np.concatenate([one.first_slot, other.first_slot]),
+    )
+    phases = up_and_down(both, parameter)
+    return schedule("all_reduce", "double_binary_tree", ranks, 2 * parameter, phases, parameter=parameter)

@@ -1,0 +1,140 @@
+"""Recursive doubling and halving: partners at distance 1, 2, 4, ..., log2 p steps.
+
+Partners are found by flipping one bit of the rank, so a power of two of them is needed. Any other number
+of ranks p = q + e (q the power of two below) is folded: for i < e, rank 2i + 1 hands its input to rank 2i
+before, sits out, and receives its output after; the q ranks that stay are the *core*.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ccbench.schedules.flows import everyone, phase, schedule
+from ccbench.schedules.schedule import Indices, Phase, Schedule
+
+
+@dataclass(frozen=True, eq=False)
+class Core:
+    """The power of two of ranks that stay.
+
+    size: their number q.
+    member: rank of each core position, shape (q,).
+    first_block: the block at which each core position's own blocks begin, then the end, shape (q + 1,):
+        a host owns two blocks, its own and that of the rank it hosts.
+    host, guest: the folded pairs, shape (p - q,) each.
+    """
+
+    size: int
+    member: Indices
+    first_block: Indices
+    host: Indices
+    guest: Indices
+
+
+def core_of(ranks: int) -> Core:
+    """The core of ``ranks`` >= 1 ranks."""
+    size = 1 << (ranks.bit_length() - 1)
+    extra = ranks - size
+    position = everyone(size)
+    member = position + np.minimum(position, extra).astype(np.int32)
+    host = 2 * everyone(extra)
+    return Core(size, member, np.append(member, np.int32(ranks)), host, host + 1)
+
+
+def halving(core: Core, starts: Indices) -> list[Phase]:
+    """Recursive halving: core position i ends with the slots [starts[i], starts[i + 1]) fully combined."""
+    return [_exchange(core, starts, distance, send_partners=True) for distance in _distances(core.size)[::-1]]
+
+
+def doubling(core: Core, starts: Indices) -> list[Phase]:
+    """Recursive doubling: core position i starts with [starts[i], starts[i + 1]), all end with all."""
+    return [_exchange(core, starts, distance, send_partners=False) for distance in _distances(core.size)]
+
+
+def _distances(size: int) -> list[int]:
+    return [1 << bit for bit in range(size.bit_length() - 1)]
+
+
+def _exchange(core: Core, starts: Indices, distance: int, *, send_partners: bool) -> Phase:
+    """All cores exchange with the partner at ``distance``: its share to combine, or one's own to copy."""
+    position = everyone(core.size)
+    partner = position ^ distance
+    owner = partner if send_partners else position
+    low = owner & ~(distance - 1)
+    first = starts[low]
+    return phase(
+        core.member,
+        core.member[partner],
+        first,
+        width=starts[low + distance] - first,
+        reduces=send_partners,
+    )
+
+
+def recursive_doubling_all_reduce(ranks: int, parameter: int) -> Schedule:
+    """Whole buffers are exchanged and combined with partners at doubling distance.
+
+    Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
+    MPICH", 2005. Steps log2 p; every rank sends n log2 p. Other than powers of two: 2 steps more, and
+    hosts send n more.
+    """
+    core = core_of(ranks)
+    position = everyone(core.size)
+    exchanges = [
+        phase(core.member, core.member[position ^ distance], 0, reduces=True)
+        for distance in _distances(core.size)
+    ]
+    fold = phase(core.guest, core.host, 0, reduces=True)
+    unfold = phase(core.host, core.guest, 0)
+    return schedule("all_reduce", "recursive_doubling", ranks, 1, [fold, *exchanges, unfold])
+
+
+def halving_doubling_all_reduce(ranks: int, parameter: int) -> Schedule:
+    """Reduce-scatter by recursive halving, then all-gather by recursive doubling.
+
+    Source: Rabenseifner, "Optimization of collective reduction operations", 2004. Steps 2 log2 p; every
+    rank sends 2n(p-1)/p. Other than powers of two: 2 steps more, and hosts send n more.
+    """
+    core = core_of(ranks)
+    starts = everyone(core.size + 1)
+    phases = [
+        phase(core.guest, core.host, 0, width=core.size, reduces=True),
+        *halving(core, starts),
+        *doubling(core, starts),
+        phase(core.host, core.guest, 0, width=core.size),
+    ]
+    return schedule("all_reduce", "halving_doubling", ranks, core.size, phases)
+
+
+def recursive_doubling_all_gather(ranks: int, parameter: int) -> Schedule:
+    """Everything held so far is exchanged with partners at doubling distance.
+
+    Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
+    MPICH", 2005. Steps log2 p; every rank sends n(p-1)/p. Other than powers of two: 2 steps more, and
+    hosts send up to 2.5n, because they return to their guests all blocks but the guest's own.
+    """
+    core = core_of(ranks)
+    phases = [
+        phase(core.guest, core.host, core.guest),
+        *doubling(core, core.first_block),
+        phase(core.host, core.guest, (core.guest + 1) % ranks, width=ranks - 1),
+    ]
+    return schedule("all_gather", "recursive_doubling", ranks, ranks, phases)
+
+
+def recursive_halving_reduce_scatter(ranks: int, parameter: int) -> Schedule:
+    """The half of the buffer that is the partners' is sent away, at halving distance.
+
+    Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
+    MPICH", 2005. Steps log2 p; every rank sends n(p-1)/p. Other than powers of two: 2 steps more; guests
+    send n(p-1)/p at once, and hosts return one block.
+    """
+    core = core_of(ranks)
+    phases = [
+        phase(core.guest, core.host, 0, width=ranks, reduces=True),
+        *halving(core, core.first_block),
+        phase(core.host, core.guest, core.guest),
+    ]
+    return schedule("reduce_scatter", "recursive_halving", ranks, ranks, phases)

@@ -1,0 +1,123 @@
+"""Two hundred pairs of runs whose truth is known: few false alarms, and what changed is found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from ccbench.analysis.comparison import Verdict, check_self, compare
+
+from .synthetic import Noise, made_up
+
+POINTS = 24
+USUAL = Noise()
+CHANGED = 6
+
+
+@dataclass(frozen=True)
+class Kind:
+    name: str
+    pairs: int
+    change: float = 0.0
+    noise: Noise = USUAL
+
+
+KINDS = (
+    Kind("no change", 40),
+    Kind("+2 %", 20, 0.02),
+    Kind("+5 %", 20, 0.05),
+    Kind("+10 %", 40, 0.10),
+    Kind("+20 %", 20, 0.20),
+    Kind("more noise", 20, 0.10, Noise(visit=0.04, sample=0.1)),
+    Kind("fewer samples", 20, 0.10, Noise(samples=4)),
+    Kind("bimodal", 10, 0.0, Noise(modes=0.15)),
+    Kind("drifting", 10, 0.10, Noise(drift=0.04)),
+)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Shares over all pairs of one kind: of unchanged points, and of changed ones."""
+
+    false_alarms: int
+    unchanged: int
+    found: int
+    called_same: int
+    changed: int
+
+
+def seen(kind: Kind, random: np.random.Generator) -> Seen:
+    counts = np.zeros(5, dtype=int)
+    for _ in range(kind.pairs):
+        changes = np.zeros(POINTS)
+        changes[random.choice(POINTS, CHANGED, replace=False)] = kind.change
+        base = made_up(random, np.zeros(POINTS).tolist(), kind.noise, "base")
+        new = made_up(random, changes.tolist(), kind.noise, "new")
+        truth = {
+            one.point.identity: change
+            for one, change in zip(compare(base, base).points, changes, strict=True)
+        }
+        for one in compare(base, new).points:
+            alarm = one.verdict in (Verdict.SLOWER, Verdict.FASTER)
+            change = truth[one.point.identity]
+            if change < 0.05:
+                counts += (alarm, 1, 0, 0, 0)
+            else:
+                counts += (0, 0, one.verdict is Verdict.SLOWER, one.verdict is Verdict.SAME, 1)
+    return Seen(*counts.tolist())
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, Seen]:
+    assert sum(kind.pairs for kind in KINDS) == 200
+    return {kind.name: seen(kind, np.random.default_rng([2026, place])) for place, kind in enumerate(KINDS)}
+
+
+@pytest.mark.exhaustive
+def test_false_alarms_are_at_most_one_point_in_a_hundred(results: dict[str, Seen]) -> None:
+    for name, one in results.items():
+        assert one.false_alarms <= 0.01 * one.unchanged, name
+
+
+@pytest.mark.exhaustive
+def test_a_slow_down_of_ten_per_cent_is_found(results: dict[str, Seen]) -> None:
+    for name in ("+10 %", "+20 %", "fewer samples", "drifting"):
+        assert results[name].found >= 0.95 * results[name].changed, name
+
+
+@pytest.mark.exhaustive
+def test_a_slow_down_beyond_the_threshold_is_never_called_the_same(results: dict[str, Seen]) -> None:
+    for name in ("+10 %", "+20 %", "more noise", "fewer samples", "drifting"):
+        assert results[name].called_same == 0, name
+
+
+@pytest.mark.exhaustive
+def test_a_change_at_the_threshold_is_rarely_called_the_same(results: dict[str, Seen]) -> None:
+    assert results["+5 %"].called_same <= 0.05 * results["+5 %"].changed
+
+
+def test_a_equals_a_on_made_up_visits_shows_few_alarms_and_finds_what_is_planted() -> None:
+    random = np.random.default_rng(5)
+    runs = [made_up(random, [0.0] * POINTS, Noise(), name) for name in ("one", "two")]
+    for check in (check_self(runs[0], splits=50), check_self(runs[0], runs[1], splits=50)):
+        assert check.points == POINTS
+        assert check.false_alarms <= 0.01
+        assert check.found >= 0.95
+        assert check.exit_code == 0
+
+
+def test_a_equals_a_says_so_where_the_data_are_too_noisy_to_see_anything() -> None:
+    loud = made_up(np.random.default_rng(5), [0.0] * POINTS, Noise(visit=0.3), "loud")
+    check = check_self(loud, splits=20)
+    assert check.exit_code == 3
+    assert "too noisy" in check.doubt
+
+
+def test_a_equals_a_of_two_runs_that_differ_gives_no_trust() -> None:
+    random = np.random.default_rng(5)
+    one, other = (made_up(random, [change] * POINTS, Noise(), "run") for change in (0.0, 0.3))
+    check = check_self(one, other, splits=5)
+    assert check.direct_alarms == 1.0
+    assert check.exit_code == 3

@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ccbench.analysis.health import HealthVerdict, health_of, wants_health
+from ccbench.cases import MORE_VISITS, Measurement, Status
+from ccbench.groups import Pair
+from ccbench.runner.visits import NO_TEAM
+
+from .machines import collectives, flagged, groups, hot_readings, manifest, measured, pairs, run_of
+
+
+def verdict(measurements: list[Measurement]) -> HealthVerdict:
+    return health_of(run_of(measurements))
+
+
+def whole(seed: int = 1, ranks: int = 8, **faults: int | None) -> list[Measurement]:
+    random = np.random.default_rng(seed)
+    late = faults.get("late")
+
+    def slower(pair: Pair) -> float:
+        return 1.6 if late in (pair.source, pair.target) else 1.0
+
+    return [
+        *pairs(random, ranks, slower),
+        *collectives(random, ranks, late),
+        *groups(random, ranks, faults.get("group")),
+    ]
+
+
+def found(one: HealthVerdict) -> list[tuple[str, str]]:
+    return [(finding.kind, finding.what) for finding in one.findings]
+
+
+def test_a_machine_without_a_fault_is_healthy_and_says_on_what_evidence() -> None:
+    one = verdict(whole())
+    assert (one.word, one.exit_code, one.findings) == ("HEALTHY", 0, ())
+    text = "\n".join(one.lines())
+    assert text.startswith("HEALTHY: nothing found wrong")
+    assert "183 cases with correct results: 5 of 11 collectives" in text
+    assert "56 pairs, 64 MiB one way, nccl" in text
+    assert "between visits" in text
+
+
+@pytest.mark.parametrize("rank", [0, 3, 7])
+def test_a_slow_rank_is_named_once_and_not_its_pairs(rank: int) -> None:
+    one = verdict(whole(late=rank))
+    assert found(one) == [("slow_rank", f"rank {rank}")]
+    assert one.exit_code == 1
+    assert "the others wait for it in 12 of 12 collectives" in one.findings[0].evidence
+    assert "its pairs take" in one.findings[0].evidence
+
+
+def test_a_slow_rank_shows_in_collectives_alone() -> None:
+    one = verdict(collectives(np.random.default_rng(1), late=2))
+    assert found(one) == [("slow_rank", "rank 2")]
+
+
+def test_a_slow_pair_is_named_with_its_class_and_sizes() -> None:
+    random = np.random.default_rng(1)
+    made = pairs(random, slower=lambda pair: 2.0 if {pair.source, pair.target} == {2, 5} else 1.0)
+    one = verdict([*made, *collectives(random)])
+    assert set(found(one)) == {("slow_pair", "2>5"), ("slow_pair", "5>2"), ("slow_pair", "2<>5")}
+    assert "usual time of NV18" in one.findings[0].evidence
+    assert "64 MiB" in one.findings[0].evidence
+
+
+def test_a_slow_group_is_named() -> None:
+    one = verdict(whole(group=2))
+    assert found(one) == [("slow_group", "ranks 4-5")]
+
+
+def test_wrong_data_come_first_and_name_the_rank_and_the_case() -> None:
+    made = whole()
+    made[0] = replace(made[0], status=Status.WRONG, wrong_elements=3, detail="rank 3: 3 wrong elements")
+    one = verdict(made)
+    assert found(one)[0][0] == "wrong_data"
+    assert one.lines()[0].startswith("NOT HEALTHY: wrong data: rank 3 in nccl send_recv")
+    assert str(one.findings[0]).endswith(": 3 wrong elements")
+    assert one.exit_code == 1
+
+
+def test_wrong_cases_are_told_apart_by_all_that_differs() -> None:
+    plain = groups(np.random.default_rng(1), 4)[0]
+    made = [
+        replace(plain, case=replace(plain.case, **changes), status=Status.WRONG, detail="bad")
+        for changes in ({}, {"alone": 1}, {"beside": "all_gather"}, {"mode": "overlap"}, {"in_place": True})
+    ]
+    named = [what for kind, what in found(verdict(made)) if kind == "wrong_data"]
+    assert len(set(named)) == len(made)
+    assert sum(what.endswith("4 ranks groups rank // 2 group 1 alone 4 KiB") for what in named) == 1
+
+
+def test_many_wrong_cases_are_counted() -> None:
+    made = [replace(one, status=Status.WRONG, wrong_elements=3, detail="bad") for one in whole()]
+    one = verdict(made)
+    assert len(one.findings) == 7
+    assert "and 177 more cases" in str(one.findings[-1])
+    assert " and more" in one.lines()[0]
+    assert " and 4 more" not in one.lines()[0]
+
+
+def test_cases_that_hang_are_told_once_for_each_reason() -> None:
+    made = [
+        replace(one, status=Status.TIMED_OUT, detail="rank 1 hung", samples_seconds=()) if place < 3 else one
+        for place, one in enumerate(whole())
+    ]
+    (finding,) = verdict(made).findings
+    assert finding.kind == "no_result"
+    assert "and 2 more" in finding.what
+    assert finding.evidence == "timed_out, rank 1 hung"
+
+
+def test_a_throttled_device_is_named_by_its_readings() -> None:
+    made = [flagged(replace(one, device_readings=hot_readings()), "throttled") for one in whole()]
+    (finding,) = verdict(made).findings
+    assert finding.kind == "device"
+    assert "0000:3b:00.0" in finding.what
+    assert finding.evidence == f"throttled in {len(made)} cases of {len(made)}"
+
+
+@pytest.mark.parametrize("flag", ["power_capped", "clock_dropped"])
+def test_a_power_cap_is_no_fault(flag: str) -> None:
+    one = verdict([flagged(case, flag) for case in whole()])
+    assert one.word == "HEALTHY"
+    assert any(flag in line for line in one.evidence)
+
+
+def test_unstable_timing_alone_is_no_verdict() -> None:
+    one = verdict(collectives(np.random.default_rng(1), noise=0.5))
+    assert found(one) == [("unstable", "")]
+    assert one.lines()[0].startswith("NO VERDICT: unstable timing")
+    assert "cases vary" not in one.lines()[0]
+    assert (one.word, one.exit_code) == ("NO VERDICT", 3)
+
+
+@pytest.mark.parametrize(("seconds", "word"), [(1.2e-6, "HEALTHY"), (3e-6, "HEALTHY"), (3e-5, "NO VERDICT")])
+def test_a_microsecond_more_or_less_is_not_unstable_timing(seconds: float, word: str) -> None:
+    random = np.random.default_rng(1)
+    made = [measured(one.case, seconds, random, noise=0.2) for one in collectives(random)]
+    assert verdict(made).word == word
+
+
+def test_busy_loops_on_both_processors_accuse_neither_of_two_ranks() -> None:
+    late = collectives(np.random.default_rng(1), ranks=2, late=1)
+    waits = [replace(one, rank_waiting_seconds=((0.8 * one.samples_seconds[0],), (0.0,))) for one in late]
+    one = verdict([flagged(case, "other_load") for case in waits])
+    assert (one.word, one.findings) == ("NO VERDICT", ())
+
+
+def test_where_times_are_flagged_only_gross_faults_show() -> None:
+    one = verdict([flagged(case, "other_load") for case in whole(late=3)])
+    assert (one.word, one.findings) == ("NO VERDICT", ())
+    assert "other_load" in one.doubt
+    random = np.random.default_rng(1)
+    gross = pairs(random, slower=lambda pair: 50.0 if 3 in (pair.source, pair.target) else 1.0)
+    one = verdict([flagged(case, "other_load") for case in gross])
+    assert found(one) == [("slow_rank", "rank 3")]
+    assert one.exit_code == 1
+
+
+def test_a_slow_rank_is_found_though_a_few_of_its_pairs_met_other_load() -> None:
+    random = np.random.default_rng(1)
+    made = pairs(random, sizes=(8,), slower=lambda pair: 1.6 if 3 in (pair.source, pair.target) else 1.0)
+    few = [flagged(one, "other_load") if place % 8 == 0 else one for place, one in enumerate(made)]
+    one = verdict([*few, *collectives(random)])
+    assert found(one) == [("slow_rank", "rank 3")]
+
+
+def test_a_rank_whose_pairs_alone_met_other_load_is_not_accused() -> None:
+    random = np.random.default_rng(1)
+    made = pairs(random, sizes=(8,), slower=lambda pair: 1.6 if 3 in (pair.source, pair.target) else 1.0)
+    loaded = [flagged(one, "other_load") if "3" in one.case.pair else one for one in made]
+    assert verdict([*loaded, *collectives(random)]).findings == ()
+
+
+def test_nothing_measured_is_no_verdict() -> None:
+    one = verdict([])
+    assert (one.word, one.exit_code) == ("NO VERDICT", 3)
+    assert "no case gave a time" in one.lines()[0]
+
+
+def test_a_run_that_was_stopped_is_no_verdict() -> None:
+    made = whole()
+    made[-1] = replace(made[-1], status=Status.SKIPPED, samples_seconds=())
+    assert "stopped early" in verdict(made).lines()[0]
+
+
+@pytest.mark.parametrize("reason", [MORE_VISITS, NO_TEAM])
+def test_a_run_that_was_killed_between_visits_is_no_verdict(reason: str) -> None:
+    made = whole()
+    made[-1] = replace(made[-1], stop_reason=reason)
+    one = verdict(made)
+    assert (one.word, one.exit_code) == ("NO VERDICT", 3)
+    assert f"stopped early: 1 of {len(made)} cases lack visits" in one.lines()[0]
+
+
+def test_a_run_that_was_killed_before_its_last_case_is_no_verdict() -> None:
+    made = whole()
+    stopped = health_of(run_of(made, {**manifest(), "planned_cases": len(made) + 3}))
+    assert (stopped.word, stopped.exit_code) == ("NO VERDICT", 3)
+    assert f"stopped early: 3 of {len(made) + 3} cases were not reached" in stopped.lines()[0]
+    assert health_of(run_of(made, {**manifest(), "planned_cases": len(made)})).word == "HEALTHY"
+
+
+def test_times_of_a_model_are_no_verdict() -> None:
+    one = verdict([replace(case, simulated=True) for case in collectives(np.random.default_rng(1))])
+    assert one.word == "NO VERDICT"
+
+
+def test_two_ranks_are_judged_without_naming_one_of_the_two() -> None:
+    random = np.random.default_rng(1)
+    one = verdict(pairs(random, ranks=2, slower=lambda pair: 5.0 if pair.source else 1.0))
+    assert one.findings == ()
+
+
+def test_a_case_with_few_visits_is_not_called_unstable() -> None:
+    one = measured(collectives(np.random.default_rng(1))[0].case, 1e-3, np.random.default_rng(1), noise=0.5)
+    assert verdict([replace(one, visit_samples=(30,))]).findings == ()
+
+
+def test_a_suite_asks_for_a_verdict_by_its_key() -> None:
+    assert wants_health(run_of([], manifest()))
+    assert not wants_health(run_of([], manifest(verdict="speed")))
+    assert not wants_health(run_of([], {}))
+
+
+@pytest.mark.parametrize("seeds", [range(4), pytest.param(range(4, 50), marks=pytest.mark.exhaustive)])
+def test_a_slow_rank_is_named_in_every_trial_and_none_on_healthy_machines(seeds: range) -> None:
+    for seed in seeds:
+        rank = seed % 4
+        assert found(verdict(whole(seed, 4, late=rank))) == [("slow_rank", f"rank {rank}")]
+        assert found(verdict(whole(1000 + seed, 4))) == []
+
+
+def test_a_rank_that_is_slow_in_two_ways_is_named_once_with_both() -> None:
+    starved = [
+        replace(one, case=replace(one.case, backend="cpu"), rank_cpu_share=(0.5, 0.2, 0.5, 0.5))
+        for one in collectives(np.random.default_rng(1), 4, late=1)
+    ]
+    (finding,) = verdict(starved).findings
+    assert (finding.kind, finding.what) == ("slow_rank", "rank 1")
+    assert finding.evidence == (
+        "the others wait for it in 12 of 12 collectives on cpu; "
+        "it gets 40% of the next one's processor time in 12 of 12 collectives on cpu"
+    )

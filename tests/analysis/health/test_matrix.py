@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ccbench.analysis.health import PairMatrix, pair_matrices, pair_misses
+from ccbench.cases import Conditions, Status
+from ccbench.groups import Pair
+
+from .machines import Slower, evenly, flagged, manifest, pairs, run_of
+
+
+def matrices(
+    machine: str = "hgx-h100", ranks: int = 8, slower: Slower = evenly, sizes: tuple[int, ...] = (8, 1 << 26)
+) -> dict[tuple[int, bool], PairMatrix]:
+    made = pairs(np.random.default_rng(3), ranks, slower, sizes)
+    return {(one.size_bytes, one.both): one for one in pair_matrices(run_of(made, manifest(machine)))}
+
+
+def test_every_size_and_way_has_a_matrix_with_sources_as_rows() -> None:
+    found = matrices(slower=lambda pair: 2.0 if pair == Pair(2, 5, False) else 1.0)
+    assert sorted(found) == [(8, False), (8, True), (1 << 26, False), (1 << 26, True)]
+    one_way = found[1 << 26, False]
+    assert one_way.time(2, 5) > 1.7 * one_way.time(5, 2)
+    assert all(one_way.seconds[rank][rank] is None for rank in range(8))
+    assert len(list(one_way.pairs())) == 56
+    assert len(list(found[8, True].pairs())) == 28
+
+
+def test_a_pair_both_ways_stands_in_both_cells() -> None:
+    both = matrices()[1 << 26, True]
+    assert all(both.seconds[one][other] == both.seconds[other][one] for one, other in both.pairs())
+
+
+def test_behind_a_switch_all_pairs_are_of_one_class_with_the_rate_of_their_links() -> None:
+    one = matrices()[1 << 26, False]
+    assert dict(one.class_sizes) == {"NV18": 56}
+    assert {one.link_rates[source][target] for source, target in one.pairs()} == {450e9}
+
+
+def test_a_cube_mesh_has_classes_by_number_of_links_each_with_its_rate() -> None:
+    one = matrices("dgx-1v")[1 << 26, False]
+    rates: dict[str, set[float | None]] = {}
+    for source, target in one.pairs():
+        rates.setdefault(one.classes[source][target], set()).add(one.link_rates[source][target])
+    assert rates["NV1"] == {25e9}
+    assert rates["NV2"] == {50e9}
+
+
+def test_on_an_unknown_machine_all_pairs_are_of_one_class_without_a_name() -> None:
+    one = matrices("")[8, False]
+    assert dict(one.class_sizes) == {"": 56}
+    assert all(one.link_rates[source][target] is None for source, target in one.pairs())
+
+
+def test_more_ranks_than_the_graph_has_gpus_leave_the_classes_open() -> None:
+    assert dict(matrices("hgx-h100", ranks=9)[8, False].class_sizes) == {"": 72}
+
+
+def test_processes_are_of_one_machine_several_or_one_core() -> None:
+    made = [
+        replace(one, case=replace(one.case, backend="cpu"), conditions=Conditions(binding=(0, 1, 0)))
+        for one in pairs(np.random.default_rng(3), ranks=3)
+    ]
+    one = pair_matrices(run_of(made))[0]
+    assert one.classes[0][2] == "one core"
+    assert one.classes[0][1] == "host"
+    apart = [replace(one, node_of_rank=(0, 0, 1), hosts=("a", "a", "b")) for one in made]
+    one = pair_matrices(run_of(apart))[0]
+    assert one.classes[0][2] == "NET"
+    assert one.classes[0][1] == "host"
+
+
+@pytest.mark.parametrize("size", [8, 1 << 26])
+@pytest.mark.parametrize(("factor", "is_found"), [(1.0, False), (1.1, False), (1.4, True)])
+def test_a_pair_misses_its_class_from_fifteen_percent_on(size: int, factor: float, is_found: bool) -> None:
+    slower = matrices(slower=lambda pair: factor if pair == Pair(2, 5, False) else 1.0)
+    assert [miss.name for miss in pair_misses(slower[size, False])] == ["2>5"] * is_found
+    assert pair_misses(slower[size, True]) == ()
+
+
+def test_a_pair_is_only_compared_with_pairs_joined_alike() -> None:
+    """On a cube mesh one link has half the rate of two, and that is no finding."""
+    rates = {(0, 1): 25e9}
+
+    def slower(pair: Pair) -> float:
+        return 2.0 if {pair.source, pair.target} == {0, 1} else 1.0
+
+    one = matrices("dgx-1v", slower=slower)[1 << 26, False]
+    assert one.classes[0][1] == "NV1"
+    assert rates[0, 1] == one.link_rates[0][1]
+    assert {miss.name for miss in pair_misses(one)} == {"0>1", "1>0"}
+
+
+def test_a_class_of_two_is_not_judged() -> None:
+    slow = matrices(ranks=2, slower=lambda pair: 5.0 if pair.source == 1 else 1.0)
+    assert all(pair_misses(one) == () for one in slow.values())
+
+
+def test_doubtful_times_are_not_judged() -> None:
+    made = pairs(np.random.default_rng(3), slower=lambda pair: 3.0 if pair.source == 1 else 1.0)
+    loud = pair_matrices(run_of([flagged(one, "other_load") for one in made]))
+    assert [pair_misses(one) for one in loud] == [()] * 4
+    hot = pair_matrices(run_of([flagged(one, "throttled") for one in made]))
+    assert all(pair_misses(one) for one in hot if not one.both)
+
+
+def test_pairs_without_a_result_leave_their_cells_empty() -> None:
+    made = pairs(np.random.default_rng(3), ranks=3, sizes=(8,))
+    made[0] = replace(made[0], status=Status.TIMED_OUT, samples_seconds=())
+    one = next(one for one in pair_matrices(run_of(made)) if not one.both)
+    assert one.seconds[0][1] is None
+    assert len(list(one.pairs())) == 5
+
+
+def test_a_run_without_pairs_has_no_matrix() -> None:
+    assert pair_matrices(run_of([])) == ()

@@ -1,0 +1,38 @@
+"""Timings with a known truth."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+
+from ccbench.analysis.tuning import Choice, Situation, Timing
+
+PLACE = Situation("all_reduce", 8, 1, "float32", "sum", False, "streaming", "hgx-h100")
+
+NCCL = Choice("nccl")
+RING = Choice("nccl", "ring", "simple")
+TREE = Choice("nccl", "tree", "ll")
+NVLS = Choice("nccl", "nvls")
+
+
+def timing(
+    choice: Choice,
+    size_bytes: int,
+    seconds: float,
+    noise: float = 0.002,
+    visits: int = 12,
+    situation: Situation = PLACE,
+    seed: int = 0,
+) -> Timing:
+    """Samples around ``seconds``: every visit has its own level, as on real machines."""
+    random = np.random.default_rng([seed, size_bytes, zlib.crc32(choice.label.encode())])
+    levels = seconds * (1 + noise * random.standard_normal(visits))
+    samples = np.repeat(levels, 4) * (1 + noise / 4 * random.standard_normal(4 * visits))
+    middle = float(np.median([np.median(part) for part in np.split(samples, visits)]))
+    return Timing(situation, choice, size_bytes, middle, tuple(samples.tolist()), (4,) * visits)
+
+
+def printed(choice: Choice, size_bytes: int, seconds: float, situation: Situation = PLACE) -> Timing:
+    """An average without samples."""
+    return Timing(situation, choice, size_bytes, seconds)

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccbench.analysis.tuning import Band, Choice, Rules, Timing, advice_lines, advise
+from ccbench.analysis.tuning.advice import everywhere
+from tests.analysis.tuning.made import NCCL, NVLS, PLACE, RING, TREE, printed, timing
+
+MIB = 2**20
+
+
+def bands(timings: list[Timing], rules: Rules | None = None) -> tuple[Band, ...]:
+    (one,) = advise(timings, rules)
+    return one.bands
+
+
+def test_a_choice_that_beats_the_default_is_advised_with_its_gain() -> None:
+    (band,) = bands([timing(NCCL, MIB, 1.2e-3), timing(RING, MIB, 1.0e-3), timing(TREE, MIB, 1.5e-3)])
+    assert (band.choice, band.rivals) == (RING, (NCCL,))
+    assert band.smallest_gain is not None
+    assert band.smallest_gain.low is not None
+    assert band.smallest_gain.low <= 0.2 <= (band.smallest_gain.high or 0)
+
+
+def test_without_a_default_the_gain_is_over_the_second_best() -> None:
+    (band,) = bands([timing(RING, MIB, 1.0e-3), timing(TREE, MIB, 1.3e-3), timing(NVLS, MIB, 1.1e-3)])
+    assert (band.choice, band.rivals) == (RING, (NVLS,))
+
+
+def test_the_default_of_any_library_is_the_rival() -> None:
+    own = Choice("cuda", "ring")
+    (band,) = bands([timing(NCCL, MIB, 1.0e-3), timing(own, MIB, 1.2e-3)])
+    assert band.choice is None
+    assert band.why == "the default is the fastest"
+
+
+def test_a_default_that_beats_another_rival_at_each_size_was_compared_all_the_same() -> None:
+    timings = [timing(NCCL, size, 1.0e-3) for size in (MIB, 2 * MIB)]
+    timings += [timing(RING, MIB, 1.2e-3), timing(TREE, MIB, 1.4e-3)]
+    timings += [timing(RING, 2 * MIB, 1.4e-3), timing(TREE, 2 * MIB, 1.2e-3)]
+    assert "1 MiB - 2 MiB  as it is  the default is the fastest" in "\n".join(advice_lines(advise(timings)))
+
+
+def test_a_gain_below_the_minimum_is_not_advised_however_certain() -> None:
+    (band,) = bands([timing(NCCL, MIB, 1.02e-3, 1e-5), timing(RING, MIB, 1.0e-3, 1e-5)])
+    assert band.choice is None
+    assert "less than 3%" in band.why
+
+
+def test_a_gain_within_noise_is_not_advised_however_large() -> None:
+    (band,) = bands([timing(NCCL, MIB, 1.05e-3, 0.3), timing(RING, MIB, 1.0e-3, 0.3)])
+    assert band.choice is None
+
+
+def test_too_few_samples_give_no_interval_and_no_small_gain() -> None:
+    (band,) = bands([timing(NCCL, MIB, 1.08e-3, visits=1), timing(RING, MIB, 1.0e-3, visits=1)])
+    assert band.choice is None
+    assert "no intervals" in band.why
+
+
+def test_printed_averages_need_ten_percent_and_say_that_they_are_averages() -> None:
+    (small,) = bands([printed(NCCL, MIB, 1.09), printed(RING, MIB, 1.0)])
+    (large,) = bands([printed(NCCL, MIB, 1.11), printed(RING, MIB, 1.0)])
+    assert small.choice is None
+    assert large.choice == RING
+    assert large.without_interval
+
+
+def test_one_size_in_the_noise_makes_no_island() -> None:
+    timings = []
+    for number, default in enumerate((1.10, 1.10, 0.999, 1.10, 1.10)):
+        size = MIB << number
+        timings += [timing(NCCL, size, default * 1e-3, 0.01), timing(RING, size, 1e-3, 0.01)]
+    (band,) = bands(timings)
+    assert band.choice == RING
+    assert band.bridged_bytes == (4 * MIB,)
+
+
+def test_a_size_at_which_the_choice_is_certainly_slower_ends_the_band() -> None:
+    timings = []
+    for number, default in enumerate((1.10, 0.90, 1.10)):
+        timings += [timing(NCCL, MIB << number, default), timing(RING, MIB << number, 1.0)]
+    assert [band.choice for band in bands(timings)] == [RING, None, RING]
+
+
+def test_nothing_trails_behind_the_last_size_that_was_advised() -> None:
+    timings = []
+    for number, default in enumerate((1.10, 1.0, 1.0)):
+        timings += [timing(NCCL, MIB << number, default), timing(RING, MIB << number, 1.0)]
+    first, rest = bands(timings)
+    assert (first.choice, first.high_bytes) == (RING, MIB)
+    assert (rest.choice, rest.sizes_bytes) == (None, (2 * MIB, 4 * MIB))
+
+
+def test_a_size_at_which_the_choice_was_not_measured_is_not_bridged() -> None:
+    timings = [timing(NCCL, MIB, 1.2), timing(RING, MIB, 1.0), timing(NCCL, 2 * MIB, 1.2)]
+    timings += [timing(NCCL, 4 * MIB, 1.2), timing(RING, 4 * MIB, 1.0)]
+    assert [band.choice for band in bands(timings)] == [RING, None, RING]
+
+
+def test_situations_do_not_race() -> None:
+    other = replace(PLACE, dtype="bfloat16")
+    found = advise([timing(NCCL, MIB, 1.2), timing(RING, MIB, 1.0, situation=other)])
+    assert len(found) == 2
+    assert all(band.choice is None for one in found for band in one.bands)
+
+
+def test_noise_alone_is_advised_in_less_than_five_percent_of_the_situations() -> None:
+    advised = 0
+    for seed in range(200):
+        rivals = [timing(one, MIB, 1.0, 0.05, seed=seed) for one in (NCCL, RING, TREE, NVLS)]
+        advised += any(band.choice is not None for band in bands(rivals))
+    assert advised <= 10
+
+
+def test_one_choice_for_all_sizes_must_be_slower_nowhere() -> None:
+    good = [
+        timing(NCCL, MIB, 1.2),
+        timing(RING, MIB, 1.0),
+        timing(NCCL, 2 * MIB, 1.0),
+        timing(RING, 2 * MIB, 1.0),
+    ]
+    assert everywhere(good) == {"all_reduce": RING}
+    assert everywhere([*good, timing(NCCL, 4 * MIB, 0.9), timing(RING, 4 * MIB, 1.0)]) == {}
+
+
+SPEEDS = st.dictionaries(
+    st.integers(3, 30).map(lambda power: 2**power),
+    st.dictionaries(st.sampled_from([NCCL, RING, TREE, NVLS]), st.floats(0.5, 2.0), min_size=1, max_size=4),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=60)
+@given(SPEEDS, st.sampled_from([0.0, 0.02]))
+def test_bands_hold_every_measured_size_once_and_advice_is_never_told_apart_as_slower(
+    speeds: dict[int, dict[Choice, float]], noise: float
+) -> None:
+    timings = [
+        timing(choice, size, seconds, noise)
+        for size, row in speeds.items()
+        for choice, seconds in row.items()
+    ]
+    found = bands(timings)
+    covered = [size for band in found for size in band.sizes_bytes]
+    assert covered == sorted(speeds)
+    by_place = {(one.size_bytes, one.choice): one.median_seconds for one in timings}
+    for band in found:
+        assert (band.low_bytes, band.high_bytes) == (band.sizes_bytes[0], band.sizes_bytes[-1])
+        if band.choice is None:
+            assert band.why
+            continue
+        assert set(band.bridged_bytes) < set(band.sizes_bytes)
+        for size in band.sizes_bytes:
+            default = by_place.get((size, NCCL))
+            if default is not None:
+                slack = 1 + 6 * noise + 1e-9
+                assert by_place[size, band.choice] <= default * slack
+            if size not in band.bridged_bytes:
+                rivals = [by_place[size, other] for other in speeds[size] if other != band.choice]
+                assert by_place[size, band.choice] <= min(rivals)
+                assert by_place[size, band.choice] <= (default or min(rivals)) / 1.03 * (1 + 1e-9)
+
+
+@settings(max_examples=30)
+@given(SPEEDS)
+def test_the_order_of_timings_does_not_matter(speeds: dict[int, dict[Choice, float]]) -> None:
+    timings = [
+        timing(choice, size, seconds) for size, row in speeds.items() for choice, seconds in row.items()
+    ]
+    assert advise(timings) == advise(list(reversed(timings)))

@@ -1,0 +1,116 @@
+"""From run folders and published logs to advice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ccbench.analysis.tuning import SIZE_NOT_STATED, advise, forced_from, timings_of
+from ccbench.cases import Case
+from ccbench.errors import UsageError
+from ccbench.results import load_run
+from ccbench.results.importers.ranks import Given
+from ccbench.results.importers.sources import read_log
+from ccbench.results.importers.writing import import_logs, write_import
+from tests.report.synthetic import case, flagged, sweep, write_run
+
+LOGS = Path(__file__).resolve().parents[4] / "shared" / "data" / "nccl_logs"
+
+
+def logs(*names: str) -> list[Path]:
+    files = [LOGS / name for name in names]
+    if not all(file.is_file() for file in files):
+        pytest.skip(f"the collected logs are not beside this checkout ({LOGS})")
+    return files
+
+
+def imported(tmp_path: Path, *names: str, devices: int | None = None) -> Path:
+    given = Given("", devices, 1 if devices else None)
+    found = import_logs([(file, read_log(file)) for file in logs(*names)], given)
+    return write_import(tmp_path / "run", found, given, "logs")
+
+
+@pytest.mark.parametrize(
+    ("name", "gains"),
+    [
+        ("awkward_h200_4to8g_all_reduce_nvls_vs_ring_md.txt", {5: 0.14, 6: 0.19, 7: 0.26, 8: 0.29}),
+        ("awkward_b200_4to8g_all_reduce_nvls_vs_ring_md.txt", {6: 0.15, 7: 0.19, 8: 0.23}),
+    ],
+)
+def test_advice_on_published_tables_of_nvls_against_ring_is_what_the_tables_say(
+    tmp_path: Path, name: str, gains: dict[int, float]
+) -> None:
+    run = load_run(imported(tmp_path, name, devices=8))
+    advised = {}
+    for one in advise(timings_of([run])):
+        (band,) = one.bands
+        assert band.low_bytes == SIZE_NOT_STATED
+        if band.choice is not None:
+            assert (band.choice.algorithm, band.without_interval) == ("nvls", True)
+            assert [one.variant for one in band.rivals] == ["NVLS off"]
+            assert band.smallest_gain is not None
+            advised[one.situation.ranks] = round(band.smallest_gain.median, 2)
+    assert advised == gains
+
+
+def test_advice_on_all_reduce_with_and_without_nvls_is_nvls(tmp_path: Path) -> None:
+    run = load_run(imported(tmp_path, "awkward_h200_8g_1n_collectives_16gib_md.txt", devices=8))
+    found = {one.situation.collective: one.bands[0] for one in advise(timings_of([run]))}
+    band = found["all_reduce"]
+    assert band.choice is not None
+    assert band.smallest_gain is not None
+    assert (band.choice.algorithm, [one.algorithm for one in band.rivals]) == ("nvls", ["ring"])
+    assert band.smallest_gain.median == pytest.approx(480.0 / 367.2 - 1)
+    assert found["all_gather"].choice is None
+
+
+def test_protocols_forced_on_two_ranks_of_one_gpu_are_ranked_as_published(tmp_path: Path) -> None:
+    """NVIDIA RTX 5090, sockets, 128 MiB: Simple 2.55, LL128 1.02, LL 0.06 GB/s."""
+    names = [f"awkward_rtx5090_2r1g_socket_all_reduce_{one}.txt" for one in ("ll", "ll128", "simple")]
+    run = load_run(imported(tmp_path, *names))
+    forced = forced_from(f"all_reduce_{one}.txt=default/{one}" for one in ("ll", "ll128", "simple"))
+    for one in advise(timings_of([run], forced)):
+        last = one.bands[-1]
+        assert last.high_bytes == 2**27
+        assert last.choice is not None
+        assert last.choice.protocol == "simple"
+        assert last.without_interval
+
+
+def test_measured_samples_and_their_visits_are_taken_over(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", sweep(algorithms=("ring", "tree")))
+    found = timings_of([run])
+    assert len(found) == len(run.cases)
+    assert {len(one.samples_seconds) for one in found} == {30}
+    assert {one.visit_samples for one in found} == {(5,) * 6}
+    (advice,) = advise(found)
+    assert advice.situation.place == "epyc-2x64"
+    assert advice.bands[-1].choice is not None
+    assert advice.bands[-1].choice.algorithm == "ring"
+
+
+def test_one_machine_name_with_two_processors_is_two_places(tmp_path: Path) -> None:
+    runs = []
+    for model in ("EPYC 7763", "Xeon 8480"):
+        told = {"machine": {"name": "measured-2-cores"}, "environment": {"processor": {"model": model}}}
+        runs.append(write_run(tmp_path / model, sweep(algorithms=("ring", "tree")), manifest=told))
+    assert {one.situation.place for one in timings_of(runs)} == {
+        "measured-2-cores, EPYC 7763",
+        "measured-2-cores, Xeon 8480",
+    }
+    assert {one.situation.place for one in timings_of(runs[:1])} == {"measured-2-cores"}
+
+
+def test_failed_cases_emulations_and_single_ranks_are_left_out(tmp_path: Path) -> None:
+    cases: list[Case] = [case("all_reduce", "ring", 4096), case("all_reduce", "tree", 4096)]
+    cases.append(replace(case("all_reduce", "ring", 8192), ranks=1))
+    run = write_run(tmp_path / "run", cases, {0: lambda one: flagged(one, "emulation")})
+    assert [one.choice.algorithm for one in timings_of([run])] == ["tree"]
+
+
+@pytest.mark.parametrize("text", ["ring", "=ring", "log=", "log=/ll"])
+def test_a_forced_choice_that_cannot_be_read_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(UsageError, match=r"write for example run2.log=ring/ll128"):
+        forced_from([text])

@@ -1,0 +1,233 @@
+"""One small case of any kernel entry, run on any build of its file: for mutants and the sanitizer."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from ccbench.backends.cuda_host_endpoint import EmulatedOutput
+from ccbench.backends.kernels.abi import NONE_DIFFERS
+from ccbench.backends.kernels.building import Build
+from ccbench.backends.kernels.host_engine import HostCall, HostOptions, HostWorld, KernelFailed, KernelRace
+from ccbench.backends.kernels.plans import natural_orders, ring_plan
+from ccbench.backends.kernels.programs import compiled_program
+from ccbench.backends.kernels.sources import entries
+from ccbench.backends.kernels.trees import channel_trees, tree_plan
+from ccbench.verification import Piece
+from tests.backends.kernels.ll_reference import ll_reference, packets_bytes
+from tests.backends.kernels.mesh_reference import mesh_reference
+from tests.backends.kernels.orders import Array
+from tests.backends.kernels.ring_reference import ring_reference
+from tests.backends.kernels.schedule_reference import chunk_bytes, schedule_of, schedule_reference
+from tests.backends.kernels.tree_reference import tree_reference
+from tests.backends.kernels.worlds import Prepared, Reference, Trial, check, prepare
+
+STAGING_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class KernelCase:
+    """Some launches in a row, with different data.
+
+    algorithm: what ``schedule`` interprets; pieces: its parameter, 0 for the usual one. shuffled: rings and
+    trees over ranks in any order. packets: of one sender in one round. then: the entry of every
+    second launch, if another; then_root: its root, if another. chained: a launch's inputs are the outputs of
+    the one before. overwrites: its outputs are the inputs of the one before. away: ranks that do not take
+    part, so that nobody may get through; limit_nanoseconds: then of one wait, 0 for none.
+    """
+
+    entry: str
+    algorithm: str = ""
+    dtype: str = "float32"
+    op: str = "sum"
+    ranks: int = 3
+    channels: int = 2
+    lanes: int = 4
+    count: int = 157
+    root: int = 1
+    slots: int = 2
+    slot_bytes: int = 64
+    packets: int = 16
+    launches: int = 2
+    iterations: int = 1
+    misalignment: int = 0
+    in_place: bool = False
+    drifting: bool = True
+    then: str = ""
+    then_root: int = -1
+    chained: bool = False
+    overwrites: bool = False
+    away: Sequence[int] = ()
+    limit_nanoseconds: int = 0
+    pieces: int = 0
+    shuffled: bool = False
+
+    @property
+    def kernel_file(self) -> str:
+        """Where the entry is."""
+        return entries()[self.entry].file
+
+
+def collective_of(case: KernelCase, entry: str) -> str:
+    """Which collective an entry computes."""
+    if case.algorithm:
+        return case.algorithm.split()[0]
+    _, _, collective = entry.partition("_")
+    return collective.removeprefix("one_shot_").removeprefix("two_shot_")
+
+
+def world_for(case: KernelCase) -> HostWorld:
+    """A communicator with room for the case."""
+    return HostWorld(
+        case.ranks,
+        case.channels,
+        slots=case.slots,
+        slot_bytes=case.slot_bytes,
+        packets_bytes=packets_bytes(case.ranks, case.packets),
+        staging_bytes=STAGING_BYTES,
+    )
+
+
+def run_case(case: KernelCase, build: Build, seed: int) -> None:
+    """Launch, and compare every output with NumPy's; AssertionError or what the engine raises."""
+    world = world_for(case)
+    options = HostOptions(lanes=case.lanes, seed=seed, devices=case.ranks if case.drifting else 1)
+    if case.entry == "barrier":
+        _run_barrier(case, world, build, options)
+        return
+    if case.entry == "compare":
+        _run_compare(case, world, build, seed)
+        return
+    launched: list[tuple[Prepared, Reference]] = []
+    for number in range(case.launches):
+        one, reference = prepared_launch(case, world, number, seed)
+        launched.append((_joined(case, one, launched), reference))
+    world.run(build, [one.call for one, _ in launched], options)
+    for one, reference in launched:
+        if case.overwrites:
+            one = replace(one, call=replace(one.call, inputs=[0] * case.ranks))
+        check(world, one, reference)
+
+
+def _run_compare(case: KernelCase, world: HostWorld, build: Build, seed: int) -> None:
+    """Two pieces, as they should be and with some elements changed."""
+    pieces = [Piece(0, 50, np.arange(7)), Piece(50, case.count - 50, np.arange(11))]
+    size = pieces[0].period.itemsize * case.count
+    output = EmulatedOutput(world, world.view(world.allocate(size), size).view(pieces[0].period.dtype), build)
+    output.output[:] = np.concatenate([values for piece in pieces for _, values in piece.parts()])
+    assert output.differing(pieces) == NONE_DIFFERS
+    changed = random.Random(seed).sample(range(case.count), 40)
+    output.output[changed] ^= 1
+    assert output.differing(pieces) == (40, min(changed))
+
+
+def _run_barrier(case: KernelCase, world: HostWorld, build: Build, options: HostOptions) -> None:
+    nothing = [0] * case.ranks
+    call = HostCall("barrier", "uint8", 0, nothing, nothing, iterations=case.iterations)
+    if not case.away:
+        world.run(build, [call] * case.launches, options)
+        return
+    told, idle = "", replace(call, iterations=0)
+    limited = replace(options, limit_nanoseconds=case.limit_nanoseconds)
+    try:
+        world.run(build, [call], limited, instead=dict.fromkeys(case.away, idle))
+    except KernelRace:
+        raise
+    except KernelFailed as error:
+        told = str(error)
+    for rank in set(range(case.ranks)) - set(case.away):
+        named = f"rank {rank}, channel" if case.limit_nanoseconds else f"rank {rank} block"
+        assert named in told, (
+            f"rank {rank} got through a barrier without {case.away}, or says nothing: {told}"
+        )
+
+
+def prepared_launch(case: KernelCase, world: HostWorld, number: int, seed: int) -> tuple[Prepared, Reference]:
+    """Launch ``number`` of the case: its buffers filled, and what NumPy makes of them."""
+    second = bool(case.then) and number % 2 == 1
+    entry = case.then if second else case.entry
+    trial = Trial(
+        entry,
+        collective_of(case, entry),
+        case.dtype,
+        case.op,
+        case.count,
+        case.then_root if second and case.then_root >= 0 else case.root,
+        case.in_place,
+        case.misalignment,
+        case.iterations,
+        seed=seed + 1000 * number,
+    )
+    return launch_of(case, world, trial)
+
+
+def launch_of(case: KernelCase, world: HostWorld, trial: Trial) -> tuple[Prepared, Reference]:
+    """A launch of ``trial.entry`` on ``case.channels`` of the world's channels, and its reference."""
+    stem = Path(entries()[trial.entry].file).stem
+    assert stem in _LAUNCHES, (
+        f"kernels/{stem}.cu has no line in _LAUNCHES of {__file__}; add a function there that "
+        "prepares one launch (buffers, plan, program) and says what NumPy makes of the inputs, as _mesh does"
+    )
+    return _LAUNCHES[stem](case, world, trial)
+
+
+def _joined(case: KernelCase, one: Prepared, before: list[tuple[Prepared, Reference]]) -> Prepared:
+    """``one`` with buffers of the launch before it, where the case says so."""
+    if not before:
+        return one
+    last, reference = before[-1]
+    if case.chained:
+        made: list[Array] = reference(last.trial, last.inputs)
+        one = replace(one, inputs=made, call=replace(one.call, inputs=last.call.outputs))
+    if case.overwrites:
+        one = replace(one, call=replace(one.call, outputs=last.call.inputs))
+    return one
+
+
+def _orders(case: KernelCase, trial: Trial) -> list[list[int]]:
+    if not case.shuffled:
+        return natural_orders(case.ranks, case.channels)
+    generator = random.Random(trial.seed)
+    return [generator.sample(range(case.ranks), case.ranks) for _ in range(case.channels)]
+
+
+def _ring(case: KernelCase, world: HostWorld, trial: Trial) -> tuple[Prepared, Reference]:
+    orders = _orders(case, trial)
+    return prepare(world, trial, ring_plan(orders), case.channels), ring_reference(orders, case.slot_bytes)
+
+
+def _tree(case: KernelCase, world: HostWorld, trial: Trial) -> tuple[Prepared, Reference]:
+    root = None if trial.collective == "all_reduce" else trial.root
+    trees = channel_trees(case.ranks, case.channels, root, _orders(case, trial) if case.shuffled else ())
+    return prepare(world, trial, tree_plan(trees), case.channels), tree_reference(trees)
+
+
+def _mesh(case: KernelCase, world: HostWorld, trial: Trial) -> tuple[Prepared, Reference]:
+    return prepare(world, trial, None, case.channels), mesh_reference(case.channels)
+
+
+def _ll(case: KernelCase, world: HostWorld, trial: Trial) -> tuple[Prepared, Reference]:
+    return prepare(world, trial, None, case.channels), ll_reference
+
+
+def _schedule(case: KernelCase, world: HostWorld, trial: Trial) -> tuple[Prepared, Reference]:
+    made = schedule_of(case.algorithm, case.ranks, trial.root, case.pieces)
+    assert made is not None, f"no {case.algorithm} on {case.ranks} ranks"
+    one = prepare(world, trial, None, case.channels)
+    one = replace(one, call=replace(one.call, program=compiled_program(made)))
+    chunk = chunk_bytes(made, case.channels, case.slot_bytes, STAGING_BYTES, trial.in_place)
+    return one, schedule_reference(made, case.channels, chunk)
+
+
+_LAUNCHES: dict[str, Callable[[KernelCase, HostWorld, Trial], tuple[Prepared, Reference]]] = {
+    "ring": _ring,
+    "tree": _tree,
+    "mesh": _mesh,
+    "ll": _ll,
+    "schedule": _schedule,
+}
+"""Kernel file -> how one launch of it is made. ``_run_barrier`` runs the barrier, which moves nothing."""

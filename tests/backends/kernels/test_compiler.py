@@ -1,0 +1,243 @@
+"""Kernels through NVRTC, and the cache of what it made."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from ccbench.backends.kernels import compiler
+from ccbench.backends.kernels.compiler import (
+    RESOURCE_OPTIONS,
+    CompilationFailed,
+    Compiled,
+    architecture_for,
+    compile_program,
+    first_error,
+    version_in,
+)
+from ccbench.backends.kernels.sources import Program, entries, program
+from ccbench.errors import MissingDependency
+from tests.backends.kernels.nvrtc import ABSENT as NO_NVRTC
+from tests.backends.kernels.nvrtc import library as nvrtc_library
+
+
+class Counting(compiler.Nvrtc):
+    """Compiles to a text that says how often it was asked."""
+
+    def __init__(self) -> None:
+        self.version = "1.2"
+        self.full_version = "1.2.3 CL-4"
+        self.compiled: list[int] = []
+
+    def compile(self, program: Program, architecture: int, options: tuple[str, ...] = ()) -> Compiled:
+        self.compiled.append(architecture)
+        return Compiled(f"{program.text} {architecture} {options}".encode(), "log")
+
+
+PROGRAM = Program("kernel", {"a.cuh": "a"}, ("-std=c++17",))
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CCBENCH_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "cubins"
+
+
+def test_what_was_compiled_once_comes_from_the_cache() -> None:
+    counting = Counting()
+    first = compile_program(PROGRAM, 90, compiler=counting)
+    again = compile_program(PROGRAM, 90, compiler=counting)
+    assert first.cubin == again.cubin
+    assert counting.compiled == [90]
+
+
+def test_another_source_header_option_architecture_or_version_is_compiled_anew() -> None:
+    counting = Counting()
+    compile_program(PROGRAM, 90, compiler=counting)
+    compile_program(PROGRAM, 80, compiler=counting)
+    compile_program(Program("other", PROGRAM.headers, PROGRAM.options), 90, compiler=counting)
+    compile_program(Program("kernel", {"a.cuh": "b"}, PROGRAM.options), 90, compiler=counting)
+    compile_program(Program("kernel", PROGRAM.headers, ("-DX",)), 90, compiler=counting)
+    counting.full_version = "1.2.4 CL-5"
+    compile_program(PROGRAM, 90, compiler=counting)
+    assert len(counting.compiled) == 6
+
+
+def test_a_damaged_entry_is_compiled_again(cache: Path) -> None:
+    counting = Counting()
+    right = compile_program(PROGRAM, 90, compiler=counting).cubin
+    (file,) = cache.iterdir()
+    for damage in (b"", file.read_bytes()[:-1], b"x" * 100):
+        file.write_bytes(damage)
+        assert compile_program(PROGRAM, 90, compiler=counting).cubin == right
+    assert len(counting.compiled) == 4
+
+
+def test_a_folder_that_cannot_be_written_costs_only_time(cache: Path) -> None:
+    cache.parent.mkdir(parents=True)
+    cache.write_text("a file where a folder should be")
+    counting = Counting()
+    for _ in range(2):
+        assert compile_program(PROGRAM, 90, compiler=counting).cubin
+    assert counting.compiled == [90, 90]
+
+
+def test_many_may_fill_the_cache_at_once(cache: Path) -> None:
+    found: list[bytes] = []
+
+    def work() -> None:
+        found.extend(compile_program(PROGRAM, 90, compiler=Counting()).cubin for _ in range(20))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 80
+    assert len(set(found)) == 1
+    assert [file.suffix for file in cache.iterdir()] == [".cubin"]  # nothing temporary is left
+    assert stat.S_IMODE(cache.stat().st_mode) == 0o700
+
+
+def test_another_users_folder_is_left_alone_and_costs_only_time(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting = Counting()
+    compile_program(PROGRAM, 90, compiler=counting)
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    for _ in range(2):
+        assert compile_program(PROGRAM, 90, compiler=counting).cubin
+    assert counting.compiled == [90, 90, 90]
+
+
+@pytest.mark.parametrize(
+    ("ptx", "version"),
+    [
+        (
+            "//\n// Compiler Build ID: CL-36037853\n// Cuda compilation tools, release 12.9, V12.9.86\n",
+            "12.9.86 CL-36037853",
+        ),
+        ("// Cuda compilation tools, release 14.0, V14.0.1\n.version 10.0\n", "14.0.1"),
+        (".version 8.8\n.target sm_90\n", ""),
+    ],
+)
+def test_the_patch_level_is_read_from_the_comment_before_ptx(ptx: str, version: str) -> None:
+    assert version_in(ptx) == version
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(nvrtc_library() is None, reason=NO_NVRTC)
+def test_the_library_that_is_installed_tells_its_patch_level() -> None:
+    found = compiler.nvrtc()
+    assert found.full_version.startswith(found.version + ".")
+
+
+@pytest.mark.parametrize(
+    ("capability", "architecture"), [(90, 90), (80, 80), (87, 86), (89, 89), (101, 100), (75, 75)]
+)
+def test_a_device_gets_code_of_its_own_major_architecture(capability: int, architecture: int) -> None:
+    assert architecture_for(capability, (75, 80, 86, 89, 90, 100)) == architecture
+
+
+@pytest.mark.parametrize(
+    ("capability", "cure"),
+    [(70, r"pip uninstall cupy-cuda13x .* pip install '\.\[cuda12\]'"), (110, "pip install --upgrade")],
+)
+def test_a_device_that_is_too_old_or_too_new_is_named_with_the_cure(capability: int, cure: str) -> None:
+    with pytest.raises(CompilationFailed, match=rf"not for this device's sm_{capability}; {cure}"):
+        architecture_for(capability, (75, 80, 90))
+
+
+class Installed:
+    """Two NVRTCs that are installed, as ``ctypes.CDLL`` and ``Nvrtc`` show them."""
+
+    supported: ClassVar = {"12.9": (50, 70, 75, 80, 90), "13.0": (75, 80, 90)}
+
+    def __init__(self, path: str) -> None:
+        self.version = {"13": "13.0", "12": "12.9"}[path.rpartition(".so.")[2]]
+        self.architectures = self.supported[self.version]
+
+
+@pytest.fixture
+def two_installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(compiler, "_candidates", lambda: ["libnvrtc.so.13", "libnvrtc.so.12"])
+    monkeypatch.setattr(ctypes, "CDLL", str)
+    monkeypatch.setattr(compiler, "Nvrtc", Installed)
+    compiler.nvrtc.cache_clear()
+    yield
+    compiler.nvrtc.cache_clear()
+
+
+@pytest.mark.usefixtures("two_installed")
+@pytest.mark.parametrize(
+    ("capability", "cupy", "driver", "version"),
+    [
+        (90, 13, 13, "13.0"),
+        (90, 12, 13, "12.9"),  # as CuPy
+        (90, 13, 12, "12.9"),  # a driver of CUDA 12 loads no cubins of CUDA 13
+        (70, 13, 13, "12.9"),  # Volta, which the other has left behind
+        (0, 0, 0, "13.0"),
+    ],
+)
+def test_of_two_compilers_that_of_cupy_the_driver_and_the_device_is_taken(
+    capability: int, cupy: int, driver: int, version: str
+) -> None:
+    assert compiler.nvrtc(capability, cupy, driver).version == version
+
+
+@pytest.mark.usefixtures("two_installed")
+def test_where_no_compiler_serves_the_reason_has_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "_candidates", lambda: ["libnvrtc.so.13"])
+    with pytest.raises(MissingDependency, match=r"NVRTC 13\.0 is too new for this driver, .* CUDA 12; pip"):
+        compiler.nvrtc(90, 12, 12)
+    with pytest.raises(CompilationFailed, match=r"sm_70; .* pip install '\.\[cuda12\]'"):
+        compiler.nvrtc(70, 13, 13)
+
+
+@pytest.mark.parametrize(
+    ("log", "line"),
+    [
+        ("a.cu(1): warning: odd\na.cu(2): error: bad\n1 error", "a.cu(2): error: bad"),
+        ("only this", "only this"),
+        ("", "it gave no reason"),
+    ],
+)
+def test_the_first_error_is_shown(log: str, line: str) -> None:
+    assert first_error(log) == line
+
+
+def test_without_nvrtc_the_error_has_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "_candidates", lambda: ["/no/such/libnvrtc.so"])
+    compiler.nvrtc.cache_clear()
+    try:
+        with pytest.raises(MissingDependency, match=r"pip install '\.\[cuda13\]'"):
+            compiler.nvrtc()
+    finally:
+        compiler.nvrtc.cache_clear()
+
+
+def test_a_log_without_registers_is_an_error_not_a_guess() -> None:
+    with pytest.raises(CompilationFailed, match="tells no registers"):
+        Compiled(b"", "nothing").resources()
+
+
+@pytest.mark.exhaustive
+def test_a_real_kernel_compiles_and_tells_what_it_takes() -> None:
+    made = compile_program(program(entries()["barrier"], "uint8", "sum"), 90, RESOURCE_OPTIONS)
+    assert made.cubin.startswith(b"\x7fELF")
+    assert 0 < made.resources().registers <= 128
+    assert made.resources().spilled_bytes == 0
+
+
+@pytest.mark.exhaustive
+def test_a_real_mistake_is_told_with_its_place() -> None:
+    with pytest.raises(CompilationFailed, match=r"sm_90: ccbench\.cu\(1\): error: "):
+        compile_program(Program("nonsense;", {}, ("-std=c++17",)), 90)

@@ -1,0 +1,122 @@
+"""The engine: deadlocks are told and not hung in, limits end waits, and what cannot be run is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ccbench.backends.kernels.building import Build
+from ccbench.backends.kernels.host_engine import (
+    HostOptions,
+    HostWorld,
+    KernelDeadlock,
+    KernelFailed,
+    sanitized,
+)
+from ccbench.backends.kernels.plans import natural_orders, ring_plan
+from tests.backends.kernels.ring_reference import ring_reference
+from tests.backends.kernels.worlds import Prepared, Trial, check, prepare
+
+RING = Build("ring.cu")
+RANKS, CHANNELS = 4, 2
+ORDERS = natural_orders(RANKS, CHANNELS)
+
+
+def world_and_trial(entry: str = "ring_all_reduce") -> tuple[HostWorld, Prepared]:
+    world = HostWorld(RANKS, CHANNELS, slot_bytes=64)
+    trial = Trial(entry, entry.removeprefix("ring_"), count=500)
+    return world, prepare(world, trial, ring_plan(ORDERS))
+
+
+@pytest.mark.parametrize(
+    "entry", ["ring_all_reduce", "ring_all_gather", "ring_reduce_scatter", "ring_send_recv"]
+)
+def test_fewer_resident_blocks_than_a_channel_needs_are_reported_as_a_deadlock(entry: str) -> None:
+    world, one = world_and_trial(entry)
+    with pytest.raises(
+        KernelDeadlock, match=r"rank \d block 0 waits for .* rank \d .*never started.* 3 may run"
+    ):
+        world.run(RING, [one.call], HostOptions(resident=RANKS - 1))
+
+
+def test_one_channel_after_the_other_is_enough() -> None:
+    """Blocks are ordered channel by channel: with room for one channel, all of them run in turn."""
+    world, one = world_and_trial()
+    world.run(RING, [one.call], HostOptions(resident=RANKS))
+    check(world, one, ring_reference(ORDERS, 64))
+
+
+@pytest.mark.parametrize("engine", ["fibers", "threads"])
+def test_a_wait_beyond_its_limit_names_rank_and_peer(engine: str) -> None:
+    """The others wait for rank 2, which says that there is nothing to do."""
+    world, one = world_and_trial()
+    idle = replace(one.call, count=0)
+    options = HostOptions(engine=engine, lanes=2, limit_nanoseconds=20_000_000, devices=RANKS)  # type: ignore[arg-type]
+    with pytest.raises(
+        KernelFailed, match=r"rank 3, channel 0: waited too long for rank 2 to send \(message 1"
+    ):
+        world.run(RING, [one.call], options, instead={2: idle})
+    world.reset()
+    with pytest.raises(KernelDeadlock, match=r"rank 3 block 0 waits for data from rank 2 \(step 1, seen 0\)"):
+        world.run(RING, [one.call], HostOptions(devices=RANKS), instead={2: idle})
+
+
+def test_after_an_error_launches_end_at_once_and_a_reset_world_works_again() -> None:
+    world, one = world_and_trial()
+    limited = HostOptions(resident=RANKS - 1, limit_nanoseconds=1000)
+    with pytest.raises(KernelFailed, match="waited too long"):
+        world.run(RING, [one.call], limited)
+    with pytest.raises(KernelFailed, match="waited too long"):
+        world.run(RING, [one.call], HostOptions(resident=1))
+    world.reset()
+    world.run(RING, [one.call])
+    check(world, one, ring_reference(ORDERS, 64))
+
+
+def test_an_entry_that_is_not_in_the_file_lists_those_that_are() -> None:
+    world, one = world_and_trial()
+    with pytest.raises(KernelFailed, match="no kernel is called ring_all_reduce; there are: barrier"):
+        world.run(Build("barrier.cu"), [one.call])
+
+
+@pytest.mark.parametrize(("slots", "slot_bytes"), [(1, 64), (3, 64), (0, 64), (4, 24), (4, 0)])
+def test_slots_that_kernels_cannot_address_are_refused(slots: int, slot_bytes: int) -> None:
+    with pytest.raises(ValueError, match="power of two"):
+        HostWorld(2, 1, slots=slots, slot_bytes=slot_bytes)
+
+
+def test_a_full_arena_says_so() -> None:
+    world = HostWorld(2, 1, spare_bytes=1000)
+    with pytest.raises(ValueError, match="spare_bytes"):
+        world.allocate(10_000)
+
+
+def test_a_block_without_lanes_is_refused() -> None:
+    world, one = world_and_trial()
+    with pytest.raises(KernelFailed, match="lanes must be between 1 and 1024"):
+        world.run(RING, [one.call], HostOptions(lanes=0))
+
+
+def test_more_channels_than_the_world_or_the_plan_has_are_refused() -> None:
+    world, one = world_and_trial()
+    for wrong in (replace(one.call, channels=3), replace(one.call, plan=ring_plan(ORDERS[:1]))):
+        with pytest.raises(ValueError, match=r"ring_all_reduce: \d channels"):
+            world.run(RING, [wrong])
+
+
+def test_a_sanitizer_that_cannot_start_is_no_race(tmp_path: Path) -> None:
+    """Older sanitizers end so on kernels that randomise addresses widely, with the exit code of a race."""
+    program = tmp_path / "program"
+    program.write_text(
+        "#!/bin/sh\necho 'FATAL: ThreadSanitizer: unexpected memory mapping 0x1-0x2' >&2\nexit 66\n"
+    )
+    program.chmod(0o755)
+    with pytest.raises(KernelFailed, match=r"cannot start here .*mmap_rnd_bits"):
+        sanitized([str(program)])
+
+
+def test_threads_cannot_be_held_back() -> None:
+    with pytest.raises(ValueError, match="fibers"):
+        HostOptions(engine="threads", resident=1)

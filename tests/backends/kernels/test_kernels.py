@@ -1,0 +1,122 @@
+"""Every kernel on the host engine, bit for bit against NumPy in the same order of summation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccbench.backends.kernels.abi import OPS, TYPES
+from ccbench.backends.kernels.host_engine import KernelDeadlock
+from ccbench.backends.kernels.sources import KernelEntry, entries
+from ccbench.schedules import ALGORITHMS
+from tests.backends.kernels import cases
+from tests.backends.kernels.cases import KernelCase, collective_of, launch_of, world_for
+from tests.backends.kernels.coverage import pairwise
+from tests.backends.kernels.in_a_row import case_of, parameters_of, run_in_a_row
+from tests.backends.kernels.worlds import Trial
+
+ENTRIES = sorted(set(entries()) - {"barrier", "compare", "schedule"})
+REDUCING = [name for name in ENTRIES if entries()[name].reduces]
+SCHEDULES = [f"{row.collective} {row.name}" for row in ALGORITHMS]
+FILES = sorted({entries()[name].file for name in ENTRIES})
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_every_pair_of_parameters_gives_what_numpy_gives(entry: str) -> None:
+    for seed, values in enumerate(pairwise(parameters_of(entries()[entry].file), seed=len(entry))):
+        assert run_in_a_row(case_of(entry, values), seed)
+
+
+@pytest.mark.exhaustive
+def test_every_pair_of_a_schedule_and_a_parameter_gives_what_numpy_gives() -> None:
+    ran = 0
+    for seed, values in enumerate(pairwise({"algorithm": SCHEDULES, **parameters_of("schedule.cu")}, 1)):
+        ran += run_in_a_row(case_of("schedule", values, values.pop("algorithm")), seed)
+    assert ran > 400
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_every_schedule_runs_on_every_number_of_ranks_that_it_exists_for(name: str, in_place: bool) -> None:
+    for ranks in (2, 3, 4, 8):
+        case = KernelCase("schedule", name, ranks=ranks, channels=1, count=257, slot_bytes=512)
+        assert run_in_a_row(replace(case, in_place=in_place, drifting=ranks == 4), ranks)
+
+
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("dtype", TYPES)
+def test_every_type_and_op_gives_what_numpy_gives(dtype: str, op: str) -> None:
+    for entry in REDUCING:
+        assert run_in_a_row(KernelCase(entry, dtype=dtype, op=op), 1)
+    for name in ("all_reduce one_shot", "all_reduce ring"):
+        case = KernelCase("schedule", name, dtype=dtype, op=op, slot_bytes=512)
+        assert run_in_a_row(case, 1)
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_real_threads_give_the_same(entry: str) -> None:
+    assert run_in_a_row(KernelCase(entry), 5, engine="threads")
+
+
+@pytest.mark.parametrize("name", ["all_reduce double_binary_tree", "all_to_all bruck", "all_reduce two_shot"])
+def test_real_threads_interpret_alike(name: str) -> None:
+    assert run_in_a_row(KernelCase("schedule", name, slot_bytes=512), 5, engine="threads")
+
+
+def any_case(file: str) -> st.SearchStrategy[KernelCase]:
+    """Of any entry of a kernel file, or of any schedule."""
+    names = SCHEDULES if file == "schedule.cu" else [name for name in ENTRIES if entries()[name].file == file]
+    return st.builds(
+        lambda name, **values: KernelCase(
+            *(("schedule", name) if file == "schedule.cu" else (name,)), **values
+        ),
+        name=st.sampled_from(names),
+        ranks=st.integers(1, 10),
+        channels=st.integers(1, 5),
+        lanes=st.integers(1, 9),
+        count=st.integers(0, 600),
+        misalignment=st.integers(0, 15),
+        slots=st.sampled_from([2, 4, 8]),
+        slot_bytes=st.integers(4, 40).map(lambda units: 16 * units),
+        packets=st.integers(2, 64),
+        pieces=st.integers(1, 9),
+        drifting=st.booleans(),
+        in_place=st.booleans(),
+        shuffled=st.booleans(),
+        dtype=st.sampled_from(["float32", "float64", "bfloat16", "uint8"]),
+    )
+
+
+@pytest.mark.parametrize("file", [*FILES, "schedule.cu"])
+@settings(max_examples=40)
+@given(data=st.data(), seed=st.integers(0, 1 << 32))
+def test_any_case_gives_what_numpy_gives(file: str, data: st.DataObject, seed: int) -> None:
+    run_in_a_row(data.draw(any_case(file)), seed)
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_too_few_resident_blocks_are_told_and_do_not_hang(entry: str) -> None:
+    """So much data that whoever only sends has to wait as well."""
+    case = KernelCase(entry, ranks=4, channels=1, count=5003, packets=4096, drifting=False)
+    with pytest.raises(KernelDeadlock, match=r"deadlock: rank \d .*never started, as only 3 may run at once"):
+        run_in_a_row(case, 1, resident=3)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_too_few_resident_interpreters_are_told_and_do_not_hang(name: str) -> None:
+    case = KernelCase("schedule", name, channels=1, count=2000, drifting=False)
+    with pytest.raises(KernelDeadlock, match="deadlock: rank"):
+        run_in_a_row(case, 1, resident=1)
+
+
+def test_a_new_kernel_file_without_a_launch_is_told_what_to_add(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {**entries(), "star_all_reduce": KernelEntry("star_all_reduce", "star.cu", True)}
+    monkeypatch.setattr(cases, "entries", lambda: known)
+    case = KernelCase("star_all_reduce")
+    trial = Trial(case.entry, collective_of(case, case.entry))
+    with pytest.raises(AssertionError, match=r"star\.cu has no line in _LAUNCHES of .*; add"):
+        launch_of(case, world_for(case), trial)

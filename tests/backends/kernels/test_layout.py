@@ -1,0 +1,139 @@
+"""Arithmetic of memory, channels and devices."""
+
+from __future__ import annotations
+
+import itertools
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from ccbench.backends.kernels import abi
+from ccbench.backends.kernels.layout import (
+    ALIGNMENT_BYTES,
+    ZEROED,
+    RankBuffers,
+    WorkAreas,
+    all_buffers,
+    blocks_fit,
+    channels_for,
+    device_of_rank,
+    lanes_for,
+    most_channels,
+    rank_buffers,
+    ranks_of_devices,
+)
+from ccbench.cases import NO_ROOT, Case
+from ccbench.collectives import COLLECTIVES
+
+
+def case_of(collective: str, ranks: int, count: int, in_place: bool) -> Case:
+    root = ranks - 1 if COLLECTIVES[collective].rooted else NO_ROOT
+    return Case(
+        "s", "cuda", collective, "ring", "int32", "sum", 0, count, ranks, root=root, in_place=in_place
+    )
+
+
+@given(
+    ranks=st.integers(1, 16),
+    channels=st.integers(1, 32),
+    slots=st.integers(1, 8),
+    lines=st.integers(1, 4096),
+    packets=st.integers(0, 1 << 20),
+    staging=st.integers(0, 1 << 20),
+)
+def test_areas_do_not_overlap_are_aligned_and_what_is_zeroed_comes_first(
+    ranks: int, channels: int, slots: int, lines: int, packets: int, staging: int
+) -> None:
+    areas = WorkAreas(ranks, channels, slots, 16 * lines, packets, staging)
+    offsets, sizes = areas.offsets(), areas.sizes()
+    assert set(offsets) | {"input", "output"} == set(abi.RANK_VIEW.names or ())
+    placed = sorted((offsets[name], offsets[name] + sizes[name]) for name in offsets)
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(placed))
+    assert placed[-1][1] <= areas.total_bytes
+    assert all(begin % ALIGNMENT_BYTES == 0 for begin, _ in placed)
+    for name in sizes:
+        inside = offsets[name] + sizes[name] <= areas.zeroed_bytes
+        assert inside == (name in ZEROED) or not sizes[name]
+
+
+@given(
+    collective=st.sampled_from(sorted(COLLECTIVES)),
+    ranks=st.integers(1, 9),
+    rank=st.integers(0, 8),
+    count=st.integers(0, 100),
+)
+def test_out_of_place_buffers_lie_apart(collective: str, ranks: int, rank: int, count: int) -> None:
+    case = case_of(collective, ranks, count, in_place=False)
+    one = rank_buffers(case, rank % ranks)
+    row = COLLECTIVES[collective]
+    root = max(case.root, 0)
+    assert one.input_bytes == 4 * row.input_count(count, ranks, rank % ranks, root)
+    assert one.output_bytes == 4 * row.output_count(count, ranks, rank % ranks, root)
+    assert one.input_offset + one.input_bytes <= one.output_offset
+    assert one.output_offset + one.output_bytes <= one.total_bytes
+    assert one.output_offset % ALIGNMENT_BYTES == 0
+
+
+@pytest.mark.parametrize(
+    ("collective", "rank", "offsets"),
+    [
+        ("all_reduce", 1, (0, 0)),
+        ("broadcast", 2, (0, 0)),
+        ("all_gather", 1, (40, 0)),  # a rank's own block of its output
+        ("reduce_scatter", 2, (0, 80)),
+        ("gather", 2, (80, 0)),  # the root
+        ("gather", 1, (0, 0)),
+        ("scatter", 2, (0, 80)),
+    ],
+)
+def test_in_place_the_smaller_buffer_is_a_block_of_the_larger(
+    collective: str, rank: int, offsets: tuple[int, int]
+) -> None:
+    one = rank_buffers(case_of(collective, 3, 10, in_place=True), rank)
+    assert (one.input_offset, one.output_offset) == offsets
+    assert max(one.input_offset + one.input_bytes, one.output_offset + one.output_bytes) <= one.total_bytes
+
+
+def test_every_rank_has_its_buffers() -> None:
+    found = all_buffers(case_of("all_reduce", 3, 10, in_place=False))
+    assert found == (RankBuffers(0, 40, 256, 40, 512),) * 3
+
+
+@given(size_bytes=st.integers(0, 1 << 40), most=st.integers(1, 64))
+def test_channels_grow_with_the_size_up_to_the_most(size_bytes: int, most: int) -> None:
+    assert 1 <= channels_for(size_bytes, most) <= channels_for(size_bytes + (64 << 10), most) <= most
+
+
+@given(bytes_of_channel=st.integers(0, 1 << 30))
+def test_lanes_are_whole_warps_within_the_kernels_limits(bytes_of_channel: int) -> None:
+    lanes = lanes_for(bytes_of_channel)
+    assert 64 <= lanes <= abi.MAX_LANES
+    assert lanes % 32 == 0
+
+
+@given(
+    ranks=st.integers(1, 64),
+    blocks=st.integers(0, 4),
+    processors=st.integers(1, 200),
+    wanted=st.integers(1, 64),
+)
+def test_the_most_channels_fit_and_one_more_would_not_or_is_not_wanted(
+    ranks: int, blocks: int, processors: int, wanted: int
+) -> None:
+    most = most_channels(ranks, blocks, processors, wanted)
+    assert most == 0 or blocks_fit(ranks, most, blocks, processors)
+    assert most == wanted or not blocks_fit(ranks, most + 1, blocks, processors)
+
+
+def test_eight_ranks_on_an_h200_have_sixteen_channels_of_one_block_per_multiprocessor() -> None:
+    assert most_channels(8, 1, 132, 24) == 16
+
+
+@given(ranks=st.integers(1, 64), devices=st.integers(1, 16))
+def test_ranks_are_spread_evenly_neighbours_together(ranks: int, devices: int) -> None:
+    groups = ranks_of_devices(ranks, devices)
+    assert [rank for group in groups for rank in group] == list(range(ranks))
+    assert len(groups) == min(ranks, devices)
+    assert max(map(len, groups)) - min(map(len, groups)) <= 1
+    assert all(rank in groups[device_of_rank(groups, rank)] for rank in range(ranks))

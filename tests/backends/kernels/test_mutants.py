@@ -1,0 +1,101 @@
+"""Every mistake in mutants.yaml is found, and in the way that the list says."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.backends.kernels.mutation import (
+    SURVIVED,
+    Engine,
+    Mutant,
+    Outcome,
+    in_one_text,
+    mutants,
+    mutated,
+    outcome,
+    shipped_sources,
+)
+
+MUTANTS, CASES = mutants()
+SOURCES = shipped_sources()
+ENGINES: tuple[Engine, ...] = ("plain", "sanitizer")
+FEWEST = 20
+
+Expected = dict[Engine, str]
+
+
+def expected(mutant: Mutant) -> Expected:
+    return dict.fromkeys(ENGINES, SURVIVED) if mutant.equivalent else dict(mutant.dies)
+
+
+def run_mutant(mutant: Mutant, engine: Engine, cache: Path) -> Outcome:
+    return outcome(mutated(SOURCES, mutant), [CASES[mutant.case]], engine, cache)
+
+
+def run_originals(file: str, engine: Engine, cache: Path) -> Outcome:
+    return outcome(SOURCES, [CASES[name] for name in tried(file, engine)], engine, cache)
+
+
+def tried(file: str, engine: Engine) -> list[str]:
+    """The cases of one kernel file that mutants are tried on with one engine."""
+    names = {one.case for one in MUTANTS if engine in expected(one)}
+    return sorted(name for name in names if CASES[name].kernel_file == file)
+
+
+FILES = sorted({case.kernel_file for case in CASES.values()})
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where builds go: the engine's objects serve all mutants, of all processes of a session."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    (folder / "mutants").mkdir(exist_ok=True)
+    return folder / "mutants"
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("file", FILES)
+def test_what_is_not_mutated_survives_the_same_runs(file: str, cache: Path) -> None:
+    for engine in (one for one in ENGINES if tried(file, one)):
+        ended = run_originals(file, engine, cache)
+        assert ended.how == SURVIVED, f"{engine}, seed {ended.seed}: {ended.detail}"
+
+
+@pytest.mark.thinned(4)
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_each_ends_as_the_list_says(mutant: Mutant, cache: Path) -> None:
+    ended = {engine: run_mutant(mutant, engine, cache) for engine in expected(mutant)}
+    assert {engine: one.how for engine, one in ended.items()} == expected(mutant), ended
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_its_text_is_in_the_source_and_in_what_its_case_runs(mutant: Mutant) -> None:
+    case = CASES[mutant.case]
+    before = in_one_text(SOURCES, case.kernel_file, [case.entry])
+    after = in_one_text(mutated(SOURCES, mutant), case.kernel_file, [case.entry])
+    assert before != after
+
+
+def test_the_list_is_long_enough_and_names_each_mistake_once() -> None:
+    dying = [one for one in MUTANTS if not one.equivalent]
+    assert len(dying) >= FEWEST
+    assert len({one.name for one in MUTANTS}) == len(MUTANTS)
+    assert all(set(one.dies.values()) - {SURVIVED} for one in dying)
+    assert not any(one.dies for one in MUTANTS if one.equivalent)
+
+
+def test_every_kernel_file_and_shared_header_with_a_protocol_has_mutants() -> None:
+    files = {name for name in SOURCES if name.endswith(".cu")} | {"system.cuh", "primitives.cuh", "fold.cuh"}
+    assert {one.file for one in MUTANTS if not one.equivalent} == files
+
+
+def test_a_text_that_is_no_longer_there_is_refused() -> None:
+    with pytest.raises(
+        AssertionError, match=r"its text is 0 times in kernels/.*, expected 1; write the text"
+    ):
+        mutated({**SOURCES, MUTANTS[0].file: ""}, MUTANTS[0])

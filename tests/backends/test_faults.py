@@ -1,0 +1,50 @@
+"""What ``CCBENCH_FAULT`` may say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ccbench.backends.faults import ALL_RANKS, VARIABLE, Fault, fault_from_environment
+from ccbench.cases import PROBE, Case
+from ccbench.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", None),
+        ("slow", Fault("slow")),
+        ("kill:rank=3:collective=all_gather", Fault("kill", 3, "all_gather")),
+        ("nan:rank=all:algorithm=ring:size=64", Fault("nan", ALL_RANKS, algorithm="ring", size_bytes=64)),
+    ],
+)
+def test_a_fault_is_read_with_its_keys(
+    monkeypatch: pytest.MonkeyPatch, text: str, fault: Fault | None
+) -> None:
+    monkeypatch.setenv(VARIABLE, text)
+    assert fault_from_environment() == fault
+
+
+MISTAKES = [
+    ("sloow:rank=1", "'sloow:rank=1' is not a fault; one of kill, stop"),
+    ("slow:rnk=1", "'rnk' is no key; one of rank, collective, algorithm, size"),
+    ("slow:rank=x", "rank is 'x'; write a whole number or 'all'"),
+    ("slow:rank=-1", "rank is '-1'; write a whole number or 'all'"),
+    ("nan:size=4 KiB", "size is '4 KiB'; write a whole number of bytes"),
+]
+
+
+@pytest.mark.parametrize(("text", "told"), MISTAKES)
+def test_a_mistake_is_told_with_what_to_write(monkeypatch: pytest.MonkeyPatch, text: str, told: str) -> None:
+    monkeypatch.setenv(VARIABLE, text)
+    with pytest.raises(UsageError, match=f"^{VARIABLE}: .*{told}"):
+        fault_from_environment()
+
+
+def test_what_is_measured_before_the_cases_that_were_asked_for_is_not_hit() -> None:
+    fault = Fault("stop", rank=ALL_RANKS)
+    asked = Case("s", "mpi", "send_recv", "default", "uint8", "none", 8, 8, 2)
+    assert fault.matches(asked, 0)
+    assert not fault.matches(replace(asked, suite=PROBE), 0)

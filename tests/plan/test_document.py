@@ -1,0 +1,225 @@
+"""PLAN.yaml: what it may say, and what is said about mistakes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbench.errors import SuiteError, UsageError
+from ccbench.plan.document import TOP_KEYS, load_plan, read_plan
+from ccbench.resources import shipped_folder
+
+START = "model: gpt3-175b\nmachine: hgx-h100\nglobal_batch: 64\nsequence: 2048\n"
+
+
+def test_a_plan_keeps_what_it_says() -> None:
+    plan = read_plan(
+        START + "nodes: 4\nnetwork: ib-ndr-400x8\nlayout: {tp: 8, pp: 2}\nzero: 1\ngradient_dtype: float32\n"
+        "bucket: 100 MiB\noverlap: {tensor: true, pipeline: false}\nefficiency: 70%\ndevice: a100\n"
+    )
+    assert plan.shape is not None
+    assert plan.shape.layers == 96
+    assert (plan.machine, plan.nodes, plan.network) == ("hgx-h100", 4, "ib-ndr-400x8")
+    strategy = plan.choices[0].strategy(32)
+    assert (strategy.layout.tp, strategy.layout.pp, strategy.layout.dp) == (8, 2, 2)
+    assert (strategy.zero_stage, strategy.gradient_bytes, strategy.parameter_bytes) == (1, 4, 2)
+    assert strategy.bucket_bytes == 100 * 2**20
+    assert strategy.overlap_tensor
+    assert plan.hide_pipeline is False
+    assert plan.device.efficiency.matrix == pytest.approx(0.7)
+    assert plan.device.name == "a100"
+
+
+def test_what_a_layout_says_goes_before_what_the_plan_says() -> None:
+    plan = read_plan(START + "zero: 1\nlayouts:\n- {tp: 8, zero: 3, name: sharded}\n- tp8-pp2\n")
+    assert [one.name for one in plan.choices] == ["sharded", "tp8-pp2"]
+    assert [one.settings["zero_stage"] for one in plan.choices] == [3, 1]
+    assert plan.choices[1].strategy(16).layout.pp == 2
+
+
+def test_virtual_stages_ask_for_an_interleaved_pipeline() -> None:
+    plan = read_plan(START + "layout: {pp: 8}\nvirtual_stages: 3\n")
+    assert plan.choices[0].strategy(8).pipeline == "interleaved"
+
+
+def test_a_layout_in_one_word_fills_the_machine_as_one_of_keys_does() -> None:
+    plan = read_plan(START + "layouts: [tp8-pp2, tp8-dp1-pp2]\n")
+    filling, stated = plan.choices
+    assert filling.strategy(64).layout.dp == 4
+    assert stated.strategy(16).layout.dp == 1
+    with pytest.raises(UsageError, match="is of 16 ranks, not of 64"):
+        stated.strategy(64)
+
+
+def test_layouts_without_a_name_are_called_by_all_that_they_say() -> None:
+    plan = read_plan(START + "layouts:\n- {tp: 8}\n- {tp: 8, zero: 3}\n- {tp: 8, order: pp-tp}\n")
+    assert [one.name for one in plan.choices] == ["tp8", "tp8, zero 3", "tp8, order pp-tp"]
+
+
+def test_traffic_may_be_a_matrix_as_yaml_writes_it() -> None:
+    moe = START.replace("gpt3-175b", "mixtral-8x7b")
+    plan = read_plan(moe + "layout: {ep: 2}\ntraffic: [[1, 2], [2, 1]]\n")
+    assert plan.settings["traffic"] == "[[1, 2], [2, 1]]"
+
+
+def test_a_search_keeps_to_what_is_named() -> None:
+    plan = read_plan(START + "layout: search\nsearch: {tp: [2, 4], recompute: full, zero: 0}\n")
+    assert plan.choices == ()
+    assert plan.wanted is not None
+    assert plan.wanted.values == {"tp": (2, 4), "recompute": ("full",), "zero": (0,)}
+    twice = read_plan(START + "search: {tp: [2, 4, 2]}\n").wanted
+    assert twice is not None
+    assert twice.values == {"tp": (2, 4)}
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "plan: is empty"),
+        ("[1]", "plan:1: [1] is no plan"),
+        ("machine: x", "plan:1: model: is missing"),
+        ("model: gpt5\n", "plan:1: model: 'gpt5' is not known"),
+        (START + "layuot: {}", "plan:5: layuot: is no key; did you mean layout"),
+        (START + "layout: {tp: 8, qq: 3}", "plan:5: layout.qq: is no key"),
+        (START + "layout: {tp: many}", "plan:5: layout.tp: 'many' is no whole number from 1 on"),
+        (START + "layout: 7", "plan:5: layout: 7 is no layout"),
+        (START + "layout: xx4", "plan:5: layout: 'xx4' is no layout"),
+        (START + "layouts: []", "plan:5: layouts: [] is no list"),
+        (START + "layouts: [tp8]\nlayout: tp8", "plan:5: layouts: beside layout"),
+        (START + "zero: 4", "plan:5: zero: 4 is none; write 0, 1, 2 or 3"),
+        (START + "bucket: 25 Mb", "plan:5: bucket: '25 Mb' is not a size"),
+        (START + "recompute: some", "plan:5: recompute: 'some' is none; write one of none, selective, full"),
+        (START + "overlap: {tensors: true}", "plan:5: overlap.tensors: is no key; did you mean tensor"),
+        (START + "reshard: 1", "plan:5: reshard: 1 is no yes or no"),
+        (START + "search: {tp: [1, no]}", "plan:5: search.tp: [1, 'no'] holds something"),
+        (START + "device: {memory: 0}", "plan:5: device.memory: is nothing"),
+        (START + "device: {teraflops: fast}", "plan:5: device.teraflops: 'fast' is no number above 0"),
+        (START + "efficiency: {matrix: 120%}", "plan:5: efficiency.matrix: '120%' is not between 0 and 1"),
+        (START + "efficiency: {narrow: wide}", "plan:5: efficiency.narrow: 'wide' is no number from 0 on"),
+        (START + "network: 7", "plan:5: network: 7 is no text"),
+        ("model: {layers: 2, hiden: 4}\n", "plan:1: model.hiden: 'hiden' is no key"),
+        ("model: gpt3-175b\nmachine: x\n", "plan:1: global_batch: is missing"),
+        ("gradients: {layers: 2}", "plan:1: gradients.per_layer: is missing"),
+        (
+            "gradients: {layers: 2, per_layer: 1, compute: 1 ms, communicate: 2 ms, startup: 3 ms}",
+            "plan:1: gradients: startup 3 ms is a part of communicate 2 ms",
+        ),
+        ("gradients: {layers: 2, per_layer: 1, compute: 1, communicate: 2 ms}", "write '1 s' or '1 ms'"),
+    ],
+)
+def test_a_mistake_is_told_with_its_line(text: str, complaint: str) -> None:
+    with pytest.raises(SuiteError) as error:
+        read_plan(text)
+    assert complaint in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SuiteError, match=r"no.yaml: cannot be read .* or one that ships: .*gpt3,"):
+        load_plan(tmp_path / "no.yaml")
+
+
+def test_a_plan_that_ships_goes_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_plan("gpt3").shape is not None
+    monkeypatch.chdir(tmp_path)
+    Path("gpt3").write_text("gradients: {layers: 1, per_layer: 1, compute: 1 ms, communicate: 1 ms}")
+    assert load_plan("gpt3").gradients is not None
+
+
+@pytest.mark.parametrize(
+    "path", sorted((shipped_folder("suites") / "plans").glob("*.yaml")), ids=lambda p: p.stem
+)
+def test_every_plan_that_ships_is_read(path: Path) -> None:
+    plan = load_plan(path)
+    assert plan.name == path.stem
+    assert plan.gradients is not None or plan.shape is not None
+
+
+_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.sampled_from(TOP_KEYS), _values, min_size=1, max_size=5))
+def test_whatever_stands_in_a_plan_ends_in_a_plan_or_one_line(tree: dict[str, object]) -> None:
+    import json
+
+    said = "plan"
+    try:
+        read_plan(json.dumps(tree))
+    except SuiteError as error:
+        said = str(error)
+    assert "\n" not in said
+    assert said.startswith("plan")
+
+
+def test_what_runs_behind_computing_is_kept_in_full_and_layout_by_layout() -> None:
+    plan = read_plan(
+        START.replace("gpt3-175b", "mixtral-8x7b") + "overlap: true\nlayouts:\n- {ep: 8}\n"
+        "- {ep: 8, overlap: false, name: nothing}\n- {ep: 8, overlap: {pipeline: false}, name: waits}\n"
+    )
+    first, nothing, waits = (one.strategy(8) for one in plan.choices)
+    assert first.overlap_experts
+    assert first.overlap_tensor
+    assert plan.hide_pipeline is True
+    assert not any((nothing.overlap_experts, nothing.overlap_gradients, nothing.overlap_parameters))
+    assert waits.overlap_experts
+    assert [one.hide_pipeline for one in plan.choices] == [None, False, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("# nothing", "plan: is empty; write at least model, machine, layout and global_batch"),
+        (START + "---\na: 1", "plan:5: a second document starts; a file holds one plan"),
+        ("[" * 40, "plan:1: nested deeper than 20 levels; a plan needs 4"),
+        ("#" + "x" * 300_000, "plan: is larger than 256 KiB; a plan is a page of YAML"),
+        (START + "layout: {tp: 8}\ntraffic: zapf:2", "plan:6: traffic: 'zapf:2' is none; write balanced"),
+        (START + "layout: {tp: 8}\ntraffic: zipf:1", "plan:6: traffic: is of tokens among experts, and the"),
+        (START + "layouts:\n- {tp: 8, capacity: 2}", "plan:6: layouts[0].capacity: is of tokens among exp"),
+        (START + "layout: {tp: 8}\nbucket: 1 B", "plan:6: bucket: 1 bytes are hardly a bucket"),
+        (
+            START + "layout: serch",
+            "plan:5: layout: 'serch' is no layout; write axes with sizes, such as tp2-dp4-pp2 or s",
+        ),
+        (START + "layouts: [{tp: 8}, {tp: 8}]", "plan:5: layouts[1]: has the name of an earlier one, 'tp8'"),
+        (START + "search: []", "plan:5: search: [] is no mapping"),
+        (START + "search: {tp: []}", "plan:5: search.tp: names nothing to keep to"),
+        (
+            START + "search: {zero: [0, 7]}",
+            "plan:5: search.zero: [0, 7] holds something that is no whole number f",
+        ),
+        (
+            START + "device: {teraflops: 1.0e+300}",
+            "plan:5: device.teraflops: 1e+300 is out of range; write 1e-06",
+        ),
+        (START + "efficiency: {narrow: 1.0e+308}", "plan:5: efficiency.narrow: 1e+308 is out of range"),
+        (START + "efficiency: 1.0e-300", "plan:5: efficiency: is nothing; write such as 50%"),
+        (
+            "gradients: {layers: 2, per_layer: 1, compute: 1 ms, communicate: 1 ms}\nlayout: {tp: 2}",
+            "plan:2: layout: beside gradients, whose stated times need nothing else; leave it out",
+        ),
+        (
+            "gradients: {layers: 99999999999, per_layer: 12, compute: 1 ms, communicate: 1 ms}",
+            "plan:1: gradients: 99999999999 layers x 12 gradients are more than 1,000,000",
+        ),
+        (START.replace("gpt3-175b", "{layers: 4, hidden: 8, heads: 0, vocabulary: 9}"), "heads is 0"),
+        (
+            START.replace("gpt3-175b", "{layers: 4, hidden: 8, heads: 1, vocabulary: 9, positions: -5}"),
+            "plan:1: model.positions: positions is -5; write 0 for none, or more",
+        ),
+        (
+            START.replace("gpt3-175b", "{layers: 99999999, hidden: 8, heads: 1, vocabulary: 9}"),
+            "plan:1: model.layers: layers is 99999999; write at most 10000",
+        ),
+    ],
+)
+def test_what_would_be_passed_over_or_never_end_is_told(text: str, complaint: str) -> None:
+    with pytest.raises(SuiteError) as told:
+        read_plan(text)
+    assert complaint in str(told.value)

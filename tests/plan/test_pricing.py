@@ -1,0 +1,173 @@
+"""Prices of groups where they stand: full meshes, switches, nodes, and measured points in their place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ccbench.cases import Case, Status
+from ccbench.errors import UsageError
+from ccbench.groups import Layout
+from ccbench.model.cluster import open_cluster
+from ccbench.model.group_points import axis_placement, group_points
+from ccbench.plan.communication import Communication
+from ccbench.plan.pricing import MEASURED, PREDICTED, MeasuredPoints, Price, Prices, measured_points
+from ccbench.results import RunFolder, load_run
+from tests.results.samples import measured
+
+GIB = 2**30
+
+
+def price(machine: str, layout: Layout, axis: str, size: int = GIB, collective: str = "all_reduce") -> Price:
+    """One launch of a collective by all groups of an axis on one machine."""
+    asked = Communication(axis, layout.size(axis), collective, size, 1, "test", "forward", "layer", "only")
+    return Prices(open_cluster(machine)).price(layout, asked)
+
+
+def busbw(machine: str, tp: int) -> float:
+    """GB/s of groups of ``tp`` of the machine's eight, all at once: bytes per second of a device's links."""
+    found = price(machine, Layout(tp=tp, dp=8 // tp), "tp")
+    return 2 * (tp - 1) / tp * GIB / found.seconds / 1e9
+
+
+def test_groups_of_4_on_a_full_mesh_of_8_use_3_of_7_links() -> None:
+    # Each device of an Ascend 910B has a link to each of the seven others, and reaches three in a group of 4.
+    assert busbw("ascend-910b", 4) / busbw("ascend-910b", 8) == pytest.approx(3 / 7, rel=0.02)
+    assert busbw("ascend-910b", 2) / busbw("ascend-910b", 8) == pytest.approx(1 / 7, rel=0.05)
+
+
+def test_groups_of_2_4_and_8_behind_a_switch_fill_their_links() -> None:
+    # In rings: NVLS, which a library takes for eight, is no matter of links.
+    def gathered(tp: int) -> float:
+        found = price("dgx-a100", Layout(tp=tp, dp=8 // tp), "tp", collective="all_gather")
+        return (tp - 1) / tp * GIB / found.seconds / 1e9
+
+    assert gathered(4) / gathered(8) == pytest.approx(1.0, rel=0.05)
+    assert gathered(2) / gathered(8) == pytest.approx(1.0, rel=0.05)
+
+
+def test_groups_across_nodes_share_the_nics_and_are_named_so() -> None:
+    cluster = open_cluster("hgx-h100", 4, "ib-ndr-400x8")
+    layout = Layout(tp=8, dp=4)
+    asked = Communication("dp", 4, "all_reduce", 2**28, 1, "test", "backward", "bucket", "only")
+    found = Prices(cluster).price(layout, asked)
+    assert (found.nodes, found.groups_on_node) == (4, 8)
+    assert "network" in found.bottleneck
+    alone = Prices(cluster).price(Layout(dp=32), replace(asked, ranks=32))
+    assert alone.seconds < found.seconds
+
+
+def test_the_embedding_of_first_and_last_stage_is_summed_by_two() -> None:
+    cluster = open_cluster("hgx-h100", 4, "ib-ndr-400x8")
+    ends = Communication("pp", 2, "all_reduce", 2**28, 1, "test", "optimizer", "step", "first")
+    found = Prices(cluster).price(Layout(tp=8, pp=4), ends)
+    assert found.nodes == 2
+    inside = Prices(open_cluster("hgx-h100")).price(Layout(tp=2, pp=4), ends)
+    assert inside.nodes == 1
+    assert inside.seconds < found.seconds
+
+
+def test_groups_that_stand_unevenly_are_listed_or_refused() -> None:
+    cluster = open_cluster("hgx-h100", 3, "ib-ndr-400x8")
+    asked = Communication("tp", 3, "all_reduce", 2**20, 1, "test", "forward", "layer", "only")
+    assert Prices(cluster).price(Layout(tp=3, dp=8), asked).nodes == 2
+    large = open_cluster("hgx-h100", 768, "ib-ndr-400x8")
+    with pytest.raises(UsageError, match="unevenly"):
+        Prices(large).price(Layout(tp=3, dp=2048), asked)
+
+
+def test_nothing_is_priced_for_one_rank_or_no_bytes() -> None:
+    cluster = open_cluster("hgx-h100")
+    one = Communication("tp", 1, "all_reduce", 2**20, 1, "test", "forward", "layer", "only")
+    assert Prices(cluster).price(Layout(dp=8), one).seconds == 0.0
+    empty = replace(one, ranks=8, size_bytes=0)
+    assert Prices(cluster).price(Layout(tp=8), empty).seconds == 0.0
+
+
+def run_with(folder: Path, *points: tuple[int, float], **case: object) -> Path:
+    """A run folder with measured points of a case on eight ranks."""
+    with RunFolder.create(folder, {"suite": "plan"}) as made:
+        for size, seconds in points:
+            one = measured(size, seconds, rank_samples_seconds=())
+            changed = replace(one.case, ranks=8, count=size // 4, **case)  # type: ignore[arg-type]
+            made.write(replace(one, case=changed), None, 0.95)
+    return folder
+
+
+def test_measured_points_replace_predictions_of_the_same_thing(tmp_path: Path) -> None:
+    run = load_run(run_with(tmp_path / "run", (2**20, 1e-3), (2**22, 4e-3)))
+    points = measured_points([run])
+    prices = Prices(open_cluster("hgx-h100"), points)
+    asked = Communication("tp", 8, "all_reduce", 2**21, 1, "test", "forward", "layer", "only")
+    between = prices.price(Layout(tp=8), asked)
+    assert between.source == MEASURED
+    assert between.seconds == pytest.approx(2e-3, rel=0.05)
+    beyond = prices.price(Layout(tp=8), replace(asked, size_bytes=2**23))
+    other = prices.price(Layout(tp=4, dp=2), replace(asked, ranks=4))
+    gathered = prices.price(Layout(tp=8), replace(asked, collective="all_gather"))
+    assert {beyond.source, other.source, gathered.source} == {PREDICTED}
+
+
+def test_groups_of_a_run_stand_for_groups_of_a_layout(tmp_path: Path) -> None:
+    points = measured_points([load_run(run_with(tmp_path / "run", (2**20, 1e-3), groups="rank // 4"))])
+    assert points.seconds(("all_reduce", 4, 1, ""), 2**20) == pytest.approx(1e-3, rel=0.05)
+    across = run_with(tmp_path / "across", (2**20, 1e-3), groups="rank % 2", nodes=2)
+    assert list(measured_points([load_run(across)]).curves) == [("all_reduce", 4, 2, "")]
+
+
+def test_of_several_measured_ways_the_fastest_counts(tmp_path: Path) -> None:
+    slow = load_run(run_with(tmp_path / "slow", (2**20, 5e-3), algorithm="tree"))
+    fast = load_run(run_with(tmp_path / "fast", (2**20, 1e-3)))
+    assert measured_points([slow, fast]).seconds(("all_reduce", 8, 1, ""), 2**20) == pytest.approx(
+        1e-3, rel=0.05
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"simulated": True}, "its times come from a model"),
+        ({"status": Status.FAILED, "samples_seconds": ()}, "holds no measured collective"),
+    ],
+)
+def test_runs_without_anything_measured_are_refused(
+    tmp_path: Path, change: dict[str, object], complaint: str
+) -> None:
+    with RunFolder.create(tmp_path / "run", {"suite": "plan"}) as made:
+        made.write(replace(measured(rank_samples_seconds=()), **change), None, 0.95)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=complaint):
+        measured_points([load_run(tmp_path / "run")])
+
+
+def test_nothing_is_extrapolated_from_measured_points() -> None:
+    key = ("all_reduce", 8, 1, "")
+    points = MeasuredPoints({key: ((0, 1e-6), (1024, 1e-5), (4096, 4e-5))})
+    assert points.seconds(key, 8192) is None
+    assert points.seconds(key, 512) is None
+    assert points.seconds(key, 0) == 1e-6
+    assert points.seconds(key, 2048) == pytest.approx(2e-5)
+
+
+def test_a_case_is_found_by_the_key_that_a_price_asks_for() -> None:
+    case = Case("plan", "nccl", "all_reduce", "default", "float32", "sum", 4096, 1024, 8, groups="rank // 4")
+    assert case.group_ranks == 4
+
+
+@pytest.mark.parametrize(
+    ("layout", "axis"),
+    [(Layout(tp=2, dp=3, pp=4), "tp"), (Layout(tp=3, dp=8, pp=2), "pp"), (Layout(tp=12, dp=2), "dp")],
+)
+def test_groups_that_stand_alike_are_priced_as_if_each_had_been_listed(layout: Layout, axis: str) -> None:
+    # The nodes cut other axes of these layouts, so that no rule says how the groups of this one stand.
+    cluster = open_cluster("hgx-h100", layout.ranks // 8, "ib-ndr-400x8")
+    with pytest.raises(UsageError, match="cuts"):
+        axis_placement(layout, axis, 8)
+    groups = layout.groups(axis)
+    for collective in ("all_reduce", "all_to_all"):
+        (listed,) = group_points(cluster, groups, collective, (GIB,))
+        asked = Communication(axis, layout.size(axis), collective, GIB, 1, "test", "forward", "layer", "only")
+        found = Prices(cluster).price(layout, asked)
+        assert found.seconds == pytest.approx(listed.prediction.predicted_seconds)
+        assert found.nodes == max(len({rank // 8 for rank in group}) for group in groups)

@@ -1,0 +1,120 @@
+"""A step over time: pieces of the same numbers as the step, cut where it repeats itself."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccbench.groups import Layout
+from ccbench.plan.strategy import Strategy
+from ccbench.plan.timeline import (
+    BACKWARD_WORK,
+    DATA,
+    ENDING,
+    FORWARD_WORK,
+    OPTIMIZER_WORK,
+    WAITING,
+    Timeline,
+    timeline,
+)
+from tests.plan.test_step import ByRate, step
+
+
+def test_a_step_without_a_pipeline_is_a_lane_of_computing_and_one_of_what_is_sent() -> None:
+    found = timeline(step(Strategy(Layout(tp=2, dp=4), 16, 512)))
+    assert found.lanes == ("computing", "sent")
+    kinds = [piece.kind for piece in found.pieces]
+    assert kinds.count(FORWARD_WORK) == kinds.count(BACKWARD_WORK) == 4
+    assert WAITING in kinds
+    assert DATA in kinds
+
+
+def test_the_end_of_the_drawing_is_the_end_of_the_step() -> None:
+    drawn = step(Strategy(Layout(dp=4), 16, 512, zero_stage=1, bucket_bytes=2**20), ByRate(1e9))
+    found = timeline(drawn)
+    assert {DATA, ENDING, OPTIMIZER_WORK} <= {piece.kind for piece in found.pieces}
+    assert _end(found) == pytest.approx(drawn.seconds, rel=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from([1, 2]), st.sampled_from([1, 4]), st.integers(0, 3), st.booleans(), st.booleans(),
+    st.sampled_from([1e8, 1e10, 1e12]),
+)  # fmt: skip
+def test_without_a_pipeline_the_drawing_ends_exactly_with_its_step(
+    tp: int, dp: int, zero: int, overlap: bool, split: bool, rate: float
+) -> None:
+    strategy = Strategy(
+        Layout(tp=tp, dp=dp), 16, 512, zero_stage=zero, bucket_bytes=2**20, overlap_gradients=overlap,
+        overlap_parameters=overlap, overlap_tensor=split, sequence_parallel=split and tp > 1,
+    )  # fmt: skip
+    drawn = step(strategy, ByRate(rate))
+    found = timeline(drawn)
+    assert _end(found) == pytest.approx(drawn.seconds, rel=1e-6)
+    assert min(piece.begin_seconds for piece in found.pieces) >= 0
+
+
+def test_of_very_many_buckets_one_piece_stands_for_several() -> None:
+    drawn = step(Strategy(Layout(dp=4), 16, 512, bucket_bytes=2**17), ByRate(1e9))
+    buckets = sum(line.communication.times for line in drawn.lines)
+    found = timeline(drawn)
+    pieces = [piece for piece in found.pieces if piece.kind == DATA]
+    assert len(pieces) <= 500 < buckets
+    sent = sum(piece.end_seconds - piece.begin_seconds for piece in pieces)
+    assert sent == pytest.approx(sum(line.total_seconds for line in drawn.lines))
+    assert _end(found) == pytest.approx(drawn.seconds, rel=1e-6)
+
+
+def _end(found: Timeline) -> float:
+    return max(piece.end_seconds for piece in found.pieces) + found.cut
+
+
+def test_pieces_of_a_lane_do_not_overlap() -> None:
+    found = timeline(step(Strategy(Layout(tp=2, pp=4, dp=2), 64, 512)))
+    for lane in range(4):
+        mine = sorted((one for one in found.pieces if one.lane == lane), key=lambda one: one.begin_seconds)
+        for one, then in pairwise(mine):
+            assert then.begin_seconds >= one.end_seconds - 1e-9
+
+
+def test_a_long_step_is_cut_where_it_repeats_itself() -> None:
+    drawn = step(Strategy(Layout(pp=4), 256, 512))
+    found = timeline(drawn)
+    assert found.cut > 0.5 * drawn.seconds
+    end = max(piece.end_seconds for piece in found.pieces)
+    assert end + found.cut == pytest.approx(drawn.seconds, rel=0.01)
+    assert not any(one.begin_seconds < found.cut_at < one.end_seconds - 1e-9 for one in found.pieces)
+    assert timeline(step(Strategy(Layout(pp=4), 8, 512))).cut == 0.0
+
+
+def test_of_many_stages_the_first_the_last_and_some_between_are_drawn() -> None:
+    strategy = Strategy(Layout(pp=32), 64, 512)
+    from ccbench.plan.shape import make_shape
+
+    deep = make_shape({"layers": 32, "hidden": 1024, "heads": 16, "vocabulary": 32000})
+    found = timeline(step(strategy, shape=deep))
+    assert found.lanes[0] == "stage 0"
+    assert "stage 31" in found.lanes
+    assert found.left_out == "24 of 32 stages are not shown"
+
+
+def test_weights_that_every_pass_gathers_are_drawn_behind_it() -> None:
+    found = timeline(step(Strategy(Layout(dp=8), 64, 512, zero_stage=3)))
+    sent = [piece for piece in found.pieces if piece.kind == DATA]
+    assert found.lanes == ("computing", "sent")
+    # Eight micro-batches, each with a forward and a backward pass.
+    assert len(sent) == 16
+
+
+def test_a_very_long_step_is_drawn_as_its_beginning_and_its_end() -> None:
+    found = timeline(step(Strategy(Layout(pp=8), 8192, 512)))
+    texts = [int(piece.text) for piece in found.pieces if piece.text]
+    assert min(texts) == 0
+    assert max(texts) == 8191
+    assert len(found.pieces) < 2000
+    drawn = step(Strategy(Layout(pp=8), 8192, 512))
+    end = max(piece.end_seconds for piece in found.pieces)
+    assert end + found.cut == pytest.approx(drawn.seconds, rel=0.01)

@@ -1,0 +1,141 @@
+"""What of a run folder a calibration can use, and what it must be told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccbench.cases import Measurement, Status
+from ccbench.errors import UsageError
+from ccbench.results import load_run
+from ccbench.results.importers.observed import RunPoints, recorded_machine, run_points
+from ccbench.results.importers.ranks import Given
+from ccbench.results.importers.sources import read_log
+from ccbench.results.importers.writing import import_logs, write_import
+from tests.score.corpora import all_reduce_text
+from tests.score.library_runs import SIZES, flagged, measurement, sweep, write_run
+
+
+def points(folder: Path, cases: list[Measurement], manifest: dict[str, Any] | None = None) -> RunPoints:
+    return run_points(load_run(write_run(folder / "run", cases, manifest)))
+
+
+def test_points_are_grouped_by_what_was_asked(tmp_path: Path) -> None:
+    cases = [
+        *sweep(),
+        *sweep(in_place=True),
+        *sweep(dtype="float16"),
+        *sweep(algorithm="ring", protocol="ll"),
+    ]
+    found = points(tmp_path, cases)
+    assert (found.ranks, found.nodes, found.library) == (8, 1, "NCCL 2.20.5")
+    assert {
+        (one.in_place, one.item_bytes, one.algorithm, one.protocol, one.version) for one, _ in found.requests
+    } == {
+        (False, 4, "default", "default", (2, 20, 5)),
+        (True, 4, "default", "default", (2, 20, 5)),
+        (False, 2, "default", "default", (2, 20, 5)),
+        (False, 4, "ring", "ll", (2, 20, 5)),
+    }
+    for request, seconds in found.requests:
+        assert request.size_bytes == SIZES
+        assert seconds == pytest.approx([20e-6 + size / 300e9 for size in SIZES])
+
+
+def test_what_cannot_be_trusted_or_modelled_is_left_out_and_counted(tmp_path: Path) -> None:
+    cases = [
+        *sweep(),
+        flagged(64, 1.0),
+        measurement(64, 1.0, status=Status.FAILED, in_place=True, samples_seconds=()),
+        measurement(0, 1e-5),
+        measurement(64, 1e-5, backend="gloo"),
+        measurement(64, 1e-5, algorithm="two_shot"),
+        measurement(64, 1e-5, ranks=1),
+        measurement(64, 1e-5, simulated=True, mode="graph"),
+    ]
+    found = points(tmp_path, cases)
+    assert sum(len(seconds) for _, seconds in found.requests) == len(SIZES)
+    told = "\n".join(found.left_out)
+    for said in ("throttled", "status failed", "size 0", "gloo", "two_shot", "one rank", "simulated"):
+        assert said in told
+    assert all(line.startswith("1 row: ") for line in found.left_out)
+
+
+def test_variables_of_the_run_say_what_was_forced(tmp_path: Path) -> None:
+    manifest = {
+        "environment": {"variables": {"NCCL_ALGO": "Ring", "NCCL_PROTO": "LL", "NCCL_NVLS_ENABLE": "0"}}
+    }
+    ((request, _),) = points(tmp_path, sweep(), manifest).requests
+    assert (request.algorithm, request.protocol, request.multicast_off) == ("ring", "ll", True)
+
+
+def test_an_imported_log_says_how_it_was_launched(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_text(all_reduce_text(lambda size: 40 + size / 3e5, gpus=8))
+    given = Given("hgx-h100", 8, 1)
+    files = import_logs([(tmp_path / "log.txt", read_log(tmp_path / "log.txt"))], given)
+    run = load_run(write_import(tmp_path / "run", files, given, "log"))
+    found = run_points(run)
+    assert {request.gpus_per_process for request, _ in found.requests} == {8}
+    assert {request.in_place for request, _ in found.requests} == {False, True}
+    assert recorded_machine(run, found) == ("hgx-h100", "which the run names")
+    assert run.manifest.network == ""
+
+
+def test_one_of_several_systems_must_be_chosen(tmp_path: Path) -> None:
+    run = load_run(
+        write_run(tmp_path / "run", [*sweep(), *sweep(ranks=16, nodes=2), *sweep(ranks=16, nodes=4)])
+    )
+    with pytest.raises(UsageError, match="holds runs on 8, 16 ranks; choose one, such as --ranks 16"):
+        run_points(run)
+    with pytest.raises(UsageError, match="holds runs on 2, 4 nodes; choose one, such as --nodes 4"):
+        run_points(run, ranks=16)
+    with pytest.raises(UsageError, match=r"--ranks 9: .* holds points on 8, 16 ranks"):
+        run_points(run, ranks=9)
+    with pytest.raises(UsageError, match=r"--nodes 3: .* on 2, 4 nodes"):
+        run_points(run, ranks=16, nodes=3)
+    assert (run_points(run, ranks=8).nodes, run_points(run, ranks=16, nodes=4).nodes) == (1, 4)
+
+
+@pytest.mark.parametrize("cases", [[], [measurement(64, 1e-5, backend="mpi")]])
+def test_a_run_without_a_library_is_refused_with_the_reason(tmp_path: Path, cases: list[Measurement]) -> None:
+    with pytest.raises(UsageError, match=r"nothing to calibrate with .*(no rows|mpi)"):
+        points(tmp_path, cases)
+
+
+@pytest.mark.parametrize(
+    ("devices", "ranks", "expected"),
+    [
+        (("NVIDIA H100 80GB HBM3",), 8, "hgx-h100"),
+        (("A100-SXM4-40GB",), 8, "dgx-a100"),
+        (("Tesla V100-SXM3-32GB",), 16, "dgx-2"),
+        (("AMD Instinct MI300X",), 8, "mi300x"),
+    ],
+)
+def test_devices_tell_the_machine_where_one_of_the_catalog_has_them(
+    tmp_path: Path, devices: tuple[str, ...], ranks: int, expected: str
+) -> None:
+    run = load_run(write_run(tmp_path / "run", sweep()))
+    machine, why = recorded_machine(run, RunPoints(ranks, 1, devices, "NCCL", (), ()))
+    assert machine == expected
+    assert devices[0] in why
+
+
+@pytest.mark.parametrize(
+    ("devices", "ranks", "said"),
+    [
+        ((), 8, "give --machine"),
+        (("Quantum 9",), 8, "Quantum 9"),
+        (("NVIDIA H100 80GB HBM3",), 9, "give --machine"),
+        (("NVIDIA GeForce RTX 4090",), 4, "one of rtx-pcie, rtx-pcie-p2p"),
+    ],
+)
+def test_a_machine_that_is_not_told_must_be_given(
+    tmp_path: Path, devices: tuple[str, ...], ranks: int, said: str
+) -> None:
+    run = load_run(write_run(tmp_path / "run", sweep(), {"machine": {"name": "my box"}}))
+    with pytest.raises(UsageError, match="does not say which machine") as caught:
+        recorded_machine(run, RunPoints(ranks, 1, devices, "NCCL", (), ()))
+    assert said in str(caught.value)
+    assert "'my box'" in str(caught.value)

@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ccbench.cases import Status
+from ccbench.machine.flags import Flag
+from ccbench.machine.redaction import REDACTED
+from ccbench.results import load_run
+from ccbench.results.importers.log import DeviceLine, ImportedLog, ImportedRow, ImportedTable, Outcome
+from ccbench.results.importers.ranks import Given
+from ccbench.results.importers.runs import described, imported, next_size
+from ccbench.results.importers.writing import import_logs, unique_names, write_import
+from ccbench.topology.graph import Notice
+
+MIB = 1 << 20
+
+
+def row(size: int = MIB, in_place: bool = False, **changes: Any) -> ImportedRow:
+    """A row of an all-reduce on eight ranks at 100 GB/s algbw."""
+    plain = ImportedRow(
+        size, size // 4, "float32", "sum", -1, in_place, size / 100e9, 100.0, 175.0, 0, line=7,
+        half_units=(size / 100e9 * 1e-3, 0.005, 0.005),
+    )  # fmt: skip
+    return replace(plain, **changes)
+
+
+def empty(size: int = MIB, **changes: Any) -> ImportedRow:
+    nothing: dict[str, Any] = {"seconds": None, "algbw": None, "busbw": None, "wrong_elements": None}
+    return row(size, **nothing, **changes)
+
+
+def log(*rows: ImportedRow, table: dict[str, Any] | None = None, **changes: Any) -> ImportedLog:
+    whole = ImportedTable("all_reduce", rows, ranks=8, nodes=1, outcome=Outcome.COMPLETE, line=3)
+    plain = ImportedLog(
+        "nccl-tests", "a.txt", "NCCL", (replace(whole, **(table or {})),), outcome=Outcome.COMPLETE,
+        versions={"NCCL": "2.21.5", "nccl-tests": "2.13.8"},
+        devices=(DeviceLine(0, host="n0", model="NVIDIA H100 80GB HBM3"),),
+    )  # fmt: skip
+    return replace(plain, **changes)
+
+
+def written(path: Path, one: ImportedLog, options: Given | None = None) -> Any:
+    options = options or Given()
+    write_import(path, import_logs([(Path("a.txt"), one)], options), options, "a.txt")
+    run = load_run(path)
+    assert run.problems == ()
+    return run
+
+
+def test_a_row_keeps_its_figures_and_says_where_they_are_from(tmp_path: Path) -> None:
+    (one,) = written(tmp_path / "run", log(row())).cases.to_dict("records")
+    assert (one["backend"], one["backend_version"]) == ("nccl", "NCCL 2.21.5")
+    assert (one["tool"], one["tool_version"]) == ("nccl-tests", "2.13.8")
+    assert (one["source"], one["source_table"], one["source_line"]) == ("a.txt", 1, 7)
+    assert (one["device_model"], one["outcome"]) == ("NVIDIA H100 80GB HBM3", "complete")
+    assert (one["algbw_GB_s"], one["busbw_GB_s"], one["median_seconds"]) == (100.0, 175.0, MIB / 100e9)
+    assert (one["printed_algbw_GB_s"], one["status"]) == (100.0, "ok")
+
+
+def test_a_printed_average_is_no_sample_and_has_no_interval(tmp_path: Path) -> None:
+    (one,) = written(tmp_path / "run", log(row())).cases.to_dict("records")
+    assert one["time_statistic"] == "mean"
+    assert one["samples_seconds"] is None
+    for name in ("low_seconds", "high_seconds", "interval_confidence"):
+        assert one[name] != one[name], name  # NaN, as pandas has null
+
+
+def test_listed_samples_make_a_median_with_an_interval(tmp_path: Path) -> None:
+    samples = (1e-5, 3e-5, 2e-5, 2e-5, 2e-5, 2e-5, 2e-5)
+    (one,) = written(tmp_path / "run", log(row(samples_seconds=samples))).cases.to_dict("records")
+    assert (one["median_seconds"], one["time_statistic"]) == (2e-5, "median")
+    assert one["low_seconds"] <= 2e-5 <= one["high_seconds"]
+
+
+def test_wrong_elements_take_the_speed_and_leave_what_was_printed(tmp_path: Path) -> None:
+    (one,) = written(tmp_path / "run", log(row(wrong_elements=3))).cases.to_dict("records")
+    assert (one["status"], one["wrong_elements"]) == ("wrong", 3)
+    assert one["median_seconds"] != one["median_seconds"]
+    assert one["printed_busbw_GB_s"] == 175.0
+
+
+def test_rows_whose_figures_contradict_each_other_are_kept_and_flagged(tmp_path: Path) -> None:
+    (one,) = written(tmp_path / "run", log(row(busbw=250.0))).cases.to_dict("records")
+    assert list(one["flags"]) == ["busbw_contradicts_algbw"]
+    assert one["busbw_GB_s"] == 250.0
+
+
+def test_rates_counted_another_way_are_computed_again_from_the_time(tmp_path: Path) -> None:
+    old = row(algbw=12.5, busbw=87.5, flags=(Flag.ALGBW_PER_RANK,))
+    (one,) = written(tmp_path / "run", log(old)).cases.to_dict("records")
+    assert one["algbw_GB_s"] == pytest.approx(100.0)
+    assert one["printed_algbw_GB_s"] == 12.5
+
+
+def test_a_rate_that_rounding_ate_is_computed_from_the_time(tmp_path: Path) -> None:
+    tiny = row(8, seconds=13e-6, algbw=0.0, busbw=0.0, half_units=(5e-9, 0.005, 0.005))
+    (one,) = written(tmp_path / "run", log(tiny)).cases.to_dict("records")
+    assert one["algbw_GB_s"] == pytest.approx(8 / 13e-6 / 1e9)
+    assert (one["printed_algbw_GB_s"], list(one["flags"])) == (0.0, [])
+
+
+def test_where_only_a_bandwidth_is_printed_the_time_follows_and_says_so(tmp_path: Path) -> None:
+    (one,) = written(tmp_path / "run", log(row(seconds=None, algbw=None))).cases.to_dict("records")
+    assert one["median_seconds"] == pytest.approx(MIB / 100e9)
+    assert one["time_statistic"] == "from bandwidth"
+
+
+def test_a_rate_without_its_size_has_no_speed(tmp_path: Path) -> None:
+    bare = row(0, seconds=None, algbw=None, flags=(Flag.SIZE_NOT_STATED,))
+    (one,) = written(tmp_path / "run", log(bare)).cases.to_dict("records")
+    assert (one["status"], one["printed_busbw_GB_s"]) == ("skipped", 175.0)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status"), [(Outcome.CRASHED, Status.FAILED), (Outcome.HUNG, Status.TIMED_OUT)]
+)
+def test_the_size_that_a_sweep_stopped_at_becomes_a_case(outcome: Outcome, status: Status) -> None:
+    rows = [row(MIB << shift) for shift in range(3)]
+    ended = log(*rows, table={"outcome": Outcome.CUT}, outcome=outcome, detail="NCCL WARN it broke")
+    last = imported(ended).cases[-1]
+    assert last.measurement.status == status
+    assert last.measurement.case.size_bytes == 8 * MIB
+    assert last.measurement.case.count == 2 * MIB
+    assert "it broke" in last.measurement.detail
+    assert last.origin.outcome == outcome.value
+
+
+def test_a_row_that_was_begun_and_not_printed_is_that_case_itself() -> None:
+    ended = log(row(), empty(2 * MIB), table={"outcome": Outcome.CUT}, outcome=Outcome.HUNG)
+    found = imported(ended).cases
+    assert [one.measurement.status for one in found] == [Status.OK, Status.TIMED_OUT]
+
+
+def test_a_hang_before_the_first_row_is_the_first_size_of_the_settings() -> None:
+    facts = {"outcome": Outcome.CUT, "facts": {"minimum_bytes": 8}}
+    (one,) = imported(log(table=facts, outcome=Outcome.HUNG)).cases
+    assert (one.measurement.status, one.measurement.case.size_bytes) == (Status.TIMED_OUT, 8)
+
+
+def test_no_case_is_made_up_where_the_sweep_does_not_tell_or_was_at_its_end() -> None:
+    cut: dict[str, Any] = {"outcome": Outcome.CUT}
+    assert len(imported(log(row(), row(3 * MIB), table=cut, outcome=Outcome.CRASHED)).cases) == 2
+    rows = [row(MIB << shift) for shift in range(3)]
+    cut["facts"] = {"maximum_bytes": 4 * MIB}
+    assert len(imported(log(*rows, table=cut, outcome=Outcome.CRASHED)).cases) == 3
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([1, 2, 4], 8), ([8, 8, 16, 16, 32, 32], 64), ([100, 200, 300], 400), ([1, 2, 5], None),
+        ([1, 2], None), ([0, 0, 0], None), ([4, 2, 1], None), ([2, 6, 18], 54),
+    ],
+)  # fmt: skip
+def test_the_next_size_follows_from_three_that_grow_alike(sizes: list[int], expected: int | None) -> None:
+    assert next_size(sizes) == expected
+
+
+def test_tables_without_ranks_are_left_out_and_named_with_the_cure() -> None:
+    unknown = imported(log(row(busbw=None), table={"ranks": None}))
+    assert unknown.cases == ()
+    assert "a.txt:3: table 1 (1 rows) left out" in unknown.refused[0]
+    assert "--machine and --nodes" in unknown.refused[0]
+
+
+def test_tables_that_name_no_collective_are_kept_as_unknown(tmp_path: Path) -> None:
+    nameless = log(row(), table={"collective": ""})
+    assert "does not say which collective" in imported(nameless).notes[0]
+    (one,) = written(tmp_path / "run", nameless).cases.to_dict("records")
+    assert (one["collective"], one["algbw_GB_s"], one["busbw_GB_s"]) == ("unknown", 100.0, 175.0)
+
+
+def test_given_options_rescue_a_table_and_its_rates_are_then_checked() -> None:
+    one = imported(log(row(), table={"ranks": None, "nodes": None}), Given("hgx-h100", 8, 1))
+    assert one.cases[0].measurement.case.ranks == 8
+    assert one.refused == ()
+
+
+def test_placements_that_print_nothing_are_counted_and_make_no_case() -> None:
+    one = imported(log(row(), empty(in_place=True)))
+    assert len(one.cases) == 1
+    assert "1 of 2 placements print no figure" in one.notes[0]
+
+
+def test_a_collective_that_reduces_nothing_has_no_op_whatever_is_printed() -> None:
+    (one,) = imported(log(row(), table={"collective": "send_recv"})).cases
+    assert one.measurement.case.op == "none"
+
+
+def test_figures_of_unknown_meaning_are_kept_without_a_speed(tmp_path: Path) -> None:
+    odd = empty(flags=("rate_kind_unknown",), extra={"rate_gb_per_second": 1.2})
+    (one,) = written(tmp_path / "run", log(odd)).cases.to_dict("records")
+    assert (one["status"], one["extra"]) == ("skipped", '{"rate_gb_per_second": 1.2}')
+
+
+def test_a_row_that_no_column_can_hold_is_named() -> None:
+    one = imported(log(row(), row(1 << 70), row(seconds=float("nan"))))
+    assert len(one.cases) == 1
+    assert len(one.refused) == 2
+    assert "out of range" in one.refused[0]
+
+
+def test_equal_rows_of_one_line_are_both_kept(tmp_path: Path) -> None:
+    run = written(tmp_path / "run", log(row(), row()))
+    assert len(run.cases) == 2
+
+
+def test_the_manifest_holds_what_rows_do_not_and_no_secret(tmp_path: Path) -> None:
+    told = log(
+        row(),
+        environment={"NCCL_ALGO": "Ring", "AWS_SECRET": "x", "NCCL_AUTH_TOKEN": "abc"},
+        hints=("Algo Ring proto Simple", "password=hunter2"),
+        notices=(Notice("truncated", "the end is missing", 9),),
+    )
+    run = written(tmp_path / "run", told, Given("hgx-h100", 8, 2, "ib-ndr-400x8"))
+    (file,) = run.manifest.mappings("imported")
+    assert file["environment"] == {"NCCL_ALGO": "Ring", "NCCL_AUTH_TOKEN": REDACTED}
+    assert file["hints"] == ["Algo Ring proto Simple", REDACTED]
+    assert file["versions"]["NCCL"] == "2.21.5"
+    assert file["notices"] == [{"kind": "truncated", "text": "the end is missing", "line": 9}]
+    assert run.manifest.document["machine"] == {"name": "hgx-h100"}
+    assert run.manifest.document["network"] == "ib-ndr-400x8"
+    assert file["devices"][0]["model"] == "NVIDIA H100 80GB HBM3"
+
+
+def test_files_of_one_name_keep_apart() -> None:
+    paths = [Path("x/a.txt"), Path("y/a.txt"), Path("y/b.txt"), Path("y/b.txt")]
+    names = unique_names(paths)
+    assert names[:2] == ["x/a.txt", "y/a.txt"]
+    assert len(set(names)) == 4
+
+
+_figures = st.none() | st.floats(allow_nan=True, allow_infinity=True)
+_rows = st.builds(
+    ImportedRow,
+    size_bytes=st.integers(-5, 2**66),
+    count=st.none() | st.integers(0, 2**66),
+    dtype=st.sampled_from(["", "float32", "odd"]),
+    op=st.sampled_from(["", "sum", "none"]),
+    root=st.integers(-1, 9),
+    in_place=st.booleans(),
+    seconds=_figures,
+    algbw=_figures,
+    busbw=_figures,
+    wrong_elements=st.none() | st.integers(0, 2**66),
+    extra=st.dictionaries(st.text(max_size=5), st.text(max_size=5) | st.floats(), max_size=2),
+)
+_tables = st.builds(
+    ImportedTable,
+    collective=st.sampled_from(["", "all_reduce", "barrier", "hypercube"]),
+    rows=st.lists(_rows, max_size=4).map(tuple),
+    ranks=st.none() | st.integers(1, 9),
+    nodes=st.none() | st.integers(1, 9),
+    outcome=st.sampled_from(Outcome),
+)
+_logs = st.builds(
+    ImportedLog,
+    tool=st.text(max_size=5),
+    source=st.just("a.txt"),
+    tables=st.lists(_tables, max_size=3).map(tuple),
+    outcome=st.sampled_from(Outcome),
+    facts=st.dictionaries(st.text(max_size=5), st.floats() | st.text(max_size=5), max_size=2),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(one=_logs)
+def test_every_row_becomes_a_case_or_is_named_or_counted(
+    one: ImportedLog, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    found = imported(one)
+    refused_tables = [
+        index
+        for index, _ in enumerate(one.tables, 1)
+        if any(f" table {index} (" in line for line in found.refused)
+    ]
+    rows = sum(len(table.rows) for index, table in enumerate(one.tables, 1) if index not in refused_tables)
+    damaged = sum("row left out" in line for line in found.refused)
+    empty_rows = sum(int(line.split(": ")[2].split()[0]) for line in found.notes if "print no figure" in line)
+    # One row more at most: the one in flight when the run crashed or hung.
+    assert rows <= len(found.cases) + damaged + empty_rows <= rows + 1
+    json.dumps(described(found), allow_nan=False)
+    run = written(tmp_path_factory.mktemp("any") / "run", one)
+    assert len(run.cases) == len(found.cases)
+    speeds = run.cases[run.cases["status"] == "ok"]["median_seconds"]
+    assert (speeds > 0).all()

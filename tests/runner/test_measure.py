@@ -1,0 +1,455 @@
+"""Measuring, on endpoints whose clock and ranks are the test's."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from ccbench.cases import OVERLAP_PARTS, Case, Sampling
+from ccbench.errors import UsageError
+from ccbench.runner.measure import (
+    LAUNCHES_LIMIT,
+    PROVOKED_LAUNCHES,
+    SALTS_PER_VISIT,
+    RankResult,
+    durations,
+    measure,
+    taking_part,
+)
+from ccbench.stats import OVERTIME_FACTOR, stop_reason
+from ccbench.verification import Array, Mismatch, check, fill
+
+CASE = Case("s", "fake", "all_reduce", "ring", "float32", "sum", 4096, 1024, 2)
+RULE = Sampling(
+    visits=1, budget_seconds=0.01, warmup_seconds=0.0005, minimum_sample_seconds=0.0001, minimum_samples=5
+)
+
+
+# -- when to stop ------------------------------------------------------------------------------------------
+
+
+def reason(samples: list[float], elapsed_seconds: float = 0.0, **changes: float) -> str:
+    rule = Sampling(budget_seconds=1.0, minimum_samples=10, maximum_samples=50, **changes)  # type: ignore[arg-type]
+    return stop_reason(rule, np.array(samples), elapsed_seconds)
+
+
+def test_equal_samples_are_enough_as_soon_as_there_are_enough_of_them() -> None:
+    assert reason([1.0] * 9) == ""
+    assert reason([1.0] * 10) == "interval"
+
+
+def test_a_wide_interval_goes_on_until_the_budget_is_spent() -> None:
+    wide = [1.0, 2.0] * 10
+    assert reason(wide, 0.99) == ""
+    assert reason(wide, 1.0) == "budget"
+
+
+def test_too_few_samples_have_some_overtime_and_no_more() -> None:
+    assert reason([1.0] * 3, OVERTIME_FACTOR - 0.01) == ""
+    assert reason([1.0] * 3, OVERTIME_FACTOR) == "budget"
+
+
+def test_the_maximum_of_samples_ends_everything() -> None:
+    assert reason([1.0, 2.0] * 25) == "maximum of samples"
+
+
+def test_an_interval_is_not_narrow_without_the_confidence_that_was_asked_for() -> None:
+    few = Sampling(minimum_samples=3, confidence=0.95, budget_seconds=1.0)
+    assert stop_reason(few, np.ones(5), 0.0) == ""
+    assert stop_reason(few, np.ones(6), 0.0) == "interval"
+
+
+@given(
+    st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=80),
+    st.floats(0, 10),
+    st.integers(1, 40),
+    st.integers(1, 40),
+)
+def test_it_always_ends(samples: list[float], elapsed: float, minimum: int, maximum: int) -> None:
+    rule = Sampling(minimum_samples=minimum, maximum_samples=maximum, budget_seconds=1.0)
+    why = stop_reason(rule, np.array(samples), elapsed)
+    if len(samples) >= maximum or elapsed >= OVERTIME_FACTOR:
+        assert why
+    assert why in ("", "interval", "budget", "maximum of samples")
+
+
+def test_a_sample_lasts_from_the_first_start_to_the_last_end() -> None:
+    stamps = np.array([[[1.0, 2.0], [5.0, 6.0]], [[1.5, 3.0], [4.0, 5.5]]])
+    assert durations(stamps).tolist() == [2.0, 2.0]
+    own = stamps[:, :, 1] - stamps[:, :, 0]
+    assert durations(stamps, by_last_starter=True).tolist() == own.min(axis=0).tolist()
+
+
+@pytest.mark.parametrize(("nodes", "collective", "least"), [
+    (1, "all_reduce", False), (2, "all_reduce", True), (2, "broadcast", False),
+])  # fmt: skip
+def test_the_least_time_counts_only_where_hosts_start_their_devices_each_by_itself(
+    nodes: int, collective: str, least: bool
+) -> None:
+    case = Case("s", "nccl", collective, "tree", "float32", "sum", 8, 2, 4, mode="isolated", nodes=nodes)
+    assert case.by_last_starter is least
+
+
+# -- measuring ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Shared:
+    """What the ranks of a fake team share."""
+
+    ranks: int
+    stamps: NDArray[np.float64]
+    meeting: threading.Barrier
+    decision: int = 0
+
+
+@dataclass
+class FakeEndpoint:
+    """One rank in a thread; notes what was done to it."""
+
+    rank: int
+    shared: Shared
+    mismatch: Mismatch | None = None
+    ranks: int = 2
+    done: list[str] = field(default_factory=list)
+    launched: list[int] = field(default_factory=list)
+    salts: list[int] = field(default_factory=list)
+    filled_for: list[int] = field(default_factory=list)
+
+    stamps: NDArray[np.float64] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.stamps = self.shared.stamps
+
+    def refill(self, salt: int, launches: int = 1) -> None:
+        self.done.append("refill")
+        self.salts.append(salt)
+        self.filled_for.append(launches)
+
+    def poison(self) -> None:
+        self.done.append("poison")
+
+    def launch(self, times: int) -> None:
+        self.done.append("launch")
+        self.launched.append(times)
+
+    def launch_and_time_waits(self, times: int) -> float:
+        self.launch(times)
+        return 0.25 * times * (1 + self.rank)
+
+    def barrier(self) -> None:
+        self.shared.meeting.wait(20)
+
+    def agree(self, value: int) -> int:
+        if self.rank == 0:
+            self.shared.decision = value
+        self.barrier()
+        agreed = self.shared.decision
+        self.barrier()
+        return agreed
+
+    def check(self, salt: int, launches: int) -> Mismatch | None:
+        self.done.append(f"check {salt} {launches}")
+        return self.mismatch
+
+    def watch(self, sample: int) -> None:
+        self.done.append(f"watch {sample}")
+
+
+@dataclass
+class OverlappingEndpoint(FakeEndpoint):
+    """One that computes: a repetition takes 1 ms, a launch 20 ms alone; both at once 20 % longer.
+
+    Its device's clock is the test's, so that nothing depends on the machine.
+    """
+
+    seconds: float = 0.0
+    kinds: list[str] = field(default_factory=list)
+    computed: list[int] = field(default_factory=list)
+
+    def sample_launches(self, wanted: int, seconds: float) -> int:
+        return wanted
+
+    def device_seconds(self) -> float:
+        return self.seconds
+
+    def launch(self, times: int) -> None:
+        super().launch(times)
+        self.seconds = 0.020 * times
+
+    def prepare_computing(self, kind: str) -> None:
+        self.kinds.append(kind)
+
+    def compute(self, repetitions: int) -> None:
+        self.done.append("compute")
+        self.computed.append(repetitions)
+        self.seconds = 0.001 * repetitions
+
+    def launch_while_computing(self, launches: int, repetitions: int) -> tuple[float, float]:
+        self.done.append("both")
+        self.launched.append(launches)
+        self.computed.append(repetitions)
+        return 0.0012 * repetitions, 0.024 * launches
+
+
+@dataclass
+class IdleEndpoint(FakeEndpoint):
+    """One with data in place, whose launches do nothing."""
+
+    case: Case = field(default=CASE)
+    buffer: Array = field(default_factory=lambda: np.zeros(2 * 512, np.float32))
+
+    def refill(self, salt: int, launches: int = 1) -> None:
+        fill(self.case, self.rank, self.buffer, salt, launches)
+
+    def check(self, salt: int, launches: int) -> Mismatch | None:
+        output = self.buffer[: self.case.output_count(self.rank)]
+        return check(self.case, self.rank, output, salt, launches)
+
+
+def measured(
+    sampling: Sampling = RULE,
+    case: Case = CASE,
+    capacity: int = 500,
+    mismatch: Mismatch | None = None,
+    kind: Callable[..., FakeEndpoint] = FakeEndpoint,
+) -> tuple[list[FakeEndpoint], list[RankResult]]:
+    """Two ranks in two threads."""
+    shared = Shared(2, np.zeros((2, capacity, 2)), threading.Barrier(2))
+    endpoints = [kind(rank, shared, mismatch if rank else None) for rank in range(2)]
+    results: list[RankResult | None] = [None, None]
+
+    def work(rank: int) -> None:
+        try:
+            results[rank] = measure(endpoints[rank], case, sampling, 3)
+        except BaseException:
+            shared.meeting.abort()
+            raise
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    whole = [result for result in results if result is not None]
+    assert len(whole) == 2
+    return endpoints, whole
+
+
+def test_all_ranks_stop_together_with_the_same_launches() -> None:
+    _, (one, other) = measured()
+    assert one.launches == other.launches
+    assert one.stop_reason == other.stop_reason
+    assert np.array_equal(one.stamps, other.stamps)
+    assert one.stamps.shape[1] >= RULE.minimum_samples
+
+
+def test_the_last_sample_runs_on_fresh_data_and_is_the_one_that_is_checked() -> None:
+    (endpoint, _), (result, _) = measured()
+    last = result.stamps.shape[1] - 1
+    began = endpoint.done.index(f"watch {last}") - 4
+    assert endpoint.done[began : began + 7] == [
+        "poison",
+        "refill",
+        "launch",  # puts the buffers where a stream of launches has them
+        "poison",
+        f"watch {last}",
+        "launch",
+        f"check {SALTS_PER_VISIT * 3 + 1} {result.launches}",
+    ]
+
+
+def test_in_place_nothing_runs_between_filling_and_the_checked_sample() -> None:
+    (endpoint, _), (result, _) = measured(case=replace(CASE, in_place=True))
+    last = result.stamps.shape[1] - 1
+    began = endpoint.done.index(f"watch {last}") - 2
+    assert endpoint.done[began : began + 4] == ["poison", "refill", f"watch {last}", "launch"]
+
+
+def test_launches_that_provoke_follow_each_with_data_of_its_own() -> None:
+    (endpoint, _), _ = measured()
+    one = ["poison", "refill", "launch"]
+    first = SALTS_PER_VISIT * 3 + 2
+    expected = [[*one, f"check {salt} 1"] for salt in range(first, first + PROVOKED_LAUNCHES)]
+    assert endpoint.done[-4 * PROVOKED_LAUNCHES :] == [step for steps in expected for step in steps]
+    assert endpoint.salts == sorted(endpoint.salts)
+
+
+def test_a_mismatch_belongs_to_the_rank_that_saw_it() -> None:
+    found = Mismatch(1, 2, 3, "4", "5")
+    _, (one, other) = measured(mismatch=found)
+    assert (one.mismatch, other.mismatch) == (None, found)
+
+
+def test_a_sample_in_place_has_as_many_launches_as_one_out_of_place_and_no_filling_between() -> None:
+    for in_place in (False, True):
+        (endpoint, _), (result, _) = measured(RULE.of_one_visit(17), replace(CASE, in_place=in_place))
+        assert result.launches == 17
+        assert endpoint.filled_for == [LAUNCHES_LIMIT, 17, *[1] * PROVOKED_LAUNCHES]
+
+
+def test_an_isolated_case_has_one_launch_a_sample() -> None:
+    case = Case("s", "fake", "all_reduce", "ring", "float32", "sum", 4096, 1024, 2, mode="isolated")
+    (endpoint, _), (result, _) = measured(case=case)
+    assert result.launches == 1
+    assert set(endpoint.launched[-result.stamps.shape[1] :]) == {1}
+
+
+@pytest.mark.parametrize("op", ["sum", "prod", "min", "max", "avg"])
+@pytest.mark.parametrize(("name", "count"), [("all_reduce", 1024), ("reduce_scatter", 512)])
+def test_launches_in_place_that_do_nothing_are_found(name: str, count: int, op: str) -> None:
+    case = replace(CASE, collective=name, op=op, count=count, in_place=True)
+    _, results = measured(RULE.of_one_visit(17), case, kind=partial(IdleEndpoint, case=case))
+    assert all(result.mismatch for result in results)
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 7])
+def test_no_sample_is_taken_for_which_there_is_no_room(capacity: int) -> None:
+    wide = Sampling(
+        visits=1, budget_seconds=30.0, warmup_seconds=0.0, minimum_samples=1000, maximum_samples=2000
+    )
+    _, (result, _) = measured(wide, capacity=capacity)
+    assert result.stamps.shape[1] == capacity
+    assert result.stop_reason == "maximum of samples"
+
+
+def test_waiting_is_that_of_one_launch_of_the_last_warm_up_turn() -> None:
+    _, (one, other) = measured()
+    assert (one.waiting_seconds, other.waiting_seconds) == (0.25, 0.5)
+
+
+@given(minimum=st.integers(1, 12), maximum=st.integers(1, 30))
+@settings(max_examples=25, deadline=None)
+def test_numbers_of_samples_are_within_the_rules(minimum: int, maximum: int) -> None:
+    sampling = Sampling(
+        visits=1,
+        budget_seconds=0.002,
+        warmup_seconds=0.0001,
+        minimum_sample_seconds=0.00001,
+        minimum_samples=minimum,
+        maximum_samples=maximum,
+    )
+    (endpoint, _), (result, _) = measured(sampling)
+    samples = result.stamps.shape[1]
+    assert 1 <= samples <= maximum
+    assert samples >= min(minimum, maximum) or result.stop_reason == "budget"
+    assert np.all(result.stamps[:, :, 1] >= result.stamps[:, :, 0])
+    beside = 1 + PROVOKED_LAUNCHES  # the warm launch before the checked one, and those that provoke
+    assert len(result.warmup_seconds) + samples + beside == len(endpoint.launched)
+    assert result.launching_seconds > 0
+
+
+# -- computing meanwhile -----------------------------------------------------------------------------------
+
+OVERLAPPED = replace(CASE, mode="overlap", computing="matmul")
+THREE_LAUNCHES = replace(RULE, launches=3, minimum_samples=4, maximum_samples=6)
+
+
+def overlapped(
+    case: Case = OVERLAPPED, capacity: int = 500
+) -> tuple[list[OverlappingEndpoint], list[RankResult]]:
+    endpoints, results = measured(
+        THREE_LAUNCHES, case, capacity, kind=OverlappingEndpoint
+    )  # fmt: skip
+    return [one for one in endpoints if isinstance(one, OverlappingEndpoint)], results
+
+
+def test_a_computation_is_as_long_as_the_collective() -> None:
+    shared = Shared(1, np.zeros((1, 500, 2)), threading.Barrier(1))
+    endpoint = OverlappingEndpoint(0, shared, ranks=1)
+    measure(endpoint, replace(OVERLAPPED, ranks=1), THREE_LAUNCHES, 3)
+    assert endpoint.kinds == ["matmul"]
+    assert endpoint.computed[-PROVOKED_LAUNCHES - 1] == 60  # three launches of 20 ms in repetitions of 1 ms
+
+
+def test_all_ranks_compute_equally_much() -> None:
+    (one, other), _ = overlapped()
+    assert one.computed == other.computed
+    assert one.computed[-PROVOKED_LAUNCHES - 1] > 1
+
+
+def test_a_sample_is_each_alone_and_then_both() -> None:
+    (endpoint, _), (result, _) = overlapped()
+    began = endpoint.done.index("watch 0")
+    assert endpoint.done[began : began + 8] == [
+        "watch 0", "compute", "launch", "both", "watch 1", "compute", "launch", "both",
+    ]  # fmt: skip
+    assert result.parts == OVERLAP_PARTS
+    assert result.part_stamps.shape == (2, 4, *result.stamps.shape[1:])
+    repetitions = endpoint.computed[-PROVOKED_LAUNCHES - 1]
+    took = result.part_stamps[0, :, :, 1] - result.part_stamps[0, :, :, 0]
+    expected = [0.001 * repetitions, 0.060, 0.0012 * repetitions, 0.072]
+    np.testing.assert_allclose(took, np.repeat(np.array(expected)[:, None], took.shape[1], axis=1))
+    both = result.stamps[0, :, 1] - result.stamps[0, :, 0]
+    np.testing.assert_allclose(both, max(expected))
+
+
+def test_both_begin_when_the_sample_does() -> None:
+    _, (result, _) = overlapped()
+    np.testing.assert_array_equal(result.part_stamps[:, 2, :, 0], result.stamps[:, :, 0])
+    np.testing.assert_array_equal(result.part_stamps[:, 3, :, 0], result.stamps[:, :, 0])
+
+
+def test_what_ran_while_computing_is_what_is_checked() -> None:
+    (endpoint, _), (result, _) = overlapped()
+    end = endpoint.done.index(f"check {SALTS_PER_VISIT * 3 + 1} {result.launches}")
+    last = result.stamps.shape[1] - 1
+    assert endpoint.done[end - 8 : end] == [
+        f"watch {last}", "compute", "launch", "poison", "refill", "launch", "poison", "both",
+    ]  # fmt: skip
+    assert "launch" not in endpoint.done[end:]  # those that provoke compute too
+    assert endpoint.done[end:].count("both") == PROVOKED_LAUNCHES
+
+
+def test_there_is_room_for_fewer_samples_of_five_stamps() -> None:
+    _, (result, _) = overlapped(capacity=14)
+    assert result.stamps.shape[1] == 2
+
+
+def test_who_stands_by_computes_nothing_while_samples_are_taken() -> None:
+    case = replace(OVERLAPPED, groups="[[0], [1]]", alone=1)
+    (idle, busy), _ = overlapped(case)
+    assert set(idle.computed) == {0}
+    assert busy.computed[-PROVOKED_LAUNCHES - 1] == 60  # the other rank's times count for nothing
+
+
+def test_a_backend_that_cannot_compute_meanwhile_says_so() -> None:
+    shared = Shared(1, np.zeros((1, 9, 2)), threading.Barrier(1))
+    with pytest.raises(UsageError, match="mode overlap: this backend cannot compute while it communicates"):
+        measure(FakeEndpoint(0, shared, ranks=1), replace(OVERLAPPED, ranks=1), RULE, 1)
+
+
+# -- who takes part ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, (0, 1, 2, 3)),
+        ({"groups": "rank // 2"}, (0, 1, 2, 3)),
+        ({"groups": "[[3, 0], [2, 1]]"}, (0, 1, 2, 3)),
+        ({"groups": "[[2, 1]]"}, (2, 1)),
+        ({"groups": "[[2, 1]]", "beside": "all_gather on [[3, 1]]"}, (2, 1, 3)),
+        ({"groups": "rank // 2", "alone": 1}, (2, 3)),
+        ({"groups": "rank % 2", "alone": 0}, (0, 2)),
+        ({"pair": "3>1"}, (3, 1)),
+        ({"groups": "rank // 2", "alone": 1, "beside": "all_gather"}, (2, 3)),
+        ({"groups": "rank // 2", "alone": 1, "beside": "all_gather on all"}, (0, 1, 2, 3)),
+        ({"groups": "rank // 2", "alone": 1, "beside": "all_gather on rank % 2"}, (0, 1, 2, 3)),
+    ],
+)
+def test_stamps_are_of_the_ranks_that_communicate(changes: dict[str, Any], expected: tuple[int, ...]) -> None:
+    case = replace(CASE, ranks=4, **changes)
+    stamps = np.arange(8.0).reshape(4, 1, 2)
+    assert case.communicating_ranks == expected
+    assert taking_part(case, stamps)[:, 0, 0].tolist() == [2.0 * rank for rank in expected]
+    assert taking_part(case, stamps[:1]).shape == (1, 1, 2)  # one row stands for all ranks

@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import inspect
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccbench.collectives import COLLECTIVES, collective
+from ccbench.errors import ScheduleError, UsageError
+from ccbench.schedules import (
+    ALGORITHMS,
+    Algorithm,
+    algorithm_row,
+    algorithms_of,
+    parse_algorithm,
+    schedule_for,
+)
+from ccbench.schedules.hierarchical import default_group
+from ccbench.schedules.registry import MOST_RANKS_ALL_PAIRS, default_pieces
+from tests.schedules.interpreter import is_right
+
+RANKS = [*range(1, 34), 48, 63, 64]
+ROWS = [pytest.param(row, id=f"{row.collective}-{row.name}") for row in ALGORITHMS]
+
+
+def roots(row: Algorithm, ranks: int) -> set[int]:
+    return {0, ranks // 2, ranks - 1} if collective(row.collective).rooted else {0}
+
+
+@pytest.mark.thinned(12)
+@pytest.mark.parametrize("row", ROWS)
+def test_the_schedule_is_proven_for_any_number_of_ranks(row: Algorithm) -> None:
+    for ranks in RANKS:
+        for root in roots(row, ranks):
+            built = schedule_for(row.collective, row.name, ranks, root, size_bytes=1 << 21)
+            assert (built.collective, built.algorithm, built.ranks) == (row.collective, row.name, ranks)
+            assert built.root == (root if collective(row.collective).rooted else -1)
+
+
+@settings(deadline=None, max_examples=150)
+@given(row=st.sampled_from(ALGORITHMS), ranks=st.integers(1, 40), drawn=st.data())
+def test_the_schedule_is_proven_for_any_root_and_parameter(
+    row: Algorithm, ranks: int, drawn: st.DataObject
+) -> None:
+    root = drawn.draw(st.integers(0, ranks - 1))
+    parameter = drawn.draw(st.integers(1, 50)) if row.parameter else None
+    if parameter is not None and row.unsupported(ranks, parameter):
+        with pytest.raises(ScheduleError):
+            schedule_for(row.collective, row.name, ranks, root, parameter)
+    else:
+        built = schedule_for(row.collective, row.name, ranks, root, parameter)
+        assert parameter is None or built.parameter == parameter
+
+
+@settings(deadline=None, max_examples=60)
+@given(row=st.sampled_from(ALGORITHMS), ranks=st.integers(1, 9), drawn=st.data())
+def test_counting_with_multisets_agrees_with_the_proof(
+    row: Algorithm, ranks: int, drawn: st.DataObject
+) -> None:
+    root = drawn.draw(st.integers(0, ranks - 1))
+    parameter = drawn.draw(st.integers(1, 9)) if row.parameter else None
+    if parameter is None or not row.unsupported(ranks, parameter):
+        assert is_right(schedule_for(row.collective, row.name, ranks, root, parameter, prove=False))
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_one_rank_alone_sends_nothing(row: Algorithm) -> None:
+    assert schedule_for(row.collective, row.name, 1).steps == 0
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_schedule_for_131072_ranks_has_few_flows_or_says_why_not(row: Algorithm) -> None:
+    ranks = 131072
+    reason = row.unsupported(ranks, row.default_parameter(ranks, 0))
+    if reason:
+        assert str(MOST_RANKS_ALL_PAIRS) in reason
+        with pytest.raises(ScheduleError, match="all pairs of 131072 ranks"):
+            schedule_for(row.collective, row.name, ranks, prove=False)
+        return
+    built = schedule_for(row.collective, row.name, ranks, prove=False)
+    most = {"ring": 2, "pairwise": 2, "hierarchical": 4, "linear": 1, "chain": 1}
+    assert sum(phase.flows for phase in built.phases) <= most.get(row.name, 4 * 17) * ranks
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_every_algorithm_names_its_source_and_builder_explains_itself(row: Algorithm) -> None:
+    text = inspect.getdoc(row.build) or ""
+    assert "Source: " in text
+    assert "Steps " in text
+    assert row.source
+
+
+def test_every_collective_has_an_algorithm() -> None:
+    assert {row.collective for row in ALGORITHMS} == set(COLLECTIVES)
+    assert all(algorithms_of(name) for name in COLLECTIVES)
+
+
+def test_no_two_algorithms_share_a_name() -> None:
+    names = [(row.collective, row.name) for row in ALGORITHMS]
+    assert len(names) == len(set(names))
+
+
+def test_names_carry_parameters() -> None:
+    assert parse_algorithm("ring") == ("ring", None)
+    assert parse_algorithm("hierarchical:4") == ("hierarchical", 4)
+    assert schedule_for("all_reduce", "hierarchical:2", 8).parameter == 2
+    assert schedule_for("all_reduce", "hierarchical:2", 8, parameter=4).parameter == 4
+
+
+@pytest.mark.parametrize(
+    "text", ["", ":", "chain:", ":4", "chain:0", "chain:-1", "chain:x", "chain:1:2", "chain: 2"]
+)
+def test_a_malformed_name_is_a_usage_error(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a name or name:number"):
+        parse_algorithm(text)
+
+
+@given(st.text())
+def test_any_text_parses_or_is_a_usage_error(text: str) -> None:
+    try:
+        name, parameter = parse_algorithm(text)
+    except UsageError:
+        return
+    assert text == (name if parameter is None else text)
+    assert text.startswith(name)
+    assert parameter is None or parameter >= 1
+
+
+def test_unknown_names_are_answered_with_the_known_ones() -> None:
+    with pytest.raises(
+        UsageError, match="'tree' is not known for all_gather; one of ring, recursive_doubling"
+    ):
+        schedule_for("all_gather", "tree", 4)
+    with pytest.raises(UsageError, match="'allgather' is not known; did you mean 'all_gather'"):
+        algorithm_row("allgather", "ring")
+    with pytest.raises(UsageError, match="'shuffle' is not known; write one of all_reduce"):
+        algorithm_row("shuffle", "ring")
+
+
+@pytest.mark.parametrize(
+    ("name", "algorithm", "ranks", "root", "parameter", "message"),
+    [
+        ("all_reduce", "ring", 0, 0, None, "all_reduce ring: 0 ranks, expected 1 at least"),
+        ("all_reduce", "ring:3", 4, 0, None, "parameter 3, but ring has none; write 'ring'"),
+        ("all_reduce", "hierarchical:3", 4, 0, None, "groups of 3 do not divide 4 ranks"),
+        ("all_reduce", "hierarchical", 4, 0, 0, "groups of 0 do not divide 4 ranks"),
+        ("broadcast", "chain:5000", 4, 0, None, "5000 pieces, expected 1 to 4096"),
+        ("broadcast", "chain", 4, 4, None, "root 4, expected 0 to 3"),
+        ("broadcast", "chain", 4, -1, None, "root -1, expected 0 to 3"),
+    ],
+)
+def test_what_cannot_be_is_a_schedule_error(
+    name: str, algorithm: str, ranks: int, root: int, parameter: int | None, message: str
+) -> None:
+    with pytest.raises(ScheduleError, match=message):
+        schedule_for(name, algorithm, ranks, root, parameter)
+
+
+def test_the_root_is_ignored_where_there_is_none() -> None:
+    assert schedule_for("all_reduce", "ring", 4, root=-1) is schedule_for("all_reduce", "ring", 4, root=2)
+
+
+def test_equal_questions_get_the_same_schedule_with_arrays_nobody_can_change() -> None:
+    one = schedule_for("broadcast", "chain", 5, root=3, size_bytes=600 * 1024)
+    assert one is schedule_for("broadcast", "chain:3", 5, root=3)
+    with pytest.raises(ValueError, match="read-only"):
+        one.phases[0].source[0] = 1
+
+
+def test_proving_too_many_ranks_is_refused_and_says_what_to_do() -> None:
+    with pytest.raises(ScheduleError, match="or build with prove=False"):
+        schedule_for("all_reduce", "ring", 4096)
+    with pytest.raises(ScheduleError, match="or build with prove=False"):
+        schedule_for("all_reduce", "one_shot", 1500)
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "pieces"), [(0, 1), (1, 1), (262144, 1), (262145, 2), (8 << 20, 32), (1 << 40, 32)]
+)
+def test_pipelines_are_cut_into_pieces_of_256_kib_and_32_at_most(size_bytes: int, pieces: int) -> None:
+    assert default_pieces(8, size_bytes) == pieces
+
+
+@pytest.mark.parametrize(
+    ("ranks", "group"), [(1, 1), (2, 1), (8, 2), (12, 3), (16, 4), (17, 1), (64, 8), (72, 8)]
+)
+def test_groups_are_as_large_as_there_are_groups_where_possible(ranks: int, group: int) -> None:
+    assert default_group(ranks) == group

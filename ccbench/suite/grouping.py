@@ -109,8 +109,8 @@ def _order(value: Any) -> str:
         Layout(full_order(ORDERS.get(value, value)))
     except UsageError:
         raise MisfitError(
-            f"{shown(value)} is not an order; name {', '.join(LAYOUT_AXES)}, each at most once, joined by '-' "
-            "and the fastest varying first"
+            f"{shown(value)} is not an order; name {', '.join(LAYOUT_AXES)}, each at most once, joined by "
+            "'-' and the fastest varying first"
         ) from None
     return value
 

@@ -1,47 +1,117 @@
-"""Terminal text as tools print it and people paste it: colours, lines, and lists of CPUs or NUMA nodes."""
+"""Text as tools print it and people paste it: lines, numbers with their rounding, lists of CPUs.
+
+Shared by the readers of machines (topology.readers) and of other tools' results (results.importers).
+"""
 
 from __future__ import annotations
 
+import math
 import re
+from dataclasses import dataclass
 
-_COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-Za-z0-9]|\[[0-9]{1,2}(?:;[0-9]{1,2})*m")
-"""Terminal escapes, also those whose ESC byte was lost on the way through a web page (``[4m``)."""
+_TERMINAL = re.compile(
+    r"\x1b\[[0-9;?]{0,20}[A-Za-z]|\x1b[()][A-Za-z0-9]"
+    r"|\[[0-9]{1,2}(?:;[0-9]{1,2})*m"  # colours whose ESC byte was lost on the way through a web page
+    r"|[\x00-\x08\x0b\x0e-\x1f\x7f]"
+)
+
+_TAG = re.compile(
+    r"\([^()\n]{0,120}pid=\d{1,10}[^()\n]{0,60}\)\s?"  # Ray
+    r"|\[[^\]\s\d,][^\]\s,]{0,60}[,:]\d{1,9},\d{1,9}\](?:<std(?:out|err|diag)>)?:?\s?"  # Open MPI 5
+    r"|\[\d{1,9},\d{1,9}\](?:<std(?:out|err|diag)>)?:?\s?"  # mpirun --tag-output
+    r"|\[[\w.-]{1,200}:\d{1,9}\]:\s?"  # Intel MPI's -prepend-rank, torchrun
+    r"|\[default\d{1,6}\]:\s?"  # torchrun
+    r"|\[pod/[^\]\s]{1,200}\]\s?"  # kubectl logs --prefix
+    r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\s"  # --timestamps
+    r"|\s{0,6}\d{1,7}:\s"  # srun --label
+    r"|>\s"  # a quotation
+)
+_FIRST_OF_TAGS = frozenset("([>0123456789 \t")
+_MOST_TAGS = 5
 
 _RANGE = re.compile(r"([0-9]{1,7})(?:-([0-9]{1,7}))?", re.ASCII)
+_WHOLE = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+_NUMBER = re.compile(r"[+-]?[0-9]{1,30}(?:\.([0-9]{0,30}))?(?:[eE]([+-]?[0-9]{1,3}))?", re.ASCII)
+
+
+def plain(text: str) -> str:
+    """Return ``text`` without terminal escapes and other control characters, its lines ended by ``\\n``."""
+    return _TERMINAL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def plain_lines(text: str) -> list[str]:
-    """Lines of ``text`` without terminal escapes and line ends; index + 1 is the line number."""
-    return _COLOUR.sub("", text.replace("\r\n", "\n").replace("\r", "\n")).split("\n")
+    """Return the lines of ``plain(text)``; index + 1 is the line number."""
+    return plain(text).split("\n")
+
+
+def without_tags(line: str) -> str:
+    """Return ``line`` without what launchers wrote before it: ranks, hosts, pods, time stamps."""
+    for _ in range(_MOST_TAGS):
+        found = _TAG.match(line) if line[:1] in _FIRST_OF_TAGS else None
+        if found is None:
+            break
+        line = line[found.end() :]
+    return line
+
+
+def whole(text: str) -> int | None:
+    """Return the whole number that ``text`` spells in at most 18 digits; None for anything else."""
+    return int(text) if _WHOLE.fullmatch(text) else None
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number as printed, times its unit; ``half_unit`` is what rounding may have changed it by."""
+
+    value: float
+    half_unit: float
+
+    def times(self, factor: float) -> Figure:
+        """Return the same figure in a unit that is ``factor`` times smaller."""
+        return Figure(self.value * factor, self.half_unit * factor)
+
+    def over(self, divisor: float) -> Figure:
+        """Return the same figure in a larger unit: rounded once only, unlike ``times(1 / divisor)``."""
+        return Figure(self.value / divisor, self.half_unit / divisor)
+
+
+def figure(text: str) -> Figure | None:
+    """Return the figure that ``text`` spells; None for none, a negative one, and one too large to hold."""
+    match = _NUMBER.fullmatch(text.strip())
+    if match is None:
+        return None
+    value, exponent = float(text), int(match[2] or 0) - len(match[1] or "")
+    if not math.isfinite(value) or value < 0 or not -300 < exponent < 300:
+        return None
+    return Figure(value, 0.5 * 10.0**exponent)
+
+
+def decimal(text: str) -> float | None:
+    """Return the value of ``figure(text)``."""
+    found = figure(text)
+    return found.value if found else None
 
 
 def ranges(text: str) -> tuple[tuple[int, int], ...] | None:
-    """A Linux list such as ``0-13,28-41`` as (first, last) pairs; None where it is none.
+    """Return a Linux list such as ``0-13,28-41`` as (first, last) pairs; None where it is none.
 
     Ranges are not expanded, so that a damaged number cannot fill the memory.
     """
     found = []
     for part in text.split(","):
         match = _RANGE.fullmatch(part.strip())
-        if match is None:
+        if match is None or int(match[2] or match[1]) < int(match[1]):
             return None
-        first, last = int(match[1]), int(match[2] or match[1])
-        if last < first:
-            return None
-        found.append((first, last))
+        found.append((int(match[1]), int(match[2] or match[1])))
     return tuple(found)
 
 
-def range_count(found: tuple[tuple[int, int], ...]) -> int:
-    """How many numbers a list of ranges names, each once."""
-    total, reached = 0, -1
-    for first, last in sorted(found):
-        total += max(0, last - max(first - 1, reached))
-        reached = max(reached, last)
-    return total
-
-
 def overlap(one: tuple[tuple[int, int], ...], other: tuple[tuple[int, int], ...]) -> bool:
-    """Whether two lists of ranges name a number in common."""
-    both = one + other
-    return range_count(both) < range_count(one) + range_count(other)
+    """Return whether two lists of ranges name a number in common."""
+    reached = [-1, -1]
+    sides = [(*pair, 0) for pair in one] + [(*pair, 1) for pair in other]
+    for first, last, side in sorted(sides):
+        if first <= reached[1 - side]:
+            return True
+        reached[side] = max(reached[side], last)
+    return False

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.topology.text import overlap, plain_lines, range_count, ranges
+from ccbench.topology.text import figure, overlap, plain_lines, ranges, whole, without_tags
 
 
 def test_colours_and_foreign_line_ends_disappear() -> None:
@@ -35,11 +35,36 @@ def test_lists_of_cpus(text: str, wanted: tuple[tuple[int, int], ...] | None) ->
     assert ranges(text) == wanted
 
 
-@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 9)), min_size=1, max_size=6))
-def test_counting_ranges_is_counting_numbers(parts: list[tuple[int, int]]) -> None:
-    found = tuple((first, first + more) for first, more in parts)
-    numbers = {number for first, last in found for number in range(first, last + 1)}
-    assert range_count(found) == len(numbers)
-    halves = found[::2], found[1::2]
-    sets = [{number for first, last in half for number in range(first, last + 1)} for half in halves]
-    assert overlap(*halves) == bool(sets[0] & sets[1])
+@given(*[st.lists(st.tuples(st.integers(0, 60), st.integers(0, 9)), min_size=1, max_size=6)] * 2)
+def test_lists_overlap_where_they_name_a_number_in_common(
+    one: list[tuple[int, int]], other: list[tuple[int, int]]
+) -> None:
+    found = [tuple((first, first + more) for first, more in parts) for parts in (one, other)]
+    sets = [{number for first, last in half for number in range(first, last + 1)} for half in found]
+    assert overlap(*found) == bool(sets[0] & sets[1])
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "(pid=123) ",
+        "[1,0]<stdout>:",
+        "[node-3,1,0]<stdout>: ",
+        "[node-3:0]: ",
+        "[default3]:",
+        "[pod/a/b] ",
+        "2026-01-02T03:04:05.678Z ",
+        "  12: ",
+        "> ",
+    ],
+)
+def test_tags_of_launchers_disappear_and_what_they_tagged_keeps_its_indentation(tag: str) -> None:
+    assert without_tags(f"{tag}  + PCI[24.0]") in ("  + PCI[24.0]", " + PCI[24.0]")
+    assert without_tags("[0] 1048576 262144 float") == "[0] 1048576 262144 float"
+
+
+def test_a_figure_knows_half_a_unit_of_its_last_digit() -> None:
+    wanted = {"36.50": (36.5, 0.005), "1.2e+05": (1.2e5, 5000.0), "7": (7.0, 0.5)}
+    assert {text: (f.value, f.half_unit) for text in wanted if (f := figure(text))} == wanted
+    assert [figure(text) for text in ("-1", "N/A", "1e999", "")] == [None] * 4
+    assert [whole(text) for text in ("12", "-1", "1.0", "9" * 19)] == [12, -1, None, None]

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ccbench.topology.graph import Notice
-from ccbench.topology.readers.nccl_log_system import Entry, decimal, node_of, whole
+from ccbench.topology.readers.nccl_log_system import Entry, node_of
+from ccbench.topology.text import decimal, whole
 
 RING_PATTERN = 4
 """NCCL_TOPO_PATTERN_RING of NCCL's graph.h."""

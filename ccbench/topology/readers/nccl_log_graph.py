@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice
-from ccbench.topology.readers.nccl_log_system import PATH_WORDS, Dump, Edge, Node, Path, decimal
+from ccbench.topology.readers.nccl_log_system import PATH_WORDS, Dump, Edge, Node, Path
+from ccbench.topology.text import decimal
 
 NO_LIMIT_GIGABYTES_PER_SECOND = 5000.0
 """NCCL's LOC_BW (graph.h): its word for a link that it does not want to limit; no rate of anything."""

@@ -33,9 +33,9 @@ from ccbench.topology.readers.nccl_xml_tree import (
     collect,
     nvlink_rate,
     pcie_link,
-    whole,
     xgmi_rate,
 )
+from ccbench.topology.text import whole
 from ccbench.topology.xml import Element, parse_xml, root_tag
 
 NAME = "NCCL topology XML"

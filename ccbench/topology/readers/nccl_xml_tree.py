@@ -20,6 +20,7 @@ from typing import Any
 from ccbench.topology.classes import OF_CAPABILITY
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice
 from ccbench.topology.pci import CODING, model_of
+from ccbench.topology.text import whole
 from ccbench.topology.xml import Element
 
 XGMI: Mapping[str, tuple[float, str]] = {
@@ -115,7 +116,6 @@ LONGEST_TEXT = 200
 """Characters of a notice: it quotes the file, and a damaged file can hold anything."""
 
 _KNOWN = frozenset({"cpu", "pci", "nic", "net", "gpu", "nvlink", "c2c", "xgmi", "pcilink"})
-_WHOLE = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 _REAL = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?(?:[eE]-?[0-9]{1,2})?", re.ASCII)
 _GROUP = re.compile(r"[0-9a-fA-F]{1,8}", re.ASCII)
 
@@ -184,11 +184,6 @@ class _Place:
     parent: str
     numa_node: int | None
     above: tuple[tuple[Element, PcieLink], ...] = ()
-
-
-def whole(text: str) -> int | None:
-    """``text`` as an integer; None where it is none."""
-    return int(text) if _WHOLE.fullmatch(text) else None
 
 
 def bus_id_of(text: str) -> str:

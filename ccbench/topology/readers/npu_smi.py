@@ -12,13 +12,13 @@ from typing import Any
 from ccbench.errors import MachineError
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice, Topology, TopologyClass
 from ccbench.topology.readers.accelerator_tables import Table, read_table, symmetric
+from ccbench.topology.text import plain
 
 _NAME = re.compile(r"NPU\d{1,4}|Phy-ID\d{1,4}")
 _SIGN = re.compile(r"(?m)^[ \t]{0,40}NPU\d{1,4}[ \t]{1,20}(?:NPU\d{1,4}|CPU[ \t]|X[ \t])")
 _DIRECT = frozenset({"HCCS", "SIO"})
 _PCI = frozenset({"PIX", "PXB", "PHB", "NODE", "SYS"})
 _KNOWN = _DIRECT | _PCI | {"X", "HCCS_SW", "NA", "N/A"}
-_COLOUR = re.compile(r"\x1b\[[0-9;]{0,8}m")
 
 
 def recognises(text: str) -> bool:
@@ -32,7 +32,7 @@ def read(text: str) -> Topology:
     Raises MachineError when there is no heading with NPUs.
     """
     notices: list[Notice] = []
-    lines = list(enumerate(_COLOUR.sub("", text).expandtabs().split("\n"), start=1))
+    lines = list(enumerate(plain(text).expandtabs().split("\n"), start=1))
     table = read_table(lines, _NAME, notices, self_label="X")
     if table is None or not table.rows:
         raise MachineError(

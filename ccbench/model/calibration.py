@@ -9,13 +9,10 @@ from __future__ import annotations
 import json
 import math
 import os
-import signal
 import statistics
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime, timezone
 from typing import Any
 
@@ -50,72 +47,44 @@ LEAST_SHARE_OF_WORK = 0.25
 ASSUMED_YIELD_SECONDS = 4e-6
 """Where processes cannot be pinned to one core, so that handing it over cannot be timed."""
 
-Progress = Callable[[float], None]
-"""Called with the finished share, 0 to 1."""
 
-
-def measure_machine(seconds: float = 2.0, progress: Progress | None = None) -> Machine:
-    """This machine, measured for about ``seconds`` on every core this process may use.
+def measure_machine(seconds: float = 2.0) -> Machine:
+    """Return this machine, measured for about ``seconds`` on every core this process may use.
 
     Costs up to 1 GiB of memory for that time. Whatever ends this process ends the measuring processes
     too. Raises MachineError when the measuring fails or hangs.
     """
-    samples = _measured(time.monotonic() + seconds, seconds + GRACE_SECONDS, progress or (lambda share: None))
+    samples = _measured(time.monotonic() + seconds, seconds + GRACE_SECONDS)
     return machine_from_samples(samples, datetime.now(timezone.utc))
 
 
-def quick_machine(progress: Progress | None = None) -> Machine:
+def quick_machine() -> Machine:
     """``measure_machine`` in at most a second and a half, start of its processes included."""
-    return measure_machine(QUICK_SECONDS, progress)
+    return measure_machine(QUICK_SECONDS)
 
 
-def _measured(until_seconds: float, limit_seconds: float, progress: Progress) -> Mapping[str, Any]:
-    leader = subprocess.Popen(
-        module_command("ccbench.model.calibration_worker", repr(until_seconds)),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        # One process per core works; a library's own threads would only disturb it.
-        env=single_threaded(os.environ),
-        start_new_session=True,
-        text=True,
-    )
-    watchdog = threading.Timer(limit_seconds, _kill, [leader])
-    watchdog.daemon = True
-    watchdog.start()
+def _measured(until_seconds: float, limit_seconds: float) -> Mapping[str, Any]:
     try:
-        samples = _read(leader, progress)
-    finally:
-        watchdog.cancel()
-        _kill(leader)
-        _, complaint = leader.communicate()
-    if samples is None:
-        last = (complaint.strip().splitlines() or ["no message"])[-1]
-        raise MachineError(
-            f"measuring this machine failed (exit status {leader.returncode}: {last}); "
-            "name a machine instead, such as --machine cpu-shared-memory"
+        done = subprocess.run(
+            module_command("ccbench.model.calibration_worker", repr(until_seconds)),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            # One process per core works; a library's own threads would only disturb it.
+            env=single_threaded(os.environ),
+            start_new_session=True,
+            text=True,
+            timeout=limit_seconds,
         )
-    return samples
-
-
-def _read(leader: subprocess.Popen[str], progress: Progress) -> Mapping[str, Any] | None:
-    assert leader.stdout is not None
-    for line in leader.stdout:
-        message = json.loads(line)
-        if "samples" in message:
-            leader.wait()
-            samples: dict[str, Any] = message["samples"]
+    except subprocess.TimeoutExpired:
+        why = f"killed: it had not ended after {limit_seconds:.0f} s"
+    else:
+        if done.returncode == 0:
+            samples: dict[str, Any] = json.loads(done.stdout)
             return samples
-        progress(float(message["progress"]))
-    leader.wait()
-    return None
-
-
-def _kill(leader: subprocess.Popen[str]) -> None:
-    """The leader and its workers: they are a session, hence a process group, of their own."""
-    if leader.poll() is None:
-        with suppress(ProcessLookupError):
-            os.killpg(leader.pid, signal.SIGKILL)
+        why = f"exit status {done.returncode}: {(done.stderr.strip().splitlines() or ['no message'])[-1]}"
+    raise MachineError(
+        f"measuring this machine failed ({why}); name a machine instead, such as --machine cpu-shared-memory"
+    )
 
 
 def machine_from_samples(samples: Mapping[str, Any], measured_at: datetime) -> Machine:

@@ -16,16 +16,17 @@ from numpy.typing import NDArray
 
 from ccbench.errors import MachineError
 from ccbench.model.library.costs import (
-    BASE_MICROSECONDS,
-    HOP_MICROSECONDS,
     LL_MOST_GBYTES,
     PROXY_ELSEWHERE_MICROSECONDS,
     PROXY_MICROSECONDS,
     PROXY_SIMPLE,
+    TABLES,
     table_row,
 )
 from ccbench.model.library.system import PROTOCOLS, Host, Intra, LibraryRequest, LibrarySystem
 
+BASE_MICROSECONDS = TABLES["nccl"]["base"]
+HOP_MICROSECONDS = TABLES["nccl"]["hop"]
 NVLS_HOP_MICROSECONDS = 25.0
 NVLSTREE_NETWORK_MICROSECONDS = 20.9
 

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.model.host_collectives import predict_host_library
-from ccbench.model.host_decisions import MPICH, OPEN_MPI_41, own_choice, rows_of
+from ccbench.model.host_decisions import CHOICES, own_choice
 from ccbench.model.host_network import HostNetwork
 from ccbench.model.host_plans import TOLD_PLANS, Stage, binary_broadcast, chain_broadcast, knomial_broadcast
+from ccbench.model.library.constants import read_table
 from tests.model.test_host_network import RATE, case_of, line
 
 OPEN_MPI = "Open MPI 4.1.4, mpi4py 4.1.2, launched from C"
@@ -77,13 +78,14 @@ def test_of_other_libraries_nothing_is_said(library: str) -> None:
 
 
 def test_every_table_rises_and_names_plans_that_exist() -> None:
-    for tables in (OPEN_MPI_41, MPICH):
-        for collective, table in tables.items():
-            for row in rows_of(table):
-                assert len(row.algorithms) == len(row.sizes_bytes) + 1
-                assert list(row.sizes_bytes) == sorted(set(row.sizes_bytes))
-                assert set(row.algorithms) <= {*TOLD_PLANS[collective], "unknown"}
-            assert rows_of(table)[-1].below == float("inf")
+    for tables in read_table(CHOICES).values():
+        for collective, rows in tables.items():
+            for row in rows:
+                algorithms, sizes = row["take"][::2], row["take"][1::2]
+                assert len(algorithms) == len(sizes) + 1
+                assert sizes == sorted(set(sizes))
+                assert set(algorithms) <= {*TOLD_PLANS[collective], "unknown"}
+            assert rows[-1]["below"] == float("inf")
 
 
 @given(st.sampled_from(sorted(TOLD_PLANS["broadcast"])), st.integers(2, 40), st.integers(0, 39))

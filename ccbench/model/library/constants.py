@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ccbench.errors import MachineError
 
-SHIPPED_FILE = Path(__file__).with_name("shipped.yaml")
+FOLDER = Path(__file__).parent
+SHIPPED_FILE = FOLDER / "shipped.yaml"
 
 
 @dataclass(frozen=True)
@@ -29,59 +30,17 @@ class Constant:
     origin: str
 
 
-_NCCL = "scale on NCCL's own tuning constants, which are for choosing, not for predicting (nccl#535)"
-_PIPELINE = "share of 2 sqrt(latency x transfer), the fill of an optimally chunked pipeline; between 0 and 1"
+@cache
+def read_table(path: Path) -> Any:
+    """Content of a YAML file that is part of ccbench."""
+    import yaml
 
-CONSTANTS: tuple[Constant, ...] = (
-    Constant("base", 1.0, 0.05, _NCCL),
-    Constant("hop.ll", 1.3, 0.1, _NCCL),
-    Constant("hop.ll128", 1.3, 0.1, _NCCL),
-    Constant("hop.simple", 1.4, 0.1, _NCCL),
-    Constant("network_hop.ll", 1.2, 0.1, _NCCL),
-    Constant("network_hop.simple", 1.2, 0.1, _NCCL),
-    Constant("proxy", 0.75, 0.1, _NCCL),
-    Constant("latency.efa_us", 15.0, 0.3, "beyond InfiniBand: 15 us one way (aws-ofi-nccl takes 20)"),
-    Constant("latency.tcp_us", 35.0, 0.4, "kernel sockets, a proxy thread on each side; assumed"),
-    Constant("latency.tcpx_us", 45.0, 0.4, "GPUDirect-TCPX and TCPXO; assumed like sockets"),
-    Constant("latency.fabric_us", 0.3, 0.3, "InfiniBand and RoCE: what NCCL's constants leave out; assumed"),
-    Constant("cdna_hop", 3.5, 0.3, "scale on RCCL's own constants"),
-    Constant("fill.ring", 0.1, 0.5, _PIPELINE),
-    Constant("fill.ring_network", 0.2, 0.15, _PIPELINE),
-    Constant("fill.tree", 0.5, 0.3, _PIPELINE),
-    Constant("fill.tree_network", 1.0, 0.2, _PIPELINE),
-    Constant("fill.nvls", 0.7, 0.2, _PIPELINE),
-    Constant("fill.nvlstree", 0.75, 0.2, _PIPELINE),
-    Constant("fill.pairwise", 0.3, 0.4, _PIPELINE),
-    Constant("payload.ll", 0.5, 0.05, "four of eight bytes are data"),
-    Constant("payload.ll128", 0.9, 0.04, "120 of 128 bytes are data; NCCL takes 0.92"),
-    Constant("payload.pcie", 0.914, 0.0, "256 of 280 bytes of a write: Neugebauer et al., SIGCOMM 2018"),
-    Constant("ll_most", 0.35, 0.15, "scale on NCCL's llMaxBws"),
-    Constant("tree_rate", 0.9, 0.05, "NCCL takes 0.92 for Tree"),
-    Constant("efficiency.nvlink", 0.77, 0.02, "235 of 300, 682 of 900 GB/s; NCCL takes 20 of 25, 40.1 of 50"),
-    Constant(
-        "efficiency.nvlink_hopper", 0.81, 0.02, "362-370 of 450 (nccl-tests#212); NCCL takes 20.6 of 25"
-    ),
-    Constant("efficiency.nvlink_mesh", 0.8, 0.1, "as above, without switches"),
-    Constant("efficiency.xgmi", 0.75, 0.02, "312 of 448 GB/s, ml-engineering, MI300X"),
-    Constant("efficiency.hccs", 0.75, 0.2, "assumed like xGMI"),
-    Constant("efficiency.pcie", 0.75, 0.15, "NCCL takes 12, 24, 48 GB/s for x16 of generation 3, 4, 5"),
-    Constant("efficiency.host", 0.72, 0.1, "of the line's rate where one direction is used"),
-    Constant("efficiency.host_both", 0.25, 0.1, "where both are: 3.9 of 15.75 GB/s between two RTX 2080 Ti"),
-    Constant("efficiency.nvls_hopper", 0.68, 0.04, "305 of 450 GB/s x n / (n + 1), nccl-tests#212"),
-    Constant("efficiency.nvls_blackwell", 0.6, 0.05, "540 of 900 GB/s x n / (n + 1), ml-engineering"),
-    Constant("efficiency.nvlstree", 0.95, 0.05, "of NVLS inside a node"),
-    Constant("efficiency.fabric", 0.965, 0.03, "24 of 25, 48 of 50 GB/s (nccl-tests#119, #267, #149, #212)"),
-    Constant("efficiency.efa", 0.9, 0.08, "43.8 of 50 and 382 of 400 GB/s"),
-    Constant("efficiency.tcp", 0.65, 0.2, "kernel sockets; assumed"),
-    Constant(
-        "socket_gbytes", 2.6, 0.15, "42 Gb/s of one core (Cai et al., SIGCOMM 2021), sending and receiving"
-    ),
-    Constant("efficiency.tcpx", 0.85, 0.15, "assumed between sockets and RDMA"),
-    Constant("nvls_base_us", 11.0, 0.1, "fixed cost of an NVLS launch; NCCL takes 25 in all"),
-    Constant("nvls_hop_us", 4.0, 0.1, "one way through the switch; as a Simple hop"),
-    Constant("launch_us", 4.3, 0.05, "one thread: 34.5 us for launches on 8 GPUs (microsoft/superbenchmark)"),
-    Constant("launch_peer_us", 0.95, 0.2, "each further peer of grouped send and receive; same logs"),
-    Constant("pairwise_base", 1.0, 0.3, "scale on Ring's base, for grouped send and receive"),
+    return yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+CONSTANTS = tuple(
+    Constant(name, float(start), float(spread), origin)
+    for name, (start, spread, origin) in read_table(FOLDER / "constants.yaml").items()
 )
 """Everything that the model takes from outside NCCL's tables."""
 
@@ -143,7 +102,7 @@ STARTS = constants_of({})
 """Nothing learned."""
 
 
-@lru_cache(maxsize=1)
+@cache
 def shipped() -> LibraryConstants:
     """What ``shipped.yaml`` says. Raises MachineError when it is damaged."""
     return read_constants(SHIPPED_FILE)

@@ -7,9 +7,7 @@ goes through every hop whole; one that is cut optimally costs 2 sqrt(latency x t
 Traeff, Parallel Computing 35 (2009) 581, for trees), of which libraries see a share f, since they overlap
 chunks. The harmonic sum goes over from one to the other. docs/model.md has the rest.
 
-Tables in microseconds and GB/s (1e9) are NCCL's published tuning constants, protocols in the order LL, LL128,
-Simple: src/graph/tuning.cc and src/graph/topo.h of github.com/NVIDIA/nccl at 2.30.7 (commit 5067397c). AMD's
-are from src/graph/tuning.cc of github.com/ROCm/rccl (model 5, gfx942).
+Figures in microseconds and GB/s (1e9) are NCCL's published tuning constants, as ``nccl.yaml`` has them.
 """
 
 from __future__ import annotations
@@ -20,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbench.model.library.constants import FOLDER, read_table
 from ccbench.model.library.shapes import (
     MOST_NVLSTREE_NICS,
     Shape,
@@ -35,30 +34,9 @@ Floats = NDArray[np.float64]
 MICRO = 1e-6
 GIGA = 1e9
 
-Triple = tuple[float, float, float]
-
-BASE_MICROSECONDS: dict[str, Triple] = {
-    "tree": (6.8, 14.0, 8.4),
-    "ring": (6.6, 14.0, 8.4),
-    "pat": (8.0, 8.0, 8.0),
-}
-"""Fixed cost of one launch."""
-
-RCCL_BASE_MICROSECONDS: dict[str, Triple] = {"tree": (12.0, 12.0, 17.0), "ring": (12.0, 12.0, 17.0)}
-
-HOP_MICROSECONDS: dict[str, dict[str, Triple]] = {
-    "nvlink": {"tree": (0.6, 1.25, 4.0), "ring": (0.6, 1.9, 3.4), "pat": (4.0, 4.0, 4.0)},
-    "pci": {"tree": (1.0, 1.9, 4.0), "ring": (1.0, 2.5, 5.7), "pat": (4.0, 4.0, 4.0)},
-    "network": {"tree": (5.0, 8.5, 14.0), "ring": (2.7, 4.0, 14.0), "pat": (14.0, 14.0, 14.0)},
-}
-"""One hop: NVLink, PCIe or host memory, network."""
-
-RCCL_HOP_MICROSECONDS: dict[str, dict[str, Triple]] = {
-    "nvlink": {"tree": (0.9, 0.9, 2.3), "ring": (0.8, 0.8, 2.1)},
-    "pci": {"tree": (2.2, 2.2, 5.7), "ring": (2.2, 2.2, 5.7)},
-    "network": {"tree": (10.5, 10.5, 25.0), "ring": (9.5, 9.5, 25.0)},
-}
-"""RCCL writes 320 for Ring with Simple, so that it is never chosen; Tree's figure stands here instead."""
+TABLES = read_table(FOLDER / "nccl.yaml")
+LL_MOST_GBYTES: dict[str, list[float]] = TABLES["ll_most"]
+"""NCCL's and RCCL's published tuning constants; the file has their sources."""
 
 COLLNET_DIRECT_HOP_MICROSECONDS = 3.7
 COLLNET_DIRECT_PEER_MICROSECONDS = 0.4
@@ -71,14 +49,6 @@ PAT_OVERLAP = 3.5
 PAT_RANK_MICROSECONDS = 2.8
 PAT_RATE = 0.75
 """PAT's hops overlap so that one counts 1 / PAT_OVERLAP; every rank adds to its latency; share of the bus."""
-
-LL_MOST_GBYTES: dict[str, Triple] = {
-    "volta": (39.0, 39.0, 20.4),
-    "ampere": (87.7, 22.5, 19.0),
-    "hopper": (141.0, 45.0, 35.0),
-    "blackwell": (282.0, 90.0, 70.0),
-}
-"""Most that LL moves: on one node, two nodes, more."""
 
 PROXY_MICROSECONDS = {Host.AMD: 2.0}
 """Cost of a network hop's proxy thread, also the least cost of a hop inside nodes of a cluster (three times
@@ -207,6 +177,16 @@ def cost(
     )
 
 
+def _bases(system: LibrarySystem) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = TABLES["rccl" if is_amd(system) else "nccl"]["base"]
+    return found
+
+
+def _hop_tables(system: LibrarySystem) -> dict[str, dict[str, list[float]]]:
+    found: dict[str, dict[str, list[float]]] = TABLES["rccl" if is_amd(system) else "nccl"]["hop"]
+    return found
+
+
 def _fill(
     shape: Shape, system: LibrarySystem, latency: float, transfer: Floats, table: Mapping[str, float]
 ) -> Floats:
@@ -221,7 +201,7 @@ def _fill(
 def _base(shape: Shape, protocol: str, system: LibrarySystem, table: Mapping[str, float]) -> float:
     if shape.algorithm in SWITCH_ALGORITHMS:
         return table["nvls_base_us"] * MICRO
-    bases = RCCL_BASE_MICROSECONDS if is_amd(system) else BASE_MICROSECONDS
+    bases = _bases(system)
     row = bases.get(shape.algorithm, bases["ring"])
     scale = table["pairwise_base"] if shape.peers else table["base"]
     ranks = system.ranks * PAT_RANK_MICROSECONDS if shape.algorithm == "pat" else 0.0
@@ -245,7 +225,7 @@ def _inside_hop(shape: Shape, protocol: str, system: LibrarySystem, table: Mappi
         others = system.ranks_per_node - 1
         direct = COLLNET_DIRECT_HOP_MICROSECONDS + COLLNET_DIRECT_PEER_MICROSECONDS * others
         return (direct if collnet_is_direct(system) else COLLNET_CHAIN_HOP_MICROSECONDS) * table["hop.simple"]
-    tables = RCCL_HOP_MICROSECONDS if is_amd(system) else HOP_MICROSECONDS
+    tables = _hop_tables(system)
     local = "pci" if system.intra in {Intra.PCIE, Intra.HOST} else "nvlink"
     hop = tables[local][_row(shape, system)][PROTOCOLS.index(protocol)] * table[f"hop.{protocol}"]
     if system.nodes == 1:
@@ -257,7 +237,7 @@ def _inside_hop(shape: Shape, protocol: str, system: LibrarySystem, table: Mappi
 def _network_hop(shape: Shape, protocol: str, system: LibrarySystem, table: Mapping[str, float]) -> float:
     """Microseconds."""
     simple = protocol == "simple"
-    tables = RCCL_HOP_MICROSECONDS if is_amd(system) else HOP_MICROSECONDS
+    tables = _hop_tables(system)
     across = tables["network"][_row(shape, system)][PROTOCOLS.index(protocol)]
     if shape.algorithm == "collnet":
         across = COLLNET_NETWORK_MICROSECONDS["direct" if collnet_is_direct(system) else "chain"]

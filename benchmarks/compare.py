@@ -43,7 +43,7 @@ def write(path: Path, points: int, samples: int, seed: int) -> None:
         seconds = 1e-5 * np.exp(random.normal(0, 0.01) + random.gamma(2, 0.02, samples))
         measurement = Measurement(
             case, Status.OK, backend_version="numpy", samples_seconds=tuple(seconds.tolist()),
-            rank_samples_seconds=(tuple(seconds.tolist()),) * RANKS, visit_samples=tuple(lengths),
+            rank_samples_seconds=(tuple(seconds.tolist()),) * RANKS, round_samples=tuple(lengths),
             wrong_elements=0, stop_reason="budget spent",
         )  # fmt: skip
         row = row_of(measurement, None, 0.95)

@@ -106,7 +106,7 @@ def suite_of(options: Options) -> Suite:
         sweep = {"collective": "all_reduce", "algorithm": algorithm, "size": sizes}
         sweeps += [{**sweep, "ranks": list(options.ranks), "mode": list(options.modes)}] if sizes else []
     question = "How near do own kernels come to what one GPU's memory allows, with every rank on it?"
-    sampling = {**SAMPLING, "visits": options.visits, "budget": f"{40 * options.visits} ms"}
+    sampling = {**SAMPLING, "rounds": options.visits, "budget": f"{40 * options.visits} ms"}
     document = {"question": question, "backends": [options.backend], "sweep": sweeps, "sampling": sampling}
     return read_suite(json.dumps(document), place="benchmarks/gpu.py", name="gpu-loopback")
 

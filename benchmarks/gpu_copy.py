@@ -187,7 +187,7 @@ class CopyEndpoint:
 def copied(copies: Copies, size_bytes: int, budget_seconds: float) -> list[float]:
     """Seconds per copy of every sample."""
     case = Case("gpu", "copy", "send_recv", "copy", "uint8", "none", size_bytes, size_bytes, 1)
-    sampling = Sampling(visits=1, target_relative_width=0.01, budget_seconds=budget_seconds)
+    sampling = Sampling(rounds=1, target_relative_width=0.01, budget_seconds=budget_seconds)
     result = measure(CopyEndpoint(copies), case, sampling, salt=1)
     return [float(seconds) for seconds in durations(result.stamps) / result.launches]
 

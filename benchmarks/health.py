@@ -148,7 +148,7 @@ def short_suite(folder: Path) -> Path:
     for sweep in document["sweep"]:
         sweep["size"] = [size for size in sweep["size"] if isinstance(size, int) and size <= SHORT_BYTES]
     document["sweep"] = [sweep for sweep in document["sweep"] if sweep["size"]]
-    document["sampling"] |= {"visits": 3, "budget": "30 ms", "warmup": "3 ms"}
+    document["sampling"] |= {"rounds": 3, "budget": "30 ms", "warmup": "3 ms"}
     path = folder / "health.yaml"
     path.write_text(yaml.safe_dump(document))
     return path

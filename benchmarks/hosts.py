@@ -43,7 +43,7 @@ HIGHEST = 0.25
 """Of the median error."""
 
 SAMPLING = Sampling(
-    visits=1,
+    rounds=1,
     minimum_samples=3,
     maximum_samples=60,
     warmup_seconds=0.02,

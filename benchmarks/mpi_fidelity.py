@@ -161,7 +161,7 @@ def seconds_of_ccbench(team: Team, ranks: int, size_bytes: int) -> float:
         ranks=ranks,
     )
     sampling = Sampling(
-        visits=1,
+        rounds=1,
         target_relative_width=0.0,
         minimum_samples=SAMPLES,
         maximum_samples=SAMPLES,

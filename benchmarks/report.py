@@ -63,7 +63,7 @@ def write_synthetic(folder: Path, points: int) -> None:
                 Measurement(
                     case, Status.OK, launches_per_sample=4, samples_seconds=tuple(ranks.max(axis=0).tolist()),
                     rank_samples_seconds=tuple(tuple(row) for row in ranks.tolist()),
-                    visit_samples=(SAMPLES // 5,) * 5, wrong_elements=0, stop_reason="budget",
+                    round_samples=(SAMPLES // 5,) * 5, wrong_elements=0, stop_reason="budget",
                 ),
                 Prediction(0.7 * middle, 0.95 * middle, 4e-6, 0.95 * middle - 4e-6, "memory"),
             )  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Any
 from ccbench.capabilities import capabilities_of
 from ccbench.collectives import collective, sent_elements
 from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES, item_bytes
-from ccbench.groups import Pair, parse_beside, parse_groups, parse_pair
+from ccbench.groups import Pair, parse_concurrent, parse_groups, parse_pair
 from ccbench.units import plural
 
 NO_ROOT = -1
@@ -52,7 +52,7 @@ OVERLAP_PARTS = (
 """Parts of a measurement in mode overlap; its samples are of both together, first start to last end."""
 
 
-MORE_VISITS = "more visits planned"
+MORE_ROUNDS = "more rounds planned"
 """The stop reason of a case that was measured, but not yet as often as asked."""
 
 PROBE = "network probe"
@@ -178,16 +178,16 @@ class Case:
     groups: str = field(default="", metadata=axis(
         "who communicates with whom, such as `rank // 4`; size_bytes, count and bandwidths are one group's",
         "groups {}", "all ranks together"))
-    alone: int = field(default=ALL_GROUPS, metadata=axis(
+    active_group: int = field(default=ALL_GROUPS, metadata=axis(
         "number of the group that alone ran, from 0; -1: all of them at once",
         "group {} alone", "all groups at once", key="group_mode"))
-    beside: str = field(default="", metadata=axis(
+    concurrent: str = field(default="", metadata=axis(
         "collective that ran at the same time, such as `all_gather on rank % 2`; else empty",
-        "beside {}", "nothing beside"))
+        "concurrent {}", "nothing concurrent"))
     traffic: str = field(default="", metadata=axis(
         "of all_to_all_v: `zipf:1.2`, `hot:0.5` or a matrix of relative amounts; empty: balanced",
         "traffic {}", "balanced"))
-    computing: str = field(default="", metadata=axis(
+    overlap_with: str = field(default="", metadata=axis(
         "of mode overlap: matmul or memory; else empty", "computing {}", "nothing computed",
         noun="computation", values=("matmul", "memory"), everything=("matmul", "memory")))
     channels: int = field(default=0, metadata=axis(
@@ -236,19 +236,19 @@ class Case:
         if pair:
             return ((pair.source, pair.target),)
         groups = parse_groups(self.groups, self.ranks)
-        return groups if self.alone == ALL_GROUPS else (groups[self.alone],)
+        return groups if self.active_group == ALL_GROUPS else (groups[self.active_group],)
 
     @property
     def everybody(self) -> bool:
         """Whether every rank communicates: no pair, and no group alone."""
-        return not self.pair and self.alone == ALL_GROUPS
+        return not self.pair and self.active_group == ALL_GROUPS
 
     @property
     def communicating_ranks(self) -> tuple[int, ...]:
         """The ranks with something to do: all, a pair's, or those of groups, and of what is beside them."""
         if self.everybody and not self.groups:
             return tuple(range(self.ranks))
-        beside = self.beside_case
+        beside = self.concurrent_case
         groups = (*self.members, *(beside.members if beside else ()))
         found = tuple(dict.fromkeys(rank for group in groups for rank in group))
         return found if len(found) < self.ranks else tuple(range(self.ranks))
@@ -259,11 +259,11 @@ class Case:
         return len(self.members[0]) if self.pair or self.groups else self.ranks
 
     @property
-    def beside_case(self) -> Case | None:
+    def concurrent_case(self) -> Case | None:
         """What runs beside this case, as a case of its own; of about the same size in its own groups."""
-        if not self.beside:
+        if not self.concurrent:
             return None
-        asked = parse_beside(self.beside)
+        asked = parse_concurrent(self.concurrent)
         row = collective(asked.collective)
         other = replace(
             self,
@@ -272,8 +272,8 @@ class Case:
             op=(self.op if self.op != NO_OP else "sum") if row.reduces else NO_OP,
             root=0 if row.rooted else NO_ROOT,
             groups=asked.groups if asked.own_groups else self.groups,
-            alone=ALL_GROUPS if asked.own_groups else self.alone,
-            beside="",
+            active_group=ALL_GROUPS if asked.own_groups else self.active_group,
+            concurrent="",
             traffic="",
             in_place=False,
         )
@@ -303,7 +303,7 @@ class Case:
         devices go each by itself: what others took more, they waited for who started last. On one host all
         start together, and who took least only ended first, as a tree's root ends before its leaves.
         """
-        waits = self.collective in WAITED_FOR_BY_ALL and not (self.groups or self.beside)
+        waits = self.collective in WAITED_FOR_BY_ALL and not (self.groups or self.concurrent)
         return waits and self.nodes > 1 and self.mode in ALONE and capabilities_of(self.backend).device_timed
 
     @property
@@ -370,13 +370,13 @@ ALONE = ("isolated", "cold")
 class Sampling:
     """When a case has been measured well enough, and when to give up.
 
-    A case is visited ``visits`` times, spread over the run with all other cases in between, and up to twice
+    A case is visited ``rounds`` times, spread over the run with all other cases in between, and up to twice
     as often while its interval is wider than the target, never where that is 1. Samples, warm-up and budget
-    are those of all ``visits`` together. launches: launches per sample, 0 to find out.
+    are those of all ``rounds`` together. launches: launches per sample, 0 to find out.
     """
 
     confidence: float = 0.95
-    visits: int = 6
+    rounds: int = 6
     target_relative_width: float = 0.05
     minimum_samples: int = 10
     maximum_samples: int = 400
@@ -386,19 +386,19 @@ class Sampling:
     time_limit_seconds: float = 60.0
     launches: int = 0
 
-    def of_one_visit(self, launches: int) -> Sampling:
-        """The rules inside one visit, with ``launches`` per sample where an earlier visit found them.
+    def of_one_round(self, launches: int) -> Sampling:
+        """The rules inside one round, with ``launches`` per sample where an earlier round found them.
 
-        Of several visits none stops early: samples of one visit resemble each other, so that their
-        interval says little. Between visits the interval decides.
+        Of several rounds none stops early: samples of one round resemble each other, so that their
+        interval says little. Between rounds the interval decides.
         """
         return replace(
             self,
-            target_relative_width=self.target_relative_width if self.visits == 1 else 0.0,
-            minimum_samples=-(-self.minimum_samples // self.visits),
-            maximum_samples=max(1, self.maximum_samples // self.visits),
-            warmup_seconds=self.warmup_seconds / self.visits,
-            budget_seconds=self.budget_seconds / self.visits,
+            target_relative_width=self.target_relative_width if self.rounds == 1 else 0.0,
+            minimum_samples=-(-self.minimum_samples // self.rounds),
+            maximum_samples=max(1, self.maximum_samples // self.rounds),
+            warmup_seconds=self.warmup_seconds / self.rounds,
+            budget_seconds=self.budget_seconds / self.rounds,
             launches=launches,
         )
 
@@ -433,7 +433,7 @@ class CaseFacts:
     channels_used: int = 0
     library_estimate_seconds: float | None = None
     parts: tuple[str, ...] = ()
-    part_samples_seconds: tuple[tuple[float, ...], ...] = ()
+    group_samples_seconds: tuple[tuple[float, ...], ...] = ()
     devices: str = ""
     flags: tuple[str, ...] = ()
     gated_launches: int | None = None
@@ -445,20 +445,20 @@ class Measurement:
 
     ``samples_seconds``: one figure per sample, from the first rank's start to the last rank's end.
     ``rank_samples_seconds``: the same samples as each rank saw them, ``[rank][sample]``.
-    ``rank_waiting_seconds``: of a launch, what each rank waited for others, ``[rank][visit]``. Ranks end
+    ``rank_waiting_seconds``: of a launch, what each rank waited for others, ``[rank][round]``. Ranks end
     together, so this alone tells which one is late: it waits least.
     ``rank_cpu_share``: of each rank, the processor time it had over the time that the case took, both
-    from warm-up to check (of visits, the mean). Of ranks that poll, one with less than the others lacks it.
+    from warm-up to check (of rounds, the mean). Of ranks that poll, one with less than the others lacks it.
     ``rank_queued_share``: of each rank, the time it could have run while something else had its processor,
-    over the same time (of visits, the mean); empty where the system does not tell.
+    over the same time (of rounds, the mean); empty where the system does not tell.
     ``launching_seconds``: time rank 0 spent in warm-up and measured launches, all together.
-    ``visit_samples``: how many of the samples each visit gave, in order; they add up to all.
+    ``round_samples``: how many of the samples each round gave, in order; they add up to all.
     ``skew_seconds``: per sample, last rank's start minus first rank's start.
     ``wrong_elements``: None when nothing was checked (the case did not run to its end).
     ``protocol_used``, ``channels_used``: what the library says it chose; empty and 0 when it does not.
     ``library_estimate_seconds``: what the library itself expected of the case.
-    ``part_names``, ``part_samples_seconds``: what ran at the same time (groups, or collectives), and the same
-    samples as each part saw them, ``[part][sample]``.
+    ``group_names``, ``group_samples_seconds``: what ran at the same time (groups, or collectives), and the
+    same samples as each saw them, ``[group][sample]``.
     ``hosts``, ``node_of_rank``: where each rank ran, when ranks were on several machines.
     ``gated_launches``: of a sample, launches that were enqueued before the devices were let go; None where
     times are the host's.
@@ -478,7 +478,7 @@ class Measurement:
     rank_waiting_seconds: tuple[tuple[float, ...], ...] = ()
     rank_cpu_share: tuple[float, ...] = ()
     rank_queued_share: tuple[float, ...] = ()
-    visit_samples: tuple[int, ...] = ()
+    round_samples: tuple[int, ...] = ()
     launching_seconds: float = 0.0
     wrong_elements: int | None = None
     stop_reason: str = ""
@@ -487,8 +487,8 @@ class Measurement:
     protocol_used: str = ""
     channels_used: int = 0
     library_estimate_seconds: float | None = None
-    part_names: tuple[str, ...] = ()
-    part_samples_seconds: tuple[tuple[float, ...], ...] = ()
+    group_names: tuple[str, ...] = ()
+    group_samples_seconds: tuple[tuple[float, ...], ...] = ()
     hosts: tuple[str, ...] = ()
     node_of_rank: tuple[int, ...] = ()
     gated_launches: int | None = None

@@ -341,22 +341,22 @@ ALL = "all"
 """What a user writes for all ranks together."""
 
 
-def read_beside(text: str) -> str:
+def read_concurrent(text: str) -> str:
     """The one spelling of ``all_gather`` or ``all_gather on rank % 2``; whether the collective exists is not
     looked at. UsageError where it is neither.
     """
     name, on, groups = (part.strip() for part in text.partition(" on "))
     if not re.fullmatch(r"[a-z][a-z_]{0,31}", name, re.ASCII) or (on and not groups):
         raise UsageError(
-            f"beside: {text[:80]!r} is no collective with groups; write 'all_gather' or "
+            f"concurrent: {text[:80]!r} is no collective with groups; write 'all_gather' or "
             "'all_gather on rank % 2'"
         )
     return str(Beside(name, "" if groups == ALL else read_groups(groups), True)) if groups else name
 
 
-def parse_beside(text: str) -> Beside:
-    """What ``read_beside`` spelled."""
-    name, on, groups = read_beside(text).partition(" on ")
+def parse_concurrent(text: str) -> Beside:
+    """What ``read_concurrent`` spelled."""
+    name, on, groups = read_concurrent(text).partition(" on ")
     return Beside(name, "" if groups == ALL else groups, bool(on))
 
 

@@ -98,18 +98,18 @@ def median_interval(samples: Samples, confidence: float = 0.95) -> Interval:
     )
 
 
-def visited_interval(samples: Samples, visit_samples: Sequence[int], confidence: float = 0.95) -> Interval:
-    """The interval of a case that was visited several times: of the visits' medians.
+def rounds_interval(samples: Samples, round_samples: Sequence[int], confidence: float = 0.95) -> Interval:
+    """The interval of a case that was visited several times: of the rounds' medians.
 
-    Samples of one visit resemble each other more than those of different visits, so pooling them would
+    Samples of one round resemble each other more than those of different rounds, so pooling them would
     promise too narrow an interval (S. Hunold and A. Carpen-Amarie, "Reproducible MPI Benchmarking Is Still
-    Not as Easy as You Think", IEEE TPDS 2016: the variation between launches dominates). Each visit
-    therefore counts once. With fewer visits than ``confidence`` needs (6 for 95 %) the samples are pooled.
+    Not as Easy as You Think", IEEE TPDS 2016: the variation between launches dominates). Each round
+    therefore counts once. With fewer rounds than ``confidence`` needs (6 for 95 %) the samples are pooled.
 
-    visit_samples: how many samples each visit gave, in order; they add up to all samples.
+    round_samples: how many samples each round gave, in order; they add up to all samples.
     """
     values = _checked(samples)
-    lengths = [length for length in visit_samples if length]
+    lengths = [length for length in round_samples if length]
     if sum(lengths) != len(values) or median_ranks(max(len(lengths), 1), confidence)[1] < confidence:
         return median_interval(values, confidence)
     parts = np.split(values, np.cumsum(lengths)[:-1])
@@ -232,7 +232,7 @@ def stop_reason(rule: Sampling, samples: NDArray[np.float64], elapsed_seconds: f
         return "maximum of samples"
     if len(samples) < rule.minimum_samples:
         return "budget" if elapsed_seconds >= OVERTIME_FACTOR * rule.budget_seconds else ""
-    # Of several visits none ends for its interval, and looking at one takes longer than a small launch.
+    # Of several rounds none ends for its interval, and looking at one takes longer than a small launch.
     if rule.target_relative_width:
         interval = median_interval(samples, rule.confidence)
         narrow = interval.high - interval.low <= rule.target_relative_width * interval.median

@@ -60,7 +60,7 @@ PREMULTIPLIER = 2
 """What ``premulsum`` multiplies every element with before it is summed: exact in every dtype, and not 1."""
 
 GROUP_SALTS = 4_001
-"""How many salts apart the data of neighbouring groups are: more than a run has visits of one case."""
+"""How many salts apart the data of neighbouring groups are: more than a run has rounds of one case."""
 
 
 @dataclass(frozen=True)
@@ -341,7 +341,9 @@ def part_of(case: Case, rank: int) -> Part | None:
         return Part(case, 0, tuple(range(case.ranks)), rank)
     for group, members in enumerate(case.members):
         if rank in members:
-            seen = replace(case, ranks=len(members), groups="", pair="", alone=ALL_GROUPS, beside="")
+            seen = replace(
+                case, ranks=len(members), groups="", pair="", active_group=ALL_GROUPS, concurrent=""
+            )
             receives = pair is None or pair.both or rank == pair.target
             return Part(seen, group, members, members.index(rank), receives)
     return None

@@ -125,7 +125,9 @@ def row_of(name: str) -> str:
 
     lacking = [dtype for dtype in ITEM_BYTES if not able.has("dtype", dtype)]
     also = [
-        AXIS[axis].key for axis in able.values if axis not in (*LISTED, "collective", "computing", "in_place")
+        AXIS[axis].key
+        for axis in able.values
+        if axis not in (*LISTED, "collective", "overlap_with", "in_place")
     ]
     cells = (
         f"`{name}`", words("mode"), words("op"), f"all but {', '.join(lacking)}" if lacking else "all",

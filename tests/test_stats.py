@@ -18,8 +18,8 @@ from ccbench.stats import (
     median_ranks,
     percentile,
     relative_width,
+    rounds_interval,
     tukey_outliers,
-    visited_interval,
 )
 
 patient = settings(deadline=None)  # shared machines pause at will
@@ -212,18 +212,18 @@ def test_long_series_are_joined_into_blocks_and_still_drift() -> None:
     assert long.relative_change == pytest.approx(0.2 / 1.1, rel=0.05)
 
 
-def test_visits_count_once_each_when_there_are_enough_of_them() -> None:
-    samples = [float(visit) + noise for visit in range(6) for noise in (0.0, 0.1, 0.2)]
-    interval = visited_interval(samples, [3] * 6)
+def test_rounds_count_once_each_when_there_are_enough_of_them() -> None:
+    samples = [float(one_round) + noise for one_round in range(6) for noise in (0.0, 0.1, 0.2)]
+    interval = rounds_interval(samples, [3] * 6)
     assert (interval.low, interval.high) == (0.1, 5.1)
     assert interval.median == pytest.approx(2.6)
     assert interval.confidence == pytest.approx(1 - 2 / 2**6)
 
 
-@pytest.mark.parametrize("visits", [[18], [9, 9], [3, 3]])
-def test_samples_are_pooled_when_visits_are_few_or_do_not_add_up(visits: list[int]) -> None:
+@pytest.mark.parametrize("rounds", [[18], [9, 9], [3, 3]])
+def test_samples_are_pooled_when_rounds_are_few_or_do_not_add_up(rounds: list[int]) -> None:
     samples = [float(value) for value in range(18)]
-    assert visited_interval(samples, visits) == median_interval(samples)
+    assert rounds_interval(samples, rounds) == median_interval(samples)
 
 
 @pytest.mark.parametrize(

@@ -36,14 +36,14 @@ TORCH = Requirement("torch", "torch", ("torch",), "gloo")
 
 ONE_BY_ONE = ("streaming", "isolated")
 ON_DEVICES = (*ONE_BY_ONE, "graph", "cold")
-COMPUTED = {"mode": (*ONE_BY_ONE, "overlap"), "computing": ("matmul", "memory")}
+COMPUTED = {"mode": (*ONE_BY_ONE, "overlap"), "overlap_with": ("matmul", "memory")}
 """Something is computed while a collective runs."""
 
 OUT_OF_PLACE = ("all_to_all", "all_to_all_v", "send_recv")
 """Libraries would send on what they have received."""
 
-GROUPS = {"groups": EVERY, "alone": EVERY}
-SHARED = {**GROUPS, "beside": EVERY, "traffic": EVERY}
+GROUPS = {"groups": EVERY, "active_group": EVERY}
+SHARED = {**GROUPS, "concurrent": EVERY, "traffic": EVERY}
 """A rank can be in several groups at a time, and blocks may differ in size."""
 
 ON_HOSTS: dict[str, Any] = {

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.base import ControlChannel, OutOfMemory, Position
-from ccbench.backends.beside import Beside, PartTimes, part_names, part_samples
+from ccbench.backends.beside import Beside, PartTimes, group_names, part_samples
 from ccbench.backends.cpu.memory import PAGE_BYTES, STAGGER_BYTES, Activity, Control, Word
 from ccbench.backends.faults import Fault, fault_from_environment
 from ccbench.cases import Case, CaseFacts
@@ -93,7 +93,7 @@ class ApartEndpoint(ABC):
         self._call = None
 
     def next_salt(self) -> int:
-        """A number that is new in every visit and the same on all ranks."""
+        """A number that is new in every round and the same on all ranks."""
         self._cases += 1
         return self._cases
 
@@ -109,7 +109,7 @@ class ApartEndpoint(ABC):
         self.case, self.part = case, self._seat.case if self._seat else case
         self.member = self._seat.seat if self._seat else -1
         self._shared = 0
-        self.beside = Beside(case, self.rank) if case.beside else None
+        self.beside = Beside(case, self.rank) if case.concurrent else None
         self._own_fault = self._fault_in(case)
         self._beside_fault = self._fault_in(self.beside.case) if self.beside else None
         self._fault = self._own_fault or self._beside_fault
@@ -349,10 +349,10 @@ class ApartEndpoint(ABC):
     def facts(self) -> CaseFacts:
         """What each of two collectives took, where they were timed apart. Collective."""
         times = self.part_times
-        if not self.case.beside or times is None:
+        if not self.case.concurrent or times is None:
             return CaseFacts()
         told = self.gather_numbers(times.rows().reshape(-1)).reshape(self.ranks, -1, 2)
-        return CaseFacts(parts=part_names(self.case), part_samples_seconds=part_samples(self.case, told))
+        return CaseFacts(parts=group_names(self.case), group_samples_seconds=part_samples(self.case, told))
 
 
 def _nothing() -> None:

@@ -131,7 +131,7 @@ class DeclaredBackend:
 
     def unsupported(self, case: Case) -> str | None:
         """Why ``case`` cannot run on this backend, or None."""
-        other = case.beside_case
+        other = case.concurrent_case
         return lacked(self.name, case) or self.refused(case) or (self.refused(other) if other else None)
 
     def refused(self, case: Case) -> str | None:
@@ -172,10 +172,10 @@ def lacked(backend: str, case: Case) -> str | None:
         return f"{backend} has no {case.collective} in place; write placement: out_of_place"
     if able.most_ranks and case.ranks > able.most_ranks:
         return f"{case.ranks} ranks: {backend} has at most {able.most_ranks}"
-    if case.beside and (case.pair or case.mode not in TWO_AT_ONCE):
+    if case.concurrent and (case.pair or case.mode not in TWO_AT_ONCE):
         what = "a pair" if case.pair else f"another in mode {case.mode}"
         return f"no collective runs beside {what}; write mode: streaming and no pairs, or leave beside out"
-    return lacked(backend, case.beside_case) if case.beside_case else None
+    return lacked(backend, case.concurrent_case) if case.concurrent_case else None
 
 
 @dataclass(frozen=True)

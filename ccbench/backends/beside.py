@@ -33,7 +33,7 @@ class Beside:
 
     def __init__(self, main: Case, rank: int) -> None:
         """main: a case with something beside it."""
-        case = main.beside_case
+        case = main.concurrent_case
         assert case is not None, "whoever asks has seen that there is one"
         self.case = case
         self.seat = part_of(case, rank)
@@ -112,7 +112,7 @@ class PartTimes:
         return np.array(kept, np.float64).reshape(-1, 2)
 
 
-def part_names(case: Case) -> tuple[str, ...]:
+def group_names(case: Case) -> tuple[str, ...]:
     """Every group of the case's own collective, then every one of the collective beside."""
     return tuple(name for name, _, _ in _parts(case))
 
@@ -126,7 +126,7 @@ def part_samples(case: Case, seconds: NDArray[np.float64]) -> tuple[tuple[float,
 
 def _parts(case: Case) -> list[tuple[str, tuple[int, ...], int]]:
     """(name, ranks, 0 for the case's own collective and 1 for the other)."""
-    other = case.beside_case
+    other = case.concurrent_case
     assert other is not None, "whoever asks has seen that there is one"
     found = []
     for lane, one in enumerate((case, other)):

@@ -37,7 +37,7 @@ class TeamEndpoint(Endpoint, Protocol):
     flags: tuple[str, ...]
 
     def next_salt(self) -> int:
-        """A number that is new in every visit and the same in all processes."""
+        """A number that is new in every round and the same in all processes."""
 
     def prepare(self, case: Case) -> str:
         """Get ready for ``case``; returns the algorithm that runs. Raises OutOfMemory and CcbenchError."""
@@ -161,7 +161,7 @@ class WholeEndpoint:
         self._faults: list[tuple[int, Fault]] = []
 
     def next_salt(self) -> int:
-        """A number that is new in every visit."""
+        """A number that is new in every round."""
         self._cases += 1
         return self._cases
 
@@ -224,7 +224,7 @@ class WholeEndpoint:
     ) -> Mismatch | None:
         """As ``verification.check`` of what is number ``seat`` in ``case``, on the device where that will do.
 
-        It does from a case's second visit on, where no bit may differ and none does. In the first one the
+        It does from a case's second round on, where no bit may differ and none does. In the first one the
         host compares too, and it alone once the device has been wrong.
         """
         found = None

@@ -80,7 +80,7 @@ class Overlapping(Protocol):
     """An endpoint that can compute while it communicates (``Case.computing`` says what)."""
 
     def prepare_computing(self, kind: str) -> None:
-        """Get ready for ``matmul`` or ``memory``. Called once per visit, before any computation."""
+        """Get ready for ``matmul`` or ``memory``. Called once per round, before any computation."""
 
     def compute(self, repetitions: int) -> None:
         """The computation alone, to its end.

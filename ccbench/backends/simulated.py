@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.base import DeclaredBackend, Team, TeamRequest
-from ccbench.backends.beside import part_names
+from ccbench.backends.beside import group_names
 from ccbench.backends.executing import wrong_elements
 from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.errors import CcbenchError, ScheduleError
@@ -131,14 +131,14 @@ class _Drawn:
 class SimulatedTeam:
     """Prices, draws samples and checks; keeps the loads of the schedules it has priced.
 
-    A case is drawn anew at each visit: the same seed and order of cases give the same samples again.
+    A case is drawn anew at each round: the same seed and order of cases give the same samples again.
     """
 
     def __init__(self, request: TeamRequest) -> None:
         self._ranks = request.ranks
         self._machine = request.machine
         self._seed = request.seed
-        self._visits: Counter[str] = Counter()
+        self._rounds: Counter[str] = Counter()
         self._loads: dict[tuple[object, ...], list[StepLoad]] = {}
 
     def usable(self) -> bool:
@@ -167,9 +167,11 @@ class SimulatedTeam:
             wrong, checked = _all_wrong_elements(case, choice)
         except CcbenchError as error:
             return replace(blank, status=Status.FAILED, detail=str(error))
-        visit = self._visits[case.case_id]
-        self._visits[case.case_id] += 1
-        drawn = _draw(choice.seconds, case, sampling, [self._seed, visit], self._exit_seconds(choice.seconds))
+        one_round = self._rounds[case.case_id]
+        self._rounds[case.case_id] += 1
+        drawn = _draw(
+            choice.seconds, case, sampling, [self._seed, one_round], self._exit_seconds(choice.seconds)
+        )
         return replace(
             blank,
             status=Status.WRONG if wrong else Status.OK,
@@ -181,8 +183,8 @@ class SimulatedTeam:
             warmup_seconds=tuple(drawn.warmup.tolist()),
             skew_seconds=tuple(drawn.starts.max(axis=0).tolist()),
             rank_samples_seconds=tuple(map(tuple, drawn.of_ranks().tolist())),
-            part_names=_part_names(case),
-            part_samples_seconds=_part_samples(case, choice, drawn),
+            group_names=_part_names(case),
+            group_samples_seconds=_part_samples(case, choice, drawn),
             stop_reason=drawn.stop_reason,
         )
 
@@ -195,7 +197,7 @@ class SimulatedTeam:
     def _choose(self, case: Case) -> _Choice:
         """The algorithm asked for, or the cheapest; each collective of two chooses as if it were alone."""
         alone = self._alone(case)
-        other = case.beside_case
+        other = case.concurrent_case
         if other is None:
             return alone
         beside = self._alone(other)
@@ -243,7 +245,7 @@ class SimulatedTeam:
 def _all_wrong_elements(case: Case, choice: _Choice) -> tuple[int, int]:
     """(wrong elements of all that ran, the count on which the case's own schedule was executed)."""
     wrong, checked = wrong_elements(choice.schedule, case)
-    other = case.beside_case
+    other = case.concurrent_case
     if other is not None and choice.beside is not None:
         # Numbered after the case's own groups, as other backends have it.
         salts = len(case.members) * GROUP_SALTS
@@ -252,8 +254,8 @@ def _all_wrong_elements(case: Case, choice: _Choice) -> tuple[int, int]:
 
 
 def _part_names(case: Case) -> tuple[str, ...]:
-    if case.beside:
-        return part_names(case)
+    if case.concurrent:
+        return group_names(case)
     return tuple(f"ranks {format_ranks(members)}" for members in case.members) if case.groups else ()
 
 
@@ -261,7 +263,7 @@ def _part_samples(case: Case, choice: _Choice, drawn: _Drawn) -> tuple[tuple[flo
     """Each part's share of the samples: of two collectives what each takes, of groups all of it; the last one
     to end ends the sample, the others a little earlier.
     """
-    other = case.beside_case
+    other = case.concurrent_case
     groups = len(case.members) if case.groups or other else 0
     shares = [1.0] * groups
     if other is not None and choice.beside is not None:

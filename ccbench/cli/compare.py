@@ -35,19 +35,22 @@ def fraction(context: click.Context, parameter: click.Parameter, text: str | Non
 @click.argument("runs", nargs=-1, required=True, metavar="BASE NEW", shell_complete=baseline_completions)
 @click.option("--threshold", callback=fraction, help="Least change that counts; 5%, and 30% for the model.")
 @click.option("--thresholds", type=click.Path(path_type=Path), help="YAML: by collective, backend and size.")
-@click.option("--confidence", default="95%", show_default=True, callback=fraction, help="Of every finding.")
 @click.option(
-    "--undecided", default="0%", show_default=True, callback=fraction,
+    "--confidence", default="95%", show_default=True, callback=fraction, help="Confidence level of findings."
+)
+@click.option(
+    "--max-undecided", "undecided", default="0%", show_default=True, callback=fraction,
     help="Share of points whose interval may be too wide.",
 )  # fmt: skip
 @click.option(
-    "--accept-flags", default="", metavar="LIST", help="Flags that make nothing doubtful: steal,..."
+    "--accept-flags", default="", metavar="LIST", help="Flags that do not make a point doubtful: steal,..."
 )
 @click.option("--across-machines", is_flag=True, help="Compare although hardware differs.")
-@click.option("--self", "self_check", is_flag=True, help="A=A: false alarms of RUN, or two of one machine.")
+@click.option("--aa", "self_check", is_flag=True, help="A=A: false alarms of RUN, or two of one machine.")
 @click.option(
-    "--splits", type=click.IntRange(1, 100_000), default=200, show_default=True, help="Share-outs of --self."
-)
+    "--aa-resamples", "splits", type=click.IntRange(1, 100_000), default=200, show_default=True,
+    help="Random resamplings of --aa.",
+)  # fmt: skip
 @click.option(
     "--format", "form", type=click.Choice(["table", "json", "md", "junit"]), default="table",
     show_default=True, help="What is written.",
@@ -132,8 +135,8 @@ def _self_check(
 ) -> int:
     from ccbench.analysis.comparison import check_self
 
-    _refuse_unless(len(runs) <= 2, "--self", "name one run, or two of the same machine")
-    _refuse_unless(form in ("table", "json"), "--self --format", "write table or json")
+    _refuse_unless(len(runs) <= 2, "--aa", "name one run, or two of the same machine")
+    _refuse_unless(form in ("table", "json"), "--aa --format", "write table or json")
     check = check_self(runs[0], runs[1] if len(runs) == 2 else None, settings, splits)
     _tell_unused(check.unused_rules)
     _leave(_self_texts(check), form, output, check.doubt or "these settings can be trusted here")

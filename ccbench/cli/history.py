@@ -19,10 +19,17 @@ from ccbench.cli.output import NO_VERDICT_EXIT_CODE, as_json, print_json, say_pr
     help="Write an HTML page: a file, or a folder that is there (history.html in it).",
 )  # fmt: skip
 @click.option(
-    "--minimum-step", default="3%", show_default=True, metavar="FRACTION", help="Smaller steps are not told."
+    "--minimum-step",
+    default="3%",
+    show_default=True,
+    metavar="FRACTION",
+    help="Smaller steps are not reported.",
 )
 @click.option("--only", default="", metavar="TEXT", help="Only series whose name contains TEXT.")
-@click.option("--any-host", is_flag=True, help="Hosts with the same processor and GPUs are one machine.")
+@click.option(
+    "--group-by-hardware", "any_host", is_flag=True,
+    help="Hosts with the same processor and GPUs are one machine.",
+)  # fmt: skip
 @as_json
 def history(
     folders: tuple[Path, ...],

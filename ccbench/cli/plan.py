@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option("--network", help="Instead of the plan's: <kind>-<Gb/s>x<NICs>, such as ib-ndr-400x8.")
 @click.option("--search", is_flag=True, help="Search all layouts that fit, whatever the plan names.")
 @click.option(
-    "--most", type=click.IntRange(1, 1000), default=20, show_default=True, help="Layouts to tell of."
+    "--top", "most", type=click.IntRange(1, 1000), default=20, show_default=True, help="Layouts to list."
 )
 @click.option("--scale", is_flag=True, help="The first layout, or the search, on 8 to 131,072 devices.")
 @click.option(

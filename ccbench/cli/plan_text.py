@@ -20,9 +20,9 @@ MOST_LISTED = 30
 
 JOINED = {
     "size_bytes": "sizes", "pair": "pairs", "root": "roots", "op": "ops", "dtype": "dtypes",
-    "in_place": "placements", "alone": "sets of groups at once", "traffic": "traffics",
-    "computing": "computations", "mode": "modes", "protocol": "protocols", "algorithm": "algorithms",
-    "beside": "companions", "groups": "groupings", "collective": "collectives",
+    "in_place": "placements", "active_group": "sets of groups at once", "traffic": "traffics",
+    "overlap_with": "computations", "mode": "modes", "protocol": "protocols", "algorithm": "algorithms",
+    "concurrent": "companions", "groups": "groupings", "collective": "collectives",
 }  # fmt: skip
 """Axes in which the cases of one line may differ, in words for several values: as many, from the front, as
 make few enough lines."""

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 Point = dict[str, str | int | float]
 
-OWN = "schedules"
-LIBRARY = "library"
+OWN = "schedule"
+LIBRARY = "nccl"
 
 
 @click.command(short_help="Price collectives on a machine without running them.")
@@ -41,7 +41,8 @@ LIBRARY = "library"
 )
 @click.option("--dtype", default="float32", show_default=True, help="Element type.")
 @click.option(
-    "--of",
+    "--model",
+    "of",
     type=click.Choice([LIBRARY, OWN]),
     help="GPUs: a collective library (NCCL, RCCL), which chooses unless told, or ccbench's own schedules.",
 )
@@ -61,7 +62,7 @@ def predict(
 ) -> None:
     """Price a collective on a machine: the bound that no algorithm should beat, and what each should take."""
     sizes_bytes = _sizes(sizes)
-    own = _calibrated(machine, {"--nodes": nodes, "--network": network, "--ranks": ranks, "--of": of})
+    own = _calibrated(machine, {"--nodes": nodes, "--network": network, "--ranks": ranks, "--model": of})
     host = _host(machine, (nodes, network, of)) if own is None else None
     if own is not None:
         points = _calibrated_points(own, collective, algorithm, protocol, sizes_bytes, dtype)
@@ -100,7 +101,7 @@ def _calibrated(name: str, fixed: dict[str, object]) -> CalibratedCluster | None
         return None
     machine = load_calibrated(name)
     for option, value in fixed.items():
-        if value is not None and (option, value) not in {("--ranks", machine.ranks), ("--of", LIBRARY)}:
+        if value is not None and (option, value) not in {("--ranks", machine.ranks), ("--model", LIBRARY)}:
             raise UsageError(
                 f"{option} {value}: {name} is calibrated for a library on {machine.ranks} ranks of "
                 f"{machine.cluster.name}; leave {option} out, or name the machine itself"
@@ -124,7 +125,7 @@ def _host(name: str, of_clusters: tuple[object, ...]) -> Machine | None:
             return None
     if any(option is not None for option in of_clusters):
         raise UsageError(
-            f"--machine {name}: is one host; --nodes, --network and --of are for machines with GPUs"
+            f"--machine {name}: is one host; --nodes, --network and --model are for machines with GPUs"
         )
     if name == "detect":
         from ccbench.model.calibration import quick_machine

@@ -31,7 +31,7 @@ FILE_NAMES = {
     "--minimum-gain", default="3%", show_default=True, metavar="FRACTION", help="Gains below are not advised."
 )
 @click.option(
-    "--forced", multiple=True, metavar="SOURCE=ALGORITHM[/PROTOCOL]",
+    "--assume-algorithm", "forced", multiple=True, metavar="SOURCE=ALGORITHM[/PROTOCOL]",
     help="What was forced where an imported log does not say; SOURCE is a part of its name.",
 )  # fmt: skip
 @as_json

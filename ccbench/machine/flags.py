@@ -8,7 +8,7 @@ from enum import Enum
 class About(Enum):
     """Subject of a flag; it decides what the flag puts in doubt."""
 
-    LOAD = "other load on the host; judged over all visits of a case"
+    LOAD = "other load on the host; judged over all rounds of a case"
     RUN = "the measurement itself"
     PLACEMENT = "where ranks ran; comparable with a run that placed them alike"
     DEVICE_STATE = "clocks and limits of a device"

@@ -79,7 +79,7 @@ def worst_of_hosts(hosts: Sequence[Conditions]) -> Conditions:
 
 
 def over_all(before: Conditions, now: Conditions) -> Conditions:
-    """The conditions of two visits as those of one: shares over both, first and last distance, all flags."""
+    """The conditions of two rounds as those of one: shares over both, first and last distance, all flags."""
     seconds = before.watched_cpu_seconds + now.watched_cpu_seconds
 
     def share(earlier: float | None, newest: float | None) -> float | None:
@@ -99,7 +99,7 @@ def over_all(before: Conditions, now: Conditions) -> Conditions:
 
 
 def flagged(conditions: Conditions) -> Conditions:
-    """The conditions of one visit with their flags."""
+    """The conditions of one round with their flags."""
     found = list(_load_flags(conditions))
     before, after = conditions.core_latency_before_seconds, conditions.core_latency_after_seconds
     if before and after and not 1 / CORE_LATENCY_RATIO_LIMIT <= after / before <= CORE_LATENCY_RATIO_LIMIT:

@@ -204,7 +204,7 @@ def flags_of(before: Sequence[DeviceReading], after: Sequence[DeviceReading]) ->
 
 
 def telling(texts: Sequence[str]) -> str:
-    """Of the texts of a case's visits the one that has most to flag, of several the last."""
+    """Of the texts of a case's rounds the one that has most to flag, of several the last."""
     return max(reversed(texts), key=lambda text: len(flags_of(*readings_from_json(text))), default="")
 
 

@@ -107,7 +107,7 @@ def _both(case: Case, told: list[Prediction], latency: float, seconds: float) ->
         predicted_seconds=whole,
         latency_seconds=latency,
         bandwidth_seconds=whole - latency,
-        bottleneck=f"{longer.bottleneck}; beside {case.beside}, which shares what both use",
+        bottleneck=f"{longer.bottleneck}; beside {case.concurrent}, which shares what both use",
     )
     return Both(prediction, main, other)
 

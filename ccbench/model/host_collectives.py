@@ -180,7 +180,7 @@ def predict_host_library(
     algorithm_used: ``mpi:<name>`` where the library was told which; '' and ``default`` leave it the choice.
     host: the one host of all ranks, for how fast it adds and for a bound by its memory.
     """
-    if case.backend != network.backend or case.ranks != network.ranks or case.groups or case.beside:
+    if case.backend != network.backend or case.ranks != network.ranks or case.groups or case.concurrent:
         return None
     size = case.count * item_bytes(case.dtype) * (case.ranks if collective(case.collective).blocked else 1)
     root = max(case.root, 0)

@@ -90,7 +90,7 @@ def _on_host(case: Case, machine: Machine, algorithm_used: str) -> Prediction | 
     if not algorithm_used:
         return None
     schedule = schedule_of(case, algorithm_used)
-    other = case.beside_case
+    other = case.concurrent_case
     if other is None:
         return predict(case, machine, schedule)
     return host_beside(
@@ -100,7 +100,7 @@ def _on_host(case: Case, machine: Machine, algorithm_used: str) -> Prediction | 
 
 def _of_library(case: Case, cluster: Cluster, algorithm_used: str, gpus_per_process: int) -> Prediction:
     request = _request(case, algorithm_used, gpus_per_process)
-    other = case.beside_case
+    other = case.concurrent_case
     if other is not None:
         return library_beside(
             cluster, (case, request), (other, _request(other, "", gpus_per_process))
@@ -134,7 +134,7 @@ def links_prediction(case: Case, cluster: Cluster, algorithm_used: str) -> Predi
     Raises UsageError, ScheduleError and MachineError where there is no such thing.
     """
     party, sizes = party_of(case), (case.size_bytes,)
-    other = case.beside_case
+    other = case.concurrent_case
     if other is None and party == EVERYBODY:
         found = schedule_points(cluster, case.collective, algorithm_used, sizes, _root(case))
         return found[0].prediction

@@ -76,8 +76,8 @@ def measured_points(runs: Sequence[Run]) -> MeasuredPoints:
 def _can_stand(point: Point) -> bool:
     """Whether the point was measured as one launch of all groups with nothing else at the same time."""
     measured = point.is_timed and not point.simulated and not point.emulated
-    by_itself = not point.beside and not point.pair and point.mode != OVERLAP and point.aggregation == 1
-    return measured and by_itself and point.alone == ALL_GROUPS
+    by_itself = not point.concurrent and not point.pair and point.mode != OVERLAP and point.aggregation == 1
+    return measured and by_itself and point.active_group == ALL_GROUPS
 
 
 def _group_nodes(groups: str, ranks: int, nodes: int) -> int:

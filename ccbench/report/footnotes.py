@@ -65,15 +65,15 @@ def _source(points: Sequence[Point]) -> str:
 
 
 def _samples(points: Sequence[Point]) -> str:
-    """How often a point was measured: ``60 to 90 samples in 6 visits a point``."""
+    """How often a point was measured: ``60 to 90 samples in 6 rounds a point``."""
     printed = sorted({point.time_statistic for point in points if not len(point.samples_seconds)})
     points = [point for point in points if len(point.samples_seconds)]
     if not points:
         return f"times as printed ({', '.join(printed)}), without samples or interval" if printed else ""
     text = _span([len(point.samples_seconds) for point in points], "sample")
-    visits = [len(point.visit_samples) for point in points]
-    if max(visits) > 1:
-        text += f" in {_span(visits, 'visit')}"
+    rounds = [len(point.round_samples) for point in points]
+    if max(rounds) > 1:
+        text += f" in {_span(rounds, 'one_round')}"
     return f"{text} a point"
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from ccbench.cases import ALL_GROUPS, IDENTITY, OVERLAP
 from ccbench.errors import UsageError
-from ccbench.groups import parse_beside, parse_groups
+from ccbench.groups import parse_concurrent, parse_groups
 from ccbench.results import Point
-from ccbench.stats import visited_interval
+from ccbench.stats import rounds_interval
 
 
 @dataclass(frozen=True)
@@ -92,18 +92,18 @@ def _alike(points: Iterable[Point], name: str) -> list[list[Point]]:
 
 
 def _at_once(points: Sequence[Point]) -> Iterable[GroupsAtOnce]:
-    for members in _alike([point for point in points if point.groups], "alone"):
-        together = [one for one in members if one.alone == ALL_GROUPS]
+    for members in _alike([point for point in points if point.groups], "active_group"):
+        together = [one for one in members if one.active_group == ALL_GROUPS]
         for alone in members if together else ():
-            if alone.alone != ALL_GROUPS:
+            if alone.active_group != ALL_GROUPS:
                 yield GroupsAtOnce(together[0], alone, _ratio(together[0], alone))
 
 
 def _accompanied(points: Sequence[Point]) -> Iterable[Accompanied]:
-    for members in _alike(points, "beside"):
-        plain = [one for one in members if not one.beside]
+    for members in _alike(points, "concurrent"):
+        plain = [one for one in members if not one.concurrent]
         for one in members if plain else ():
-            if one.beside:
+            if one.concurrent:
                 yield Accompanied(one, plain[0], _ratio(one, plain[0]), _own_share(one, plain[0]))
 
 
@@ -118,7 +118,7 @@ def _own_share(beside: Point, alone: Point) -> float | None:
 def _own_parts(point: Point) -> int:
     """How many of a case's parts are its own: one for each group, or one of two; 0 where it is not known."""
     try:
-        asked = parse_beside(point.beside)
+        asked = parse_concurrent(point.concurrent)
         own = len(parse_groups(point.groups, point.ranks))
         others = len(parse_groups(asked.groups, point.ranks)) if asked.own_groups else own
     except UsageError:  # of a stored row that no version of ccbench wrote
@@ -141,14 +141,14 @@ def _share(upper: float | None, lower: float | None) -> float | None:
 def _overlapped(point: Point) -> Overlapped | None:
     if point.mode != OVERLAP or point.overlap_efficiency is None:
         return None
-    parts = point.part_samples_seconds
+    parts = point.group_samples_seconds
     apart = len(parts) == 4 and len({len(part) for part in parts}) == 1 and len(parts[0]) > 0
 
     def slowed(meanwhile: int, alone: int) -> Ratio | None:
         if not apart or not all(parts[alone] > 0):
             return None
         ratios = (parts[meanwhile] / parts[alone]).tolist()
-        interval = visited_interval(ratios, point.visit_samples, point.interval_confidence or 0.95)
+        interval = rounds_interval(ratios, point.round_samples, point.interval_confidence or 0.95)
         return Ratio(interval.median, interval.low, interval.high)
 
     efficiency = Ratio(point.overlap_efficiency, point.overlap_low, point.overlap_high)

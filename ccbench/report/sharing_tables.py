@@ -40,12 +40,12 @@ def _groups_table(sharing: Sharing) -> SharingTable:
         "Concurrent against isolated",
         "All groups at once over one of them alone, by time: 1 where they do not meet, 2 where they halve "
         "each other's links.",
-        ("case", "size", "all at once", "alone", "ratio [interval]", "slowest group"),
+        ("case", "size", "all at once", "active_group", "ratio [interval]", "slowest group"),
         tuple(
             (
                 case_name(one.alone), format_size(one.together.size_bytes), _time(one.together),
                 _time(one.alone),
-                _ratio(one.ratio, one.together, one.alone), one.together.slowest_part or "-",
+                _ratio(one.ratio, one.together, one.alone), one.together.slowest_group or "-",
             )
             for one in sharing.groups
         ),
@@ -158,11 +158,12 @@ def sharing_markdown(sharing: Sharing) -> str:
 
 
 _COLUMNS = (
-    "question", "run", "backend", "collective", "algorithm", "protocol", "dtype", "op", "size_bytes", "ranks",
-    "nodes", "mode", "groups", "alone", "beside", "traffic", "computing", "shared_seconds", "alone_seconds",
-    "ratio", "ratio_low", "ratio_high", "own_ratio", "slowest_part", "overlap_efficiency", "overlap_low",
-    "overlap_high", "computing_slowdown", "computing_slowdown_low", "computing_slowdown_high",
-    "collective_slowdown", "collective_slowdown_low", "collective_slowdown_high", "flags",
+    "question", "run", "backend", "collective", "algorithm", "protocol", "dtype", "op", "size_bytes",
+    "ranks", "nodes", "mode", "groups", "active_group", "concurrent", "traffic", "overlap_with",
+    "shared_seconds", "alone_seconds", "ratio", "ratio_low", "ratio_high", "own_ratio", "slowest_group",
+    "overlap_efficiency", "overlap_low", "overlap_high", "computing_slowdown", "computing_slowdown_low",
+    "computing_slowdown_high", "collective_slowdown", "collective_slowdown_low", "collective_slowdown_high",
+    "flags",
 )  # fmt: skip
 
 
@@ -175,15 +176,15 @@ def sharing_csv(sharing: Sharing) -> str:
         {
             **_identity("concurrent", one.alone, one.together), "shared_seconds": one.together.median_seconds,
             "alone_seconds": one.alone.median_seconds, **_three("ratio", one.ratio),
-            "slowest_part": one.together.slowest_part,
+            "slowest_group": one.together.slowest_group,
         }
         for one in sharing.groups
     ]  # fmt: skip
     rows += [
         {
-            **_identity("beside", one.beside, one.alone), "shared_seconds": one.beside.median_seconds,
+            **_identity("concurrent", one.beside, one.alone), "shared_seconds": one.beside.median_seconds,
             "alone_seconds": one.alone.median_seconds, **_three("ratio", one.whole), "own_ratio": one.own,
-            "slowest_part": one.beside.slowest_part,
+            "slowest_group": one.beside.slowest_group,
         }
         for one in sharing.beside
     ]  # fmt: skip

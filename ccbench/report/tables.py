@@ -117,7 +117,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("predicted", lambda point: _seconds(point.predicted_seconds), 5),
     Column("library says", lambda point: _seconds(point.library_estimate_seconds), 4),
     Column("of bound", lambda point: "-" if point.bound_share is None else percent(point.bound_share), 6),
-    Column("slowest part", lambda point: point.slowest_part, 6, right=False),
+    Column("slowest part", lambda point: point.slowest_group, 6, right=False),
     Column("wrong", _wrong, 7),
     Column(FLAGS, _flags, 3, right=False),
 )
@@ -359,7 +359,7 @@ _CSV_NAMES = (
     "run", "baseline", "simulated", "host", "machine", *(axis.name for axis in AXES), "backend_version",
     "algorithm_used", "protocol_used", "channels_used", "status", "detail", "samples", "median_seconds",
     "low_seconds", "high_seconds", "interval_confidence", "algbw_GB_s", "busbw_GB_s", "bound_seconds",
-    "predicted_seconds", "library_estimate_seconds", "slowest_part", "bound_share", "overlap_efficiency",
+    "predicted_seconds", "library_estimate_seconds", "slowest_group", "bound_share", "overlap_efficiency",
     "overlap_low", "overlap_high", "bottleneck", "slowest_rank", "wrong_elements", "flags", "time_statistic",
     "source", "tool",
 )  # fmt: skip

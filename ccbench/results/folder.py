@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ccbench.cases import MORE_VISITS, Measurement, Status
+from ccbench.cases import MORE_ROUNDS, Measurement, Status
 from ccbench.errors import RunFolderError
 from ccbench.model.prediction import Prediction
 from ccbench.results.imported import Origin
@@ -118,8 +118,8 @@ class RunFolder:
     ) -> Path:
         """Store one case, whole or not at all, and return its file.
 
-        A case that still lacks visits is not synced to the disk: it survives this process, whatever kills
-        it, and the next visit writes it again; only a power cut may cost it.
+        A case that still lacks rounds is not synced to the disk: it survives this process, whatever kills
+        it, and the next round writes it again; only a power cut may cost it.
 
         confidence: of the interval of the median. origin: of a case that another tool measured; it is not
         synced either, since it can be imported again. Raises RunFolderError when the disk refuses; what was
@@ -130,7 +130,7 @@ class RunFolder:
         row = row_of(measurement, prediction, confidence, origin)
         target = self.path / CASES_NAME / f"{row['case_id']}.parquet"
         with _cured(target):
-            durable = origin is None and measurement.stop_reason != MORE_VISITS
+            durable = origin is None and measurement.stop_reason != MORE_ROUNDS
             write_atomically(target, _as_parquet(row), durable)
         return target
 
@@ -144,14 +144,14 @@ class RunFolder:
                 row = read_case(path, ["case_id", "status", "stop_reason"]).to_pylist()[0]
             except RunFolderError:
                 continue
-            if row["stop_reason"] == MORE_VISITS:
+            if row["stop_reason"] == MORE_ROUNDS:
                 continue
             if row["status"] in {status.value for status in FINISHED}:
                 found[row["case_id"]] = Status(row["status"])
         return found
 
     def unfinished(self) -> dict[str, Measurement]:
-        """Measurements that still lack visits, by case id: what a resumed run adds to."""
+        """Measurements that still lack rounds, by case id: what a resumed run adds to."""
         from ccbench.results.loading import read_case
 
         found = {}
@@ -160,7 +160,7 @@ class RunFolder:
                 row = read_case(path).to_pylist()[0]
             except RunFolderError:
                 continue
-            if row["stop_reason"] == MORE_VISITS:
+            if row["stop_reason"] == MORE_ROUNDS:
                 found[row["case_id"]] = measurement_of(row)
         return found
 

@@ -77,7 +77,7 @@ def _gather(path: Path, files: Sequence[Path], table: pa.Table, before: str) -> 
         write_atomically(path / GATHERED_NAME, sink.getvalue().to_pybytes(), False)
 
 
-DETAILS = ("rank_samples_seconds", "part_samples_seconds", "warmup_seconds", "skew_seconds")
+DETAILS = ("rank_samples_seconds", "group_samples_seconds", "warmup_seconds", "skew_seconds")
 """Most of a run's bytes: samples beside those of the cases themselves."""
 
 MOST_READERS = 2

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.cases import IDENTITY, MORE_VISITS, OVERLAP, Case, Status, setting_words
+from ccbench.cases import IDENTITY, MORE_ROUNDS, OVERLAP, Case, Status, setting_words
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import UsageError
 from ccbench.groups import parse_groups
@@ -67,7 +67,7 @@ class Point(Case):
     stop_reason: str = ""
     wrong_elements: int | None = None
     samples_seconds: Samples = field(default_factory=lambda: NO_SAMPLES, compare=False, repr=False)
-    visit_samples: tuple[int, ...] = ()
+    round_samples: tuple[int, ...] = ()
     rank_samples_seconds: tuple[Samples, ...] = field(default=(), compare=False, repr=False)
     median_seconds: float | None = None
     low_seconds: float | None = None
@@ -83,9 +83,9 @@ class Point(Case):
     rank_cpu_share: tuple[float, ...] = ()
     rank_queued_share: tuple[float, ...] = ()
     slowest_rank: int | None = None
-    part_names: tuple[str, ...] = ()
-    part_samples_seconds: tuple[Samples, ...] = field(default=(), compare=False, repr=False)
-    part_median_seconds: tuple[float, ...] = ()
+    group_names: tuple[str, ...] = ()
+    group_samples_seconds: tuple[Samples, ...] = field(default=(), compare=False, repr=False)
+    group_median_seconds: tuple[float, ...] = ()
     overlap_efficiency: float | None = None
     overlap_low: float | None = None
     overlap_high: float | None = None
@@ -120,17 +120,17 @@ class Point(Case):
         return self.status is Status.OK and median is not None and 0 < median < math.inf
 
     @property
-    def visits(self) -> list[Samples]:
-        """The samples of each visit; all in one where the lengths do not add up to them."""
-        samples, lengths = self.samples_seconds, [length for length in self.visit_samples if length > 0]
+    def rounds(self) -> list[Samples]:
+        """The samples of each round; all in one where the lengths do not add up to them."""
+        samples, lengths = self.samples_seconds, [length for length in self.round_samples if length > 0]
         if sum(lengths) != len(samples):
             return [samples] if len(samples) else []
         return [samples[end - length : end] for length, end in zip(lengths, accumulate(lengths), strict=True)]
 
     @property
     def complete(self) -> bool:
-        """False while visits are planned that the run did not come to."""
-        return self.stop_reason != MORE_VISITS
+        """False while rounds are planned that the run did not come to."""
+        return self.stop_reason != MORE_ROUNDS
 
     @property
     def group_ranks(self) -> int:
@@ -150,10 +150,10 @@ class Point(Case):
     @property
     def parts(self) -> tuple[tuple[str, float], ...]:
         """Name and median of all that ran at the same time; () where it was not timed apart."""
-        return tuple(zip(self.part_names, self.part_median_seconds, strict=False))
+        return tuple(zip(self.group_names, self.group_median_seconds, strict=False))
 
     @property
-    def slowest_part(self) -> str:
+    def slowest_group(self) -> str:
         """Name of the slowest of what ran at the same time, and how much longer it took than the fastest."""
         if len(self.parts) < 2 or self.mode == OVERLAP:
             return ""

@@ -14,7 +14,7 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.errors import UsageError
 from ccbench.model.prediction import Prediction
 from ccbench.results.imported import OF_SAMPLES, Origin, imported_case_id, imported_speed, origin_columns
-from ccbench.stats import tukey_outliers, visited_interval
+from ccbench.stats import rounds_interval, tukey_outliers
 
 Row = dict[str, Any]
 
@@ -49,7 +49,7 @@ def row_of(
         "rank_waiting_seconds": [list(one) for one in measurement.rank_waiting_seconds] or None,
         "rank_cpu_share": list(measurement.rank_cpu_share) or None,
         "rank_queued_share": list(measurement.rank_queued_share) or None,
-        "visit_samples": list(measurement.visit_samples) or None,
+        "round_samples": list(measurement.round_samples) or None,
         "launching_seconds": measurement.launching_seconds or None,
         "wrong_elements": measurement.wrong_elements,
         "stop_reason": measurement.stop_reason,
@@ -110,7 +110,7 @@ def _speed_columns(measurement: Measurement, confidence: float) -> Row:
     samples = measurement.samples_seconds
     if measurement.status != Status.OK or not samples or not all(map(_is_time, samples)):
         return nothing
-    interval = visited_interval(samples, measurement.visit_samples, confidence)
+    interval = rounds_interval(samples, measurement.round_samples, confidence)
     if not math.isfinite(interval.median):
         return nothing
     mild, severe = tukey_outliers(samples)
@@ -148,8 +148,8 @@ def _rank_columns(measurement: Measurement, confidence: float) -> Row:
     complete = bool(ranks) and all(one and all(map(_is_time, one)) for one in ranks)
     if measurement.status != Status.OK or not complete:
         return {"rank_median_seconds": None, "slowest_rank": None}
-    visits = measurement.visit_samples
-    medians = [visited_interval(one, visits, confidence).median for one in ranks]
+    rounds = measurement.round_samples
+    medians = [rounds_interval(one, rounds, confidence).median for one in ranks]
     if not all(map(math.isfinite, medians)):
         return {"rank_median_seconds": None, "slowest_rank": None}
     waiting = usual_waits(measurement.rank_waiting_seconds)
@@ -168,21 +168,21 @@ def _rank_columns(measurement: Measurement, confidence: float) -> Row:
 
 def _part_columns(measurement: Measurement, confidence: float) -> Row:
     """Names and medians of what ran at the same time, and the slowest; medians only where all are OK."""
-    names = list(measurement.part_names) or None
-    samples = measurement.part_samples_seconds
+    names = list(measurement.group_names) or None
+    samples = measurement.group_samples_seconds
     complete = bool(samples) and all(one and all(map(_is_time, one)) for one in samples)
-    row: Row = {"part_names": names, "part_samples_seconds": [list(one) for one in samples] or None}
+    row: Row = {"group_names": names, "group_samples_seconds": [list(one) for one in samples] or None}
     if measurement.status != Status.OK or not complete:
-        return {**row, "part_median_seconds": None, "slowest_part": None}
-    visits = measurement.visit_samples
-    medians = [visited_interval(one, visits, confidence).median for one in samples]
-    return {**row, "part_median_seconds": medians, "slowest_part": _largest(medians)}
+        return {**row, "group_median_seconds": None, "slowest_group": None}
+    rounds = measurement.round_samples
+    medians = [rounds_interval(one, rounds, confidence).median for one in samples]
+    return {**row, "group_median_seconds": medians, "slowest_group": _largest(medians)}
 
 
 def _overlap_columns(measurement: Measurement, confidence: float) -> Row:
     """How much of the shorter of computation and collective ran beside the longer, sample by sample."""
     nothing: Row = dict.fromkeys(("overlap_efficiency", "overlap_low", "overlap_high"))
-    parts = measurement.part_samples_seconds
+    parts = measurement.group_samples_seconds
     together = measurement.samples_seconds
     if measurement.status != Status.OK or measurement.case.mode != OVERLAP or len(parts) < 2:
         return nothing
@@ -197,7 +197,7 @@ def _overlap_columns(measurement: Measurement, confidence: float) -> Row:
     ]
     if len(shares) < len(together):
         return nothing
-    interval = visited_interval(shares, measurement.visit_samples, confidence)
+    interval = rounds_interval(shares, measurement.round_samples, confidence)
     return {
         "overlap_efficiency": interval.median,
         "overlap_low": interval.low,
@@ -206,12 +206,12 @@ def _overlap_columns(measurement: Measurement, confidence: float) -> Row:
 
 
 def usual_waits(waiting_seconds: Sequence[Sequence[float]]) -> list[float]:
-    """What each rank waited in a launch: the median of its visits; empty where it is not known.
+    """What each rank waited in a launch: the median of its rounds; empty where it is not known.
 
-    Other programs that ran in one visit hold up whichever rank had its processor taken, for hundreds of
+    Other programs that ran in one round hold up whichever rank had its processor taken, for hundreds of
     launches, and a mean would keep that.
     """
-    return [float(median(visits)) for visits in waiting_seconds] if all(map(len, waiting_seconds)) else []
+    return [float(median(rounds)) for rounds in waiting_seconds] if all(map(len, waiting_seconds)) else []
 
 
 def _largest(medians: Sequence[float]) -> int | None:

@@ -78,8 +78,8 @@ SCHEMA: tuple[Column, ...] = (
         "the same samples as each rank saw them, [rank][sample]", _NOT_MEASURED,
     ),
     Column(
-        "visit_samples", "list<int64>", "samples",
-        "how many of the samples each visit gave; a case is visited several times during a run",
+        "round_samples", "list<int64>", "samples",
+        "how many of the samples each round gave; a case is visited several times during a run",
         _NOT_MEASURED,
     ),
     Column(
@@ -93,19 +93,19 @@ SCHEMA: tuple[Column, ...] = (
     ),
     Column(
         "rank_waiting_seconds", "list<list<double>>", "seconds per launch",
-        "what each rank waited for others in each visit, by the last turns of its warm-up, [rank][visit]",
+        "what each rank waited for others in each round, by the last turns of its warm-up, [rank][round]",
         _NOT_MEASURED + ", or the backend does not tell",
     ),
     Column(
         "rank_cpu_share", "list<double>", "share of one processor",
-        "each rank's processor time over the time from warm-up to check (mean of visits), in rank order; "
+        "each rank's processor time over the time from warm-up to check (mean of rounds), in rank order; "
         "a rank that polls while it waits has all that it is given",
         _NOT_MEASURED + ", or ranks are not processes of their own",
     ),
     Column(
         "rank_queued_share", "list<double>", "share of the time",
         "how long each rank could have run while something else had its processor, over the same time "
-        "(mean of visits), in rank order",
+        "(mean of rounds), in rank order",
         _NOT_MEASURED + ", or ranks are not processes of their own, or the system does not tell",
     ),
     Column(
@@ -120,7 +120,7 @@ SCHEMA: tuple[Column, ...] = (
     ),
     Column(
         "median_seconds", "double", "seconds per launch",
-        "median of the visits' medians; of the samples where visits are too few for the confidence; "
+        "median of the rounds' medians; of the samples where rounds are too few for the confidence; "
         "of an imported row what time_statistic says", _NO_SPEED,
     ),
     Column("low_seconds", "double", "seconds per launch", "lower end of the interval", _NO_INTERVAL),
@@ -206,20 +206,20 @@ SCHEMA: tuple[Column, ...] = (
         "the library gives none",
     ),
     Column(
-        "part_names", "list<string>", "",
+        "group_names", "list<string>", "",
         "what ran at the same time: groups, collectives, or (mode overlap) computation and collective",
         _ONE_PART,
     ),
     Column(
-        "part_samples_seconds", "list<list<double>>", "seconds per launch",
+        "group_samples_seconds", "list<list<double>>", "seconds per launch",
         "the samples as each part saw them, [part][sample]", _ONE_PART,
     ),
     Column(
-        "part_median_seconds", "list<double>", "seconds per launch", "each part's median, in part order",
+        "group_median_seconds", "list<double>", "seconds per launch", "each part's median, in part order",
         _ONE_PART + ", or status is not ok",
     ),
     Column(
-        "slowest_part", "int64", "", "place of the part with the largest median, from 0",
+        "slowest_group", "int64", "", "place of the part with the largest median, from 0",
         _ONE_PART + ", or status is not ok",
     ),
     Column("hosts", "list<string>", "", "host of each rank", _ONE_HOST),

@@ -33,7 +33,7 @@ WARMUP_SAMPLES_LIMIT = 64
 PROVOKED_LAUNCHES = 6
 PROVOKED_LARGE_LAUNCHES = 2
 PROVOKED_SIZE_LIMIT_BYTES = 1 << 20
-SALTS_PER_VISIT = 2 + PROVOKED_LAUNCHES
+SALTS_PER_ROUND = 2 + PROVOKED_LAUNCHES
 
 DELAYS_SECONDS = (0.0, 0.0, 3e-5, 3e-4)
 """How long ranks dawdle before provoked launches: most not at all, some for many times a small launch."""
@@ -73,18 +73,18 @@ class RankResult:
 
 
 def measure(endpoint: Endpoint, case: Case, sampling: Sampling, salt: int) -> RankResult:
-    """Take part in one visit of ``case``.
+    """Take part in one round of ``case``.
 
-    salt: a number that changes from visit to visit, so that old results are not taken for new ones.
+    salt: a number that changes from round to round, so that old results are not taken for new ones.
     """
-    salts = range(SALTS_PER_VISIT * salt, SALTS_PER_VISIT * (salt + 1))
+    salts = range(SALTS_PER_ROUND * salt, SALTS_PER_ROUND * (salt + 1))
     endpoint.poison()
     endpoint.refill(salts[0], LAUNCHES_LIMIT)
     warmup = _warm_up(endpoint, sampling)
     launch_seconds = _of_all_ranks(endpoint, warmup)
     launches = _launches_per_sample(endpoint, case, sampling, launch_seconds)
     turns = _turns(endpoint, case, launches, launch_seconds)
-    # There is room for so many stamps: the rest of a longer visit is for the next ones.
+    # There is room for so many stamps: the rest of a longer round is for the next ones.
     room = endpoint.stamps.shape[1] // turns.stamps
     sampling = replace(sampling, maximum_samples=min(sampling.maximum_samples, room))
     count, reason = _sample(endpoint, case, sampling, turns, launch_seconds)
@@ -117,7 +117,7 @@ def _turns(endpoint: Endpoint, case: Case, launches: int, launch_seconds: float)
         raise UsageError(
             "mode overlap: this backend cannot compute while it communicates; choose another mode"
         )
-    endpoint.prepare_computing(case.computing)
+    endpoint.prepare_computing(case.overlap_with)
     computes = len(endpoint.stamps) != case.ranks or endpoint.rank in case.communicating_ranks
     turns = Overlapped(endpoint, launches, computes)
     _calibrate(endpoint, case, turns, launches * launch_seconds)

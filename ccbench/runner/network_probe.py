@@ -37,7 +37,7 @@ EACH_PAIR_HOSTS = 4
 """Up to so many hosts every pair is looked at."""
 
 SAMPLING = Sampling(
-    visits=1,
+    rounds=1,
     minimum_samples=5,
     maximum_samples=50,
     target_relative_width=0.05,
@@ -47,10 +47,10 @@ SAMPLING = Sampling(
 )
 """Sixty milliseconds a point, but for large messages: a quarter of a minute for four hosts."""
 
-VISITS = 3
+ROUNDS = 3
 """Of everything, but one of each pair in a ring of many hosts. All is looked at once before anything is a
-second time, so that what disturbs the machine for a second spoils one visit and no figure, which are medians
-of visits."""
+second time, so that what disturbs the machine for a second spoils one round and no figure, which are medians
+of rounds."""
 
 Measured = Callable[[Case, Sampling], Measurement]
 
@@ -78,7 +78,7 @@ class NetworkLooks:
             return []
         asked = _cases(case.backend, (0,) * case.ranks, 1).values()
         sizes = _up_to(self._largest_bytes[kind])
-        return [replace(one, size_bytes=size, count=size) for one in asked for size in sizes] * VISITS
+        return [replace(one, size_bytes=size, count=size) for one in asked for size in sizes] * ROUNDS
 
     def look(self, team: Team, case: Case) -> None:
         """Add to ``found``; BackendUnavailable where there is nothing to be found, then or ever."""
@@ -103,7 +103,7 @@ def probed(measured: Measured, backend: str, ranks: int, largest_bytes: int | No
     names = _host_names(first, node_of_rank)
     sizes = SIZES_BYTES if len(names) > 1 else _up_to(largest_bytes)
     seen = _seen(measured, _cases(backend, node_of_rank, len(names)), sizes, host_pairs(len(names)))
-    curves = {name: _curve(sizes, visits) for name, visits in seen.items()}
+    curves = {name: _curve(sizes, rounds) for name, rounds in seen.items()}
     pairs = {pair: curves[_of_pair(pair)] for pair in host_pairs(len(names))}
     links = tuple(
         HostLink((names[one], names[two]), 2 * curve.latency_seconds, curve.bytes_per_second)
@@ -163,8 +163,8 @@ def _of_pair(pair: tuple[int, int]) -> str:
     return "{} {}".format(*pair)
 
 
-Visits = list[list[Measurement]]
-"""Of each visit, the measurement of each size."""
+Rounds = list[list[Measurement]]
+"""Of each round, the measurement of each size."""
 
 
 def _seen(
@@ -172,31 +172,31 @@ def _seen(
     cases: Mapping[str, Case],
     sizes_bytes: Sequence[int],
     pairs: Sequence[tuple[int, int]],
-) -> dict[str, Visits]:
+) -> dict[str, Rounds]:
     once = set(map(_of_pair, pairs)) if len(pairs) > len(host_pairs(EACH_PAIR_HOSTS)) else set()
-    seen: dict[str, Visits] = {name: [] for name in cases}
-    for visit in range(VISITS):
+    seen: dict[str, Rounds] = {name: [] for name in cases}
+    for one_round in range(ROUNDS):
         for name, case in cases.items():
-            if visit == 0 or name not in once:
+            if one_round == 0 or name not in once:
                 sized = (replace(case, size_bytes=size, count=size) for size in sizes_bytes)
                 seen[name].append([_ok(measured(one, SAMPLING)) for one in sized])
     return seen
 
 
-def _curve(sizes_bytes: tuple[int, ...], visits: Visits) -> MessageTimes:
-    return _middle([MessageTimes(sizes_bytes, tuple(map(_seconds, visit))) for visit in visits])
+def _curve(sizes_bytes: tuple[int, ...], rounds: Rounds) -> MessageTimes:
+    return _middle([MessageTimes(sizes_bytes, tuple(map(_seconds, one_round))) for one_round in rounds])
 
 
-def _stream(visits: Visits) -> float:
+def _stream(rounds: Rounds) -> float:
     """Bytes per second one way: what a port carries is what it carried at its quickest."""
-    return SIZES_BYTES[-1] / min(min(visit[-1].samples_seconds) for visit in visits)
+    return SIZES_BYTES[-1] / min(min(one_round[-1].samples_seconds) for one_round in rounds)
 
 
 def _call_seconds(measured: Measured, network: HostNetwork) -> float:
     """What a barrier takes beyond its messages, which carry nothing."""
     barrier = replace(_case(network.backend, network.ranks, 0), collective="barrier")
     messages = plan_seconds(dissemination(network.ranks, 0), 0, network)
-    seconds = median(_seconds(_ok(measured(barrier, SAMPLING))) for _ in range(VISITS))
+    seconds = median(_seconds(_ok(measured(barrier, SAMPLING))) for _ in range(ROUNDS))
     return max(0.0, seconds - messages)
 
 
@@ -213,7 +213,7 @@ def _host_names(measurement: Measurement, node_of_rank: Sequence[int]) -> tuple[
 
 
 def _middle(curves: Sequence[MessageTimes]) -> MessageTimes:
-    """The median of all pairs, or visits, at each size."""
+    """The median of all pairs, or rounds, at each size."""
     at_each_size = zip(*(curve.seconds for curve in curves), strict=True)
     return MessageTimes(curves[0].sizes_bytes, tuple(median(times) for times in at_each_size))
 

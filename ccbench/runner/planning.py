@@ -25,7 +25,7 @@ from ccbench.machine.nvml import count_gpus
 from ccbench.model.basis import Basis, named_basis
 from ccbench.runner.network_probe import SAMPLING as LOOKING
 from ccbench.runner.network_probe import NetworkLooks
-from ccbench.runner.visits import expected_visits
+from ccbench.runner.rounds import expected_rounds
 from ccbench.schedules import algorithm_row, parse_algorithm
 from ccbench.topology.graph import Topology
 from ccbench.topology.node_nics import parse_network
@@ -41,10 +41,10 @@ MOST_COSTLY_TEAMS = 3
 """Teams that hold memory of GPUs and are open at the same time."""
 
 WAITS, WAITS_OF_A_SAMPLE = 6, 2
-"""Ticks of the kernel for which a visit waits where ranks share processors, and besides each of its samples.
+"""Ticks of the kernel for which a round waits where ranks share processors, and besides each of its samples.
 
-Visits of 3 samples by 3 ranks on 2 processors, ticks of 4 ms: 64 ms with MPICH 5.0.2 (123 visits, 84 cases),
-23 ms with Open MPI 4.1.4 (166 visits of the same), which hands processors on sooner.
+Rounds of 3 samples by 3 ranks on 2 processors, ticks of 4 ms: 64 ms with MPICH 5.0.2 (123 rounds, 84 cases),
+23 ms with Open MPI 4.1.4 (166 rounds of the same), which hands processors on sooner.
 """
 
 CLOCK_MONOTONIC_COARSE = 6
@@ -266,7 +266,7 @@ def case_bytes(case: Case) -> int:
     What runs beside has buffers of its own.
     """
     of_a_group = sum(_bytes_of(case, seat) for seat in range(case.group_ranks))
-    other = case.beside_case
+    other = case.concurrent_case
     return of_a_group * len(case.members) + (case_bytes(other) if other else 0)
 
 
@@ -274,7 +274,7 @@ def rank_bytes(case: Case) -> int:
     """Input and output buffers of the rank that has most."""
     root = 0 if case.root == NO_ROOT else case.root
     alike = {root, min(root + 1, case.group_ranks - 1)}  # all ranks but the root
-    other = case.beside_case
+    other = case.concurrent_case
     own = max(_bytes_of(case, seat) for seat in (range(case.group_ranks) if case.traffic else alike))
     return own + (rank_bytes(other) if other else 0)
 
@@ -291,22 +291,22 @@ def _bytes_of(case: Case, seat: int) -> int:
 
 
 def expected_seconds(case: Case, sampling: Sampling, made: int = 0) -> float:
-    """What a case should take that has had ``made`` visits, with everything around it."""
-    return expected_visits(sampling, made) * visit_seconds(case, sampling)
+    """What a case should take that has had ``made`` rounds, with everything around it."""
+    return expected_rounds(sampling, made) * round_seconds(case, sampling)
 
 
-def visit_seconds(case: Case, sampling: Sampling) -> float:
-    """What a visit should take, from the sampling rules, the case's bytes, and waiting for processors."""
+def round_seconds(case: Case, sampling: Sampling) -> float:
+    """What a round should take, from the sampling rules, the case's bytes, and waiting for processors."""
     able = capabilities_of(case.backend)
     if able.simulated:
         return 0.005
     touched_per_second = 2e9  # filling, poisoning, checking and measuring, on a slow machine
-    one_visit = 0.006 + (sampling.warmup_seconds + sampling.budget_seconds) / sampling.visits
+    one_round = 0.006 + (sampling.warmup_seconds + sampling.budget_seconds) / sampling.rounds
     if able.on_gpus:  # filled and measured there; what comes out is compared by the host
-        compared = 0.5 * sampling.visits / expected_visits(sampling, 0)  # large ones are seldom unclear
-        return one_visit + compared * case_bytes(case) / touched_per_second
-    samples = sampling.minimum_samples / sampling.visits
-    seconds = one_visit + (8 + samples) * case_bytes(case) / touched_per_second
+        compared = 0.5 * sampling.rounds / expected_rounds(sampling, 0)  # large ones are seldom unclear
+        return one_round + compared * case_bytes(case) / touched_per_second
+    samples = sampling.minimum_samples / sampling.rounds
+    seconds = one_round + (8 + samples) * case_bytes(case) / touched_per_second
     crowd = -(-case.ranks // (case.nodes * usable_cores()))
     if crowd == 1 or able.own_schedules or not able.polls:  # ccbench's own ranks hand their processor on
         return seconds
@@ -324,7 +324,7 @@ def _tick_seconds() -> float:
 def opening_seconds(case: Case, looks: NetworkLooks) -> float:
     """What starting a team for ``case`` should take, and looking at its messages where that is to be done."""
     start = capabilities_of(case.backend).start_seconds
-    return start + sum(visit_seconds(one, LOOKING) for one in looks.cases(case))
+    return start + sum(round_seconds(one, LOOKING) for one in looks.cases(case))
 
 
 def starting_seconds(cases: Sequence[Case], sampling: Sampling) -> dict[str, float]:
@@ -342,7 +342,7 @@ def starting_seconds(cases: Sequence[Case], sampling: Sampling) -> dict[str, flo
         first = looking.get((case.backend, case.ranks)) is case
         found[case.backend] += opening_seconds(case, looks if first else nothing)
     costly = sorted(case.backend for case in teams.values() if capabilities_of(case.backend).on_gpus)
-    for name in costly[MOST_COSTLY_TEAMS:] if sampling.visits > 1 else ():
+    for name in costly[MOST_COSTLY_TEAMS:] if sampling.rounds > 1 else ():
         found[name] += capabilities_of(name).start_seconds
     return found
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Protocol, TextIO, cast
 from ccbench.cases import OVERLAP, Case, Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.model.prediction import Prediction
-from ccbench.runner.visits import visits_of
-from ccbench.stats import visited_interval
+from ccbench.runner.rounds import rounds_of
+from ccbench.stats import rounds_interval
 from ccbench.units import format_rate, format_seconds, format_size, plural
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ Clock = Callable[[], float]
 class Left:
     """What a run has still to do, as far as that is known by now."""
 
-    visits: int
+    rounds: int
     seconds: float
 
 
@@ -46,18 +46,18 @@ class Forecast:
     """
 
     def __init__(self) -> None:
-        self._visits: dict[Hashable, int] = defaultdict(int)
+        self._rounds: dict[Hashable, int] = defaultdict(int)
         self._left: dict[Hashable, float] = defaultdict(float)
         self._planned: dict[Hashable, float] = defaultdict(float)
         self._took: dict[Hashable, float] = defaultdict(float)
 
-    def expect(self, kind: Hashable, visits: int, planned_seconds: float) -> None:
+    def expect(self, kind: Hashable, rounds: int, planned_seconds: float) -> None:
         """So much of ``kind`` is to come, whatever was thought before."""
-        self._visits[kind], self._left[kind] = visits, planned_seconds
+        self._rounds[kind], self._left[kind] = rounds, planned_seconds
 
-    def change(self, kind: Hashable, visits: int, planned_seconds: float) -> None:
+    def change(self, kind: Hashable, rounds: int, planned_seconds: float) -> None:
         """So much more is to come than was thought, or less where that is negative."""
-        self.expect(kind, self._visits[kind] + visits, self._left[kind] + planned_seconds)
+        self.expect(kind, self._rounds[kind] + rounds, self._left[kind] + planned_seconds)
 
     def seen(self, kind: Hashable, planned_seconds: float, took_seconds: float) -> None:
         """What something took for which so much was planned."""
@@ -72,7 +72,7 @@ class Forecast:
             / (self._planned[kind] + PLAN_COUNTS_SECONDS)
             for kind, planned_seconds in self._left.items()
         )
-        return Left(max(0, sum(self._visits.values())), seconds)
+        return Left(max(0, sum(self._rounds.values())), seconds)
 
 
 class Progress(Protocol):
@@ -145,7 +145,7 @@ def result_text(measurement: Measurement, prediction: Prediction | None) -> str:
         if measurement.wrong_elements:
             words.append(f"({measurement.wrong_elements} wrong elements)")
         return " ".join(words) + (f": {measurement.detail}" if measurement.detail else "")
-    seconds = visited_interval(measurement.samples_seconds, visits_of(measurement)).median
+    seconds = rounds_interval(measurement.samples_seconds, rounds_of(measurement)).median
     words = [format_seconds(seconds)]
     case = measurement.case
     row = COLLECTIVES.get(case.collective)
@@ -220,7 +220,7 @@ class PlainProgress:
 
     def started(self, left: Left) -> None:
         """Say how much there is to do."""
-        self._say(f"{plural(left.visits, 'visit')}, about {clock_text(left.seconds)}")
+        self._say(f"{plural(left.rounds, 'one_round')}, about {clock_text(left.seconds)}")
 
     def case_started(self, case: Case, number: int) -> None:
         """Nothing: the line comes when the case ends."""
@@ -229,12 +229,12 @@ class PlainProgress:
         """One line, unless nothing new ended right after the last line."""
         self._done += 1
         now = self._clock()
-        dispensable = not _is_news(measurement, self._told) and left.visits > 0
+        dispensable = not _is_news(measurement, self._told) and left.rounds > 0
         if dispensable and now - self._spoke_at < self._interval_seconds:
             return
         self._spoke_at = now
-        ending = f" (left {clock_text(left.seconds)})" if left.visits else ""
-        counter = f"[{self._done}/{self._done + left.visits}]"
+        ending = f" (left {clock_text(left.seconds)})" if left.rounds else ""
+        counter = f"[{self._done}/{self._done + left.rounds}]"
         self._say(f"{counter} {measurement.case.label}: {result_text(measurement, prediction)}{ending}")
 
     def note(self, text: str) -> None:
@@ -284,7 +284,7 @@ class LiveProgress:
         """Draw the empty bar."""
         self._left = left
         self._bar.start()
-        self._task = self._bar.add_task("", total=left.visits, left=clock_text(left.seconds))
+        self._task = self._bar.add_task("", total=left.rounds, left=clock_text(left.seconds))
         self._bar.refresh()
 
     def case_started(self, case: Case, number: int) -> None:
@@ -312,7 +312,7 @@ class LiveProgress:
             return
         self._bar.update(
             self._task,
-            total=self._done + self._left.visits,
+            total=self._done + self._left.rounds,
             completed=self._done,
             description=one_line(description),
             left=clock_text(self._left.seconds),

@@ -14,7 +14,7 @@ from ccbench.backends import open_backend
 from ccbench.backends.base import Backend, Team, TeamRequest
 from ccbench.backends.faults import fault_from_environment
 from ccbench.capabilities import backend_names, capabilities_of
-from ccbench.cases import MORE_VISITS, Case, Measurement, Sampling, Status
+from ccbench.cases import MORE_ROUNDS, Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.detection import detect
 from ccbench.machine.flags import Flag
@@ -28,11 +28,12 @@ from ccbench.runner.planning import (
     RunOptions,
     opening_seconds,
     plan_suite,
+    round_seconds,
     starting_seconds,
     unavailable,
-    visit_seconds,
 )
 from ccbench.runner.progress import Forecast, Progress
+from ccbench.runner.rounds import NO_TEAM, blocks, expected_rounds, judged, merged, rounds_of
 from ccbench.runner.starting import (
     basis_of,
     launch_of,
@@ -41,7 +42,6 @@ from ccbench.runner.starting import (
     readers_imported,
     run_folder,
 )
-from ccbench.runner.visits import NO_TEAM, blocks, expected_visits, judged, merged, visits_of
 from ccbench.runner.workers.discovery import LaunchedRanks
 from ccbench.runner.workers.team import open_team
 from ccbench.topology.diagnosis import diagnose
@@ -184,8 +184,8 @@ class _Run:
         """Run every case; never loses one that was written."""
         if done_before:
             self._progress.note(f"{len(done_before)} cases were finished before; {len(cases)} are left")
-        if self._sampling.visits > 1:
-            often = self._sampling.visits
+        if self._sampling.rounds > 1:
+            often = self._sampling.rounds
             again = "; unclear ones again" * (self._sampling.target_relative_width < 1)
             self._progress.note(f"{len(cases)} cases, each visited {often} times{again}")
         able = [case for case in cases if not (self._refusal(case) or self._in_process(case))]
@@ -206,7 +206,7 @@ class _Run:
             exit_code = stop.exit_code
         results = [self._results.get(case.case_id) for case in cases]
         counts = Counter([*done_before.values(), *(one.status if one else Status.SKIPPED for one in results)])
-        unfinished = sum(one is not None and one.stop_reason == MORE_VISITS for one in results)
+        unfinished = sum(one is not None and one.stop_reason == MORE_ROUNDS for one in results)
         code = exit_code or _exit_code(counts, unfinished)
         return RunOutcome(self._folder.path, code, dict(counts), bool(exit_code), unfinished)
 
@@ -214,74 +214,76 @@ class _Run:
         """Expect what is left of ``cases`` by what is known of them now."""
         left: dict[Hashable, tuple[int, float]] = {}
         for case in cases:
-            kind, visits, seconds = self._left_of(case)
+            kind, rounds, seconds = self._left_of(case)
             before = left.get(kind, (0, 0.0))
-            left[kind] = before[0] + visits, before[1] + seconds
-        for kind, (visits, seconds) in left.items():
-            self._forecast.expect(kind, visits, seconds)
+            left[kind] = before[0] + rounds, before[1] + seconds
+        for kind, (rounds, seconds) in left.items():
+            self._forecast.expect(kind, rounds, seconds)
 
     def _left_of(self, case: Case) -> tuple[Hashable, int, float]:
-        """The kind of work, the visits to come, and what was planned for these."""
+        """The kind of work, the rounds to come, and what was planned for these."""
         kind = case.backend, case.ranks
         if not self._wants_more(case):
             return kind, 0, 0.0
         if self._refusal(case):
             return kind, 1, 0.0
-        visits = expected_visits(self._sampling, self._visits(case))
-        return kind, visits, visits * visit_seconds(case, self._sampling)
+        rounds = expected_rounds(self._sampling, self._rounds_of(case))
+        return kind, rounds, rounds * round_seconds(case, self._sampling)
 
-    def _visits(self, case: Case) -> int:
+    def _rounds_of(self, case: Case) -> int:
         result = self._results.get(case.case_id)
-        return len(visits_of(result)) if result else 0
+        return len(rounds_of(result)) if result else 0
 
     def _rounds(self, cases: Sequence[Case], deadline: float | None) -> None:
-        """Visit every case of a block once a round, so that drift of the machine hits all of them alike."""
+        """Round every case of a block once a round, so that drift of the machine hits all of them alike."""
         number = 0
-        for block, visits in blocks(cases, self._costly_kind, MOST_COSTLY_TEAMS, self._sampling):
-            while left := [case for case in block if self._visits(case) < visits and self._wants_more(case)]:
+        for block, rounds in blocks(cases, self._costly_kind, MOST_COSTLY_TEAMS, self._sampling):
+            while left := [
+                case for case in block if self._rounds_of(case) < rounds and self._wants_more(case)
+            ]:
                 for case in left:
                     if deadline is not None and time.monotonic() >= deadline:
                         self._out_of_time(cases)
                         return
                     number += 1
-                    self._visit(case, number, deadline)
+                    self._round(case, number, deadline)
                 self._recount(cases)
 
     def _costly_kind(self, case: Case) -> TeamKey | None:
         return self._team_key(case) if capabilities_of(case.backend).on_gpus else None
 
     def _wants_more(self, case: Case) -> bool:
-        result = self._results.get(case.case_id)  # None: the run's time limit cut its first visit short
-        return result is None or (result.stop_reason == MORE_VISITS and not self._given_up(case))
+        result = self._results.get(case.case_id)  # None: the run's time limit cut its first round short
+        return result is None or (result.stop_reason == MORE_ROUNDS and not self._given_up(case))
 
     def _out_of_time(self, cases: Sequence[Case]) -> None:
         missing = sum(case.case_id not in self._results for case in cases)
         self._progress.note(
-            f"the time limit is spent; {missing} cases were not started, others may lack visits "
+            f"the time limit is spent; {missing} cases were not started, others may lack rounds "
             f"(ccbench run ... --resume {self._folder.path} goes on)"
         )
 
-    def _visit(self, case: Case, number: int, deadline: float | None) -> None:
-        kind, visits, planned_seconds = self._left_of(case)
+    def _round(self, case: Case, number: int, deadline: float | None) -> None:
+        kind, rounds, planned_seconds = self._left_of(case)
         given_up = self._given_up(case)
         if given_up:
             self._skip(case, given_up)
-            self._forecast.change(kind, -visits, -planned_seconds)
+            self._forecast.change(kind, -rounds, -planned_seconds)
             return
         self._progress.case_started(case, number)
         began, self._opening_seconds = time.monotonic(), 0.0
         before = self._results.get(case.case_id)
         now = self._measure(case, deadline, before.launches_per_sample if before else 0)
         if now.status is Status.TIMED_OUT and deadline is not None and time.monotonic() >= deadline:
-            return  # it was given too little time to be called hung; a resumed run visits it again
+            return  # it was given too little time to be called hung; a resumed run rounds it again
         measurement = judged(merged(before, self._complete(now)), self._sampling)
         prediction = self._predict(measurement)
         self._folder.write(measurement, prediction, self._sampling.confidence)
         self._results[case.case_id] = measurement
         took_seconds = time.monotonic() - began - self._opening_seconds
-        self._forecast.seen(kind, planned_seconds / visits, took_seconds)
-        _, visits_left, seconds_left = self._left_of(case)
-        self._forecast.change(kind, visits_left - visits, seconds_left - planned_seconds)
+        self._forecast.seen(kind, planned_seconds / rounds, took_seconds)
+        _, rounds_left, seconds_left = self._left_of(case)
+        self._forecast.change(kind, rounds_left - rounds, seconds_left - planned_seconds)
         self._progress.case_finished(measurement, prediction, self._forecast.left())
 
     def _given_up(self, case: Case) -> str:
@@ -292,7 +294,7 @@ class _Run:
         return f"not started: {len(losses)} cases in a row lost their {case.backend} team by: {losses[-1]}"
 
     def _skip(self, case: Case, reason: str) -> None:
-        """Record why a case was not measured; what visits before have found stays."""
+        """Record why a case was not measured; what rounds before have found stays."""
         if case.case_id in self._results:
             return
         measurement = self._complete(Measurement(case, Status.SKIPPED, reason))
@@ -320,7 +322,7 @@ class _Run:
         except BackendUnavailable as error:
             failures.append(str(error))
             return Measurement(case, Status.FAILED, str(error), stop_reason=NO_TEAM)
-        sampling = self._sampling.of_one_visit(launches)
+        sampling = self._sampling.of_one_round(launches)
         if deadline is not None:
             left = max(1.0, deadline - time.monotonic())
             sampling = replace(sampling, time_limit_seconds=min(sampling.time_limit_seconds, left))

@@ -1,4 +1,4 @@
-"""A case is visited several times during a run: in which order, and how its visits become one measurement."""
+"""A case is visited several times during a run: in which order, and how its rounds become one measurement."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 
-from ccbench.cases import MORE_VISITS, Case, Measurement, Sampling, Status
+from ccbench.cases import MORE_ROUNDS, Case, Measurement, Sampling, Status
 from ccbench.machine.load import over_all
 from ccbench.machine.readings import telling
-from ccbench.stats import relative_width, visited_interval
+from ccbench.stats import relative_width, rounds_interval
 
-NO_TEAM = "no team could be started for further visits"
-"""The stop reason of a visit that never began, and of a case that has the visits before it alone."""
+NO_TEAM = "no team could be started for further rounds"
+"""The stop reason of a round that never began, and of a case that has the rounds before it alone."""
 
 EXTRA_VISITS_FACTOR = 2
 """A case whose interval stays wide is visited up to this many times as often as planned."""
 
 
-def expected_visits(sampling: Sampling, made: int) -> int:
-    """How many visits a case needs that is not done after ``made``; once it is unclear, as many as it may.
+def expected_rounds(sampling: Sampling, made: int) -> int:
+    """How many rounds a case needs that is not done after ``made``; once it is unclear, as many as it may.
 
     Before it is known whether it will be, the middle (geometric) between planned and most: at most 1.41
     times too many or too few. Intervals of half the median leave hardly any case unclear.
     """
-    if made >= sampling.visits:
-        return max(1, EXTRA_VISITS_FACTOR * sampling.visits - made)
-    wide = sampling.target_relative_width >= 0.5 or sampling.visits == 1
+    if made >= sampling.rounds:
+        return max(1, EXTRA_VISITS_FACTOR * sampling.rounds - made)
+    wide = sampling.target_relative_width >= 0.5 or sampling.rounds == 1
     factor = 1 if wide else math.sqrt(EXTRA_VISITS_FACTOR)
-    return math.ceil(factor * sampling.visits) - made
+    return math.ceil(factor * sampling.rounds) - made
 
 
 def blocks(
     cases: Sequence[Case], kind_of: Callable[[Case], Hashable], most_kinds: int, sampling: Sampling
 ) -> list[tuple[list[Case], int]]:
-    """Cases that are visited in turn, each until it has so many visits.
+    """Cases that are visited in turn, each until it has so many rounds.
 
     kind_of: what a case needs of which only ``most_kinds`` can be had at a time; None where it needs none.
     One block of all cases. Where not all kinds can be had at once, two for each of them, and the second half
@@ -43,17 +43,17 @@ def blocks(
     kinds: dict[Hashable, list[Case]] = {}
     for case in cases:
         kinds.setdefault(kind_of(case), []).append(case)
-    most = EXTRA_VISITS_FACTOR * sampling.visits
+    most = EXTRA_VISITS_FACTOR * sampling.rounds
     if len(kinds.keys() - {None}) <= most_kinds:
         return [(list(cases), most)]
-    half, parts = -(-sampling.visits // 2), list(kinds.values())
+    half, parts = -(-sampling.rounds // 2), list(kinds.values())
     return [*((part, half) for part in parts), *((part, most) for part in reversed(parts))]
 
 
 def merged(before: Measurement | None, now: Measurement) -> Measurement:
-    """What all visits so far gave together; a visit that failed speaks for the whole case.
+    """What all rounds so far gave together; a round that failed speaks for the whole case.
 
-    Samples of earlier visits are kept whatever the newest one brought.
+    Samples of earlier rounds are kept whatever the newest one brought.
     """
     if before is None or before.status is not Status.OK:
         return now
@@ -78,8 +78,8 @@ def merged(before: Measurement | None, now: Measurement) -> Measurement:
         rank_waiting_seconds=_joined(before.rank_waiting_seconds, now.rank_waiting_seconds),
         rank_cpu_share=_mean(before, before.rank_cpu_share, now.rank_cpu_share),
         rank_queued_share=_mean(before, before.rank_queued_share, now.rank_queued_share),
-        visit_samples=visits_of(before) + visits_of(now),
-        part_samples_seconds=_joined(before.part_samples_seconds, now.part_samples_seconds),
+        round_samples=rounds_of(before) + rounds_of(now),
+        group_samples_seconds=_joined(before.group_samples_seconds, now.group_samples_seconds),
         launching_seconds=before.launching_seconds + now.launching_seconds,
         device_readings=telling((before.device_readings, now.device_readings)),
         wrong_elements=_sum_of_known(before.wrong_elements, now.wrong_elements),
@@ -90,7 +90,7 @@ def merged(before: Measurement | None, now: Measurement) -> Measurement:
 def _joined(
     earlier: tuple[tuple[float, ...], ...], newest: tuple[tuple[float, ...], ...]
 ) -> tuple[tuple[float, ...], ...]:
-    """The figures of each rank or part, those of the newest visit after the earlier ones."""
+    """The figures of each rank or part, those of the newest round after the earlier ones."""
     return tuple(first + then for first, then in zip(earlier, newest, strict=True))
 
 
@@ -100,34 +100,34 @@ def _sum_of_known(one: int | None, other: int | None) -> int | None:
 
 
 def _mean(before: Measurement, earlier: tuple[float, ...], newest: tuple[float, ...]) -> tuple[float, ...]:
-    """Of each rank, over all visits; ``earlier`` is the mean of those that ``before`` holds.
+    """Of each rank, over all rounds; ``earlier`` is the mean of those that ``before`` holds.
 
-    Visits that an older ccbench kept may lack the figure: then it is of the others.
+    Rounds that an older ccbench kept may lack the figure: then it is of the others.
     """
     if not earlier or not newest:
         return newest or earlier
-    visits = len(visits_of(before))
+    rounds = len(rounds_of(before))
     both = zip(earlier, newest, strict=True)
-    return tuple((visits * mean + value) / (visits + 1) for mean, value in both)
+    return tuple((rounds * mean + value) / (rounds + 1) for mean, value in both)
 
 
-def visits_of(measurement: Measurement) -> tuple[int, ...]:
-    """Samples per visit; a measurement that does not say was one visit."""
-    if measurement.visit_samples or not measurement.samples_seconds:
-        return measurement.visit_samples
+def rounds_of(measurement: Measurement) -> tuple[int, ...]:
+    """Samples per round; a measurement that does not say was one round."""
+    if measurement.round_samples or not measurement.samples_seconds:
+        return measurement.round_samples
     return (len(measurement.samples_seconds),)
 
 
 def judged(measurement: Measurement, sampling: Sampling) -> Measurement:
-    """The measurement with the reason why it is done, or MORE_VISITS."""
+    """The measurement with the reason why it is done, or MORE_ROUNDS."""
     if measurement.status is not Status.OK or measurement.stop_reason == NO_TEAM:
         return measurement
-    visits = len(visits_of(measurement))
-    if visits < sampling.visits:
-        return replace(measurement, stop_reason=MORE_VISITS)
-    interval = visited_interval(measurement.samples_seconds, visits_of(measurement), sampling.confidence)
+    rounds = len(rounds_of(measurement))
+    if rounds < sampling.rounds:
+        return replace(measurement, stop_reason=MORE_ROUNDS)
+    interval = rounds_interval(measurement.samples_seconds, rounds_of(measurement), sampling.confidence)
     if relative_width(interval) <= sampling.target_relative_width or sampling.target_relative_width >= 1:
         return replace(measurement, stop_reason="interval")
-    if visits >= EXTRA_VISITS_FACTOR * sampling.visits:
-        return replace(measurement, stop_reason="maximum of visits")
-    return replace(measurement, stop_reason=MORE_VISITS)
+    if rounds >= EXTRA_VISITS_FACTOR * sampling.rounds:
+        return replace(measurement, stop_reason="maximum of rounds")
+    return replace(measurement, stop_reason=MORE_ROUNDS)

@@ -197,7 +197,7 @@ def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_
             values = {
                 axis.name: _values(axis, sweep, backend, row)
                 for axis in SWEPT
-                if axis.name not in ("mode", "computing")
+                if axis.name not in ("mode", "overlap_with")
             }
             for ranks in _rank_counts(sweep, context):
                 found, lacked = _works(sweep, backend, row, ranks)
@@ -255,7 +255,7 @@ def _modes(sweep: Sweep, backend: str, row: Collective) -> tuple[tuple[str, str]
         for mode in sweep.asked("mode")
         # A barrier waits: there is nothing to hide.
         if offers(backend, "mode", mode) and (mode != OVERLAP or row.moves_data)
-        for computing in (sweep.asked("computing") if mode == OVERLAP else ("",))
+        for computing in (sweep.asked("overlap_with") if mode == OVERLAP else ("",))
     )
 
 
@@ -330,7 +330,7 @@ def _cases(suite: Suite, block: _Block, context: ExpansionContext) -> Iterator[C
         group_ranks = varied.group_ranks
         points = _points(block.sweep, row, group_ranks, ITEM_BYTES[dtype])
         # Nothing else runs while something is computed, and everybody computes.
-        plain = varied.everybody and not varied.beside
+        plain = varied.everybody and not varied.concurrent
         modes = [one for one in block.modes if plain or one[0] != OVERLAP]
         for algorithm, op, root, in_place, (mode, computing), (size_bytes, count) in product(
             block.algorithms, block.values["op"], block.roots, block.values["in_place"], modes, points
@@ -345,7 +345,7 @@ def _cases(suite: Suite, block: _Block, context: ExpansionContext) -> Iterator[C
                     root=root,
                     in_place=in_place,
                     mode=mode,
-                    computing=computing,
+                    overlap_with=computing,
                 )
 
 

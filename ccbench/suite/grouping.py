@@ -153,7 +153,7 @@ def is_axis(item: Any) -> bool:
 read_group_modes = words("group mode", GROUP_MODES)
 
 
-def read_beside(value: Any) -> tuple[str, ...]:
+def read_concurrent(value: Any) -> tuple[str, ...]:
     """What runs at the same time: a collective, with ``on`` and groups of its own; ``nothing`` for none."""
     return tuple(dict.fromkeys(read_at(place, _beside, item) for place, item in items(value, "collective")))
 
@@ -223,7 +223,7 @@ def _pair(item: Any) -> str:
 def check_layout(sweep: Sweep) -> None:
     """MisfitError where axes are named without a layout, a layout without axes, or ranks do not fit it."""
     named = [("groups", axis) for axis in sweep.groups if axis and is_axis(axis)]
-    named += [("beside", axis) for _, axis in map(_apart, sweep.beside) if axis and is_axis(axis)]
+    named += [("concurrent", axis) for _, axis in map(_apart, sweep.beside) if axis and is_axis(axis)]
     if not sweep.layout:
         for key, axis in named:
             raise MisfitError(f"{axis!r} is an axis; say of what, such as 'layout: {{tp: 2}}'", key)
@@ -279,7 +279,7 @@ def works(sweep: Sweep, row: Collective, ranks: int, pairs: bool) -> Iterator[Wo
                 for traffic in _traffics(sweep.traffic, row, len(members[0])):
                     for pair in pairs_of(named, row, ranks):
                         yield {
-                            "pair": pair, "groups": groups, "alone": alone, "beside": beside,
+                            "pair": pair, "groups": groups, "active_group": alone, "concurrent": beside,
                             "traffic": traffic,
                         }  # fmt: skip
 

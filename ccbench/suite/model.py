@@ -164,7 +164,7 @@ class SamplingRules(StrictModel):
 
     confidence: Annotated[float, _fraction(0.5, 0.999)] = 0.95
     max_ci_width: Annotated[float, _fraction(0.001, 1.0)] = 0.05
-    visits: Annotated[int, _whole(1, 100)] = 6
+    rounds: Annotated[int, _whole(1, 100)] = 6
     minimum_samples: Annotated[int, _whole(1, 1_000_000)] = 10
     maximum_samples: Annotated[int, _whole(1, 1_000_000)] = 400
     warmup: Annotated[float, _seconds(0.0)] = 0.02
@@ -231,7 +231,7 @@ class Sweep(_SweptKeys):
         "concurrent",
     )
     beside: Annotated[
-        tuple[str, ...], Reads(grouping.read_beside, one_or_many({"type": "string"}), write=list)
+        tuple[str, ...], Reads(grouping.read_concurrent, one_or_many({"type": "string"}), write=list)
     ] = ("",)
     traffic: Annotated[
         tuple[str, ...],
@@ -306,7 +306,7 @@ class Suite(StrictModel):
         return Sampling(
             confidence=rules.confidence,
             target_relative_width=rules.max_ci_width,
-            visits=rules.visits,
+            rounds=rules.rounds,
             minimum_samples=rules.minimum_samples,
             maximum_samples=rules.maximum_samples,
             warmup_seconds=rules.warmup,

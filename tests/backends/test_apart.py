@@ -93,7 +93,7 @@ def test_a_launch_is_checked_on_the_data_of_its_salt() -> None:
 
 def test_what_is_wrong_in_both_of_two_collectives_is_counted_together() -> None:
     endpoint = Copying(Mirror(["a", "a"]))
-    endpoint.prepare(case(beside="all_reduce"))
+    endpoint.prepare(case(concurrent="all_reduce"))
     endpoint.poison()
     endpoint.refill(7)
     both = endpoint.check(7, 1)
@@ -192,7 +192,7 @@ class CopyingBoth(ApartEndpoint):
 def test_data_of_both_collectives_are_checked(lanes: tuple[int, ...]) -> None:
     endpoint = CopyingBoth(Mirror(["a", "a"]))
     endpoint.lanes = lanes
-    endpoint.prepare(case(beside="broadcast on all"))
+    endpoint.prepare(case(concurrent="broadcast on all"))
     endpoint.poison()
     endpoint.refill(7)
     endpoint.launch(1)
@@ -210,14 +210,14 @@ def test_data_of_both_collectives_are_checked(lanes: tuple[int, ...]) -> None:
 def test_samples_of_both_are_gathered_from_all_ranks(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setenv("CCBENCH_FAULT", kind)
     endpoint = CopyingBoth(Mirror(["a", "a"], offset=0.5))
-    endpoint.prepare(case(beside="broadcast on all"))
+    endpoint.prepare(case(concurrent="broadcast on all"))
     for sample in range(3):
         endpoint.watch(sample)
         endpoint.launch(4)
         endpoint.launch(1)  # one that is no sample
     facts = endpoint.facts()
     assert facts.parts == ("broadcast", "broadcast")
-    assert facts.part_samples_seconds == ((2.5,) * 3,) * 2
+    assert facts.group_samples_seconds == ((2.5,) * 3,) * 2
     endpoint.finish()
     endpoint.prepare(case())
     assert endpoint.facts().parts == ()
@@ -227,12 +227,12 @@ def test_memory_of_both_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apart, "available_memory_bytes", lambda: 1500)
     Copying(Mirror(["a", "a"])).prepare(case())
     with pytest.raises(OutOfMemory, match=r"needs 2048 bytes on 2 ranks, 1350 are to be had"):
-        Copying(Mirror(["a", "a"])).prepare(case(beside="all_reduce"))
+        Copying(Mirror(["a", "a"])).prepare(case(concurrent="all_reduce"))
 
 
 def test_a_rank_of_no_group_takes_no_memory_and_is_never_wrong() -> None:
     endpoint = Copying(Mirror(["a", "a", "a", "a"]))
-    endpoint.prepare(case("all_gather", ranks=4, root=-1, groups="rank // 2", alone=1))
+    endpoint.prepare(case("all_gather", ranks=4, root=-1, groups="rank // 2", active_group=1))
     assert not endpoint.takes_part
     assert (endpoint.source.nbytes, endpoint.target.nbytes) == (0, 0)
     endpoint.poison()

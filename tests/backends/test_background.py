@@ -102,7 +102,7 @@ class Computing(ComputingEndpoint):
 
 def test_what_was_computed_on_is_given_back_with_the_case() -> None:
     endpoint = Computing(Mirror(["a", "a"]))
-    endpoint.prepare(case(mode="overlap", computing="memory"))
+    endpoint.prepare(case(mode="overlap", overlap_with="memory"))
     endpoint.prepare_computing("memory")
     computation = weakref.ref(endpoint._computation)
     endpoint.compute(1)

@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.backends.beside import Beside, PartTimes, part_names, part_samples
+from ccbench.backends.beside import Beside, PartTimes, group_names, part_samples
 from ccbench.cases import Case
 
-TWO = Case("s", "mpi", "all_reduce", "default", "float32", "sum", 64, 16, 4, beside="all_gather on rank % 2")
+TWO = Case(
+    "s", "mpi", "all_reduce", "default", "float32", "sum", 64, 16, 4, concurrent="all_gather on rank % 2"
+)
 
 
 def new_buffer(elements: int, dtype: np.dtype[np.generic], number: int, off: int) -> np.ndarray:
@@ -18,7 +20,7 @@ def new_buffer(elements: int, dtype: np.dtype[np.generic], number: int, off: int
 
 
 def test_parts_are_the_groups_of_the_one_and_of_the_other() -> None:
-    assert part_names(TWO) == ("all_reduce", "ranks 0, 2 all_gather", "ranks 1, 3 all_gather")
+    assert group_names(TWO) == ("all_reduce", "ranks 0, 2 all_gather", "ranks 1, 3 all_gather")
 
 
 @given(st.integers(1, 5), st.data())
@@ -70,10 +72,10 @@ def test_data_of_the_second_collective_are_its_own_and_a_mismatch_names_it(rank:
 
 def test_a_rank_outside_needs_nothing_and_finds_nothing_wrong() -> None:
     case = Case("s", "mpi", "all_reduce", "default", "float32", "sum", 64, 16, 4, groups="rank // 2",
-                alone=1, beside="all_gather")  # fmt: skip
+                active_group=1, concurrent="all_gather")  # fmt: skip
     outside = Beside(case, 0)
     outside.take_memory(new_buffer)
     outside.refill(1)
     outside.poison()
     assert (outside.needed_bytes, outside.member, outside.check(1, 1)) == (0, -1, None)
-    assert part_names(case) == ("ranks 2-3 all_reduce", "ranks 2-3 all_gather")
+    assert group_names(case) == ("ranks 2-3 all_reduce", "ranks 2-3 all_gather")

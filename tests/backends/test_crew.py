@@ -52,8 +52,8 @@ def right(case: Case = CASE, rank: int = 0) -> Array:
     return np.concatenate([part for piece in pieces for _, part in piece.parts()])
 
 
-def visits(*outputs: OnDevice, case: Case = CASE) -> tuple[WholeEndpoint, list[Mismatch | None]]:
-    """An endpoint, and what it found wrong in one visit after the other with an output of rank 0 each."""
+def rounds(*outputs: OnDevice, case: Case = CASE) -> tuple[WholeEndpoint, list[Mismatch | None]]:
+    """An endpoint, and what it found wrong in one round after the other with an output of rank 0 each."""
     endpoint = WholeEndpoint(Control(1, 16))
     found = []
     for output in outputs:
@@ -62,9 +62,9 @@ def visits(*outputs: OnDevice, case: Case = CASE) -> tuple[WholeEndpoint, list[M
     return endpoint, found
 
 
-def test_from_the_second_visit_on_the_device_compares_alone() -> None:
+def test_from_the_second_round_on_the_device_compares_alone() -> None:
     first, second = OnDevice(right()), OnDevice(right())
-    endpoint, found = visits(first, second)
+    endpoint, found = rounds(first, second)
     assert found == [None, None]
     assert [(one.reads, one.compared) for one in (first, second)] == [(1, 1), (0, 1)]
     assert endpoint.flags == ()
@@ -74,7 +74,7 @@ def test_where_the_device_finds_a_difference_the_host_says_what_is_wrong() -> No
     wrong = right()
     wrong[4:] ^= 1
     second = OnDevice(wrong)
-    endpoint, (_, found) = visits(OnDevice(right()), second)
+    endpoint, (_, found) = rounds(OnDevice(right()), second)
     assert found is not None
     assert (found.wrong_elements, found.offset) == (2, 4)
     assert second.reads == 1
@@ -87,7 +87,7 @@ def test_a_device_that_contradicts_the_host_is_flagged_and_asked_no_more(told: t
     if told != (1, 0):
         wrong[4:] ^= 1
     later = OnDevice(right())
-    endpoint, found = visits(OnDevice(wrong, told), later)
+    endpoint, found = rounds(OnDevice(wrong, told), later)
     assert (found[0] is None) == (told == (1, 0))
     assert endpoint.flags == ("compared_wrong",)
     assert (later.reads, later.compared) == (1, 0)
@@ -98,7 +98,7 @@ def test_a_device_that_contradicts_the_host_is_flagged_and_asked_no_more(told: t
 )
 def test_where_a_device_cannot_compare_the_host_does(error: Exception) -> None:
     first, second = OnDevice(right(), error), OnDevice(right())
-    endpoint, found = visits(first, second)
+    endpoint, found = rounds(first, second)
     assert found == [None, None]
     assert [(one.reads, one.compared) for one in (first, second)] == [(1, 1), (1, 0)]
     assert endpoint.flags == ()
@@ -111,10 +111,10 @@ def test_the_host_compares_what_was_rounded_and_where_a_fault_is_armed(
         CASE, backend="nccl", collective="all_reduce", dtype="float32", op="avg", ranks=3, count=6
     )
     rounded = [OnDevice(right(averages)) for _ in range(2)]
-    visits(*rounded, case=averages)
+    rounds(*rounded, case=averages)
     monkeypatch.setenv("CCBENCH_FAULT", "element:rank=1")
     spoilt = [OnDevice(right()) for _ in range(2)]
-    visits(*spoilt)
+    rounds(*spoilt)
     assert all((one.reads, one.compared) == (1, 0) for one in (*rounded, *spoilt))
 
 

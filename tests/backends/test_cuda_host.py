@@ -25,7 +25,7 @@ from ccbench.runner.measure import measure
 from ccbench.runner.workers.team import WorkerTeam
 
 SAMPLING = Sampling(
-    visits=1, minimum_samples=2, maximum_samples=3, warmup_seconds=0.0, minimum_sample_seconds=0.0
+    rounds=1, minimum_samples=2, maximum_samples=3, warmup_seconds=0.0, minimum_sample_seconds=0.0
 )
 POINTS = [(name, algorithm) for name in COLLECTIVES for algorithm in kernel_algorithms(name)]
 
@@ -104,8 +104,8 @@ def test_a_larger_case_gets_a_larger_world_and_small_ones_keep_it() -> None:
             case_of("all_to_all_v", "default", 2, traffic="zipf:1"),
             "no traffic zipf:1; there is on cpu, simulated, nccl",
         ),
-        (case_of("all_reduce", "ring", 2, beside="all_gather"), "no beside all_gather"),
-        (case_of("all_reduce", "ring", 2, mode="overlap", computing="memory"), "no mode overlap"),
+        (case_of("all_reduce", "ring", 2, concurrent="all_gather"), "no beside all_gather"),
+        (case_of("all_reduce", "ring", 2, mode="overlap", overlap_with="memory"), "no mode overlap"),
         (case_of("all_reduce", "ring", 6, groups="rank // 4"), "makes groups of 2 and 4 of 6 ranks"),
     ],
 )
@@ -143,7 +143,7 @@ def grouped(collective: str, algorithm: str, groups: str, count: int = 97, **cha
 def test_every_kernel_is_right_in_groups_at_once_and_alone(collective: str, algorithm: str) -> None:
     endpoint = EmulatedEndpoint(Control(1, 64), 4)
     for groups, alone in (("rank % 2", -1), ("rank // 2", 1)):
-        case = grouped(collective, algorithm, groups, alone=alone)
+        case = grouped(collective, algorithm, groups, active_group=alone)
         assert wrong_elements(endpoint, case) == 0
 
 
@@ -159,7 +159,7 @@ def test_any_groups_are_right_and_the_world_is_as_it_was_afterwards(groups: str)
 
 def test_a_group_alone_leaves_the_others_buffers_out() -> None:
     endpoint = EmulatedEndpoint(Control(1, 64), 4)
-    endpoint.prepare(grouped("all_reduce", "ring", "rank % 2", alone=1))
+    endpoint.prepare(grouped("all_reduce", "ring", "rank % 2", active_group=1))
     assert sorted(rank for rank, _ in endpoint.outputs()) == [1, 3]
     endpoint.finish()
 
@@ -204,12 +204,12 @@ def test_a_run_has_groups_at_once_and_alone(tmp_path: Path) -> None:
         "backends: [cuda-host]\n"
         "sweep: {collective: all_reduce, algorithm: [ring, tree], size: 4 KiB, ranks: 4, "
         "groups: rank // 2, group_mode: [concurrent, each]}\n"
-        "sampling: {visits: 1, minimum_samples: 3, maximum_samples: 5, warmup: 0 s, budget: 10 ms}\n"
+        "sampling: {rounds: 1, minimum_samples: 3, maximum_samples: 5, warmup: 0 s, budget: 10 ms}\n"
     )
     assert command("run", str(suite), "-o", str(folder)) == 0
     cases = load_run(folder).cases
     assert set(cases["status"]) == {"ok"}, list(cases["detail"])
-    assert sorted(cases["alone"]) == [-1, -1, 0, 0, 1, 1]
+    assert sorted(cases["active_group"]) == [-1, -1, 0, 0, 1, 1]
     assert set(cases["wrong_elements"]) == {0}
 
 
@@ -263,7 +263,7 @@ def test_a_worker_that_misbehaves_is_named(
 
 SUITE = """
 sweep: {collective: [all_reduce, barrier], algorithm: all, size: [64 B, 4 KiB], ranks: 2}
-sampling: {visits: 1, minimum_samples: 3, maximum_samples: 5, warmup: 0 s, minimum_sample: 0 s, budget: 10 ms}
+sampling: {rounds: 1, minimum_samples: 3, maximum_samples: 5, warmup: 0 s, minimum_sample: 0 s, budget: 10 ms}
 """
 
 

@@ -17,10 +17,10 @@ from ccbench.dtypes import CPU_DTYPES, item_bytes
 from ccbench.model import load_machine, price
 from ccbench.model.cluster import open_cluster
 from ccbench.model.cluster_points import schedule_points
-from ccbench.runner.visits import merged
+from ccbench.runner.rounds import merged
 from ccbench.schedules import algorithms_of, schedule_for
 from ccbench.schedules.schedule import Schedule
-from ccbench.stats import visited_interval
+from ccbench.stats import rounds_interval
 from ccbench.verification import check
 
 MACHINE = load_machine("cpu-shared-memory")
@@ -113,30 +113,30 @@ def test_a_seed_gives_the_same_samples_again_and_another_does_not() -> None:
     assert run(case).samples_seconds != run(replace(case, algorithm="two_shot")).samples_seconds
 
 
-def visits(count: int, seed: int = 3) -> list[Measurement]:
-    """Visits to two cases in turn by one team; those to the first case."""
+def rounds(count: int, seed: int = 3) -> list[Measurement]:
+    """Rounds to two cases in turn by one team; those to the first case."""
     team = BACKEND.open_team(TeamRequest(4, MACHINE, seed))
     mine, other = case_of(), case_of(algorithm="two_shot")
     return [(team.run(mine, Sampling()), team.run(other, Sampling()))[0] for _ in range(count)]
 
 
-def test_every_visit_draws_anew_so_that_visits_have_an_interval() -> None:
-    seen = visits(6)
+def test_every_round_draws_anew_so_that_rounds_have_an_interval() -> None:
+    seen = rounds(6)
     assert len({measurement.samples_seconds for measurement in seen}) == 6
     whole = seen[0]
     for one in seen[1:]:
         whole = merged(whole, one)
-    interval = visited_interval(whole.samples_seconds, whole.visit_samples)
+    interval = rounds_interval(whole.samples_seconds, whole.round_samples)
     assert interval.low < interval.median < interval.high
     assert interval.high / interval.low < 1 + 5 * NOISE_SIGMA
 
 
-def test_the_visits_of_a_whole_run_are_the_same_again_for_one_seed() -> None:
+def test_the_rounds_of_a_whole_run_are_the_same_again_for_one_seed() -> None:
     def samples(measurements: list[Measurement]) -> list[tuple[float, ...]]:
         return [measurement.samples_seconds for measurement in measurements]
 
-    assert samples(visits(3)) == samples(visits(3))
-    assert not set(samples(visits(3))) & set(samples(visits(3, seed=4)))
+    assert samples(rounds(3)) == samples(rounds(3))
+    assert not set(samples(rounds(3))) & set(samples(rounds(3, seed=4)))
 
 
 def test_the_type_and_the_operation_count() -> None:
@@ -269,11 +269,11 @@ def grouped(
 GROUPINGS: tuple[dict[str, object], ...] = (
     {"groups": "rank // 2"},
     {"groups": "dp of tp2-dp4"},
-    {"groups": "rank % 4", "alone": 2},
+    {"groups": "rank % 4", "active_group": 2},
     {"groups": "[[5, 1, 7], [2, 0, 3]]"},
-    {"groups": "rank // 4", "beside": "all_gather on rank % 4"},
-    {"beside": "all_reduce on rank // 2"},
-    {"groups": "rank % 2", "alone": 1, "beside": "all_gather"},
+    {"groups": "rank // 4", "concurrent": "all_gather on rank % 4"},
+    {"concurrent": "all_reduce on rank // 2"},
+    {"groups": "rank % 2", "active_group": 1, "concurrent": "all_gather"},
 )
 
 
@@ -293,15 +293,15 @@ def test_every_group_gets_its_own_result_and_parts_end_with_the_launch(data: st.
     measurement = run(case)
     assert measurement.status is Status.OK, measurement.detail
     assert measurement.wrong_elements == 0
-    parts = np.array(measurement.part_samples_seconds)
-    assert len(parts) == len(measurement.part_names)
+    parts = np.array(measurement.group_samples_seconds)
+    assert len(parts) == len(measurement.group_names)
     assert parts.max(axis=0) == pytest.approx(np.array(measurement.samples_seconds))
     assert parts.min() > 0
 
 
 def test_ranks_that_stand_by_have_no_row() -> None:
     assert len(run(grouped(groups="rank // 2")).rank_samples_seconds) == 8
-    assert len(run(grouped(groups="rank // 2", alone=1)).rank_samples_seconds) == 2
+    assert len(run(grouped(groups="rank // 2", active_group=1)).rank_samples_seconds) == 2
     assert len(run(grouped("send_recv", pair="2>7")).rank_samples_seconds) == 2
 
 
@@ -337,13 +337,15 @@ def test_what_runs_beside_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> Non
         return [one * 0 for one in outputs] if schedule.collective == "all_gather" else outputs
 
     monkeypatch.setattr(executing, "execute", nothing_is_gathered)
-    measurement = run(grouped(ranks=4, beside="all_gather on rank // 2", size_bytes=4096, dtype="float64"))
+    measurement = run(
+        grouped(ranks=4, concurrent="all_gather on rank // 2", size_bytes=4096, dtype="float64")
+    )
     assert measurement.status is Status.WRONG
 
 
 def test_groups_together_take_longer_than_one_alone_where_they_share_the_memory() -> None:
     together, alone = (
-        run(grouped("all_gather", 4, 1 << 24, groups="rank // 2", alone=alone)).samples_seconds
+        run(grouped("all_gather", 4, 1 << 24, groups="rank // 2", active_group=alone)).samples_seconds
         for alone in (-1, 0)
     )
     assert np.median(together) > 1.05 * np.median(alone)
@@ -354,15 +356,15 @@ def test_two_collectives_at_once_take_longer_than_one_on_links_that_both_use() -
     team = BACKEND.open_team(TeamRequest(8, cluster))
     plain = grouped("all_gather", 8, 1 << 28)
     alone = np.median(team.run(plain, Sampling()).samples_seconds)
-    both = team.run(replace(plain, beside="all_gather on rank // 4"), Sampling())
+    both = team.run(replace(plain, concurrent="all_gather on rank // 4"), Sampling())
     assert np.median(both.samples_seconds) > 1.5 * alone
-    assert both.part_names == ("all_gather", "ranks 0-3 all_gather", "ranks 4-7 all_gather")
+    assert both.group_names == ("all_gather", "ranks 0-3 all_gather", "ranks 4-7 all_gather")
 
 
 @pytest.mark.parametrize(
     ("asked", "reason"),
     [
-        ({"mode": "overlap", "computing": "matmul"}, "no mode overlap"),
+        ({"mode": "overlap", "overlap_with": "matmul"}, "no mode overlap"),
         ({"collective": "all_to_all_v", "traffic": "hot:0.5", "in_place": True}, "no all_to_all_v in place"),
         ({"collective": "all_to_all_v", "traffic": "[[0, 1], [1, 0]]"}, "2 rows"),
         ({"groups": "rank // 3"}, "groups of 2 and 3"),

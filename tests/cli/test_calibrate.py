@@ -64,7 +64,7 @@ def test_predictions_with_the_file_carry_what_the_run_says(ccbench: Command, run
         (("--nodes", "2"), "--nodes 2: mine.yaml is calibrated for a library on 8 ranks"),
         (("--ranks", "4"), "--ranks 4"),
         (("--network", "ib-ndr-400x8"), "--network"),
-        (("--of", "schedules"), "--of schedules"),
+        (("--model", "schedule"), "--model schedule"),
         (("--algorithm", "nvlstree"), "there are"),
     ],
 )
@@ -75,7 +75,7 @@ def test_predictions_that_the_file_is_not_of_are_refused(
     ended = ccbench("predict", "--machine", "mine.yaml", "--collective", "all_reduce", *arguments)
     assert ended.code == 2
     assert said in ended.err
-    same = ("--ranks", "8", "--of", "library", "--sizes", "1MiB")
+    same = ("--ranks", "8", "--model", "nccl", "--sizes", "1MiB")
     assert ccbench("predict", "--machine", "mine.yaml", "--collective", "all_reduce", *same).code == 0
 
 

@@ -97,7 +97,7 @@ def test_predict_joins_machines_with_a_network(ccbench: Command) -> None:
 
 
 def test_predict_prices_own_schedules_on_the_links(ccbench: Command) -> None:
-    points = cluster_points(ccbench, "--machine", "hgx-h100", "--of", "schedules", "--sizes", "64MiB")
+    points = cluster_points(ccbench, "--machine", "hgx-h100", "--model", "schedule", "--sizes", "64MiB")
     assert {"ring", "two_shot"} <= {str(point["algorithm"]) for point in points}
     assert all("nvswitch" in str(point["bottleneck"]) for point in points if point["algorithm"] == "ring")
 

@@ -18,12 +18,12 @@ POINTS = 4
 
 
 def write(path: Path, seconds: Sequence[float], noise: float = 0.005) -> Path:
-    """A run folder with a point for each of ``seconds``, six visits each."""
+    """A run folder with a point for each of ``seconds``, six rounds each."""
     random = np.random.default_rng([7, len(path.name)])
     with RunFolder.create(path, MANIFEST) as folder:
         for place, centre in enumerate(seconds):
-            visits = [(centre * np.exp(random.normal(0, noise, 5))).tolist() for _ in range(6)]
-            folder.write(measured(case(place), visits), Prediction(5e-6, 1e-5, 1e-6, 9e-6, "link 0-1"))
+            rounds = [(centre * np.exp(random.normal(0, noise, 5))).tolist() for _ in range(6)]
+            folder.write(measured(case(place), rounds), Prediction(5e-6, 1e-5, 1e-6, 9e-6, "link 0-1"))
     return path
 
 
@@ -67,8 +67,8 @@ def test_a_missing_new_run_and_a_wrong_option_are_2(ccbench: Command, base: str,
         (base, "nowhere"), (base,), (base, base, base), (base, base, "--threshold", "0%"),
         (base, base, "--confidence", "100%"), (base, base, "--thresholds", str(rules)),
         (base, base, "--threshold", "5 MiB"), ("published:hgx-h1000", base),
-        (base, base, "-o", str(tmp_path / "no" / "file")), ("--self", base, "--format", "junit"),
-        ("--self", base, base, base),
+        (base, base, "-o", str(tmp_path / "no" / "file")), ("--aa", base, "--format", "junit"),
+        ("--aa", base, base, base),
     ):  # fmt: skip
         ended = ccbench("compare", *arguments)
         assert ended.code == 2, arguments
@@ -91,7 +91,7 @@ def test_a_rule_for_a_misspelt_backend_is_told_and_changes_no_verdict(
 ) -> None:
     rules = tmp_path / "rules.yaml"
     rules.write_text("rules:\n- backend: cpuu\n  threshold: 99%\n")
-    for arguments, code in (((base, slow), 1), (("--self", base, "--splits", "3"), None)):
+    for arguments, code in (((base, slow), 1), (("--aa", base, "--aa-resamples", "3"), None)):
         ended = ccbench("compare", *arguments, "--thresholds", str(rules), "--format", "json")
         assert code is None or ended.code == code
         (line,) = ended.json["unused_rules"]
@@ -163,12 +163,12 @@ def test_a_log_is_found_among_the_published_ones_and_told_its_source(
 
 def test_a_equals_a_shows_the_share_of_false_alarms(ccbench: Command, base: str, tmp_path: Path) -> None:
     again = str(write(tmp_path / "again", [1e-5] * POINTS))
-    ended = ccbench("compare", "--self", base, again, "--splits", "20")
+    ended = ccbench("compare", "--aa", base, again, "--aa-resamples", "20")
     assert ended.code == 0
     assert "false alarms: 0.000% of points in 20 share-outs" in ended.out
     assert ended.out.splitlines()[-1] == "these settings can be trusted here"
     loud = str(write(tmp_path / "loud", [1e-5] * POINTS, noise=1.0))
-    ended = ccbench("compare", "--self", loud, "--splits", "20", "--format", "json")
+    ended = ccbench("compare", "--aa", loud, "--aa-resamples", "20", "--format", "json")
     assert ended.code == 3
     assert ended.json["found"] < 0.95
 
@@ -176,6 +176,6 @@ def test_a_equals_a_shows_the_share_of_false_alarms(ccbench: Command, base: str,
 def test_a_equals_a_of_nothing_tells_no_share(ccbench: Command, tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "empty", MANIFEST):
         pass
-    result = ccbench("compare", "--self", str(tmp_path / "empty"))
+    result = ccbench("compare", "--aa", str(tmp_path / "empty"))
     assert result.code == 3
     assert "%" not in result.out

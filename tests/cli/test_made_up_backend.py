@@ -28,7 +28,7 @@ class LoomTeam:
             case,
             Status.OK,
             samples_seconds=SAMPLES,
-            visit_samples=(3,),
+            round_samples=(3,),
             launches_per_sample=1,
             wrong_elements=0,
         )
@@ -87,7 +87,7 @@ sweep:
   mode: [streaming, graph]
   channels: [0, 2]
   transport: [default, host]
-sampling: {visits: 1}
+sampling: {rounds: 1}
 """
 
 

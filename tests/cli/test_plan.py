@@ -76,7 +76,7 @@ def test_options_go_before_what_the_plan_says(ccbench: Command, plan: str) -> No
 
 
 def test_a_search_tells_how_many_it_went_through(ccbench: Command, plan: str) -> None:
-    document = ccbench("plan", plan, "--search", "--most", "3", "--json").json
+    document = ccbench("plan", plan, "--search", "--top", "3", "--json").json
     seconds = [one["step_seconds"] for one in document["layouts"]]
     assert seconds == sorted(seconds)
     assert len(seconds) == 3
@@ -243,7 +243,7 @@ def test_a_search_that_keeps_to_nothing_tells_the_same_step_at_every_size(
     # With --search nothing of the plan is kept to; the same number of devices in --scale is the same search.
     path = Path(plan)
     path.write_text(PLAN.replace("layout: {tp: 8}\n", "zero: 3\nrecompute: full\n"))
-    found = ccbench("plan", plan, "--search", "--most", "1", "--scale", "--json").json
+    found = ccbench("plan", plan, "--search", "--top", "1", "--scale", "--json").json
     (best,) = found["layouts"]
     (same,) = [one["layout"] for one in found["scale"] if one["devices"] == 16]
     assert same["step_seconds"] == pytest.approx(best["step_seconds"])

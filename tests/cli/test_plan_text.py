@@ -50,7 +50,7 @@ def test_groups_alone_traffic_and_computations_are_counted() -> None:
     sweep = (
         "sweep: [{collective: all_to_all_v, traffic: [balanced, 'zipf:1', 'hot:0.5'], size: '8:1GiB:2'},"
         "{collective: all_reduce, groups: rank // 2, group_mode: each, size: '8:1GiB:2'},"
-        "{collective: all_reduce, mode: overlap, computing: all, size: '8:1GiB:2', beside: nothing}]"
+        "{collective: all_reduce, mode: overlap, overlap_with: all, size: '8:1GiB:2', concurrent: nothing}]"
     )
     plan = plan_suite(read_suite(sweep), RunOptions(backends=("cpu",), ranks=8, machine="cpu-shared-memory"))
     lines = plan_lines(plan)

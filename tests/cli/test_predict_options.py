@@ -50,5 +50,5 @@ def test_the_table_says_what_was_priced_and_in_which_units(ccbench: Command) -> 
     assert "algbw GB/s busbw GB/s" in head
     (point,) = ccbench(*ASKED, "--dtype", "bfloat16", "--json").json
     assert f" {point['algbw_GB_s']:.3f} " in row
-    own = ccbench(*ASKED, "--of", "schedules", "--algorithm", "ring").out
+    own = ccbench(*ASKED, "--model", "schedule", "--algorithm", "ring").out
     assert "8 ranks, as ccbench's own schedules would run it" in own

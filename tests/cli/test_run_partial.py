@@ -15,7 +15,7 @@ from ccbench.suite import load_suite
 from tests.cli.conftest import Command
 
 QUESTION = "question: How fast?\nbackends: [simulated]\n"
-VISITS = "sampling: {visits: 6, minimum_samples: 6, warmup: 1 ms, minimum_sample: 100 us, budget: 6 ms}\n"
+ROUNDS = "sampling: {rounds: 6, minimum_samples: 6, warmup: 1 ms, minimum_sample: 100 us, budget: 6 ms}\n"
 
 
 def suite_file(folder: Path, sweep: str, more: str = "") -> Path:
@@ -30,10 +30,10 @@ def passing_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ccbench.runner.run.time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
 
 
-def test_a_run_out_of_time_before_the_last_visits_is_partial_and_says_how_to_go_on(
+def test_a_run_out_of_time_before_the_last_rounds_is_partial_and_says_how_to_go_on(
     ccbench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = suite_file(tmp_path, "{collective: all_reduce, size: 1 KiB, ranks: 2}", VISITS)
+    file = suite_file(tmp_path, "{collective: all_reduce, size: 1 KiB, ranks: 2}", ROUNDS)
     folder = tmp_path / "r"
     passing_seconds(monkeypatch)
     ended = ccbench("run", str(file), "-o", str(folder), "--no-report", "--time-limit", "3500 ms")

@@ -25,7 +25,7 @@ def test_secrets_of_the_launcher_and_of_variables_are_in_nothing_that_a_run_leav
     suite = tmp_path / "one.yaml"
     suite.write_text(
         "sweep: [{collective: all_reduce, size: [8 B, 16 B]}]\n"
-        "sampling: {visits: 1, budget: 5 ms, warmup: 1 ms}\n"
+        "sampling: {rounds: 1, budget: 5 ms, warmup: 1 ms}\n"
     )
     launch = f"env DB_TOKEN={SECRET} NCCL_ALGO=Ring {SRUN} -n 2"
     run = ("run", str(suite), "--backend", "gloo", "--launch", launch)

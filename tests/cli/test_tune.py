@@ -62,7 +62,7 @@ def test_mistakes_are_one_line_with_a_cure(ccbench: Command, tmp_path: Path) -> 
     for arguments in (
         ("tune", "absent"),
         ("tune", "run", "--minimum-gain", "much"),
-        ("tune", "run", "--forced", "ring"),
+        ("tune", "run", "--assume-algorithm", "ring"),
         ("tune", "run", "--json", "--format", "nccl-csv"),
         ("tune", "run", "-o", "absent/file"),
     ):

@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 SAMPLING: dict[str, Any] = {
-    "visits": 1,
+    "rounds": 1,
     "budget": "20 ms",
     "warmup": "2 ms",
     "minimum_sample": "200 us",

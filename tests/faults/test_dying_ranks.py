@@ -22,9 +22,9 @@ DETECTED_WITHIN_SECONDS = 5.0
 RELEASED_WITHIN_SECONDS = 10.0
 
 LONG = Sampling(
-    visits=1, budget_seconds=20.0, minimum_samples=4000, maximum_samples=4000, minimum_sample_seconds=0.005
+    rounds=1, budget_seconds=20.0, minimum_samples=4000, maximum_samples=4000, minimum_sample_seconds=0.005
 )
-SHORT = Sampling(visits=1, budget_seconds=0.02, warmup_seconds=0.002, minimum_sample_seconds=0.0002)
+SHORT = Sampling(rounds=1, budget_seconds=0.02, warmup_seconds=0.002, minimum_sample_seconds=0.0002)
 RING = Case("s", "cpu", "all_reduce", "ring", "float32", "sum", 4096, 1024, 3)
 
 
@@ -108,7 +108,7 @@ def _leaders(runner: int) -> list[int]:
 
 
 def test_a_rank_that_kills_itself_costs_only_its_case(bench: Bench, figure: Any) -> None:
-    suite = bench.suite({"collective": ["all_reduce", "broadcast", "barrier"]}, visits=2)
+    suite = bench.suite({"collective": ["all_reduce", "broadcast", "barrier"]}, rounds=2)
     ended = bench.run(suite, fault="kill:rank=1:collective=broadcast")
     assert ended.code == 5
     assert re.fullmatch(
@@ -116,7 +116,7 @@ def test_a_rank_that_kills_itself_costs_only_its_case(bench: Bench, figure: Any)
     )
     for collective in ("all_reduce", "barrier"):
         assert ended.row(collective)["status"] == Status.OK.value
-        assert len(ended.row(collective)["visit_samples"]) >= 2
+        assert len(ended.row(collective)["round_samples"]) >= 2
     assert "killed by SIGKILL" in ended.out
     figure("kill by itself: exit code 5, the other two cases are whole")
 

@@ -31,7 +31,7 @@ def test_a_case_too_large_is_out_of_memory_and_the_sweep_goes_on(bench: Bench, f
 def test_a_case_too_large_allocates_nothing_and_keeps_its_team(figure: Any) -> None:
     team = WorkerTeam("cpu", 2)
     small = Case("s", "cpu", "all_reduce", "ring", "float32", "sum", 4096, 1024, 2)
-    sampling = Sampling(visits=1, budget_seconds=0.02, warmup_seconds=0.002)
+    sampling = Sampling(rounds=1, budget_seconds=0.02, warmup_seconds=0.002)
     assert team.run(small, sampling).status is Status.OK
     leader = traces.leader_of(os.getpid())
     before = [_virtual_bytes(pid) for pid in (leader, *team.pids)]

@@ -27,7 +27,7 @@ def test_a_signal_keeps_what_was_measured_and_prints_it(
         {"collective": "all_reduce"},
         {"collective": "broadcast", "algorithm": "chain"},
         {"collective": "barrier"},
-        visits=100,
+        rounds=100,
         budget="60 s",
         max_ci_width="0.1%",
         minimum_samples=100_000,

@@ -9,14 +9,14 @@ import pytest
 from ccbench.cases import Case, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.results.rows import row_of, usual_waits
-from ccbench.runner.visits import merged
+from ccbench.runner.rounds import merged
 from ccbench.runner.workers.team import WorkerTeam
 from tests.faults.conftest import Bench
 
 SAMPLING = Sampling(
-    visits=1, budget_seconds=0.01, warmup_seconds=0.03, minimum_sample_seconds=0.0002, minimum_samples=3
+    rounds=1, budget_seconds=0.01, warmup_seconds=0.03, minimum_sample_seconds=0.0002, minimum_samples=3
 )
-VISITS = 3
+ROUNDS = 3
 """So that a time slice that another program took from a rank is not taken for slowness."""
 
 
@@ -38,7 +38,7 @@ def test_the_slow_rank_is_the_slowest_in_every_collective(
     named = {}
     for collective in COLLECTIVES:
         measurement = None
-        for _ in range(VISITS):
+        for _ in range(ROUNDS):
             measurement = merged(measurement, team.run(case_of(collective, 3), SAMPLING))
         assert measurement is not None
         assert measurement.status is Status.OK
@@ -49,7 +49,7 @@ def test_the_slow_rank_is_the_slowest_in_every_collective(
 
 
 def test_the_run_folder_names_the_slow_rank_too(bench: Bench) -> None:
-    suite = bench.suite({"collective": "all_reduce", "ranks": 3}, visits=3, warmup="90 ms")
+    suite = bench.suite({"collective": "all_reduce", "ranks": 3}, rounds=3, warmup="90 ms")
     ended = bench.run(suite, fault="slow:rank=1")
     row = ended.row("all_reduce")
     assert (ended.code, row["slowest_rank"]) == (0, 1)

@@ -26,7 +26,7 @@ from tests.results.samples import run_of_rows
 
 TURN_SECONDS = 0.01
 SAMPLING = Sampling(
-    visits=1, budget_seconds=0.15, warmup_seconds=0.03, minimum_sample_seconds=0.0002, minimum_samples=3
+    rounds=1, budget_seconds=0.15, warmup_seconds=0.03, minimum_sample_seconds=0.0002, minimum_samples=3
 )
 
 

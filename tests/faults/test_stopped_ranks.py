@@ -81,7 +81,7 @@ def test_a_case_that_never_ends_names_who_is_behind(monkeypatch: pytest.MonkeyPa
     team = WorkerTeam("cpu", 2)
     case = Case("s", "cpu", "broadcast", "default", "int8", "none", 64, 64, 2, root=0)
     measurement = team.run(
-        case, Sampling(visits=1, time_limit_seconds=0.5, minimum_samples=4000, budget_seconds=60.0)
+        case, Sampling(rounds=1, time_limit_seconds=0.5, minimum_samples=4000, budget_seconds=60.0)
     )
     assert measurement.status is Status.TIMED_OUT
     assert re.match(r"timed out in sample \d+: furthest behind: rank ", measurement.detail)

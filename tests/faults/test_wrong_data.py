@@ -18,7 +18,7 @@ from tests.faults.conftest import Bench
 @pytest.mark.thinned(1)
 @pytest.mark.parametrize("kind", ["element", "nan", "swap", "stale"])
 def test_a_spoilt_result_is_reported_with_rank_and_element(bench: Bench, kind: str, figure: Any) -> None:
-    suite = bench.suite({"collective": "all_gather"}, {"collective": "all_reduce"}, visits=2)
+    suite = bench.suite({"collective": "all_gather"}, {"collective": "all_reduce"}, rounds=2)
     ended = bench.run(suite, fault=f"{kind}:rank=1:collective=all_gather")
     assert ended.code == 1
     row = ended.row("all_gather")
@@ -41,7 +41,7 @@ def test_wrong_elements_of_all_ranks_are_added_up(bench: Bench) -> None:
 
 
 def test_wrong_data_of_what_runs_beside_are_told_from_the_case_s_own(bench: Bench) -> None:
-    sweep = {"collective": "all_reduce", "beside": "all_gather on all"}
+    sweep = {"collective": "all_reduce", "concurrent": "all_gather on all"}
     ended = bench.run(bench.suite(sweep), fault="element:rank=1:collective=all_gather")
     row = ended.row("all_reduce")
     assert (ended.code, row["status"]) == (1, Status.WRONG.value)
@@ -54,7 +54,7 @@ def test_ranks_that_do_not_wait_for_each_other_are_caught(
 ) -> None:
     """The same data launch after launch would hide it: launches with new data and late ranks show it."""
     monkeypatch.setenv("CCBENCH_FAULT", "unsynchronised:rank=all")
-    sampling = Sampling(visits=6, warmup_seconds=0.002, budget_seconds=0.03)
+    sampling = Sampling(rounds=6, warmup_seconds=0.002, budget_seconds=0.03)
     caught, missed = 0, []
     team = WorkerTeam("cpu", 2)
     try:
@@ -62,7 +62,7 @@ def test_ranks_that_do_not_wait_for_each_other_are_caught(
             for algorithm in algorithms_of(name):
                 for size in (64, 64 << 10) if row.moves_data else (0,):
                     case = _case(row, algorithm, size)
-                    seen = [team.run(case, sampling.of_one_visit(0)) for _ in range(sampling.visits)]
+                    seen = [team.run(case, sampling.of_one_round(0)) for _ in range(sampling.rounds)]
                     if any(one.status is Status.WRONG for one in seen):
                         caught += 1
                     else:

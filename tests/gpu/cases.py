@@ -16,7 +16,7 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import MissingDependency
 
-SAMPLING = Sampling(visits=1, minimum_samples=3, maximum_samples=10, budget_seconds=0.05)
+SAMPLING = Sampling(rounds=1, minimum_samples=3, maximum_samples=10, budget_seconds=0.05)
 
 POINTS = [(name, algorithm) for name in COLLECTIVES for algorithm in kernel_algorithms(name)]
 REDUCING = [(name, algorithm) for name, algorithm in POINTS if COLLECTIVES[name].reduces]

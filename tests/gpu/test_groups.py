@@ -20,7 +20,7 @@ RANKS = 4
 
 def grouped(collective: str, algorithm: str, groups: str, alone: int = -1) -> Case:
     """A case in groups; its root is one of a group."""
-    case = replace(case_of(collective, algorithm, RANKS), groups=groups, alone=alone)
+    case = replace(case_of(collective, algorithm, RANKS), groups=groups, active_group=alone)
     row = COLLECTIVES[collective]
     size = row.size_bytes(case.count, case.group_ranks, ITEM_BYTES[case.dtype])
     return replace(case, size_bytes=size, root=case.group_ranks - 1 if row.rooted else case.root)
@@ -41,7 +41,7 @@ def test_every_kernel_is_right_in_groups(
         endpoint.finish()
         assert result.mismatch is None
         assert len(facts.parts) == (2 if alone < 0 else 0)
-        assert all(second > 0 for one in facts.part_samples_seconds for second in one)
+        assert all(second > 0 for one in facts.group_samples_seconds for second in one)
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "tree"])

@@ -29,7 +29,7 @@ from ccbench.runner.measure import measure
 from ccbench.runner.workers.team import WorkerTeam
 from tests.backends.nccl.measuring import case_of
 
-SAMPLING = Sampling(visits=1, minimum_samples=3, maximum_samples=10, budget_seconds=0.05)
+SAMPLING = Sampling(rounds=1, minimum_samples=3, maximum_samples=10, budget_seconds=0.05)
 OPS = ("sum", "prod", "min", "max", "avg", "premulsum")
 END_LIMIT_SECONDS = 30.0
 
@@ -81,7 +81,7 @@ def test_every_dtype_and_op_of_one_rank_is_exact(alone: NcclRanks, dtype: str, o
 
 @pytest.mark.parametrize("kind", ["matmul", "memory"])
 def test_a_collective_is_exact_while_something_is_computed(alone: NcclRanks, kind: str) -> None:
-    case = case_of("all_reduce", 1, 1 << 20, mode="overlap", computing=kind)
+    case = case_of("all_reduce", 1, 1 << 20, mode="overlap", overlap_with=kind)
     alone.prepare(case)
     try:
         alone.prepare_computing(kind)
@@ -153,7 +153,7 @@ def test_dtypes_and_ops_of_ranks_that_share_a_gpu_are_exact(nccl: Nccl) -> None:
     [
         {"mode": "graph"},
         {"groups": "rank // 2"},
-        {"groups": "rank % 2", "beside": "all_gather"},
+        {"groups": "rank % 2", "concurrent": "all_gather"},
         {"aggregation": 4},
         {"in_place": True, "misalignment_bytes": 4},
     ],

@@ -23,7 +23,7 @@ sweep:
   size: [0 B, 4 KiB, 1 MiB]
   ranks: 2
   transport: TRANSPORT
-sampling: {visits: 1, minimum_samples: 3, maximum_samples: 20, budget: 50 ms}
+sampling: {rounds: 1, minimum_samples: 3, maximum_samples: 20, budget: 50 ms}
 """
 
 

@@ -57,7 +57,7 @@ def test_too_few_ticks_are_not_judged() -> None:
     assert seen.flags == ()
 
 
-def test_many_short_visits_are_judged_together() -> None:
+def test_many_short_rounds_are_judged_together() -> None:
     short = flagged(watched(CpuTimes(0, 0, 0), CpuTimes(4 / TICKS, 0, 6 / TICKS), 0.0))
     both = over_all(short, short)
     assert short.flags == ()
@@ -65,14 +65,14 @@ def test_many_short_visits_are_judged_together() -> None:
     assert both.other_cpu_share == pytest.approx(4 / 6)
 
 
-def test_load_of_one_visit_is_forgiven_when_all_together_were_quiet() -> None:
+def test_load_of_one_round_is_forgiven_when_all_together_were_quiet() -> None:
     loaded = flagged(Conditions(other_cpu_share=0.5, steal_share=0.0, watched_cpu_seconds=1.0))
     quiet = flagged(Conditions(other_cpu_share=0.0, steal_share=0.0, watched_cpu_seconds=9.0))
     assert loaded.flags == ("other_load",)
     assert over_all(loaded, quiet).flags == ()
 
 
-def test_a_processor_that_moved_in_any_visit_stays_flagged() -> None:
+def test_a_processor_that_moved_in_any_round_stays_flagged() -> None:
     moved = flagged(Conditions(core_latency_before_seconds=1e-7, core_latency_after_seconds=5e-7))
     calm = flagged(Conditions(core_latency_before_seconds=5e-7, core_latency_after_seconds=5e-7))
     both = over_all(over_all(calm, moved), calm)
@@ -132,12 +132,12 @@ def test_a_system_that_does_not_tell_its_cores_has_none_that_are_shared(tmp_path
     assert share_a_core(()) is False
 
 
-def test_a_shared_core_is_a_flag_and_stays_one_over_all_visits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shared_core_is_a_flag_and_stays_one_over_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ccbench.machine.load.share_a_core", lambda binding: binding == (0, 4))
     assert flagged(Conditions(binding=(0, 4))).flags == ("shared_core",)
     assert flagged(Conditions(binding=(0, 1))).flags == ()
-    visit = flagged(Conditions(binding=(0, 4)))
-    assert over_all(visit, visit).flags == ("shared_core",)
+    one_round = flagged(Conditions(binding=(0, 4)))
+    assert over_all(one_round, one_round).flags == ("shared_core",)
 
 
 def test_a_busy_host_makes_the_case_of_several_hosts_doubtful() -> None:

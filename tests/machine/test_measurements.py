@@ -1,4 +1,4 @@
-"""Readings on their way into a measurement: from every process of a team, over every visit of a case."""
+"""Readings on their way into a measurement: from every process of a team, over every round of a case."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ccbench.backends.crew import open_crew
 from ccbench.cases import Case, CaseFacts, Measurement, Status
 from ccbench.machine.readings import DeviceReading, readings_from_json, readings_json
 from ccbench.runner.measure import RankResult
-from ccbench.runner.visits import merged
+from ccbench.runner.rounds import merged
 from ccbench.runner.workers.leader import ForkedLeader
 from ccbench.runner.workers.messages import RankReport
 
@@ -52,9 +52,9 @@ def test_a_flag_of_several_processes_is_one_flag() -> None:
     assert composed.device_readings == ""
 
 
-def test_the_readings_of_the_visit_with_most_to_flag_stay() -> None:
-    def visit(readings: str) -> Measurement:
+def test_the_readings_of_the_round_with_most_to_flag_stay() -> None:
+    def one_round(readings: str) -> Measurement:
         return Measurement(CASE, Status.OK, samples_seconds=(1.0,), device_readings=readings)
 
-    loud, quiet = visit(look(1, 5)), visit(look(1))
+    loud, quiet = one_round(look(1, 5)), one_round(look(1))
     assert merged(loud, quiet).device_readings == merged(quiet, loud).device_readings == look(1, 5)

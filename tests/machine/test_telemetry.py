@@ -426,7 +426,7 @@ def test_joining_loses_no_device_and_adds_none(teams: list[tuple[DeviceReading, 
     assert len(before) == len({one.device for one in before})
 
 
-def test_of_several_visits_the_one_with_most_to_flag_is_kept() -> None:
+def test_of_several_rounds_the_one_with_most_to_flag_is_kept() -> None:
     calm, worse = DeviceReading(ADDRESS, pcie_replays=0), DeviceReading(ADDRESS, pcie_replays=7)
     quiet, loud = readings_json([calm], [calm]), readings_json([calm], [worse])
     assert telling([loud, quiet]) == telling([quiet, loud]) == loud

@@ -66,8 +66,8 @@ def test_a_machine_that_is_needed_and_cannot_be_is_refused_with_the_reason() -> 
     [
         {"collective": "send_recv", "pair": "0>1"},
         {"groups": "rank // 2"},
-        {"groups": "rank // 2", "alone": 1},
-        {"beside": "all_gather on rank % 2"},
+        {"groups": "rank // 2", "active_group": 1},
+        {"concurrent": "all_gather on rank % 2"},
         {"collective": "all_to_all_v", "traffic": "hot:0.5"},
     ],
 )
@@ -80,7 +80,7 @@ def test_what_shares_links_with_something_else_has_a_price_that_no_bound_exceeds
 
 
 def test_of_computing_meanwhile_nothing_is_said() -> None:
-    asked = replace(ON_GPUS, mode="overlap", computing="matmul")
+    asked = replace(ON_GPUS, mode="overlap", overlap_with="matmul")
     assert named_basis("hgx-h100").predict(asked) is None
 
 

@@ -107,7 +107,7 @@ def test_every_group_sends_what_the_schedule_says_seat_by_seat(
 
 
 def test_on_cores_that_do_not_disturb_each_other_groups_cost_what_one_does() -> None:
-    together, alone = case_of(groups="rank // 2"), case_of(groups="rank // 2", alone=0)
+    together, alone = case_of(groups="rank // 2"), case_of(groups="rank // 2", active_group=0)
     schedule = schedule_of(together, "ring")
     seconds = [float(case_prices(case, MACHINE, schedule).seconds[0]) for case in (together, alone)]
     assert seconds[0] == pytest.approx(seconds[1])
@@ -122,7 +122,8 @@ def test_groups_that_share_cores_take_twice_the_work() -> None:
     together = case_of("all_gather", 4, 1 << 24, groups="rank // 2")
     schedule = schedule_of(together, "direct")
     both, one = (
-        case_prices(case, machine, schedule).bandwidth[0] for case in (together, replace(together, alone=0))
+        case_prices(case, machine, schedule).bandwidth[0]
+        for case in (together, replace(together, active_group=0))
     )
     assert both == pytest.approx(2 * one)
 
@@ -182,7 +183,7 @@ def test_no_bound_of_a_host_exceeds_a_price_and_all_groups_take_between_one_and_
     assert together.bound_seconds <= together.predicted_seconds * (1 + 1e-9)
     if not case.groups:
         return
-    alone = [predict(replace(case, alone=one), machine, schedule) for one in range(len(case.members))]
+    alone = [predict(replace(case, active_group=one), machine, schedule) for one in range(len(case.members))]
     for one in alone:
         assert one.bound_seconds <= one.predicted_seconds * (1 + 1e-9)
         if _no_core_gains_from_others(machine):
@@ -202,7 +203,10 @@ def test_the_same_on_links(case: Case, data: some.DataObject) -> None:
     assert together.bound_seconds <= together.predicted_seconds
     if not case.groups:
         return
-    alone = [links_prediction(replace(case, alone=one), H100S, algorithm) for one in range(len(case.members))]
+    alone = [
+        links_prediction(replace(case, active_group=one), H100S, algorithm)
+        for one in range(len(case.members))
+    ]
     longest = max(one.predicted_seconds for one in alone)
     assert longest * (1 - 1e-9) <= together.predicted_seconds <= len(alone) * longest * (1 + 1e-9)
     assert all(one.bound_seconds <= one.predicted_seconds for one in alone)
@@ -234,8 +238,8 @@ def test_two_at_once_take_at_least_the_longer_and_at_most_one_after_the_other(
     machine: Machine, case: Case, beside: str
 ) -> None:
     assume(COLLECTIVES[case.collective].moves_data and not case.groups.startswith("["))
-    main = replace(case, beside=beside)
-    other = main.beside_case
+    main = replace(case, concurrent=beside)
+    other = main.concurrent_case
     assert other is not None
     schedules = [cheapest(one, alone_seconds(machine, one)) for one in (main, other)]
     alone = [predict(one, machine, its) for one, its in zip((main, other), schedules, strict=True)]
@@ -253,8 +257,8 @@ def test_what_shares_no_link_costs_nothing_beside(backend: str) -> None:
     case = case_of(backend=backend, ranks=16, size=1 << 28, groups="rank % 8", nodes=2)
     used = "" if backend == "nccl" else "ring"
     alone = predict_case(case, H100S, used)
-    besides = predict_case(replace(case, beside="all_gather on rank // 8"), H100S, used)
-    same = predict_case(replace(case, beside="all_gather on rank % 8"), H100S, used)
+    besides = predict_case(replace(case, concurrent="all_gather on rank // 8"), H100S, used)
+    same = predict_case(replace(case, concurrent="all_gather on rank % 8"), H100S, used)
     assert alone is not None
     assert besides is not None
     assert same is not None
@@ -274,5 +278,5 @@ def test_links_are_busy_for_what_goes_through_them() -> None:
 def test_a_case_without_groups_is_of_everybody() -> None:
     assert party_of(case_of()) == EVERYBODY
     assert party_of(case_of(groups="rank // 2")).members == parse_groups("rank // 2", 4)
-    assert party_of(case_of(groups="rank // 2", alone=1)).members == ((2, 3),)
+    assert party_of(case_of(groups="rank // 2", active_group=1)).members == ((2, 3),)
     assert party_of(case_of("send_recv", pair="3>1")) == Party(((3, 1),), one_way=True)

@@ -21,7 +21,7 @@ from ccbench.runner.network_probe import probe_network
 from ccbench.runner.workers.launcher import users_launch
 from ccbench.runner.workers.team import open_team
 
-QUICK = Sampling(visits=1, minimum_samples=3, maximum_samples=10, warmup_seconds=0.0, budget_seconds=0.2)
+QUICK = Sampling(rounds=1, minimum_samples=3, maximum_samples=10, warmup_seconds=0.0, budget_seconds=0.2)
 
 
 def answer(text: object) -> None:

@@ -33,7 +33,7 @@ question: Does it run between hosts?
 backends: [{backend}]
 order: written
 sweep: {{collective: all_reduce, size: [{sizes}]}}
-sampling: {{visits: 1, maximum_samples: {samples}, warmup: 1 ms, budget: {budget}, time_limit: {limit}}}
+sampling: {{rounds: 1, maximum_samples: {samples}, warmup: 1 ms, budget: {budget}, time_limit: {limit}}}
 """
 
 

@@ -79,7 +79,7 @@ def test_cases_without_a_result_break_the_line_and_are_listed(tmp_path: Path) ->
 
 def test_the_footnote_tells_machine_backend_samples_and_interval(tmp_path: Path) -> None:
     first = _figures(tmp_path, sweep())[f"time-{ALL_REDUCE}"].footnote[0]
-    for words in ("node7", "epyc-2x64", "cpu (numpy 2.1)", "30 samples in 6 visits a point", "97 % interval"):
+    for words in ("node7", "epyc-2x64", "cpu (numpy 2.1)", "30 samples in 6 rounds a point", "97 % interval"):
         assert words in first
 
 

@@ -277,7 +277,7 @@ def test_an_imported_run_prints_its_figures_again(tmp_path: Path) -> None:
 
 
 def test_a_computation_and_a_collective_together_have_a_time_and_no_bandwidth(tmp_path: Path) -> None:
-    together = case("all_reduce", "ring", 4096, mode="overlap", computing="matmul")
+    together = case("all_reduce", "ring", 4096, mode="overlap", overlap_with="matmul")
     in_groups = case("all_reduce", "ring", 4096, groups="rank // 2")
     run = write_run(tmp_path / "run", [together, in_groups])
     tables = nccl_tests_tables(points_of(run))

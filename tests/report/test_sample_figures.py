@@ -31,7 +31,7 @@ def test_no_spike_is_lost_where_columns_stand_for_several_samples(tmp_path: Path
         samples[777] = 3e-5
         ranks = (tuple(samples),) * one.case.ranks
         return replace(
-            one, samples_seconds=tuple(samples), rank_samples_seconds=ranks, visit_samples=(200,) * 5
+            one, samples_seconds=tuple(samples), rank_samples_seconds=ranks, round_samples=(200,) * 5
         )
 
     run = write_run(tmp_path / "run", sweep(last=10), {0: long})

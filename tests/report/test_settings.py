@@ -18,10 +18,10 @@ from .synthetic import case, write_run
 
 OTHER: dict[str, Any] = {
     "groups": "rank // 2",
-    "alone": 0,
-    "beside": "all_gather",
+    "active_group": 0,
+    "concurrent": "all_gather",
     "traffic": "zipf:1.2",
-    "computing": "matmul",
+    "overlap_with": "matmul",
     "channels": 8,
     "transport": "host",
     "registration": "symmetric",
@@ -73,7 +73,9 @@ def test_bandwidths_of_groups_are_those_of_one_group(tmp_path: Path) -> None:
     assert point.busbw_at(point.median_seconds) == pytest.approx(point.busbw)
 
 
-@pytest.mark.parametrize("name", ["groups", "alone", "beside", "traffic", "computing", "aggregation"])
+@pytest.mark.parametrize(
+    "name", ["groups", "active_group", "concurrent", "traffic", "overlap_with", "aggregation"]
+)
 def test_times_of_other_work_do_not_race(tmp_path: Path, name: str) -> None:
     run = write_run(tmp_path / "run", [*cases(), *cases(**{name: OTHER[name]})])
     assert [one for one in figures_of(points_of(run)) if one.topic == "algorithms"] == []
@@ -88,10 +90,10 @@ def test_settings_of_the_same_work_race(tmp_path: Path, name: str) -> None:
 def test_parts_show_the_slowest_and_by_how_much(tmp_path: Path) -> None:
     def parts(one: Measurement) -> Measurement:
         samples = (one.samples_seconds, tuple(1.5 * sample for sample in one.samples_seconds))
-        return replace(one, part_names=("ranks 0-1", "ranks 2-3"), part_samples_seconds=samples)
+        return replace(one, group_names=("ranks 0-1", "ranks 2-3"), group_samples_seconds=samples)
 
     run = write_run(tmp_path / "run", cases(groups="rank // 2"), dict.fromkeys(range(5), parts))
-    assert points_of(run)[0].slowest_part == "ranks 2-3 +50.0%"
+    assert points_of(run)[0].slowest_group == "ranks 2-3 +50.0%"
     assert "ranks 2-3 +50.0%" in screen_table(run, 200)
 
 

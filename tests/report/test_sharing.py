@@ -32,8 +32,8 @@ def taking(seconds: float, parts: dict[str, float] | None = None) -> Any:
         return replace(
             one,
             samples_seconds=tuple(seconds * factor for factor in spread),
-            part_names=tuple(parts or ()),
-            part_samples_seconds=tuple(
+            group_names=tuple(parts or ()),
+            group_samples_seconds=tuple(
                 tuple(each * factor for factor in spread) for each in (parts or {}).values()
             ),
         )
@@ -49,8 +49,8 @@ def groups_run(path: Path, **edits: Any) -> Run:
     """All groups in 2 ms, the first alone in 1 ms, and an unrelated case."""
     cases = [
         case("all_reduce", "ring", 2**20, groups=GROUPS),
-        case("all_reduce", "ring", 2**20, groups=GROUPS, alone=0),
-        case("all_reduce", "ring", 2**20, groups="rank % 2", alone=0),
+        case("all_reduce", "ring", 2**20, groups=GROUPS, active_group=0),
+        case("all_reduce", "ring", 2**20, groups="rank % 2", active_group=0),
     ]
     both = {"ranks 0-1": 1.5e-3, "ranks 2-3": 2e-3}
     made = {0: taking(2e-3, both), 1: taking(1e-3), **{int(key[1:]): edit for key, edit in edits.items()}}
@@ -63,7 +63,7 @@ def test_groups_at_once_are_compared_with_one_alone_and_the_slowest_is_named(tmp
     assert one.ratio.low is not None
     assert one.ratio.high is not None
     assert one.ratio.low < 2 < one.ratio.high
-    assert one.together.slowest_part == "ranks 2-3 +33.3%"
+    assert one.together.slowest_group == "ranks 2-3 +33.3%"
 
 
 def test_a_case_without_a_speed_has_no_ratio(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_its_own_time_is_left_open_where_parts_were_not_timed_apart(tmp_path: Pa
 def overlap_run(path: Path) -> Run:
     """1 ms each alone, 1.25 ms both together, in which one takes 1.5 ms and the other 1.25 ms."""
     seconds = dict(zip(OVERLAP_PARTS, (1e-3, 1e-3, 1.5e-3, 1.25e-3), strict=True))
-    one = case("all_reduce", "ring", 2**20, mode=OVERLAP, computing="matmul")
+    one = case("all_reduce", "ring", 2**20, mode=OVERLAP, overlap_with="matmul")
     return write_run(path / "run", [one], {0: taking(1.25e-3, seconds)})
 
 
@@ -114,13 +114,13 @@ def test_mode_overlap_tells_what_was_hidden_and_how_much_each_was_slowed(tmp_pat
     assert one.communicating is not None
     assert one.computing.middle == pytest.approx(1.5)
     assert one.communicating.middle == pytest.approx(1.25)
-    assert one.point.slowest_part == ""
+    assert one.point.slowest_group == ""
     assert one.point.busbw is None
 
 
 def test_ratios_at_several_sizes_are_a_figure(tmp_path: Path) -> None:
     cases = [
-        case("all_reduce", "ring", 2**power, groups=GROUPS, alone=alone)
+        case("all_reduce", "ring", 2**power, groups=GROUPS, active_group=alone)
         for power in (10, 20)
         for alone in (-1, 0)
     ]
@@ -153,7 +153,7 @@ def test_the_screen_the_page_and_files_say_the_same(tmp_path: Path) -> None:
 def test_the_csv_file_has_a_row_for_every_comparison(tmp_path: Path) -> None:
     run = groups_run(tmp_path)
     (row,) = csv.DictReader(io.StringIO(sharing_csv(found(run))))
-    assert (row["question"], row["groups"], row["alone"]) == ("concurrent", GROUPS, "0")
+    assert (row["question"], row["groups"], row["active_group"]) == ("concurrent", GROUPS, "0")
     assert float(row["shared_seconds"]) > float(row["alone_seconds"])
 
 
@@ -181,12 +181,12 @@ def test_a_run_without_any_sharing_has_no_tables(tmp_path: Path) -> None:
 
 
 def test_the_time_of_both_together_is_no_dip_nor_turn_of_a_collective(tmp_path: Path) -> None:
-    cases = [case("all_reduce", "ring", 2**power, mode=OVERLAP, computing="matmul") for power in (10, 20)]
+    cases = [case("all_reduce", "ring", 2**power, mode=OVERLAP, overlap_with="matmul") for power in (10, 20)]
     run = write_run(tmp_path / "run", cases, {0: taking(5e-3), 1: taking(1e-3)})
     assert [one for one in shape_findings(points_of(run)) if one.kind == "not_monotone"] == []
     plain = write_run(
         tmp_path / "plain",
-        [replace(one, mode="streaming", computing="") for one in cases],
+        [replace(one, mode="streaming", overlap_with="") for one in cases],
         {0: taking(5e-3), 1: taking(1e-3)},
     )
     assert len(shape_findings(points_of(plain))) == 1

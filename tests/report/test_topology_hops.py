@@ -56,7 +56,7 @@ def test_the_farthest_are_one_box() -> None:
 
 def test_gpus_that_nothing_leads_to_are_told_apart() -> None:
     mesh = full_mesh(20, WIRE).topology()
-    found = by_hops(Topology("mesh", (*mesh.devices, Device("alone", DeviceKind.GPU)), mesh.links), 16)
+    found = by_hops(Topology("mesh", (*mesh.devices, Device("active_group", DeviceKind.GPU)), mesh.links), 16)
     assert found is not None
     assert [one.attributes["detail"] for one in found.gpus] == ["19 neighbours", "1 hop", "not reached"]
 

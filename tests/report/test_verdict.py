@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ccbench.cases import MORE_VISITS, Measurement, Status
+from ccbench.cases import MORE_ROUNDS, Measurement, Status
 from ccbench.report import verdict_lines
 from ccbench.report.misses import misses
 from ccbench.report.points import points_of
@@ -62,7 +62,7 @@ def test_a_case_far_above_its_prediction_is_named(tmp_path: Path) -> None:
 
 
 def test_a_run_that_ended_early_says_so(tmp_path: Path) -> None:
-    edits = {0: lambda one: replace(one, stop_reason=MORE_VISITS)}
+    edits = {0: lambda one: replace(one, stop_reason=MORE_ROUNDS)}
     lines = verdict_lines(write_run(tmp_path / "run", sweep(), edits))
     assert any(line.startswith("Doubt: 1 case not visited as often as planned; ") for line in lines)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas
 import pytest
 
-from ccbench.cases import MORE_VISITS, Status
+from ccbench.cases import MORE_ROUNDS, Status
 from ccbench.errors import RunFolderError
 from ccbench.results import SCHEMA_VERSION, RunFolder, default_folder, load_run
 
@@ -138,8 +138,8 @@ def test_resume_knows_what_is_finished_and_clears_leftovers(tmp_path: Path) -> N
     assert all(written[one] == status for one, status in finished.items())
 
 
-def test_a_case_that_lacks_visits_is_not_finished_and_comes_back_whole(tmp_path: Path) -> None:
-    begun = measured(1024, visit_samples=(6, 6), stop_reason=MORE_VISITS)
+def test_a_case_that_lacks_rounds_is_not_finished_and_comes_back_whole(tmp_path: Path) -> None:
+    begun = measured(1024, round_samples=(6, 6), stop_reason=MORE_ROUNDS)
     with RunFolder.create(tmp_path / "run", MANIFEST) as folder:
         folder.write(begun, None)
         folder.write(measured(2048), None)

@@ -61,7 +61,7 @@ def test_a_file_cut_at_any_byte_is_named_and_the_rest_loads(tmp_path: Path) -> N
         if row.status == "failed"
     ]
     content = victim.read_bytes()
-    alone = tmp_path / "alone" / "cases" / victim.name
+    alone = tmp_path / "active_group" / "cases" / victim.name
     alone.parent.mkdir(parents=True)
     for end in range(len(content)):
         alone.write_bytes(content[:end])

@@ -21,16 +21,16 @@ def overlapped(
     """Samples of the three launches; those of both parts meanwhile are as long as both together."""
     one = measured(
         samples_seconds=together,
-        part_names=OVERLAP_PARTS,
-        part_samples_seconds=(computing, communicating, together, together),
+        group_names=OVERLAP_PARTS,
+        group_samples_seconds=(computing, communicating, together, together),
         rank_samples_seconds=(),
-        visit_samples=(len(together),),
+        round_samples=(len(together),),
     )
-    return replace(one, case=replace(one.case, mode=OVERLAP, computing="matmul"))
+    return replace(one, case=replace(one.case, mode=OVERLAP, overlap_with="matmul"))
 
 
 @pytest.mark.parametrize(
-    ("computing", "communicating", "together", "hidden"),
+    ("overlap_with", "communicating", "together", "hidden"),
     [
         (1.0, 1.0, 1.0, 1.0),  # wholly hidden
         (1.0, 1.0, 2.0, 0.0),  # one after the other
@@ -63,7 +63,7 @@ def test_both_together_have_no_bandwidth_and_come_back_as_they_were() -> None:
     row = row_of(one, None, 0.95)
     assert (row["algbw_GB_s"], row["busbw_GB_s"]) == (None, None)
     assert row["median_seconds"] == 1.5
-    assert row["part_names"] == list(OVERLAP_PARTS)
+    assert row["group_names"] == list(OVERLAP_PARTS)
     assert measurement_of(row).case == one.case
 
 
@@ -75,7 +75,7 @@ def test_both_together_have_no_bandwidth_and_come_back_as_they_were() -> None:
         overlapped((1.0,) * 8, (math.nan,) * 8, (1.0,) * 8),
         overlapped((math.inf,) * 8, (1.0,) * 8, (1.0,) * 8),
         replace(overlapped((1.0,) * 8, (1.0,) * 8, (1.5,) * 8), status=Status.FAILED),
-        replace(overlapped((1.0,) * 8, (1.0,) * 8, (1.5,) * 8), part_samples_seconds=()),
+        replace(overlapped((1.0,) * 8, (1.0,) * 8, (1.5,) * 8), group_samples_seconds=()),
     ],
 )
 def test_what_cannot_be_told_is_left_open(odd: Measurement) -> None:

@@ -52,15 +52,15 @@ def test_samples_that_are_no_times_give_no_speed() -> None:
         assert row["algbw_GB_s"] is None
 
 
-def test_ranks_and_case_are_summed_up_alike_when_visits_differ() -> None:
-    visits = [1.0] * 5 + [1.0] * 5 + [1.0] * 5 + [3.0] + [3.0] + [3.0] + [3.0]
+def test_ranks_and_case_are_summed_up_alike_when_rounds_differ() -> None:
+    rounds = [1.0] * 5 + [1.0] * 5 + [1.0] * 5 + [3.0] + [3.0] + [3.0] + [3.0]
     one = measured(
-        samples_seconds=tuple(visits),
-        rank_samples_seconds=(tuple(visits), tuple(2 * sample for sample in visits)),
-        visit_samples=(5, 5, 5, 1, 1, 1, 1),
+        samples_seconds=tuple(rounds),
+        rank_samples_seconds=(tuple(rounds), tuple(2 * sample for sample in rounds)),
+        round_samples=(5, 5, 5, 1, 1, 1, 1),
     )
     row = row_of(one, None, 0.95)
-    # Seven visits, four of them slow; pooled, fifteen of nineteen samples would be fast.
+    # Seven rounds, four of them slow; pooled, fifteen of nineteen samples would be fast.
     assert row["median_seconds"] == 3.0
     assert row["rank_median_seconds"] == [3.0, 6.0]
     assert row["slowest_rank"] == 1

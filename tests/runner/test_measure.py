@@ -19,7 +19,7 @@ from ccbench.errors import UsageError
 from ccbench.runner.measure import (
     LAUNCHES_LIMIT,
     PROVOKED_LAUNCHES,
-    SALTS_PER_VISIT,
+    SALTS_PER_ROUND,
     RankResult,
     durations,
     measure,
@@ -30,7 +30,7 @@ from ccbench.verification import Array, Mismatch, check, fill
 
 CASE = Case("s", "fake", "all_reduce", "ring", "float32", "sum", 4096, 1024, 2)
 RULE = Sampling(
-    visits=1, budget_seconds=0.01, warmup_seconds=0.0005, minimum_sample_seconds=0.0001, minimum_samples=5
+    rounds=1, budget_seconds=0.01, warmup_seconds=0.0005, minimum_sample_seconds=0.0001, minimum_samples=5
 )
 
 
@@ -264,7 +264,7 @@ def test_the_last_sample_runs_on_fresh_data_and_is_the_one_that_is_checked() -> 
         "poison",
         f"watch {last}",
         "launch",
-        f"check {SALTS_PER_VISIT * 3 + 1} {result.launches}",
+        f"check {SALTS_PER_ROUND * 3 + 1} {result.launches}",
     ]
 
 
@@ -278,7 +278,7 @@ def test_in_place_nothing_runs_between_filling_and_the_checked_sample() -> None:
 def test_launches_that_provoke_follow_each_with_data_of_its_own() -> None:
     (endpoint, _), _ = measured()
     one = ["poison", "refill", "launch"]
-    first = SALTS_PER_VISIT * 3 + 2
+    first = SALTS_PER_ROUND * 3 + 2
     expected = [[*one, f"check {salt} 1"] for salt in range(first, first + PROVOKED_LAUNCHES)]
     assert endpoint.done[-4 * PROVOKED_LAUNCHES :] == [step for steps in expected for step in steps]
     assert endpoint.salts == sorted(endpoint.salts)
@@ -292,7 +292,7 @@ def test_a_mismatch_belongs_to_the_rank_that_saw_it() -> None:
 
 def test_a_sample_in_place_has_as_many_launches_as_one_out_of_place_and_no_filling_between() -> None:
     for in_place in (False, True):
-        (endpoint, _), (result, _) = measured(RULE.of_one_visit(17), replace(CASE, in_place=in_place))
+        (endpoint, _), (result, _) = measured(RULE.of_one_round(17), replace(CASE, in_place=in_place))
         assert result.launches == 17
         assert endpoint.filled_for == [LAUNCHES_LIMIT, 17, *[1] * PROVOKED_LAUNCHES]
 
@@ -308,14 +308,14 @@ def test_an_isolated_case_has_one_launch_a_sample() -> None:
 @pytest.mark.parametrize(("name", "count"), [("all_reduce", 1024), ("reduce_scatter", 512)])
 def test_launches_in_place_that_do_nothing_are_found(name: str, count: int, op: str) -> None:
     case = replace(CASE, collective=name, op=op, count=count, in_place=True)
-    _, results = measured(RULE.of_one_visit(17), case, kind=partial(IdleEndpoint, case=case))
+    _, results = measured(RULE.of_one_round(17), case, kind=partial(IdleEndpoint, case=case))
     assert all(result.mismatch for result in results)
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 7])
 def test_no_sample_is_taken_for_which_there_is_no_room(capacity: int) -> None:
     wide = Sampling(
-        visits=1, budget_seconds=30.0, warmup_seconds=0.0, minimum_samples=1000, maximum_samples=2000
+        rounds=1, budget_seconds=30.0, warmup_seconds=0.0, minimum_samples=1000, maximum_samples=2000
     )
     _, (result, _) = measured(wide, capacity=capacity)
     assert result.stamps.shape[1] == capacity
@@ -331,7 +331,7 @@ def test_waiting_is_that_of_one_launch_of_the_last_warm_up_turn() -> None:
 @settings(max_examples=25, deadline=None)
 def test_numbers_of_samples_are_within_the_rules(minimum: int, maximum: int) -> None:
     sampling = Sampling(
-        visits=1,
+        rounds=1,
         budget_seconds=0.002,
         warmup_seconds=0.0001,
         minimum_sample_seconds=0.00001,
@@ -350,7 +350,7 @@ def test_numbers_of_samples_are_within_the_rules(minimum: int, maximum: int) -> 
 
 # -- computing meanwhile -----------------------------------------------------------------------------------
 
-OVERLAPPED = replace(CASE, mode="overlap", computing="matmul")
+OVERLAPPED = replace(CASE, mode="overlap", overlap_with="matmul")
 THREE_LAUNCHES = replace(RULE, launches=3, minimum_samples=4, maximum_samples=6)
 
 
@@ -401,7 +401,7 @@ def test_both_begin_when_the_sample_does() -> None:
 
 def test_what_ran_while_computing_is_what_is_checked() -> None:
     (endpoint, _), (result, _) = overlapped()
-    end = endpoint.done.index(f"check {SALTS_PER_VISIT * 3 + 1} {result.launches}")
+    end = endpoint.done.index(f"check {SALTS_PER_ROUND * 3 + 1} {result.launches}")
     last = result.stamps.shape[1] - 1
     assert endpoint.done[end - 8 : end] == [
         f"watch {last}", "compute", "launch", "poison", "refill", "launch", "poison", "both",
@@ -416,7 +416,7 @@ def test_there_is_room_for_fewer_samples_of_five_stamps() -> None:
 
 
 def test_who_stands_by_computes_nothing_while_samples_are_taken() -> None:
-    case = replace(OVERLAPPED, groups="[[0], [1]]", alone=1)
+    case = replace(OVERLAPPED, groups="[[0], [1]]", active_group=1)
     (idle, busy), _ = overlapped(case)
     assert set(idle.computed) == {0}
     assert busy.computed[-PROVOKED_LAUNCHES - 1] == 60  # the other rank's times count for nothing
@@ -438,13 +438,13 @@ def test_a_backend_that_cannot_compute_meanwhile_says_so() -> None:
         ({"groups": "rank // 2"}, (0, 1, 2, 3)),
         ({"groups": "[[3, 0], [2, 1]]"}, (0, 1, 2, 3)),
         ({"groups": "[[2, 1]]"}, (2, 1)),
-        ({"groups": "[[2, 1]]", "beside": "all_gather on [[3, 1]]"}, (2, 1, 3)),
-        ({"groups": "rank // 2", "alone": 1}, (2, 3)),
-        ({"groups": "rank % 2", "alone": 0}, (0, 2)),
+        ({"groups": "[[2, 1]]", "concurrent": "all_gather on [[3, 1]]"}, (2, 1, 3)),
+        ({"groups": "rank // 2", "active_group": 1}, (2, 3)),
+        ({"groups": "rank % 2", "active_group": 0}, (0, 2)),
         ({"pair": "3>1"}, (3, 1)),
-        ({"groups": "rank // 2", "alone": 1, "beside": "all_gather"}, (2, 3)),
-        ({"groups": "rank // 2", "alone": 1, "beside": "all_gather on all"}, (0, 1, 2, 3)),
-        ({"groups": "rank // 2", "alone": 1, "beside": "all_gather on rank % 2"}, (0, 1, 2, 3)),
+        ({"groups": "rank // 2", "active_group": 1, "concurrent": "all_gather"}, (2, 3)),
+        ({"groups": "rank // 2", "active_group": 1, "concurrent": "all_gather on all"}, (0, 1, 2, 3)),
+        ({"groups": "rank // 2", "active_group": 1, "concurrent": "all_gather on rank % 2"}, (0, 1, 2, 3)),
     ],
 )
 def test_stamps_are_of_the_ranks_that_communicate(changes: dict[str, Any], expected: tuple[int, ...]) -> None:

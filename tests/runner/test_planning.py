@@ -16,8 +16,8 @@ from ccbench.runner.planning import (
     expected_seconds,
     plan_suite,
     rank_bytes,
+    round_seconds,
     starting_seconds,
-    visit_seconds,
 )
 from ccbench.suite import load_suite, read_suite
 
@@ -130,22 +130,22 @@ def test_the_shipped_allreduce_on_eight_gpus_keeps_to_the_ten_minutes_that_it_pr
     assert plan.expected_seconds <= 600
 
 
-def test_the_expected_time_is_of_what_is_left_and_of_the_visits_that_unclear_cases_get() -> None:
-    sampling = Sampling(visits=6, budget_seconds=0.6)
+def test_the_expected_time_is_of_what_is_left_and_of_the_rounds_that_unclear_cases_get() -> None:
+    sampling = Sampling(rounds=6, budget_seconds=0.6)
     small = replace(CASE, size_bytes=4, count=1)
-    of_a_visit = expected_seconds(small, replace(sampling, visits=1, budget_seconds=0.1)) - 0.02 * 5 / 6
-    assert expected_seconds(small, sampling) == pytest.approx(9 * of_a_visit, rel=1e-3)
-    assert expected_seconds(small, sampling, made=4) == pytest.approx(5 * of_a_visit, rel=1e-3)
-    assert expected_seconds(small, sampling, made=6) == pytest.approx(6 * of_a_visit, rel=1e-3)
+    of_a_round = expected_seconds(small, replace(sampling, rounds=1, budget_seconds=0.1)) - 0.02 * 5 / 6
+    assert expected_seconds(small, sampling) == pytest.approx(9 * of_a_round, rel=1e-3)
+    assert expected_seconds(small, sampling, made=4) == pytest.approx(5 * of_a_round, rel=1e-3)
+    assert expected_seconds(small, sampling, made=6) == pytest.approx(6 * of_a_round, rel=1e-3)
 
 
 def test_ranks_that_spin_and_share_processors_wait_for_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ccbench.runner.planning.usable_cores", lambda: 2)
     monkeypatch.setattr("time.clock_getres", lambda clock: 0.004)
-    sampling = Sampling(visits=1, minimum_samples=3, warmup_seconds=0.001, budget_seconds=0.01)
+    sampling = Sampling(rounds=1, minimum_samples=3, warmup_seconds=0.001, budget_seconds=0.01)
 
     def seconds(backend: str, ranks: int) -> float:
-        return visit_seconds(replace(CASE, backend=backend, ranks=ranks, size_bytes=4, count=1), sampling)
+        return round_seconds(replace(CASE, backend=backend, ranks=ranks, size_bytes=4, count=1), sampling)
 
     alone = seconds("mpi", 2)
     assert alone == pytest.approx(0.017, abs=1e-3)
@@ -154,11 +154,11 @@ def test_ranks_that_spin_and_share_processors_wait_for_ticks(monkeypatch: pytest
     assert seconds("mpi", 6) - alone == pytest.approx(0.096, rel=0.01)
     assert seconds("cpu", 6) == pytest.approx(alone, rel=0.01)  # its ranks hand their processor on at once
     two_hosts = replace(CASE, backend="mpi", ranks=4, nodes=2, size_bytes=4, count=1)
-    assert visit_seconds(two_hosts, sampling) == pytest.approx(alone, rel=0.01)
+    assert round_seconds(two_hosts, sampling) == pytest.approx(alone, rel=0.01)
 
 
 def test_a_look_at_messages_is_in_the_plan_once() -> None:
-    sampling = Sampling(visits=1)
+    sampling = Sampling(rounds=1)
     cases = [replace(CASE, backend="mpi", collective=name) for name in ("all_reduce", "broadcast")]
     assert starting_seconds(cases[:1], sampling) == starting_seconds(cases, sampling)
     assert starting_seconds(cases, sampling)["mpi"] > capabilities_of("mpi").start_seconds + 1.0
@@ -177,13 +177,13 @@ def test_groups_need_as_much_as_they_are_many() -> None:
 
 
 def test_a_group_alone_needs_what_one_group_needs() -> None:
-    alone = replace(CASE, groups="rank // 2", size_bytes=2048, alone=0)
+    alone = replace(CASE, groups="rank // 2", size_bytes=2048, active_group=0)
     assert case_bytes(alone) == 2 * (1024 + 2048)
     assert rank_bytes(alone) == 1024 + 2048
 
 
 def test_what_runs_beside_needs_buffers_of_its_own() -> None:
-    beside = replace(CASE, beside="all_reduce on rank % 2")
+    beside = replace(CASE, concurrent="all_reduce on rank % 2")
     assert case_bytes(beside) == 4 * (1024 + 4096) + 4 * (4096 + 4096)
     assert rank_bytes(beside) == 1024 + 4096 + 4096 + 4096
 

@@ -73,18 +73,18 @@ def test_a_good_result_shows_its_median_time_bus_bandwidth_and_prediction() -> N
 
 
 def test_the_time_of_both_together_is_no_bandwidth() -> None:
-    case = replace(CASE, mode=OVERLAP, computing="matmul")
+    case = replace(CASE, mode=OVERLAP, overlap_with="matmul")
     assert result_text(replace(ended(), case=case), None) == "2 ms"
 
 
-def test_the_time_of_several_visits_is_the_median_of_their_medians() -> None:
-    """As in files and tables: a visit that gave more samples counts no more than the others."""
+def test_the_time_of_several_rounds_is_the_median_of_their_medians() -> None:
+    """As in files and tables: a round that gave more samples counts no more than the others."""
     samples = (1e-3,) * 5 + (2e-3,) * 9 + (3e-3, 3e-3, 3e-3, 3e-3)
-    visits = Measurement(
-        CASE, Status.OK, samples_seconds=samples, visit_samples=(1, 1, 1, 1, 1, 9, 1, 1, 1, 1)
+    rounds = Measurement(
+        CASE, Status.OK, samples_seconds=samples, round_samples=(1, 1, 1, 1, 1, 9, 1, 1, 1, 1)
     )
     pooled = Measurement(CASE, Status.OK, samples_seconds=samples)
-    assert result_text(visits, None).startswith("1.5 ms, ")
+    assert result_text(rounds, None).startswith("1.5 ms, ")
     assert result_text(pooled, None).startswith("2 ms, ")
 
 
@@ -99,7 +99,7 @@ def test_plain_lines_come_for_the_start_for_bad_cases_and_for_the_last_one() -> 
     stream, clock = io.StringIO(), FakeClock()
     run_three_cases(PlainProgress(stream, interval_seconds=60, clock=clock))
     lines = stream.getvalue().splitlines()
-    assert lines[0] == "3 visits, about 0:06"
+    assert lines[0] == "3 rounds, about 0:06"
     assert lines[1].startswith("[1/3] all_reduce ring float32 sum")
     assert lines[2].endswith("failed: rank 1 died (left 0:02)")
     assert lines[3].startswith("[3/3]")
@@ -240,7 +240,7 @@ def test_what_was_seen_corrects_what_is_left_of_its_kind_and_of_no_other() -> No
     assert forecast.left() == Left(0, 0.0)
 
 
-def test_one_quick_visit_does_not_turn_a_plan_upside_down() -> None:
+def test_one_quick_round_does_not_turn_a_plan_upside_down() -> None:
     forecast = Forecast()
     forecast.expect("cpu", 10, 60.0)
     forecast.seen("cpu", planned_seconds=0.01, took_seconds=0.1)

@@ -21,9 +21,9 @@ from ccbench.model.machine import load_machine, save_machine
 from ccbench.results import load_run
 from ccbench.runner.planning import RunOptions, case_bytes, check_output, plan_suite
 from ccbench.runner.progress import Left, SilentProgress
+from ccbench.runner.rounds import NO_TEAM
 from ccbench.runner.run import RunOutcome, run_suite
 from ccbench.runner.starting import first_difference
-from ccbench.runner.visits import NO_TEAM
 from ccbench.runner.workers.discovery import HostFacts, LaunchedRanks
 from ccbench.suite import Suite, load_suite
 
@@ -35,7 +35,7 @@ COLLECTIVES = ["all_reduce", "broadcast", "barrier"]
 def good(case: Case, sampling: Sampling) -> Measurement:
     samples = (1e-6,) * 5
     return Measurement(
-        case, Status.OK, samples_seconds=samples, visit_samples=(5,), launches_per_sample=3, wrong_elements=0
+        case, Status.OK, samples_seconds=samples, round_samples=(5,), launches_per_sample=3, wrong_elements=0
     )
 
 
@@ -121,14 +121,14 @@ def declared_as(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
     monkeypatch.setitem(DECLARED, "cpu", replace(DECLARED["cpu"], **changes))
 
 
-def suite_of(tmp_path: Path, collectives: Sequence[str] = COLLECTIVES, visits: int = 1) -> Suite:
+def suite_of(tmp_path: Path, collectives: Sequence[str] = COLLECTIVES, rounds: int = 1) -> Suite:
     path = tmp_path / "tiny.yaml"
     document = {
         "suite": "tiny",
         "backends": "cpu",
         "order": "written",
         "sweep": {"collective": list(collectives), "ranks": 2, "size": "4 KiB"},
-        "sampling": {"visits": visits, "budget": "10 ms", "warmup": "1 ms"},
+        "sampling": {"rounds": rounds, "budget": "10 ms", "warmup": "1 ms"},
     }
     path.write_text(json.dumps(document))
     return load_suite(path)
@@ -186,13 +186,13 @@ def test_a_fault_that_comes_back_with_the_same_words_skips_the_rest_of_its_kind_
     names = ["all_reduce", "broadcast", "gather", "reduce", "all_gather", "all_to_all", "barrier"]
     teams.settings = {"barrier": "another kind"}
     teams.answers = dict.fromkeys(names[1:-1], status_of(Status.FAILED, "no space in /dev/shm"))
-    suite = suite_of(tmp_path, names, visits=3)
+    suite = suite_of(tmp_path, names, rounds=3)
     outcome = run(suite, tmp_path)
     assert [name for name, _ in teams.asked] == [*names[:4], "barrier", "barrier", "barrier"]
     assert (outcome.exit_code, outcome.unfinished) == (5, 1)
     assert outcome.counts == {Status.OK: 2, Status.FAILED: 3, Status.SKIPPED: 2}
     rows = load_run(outcome.folder).cases.set_index("collective")
-    assert len(rows.loc["all_reduce", "visit_samples"]) == 1  # what was measured stays
+    assert len(rows.loc["all_reduce", "round_samples"]) == 1  # what was measured stays
     assert rows.loc["all_to_all", "status"] == "skipped"
     assert rows.loc["all_to_all", "detail"] == (
         "not started: 3 cases in a row lost their cpu team by: no space in /dev/shm"
@@ -221,8 +221,8 @@ def test_teams_that_cannot_start_are_tried_three_times(tmp_path: Path, teams: Te
     assert sorted(details) == ["cpu: no ranks today"] * 3 + ["cpu: no ranks today (tried 3 times)"] * 2
 
 
-def test_visits_go_round_and_keep_the_launches_that_the_first_one_found(tmp_path: Path, teams: Teams) -> None:
-    run(suite_of(tmp_path, visits=6), tmp_path)
+def test_rounds_go_round_and_keep_the_launches_that_the_first_one_found(tmp_path: Path, teams: Teams) -> None:
+    run(suite_of(tmp_path, rounds=6), tmp_path)
     assert [name for name, _ in teams.asked] == COLLECTIVES * 6
     assert [sampling.launches for _, sampling in teams.asked] == [0] * 3 + [3] * 15
     assert teams.asked[0][1].budget_seconds == pytest.approx(0.010 / 6)
@@ -295,22 +295,22 @@ def test_resume_measures_what_failed_and_leaves_the_rest(tmp_path: Path, teams: 
     assert (again.exit_code, again.counts) == (0, {Status.OK: 3})
 
 
-def test_resume_adds_the_visits_that_are_missing(tmp_path: Path, teams: Teams) -> None:
-    visits = 0
+def test_resume_adds_the_rounds_that_are_missing(tmp_path: Path, teams: Teams) -> None:
+    rounds = 0
 
     def twice(case: Case, sampling: Sampling) -> Measurement:
-        nonlocal visits
-        visits += 1
-        if visits == 3:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 3:
             raise KeyboardInterrupt
         return good(case, sampling)
 
     teams.answers["barrier"] = twice
-    outcome = run(suite_of(tmp_path, ["barrier"], visits=6), tmp_path)
+    outcome = run(suite_of(tmp_path, ["barrier"], rounds=6), tmp_path)
     assert outcome.exit_code == 130
-    run(suite_of(tmp_path, ["barrier"], visits=6), tmp_path, resume=outcome.folder)
+    run(suite_of(tmp_path, ["barrier"], rounds=6), tmp_path, resume=outcome.folder)
     (row,) = load_run(outcome.folder).cases.to_dict("records")
-    assert [int(samples) for samples in row["visit_samples"]] == [5] * 6
+    assert [int(samples) for samples in row["round_samples"]] == [5] * 6
     assert len(row["samples_seconds"]) == 30
 
 
@@ -448,7 +448,7 @@ def test_the_first_difference_of_two_runs_is_named_by_its_place() -> None:
 
 def test_a_team_is_started_with_the_settings_of_its_cases(tmp_path: Path, teams: Teams) -> None:
     teams.settings = {"broadcast": "2"}
-    run(suite_of(tmp_path, visits=2), tmp_path)
+    run(suite_of(tmp_path, rounds=2), tmp_path)
     assert [request.environment for request in teams.requests] == [(), (("WAY", "2"),)]
 
 
@@ -474,15 +474,15 @@ def test_costly_teams_are_visited_in_two_blocks_each_the_second_half_backwards(
     names = ["all_reduce", "broadcast", "reduce", "all_gather"]
     teams.settings = {"all_reduce": "0", "all_gather": "0", "broadcast": "1", "reduce": "2"}
     declared_as(monkeypatch, device=Device.GPU)
-    outcome = run(suite_of(tmp_path, names, visits=6), tmp_path)
+    outcome = run(suite_of(tmp_path, names, rounds=6), tmp_path)
     assert [dict(request.environment)["WAY"] for request in teams.requests] == ["0", "1", "2", "1", "0"]
     first = ["all_reduce", "all_gather"] * 3
     once = ["broadcast"] * 3
     assert [name for name, _ in teams.asked] == [*first, *once, *["reduce"] * 6, *once, *first]
-    assert {len(visits) for visits in load_run(outcome.folder).cases["visit_samples"]} == {6}
+    assert {len(rounds) for rounds in load_run(outcome.folder).cases["round_samples"]} == {6}
 
 
-def test_a_resumed_run_gives_each_block_the_visits_that_are_missing(
+def test_a_resumed_run_gives_each_block_the_rounds_that_are_missing(
     tmp_path: Path, teams: Teams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ccbench.runner.run.MOST_COSTLY_TEAMS", 1)
@@ -493,7 +493,7 @@ def test_a_resumed_run_gives_each_block_the_visits_that_are_missing(
         raise KeyboardInterrupt
 
     teams.answers["broadcast"] = interrupted
-    suite = suite_of(tmp_path, ["all_reduce", "broadcast"], visits=6)
+    suite = suite_of(tmp_path, ["all_reduce", "broadcast"], rounds=6)
     outcome = run(suite, tmp_path)
     teams.answers.clear()
     teams.asked.clear()
@@ -502,16 +502,16 @@ def test_a_resumed_run_gives_each_block_the_visits_that_are_missing(
 
 
 class Counted(SilentProgress):
-    """Keeps what a person would see: the visits left after each visit."""
+    """Keeps what a person would see: the rounds left after each round."""
 
     def __init__(self) -> None:
         self.left: list[int] = []
 
     def started(self, left: Left) -> None:
-        self.left.append(left.visits)
+        self.left.append(left.rounds)
 
     def case_finished(self, measurement: Measurement, prediction: object, left: Left) -> None:
-        self.left.append(left.visits)
+        self.left.append(left.rounds)
 
 
 @pytest.mark.parametrize("unclear", [0, 1, 3])
@@ -525,7 +525,7 @@ def test_the_counter_reaches_its_end_once_however_many_cases_are_unclear(
     teams.answers = dict.fromkeys(COLLECTIVES[:unclear], spread)
     progress = Counted()
     options = RunOptions(machine="cpu-shared-memory", output=tmp_path / "out")
-    run_suite(suite_of(tmp_path, visits=6), options, progress)
+    run_suite(suite_of(tmp_path, rounds=6), options, progress)
     assert len(progress.left) == 1 + 18 + 6 * unclear
     assert progress.left[0] == 3 * 9  # as many as it may well be
     assert progress.left.index(0) == len(progress.left) - 1
@@ -547,17 +547,17 @@ def test_what_a_library_says_it_ran_is_what_is_predicted(
     assert set(asked) == {("tree", "ll")}
 
 
-def test_a_visit_that_could_not_start_takes_nothing_from_those_before(tmp_path: Path, teams: Teams) -> None:
+def test_a_round_that_could_not_start_takes_nothing_from_those_before(tmp_path: Path, teams: Teams) -> None:
     def lost(case: Case, sampling: Sampling) -> Measurement:
         teams.opens = False
         return Measurement(case, Status.TIMED_OUT, "a cable was pulled")
 
     teams.answers["barrier"] = lost
-    outcome = run(suite_of(tmp_path, ["all_reduce", "barrier"], visits=3), tmp_path)
+    outcome = run(suite_of(tmp_path, ["all_reduce", "barrier"], rounds=3), tmp_path)
     assert statuses(outcome.folder) == {"all_reduce": "ok", "barrier": "timed_out"}
     rows = load_run(outcome.folder).cases.set_index("collective")
     assert rows.loc["all_reduce", "stop_reason"] == NO_TEAM
-    assert len(rows.loc["all_reduce", "visit_samples"]) == 1
+    assert len(rows.loc["all_reduce", "round_samples"]) == 1
     assert outcome.exit_code == 4
 
 

@@ -19,7 +19,7 @@ def measurement(size_bytes: int, seconds: float, **changes: Any) -> Measurement:
     case = Case("s", "nccl", "all_reduce", "default", "float32", "sum", size_bytes, size_bytes // 4, 8)
     one = Measurement(
         replace(case, **of_case), Status.OK, backend_version="NCCL 2.20.5", samples_seconds=(seconds,) * 3,
-        visit_samples=(3,), launches_per_sample=1,
+        round_samples=(3,), launches_per_sample=1,
     )  # fmt: skip
     return replace(one, **changes)
 

@@ -77,39 +77,41 @@ def test_a_layout_that_a_number_of_ranks_cannot_form_is_left_out_there() -> None
     ],
 )
 def test_sharing_says_which_groups_run(asked: Any, found: list[int]) -> None:
-    assert [case.alone for case in cases_of({"groups": "rank // 2", "group_mode": asked})] == found
+    assert [case.active_group for case in cases_of({"groups": "rank // 2", "group_mode": asked})] == found
 
 
 def test_one_group_is_neither_concurrent_nor_isolated() -> None:
     (case,) = cases_of({"group_mode": ["isolated", "each", "concurrent"]})
-    assert case.alone == ALL_GROUPS
+    assert case.active_group == ALL_GROUPS
     (case,) = cases_of({"groups": [[0, 2]], "group_mode": "isolated"})
-    assert case.alone == ALL_GROUPS
+    assert case.active_group == ALL_GROUPS
 
 
 def test_what_runs_beside_has_groups_of_its_own_where_it_names_them() -> None:
     named = ["nothing", "all_gather", "all_gather on dp", "all_gather on rank // 3", "all_gather on all"]
-    cases = cases_of({"layout": {"tp": 2}, "groups": "tp", "beside": named})
+    cases = cases_of({"layout": {"tp": 2}, "groups": "tp", "concurrent": named})
     found = ["", "all_gather", f"all_gather on dp of {TP2}", "all_gather on all"]
-    assert [case.beside for case in cases] == found
-    others = [case.beside_case for case in cases]
+    assert [case.concurrent for case in cases] == found
+    others = [case.concurrent_case for case in cases]
     assert [other.members for other in others if other] == [
         ((0, 1), (2, 3)), ((0, 2), (1, 3)), ((0, 1, 2, 3),),
     ]  # fmt: skip
 
 
 def test_groups_of_its_own_that_are_the_cases_groups_are_not_its_own() -> None:
-    cases = cases_of({"beside": ["all_gather on all", "all_gather", "all_gather on rank // 4"]})
-    assert [case.beside for case in cases] == ["all_gather"]
+    cases = cases_of({"concurrent": ["all_gather on all", "all_gather", "all_gather on rank // 4"]})
+    assert [case.concurrent for case in cases] == ["all_gather"]
 
 
 def test_the_same_collective_runs_beside_on_other_ranks_only() -> None:
-    cases = cases_of({"groups": "rank // 2", "beside": ["nothing", "all_reduce", "all_reduce on rank % 2"]})
-    assert [case.beside for case in cases] == ["", "all_reduce on rank % 2"]
+    cases = cases_of(
+        {"groups": "rank // 2", "concurrent": ["nothing", "all_reduce", "all_reduce on rank % 2"]}
+    )
+    assert [case.concurrent for case in cases] == ["", "all_reduce on rank % 2"]
 
 
 def test_nothing_runs_beside_a_pair_a_group_alone_a_barrier_or_a_computation() -> None:
-    beside = {"beside": "all_gather"}
+    beside = {"concurrent": "all_gather"}
     for sweep in (
         {"collective": "send_recv", "pairs": "each"},
         {"groups": "rank // 2", "group_mode": "each"},
@@ -118,7 +120,7 @@ def test_nothing_runs_beside_a_pair_a_group_alone_a_barrier_or_a_computation() -
         with pytest.raises(SuiteError, match="nothing is left"):
             cases_of({**sweep, **beside})
     (barrier,) = cases_of({"collective": "barrier", **beside})
-    assert barrier.beside == ""
+    assert barrier.concurrent == ""
 
 
 def test_traffic_is_of_all_to_all_v_alone() -> None:
@@ -143,15 +145,15 @@ def test_the_size_of_uneven_traffic_is_the_largest_input() -> None:
 
 
 def test_something_is_computed_in_mode_overlap_only() -> None:
-    cases = cases_of({"mode": ["streaming", "overlap"], "computing": "all"})
-    assert [(case.mode, case.computing) for case in cases] == [
+    cases = cases_of({"mode": ["streaming", "overlap"], "overlap_with": "all"})
+    assert [(case.mode, case.overlap_with) for case in cases] == [
         ("streaming", ""), ("overlap", "matmul"), ("overlap", "memory"),
     ]  # fmt: skip
 
 
 def test_everybody_computes_so_no_group_is_alone_in_mode_overlap() -> None:
     sweep = {"mode": ["isolated", "overlap"], "groups": "rank // 2", "group_mode": ["concurrent", "isolated"]}
-    found = [(case.mode, case.alone) for case in cases_of(sweep)]
+    found = [(case.mode, case.active_group) for case in cases_of(sweep)]
     assert found == [("isolated", ALL_GROUPS), ("overlap", ALL_GROUPS), ("isolated", 0)]
 
 
@@ -166,10 +168,10 @@ def test_a_backend_gets_only_what_it_has(backend: str) -> None:
     sweep = {
         "collective": ["all_reduce", "all_to_all_v"], "traffic": ["balanced", "hot:0.5"],
         "groups": ["all", "rank // 2"], "group_mode": ["concurrent", "each"],
-        "beside": ["nothing", "broadcast"],
+        "concurrent": ["nothing", "broadcast"],
     }  # fmt: skip
     cases = cases_of(sweep, backend)
-    for name in ("groups", "alone", "beside", "traffic"):
+    for name in ("groups", "active_group", "concurrent", "traffic"):
         differ = any(getattr(case, name) != AXIS[name].default for case in cases)
         assert differ == capabilities_of(backend).has(name, "anything")
     assert any(case.collective == "all_to_all_v" for case in cases)
@@ -180,8 +182,8 @@ def test_a_suite_with_all_of_it_is_written_and_read_back() -> None:
         "sweep": {
             "collective": "all_to_all_v", "layout": {"pp": 2, "tp": 2, "order": "megatron"},
             "groups": ["tp", "rank // 2"], "group_mode": ["concurrent", "each"],
-            "beside": ["nothing", "all_gather on pp"], "traffic": ["zipf:2", [[1, 2], [3, 4]]],
-            "mode": ["overlap", "streaming"], "computing": "memory",
+            "concurrent": ["nothing", "all_gather on pp"], "traffic": ["zipf:2", [[1, 2], [3, 4]]],
+            "mode": ["overlap", "streaming"], "overlap_with": "memory",
         }
     }  # fmt: skip
     suite = read_suite(json.dumps(document))
@@ -194,7 +196,7 @@ def test_a_suite_with_all_of_it_is_written_and_read_back() -> None:
 
 def test_the_json_schema_knows_the_keys() -> None:
     sweep = suite_schema()["$defs"]["Sweep"]["properties"]
-    assert {"layout", "groups", "group_mode", "beside", "traffic", "computing"} <= set(sweep)
+    assert {"layout", "groups", "group_mode", "concurrent", "traffic", "overlap_with"} <= set(sweep)
     layouts = sweep["layout"]["anyOf"][1]
     assert set(layouts["properties"]) == {"order", "tp", "cp", "ep", "dp", "pp", "etp"}
 
@@ -222,7 +224,7 @@ def test_every_case_of_a_layout_is_one_that_its_ranks_can_run(
 ) -> None:
     sweep = {
         "collective": collective, "layout": {"order": "megatron", **sizes}, "groups": named,
-        "group_mode": ["concurrent", "each"], "beside": ["nothing", "all_gather on dp"],
+        "group_mode": ["concurrent", "each"], "concurrent": ["nothing", "all_gather on dp"],
     }  # fmt: skip
     try:
         cases = cases_of(sweep, ranks=ranks)
@@ -232,4 +234,4 @@ def test_every_case_of_a_layout_is_one_that_its_ranks_can_run(
     for case in cases:
         assert case.group_ranks > 1
         assert set().union(*parse_groups(case.groups, ranks)) <= set(range(ranks))
-        assert case.beside_case is None or case.beside_case.members
+        assert case.concurrent_case is None or case.concurrent_case.members

@@ -35,7 +35,7 @@ sweep:
   protocol: ll128
 sampling:
   confidence: 99%
-  visits: 3
+  rounds: 3
   max_ci_width: 0.1
   minimum_samples: 5
   maximum_samples: 50
@@ -80,7 +80,7 @@ def test_a_file_may_say_everything(tmp_path: Path) -> None:
     )
     assert suite.sampling == Sampling(
         confidence=0.99,
-        visits=3,
+        rounds=3,
         target_relative_width=0.1,
         minimum_samples=5,
         maximum_samples=50,

@@ -119,7 +119,7 @@ def test_sizes_are_whole_on_the_ranks_that_a_suite_is_for(name: str, backend: st
 def test_sharing_is_measured_in_every_suite_that_has_groups() -> None:
     for name in ("dp-gradients", "tp-layer", "pp-pipeline", "long-sequence"):
         grouped = [case for case in expand(load_suite(name), context()) if case.groups]
-        assert {case.alone for case in grouped} == {-1, 0}, name
+        assert {case.active_group for case in grouped} == {-1, 0}, name
 
 
 def test_experts_are_asked_evenly_and_unevenly() -> None:

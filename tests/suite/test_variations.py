@@ -35,7 +35,7 @@ def values(cases: tuple[Case, ...], name: str) -> list[Any]:
         ("misalignment", [0, 4], "misalignment_bytes", [0, 4]),
         ("groups", ["all", "rank // 2", [[0, 3], [1, 2]]], "groups", ["", "[[0, 3], [1, 2]]", "rank // 2"]),
         ("groups", [[0, 3], [1, 2]], "groups", ["[[0, 3], [1, 2]]"]),
-        ("beside", ["nothing", "all_gather"], "beside", ["", "all_gather"]),
+        ("concurrent", ["nothing", "all_gather"], "concurrent", ["", "all_gather"]),
         ("op", ["sum", "premulsum"], "op", ["premulsum", "sum"]),
     ],
 )
@@ -79,7 +79,7 @@ def test_groups_that_do_not_fit_the_ranks_are_left_out() -> None:
         ("pairs", "0-3", "no pair of ranks"),
         ("channels", [0, 65], r"channels\[1\].*write 0 to 64"),
         ("transport", "shm", "transport"),
-        ("beside", "barrier", "collective"),
+        ("concurrent", "barrier", "collective"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_place(key: str, value: Any, words: str) -> None:
@@ -92,7 +92,7 @@ def test_what_a_case_does_not_ask_for_leaves_its_id_alone() -> None:
     assert case.case_id == "770c69d9d3b860d8"  # as it was before these fields came
     asked: tuple[dict[str, Any], ...] = (
         {"channels": 1}, {"transport": "host"}, {"registration": "local"}, {"aggregation": 2},
-        {"misalignment_bytes": 4}, {"groups": "rank // 2"}, {"beside": "all_gather"},
+        {"misalignment_bytes": 4}, {"groups": "rank // 2"}, {"concurrent": "all_gather"},
     )  # fmt: skip
     changed = {replace(case, **one).case_id for one in asked}
     assert len(changed) == 7

@@ -1,14 +1,14 @@
-"""Intervals of ratios of medians by a bootstrap over visits, for many points at once.
+"""Intervals of ratios of medians by a bootstrap over rounds, for many points at once.
 
-Visits are drawn with replacement, their samples are not drawn anew: a visit's median already varies with its
+Rounds are drawn with replacement, their samples are not drawn anew: a round's median already varies with its
 samples, and drawing at both levels counts that twice (A. C. Davison and D. V. Hinkley, "Bootstrap Methods and
 their Application", Cambridge 1997, section 3.8; figures in docs/compare.md).
 
 Nothing has to be drawn one by one: the median of V draws from V values is the value at the rank of the median
 of V uniform numbers (J. S. Maritz and R. G. Jarrett, J. Amer. Statist. Assoc. 73 (1978) 194). One or two
-random numbers stand for a whole resampling, and they serve every point that has as many visits.
+random numbers stand for a whole resampling, and they serve every point that has as many rounds.
 
-Percentiles of a bootstrap are too narrow for very few values; below five visits they are taken further out,
+Percentiles of a bootstrap are too narrow for very few values; below five rounds they are taken further out,
 as if of Student's distribution, with the spread corrected by n/(n-1) (T. C. Hesterberg, Amer. Statist. 69
 (2015) 371).
 """
@@ -18,12 +18,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.analysis.comparison.visits import Floats, Whole
+from ccbench.analysis.comparison.rounds import Floats, Whole
 
 POINTS_AT_ONCE = 1000
 """So that replicates take some ten megabytes, however many points there are."""
 
-FEW_VISITS = 5
+FEW_ROUNDS = 5
 """Below, plain percentiles cover less than they promise."""
 
 
@@ -32,11 +32,11 @@ def ratio_intervals(
 ) -> tuple[Floats, Floats]:
     """Low and high end of new median over base median of every point.
 
-    base, new: medians of visits, a row for each point, NaN where a row has no further visit.
+    base, new: medians of rounds, a row for each point, NaN where a row has no further round.
     """
     low, high = np.empty(len(base)), np.empty(len(base))
     sides = [_Resampled(one, draws, [seed, side]) for side, one in enumerate((base, new))]
-    tails = _tails(np.minimum(sides[0].visits, sides[1].visits), confidence)
+    tails = _tails(np.minimum(sides[0].rounds, sides[1].rounds), confidence)
     for start in range(0, len(base), POINTS_AT_ONCE):
         chunk = np.arange(start, min(start + POINTS_AT_ONCE, len(base)))
         ratios = np.sort(sides[1].medians(chunk) / sides[0].medians(chunk), axis=1)
@@ -47,31 +47,31 @@ def ratio_intervals(
     return low, high
 
 
-def _tails(visits: Whole, confidence: float) -> Floats:
-    """The share of replicates to leave out on each side, by the visits of the side with fewer."""
+def _tails(rounds: Whole, confidence: float) -> Floats:
+    """The share of replicates to leave out on each side, by the rounds of the side with fewer."""
     from scipy import special
 
-    plain = np.full(len(visits), (1 - confidence) / 2)
-    count = np.maximum(visits, 2).astype(np.float64)
+    plain = np.full(len(rounds), (1 - confidence) / 2)
+    count = np.maximum(rounds, 2).astype(np.float64)
     quantile = special.stdtrit(count - 1, (1 + confidence) / 2)
     further = special.ndtr(-np.sqrt(count / (count - 1)) * quantile)
-    return np.asarray(np.where(visits < FEW_VISITS, further, plain), dtype=np.float64)
+    return np.asarray(np.where(rounds < FEW_ROUNDS, further, plain), dtype=np.float64)
 
 
 class _Resampled:
-    """The visits of every point, sorted, and the ranks at which the medians of resampled ones are."""
+    """The rounds of every point, sorted, and the ranks at which the medians of resampled ones are."""
 
-    def __init__(self, visit_medians: Floats, draws: int, seed: list[int]) -> None:
-        self.visits: Whole = np.sum(~np.isnan(visit_medians), axis=1)
-        self.sorted = np.sort(visit_medians, axis=1)  # NaN last
+    def __init__(self, round_medians: Floats, draws: int, seed: list[int]) -> None:
+        self.rounds: Whole = np.sum(~np.isnan(round_medians), axis=1)
+        self.sorted = np.sort(round_medians, axis=1)  # NaN last
         self.draws = draws
-        self.ranks = {int(n): _median_ranks(int(n), draws, seed) for n in np.unique(self.visits)}
+        self.ranks = {int(n): _median_ranks(int(n), draws, seed) for n in np.unique(self.rounds)}
 
     def medians(self, points: Whole) -> Floats:
         """Replicates of the medians of ``points``, a row for each."""
         found = np.empty((len(points), self.draws))
         for count, (low, high) in self.ranks.items():
-            rows = np.flatnonzero(self.visits[points] == count)
+            rows = np.flatnonzero(self.rounds[points] == count)
             values = self.sorted[points[rows]]
             found[rows] = (values[:, low] + values[:, high]) / 2
         return found

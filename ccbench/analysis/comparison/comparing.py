@@ -20,6 +20,7 @@ from ccbench.analysis.comparison.judging import (
 )
 from ccbench.analysis.comparison.machines import hardware_difference, notes_on
 from ccbench.analysis.comparison.matching import Face, Published
+from ccbench.analysis.comparison.rounds import round_medians, samples_of
 from ccbench.analysis.comparison.sides import (
     Obstacle,
     Side,
@@ -28,10 +29,9 @@ from ccbench.analysis.comparison.sides import (
     obstacle_of,
     side_of,
 )
-from ccbench.analysis.comparison.significance import visits_needed
+from ccbench.analysis.comparison.significance import rounds_needed
 from ccbench.analysis.comparison.thresholds import Thresholds
 from ccbench.analysis.comparison.values import Cause, Compared, Comparison, Settings, Verdict
-from ccbench.analysis.comparison.visits import samples_of, visit_medians
 from ccbench.cases import Status
 from ccbench.results import Point, Run, open_run
 from ccbench.results.points import IMPOSSIBLE
@@ -124,7 +124,7 @@ def _without(
     times = [None if side is None else side.seconds for side in (base, new)]
     return Comparison(
         point, Verdict.NONE, threshold, cause, reason, times[0], times[1],
-        base_visits=len(base.visits) if base else 0, new_visits=len(new.visits) if new else 0,
+        base_rounds=len(base.rounds) if base else 0, new_rounds=len(new.rounds) if new else 0,
         wrong=new is not None and new.status is Status.WRONG,
     )  # fmt: skip
 
@@ -138,7 +138,7 @@ def _judged(results: Sequence[Comparison | Facing], settings: Settings) -> tuple
 def _repeats(faces: Sequence[Face]) -> list[str]:
     """A note where a run holds points several times, as imports of several logs do."""
     several = sum(len(base) > 1 or len(new) > 1 for base, new, _ in faces)
-    return [f"{several} points were measured several times in a run; each time counts as a visit"] * bool(
+    return [f"{several} points were measured several times in a run; each time counts as a round"] * bool(
         several
     )
 
@@ -158,9 +158,9 @@ def _against_model(point: Point, side: Side, settings: Settings) -> Comparison:
     plain = replace(
         _without(point, None, side, None, settings), base_seconds=predicted, ratio=seconds / predicted
     )
-    if len(side.visits) < visits_needed(settings.confidence):
+    if len(side.rounds) < rounds_needed(settings.confidence):
         return _few_against_model(plain, side)
-    new = visit_medians(samples_of([side.visits]))
+    new = round_medians(samples_of([side.rounds]))
     middle = float(np.nanmedian(new))
     ends = ratio_intervals(
         np.full_like(new, predicted), new, settings.confidence, settings.draws, settings.seed
@@ -180,4 +180,4 @@ def _few_against_model(plain: Comparison, side: Side) -> Comparison:
     if side.averages or side.imported:
         verdict = by_ratio(plain.ratio or 1.0, plain.threshold)
         return replace(plain, verdict=verdict, reason=joined(BY_RATIO_ALONE))
-    return replace(plain, cause=Cause.TOO_FEW_VISITS, reason=f"{plain.new_visits} visits are too few")
+    return replace(plain, cause=Cause.TOO_FEW_ROUNDS, reason=f"{plain.new_rounds} rounds are too few")

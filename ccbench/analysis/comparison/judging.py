@@ -9,17 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.analysis.comparison.bootstrap import ratio_intervals
+from ccbench.analysis.comparison.rounds import Floats, round_medians, samples_of
 from ccbench.analysis.comparison.sides import Side
 from ccbench.analysis.comparison.significance import (
     corrected,
     differ,
-    enough_visits,
+    enough_rounds,
     rank_p,
-    visits_needed,
+    rounds_needed,
     welch_p,
 )
 from ccbench.analysis.comparison.values import Cause, Comparison, Settings, Verdict
-from ccbench.analysis.comparison.visits import Floats, samples_of, visit_medians
 from ccbench.results import Point
 from ccbench.units import format_change
 
@@ -62,7 +62,7 @@ class Tested:
 
 
 def tested(base: Floats, new: Floats, confidence: float) -> Tested:
-    """base, new: medians of visits in seconds, a row a point, NaN where a row has no further visit."""
+    """base, new: medians of rounds in seconds, a row a point, NaN where a row has no further round."""
     alone = welch_p(np.log(base), np.log(new))
     welch, ranks = corrected(alone), rank_p(base, new)
     ratio = np.nanmedian(new, axis=1) / np.nanmedian(base, axis=1)
@@ -72,7 +72,7 @@ def tested(base: Floats, new: Floats, confidence: float) -> Tested:
 def judged(pairs: Sequence[Facing], settings: Settings) -> list[Comparison]:
     """The comparison of every pair, in order."""
     testable = [
-        enough_visits(len(pair.base.visits), len(pair.new.visits), settings.confidence) for pair in pairs
+        enough_rounds(len(pair.base.rounds), len(pair.new.rounds), settings.confidence) for pair in pairs
     ]
     by_test = iter(_by_test([pair for pair, enough in zip(pairs, testable, strict=True) if enough], settings))
     return [
@@ -88,20 +88,20 @@ def _plain(pair: Facing, settings: Settings) -> Comparison:
     return Comparison(
         point, Verdict.NONE, settings.thresholds.of(point.collective, point.backend, point.size_bytes),
         reason=pair.told, base_seconds=base, new_seconds=new, ratio=new / base,
-        base_visits=len(pair.base.visits), new_visits=len(pair.new.visits),
+        base_rounds=len(pair.base.rounds), new_rounds=len(pair.new.rounds),
     )  # fmt: skip
 
 
 def _without_test(pair: Facing, settings: Settings) -> Comparison:
-    """Of too few visits: none of a measured point, the ratio's alone of what another tool printed."""
+    """Of too few rounds: none of a measured point, the ratio's alone of what another tool printed."""
     plain = _plain(pair, settings)
     if not (pair.base.averages or pair.new.averages or (pair.base.imported and pair.new.imported)):
-        needed = visits_needed(settings.confidence)
+        needed = rounds_needed(settings.confidence)
         reason = (
-            f"{plain.base_visits} visits against {plain.new_visits} cannot show a change at "
+            f"{plain.base_rounds} rounds against {plain.new_rounds} cannot show a change at "
             f"{settings.confidence:.4g}; {needed} against {needed} can"
         )
-        return replace(plain, cause=Cause.TOO_FEW_VISITS, reason=joined(pair.told, reason))
+        return replace(plain, cause=Cause.TOO_FEW_ROUNDS, reason=joined(pair.told, reason))
     verdict = by_ratio(plain.ratio or 1.0, plain.threshold)
     return replace(plain, verdict=verdict, reason=joined(pair.told, BY_RATIO_ALONE))
 
@@ -116,8 +116,8 @@ def by_ratio(ratio: float, threshold: float) -> Verdict:
 def _by_test(pairs: Sequence[Facing], settings: Settings) -> list[Comparison]:
     if not pairs:
         return []
-    base = visit_medians(samples_of([pair.base.visits for pair in pairs]))
-    new = visit_medians(samples_of([pair.new.visits for pair in pairs]))
+    base = round_medians(samples_of([pair.base.rounds for pair in pairs]))
+    new = round_medians(samples_of([pair.new.rounds for pair in pairs]))
     found = tested(base, new, settings.confidence)
     low, high = ratio_intervals(base, new, settings.confidence, settings.draws, settings.seed)
     plain = [_plain(pair, settings) for pair in pairs]
@@ -149,7 +149,7 @@ def _among_many(one: Comparison, count: int, confidence: float) -> str:
     change = format_change((one.ratio or 1.0) - 1)
     return (
         f"{change}: as the only point a change, but one among {count} is found by chance too easily (p "
-        f"{one.p_value:.2g}, corrected for their number, is above {1 - confidence:.2g}); more visits show it,"
+        f"{one.p_value:.2g}, corrected for their number, is above {1 - confidence:.2g}); more rounds show it,"
         " or runs of fewer points (--only)"
     )
 

@@ -34,7 +34,7 @@ def markdown(compared: Compared) -> str:
         lines += [f"- {_escaped(note)}" for note in notes[:MOST_FOLDED]]
         lines += ["", "</details>", ""]
     lines.append(
-        "Time of new over base, median of the visits' medians, minus one; intervals at "
+        "Time of new over base, median of the rounds' medians, minus one; intervals at "
         f"{compared.settings.confidence:.4g}; threshold {compared.settings.thresholds.default:.3g}"
         + (" and rules." if compared.settings.thresholds.rules else ".")
     )

@@ -119,7 +119,7 @@ def self_check_screen(check: SelfCheck, width: int = 80) -> str:
     settings = check.settings
     lines = [f"A=A of {' and '.join(check.runs)}: {check.points} points, {check.left_out} left out"]
     shares = [
-        f"false alarms: {check.false_alarms:.3%} of points in {check.splits} share-outs of the visits, "
+        f"false alarms: {check.false_alarms:.3%} of points in {check.splits} share-outs of the rounds, "
         f"{check.alarmed:.1%} of share-outs with any (let pass: {MOST_FALSE:.0%} of points)",
         f"planted slow-downs of {INJECTED_THRESHOLDS:g} thresholds found: {check.found:.1%} "
         f"(threshold {settings.thresholds.default:.3g}, confidence {settings.confidence:.4g})",

@@ -1,7 +1,7 @@
 """A=A: how often a comparison sees a change in data that have none, and whether it sees a real one.
 
-Visits are shared out anew at random many times, so that both sides come from one pot and every change seen
-is a false alarm. With the visits of two runs of one machine each share-out is a permutation; with those of
+Rounds are shared out anew at random many times, so that both sides come from one pot and every change seen
+is a false alarm. With the rounds of two runs of one machine each share-out is a permutation; with those of
 one run both sides draw as many as it has, with replacement, since half of them would be too few for a
 verdict. What differs between two whole runs (placement, a neighbour) shows only in two runs.
 """
@@ -15,10 +15,10 @@ import numpy as np
 
 from ccbench.analysis.comparison.comparing import as_run, compare
 from ccbench.analysis.comparison.judging import tested
+from ccbench.analysis.comparison.rounds import Floats, round_medians, samples_of
 from ccbench.analysis.comparison.sides import by_identity, obstacle_of, side_of
-from ccbench.analysis.comparison.significance import enough_visits
+from ccbench.analysis.comparison.significance import enough_rounds
 from ccbench.analysis.comparison.values import FINE, NO_VERDICT, Compared, Settings, Verdict
-from ccbench.analysis.comparison.visits import Floats, samples_of, visit_medians
 from ccbench.results import Point, Run
 
 MOST_FALSE = 0.01
@@ -67,7 +67,7 @@ class SelfCheck:
     def doubt(self) -> str:
         """Why comparisons at these settings cannot be trusted with such data; empty where they can."""
         if not self.points:
-            return "no point can be judged: flagged, too few visits, not measured, or not in both runs"
+            return "no point can be judged: flagged, too few rounds, not measured, or not in both runs"
         if self.false_alarms > MOST_FALSE:
             return f"false alarms at {self.false_alarms:.2%} of points, more than {MOST_FALSE:.0%}"
         if self.direct is not None and self.direct_alarms is None:
@@ -75,7 +75,7 @@ class SelfCheck:
         if (self.direct_alarms or 0.0) > MOST_FALSE:
             return f"the two runs differ at {self.direct_alarms:.2%} of points, more than {MOST_FALSE:.0%}"
         if self.found < FEWEST_FOUND:
-            return f"only {self.found:.0%} of planted slow-downs were found: too noisy, or too few visits"
+            return f"only {self.found:.0%} of planted slow-downs were found: too noisy, or too few rounds"
         return ""
 
     @property
@@ -90,7 +90,7 @@ def check_self(
     settings: Settings | None = None,
     splits: int = 200,
 ) -> SelfCheck:
-    """Share the visits of one run, or of two of one machine, out ``splits`` times and count false alarms.
+    """Share the rounds of one run, or of two of one machine, out ``splits`` times and count false alarms.
 
     Raises RunFolderError where there is no such run.
     """
@@ -101,14 +101,14 @@ def check_self(
     for case, points in cases[0].items():
         sides = [side_of(one[case]) for one in cases if case in one]
         whole = len(sides) == len(cases) and not any(obstacle_of(side, "run", settings) for side in sides)
-        visits = [visit for side in sides for visit in side.visits]
-        each = len(visits) // len(sides)
-        if whole and not sides[0].simulated and enough_visits(each, each, settings.confidence):
+        rounds = [one_round for side in sides for one_round in side.rounds]
+        each = len(rounds) // len(sides)
+        if whole and not sides[0].simulated and enough_rounds(each, each, settings.confidence):
             kept.append(points[0])
-            tables.append(visits)
+            tables.append(rounds)
         else:
             left_out += 1
-    medians = visit_medians(samples_of(tables))
+    medians = round_medians(samples_of(tables))
     false, alarmed, found = _counted(medians, kept, settings, splits, len(loaded) == 1)
     direct = None if len(loaded) == 1 else compare(loaded[0], loaded[1], settings)
     names = tuple(str(one.path) for one in loaded)
@@ -143,7 +143,7 @@ def _counted(
 
 
 def _shared_out(medians: Floats, random: np.random.Generator, replacing: bool) -> tuple[Floats, Floats]:
-    """Two sides from the visits of each row: half each at random, or as many as there are, drawn twice."""
+    """Two sides from the rounds of each row: half each at random, or as many as there are, drawn twice."""
     counts = np.sum(~np.isnan(medians), axis=1)
     ordered = np.sort(medians, axis=1)  # NaN last
     width = medians.shape[1]

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbench.analysis.comparison.rounds import Rounds
 from ccbench.analysis.comparison.values import Cause, Settings
-from ccbench.analysis.comparison.visits import Visits
 from ccbench.cases import Status
 from ccbench.machine.flags import Flag
 from ccbench.results import Point, Run
@@ -22,13 +22,13 @@ ARRANGEMENTS = frozenset(flag for flag in Flag if flag.arrangement)
 class Side:
     """What one run has for a point.
 
-    visits: samples by visit; each printed average of an imported log is a visit of its own. seconds: the
+    rounds: samples by round; each printed average of an imported log is a round of its own. seconds: the
     run's median, the median of several. averages: no samples are known. bound, prediction: as in the run.
     """
 
     status: Status
     detail: str
-    visits: Visits
+    rounds: Rounds
     seconds: float | None
     averages: bool
     imported: bool
@@ -57,7 +57,9 @@ def side_of(points: Sequence[Point]) -> Side:
     return Side(
         status=first.status,
         detail=first.detail,
-        visits=[visit for point in timed for visit in point.visits or [np.array([point.median_seconds])]],
+        rounds=[
+            one_round for point in timed for one_round in point.rounds or [np.array([point.median_seconds])]
+        ],
         seconds=float(np.median([point.median_seconds for point in timed])) if timed else None,
         averages=any(not len(point.samples_seconds) for point in timed),
         imported=any(point.imported for point in chosen),
@@ -86,16 +88,20 @@ def obstacle_of(side: Side, name: str, settings: Settings) -> Obstacle | None:
         # An imported table may carry a word that this version does not know, which nobody can accept.
         accept = f", or let that count: --accept-flags {','.join(doubtful)}" if {*doubtful} <= {*Flag} else ""
         return Cause.DOUBTFUL, f"{name} is flagged {', '.join(doubtful)}; measure it again{accept}"
-    if side.seconds is None or not side.seconds > 0 or not all(_timed(visit) for visit in side.visits):
-        return Cause.NO_TIME, f"{name} has no time above zero, or visits without one"
+    if (
+        side.seconds is None
+        or not side.seconds > 0
+        or not all(_timed(one_round) for one_round in side.rounds)
+    ):
+        return Cause.NO_TIME, f"{name} has no time above zero, or rounds without one"
     return None
 
 
-def _timed(visit: NDArray[np.float64]) -> bool:
-    """Whether the visit's median is a time above zero; its least sample mostly tells at once."""
-    if not np.isfinite(visit).all():
+def _timed(one_round: NDArray[np.float64]) -> bool:
+    """Whether the round's median is a time above zero; its least sample mostly tells at once."""
+    if not np.isfinite(one_round).all():
         return False
-    return bool(visit.min() > 0) or float(np.median(visit)) > 0
+    return bool(one_round.min() > 0) or float(np.median(one_round)) > 0
 
 
 def obstacle_between(base: Side, new: Side, settings: Settings) -> Obstacle | None:

@@ -1,10 +1,10 @@
-"""Whether visits' medians of two runs differ by more than chance, for many points at once.
+"""Whether rounds' medians of two runs differ by more than chance, for many points at once.
 
 Two tests must agree. Welch's t test of the medians' logarithms gives p-values as small as the evidence is
 strong, which a correction for many points needs: the least p of an exact rank or permutation test of 6
-visits against 6 is 2/924, so among 64 points corrected at 5 % a single changed one could never be found.
-Mann-Whitney's exact test, not corrected, assumes nothing and vetoes what a few odd visits did to the t test;
-it also says how many visits are too few. Simulations: docs/compare.md.
+rounds against 6 is 2/924, so among 64 points corrected at 5 % a single changed one could never be found.
+Mann-Whitney's exact test, not corrected, assumes nothing and vetoes what a few odd rounds did to the t test;
+it also says how many rounds are too few. Simulations: docs/compare.md.
 
 Holm's correction, not Benjamini and Hochberg's: that bounds the share of findings that are false, so
 where half of the points did change it lets 2 % of the others be called changed, and a gate that cries wolf
@@ -22,34 +22,34 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.analysis.comparison.visits import Floats
+from ccbench.analysis.comparison.rounds import Floats
 
-FEWEST_VISITS = 3
+FEWEST_ROUNDS = 3
 """On either side; with two a spread is no more than a guess."""
 
 MOST_EXACT = 12
-"""Visits on the larger side up to which ranks are counted exactly; beyond, the normal approximation holds."""
+"""Rounds on the larger side up to which ranks are counted exactly; beyond, the normal approximation holds."""
 
 
-def least_rank_p(base_visits: int, new_visits: int) -> float:
-    """The smallest two-sided p that ranks of so many visits can give: 2 / (all ways to tell them apart)."""
-    return min(1.0, 2.0 / math.comb(base_visits + new_visits, base_visits))
+def least_rank_p(base_rounds: int, new_rounds: int) -> float:
+    """The smallest two-sided p that ranks of so many rounds can give: 2 / (all ways to tell them apart)."""
+    return min(1.0, 2.0 / math.comb(base_rounds + new_rounds, base_rounds))
 
 
-def enough_visits(base_visits: int, new_visits: int, confidence: float) -> bool:
-    """Whether so many visits can show a change at all at ``confidence``."""
-    few = min(base_visits, new_visits) < FEWEST_VISITS
-    return not few and least_rank_p(base_visits, new_visits) <= 1 - confidence + 1e-12
+def enough_rounds(base_rounds: int, new_rounds: int, confidence: float) -> bool:
+    """Whether so many rounds can show a change at all at ``confidence``."""
+    few = min(base_rounds, new_rounds) < FEWEST_ROUNDS
+    return not few and least_rank_p(base_rounds, new_rounds) <= 1 - confidence + 1e-12
 
 
 @lru_cache(maxsize=64)
-def visits_needed(confidence: float) -> int:
-    """The fewest visits on each side that are enough: 4 at 95 %."""
-    return next(n for n in range(FEWEST_VISITS, 1000) if enough_visits(n, n, confidence))
+def rounds_needed(confidence: float) -> int:
+    """The fewest rounds on each side that are enough: 4 at 95 %."""
+    return next(n for n in range(FEWEST_ROUNDS, 1000) if enough_rounds(n, n, confidence))
 
 
 def welch_p(base: Floats, new: Floats) -> Floats:
-    """Two-sided p of equal means, a row a point, NaN where a row has no further visit.
+    """Two-sided p of equal means, a row a point, NaN where a row has no further round.
 
     Where nothing varies at all the answer is certain: 0 for a difference, 1 for none.
     """
@@ -70,7 +70,7 @@ def welch_p(base: Floats, new: Floats) -> Floats:
 
 
 def rank_p(base: Floats, new: Floats) -> Floats:
-    """Two-sided p of Mann-Whitney's test, a row a point, NaN where a row has no further visit."""
+    """Two-sided p of Mann-Whitney's test, a row a point, NaN where a row has no further round."""
     n, m = (np.sum(~np.isnan(one), axis=1) for one in (base, new))
     found = np.ones(len(base))
     for pair in np.unique(np.stack([n, m], axis=1), axis=0) if len(base) else ():

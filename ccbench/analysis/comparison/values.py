@@ -36,7 +36,7 @@ class Cause(str, Enum):
     EMULATED = "emulated"
     SIMULATED = "simulated"
     NO_TIME = "no time"
-    TOO_FEW_VISITS = "too few visits"
+    TOO_FEW_ROUNDS = "too few rounds"
     TOO_WIDE = "interval too wide"
     NO_PREDICTION = "no prediction"
     BEATS_BOUND = "beats the bound"
@@ -67,7 +67,7 @@ class Comparison:
 
     point: of the new run, else of the base; both were asked the same.
     ratio: new time over base time, above 1 slower. low, high: its interval, None of averages.
-    p_value: of no change (Welch's t of the visits' logarithms), corrected for the number of points.
+    p_value: of no change (Welch's t of the rounds' logarithms), corrected for the number of points.
     rank_p_value: Mann-Whitney's, not corrected. cause and reason: of having no verdict; reason also says what
     is unusual about a verdict. wrong: the new run gave wrong elements.
     """
@@ -84,8 +84,8 @@ class Comparison:
     high: float | None = None
     p_value: float | None = None
     rank_p_value: float | None = None
-    base_visits: int = 0
-    new_visits: int = 0
+    base_rounds: int = 0
+    new_rounds: int = 0
     wrong: bool = False
 
     @property

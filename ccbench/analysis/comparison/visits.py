@@ -1,7 +1,7 @@
-"""Samples of many points at once, as flat NumPy arrays: medians of visits, and of points.
+"""Samples of many points at once, as flat NumPy arrays: medians of rounds, and of points.
 
-A case is visited several times during a run, and samples of one visit resemble each other more than those of
-different visits; so what is tested is a visit's median, and a visit counts once however many samples it has.
+A case is visited several times during a run, and samples of one round resemble each other more than those of
+different rounds; so what is tested is a round's median, and a round counts once however many samples it has.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ Whole = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples of ``points`` points, grouped by visit.
+    """Samples of ``points`` points, grouped by round.
 
-    seconds: all samples. visit: of each sample, ascending from 0. point: of each visit, ascending.
+    seconds: all samples. round: of each sample, ascending from 0. point: of each round, ascending.
     """
 
     seconds: Floats
-    visit: Whole
+    one_round: Whole
     point: Whole
     points: int
 
 
-Visits = Sequence[Floats]
-"""The samples of one point, one array a visit, none of them empty."""
+Rounds = Sequence[Floats]
+"""The samples of one point, one array a round, none of them empty."""
 
 
-def samples_of(points: Sequence[Visits]) -> Samples:
+def samples_of(points: Sequence[Rounds]) -> Samples:
     """The samples of several points, in their order."""
-    parts = [visit for visits in points for visit in visits]
+    parts = [one_round for rounds in points for one_round in rounds]
     lengths = np.array([len(part) for part in parts], dtype=np.int64)
-    counts = np.array([len(visits) for visits in points], dtype=np.int64)
+    counts = np.array([len(rounds) for rounds in points], dtype=np.int64)
     return Samples(
         seconds=np.concatenate(parts).astype(np.float64) if parts else np.zeros(0),
-        visit=np.repeat(np.arange(len(parts)), lengths),
+        one_round=np.repeat(np.arange(len(parts)), lengths),
         point=np.repeat(np.arange(len(points)), counts),
         points=len(points),
     )
@@ -60,9 +60,9 @@ def medians(values: Floats, group: Whole, groups: int) -> Floats:
     return found
 
 
-def visit_medians(samples: Samples) -> Floats:
-    """The median of every visit, a row for each point; NaN where a point has fewer visits than the others."""
-    found = medians(samples.seconds, samples.visit, len(samples.point))
+def round_medians(samples: Samples) -> Floats:
+    """The median of every round, a row for each point; NaN where a point has fewer rounds than the others."""
+    found = medians(samples.seconds, samples.one_round, len(samples.point))
     counts = np.bincount(samples.point, minlength=samples.points)
     table = np.full((samples.points, int(counts.max(initial=0))), np.nan)
     place = np.arange(len(samples.point)) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -89,13 +89,13 @@ def slow_groups(timed: Sequence[Point], joined: Callable[[Point], Joined]) -> li
 def _seen(timed: Sequence[Point], joined: Callable[[Point], Joined]) -> Iterator[_Seen]:
     teams: dict[tuple[object, ...], Joined] = {}
     for point in timed:
-        if not point.groups or point.beside or point.mode == OVERLAP:
+        if not point.groups or point.concurrent or point.mode == OVERLAP:
             continue
         try:
             members = parse_groups(point.groups, point.ranks)
         except UsageError:
             continue  # an import whose groups ccbench cannot form
-        medians = point.part_median_seconds
+        medians = point.group_median_seconds
         if len(medians) == len(members) > 1 and min(medians) > 0:
             key = (point.backend, point.ranks, point.nodes)
             if key not in teams:

@@ -20,11 +20,11 @@ from ccbench.analysis.health.joined import joined_by
 from ccbench.analysis.health.matrix import MISS, PairMatrix, PairMiss, doubts_of, pair_matrices, pair_misses
 from ccbench.analysis.health.outliers import high_outliers, relative_spread
 from ccbench.analysis.health.ranks import starved_ranks, waited_for
-from ccbench.cases import MORE_VISITS, Status
+from ccbench.cases import MORE_ROUNDS, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.machine.flags import DEVICE_FAULTS
 from ccbench.results import Point, Run
-from ccbench.runner.visits import NO_TEAM
+from ccbench.runner.rounds import NO_TEAM
 from ccbench.units import format_ratio, format_seconds, format_size, plural
 
 HEALTH = "health"
@@ -32,7 +32,7 @@ HEALTH = "health"
 
 UNSTABLE_BETWEEN = 0.10
 UNSTABLE_WITHIN = 0.25
-"""Scaled deviation over the median, of the medians of visits and of the samples of one visit, above which a
+"""Scaled deviation over the median, of the medians of rounds and of the samples of one round, above which a
 case's timing is unstable: differences of a tenth could then not be seen."""
 
 UNSTABLE_SECONDS = 1e-6
@@ -42,7 +42,7 @@ or shorter by where these and the buffers happen to be. It is a quarter of the s
 UNSTABLE_CASES = 0.25
 """Share of the cases that may be unstable before the whole run is."""
 
-FEWEST_VISITS = 3
+FEWEST_ROUNDS = 3
 
 DOUBTED_CASES = 0.25
 """Share of the cases whose times may be in doubt before the verdict is."""
@@ -152,8 +152,8 @@ def health_of(run: Run) -> HealthVerdict:
         doubt = f"{len(run.problems)} files could not be read, first {run.problems[0]}"
     elif any(point.status is Status.SKIPPED for point in points):
         doubt = "the run was stopped early"
-    elif unfinished := sum(point.stop_reason in (MORE_VISITS, NO_TEAM) for point in points):
-        doubt = f"the run was stopped early: {unfinished} of {len(points)} cases lack visits"
+    elif unfinished := sum(point.stop_reason in (MORE_ROUNDS, NO_TEAM) for point in points):
+        doubt = f"the run was stopped early: {unfinished} of {len(points)} cases lack rounds"
     elif (planned := run.manifest.planned_cases) > len(points):
         doubt = f"the run was stopped early: {planned - len(points)} of {planned} cases were not reached"
     else:
@@ -302,7 +302,7 @@ def _unstable(timed: Sequence[Point]) -> list[HealthFinding]:
         return []
     point, between, within = max(bad, key=lambda one: one[1])
     text = (
-        f"{len(bad)} of {len(spreads)} cases vary by more than {UNSTABLE_BETWEEN:.0%} between visits or "
+        f"{len(bad)} of {len(spreads)} cases vary by more than {UNSTABLE_BETWEEN:.0%} between rounds or "
         f"{UNSTABLE_WITHIN:.0%} within one, and by more than {format_seconds(UNSTABLE_SECONDS)}, "
         f"worst {point.label} with {between:.0%} and {within:.0%}"
     )
@@ -310,11 +310,11 @@ def _unstable(timed: Sequence[Point]) -> list[HealthFinding]:
 
 
 def _spreads(point: Point) -> tuple[float, float] | None:
-    """Between the visits' medians, and (the median of that) within a visit; None of too few visits."""
-    visits = [visit.tolist() for visit in point.visits]
-    if len(visits) < FEWEST_VISITS:
+    """Between the rounds' medians, and (the median of that) within a round; None of too few rounds."""
+    rounds = [one_round.tolist() for one_round in point.rounds]
+    if len(rounds) < FEWEST_ROUNDS:
         return None
-    return relative_spread([median(one) for one in visits]), median(map(relative_spread, visits))
+    return relative_spread([median(one) for one in rounds]), median(map(relative_spread, rounds))
 
 
 def _evidence(points: Sequence[Point], timed: Sequence[Point], matrices: Sequence[PairMatrix]) -> list[str]:
@@ -334,7 +334,7 @@ def _evidence(points: Sequence[Point], timed: Sequence[Point], matrices: Sequenc
     if spreads:
         between, within = (median(one[place] for one in spreads) for place in (0, 1))
         lines.append(
-            f"timing of {plural(len(spreads), 'case')}: typically varies by {between:.1%} between visits "
+            f"timing of {plural(len(spreads), 'case')}: typically varies by {between:.1%} between rounds "
             f"and {within:.1%} within one"
         )
     watched = sum(bool(point.device_readings) for point in points)

@@ -91,7 +91,7 @@ def _blamed(timed: Sequence[Point], of_case: OfCase, chance: float = 1.0) -> Ite
     """
     teams: dict[tuple[str, int], list[Point]] = defaultdict(list)
     for point in timed:
-        of_all = not (point.pair or point.groups or point.beside)
+        of_all = not (point.pair or point.groups or point.concurrent)
         if of_all and point.collective in SYMMETRIC and point.ranks > 1:
             teams[point.backend, point.ranks].append(point)
     sizes = Counter(backend for backend, _ in teams)

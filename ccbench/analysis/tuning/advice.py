@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from ccbench.analysis.tuning.timings import Choice, Situation, Timing
-from ccbench.stats import Interval, visited_interval
+from ccbench.stats import Interval, rounds_interval
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def _speeds(members: Sequence[Timing], rules: Rules) -> dict[int, dict[Choice, _
 
 
 def _speed(timings: Sequence[Timing], confidence: float) -> _Speed:
-    """The same choice measured several times (in several runs): their visits count as those of one."""
+    """The same choice measured several times (in several runs): their rounds count as those of one."""
     used = {one.channels_used for one in timings}
     channels = used.pop() if len(used) == 1 else 0
     names = {one.ran for one in timings}
@@ -165,11 +165,11 @@ def _speed(timings: Sequence[Timing], confidence: float) -> _Speed:
     if not all(one.samples_seconds for one in timings):
         return _Speed(float(median(one.median_seconds for one in timings)), None, channels, ran)
     samples = [sample for one in timings for sample in one.samples_seconds]
-    visits = [n for one in timings for n in (one.visit_samples or (len(one.samples_seconds),))]
-    interval = visited_interval(samples, visits, confidence)
+    rounds = [n for one in timings for n in (one.round_samples or (len(one.samples_seconds),))]
+    interval = rounds_interval(samples, rounds, confidence)
     kept = interval if interval.confidence >= confidence else None
     seconds = timings[0].median_seconds if len(timings) == 1 else interval.median
-    # The run's own median may be that of the visits; the interval must hold it.
+    # The run's own median may be that of the rounds; the interval must hold it.
     if kept is not None and not kept.low <= seconds <= kept.high:
         seconds = kept.median
     return _Speed(seconds, kept, channels, ran)

@@ -86,7 +86,7 @@ class Situation:
 class Timing:
     """One choice at one size, in seconds per launch.
 
-    samples_seconds, visit_samples: as a run keeps them; empty where a source prints an average only.
+    samples_seconds, round_samples: as a run keeps them; empty where a source prints an average only.
     ran: algorithm and protocol that the library said it ran, "" where it did not; channels_used: 0 likewise.
     simulated: computed, not measured.
     """
@@ -96,7 +96,7 @@ class Timing:
     size_bytes: int
     median_seconds: float
     samples_seconds: tuple[float, ...] = ()
-    visit_samples: tuple[int, ...] = ()
+    round_samples: tuple[int, ...] = ()
     flags: tuple[str, ...] = ()
     simulated: bool = False
     channels_used: int = 0
@@ -118,7 +118,7 @@ def forced_from(texts: Iterable[str]) -> Forced:
         algorithm, _, protocol = choice.partition("/")
         if not source or not algorithm:
             raise UsageError(
-                f"--forced {shown(text)}: not SOURCE=ALGORITHM[/PROTOCOL]; "
+                f"--assume-algorithm {shown(text)}: not SOURCE=ALGORITHM[/PROTOCOL]; "
                 "write for example run2.log=ring/ll128"
             )
         known.append((source, algorithm.lower(), (protocol or DEFAULT).lower()))
@@ -166,7 +166,7 @@ def _timing(
         size_bytes=size_bytes,
         median_seconds=seconds,
         samples_seconds=tuple(point.samples_seconds.tolist()),
-        visit_samples=point.visit_samples,
+        round_samples=point.round_samples,
         flags=point.flags,
         simulated=point.simulated,
         channels_used=point.channels_used,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.base import OutOfMemory
-from ccbench.backends.beside import in_the_one_beside, part_names, part_samples
+from ccbench.backends.beside import group_names, in_the_one_beside, part_samples
 from ccbench.backends.computing import HostComputation
 from ccbench.backends.cpu.execution import Bystander, Launcher, Pace
 from ccbench.backends.cpu.memory import PAGE_BYTES, Activity, Arena, Control, Word, fence
@@ -73,7 +73,7 @@ class CpuEndpoint:
         self._samples, self._sample = 0, NO_SAMPLE
 
     def next_salt(self) -> int:
-        """A number that is new in every visit and the same on all ranks."""
+        """A number that is new in every round and the same on all ranks."""
         self._cases += 1
         return self._cases
 
@@ -98,7 +98,7 @@ class CpuEndpoint:
         self._program = launchers[0]
         self._together = Together(launchers, self._pace) if len(launchers) > 1 else None
         self._samples, self._sample = 0, NO_SAMPLE
-        if not case.computing:
+        if not case.overlap_with:
             self._computation = None
         return self._sides[0].label
 
@@ -267,10 +267,12 @@ class CpuEndpoint:
 
     def facts(self) -> CaseFacts:
         """What each of two collectives took, for the rank that speaks for all; else samples say it all."""
-        if self.rank or not self._case.beside:
+        if self.rank or not self._case.concurrent:
             return CaseFacts()
         seconds = self.control.part_seconds[:, : self._samples]
-        return CaseFacts(parts=part_names(self._case), part_samples_seconds=part_samples(self._case, seconds))
+        return CaseFacts(
+            parts=group_names(self._case), group_samples_seconds=part_samples(self._case, seconds)
+        )
 
     def _say(self, activity: Activity) -> None:
         self.control.words[self.control.index(self.rank, Word.ACTIVITY)] = activity

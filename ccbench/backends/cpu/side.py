@@ -166,7 +166,7 @@ class Side:
 def sides_of(case: Case, rank: int, fault: Fault | None) -> tuple[Side, ...]:
     """The case's own collective, and the one beside it where there is one."""
     main = Side(case, rank, fault)
-    other = case.beside_case
+    other = case.concurrent_case
     if other is None:
         return (main,)
     # Numbered after the case's own groups: what strays from one collective into the other is seen.

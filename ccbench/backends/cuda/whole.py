@@ -107,8 +107,8 @@ class CudaEndpoint(CudaRanks):
         self.arm(case)
         self._host_seconds = []
         worlds = self._worlds_of(case)
-        self._active = worlds if case.alone == ALL_GROUPS else (worlds[case.alone],)
-        seen = replace(case, ranks=case.group_ranks, groups="", alone=ALL_GROUPS)
+        self._active = worlds if case.active_group == ALL_GROUPS else (worlds[case.active_group],)
+        seen = replace(case, ranks=case.group_ranks, groups="", active_group=ALL_GROUPS)
         algorithms = [one.prepare(seen) for one in self._active]
         self._ready_gate()
         return algorithms[0]
@@ -228,7 +228,7 @@ class CudaEndpoint(CudaRanks):
             protocol_used=HOST if self.fallen_back else "",
             channels_used=min(one.facts().channels_used for one in self._active),
             parts=tuple(f"ranks {format_ranks(one.members)}" for one in self._active) if several else (),
-            part_samples_seconds=tuple(zip(*rows, strict=True)) if several else (),
+            group_samples_seconds=tuple(zip(*rows, strict=True)) if several else (),
             devices=readings,
             flags=flags,
             gated_launches=self._gated_launches,

@@ -110,7 +110,7 @@ class GlooEndpoint(ComputingEndpoint):
             said.append("Gloo works in place: the copy to the other buffer is part of the time")
         if not self.rank and self.case.mode == OVERLAP:
             said.append(WAITED_FOR if self.case.collective in SILENT else LOOKED_AFTER)
-        if not self.rank and self.case.beside:
+        if not self.rank and self.case.concurrent:
             said.append(AT_ONCE)
         return "; ".join(text for text in said if text)
 

@@ -105,7 +105,7 @@ def unsupported(case: Case) -> str | None:
     """Why no kernel can run ``case``, which the backend's capabilities allow; None where one can."""
     try:
         row = collective(case.collective)
-        case = replace(case, ranks=case.group_ranks, groups="", alone=ALL_GROUPS)
+        case = replace(case, ranks=case.group_ranks, groups="", active_group=ALL_GROUPS)
         choose(case)
     except CcbenchError as error:
         return str(error)

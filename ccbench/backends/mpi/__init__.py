@@ -65,7 +65,7 @@ class MpiBackend(DeclaredBackend):
         if case.algorithm not in known:
             have = f"one of {', '.join(known)}" if known else "none that it lists"
             return f"{library.name} has no algorithm {case.algorithm} of {case.collective}: {have}"
-        if case.mode in (NONBLOCKING, PERSISTENT, OVERLAP) or case.beside:
+        if case.mode in (NONBLOCKING, PERSISTENT, OVERLAP) or case.concurrent:
             return f"{library.name} takes {case.algorithm} for blocking calls only"
         return None
 

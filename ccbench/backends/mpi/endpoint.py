@@ -190,7 +190,7 @@ class MpiEndpoint(ComputingEndpoint):
         self._drop()
         self._in_python = ""
         self._communicators.make(case.members)
-        other = case.beside_case
+        other = case.concurrent_case
         if other is not None:
             self._communicators.make(other.members, LANE)
         with self._unsupported_said():  # an algorithm of MPI_Allgather is asked for the ranks' numbers, too

@@ -112,7 +112,7 @@ class NcclRanks(WholeEndpoint):
         """
         self.say(Activity.PREPARING)
         self.arm(case)
-        if self._bound is not None:  # of a visit that ended before its end
+        if self._bound is not None:  # of a round that ended before its end
             self._give_back(self._bound)
         self._begin_case()
         self._parts = parts_of(case)
@@ -160,7 +160,7 @@ class NcclRanks(WholeEndpoint):
         refuse_out_of_memory(failed, all_well)
 
     def _first_launch(self, bound: Bound) -> None:
-        """NCCL connects and chooses. What it chose is looked at in a case's first visit only."""
+        """NCCL connects and chooses. What it chose is looked at in a case's first round only."""
         self.poison()
         self.refill(0)
         self.barrier()
@@ -446,7 +446,7 @@ class NcclRanks(WholeEndpoint):
             channels_used=self._choice.channels,
             library_estimate_seconds=self._estimate_seconds,
             parts=tuple(part.name for part in parts),
-            part_samples_seconds=samples,
+            group_samples_seconds=samples,
             devices=devices,
             flags=flags,
             gated_launches=self._gated_launches,

@@ -63,7 +63,7 @@ class Part:
 
 def parts_of(case: Case) -> tuple[Part, ...]:
     """Every part, the case's own first, then those of what runs beside it, which may have other groups."""
-    beside = case.beside_case
+    beside = case.concurrent_case
     lanes = [case, *([beside] if beside else [])]
     found = [part for lane, one in enumerate(lanes) for part in _parts_of_lane(one, lane, len(lanes) > 1)]
     return tuple(replace(part, number=number) for number, part in enumerate(found))
@@ -71,7 +71,7 @@ def parts_of(case: Case) -> tuple[Part, ...]:
 
 def _parts_of_lane(case: Case, lane: int, several: bool) -> Iterator[Part]:
     groups = case.members
-    seen = replace(case, ranks=case.group_ranks, groups="", alone=ALL_GROUPS, pair="", beside="")
+    seen = replace(case, ranks=case.group_ranks, groups="", active_group=ALL_GROUPS, pair="", concurrent="")
     for members in groups:
         yield Part(
             name=_name(members, case, len(groups) > 1, several),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ccbench.backends.nccl.tuning_log import Choice
 from ccbench.cases import Case
-from ccbench.groups import parse_beside
+from ccbench.groups import parse_concurrent
 from ccbench.machine.software import install_line
 
 ALL_PROTOCOLS = ("ll", "ll128", "simple")
@@ -127,12 +127,15 @@ def algorithms_for(collective: str) -> tuple[str, ...]:
 
 def impossible(case: Case, version: Version = ()) -> str | None:
     """Why no NCCL (or none of ``version``) can run ``case``, from what is published; None where one may."""
-    collectives = [case.collective, *([parse_beside(case.beside).collective] if case.beside else [])]
+    collectives = [
+        case.collective,
+        *([parse_concurrent(case.concurrent).collective] if case.concurrent else []),
+    ]
     for collective in collectives:
         reason = _no_algorithm(case, collective) or _no_protocol(case, collective)
         if reason:
             return reason
-    for one in filter(None, (case, case.beside_case)):
+    for one in filter(None, (case, case.concurrent_case)):
         multiplies = one.dtype.startswith("float8") and one.op in ("avg", "premulsum")
         if multiplies and one.group_ranks == 1 <= one.count:
             # A switch of host code behind __CUDA_ARCH__: ncclLaunchOneRank of src/device/onerank.cu.

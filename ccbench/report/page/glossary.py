@@ -55,7 +55,7 @@ TERMS: Sequence[tuple[str, str]] = (
     ("size", "nccl-tests' size: the largest buffer of one rank. Sizes are binary: 1 KiB is 1024 bytes."),
     (
         "time",
-        "Median of the visits' medians with a 95 % interval by order statistics. A sample lasts from the "
+        "Median of the rounds' medians with a 95 % interval by order statistics. A sample lasts from the "
         "first rank's start to the last rank's end. Imported points have the one time that was printed.",
     ),
     (

@@ -227,15 +227,15 @@ class Leader(ABC):
             warmup_seconds=result.warmup_seconds,
             simulated=Flag.EMULATION in first.flags,
             launching_seconds=result.launching_seconds,
-            visit_samples=(stamps.shape[1],),
+            round_samples=(stamps.shape[1],),
             wrong_elements=wrong_elements_of(case, results.values()),
             stop_reason=result.stop_reason,
             protocol_used=first.facts.protocol_used,
             channels_used=first.facts.channels_used,
             library_estimate_seconds=first.facts.library_estimate_seconds,
             gated_launches=first.facts.gated_launches,
-            part_names=parts,
-            part_samples_seconds=part_samples,
+            group_names=parts,
+            group_samples_seconds=part_samples,
             device_readings=joined([reports[rank].facts.devices for rank in sorted(reports)], self.hosts),
             conditions=conditions,
         )
@@ -288,9 +288,9 @@ def parts_of(case: Case, facts: CaseFacts, result: RankResult) -> tuple[tuple[st
     if result.parts:
         every = (taking_part(case, result.part_stamps[:, part]) for part in range(len(result.parts)))
         return result.parts, tuple(map(samples, every))
-    untold = case.beside or not case.groups or not case.everybody
+    untold = case.concurrent or not case.groups or not case.everybody
     if facts.parts or untold or len(result.stamps) != case.ranks:
-        return facts.parts, facts.part_samples_seconds
+        return facts.parts, facts.group_samples_seconds
     names = tuple(f"ranks {format_ranks(members)}" for members in case.members)
     return names, tuple(samples(result.stamps[members, :]) for members in case.members)
 

@@ -1,4 +1,4 @@
-"""Pairs of runs whose truth is known: samples of visits made up by a seeded generator, without any file."""
+"""Pairs of runs whose truth is known: samples of rounds made up by a seeded generator, without any file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ccbench.results import Run
 from ccbench.results.rows import row_of
 from tests.results.samples import run_of_rows
 
-VISITS = 6
+ROUNDS = 6
 
 MANIFEST: Mapping[str, Any] = {
     "environment": {"host": {"name": "node7"}, "processor": {"model": "EPYC 7763", "cores_allowed": 64}}
@@ -29,14 +29,14 @@ def case(place: int, **changes: Any) -> Case:
     return replace(plain, **changes)
 
 
-def measured(one: Case, visits: Sequence[Sequence[float]], **changes: Any) -> Measurement:
-    """An OK measurement with these samples, one list a visit."""
+def measured(one: Case, rounds: Sequence[Sequence[float]], **changes: Any) -> Measurement:
+    """An OK measurement with these samples, one list a round."""
     plain = Measurement(
         one,
         Status.OK,
         backend_version="numpy 2",
-        samples_seconds=tuple(sample for visit in visits for sample in visit),
-        visit_samples=tuple(len(visit) for visit in visits),
+        samples_seconds=tuple(sample for one_round in rounds for sample in one_round),
+        round_samples=tuple(len(one_round) for one_round in rounds),
         wrong_elements=0,
         stop_reason="interval narrow enough",
     )
@@ -55,23 +55,23 @@ def run_of(
 
 @dataclass(frozen=True)
 class Noise:
-    """Logarithmic noise: of visits and of samples, times on top of 1.
+    """Logarithmic noise: of rounds and of samples, times on top of 1.
 
-    modes: how much slower the visits in the other of two modes are. drift: change from first visit to last.
+    modes: how much slower the rounds in the other of two modes are. drift: change from first round to last.
     """
 
-    visit: float = 0.01
+    one_round: float = 0.01
     sample: float = 0.03
     samples: int = 8
     modes: float = 0.0
     drift: float = 0.0
 
     def draw(self, random: np.random.Generator, points: int) -> NDArray[np.float64]:
-        """Factors on the true time, [point, visit, sample]."""
-        logarithm = random.normal(0, self.visit, (points, VISITS))
-        logarithm += (random.random((points, VISITS)) < 0.5) * np.log1p(self.modes)
-        logarithm += np.linspace(0, self.drift, VISITS)
-        samples = random.gamma(2.0, self.sample / np.sqrt(2), (points, VISITS, self.samples))
+        """Factors on the true time, [point, round, sample]."""
+        logarithm = random.normal(0, self.one_round, (points, ROUNDS))
+        logarithm += (random.random((points, ROUNDS)) < 0.5) * np.log1p(self.modes)
+        logarithm += np.linspace(0, self.drift, ROUNDS)
+        samples = random.gamma(2.0, self.sample / np.sqrt(2), (points, ROUNDS, self.samples))
         return np.asarray(np.exp(logarithm[:, :, None] + samples))
 
 
@@ -93,7 +93,7 @@ def made_up(random: np.random.Generator, changes: Sequence[float], noise: Noise,
                 "algorithm": one.algorithm,
                 "size_bytes": one.size_bytes,
                 "samples_seconds": seconds.ravel(),
-                "visit_samples": np.full(VISITS, noise.samples),
+                "round_samples": np.full(ROUNDS, noise.samples),
                 "median_seconds": float(np.median(np.median(seconds, axis=1))),
             }
         )

@@ -6,19 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.analysis.comparison.bootstrap import _median_ranks, ratio_intervals
-from ccbench.analysis.comparison.visits import medians, samples_of, visit_medians
+from ccbench.analysis.comparison.rounds import medians, round_medians, samples_of
 
 
-@pytest.mark.parametrize("visits", [4, 5, 6, 10])
-def test_intervals_cover_the_truth_about_as_often_as_they_say(visits: int) -> None:
-    random = np.random.default_rng(visits)
-    base, new = (np.exp(random.normal(0, 0.03, (2000, visits))) for _ in range(2))
+@pytest.mark.parametrize("rounds", [4, 5, 6, 10])
+def test_intervals_cover_the_truth_about_as_often_as_they_say(rounds: int) -> None:
+    random = np.random.default_rng(rounds)
+    base, new = (np.exp(random.normal(0, 0.03, (2000, rounds))) for _ in range(2))
     low, high = ratio_intervals(base, new, 0.95, 500, 1)
     assert 0.925 < float(np.mean((low <= 1) & (high >= 1))) <= 0.985
 
 
 @pytest.mark.parametrize("count", [3, 4, 7])
-def test_ranks_of_resampled_medians_are_distributed_as_if_visits_were_drawn(count: int) -> None:
+def test_ranks_of_resampled_medians_are_distributed_as_if_rounds_were_drawn(count: int) -> None:
     low, high = _median_ranks(count, 40_000, [1])
     drawn = np.sort(np.random.default_rng(1).integers(0, count, (40_000, count)), axis=1)
     for found, place in ((low, (count - 1) // 2), (high, count // 2)):
@@ -44,9 +44,9 @@ def test_times_that_do_not_vary_have_an_interval_without_width() -> None:
     assert (low[0], high[0]) == (1.5, 1.5)
 
 
-def test_visits_of_different_length_count_once_each() -> None:
+def test_rounds_of_different_length_count_once_each() -> None:
     samples = samples_of([[np.array([1.0, 9.0, 2.0]), np.array([5.0])], [np.array([4.0, 6.0])]])
-    np.testing.assert_array_equal(visit_medians(samples), [[2.0, 5.0], [5.0, np.nan]])
+    np.testing.assert_array_equal(round_medians(samples), [[2.0, 5.0], [5.0, np.nan]])
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(0, 1e3)), min_size=1, max_size=40))

@@ -30,12 +30,12 @@ from .synthetic import MANIFEST, case, measured, run_of
 RANDOM = np.random.default_rng(1)
 
 
-def visits(seconds: float, noise: float = 0.005, count: int = 6) -> list[list[float]]:
+def rounds(seconds: float, noise: float = 0.005, count: int = 6) -> list[list[float]]:
     return [list(seconds * np.exp(RANDOM.normal(0, noise, 5))) for _ in range(count)]
 
 
 def points(seconds: float = 1e-5, **changes: Any) -> list[Measurement]:
-    return [measured(case(place), visits(seconds), **changes) for place in range(4)]
+    return [measured(case(place), rounds(seconds), **changes) for place in range(4)]
 
 
 BASE = run_of(points(), "base")
@@ -59,18 +59,18 @@ def test_equal_runs_are_the_same_and_end_with_0() -> None:
 
 
 def test_a_slower_point_ends_with_1_and_a_faster_one_with_0() -> None:
-    slower = compare(BASE, one_more(measured(case(0), visits(1.2e-5))))
+    slower = compare(BASE, one_more(measured(case(0), rounds(1.2e-5))))
     assert first(slower).verdict is Verdict.SLOWER
     assert first(slower).ratio == pytest.approx(1.2, abs=0.02)
     assert first(slower).low < 1.2 < first(slower).high
     assert slower.exit_code == 1
-    faster = compare(BASE, one_more(measured(case(0), visits(0.8e-5))))
+    faster = compare(BASE, one_more(measured(case(0), rounds(0.8e-5))))
     assert first(faster).verdict is Verdict.FASTER
     assert faster.exit_code == 0
 
 
 def test_a_change_below_the_threshold_is_the_same_and_the_threshold_may_be_smaller() -> None:
-    new = one_more(measured(case(0), visits(1.03e-5, 0.001)))
+    new = one_more(measured(case(0), rounds(1.03e-5, 0.001)))
     assert first(compare(BASE, new)).verdict is Verdict.SAME
     strict = Settings(Thresholds(0.02))
     assert first(compare(BASE, new, strict)).verdict is Verdict.SLOWER
@@ -95,7 +95,7 @@ def test_missing_points_of_either_run_end_with_3() -> None:
 
 
 def test_a_slower_point_outranks_what_was_not_decided() -> None:
-    new = run_of([measured(case(0), visits(2e-5))], "new")
+    new = run_of([measured(case(0), rounds(2e-5))], "new")
     compared = compare(BASE, new)
     assert compared.counts == {"faster": 0, "slower": 1, "same": 0, "no verdict": 3}
     assert compared.exit_code == 1
@@ -109,7 +109,7 @@ def test_nothing_to_compare_ends_with_3() -> None:
 
 
 def test_an_interval_that_is_too_wide_is_no_verdict_unless_it_is_let_pass() -> None:
-    new = one_more(measured(case(0), visits(1e-5, 0.5)))
+    new = one_more(measured(case(0), rounds(1e-5, 0.5)))
     compared = compare(BASE, new)
     assert first(compared).cause is Cause.TOO_WIDE
     assert compared.exit_code == 3
@@ -122,27 +122,27 @@ def test_a_change_that_is_none_among_many_points_says_that_they_are_many_and_wha
     base, new = ([[1e-5 * step * factor] * 5 for step in steps] for factor in (1.0, 1.11))
     alone = compare(run_of([measured(case(0), base)]), run_of([measured(case(0), new)]))
     assert first(alone).verdict is Verdict.SLOWER
-    others = [measured(case(place), visits(1e-5)) for place in range(1, 20)]
+    others = [measured(case(place), rounds(1e-5)) for place in range(1, 20)]
     many = first(
         compare(run_of([measured(case(0), base), *others]), run_of([measured(case(0), new), *others]))
     )
     assert (many.verdict, many.cause) == (Verdict.NONE, Cause.TOO_WIDE)
     assert "+11.0%: as the only point a change, but one among 20 is found by chance too easily" in many.reason
-    assert "more visits show it" in many.reason
-    wide = first(compare(BASE, one_more(measured(case(0), visits(1e-5, 0.5)))))
+    assert "more rounds show it" in many.reason
+    wide = first(compare(BASE, one_more(measured(case(0), rounds(1e-5, 0.5)))))
     assert "neither a change by 0.05 nor the lack of one is shown" in wide.reason
 
 
 def flagged(*flags: str, oversubscribed: bool = False) -> Measurement:
     conditions = Conditions(flags=flags, oversubscribed=oversubscribed)
-    return measured(case(0), visits(1e-5), conditions=conditions)
+    return measured(case(0), rounds(1e-5), conditions=conditions)
 
 
 @pytest.mark.parametrize(
     ("extra", "cause", "words"),
     [
-        (measured(case(0), visits(1e-5, count=2)), Cause.TOO_FEW_VISITS, "6 visits against 2"),
-        (measured(case(0), [[1e-5] * 50]), Cause.TOO_FEW_VISITS, "4 against 4 can"),
+        (measured(case(0), rounds(1e-5, count=2)), Cause.TOO_FEW_ROUNDS, "6 rounds against 2"),
+        (measured(case(0), [[1e-5] * 50]), Cause.TOO_FEW_ROUNDS, "4 against 4 can"),
         (flagged("throttled"), Cause.DOUBTFUL, "new is flagged throttled; "),
         (flagged("steal", "other_load"), Cause.DOUBTFUL, "--accept-flags other_load,steal"),
         (flagged("steal", "of_tomorrow"), Cause.DOUBTFUL, "flagged of_tomorrow, steal; measure it again"),
@@ -151,7 +151,7 @@ def flagged(*flags: str, oversubscribed: bool = False) -> Measurement:
         (flagged(oversubscribed=True), Cause.ARRANGEMENT, "only new is flagged oversubscribed"),
         (Measurement(case(0), Status.TIMED_OUT, detail="rank 2 hung"), Cause.NOT_OK, "rank 2 hung"),
         (Measurement(case(0), Status.UNSUPPORTED, detail="no GPU"), Cause.NOT_OK, "unsupported: no GPU"),
-        (measured(case(0), visits(1e-5), simulated=True), Cause.SIMULATED, "computed from a model"),
+        (measured(case(0), rounds(1e-5), simulated=True), Cause.SIMULATED, "computed from a model"),
         (measured(case(0), [[0.0] * 5] * 6), Cause.NO_TIME, "no time above zero"),
     ],
 )  # fmt: skip
@@ -214,7 +214,7 @@ def test_another_name_or_version_is_told_and_refuses_nothing() -> None:
 
 def average(seconds: float, source: str = "log.txt", line: int = 1) -> dict[str, Any]:
     return {
-        "samples_seconds": None, "visit_samples": None, "median_seconds": seconds, "source": source,
+        "samples_seconds": None, "round_samples": None, "median_seconds": seconds, "source": source,
         "tool": "nccl-tests", "time_statistic": "mean", "source_line": line,
     }  # fmt: skip
 
@@ -238,7 +238,7 @@ def test_printed_averages_are_judged_by_their_ratio_alone_and_that_is_said(
     assert compared.exit_code == code
 
 
-def test_a_log_that_was_imported_several_times_gives_a_visit_each() -> None:
+def test_a_log_that_was_imported_several_times_gives_a_round_each() -> None:
     def several(factor: float) -> Run:
         import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 
@@ -247,16 +247,16 @@ def test_a_log_that_was_imported_several_times_gives_a_visit_each() -> None:
 
     compared = compare(several(1.0), several(1.1))
     (found,) = compared.points
-    assert (found.base_visits, found.new_visits) == (5, 5)
+    assert (found.base_rounds, found.new_rounds) == (5, 5)
     assert found.verdict is Verdict.SLOWER
     assert found.low is not None
     assert any("several times" in note for note in compared.notes)
 
 
 SETTINGS_OF_A_POINT: dict[str, Any] = {
-    "pair": "0>3", "groups": "rank // 2", "beside": "broadcast", "channels": 4, "transport": "host",
+    "pair": "0>3", "groups": "rank // 2", "concurrent": "broadcast", "channels": 4, "transport": "host",
     "registration": "symmetric", "aggregation": 8, "misalignment_bytes": 4, "mode": "isolated",
-    "alone": 0, "traffic": "hot:0.5", "computing": "matmul",
+    "active_group": 0, "traffic": "hot:0.5", "overlap_with": "matmul",
     "protocol": "ll", "in_place": True, "root": 1, "nodes": 2, "dtype": "float16", "ranks": 8,
     "op": "max", "backend": "gloo", "algorithm": "ring2", "collective": "reduce", "size_bytes": 12,
 }  # fmt: skip
@@ -265,7 +265,7 @@ SETTINGS_OF_A_POINT: dict[str, Any] = {
 @pytest.mark.parametrize("name", SETTINGS_OF_A_POINT)
 def test_everything_asked_of_a_case_tells_points_apart(name: str) -> None:
     plain, other = case(0), case(0, **{name: SETTINGS_OF_A_POINT[name]})
-    compared = compare(run_of([measured(plain, visits(1))]), run_of([measured(other, visits(1))]))
+    compared = compare(run_of([measured(plain, rounds(1))]), run_of([measured(other, rounds(1))]))
     assert compared.causes == {Cause.MISSING_IN_BASE.value: 1, Cause.MISSING_IN_NEW.value: 1}
     labels = {one.point.label for one in compared.points}
     assert len(labels) == 2, labels
@@ -277,7 +277,7 @@ def test_every_axis_of_a_case_is_tried() -> None:
 
 def priced(tmp_path: Path, seconds: float, prediction: Prediction | None, **changes: Any) -> Compared:
     with RunFolder.create(tmp_path / "run", MANIFEST) as folder:
-        folder.write(measured(case(0), visits(seconds), **changes), prediction)
+        folder.write(measured(case(0), rounds(seconds), **changes), prediction)
     return compare_with_model(tmp_path / "run")
 
 
@@ -336,7 +336,7 @@ def test_a_prediction_of_a_case_that_could_not_be_read_never_passes(tmp_path: Pa
     with RunFolder.create(path, MANIFEST) as folder:
         for place in (0, 1):
             prediction = Prediction(5e-6, 1e-5, 1e-6, 9e-6, "link 0-1")
-            folder.write(measured(case(place), visits(1e-5)), prediction)
+            folder.write(measured(case(place), rounds(1e-5)), prediction)
     assert compare_with_model(path).exit_code == 0
     file = next((path / "cases").glob("*.parquet"))
     file.write_bytes(file.read_bytes()[:-100])

@@ -30,7 +30,7 @@ KINDS = (
     Kind("+5 %", 20, 0.05),
     Kind("+10 %", 40, 0.10),
     Kind("+20 %", 20, 0.20),
-    Kind("more noise", 20, 0.10, Noise(visit=0.04, sample=0.1)),
+    Kind("more noise", 20, 0.10, Noise(one_round=0.04, sample=0.1)),
     Kind("fewer samples", 20, 0.10, Noise(samples=4)),
     Kind("bimodal", 10, 0.0, Noise(modes=0.15)),
     Kind("drifting", 10, 0.10, Noise(drift=0.04)),
@@ -98,7 +98,7 @@ def test_a_change_at_the_threshold_is_rarely_called_the_same(results: dict[str, 
     assert results["+5 %"].called_same <= 0.05 * results["+5 %"].changed
 
 
-def test_a_equals_a_on_made_up_visits_shows_few_alarms_and_finds_what_is_planted() -> None:
+def test_a_equals_a_on_made_up_rounds_shows_few_alarms_and_finds_what_is_planted() -> None:
     random = np.random.default_rng(5)
     runs = [made_up(random, [0.0] * POINTS, Noise(), name) for name in ("one", "two")]
     for check in (check_self(runs[0], splits=50), check_self(runs[0], runs[1], splits=50)):
@@ -109,7 +109,7 @@ def test_a_equals_a_on_made_up_visits_shows_few_alarms_and_finds_what_is_planted
 
 
 def test_a_equals_a_says_so_where_the_data_are_too_noisy_to_see_anything() -> None:
-    loud = made_up(np.random.default_rng(5), [0.0] * POINTS, Noise(visit=0.3), "loud")
+    loud = made_up(np.random.default_rng(5), [0.0] * POINTS, Noise(one_round=0.3), "loud")
     check = check_self(loud, splits=20)
     assert check.exit_code == 3
     assert "too noisy" in check.doubt

@@ -8,20 +8,20 @@ from scipy import stats
 
 from ccbench.analysis.comparison.significance import (
     corrected,
-    enough_visits,
+    enough_rounds,
     least_rank_p,
     rank_p,
-    visits_needed,
+    rounds_needed,
     welch_p,
 )
 
 
-def test_four_visits_against_four_are_the_fewest_at_95_per_cent() -> None:
-    assert visits_needed(0.95) == 4
-    assert not enough_visits(3, 4, 0.95)
-    assert enough_visits(3, 6, 0.95)
-    assert not enough_visits(2, 100, 0.95)
-    assert visits_needed(0.99) == 5
+def test_four_rounds_against_four_are_the_fewest_at_95_per_cent() -> None:
+    assert rounds_needed(0.95) == 4
+    assert not enough_rounds(3, 4, 0.95)
+    assert enough_rounds(3, 6, 0.95)
+    assert not enough_rounds(2, 100, 0.95)
+    assert rounds_needed(0.99) == 5
 
 
 def test_welch_and_rank_p_are_those_of_scipy() -> None:
@@ -35,7 +35,7 @@ def test_welch_and_rank_p_are_those_of_scipy() -> None:
         np.testing.assert_allclose(rank_p(base, new), ranks, rtol=1e-9)
 
 
-def test_rows_with_fewer_visits_are_as_if_alone() -> None:
+def test_rows_with_fewer_rounds_are_as_if_alone() -> None:
     random = np.random.default_rng(2)
     base, new = random.normal(size=(3, 6)), random.normal(size=(3, 6))
     base[1, 4:] = np.nan

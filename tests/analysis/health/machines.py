@@ -19,7 +19,7 @@ from ccbench.topology.files import to_plain
 from tests.results.samples import run_of_rows
 
 LATENCY_SECONDS = 4e-6
-VISITS = 6
+ROUNDS = 6
 
 Slower = Callable[[Pair], float]
 """How many times as long a pair takes as it should."""
@@ -52,12 +52,12 @@ def case(name: str, size_bytes: int, ranks: int = 8, **changes: Any) -> Case:
 def measured(
     one: Case, seconds: float, random: np.random.Generator, noise: float = 0.02, **changes: Any
 ) -> Measurement:
-    """Six visits of five samples, some noise between them and within."""
-    visits = seconds * (1 + noise * random.normal(size=VISITS))[:, None]
-    samples = visits * (1 + noise * np.abs(random.normal(size=(VISITS, 5))))
+    """Six rounds of five samples, some noise between them and within."""
+    rounds = seconds * (1 + noise * random.normal(size=ROUNDS))[:, None]
+    samples = rounds * (1 + noise * np.abs(random.normal(size=(ROUNDS, 5))))
     plain = Measurement(
         case=one, status=Status.OK, backend_version="NCCL 2.27", wrong_elements=0,
-        samples_seconds=tuple(samples.ravel().tolist()), visit_samples=(5,) * VISITS,
+        samples_seconds=tuple(samples.ravel().tolist()), round_samples=(5,) * ROUNDS,
     )  # fmt: skip
     return replace(plain, **changes)
 
@@ -97,7 +97,7 @@ def collectives(
                 measured(
                     case(name, size, ranks), seconds, random, noise,
                     rank_samples_seconds=((seconds,) * 3,) * ranks,
-                    rank_waiting_seconds=tuple((float(one),) * VISITS for one in waiting),
+                    rank_waiting_seconds=tuple((float(one),) * ROUNDS for one in waiting),
                 )
             )  # fmt: skip
     return found
@@ -129,8 +129,8 @@ def groups(
         found.append(
             measured(
                 one, seconds, random,
-                part_names=tuple(f"ranks {format_ranks(group)}" for group in members),
-                part_samples_seconds=tuple(tuple(part.tolist()) for part in parts),
+                group_names=tuple(f"ranks {format_ranks(group)}" for group in members),
+                group_samples_seconds=tuple(tuple(part.tolist()) for part in parts),
             )
         )  # fmt: skip
     return found

@@ -112,7 +112,9 @@ def test_a_group_slow_in_one_case_of_three_is_not_named() -> None:
 
 def test_a_group_alone_and_what_ran_beside_something_are_no_likes() -> None:
     random = np.random.default_rng(8)
-    beside = [replace(one, case=replace(one.case, beside="all_gather")) for one in groups(random, 4, slow=0)]
+    beside = [
+        replace(one, case=replace(one.case, concurrent="all_gather")) for one in groups(random, 4, slow=0)
+    ]
     assert found(beside) == []
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from ccbench.analysis.health import HealthVerdict, health_of, wants_health
-from ccbench.cases import MORE_VISITS, Measurement, Status
+from ccbench.cases import MORE_ROUNDS, Measurement, Status
 from ccbench.groups import Pair
-from ccbench.runner.visits import NO_TEAM
+from ccbench.runner.rounds import NO_TEAM
 
 from .machines import collectives, flagged, groups, hot_readings, manifest, measured, pairs, run_of
 
@@ -42,7 +42,7 @@ def test_a_machine_without_a_fault_is_healthy_and_says_on_what_evidence() -> Non
     assert text.startswith("HEALTHY: nothing found wrong")
     assert "183 cases with correct results: 5 of 11 collectives" in text
     assert "56 pairs, 64 MiB one way, nccl" in text
-    assert "between visits" in text
+    assert "between rounds" in text
 
 
 @pytest.mark.parametrize("rank", [0, 3, 7])
@@ -87,7 +87,13 @@ def test_wrong_cases_are_told_apart_by_all_that_differs() -> None:
     plain = groups(np.random.default_rng(1), 4)[0]
     made = [
         replace(plain, case=replace(plain.case, **changes), status=Status.WRONG, detail="bad")
-        for changes in ({}, {"alone": 1}, {"beside": "all_gather"}, {"mode": "overlap"}, {"in_place": True})
+        for changes in (
+            {},
+            {"active_group": 1},
+            {"concurrent": "all_gather"},
+            {"mode": "overlap"},
+            {"in_place": True},
+        )
     ]
     named = [what for kind, what in found(verdict(made)) if kind == "wrong_data"]
     assert len(set(named)) == len(made)
@@ -189,13 +195,13 @@ def test_a_run_that_was_stopped_is_no_verdict() -> None:
     assert "stopped early" in verdict(made).lines()[0]
 
 
-@pytest.mark.parametrize("reason", [MORE_VISITS, NO_TEAM])
-def test_a_run_that_was_killed_between_visits_is_no_verdict(reason: str) -> None:
+@pytest.mark.parametrize("reason", [MORE_ROUNDS, NO_TEAM])
+def test_a_run_that_was_killed_between_rounds_is_no_verdict(reason: str) -> None:
     made = whole()
     made[-1] = replace(made[-1], stop_reason=reason)
     one = verdict(made)
     assert (one.word, one.exit_code) == ("NO VERDICT", 3)
-    assert f"stopped early: 1 of {len(made)} cases lack visits" in one.lines()[0]
+    assert f"stopped early: 1 of {len(made)} cases lack rounds" in one.lines()[0]
 
 
 def test_a_run_that_was_killed_before_its_last_case_is_no_verdict() -> None:
@@ -217,9 +223,9 @@ def test_two_ranks_are_judged_without_naming_one_of_the_two() -> None:
     assert one.findings == ()
 
 
-def test_a_case_with_few_visits_is_not_called_unstable() -> None:
+def test_a_case_with_few_rounds_is_not_called_unstable() -> None:
     one = measured(collectives(np.random.default_rng(1))[0].case, 1e-3, np.random.default_rng(1), noise=0.5)
-    assert verdict([replace(one, visit_samples=(30,))]).findings == ()
+    assert verdict([replace(one, round_samples=(30,))]).findings == ()
 
 
 def test_a_suite_asks_for_a_verdict_by_its_key() -> None:

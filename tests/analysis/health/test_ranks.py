@@ -158,7 +158,7 @@ def test_the_rank_that_waits_least_is_the_one_that_is_waited_for() -> None:
 
 
 def of_two(*waits: Sequence[float], seconds: float = 1e-4, cases: int = 12) -> list[Point]:
-    """Cases of two ranks that waited so many launches in each visit."""
+    """Cases of two ranks that waited so many launches in each round."""
     waiting = tuple(seconds * np.array(rank) for rank in waits)
     return [
         replace(point, ranks=2, median_seconds=seconds, slowest_rank=0, rank_waiting_seconds=waiting)
@@ -172,7 +172,7 @@ def test_of_two_ranks_the_slower_one_is_named_from_a_quarter_of_a_launch_on() ->
     assert waited_for(of_two([0.0], [0.3])).keys() == {0}
 
 
-def test_a_visit_in_which_another_program_held_a_rank_up_names_nobody() -> None:
+def test_a_round_in_which_another_program_held_a_rank_up_names_nobody() -> None:
     assert waited_for(of_two([0.0, 0.0, 0.0, 0.0], [300.0, 0.1, 0.0, 0.1])) == {}
     assert waited_for(of_two([0.0, 0.0, 0.0, 0.0], [0.1, 0.9, 0.9, 0.9])).keys() == {0}
 

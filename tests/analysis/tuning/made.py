@@ -21,16 +21,16 @@ def timing(
     size_bytes: int,
     seconds: float,
     noise: float = 0.002,
-    visits: int = 12,
+    rounds: int = 12,
     situation: Situation = PLACE,
     seed: int = 0,
 ) -> Timing:
-    """Samples around ``seconds``: every visit has its own level, as on real machines."""
+    """Samples around ``seconds``: every round has its own level, as on real machines."""
     random = np.random.default_rng([seed, size_bytes, zlib.crc32(choice.label.encode())])
-    levels = seconds * (1 + noise * random.standard_normal(visits))
-    samples = np.repeat(levels, 4) * (1 + noise / 4 * random.standard_normal(4 * visits))
-    middle = float(np.median([np.median(part) for part in np.split(samples, visits)]))
-    return Timing(situation, choice, size_bytes, middle, tuple(samples.tolist()), (4,) * visits)
+    levels = seconds * (1 + noise * random.standard_normal(rounds))
+    samples = np.repeat(levels, 4) * (1 + noise / 4 * random.standard_normal(4 * rounds))
+    middle = float(np.median([np.median(part) for part in np.split(samples, rounds)]))
+    return Timing(situation, choice, size_bytes, middle, tuple(samples.tolist()), (4,) * rounds)
 
 
 def printed(choice: Choice, size_bytes: int, seconds: float, situation: Situation = PLACE) -> Timing:

@@ -56,7 +56,7 @@ def test_a_gain_within_noise_is_not_advised_however_large() -> None:
 
 
 def test_too_few_samples_give_no_interval_and_no_small_gain() -> None:
-    (band,) = bands([timing(NCCL, MIB, 1.08e-3, visits=1), timing(RING, MIB, 1.0e-3, visits=1)])
+    (band,) = bands([timing(NCCL, MIB, 1.08e-3, rounds=1), timing(RING, MIB, 1.0e-3, rounds=1)])
     assert band.choice is None
     assert "no intervals" in band.why
 

@@ -32,7 +32,7 @@ def team() -> Iterator[WorkerTeam]:
 def test_a_group_alone_is_right_while_the_others_stand_by(
     team: WorkerTeam, collective: str, alone: int
 ) -> None:
-    measurement = team.run(case_of(collective, groups="rank % 2", alone=alone), QUICK)
+    measurement = team.run(case_of(collective, groups="rank % 2", active_group=alone), QUICK)
     assert (measurement.status, measurement.detail) == (Status.OK, "")
     assert len(measurement.rank_samples_seconds) == len(measurement.rank_waiting_seconds) == 2
     assert measurement.launches_per_sample < 1 << 16  # a rank that stands by must not tell how long it takes
@@ -42,9 +42,9 @@ def test_the_slow_rank_of_a_group_alone_has_its_number_in_the_team(monkeypatch: 
     monkeypatch.setenv("CCBENCH_FAULT", "slow:rank=3")
     slowed = WorkerTeam("cpu", RANKS)
     try:
-        case = case_of("all_reduce", groups="rank // 2", alone=1)
+        case = case_of("all_reduce", groups="rank // 2", active_group=1)
         row = row_of(slowed.run(case, replace(QUICK, maximum_samples=10)), None, 0.95)
-        other = slowed.run(replace(case, alone=0), QUICK)
+        other = slowed.run(replace(case, active_group=0), QUICK)
     finally:
         slowed.close()
     assert row["slowest_rank"] == 3
@@ -73,59 +73,59 @@ def test_uneven_traffic_of_any_type_arrives_in_groups(team: WorkerTeam, dtype: s
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
 @pytest.mark.parametrize(
-    "beside", ["all_gather on rank % 2", "reduce", "barrier on all", "all_to_all_v on all"]
+    "concurrent", ["all_gather on rank % 2", "reduce", "barrier on all", "all_to_all_v on all"]
 )
 def test_both_collectives_are_right_and_timed_apart(team: WorkerTeam, collective: str, beside: str) -> None:
-    case = case_of(collective, groups="rank // 2", beside=beside)
+    case = case_of(collective, groups="rank // 2", concurrent=beside)
     measurement = team.run(case, QUICK)
     assert (measurement.status, measurement.detail) == (Status.OK, "")
     samples = len(measurement.samples_seconds)
-    assert [len(one) for one in measurement.part_samples_seconds] == [samples] * len(measurement.part_names)
-    assert measurement.part_names[0] == f"ranks 0-1 {collective}"
+    assert [len(one) for one in measurement.group_samples_seconds] == [samples] * len(measurement.group_names)
+    assert measurement.group_names[0] == f"ranks 0-1 {collective}"
     for sample, parts in zip(
-        measurement.samples_seconds, zip(*measurement.part_samples_seconds, strict=True), strict=True
+        measurement.samples_seconds, zip(*measurement.group_samples_seconds, strict=True), strict=True
     ):
         assert 0 < max(parts) <= sample
 
 
 def test_in_place_runs_beside_another_and_a_plain_case_follows(team: WorkerTeam) -> None:
-    case = case_of("all_reduce", 20_000, in_place=True, beside="all_to_all on rank % 2")
+    case = case_of("all_reduce", 20_000, in_place=True, concurrent="all_to_all on rank % 2")
     assert team.run(case, QUICK).status is Status.OK
     assert team.run(case_of("all_reduce"), QUICK).status is Status.OK
     assert team.run(case, QUICK).status is Status.OK
 
 
 def test_what_does_not_fit_beside_another_is_out_of_memory(team: WorkerTeam) -> None:
-    case = case_of("all_reduce", 1 << 40, beside="all_gather")
+    case = case_of("all_reduce", 1 << 40, concurrent="all_gather")
     measurement = team.run(case, QUICK)
     assert measurement.status is Status.OUT_OF_MEMORY
     assert "needs" in measurement.detail
-    assert team.run(case_of("all_reduce", beside="all_gather"), QUICK).status is Status.OK
+    assert team.run(case_of("all_reduce", concurrent="all_gather"), QUICK).status is Status.OK
 
 
 # -- computing meanwhile -----------------------------------------------------------------------------------
 
 OVERLAPPED = Sampling(
-    visits=1, budget_seconds=0.05, warmup_seconds=0.005, minimum_samples=3, maximum_samples=5
+    rounds=1, budget_seconds=0.05, warmup_seconds=0.005, minimum_samples=3, maximum_samples=5
 )
 
 
-@pytest.mark.parametrize("computing", ["matmul", "memory"])
+@pytest.mark.parametrize("overlap_with", ["matmul", "memory"])
 @pytest.mark.parametrize(
     "changes",
     [
-        {}, {"in_place": True}, {"groups": "rank // 2"}, {"groups": "rank // 2", "alone": 1},
-        {"beside": "all_gather on rank % 2"},
+        {}, {"in_place": True}, {"groups": "rank // 2"}, {"groups": "rank // 2", "active_group": 1},
+        {"concurrent": "all_gather on rank % 2"},
     ],
 )  # fmt: skip
 def test_a_collective_is_right_while_something_is_computed(
     team: WorkerTeam, computing: str, changes: dict[str, object]
 ) -> None:
-    case = case_of("all_reduce", 20_000, mode="overlap", computing=computing, **changes)
+    case = case_of("all_reduce", 20_000, mode="overlap", overlap_with=computing, **changes)
     measurement = team.run(case, OVERLAPPED)
     assert (measurement.status, measurement.detail) == (Status.OK, "")
-    assert measurement.part_names == OVERLAP_PARTS
-    computed, communicated, beside, besides = measurement.part_samples_seconds
+    assert measurement.group_names == OVERLAP_PARTS
+    computed, communicated, beside, besides = measurement.group_samples_seconds
     assert all(one > 0 for part in (computed, communicated, beside, besides) for one in part)
     for both, one, other in zip(measurement.samples_seconds, beside, besides, strict=True):
         assert both == pytest.approx(max(one, other))
@@ -133,7 +133,7 @@ def test_a_collective_is_right_while_something_is_computed(
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_every_collective_can_be_overlapped(team: WorkerTeam, collective: str) -> None:
-    case = case_of(collective, mode="overlap", computing="matmul")
+    case = case_of(collective, mode="overlap", overlap_with="matmul")
     row = row_of(team.run(case, OVERLAPPED), None, 0.95)
     assert (row["status"], row["detail"]) == ("ok", "")
     assert row["overlap_low"] <= row["overlap_efficiency"] <= row["overlap_high"]
@@ -142,10 +142,10 @@ def test_every_collective_can_be_overlapped(team: WorkerTeam, collective: str) -
 # -- ranks that misbehave ----------------------------------------------------------------------------------
 
 AT_ONCE = [
-    case_of("all_reduce", groups="rank // 2", alone=1),
+    case_of("all_reduce", groups="rank // 2", active_group=1),
     case_of("all_to_all_v", traffic=MATRIX),
-    case_of("all_reduce", groups="rank // 2", beside="all_gather on rank % 2"),
-    case_of("all_reduce", mode="overlap", computing="matmul"),
+    case_of("all_reduce", groups="rank // 2", concurrent="all_gather on rank % 2"),
+    case_of("all_reduce", mode="overlap", overlap_with="matmul"),
 ]
 
 

@@ -16,7 +16,7 @@ from ccbench.suite.model import IN_PLACE_COLLECTIVES
 from ccbench.verification import part_of, poison
 
 RANKS = 4
-QUICK = Sampling(visits=1, budget_seconds=0.01, warmup_seconds=0.002, minimum_samples=3, maximum_samples=5)
+QUICK = Sampling(rounds=1, budget_seconds=0.01, warmup_seconds=0.002, minimum_samples=3, maximum_samples=5)
 BLANK = Case("groups", "cpu", "all_reduce", "default", "float32", "sum", 0, 0, RANKS)
 
 
@@ -44,8 +44,8 @@ def case_of(collective: str, count: int = 1000, **changes: object) -> Case:
 def test_every_group_gets_its_own_result(team: WorkerTeam, collective: str, groups: str) -> None:
     measurement = team.run(case_of(collective, groups=groups), QUICK)
     assert (measurement.status, measurement.detail) == (Status.OK, "")
-    assert len(measurement.part_names) == len(measurement.case.members)
-    assert all(len(one) == len(measurement.samples_seconds) for one in measurement.part_samples_seconds)
+    assert len(measurement.group_names) == len(measurement.case.members)
+    assert all(len(one) == len(measurement.samples_seconds) for one in measurement.group_samples_seconds)
 
 
 @pytest.mark.parametrize("collective", IN_PLACE_COLLECTIVES)

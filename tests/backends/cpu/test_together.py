@@ -78,7 +78,7 @@ class World:
         self.wrong: list[Mismatch] = []
         chooser = random.Random(seed)
         weights = [chooser.choice([1, 1, 20]) for _ in self.ranks]
-        going = {number: self._visit(number, rank, salt, launches) for number, rank in enumerate(self.ranks)}
+        going = {number: self._round(number, rank, salt, launches) for number, rank in enumerate(self.ranks)}
         stuck = 0
         while going:
             number = chooser.choices(list(going), [weights[one] for one in going])[0]
@@ -92,7 +92,7 @@ class World:
                 weights = [chooser.choice([1, 1, 20]) for _ in self.ranks]
         return self.wrong
 
-    def _visit(self, number: int, rank: Rank, salt: int, launches: int) -> Iterator[bool]:
+    def _round(self, number: int, rank: Rank, salt: int, launches: int) -> Iterator[bool]:
         for side in rank.sides:
             side.poison()
             side.refill(salt)
@@ -124,7 +124,9 @@ def cases(draw: st.DrawFn) -> Case:
     beside = draw(st.one_of(st.just(other), st.just(f"{other} on all"), own_groups))
     traffic = draw(st.sampled_from(["", "hot:0.9", "zipf:2"])) if name == "all_to_all_v" else ""
     count = draw(st.integers(1, 60))
-    return case_of(name, count, ranks=ranks, groups=groups, alone=alone, beside=beside, traffic=traffic)
+    return case_of(
+        name, count, ranks=ranks, groups=groups, active_group=alone, concurrent=beside, traffic=traffic
+    )
 
 
 @given(case=cases(), seed=st.integers(0, 2**32))
@@ -134,18 +136,18 @@ def test_both_are_right_in_any_order_and_never_stuck(case: Case, seed: int) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "beside", "faulty"),
+    ("name", "concurrent", "faulty"),
     [("all_reduce", "all_gather", "all_reduce"), ("all_gather", "all_reduce", "all_reduce")],
 )
 def test_a_rank_that_does_not_wait_is_seen_in_either_collective(name: str, beside: str, faulty: str) -> None:
-    case = case_of(name, 40, groups="rank // 2", beside=f"{beside} on rank % 2")
+    case = case_of(name, 40, groups="rank // 2", concurrent=f"{beside} on rank % 2")
     fault = Fault("unsynchronised", rank=2, collective=faulty)
     # One launch: those that follow bring the same data once more.
     assert any(World(case, fault).run(seed, launches=1) for seed in range(30))
 
 
 def test_counters_that_are_mixed_up_are_seen() -> None:
-    case = case_of("all_reduce", 40, algorithm="ring", beside="all_gather on rank % 2")
+    case = case_of("all_reduce", 40, algorithm="ring", concurrent="all_gather on rank % 2")
     assert any(mixed_up(case, seed) for seed in range(30))
 
 
@@ -158,7 +160,7 @@ def mixed_up(case: Case, seed: int) -> bool:
 
 
 def test_what_strays_from_one_collective_into_the_other_is_seen() -> None:
-    case = replace(case_of("all_gather", 40), beside="all_gather")
+    case = replace(case_of("all_gather", 40), concurrent="all_gather")
     world = World(case)
     assert world.run(1) == []
     main, other = world.ranks[0].sides
@@ -169,7 +171,7 @@ def test_what_strays_from_one_collective_into_the_other_is_seen() -> None:
 
 
 def test_what_each_took_is_told_once_for_so_many_launches() -> None:
-    world = World(case_of("all_reduce", 40, beside="all_gather on rank % 2"))
+    world = World(case_of("all_reduce", 40, concurrent="all_gather on rank % 2"))
     world.run(3)
     taken = world.ranks[0].together.taken(LAUNCHES)
     assert len(taken) == 2

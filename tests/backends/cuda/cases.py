@@ -15,7 +15,7 @@ from ccbench.runner.measure import measure
 from .emulated import EmulatedRuntime
 
 SAMPLING = Sampling(
-    visits=1, minimum_samples=2, maximum_samples=3, warmup_seconds=0.0, minimum_sample_seconds=0.0, launches=2
+    rounds=1, minimum_samples=2, maximum_samples=3, warmup_seconds=0.0, minimum_sample_seconds=0.0, launches=2
 )
 """With as few launches as make a row of them: the emulation takes a thousand times as long as a device."""
 POINTS = [(name, algorithm) for name in COLLECTIVES for algorithm in kernel_algorithms(name)]

@@ -26,7 +26,7 @@ from .emulated import EmulatedRuntime, FakeNvrtc, compiled_to_text
 RANKS = 3
 SHARE_BYTES = 256 << 20
 SAMPLING = Sampling(
-    visits=1, minimum_samples=2, maximum_samples=2, warmup_seconds=0.0, minimum_sample_seconds=0.0, launches=2
+    rounds=1, minimum_samples=2, maximum_samples=2, warmup_seconds=0.0, minimum_sample_seconds=0.0, launches=2
 )
 """With as few launches as make a row of them: the emulation takes a thousand times as long as a device."""
 

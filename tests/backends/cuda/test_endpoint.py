@@ -315,7 +315,7 @@ def test_what_earlier_cases_left_makes_room_for_one_that_fits_without_it(opened:
     assert wrong_elements(endpoint, case_of("all_reduce", "ring", 4, 1 << 20)) == 0
 
 
-def test_later_visits_are_compared_on_the_device_and_a_wrong_one_is_seen(
+def test_later_rounds_are_compared_on_the_device_and_a_wrong_one_is_seen(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endpoint, _ = opened(3, devices=2)

@@ -36,7 +36,7 @@ def grouped(
 
 
 def facts_of(endpoint: CudaEndpoint, case: Case) -> CaseFacts:
-    """What a visit records besides samples; its data must be right."""
+    """What a round records besides samples; its data must be right."""
     endpoint.prepare(case)
     result = measure(endpoint, case, SAMPLING, endpoint.next_salt())
     assert result.mismatch is None
@@ -63,7 +63,7 @@ def test_groups_are_right_in_every_mode_and_over_every_transport(
     endpoint, runtime = opened(4, devices=2)
     case = grouped("all_reduce", "ring", "rank % 2", mode=mode, transport=transport)
     for alone in (-1, 0, 1):
-        assert wrong_elements(endpoint, replace(case, alone=alone)) == 0
+        assert wrong_elements(endpoint, replace(case, active_group=alone)) == 0
     endpoint.close()
     assert not runtime.allocated
     assert not runtime.pinned
@@ -85,7 +85,7 @@ def test_groups_really_run_at_once_and_one_alone_leaves_the_others_streams_empty
     endpoint, runtime = opened(4, devices=2)
     case = grouped("all_reduce", "ring", "rank % 2")
     for alone, streams in ((-1, 4), (1, 2)):
-        endpoint.prepare(replace(case, alone=alone))
+        endpoint.prepare(replace(case, active_group=alone))
         endpoint.refill(1)
         before = len(runtime.at_once)
         endpoint.launch(2)
@@ -98,7 +98,7 @@ def test_groups_take_as_long_together_as_one_alone_where_nothing_is_shared(opene
     case = grouped("all_reduce", "ring", "rank // 2", mode="isolated")
     seconds = []
     for alone in (-1, 0):
-        endpoint.prepare(replace(case, alone=alone))
+        endpoint.prepare(replace(case, active_group=alone))
         endpoint.refill(1)
         endpoint.launch(3)
         seconds.append(endpoint.device_seconds())
@@ -110,11 +110,11 @@ def test_every_group_has_its_own_figures(opened: Opened) -> None:
     endpoint, _ = opened(4, devices=4)
     facts = facts_of(endpoint, grouped("all_reduce", "ring", "rank % 2"))
     assert facts.parts == ("ranks 0, 2", "ranks 1, 3")
-    assert len(facts.part_samples_seconds) == 2
-    assert all(second > 0 for one in facts.part_samples_seconds for second in one)
+    assert len(facts.group_samples_seconds) == 2
+    assert all(second > 0 for one in facts.group_samples_seconds for second in one)
     assert facts.channels_used >= 1
-    alone = facts_of(endpoint, grouped("all_reduce", "ring", "rank % 2", alone=1))
-    assert (alone.parts, alone.part_samples_seconds) == ((), ())
+    alone = facts_of(endpoint, grouped("all_reduce", "ring", "rank % 2", active_group=1))
+    assert (alone.parts, alone.group_samples_seconds) == ((), ())
     assert facts_of(endpoint, case_of("all_reduce", "ring", 4)).parts == ()
 
 
@@ -189,7 +189,7 @@ def test_runs_hold_every_member_once_on_its_device(order: list[int], devices: in
 
 
 def test_groups_are_for_one_process_only() -> None:
-    case = grouped("all_reduce", "ring", "rank // 2", alone=1)
+    case = grouped("all_reduce", "ring", "rank // 2", active_group=1)
     assert BACKEND.unsupported(case) is None
     assert "there is on cpu, simulated, nccl, nccl-processes, cuda, " in str(IPC_BACKEND.unsupported(case))
     uneven = case_of("all_to_all_v", "default", 4, traffic="zipf:1.2")

@@ -21,7 +21,7 @@ from ccbench.runner.measure import RankResult, measure
 
 PATIENCE_SECONDS = 120.0
 
-QUICK = Sampling(visits=1, maximum_samples=4, minimum_samples=2, warmup_seconds=0.0, budget_seconds=1.0)
+QUICK = Sampling(rounds=1, maximum_samples=4, minimum_samples=2, warmup_seconds=0.0, budget_seconds=1.0)
 
 
 @dataclass

@@ -40,7 +40,7 @@ def test_uneven_blocks_arrive() -> None:
 @needs_torch
 def test_one_group_runs_while_the_others_stand_by() -> None:
     cases = [
-        case_of(name, 4, groups=COLUMNS, alone=alone, root=1 if COLLECTIVES[name].rooted else -1)
+        case_of(name, 4, groups=COLUMNS, active_group=alone, root=1 if COLLECTIVES[name].rooted else -1)
         for name, alone in (
             ("all_reduce", 0),
             ("all_to_all_v", 1),
@@ -49,7 +49,7 @@ def test_one_group_runs_while_the_others_stand_by() -> None:
             ("barrier", 0),
         )
     ]
-    cases.append(case_of("all_gather", 4, groups="dp of tp2-cp1-ep1-dp2-pp1", alone=1))
+    cases.append(case_of("all_gather", 4, groups="dp of tp2-cp1-ep1-dp2-pp1", active_group=1))
     cases.append(case_of("all_reduce", 4, groups="[[2, 0]]"))
     all_right(4, cases)
 
@@ -58,7 +58,7 @@ def test_one_group_runs_while_the_others_stand_by() -> None:
 def test_every_collective_runs_beside_another() -> None:
     names = list(COLLECTIVES)
     cases = [
-        case_of(name, 3, beside=f"{other} on all")
+        case_of(name, 3, concurrent=f"{other} on all")
         for name, other in zip(names, names[3:] + names[:3], strict=True)
     ]
     all_right(3, cases)
@@ -66,9 +66,9 @@ def test_every_collective_runs_beside_another() -> None:
 
 @needs_torch
 def test_two_collectives_have_groups_of_their_own_and_times_of_their_own() -> None:
-    case = case_of("all_reduce", 4, groups=HALVES, beside=f"reduce_scatter on {COLUMNS}")
-    alone = case_of("all_gather", 4, groups=HALVES, alone=1, beside="all_reduce on all")
-    silent = case_of("send_recv", 4, groups=HALVES, beside="reduce_scatter")
+    case = case_of("all_reduce", 4, groups=HALVES, concurrent=f"reduce_scatter on {COLUMNS}")
+    alone = case_of("all_gather", 4, groups=HALVES, active_group=1, concurrent="all_reduce on all")
+    silent = case_of("send_recv", 4, groups=HALVES, concurrent="reduce_scatter")
     found = measured_with_facts(4, [case, alone, silent])
     assert all(result.mismatch is None for by_rank in found for result, _ in by_rank)
     (first, second, third), samples = zip(
@@ -79,16 +79,18 @@ def test_two_collectives_have_groups_of_their_own_and_times_of_their_own() -> No
     assert second.parts == ("ranks 2-3 all_gather", "all_reduce")
     assert third.parts == ()
     for one, number in zip((first, second), samples, strict=False):
-        assert all(len(part) == number for part in one.part_samples_seconds)
-        assert all(seconds > 0 for part in one.part_samples_seconds for seconds in part)
+        assert all(len(part) == number for part in one.group_samples_seconds)
+        assert all(seconds > 0 for part in one.group_samples_seconds for seconds in part)
 
 
 @needs_torch
 def test_every_collective_goes_on_behind_a_computation() -> None:
-    cases = [case_of(name, 3, mode=OVERLAP, computing="matmul") for name in COLLECTIVES]
-    cases += [case_of("send_recv", 3, mode=OVERLAP, computing="matmul", pair=one) for one in ("2>0", "0<>1")]
-    cases.append(case_of("all_reduce", 3, mode=OVERLAP, computing="memory", in_place=True))
-    cases.append(case_of("all_reduce", 3, mode=OVERLAP, computing="matmul", groups="[[0, 2]]"))
+    cases = [case_of(name, 3, mode=OVERLAP, overlap_with="matmul") for name in COLLECTIVES]
+    cases += [
+        case_of("send_recv", 3, mode=OVERLAP, overlap_with="matmul", pair=one) for one in ("2>0", "0<>1")
+    ]
+    cases.append(case_of("all_reduce", 3, mode=OVERLAP, overlap_with="memory", in_place=True))
+    cases.append(case_of("all_reduce", 3, mode=OVERLAP, overlap_with="matmul", groups="[[0, 2]]"))
     all_right(3, cases)
 
 
@@ -98,11 +100,11 @@ def test_every_collective_goes_on_behind_a_computation() -> None:
         ("all_to_all_v", {"in_place": True}, "no all_to_all_v in place"),
         (
             "all_reduce",
-            {"mode": OVERLAP, "beside": "all_gather"},
+            {"mode": OVERLAP, "concurrent": "all_gather"},
             "beside another in mode overlap",
         ),
-        ("send_recv", {"pair": "0>1", "beside": "all_gather"}, "beside a pair"),
-        ("all_gather", {"dtype": "uint32", "beside": "all_reduce"}, "no dtype uint32"),
+        ("send_recv", {"pair": "0>1", "concurrent": "all_gather"}, "beside a pair"),
+        ("all_gather", {"dtype": "uint32", "concurrent": "all_reduce"}, "no dtype uint32"),
     ],
 )
 def test_what_cannot_go_on_in_the_background_is_refused_with_a_cure(

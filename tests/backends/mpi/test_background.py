@@ -79,13 +79,13 @@ def test_groups_have_uneven_traffic_of_their_own(four: WorkerTeam) -> None:
 @pytest.mark.parametrize("name", list(COLLECTIVES))
 def test_one_group_runs_while_the_others_stand_by(four: WorkerTeam, name: str) -> None:
     for alone in (0, 1):
-        measurement = ran(four, name, groups="rank % 2", alone=alone)
+        measurement = ran(four, name, groups="rank % 2", active_group=alone)
         assert len(measurement.rank_samples_seconds) == 2
 
 
 def test_groups_of_a_layout_run_alone_and_together(four: WorkerTeam) -> None:
-    assert len(ran(four, "all_reduce", groups="tp of tp2-cp1-ep1-dp2-pp1").part_names) == 2
-    ran(four, "all_reduce", groups="dp of tp2-cp1-ep1-dp2-pp1", alone=1)
+    assert len(ran(four, "all_reduce", groups="tp of tp2-cp1-ep1-dp2-pp1").group_names) == 2
+    ran(four, "all_reduce", groups="dp of tp2-cp1-ep1-dp2-pp1", active_group=1)
 
 
 # -- beside -----------------------------------------------------------------------------------------------
@@ -93,16 +93,16 @@ def test_groups_of_a_layout_run_alone_and_together(four: WorkerTeam) -> None:
 
 def _is_beside(measurement: Measurement, parts: tuple[str, ...]) -> None:
     assert AT_ONCE in measurement.detail
-    assert measurement.part_names == parts
+    assert measurement.group_names == parts
     samples = len(measurement.samples_seconds)
-    assert [len(part) for part in measurement.part_samples_seconds] == [samples] * len(parts)
-    assert all(seconds > 0 for part in measurement.part_samples_seconds for seconds in part)
+    assert [len(part) for part in measurement.group_samples_seconds] == [samples] * len(parts)
+    assert all(seconds > 0 for part in measurement.group_samples_seconds for seconds in part)
 
 
 @pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", list(COLLECTIVES))
 def test_every_collective_runs_beside_another(four: WorkerTeam, name: str) -> None:
-    measurement = ran(four, name, beside="all_reduce on rank % 2", groups="rank // 2")
+    measurement = ran(four, name, concurrent="all_reduce on rank % 2", groups="rank // 2")
     rows, columns = ("ranks 0-1", "ranks 2-3"), ("ranks 0, 2", "ranks 1, 3")
     _is_beside(measurement, (*(f"{one} {name}" for one in rows), *(f"{one} all_reduce" for one in columns)))
 
@@ -110,22 +110,29 @@ def test_every_collective_runs_beside_another(four: WorkerTeam, name: str) -> No
 @pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", list(COLLECTIVES))
 def test_every_collective_is_what_runs_beside(four: WorkerTeam, name: str) -> None:
-    _is_beside(ran(four, "all_gather", beside=f"{name} on all"), ("all_gather", name))
+    _is_beside(ran(four, "all_gather", concurrent=f"{name} on all"), ("all_gather", name))
 
 
 def test_both_wait_for_different_ranks_where_a_group_is_alone(four: WorkerTeam) -> None:
     measurement = ran(
-        four, "all_reduce", groups="rank // 2", alone=1, beside="all_gather on rank % 2", in_place=True
+        four,
+        "all_reduce",
+        groups="rank // 2",
+        active_group=1,
+        concurrent="all_gather on rank % 2",
+        in_place=True,
     )
     _is_beside(measurement, ("ranks 2-3 all_reduce", "ranks 0, 2 all_gather", "ranks 1, 3 all_gather"))
-    measurement = ran(four, "all_reduce", groups="rank // 2", alone=1, beside="broadcast", mode="isolated")
+    measurement = ran(
+        four, "all_reduce", groups="rank // 2", active_group=1, concurrent="broadcast", mode="isolated"
+    )
     _is_beside(measurement, ("ranks 2-3 all_reduce", "ranks 2-3 broadcast"))
 
 
 def test_a_wrong_element_of_either_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CCBENCH_FAULT", "element:rank=1")
     opened = team()
-    measurement = opened.run(case_of("all_gather", beside="broadcast"), SHORT)
+    measurement = opened.run(case_of("all_gather", concurrent="broadcast"), SHORT)
     opened.close()
     assert measurement.status is Status.WRONG
     assert "rank 1: " in measurement.detail
@@ -137,32 +144,32 @@ def test_a_wrong_element_of_either_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", list(COLLECTIVES))
 def test_every_collective_goes_on_behind_a_computation(four: WorkerTeam, name: str) -> None:
-    measurement = ran(four, name, mode=OVERLAP, computing="matmul")
+    measurement = ran(four, name, mode=OVERLAP, overlap_with="matmul")
     assert LOOKED_AFTER in measurement.detail
-    assert measurement.part_names == OVERLAP_PARTS
-    assert all(len(part) == len(measurement.samples_seconds) for part in measurement.part_samples_seconds)
+    assert measurement.group_names == OVERLAP_PARTS
+    assert all(len(part) == len(measurement.samples_seconds) for part in measurement.group_samples_seconds)
 
 
 @pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "changes",
     [
-        {"computing": "memory"},
+        {"overlap_with": "memory"},
         {"in_place": True},
         {"groups": "rank % 2"},
-        {"groups": "rank // 2", "alone": 1},
+        {"groups": "rank // 2", "active_group": 1},
         {"dtype": "int32", "op": "prod", "in_place": True},
     ],
 )
 def test_a_computation_hides_any_kind_of_case(four: WorkerTeam, changes: dict[str, object]) -> None:
-    measurement = ran(four, "all_reduce", **{"mode": OVERLAP, "computing": "matmul", **changes})
-    assert measurement.part_names == OVERLAP_PARTS
+    measurement = ran(four, "all_reduce", **{"mode": OVERLAP, "overlap_with": "matmul", **changes})
+    assert measurement.group_names == OVERLAP_PARTS
 
 
 @pytest.mark.thinned(1)
 @pytest.mark.parametrize("pair", ["0>3", "2<>1"])
 def test_a_computation_hides_a_message(four: WorkerTeam, pair: str) -> None:
-    assert ran(four, "send_recv", mode=OVERLAP, computing="matmul", pair=pair).part_names == OVERLAP_PARTS
+    assert ran(four, "send_recv", mode=OVERLAP, overlap_with="matmul", pair=pair).group_names == OVERLAP_PARTS
 
 
 # -- refusals ---------------------------------------------------------------------------------------------
@@ -172,13 +179,17 @@ def test_a_computation_hides_a_message(four: WorkerTeam, pair: str) -> None:
     ("name", "changes", "words"),
     [
         ("all_to_all_v", {"in_place": True}, "no all_to_all_v in place"),
-        ("all_reduce", {"beside": "all_gather", "mode": "persistent"}, "beside another in mode persistent"),
-        ("all_reduce", {"beside": "all_gather", "mode": "nonblocking"}, "write mode: streaming"),
-        ("all_reduce", {"beside": "all_gather", "mode": OVERLAP}, "beside another in mode overlap"),
-        ("send_recv", {"beside": "all_gather", "pair": "0>1"}, "beside a pair"),
-        ("send_recv", {"beside": "all_gather", "in_place": True}, "no send_recv in place"),
+        (
+            "all_reduce",
+            {"concurrent": "all_gather", "mode": "persistent"},
+            "beside another in mode persistent",
+        ),
+        ("all_reduce", {"concurrent": "all_gather", "mode": "nonblocking"}, "write mode: streaming"),
+        ("all_reduce", {"concurrent": "all_gather", "mode": OVERLAP}, "beside another in mode overlap"),
+        ("send_recv", {"concurrent": "all_gather", "pair": "0>1"}, "beside a pair"),
+        ("send_recv", {"concurrent": "all_gather", "in_place": True}, "no send_recv in place"),
         ("send_recv", {"mode": OVERLAP, "in_place": True}, "no send_recv in place"),
-        ("all_gather", {"beside": "all_reduce", "dtype": "bfloat16"}, "no arithmetic with bfloat16"),
+        ("all_gather", {"concurrent": "all_reduce", "dtype": "bfloat16"}, "no arithmetic with bfloat16"),
     ],
 )
 def test_what_cannot_go_on_in_the_background_is_refused_with_a_cure(
@@ -191,12 +202,12 @@ def test_a_named_algorithm_is_of_blocking_calls() -> None:
     names = BACKEND.algorithms("all_reduce")
     if not names:
         pytest.skip("this library's tools are not installed, so it lists no algorithms")
-    for changes in ({"mode": OVERLAP}, {"beside": "all_gather"}):
+    for changes in ({"mode": OVERLAP}, {"concurrent": "all_gather"}):
         refused = BACKEND.unsupported(case_of("all_reduce", algorithm=names[0], **changes))
         assert "for blocking calls only" in (refused or "")
 
 
-@pytest.mark.parametrize("changes", [{"beside": "all_gather"}, {"mode": OVERLAP}])
+@pytest.mark.parametrize("changes", [{"concurrent": "all_gather"}, {"mode": OVERLAP}])
 def test_memory_of_devices_has_no_background(changes: dict[str, object]) -> None:
     refused = ON_DEVICES.unsupported(case_of("all_reduce", backend="mpi-cuda", **changes))
     assert "mpi-cuda has no " in (refused or "")

@@ -16,7 +16,7 @@ SUITE = {
     "suite": "here",
     "backends": ["mpi"],
     "sweep": [{"collective": ["all_reduce", "barrier"], "ranks": 2, "size": "2 KiB"}],
-    "sampling": {"visits": 1, "budget": "20 ms", "warmup": "5 ms", "minimum_sample": "500 us"},
+    "sampling": {"rounds": 1, "budget": "20 ms", "warmup": "5 ms", "minimum_sample": "500 us"},
 }
 
 

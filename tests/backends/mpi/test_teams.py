@@ -29,10 +29,10 @@ pytestmark = pytest.mark.skipif(
 )
 
 SHORT = Sampling(
-    visits=1, budget_seconds=0.01, warmup_seconds=0.001, minimum_samples=4, minimum_sample_seconds=1e-4
+    rounds=1, budget_seconds=0.01, warmup_seconds=0.001, minimum_samples=4, minimum_sample_seconds=1e-4
 )
 LONG = Sampling(
-    visits=1, budget_seconds=30.0, minimum_samples=4000, maximum_samples=4000, minimum_sample_seconds=0.01
+    rounds=1, budget_seconds=30.0, minimum_samples=4000, maximum_samples=4000, minimum_sample_seconds=0.01
 )
 
 
@@ -133,7 +133,7 @@ def test_of_two_collectives_at_once_the_one_that_a_fault_hits_is_named(
 ) -> None:
     monkeypatch.setenv("CCBENCH_FAULT", f"element:rank=1:collective={spoiled}")
     opened = team()
-    measurement = opened.run(case_of("all_reduce", beside="all_gather"), SHORT)
+    measurement = opened.run(case_of("all_reduce", concurrent="all_gather"), SHORT)
     opened.close()
     assert (measurement.status, measurement.wrong_elements) == (Status.WRONG, 1)
     assert ("all_gather beside" in measurement.detail) == (spoiled == "all_gather")
@@ -164,8 +164,8 @@ def test_groups_communicate_side_by_side() -> None:
     measurement = opened.run(case_of("all_reduce", ranks=4, groups="rank % 2"), SHORT)
     opened.close()
     assert measurement.status is Status.OK, measurement.detail
-    assert len(measurement.part_names) == 2
-    assert measurement.part_samples_seconds
+    assert len(measurement.group_names) == 2
+    assert measurement.group_samples_seconds
     assert measurement.conditions.oversubscribed == (len(os.sched_getaffinity(0)) < 4)
 
 
@@ -232,7 +232,7 @@ def test_a_killed_rank_is_named() -> None:
 def test_a_stopped_rank_is_named_and_ended() -> None:
     opened = team()
     limited = Sampling(
-        visits=1, budget_seconds=30.0, minimum_samples=4000, maximum_samples=4000, time_limit_seconds=2.0
+        rounds=1, budget_seconds=30.0, minimum_samples=4000, maximum_samples=4000, time_limit_seconds=2.0
     )
     measurement = run_while(opened, lambda: os.kill(opened.pids[1], signal.SIGSTOP), limited)
     assert measurement.status is Status.TIMED_OUT

@@ -16,7 +16,7 @@ from ccbench.runner.measure import RankResult, measure
 from .double import Process, World
 
 SAMPLING = Sampling(
-    visits=1, minimum_samples=2, maximum_samples=3, warmup_seconds=0.0, minimum_sample_seconds=0.0, launches=2
+    rounds=1, minimum_samples=2, maximum_samples=3, warmup_seconds=0.0, minimum_sample_seconds=0.0, launches=2
 )
 """With as few launches as make a row of them: the emulation takes a thousand times as long as a device."""
 
@@ -52,7 +52,7 @@ def opened(
 
 
 def measured(endpoint: NcclRanks, case: Case) -> tuple[RankResult, CaseFacts]:
-    """One visit of ``case``, as a worker makes it."""
+    """One round of ``case``, as a worker makes it."""
     endpoint.prepare(case)
     result = measure(endpoint, case, SAMPLING, endpoint.next_salt())
     facts = endpoint.facts()
@@ -61,6 +61,6 @@ def measured(endpoint: NcclRanks, case: Case) -> tuple[RankResult, CaseFacts]:
 
 
 def wrong_elements(endpoint: NcclRanks, case: Case) -> int:
-    """What a visit of ``case`` finds wrong."""
+    """What a round of ``case`` finds wrong."""
     mismatch = measured(endpoint, case)[0].mismatch
     return mismatch.wrong_elements if mismatch else 0

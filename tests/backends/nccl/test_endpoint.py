@@ -121,7 +121,7 @@ def test_memory_that_nccl_does_not_register_is_not_measured_as_registered(regist
     assert wrong_elements(endpoint, case_of("all_gather", 2)) == 0
 
 
-def test_what_a_visit_that_ended_early_left_goes_back_before_the_next() -> None:
+def test_what_a_round_that_ended_early_left_goes_back_before_the_next() -> None:
     endpoint, process = opened(2)
     for registration in ("symmetric", "local", "none"):
         endpoint.prepare(case_of("all_gather", 2, registration=registration))
@@ -192,8 +192,8 @@ def test_groups_run_at_once_and_each_has_its_own_time(groups: str, version: int)
         several = len(case_of(collective, groups=groups).members)
         assert len(facts.parts) == (several if several > 1 else 0)
         samples = result.stamps.shape[1]
-        assert [len(one) for one in facts.part_samples_seconds] == [samples] * len(facts.parts)
-        assert all(second > 0 for one in facts.part_samples_seconds for second in one)
+        assert [len(one) for one in facts.group_samples_seconds] == [samples] * len(facts.parts)
+        assert all(second > 0 for one in facts.group_samples_seconds for second in one)
     assert not process.world.deadlocks
 
 
@@ -219,10 +219,10 @@ def test_a_group_that_gets_another_groups_data_is_wrong() -> None:
     assert mismatch.rank == 0
 
 
-@pytest.mark.parametrize("beside", ["all_gather", "all_reduce", "all_to_all", "broadcast"])
+@pytest.mark.parametrize("concurrent", ["all_gather", "all_reduce", "all_to_all", "broadcast"])
 def test_two_collectives_at_once_are_both_checked_and_timed(beside: str) -> None:
     endpoint, process = opened()
-    result, facts = measured(endpoint, case_of("reduce_scatter", beside=beside, in_place=True))
+    result, facts = measured(endpoint, case_of("reduce_scatter", concurrent=beside, in_place=True))
     assert result.mismatch is None
     assert facts.parts == ("reduce_scatter", beside)
     communicators = [one.handle for _, one in endpoint._communicators.every()]
@@ -233,7 +233,7 @@ def test_two_collectives_at_once_are_both_checked_and_timed(beside: str) -> None
 
 def test_what_runs_beside_starts_when_the_own_collective_may(monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint, process = opened(2)
-    endpoint.prepare(case_of("reduce_scatter", 2, beside="all_gather"))
+    endpoint.prepare(case_of("reduce_scatter", 2, concurrent="all_gather"))
     waiting: list[int] = []
     monkeypatch.setattr(
         process.runtime, "streamWaitEvent", lambda stream, event, flags=0: waiting.append(stream)
@@ -366,7 +366,7 @@ def test_behind_a_closed_gate_is_no_more_work_than_nccl_queues(
     endpoint, process = opened(4)
     gate = LoggedGate()
     endpoint._launches._gate = gate  # type: ignore[assignment]
-    endpoint.prepare(case_of(collective, 4, 10, aggregation=8, mode="overlap", computing="memory"))
+    endpoint.prepare(case_of(collective, 4, 10, aggregation=8, mode="overlap", overlap_with="memory"))
     before, opened_at = len(process.log), list[int]()
     monkeypatch.setattr(gate, "open", lambda: opened_at.append(len(process.log) - before))
     monkeypatch.setattr(gate, "raise_if_missed", lambda: None)
@@ -455,7 +455,7 @@ def with_log(process: Process, monkeypatch: pytest.MonkeyPatch, line: str) -> li
     return resets
 
 
-def test_what_nccl_chose_comes_from_one_logged_launch_of_the_first_visit(
+def test_what_nccl_chose_comes_from_one_logged_launch_of_the_first_round(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("NCCL_DEBUG", "WARN")
@@ -688,10 +688,10 @@ def cases(draw: st.DrawFn) -> Case:
         "misalignment_bytes": 0 if aligned else draw(st.sampled_from([0, 0, 8, 40])),
         "pair": pair,
         "groups": groups,
-        "beside": ""
+        "concurrent": ""
         if pair or mode == "graph"
         else draw(st.sampled_from(["", "", "all_to_all", "all_reduce", *CROSSED])),
-        "alone": draw(st.sampled_from([-1, -1, 0])) if groups else -1,
+        "active_group": draw(st.sampled_from([-1, -1, 0])) if groups else -1,
         "traffic": draw(st.sampled_from(["", "hot:0.8", "zipf:3"])) if collective == UNEVEN else "",
     }
     if row.reduces:
@@ -736,7 +736,7 @@ def test_the_endpoint_is_what_a_team_asks_for() -> None:
     assert endpoint.prefix == ""
 
 
-def test_later_visits_are_compared_on_the_device_and_a_wrong_one_is_seen(
+def test_later_rounds_are_compared_on_the_device_and_a_wrong_one_is_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     endpoint, _ = opened(3)

@@ -41,7 +41,7 @@ LAUNCH_SECONDS = cost_seconds(4 * COUNT)
 
 
 def overlapping(kind: str, collective: str = "all_reduce", **changes: object) -> Case:
-    return case_of(collective, 2, COUNT, mode="overlap", computing=kind, **changes)
+    return case_of(collective, 2, COUNT, mode="overlap", overlap_with=kind, **changes)
 
 
 def computing_endpoint(
@@ -163,7 +163,7 @@ def test_another_kind_takes_the_place_of_the_one_before_and_everything_goes_back
     endpoint, process, blas = computing_endpoint("matmul", monkeypatch)
     handles = dict(blas.handles)
     endpoint.prepare_computing("matmul")
-    assert blas.handles == handles  # a second visit makes nothing anew
+    assert blas.handles == handles  # a second round makes nothing anew
     endpoint.prepare_computing("memory")
     assert blas.handles == {}
     endpoint.finish()
@@ -302,7 +302,9 @@ def test_a_group_computes_while_it_communicates_and_the_others_stand_by(
     endpoint, process = opened(4)
     blas = with_blas(monkeypatch, process.runtime)
     endpoint.prepare(
-        case_of("all_reduce", 4, COUNT, mode="overlap", computing="matmul", groups="rank // 2", alone=1)
+        case_of(
+            "all_reduce", 4, COUNT, mode="overlap", overlap_with="matmul", groups="rank // 2", active_group=1
+        )
     )
     endpoint.prepare_computing("matmul")
     handles: list[int] = []

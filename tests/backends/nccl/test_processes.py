@@ -129,14 +129,14 @@ def forked(version: int = 22809, gated: bool = False) -> tuple[Callable[[int], N
         case_of("all_reduce", RANKS, op="premulsum", registration="symmetric"),
         case_of("gather", RANKS, mode="graph"),
         case_of("all_gather", RANKS, groups="[[2, 0]]"),
-        case_of("all_reduce", RANKS, groups="rank % 3", beside="all_to_all"),
+        case_of("all_reduce", RANKS, groups="rank % 3", concurrent="all_to_all"),
         case_of("send_recv", RANKS, pair="2>0"),
         case_of("all_to_all", RANKS, aggregation=2, misalignment_bytes=4),
         case_of("all_to_all_v", RANKS, traffic="[[0, 1, 4], [0, 0, 0], [3, 0, 2]]"),
-        case_of("all_reduce", RANKS, groups="rank % 3", alone=1),
-        case_of("all_reduce", RANKS, groups="[[0, 2]]", beside="all_gather on [[1, 2]]"),
-        case_of("reduce_scatter", RANKS, groups="rank % 3", beside="all_to_all on all"),
-        case_of("all_reduce", RANKS, mode="overlap", computing="memory"),
+        case_of("all_reduce", RANKS, groups="rank % 3", active_group=1),
+        case_of("all_reduce", RANKS, groups="[[0, 2]]", concurrent="all_gather on [[1, 2]]"),
+        case_of("reduce_scatter", RANKS, groups="rank % 3", concurrent="all_to_all on all"),
+        case_of("all_reduce", RANKS, mode="overlap", overlap_with="memory"),
     ],
     ids=lambda case: case.label,
 )
@@ -153,7 +153,7 @@ def test_forked_ranks_give_exact_results_and_the_same_facts(case: Case) -> None:
     found = together(play)
     assert [result.mismatch for result, _ in found] == [None] * RANKS
     assert all((durations(result.stamps) > 0).all() for result, _ in found[:1])
-    assert len({facts.part_samples_seconds for _, facts in found}) == 1
+    assert len({facts.group_samples_seconds for _, facts in found}) == 1
     assert not world.deadlocks
 
 

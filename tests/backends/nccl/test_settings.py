@@ -71,7 +71,7 @@ def test_settings_are_the_variables_of_nccls_guide(
         ("all_reduce", {"algorithm": "nvls", "op": "prod"}, "switches do not reduce float32 with prod"),
         ("all_reduce", {"algorithm": "nvls", "op": "max"}, "switches do not reduce float32 with max"),
         ("all_reduce", {"algorithm": "nvlstree", "dtype": "int8"}, "switches do not reduce int8 with sum"),
-        ("all_reduce", {"algorithm": "tree", "beside": "all_gather"}, "no tree all_gather"),
+        ("all_reduce", {"algorithm": "tree", "concurrent": "all_gather"}, "no tree all_gather"),
     ],
 )
 def test_what_cannot_exist_is_told_with_what_can(

@@ -41,7 +41,7 @@ def queues(process: Process, endpoint: NcclRanks, lane: int) -> list[int]:
 def test_one_group_runs_while_the_others_stand_by(collective: str, version: int) -> None:
     endpoint, process = opened(version=version)
     for alone in (0, 1):
-        case = case_of(collective, groups="rank % 2", alone=alone)
+        case = case_of(collective, groups="rank % 2", active_group=alone)
         result, facts = measured(endpoint, case)
         assert result.mismatch is None
         assert facts.parts == ()  # nothing ran at the same time
@@ -60,7 +60,7 @@ def test_a_group_alone_has_the_communicator_that_it_has_beside_the_others() -> N
     measured(endpoint, together)
     handles = {one.handle for _, one in endpoint._communicators.every()}
     for alone in (0, 1):
-        endpoint.prepare(replace(together, alone=alone))
+        endpoint.prepare(replace(together, active_group=alone))
         assert endpoint._bound is not None
         assert {one.communicator.handle for one in endpoint._bound.bindings} <= handles
         endpoint.finish()
@@ -76,7 +76,7 @@ def test_only_so_many_communicators_are_kept_and_those_in_use_are(
     expressions = ["rank // 2", "rank % 2", "[[0, 3], [1, 2]]", "[[2, 0]]"]
     for groups in [*expressions, *reversed(expressions)]:
         assert wrong_elements(endpoint, case_of("all_reduce", groups=groups, mode=mode)) == 0
-        assert wrong_elements(endpoint, case_of("all_reduce", groups=groups, beside=CROSSED)) == 0
+        assert wrong_elements(endpoint, case_of("all_reduce", groups=groups, concurrent=CROSSED)) == 0
         assert len(endpoint._communicators._made) <= 3  # with that of all ranks
     endpoint.close()
     assert not process.members
@@ -87,7 +87,7 @@ def test_only_so_many_communicators_are_kept_and_those_in_use_are(
 @pytest.mark.parametrize("mode", ["streaming", "isolated", "graph", "cold"])
 def test_ranks_that_stand_by_have_nothing_enqueued(mode: str) -> None:
     endpoint, process = opened()
-    endpoint.prepare(case_of("all_reduce", groups="rank // 2", alone=1, mode=mode))
+    endpoint.prepare(case_of("all_reduce", groups="rank // 2", active_group=1, mode=mode))
     before = len(process.log)
     endpoint.refill(1)
     endpoint.launch(3)
@@ -111,7 +111,7 @@ def test_groups_of_a_layout_are_its_axes() -> None:
 
 @pytest.mark.parametrize("version", [22809, 21704])
 @pytest.mark.parametrize(
-    ("groups", "beside", "parts"),
+    ("groups", "concurrent", "parts"),
     [
         (
             "rank // 2",
@@ -138,10 +138,10 @@ def test_a_rank_is_in_several_groups_at_once_and_all_are_checked_and_timed(
 ) -> None:
     endpoint, process = opened(version=version)
     for changes in ({}, {"registration": "symmetric"} if version > 22700 else {}, {"aggregation": 2}):
-        result, facts = measured(endpoint, case_of("all_reduce", groups=groups, beside=beside, **changes))
+        result, facts = measured(endpoint, case_of("all_reduce", groups=groups, concurrent=beside, **changes))
         assert result.mismatch is None
         assert facts.parts == parts
-        assert all(second > 0 for one in facts.part_samples_seconds for second in one)
+        assert all(second > 0 for one in facts.group_samples_seconds for second in one)
     endpoint.close()
     assert not process.runtime.allocated
     assert not process.nccl_memory
@@ -151,7 +151,7 @@ def test_a_rank_is_in_several_groups_at_once_and_all_are_checked_and_timed(
 
 def test_both_really_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint, process = opened()
-    endpoint.prepare(case_of("all_reduce", 4, 1 << 16, groups="rank // 2", beside=CROSSED))
+    endpoint.prepare(case_of("all_reduce", 4, 1 << 16, groups="rank // 2", concurrent=CROSSED))
     monkeypatch.setattr(endpoint._launches, "wait", lambda limit: None)
     for held, free in ((BESIDE_LANE, OWN_LANE), (OWN_LANE, BESIDE_LANE)):
         # An event of the own lane lets the other begin, so that one is held only after it.
@@ -175,12 +175,12 @@ def test_what_is_beside_takes_no_time_from_the_own_collective_on_the_double() ->
     endpoint, _ = opened()
     case = case_of("all_reduce", 4, 1 << 20, groups="rank // 2", mode="isolated")
     alone, _ = measured(endpoint, case)
-    both, facts = measured(endpoint, replace(case, beside=CROSSED))
+    both, facts = measured(endpoint, replace(case, concurrent=CROSSED))
     spans = [float(one.stamps[0, 0, 1] - one.stamps[0, 0, 0]) for one in (alone, both)]
-    longest = max(one[0] for one in facts.part_samples_seconds)
-    assert facts.part_samples_seconds[0][0] == pytest.approx(spans[0])
+    longest = max(one[0] for one in facts.group_samples_seconds)
+    assert facts.group_samples_seconds[0][0] == pytest.approx(spans[0])
     assert spans[1] == pytest.approx(longest)
-    assert spans[1] < sum(one[0] for one in facts.part_samples_seconds)
+    assert spans[1] < sum(one[0] for one in facts.group_samples_seconds)
 
 
 def test_on_one_stream_they_would_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +192,7 @@ def test_on_one_stream_they_would_take_turns(monkeypatch: pytest.MonkeyPatch) ->
     endpoint, _ = opened()
     case = case_of("all_reduce", 4, 1 << 20, groups="rank // 2", mode="isolated")
     alone, _ = measured(endpoint, case)
-    both, _ = measured(endpoint, replace(case, beside=CROSSED))
+    both, _ = measured(endpoint, replace(case, concurrent=CROSSED))
     spans = [float(one.stamps[0, 0, 1] - one.stamps[0, 0, 0]) for one in (alone, both)]
     assert spans[1] > 1.5 * spans[0]
 
@@ -200,7 +200,7 @@ def test_on_one_stream_they_would_take_turns(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("part", range(4))
 def test_a_spoilt_result_of_any_part_is_found_with_its_rank(part: int) -> None:
     endpoint, process = opened()
-    endpoint.prepare(case_of("all_reduce", groups="rank // 2", beside=CROSSED))
+    endpoint.prepare(case_of("all_reduce", groups="rank // 2", concurrent=CROSSED))
     endpoint.poison()
     endpoint.refill(1)
     endpoint.launch(1)
@@ -215,7 +215,7 @@ def test_a_spoilt_result_of_any_part_is_found_with_its_rank(part: int) -> None:
 
 
 def test_no_two_parts_have_the_same_data_or_communicators() -> None:
-    case = case_of("all_gather", groups="rank // 2", beside="all_gather on rank // 2")
+    case = case_of("all_gather", groups="rank // 2", concurrent="all_gather on rank // 2")
     parts = parts_of(case)
     assert len({one.salted(0) for one in parts}) == len(parts) == 4
     endpoint, _ = opened()
@@ -249,9 +249,11 @@ def test_between_ranks_that_exchange_nothing_nothing_is_called(traffic: str) -> 
 
 def test_uneven_blocks_in_groups_and_with_aggregation() -> None:
     endpoint, process = opened()
-    for changes in ({"groups": "rank % 2"}, {"groups": "rank // 2", "alone": 1}, {"aggregation": 3}):
+    for changes in ({"groups": "rank % 2"}, {"groups": "rank // 2", "active_group": 1}, {"aggregation": 3}):
         assert wrong_elements(endpoint, case_of("all_to_all_v", 4, 100, traffic="zipf:2", **changes)) == 0
-    assert wrong_elements(endpoint, case_of("all_to_all_v", 4, 50, traffic="hot:0.7", beside=CROSSED)) == 0
+    assert (
+        wrong_elements(endpoint, case_of("all_to_all_v", 4, 50, traffic="hot:0.7", concurrent=CROSSED)) == 0
+    )
     assert not process.exceptions
 
 
@@ -292,7 +294,7 @@ def test_a_matrix_the_other_way_round_would_be_found(monkeypatch: pytest.MonkeyP
 
 
 def test_what_can_be_computed_is_what_every_backend_computes() -> None:
-    assert capabilities_of("nccl").values["computing"] == KINDS
+    assert capabilities_of("nccl").values["overlap_with"] == KINDS
 
 
 # -- refusals ------------------------------------------------------------------------------------------------
@@ -303,20 +305,20 @@ def test_what_can_be_computed_is_what_every_backend_computes() -> None:
     [
         (case_of("all_to_all_v", in_place=True), "nccl has no all_to_all_v in place"),
         (
-            case_of("all_reduce", mode="overlap", computing="matmul", beside="all_gather"),
+            case_of("all_reduce", mode="overlap", overlap_with="matmul", concurrent="all_gather"),
             "no collective runs beside another in mode overlap",
         ),
         (
-            case_of("all_reduce", mode="overlap", computing="memory", aggregation=2),
+            case_of("all_reduce", mode="overlap", overlap_with="memory", aggregation=2),
             "leave pair and",
         ),
         (case_of("all_to_all_v", algorithm="ring"), "point-to-point transfers, which have no algorithm"),
         (
-            case_of("all_reduce", algorithm="tree", beside="all_gather on rank % 2"),
+            case_of("all_reduce", algorithm="tree", concurrent="all_gather on rank % 2"),
             "NCCL has no tree all_gather",
         ),
         (
-            case_of("all_gather", dtype="float8_e4m3", beside="all_reduce on all", ranks=64),
+            case_of("all_gather", dtype="float8_e4m3", concurrent="all_reduce on all", ranks=64),
             "sum over 64 ranks cannot be checked",
         ),
     ],
@@ -328,10 +330,10 @@ def test_what_cannot_be_is_said_with_a_cure(case: Case, words: str) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"groups": "rank // 2", "alone": 1},
-        {"groups": "rank // 2", "beside": CROSSED},
-        {"beside": "all_to_all on rank // 2"},
-        {"mode": "overlap", "computing": "memory"},
+        {"groups": "rank // 2", "active_group": 1},
+        {"groups": "rank // 2", "concurrent": CROSSED},
+        {"concurrent": "all_to_all on rank // 2"},
+        {"mode": "overlap", "overlap_with": "memory"},
     ],
 )
 def test_what_can_be_is_not_refused(changes: dict[str, object]) -> None:

@@ -44,7 +44,7 @@ question: Does it run?
 backends: [{backends}]
 order: written
 sweep: {{collective: all_reduce, size: [{sizes}]}}
-sampling: {{visits: 1, maximum_samples: 20, warmup: 1 ms, budget: 20 ms, time_limit: {limit}}}
+sampling: {{rounds: 1, maximum_samples: 20, warmup: 1 ms, budget: 20 ms, time_limit: {limit}}}
 """
 
 

@@ -68,7 +68,7 @@ def test_a_launchers_processes_know_their_ranks(variables: dict[str, str], proce
         {"RANK": "0", "WORLD_SIZE": "2"},
         {"PMI_RANK": "2", "PMI_SIZE": "2"},
     ],
-    ids=["nobody", "alone", "batch script", "batch step", "half of torchrun", "beyond the last"],
+    ids=["nobody", "active_group", "batch script", "batch step", "half of torchrun", "beyond the last"],
 )
 def test_other_processes_have_none(variables: dict[str, str]) -> None:
     assert launched_process(variables) is None

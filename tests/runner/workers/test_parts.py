@@ -23,20 +23,20 @@ def test_groups_are_timed_by_the_stamps_of_their_ranks() -> None:
 
 
 def test_what_an_endpoint_says_goes_before_stamps() -> None:
-    facts = CaseFacts(parts=("one", "other"), part_samples_seconds=((1.0,), (2.0,)))
-    assert parts_of(CASE, facts, RESULT) == (facts.parts, facts.part_samples_seconds)
+    facts = CaseFacts(parts=("one", "other"), group_samples_seconds=((1.0,), (2.0,)))
+    assert parts_of(CASE, facts, RESULT) == (facts.parts, facts.group_samples_seconds)
 
 
 def test_what_measuring_took_apart_goes_before_both() -> None:
     apart = np.array([[[[0.0, 4.0]], [[0.0, 8.0]]]] * 4)
     apart[2, 1, 0, 1] = 10.0
-    facts = CaseFacts(parts=("one",), part_samples_seconds=((1.0,),))
-    result = replace(RESULT, parts=("alone", "both"), part_stamps=apart)
-    assert parts_of(CASE, facts, result) == (("alone", "both"), ((2.0,), (5.0,)))
+    facts = CaseFacts(parts=("one",), group_samples_seconds=((1.0,),))
+    result = replace(RESULT, parts=("active_group", "both"), part_stamps=apart)
+    assert parts_of(CASE, facts, result) == (("active_group", "both"), ((2.0,), (5.0,)))
 
 
 def test_a_group_alone_has_its_ranks_only() -> None:
-    alone = replace(CASE, alone=1)
+    alone = replace(CASE, active_group=1)
     assert parts_of(alone, CaseFacts(), RESULT) == ((), ())
     apart = np.array([[[[0.0, 4.0]]], [[[0.0, 9.0]]], [[[0.0, 6.0]]], [[[1.0, 2.0]]]])
     result = replace(RESULT, parts=("collective alone",), part_stamps=apart)

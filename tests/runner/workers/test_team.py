@@ -24,7 +24,7 @@ from tests.faults import traces
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
-SAMPLING = Sampling(visits=1, budget_seconds=0.02, warmup_seconds=0.002, minimum_sample_seconds=0.0002)
+SAMPLING = Sampling(rounds=1, budget_seconds=0.02, warmup_seconds=0.002, minimum_sample_seconds=0.0002)
 GATHER = Case("s", "cpu", "all_gather", "default", "int32", "none", 4096, 512, 2)
 
 
@@ -57,7 +57,7 @@ def test_a_measurement_is_whole(team: WorkerTeam) -> None:
     assert measurement.algorithm_used == "direct"
     samples = len(measurement.samples_seconds)
     assert samples >= SAMPLING.minimum_samples
-    assert measurement.visit_samples == (samples,)
+    assert measurement.round_samples == (samples,)
     assert len(measurement.skew_seconds) == samples
     assert [len(one) for one in measurement.rank_samples_seconds] == [samples] * 2
     assert len(measurement.rank_waiting_seconds) == 2
@@ -131,7 +131,7 @@ def test_large_buffers_are_given_back_after_the_case(
 ) -> None:
     size = 300 << 20  # with input and output on two ranks more than the team keeps
     large = Case("s", "cpu", "broadcast", "default", "float64", "none", size, size // 8, 2, root=0)
-    short = Sampling(visits=1, budget_seconds=0.01, warmup_seconds=0.0, minimum_samples=1, maximum_samples=1)
+    short = Sampling(rounds=1, budget_seconds=0.01, warmup_seconds=0.0, minimum_samples=1, maximum_samples=1)
     assert team.run(large, short).status is Status.OK
     for pid in team.pids:
         files = [f for f in Path("/proc", str(pid), "fd").iterdir() if "memfd:ccbench" in os.readlink(f)]

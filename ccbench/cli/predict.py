@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Point = dict[str, str | int | float]
 
 OWN = "schedule"
-LIBRARY = "nccl"
+LIBRARY = "library"
 
 
 @click.command(short_help="Price collectives on a machine without running them.")

@@ -73,7 +73,7 @@ def _samples(points: Sequence[Point]) -> str:
     text = _span([len(point.samples_seconds) for point in points], "sample")
     rounds = [len(point.round_samples) for point in points]
     if max(rounds) > 1:
-        text += f" in {_span(rounds, 'one_round')}"
+        text += f" in {_span(rounds, 'round')}"
     return f"{text} a point"
 
 

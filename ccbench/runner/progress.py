@@ -220,7 +220,7 @@ class PlainProgress:
 
     def started(self, left: Left) -> None:
         """Say how much there is to do."""
-        self._say(f"{plural(left.rounds, 'one_round')}, about {clock_text(left.seconds)}")
+        self._say(f"{plural(left.rounds, 'round')}, about {clock_text(left.seconds)}")
 
     def case_started(self, case: Case, number: int) -> None:
         """Nothing: the line comes when the case ends."""

@@ -165,7 +165,7 @@ def _beside(item: Any) -> str:
     name, on, groups = (part.strip() if isinstance(part, str) else part for part in parts)
     if name not in BESIDE_COLLECTIVES:
         raise MisfitError(
-            f"{shown(name)} is not a collective to run beside; "
+            f"{shown(name)} is not a collective that can run concurrently; "
             f"{suggestion(name, (NOTHING, *BESIDE_COLLECTIVES))}"
         )
     return f"{name} on {_groups(groups) or 'all'}" if on else name
@@ -223,7 +223,7 @@ def _pair(item: Any) -> str:
 def check_layout(sweep: Sweep) -> None:
     """MisfitError where axes are named without a layout, a layout without axes, or ranks do not fit it."""
     named = [("groups", axis) for axis in sweep.groups if axis and is_axis(axis)]
-    named += [("concurrent", axis) for _, axis in map(_apart, sweep.beside) if axis and is_axis(axis)]
+    named += [("concurrent", axis) for _, axis in map(_apart, sweep.concurrent) if axis and is_axis(axis)]
     if not sweep.layout:
         for key, axis in named:
             raise MisfitError(f"{axis!r} is an axis; say of what, such as 'layout: {{tp: 2}}'", key)
@@ -260,7 +260,7 @@ def _apart(beside: str) -> tuple[str, str]:
 # -- with a number of ranks at hand -------------------------------------------------------------------------
 
 Work = dict[str, Any]
-"""``pair``, ``groups``, ``alone``, ``beside`` and ``traffic`` of a case."""
+"""``pair``, ``groups``, ``active_group``, ``concurrent`` and ``traffic`` of a case."""
 
 
 def works(sweep: Sweep, row: Collective, ranks: int, pairs: bool) -> Iterator[Work]:
@@ -362,7 +362,7 @@ def _besides(sweep: Sweep, row: Collective, ranks: int, groups: str) -> Iterator
     if not row.moves_data:
         yield ""
         return
-    for beside in sweep.beside:
+    for beside in sweep.concurrent:
         name, own = _apart(beside)
         if own and own != "all":
             spelled = _spelled(own, sweep.layout, ranks)

@@ -230,7 +230,7 @@ class Sweep(_SweptKeys):
     group_mode: Annotated[tuple[str, ...], _words(grouping.read_group_modes, *grouping.GROUP_MODES)] = (
         "concurrent",
     )
-    beside: Annotated[
+    concurrent: Annotated[
         tuple[str, ...], Reads(grouping.read_concurrent, one_or_many({"type": "string"}), write=list)
     ] = ("",)
     traffic: Annotated[

@@ -81,7 +81,7 @@ def test_a_doubtful_ratio_is_marked(tmp_path: Path) -> None:
 def beside_run(path: Path, parts: dict[str, float]) -> Run:
     cases = [
         case("all_reduce", "ring", 2**20, groups=GROUPS),
-        case("all_reduce", "ring", 2**20, groups=GROUPS, beside="all_gather on rank % 2"),
+        case("all_reduce", "ring", 2**20, groups=GROUPS, concurrent="all_gather on rank % 2"),
     ]
     return write_run(path / "run", cases, {0: taking(1e-3), 1: taking(3e-3, parts)})
 

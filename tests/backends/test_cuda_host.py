@@ -104,7 +104,7 @@ def test_a_larger_case_gets_a_larger_world_and_small_ones_keep_it() -> None:
             case_of("all_to_all_v", "default", 2, traffic="zipf:1"),
             "no traffic zipf:1; there is on cpu, simulated, nccl",
         ),
-        (case_of("all_reduce", "ring", 2, concurrent="all_gather"), "no beside all_gather"),
+        (case_of("all_reduce", "ring", 2, concurrent="all_gather"), "no concurrent all_gather"),
         (case_of("all_reduce", "ring", 2, mode="overlap", overlap_with="memory"), "no mode overlap"),
         (case_of("all_reduce", "ring", 6, groups="rank // 4"), "makes groups of 2 and 4 of 6 ranks"),
     ],

@@ -97,9 +97,9 @@ _cases = st.builds(
     pair=st.just("") | _pairs,
     groups=st.just("") | st.just("rank // 1"),
     concurrent=st.sampled_from(["", "all_gather", "all_gather on rank % 2"]),
-    alone=st.just(-1),
+    active_group=st.just(-1),
     traffic=_text,
-    computing=_text,
+    overlap_with=_text,
 )
 
 measurements = st.builds(

@@ -38,7 +38,7 @@ def test_another_number_than_asked_for_is_refused() -> None:
 
 
 def test_processes_that_each_believe_to_be_alone_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LYING_SRUN", "active_group")
+    monkeypatch.setenv("LYING_SRUN", "alone")
     with pytest.raises(UsageError, match=r"each believes it is alone.*start them with one"):
         discover_ranks(Launch((FAKE_SRUN, "-n", "2")))
 

@@ -75,17 +75,14 @@ def test_groups_that_share_nics_take_as_much_longer_as_there_are_groups_on_a_nic
     assert "2 groups share a NIC" in together.prediction.bottleneck
     # With a NIC for each GPU nothing is shared.
     own = cluster_of("hgx-h100", 2, "ib-ndr-400x8")
-    together, alone = (one(own, "rank % 8", "all_gather", active_group=alone) for alone in (False, True))
+    together, alone = (one(own, "rank % 8", "all_gather", alone=alone) for alone in (False, True))
     assert together.prediction.predicted_seconds == alone.prediction.predicted_seconds
 
 
 def test_pairs_across_the_root_of_a_pcie_tree_share_what_neighbours_do_not() -> None:
     cluster = cluster_of("pcie4-x16")
-    near = [one(cluster, "rank // 2", "all_gather", active_group=alone) for alone in (False, True)]
-    far = [
-        one(cluster, f"rank % {cluster.ranks // 2}", "all_gather", active_group=alone)
-        for alone in (False, True)
-    ]
+    near = [one(cluster, "rank // 2", "all_gather", alone=alone) for alone in (False, True)]
+    far = [one(cluster, f"rank % {cluster.ranks // 2}", "all_gather", alone=alone) for alone in (False, True)]
     assert algbw(near[1]) / algbw(near[0]) <= algbw(far[1]) / algbw(far[0])
 
 

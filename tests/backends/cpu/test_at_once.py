@@ -110,7 +110,7 @@ OVERLAPPED = Sampling(
 )
 
 
-@pytest.mark.parametrize("overlap_with", ["matmul", "memory"])
+@pytest.mark.parametrize("computing", ["matmul", "memory"])
 @pytest.mark.parametrize(
     "changes",
     [

@@ -219,7 +219,7 @@ def test_a_group_that_gets_another_groups_data_is_wrong() -> None:
     assert mismatch.rank == 0
 
 
-@pytest.mark.parametrize("concurrent", ["all_gather", "all_reduce", "all_to_all", "broadcast"])
+@pytest.mark.parametrize("beside", ["all_gather", "all_reduce", "all_to_all", "broadcast"])
 def test_two_collectives_at_once_are_both_checked_and_timed(beside: str) -> None:
     endpoint, process = opened()
     result, facts = measured(endpoint, case_of("reduce_scatter", concurrent=beside, in_place=True))

@@ -1,22 +1,24 @@
-"""How the GPUs of a machine hang together, told from the ends of their links.
+"""The class of a machine (how its GPUs hang together), told from links, from counts of links, or from models.
 
-The number of links between two GPUs decides nothing: two A100 with twelve links each may be a bridged pair or
-two ports of a switch. Only what the links end at tells them apart.
+What links end at decides: two A100 with twelve links each may be a bridged pair or two ports of a switch.
 
-The shape of direct NVLinks (bridges, mesh, cube mesh) is named here for every source that states both ends:
-detection, NCCL and hwloc XML, NCCL logs. nvlink_class has rules of its own, because the NV# of a matrix
-counts links without saying what they end at, and a list of links has neither ends nor pairs, only the model.
+* Both ends of every link known (detection, NCCL and hwloc XML, NCCL logs): ``topology_class`` and
+  ``class_of_direct_links``.
+* ``NV#`` of a matrix only, which counts the links of a path without saying what they end at:
+  ``class_of_counts``.
+* A model's name and a GPU's number only, as in a list of links: ``class_of_model``.
 
 Tables: what the name of a GPU model says (how many NVLinks, card or module of a board), and what one NVLink
 carries in one direction, by its version or by the GPU's compute capability. Versions as in hwloc's
-topology-nvml.c: 20, 25, 25, 25 and 50 GB/s for 1 to 5. hwloc_xml has a table of its own by model, because it
-divides what hwloc multiplied, which knows no 14.06 GB/s.
+topology-nvml.c: 20, 25, 25, 25 and 50 GB/s for 1 to 5. The reader of hwloc has a table of its own by model,
+because it divides what hwloc multiplied, which knows no 14.06 GB/s.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterable, Mapping, Set
+from dataclasses import dataclass
 from typing import TypeVar
 
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology, TopologyClass
@@ -28,10 +30,23 @@ CUBE_MESH_PEERS = 4
 Vertex = TypeVar("Vertex", bound=Hashable)
 
 
+def peers_of(gpus: Iterable[Vertex], joined: Iterable[tuple[Vertex, Vertex]]) -> dict[Vertex, set[Vertex]]:
+    """Return GPU -> those that the pairs ``joined`` join it to; what is not in ``gpus`` is left out."""
+    peers: dict[Vertex, set[Vertex]] = {gpu: set() for gpu in gpus}
+    for left, right in joined:
+        if left != right and left in peers and right in peers:
+            peers[left].add(right)
+            peers[right].add(left)
+    return peers
+
+
 def class_of_direct_links(
-    gpus: Sequence[str], joined: Iterable[tuple[str, str]], on_board: bool = False, forgiven: int = 0
+    gpus: Iterable[Vertex],
+    joined: Iterable[tuple[Vertex, Vertex]],
+    on_board: bool = False,
+    forgiven: int = 0,
 ) -> TopologyClass | None:
-    """The class of ``gpus`` with NVLinks between the pairs ``joined``; None where no pair is joined.
+    """Return the class of ``gpus`` with NVLinks between the pairs ``joined``; None where no pair is joined.
 
     on_board: the links are traces of a board, so that a pair is no bridge: NVLinks reach the CPUs too
         (POWER8, POWER9), or the model is a module.
@@ -40,41 +55,32 @@ def class_of_direct_links(
 
     A shape without a name of its own is a mesh, partly connected.
     """
-    peers: dict[str, set[str]] = {gpu: set() for gpu in gpus}
-    for left, right in joined:
-        if left != right and left in peers and right in peers:
-            peers[left].add(right)
-            peers[right].add(left)
+    peers = peers_of(gpus, joined)
     most = max(map(len, peers.values()), default=0)
     if most == 0:
         return None
     if most == 1:
         return TopologyClass.NVLINK_MESH if on_board else TopologyClass.NVLINK_BRIDGE
-    return TopologyClass.NVLINK_CUBE_MESH if is_cube_mesh(peers, forgiven) else TopologyClass.NVLINK_MESH
+    return TopologyClass.NVLINK_CUBE_MESH if _is_cube_mesh(peers, forgiven) else TopologyClass.NVLINK_MESH
 
 
-def is_cube_mesh(peers: Mapping[Vertex, Set[Vertex]], forgiven: int = 0) -> bool:
+def _is_cube_mesh(peers: Mapping[Vertex, Set[Vertex]], forgiven: int) -> bool:
     """Two full quads, every GPU joined to one of the other quad; ``forgiven`` (0 or 1) pairs may be missing.
 
-    peers: GPU -> those it has NVLinks to, both ways. Which GPUs form a quad does not matter.
+    Which GPUs form a quad does not matter.
     """
+
+    def gaps(quad: set[Vertex]) -> int:
+        return len(quad) * (len(quad) - 1) // 2 - sum(len(peers[one] & quad) for one in quad) // 2
+
     most = max(map(len, peers.values()), default=0)
     missing = CUBE_MESH_GPUS * CUBE_MESH_PEERS // 2 - sum(map(len, peers.values())) // 2
     if len(peers) != CUBE_MESH_GPUS or most > CUBE_MESH_PEERS or not 0 <= missing <= forgiven:
         return False
     one = next(one for one, near in peers.items() if len(near) == CUBE_MESH_PEERS)
-    for twin in peers[one]:
-        quad = {one, *peers[one]} - {twin}
-        halves = (quad, set(peers) - quad)
-        # Four peers each, three of them in the own quad: the fourth is a matching by itself.
-        if sum(_gaps(peers, half) for half in halves) <= missing:
-            return True
-    return False
-
-
-def _gaps(peers: Mapping[Vertex, Set[Vertex]], quad: Set[Vertex]) -> int:
-    """Pairs of ``quad`` that are not joined."""
-    return len(quad) * (len(quad) - 1) // 2 - sum(len(peers[one] & quad) for one in quad) // 2
+    # Four peers each, three of them in the own quad: the fourth is a matching by itself.
+    quads = ({one, *peers[one]} - {twin} for twin in peers[one])
+    return any(gaps(quad) + gaps(set(peers) - quad) <= missing for quad in quads)
 
 
 def connected_groups(peers: Mapping[Vertex, Iterable[Vertex]]) -> list[set[Vertex]]:
@@ -140,6 +146,142 @@ def is_module(model: str) -> bool:
     SXM and its successors; False where the name does not say, as for cards.
     """
     return _MODULE.search(model) is not None and not is_card(model)
+
+
+MOST_LINKS_BEFORE_2020 = 6
+"""NVLinks of a V100."""
+
+FEWEST_TO_SWITCHES = 6
+"""NVLinks of the switched GPU with the fewest: V100 in a DGX-2."""
+
+BRIDGES = frozenset({1, 2, 4, 8, 12, 18})
+BRIDGES_BEFORE_2020 = frozenset({1, 2})
+"""Links that one to three bridges between two cards have."""
+
+MESH_OF_FOUR = 6
+"""Links of every pair of four GPUs with 18 each, three peers: HGX H100 4-GPU, Quad GH200, H200 NVL."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A class and why; ``candidates`` where the class is unknown but not open.
+
+    certain: False for the usual class where a rarer one would look the same.
+    """
+
+    topology_class: TopologyClass
+    reason: str
+    candidates: tuple[TopologyClass, ...] = ()
+    certain: bool = True
+
+    @property
+    def nvswitch(self) -> bool | None:
+        """Whether GPUs hang on NVSwitches; None where that is open."""
+        if self.topology_class is not TopologyClass.UNKNOWN:
+            return self.topology_class is TopologyClass.NVSWITCH
+        return None if not self.candidates or TopologyClass.NVSWITCH in self.candidates else False
+
+
+Counts = Mapping[tuple[int, int], int]
+"""(GPU, GPU) -> NVLinks between them, both orders, pairs without NVLinks left out."""
+
+
+def class_of_counts(counts: Counts, gpu_count: int, *, before_2020: bool = False) -> Verdict:
+    """Return the class of a machine whose matrix was seen whole, or of what a cut matrix shows.
+
+    counts: NV# of every pair seen, which is the number of active NVLinks on the path: to each other where two
+    GPUs are linked directly, to the switches where they are not. gpu_count: GPUs of the heading. before_2020:
+    the heading of drivers of that time, without NUMA Affinity.
+
+    * No GPU up to Blackwell has more than 18 NVLinks (P100 4, V100 6, A100 12, H100 and B200 18: NVIDIA's
+      architecture papers). Where the NV# of one GPU's row add up to more, the links are shared: NVSwitch.
+    * Fewer than 6 links never lead to a switch: the GPUs behind NVSwitches have 6 (DGX-2), 8 (H800), 12 or
+      18. All pairs linked with fewer: mesh (HGX A100 4-GPU 4 per pair, DGX Station and 4 x V100 boards 2).
+    * Four GPUs with 6 per pair: mesh, for that is 18 links; a quarter of a DGX-2 would print the same.
+    * All pairs with 6 to 18 else: both exist (part of a DGX-2 or HGX board; two A100 PCIe cards under three
+      bridges print NV12 as two A100 SXM do), so unknown.
+    * Pairs only: bridge where a bridge has that many links (1 or 2: GeForce and Quadro RTX 20; 4: GeForce
+      3090, RTX A6000; 4, 8, 12 or 18: A100, H100 and H200 NVL cards), else a board's own links (NV3 of
+      POWER9): mesh. Bridges before 2020 had 1 or 2 links outside workstations, so NV4 there is a board.
+    """
+    if gpu_count < 2:
+        return Verdict(TopologyClass.SINGLE_GPU, "one GPU")
+    if not counts:
+        return Verdict(TopologyClass.PCIE, "no pair of GPUs shows NVLinks")
+    most_links = MOST_LINKS_BEFORE_2020 if before_2020 else MOST_LINKS
+    widest, fewest, most = max(links_per_gpu(counts, gpu_count)), min(counts.values()), max(counts.values())
+    if widest > most_links:
+        reason = f"the NV# of one GPU add up to {widest}, more than the {most_links} links a GPU has"
+        return Verdict(TopologyClass.NVSWITCH, reason)
+    complete = len(counts) == gpu_count * (gpu_count - 1)
+    if gpu_count == 4 and complete and fewest == most == MESH_OF_FOUR:
+        reason = (
+            "four GPUs with 6 links per pair: 18 each, all direct (a part of a DGX-2 would look the same)"
+        )
+        return Verdict(TopologyClass.NVLINK_MESH, reason, certain=False)
+    both = (TopologyClass.NVSWITCH, TopologyClass.NVLINK_MESH)
+    if gpu_count == 2 and most >= FEWEST_TO_SWITCHES:
+        others = (TopologyClass.NVSWITCH, TopologyClass.NVLINK_BRIDGE, TopologyClass.NVLINK_MESH)
+        return Verdict(TopologyClass.UNKNOWN, f"NV{most} between two GPUs can be all of these", others)
+    if gpu_count > 2 and complete and fewest >= FEWEST_TO_SWITCHES:
+        reason = f"{gpu_count} GPUs with {fewest} links per pair exist with switches and without"
+        return Verdict(TopologyClass.UNKNOWN, reason, both)
+    is_bridge = set(counts.values()) <= (BRIDGES_BEFORE_2020 if before_2020 else BRIDGES)
+    shape = class_of_direct_links(range(gpu_count), counts, on_board=not is_bridge)
+    pairs_only = all(len(group) == 2 for group in linked_groups(counts))
+    if shape is TopologyClass.NVLINK_BRIDGE:
+        return Verdict(shape, f"pairs only, with the {most} links of a bridge")
+    if shape is TopologyClass.NVLINK_CUBE_MESH:
+        return Verdict(shape, "two complete quads joined by a perfect matching")
+    if pairs_only:
+        return Verdict(TopologyClass.NVLINK_MESH, f"pairs only, with {most} links, which no bridge has")
+    return Verdict(TopologyClass.NVLINK_MESH, "direct links, fewer per pair than lead to switches")
+
+
+def links_per_gpu(counts: Counts, gpu_count: int) -> list[int]:
+    """Return the sum of each GPU's row."""
+    totals = [0] * gpu_count
+    for (gpu, _), links in counts.items():
+        totals[gpu] += links
+    return totals
+
+
+def linked_groups(counts: Counts) -> list[list[int]]:
+    """Return GPUs that reach each other over NVLinks, groups of two and more, in order."""
+    gpus = dict.fromkeys(gpu for pair in counts for gpu in pair)
+    return sorted(sorted(group) for group in connected_groups(peers_of(gpus, counts)))
+
+
+_ALWAYS_SWITCHED = re.compile(r"SXM3|\bH(?:800|20)\b|\bB[23]00\b", re.IGNORECASE)
+_USUALLY_SWITCHED = re.compile(r"\bH(?:100|200)\b|\bGB[23]00\b", re.IGNORECASE)
+_EIGHT_GPU_BOARD = 4
+"""A GPU number from here on is not on a four-GPU board."""
+
+
+def class_of_model(model: str, highest: int) -> Verdict:
+    """Return the class of the boards of a module whose highest GPU number is ``highest``.
+
+    V100-DGXS is a DGX Station's: mesh. V100-SXM3 exists in DGX-2 and HGX-2, H800 and B200 / B300 on eight-GPU
+    boards: NVSwitch. Eight-GPU boards have NVSwitches from A100 on, and are cube meshes with P100-SXM2 and
+    V100-SXM2, for which no board had switches. H100, H200 and GB200 are taken for NVSwitch, since boards with
+    four of them and no switches (HGX H100 4-GPU, GB200 NVL4) are rare; A100-SXM4 with numbers below 4 is left
+    unknown, since its four-GPU board is not. Sources: NVIDIA's data sheets of these boards.
+    """
+    if "DGXS" in model.upper():
+        return Verdict(TopologyClass.NVLINK_MESH, f"{model} is made for the DGX Station, a mesh of four")
+    if "SXM2" in model.upper():
+        if highest >= _EIGHT_GPU_BOARD:
+            return Verdict(TopologyClass.NVLINK_CUBE_MESH, f"GPU {highest} of a board with {model}")
+        reason = f"boards with {model} are meshes of 4 or cube meshes of 8"
+        meshes = (TopologyClass.NVLINK_MESH, TopologyClass.NVLINK_CUBE_MESH)
+        return Verdict(TopologyClass.UNKNOWN, reason, meshes)
+    if highest >= _EIGHT_GPU_BOARD or _ALWAYS_SWITCHED.search(model):
+        return Verdict(TopologyClass.NVSWITCH, f"boards with {model} and this many GPUs have NVSwitches")
+    if _USUALLY_SWITCHED.search(model):
+        reason = f"{model} usually sits behind NVSwitches; a four-GPU board without prints the same"
+        return Verdict(TopologyClass.NVSWITCH, reason, certain=False)
+    reason = f"boards with {model} exist with NVSwitches and without"
+    return Verdict(TopologyClass.UNKNOWN, reason, (TopologyClass.NVSWITCH, TopologyClass.NVLINK_MESH))
 
 
 AMPERE_CARDS = 14.0625e9

@@ -9,7 +9,7 @@ makes of them is the model's business.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -98,6 +98,11 @@ class Link:
     state: LinkState = LinkState.UP
     origin: str = ""
     attributes: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+def both_ways(link: Link) -> tuple[Link, Link]:
+    """``link`` and the same from its target to its source."""
+    return link, replace(link, source=link.target, target=link.source)
 
 
 def carries(link: Link) -> bool:

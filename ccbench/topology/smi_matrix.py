@@ -14,9 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ccbench.topology.classes import MOST_LINKS
+from ccbench.topology.classes import MOST_LINKS, Verdict, linked_groups, links_per_gpu
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice, TopologyClass
-from ccbench.topology.nvlink_class import Verdict, linked_groups, links_per_gpu
 from ccbench.topology.smi_table import HEADINGS, Row, Table, labels_of
 from ccbench.topology.text import overlap, ranges
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 _TERMINAL = re.compile(
     r"\x1b\[[0-9;?]{0,20}[A-Za-z]|\x1b[()][A-Za-z0-9]"
@@ -90,6 +92,13 @@ def decimal(text: str) -> float | None:
     """Return the value of ``figure(text)``."""
     found = figure(text)
     return found.value if found else None
+
+
+def one_or_all(values: Sequence[Any]) -> Any:
+    """Return the value that all of ``values`` are, all where they differ, None where there is none."""
+    if not values:
+        return None
+    return values[0] if len(set(values)) == 1 else list(values)
 
 
 def ranges(text: str) -> tuple[tuple[int, int], ...] | None:

@@ -1,9 +1,9 @@
 """Reads ``nvidia-smi nvlink``: status (``-s``), capabilities (``-c``), remote devices (``-R``, ``-p``).
 
 The output says which links of a GPU are up and how fast each is, in one direction; only ``-R`` and ``-p``
-say where they lead, by PCI address, and none says the GPUs' own addresses. The class therefore rests on the
-model's name and on the GPUs' numbers (see ccbench.topology.nvlink_class), with a notice wherever that is not
-certain.
+say where they lead, by PCI address, and none says the GPUs' own addresses. The class rests on far ends where
+there are any (a link number above 17 is a port of an NVSwitch, because no GPU up to Blackwell has more than
+18 links), else on the model's name and the GPUs' numbers, with a notice wherever that is not certain.
 
 Facts: gpu_count and gpu_entries (GPUs in the text), links (by GPU: total, active, GBps_per_link = the
 distinct rates; cut where the text ends in the list; total is 0 where the driver only says that all are
@@ -16,10 +16,12 @@ topology_class_reason and topology_class_candidates.
 from __future__ import annotations
 
 import re
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Any
 
 from ccbench.errors import MachineError
-from ccbench.topology.classes import is_module
+from ccbench.topology.classes import MOST_LINKS, Verdict, class_of_model, is_card, is_module
 from ccbench.topology.graph import (
     Device,
     DeviceKind,
@@ -29,14 +31,6 @@ from ccbench.topology.graph import (
     Notice,
     Topology,
     TopologyClass,
-)
-from ccbench.topology.nvlink_class import (
-    Listing,
-    PhysicalLink,
-    Verdict,
-    class_of_listings,
-    is_hidden,
-    remote_gpus,
 )
 from ccbench.topology.text import plain_lines
 from ccbench.units import shown
@@ -65,15 +59,74 @@ _RATE = re.compile(r"([0-9]{1,5}(?:\.[0-9]{1,6})?) ?GB/s", re.ASCII)
 _REMOTE = re.compile(r"(?:Remote Device )?(" + _ADDRESS + r")(?:: Link ([0-9]{1,3}))?", re.ASCII)
 _CAPABILITY = re.compile(r"([A-Za-z0-9 ]{3,60}): ?(true|false)", re.IGNORECASE)
 _INACTIVE = "all links are inactive"
+_HIDDEN = "FFFFFF"
+"""Beginning of the address that stands for NVSwitches which a container or VM does not show (as in NCCL's
+src/graph/xml.cc)."""
+
+
+@dataclass
+class _Link:
+    """One link of one GPU; rate in GB/s and one direction."""
+
+    index: int
+    rate: float | None = None
+    is_inactive: bool = False
+    remote: str = ""
+    remote_link: int | None = None
+    capabilities: dict[str, bool] = field(default_factory=dict)
+
+    @property
+    def has_state(self) -> bool:
+        """Whether the text says if the link is up."""
+        return self.is_inactive or self.rate is not None
+
+
+@dataclass
+class _Listing:
+    """One GPU's part of the text; index None where the text does not say which GPU."""
+
+    index: int | None
+    model: str
+    uuid: str
+    line: int | None = None
+    links: dict[int, _Link] = field(default_factory=dict)
+    all_inactive: bool = False
+    is_cut: bool = False
+
+    @property
+    def name(self) -> str:
+        """As topo -m calls it."""
+        return "GPU" if self.index is None else f"GPU{self.index}"
+
+    @property
+    def has_state(self) -> bool:
+        """Whether the text says which links are up."""
+        return self.all_inactive or any(link.has_state for link in self.links.values())
+
+    @property
+    def active(self) -> int:
+        """Links that have a rate."""
+        return sum(link.rate is not None for link in self.links.values())
+
+    @property
+    def down(self) -> list[int | str]:
+        """Numbers of the links that are down; ["all"] where the driver says no more."""
+        down: list[int | str] = [index for index, link in sorted(self.links.items()) if link.is_inactive]
+        return ["all"] if self.all_inactive else down
+
+    @property
+    def remotes(self) -> dict[str, int]:
+        """PCI address of a far end -> links that lead there."""
+        return dict(sorted(Counter(link.remote for link in self.links.values() if link.remote).items()))
 
 
 def recognises(text: str) -> bool:
-    """Whether the text holds a line about a link of ``nvidia-smi nvlink``."""
+    """Return whether the text holds a line about a link of ``nvidia-smi nvlink``."""
     return _SEEN.search(text) is not None
 
 
 def read(text: str) -> Topology:
-    """The GPUs and NVLinks of an ``nvidia-smi nvlink`` output; MachineError when it holds no GPU's link."""
+    """Return the GPUs and NVLinks of an output; MachineError when it holds no GPU's link."""
     notices: list[Notice] = []
     listings = _listings(plain_lines(text), notices)
     if not any(listing.links or listing.all_inactive for listing in listings):
@@ -81,12 +134,13 @@ def read(text: str) -> Topology:
             f"{SOURCE}: no link of a GPU in {shown(text.strip())}; expected lines such as "
             "'Link 0: 26.562 GB/s'; give it the whole output of 'nvidia-smi nvlink -s'"
         )
-    verdict = class_of_listings(listings)
+    peers = _listed_peers(listings)
+    verdict = _class_of(listings, len(peers))
     _note_cut(listings, notices)
     if not verdict.certain or verdict.topology_class is TopologyClass.UNKNOWN:
         text = f"how the GPUs are joined: {verdict.reason}"
         notices.append(Notice("not_visible", text, listings[0].line))
-    devices, links = _graph(listings, verdict, notices)
+    devices, links = _graph(listings, verdict.topology_class, peers, notices)
     return Topology(
         name="",
         devices=devices,
@@ -98,22 +152,22 @@ def read(text: str) -> Topology:
     )
 
 
-def _sections(lines: list[str], notices: list[Notice]) -> dict[int | None, list[Listing]]:
+def _sections(lines: list[str], notices: list[Notice]) -> dict[int | None, list[_Listing]]:
     """GPU -> its listings, one for each command in the text; None: links before any GPU line."""
-    found: dict[int | None, list[Listing]] = {}
-    current: Listing | None = None
+    found: dict[int | None, list[_Listing]] = {}
+    current: _Listing | None = None
     for number, line in enumerate(lines, 1):
         if len(line) > 1000:
             continue
         gpu = _GPU.fullmatch(line)
         if gpu:
-            current = Listing(int(gpu[1]), gpu[2], gpu[3] or "", line=number)
+            current = _Listing(int(gpu[1]), gpu[2], gpu[3] or "", number)
             found.setdefault(current.index, []).append(current)
             continue
         link = _LINK.fullmatch(line)
         inactive = _INACTIVE in line.lower()
         if (link or inactive) and current is None:
-            current = Listing(None, "", "")
+            current = _Listing(None, "", "")
             found[None] = [current]
             notices.append(Notice("not_visible", "which GPU the first links belong to: no GPU line", number))
         if current is not None and inactive:
@@ -123,7 +177,26 @@ def _sections(lines: list[str], notices: list[Notice]) -> dict[int | None, list[
     return found
 
 
-def _listings(lines: list[str], notices: list[Notice]) -> list[Listing]:
+def _take(listing: _Listing, index: int, said: str, number: int, notices: list[Notice]) -> None:
+    """Add one line about one link: a rate, a state, a remote device or a capability."""
+    link = listing.links.get(index, _Link(index))
+    if rate := _RATE.fullmatch(said):
+        link.rate = float(rate[1])
+    elif said.lower() == "<inactive>":
+        link.is_inactive = True
+    elif remote := _REMOTE.fullmatch(said):
+        link.remote, link.remote_link = remote[1].upper(), int(remote[2]) if remote[2] else None
+    elif (capability := _CAPABILITY.fullmatch(said)) and (key := _CAPABILITIES.get(capability[1])):
+        link.capabilities[key] = capability[2].lower() == "true"
+    else:
+        cut = any(word.startswith(said) for word in ("<inactive>", "Remote Device ", *_CAPABILITIES))
+        kind = "truncated" if cut else "damaged_line"
+        notices.append(Notice(kind, f"{listing.name} link {index}: {said[:60]!r} is not read", number))
+        return
+    listing.links[index] = link
+
+
+def _listings(lines: list[str], notices: list[Notice]) -> list[_Listing]:
     """One listing for each GPU, put together from the outputs of several commands where the text has them."""
     joined = []
     for sections in _sections(lines, notices).values():
@@ -131,22 +204,17 @@ def _listings(lines: list[str], notices: list[Notice]) -> list[Listing]:
         joined.append(main)
         others = [section for section in sections if section is not main]
         twice = [other for other in others if other.has_state]
-        if twice and any(other.links != main.links for other in twice):
-            notices.append(
-                Notice(
-                    "contradiction",
-                    f"{main.name} is listed twice, differently: the first counts",
-                    twice[0].line,
-                )
-            )
+        if any(other.links != main.links for other in twice):
+            text = f"{main.name} is listed twice, differently: the first counts"
+            notices.append(Notice("contradiction", text, twice[0].line))
         for other in others:
             if not other.has_state:
                 _join(main, other, notices)
     return joined
 
 
-def _join(main: Listing, other: Listing, notices: list[Notice]) -> None:
-    """Adds far ends and capabilities from ``other``'s links to ``main``'s.
+def _join(main: _Listing, other: _Listing, notices: list[Notice]) -> None:
+    """Add far ends and capabilities from ``other``'s links to ``main``'s.
 
     ``-R`` may number the active links only, one after the other, while ``-s`` counts the inactive ones too: a
     pair of H100 PCIe cards prints links 0-3, 6-9 and 12-15 of 18 in the one and 0-11 in the other.
@@ -157,16 +225,15 @@ def _join(main: Listing, other: Listing, notices: list[Notice]) -> None:
         text = f"{main.name} has {len(active)} active links and {len(ends)} far ends: these are not used"
         notices.append(Notice("contradiction", text, other.line))
     elif ends:
-        places = active if main.has_state else [link.index for link in ends]
-        for index, end in zip(places, ends, strict=True):
-            link = main.links.setdefault(index, PhysicalLink(index))
+        for index, end in zip(active if main.has_state else [end.index for end in ends], ends, strict=True):
+            link = main.links.setdefault(index, _Link(index))
             link.remote, link.remote_link = end.remote, end.remote_link
     for index, link in other.links.items():
         if link.capabilities and (index in main.links or not main.has_state):
-            main.links.setdefault(index, PhysicalLink(index)).capabilities |= link.capabilities
+            main.links.setdefault(index, _Link(index)).capabilities |= link.capabilities
 
 
-def _note_cut(listings: list[Listing], notices: list[Notice]) -> None:
+def _note_cut(listings: list[_Listing], notices: list[Notice]) -> None:
     """GPUs of one model have as many links each: a shorter listing was cut, or the driver hides links."""
     most = max(len(listing.links) for listing in listings)
     for listing in listings:
@@ -180,42 +247,56 @@ def _note_cut(listings: list[Listing], notices: list[Notice]) -> None:
             notices.append(Notice(kind, text, listing.line))
 
 
-def _take(listing: Listing, index: int, said: str, number: int, notices: list[Notice]) -> None:
-    """One line about one link: a rate, a state, a remote device or a capability."""
-    link = listing.links.setdefault(index, PhysicalLink(index))
-    if rate := _RATE.fullmatch(said):
-        link.gigabytes_per_second = float(rate[1])
-    elif said.lower() == "<inactive>":
-        link.is_inactive = True
-    elif remote := _REMOTE.fullmatch(said):
-        link.remote, link.remote_link = remote[1].upper(), int(remote[2]) if remote[2] else None
-    elif (capability := _CAPABILITY.fullmatch(said)) and (key := _CAPABILITIES.get(capability[1])):
-        link.capabilities[key] = capability[2].lower() == "true"
-    else:
-        cut = any(word.startswith(said) for word in ("<inactive>", "Remote Device ", *_CAPABILITIES))
-        kind = "truncated" if cut else "damaged_line"
-        notices.append(Notice(kind, f"{listing.name} link {index}: {said[:60]!r} is not read", number))
-        if not link.is_known:
-            del listing.links[index]
+def _listed_peers(listings: list[_Listing]) -> dict[str, int]:
+    """PCI address -> position of the GPU that has it, where the far ends are the listed GPUs themselves.
+
+    The text does not print the GPUs' own addresses. Among directly linked GPUs each address is missing from
+    exactly one list, its own; where that does not work out for all of them, nothing is returned.
+    """
+    seen = sorted({remote for listing in listings for remote in listing.remotes})
+    missing = [[remote for remote in seen if remote not in listing.remotes] for listing in listings]
+    owners = {remotes[0]: position for position, remotes in enumerate(missing) if len(remotes) == 1}
+    return owners if len(owners) == len(seen) == len(listings) > 1 else {}
 
 
-def _facts(listings: list[Listing], verdict: Verdict) -> dict[str, Any]:
-    by_name = {listing.name: listing for listing in listings}
-    totals = [len(listing.links) for listing in listings]
-    remotes = {name: listing.remotes for name, listing in by_name.items() if listing.remotes}
-    with_state = any(listing.has_state for listing in listings)
+def _class_of(listings: list[_Listing], listed_peers: int) -> Verdict:
+    """The class as far as far ends, models and GPU numbers tell it."""
+    ports = [link.remote_link for listing in listings for link in listing.links.values()]
+    if any(port is not None and port >= MOST_LINKS for port in ports):
+        return Verdict(TopologyClass.NVSWITCH, "links lead to ports that no GPU has")
+    if any(remote.startswith(_HIDDEN) for listing in listings for remote in listing.remotes):
+        return Verdict(TopologyClass.NVSWITCH, "the far ends are NVSwitches that this system does not show")
+    if listed_peers > 2:
+        return Verdict(TopologyClass.NVLINK_MESH, "the far ends are the listed GPUs themselves")
+    model = listings[0].model
+    if not model or any(listing.model != model for listing in listings):
+        return Verdict(TopologyClass.UNKNOWN, "the text does not say one model")
+    if is_module(model):
+        return class_of_model(model, max(listing.index or 0 for listing in listings))
+    if not is_card(model):
+        return Verdict(TopologyClass.UNKNOWN, f"{model} is not known as a card or a module")
+    if any(listing.active or listing.remotes for listing in listings):
+        return Verdict(TopologyClass.NVLINK_BRIDGE, f"{model} is a card, its links are bridges")
+    if len(listings) > 1 and all(listing.all_inactive for listing in listings):
+        return Verdict(TopologyClass.PCIE, f"{model} is a card and no link is active")
+    return Verdict(TopologyClass.UNKNOWN, f"one {model} without active links may have sisters")
+
+
+def _facts(listings: list[_Listing], verdict: Verdict) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "gpu_count": len(listings) if listings[0].index is not None else None,
         "gpu_entries": len(listings),
-        "links": {name: _link_facts(listing) for name, listing in by_name.items()},
-        "nvlinks_per_gpu": [listing.active for listing in listings] if with_state else None,
-        "links_per_gpu": max(totals),
+        "links": {listing.name: _link_facts(listing) for listing in listings},
+        "nvlinks_per_gpu": [one.active for one in listings]
+        if any(one.has_state for one in listings)
+        else None,
+        "links_per_gpu": max(len(listing.links) for listing in listings),
         "nvswitch": verdict.nvswitch,
         "nic_count": None,
         "cpu_count": None,
         "nvswitch_count": 0 if verdict.nvswitch is False else None,
         "gpu_matrix": None,
-        "gpu_models": {name: listing.model for name, listing in by_name.items() if listing.model},
+        "gpu_models": {listing.name: listing.model for listing in listings if listing.model},
         "faults": [
             {"gpu": listing.name, "down": listing.down}
             for listing in listings
@@ -224,95 +305,91 @@ def _facts(listings: list[Listing], verdict: Verdict) -> dict[str, Any]:
         "topology_class_reason": verdict.reason,
         "topology_class_candidates": [candidate.value for candidate in verdict.candidates],
     }
-    if len(remotes) > 0:
-        facts["remote_devices"] = {name: found for name, found in remotes.items() if not by_name[name].is_cut}
+    if any(listing.remotes for listing in listings):
+        facts["remote_devices"] = {
+            listing.name: listing.remotes for listing in listings if listing.remotes and not listing.is_cut
+        }
     for key in _CAPABILITIES.values():
         said = {link.capabilities.get(key) for listing in listings for link in listing.links.values()}
         facts[key] = said.pop() if len(said) == 1 else None
     return facts
 
 
-def _link_facts(listing: Listing) -> dict[str, Any]:
-    facts: dict[str, Any] = {"total": len(listing.links)}
-    if listing.is_cut:
-        facts["cut"] = True
+def _link_facts(listing: _Listing) -> dict[str, Any]:
+    facts: dict[str, Any] = {"total": len(listing.links)} | ({"cut": True} if listing.is_cut else {})
     if listing.has_state:
-        facts |= {"active": listing.active, "GBps_per_link": listing.rates}
+        rates = {link.rate for link in listing.links.values() if link.rate is not None}
+        facts |= {"active": listing.active, "GBps_per_link": sorted(rates)}
     return facts
 
 
 def _graph(
-    listings: list[Listing], verdict: Verdict, notices: list[Notice]
+    listings: list[_Listing], found: TopologyClass, peers: dict[str, int], notices: list[Notice]
 ) -> tuple[tuple[Device, ...], tuple[Link, ...]]:
-    gpus = [
-        Device(f"gpu{index}", DeviceKind.GPU, attributes=_attributes(listing))
-        for index, listing in enumerate(listings)
-    ]
+    gpus = []
     switches: dict[str, Device] = {}
     links: list[Link] = []
-    peers = remote_gpus(listings)
-    unseen = []
+    unseen: dict[str, int | None] = {}
     for index, listing in enumerate(listings):
-        for remote, bundle in listing.bundles().items():
-            if remote in peers and remote:
+        said = {"name": listing.name, "model": listing.model, "uuid": listing.uuid}
+        attributes = {key: value for key, value in said.items() if value}
+        gpus.append(Device(f"gpu{index}", DeviceKind.GPU, attributes=attributes))
+        # A card's inactive link has no bridge on it: it is not there rather than down.
+        states = (LinkState.UP, LinkState.DOWN) if is_module(listing.model) else (LinkState.UP,)
+        for remote, bundle in _bundles(listing).items():
+            if remote in peers:
                 target = f"gpu{peers[remote]}"
-            elif verdict.topology_class is TopologyClass.NVSWITCH:
+            elif found is TopologyClass.NVSWITCH:
                 target = switches.setdefault(remote, _switch(len(switches), remote)).name
-            elif verdict.topology_class is TopologyClass.NVLINK_BRIDGE and len(listings) == 2:
+            elif found is TopologyClass.NVLINK_BRIDGE and len(listings) == 2:
                 target = f"gpu{1 - index}"
             else:
-                unseen.append(listing.name)
+                unseen.setdefault(listing.name, listing.line)
                 continue
-            if not is_module(listing.model):
-                # A card's inactive link has no bridge on it: it is not there rather than down.
-                bundle = [link for link in bundle if not link.is_inactive]
-            one_way = target.startswith("gpu")
-            links += _links(f"gpu{index}", target, bundle, one_way=one_way, is_cut=listing.is_cut)
+            for state in states:
+                links += _links(f"gpu{index}", target, bundle, state, listing.is_cut)
     if unseen:
-        first = next(listing.line for listing in listings if listing.name in unseen)
-        text = f"where the links of {', '.join(dict.fromkeys(unseen))} lead: 'topo -m' or 'nvlink -R' says it"
-        notices.append(Notice("not_visible", text, first))
+        text = f"where the links of {', '.join(unseen)} lead: 'topo -m' or 'nvlink -R' says it"
+        notices.append(Notice("not_visible", text, next(iter(unseen.values()))))
     return (*gpus, *switches.values()), tuple(links)
 
 
-def _attributes(listing: Listing) -> dict[str, Any]:
-    said = {"name": listing.name, "model": listing.model, "uuid": listing.uuid}
-    return {key: value for key, value in said.items() if value}
+def _bundles(listing: _Listing) -> dict[str, list[_Link]]:
+    """Links by far end; the far end is empty where the text does not say it."""
+    found: dict[str, list[_Link]] = {}
+    for _, link in sorted(listing.links.items()):
+        if link.has_state or link.remote:
+            found.setdefault(link.remote, []).append(link)
+    return found
 
 
 def _switch(index: int, remote: str) -> Device:
-    attributes = {} if remote and not is_hidden(remote) else {"stands_for": "all NVSwitches of the machine"}
+    seen = remote and not remote.startswith(_HIDDEN)
+    attributes = {} if seen else {"stands_for": "all NVSwitches of the machine"}
     return Device(f"nvswitch{index}", DeviceKind.NVSWITCH, bus_id=remote.lower(), attributes=attributes)
 
 
-def _links(
-    source: str, target: str, bundle: list[PhysicalLink], *, one_way: bool, is_cut: bool
-) -> list[Link]:
-    """Up and down links apart; the other direction too, unless the other GPU's listing brings it.
+def _links(source: str, target: str, bundle: list[_Link], state: LinkState, is_cut: bool) -> list[Link]:
+    """The links of ``state``, and the other direction too, unless the other GPU's listing brings it.
 
     is_cut: there may be more of them, since the text ends in this GPU's list.
     """
-    made: list[Link] = []
+    chosen = [link for link in bundle if link.is_inactive == (state is LinkState.DOWN)]
+    if not chosen:
+        return []
+    rates = [link.rate for link in chosen if link.rate is not None]
+    total = sum(rates) * 1e9 if len(rates) == len(chosen) else None
     cut = {"list_cut": True} if is_cut else {}
-    for state in (LinkState.UP, LinkState.DOWN):
-        chosen = [link for link in bundle if link.is_inactive == (state is LinkState.DOWN)]
-        if not chosen:
-            continue
-        rates = [link.gigabytes_per_second for link in chosen]
-        known = [rate for rate in rates if rate is not None]
-        total = sum(known) * 1e9 if len(known) == len(rates) else None
-        ends = [(source, target)] if one_way else [(source, target), (target, source)]
-        made += [
-            Link(
-                start,
-                end,
-                LinkKind.NVLINK,
-                bytes_per_second=total,
-                count=len(chosen),
-                state=state,
-                origin=f"{SOURCE} -s: rate per link and direction" if total else SOURCE,
-                attributes={"links": [link.index for link in chosen], **cut},
-            )
-            for start, end in ends
-        ]
-    return made
+    return [
+        Link(
+            start,
+            end,
+            LinkKind.NVLINK,
+            bytes_per_second=total,
+            count=len(chosen),
+            state=state,
+            origin=f"{SOURCE} -s: rate per link and direction" if total else SOURCE,
+            attributes={"links": [link.index for link in chosen], **cut},
+        )
+        for start, end in ((source, target), (target, source))[: 1 if target.startswith("gpu") else 2]
+    ]

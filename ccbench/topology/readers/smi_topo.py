@@ -20,8 +20,8 @@ import re
 from typing import Any
 
 from ccbench.errors import MachineError
+from ccbench.topology.classes import FEWEST_TO_SWITCHES, Verdict, class_of_counts
 from ccbench.topology.graph import Device, DeviceKind, Notice, Topology, TopologyClass
-from ccbench.topology.nvlink_class import FEWEST_TO_SWITCHES, Verdict, class_of_counts
 from ccbench.topology.smi_matrix import Matrix, affinity_facts, graph_of, matrix_of
 from ccbench.topology.smi_table import Table, tables_of
 from ccbench.topology.text import plain_lines

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ccbench.errors import MachineError
 from ccbench.topology.graph import DeviceKind, Link, LinkKind, Topology, TopologyClass
 from ccbench.topology.readers.nccl_log import MOST_NOTICES, read, recognises
-from ccbench.topology.readers.nccl_log_system import entries as lines_of
+from ccbench.topology.readers.nccl_log_lines import entries as lines_of
 from tests.topology.dumps import entries, names, text_of
 from tests.topology.facts import compare
 

@@ -30,7 +30,7 @@ def overlapped(
 
 
 @pytest.mark.parametrize(
-    ("overlap_with", "communicating", "together", "hidden"),
+    ("computing", "communicating", "together", "hidden"),
     [
         (1.0, 1.0, 1.0, 1.0),  # wholly hidden
         (1.0, 1.0, 2.0, 0.0),  # one after the other

@@ -73,7 +73,7 @@ def test_uneven_traffic_of_any_type_arrives_in_groups(team: WorkerTeam, dtype: s
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
 @pytest.mark.parametrize(
-    "concurrent", ["all_gather on rank % 2", "reduce", "barrier on all", "all_to_all_v on all"]
+    "beside", ["all_gather on rank % 2", "reduce", "barrier on all", "all_to_all_v on all"]
 )
 def test_both_collectives_are_right_and_timed_apart(team: WorkerTeam, collective: str, beside: str) -> None:
     case = case_of(collective, groups="rank // 2", concurrent=beside)

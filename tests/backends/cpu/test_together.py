@@ -136,7 +136,7 @@ def test_both_are_right_in_any_order_and_never_stuck(case: Case, seed: int) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "concurrent", "faulty"),
+    ("name", "beside", "faulty"),
     [("all_reduce", "all_gather", "all_reduce"), ("all_gather", "all_reduce", "all_reduce")],
 )
 def test_a_rank_that_does_not_wait_is_seen_in_either_collective(name: str, beside: str, faulty: str) -> None:

@@ -111,7 +111,7 @@ def test_groups_of_a_layout_are_its_axes() -> None:
 
 @pytest.mark.parametrize("version", [22809, 21704])
 @pytest.mark.parametrize(
-    ("groups", "concurrent", "parts"),
+    ("groups", "beside", "parts"),
     [
         (
             "rank // 2",

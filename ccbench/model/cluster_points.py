@@ -18,7 +18,8 @@ from ccbench.topology.graph import LinkKind
 from ccbench.topology.routing import Floats
 
 if TYPE_CHECKING:
-    from ccbench.model.fabric_pricing import FabricCosts, FabricPrices
+    from ccbench.model.fabric_loads import FabricCosts
+    from ccbench.model.fabric_pricing import FabricPrices
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ def schedule_points(
                 bound_seconds=float(bounds[index]),
                 predicted_seconds=float(prices.seconds[index]),
                 latency_seconds=float(prices.latency[index]),
-                bandwidth_seconds=float(prices.bandwidth[index] + prices.reduction[index]),
+                bandwidth_seconds=float(prices.bandwidth[index]),
                 bottleneck=prices.explanation(index),
             ),
         )
@@ -167,7 +168,7 @@ def fabric_costs(cluster: Cluster) -> FabricCosts:
 
 
 def _costs(cluster: Cluster) -> FabricCosts:
-    from ccbench.model.fabric_pricing import FabricCosts
+    from ccbench.model.fabric_loads import FabricCosts
 
     fabric = cluster.fabric
     latencies = np.array([KIND_LATENCY_SECONDS.get(kind, 0.0) for kind in LINK_KINDS])

@@ -3,31 +3,117 @@
 T(step) = latency + slot bytes x worst link: the latency is that of the slowest way, the worst link the one
 whose flows, each with a fair share of it, take longest (Hockney's model with contention; Parallel Computing
 20 (1994) 389). Both are numbers that do not depend on the size, so a sweep over sizes costs nothing more.
+Of equal steps and equal ranks one is looked at, of too many a stated sample.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from ccbench.errors import MachineError
 from ccbench.model.patterns import AllPairs, Steps, Uniform
-from ccbench.model.symmetry import (
-    MOST_EXACT_FLOWS,
-    MOST_EXACT_TURNS,
-    Sample,
-    affordable,
-    representative_ranks,
-    sampled_turns,
-    stratified,
-)
-from ccbench.topology.fabrics import LINK_KINDS, Fabric
-from ccbench.topology.graph import LinkKind
+from ccbench.topology.fabrics import Fabric
 from ccbench.topology.routing import Floats, Ints
+
+MOST_EXACT_FLOWS = 1_200_000
+"""Flows, counted over all its steps, up to which each step of a pattern is looked at."""
+
+MOST_EXACT_TURNS = 4096
+MOST_SAMPLED_FLOWS = 900_000
+FEWEST_SAMPLES = 12
+MOST_SAMPLES = 192
+
+FEWEST_RANKS = 2048
+"""Below this it is quicker to look at all ranks."""
+
+FEWEST_GROUPS = 12
+"""Fewer equal groups than this save nothing when three of them are looked at."""
+
+
+Sample = list[tuple[int, int]]
+"""Turns, with how many turns each of them stands for."""
+
+
+def sampled_turns(steps: Steps, ranks: int) -> Sample:
+    """The turns of ``steps`` to look at.
+
+    Steps with the same flows, or with the same set of flows in another order, are looked at once: that is
+    exact. Otherwise every turn is looked at as long as these are few, and a stratified sample beyond.
+    """
+    if steps.turns == 1 or _repeats(steps, ranks):
+        return [(0, steps.turns)]
+    flows = len(steps.source) * steps.turns
+    if steps.turns <= MOST_EXACT_TURNS and flows <= MOST_EXACT_FLOWS:
+        return [(turn, 1) for turn in range(steps.turns)]
+    return stratified(steps.turns, affordable(len(steps.source)))
+
+
+def affordable(flows: int) -> int:
+    """How many steps of ``flows`` flows a sample may have."""
+    return max(FEWEST_SAMPLES, min(MOST_SAMPLES, MOST_SAMPLED_FLOWS // max(1, flows)))
+
+
+def _repeats(steps: Steps, ranks: int) -> bool:
+    """Whether the second step, and so every one, has the same set of flows as the first."""
+    source_move, target_move = steps.source_move % ranks, steps.target_move % ranks
+    if source_move == target_move == 0:
+        return True
+    if source_move != target_move or len(steps.source) < 2:
+        return False
+    source, target = steps.source.astype(np.int64), steps.target.astype(np.int64)
+    before = source * ranks + target
+    after = (source + source_move) % ranks * ranks + (target + target_move) % ranks
+    first, second = np.lexsort((steps.width, before)), np.lexsort((steps.width, after))
+    same_pairs = np.array_equal(before[first], after[second])
+    return same_pairs and np.array_equal(steps.width[first], steps.width[second])
+
+
+def stratified(turns: int, samples: int) -> Sample:
+    """About ``samples`` of ``turns`` turns: dense near both ends, where shifts are short, even between.
+
+    Each stratum is represented by a turn near its middle, moved off it by the golden fraction so that no
+    power of two of the fabric's sizes is met every time. The second half mirrors the first, because a shift
+    and its opposite load opposite links.
+    """
+    if turns <= samples:
+        return [(turn, 1) for turn in range(turns)]
+    half, middle = turns // 2, turns % 2
+    wanted = max(2, samples // 2)
+    near = [1 << bit for bit in range(min(wanted // 3, half.bit_length() - 1))]
+    even = np.linspace(0, half, wanted - len(near) + 1).astype(np.int64)
+    edges = np.unique(np.concatenate([even, np.array(near, dtype=np.int64)]))
+    sizes = np.diff(edges)
+    golden = (math.sqrt(5) - 1) / 2
+    places = edges[:-1] + (sizes * ((np.arange(len(sizes)) + 1) * golden % 1.0)).astype(np.int64)
+    mirrored = (turns - 1 - places)[::-1]
+    chosen = (*places.tolist(), *([half] * middle), *mirrored.tolist())
+    return list(zip(chosen, (*sizes.tolist(), *([1] * middle), *sizes[::-1].tolist()), strict=True))
+
+
+def representative_ranks(fabric: Fabric) -> Ints | None:
+    """Ranks of the first, a middle and the last of the largest equal groups of ``fabric``; None if too few.
+
+    Where groups are alike, and flows too, what loads the links of one group loads those of all. Links of a
+    group must carry only what begins or ends in it: true of trees and of minimal routes in a dragonfly, not
+    of tori. Whether it is true here is for the caller to test.
+    """
+    sizes = [
+        level.ranks
+        for level in fabric.levels
+        if level.consecutive and level.groups >= FEWEST_GROUPS and level.groups * level.ranks == fabric.ranks
+    ]
+    if fabric.ranks < FEWEST_RANKS or max(sizes, default=1) == 1:
+        return None
+    size = max(sizes)
+    groups = fabric.ranks // size
+    chosen = np.array([0, groups * 5 // 8, groups - 1])
+    return np.asarray(chosen[:, None] * size + np.arange(size)).ravel()
+
 
 MOST_FLOWS_AT_ONCE = 262_144
 """Flows routed in one go; more at once are slower, for they no longer fit the caches."""
@@ -35,27 +121,20 @@ MOST_FLOWS_AT_ONCE = 262_144
 
 @dataclass(frozen=True, eq=False)
 class FabricCosts:
-    """What a message costs beyond what the fabric itself states.
+    """Costs of a message beyond what the fabric itself states.
 
     sender_seconds: of every message, before it is on its way.
     link_latency_seconds: one number per link, instead of the fabric's.
-    rate_efficiency: what is usable of a link's rate, above 0 and at most 1: one number, one per kind (1 where
-        none is given), or one per link.
-    reduction_bytes_per_second: how fast one rank combines what it received; infinite where it costs nothing.
+    rate_efficiency: what is usable of a link's rate, above 0 and at most 1: one number, or one per link.
     """
 
     sender_seconds: float = 0.0
     link_latency_seconds: Floats | None = None
-    rate_efficiency: float | Mapping[LinkKind, float] | Floats = 1.0
-    reduction_bytes_per_second: float = math.inf
+    rate_efficiency: float | Floats = 1.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.sender_seconds < math.inf:
             raise MachineError(f"sender_seconds: {self.sender_seconds} is not a number of seconds")
-        if not self.reduction_bytes_per_second > 0:
-            raise MachineError(
-                f"reduction_bytes_per_second: {self.reduction_bytes_per_second} is not a positive number"
-            )
 
     def latencies(self, fabric: Fabric) -> Floats:
         """Latency of each link in seconds. Raises MachineError where they do not fit the fabric."""
@@ -71,27 +150,13 @@ class FabricCosts:
 
     def rates(self, fabric: Fabric) -> Floats:
         """Usable bytes per second of each link. Raises MachineError for efficiencies that cannot be."""
-        if isinstance(self.rate_efficiency, Mapping):
-            by_code = np.array([self.rate_efficiency.get(kind, 1.0) for kind in LINK_KINDS])
-            share = by_code[fabric.link_kind_codes]
-        else:
-            share = np.asarray(self.rate_efficiency, dtype=np.float64)
+        share = np.asarray(self.rate_efficiency, dtype=np.float64)
         if share.shape not in {(), (fabric.links,)} or not bool(np.all((share > 0) & (share <= 1))):
             raise MachineError(
                 f"rate_efficiency: not above 0 and at most 1 for each of {fabric.links} links of "
-                f"{fabric.name}; give one number, one per link kind, or one per link"
+                f"{fabric.name}; give one number, or one per link"
             )
-        rates: Floats = fabric.link_bytes_per_second * share
-        return rates
-
-    def rate(self, fabric: Fabric, link: int) -> float:
-        """Usable bytes per second of one link."""
-        share = self.rate_efficiency
-        if isinstance(share, Mapping):
-            share = share.get(fabric.link_kind(link), 1.0)
-        elif not isinstance(share, (int, float)):
-            share = float(np.broadcast_to(share, fabric.links)[link])
-        return float(fabric.link_bytes_per_second[link]) * share
+        return np.asarray(fabric.link_bytes_per_second * share)
 
 
 @dataclass(frozen=True)
@@ -99,8 +164,7 @@ class StepLoad:
     """``repeat`` equal steps.
 
     latency_seconds, hops: of the slowest way. seconds_per_slot_byte: of the worst link, whose number is
-    ``link`` and through which ``load`` slots go. reduced: slots that the busiest rank combines, if it does.
-    spread: how far this step is from the next one sampled, in (latency, seconds_per_slot_byte); 0 if exact.
+    ``link`` and through which ``load`` slots go.
     """
 
     repeat: int
@@ -109,8 +173,6 @@ class StepLoad:
     seconds_per_slot_byte: float
     link: int
     load: float
-    reduced: float
-    spread: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclass(eq=False)
@@ -168,15 +230,14 @@ def pattern_loads(table: LinkTable, pattern: Steps | Uniform | AllPairs) -> list
     """
     if isinstance(pattern, AllPairs):
         key: Hashable = ("all pairs", pattern.spared, pattern.at_once)
-        width, reduces = 1.0, pattern.reduces
+        width = 1.0
     elif isinstance(pattern, Uniform):
         key = ("exchange" if pattern.exchange else "shift", pattern.distance)
-        width, reduces = float(pattern.width), pattern.reduces
+        width = float(pattern.width)
     else:
         equal = len(pattern.width) > 0 and int(pattern.width.min()) == int(pattern.width.max())
         width = float(pattern.width[0]) if equal else 1.0
         key = _digest(pattern, equal)
-        reduces = pattern.reduces
     if key not in table.known.loads:
         table.known.loads[key] = _found(table, pattern, width)
     turns = pattern.turns if isinstance(pattern, Uniform) else 1
@@ -186,8 +247,6 @@ def pattern_loads(table: LinkTable, pattern: Steps | Uniform | AllPairs) -> list
             repeat=load.repeat * turns,
             seconds_per_slot_byte=load.seconds_per_slot_byte * width,
             load=load.load * width,
-            reduced=load.reduced * width if reduces else 0.0,
-            spread=(load.spread[0], load.spread[1] * width),
         )
         for load in table.known.loads[key]
     ]
@@ -219,8 +278,6 @@ def flows_load(table: LinkTable, source: Ints, target: Ints, width: Ints, repeat
     if not len(source):
         return None
     equal = int(width.min()) == int(width.max())
-    weights = None if equal else width
-    reduced = float(np.bincount(target, weights).max()) * (int(width[0]) if equal else 1)
     loads, ways = None, []
     for part, ids in table.routed(source, target):
         ways.append(table.way(ids))
@@ -229,11 +286,11 @@ def flows_load(table: LinkTable, source: Ints, target: Ints, width: Ints, repeat
             links, counts = np.unique(ids, return_counts=True)
             used = links >= 0
             some = counts[used].astype(np.float64)
-            return _worst(table, some, links[used], int(width[0]), repeat, max(ways), reduced)
+            return _worst(table, some, links[used], int(width[0]), repeat, max(ways))
         carried = table.carried(ids, None if equal else width[part])
         loads = carried if loads is None else loads + carried
     assert loads is not None  # there is at least one flow
-    return _worst(table, loads, None, int(width[0]) if equal else 1, repeat, max(ways), reduced)
+    return _worst(table, loads, None, int(width[0]) if equal else 1, repeat, max(ways))
 
 
 def _worst(
@@ -243,13 +300,12 @@ def _worst(
     scale: int,
     repeat: int,
     way: tuple[float, int],
-    reduced: float,
 ) -> StepLoad:
     """The step whose ``links`` (all where None) carry ``loads`` x ``scale`` slots."""
     busy = loads * (table.seconds_per_byte if links is None else table.seconds_per_byte[links])
     place = int(busy.argmax())
     link = place if links is None else int(links[place])
-    return StepLoad(repeat, *way, float(busy[place]) * scale, link, float(loads[place]) * scale, reduced)
+    return StepLoad(repeat, *way, float(busy[place]) * scale, link, float(loads[place]) * scale)
 
 
 def uniform_load(table: LinkTable, pattern: Uniform, few: Ints | None, repeat: int = 1) -> StepLoad | None:
@@ -295,33 +351,14 @@ def steps_loads(table: LinkTable, steps: Steps) -> list[StepLoad]:
     # Schedules keep 32 bits, in which products of ranks would not fit.
     first, last = steps.source.astype(np.int64), steps.target.astype(np.int64)
     width = steps.width.astype(np.int64)
-    sample = sampled_turns(steps, ranks)
     found = []
-    for turn, count in zip(sample.turns, sample.counts, strict=True):
+    for turn, count in sampled_turns(steps, ranks):
         source = (first + turn * steps.source_move) % ranks
         target = (last + turn * steps.target_move) % ranks
         load = flows_load(table, source, target, width, count)
         if load is not None:
             found.append(load)
-    return found if sample.exact else _with_spread(found)
-
-
-def _with_spread(loads: list[StepLoad]) -> list[StepLoad]:
-    """Each with its distance to the next one: half its square estimates the variance within a stratum."""
-    if len(loads) < 2:
-        return loads
-    return [
-        one
-        if one.repeat == 1
-        else replace(
-            one,
-            spread=(
-                abs(one.latency_seconds - other.latency_seconds),
-                abs(one.seconds_per_slot_byte - other.seconds_per_slot_byte),
-            ),
-        )
-        for one, other in zip(loads, [*loads[1:], *loads[-2:-1]], strict=True)
-    ]
+    return found
 
 
 def _single_flow_loads(table: LinkTable, steps: Steps) -> list[StepLoad]:
@@ -343,7 +380,7 @@ def _single_flow_loads(table: LinkTable, steps: Steps) -> list[StepLoad]:
     table_of_turns = np.concatenate(rows, axis=1)
     _, first, count = np.unique(table_of_turns[:3], axis=1, return_index=True, return_counts=True)
     return [
-        StepLoad(int(times), float(latency), int(hops), float(busy) * width, int(link), width, width)
+        StepLoad(int(times), float(latency), int(hops), float(busy) * width, int(link), width)
         for times, (latency, hops, busy, link) in zip(count, table_of_turns[:, first].T, strict=True)
     ]
 
@@ -359,43 +396,28 @@ def all_pairs_loads(table: LinkTable, pattern: AllPairs) -> list[StepLoad]:
     exact = shifts <= MOST_EXACT_TURNS and flows * shifts <= MOST_EXACT_FLOWS
     sample = stratified(shifts, shifts if exact else affordable(flows))
     if not pattern.at_once:
-        loads = [
-            uniform_load(table, Uniform(1 + turn, 1), few, count)
-            for turn, count in zip(sample.turns, sample.counts, strict=True)
-        ]
-        found = [load for load in loads if load is not None]
-        return found if sample.exact else _with_spread(found)
+        loads = (uniform_load(table, Uniform(1 + turn, 1), few, count) for turn, count in sample)
+        return [load for load in loads if load is not None]
     return [_all_at_once(table, pattern, sample, few)]
 
 
 def _all_at_once(table: LinkTable, pattern: AllPairs, sample: Sample, few: Ints | None) -> StepLoad:
-    """The sum of the sampled shifts; how far the sums of every other one differ says how sure it is."""
-    ranks = table.ranks
+    """The sum of the sampled shifts."""
     # The last place is what the -1 of a route points at.
-    halves = np.zeros((2, table.fabric.links + 1))
+    carried = np.zeros(table.fabric.links + 1)
     ways = [table.way(ids) for ids in _ways_of(table, 0, pattern.spared)]
-    for place, (turn, count) in enumerate(zip(sample.turns, sample.counts, strict=True)):
+    for turn, count in sample:
         shift = Uniform(1 + turn, 1)
         source = _sources(table, shift, few)
-        target = shift.target_of(source, ranks)
+        target = shift.target_of(source, table.ranks)
         kept = target != pattern.spared
-        half = halves[place % 2]
         for _, ids in table.routed(source[kept], target[kept]):
             ways.append(table.way(ids))
             if few is None:
-                half[:-1] += table.carried(ids, None) * float(count)
+                carried[:-1] += table.carried(ids, None) * float(count)
             else:
-                np.add.at(half, ids.ravel(), float(count))
-    halves = halves[:, :-1]
-    load = _worst(table, halves.sum(axis=0), None, 1, 1, max(ways), float(ranks - 1))
-    if sample.exact:
-        return load
-    counted = [sum(sample.counts[side::2]) / sum(sample.counts) for side in (0, 1)]
-    worst = [
-        float((half * table.seconds_per_byte).max()) / part
-        for half, part in zip(halves, counted, strict=True)
-    ]
-    return replace(load, spread=(0.0, abs(worst[0] - worst[1])))
+                np.add.at(carried, ids.ravel(), float(count))
+    return _worst(table, carried[:-1], None, 1, 1, max(ways))
 
 
 def _ways_of(table: LinkTable, rank: int, spared: int) -> Iterator[Ints]:

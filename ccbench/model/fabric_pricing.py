@@ -1,6 +1,7 @@
 """What a schedule costs on a fabric, all sizes of a sweep at once.
 
-T = sum over steps of (sender + latency of the slowest way + slot bytes x worst link + combining). Steps
+T = sum over steps of (sender + latency of the slowest way + slot bytes x worst link). Combining what was
+received costs nothing: GPUs do it while they copy, in what the links' efficiency already holds. Steps
 follow one another for all ranks together; within a step all flows run at once and share links fairly.
 docs/model.md has the formulas, their sources and what is left out.
 """
@@ -8,7 +9,7 @@ docs/model.md has the formulas, their sources and what is left out.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -24,21 +25,10 @@ from ccbench.model.fabric_loads import (
     pattern_loads,
 )
 from ccbench.model.patterns import Pipeline, Traffic, traffic_for, traffic_of
-from ccbench.model.pipelining import PipelineLoad, PipelineTotals, piece_counts, pipeline_load
+from ccbench.model.pipelining import PipelineLoad, piece_counts, pipeline_load
 from ccbench.schedules.schedule import Schedule
 from ccbench.topology.fabrics import Fabric
 from ccbench.topology.routing import Floats, Ints
-
-__all__ = [
-    "FabricCosts",
-    "FabricLoads",
-    "FabricPrices",
-    "fabric_loads",
-    "price_algorithm",
-    "price_loads",
-    "price_schedule",
-    "price_traffic",
-]
 
 PLAIN = FabricCosts()
 """What the fabric itself states, and nothing more."""
@@ -54,29 +44,30 @@ class FabricLoads:
     steps: tuple[StepLoad, ...]
     pipelines: tuple[PipelineLoad, ...]
 
+    @cached_property
+    def rates(self) -> Floats:
+        """Usable bytes per second of each link."""
+        return self.costs.rates(self.fabric)
+
 
 @dataclass(frozen=True, eq=False)
 class FabricPrices:
     """Prices at several sizes; arrays have shape (sizes,), in seconds unless said otherwise.
 
     latency: sender overhead and the way of the first byte, step by step. bandwidth: bytes through each
-    step's worst link. reduction: combining what was received.
-    pieces: how many pieces a pipeline was cut into at each size, 0 where there is none.
-    sampling_error: standard error of latency + bandwidth where only some of many steps were looked at.
+    step's worst link. pieces: how many pieces a pipeline was cut into at each size, 0 where there is none.
     """
 
     size_bytes: Floats
     latency: Floats
     bandwidth: Floats
-    reduction: Floats
     pieces: Ints
-    sampling_error: Floats
     loads: FabricLoads
 
     @property
     def seconds(self) -> Floats:
         """Predicted time of one launch."""
-        return np.asarray(self.latency + self.bandwidth + self.reduction)
+        return np.asarray(self.latency + self.bandwidth)
 
     def steps(self, index: int) -> int:
         """How many steps follow one another."""
@@ -117,8 +108,6 @@ class FabricPrices:
         parts = []
         if self.bandwidth[index] > 0:
             parts.append((float(self.bandwidth[index]), self._link_words(index)))
-        if self.reduction[index] > 0:
-            parts.append((float(self.reduction[index]), "combining what was received"))
         if self.latency[index] > 0:
             hops = max(
                 *(load.hops for load in self.loads.steps), *(load.hops for load in self.loads.pipelines), 0, 0
@@ -141,7 +130,7 @@ class FabricPrices:
         )
 
     def _rate(self, link: int) -> float:
-        return self.loads.costs.rate(self.loads.fabric, link)
+        return float(self.loads.rates[link])
 
     def _slot_bytes(self, index: int) -> float:
         cut = self.loads.traffic.pieces * max(1, int(self.pieces[index]))
@@ -205,93 +194,47 @@ def _found(traffic: Traffic, table: LinkTable) -> Found:
     return tuple(steps), tuple(pipelines)
 
 
-def price_loads(loads: FabricLoads, size_bytes: ArrayLike, pieces: int | None = None) -> FabricPrices:
-    """Prices at every size; ``pieces`` of pipelines, by default those that are fastest at each size.
+def price_loads(loads: FabricLoads, size_bytes: ArrayLike) -> FabricPrices:
+    """Prices at every size; pipelines take the number of pieces that is fastest at each.
 
-    Raises MachineError for sizes or pieces that cannot be.
+    Raises MachineError for sizes that cannot be.
     """
     sizes = np.atleast_1d(np.asarray(size_bytes, dtype=np.float64))
     if sizes.ndim != 1 or not bool(np.all((sizes >= 0) & np.isfinite(sizes))):
         raise MachineError(f"size_bytes: {size_bytes!r} are not sizes; give numbers of bytes, zero or more")
     if not collective_row(loads.traffic.collective).moves_data:
         sizes = np.zeros_like(sizes)
-    fixed = loads.traffic.pieces_under_way if pieces is None else pieces
-    if fixed is not None and fixed < 1:
-        raise MachineError(f"pieces: {fixed}; a pipeline has at least one")
     slot = sizes / loads.traffic.pieces
     plain = _step_terms(loads, slot)
     chosen = np.zeros(len(sizes), dtype=np.int64)
     if loads.pipelines:
+        fixed = loads.traffic.pieces_under_way
         counts = piece_counts() if fixed is None else np.array([fixed])
         options = np.stack([_pipeline_terms(loads, slot, int(count)) for count in counts])
         best = options.sum(axis=1).argmin(axis=0)
         plain += options[best, :, np.arange(len(sizes))].T
         chosen = counts[best]
-    latency, bandwidth, reduction = plain
-    return FabricPrices(sizes, latency, bandwidth, reduction, chosen, _sampling_error(loads, slot), loads)
+    latency, bandwidth = plain
+    return FabricPrices(sizes, latency, bandwidth, chosen, loads)
 
 
 def _step_terms(loads: FabricLoads, slot: Floats) -> Floats:
-    """Latency, bandwidth and reduction, shape (3, sizes)."""
-    repeat, latency, cost, reduced = (
+    """Latency and bandwidth, shape (2, sizes)."""
+    repeat, latency, cost = (
         np.array([getattr(step, name) for step in loads.steps], dtype=np.float64)
-        for name in ("repeat", "latency_seconds", "seconds_per_slot_byte", "reduced")
+        for name in ("repeat", "latency_seconds", "seconds_per_slot_byte")
     )
     constant = float(repeat @ (latency + loads.costs.sender_seconds)) if len(repeat) else 0.0
-    return np.stack(
-        [
-            np.full_like(slot, constant),
-            float(repeat @ cost) * slot,
-            float(repeat @ reduced) / loads.costs.reduction_bytes_per_second * slot,
-        ]
-    )
+    return np.stack([np.full_like(slot, constant), float(repeat @ cost) * slot])
 
 
 def _pipeline_terms(loads: FabricLoads, slot: Floats, pieces: int) -> Floats:
     """The same for all pipelines, one after the other, when ``pieces`` pieces are under way."""
-    totals: list[PipelineTotals] = [load.totals(pieces) for load in loads.pipelines]
+    totals = [load.totals(pieces) for load in loads.pipelines]
     steps = sum(total.steps for total in totals)
     constant = sum(total.latency_seconds for total in totals) + steps * loads.costs.sender_seconds
-    part = slot / pieces
-    reduced = sum(total.reduced for total in totals) / loads.costs.reduction_bytes_per_second
-    return np.stack(
-        [
-            np.full_like(slot, constant),
-            sum(total.seconds_per_slot_byte for total in totals) * part,
-            reduced * part,
-        ]
-    )
-
-
-def _sampling_error(loads: FabricLoads, slot: Floats) -> Floats:
-    """Standard error of the sum over sampled steps, from the differences between neighbouring samples."""
-    sampled = [step for step in loads.steps if step.spread != (0.0, 0.0)]
-    repeat = np.array([step.repeat for step in sampled], dtype=np.float64)
-    spread = np.array([step.spread for step in sampled], dtype=np.float64).reshape(-1, 2)
-    each = spread[:, :1] + spread[:, 1:] * slot
-    return np.asarray(np.sqrt(np.square(repeat[:, None] * each).sum(axis=0) / 2))
-
-
-def price_traffic(
-    traffic: Traffic,
-    fabric: Fabric,
-    size_bytes: ArrayLike,
-    costs: FabricCosts = PLAIN,
-    pieces: int | None = None,
-) -> FabricPrices:
-    """``price_loads`` of the traffic's loads, which are found first."""
-    return price_loads(fabric_loads(traffic, fabric, costs), size_bytes, pieces)
-
-
-def price_schedule(
-    schedule: Schedule, fabric: Fabric, size_bytes: ArrayLike, costs: FabricCosts = PLAIN
-) -> FabricPrices:
-    """The price of ``schedule`` as it stands, rank r of it on rank r of the fabric.
-
-    size_bytes: in the sense of nccl-tests, one or many. Raises MachineError as ``fabric_loads`` and
-    ``price_loads`` do.
-    """
-    return price_loads(fabric_loads(schedule, fabric, costs), size_bytes)
+    cost = sum(total.seconds_per_slot_byte for total in totals)
+    return np.stack([np.full_like(slot, constant), cost * (slot / pieces)])
 
 
 def price_algorithm(
@@ -300,20 +243,19 @@ def price_algorithm(
     fabric: Fabric,
     size_bytes: ArrayLike,
     costs: FabricCosts = PLAIN,
-    ranks: int | None = None,
     root: int = 0,
-    parameter: int | None = None,
 ) -> FabricPrices:
-    """The price of ``algorithm`` (a name or ``name:parameter``) on all (or ``ranks``) ranks of the fabric.
+    """The price of ``algorithm`` (a name or ``name:parameter``) on all ranks of the fabric.
 
-    Pipelines without a parameter take the number of pieces that is fastest at each size. Works for any number
-    of ranks, those included for which no schedule can be listed. Raises UsageError and ScheduleError as
-    ``schedule_for`` does, and MachineError as ``price_schedule``.
+    size_bytes: in the sense of nccl-tests, one or many. Pipelines without a parameter take the number of
+    pieces that is fastest at each size. Works for any number of ranks, those included for which no schedule
+    can be listed. Raises UsageError and ScheduleError as ``schedule_for`` does, and MachineError as
+    ``fabric_loads`` and ``price_loads`` do.
     """
-    traffic = _traffic(collective, algorithm, fabric.ranks if ranks is None else ranks, root, parameter)
-    return price_traffic(traffic, fabric, size_bytes, costs)
+    traffic = _traffic(collective, algorithm, fabric.ranks, root)
+    return price_loads(fabric_loads(traffic, fabric, costs), size_bytes)
 
 
 @lru_cache(maxsize=64)
-def _traffic(collective: str, algorithm: str, ranks: int, root: int, parameter: int | None) -> Traffic:
-    return traffic_for(collective, algorithm, ranks, root, parameter)
+def _traffic(collective: str, algorithm: str, ranks: int, root: int) -> Traffic:
+    return traffic_for(collective, algorithm, ranks, root)

@@ -20,7 +20,7 @@ from ccbench.model.fabric_pricing import FabricPrices, price_loads
 from ccbench.model.fabric_pricing import fabric_loads as loads_of
 from ccbench.model.group_bounds import group_bounds
 from ccbench.model.parties import ByIdentity, Party, flow_weights, placed, turns_of
-from ccbench.model.patterns import Steps, Traffic, traffic_of
+from ccbench.model.patterns import Steps, Traffic, steps_of
 from ccbench.model.prediction import Prediction
 from ccbench.schedules.schedule import Phase, Schedule
 from ccbench.topology.routing import Floats, Ints
@@ -50,7 +50,7 @@ def party_points(
                 bound_seconds=bounds[index],
                 predicted_seconds=float(prices.seconds[index]),
                 latency_seconds=float(prices.latency[index]),
-                bandwidth_seconds=float(prices.bandwidth[index] + prices.reduction[index]),
+                bandwidth_seconds=float(prices.bandwidth[index]),
                 bottleneck=prices.explanation(index),
             ),
         )
@@ -95,14 +95,14 @@ def _steps(phase: Phase, seats: Ints, quanta: Floats) -> Steps:
 def link_seconds(cluster: Cluster, schedule: Schedule, party: Party, size_bytes: int) -> Floats:
     """Seconds for which each link is busy during one launch, all steps together."""
     flows = party_flows(schedule, party, cluster.ranks)
-    traffic = traffic_of(flows) if isinstance(flows, Schedule) else flows
+    patterns = [steps_of(phase) for phase in flows.phases] if isinstance(flows, Schedule) else flows.patterns
     table = LinkTable(cluster.fabric, fabric_costs(cluster), cluster.ranks)
     carried = np.zeros(cluster.fabric.links)
-    for steps in traffic.patterns:
+    for steps in patterns:
         assert isinstance(steps, Steps)  # ``placed`` and ``_uneven`` make nothing else
         apart = steps.source != steps.target
         source, target, width = (np.asarray(one)[apart] for one in (steps.source, steps.target, steps.width))
         for part, ids in table.routed(source.astype(np.int64), target.astype(np.int64)):
             carried += steps.turns * table.carried(ids, width[part].astype(np.int64))
     moved = size_bytes if collective_row(schedule.collective).moves_data else 0
-    return np.asarray(carried * table.seconds_per_byte * (moved / traffic.pieces))
+    return np.asarray(carried * table.seconds_per_byte * (moved / flows.pieces))

@@ -1,7 +1,8 @@
 """Who sends to whom in an algorithm, without slots: all that the price on a fabric depends on.
 
-Mostly that is read off a schedule. Where a schedule would not fit into memory (all pairs of 100,000 ranks)
-or repeats the same flows hundreds of times (pipelines), the pattern is made directly; tests compare both.
+Mostly that is read off a schedule, whose phases are recognised where every rank sends as much as far. Where a
+schedule would not fit into memory (all pairs of 100,000 ranks) or repeats the same flows hundreds of times
+(pipelines), the pattern is made directly; tests compare both.
 """
 
 from __future__ import annotations
@@ -38,7 +39,6 @@ class Steps:
     turns: int = 1
     source_move: int = 0
     target_move: int = 0
-    reduces: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,6 @@ class Uniform:
     distance: int
     width: int
     turns: int = 1
-    reduces: bool = False
     exchange: bool = False
 
     def target_of(self, source: Ints, ranks: int) -> Ints:
@@ -70,7 +69,6 @@ class AllPairs:
     at_once: in one step; else in ranks - 1 steps, to the rank d further on in step d.
     """
 
-    reduces: bool = False
     spared: int = -1
     at_once: bool = True
 
@@ -82,7 +80,6 @@ class Pipeline:
     source: Ints
     target: Ints
     start: Ints
-    reduces: bool = False
 
 
 Pattern = Steps | Uniform | AllPairs | Pipeline
@@ -103,29 +100,44 @@ class Traffic:
     patterns: tuple[Pattern, ...]
     pieces_under_way: int | None = None
 
-    @property
-    def pipelined(self) -> bool:
-        """Whether it has pipelines, so that the number of pieces is to be chosen."""
-        return any(isinstance(pattern, Pipeline) for pattern in self.patterns)
-
 
 def traffic_of(schedule: Schedule) -> Traffic:
-    """What ``schedule`` sends; local moves are left out."""
-    patterns = tuple(_steps(phase) for phase in schedule.phases)
+    """Return what ``schedule`` sends; local moves are left out."""
+    patterns = tuple(_pattern(phase, schedule.ranks) for phase in schedule.phases)
     return Traffic(schedule.collective, schedule.algorithm, schedule.ranks, schedule.pieces, patterns)
 
 
-def _steps(phase: Phase) -> Steps:
-    advance = phase.advance
-    return Steps(
-        phase.source,
-        phase.target,
-        phase.width,
-        phase.repeat,
-        advance.source,
-        advance.target,
-        phase.reduces,
-    )
+def steps_of(phase: Phase) -> Steps:
+    """Return the flows of ``phase``, one by one."""
+    moves = phase.advance.source, phase.advance.target
+    return Steps(phase.source, phase.target, phase.width, phase.repeat, *moves)
+
+
+def _pattern(phase: Phase, ranks: int) -> Pattern:
+    """Return ``phase`` by its distance where every rank sends as much as far, else flow by flow.
+
+    By distance a step on 131,072 ranks needs no list of flows, and costs a look at some ranks only.
+    """
+    steps = steps_of(phase)
+    everybody = phase.flows == ranks and np.array_equal(np.sort(phase.source), everyone(ranks))
+    if not everybody or phase.width.min() != phase.width.max():
+        return steps
+    width, moves = int(phase.width[0]), (steps.target_move - steps.source_move) % ranks
+    distances = (phase.target - phase.source) % ranks
+    distance = int(distances[0])
+    if bool((distances == distance).all()):
+        if not moves or phase.repeat == 1:
+            return Uniform(distance, width, phase.repeat)
+        # One further in every step: after ranks - 1 of them everybody has sent to everybody else.
+        return (
+            AllPairs(at_once=False)
+            if (distance, moves, width) == (1, 1, 1) and phase.repeat == ranks - 1
+            else steps
+        )
+    crossed = phase.source ^ phase.target
+    if phase.repeat == 1 and bool((crossed == crossed[0]).all()):
+        return Uniform(int(crossed[0]), width, exchange=True)
+    return steps
 
 
 def traffic_for(
@@ -151,9 +163,7 @@ def traffic_for(
         reason = _refusal(ranks, place)
         if reason:
             raise ScheduleError(f"{collective} {algorithm}: {reason}")
-        made = DIRECTLY[collective, name](ranks, place)
-        if made is not None:
-            return Traffic(collective, name, ranks, *made)
+        return Traffic(collective, name, ranks, *DIRECTLY[collective, name](ranks, place))
     return traffic_of(schedule_for(collective, algorithm, ranks, root, parameter, prove=False))
 
 
@@ -176,7 +186,7 @@ def _chain(ranks: int, root: int) -> tuple[int, tuple[Pipeline, ...]]:
 def _chain_to_root(ranks: int, root: int) -> tuple[int, tuple[Pipeline, ...]]:
     edge = everyone(ranks - 1)
     source, target = _moved(ranks, root, ranks - 1 - edge, ranks - 2 - edge)
-    return 1, (Pipeline(source, target, edge.astype(np.int64), reduces=True),)
+    return 1, (Pipeline(source, target, edge.astype(np.int64)),)
 
 
 def _up_and_down(*trees: Edges) -> tuple[int, tuple[Pipeline, ...]]:
@@ -184,7 +194,7 @@ def _up_and_down(*trees: Edges) -> tuple[int, tuple[Pipeline, ...]]:
         np.concatenate([getattr(tree, name) for tree in trees]).astype(np.int64)
         for name in ("child", "parent", "depth")
     )
-    up = Pipeline(child, parent, below.max(initial=0) - below, reduces=True)
+    up = Pipeline(child, parent, below.max(initial=0) - below)
     return len(trees), (up, Pipeline(parent, child, below - 1))
 
 
@@ -205,8 +215,6 @@ PIPELINES: dict[tuple[str, str], Callable[[int, int], tuple[int, tuple[Pipeline,
 }
 """(ranks, root) -> parts of the buffer that travel separately, and the pipelines."""
 
-Made = tuple[int, tuple[Pattern, ...]] | None
-
 
 def _between(ranks: int, root: int, *, to_root: bool) -> Steps:
     others = np.delete(np.arange(ranks), root)
@@ -215,30 +223,11 @@ def _between(ranks: int, root: int, *, to_root: bool) -> Steps:
     return Steps(*ends, np.ones_like(others))
 
 
-def _ring(ranks: int, *, reduces: bool = False) -> Uniform:
-    return Uniform(1, 1, ranks - 1, reduces)
+def _to_all(ranks: int, root: int) -> tuple[int, tuple[Pattern, ...]]:
+    return ranks, (AllPairs(),)
 
 
-def _exchanges(ranks: int, *, halving: bool = False, grows: bool = True) -> tuple[Uniform, ...]:
-    """Partners at distance 1, 2, 4, ...; from the farthest on, and combining, where ``halving``."""
-    found = tuple(
-        Uniform(distance, distance if grows else 1, 1, halving or not grows, exchange=True)
-        for distance in distances_up_to(ranks)
-    )
-    return found[::-1] if halving else found
-
-
-def _of_powers_of_two(made: Callable[[int], tuple[int, tuple[Pattern, ...]]]) -> Callable[[int, int], Made]:
-    """Nothing for other numbers of ranks, which fold, nor for other roots, which turn the ranks."""
-    return lambda ranks, root: None if ranks & (ranks - 1) or root else made(ranks)
-
-
-def _gathered(ranks: int) -> tuple[int, tuple[Pattern, ...]]:
-    gather = schedule_for("gather", "binomial", ranks, prove=False)
-    return ranks, (*_exchanges(ranks, halving=True), *traffic_of(gather).patterns)
-
-
-def _bruck_all_to_all(ranks: int, root: int) -> Made:
+def _bruck_all_to_all(ranks: int, root: int) -> tuple[int, tuple[Pattern, ...]]:
     """Every block whose way has the bit of a step moves on by it."""
     way = np.arange(ranks)
     return ranks, tuple(
@@ -246,51 +235,18 @@ def _bruck_all_to_all(ranks: int, root: int) -> Made:
     )
 
 
-def _bruck_all_gather(ranks: int, root: int) -> Made:
-    return ranks, tuple(
-        Uniform(ranks - distance, min(distance, ranks - distance)) for distance in distances_up_to(ranks)
-    )
-
-
-def _dissemination(ranks: int, root: int) -> Made:
-    return 1, tuple(Uniform(distance, 1, reduces=True) for distance in distances_up_to(ranks))
-
-
-DIRECTLY: dict[tuple[str, str], Callable[[int, int], Made]] = {
-    ("all_reduce", "ring"): lambda ranks, root: (ranks, (_ring(ranks, reduces=True), _ring(ranks))),
-    ("all_gather", "ring"): lambda ranks, root: (ranks, (_ring(ranks),)),
-    ("reduce_scatter", "ring"): lambda ranks, root: (ranks, (_ring(ranks, reduces=True),)),
-    ("send_recv", "shift"): lambda ranks, root: (1, (Uniform(1, 1),)),
-    ("reduce_scatter", "pairwise"): lambda ranks, root: (ranks, (AllPairs(reduces=True, at_once=False),)),
-    ("all_to_all", "pairwise"): lambda ranks, root: (ranks, (AllPairs(at_once=False),)),
-    ("all_to_all_v", "pairwise"): lambda ranks, root: (ranks, (AllPairs(at_once=False),)),
-    ("barrier", "dissemination"): _dissemination,
-    ("all_gather", "bruck"): _bruck_all_gather,
+DIRECTLY: dict[tuple[str, str], Callable[[int, int], tuple[int, tuple[Pattern, ...]]]] = {
     ("all_to_all", "bruck"): _bruck_all_to_all,
-    ("all_reduce", "recursive_doubling"): _of_powers_of_two(
-        lambda ranks: (1, _exchanges(ranks, grows=False))
-    ),
-    ("all_reduce", "halving_doubling"): _of_powers_of_two(
-        lambda ranks: (ranks, _exchanges(ranks, halving=True) + _exchanges(ranks))
-    ),
-    ("all_gather", "recursive_doubling"): _of_powers_of_two(lambda ranks: (ranks, _exchanges(ranks))),
-    ("reduce_scatter", "recursive_halving"): _of_powers_of_two(
-        lambda ranks: (ranks, _exchanges(ranks, halving=True))
-    ),
-    ("reduce", "reduce_scatter_gather"): _of_powers_of_two(_gathered),
-    ("all_reduce", "one_shot"): lambda ranks, root: (1, (AllPairs(reduces=True),)),
-    ("all_reduce", "two_shot"): lambda ranks, root: (ranks, (AllPairs(reduces=True), AllPairs())),
-    ("all_gather", "direct"): lambda ranks, root: (ranks, (AllPairs(),)),
-    ("reduce_scatter", "direct"): lambda ranks, root: (ranks, (AllPairs(reduces=True),)),
+    ("all_reduce", "one_shot"): lambda ranks, root: (1, (AllPairs(),)),
+    ("all_reduce", "two_shot"): lambda ranks, root: (ranks, (AllPairs(), AllPairs())),
+    ("all_gather", "direct"): _to_all,
+    ("reduce_scatter", "direct"): _to_all,
+    ("all_to_all", "direct"): _to_all,
+    ("all_to_all_v", "direct"): _to_all,
     ("broadcast", "direct"): lambda ranks, root: (
         ranks,
         (_between(ranks, root, to_root=False), AllPairs(spared=root)),
     ),
-    ("reduce", "direct"): lambda ranks, root: (
-        ranks,
-        (AllPairs(reduces=True), _between(ranks, root, to_root=True)),
-    ),
-    ("all_to_all", "direct"): lambda ranks, root: (ranks, (AllPairs(),)),
-    ("all_to_all_v", "direct"): lambda ranks, root: (ranks, (AllPairs(),)),
+    ("reduce", "direct"): lambda ranks, root: (ranks, (AllPairs(), _between(ranks, root, to_root=True))),
 }
-"""(ranks, root) -> pieces and patterns; None where only the schedule knows."""
+"""(ranks, root) -> pieces and patterns of algorithms whose schedules hold ranks squared flows."""

@@ -104,32 +104,25 @@ def overlaps(place: Ints, start: Ints, cost_of_place: Floats, starts: int) -> Ov
 class PipelineLoad:
     """A pipeline on a fabric; ``starts`` is how many steps the first piece takes to reach every edge.
 
-    latency: of each start's slowest way. links: slots x seconds per byte. reductions: slots that a rank
-    combines; None where nothing is reduced. hops: of the slowest way.
+    latency: of each start's slowest way. links: slots x seconds per byte. hops: of the slowest way.
     """
 
     starts: int
     latency: Overlaps
     links: Overlaps
-    reductions: Overlaps | None
     hops: int
     known: dict[int, PipelineTotals] = field(default_factory=dict)
 
     def totals(self, pieces: int) -> PipelineTotals:
         """Sums over all steps when ``pieces`` pieces are under way; found once."""
         if pieces not in self.known:
-            self.known[pieces] = self._totals(pieces)
+            steps = self.starts + pieces - 1
+            self.known[pieces] = PipelineTotals(
+                steps,
+                float(self.latency.per_step(steps, pieces).sum()),
+                float(self.links.per_step(steps, pieces).sum()),
+            )
         return self.known[pieces]
-
-    def _totals(self, pieces: int) -> PipelineTotals:
-        steps = self.starts + pieces - 1
-        reduced = self.reductions.per_step(steps, pieces).sum() if self.reductions else 0.0
-        return PipelineTotals(
-            steps,
-            float(self.latency.per_step(steps, pieces).sum()),
-            float(self.links.per_step(steps, pieces).sum()),
-            float(reduced),
-        )
 
     def bottleneck(self, pieces: int) -> tuple[int, float]:
         """The link that costs most while ``pieces`` pieces are under way, and its seconds per slot byte."""
@@ -140,12 +133,11 @@ class PipelineLoad:
 
 @dataclass(frozen=True)
 class PipelineTotals:
-    """Sums over the steps of a pipeline: seconds of latency, seconds per slot byte, slots combined."""
+    """Sums over the steps of a pipeline: seconds of latency, seconds per slot byte."""
 
     steps: int
     latency_seconds: float
     seconds_per_slot_byte: float
-    reduced: float
 
 
 def pipeline_load(table: LinkTable, pipeline: Pipeline) -> PipelineLoad | None:
@@ -165,14 +157,10 @@ def pipeline_load(table: LinkTable, pipeline: Pipeline) -> PipelineLoad | None:
     np.maximum.at(slowest, pipeline.start, np.concatenate(latencies))
     link = np.concatenate(links)
     every = np.arange(starts)
-    reductions = None
-    if pipeline.reduces:
-        reductions = overlaps(pipeline.target, pipeline.start, np.ones(table.ranks), starts)
     return PipelineLoad(
         starts,
         Overlaps(every, every, slowest, every),
         overlaps(link, np.concatenate(begins), table.seconds_per_byte, starts),
-        reductions,
         hops,
     )
 

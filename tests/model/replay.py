@@ -1,8 +1,8 @@
 """An independent second opinion on prices: schedules played message by message on a fabric.
 
 No step ends for all ranks together. A message starts when both its ranks have finished what earlier steps
-asked of them; after the latency of its way it takes a max-min fair share of every link on it; what the
-receiver combines, it combines one after the other. Slow and plain, for some ten ranks.
+asked of them; after the latency of its way it takes a max-min fair share of every link on it. Slow and plain,
+for some ten ranks.
 """
 
 from __future__ import annotations
@@ -26,28 +26,26 @@ class Message:
     source: int
     target: int
     left: float
-    combined: float
     step: int
     links: list[int]
 
 
 @dataclass(eq=False)
 class Rank:
-    """steps: step -> messages not yet finished, in order. free: when it has combined what came so far."""
+    """steps: step -> messages not yet finished, in order."""
 
     steps: dict[int, int] = field(default_factory=dict)
-    free: float = 0.0
 
 
 class Replay:
-    """Events in order of time: a message is under way, a message has been dealt with."""
+    """Events in order of time: messages that have come to the end of their way's latency."""
 
-    def __init__(self, schedule: Schedule, fabric: Fabric, size_bytes: float, sender: float, rate: float):
-        self.fabric, self.sender, self.combine_rate, self.now = fabric, sender, rate, 0.0
+    def __init__(self, schedule: Schedule, fabric: Fabric, size_bytes: float, sender: float):
+        self.fabric, self.sender, self.now = fabric, sender, 0.0
         self.ranks = [Rank() for _ in range(schedule.ranks)]
         self.waiting: list[Message] = []
         self.flowing: list[Message] = []
-        self.events: list[tuple[float, int, bool, Message]] = []
+        self.events: list[tuple[float, int, Message]] = []
         for step in schedule.expanded():
             columns = step.source.tolist(), step.target.tolist(), step.phase.width.tolist()
             routes = fabric.route(step.source, step.target).tolist()
@@ -56,8 +54,7 @@ class Replay:
                     continue
                 size = width * size_bytes / schedule.pieces
                 links = [link for link in ids if link >= 0]
-                combined = size * step.phase.reduces
-                self.waiting.append(Message(source, target, size, combined, step.index, links))
+                self.waiting.append(Message(source, target, size, step.index, links))
                 for rank in (self.ranks[source], self.ranks[target]):
                     rank.steps[step.index] = rank.steps.get(step.index, 0) + 1
 
@@ -68,7 +65,7 @@ class Replay:
         self.waiting = [one for one in self.waiting if not turn[one.source] == turn[one.target] == one.step]
         for message in ready:
             latency = float(self.fabric.link_latency_seconds[message.links].sum())
-            heapq.heappush(self.events, (self.now + self.sender + latency, id(message), False, message))
+            heapq.heappush(self.events, (self.now + self.sender + latency, id(message), message))
 
     def rates(self) -> list[float]:
         """Max-min fair shares: the tightest link is filled first, then the next."""
@@ -87,9 +84,10 @@ class Replay:
         return [float(rate) for rate in rates]
 
     def arrived(self, message: Message) -> None:
-        target = self.ranks[message.target]
-        target.free = max(target.free, self.now) + message.combined / self.combine_rate
-        heapq.heappush(self.events, (target.free, id(message), True, message))
+        for rank in (self.ranks[message.source], self.ranks[message.target]):
+            rank.steps[message.step] -= 1
+            if not rank.steps[message.step]:
+                del rank.steps[message.step]
 
     def run(self) -> float:
         self.start()
@@ -103,13 +101,7 @@ class Replay:
                     self.arrived(message)
             self.flowing = [message for message, rate in flows if message.left > rate * TOGETHER]
             while self.events and self.events[0][0] <= self.now + TOGETHER:
-                _, _, finished, message = heapq.heappop(self.events)
-                if not finished:
-                    self.flowing.append(message) if message.left > 0 else self.arrived(message)
-                    continue
-                for rank in (self.ranks[message.source], self.ranks[message.target]):
-                    rank.steps[message.step] -= 1
-                    if not rank.steps[message.step]:
-                        del rank.steps[message.step]
+                _, _, message = heapq.heappop(self.events)
+                self.flowing.append(message) if message.left > 0 else self.arrived(message)
             self.start()
         return self.now

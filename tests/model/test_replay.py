@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ccbench.model.fabric_pricing import FabricCosts, price_schedule
+from ccbench.model.fabric_loads import FabricCosts
+from ccbench.model.fabric_pricing import fabric_loads, price_loads
 from ccbench.schedules import ALGORITHMS, Algorithm, Schedule, schedule_for
 from ccbench.topology.dragonflies import dragonfly
 from ccbench.topology.fabrics import Fabric, Wire, full_mesh, hypercube, single_switch, torus
@@ -13,9 +14,8 @@ from ccbench.topology.fat_trees import fat_tree
 from tests.model.replay import Replay
 
 SENDER_SECONDS = 5e-7
-REDUCTION = 4e9
+COSTS = FabricCosts(SENDER_SECONDS)
 WIRE = Wire(1e9, 1e-6)
-INFINITE = float("inf")
 
 
 def ids(row: Algorithm) -> str:
@@ -27,11 +27,11 @@ def scheduled(row: Algorithm, ranks: int) -> Schedule:
     return schedule_for(row.collective, row.name, ranks, parameter=pieces, prove=False)
 
 
-def ratio(schedule: Schedule, fabric: Fabric, size_bytes: float, reduction: float) -> float:
-    costs = FabricCosts(SENDER_SECONDS, reduction_bytes_per_second=reduction)
+def ratio(schedule: Schedule, fabric: Fabric, size_bytes: float) -> float:
+    loads = fabric_loads(schedule, fabric, COSTS)
     size = 0.0 if schedule.collective == "barrier" else size_bytes
-    replayed = Replay(schedule, fabric, size, SENDER_SECONDS, reduction).run()
-    return float(price_schedule(schedule, fabric, size, costs).seconds[0]) / replayed
+    replayed = Replay(schedule, fabric, size, SENDER_SECONDS).run()
+    return float(price_loads(loads, size).seconds[0]) / replayed
 
 
 @pytest.mark.thinned(60)
@@ -45,7 +45,7 @@ def ratio(schedule: Schedule, fabric: Fabric, size_bytes: float, reduction: floa
 def test_where_all_ways_are_alike_the_replay_says_the_same(
     row: Algorithm, size_bytes: float, fabric: Fabric
 ) -> None:
-    assert ratio(scheduled(row, fabric.ranks), fabric, size_bytes, REDUCTION) == pytest.approx(1, rel=1e-9)
+    assert ratio(scheduled(row, fabric.ranks), fabric, size_bytes) == pytest.approx(1, rel=1e-9)
 
 
 @pytest.mark.thinned(60)
@@ -64,7 +64,7 @@ def test_where_all_ways_are_alike_the_replay_says_the_same(
 )
 def test_where_bandwidth_counts_the_replay_is_within_one_percent(row: Algorithm, fabric: Fabric) -> None:
     """Messages are large: the longest latency of a step is priced, the replay knows each one's own."""
-    assert ratio(scheduled(row, fabric.ranks), fabric, 1e7, INFINITE) == pytest.approx(1, rel=0.01)
+    assert ratio(scheduled(row, fabric.ranks), fabric, 1e7) == pytest.approx(1, rel=0.01)
 
 
 @pytest.mark.thinned(2)
@@ -81,18 +81,7 @@ def test_where_bandwidth_counts_the_replay_is_within_one_percent(row: Algorithm,
 )
 def test_where_ways_differ_in_speed_the_price_waits_for_the_slowest(fabric: Fabric) -> None:
     """Here some ranks finish a step early and run ahead, which the price does not know; most never can."""
-    ratios = np.array([ratio(scheduled(row, fabric.ranks), fabric, 1e7, INFINITE) for row in ALGORITHMS])
+    ratios = np.array([ratio(scheduled(row, fabric.ranks), fabric, 1e7) for row in ALGORITHMS])
     assert ratios.min() > 0.98
     assert ratios.max() < 1.2
     assert np.median(np.abs(ratios - 1)) < 0.001
-
-
-def test_combining_overlaps_with_what_still_arrives_by_at_most_the_combining_itself() -> None:
-    """Priced one after the other; the replay combines what comes early while the rest is on its way."""
-    fabric = torus([4, 4], WIRE)
-    schedule = schedule_for("reduce_scatter", "direct", 16)
-    without = price_schedule(schedule, fabric, 1e7).seconds[0]
-    costs = FabricCosts(reduction_bytes_per_second=REDUCTION)
-    prices = price_schedule(schedule, fabric, 1e7, costs)
-    replayed = Replay(schedule, fabric, 1e7, 0.0, REDUCTION).run()
-    assert without < replayed <= prices.seconds[0] == pytest.approx(without + prices.reduction[0])

@@ -1,6 +1,5 @@
 """What this machine should give: machines with numbers, prices of schedules, bounds, calibration."""
 
-from ccbench.model.bounds import bound
 from ccbench.model.machine import Machine, load_machine, machine_names, save_machine
 from ccbench.model.prediction import Prediction
 from ccbench.model.pricing import Prices, predict, price, price_sizes
@@ -9,7 +8,6 @@ __all__ = [
     "Machine",
     "Prediction",
     "Prices",
-    "bound",
     "load_machine",
     "machine_names",
     "predict",

@@ -3,12 +3,14 @@
 The larger of two limits: what must cross a cut at the rates that the links state, and how long a byte takes
 between the two ranks that are farthest apart. Not ceil(log2 ranks) messages: through a switch one step
 reaches all. Bandwidth: ForestColl's optimum and its relatives (Zhao et al., arXiv 2402.06787) by maximum flow
-on small fabrics, the cuts that a fabric has by construction on all.
+on small fabrics, on all in closed form the cuts that a fabric has by construction. On symmetric fabrics these
+are the tightest cuts there are (tests compare them with maximum flows); on any fabric what they say holds.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from weakref import WeakKeyDictionary
@@ -18,9 +20,8 @@ from numpy.typing import ArrayLike
 
 from ccbench.collectives import collective as collective_row
 from ccbench.errors import MachineError
-from ccbench.model.cuts import BOUNDS, RateBound, broadcast_bound, reduce_bound
-from ccbench.model.level_cuts import level_bound
-from ccbench.topology.fabrics import Fabric
+from ccbench.model.cuts import RateBound, cut_bound
+from ccbench.topology.fabrics import Fabric, LevelCut
 from ccbench.topology.routing import Floats
 
 MOST_FLOW_VERTICES = 160
@@ -35,6 +36,73 @@ GRID = 2**14
 
 ROUNDING = 1e-11
 """Prices are sums of up to millions of terms: a bound that equals one must not exceed it by rounding."""
+
+
+def _all_gather(level: LevelCut, ranks: int) -> Fraction:
+    return _rate(level) * ranks / (ranks - level.ranks)
+
+
+def _rooted(level: LevelCut, ranks: int) -> Fraction:
+    """The root's set must receive what is outside it; every other set must send what is inside it.
+
+    Of a set that does not repeat nobody knows whether the root is in it, so the lesser of the two counts.
+    """
+    choose = max if level.groups else min
+    outside = choose(ranks - level.ranks, level.ranks)
+    return _rate(level) * ranks / outside
+
+
+def _broadcast(level: LevelCut, ranks: int) -> Fraction:
+    return _rate(level)
+
+
+def _all_to_all(level: LevelCut, ranks: int) -> Fraction:
+    return _rate(level) * ranks / (level.ranks * (ranks - level.ranks))
+
+
+def _all_reduce(level: LevelCut, ranks: int) -> Fraction:
+    """2 (k - 1) messages per byte leave the k groups; a set that does not repeat makes two with the rest."""
+    groups = level.groups or 2
+    return _rate(level) * groups / (2 * (groups - 1))
+
+
+def _rate(level: LevelCut) -> Fraction:
+    return Fraction(level.bytes_per_second)
+
+
+LIMITS: dict[str, Callable[[LevelCut, int], Fraction]] = {
+    "all_reduce": _all_reduce,
+    "all_gather": _all_gather,
+    "reduce_scatter": _all_gather,
+    "broadcast": _broadcast,
+    "reduce": _broadcast,
+    "all_to_all": _all_to_all,
+    "all_to_all_v": _all_to_all,
+    "gather": _rooted,
+    "scatter": _rooted,
+    "send_recv": _broadcast,
+}
+"""What one level allows each collective, as size over time."""
+
+
+def level_bound(fabric: Fabric, collective: str) -> tuple[Fraction, LevelCut]:
+    """The least that any level of ``fabric`` allows, as size over time, and the level.
+
+    Raises MachineError for what has no bound here.
+    """
+    if collective not in LIMITS:
+        raise MachineError(f"collective: {collective!r} moves no data; one of {', '.join(LIMITS)}")
+    # A ring shift within a level need not leave it: only single ranks are sure to.
+    levels = [
+        level
+        for level in fabric.levels
+        if level.ranks < fabric.ranks and (collective != "send_recv" or level.ranks == 1)
+    ]
+    if not levels:
+        raise MachineError(f"{fabric.name}: {fabric.ranks} ranks; a bound needs at least two")
+    limit = LIMITS[collective]
+    level = min(levels, key=lambda level: limit(level, fabric.ranks))
+    return limit(level, fabric.ranks), level
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,19 +192,17 @@ def _by_level(collective: str, fabric: Fabric) -> tuple[float | Fraction, str]:
     """The most that the fabric's own cuts allow, size over time, and the cut."""
     if not any(level.ranks < fabric.ranks for level in fabric.levels):
         return math.inf, "no cut is known"
-    bound = level_bound(fabric, collective)
-    members = "" if bound.level.ranks == 1 else f" of {bound.level.ranks} ranks"
-    rate = f"{bound.level.bytes_per_second / 1e9:.4g} GB/s"
-    return bound.algbw_bytes_per_second, f"{rate} into each {bound.level.name}{members}"
+    algbw, level = level_bound(fabric, collective)
+    members = "" if level.ranks == 1 else f" of {level.ranks} ranks"
+    return algbw, f"{level.bytes_per_second / 1e9:.4g} GB/s into each {level.name}{members}"
 
 
 def _flow_bounds(collective: str, fabric: Fabric, root: int, in_network: bool) -> list[RateBound]:
     topology = _countable(fabric).topology()
     if in_network and collective == "all_reduce":
         # Every set of ranks holds rank 0 or lacks it: what leaves it is cut by the first or by the second.
-        return [broadcast_bound(topology, 0), reduce_bound(topology, 0)]
-    bound = BOUNDS[collective]
-    return [bound(topology, root) if collective_row(collective).rooted else bound(topology)]
+        return [cut_bound("broadcast", topology), cut_bound("reduce", topology)]
+    return [cut_bound(collective, topology, root)]
 
 
 def _countable(fabric: Fabric) -> Fabric:

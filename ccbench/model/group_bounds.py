@@ -15,10 +15,9 @@ import numpy as np
 from ccbench.collectives import collective as collective_row
 from ccbench.groups import Groups
 from ccbench.model.cluster import Cluster
-from ccbench.model.graph_bounds import ROUNDING
+from ccbench.model.graph_bounds import LIMITS, ROUNDING
 from ccbench.model.group_placement import GroupPlacement, placement_of
 from ccbench.model.group_systems import GroupSystem, group_systems
-from ccbench.model.level_cuts import LIMITS
 from ccbench.model.library.predictor import uneven_loads
 from ccbench.topology.fabrics import LevelCut
 

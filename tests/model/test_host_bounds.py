@@ -5,11 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbench.cases import Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import CPU_DTYPES, item_bytes
 from ccbench.errors import ScheduleError
-from ccbench.model.bounds import bound
 from ccbench.model.host_bounds import bound_seconds, compulsory
 from ccbench.model.machine import Machine
 from ccbench.model.pricing import price_sizes
@@ -68,8 +66,7 @@ def test_the_bound_is_traffic_over_peak_when_large_and_one_flag_when_small() -> 
 
 
 def test_one_rank_has_no_bound_above_zero() -> None:
-    case = Case("s", "cpu", "all_reduce", "ring", "float32", "sum", 4096, 1024, 1)
-    assert bound(case, toy()) == 0.0
+    assert bound_seconds(COLLECTIVES["all_reduce"], 1, 1024, 4, toy()) == 0.0
 
 
 @settings(max_examples=40, deadline=None)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
-from ccbench.model.cuts import all_gather_bound
+from ccbench.model.cuts import cut_bound
 from ccbench.topology.catalog import catalog_names, expand, load_catalog, load_compact
 from ccbench.topology.composition import cluster, compose
 from ccbench.topology.files import read_json, topology_json
@@ -106,7 +106,7 @@ def test_each_gpu_has_its_nvlinks_and_their_total_rate(name: str, links: int, gi
     ],
 )
 def test_known_optima_of_all_gather(name: str, expected: str) -> None:
-    bound = all_gather_bound(load_catalog(name))
+    bound = cut_bound("all_gather", load_catalog(name))
     decimals = len(expected.partition(".")[2])
     assert f"{float(bound.algbw_bytes_per_second) / 1e9:.{decimals}f}" == expected
 

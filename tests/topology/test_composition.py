@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
-from ccbench.model.cuts import all_gather_bound, all_reduce_bound
-from ccbench.model.level_cuts import level_bound
+from ccbench.model.cuts import cut_bound
+from ccbench.model.graph_bounds import level_bound
 from ccbench.topology.catalog import load_catalog
 from ccbench.topology.composition import cluster, compose
 from ccbench.topology.dragonflies import dragonfly, dragonfly_plus
@@ -68,11 +68,11 @@ def test_known_optima_of_clusters(
 ) -> None:
     graph = compose(node, nodes, network, rails=rails)
     decimals = len(expected.partition(".")[2])
-    for bound in (
-        all_gather_bound(graph),
-        level_bound(cluster(node, nodes, network, rails=rails), "all_gather"),
+    for algbw in (
+        cut_bound("all_gather", graph).algbw_bytes_per_second,
+        level_bound(cluster(node, nodes, network, rails=rails), "all_gather")[0],
     ):
-        assert f"{float(bound.algbw_bytes_per_second) / 1e9:.{decimals}f}" == expected
+        assert f"{float(algbw) / 1e9:.{decimals}f}" == expected
 
 
 @pytest.mark.thinned(4)
@@ -83,10 +83,10 @@ def test_levels_equal_flows_on_rail_clusters(gpus: int, nodes: int, rails: bool)
     node = nvswitch(gpus, 12, 25e9).topology()
     for gigabits in (25, 200, 800):
         made = cluster(node, nodes, f"roce-{gigabits}x{gpus}", rails=rails)
-        flow = all_gather_bound(made.topology())
-        assert level_bound(made, "all_gather").algbw_bytes_per_second == flow.algbw_bytes_per_second
-        reduced = all_reduce_bound(made.topology())
-        assert level_bound(made, "all_reduce").algbw_bytes_per_second == reduced.algbw_bytes_per_second
+        flow = cut_bound("all_gather", made.topology())
+        assert level_bound(made, "all_gather")[0] == flow.algbw_bytes_per_second
+        reduced = cut_bound("all_reduce", made.topology())
+        assert level_bound(made, "all_reduce")[0] == reduced.algbw_bytes_per_second
 
 
 def test_a_message_goes_by_the_nearest_nic_of_either_side() -> None:
@@ -175,9 +175,9 @@ def test_a_network_that_is_oversubscribed_shows_as_a_level() -> None:
         ("node", 8),
         ("subtree of level 1", 32),
     ]
-    bound = level_bound(made, "all_to_all")
-    assert bound.level.name == "subtree of level 1"
-    assert bound.level.bytes_per_second == pytest.approx(32 * 25e9 / 4)
+    _, level = level_bound(made, "all_to_all")
+    assert level.name == "subtree of level 1"
+    assert level.bytes_per_second == pytest.approx(32 * 25e9 / 4)
 
 
 def test_one_node_is_itself() -> None:
@@ -195,7 +195,7 @@ def test_a_hundred_thousand_gpus_compose_and_route_in_under_a_second() -> None:
     routes = made.route(every, (every + 8) % made.ranks)
     assert time.process_time() - start < 1
     assert made.ranks == 102_400
-    assert level_bound(made, "all_gather").algbw_bytes_per_second == pytest.approx(400e9, rel=1e-3)
+    assert level_bound(made, "all_gather")[0] == pytest.approx(400e9, rel=1e-3)
     links = routes[1000][routes[1000] >= 0]
     assert [1000, *made.link_target[links]] == [*made.link_source[links], 1008]
 
@@ -355,8 +355,8 @@ def test_one_node_with_a_network_shows_its_nics() -> None:
     alone = compose(load_catalog("hgx-h100"), 1, "ib-ndr-400x8")
     assert len(alone.of_kind(DeviceKind.NIC)) == 8
     assert alone.facts["omits"].startswith("PCIe")
-    bound = level_bound(cluster(A100, 1, "ib-hdr-200x8"), "all_gather").algbw_bytes_per_second
-    assert bound == level_bound(cluster(A100, 1), "all_gather").algbw_bytes_per_second
+    bound = level_bound(cluster(A100, 1, "ib-hdr-200x8"), "all_gather")[0]
+    assert bound == level_bound(cluster(A100, 1), "all_gather")[0]
 
 
 def test_nics_that_make_room_for_the_networks_are_spoken_of() -> None:

@@ -58,12 +58,15 @@ class Requirement:
 class Capabilities:
     """One backend: what cases may ask of it, what it runs on, and what it takes.
 
-    home, crew, launched: where its Backend, its worker processes and its launched ranks are made, each as
-    ``module:name``; no home: a library whose results are only imported. library: its name in people's words.
+    home, launched: where its Backend and its launched ranks are made, each as ``module:name``; no home: a
+    library whose results are only imported. workers: process model (a value of the axis ``processes``) ->
+    where its worker group is made, likewise; a backend that has only one has it as the axis' default.
+    lacks: process model -> axes that cases have at their default there. library: its name in people's words.
     values: axis of a case -> the values that the backend has beside the axis' default; not_in_place:
     collectives that it has out of place only.
     own_schedules, own_kernels: its algorithms are ccbench's schedules, or kernels.
-    one_process: one process launches on all GPUs of a host. spans_hosts: ranks may be on several hosts.
+    one_process: with the default of ``processes`` one process launches on all GPUs of a host. spans_hosts:
+    ranks may be on several hosts.
     in_process_ranks: a rank must be the very process that a launcher has started.
     polls: ranks keep their processors busy while they wait. device_timed: samples are by devices' clocks.
     adds_natively: adds every type but float8 as fast as it moves its bytes. premultiplies_averages: averages
@@ -94,7 +97,8 @@ class Capabilities:
     gpu_sharing_variable: str = ""
     start_seconds: float = 8.0
     needs: tuple[Requirement, ...] = ()
-    crew: str = ""
+    workers: Mapping[str, str] = field(default_factory=dict)
+    lacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     launched: str = ""
 
     def has(self, axis: str, value: object) -> bool:

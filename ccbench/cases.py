@@ -34,6 +34,9 @@ DEFAULT = "default"
 OPS = ("sum", "prod", "min", "max", "avg")
 """What ``op: all`` stands for."""
 
+PROCESSES = ONE_PROCESS, PER_GPU = ("one", "per_gpu")
+"""Process models of backends that drive GPUs."""
+
 PLACEMENTS = ("out_of_place", "in_place")
 REGISTRATIONS = ("none", "local", "symmetric")
 
@@ -205,6 +208,10 @@ class Case:
     misalignment_bytes: int = field(default=0, metadata=axis(
         "how far buffers start off their alignment", "{} B off", "aligned", unit="bytes",
         needs="moves_data", key="misalignment", bounds=(0, 4096), noun="number of bytes"))
+    processes: str = field(default=ONE_PROCESS, metadata=axis(
+        "of backends that drive GPUs: `one` for all GPUs of a host, or one `per_gpu`; `one` elsewhere",
+        "one process per GPU", "one process", choice=True, values=PROCESSES, everything=PROCESSES,
+        noun="process model"))
     # fmt: on
 
     @property

@@ -15,7 +15,7 @@ from ccbench.backends.kernels import abi
 from ccbench.backends.mpi import calls as mpi_calls
 from ccbench.backends.nccl.settings import PROTOCOL_VALUES, TRANSPORTS
 from ccbench.capabilities import DECLARED, backend_names
-from ccbench.cases import AXIS
+from ccbench.cases import AXIS, ONE_PROCESS, PROCESSES
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES
 
@@ -26,6 +26,15 @@ PACKAGE = CHECKOUT / "ccbench"
 @pytest.mark.parametrize("name", backend_names())
 def test_every_home_is_there_and_has_the_rows_name(name: str) -> None:
     assert made_by(DECLARED[name].home).name == name
+
+
+@pytest.mark.parametrize("name", backend_names())
+def test_a_row_has_workers_for_each_process_model_that_cases_may_ask_for(name: str) -> None:
+    able = DECLARED[name]
+    assert {model for model in PROCESSES if able.has("processes", model)} == set(able.workers) - {ONE_PROCESS}
+    assert all(callable(made_by(home)) for home in able.workers.values())
+    assert set(able.lacks) <= set(able.workers)
+    assert all(able.values[axis] for axes in able.lacks.values() for axis in axes)
 
 
 @pytest.mark.parametrize("name", backend_names())
@@ -42,7 +51,7 @@ def listed(name: str, axis: str) -> set[str]:
     return set(values)
 
 
-@pytest.mark.parametrize("name", ["cuda", "cuda-ipc", "cuda-host"])
+@pytest.mark.parametrize("name", ["cuda", "cuda-host"])
 def test_the_rows_of_kernels_are_what_their_interface_has(name: str) -> None:
     assert listed(name, "op") == set(abi.OPS)
     assert listed(name, "dtype") == set(abi.TYPES) & set(ITEM_BYTES)

@@ -19,7 +19,7 @@ from ccbench.capabilities import (
     backend_names,
     declare,
 )
-from ccbench.cases import OPS
+from ccbench.cases import ONE_PROCESS, OPS, PER_GPU
 from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES
 from ccbench.errors import CcbenchError, UsageError
 
@@ -85,7 +85,7 @@ BY_MPI: dict[str, Any] = {
 NCCL_OF_ONE_PROCESS = Capabilities(
     "nccl",
     home="ccbench.backends.nccl:BACKEND",
-    crew="ccbench.backends.nccl.crew:NcclCrew",
+    workers={ONE_PROCESS: "ccbench.backends.nccl.crew:NcclCrew"},
     launched="ccbench.backends.nccl.apart:open_launched_rank",
     library="NCCL",
     values=BY_NCCL,
@@ -102,26 +102,12 @@ NCCL_OF_ONE_PROCESS = Capabilities(
     gpu_sharing_variable="NCCL_MULTI_RANK_GPU_ENABLE",
     needs=(GPU, CUPY, NCCL),
 )
-KERNELS_OF_ONE_PROCESS = Capabilities(
-    "cuda",
-    home="ccbench.backends.cuda:BACKEND",
-    crew="ccbench.backends.cuda.crew:CudaCrew",
-    values={**BY_KERNELS, "transport": ("host",), **GROUPS},
-    most_ranks=64,
-    device=Device.GPU,
-    own_kernels=True,
-    one_process=True,
-    device_timed=True,
-    adds_natively=True,
-    automatic=True,
-    needs=(GPU, CUPY, NVRTC),
-)
 
 declare(
     Capabilities(
         "cpu",
         home="ccbench.backends.cpu:BACKEND",
-        crew="ccbench.backends.cpu.endpoint:CpuCrew",
+        workers={ONE_PROCESS: "ccbench.backends.cpu.endpoint:CpuCrew"},
         values={**ON_HOSTS, **COMPUTED, "pair": EVERY, **SHARED},
         not_in_place=("all_to_all_v",),
         most_ranks=256,
@@ -147,24 +133,32 @@ declare(
         NCCL_OF_ONE_PROCESS,
         name="nccl-processes",
         home="ccbench.backends.nccl:PROCESSES_BACKEND",
-        crew="ccbench.backends.nccl.crew:ProcessesCrew",
-        one_process=False,
-        automatic=False,
-    ),
-    KERNELS_OF_ONE_PROCESS,
-    replace(
-        KERNELS_OF_ONE_PROCESS,
-        name="cuda-ipc",
-        home="ccbench.backends.cuda:IPC_BACKEND",
-        crew="ccbench.backends.cuda.ipc:IpcCrew",
-        values=BY_KERNELS,
+        workers={ONE_PROCESS: "ccbench.backends.nccl.crew:ProcessesCrew"},
         one_process=False,
         automatic=False,
     ),
     Capabilities(
+        "cuda",
+        home="ccbench.backends.cuda:BACKEND",
+        workers={
+            ONE_PROCESS: "ccbench.backends.cuda.crew:CudaCrew",
+            PER_GPU: "ccbench.backends.cuda.ipc:IpcCrew",
+        },
+        lacks={PER_GPU: ("transport", *GROUPS)},
+        values={**BY_KERNELS, "transport": ("host",), **GROUPS, "processes": (PER_GPU,)},
+        most_ranks=64,
+        device=Device.GPU,
+        own_kernels=True,
+        one_process=True,
+        device_timed=True,
+        adds_natively=True,
+        automatic=True,
+        needs=(GPU, CUPY, NVRTC),
+    ),
+    Capabilities(
         "cuda-host",
         home="ccbench.backends.cuda_host:BACKEND",
-        crew="ccbench.backends.cuda_host_endpoint:EmulatedCrew",
+        workers={ONE_PROCESS: "ccbench.backends.cuda_host_endpoint:EmulatedCrew"},
         values={**BY_KERNELS, "mode": ONE_BY_ONE, **GROUPS},
         most_ranks=16,
         device=Device.EMULATED_GPU,

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from ccbench.backends.kernels.selection import kernel_algorithms
 from ccbench.capabilities import backends_with, capabilities_of
-from ccbench.cases import AXES, Case, Measurement, Sampling
+from ccbench.cases import AXES, ONE_PROCESS, Case, Measurement, Sampling
 from ccbench.collectives import collective
 from ccbench.errors import CcbenchError
 from ccbench.model.cluster import Cluster
@@ -58,6 +58,7 @@ class TeamRequest:
     machine: what predictions are priced on; only the simulated backend takes its times from it.
     seed: makes simulated noise and data repeatable. environment: variables that the team is started with.
     launch: the user's own way to start the ranks, such as ``mpirun -n 16 --hostfile hosts``.
+    processes: the process model of the ranks that the leader starts.
     """
 
     ranks: int
@@ -65,6 +66,7 @@ class TeamRequest:
     seed: int = 0
     environment: tuple[tuple[str, str], ...] = ()
     launch: Launch | None = None
+    processes: str = ONE_PROCESS
 
 
 class Team(Protocol):
@@ -162,6 +164,9 @@ def lacked(backend: str, case: Case) -> str | None:
         value = getattr(case, axis.name)
         if axis.name in OF_ALL or value == axis.default or (axis.needs and not getattr(row, axis.needs)):
             continue
+        if axis.name in able.lacks.get(case.processes, ()):
+            model = f"processes: {case.processes}"
+            return f"{backend} has no {axis.key} with {model}; write processes: {ONE_PROCESS}"
         if not able.has(axis.name, value):
             has = able.values.get(axis.name, ())
             own = f"; it has {', '.join(has)}" if isinstance(has, tuple) and has else ""

@@ -1,9 +1,9 @@
 """How a team's ranks are spread over processes: a crew is made by the leader before it forks.
 
-The capabilities of a backend whose cases run in worker processes name its ``crew``, to be called with
-(ranks, sample_capacity). What all processes share is made by that call; each process then asks for its
-endpoint. Where a launcher can start the ranks, they name what each rank's process calls with
-its control channel for its endpoint: ``launched``.
+The capabilities of a backend whose cases run in worker processes name where their group is made, for each
+process model, to be called with (ranks, sample_capacity). What all processes share is made by that call; each
+process then asks for its endpoint. Where a launcher can start the ranks, they name what each rank's process
+calls with its control channel for its endpoint: ``launched``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ccbench.backends.endpoint import Endpoint
 from ccbench.backends.faults import Fault, fault_from_environment
 from ccbench.backends.kernels.abi import NONE_DIFFERS
 from ccbench.capabilities import backend_names, capabilities_of
-from ccbench.cases import Case, CaseFacts
+from ccbench.cases import ONE_PROCESS, Case, CaseFacts
 from ccbench.errors import CcbenchError, UsageError
 from ccbench.machine.flags import Flag
 from ccbench.verification import Array, Mismatch, Piece, check, expected_pieces, part_of, rounding_of
@@ -90,12 +90,12 @@ class ClosingEndpoint(Protocol):
         """Called once, when the leader has hung up; may wait for the other processes, but not for long."""
 
 
-def open_crew(backend: str, ranks: int, sample_capacity: int) -> Crew:
-    """The crew of a backend; UsageError for one whose ranks are no processes."""
-    home = capabilities_of(backend).crew
+def open_crew(backend: str, ranks: int, sample_capacity: int, processes: str = ONE_PROCESS) -> Crew:
+    """The crew of a backend; UsageError for one whose ranks are no processes, or not such ones."""
+    home = capabilities_of(backend).workers.get(processes)
     if not home:
-        crews = ", ".join(name for name in backend_names() if capabilities_of(name).crew)
-        raise UsageError(f"backend {backend!r} starts no processes; one of {crews}")
+        crews = ", ".join(name for name in backend_names() if processes in capabilities_of(name).workers)
+        raise UsageError(f"backend {backend!r} starts no processes ({processes}); one of {crews}")
     made: Crew = made_by(home)(ranks, sample_capacity)
     return made
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from ccbench.cases import PROCESSES
 from ccbench.cli.output import (
     as_json,
     drawn_as_far_as_possible,
@@ -51,6 +52,9 @@ def suite_completions(
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The run folder itself.")
 @click.option("--backend", "backends", multiple=True, help="Only this backend; may be repeated.")
 @click.option("--ranks", type=click.IntRange(min=1), help="Ranks instead of the suite's.")
+@click.option(
+    "--processes", type=click.Choice((*PROCESSES, "all")), help="Processes that drive GPUs, not the suite's."
+)
 @click.option("--machine", help="Machine to predict for: a name, a file, or 'detect'.")
 @click.option("--nodes", type=click.IntRange(min=1), help="Machines the ranks are spread over.")
 @click.option("--network", metavar="NET", help="What joins them, such as ib-ndr-400x8 (predictions).")
@@ -184,6 +188,7 @@ def _resume_line(suite: str, options: RunOptions, folder: Path) -> str:
         words += ["--backend", backend]
     for name, value in (
         ("--ranks", options.ranks),
+        ("--processes", options.processes),
         ("--machine", options.machine),
         ("--nodes", options.nodes),
         ("--network", options.network),

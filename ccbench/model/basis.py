@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ccbench.capabilities import Device, capabilities_of
-from ccbench.cases import Case
+from ccbench.cases import ONE_PROCESS, Case
 from ccbench.errors import CcbenchError, MachineError
 from ccbench.model.cluster import Cluster, cluster_of
 from ccbench.model.host_network import HostNetwork
@@ -58,7 +58,8 @@ class Basis:
         """GPUs that one thread launches on while a sample runs: in other modes all is enqueued before."""
         if case.mode != "streaming":
             return 0
-        by_turns = capabilities_of(case.backend).one_process and not self.launched
+        one_process = capabilities_of(case.backend).one_process and case.processes == ONE_PROCESS
+        by_turns = one_process and not self.launched
         return case.ranks // case.nodes if by_turns else 1
 
     def machine_of(self, case: Case) -> Machine | Cluster | None:

@@ -16,7 +16,7 @@ from ccbench.backends.base import Backend
 from ccbench.backends.cuda import driver_missing
 from ccbench.backends.kernels.tuning import tuning
 from ccbench.capabilities import backends_of_auto, capabilities_of
-from ccbench.cases import NO_ROOT, Case, Sampling
+from ccbench.cases import NO_ROOT, PROCESSES, Case, Sampling
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
 from ccbench.errors import BackendUnavailable, UsageError
@@ -57,6 +57,7 @@ class RunOptions:
 
     output: the run folder itself; default: a new one under ``results_root``.
     machine: a machine's name or file to price on; default: measure this one in a second or two.
+    processes: process models instead of the suite's, or ``all``.
     only_plan: nothing is going to run, so a machine with GPUs that is named stands for this one.
     launch: the user's own command that starts the ranks. launched_by: the launcher that has started this run
     once for every rank, '' for none; launch is then the same.
@@ -68,6 +69,7 @@ class RunOptions:
     output: Path | None = None
     backends: tuple[str, ...] = ()
     ranks: int | None = None
+    processes: str | None = None
     machine: str | None = None
     only: str | None = None
     resume: Path | None = None
@@ -105,6 +107,10 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     """
     from ccbench.suite.expansion import ExpansionContext, expand, left_out
 
+    if options.processes:
+        models = PROCESSES if options.processes == "all" else (options.processes,)
+        sweeps = tuple(one.model_copy(update={"processes": models}) for one in suite.sweep)
+        suite = suite.model_copy(update={"sweep": sweeps})
     basis = None
     unpriced = _lacking_network(options)
     if options.machine not in (None, DETECT):
@@ -334,7 +340,7 @@ def starting_seconds(cases: Sequence[Case], sampling: Sampling) -> dict[str, flo
         settings: tuple[tuple[str, str], ...] = ()
         with suppress(BackendUnavailable):
             settings = open_backend(case.backend).team_settings(case)
-        teams.setdefault((case.backend, case.ranks, settings), case)
+        teams.setdefault((case.backend, case.ranks, settings, case.processes), case)
     looks, nothing = NetworkLooks(cases, several_hosts=False, host=None), NetworkLooks((), False, None)
     looking = {(case.backend, case.ranks): case for case in teams.values()}
     found: dict[str, float] = defaultdict(float)

@@ -50,8 +50,8 @@ from ccbench.topology.files import to_plain
 if TYPE_CHECKING:
     from ccbench.suite import Suite
 
-TeamKey = tuple[str, int, tuple[tuple[str, str], ...]]
-"""Backend, ranks, and the environment a team was started with."""
+TeamKey = tuple[str, int, tuple[tuple[str, str], ...], str]
+"""Backend, ranks, the environment a team was started with, and its process model."""
 
 TEAM_FAILURES_LIMIT = 3
 """After so many teams of one kind could not even start, its other cases fail at once; after so many were lost
@@ -386,6 +386,7 @@ class _Run:
             self._seed,
             environment=key[2],
             launch=self._launch,
+            processes=case.processes,
         )
         began, planned = time.monotonic(), opening_seconds(case, self._networks)
         try:
@@ -422,7 +423,8 @@ class _Run:
         return team
 
     def _team_key(self, case: Case) -> TeamKey:
-        return case.backend, case.ranks, self._backends[case.backend].team_settings(case)
+        settings = self._backends[case.backend].team_settings(case)
+        return case.backend, case.ranks, settings, case.processes
 
     def _make_room(self) -> None:
         """End the costly teams that were not used for longest, so that one more can be opened."""

@@ -133,6 +133,7 @@ def run_folder(
         "options": {
             "backends": list(options.backends),
             "ranks": options.ranks,
+            "processes": options.processes,
             "machine": options.machine,
             "only": options.only,
             "nodes": options.nodes,

@@ -394,7 +394,7 @@ def _interleaved(cases: tuple[Case, ...], seed: int) -> tuple[Case, ...]:
     chance = random.Random(seed)
     points: dict[Case, list[Case]] = {}
     for case in cases:
-        key = replace(case, backend="", suite="")
+        key = replace(case, backend="", processes="", suite="")
         points.setdefault(key, []).append(case)
     groups = list(points.values())
     chance.shuffle(groups)

@@ -11,7 +11,7 @@ from ccbench.backends.cuda.whole import CudaEndpoint
 from ccbench.backends.cuda_host_endpoint import EmulatedEndpoint
 from ccbench.backends.kernels.building import compiler
 from ccbench.backends.kernels.selection import kernel_algorithms
-from ccbench.cases import NO_ROOT, Case, Sampling
+from ccbench.cases import NO_ROOT, ONE_PROCESS, Case, Sampling
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import MissingDependency
@@ -40,6 +40,7 @@ def case_of(
     in_place: bool = False,
     mode: str = "streaming",
     transport: str = "default",
+    processes: str = ONE_PROCESS,
 ) -> Case:
     """A case of the cuda backend."""
     row = COLLECTIVES[collective]
@@ -58,6 +59,7 @@ def case_of(
         in_place=in_place,
         mode=mode,
         transport=transport,
+        processes=processes,
     )
 
 

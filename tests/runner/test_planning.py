@@ -8,7 +8,7 @@ import pytest
 
 from ccbench.capabilities import DECLARED, capabilities_of
 from ccbench.cases import Case, Sampling
-from ccbench.errors import MachineError, UsageError
+from ccbench.errors import MachineError, SuiteError, UsageError
 from ccbench.runner.planning import (
     RunOptions,
     automatic_backends,
@@ -211,7 +211,7 @@ def test_ranks_are_auto_for_processors_where_the_suite_names_a_cpu_backend() -> 
     assert all(case.ranks >= 2 for case in plan_suite(suite, RunOptions()).cases)
 
 
-@pytest.mark.parametrize("backend", ["cuda", "cuda-ipc", "cuda-host"])
+@pytest.mark.parametrize("backend", ["cuda", "cuda-host"])
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
@@ -246,3 +246,12 @@ def test_a_plan_says_how_many_cases_there_are_not_and_why() -> None:
     assert "groups of 3 do not divide 4 ranks" in unsupported
     of_some = plan_suite(read_suite(text), RunOptions(only="default"))
     assert (len(of_some.cases), of_some.notes) == (3, ())
+
+
+@pytest.mark.parametrize(("asked", "planned"), [(None, {"one"}), ("all", {"one", "per_gpu"})])
+def test_process_models_of_the_command_line_replace_the_suites(asked: str | None, planned: set[str]) -> None:
+    suite = read_suite("{backends: [cuda], sweep: {collective: all_reduce, ranks: 2}}")
+    plan = plan_suite(suite, RunOptions(processes=asked))
+    assert {case.processes for case in plan.cases} == planned
+    with pytest.raises(SuiteError, match="nothing is left to run on cpu with 2 ranks: cpu has no processes"):
+        plan_suite(suite, RunOptions(backends=("cpu",), processes="per_gpu"))

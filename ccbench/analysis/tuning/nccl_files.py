@@ -25,7 +25,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ccbench.analysis.tuning.advice import Advice, Band, Rules, advise, everywhere
-from ccbench.analysis.tuning.timings import DEFAULT, NOT_SET, SIZE_NOT_STATED, Choice, Timing
+from ccbench.analysis.tuning.timings import (
+    DEFAULT,
+    SETTINGS_OF_LIBRARIES,
+    SIZE_NOT_STATED,
+    Choice,
+    Timing,
+)
 from ccbench.capabilities import capabilities_of
 from ccbench.units import plural
 
@@ -198,7 +204,7 @@ def _agreed(key: _Key, members: Sequence[Advice], notes: list[str]) -> list[Band
 
 def _row(key: _Key, band: Band) -> str | None:
     choice = band.choice
-    if choice is None or choice.settings != NOT_SET or choice.variant:
+    if choice is None or not _sayable(choice):
         return None
     algorithm = choice.algorithm if choice.algorithm in CSV_ALGORITHMS else band.ran[0]
     protocol = choice.protocol if choice.protocol != DEFAULT else band.ran[1]
@@ -219,8 +225,14 @@ def _row(key: _Key, band: Band) -> str | None:
 
 
 def _settable(choice: Choice) -> bool:
-    plain = choice.settings == NOT_SET and not choice.variant
-    return plain and bool(_algorithm_word(choice) or _protocol_word(choice))
+    return _sayable(choice) and bool(_algorithm_word(choice) or _protocol_word(choice))
+
+
+def _sayable(choice: Choice) -> bool:
+    """Whether a file can ask for it: it sets nothing else, and processes are the application's own affair."""
+    settings = zip(SETTINGS_OF_LIBRARIES, choice.settings, strict=True)
+    others = [axis.name for axis, value in settings if value != axis.default and axis.name != "processes"]
+    return not (others or choice.variant)
 
 
 def _algorithm_word(choice: Choice) -> str:

@@ -1,4 +1,4 @@
-"""ccbench's own kernels on NVIDIA GPUs: ``cuda``, where one process drives all GPUs, and ``cuda-ipc``.
+"""``cuda``: ccbench's own kernels on NVIDIA GPUs.
 
 This module is what the runner sees: it asks files and package metadata, and imports neither CuPy nor CUDA.
 """
@@ -46,8 +46,7 @@ def cupy_missing() -> str | None:
 class CudaBackend(DeclaredBackend):
     """Implements ``ccbench.backends.base.Backend``."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    name = "cuda"
 
     def unavailable(self, elsewhere: bool = False) -> str | None:
         """Needs a driver, a device and CuPy."""
@@ -75,8 +74,4 @@ def sources_digest(folder: Path | None = None) -> str:
     return digest.hexdigest()[:8]
 
 
-BACKEND = CudaBackend("cuda")
-"""One process drives all GPUs of the node."""
-
-IPC_BACKEND = CudaBackend("cuda-ipc")
-"""One process for each rank."""
+BACKEND = CudaBackend()

@@ -106,7 +106,7 @@ def refuse_blocking(devices: int, instead: str) -> None:
     if devices > 1 and blocking:
         raise BackendUnavailable(
             f"{blocking} lets every launch wait for its end, and kernels of {devices} GPUs wait for each "
-            f"other: one process cannot launch them all; unset it, or take `backend: {instead}`"
+            f"other: one process cannot launch them all; unset it, or take `{instead}`"
         )
 
 

@@ -1,4 +1,4 @@
-"""``cuda-ipc``: one process for each rank, which opens the others' memory through CUDA IPC.
+"""``processes: per_gpu``: one process for each rank, which opens the others' memory through CUDA IPC.
 
 Handles travel through shared memory that the leader made before it forked; there lies the word of the gate
 too, by which all devices start together. Without MPS, processes that share a GPU take turns on it: right, but

@@ -163,7 +163,7 @@ def no_peer_access(pair: tuple[int, int]) -> str:
     one, other = pair
     return (
         f"GPU {one} cannot address the memory of GPU {other} (no peer access; `nvidia-smi topo -p2p w` shows "
-        f"why), and these kernels write into each other's memory; take `backend: cuda`, which goes through "
+        f"why), and these kernels write into each other's memory; take `processes: one`, which goes through "
         "the host's memory there, or choose GPUs that can with CUDA_VISIBLE_DEVICES"
     )
 

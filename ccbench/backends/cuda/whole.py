@@ -65,7 +65,7 @@ class CudaEndpoint(CudaRanks):
     ) -> None:
         shares = ranks_of_devices(ranks, min(device_count(cuda), devices or ranks))
         used = range(len(shares))
-        refuse_blocking(len(used), "cuda-ipc")
+        refuse_blocking(len(used), "processes: per_gpu")
         apart = cuda.pair_without_access(used)
         if apart is None:
             cuda.enable_peers(used)

@@ -108,7 +108,7 @@ class NcclCrew(WholeCrew):
             cuda = open_cuda(own_kernels=False)
             count = device_count(cuda)
             devices = {rank: device_for(rank, self._ranks, count) for rank in range(self._ranks)}
-            refuse_blocking(len(set(devices.values())), "nccl-processes")
+            refuse_blocking(len(set(devices.values())), "backend: nccl-processes")
             return opened(self.control, cuda, open_nccl(), devices, self._ranks, Alone())
 
 

@@ -22,7 +22,7 @@ SAMPLE_CAPACITY = 4096
 def leader_of(group: WorkerGroup) -> Leader:
     """Return the leader that starts ``group``."""
     if group.launch is None:
-        return ForkedLeader(open_crew(group.backend, group.ranks, SAMPLE_CAPACITY))
+        return ForkedLeader(open_crew(group.backend, group.ranks, SAMPLE_CAPACITY, group.processes))
     return LaunchedLeader(group.backend, group.ranks, group.launch)
 
 

@@ -25,6 +25,7 @@ class WorkerGroup:
     backend: str
     ranks: int
     launch: Launch | None
+    processes: str
 
 
 @dataclass(frozen=True)

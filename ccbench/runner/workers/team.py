@@ -18,7 +18,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 
 from ccbench.backends.base import Backend, InProcess, Launch, Team, TeamRequest
-from ccbench.cases import Case, Measurement, Sampling, Status
+from ccbench.cases import ONE_PROCESS, Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.processes import module_command, single_threaded
 from ccbench.runner.workers import launcher
@@ -40,7 +40,8 @@ def open_team(backend: Backend, request: TeamRequest) -> Team:
     """Start the workers of a backend; BackendUnavailable when that fails."""
     if isinstance(backend, InProcess):
         return backend.open_team(request)
-    return WorkerTeam(backend.name, request.ranks, backend.launch(request), request.environment)
+    launch = backend.launch(request)
+    return WorkerTeam(backend.name, request.ranks, launch, request.environment, request.processes)
 
 
 class WorkerTeam:
@@ -52,8 +53,9 @@ class WorkerTeam:
         ranks: int,
         launch: Launch | None = None,
         environment: Sequence[tuple[str, str]] = (),
+        processes: str = ONE_PROCESS,
     ) -> None:
-        """launch: how the ranks are started, None where the leader forks them."""
+        """launch: how the ranks are started, None where the leader forks them, in the model ``processes``."""
         self.pids: tuple[int, ...] = ()
         if launch:
             environment = (*launch.environment, *environment)
@@ -82,7 +84,7 @@ class WorkerTeam:
                 ) from None
         self._connection = Connection(ours.detach())
         try:
-            self.pids = self._start(WorkerGroup(backend, ranks, launch), limit)
+            self.pids = self._start(WorkerGroup(backend, ranks, launch, processes), limit)
         except BaseException:  # Ctrl-C too
             self.close()
             raise

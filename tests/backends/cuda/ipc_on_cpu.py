@@ -1,4 +1,4 @@
-"""``python -m tests.backends.cuda.ipc_on_cpu``: the processes of ``cuda-ipc`` with CUDA emulated in each.
+"""``python -m tests.backends.cuda.ipc_on_cpu``: one process a GPU with CUDA emulated in each.
 
 Device memory is one shared mapping at the same address everywhere; kernels of all processes run at once,
 on threads. Prints one line for each case: its status, wrong elements, and detail.
@@ -17,7 +17,7 @@ from ccbench.backends.crew import Crew, open_crew
 from ccbench.backends.cuda import ipc, modules
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.kernels.building import Build, built
-from ccbench.cases import Case, Sampling
+from ccbench.cases import PER_GPU, Case, Sampling
 from ccbench.runner.workers.leader import ForkedLeader
 
 from . import emulated
@@ -38,7 +38,7 @@ def case_of(collective: str, count: int, in_place: bool = False, mode: str = "st
     size = 4 * count * blocks
     return Case(
         "s",
-        "cuda-ipc",
+        "cuda",
         collective,
         algorithm,
         "int32",
@@ -48,6 +48,7 @@ def case_of(collective: str, count: int, in_place: bool = False, mode: str = "st
         RANKS,
         in_place=in_place,
         mode=mode,
+        processes=PER_GPU,
     )
 
 
@@ -63,7 +64,7 @@ def main() -> None:
     memory = np.frombuffer(mmap.mmap(-1, RANKS * SHARE_BYTES), np.uint8)
     replace(modules, "compile_program", compiled_to_text)
     replace(modules, "nvrtc", FakeNvrtc)
-    crew: Crew = open_crew("cuda-ipc", RANKS, 64)
+    crew: Crew = open_crew("cuda", RANKS, 64, PER_GPU)
     made = crew.endpoint
 
     def endpoint(process: int) -> object:
@@ -96,7 +97,7 @@ def main() -> None:
 
 def one_rank_without_a_device() -> None:
     """A team of which one rank has no CUDA: all ranks say so at once."""
-    crew: Crew = open_crew("cuda-ipc", RANKS, 64)
+    crew: Crew = open_crew("cuda", RANKS, 64, PER_GPU)
     made = crew.endpoint
 
     def endpoint(process: int) -> object:

@@ -11,20 +11,11 @@ from types import ModuleType
 
 import pytest
 
-from ccbench.backends import cuda, open_backend
-from ccbench.backends.cuda import (
-    BACKEND,
-    IPC_BACKEND,
-    CudaBackend,
-    crew,
-    driver_missing,
-    ipc,
-    modules,
-    sources_digest,
-)
+from ccbench.backends import cuda
+from ccbench.backends.cuda import BACKEND, crew, driver_missing, ipc, modules, sources_digest
 from ccbench.backends.cuda.runtime import Cuda, do_all, open_cuda
 from ccbench.backends.kernels.compiler import CompilationFailed
-from ccbench.cases import Case
+from ccbench.cases import PROCESSES, Case
 from ccbench.errors import BackendUnavailable, MissingDependency
 from ccbench.machine.files import Files
 from ccbench.runner import planning
@@ -33,8 +24,10 @@ from .cases import Opened
 from .emulated import CudaError, EmulatedRuntime
 
 
-def case_of(mode: str, ranks: int = 2) -> Case:
-    return Case("s", "cuda", "all_reduce", "ring", "float32", "sum", 4096, 1024, ranks, mode=mode)
+def case_of(mode: str, processes: str) -> Case:
+    return Case(
+        "s", "cuda", "all_reduce", "ring", "float32", "sum", 4096, 1024, 2, mode=mode, processes=processes
+    )
 
 
 def test_a_machine_without_a_driver_is_told_about_the_emulation(tmp_path: Path) -> None:
@@ -130,11 +123,11 @@ def test_streams_of_one_device_have_queues_of_their_own_before_cuda_starts(
     assert seen == ["32"]
 
 
-@pytest.mark.parametrize("backend", [BACKEND, IPC_BACKEND])
-def test_modes_are_the_same_whether_one_process_drives_all_or_each_its_own(backend: CudaBackend) -> None:
+@pytest.mark.parametrize("processes", PROCESSES)
+def test_modes_are_the_same_whether_one_process_drives_all_or_each_its_own(processes: str) -> None:
     modes = ("streaming", "isolated", "graph", "cold")
-    assert [mode for mode in modes if backend.unsupported(case_of(mode))] == []
-    assert f"it has {', '.join(modes)};" in str(backend.unsupported(case_of("persistent")))
+    assert [mode for mode in modes if BACKEND.unsupported(case_of(mode, processes))] == []
+    assert f"it has {', '.join(modes)};" in str(BACKEND.unsupported(case_of("persistent", processes)))
 
 
 def test_the_version_changes_with_any_kernel_source(tmp_path: Path) -> None:
@@ -148,11 +141,6 @@ def test_the_version_changes_with_any_kernel_source(tmp_path: Path) -> None:
 def test_the_version_tells_what_the_environment_sets_about_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CCBENCH_KERNEL_CHANNELS", "3")
     assert BACKEND.version().endswith(", channels=3")
-
-
-def test_backends_are_found_by_name() -> None:
-    assert open_backend("cuda") is BACKEND
-    assert open_backend("cuda-ipc") is IPC_BACKEND
 
 
 def test_the_runner_loads_no_gpu_library() -> None:
@@ -196,7 +184,7 @@ def test_auto_ranks_are_gpus_only_for_backends_that_drive_them(tmp_path: Path) -
     (tmp_path / "dev").mkdir()
     for number in range(6):
         (tmp_path / "dev" / f"nvidia{number}").touch()
-    assert planning.automatic_ranks(("cuda", "cuda-ipc"), tmp_path) == 6
+    assert planning.automatic_ranks(("cuda", "nccl"), tmp_path) == 6
     assert planning.automatic_ranks(("cuda", "cpu"), tmp_path) == planning.automatic_ranks()
 
 

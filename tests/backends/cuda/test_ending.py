@@ -13,6 +13,7 @@ import pytest
 from ccbench.backends.crew import ClosingCrew, open_crew
 from ccbench.backends.cuda import ipc
 from ccbench.backends.cuda.ipc import IpcEndpoint
+from ccbench.cases import ONE_PROCESS, PER_GPU
 from ccbench.machine.processes import single_threaded
 from ccbench.runner.workers.team import CLOSE_SECONDS
 
@@ -42,12 +43,9 @@ def test_ranks_that_must_close_do_before_they_are_ended_and_nothing_is_left(
 
 
 def test_only_ranks_that_opened_each_others_memory_take_time_to_close() -> None:
-    closing = {name for name in ("cpu", "cuda", "cuda-ipc", "cuda-host") if is_closing(name)}
-    assert closing == {"cuda-ipc"}
-
-
-def is_closing(name: str) -> bool:
-    return isinstance(open_crew(name, 2, 4), ClosingCrew)
+    asked = [("cpu", ONE_PROCESS), ("cuda", ONE_PROCESS), ("cuda", PER_GPU), ("cuda-host", ONE_PROCESS)]
+    closing = [one for one in asked if isinstance(open_crew(one[0], 2, 4, one[1]), ClosingCrew)]
+    assert closing == [("cuda", PER_GPU)]
 
 
 def test_a_team_closes_before_the_runner_kills_it_even_where_a_rank_is_dead() -> None:

@@ -49,7 +49,7 @@ def test_one_process_does_not_launch_on_several_devices_where_launches_wait_for_
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
-    with pytest.raises(BackendUnavailable, match=r"of 2 GPUs .* unset it, or take `backend: cuda-ipc`"):
+    with pytest.raises(BackendUnavailable, match=r"of 2 GPUs .* unset it, or take `processes: per_gpu`"):
         opened(4, devices=2)
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "0")
     opened(4, devices=2)

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.backends.base import CannotRun
-from ccbench.backends.cuda import BACKEND, IPC_BACKEND
+from ccbench.backends.cuda import BACKEND
 from ccbench.backends.cuda.group import NotCoResident
 from ccbench.backends.cuda.launching import CollectiveFailed
 from ccbench.backends.cuda.whole import CudaEndpoint, runs
 from ccbench.backends.kernels.layout import device_of_rank, ranks_of_devices
-from ccbench.cases import NO_ROOT, Case, CaseFacts
+from ccbench.cases import NO_ROOT, PER_GPU, Case, CaseFacts
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.runner.measure import measure
@@ -191,7 +191,9 @@ def test_runs_hold_every_member_once_on_its_device(order: list[int], devices: in
 def test_groups_are_for_one_process_only() -> None:
     case = grouped("all_reduce", "ring", "rank // 2", active_group=1)
     assert BACKEND.unsupported(case) is None
-    assert "there is on cpu, simulated, nccl, nccl-processes, cuda, " in str(IPC_BACKEND.unsupported(case))
+    assert str(BACKEND.unsupported(replace(case, processes=PER_GPU))) == (
+        "cuda has no groups with processes: per_gpu; write processes: one"
+    )
     uneven = case_of("all_to_all_v", "default", 4, traffic="zipf:1.2")
     assert "cuda has no traffic zipf:1.2" in str(BACKEND.unsupported(uneven))
     assert BACKEND.unsupported(replace(uneven, traffic="")) is None

@@ -1,4 +1,4 @@
-"""Ranks of ``cuda-ipc`` end a case in the same way, whoever fails, and close in an order that is defined."""
+"""Ranks with a process each end a case alike, whoever fails, and close in an order that is defined."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ccbench.backends.cuda.ipc import HandleBoard, IpcCrew, IpcEndpoint
 from ccbench.backends.cuda.runtime import Cuda
 from ccbench.backends.kernels.layout import all_buffers
 from ccbench.backends.kernels.selection import choose
+from ccbench.cases import PER_GPU
 from ccbench.errors import BackendUnavailable, CcbenchError
 
 from .cases import case_of
@@ -107,7 +108,7 @@ def test_what_fails_on_one_rank_fails_on_all_and_says_where(
 
 def test_a_kernel_that_fits_everywhere_but_on_one_rank_is_refused_by_all(world: World) -> None:
     world.runtimes[2].blocks_per_processor = 0
-    case = case_of("all_reduce", "ring", RANKS, backend="cuda-ipc")
+    case = case_of("all_reduce", "ring", RANKS, processes=PER_GPU)
     outcomes = world.all(lambda endpoint: endpoint.prepare(case))
     assert all(isinstance(one, CannotRun) for one in outcomes)
     assert all("run 0 of them at once" in str(one) for one in outcomes)
@@ -116,7 +117,7 @@ def test_a_kernel_that_fits_everywhere_but_on_one_rank_is_refused_by_all(world: 
 def test_ranks_take_as_many_channels_as_the_one_with_the_least_room(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = case_of("all_reduce", "ring", RANKS, 1 << 20, backend="cuda-ipc")
+    case = case_of("all_reduce", "ring", RANKS, 1 << 20, processes=PER_GPU)
     monkeypatch.setattr(world.endpoints[1].groups[0], "channels", lambda kernel, wanted: 3)
 
     def load(endpoint: IpcEndpoint) -> int:
@@ -130,7 +131,7 @@ def test_ranks_take_as_many_channels_as_the_one_with_the_least_room(
 @pytest.mark.parametrize("call", ["ipcGetMemHandle", "ipcOpenMemHandle"])
 def test_memory_that_one_rank_cannot_share_is_closed_everywhere(world: World, call: str) -> None:
     world.runtimes[1].failing[call] = [CudaError(201)]
-    case = case_of("all_reduce", "ring", RANKS, backend="cuda-ipc")
+    case = case_of("all_reduce", "ring", RANKS, processes=PER_GPU)
     outcomes = world.all(lambda endpoint: endpoint.prepare(case))
     assert isinstance(outcomes[1], CudaError)
     assert all(str(outcomes[rank]) == "rank 1: cudaError 201" for rank in (0, 2))
@@ -138,7 +139,7 @@ def test_memory_that_one_rank_cannot_share_is_closed_everywhere(world: World, ca
 
 
 def reserve(endpoint: IpcEndpoint, count: int = 777) -> None:
-    case = case_of("all_reduce", "ring", RANKS, count, backend="cuda-ipc")
+    case = case_of("all_reduce", "ring", RANKS, count, processes=PER_GPU)
     endpoint._case, endpoint._layout = case, all_buffers(case)
     endpoint._reserve_work()
     endpoint._reserve_buffers()
@@ -173,7 +174,7 @@ def test_a_rank_without_a_device_is_waited_for_by_nobody(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.board.leave(2, "CUDA does not start: exclusive")
-    case = case_of("all_reduce", "ring", RANKS, backend="cuda-ipc")
+    case = case_of("all_reduce", "ring", RANKS, processes=PER_GPU)
     outcomes = world.all(lambda endpoint: endpoint.prepare(case), range(2))
     assert all(isinstance(one, CannotRun) for one in outcomes)
     assert {str(one) for one in outcomes} == {"rank 2: CUDA does not start: exclusive"}
@@ -210,5 +211,7 @@ def test_devices_without_peer_access_are_refused_with_the_other_backend_as_cure(
     monkeypatch.setattr(modules, "nvrtc", FakeNvrtc)
     runtime = EmulatedRuntime(devices=2, peers=False)
     endpoint = IpcEndpoint(0, Control(2, 16), HandleBoard(2), Cuda(runtime, runtime))
-    with pytest.raises(CannotRun, match=r"no peer access.*take `backend: cuda`, which goes through the host"):
-        endpoint.prepare(case_of("all_reduce", "ring", 2, backend="cuda-ipc"))
+    with pytest.raises(
+        CannotRun, match=r"no peer access.*take `processes: one`, which goes through the host"
+    ):
+        endpoint.prepare(case_of("all_reduce", "ring", 2, processes=PER_GPU))

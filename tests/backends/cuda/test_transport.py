@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from ccbench.backends.base import CannotRun, OutOfMemory
-from ccbench.backends.cuda import BACKEND, IPC_BACKEND
+from ccbench.backends.cuda import BACKEND
 from ccbench.backends.cuda.communicator import WRITTEN_BY_PEERS, piece
 from ccbench.backends.cuda.launching import CollectiveFailed
 from ccbench.backends.cuda.reach import BOTH, NOTHING, REACHES, reach_of
 from ccbench.backends.kernels.layout import ZEROED, work_areas
 from ccbench.backends.kernels.sources import KernelEntry, entries
+from ccbench.cases import PER_GPU
 from ccbench.runner.measure import measure
 
 from .cases import POINTS, SAMPLING, Opened, case_of, wrong_elements
@@ -165,10 +166,11 @@ def test_samples_of_the_whole_measurement_are_right(opened: Opened) -> None:
     assert endpoint.facts().channels_used >= 1
 
 
-def test_only_the_backend_with_one_process_stages() -> None:
+def test_only_one_process_stages() -> None:
     case = case_of("all_reduce", "ring", 2, transport="host")
     assert BACKEND.unsupported(case) is None
-    assert "there is on nccl, nccl-processes, cuda" in str(IPC_BACKEND.unsupported(case))
+    per_gpu = replace(case, processes=PER_GPU)
+    assert "cuda has no transport with processes: per_gpu" in str(BACKEND.unsupported(per_gpu))
     assert "network" in str(BACKEND.unsupported(replace(case, transport="network")))
 
 

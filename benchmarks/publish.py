@@ -21,10 +21,10 @@ from ccbench.cases import Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import CcbenchError
 from ccbench.results import arrow_schema
+from ccbench.results.importers import read_log
 from ccbench.results.importers.log import ImportedLog
 from ccbench.results.importers.ranks import Given
 from ccbench.results.importers.runs import imported
-from ccbench.results.importers.sources import read_log
 from ccbench.results.published import FURTHER_COLUMNS
 from ccbench.results.rows import row_of
 

@@ -55,7 +55,7 @@ def team_of(entry: ManifestEntry, table: ImportedTable) -> Team | str:
 def _ranks_seen(table: ImportedTable) -> tuple[int, ...] | None:
     """Ranks that the rates allow; None where they say nothing, all that fit where rows are flagged for it."""
     whole = [row for row in table.rows if set(row.flags) <= {Flag.BUSBW_CONTRADICTS_ALGBW, Flag.INCOMPLETE}]
-    return ranks_that_fit(replace(table, rows=tuple(replace(row, flags=()) for row in whole)))
+    return ranks_that_fit([replace(row, flags=()) for row in whole], table.collective)
 
 
 def _by_nodes(gpus_per_node: int, seen: tuple[int, ...]) -> Team | str:

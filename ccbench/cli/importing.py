@@ -91,7 +91,7 @@ def _given(machine: str | None, nodes: int | None, network: str | None) -> Given
 def _read(files: tuple[Path, ...]) -> tuple[list[tuple[Path, ImportedLog]], list[str]]:
     """Every file that can be read, and one line for every other."""
     from ccbench.errors import CcbenchError
-    from ccbench.results.importers.sources import read_log
+    from ccbench.results.importers import read_log
 
     def attempt(path: Path) -> ImportedLog | str:
         try:

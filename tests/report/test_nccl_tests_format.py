@@ -11,8 +11,8 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.report.nccl_tests_format import Table, nccl_tests_tables
 from ccbench.report.points import points_of, provenance
 from ccbench.results import Run, load_run
+from ccbench.results.importers import read_log
 from ccbench.results.importers.ranks import Given
-from ccbench.results.importers.sources import read_log
 from ccbench.results.importers.writing import import_logs, write_import
 
 from .synthetic import Edit, case, failed, flagged, sweep, write_run

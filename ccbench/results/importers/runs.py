@@ -21,9 +21,8 @@ from ccbench.dtypes import ITEM_BYTES
 from ccbench.machine.flags import Flag
 from ccbench.machine.redaction import LONGEST_VALUE, kept_variables, line_shown
 from ccbench.results.imported import Origin, imported_speed
-from ccbench.results.importers.checks import checked
 from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable, Outcome
-from ccbench.results.importers.ranks import Given, Team, team_of
+from ccbench.results.importers.ranks import Given, Team, checked, team_of, with_whole_sizes
 
 UNKNOWN_COUNT = -1
 """Count of a case whose source prints none and whose element type it does not say."""
@@ -98,7 +97,7 @@ def imported(log: ImportedLog, given: Given = Given()) -> Imported:  # noqa: B00
         replace(table, ranks=team.ranks or None, nodes=team.nodes or None)
         for table, team in zip(log.tables, teams, strict=True)
     )
-    whole = checked(replace(log, tables=counted))
+    whole = checked(replace(log, tables=tuple(map(with_whole_sizes, counted))))
     cases: list[ImportedCase] = []
     refused: list[str] = []
     notes: list[str] = []

@@ -11,8 +11,8 @@ from ccbench.analysis.tuning import SIZE_NOT_STATED, advise, forced_from, timing
 from ccbench.cases import Case
 from ccbench.errors import UsageError
 from ccbench.results import load_run
+from ccbench.results.importers import read_log
 from ccbench.results.importers.ranks import Given
-from ccbench.results.importers.sources import read_log
 from ccbench.results.importers.writing import import_logs, write_import
 from tests.report.synthetic import case, flagged, sweep, write_run
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ccbench.results.importers.checks import with_whole_sizes
-from ccbench.results.importers.readers import osu
+from ccbench.results.importers import osu
+from ccbench.results.importers.ranks import with_whole_sizes
 from tests.results.importers import outputs
 
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from ccbench.collectives import COLLECTIVES
 from ccbench.machine.flags import Flag
-from ccbench.results.importers.checks import bus_factor, checked
 from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable
+from ccbench.results.importers.ranks import bus_factor, checked
 
 ROW = ImportedRow(
     1 << 20, 1 << 18, "float32", "sum", -1, False, 1e-4, 10.49, 18.35, half_units=(5e-8, 0.005, 0.005)

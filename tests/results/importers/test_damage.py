@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.errors import CcbenchError
+from ccbench.results.importers import READERS, log_of_text, reader
 from ccbench.results.importers.log import ImportedLog
-from ccbench.results.importers.sources import READERS, log_of_text, reader
 from tests.results.importers import outputs
 from tests.results.importers.logs import entries, name_of, needs_logs, text_of
 
-OWN = tuple(name for name in READERS if name not in ("nccl_tests", "rccl_tests"))
+OWN = tuple(name for name in READERS if name not in ("nccl_tests", "nccl_reports"))
 """Readers of tools that do not print nccl-tests' table."""
 
 KINDS = ("cpu_osu", "cpu_gloo", "torch", "mscclpp", "nccom", "_md.txt")

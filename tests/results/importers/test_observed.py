@@ -10,9 +10,9 @@ import pytest
 from ccbench.cases import Measurement, Status
 from ccbench.errors import UsageError
 from ccbench.results import load_run
+from ccbench.results.importers import read_log
 from ccbench.results.importers.observed import RunPoints, recorded_machine, run_points
 from ccbench.results.importers.ranks import Given
-from ccbench.results.importers.sources import read_log
 from ccbench.results.importers.writing import import_logs, write_import
 from tests.score.corpora import all_reduce_text
 from tests.score.library_runs import SIZES, flagged, measurement, sweep, write_run

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from ccbench.cases import Case, Measurement, Status
 from ccbench.results import Run, load_run
+from ccbench.results.importers import log_of_text
 from ccbench.results.importers.log import ImportedLog, ImportedTable
 from ccbench.results.importers.pricing import Pricer, gpus_per_process
 from ccbench.results.importers.ranks import Given
-from ccbench.results.importers.sources import log_of_text
 from ccbench.results.importers.writing import import_logs, write_import
 
 HEADER = """# nThread 1 nGpus {gpus} minBytes 8 maxBytes 1073741824 step: 2(factor) warmup iters: 5 iters: 20

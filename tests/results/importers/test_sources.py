@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from ccbench.errors import CcbenchError, UsageError
-from ccbench.results.importers import sources
-from ccbench.results.importers.sources import READERS, log_of_text, read_log, reader
+from ccbench.results import importers
+from ccbench.results.importers import READERS, log_of_text, read_log, reader
 from tests.results.importers import outputs
 from tests.results.importers.logs import LOGS, entries, name_of, needs_logs
 
@@ -52,7 +52,7 @@ def test_the_reader_is_chosen_by_what_a_file_says(form: str, tmp_path: Path) -> 
 def test_only_the_readers_of_common_tables_take_another_tools_form(form: str) -> None:
     text = outputs.EVERY_OUTPUT[form]
     takers = [name for name in READERS[:-3] if reader(name).recognises(text)]
-    assert READERS[-3:] == ("rccl_tests", "nccl_tests", "markdown_tables")
+    assert READERS[-3:] == ("nccl_reports", "nccl_tests", "markdown_tables")
     assert len(takers) == (0 if form == "Markdown" else 1), takers
 
 
@@ -107,7 +107,7 @@ def test_a_missing_file_and_a_folder_are_told_in_one_line(tmp_path: Path) -> Non
 def test_a_file_above_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "large"
     path.write_text(outputs.OSU_ALL_REDUCE)
-    monkeypatch.setattr(sources, "LARGEST_LOG_BYTES", path.stat().st_size - 1)
+    monkeypatch.setattr(importers, "LARGEST_LOG_BYTES", path.stat().st_size - 1)
     with pytest.raises(UsageError, match="larger than 0 MiB; cut out"):
         read_log(path)
 
@@ -116,6 +116,6 @@ def test_an_error_of_a_reader_names_the_file(monkeypatch: pytest.MonkeyPatch) ->
     def refusing(text: str) -> None:
         raise UsageError("line 3: nothing to read")
 
-    monkeypatch.setattr("ccbench.results.importers.readers.osu.read", refusing)
+    monkeypatch.setattr("ccbench.results.importers.osu.read", refusing)
     with pytest.raises(CcbenchError, match=r"^here: line 3: nothing to read$"):
         log_of_text(outputs.OSU_ALL_REDUCE, "here")

@@ -1,1 +1,0 @@
-"""One reader for each tool's form of output."""

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import pytest
+
+from ccbench.results.importers import hccl_test
+from tests.results.importers import outputs
+
+
+def test_rows_and_command_line_are_read() -> None:
+    (table,) = hccl_test.read(outputs.HCCL).tables
+    assert (table.collective, table.ranks, table.nodes) == ("all_gather", 16, 2)
+    assert [row.size_bytes for row in table.rows] == [8192, 16384, 67108864]
+    assert [row.seconds for row in table.rows] == pytest.approx([12.5e-6, 13e-6, 2630.2e-6])
+    assert {row.dtype for row in table.rows} == {"float32"}
+    assert (table.facts["minimum_bytes"], table.facts["maximum_bytes"]) == ("8192", "67108864")
+
+
+def test_the_size_is_the_whole_buffer_as_the_rate_shows() -> None:
+    for row in hccl_test.read(outputs.HCCL).tables[0].rows:
+        assert row.seconds is not None
+        assert row.algbw == pytest.approx(row.size_bytes / row.seconds / 1e9, abs=2e-5)
+
+
+def test_success_failed_and_null_are_right_wrong_and_not_checked() -> None:
+    rows = hccl_test.read(outputs.HCCL).tables[0].rows
+    assert [row.wrong_elements for row in rows] == [0, 1, None]
+    assert [row.extra["check_result"] for row in rows] == ["success", "failed", "NULL"]
+
+
+def test_the_spelling_of_the_manual_is_read_too() -> None:
+    (table,) = hccl_test.read(outputs.HCCL.replace("aveg_time", "avg_time")).tables
+    assert len(table.rows) == 3
+
+
+def test_without_a_command_line_nothing_is_made_up() -> None:
+    text = "".join(line for line in outputs.HCCL.splitlines(True) if "mpirun" not in line)
+    (table,) = hccl_test.read(text).tables
+    assert (table.collective, table.ranks) == ("", None)
+    assert {(row.dtype, row.op) for row in table.rows} == {("", "")}
+
+
+def test_a_comment_above_the_table_names_the_collective() -> None:
+    (table,) = hccl_test.read("# reduce_scatter_perf\n" + outputs.HCCL.partition("\n")[2]).tables
+    assert (table.collective, len(table.rows)) == ("reduce_scatter", 3)
+
+
+def test_a_broken_row_is_told() -> None:
+    log = hccl_test.read(outputs.HCCL + "134217728 | 52\n")
+    assert len(log.tables[0].rows) == 3
+    assert [(notice.kind, notice.line) for notice in log.notices] == [("damaged_line", 7)]

@@ -193,6 +193,14 @@ def format_change(change: float) -> str:
     return f"{change:+.1%}" if change < MANIFOLD else format_ratio(1 + change)
 
 
+def percent(fraction: float) -> str:
+    """A fraction as people read it: ``'87 %'``, ``'0.4 %'``, from ten on ``'26x'``."""
+    if fraction > MANIFOLD:
+        return format_ratio(fraction)
+    value = 100 * fraction
+    return f"{value:.0f} %" if abs(value) >= 9.95 else f"{value:.1f} %"
+
+
 def plural(count: int, noun: str) -> str:
     """``1 case``, ``2 cases``, ``3 switches``, ``4 processes``."""
     ending = "es" if noun.endswith(("ch", "ss")) else "s"

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "ccbench"
 # Lowest first. Parts of one layer do not know each other.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "units", "capabilities"),
-    ("groups",),
+    ("groups", "tables"),
     ("dtypes", "resources"),
     ("collectives", "topology"),
     ("cases", "schedules"),

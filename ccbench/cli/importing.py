@@ -112,7 +112,7 @@ def _folder(found: tuple[Imported, ...]) -> Path:
 
 
 def _line(file: Imported) -> str:
-    from ccbench.report.text import plural
+    from ccbench.units import plural
 
     log = file.log
     flagged = sum(bool(one.measurement.conditions.flags) for one in file.cases)

@@ -52,7 +52,6 @@ def report(
     Without RUN the newest run in ./results. '-o report.html' makes one page that needs no network.
     """
     from ccbench.report import (
-        first_lines,
         screen_table,
         verdict_lines,
         write_report,
@@ -74,8 +73,6 @@ def report(
         return
     for one in loaded:
         click.echo(f"{one.path}")
-        for line in first_lines(one):
-            click.echo(line)
         click.echo(screen_table(one, screen_width()))
         for line in (*verdict_lines(one), *_beside(one, behind)):
             click.echo(line)

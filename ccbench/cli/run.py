@@ -264,7 +264,7 @@ def _print_outcome(outcome: RunOutcome, code: int, draw: bool, as_json: bool) ->
 
 def _print_results(outcome: RunOutcome, code: int, draw: bool, as_json: bool) -> None:
     from ccbench.cases import Status
-    from ccbench.report import first_lines, screen_table, verdict_lines, write_report
+    from ccbench.report import screen_table, verdict_lines, write_report
     from ccbench.results import load_run
 
     measured = load_run(outcome.folder)
@@ -272,8 +272,7 @@ def _print_results(outcome: RunOutcome, code: int, draw: bool, as_json: bool) ->
     gone = None
     try:
         if not as_json:
-            lines = (*first_lines(measured), screen_table(measured, screen_width()), *verdicts)
-            click.echo("\n".join(lines))
+            click.echo("\n".join((screen_table(measured, screen_width()), *verdicts)))
             sys.stdout.flush()  # a person reads it while the page is made
     except OSError as error:
         gone = error  # who reads stdout may go away before the table ends: the files are written all the same

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ccbench.report.text import plural
+from ccbench.units import plural
 
 MOST_LINES = 8
 """Different rings, chains and trees of each sort that are printed."""

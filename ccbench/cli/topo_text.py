@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ccbench.cli.topo_channels import channel_lines, network_line
-from ccbench.report.text import plural
 from ccbench.topology.graph import Device, DeviceKind, Finding, Topology
 from ccbench.topology.matrix import BY_A_PEER, DOWN, NO_PATH, NOT_VISIBLE, UNCOUNTED, path_labels
 from ccbench.topology.summary import (
@@ -18,7 +17,7 @@ from ccbench.topology.summary import (
     nvlinks_per_gpu,
     usable_shares,
 )
-from ccbench.units import format_rate, plain
+from ccbench.units import format_rate, plain, plural
 
 MOST_ROWS = 40
 """GPUs and NICs up to which the matrix is printed; more has no room on a screen."""

@@ -10,13 +10,12 @@ import math
 import textwrap
 from typing import TYPE_CHECKING, Any
 
+from ccbench.report.drawing import FAINT, GREY, INK
 from ccbench.report.figure import Bars, Figure, Lanes, Layer, Piece
 from ccbench.units import format_seconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-INK, GREY, FAINT = "#222222", "#666666", "#d9d9d9"
 
 COLOURS = ("#0072B2", "#9a9a9a", "#D55E00", "#E69F00", "#CC79A7", "#009E73", "#56B4E9", "#7A5195", "#F0E442")
 """By the number of a style; the second is grey, for what nobody works in."""

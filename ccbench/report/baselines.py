@@ -10,8 +10,6 @@ baseline has the run's own figures.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,10 +18,10 @@ from ccbench.analysis.comparison.matching import library_of, may_be_alike, middl
 from ccbench.cases import NO_OP
 from ccbench.model.library.generations import generations_in
 from ccbench.report.points import LEFT_OUT, points_of, settings_of
-from ccbench.report.text import csv_text, markdown, plural
 from ccbench.results import Point, Run
 from ccbench.results.importers.same_machine import is_other_model
-from ccbench.units import format_seconds, format_size
+from ccbench.tables import Table, aligned, columns, csv_file
+from ccbench.units import format_seconds, format_size, plural
 
 PAIRS_FILE = "beside-baseline.csv"
 
@@ -150,12 +148,14 @@ def baseline_lines(points: Sequence[Point], baseline: Run) -> list[str]:
     lines += [
         f"  note: {one}" for one in (_other_gpus(points, baseline), *_own_figures(points, behind)) if one
     ]
+    rows = aligned(Table(columns(*_TITLES), [_cells(pair, marks[what(pair.baseline)]) for pair in pairs]))
+    lines.append(f"  {rows[0]}")
     heading = ""
-    for pair in pairs[:MOST_LINES]:
+    for pair, row in zip(pairs[:MOST_LINES], rows[1:], strict=False):
         if _heading(pair.point) != heading:
             heading = _heading(pair.point)
             lines.append(f"  {heading}")
-        lines.append(_pair_line(pair, marks[what(pair.baseline)]))
+        lines.append(f"  {row}")
     if len(pairs) > MOST_LINES:
         lines.append(f"  and {len(pairs) - MOST_LINES} more, in the report's files")
     return lines + [f"  [{place}] {text}" for text, place in marks.items()]
@@ -219,14 +219,17 @@ def _heading(point: Point) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _pair_line(pair: Pair, mark: int) -> str:
+_TITLES = ("size", "time", "busbw", "its time", "its busbw", "ratio", "<baseline")
+
+
+def _cells(pair: Pair, mark: int) -> tuple[str, ...]:
     one, other = pair.point, pair.baseline
     more = f" (middle of {pair.others + 1})" if pair.others else ""
-    own, theirs = format_seconds(one.median_seconds or 0.0), format_seconds(other.median_seconds or 0.0)
     return (
-        f"  {format_size(one.size_bytes):>10}  {own:>9} {_rate(one.busbw):>11}  |  "
-        f"{theirs:>9} {_rate(other.busbw):>11}  x{pair.speed_ratio:<6.3g} [{mark}]{more}"
-    )
+        format_size(one.size_bytes), format_seconds(one.median_seconds or 0.0), _rate(one.busbw),
+        format_seconds(other.median_seconds or 0.0), _rate(other.busbw), f"x{pair.speed_ratio:.3g}",
+        f"[{mark}]{more}",
+    )  # fmt: skip
 
 
 def what(point: Point) -> str:
@@ -247,40 +250,28 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def _cells(pair: Pair) -> list[object]:
-    one, other = pair.point, pair.baseline
-    return [
-        one.run, one.collective, one.backend, one.algorithm, one.dtype, one.op, one.ranks, one.nodes,
-        str(one.in_place).lower(), one.setting, one.size_bytes, one.median_seconds, one.busbw, what(other),
-        other.median_seconds, other.busbw, pair.others, pair.speed_ratio,
-    ]  # fmt: skip
-
-
 def pairs_csv(pairs: Sequence[Pair]) -> str:
-    """Every pair as CSV (RFC 4180): full precision, units in the names."""
-    sink = io.StringIO()
-    writer = csv.writer(sink, lineterminator="\r\n")
-    writer.writerow(_COLUMNS)
-    for pair in pairs:
-        cells = _cells(pair)
-        writer.writerow([csv_text(one) if isinstance(one, str) else one for one in cells])
-    return sink.getvalue()
-
-
-def pairs_markdown(pairs: Sequence[Pair]) -> str:
-    """Every pair as a Markdown table for people."""
-    lines = [
-        "Of several like points of the baseline the middle one is shown; ratio: its time over this run's.",
-        "",
-        "| case | size | time | busbw | baseline | its time | its busbw | ratio |",
-        "| --- | ---: | ---: | ---: | --- | ---: | ---: | ---: |",
-    ]
+    """Every pair as CSV; units are in the names."""
+    rows = []
     for pair in pairs:
         one, other = pair.point, pair.baseline
-        cells = [
+        further = (one.median_seconds, one.busbw, what(other), other.median_seconds, other.busbw)
+        cells = (*(getattr(one, name) for name in _COLUMNS[:11]), *further, pair.others, pair.speed_ratio)
+        rows.append(dict(zip(_COLUMNS, cells, strict=True)))
+    return csv_file(_COLUMNS, rows)
+
+
+def pairs_table(pairs: Sequence[Pair]) -> Table:
+    """Every pair for people."""
+    rows = [
+        (
             one.label, format_size(one.size_bytes), format_seconds(one.median_seconds or 0.0),
             _rate(one.busbw), what(other), format_seconds(other.median_seconds or 0.0), _rate(other.busbw),
             f"{pair.speed_ratio:.3g}",
-        ]  # fmt: skip
-        lines.append("| " + " | ".join(markdown(cell) for cell in cells) + " |")
-    return "\n".join(lines)
+        )
+        for pair in pairs
+        for one, other in ((pair.point, pair.baseline),)
+    ]  # fmt: skip
+    titles = ("<case", "size", "time", "busbw", "<baseline", "its time", "its busbw", "ratio")
+    text = "Of several like points of the baseline the middle one is shown; ratio: its time over this run's."
+    return Table(columns(*titles), rows, text=text)

@@ -18,10 +18,9 @@ from ccbench.report.figure import Axis, Figure, Kind, Mark, Series, Span
 from ccbench.report.figures_across import prediction_figures, rank_figures
 from ccbench.report.footnotes import footnote, missing_groups
 from ccbench.report.points import SeriesKey, imported_from, provenance, series_key, series_names
-from ccbench.report.text import plural
 from ccbench.results import Point
 from ccbench.stats import Interval
-from ccbench.units import format_size, plain
+from ccbench.units import format_size, plain, plural
 
 MOST_SERIES = 6
 """Lines one figure can hold and still be read; more are spread over several figures."""

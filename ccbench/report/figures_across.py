@@ -10,11 +10,10 @@ from statistics import median
 from ccbench.report.figure import Axis, Figure, Kind, Series
 from ccbench.report.footnotes import footnote
 from ccbench.report.points import provenance
-from ccbench.report.text import percent, plural
 from ccbench.results import Point
 from ccbench.results.rows import WAITING_SHARE
 from ccbench.stats import CHANCE, chance_of_most
-from ccbench.units import MANIFOLD, format_ratio
+from ccbench.units import MANIFOLD, format_ratio, percent, plural
 
 CLEAR = 1.02
 """The slowest rank's median must exceed the next one's by this factor to decide a case."""

@@ -16,10 +16,9 @@ from itertools import pairwise
 
 from ccbench.cases import OVERLAP, WORK
 from ccbench.report.points import series_key
-from ccbench.report.run_finding import RunFinding
-from ccbench.report.text import percent, plural
 from ccbench.results import Point
-from ccbench.units import format_ratio, format_seconds, format_size
+from ccbench.topology.graph import Finding
+from ccbench.units import format_ratio, format_seconds, format_size, percent, plural
 
 CLEAR_SHARE = 0.05
 """Part by which medians must differ; clusters' own checks of dips use the same."""
@@ -48,17 +47,18 @@ RULES = (
 """Sizes are nccl-tests': the whole buffer on either side, so equal sizes are equal work."""
 
 
-def shape_findings(points: Sequence[Point]) -> list[RunFinding]:
-    """Dips and turns of every curve, collectives slower than their parts, defaults that lose."""
-    timed = [one for one in points if one.median_seconds and one.size_bytes > 0 and _judged(one)]
-    return [*_turns(timed), *_dips(timed), *_inconsistent(timed), *_losing_defaults(timed)]
+def _judged(points: Sequence[Point]) -> list[Point]:
+    """Cases with a time that follows rules; behind a computation it is that of both, which follows none."""
+    return [
+        one
+        for one in points
+        if one.median_seconds and one.size_bytes > 0 and one.group_ranks > 1
+        if not (one.emulated or one.baseline or one.mode == OVERLAP)
+    ]
 
 
-def _judged(point: Point) -> bool:
-    """Behind a computation the time is that of both, which follows no rule of collectives."""
-    if point.mode == OVERLAP:
-        return False
-    return not (point.emulated or point.baseline) and point.group_ranks > 1
+def _doubt(kind: str, subject: str, evidence: str, advice: str, cases: int) -> Finding:
+    return Finding("doubt", kind, (), evidence, advice, subject, cases)
 
 
 def _seconds(point: Point) -> float:
@@ -84,17 +84,17 @@ def _curves(points: Sequence[Point]) -> list[list[Point]]:
     return [sorted(members, key=lambda one: one.size_bytes) for members in lines.values()]
 
 
-def _turns(points: Sequence[Point]) -> Iterator[RunFinding]:
+def _turns(points: Sequence[Point]) -> Iterator[Finding]:
     """Times that fall where the size grows: padding or another choice would have made the smaller faster."""
     found = []
-    for line in _curves(points):
+    for line in _curves(_judged(points)):
         for before, after in pairwise(line):
             if after.size_bytes > before.size_bytes and _clearly_slower(before, [after]):
                 found.append((_seconds(before) / _seconds(after), before, after))
     if found:
         ratio, before, after = max(found, key=lambda item: item[0])
-        yield RunFinding(
-            "doubt", "not_monotone", f"Time falls with size at {plural(len(found), 'place')}",
+        yield _doubt(
+            "not_monotone", f"Time falls with size at {plural(len(found), 'place')}",
             f"most: {before.label} takes {format_seconds(_seconds(before))}, {format_ratio(ratio)} the "
             f"{format_seconds(_seconds(after))} of {format_size(after.size_bytes)}{_switch(before, after)}",
             "the smaller size is chosen badly or was disturbed: measure it again, then try other algorithms "
@@ -102,10 +102,10 @@ def _turns(points: Sequence[Point]) -> Iterator[RunFinding]:
         )  # fmt: skip
 
 
-def _dips(points: Sequence[Point]) -> Iterator[RunFinding]:
+def _dips(points: Sequence[Point]) -> Iterator[Finding]:
     """Bus bandwidth that falls and comes back: two neighbours of a point are both clearly faster."""
     found = []
-    for line in _curves(points):
+    for line in _curves(_judged(points)):
         best: Point | None = None
         for place, point in enumerate(line):
             if best is not None and _lower_rate(point, best):
@@ -116,8 +116,8 @@ def _dips(points: Sequence[Point]) -> Iterator[RunFinding]:
                 best = point
     if found:
         share, before, dip = min(found, key=lambda item: item[0])
-        yield RunFinding(
-            "doubt", "bandwidth_dip", f"Bus bandwidth dips at {plural(len(found), 'size')}",
+        yield _doubt(
+            "bandwidth_dip", f"Bus bandwidth dips at {plural(len(found), 'size')}",
             f"deepest: {dip.label} has {dip.busbw:.4g} GB/s, {percent(1 - share)} less than the "
             f"{before.busbw:.4g} GB/s of {format_size(before.size_bytes)}, and larger sizes are faster again"
             f"{_switch(before, dip)}",
@@ -163,10 +163,10 @@ def _work(point: Point) -> tuple[object, ...]:
     return (point.run, point.simulated, *(getattr(point, name) for name in asked))
 
 
-def _inconsistent(points: Sequence[Point]) -> Iterator[RunFinding]:
+def _inconsistent(points: Sequence[Point]) -> Iterator[Finding]:
     """Collectives slower than others that together do the same work, each by its fastest algorithm."""
     fastest: dict[tuple[object, ...], dict[str, Point]] = defaultdict(dict)
-    for one in points:
+    for one in _judged(points):
         known = fastest[_work(one)].get(one.collective)
         if known is None or _seconds(one) < _seconds(known):
             fastest[_work(one)][one.collective] = one
@@ -182,8 +182,8 @@ def _inconsistent(points: Sequence[Point]) -> Iterator[RunFinding]:
         if broken:
             ratio, worst = max(broken, key=lambda item: item[0])
             together = " followed by ".join(rule.parts)
-            yield RunFinding(
-                "doubt", "self_inconsistent",
+            yield _doubt(
+                "self_inconsistent",
                 f"{rule.whole} slower than {together} at {plural(len(broken), 'size')}",
                 f"most: {worst.label} takes {format_seconds(_seconds(worst))}, "
                 f"{format_ratio(ratio)} {together}",
@@ -196,10 +196,10 @@ def _same_op(whole: Point, parts: Sequence[Point]) -> bool:
     return len(reducing) <= 1
 
 
-def _losing_defaults(points: Sequence[Point]) -> Iterator[RunFinding]:
+def _losing_defaults(points: Sequence[Point]) -> Iterator[Finding]:
     """The library's own choice against algorithms that were asked for, of the same work."""
     groups: dict[tuple[object, ...], list[Point]] = defaultdict(list)
-    for one in points:
+    for one in _judged(points):
         work = (*_work(one), one.collective, one.op, one.root, one.in_place, one.registration)
         groups[work].append(one)
     lost: dict[tuple[str, str], list[tuple[float, Point, Point]]] = defaultdict(list)
@@ -214,8 +214,8 @@ def _losing_defaults(points: Sequence[Point]) -> Iterator[RunFinding]:
     for (backend, collective), cases in sorted(lost.items()):
         ratio, default, best = max(cases, key=lambda item: item[0])
         words = [best.algorithm] + [best.protocol] * (best.protocol != "default")
-        yield RunFinding(
-            "doubt", "default_loses",
+        yield _doubt(
+            "default_loses",
             f"{backend}'s choice for {collective} loses at {plural(len(cases), 'size')}",
             f"most: {default.label} takes {format_seconds(_seconds(default))}, {format_ratio(ratio)} "
             f"{' '.join(words)}",
@@ -226,3 +226,6 @@ def _losing_defaults(points: Sequence[Point]) -> Iterator[RunFinding]:
 
 def _is_default(point: Point) -> bool:
     return point.algorithm == "default" and point.protocol == "default" and not point.channels
+
+
+SHAPE_RULES = (_turns, _dips, _inconsistent, _losing_defaults)

@@ -17,9 +17,8 @@ from ccbench.report.points import (
     series_key,
     series_names,
 )
-from ccbench.report.text import percent, plural
 from ccbench.results import Point
-from ccbench.units import format_size
+from ccbench.units import format_size, percent, plural
 
 MOST_GROUPS = 6
 """Groups of unmeasured cases or flags a footnote spells out; the rest is counted."""

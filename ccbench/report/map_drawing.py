@@ -10,6 +10,7 @@ import math
 import textwrap
 from typing import TYPE_CHECKING
 
+from ccbench.report.drawing import GREY, INK, VERMILION
 from ccbench.report.figure import Figure, Grid
 
 if TYPE_CHECKING:
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.image import AxesImage
 
-FRAME = "#D55E00"
-INK, GREY, EMPTY = "#222222", "#666666", "#efefef"
+EMPTY = "#efefef"
 MOST_TICKS = 16
 LEGEND_COLUMNS = 34
 
@@ -71,7 +71,7 @@ def _frames(grid: Grid, axes: Axes) -> None:
 
     for row, column in grid.marked:
         axes.add_patch(
-            Rectangle((column - 0.46, row - 0.46), 0.92, 0.92, fill=False, edgecolor=FRAME, linewidth=2.4)
+            Rectangle((column - 0.46, row - 0.46), 0.92, 0.92, fill=False, edgecolor=VERMILION, linewidth=2.4)
         )
 
 

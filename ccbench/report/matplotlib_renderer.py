@@ -8,13 +8,24 @@ from __future__ import annotations
 
 import io
 import textwrap
-import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from ccbench.report.axes import apply_axes, limits
 from ccbench.report.bar_drawing import draw_bars, draw_lanes
+from ccbench.report.drawing import (
+    BLUE,
+    FAINT,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PINK,
+    SKY,
+    VERMILION,
+    drawing_settings,
+    picture_bytes,
+)
 from ccbench.report.figure import Figure, Kind, Series
 from ccbench.report.map_drawing import draw_map
 
@@ -22,7 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+COLOURS = (BLUE, VERMILION, GREEN, PINK, ORANGE, SKY)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "h")
 DASHES: tuple[tuple[float, ...], ...] = (
     (5, 2), (5, 2, 1, 2), (3, 1.5), (7, 2, 1, 1.5, 1, 2), (4, 3), (9, 3),
@@ -33,35 +44,24 @@ DOTS = (1, 1.6)
 PREDICTED_MARKER, BOUND_MARKER = "_", "+"
 """Single points of a prediction and of a bound: no measured series has these."""
 
-INK, GREY, FAINT = "#222222", "#666666", "#d9d9d9"
-
 WIDTH_INCHES = 9.6
 PLOT_INCHES = 4.4
 LEFT_INCHES, RIGHT_INCHES = 0.95, 2.55
 TITLE_INCHES, AXIS_INCHES, LINE_INCHES = 0.78, 0.62, 0.165
 SPAN_INCHES = 0.46
-DOTS_PER_INCH = 150
 FOOTNOTE_COLUMNS = 150
 LEGEND_COLUMNS = 27
 LEGEND_LINES = 4
 
-FORMATS = ("png", "svg", "pdf")
-
 
 def render(figure: Figure, form: str) -> bytes:
-    """``figure`` as a file of ``form`` (one of FORMATS); the same figure gives the same bytes."""
-    with _quiet():
-        canvas = _canvas(figure)
-        sink = io.BytesIO()
-        dates = {"svg": "Date", "pdf": "CreationDate"}
-        metadata = {dates[form]: None} if form in dates else {}
-        canvas.savefig(sink, format=form, dpi=DOTS_PER_INCH, metadata=metadata)
-    return sink.getvalue()
+    """``figure`` as a file of ``form`` (png, svg or pdf); the same figure gives the same bytes."""
+    return picture_bytes(lambda: _canvas(figure), form)
 
 
 def render_pages(figures: Sequence[Figure]) -> bytes:
     """All figures as one PDF, a page each."""
-    with _quiet():
+    with drawing_settings():
         from matplotlib.backends.backend_pdf import PdfPages
 
         sink = io.BytesIO()
@@ -71,35 +71,12 @@ def render_pages(figures: Sequence[Figure]) -> bytes:
     return sink.getvalue()
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Settings that hold for one rendering only, whatever the user's matplotlibrc says."""
-    import matplotlib
-
-    settings: dict[Any, Any] = {
-        "font.family": "sans-serif",
-        "font.sans-serif": ["DejaVu Sans"],
-        "font.size": 9,
-        "axes.edgecolor": GREY,
-        "axes.linewidth": 0.8,
-        "pdf.fonttype": 42,
-        "svg.hashsalt": "ccbench",
-        "text.usetex": False,
-        "text.parse_math": False,
-    }
-    with warnings.catch_warnings(), matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        for name, value in settings.items():
-            matplotlib.rcParams[name] = value
-        # A host's name may have letters the font lacks; a box in their place is all that can be done.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
-        yield
-
-
 def _canvas(figure: Figure) -> Canvas:
+    import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
 
+    matplotlib.rcParams.update({"font.size": 9, "axes.edgecolor": GREY, "axes.linewidth": 0.8})
     lines = [line for note in figure.footnote for line in _wrapped(note)]
     top = TITLE_INCHES + (SPAN_INCHES if figure.spans else 0.0)
     bottom = AXIS_INCHES + 0.18 + LINE_INCHES * len(lines)

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 
 from ccbench.cases import OVERLAP, SETTINGS, Status
 from ccbench.report.points import imported_from, meaning_of, provenance
-from ccbench.report.text import plural
 from ccbench.results import Point
-from ccbench.units import plain
+from ccbench.units import plain, plural
 
 TYPE_NAMES = {
     "float16": "half",

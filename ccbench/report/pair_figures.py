@@ -1,19 +1,17 @@
-"""Maps of all pairs of ranks, as figures, tables and lines; what joins the two is beside what was measured.
+"""Maps of all pairs of ranks, as figures and tables; what joins the two is beside what was measured.
 
 Pure functions of the matrices that ``ccbench.analysis.health`` makes.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from ccbench.analysis.health import PairMatrix, pair_misses
 from ccbench.analysis.health.matrix import FEWEST_OF_A_CLASS, MISS
 from ccbench.report.figure import Axis, Figure, Grid
-from ccbench.report.text import csv_text, markdown, percent, plural
-from ccbench.units import format_size
+from ccbench.tables import Table, aligned, columns, csv_file
+from ccbench.units import format_size, percent, plural
 
 MOST_NUMBERED = 16
 """Ranks up to which cells hold numbers."""
@@ -30,49 +28,48 @@ def pair_figures(matrices: Sequence[PairMatrix], where: str = "") -> list[Figure
 
 
 def _figure(matrix: PairMatrix, where: str) -> Figure:
-    misses = pair_misses(matrix)
-    cells = {(one.source, one.target) for one in misses}
+    ranks = range(matrix.ranks)
+    cells = {(one.source, one.target) for one in pair_misses(matrix)}
     cells |= {(target, source) for source, target in cells} if matrix.both else set()
     parts = [plural(matrix.ranks, "rank"), plural(matrix.nodes, "node") if matrix.nodes > 1 else ""]
     parts += [_way(matrix), matrix.dtype, matrix.setting]
     label = "SIMULATED " if matrix.simulated else "EMULATION " if matrix.emulated else ""
+    numbered = matrix.ranks <= MOST_NUMBERED
+    size = format_size(matrix.size_bytes)
+    key = ("pairs", matrix.backend, f"{matrix.ranks}ranks", f"{matrix.nodes}nodes", matrix.dtype,
+           f"{matrix.size_bytes}B", "both-ways" if matrix.both else "one-way", matrix.setting)  # fmt: skip
     return Figure(
-        key=key(matrix),
+        key="-".join(word for word in key if word),
         topic="pairs",
-        title=f"{label}{matrix.backend} send_recv: {_what(matrix)} of every pair, {_size(matrix)}",
+        title=f"{label}{matrix.backend} send_recv: {_what(matrix)} of every pair, {size}",
         subtitle=" · ".join(part for part in parts if part),
         x=TARGET,
         y=SOURCE,
         series=(),
         footnote=tuple(note for note in (where, *notes(matrix)) if note),
         grid=Grid(
-            values=_cells(matrix, lambda source, target: value(matrix, source, target)),
-            texts=_texts(matrix),
+            values=tuple(tuple(value(matrix, source, target) for target in ranks) for source in ranks),
+            texts=tuple(tuple(_text(matrix, source, target) for target in ranks) for source in ranks)
+            if numbered
+            else (),
             marked=tuple(sorted(cells)),
-            unit="us" if matrix.is_latency else "GB/s",
+            unit=_unit(matrix),
             large_is_good=not matrix.is_latency,
             legend=tuple(class_lines(matrix)),
         ),
     )
 
 
-def key(matrix: PairMatrix) -> str:
-    """Words that name a figure's file."""
-    words = ["pairs", matrix.backend, f"{matrix.ranks}ranks", f"{matrix.nodes}nodes", matrix.dtype]
-    words += [f"{matrix.size_bytes}B", "both-ways" if matrix.both else "one-way", matrix.setting]
-    return "-".join(word for word in words if word)
-
-
 def _what(matrix: PairMatrix) -> str:
     return "latency" if matrix.is_latency else "bandwidth"
 
 
+def _unit(matrix: PairMatrix) -> str:
+    return "us" if matrix.is_latency else "GB/s"
+
+
 def _way(matrix: PairMatrix) -> str:
     return "both ways at once, figures of one way" if matrix.both else "one way"
-
-
-def _size(matrix: PairMatrix) -> str:
-    return format_size(matrix.size_bytes)
 
 
 def value(matrix: PairMatrix, source: int, target: int) -> float | None:
@@ -83,25 +80,11 @@ def value(matrix: PairMatrix, source: int, target: int) -> float | None:
     return seconds * 1e6 if matrix.is_latency else matrix.size_bytes / seconds / 1e9
 
 
-def _cells(
-    matrix: PairMatrix, of: Callable[[int, int], float | None]
-) -> tuple[tuple[float | None, ...], ...]:
-    ranks = range(matrix.ranks)
-    return tuple(tuple(of(source, target) for target in ranks) for source in ranks)
-
-
-def _texts(matrix: PairMatrix) -> tuple[tuple[str, ...], ...]:
-    """Numbers, with the link below where links differ; nothing where cells are too small."""
-    if matrix.ranks > MOST_NUMBERED:
-        return ()
+def _text(matrix: PairMatrix, source: int, target: int) -> str:
+    """The number, with the link below where links differ."""
+    number = short(value(matrix, source, target))
     several = len(matrix.class_sizes) > 1
-
-    def text(source: int, target: int) -> str:
-        number = short(value(matrix, source, target))
-        return f"{number}\n{matrix.classes[source][target]}" if number and several else number
-
-    ranks = range(matrix.ranks)
-    return tuple(tuple(text(source, target) for target in ranks) for source in ranks)
+    return f"{number}\n{matrix.classes[source][target]}" if number and several else number
 
 
 def short(number: float | None) -> str:
@@ -117,8 +100,7 @@ def class_lines(matrix: PairMatrix) -> list[str]:
     for name, count in sorted(matrix.class_sizes.items()):
         usual = matrix.usual_seconds[name]
         middle = usual * 1e6 if matrix.is_latency else matrix.size_bytes / usual / 1e9
-        unit = "us" if matrix.is_latency else "GB/s"
-        line = f"{name or 'all'}: {plural(count, 'pair')}, median {short(middle)} {unit}"
+        line = f"{name or 'all'}: {plural(count, 'pair')}, median {short(middle)} {_unit(matrix)}"
         rates = {matrix.link_rates[s][t] for s, t in matrix.pairs() if matrix.classes[s][t] == name}
         known = sorted(rate for rate in rates if rate)
         if known and not matrix.is_latency:
@@ -141,15 +123,13 @@ def notes(matrix: PairMatrix) -> list[str]:
         ]
         more = f"; and {len(misses) - MOST_NAMED} more" if len(misses) > MOST_NAMED else ""
         lines.append(f"Framed, more than {percent(MISS)} worse than their class: {'; '.join(worst)}{more}")
-    elif not (matrix.simulated or matrix.emulated) and _judged(matrix):
+    elif not (matrix.simulated or matrix.emulated) and _is_judged(matrix):
         lines.append(f"No pair is more than {percent(MISS)} worse than the median of its class")
-    doubts = {matrix.doubts[s][t] for s, t in matrix.pairs()} - {""}
+    doubts = [matrix.doubts[s][t] for s, t in matrix.pairs() if matrix.doubts[s][t]]
     if doubts:
-        count = sum(bool(matrix.doubts[s][t]) for s, t in matrix.pairs())
-        lines.append(
-            f"Flagged as doubtful, and not judged: {plural(count, 'pair')} ({'; '.join(sorted(doubts))})"
-        )
-    if any(name == "" for name in matrix.class_sizes):
+        named = "; ".join(sorted({*doubts}))
+        lines.append(f"Flagged as doubtful, and not judged: {plural(len(doubts), 'pair')} ({named})")
+    if "" in matrix.class_sizes:
         lines.append("What joins the ranks is not known: all pairs are one class")
     small = [name for name, size in matrix.class_sizes.items() if size < FEWEST_OF_A_CLASS]
     if small:
@@ -157,10 +137,23 @@ def notes(matrix: PairMatrix) -> list[str]:
     return lines
 
 
-def _judged(matrix: PairMatrix) -> bool:
+def _is_judged(matrix: PairMatrix) -> bool:
     return any(
         not matrix.doubts[s][t] and matrix.class_sizes[matrix.classes[s][t]] >= FEWEST_OF_A_CLASS
         for s, t in matrix.pairs()
+    )
+
+
+def matrix_table(matrix: PairMatrix) -> Table:
+    """Rows are sources, columns targets."""
+    parts = (format_size(matrix.size_bytes), matrix.backend, matrix.dtype, _way(matrix), matrix.setting)
+    return Table(
+        columns("from \\ to", *map(str, range(matrix.ranks))),
+        [
+            [str(source), *(short(value(matrix, source, target)) or "-" for target in range(matrix.ranks))]
+            for source in range(matrix.ranks)
+        ],
+        f"{_what(matrix)} of every pair in {_unit(matrix)}, {', '.join(part for part in parts if part)}",
     )
 
 
@@ -168,39 +161,11 @@ def pair_lines(matrices: Sequence[PairMatrix], width: int) -> list[str]:
     """The matrices for a screen; those too wide for it as their classes and findings only."""
     lines: list[str] = []
     for matrix in matrices:
-        unit = "us" if matrix.is_latency else "GB/s"
-        name = ", ".join(
-            part for part in (matrix.backend, matrix.dtype, _way(matrix), matrix.setting) if part
-        )
-        lines.append(f"{_what(matrix)} of every pair in {unit}, {_size(matrix)}, {name}:")
-        ranks = range(matrix.ranks)
-        rows = [["from\\to", *map(str, ranks)]]
-        rows += [[str(s), *(short(value(matrix, s, t)) or "-" for t in ranks)] for s in ranks]
-        size = max(len(cell) for row in rows[1:] for cell in row[1:])
-        if 9 + (size + 2) * matrix.ranks <= width:
-            lines += [f"{row[0]:>9}" + "".join(cell.rjust(size + 2) for cell in row[1:]) for row in rows]
+        table = matrix_table(matrix)
+        rows = aligned(table)
+        lines += [f"{table.title}:", *(rows if max(map(len, rows)) <= width else ())]
         lines += [f"  {line}" for line in (*class_lines(matrix), *notes(matrix))]
     return lines
-
-
-def matrices_markdown(matrices: Sequence[PairMatrix]) -> str:
-    """The matrices as Markdown tables."""
-    parts = []
-    for matrix in matrices:
-        unit = "us" if matrix.is_latency else "GB/s"
-        parts.append(
-            f"{matrix.backend}, {_what(matrix)} in {unit}, {_size(matrix)}, {_way(matrix)}"
-            + (f", {markdown(matrix.setting)}" if matrix.setting else "")
-        )
-        ranks = range(matrix.ranks)
-        table = ["| from \\ to | " + " | ".join(map(str, ranks)) + " |", "| ---: " * (matrix.ranks + 1) + "|"]
-        for source in ranks:
-            cells = [short(value(matrix, source, target)) or " " for target in ranks]
-            table.append(f"| {source} | " + " | ".join(cells) + " |")
-        parts.append("\n".join(table))
-        found = [*class_lines(matrix), *notes(matrix)]
-        parts.append("\n".join(f"* {markdown(line, 500)}" for line in found))
-    return "\n\n".join(parts)
 
 
 _COLUMNS = (
@@ -210,23 +175,18 @@ _COLUMNS = (
 
 
 def matrices_csv(matrices: Iterable[PairMatrix]) -> str:
-    """A row for every pair (RFC 4180): full precision, units in the names; empty where nothing is known."""
-    sink = io.StringIO()
-    writer = csv.writer(sink, lineterminator="\r\n")
-    writer.writerow(_COLUMNS)
+    """A row for every pair; units are in the names."""
+    rows = []
     for matrix in matrices:
         missed = {(one.source, one.target) for one in pair_misses(matrix)}
         for source, target in matrix.pairs():
             link_class, link = matrix.classes[source][target], matrix.link_rates[source][target]
             rate = matrix.rate(source, target)
-            writer.writerow(
-                [
-                    csv_text(matrix.backend), csv_text(matrix.setting), matrix.dtype, matrix.ranks,
-                    matrix.nodes, matrix.size_bytes, str(matrix.both).lower(), source, target,
-                    repr(matrix.time(source, target)), "" if rate is None else repr(rate / 1e9),
-                    csv_text(link_class), "" if link is None else repr(link / 1e9),
-                    repr(matrix.usual_seconds[link_class]),
-                    "slow" if (source, target) in missed else "",
-                ]
+            cells = (
+                matrix.backend, matrix.setting, matrix.dtype, matrix.ranks, matrix.nodes, matrix.size_bytes,
+                matrix.both, source, target, matrix.time(source, target), rate and rate / 1e9, link_class,
+                link and link / 1e9, matrix.usual_seconds[link_class],
+                "slow" if (source, target) in missed else "",
             )  # fmt: skip
-    return sink.getvalue()
+            rows.append(dict(zip(_COLUMNS, cells, strict=True)))
+    return csv_file(_COLUMNS, rows)

@@ -9,8 +9,8 @@ from typing import Any
 from ccbench.cases import NO_ROOT, SETTINGS, Status, setting_words
 from ccbench.machine.flags import Flag
 from ccbench.report.sources import table_labels
-from ccbench.report.text import plural
 from ccbench.results import Point, Run
+from ccbench.units import plural
 
 SIMULATED = "SIMULATED"
 EMULATION = Flag.EMULATION.upper()

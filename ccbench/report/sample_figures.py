@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 from ccbench.cases import WORK
 from ccbench.report.figure import Axis, Figure, Grid
 from ccbench.report.points import EMULATION
-from ccbench.report.text import plural
 from ccbench.results import Point
-from ccbench.units import format_ratio, format_size
+from ccbench.units import format_ratio, format_size, plural
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ccbench.errors import UsageError
-from ccbench.report.picture_file import check_ending, save_picture
+from ccbench.report.drawing import check_ending, save_picture
 from ccbench.schedules.describe import local_steps, sent_text, slot_range
 from ccbench.schedules.registry import ALGORITHMS
 from ccbench.schedules.schedule import Schedule, Step

@@ -8,14 +8,26 @@ mode overlap the parts of a sample follow each other closely, so their ratios ar
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ccbench.cases import ALL_GROUPS, IDENTITY, OVERLAP
 from ccbench.errors import UsageError
 from ccbench.groups import parse_concurrent, parse_groups
+from ccbench.report.figure import Axis, Figure, Kind, Series
+from ccbench.report.footnotes import footnote
+from ccbench.report.points import provenance, series_key, series_names
 from ccbench.results import Point
 from ccbench.stats import rounds_interval
+from ccbench.tables import Column, Table, csv_file, fitted, wrapped
+from ccbench.units import format_seconds, format_size, percent, plain, plural
+
+SHARING_FILE = "sharing.csv"
+DOUBTFUL = "~"
+LONGEST_CASE = 130
+
+MOST_LINES = 10
+"""Lines that a figure can hold and still be read; the tables have all."""
 
 
 @dataclass(frozen=True)
@@ -23,63 +35,72 @@ class Ratio:
     """A ratio and its interval; low and high are None where an imported time has none."""
 
     middle: float
-    low: float | None
-    high: float | None
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True)
-class GroupsAtOnce:
-    """All groups at once over one of them alone: above 1 they stand in each other's way."""
+class Question:
+    """One way of sharing. titles: of the table's columns. scale: what the figure's y axis says."""
 
-    together: Point
-    alone: Point
+    name: str
+    title: str
+    text: str
+    titles: tuple[str, ...]
+    figure_title: str
+    scale: str
+
+
+GROUPS = Question(
+    "groups",
+    "All groups against one alone",
+    "All groups at once over one of them alone, by time: 1 where they do not meet, 2 where they halve each "
+    "other's links.",
+    ("case", "size", "all at once", "alone", "ratio [interval]", "slowest group"),
+    "All groups at once against one alone",
+    "time over that of one group alone",
+)
+CONCURRENT = Question(
+    "concurrent",
+    "With a concurrent collective",
+    "Both: until both are over, over the first without the other. Own: until that is over, likewise. Of "
+    "small sizes it is mostly the cost of driving two at once.",
+    ("case", "size", "with", "without", "both [interval]", "own"),
+    "With a concurrent collective",
+    "time of both over that of the first",
+)
+OVERLAPPED = Question(
+    "overlap",
+    "Computing meanwhile",
+    "Hidden: how much of the shorter of computation and collective ran during the longer. Slowed: time of "
+    "each with the other, over alone.",
+    ("case", "size", "both together", "hidden [interval]", "computing slowed", "collective slowed"),
+    "Hidden behind a computation",
+    "share of the shorter that ran during the longer",
+)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """One case that shares, and the same case alone.
+
+    named: the one of the two that a reader recognises. ratio: time of sharing over alone; behind a
+    computation, which has no case alone, the share of the shorter of the two that ran during the longer.
+    further: names of CSV columns -> how many times longer a part took than alone, where parts were timed.
+    """
+
+    question: Question
+    named: Point
+    sharing: Point
+    alone: Point | None
     ratio: Ratio
+    further: Mapping[str, Ratio | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Accompanied:
-    """A collective beside another one, over the same without.
-
-    whole: until both are over. own: until the collective itself is, None where the two were not timed apart.
-    """
-
-    beside: Point
-    alone: Point
-    whole: Ratio
-    own: float | None
-
-
-@dataclass(frozen=True)
-class Overlapped:
-    """A collective behind a computation.
-
-    efficiency: the share of the shorter of the two that ran beside the longer. computing, communicating: how
-    many times longer each took than alone, None where parts were not timed apart.
-    """
-
-    point: Point
-    efficiency: Ratio
-    computing: Ratio | None
-    communicating: Ratio | None
-
-
-@dataclass(frozen=True)
-class Sharing:
-    """What a report's cases say of sharing, each in the order of the cases."""
-
-    groups: tuple[GroupsAtOnce, ...]
-    beside: tuple[Accompanied, ...]
-    overlap: tuple[Overlapped, ...]
-
-    def __bool__(self) -> bool:
-        return bool(self.groups or self.beside or self.overlap)
-
-
-def sharing_of(points: Sequence[Point]) -> Sharing:
+def sharing_of(points: Sequence[Point]) -> tuple[Shared, ...]:
     """What ``points`` say of sharing; those without a speed, or of an emulation, say nothing."""
     timed = [one for one in points if one.is_timed and not (one.emulated or one.baseline)]
-    overlapped = [found for point in timed if (found := _overlapped(point)) is not None]
-    return Sharing(tuple(_at_once(timed)), tuple(_accompanied(timed)), tuple(overlapped))
+    return (*_groups(timed), *_concurrent(timed), *_overlapped(timed))
 
 
 def _alike(points: Iterable[Point], name: str) -> list[list[Point]]:
@@ -91,28 +112,29 @@ def _alike(points: Iterable[Point], name: str) -> list[list[Point]]:
     return [members for members in found.values() if len(members) > 1]
 
 
-def _at_once(points: Sequence[Point]) -> Iterable[GroupsAtOnce]:
+def _groups(points: Sequence[Point]) -> Iterator[Shared]:
     for members in _alike([point for point in points if point.groups], "active_group"):
         together = [one for one in members if one.active_group == ALL_GROUPS]
         for alone in members if together else ():
             if alone.active_group != ALL_GROUPS:
-                yield GroupsAtOnce(together[0], alone, _ratio(together[0], alone))
+                yield Shared(GROUPS, alone, together[0], alone, _ratio(together[0], alone))
 
 
-def _accompanied(points: Sequence[Point]) -> Iterable[Accompanied]:
+def _concurrent(points: Sequence[Point]) -> Iterator[Shared]:
     for members in _alike(points, "concurrent"):
-        plain = [one for one in members if not one.concurrent]
-        for one in members if plain else ():
+        without = [one for one in members if not one.concurrent]
+        for one in members if without else ():
             if one.concurrent:
-                yield Accompanied(one, plain[0], _ratio(one, plain[0]), _own_share(one, plain[0]))
+                own = {"own_ratio": _own_ratio(one, without[0])}
+                yield Shared(CONCURRENT, one, one, without[0], _ratio(one, without[0]), own)
 
 
-def _own_share(beside: Point, alone: Point) -> float | None:
+def _own_ratio(both: Point, alone: Point) -> Ratio | None:
     """The collective's own time, to the end of its slowest group, over that alone."""
-    own = _own_parts(beside)
+    own = _own_parts(both)
     if not own or not alone.median_seconds:
         return None
-    return max(beside.parts[place][1] for place in range(own)) / alone.median_seconds
+    return Ratio(max(both.parts[place][1] for place in range(own)) / alone.median_seconds)
 
 
 def _own_parts(point: Point) -> int:
@@ -138,18 +160,171 @@ def _share(upper: float | None, lower: float | None) -> float | None:
     return None if upper is None or not lower else upper / lower
 
 
-def _overlapped(point: Point) -> Overlapped | None:
-    if point.mode != OVERLAP or point.overlap_efficiency is None:
-        return None
+def _overlapped(points: Sequence[Point]) -> Iterator[Shared]:
+    for point in points:
+        if point.mode == OVERLAP and point.overlap_efficiency is not None:
+            efficiency = Ratio(point.overlap_efficiency, point.overlap_low, point.overlap_high)
+            slowed = {"computing_slowdown": _slowed(point, 0), "collective_slowdown": _slowed(point, 1)}
+            yield Shared(OVERLAPPED, point, point, None, efficiency, slowed)
+
+
+def _slowed(point: Point, part: int) -> Ratio | None:
+    """Of the computation (0) or the collective (1): its time with the other over that alone, by sample."""
     parts = point.group_samples_seconds
-    apart = len(parts) == 4 and len({len(part) for part in parts}) == 1 and len(parts[0]) > 0
+    apart = len(parts) == 4 and len({len(one) for one in parts}) == 1 and len(parts[0]) > 0
+    if not apart or not all(parts[part] > 0):
+        return None
+    ratios = (parts[part + 2] / parts[part]).tolist()
+    interval = rounds_interval(ratios, point.round_samples, point.interval_confidence or 0.95)
+    return Ratio(interval.median, interval.low, interval.high)
 
-    def slowed(meanwhile: int, alone: int) -> Ratio | None:
-        if not apart or not all(parts[alone] > 0):
-            return None
-        ratios = (parts[meanwhile] / parts[alone]).tolist()
-        interval = rounds_interval(ratios, point.round_samples, point.interval_confidence or 0.95)
-        return Ratio(interval.median, interval.low, interval.high)
 
-    efficiency = Ratio(point.overlap_efficiency, point.overlap_low, point.overlap_high)
-    return Overlapped(point, efficiency, slowed(2, 0), slowed(3, 1))
+def sharing_tables(sharing: Sequence[Shared]) -> tuple[Table, ...]:
+    """One for each question that has rows."""
+    tables = []
+    for question in (GROUPS, CONCURRENT, OVERLAPPED):
+        rows = [_cells(one) for one in sharing if one.question is question]
+        titles = [Column(title, keep=10) for title in question.titles[1:]]
+        case = Column(question.titles[0], right=False, tells=True)
+        tables += [Table((case, *titles), rows, question.title, question.text)] * bool(rows)
+    return tuple(tables)
+
+
+def _cells(one: Shared) -> tuple[str, ...]:
+    cells = [_marked(format_seconds(point.median_seconds or 0.0), point) for point in _both(one)]
+    if one.question is OVERLAPPED:
+        ratio = percent(one.ratio.middle)
+        if one.ratio.low is not None and one.ratio.high is not None:
+            ratio += f" [{100 * one.ratio.low:.0f}, {100 * one.ratio.high:.0f}]"
+    else:
+        ratio = _times(one.ratio)
+    further = [_times(value) for value in one.further.values()] or [one.sharing.slowest_group or "-"]
+    if one.question is OVERLAPPED:
+        further = [_marked(text, one.sharing) for text in further]
+    ratio = _marked(ratio, *_both(one))
+    return (case_name(one.named), format_size(one.sharing.size_bytes), *cells, ratio, *further)
+
+
+def _both(one: Shared) -> list[Point]:
+    return [one.sharing] if one.alone is None else [one.sharing, one.alone]
+
+
+def case_name(point: Point) -> str:
+    """The case without its size, which has a column."""
+    words = [point.run, point.backend, point.collective, point.algorithm, point.dtype]
+    words += [plural(point.ranks, "rank")] + ["in place"] * point.in_place
+    words += [point.mode] if point.mode not in ("streaming", "overlap") else []
+    text = " ".join(word for word in words if word)
+    return plain(", ".join(part for part in (text, point.setting) if part), LONGEST_CASE)
+
+
+def _marked(text: str, *points: Point) -> str:
+    return text if text == "-" or all(point.trusted for point in points) else DOUBTFUL + text
+
+
+def _times(ratio: Ratio | None) -> str:
+    if ratio is None:
+        return "-"
+    if ratio.low is None or ratio.high is None:
+        return f"{ratio.middle:.3g}"
+    return f"{ratio.middle:.3g} [{ratio.low:.3g}, {ratio.high:.3g}]"
+
+
+def sharing_lines(sharing: Sequence[Shared], width: int) -> list[str]:
+    """The tables for a screen: a case to a line above its figures where both do not fit."""
+    lines: list[str] = []
+    for table in sharing_tables(sharing):
+        lines += ["", *wrapped(f"{table.title}. {table.text}", width), *fitted(table, width)[0]]
+    return lines
+
+
+_ASKED = (
+    "run", "backend", "collective", "algorithm", "protocol", "dtype", "op", "size_bytes", "ranks", "nodes",
+    "mode", "groups", "active_group", "concurrent", "traffic", "overlap_with",
+)  # fmt: skip
+_COLUMNS = (
+    "question", *_ASKED, "shared_seconds", "alone_seconds", "ratio", "ratio_low", "ratio_high", "own_ratio",
+    "slowest_group", "overlap_efficiency", "overlap_low", "overlap_high", "computing_slowdown",
+    "computing_slowdown_low", "computing_slowdown_high", "collective_slowdown", "collective_slowdown_low",
+    "collective_slowdown_high", "flags",
+)  # fmt: skip
+
+
+def sharing_csv(sharing: Sequence[Shared]) -> str:
+    """A row for every comparison; units are in the names."""
+    rows = []
+    for one in sharing:
+        row = {name: getattr(one.named, name) for name in _ASKED}
+        row |= {"question": one.question.name, "shared_seconds": one.sharing.median_seconds}
+        row["flags"] = "; ".join(dict.fromkeys(flag for point in _both(one) for flag in point.flags))
+        if one.alone is None:
+            row["overlap_efficiency"] = one.ratio.middle
+            row |= {"overlap_low": one.ratio.low, "overlap_high": one.ratio.high}
+        else:
+            row |= {"alone_seconds": one.alone.median_seconds, "slowest_group": one.sharing.slowest_group}
+            row |= _three("ratio", one.ratio)
+        for name, ratio in one.further.items():
+            row |= _three(name, ratio)
+        rows.append({name: value for name, value in row.items() if name in _COLUMNS})
+    return csv_file(_COLUMNS, rows)
+
+
+def _three(name: str, ratio: Ratio | None) -> dict[str, float | None]:
+    return {} if ratio is None else {name: ratio.middle, f"{name}_low": ratio.low, f"{name}_high": ratio.high}
+
+
+def sharing_figures(sharing: Sequence[Shared]) -> list[Figure]:
+    """A figure for each question that was asked at two sizes or more."""
+    made = [_figure(question, sharing) for question in (GROUPS, CONCURRENT, OVERLAPPED)]
+    return [figure for figure in made if figure is not None]
+
+
+def _figure(question: Question, sharing: Sequence[Shared]) -> Figure | None:
+    lines: dict[str, dict[int, Shared]] = defaultdict(dict)
+    for one in sharing:
+        if one.question is question and one.named.size_bytes > 0:  # zero has no place on a logarithmic axis
+            lines[case_name(one.named)][one.named.size_bytes] = one
+    drawn = {
+        name: [own[size] for size in sorted(own)] for name, own in lines.items() if len(own) > 1
+    }  # fmt: skip
+    if not drawn:
+        return None
+    shown = dict(list(drawn.items())[:MOST_LINES])
+    points = [one.named for own in shown.values() for one in own]
+    word = provenance(points)
+    more = f", {len(drawn) - len(shown)} more in the tables" if len(drawn) > len(shown) else ""
+    return Figure(
+        key=f"sharing-{question.name}",
+        topic="sharing",
+        title=f"{word + ' ' if word else ''}{question.figure_title}",
+        subtitle=f"{plural(len(shown), 'case')}{more} · {plural(len(points), 'point')}",
+        x=Axis("size", "bytes", "log2"),
+        y=Axis(question.scale, "ratio", "linear"),
+        series=tuple(_series(name, style, own) for style, (name, own) in enumerate(_short(shown).items())),
+        footnote=footnote(points),
+    )
+
+
+def _short(lines: Mapping[str, list[Shared]]) -> dict[str, list[Shared]]:
+    """Lines by the shortest words that tell them apart, beside the collective."""
+    firsts = [own[0].named for own in lines.values()]
+    names = series_names(firsts)
+    several = {name for name in ("dtype", "ranks") if len({getattr(one, name) for one in firsts}) > 1}
+    short = []
+    for one in firsts:
+        words = [one.collective, names[series_key(one)]]
+        words += [one.dtype] * ("dtype" in several) + [plural(one.ranks, "rank")] * ("ranks" in several)
+        short.append(" ".join(words))
+    return dict(zip(short if len({*short}) == len(short) else lines, lines.values(), strict=True))
+
+
+def _series(name: str, style: int, own: Sequence[Shared]) -> Series:
+    known = [(one.ratio.low, one.ratio.high) for one in own]
+    ends = [(low, high) for low, high in known if low is not None and high is not None]
+    whole = len(ends) == len(own)
+    return Series(
+        name, Kind.MEASURED, style,
+        tuple(float(one.named.size_bytes) for one in own), tuple(one.ratio.middle for one in own),
+        tuple(low for low, _ in ends) if whole else (), tuple(high for _, high in ends) if whole else (),
+        trusted=tuple(one.named.trusted for one in own),
+    )  # fmt: skip

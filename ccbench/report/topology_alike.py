@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ccbench.report.text import plural
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, LinkState, Topology
 from ccbench.topology.matrix import is_counted
+from ccbench.units import plural
 
 MOST_SEPARATE = 16
 """So many GPUs of a machine still have a box each."""

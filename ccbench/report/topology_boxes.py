@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ccbench.report.text import plural
 from ccbench.report.topology_alike import MOST_SEPARATE, reduced
 from ccbench.report.topology_hops import by_hops
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkState, Topology
 from ccbench.topology.matrix import is_counted
 from ccbench.topology.node_nics import ASSUMED
-from ccbench.units import format_rate, plain
+from ccbench.units import format_rate, plain, plural
 
 _WORDS = {
     DeviceKind.GPU: "GPU",

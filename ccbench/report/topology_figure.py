@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ccbench.report.picture_file import save_picture
-from ccbench.report.text import plural
+from ccbench.report.drawing import save_picture
 from ccbench.report.topology_layout import laid_out
 from ccbench.report.topology_lines import LABEL_POINTS
 from ccbench.report.topology_plan import Drawn, Layout, Placed, label_point
 from ccbench.topology.graph import DeviceKind, LinkKind, LinkState, Topology, TopologyClass
 from ccbench.topology.summary import node_count
-from ccbench.units import format_rate, plain
+from ccbench.units import format_rate, plain, plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from ccbench.report.text import plural
 from ccbench.topology.graph import DeviceKind, Link, LinkKind, LinkState, Topology
+from ccbench.units import plural
 
 MOST_HOPS = 5
 """Farther GPUs are one box."""

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ccbench.analysis.health import pair_matrices
 from ccbench.errors import CcbenchError, RunFolderError, UsageError
-from ccbench.report.baselines import (
-    PAIRS_FILE,
-    beside,
-    comparable_points,
-    pairs_csv,
-    pairs_markdown,
-)
+from ccbench.report.baselines import PAIRS_FILE, beside, comparable_points, pairs_csv, pairs_table
+from ccbench.report.case_table import case_table, csv_table
 from ccbench.report.figure import Figure
 from ccbench.report.figures import figures_of
-from ccbench.report.misses import miss_lines
+from ccbench.report.findings import run_findings, summary_lines
+from ccbench.report.footnotes import footnote
 from ccbench.report.nccl_tests_format import nccl_tests_tables
 from ccbench.report.page import page_content, render_page
-from ccbench.report.pair_figures import MATRIX_FILE, matrices_csv, matrices_markdown, pair_figures
-from ccbench.report.points import points_of
+from ccbench.report.pair_figures import (
+    MATRIX_FILE,
+    class_lines,
+    matrices_csv,
+    matrix_table,
+    notes,
+    pair_figures,
+)
+from ccbench.report.points import points_of, provenance
 from ccbench.report.sample_figures import sample_figures
-from ccbench.report.sharing import sharing_of
-from ccbench.report.sharing_figures import sharing_figures
-from ccbench.report.sharing_tables import SHARING_FILE, sharing_csv, sharing_markdown
-from ccbench.report.tables import csv_table, markdown_report
-from ccbench.report.text import file_name, plural
-from ccbench.report.verdict import verdict_lines
+from ccbench.report.sharing import SHARING_FILE, sharing_csv, sharing_figures, sharing_of, sharing_tables
 from ccbench.results import Point, Run
 from ccbench.results.folder import write_atomically
-from ccbench.units import plain
+from ccbench.tables import markdown, markdown_table
+from ccbench.units import plain, plural
 
 FORMATS = ("html", "png", "svg", "pdf", "md", "csv", "nccl-tests")
 DEFAULT_FORMATS = ("html", "png", "md", "csv")
@@ -54,6 +54,20 @@ class ReportIncomplete(CcbenchError):
         )
         self.problems = tuple(problems)
         self.files = files
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a report is about. own: points of each run; behind: of the baseline, drawn in grey."""
+
+    runs: Sequence[Run]
+    own: Sequence[Sequence[Point]]
+    behind: Sequence[Point]
+
+    @property
+    def points(self) -> list[Point]:
+        """Of all runs, without the baseline's."""
+        return [point for each in self.own for point in each]
 
 
 def write_report(
@@ -79,7 +93,13 @@ def write_report(
     points = [point for each in own for point in each]
     behind = comparable_points(points, baseline) if baseline is not None else ()
     problems: list[str] = []
-    files = _files(runs, own, behind, formats, problems)
+    drawn = Drawn(runs, own, behind)
+    files = _pictures(drawn, formats, problems) | _tables(drawn, formats)
+    if "md" in formats:
+        # The images are written beside it.
+        images = [name for name in files if name.endswith(".png")]
+        images = images or [name for name in files if name.endswith(".svg")]
+        files[ONE_FILE["md"]] = markdown_report(drawn, images).encode()
     if "html" in formats:
         page = page_content(runs, own, behind, baseline, problems)
         files[ONE_FILE["html"]] = render_page(page).encode()
@@ -90,14 +110,15 @@ def write_report(
         folder = output if output is not None else runs[0].path / "report"
         targets = [(folder / name, content) for name, content in files.items()]
     for target, content in targets:
-        _write(target, content)
+        write_file(target, content)
     written = tuple(target for target, _ in targets)
     if problems:
         raise ReportIncomplete(problems, written)
     return written
 
 
-def _write(target: Path, content: bytes) -> None:
+def write_file(target: Path, content: bytes) -> None:
+    """Write one file of a report, whole; RunFolderError where that cannot be."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target, content)
@@ -115,62 +136,36 @@ def _check(runs: Sequence[Run], output: Path | None, formats: Sequence[str]) -> 
         seen = repr(unknown[0]) if unknown else "nothing"
         raise UsageError(f"report: format is {seen}, expected one of {', '.join(FORMATS)}")
     suffix = output.suffix.lstrip(".") if output is not None and not output.is_dir() else ""
-    if suffix in (*FORMATS, "txt") and list(formats) != [suffix]:
-        raise UsageError(
-            f"report: {output} is a file name, but {', '.join(formats)} make several files; name a folder, "
-            f"or ask for one of {', '.join(ONE_FILE)} alone"
-        )
     if suffix in ("png", "svg"):
         raise UsageError(f"report: {suffix} makes one file per figure; name a folder instead of {output}")
+    if suffix in (*FORMATS, "txt") and list(formats) != [suffix]:
+        asked = ",".join(formats)
+        single = len(formats) == 1 and formats[0] in ONE_FILE
+        cure = f"a file ending in .{formats[0]}" if single else "a folder"
+        raise UsageError(
+            f"report: {output} ends in .{suffix}, but the format asked for is {asked}; name {cure}, or ask "
+            f"for one of {', '.join(ONE_FILE)} alone"
+        )
 
 
-def _files(
-    runs: Sequence[Run],
-    own: Sequence[Sequence[Point]],
-    behind: Sequence[Point],
-    formats: Sequence[str],
-    problems: list[str],
-) -> Files:
-    """The content of every file; figures that cannot be drawn are left out and named in ``problems``."""
+def _pictures(drawn: Drawn, formats: Sequence[str], problems: list[str]) -> Files:
+    """Files of figures; those that cannot be drawn are left out and named in ``problems``."""
+    asked = [form for form in ("png", "svg", "pdf") if form in formats]
+    if not asked:
+        return {}
+    figures = list(figures_of([*drawn.points, *drawn.behind], problems))
+    maps = [
+        figure
+        for run in drawn.runs
+        for figure in pair_figures(pair_matrices(run), _where(run, len(drawn.runs) > 1))
+    ]
+    maps += [figure for each in drawn.own for figure in sample_figures(each)]
+    maps += sharing_figures(sharing_of(drawn.points))
+    if maps and all(figure.topic == "nothing" for figure in figures):
+        figures = []
     files: Files = {}
-    points = [point for each in own for point in each]
-    figures: tuple[Figure, ...] = ()
-    matrices = [(run, pair_matrices(run)) for run in runs]
-    if {"png", "svg", "pdf"} & set(formats):
-        maps = tuple(
-            figure for run, found in matrices for figure in pair_figures(found, _where(run, len(runs) > 1))
-        )
-        maps += tuple(figure for each in own for figure in sample_figures(each))
-        maps += tuple(sharing_figures(sharing_of(points)))
-        figures = figures_of([*points, *behind], problems)
-        figures = (
-            (*figures, *maps) if any(figure.topic != "nothing" for figure in figures) else maps or figures
-        )
-    for form in dict.fromkeys(formats):
-        if form in ("png", "svg"):
-            files.update(_images(figures, form, problems))
-        elif form == "pdf":
-            files.update(_document(figures, problems))
-        elif form == "csv":
-            # Elsewhere a single run goes without its name; rows that are put together later need it.
-            name = runs[0].path.resolve().name
-            named = [replace(point, run=point.run or name) for point in (*points, *behind)]
-            files[ONE_FILE[form]] = csv_table(named).encode()
-        elif form == "nccl-tests":
-            files.update(_text_tables(points))
-    if "csv" in formats and any(found for _, found in matrices):
-        files[MATRIX_FILE] = matrices_csv([one for _, found in matrices for one in found]).encode()
-    sharing = sharing_of(points)
-    if "csv" in formats and sharing:
-        files[SHARING_FILE] = sharing_csv(sharing).encode()
-    if "csv" in formats and behind:
-        files[PAIRS_FILE] = pairs_csv(beside(points, behind)).encode()
-    if "md" in formats:
-        # Last, because it shows the images written beside it.
-        images = [name for name in files if name.endswith(".png")] or [
-            name for name in files if name.endswith(".svg")
-        ]
-        files[ONE_FILE["md"]] = _page(runs, own, behind, images).encode()
+    for form in asked:
+        files |= (_document if form == "pdf" else _images)([*figures, *maps], form, problems)
     return files
 
 
@@ -189,15 +184,15 @@ def _images(figures: Sequence[Figure], form: str, problems: list[str]) -> Files:
     return {name: content for name, content in drawn.items() if content is not None}
 
 
-def _document(figures: Sequence[Figure], problems: list[str]) -> Files:
+def _document(figures: Sequence[Figure], form: str, problems: list[str]) -> Files:
     """All figures as one file; when that fails, without those that cannot be drawn alone either."""
     from ccbench.report.matplotlib_renderer import render_pages
 
     try:
-        return {ONE_FILE["pdf"]: render_pages(figures)}
+        return {ONE_FILE[form]: render_pages(figures)}
     except Exception:  # whatever it was, drawing them one by one finds out whose fault it is
-        whole = [figure for figure in figures if _drawn(figure, "pdf", problems) is not None]
-        return {ONE_FILE["pdf"]: render_pages(whole)} if whole else {}
+        whole = [figure for figure in figures if _drawn(figure, form, problems) is not None]
+        return {ONE_FILE[form]: render_pages(whole)} if whole else {}
 
 
 def _drawn(figure: Figure, form: str, problems: list[str]) -> bytes | None:
@@ -211,31 +206,67 @@ def _drawn(figure: Figure, form: str, problems: list[str]) -> bytes | None:
         return None
 
 
-def _text_tables(points: Sequence[Point]) -> Files:
-    tables = nccl_tests_tables(points)
-    names = _unique([table.name for table in tables])
-    return {f"{name}.nccl-tests.txt": table.text.encode() for name, table in zip(names, tables, strict=True)}
+def _tables(drawn: Drawn, formats: Sequence[str]) -> Files:
+    files: Files = {}
+    points = drawn.points
+    if "nccl-tests" in formats:
+        tables = nccl_tests_tables(points)
+        names = _unique([table.name for table in tables])
+        files |= {
+            f"{name}.nccl-tests.txt": one.text.encode() for name, one in zip(names, tables, strict=True)
+        }
+    if "csv" in formats:
+        # Elsewhere a single run goes without its name; rows that are put together later need it.
+        name = drawn.runs[0].path.resolve().name
+        named = [replace(point, run=point.run or name) for point in (*points, *drawn.behind)]
+        matrices = [one for run in drawn.runs for one in pair_matrices(run)]
+        sharing = sharing_of(points)
+        files[ONE_FILE["csv"]] = csv_table(named).encode()
+        files |= {MATRIX_FILE: matrices_csv(matrices).encode()} if matrices else {}
+        files |= {SHARING_FILE: sharing_csv(sharing).encode()} if sharing else {}
+        files |= {PAIRS_FILE: pairs_csv(beside(points, drawn.behind)).encode()} if drawn.behind else {}
+    return files
 
 
-def _page(
-    runs: Sequence[Run], own: Sequence[Sequence[Point]], behind: Sequence[Point], images: Sequence[str]
-) -> str:
-    points = [point for each in own for point in each]
+def markdown_report(drawn: Drawn, images: Sequence[str] = ()) -> str:
+    """A page: verdict, findings, figures, tables, small print. images: file names beside the page."""
+    runs, points = drawn.runs, drawn.points
+    label = provenance(points)
     title = ", ".join(dict.fromkeys(run.suite or run.path.name for run in runs))
-    verdict: list[str] = []
-    for run in runs:
-        start = f"{run.path.name}: " if len(runs) > 1 else ""
-        verdict += [start + line for line in verdict_lines(run)]
+    parts = [f"# {markdown(' '.join(part for part in (label, title) if part))}"]
+    named = {id(run): f"{run.path.name}: " if len(runs) > 1 else "" for run in runs}
+    parts.append(_list([named[id(run)] + line for run in runs for line in summary_lines(run)]))
+    found = [named[id(run)] + str(one) for run in runs for one in run_findings(run)]
+    parts += ["## Findings", _list(found)] if found else []
+    parts += [f"![{name.rsplit('.', 1)[0]}]({name})" for name in images]
+    if points:
+        text = "Bandwidths in GB/s (1e9 bytes/s); of bound: the bound's time over the measured one."
+        small_print = _list(footnote(points), 2000)
+        cases = markdown_table(case_table(points))
+        parts += ["## Cases", text, cases, "## Small print", small_print]
     problems = [problem for run in runs for problem in run.problems]
-    page = markdown_report(title, points, verdict, problems, images, miss_lines(points, most=None))
+    parts += ["## Files that could not be read", _list(problems)] if problems else []
     matrices = [one for run in runs for one in pair_matrices(run)]
-    if matrices:
-        page += f"\n## Every pair of ranks\n\n{matrices_markdown(matrices)}\n"
-    sharing = sharing_of(points)
-    if sharing:
-        page += f"\n## Sharing\n\n{sharing_markdown(sharing)}\n"
-    pairs = beside(points, behind)
-    return f"{page}\n## Beside the baseline\n\n{pairs_markdown(pairs)}\n" if pairs else page
+    parts += ["## Every pair of ranks"] * bool(matrices)
+    for matrix in matrices:
+        table = matrix_table(matrix)
+        parts += [markdown(table.title), markdown_table(table), _list([*class_lines(matrix), *notes(matrix)])]
+    sharing = sharing_tables(sharing_of(points))
+    parts += ["## Sharing"] * bool(sharing)
+    for table in sharing:
+        parts += [f"### {table.title}", table.text, markdown_table(table)]
+    pairs = pairs_table(beside(points, drawn.behind))
+    parts += ["## Beside the baseline", pairs.text, markdown_table(pairs)] if pairs.rows else []
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _list(lines: Sequence[str], longest: int = 1000) -> str:
+    return "\n".join(f"* {markdown(line, longest)}" for line in lines)
+
+
+def file_name(text: str) -> str:
+    """``text`` as a file name: lower-case letters, digits, dashes and underscores, at most 80."""
+    return re.sub(r"[^a-z0-9_]+", "-", text.lower()).strip("-")[:80] or "figure"
 
 
 def _unique(keys: Sequence[str]) -> list[str]:

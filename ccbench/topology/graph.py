@@ -134,13 +134,26 @@ class Notice:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something about the machine that a person should look at. severity: problem or note."""
+    """One thing that a person should look at, on a machine or in a run.
+
+    severity: problem: something is wrong; doubt: a figure may not mean what it seems to; note: worth knowing.
+    kind: one word for machines. devices: whom it names, ranks and cases too. evidence: what was seen, with
+    numbers. advice: what to do. subject: the sentence a reader sees first, where kind and devices are not
+    enough. cases: how many cases of a run it is about.
+    """
 
     severity: str
     kind: str
     devices: tuple[str, ...]
     evidence: str
     advice: str
+    subject: str = ""
+    cases: int = 0
+
+    def __str__(self) -> str:
+        seen = f"; {self.evidence}" if self.evidence else ""
+        advice = f". Do: {self.advice}" if self.advice else ""
+        return f"{self.severity.capitalize()}: {self.subject}{seen}{advice}"
 
 
 @dataclass(frozen=True)

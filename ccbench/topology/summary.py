@@ -72,7 +72,10 @@ def summary(topology: Topology, findings: Sequence[Finding]) -> dict[str, Any]:
         "links_per_gpu": links_per_gpu(topology),
         "usable_share": usable_shares(topology),
         "links": link_groups(topology),
-        "findings": [{**asdict(finding), "devices": list(finding.devices)} for finding in findings],
+        "findings": [
+            {name: getattr(one, name) for name in ("severity", "kind", "devices", "evidence", "advice")}
+            for one in findings
+        ],
         "notices": [asdict(notice) for notice in topology.notices],
         "facts": {name: value for name, value in topology.facts.items() if name not in _ALREADY},
     }

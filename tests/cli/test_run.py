@@ -51,7 +51,6 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
     monkeypatch.setattr("ccbench.runner.run.run_suite", made.run_suite)
     monkeypatch.setattr("ccbench.runner.planning.plan_suite", made.plan_suite)
     monkeypatch.setattr("ccbench.report.write_report", made.write_report)
-    monkeypatch.setattr("ccbench.report.first_lines", lambda run: ["look first"])
     monkeypatch.setattr("ccbench.report.screen_table", lambda run, width: f"a table {width} wide")
     monkeypatch.setattr("ccbench.report.verdict_lines", lambda run: ["all is well"])
     monkeypatch.setattr("ccbench.results.load_run", lambda path: path)

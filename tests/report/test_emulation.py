@@ -12,10 +12,10 @@ from ccbench.report import verdict_lines
 from ccbench.report.baselines import baseline_lines, beside, comparable_points
 from ccbench.report.figure import Figure
 from ccbench.report.figures import figures_of
+from ccbench.report.findings import findings_of
 from ccbench.report.footnotes import footnote
-from ccbench.report.misses import miss_lines
 from ccbench.report.points import LEFT_OUT, points_of
-from ccbench.report.tables import markdown_report
+from ccbench.report.writing import Drawn, markdown_report
 from ccbench.results import Run
 
 from .synthetic import case, flagged, sweep, write_run
@@ -104,7 +104,7 @@ def test_emulated_points_have_no_share_of_a_bound_and_no_error_of_a_prediction(t
     points = points_of(emulated_run(tmp_path / "run"))
     assert all(point.bound_share is None and point.prediction_error is None for point in points)
     assert all(point.bound_seconds is None and point.predicted_seconds is None for point in points)
-    assert miss_lines(points) == []
+    assert not {"beats_bound", "slower_than_predicted"} & {one.kind for one in findings_of(points)}
 
 
 def test_no_ratio_is_given_for_an_emulated_run_beside_a_baseline(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_only_the_measured_part_of_a_run_is_laid_beside_a_baseline(tmp_path: Pat
 def test_small_print_and_page_say_once_each_where_emulated_times_are_not(tmp_path: Path) -> None:
     run = emulated_run(tmp_path / "run")
     assert sum(WHY in line for line in footnote(points_of(run))) == 1
-    page = markdown_report("title", points_of(run), verdict_lines(run), (), ())
+    page = markdown_report(Drawn([run], [points_of(run)], ()))
     assert page.count(WHY) == 2  # among the findings and in the small print
 
 

@@ -9,7 +9,7 @@ from ccbench.cases import Measurement, Status
 from ccbench.report.figure import Figure, Kind
 from ccbench.report.figures import MOST_SERIES, approximate_size, figures_of, joinable
 from ccbench.report.points import points_of
-from ccbench.report.text import percent
+from ccbench.units import percent
 
 from .synthetic import Edit, case, failed, flagged, prediction, sweep, write_run
 

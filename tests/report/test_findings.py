@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbench.cases import Measurement, Status
 from ccbench.machine.flags import Flag
-from ccbench.report.findings import findings_of, run_findings
+from ccbench.report.findings import FAR, SEVERITIES, findings_of, run_findings
 from ccbench.report.points import points_of
-from ccbench.report.run_finding import SEVERITIES, RunFinding
 from ccbench.results import Point
 from ccbench.results.points import NO_SAMPLES
+from ccbench.topology.graph import Finding
 from tests.report.synthetic import MANIFEST, failed, flagged, sweep, write_run
 
 
@@ -26,7 +27,7 @@ def points(tmp_path_factory: pytest.TempPathFactory) -> tuple[Point, ...]:
     return points_of(write_run(tmp_path_factory.mktemp("runs") / "run", sweep()))
 
 
-def kinds(found: Sequence[RunFinding]) -> list[str]:
+def kinds(found: Sequence[Finding]) -> list[str]:
     return [one.kind for one in found]
 
 
@@ -148,3 +149,50 @@ def _plain() -> tuple[Point, ...]:
 
 
 _PLAIN = _plain()
+
+
+@pytest.fixture
+def near(points: tuple[Point, ...]) -> Point:
+    """2 us, as predicted, twice its bound."""
+    return replace(timed(points[0], 2e-6), bottleneck="a link", samples_seconds=np.full(10, 2e-6))
+
+
+def taking(point: Point, seconds: float) -> Point:
+    return replace(
+        point, median_seconds=seconds, low_seconds=seconds, high_seconds=seconds,
+        samples_seconds=np.full(10, seconds),
+    )  # fmt: skip
+
+
+def test_the_cases_furthest_from_bound_and_prediction_are_named_first(near: Point) -> None:
+    some = [taking(near, seconds) for seconds in (1.2e-6, 2e-6, 2.5e-6, 4e-6, 8e-6, 0.5e-6)]
+    found = {one.kind: one for one in findings_of(some)}
+    assert found["beats_bound"].cases == 1
+    assert "500 ns beats the bound" in found["beats_bound"].evidence.replace("0.5 us", "500 ns")
+    slower = found["slower_than_predicted"]
+    assert (slower.cases, slower.severity) == (2, "doubt")
+    assert slower.evidence.index("4x the prediction") < slower.evidence.index("2x the prediction")
+    assert "by the model a link costs most" in slower.evidence
+    faster = found["faster_than_predicted"]
+    assert (faster.cases, faster.severity) == (1, "note")
+    assert "60% of the prediction" in faster.evidence
+    once = replace(near, samples_seconds=np.array([0.5e-6, *[2e-6] * 9]))
+    (beaten,) = findings_of([once])
+    assert "10 % of its samples beat the bound" in beaten.evidence
+
+
+def test_simulated_points_and_single_ranks_stray_from_no_prediction(near: Point) -> None:
+    slow = taking(near, 9e-6)
+    others = [replace(slow, simulated=True), replace(slow, ranks=1), replace(slow, baseline=True)]
+    assert "slower_than_predicted" not in kinds(findings_of(others))
+
+
+@given(ratios=st.lists(st.floats(0.1, 10.0), max_size=12))
+def test_exactly_the_far_ones_are_counted(points: tuple[Point, ...], ratios: list[float]) -> None:
+    some = [
+        replace(taking(points[0], 2e-6 * ratio), predicted_seconds=2e-6, bound_seconds=None)
+        for ratio in ratios
+    ]
+    expected = sum(abs(one.median_seconds / 2e-6 - 1) > FAR for one in some if one.median_seconds)
+    found = [one for one in findings_of(some) if one.kind.endswith("_than_predicted")]
+    assert sum(one.cases for one in found) == expected

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.report.findings_of_shape import RULES, shape_findings
+from ccbench.report.findings_of_shape import RULES, SHAPE_RULES
 from ccbench.report.points import points_of
 from ccbench.results import Point
+from ccbench.topology.graph import Finding
 from tests.report.synthetic import case, write_run
 from tests.report.test_findings import timed
+
+
+def shape_findings(points: Sequence[Point]) -> list[Finding]:
+    return [finding for rule in SHAPE_RULES for finding in rule(points)]
+
 
 SIZES = tuple(2**power for power in range(10, 20))
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,20 @@ from typing import Any
 import pytest
 
 from ccbench.cases import OVERLAP, OVERLAP_PARTS, Measurement, Status
-from ccbench.report.findings_of_shape import shape_findings
+from ccbench.report.case_table import screen_table
+from ccbench.report.findings import findings_of
 from ccbench.report.matplotlib_renderer import render
 from ccbench.report.points import points_of
-from ccbench.report.sharing import Sharing, sharing_of
-from ccbench.report.sharing_figures import sharing_figures
-from ccbench.report.sharing_tables import sharing_csv, sharing_lines, sharing_markdown, sharing_tables
-from ccbench.report.tables import screen_table
+from ccbench.report.sharing import (
+    Shared,
+    sharing_csv,
+    sharing_figures,
+    sharing_lines,
+    sharing_of,
+    sharing_tables,
+)
 from ccbench.report.writing import write_report
-from ccbench.results import Run
+from ccbench.results import Point, Run
 
 from .synthetic import case, failed, flagged, write_run
 
@@ -41,8 +47,12 @@ def taking(seconds: float, parts: dict[str, float] | None = None) -> Any:
     return edit
 
 
-def found(run: Run) -> Sharing:
+def found(run: Run) -> tuple[Shared, ...]:
     return sharing_of(points_of(run))
+
+
+def dips_and_turns(points: Sequence[Point]) -> list[str]:
+    return [one.kind for one in findings_of(points) if one.kind in ("not_monotone", "bandwidth_dip")]
 
 
 def groups_run(path: Path, **edits: Any) -> Run:
@@ -58,12 +68,12 @@ def groups_run(path: Path, **edits: Any) -> Run:
 
 
 def test_groups_at_once_are_compared_with_one_alone_and_the_slowest_is_named(tmp_path: Path) -> None:
-    (one,) = found(groups_run(tmp_path)).groups
+    (one,) = found(groups_run(tmp_path))
     assert one.ratio.middle == pytest.approx(2, rel=1e-3)
     assert one.ratio.low is not None
     assert one.ratio.high is not None
     assert one.ratio.low < 2 < one.ratio.high
-    assert one.together.slowest_group == "ranks 2-3 +33.3%"
+    assert one.sharing.slowest_group == "ranks 2-3 +33.3%"
 
 
 def test_a_case_without_a_speed_has_no_ratio(tmp_path: Path) -> None:
@@ -88,14 +98,16 @@ def beside_run(path: Path, parts: dict[str, float]) -> Run:
 
 def test_a_collective_beside_another_is_compared_with_itself_without(tmp_path: Path) -> None:
     parts = {"a": 1.1e-3, "b": 1.5e-3, "c": 3e-3, "d": 2e-3}
-    (one,) = found(beside_run(tmp_path, parts)).beside
-    assert one.whole.middle == pytest.approx(3, rel=1e-3)
-    assert one.own == pytest.approx(1.5, rel=2e-2)
+    (one,) = found(beside_run(tmp_path, parts))
+    assert one.ratio.middle == pytest.approx(3, rel=1e-3)
+    own = one.further["own_ratio"]
+    assert own is not None
+    assert own.middle == pytest.approx(1.5, rel=2e-2)
 
 
 def test_its_own_time_is_left_open_where_parts_were_not_timed_apart(tmp_path: Path) -> None:
-    (one,) = found(beside_run(tmp_path, {})).beside
-    assert one.own is None
+    (one,) = found(beside_run(tmp_path, {}))
+    assert one.further == {"own_ratio": None}
     (table,) = sharing_tables(found(beside_run(tmp_path / "other", {})))
     assert table.rows[0][-1] == "-"
 
@@ -108,14 +120,12 @@ def overlap_run(path: Path) -> Run:
 
 
 def test_mode_overlap_tells_what_was_hidden_and_how_much_each_was_slowed(tmp_path: Path) -> None:
-    (one,) = found(overlap_run(tmp_path)).overlap
-    assert one.efficiency.middle == pytest.approx(0.75)
-    assert one.computing is not None
-    assert one.communicating is not None
-    assert one.computing.middle == pytest.approx(1.5)
-    assert one.communicating.middle == pytest.approx(1.25)
-    assert one.point.slowest_group == ""
-    assert one.point.busbw is None
+    (one,) = found(overlap_run(tmp_path))
+    assert one.ratio.middle == pytest.approx(0.75)
+    slowed = [ratio.middle for ratio in one.further.values() if ratio]
+    assert slowed == pytest.approx([1.5, 1.25])
+    assert one.sharing.slowest_group == ""
+    assert one.sharing.busbw is None
 
 
 def test_ratios_at_several_sizes_are_a_figure(tmp_path: Path) -> None:
@@ -140,7 +150,6 @@ def test_a_ratio_at_one_size_is_no_figure(tmp_path: Path) -> None:
 def test_the_screen_the_page_and_files_say_the_same(tmp_path: Path) -> None:
     run = overlap_run(tmp_path)
     assert "75 %" in screen_table(run, 100)
-    assert "75 %" in sharing_markdown(found(run))
     files = {file.name: file for file in write_report([run], tmp_path / "report", ("html", "md", "csv"))}
     assert "75 %" in files["report.md"].read_text(encoding="utf-8")
     assert '<section id="sharing">' in files["report.html"].read_text(encoding="utf-8")
@@ -153,7 +162,7 @@ def test_the_screen_the_page_and_files_say_the_same(tmp_path: Path) -> None:
 def test_the_csv_file_has_a_row_for_every_comparison(tmp_path: Path) -> None:
     run = groups_run(tmp_path)
     (row,) = csv.DictReader(io.StringIO(sharing_csv(found(run))))
-    assert (row["question"], row["groups"], row["active_group"]) == ("concurrent", GROUPS, "0")
+    assert (row["question"], row["groups"], row["active_group"]) == ("groups", GROUPS, "0")
     assert float(row["shared_seconds"]) > float(row["alone_seconds"])
 
 
@@ -183,10 +192,10 @@ def test_a_run_without_any_sharing_has_no_tables(tmp_path: Path) -> None:
 def test_the_time_of_both_together_is_no_dip_nor_turn_of_a_collective(tmp_path: Path) -> None:
     cases = [case("all_reduce", "ring", 2**power, mode=OVERLAP, overlap_with="matmul") for power in (10, 20)]
     run = write_run(tmp_path / "run", cases, {0: taking(5e-3), 1: taking(1e-3)})
-    assert [one for one in shape_findings(points_of(run)) if one.kind == "not_monotone"] == []
+    assert dips_and_turns(points_of(run)) == []
     plain = write_run(
         tmp_path / "plain",
         [replace(one, mode="streaming", overlap_with="") for one in cases],
         {0: taking(5e-3), 1: taking(1e-3)},
     )
-    assert len(shape_findings(points_of(plain))) == 1
+    assert len(dips_and_turns(points_of(plain))) == 1

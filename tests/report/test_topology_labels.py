@@ -13,7 +13,7 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox, BboxBase
 
 from ccbench.machine.detection import load_cluster, load_topology
-from ccbench.report.picture_file import drawing_settings
+from ccbench.report.drawing import drawing_settings
 from ccbench.report.topology_figure import picture
 from ccbench.report.topology_layout import laid_out
 from ccbench.topology.catalog import catalog_names

@@ -2,40 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
 from ccbench import __version__
 from ccbench.analysis.health import pair_matrices
-from ccbench.report.baselines import Pair, baseline_lines, beside
+from ccbench.report.baselines import baseline_lines, beside, pairs_table
+from ccbench.report.case_table import page_table
+from ccbench.report.drawing import picture_address
 from ccbench.report.figure import Figure
 from ccbench.report.figures import figures_of, made
-from ccbench.report.findings import run_findings
-from ccbench.report.page.environment import Rows, differences, environment_rows
-from ccbench.report.page.glossary import BusFormula, bus_formulas, terms_of
-from ccbench.report.page.machine import (
-    MachinePicture,
-    MeasuredRate,
-    machine_picture,
-    measured_rates,
-    topology_of,
-)
+from ccbench.report.findings import health_lines, run_findings, sentences
+from ccbench.report.page.glossary import formula_table, terms_of
 from ccbench.report.page.plots import plot
-from ccbench.report.page.rows import table_data
 from ccbench.report.pair_figures import pair_figures
 from ccbench.report.points import meaning_of, provenance
-from ccbench.report.run_finding import RunFinding
 from ccbench.report.sample_figures import sample_figures
-from ccbench.report.sharing import sharing_of
-from ccbench.report.sharing_figures import sharing_figures
-from ccbench.report.sharing_tables import SharingTable, sharing_tables
-from ccbench.report.text import plural
-from ccbench.report.verdict import health_lines, sentences
-from ccbench.results import Point, Run
-from ccbench.topology.graph import DeviceKind, Topology
-from ccbench.units import plain
+from ccbench.report.sharing import sharing_figures, sharing_of, sharing_tables
+from ccbench.results import Manifest, Point, Run
+from ccbench.tables import Table, columns
+from ccbench.topology.graph import DeviceKind, Finding, Topology
+from ccbench.units import format_seconds, percent, plain, plural
 
 SECTIONS: tuple[tuple[str, str, str], ...] = (
     ("bandwidth", "Bus bandwidth against size",
@@ -57,6 +47,18 @@ SECTIONS: tuple[tuple[str, str, str], ...] = (
 MOST_PAIRS = 500
 """Lines beside a baseline that the page lists; the CSV file has all."""
 
+ENVIRONMENT = ("environment", "versions", "options", "machine", "notes")
+"""Entries of a manifest that are shown; the topology has its picture, and the suite its points."""
+
+LONGEST_VALUE = 300
+MOST_ROWS = 400
+
+ALWAYS_DIFFERENT = (
+    "environment.host.load_1_minute", "environment.memory.available_bytes",
+    "environment.memory.swap_used_bytes", "environment.limits.memory_free_bytes", "created_at",
+)  # fmt: skip
+"""Readings that change from minute to minute and tell nothing about a set-up."""
+
 
 @dataclass(frozen=True)
 class Section:
@@ -70,17 +72,20 @@ class Section:
 
 @dataclass(frozen=True)
 class RunPart:
-    """What the page says of one run. sentences: the verdict; lines: what one about health stands on."""
+    """What the page says of one run. sentences: the verdict; lines: what one about health stands on.
+
+    picture: the machine's drawing as a data address, and words for those who cannot see it.
+    """
 
     name: str
     facts: str
     sentences: tuple[str, ...]
     lines: tuple[str, ...]
-    findings: tuple[RunFinding, ...]
-    rates: tuple[MeasuredRate, ...]
-    picture: MachinePicture | None
-    environment: Rows
-    differences: tuple[tuple[str, str, str], ...]
+    findings: tuple[Finding, ...]
+    rates: Table
+    picture: tuple[str, str] | None
+    environment: Table
+    differences: Table
     beside: tuple[str, ...]
 
 
@@ -95,13 +100,13 @@ class PageContent:
     sections: tuple[Section, ...]
     plots: Mapping[str, Any]
     table: Mapping[str, Any]
-    pairs: tuple[Pair, ...]
+    pairs: Table
     more_pairs: int
-    sharing: tuple[SharingTable, ...]
+    sharing: tuple[Table, ...]
     terms: tuple[tuple[str, str], ...]
-    formulas: tuple[BusFormula, ...]
+    formulas: Table
     baseline: str
-    version: str
+    version: str = __version__
 
 
 def page_content(
@@ -119,11 +124,13 @@ def page_content(
     every = [point for own in points for point in own]
     figures = list(figures_of([*every, *behind], problems))
     for run, own in zip(runs, points, strict=True):
-        figures += made("samples of ranks", lambda own=own: sample_figures(own), problems)  # type: ignore[misc]  # mypy cannot infer a lambda with defaults
-        figures += made("pairs", lambda run=run: pair_figures(pair_matrices(run), _where(run)), problems)  # type: ignore[misc]  # as above
+        where = " · ".join(word for word in (run.manifest.host, run.manifest.machine) if word)
+        figures += made("samples of ranks", partial(sample_figures, own), problems)
+        figures += made("pairs", partial(_pairs, run, where), problems)
     sharing = sharing_of(every)
-    figures += made("sharing", lambda: sharing_figures(sharing), problems)
-    numbered = _unique(figures)
+    figures += made("sharing", partial(sharing_figures, sharing), problems)
+    # Names of the page's own, which no string of a run has a part in.
+    numbered = {f"figure-{place}": figure for place, figure in enumerate(figures, start=1)}
     label = provenance(every)
     pairs = beside(every, behind)
     return PageContent(
@@ -133,25 +140,18 @@ def page_content(
         runs=tuple(_part(run, own, behind, baseline) for run, own in zip(runs, points, strict=True)),
         sections=_sections(numbered),
         plots={key: plot(figure) for key, figure in numbered.items()},
-        table=table_data([*every, *behind]),
-        pairs=pairs[:MOST_PAIRS],
-        sharing=sharing_tables(sharing),
+        table=page_table([*every, *behind]),
+        pairs=pairs_table(pairs[:MOST_PAIRS]),
         more_pairs=max(0, len(pairs) - MOST_PAIRS),
+        sharing=sharing_tables(sharing),
         terms=terms_of(every),
-        formulas=bus_formulas(every),
+        formulas=formula_table(every),
         baseline="" if baseline is None else plain(baseline.path.name or baseline.path),
-        version=__version__,
     )
 
 
-def _where(run: Run) -> str:
-    words = (run.manifest.host, run.manifest.machine)
-    return " · ".join(word for word in words if word)
-
-
-def _unique(figures: Sequence[Figure]) -> dict[str, Figure]:
-    """Figures by a name of the page's own, which no string of a run has a part in."""
-    return {f"figure-{place}": figure for place, figure in enumerate(figures, start=1)}
+def _pairs(run: Run, where: str) -> list[Figure]:
+    return pair_figures(pair_matrices(run), where)
 
 
 def _sections(figures: Mapping[str, Figure]) -> tuple[Section, ...]:
@@ -177,15 +177,9 @@ def _beside(points: Sequence[Point], behind: Sequence[Point], baseline: Run) -> 
     return (text, *(line.replace("  note", "Note", 1) for line in lines if line.startswith("  note: ")))
 
 
-def _is_one_processor(topology: Topology) -> bool:
-    """Whether there is nothing to see but a processor and its NICs."""
-    return len([one for one in topology.devices if one.kind is not DeviceKind.NIC]) < 2
-
-
 def _part(run: Run, points: Sequence[Point], behind: Sequence[Point], baseline: Run | None) -> RunPart:
     findings = run_findings(run, points)
     blamed, *lines = health_lines(run) or [""]
-    topology = topology_of(run.manifest)
     facts = (
         plain(run.path.name),
         f"host {run.manifest.host}" * bool(run.manifest.host),
@@ -193,15 +187,87 @@ def _part(run: Run, points: Sequence[Point], behind: Sequence[Point], baseline: 
         run.manifest.created_at,
         plural(len(points), "case"),
     )
+    differing = () if baseline is None else differences(run.manifest, baseline.manifest)
     return RunPart(
         name=plain(run.path.name),
         facts=" · ".join(fact for fact in facts if fact),
         sentences=(*[blamed] * bool(blamed), *sentences(points, findings)),
         lines=tuple(lines),
         findings=findings,
-        rates=measured_rates(points),
-        picture=None if topology is None or _is_one_processor(topology) else machine_picture(topology),
-        environment=environment_rows(run.manifest),
-        differences=() if baseline is None else differences(run.manifest, baseline.manifest),
+        rates=rates_table(points),
+        picture=_picture(topology_of(run.manifest)),
+        environment=Table(columns("<fact", "<value"), environment_rows(run.manifest)),
+        differences=Table(columns("<fact", "<here", "<there"), differing),
         beside=() if baseline is None else _beside(points, behind, baseline),
     )
+
+
+def topology_of(manifest: Manifest) -> Topology | None:
+    """The machine that predictions were priced on where the catalog has it, else the one that was detected.
+
+    None where neither is known.
+    """
+    from ccbench.topology.catalog import catalog_names, load_catalog
+
+    name = manifest.machine
+    return load_catalog(name) if name in catalog_names() else manifest.topology
+
+
+def _picture(topology: Topology | None) -> tuple[str, str] | None:
+    """The drawing of a machine; of a processor and its NICs alone there is nothing to see."""
+    if topology is None or sum(one.kind is not DeviceKind.NIC for one in topology.devices) < 2:
+        return None
+    from ccbench.report.topology_figure import picture
+
+    counted = f"{plural(len(topology.gpus), 'GPU')}, {plural(len(topology.links), 'link')}"
+    return picture_address(lambda: picture(topology)), f"{plain(topology.name)}: {counted}"
+
+
+def rates_table(points: Sequence[Point]) -> Table:
+    """The case with the highest bus bandwidth of every collective, backend and number of ranks."""
+    best: dict[tuple[str, str, int, int], Point] = {}
+    for point in points:
+        if point.busbw is None or point.group_ranks < 2 or point.emulated or point.baseline:
+            continue
+        key = (point.collective, point.backend, point.ranks, point.nodes)
+        if key not in best or (best[key].busbw or 0.0) < point.busbw:
+            best[key] = point
+    rows = [
+        (
+            one.label, format_seconds(one.median_seconds or 0.0), f"{one.busbw:.4g} GB/s",
+            "" if one.bound_share is None else percent(one.bound_share),
+        )
+        for _, one in sorted(best.items())
+    ]  # fmt: skip
+    return Table(columns("<case", "time", "busbw", "of bound"), rows)
+
+
+def environment_rows(manifest: Manifest) -> tuple[tuple[str, str], ...]:
+    """(name with dots, value) of everything a manifest says about its making; unknown facts are left out."""
+    found = [("created_at", manifest.created_at)] * bool(manifest.created_at)
+    for part in ENVIRONMENT:
+        found += list(_flat(part, manifest.at(part)))
+    return tuple(found[:MOST_ROWS])
+
+
+def differences(manifest: Manifest, other: Manifest) -> tuple[tuple[str, str, str], ...]:
+    """(name, here, there) of every row that is not alike; '' where one side says nothing."""
+    here, there = dict(environment_rows(manifest)), dict(environment_rows(other))
+    pairs = {name: (here.get(name, ""), there.get(name, "")) for name in (*here, *there)}
+    return tuple(
+        (name, *pair) for name, pair in pairs.items() if pair[0] != pair[1] and name not in ALWAYS_DIFFERENT
+    )
+
+
+def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _flat(f"{name}.{plain(key, 80)}", inner)
+    elif isinstance(value, (list, tuple)):
+        if any(isinstance(one, (Mapping, list, tuple)) for one in value):
+            for place, inner in enumerate(value):
+                yield from _flat(f"{name}[{place}]", inner)
+        elif value:
+            yield name, plain(", ".join(str(one) for one in value), LONGEST_VALUE)
+    elif value not in (None, ""):
+        yield name, plain(value, LONGEST_VALUE)

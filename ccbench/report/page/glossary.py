@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from ccbench.collectives import COLLECTIVES
 from ccbench.machine.flags import Flag
 from ccbench.results import Point
+from ccbench.tables import Table, columns
 
 FORMS: tuple[tuple[str, Callable[[int], float]], ...] = (
     ("2(n-1)/n", lambda n: 2 * (n - 1) / n),
@@ -17,30 +17,22 @@ FORMS: tuple[tuple[str, Callable[[int], float]], ...] = (
 """How bus factors are written; which one a collective has is found by comparing numbers."""
 
 
-@dataclass(frozen=True)
-class BusFormula:
-    """busbw / algbw of one collective: as a formula of the number of ranks n, and its value at ``ranks``."""
-
-    collective: str
-    formula: str
-    values: tuple[tuple[int, float], ...]
-
-
-def bus_formulas(points: Iterable[Point]) -> tuple[BusFormula, ...]:
-    """A row for every collective of the table that moves data, the run's own numbers of ranks worked out."""
+def formula_table(points: Iterable[Point]) -> Table:
+    """busbw over algbw of every collective that moves data, worked out for the run's own numbers of ranks."""
     ranks: dict[str, set[int]] = {}
     for point in points:
         if point.group_ranks > 1:
             ranks.setdefault(point.collective, set()).add(point.group_ranks)
-    rows = [row for row in COLLECTIVES.values() if row.moves_data]
-    return tuple(
-        BusFormula(
+    rows = [
+        (
             row.name,
             formula_of(row.bus_factor),
-            tuple((n, row.bus_factor(n)) for n in sorted(ranks.get(row.name, set()))[:6]),
+            ", ".join(f"{row.bus_factor(n):.4g} for {n} ranks" for n in sorted(ranks.get(row.name, ()))[:6]),
         )
-        for row in rows
-    )
+        for row in COLLECTIVES.values()
+        if row.moves_data
+    ]
+    return Table(columns("<collective", "<factor (n ranks)", "<here"), rows)
 
 
 def formula_of(factor: Callable[[int], float]) -> str:

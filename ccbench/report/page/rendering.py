@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from ccbench.errors import MissingDependency
 from ccbench.report.page.content import PageContent
-from ccbench.units import format_seconds, format_size
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -83,13 +82,10 @@ def _environment() -> Environment:
         from jinja2 import Environment, PackageLoader, StrictUndefined
     except ImportError:
         raise MissingDependency("report: the page needs jinja2; pip install jinja2") from None
-    made = Environment(
+    return Environment(
         loader=PackageLoader("ccbench.report", "page"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["size"] = format_size
-    made.filters["seconds"] = lambda seconds: format_seconds(seconds or 0.0)
-    return made

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from ccbench.cases import Measurement, Status
+from ccbench.report.case_table import page_table
 from ccbench.report.page import page_content, render_page
-from ccbench.report.page.rows import table_data
 from ccbench.report.points import points_of
 from ccbench.results import Run
 from tests.report.page.chromium import Browser
@@ -333,7 +333,7 @@ def test_the_filter_of_ten_thousand_rows_answers_in_less_than_a_fifth_of_a_secon
     content = page_content([run], [own])
 
     page = tmp_path / "many.html"
-    page.write_text(render_page(replace(content, table=table_data(many))), encoding="utf-8")
+    page.write_text(render_page(replace(content, table=page_table(many))), encoding="utf-8")
     browser.open(page)
     took = browser.value(
         "(() => { const f = document.getElementById('filter'); const took = [];"

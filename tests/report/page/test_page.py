@@ -19,21 +19,18 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.machine.flags import Flag
 from ccbench.report import write_report
 from ccbench.report.baselines import comparable_points
+from ccbench.report.case_table import page_table
 from ccbench.report.figures import figures_of
-from ccbench.report.findings import run_findings
+from ccbench.report.findings import run_findings, sentences, verdict_lines
 from ccbench.report.page import page_content
-from ccbench.report.page.environment import differences, environment_rows
-from ccbench.report.page.glossary import bus_formulas, formula_of, terms_of
-from ccbench.report.page.machine import machine_picture, measured_rates, topology_of
+from ccbench.report.page.content import differences, environment_rows, rates_table, topology_of
+from ccbench.report.page.glossary import formula_of, formula_table, terms_of
 from ccbench.report.page.plots import plot
 from ccbench.report.page.rendering import json_for_html
-from ccbench.report.page.rows import table_data
 from ccbench.report.points import points_of
-from ccbench.report.run_finding import RunFinding
-from ccbench.report.verdict import sentences, verdict_lines
 from ccbench.results import Manifest, Run
 from ccbench.topology.files import to_plain
-from ccbench.topology.graph import Device, DeviceKind, Topology
+from ccbench.topology.graph import Device, DeviceKind, Finding, Topology
 from tests.analysis.health.machines import collectives, run_of
 from tests.report.page.conftest import page_of
 from tests.report.synthetic import MANIFEST, flagged, sweep, write_run
@@ -91,7 +88,7 @@ def test_a_bound_of_a_few_bytes_does_not_flatten_the_figure_of_time(run: Run) ->
 
 def test_the_table_has_every_case_and_its_numbers(run: Run) -> None:
     points = points_of(run)
-    table = table_data(points)
+    table = page_table(points)
     columns = {one["header"]: one for one in table["columns"]}
     assert table["rows"] == len(points)
     assert columns["size"]["numbers"] == [point.size_bytes for point in points]
@@ -111,9 +108,9 @@ def test_the_glossary_writes_the_factor_that_the_table_of_collectives_has(name: 
 
 
 def test_the_glossary_works_the_factor_out_for_the_ranks_of_the_run(run: Run) -> None:
-    rows = {row.collective: row for row in bus_formulas(points_of(run))}
-    assert rows["all_reduce"].values == ((4, 1.5),)
-    assert rows["broadcast"].values == ()
+    rows = {row[0]: row for row in formula_table(points_of(run)).rows}
+    assert rows["all_reduce"][2] == "1.5 for 4 ranks"
+    assert rows["broadcast"][2] == ""
 
 
 def test_the_glossary_explains_the_flags_that_the_run_has(run: Run) -> None:
@@ -139,12 +136,13 @@ def test_the_environment_is_flat_and_differences_leave_out_what_always_differs()
     assert differences(here, here) == ()
 
 
-def test_a_machine_of_the_catalog_is_drawn_and_a_broken_manifest_is_not() -> None:
-    topology = topology_of(Manifest({"machine": {"name": "hgx-h100"}}))
-    assert topology is not None
-    picture = machine_picture(topology)
-    assert picture.address.startswith("data:image/svg+xml;base64,")
-    assert "8 GPUs" in picture.words
+def test_a_machine_of_the_catalog_is_drawn_and_a_broken_manifest_is_not(run: Run) -> None:
+    of_it = replace(run, manifest=Manifest({"machine": {"name": "hgx-h100"}}))
+    (part,) = page_content([of_it], [points_of(of_it)]).runs
+    assert part.picture is not None
+    address, words = part.picture
+    assert address.startswith("data:image/svg+xml;base64,")
+    assert "8 GPUs" in words
     assert topology_of(Manifest({"topology": {"devices": 3}})) is None
     assert topology_of(Manifest({})) is None
 
@@ -159,15 +157,15 @@ def test_a_processor_alone_with_its_nic_is_not_drawn(run: Run, processors: int, 
 
 
 def test_the_most_of_every_collective_stands_beside_its_machine(run: Run) -> None:
-    (rate,) = measured_rates(points_of(run))
+    (rate,) = rates_table(points_of(run)).rows
     best = max(point.busbw or 0.0 for point in points_of(run))
-    assert rate.busbw == f"{best:.4g} GB/s"
+    assert rate[2] == f"{best:.4g} GB/s"
 
 
 def test_the_verdict_is_a_few_sentences_the_worst_findings_last(run: Run) -> None:
     found = [
-        RunFinding("problem", "x", "The cable is loose", "seen", "do"),
-        RunFinding("note", "y", "z", "", ""),
+        Finding("problem", "x", (), "seen", "do", "The cable is loose"),
+        Finding("note", "y", (), "", "", "z"),
     ]
     measured, predicted, bound, worst = sentences(points_of(run), found)
     assert measured.startswith("18 of 18 cases measured")

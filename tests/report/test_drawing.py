@@ -7,7 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from ccbench.errors import UsageError
-from ccbench.report.picture_file import ENDINGS, check_ending, drawing_settings, save_picture
+from ccbench.report.drawing import ENDINGS, check_ending, drawing_settings, save_picture
 
 
 @pytest.mark.parametrize("ending", [*ENDINGS, ".PNG"])

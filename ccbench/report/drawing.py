@@ -1,7 +1,13 @@
-"""One picture in one file: which endings there are, settings that hold for one drawing, and writing it."""
+"""One picture as a file or as part of a page, and the settings and colours that all drawings share.
+
+Colours are those of M. Okabe and K. Ito, "Color Universal Design" (2008), safe for every common kind of
+colour blindness.
+"""
 
 from __future__ import annotations
 
+import base64
+import io
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +21,13 @@ if TYPE_CHECKING:
 
 ENDINGS = (".svg", ".png", ".pdf")
 DOTS_PER_INCH = 150
-_DATES = {".svg": "Date", ".pdf": "CreationDate"}
+_DATES = {"svg": "Date", "pdf": "CreationDate"}
+
+LARGEST_PICTURE_BYTES = 1_500_000
+"""Of an SVG in a page; a larger one is put there as PNG."""
+
+BLUE, VERMILION, GREEN, PINK, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
+INK, GREY, FAINT = "#222222", "#666666", "#d9d9d9"
 
 
 def check_ending(path: Path) -> None:
@@ -32,13 +44,27 @@ def save_picture(draw: Callable[[], Figure], path: Path) -> None:
     Raises UsageError for another ending, and where the file cannot be written.
     """
     check_ending(path)
-    form = path.suffix.lower()
-    metadata = {_DATES[form]: None} if form in _DATES else {}
+    try:
+        path.write_bytes(picture_bytes(draw, path.suffix.lower()[1:]))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
+
+
+def picture_bytes(draw: Callable[[], Figure], form: str, dots_per_inch: int = DOTS_PER_INCH) -> bytes:
+    """What ``draw`` draws as a file of ``form``; the same figure gives the same bytes."""
+    sink = io.BytesIO()
     with drawing_settings():
-        try:
-            draw().savefig(path, format=form[1:], dpi=DOTS_PER_INCH, metadata=metadata)
-        except OSError as error:
-            raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
+        metadata = {_DATES[form]: None} if form in _DATES else {}
+        draw().savefig(sink, format=form, dpi=dots_per_inch, metadata=metadata)
+    return sink.getvalue()
+
+
+def picture_address(draw: Callable[[], Figure]) -> str:
+    """A drawing as a data address, to be shown as an image, in which nothing can run."""
+    kind, content = "svg+xml", picture_bytes(draw, "svg")
+    if len(content) > LARGEST_PICTURE_BYTES:
+        kind, content = "png", picture_bytes(draw, "png", dots_per_inch=110)
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
 @contextmanager

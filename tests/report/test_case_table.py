@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from ccbench.cases import Status
 from ccbench.report import screen_table
+from ccbench.report.case_table import CSV_NAMES, case_table, csv_table
 from ccbench.report.points import points_of
-from ccbench.report.tables import CSV_COLUMNS, csv_table, markdown_report, markdown_table
+from ccbench.report.writing import Drawn, markdown_report
 from ccbench.results import Run
+from ccbench.tables import markdown_table
 
 from .synthetic import Edit, case, failed, flagged, sweep, write_run
 
@@ -145,8 +147,8 @@ def test_simulated_runs_say_so_on_the_screen_and_in_markdown(tmp_path: Path) -> 
     text = screen_table(run, 100)
     assert text.startswith("SIMULATED")
     assert "SIMULATED: times come from a model" in text
-    page = markdown_report("all", points_of(run), [], [], [])
-    assert page.startswith("# SIMULATED all")
+    page = markdown_report(Drawn([run], [points_of(run)], ()))
+    assert page.startswith("# SIMULATED allreduce")
     assert "* SIMULATED: times come from a model" in page
 
 
@@ -162,7 +164,7 @@ def test_empty_all_failed_and_mixed_runs_have_tables(tmp_path: Path) -> None:
 
 
 def test_every_case_is_a_row_of_the_markdown_table(run: Run) -> None:
-    lines = markdown_table(points_of(run)).splitlines()
+    lines = markdown_table(case_table(points_of(run))).splitlines()
     assert len(lines) == 2 + len(run.cases)
     assert len({line.count(" | ") for line in lines}) == 1
 
@@ -174,7 +176,7 @@ def test_no_name_breaks_markdown_or_csv(text: str, tmp_path_factory: pytest.Temp
     cases = [replace(case("all_reduce", "ring", 4096), algorithm=text, backend=text)]
     edits = {0: lambda one: failed(one, Status.FAILED, text)}
     points = points_of(write_run(tmp_path_factory.mktemp("odd") / "run", cases, edits))
-    lines = markdown_table(points).splitlines()
+    lines = markdown_table(case_table(points)).splitlines()
     assert len(lines) == 3
     assert lines[2].count("|") == lines[1].count("|")
     assert "<" not in lines[2]
@@ -185,7 +187,7 @@ def test_no_name_breaks_markdown_or_csv(text: str, tmp_path_factory: pytest.Temp
 
 def test_csv_keeps_full_precision_and_leaves_missing_values_empty(run: Run) -> None:
     rows = list(csv.DictReader(io.StringIO(csv_table(points_of(run)), newline="")))
-    assert list(rows[0]) == [name for name, _ in CSV_COLUMNS]
+    assert list(rows[0]) == list(CSV_NAMES)
     for row, (_, expected) in zip(rows, run.cases.iterrows(), strict=True):
         assert row["status"] == expected["status"]
         if row["status"] == "ok":
@@ -197,8 +199,8 @@ def test_csv_keeps_full_precision_and_leaves_missing_values_empty(run: Run) -> N
 
 def test_one_rank_has_no_bus_bandwidth_and_no_bound(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", [case("broadcast", "binomial_tree", 4096, ranks=1)])
-    columns = [name.strip() for name in markdown_table(points_of(run)).splitlines()[0].split("|")]
-    values = [name.strip() for name in markdown_table(points_of(run)).splitlines()[2].split("|")]
+    columns = [name.strip() for name in markdown_table(case_table(points_of(run))).splitlines()[0].split("|")]
+    values = [name.strip() for name in markdown_table(case_table(points_of(run))).splitlines()[2].split("|")]
     told = dict(zip(columns, values, strict=True))
     assert told["busbw"] == told["of bound"] == "-"
     assert told["algbw"] != "-"

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from ccbench.cases import Case
 from ccbench.report.figures_across import bias_text
-from ccbench.report.text import csv_text, file_name, markdown, percent, plural
-from ccbench.units import plain
+from ccbench.report.writing import file_name
+from ccbench.tables import csv_text, markdown
+from ccbench.units import percent, plain, plural
 
 
 @given(st.text())

@@ -1,0 +1,251 @@
+"""The table of all cases: for the screen, for Markdown, for CSV and for the page."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from ccbench.analysis.health import pair_matrices
+from ccbench.cases import AXES, Status
+from ccbench.report.pair_figures import pair_lines
+from ccbench.report.points import imported_from, meaning_of, points_of, provenance
+from ccbench.report.sharing import sharing_lines, sharing_of
+from ccbench.results import Point, Run
+from ccbench.tables import Column, Table, csv_file, fitted, folded, wrapped
+from ccbench.units import format_seconds, format_size, percent, plain, plural
+
+NARROWEST = 40
+DOUBTFUL = "~"
+FLAGS = "flags"
+MOST_FLAGS = 6
+"""Flags, or reasons, that lines below a narrow table spell out."""
+
+
+@dataclass(frozen=True)
+class CaseColumn(Column):
+    """One column of cases.
+
+    text: for people. name, number: what the page sorts the column by and copies; the name says the unit.
+    usual: shown even where all rows say the same and there is room.
+    """
+
+    text: Callable[[Point], str] = str
+    name: str = ""
+    number: Callable[[Point], float | None] | None = None
+    usual: bool = False
+
+
+def _algorithm(point: Point) -> str:
+    """The algorithm asked for, and what ran where that is another or was left to the library."""
+    used = [point.algorithm_used] * (point.algorithm_used not in ("", point.algorithm))
+    used += [point.protocol_used] * (point.protocol_used not in ("", point.protocol))
+    chosen = point.channels_used and point.channels_used != point.channels
+    used += [f"{point.channels_used} ch"] * bool(chosen)
+    words = [point.algorithm + (f" ({' '.join(used)})" if used else "")]
+    words += [point.protocol] * (point.protocol != "default") + [point.mode] * (point.mode != "streaming")
+    words += [f"root {point.root}"] * (point.root > 0) + ["in place"] * point.in_place
+    return " ".join(words)
+
+
+def _time(point: Point) -> str:
+    """The median and its interval, in the unit of the median; the status where there is no time."""
+    if point.median_seconds is None:
+        return point.status.value
+    text = format_seconds(point.median_seconds)
+    text = text if point.trusted else DOUBTFUL + text
+    if point.low_seconds is None or point.high_seconds is None:
+        return text
+    factor = {"us": 1e6, "ms": 1e3}.get(text.split(" ")[1], 1.0)
+    return f"{text} [{point.low_seconds * factor:.4g}, {point.high_seconds * factor:.4g}]"
+
+
+def _rate(rate: float | None) -> str:
+    return "-" if rate is None else f"{rate:.2f}" if rate >= 0.1 else f"{rate:.2g}"
+
+
+def _flags(point: Point) -> str:
+    """What is doubtful, or why there is no result."""
+    return "; ".join(point.flags) if point.status == Status.OK else point.detail or point.status.value
+
+
+def _seconds(seconds: float | None) -> str:
+    return "-" if seconds is None else format_seconds(seconds)
+
+
+def _telling(title: str, text: Callable[[Point], str], usual: bool = False) -> CaseColumn:
+    return CaseColumn(title, right=False, keep=9, tells=True, text=text, usual=usual)
+
+
+def _count(name: str, usual: bool) -> CaseColumn:
+    number = attrgetter(name)
+    return CaseColumn(name, True, 9, True, lambda point: str(number(point)), name, number, usual)
+
+
+def _number(
+    title: str, keep: int, name: str, number: Callable[[Point], Any], text: Callable[[Any], str], usual: bool
+) -> CaseColumn:
+    return CaseColumn(title, True, keep, False, lambda point: text(number(point)), name, number, usual)
+
+
+def _bus_rate(point: Point) -> float | None:
+    return point.busbw if point.group_ranks > 1 else None
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else percent(share)
+
+
+def _wrong(count: int | None) -> str:
+    return "-" if count is None else str(count)
+
+
+_ESTIMATE = "library_estimate_seconds"
+_MEDIAN = attrgetter("median_seconds")
+
+COLUMNS: tuple[CaseColumn, ...] = (
+    _telling("run", attrgetter("run")),
+    _telling("backend", attrgetter("backend")),
+    _telling("collective", attrgetter("collective"), usual=True),
+    _telling("algorithm", _algorithm, usual=True),
+    _telling("setting", attrgetter("setting")),
+    _count("ranks", usual=True),
+    _count("nodes", usual=False),
+    _telling("dtype", attrgetter("dtype"), usual=True),
+    _telling("op", attrgetter("op")),
+    _number("size", 10, "size_bytes", attrgetter("size_bytes"), format_size, usual=True),
+    CaseColumn("time [interval]", True, 10, False, _time, "median_seconds", _MEDIAN, usual=True),
+    _number("algbw", 4, "algbw_GB_s", attrgetter("algbw"), _rate, usual=True),
+    _number("busbw", 9, "busbw_GB_s", _bus_rate, _rate, usual=False),
+    _number("predicted", 5, "predicted_seconds", attrgetter("predicted_seconds"), _seconds, usual=True),
+    _number("library says", 4, _ESTIMATE, attrgetter(_ESTIMATE), _seconds, usual=False),
+    _number("of bound", 6, "bound_share", attrgetter("bound_share"), _share, usual=True),
+    CaseColumn("slowest part", right=False, keep=6, text=attrgetter("slowest_group")),
+    _number("wrong", 7, "wrong_elements", attrgetter("wrong_elements"), _wrong, usual=True),
+    CaseColumn(FLAGS, right=False, keep=3, text=_flags, usual=True),
+)
+"""Bandwidths are in GB/s; "of bound" is the share of the speed of light that was reached, "library
+says" the library's own estimate, "slowest part" that of what ran at the same time, over the fastest."""
+
+SHOWN_WHERE_SET = ("setting", "slowest part", "library says")
+
+
+def case_table(points: Sequence[Point]) -> Table:
+    """The usual columns, and the others where rows differ or, of settings, where one is set."""
+    texts = {column: [column.text(point) for point in points] for column in COLUMNS}
+    shown = [
+        column
+        for column, cells in texts.items()
+        if column.usual or len({*cells}) > 1 or (column.title in SHOWN_WHERE_SET and {*cells} - {"", "-"})
+    ]
+    return Table(tuple(shown), list(zip(*(texts[column] for column in shown), strict=True)))
+
+
+def screen_table(run: Run, width: int) -> str:
+    """The cases of ``run`` as plain text no wider than ``width`` characters (but never below 40).
+
+    The last lines say which columns had no room, and what flags there are. Pairs of ranks are shown as
+    matrices below it, and what sharing costs as tables.
+    """
+    points = points_of(run)
+    label = provenance(points)
+    title = ": ".join(part for part in (run.suite, plural(len(points), "case")) if part)
+    title = f"{label} {title}" if label else title
+    if not points:
+        return title
+    width = max(width, NARROWEST)
+    maps = [*pair_lines(pair_matrices(run), width), *sharing_lines(sharing_of(points), width)]
+    below = [line for text in maps for line in folded(text, width)]
+    lines = [plain(title, width)]
+    points = tuple(point for point in points if not (point.pair and point.status == Status.OK))
+    if not points:  # nothing but pairs, which are shown as matrices
+        return "\n".join([*lines, *below])
+    rows, dropped = fitted(case_table(points), width)
+    notes = ["GB/s = 1e9 bytes/s; of bound: the bound's time over the measured one"]
+    notes += [f"{DOUBTFUL} flagged as doubtful"] * (not all(point.trusted for point in points))
+    notes += _flag_lines(points) if FLAGS in dropped else []
+    others = ", ".join(name for name in dropped if name != FLAGS)
+    notes += [f"not shown for want of width: {others}"] * bool(others)
+    notes += [f"{label}: {meaning_of(label)}"] * bool(label)
+    notes += [imported_from(points)] * any(point.imported for point in points)
+    return "\n".join([*lines, *rows, *(line for note in notes for line in wrapped(note, width)), *below])
+
+
+def _flag_lines(points: Sequence[Point]) -> list[str]:
+    """What the column of flags would say, once for every flag and every reason, most frequent first."""
+    found: dict[str, dict[str, list[Point]]] = {"flags": defaultdict(list), "no result": defaultdict(list)}
+    for point in points:
+        if point.status != Status.OK:
+            found["no result"][_flags(point)].append(point)
+        for flag in point.flags if point.status == Status.OK else ():
+            found["flags"][flag].append(point)
+    return [f"{heading}: {_counted(groups, len(points))}" for heading, groups in found.items() if groups]
+
+
+def _counted(groups: Mapping[str, Sequence[Point]], of: int) -> str:
+    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    texts = []
+    for text, members in ordered[:MOST_FLAGS]:
+        first = f"{_algorithm(members[0])} {format_size(members[0].size_bytes)}"
+        several = f"{plural(len(members), 'case')}, first " if len(members) > 1 else ""
+        texts.append(f"{text} ({'every case' if len(members) == of else several + first})")
+    more = len(ordered) - len(texts)
+    return "; ".join(texts) + (f"; and {more} more, in the report's table" if more else "")
+
+
+HIDDEN_WHERE_ALIKE = ("run", "nodes", "dtype", "op", *SHOWN_WHERE_SET)
+
+
+def page_table(points: Sequence[Point]) -> dict[str, Any]:
+    """Columns of texts and numbers for the page's script; equal texts are stored once."""
+    stored = []
+    for column in COLUMNS:
+        texts = [column.text(point) for point in points]
+        if column.title in HIDDEN_WHERE_ALIKE and len({*texts}) < 2:
+            continue
+        entry = {"header": column.title, "right": column.right, **_stored(texts)}
+        entry["csv"] = column.name or column.title
+        if column.number is not None:
+            entry["numbers"] = [_digits(column.number(point)) for point in points]
+        stored.append(entry)
+    statuses = _stored([point.status.value for point in points])
+    baselines = [place for place, point in enumerate(points) if point.baseline]
+    return {"columns": stored, "rows": len(points), "status": statuses, "baseline": baselines}
+
+
+def _stored(texts: Sequence[str]) -> dict[str, Any]:
+    places: dict[str, int] = {}
+    index = [places.setdefault(text, len(places)) for text in texts]
+    return {"texts": list(texts)} if 2 * len(places) > len(texts) else {"words": list(places), "index": index}
+
+
+def _digits(number: float | None) -> float | int | None:
+    return number if number is None or isinstance(number, int) else float(f"{number:.7g}")
+
+
+CSV_NAMES = (
+    "run", "baseline", "simulated", "host", "machine", *(axis.name for axis in AXES), "backend_version",
+    "algorithm_used", "protocol_used", "channels_used", "status", "detail", "samples", "median_seconds",
+    "low_seconds", "high_seconds", "interval_confidence", "algbw_GB_s", "busbw_GB_s", "bound_seconds",
+    "predicted_seconds", "library_estimate_seconds", "slowest_group", "bound_share", "overlap_efficiency",
+    "overlap_low", "overlap_high", "bottleneck", "slowest_rank", "wrong_elements", "flags", "time_statistic",
+    "source", "tool",
+)  # fmt: skip
+_CSV_VALUES: Mapping[str, Callable[[Point], object]] = {
+    "channels_used": lambda point: point.channels_used or None,
+    "status": lambda point: point.status.value,
+    "samples": lambda point: len(point.samples_seconds),
+    "algbw_GB_s": attrgetter("algbw"),
+    "busbw_GB_s": attrgetter("busbw"),
+    "flags": lambda point: "; ".join(point.flags),
+    "tool": attrgetter("tool_and_version"),
+}
+"""Of columns that are no field of a point."""
+
+
+def csv_table(points: Sequence[Point]) -> str:
+    """All cases as CSV, for spreadsheets and scripts; units are in the names."""
+    values = {name: _CSV_VALUES.get(name, attrgetter(name)) for name in CSV_NAMES}
+    return csv_file(CSV_NAMES, ({name: value(point) for name, value in values.items()} for point in points))

@@ -1,0 +1,181 @@
+"""A table as one value, and its text: for a screen, for Markdown and for CSV; the page's template makes HTML.
+
+Text that comes from files and machines is made safe here: one line of printable characters everywhere, no
+markup in Markdown, no formula in CSV.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ccbench.units import plain
+
+GAP = "  "
+LONGEST_CELL = 32
+"""Of a column that may be cut where the screen is narrow."""
+
+IN_EVERY_ROW = 10
+MOST_DISPENSABLE = 5
+"""Columns kept no more than this go before one that tells rows apart leaves the rows."""
+
+_SPECIAL_IN_MARKDOWN = re.compile(r"[\\`*\[\]$~#|<>&]")
+_EMPHASIS = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+_ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "|": "&#124;", "$": "&#36;"}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column.
+
+    keep: the larger, the longer the column stays on a narrow screen; from IN_EVERY_ROW on it stays in the
+    rows even where all say the same. tells: it tells rows apart and is neither cut nor dropped; without room
+    it becomes a line above its rows.
+    """
+
+    title: str
+    right: bool = True
+    keep: int = 7
+    tells: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of as many texts as there are columns. text: one or two sentences that explain it."""
+
+    columns: tuple[Column, ...]
+    rows: Sequence[Sequence[str]]
+    title: str = ""
+    text: str = ""
+
+
+def columns(*titles: str) -> tuple[Column, ...]:
+    """Columns of ``titles``, aligned right but for those that begin with ``<``."""
+    return tuple(Column(title.removeprefix("<"), right=not title.startswith("<")) for title in titles)
+
+
+def aligned(table: Table) -> list[str]:
+    """Header and rows for a screen, uncut."""
+    cells = [[column.title for column in table.columns], *table.rows]
+    widths = [max(map(len, texts)) for texts in zip(*cells, strict=True)]
+    return [
+        GAP.join(
+            cell.rjust(size) if column.right else cell.ljust(size)
+            for cell, size, column in zip(row, widths, table.columns, strict=True)
+        ).rstrip()
+        for row in cells
+    ]
+
+
+def fitted(table: Table, width: int) -> tuple[list[str], tuple[str, ...]]:
+    """Header and rows no wider than ``width``, and the titles of columns that were left out for that.
+
+    First what every row shares moves into a line above, then the least important columns go, then what tells
+    rows apart becomes a line above their rows.
+    """
+    rows = [
+        [
+            cell if column.tells else plain(cell, LONGEST_CELL)
+            for cell, column in zip(row, table.columns, strict=True)
+        ]
+        for row in table.rows
+    ]
+    cells = dict(zip(table.columns, zip(*rows, strict=True), strict=True)) if rows else {}
+    left, shared, dropped, headings = list(cells), [], [], []
+
+    def is_too_wide() -> bool:
+        sizes = [max(map(len, (column.title, *cells[column]))) for column in left]
+        return sum(sizes) + len(GAP) * (len(sizes) - 1) > width
+
+    if is_too_wide() and len(rows) > 1:
+        for column in [one for one in left if one.keep < IN_EVERY_ROW and len({*cells[one]}) == 1]:
+            left.remove(column)
+            text = cells[column][0]
+            shared += [f"{column.title} {text}"] * (text not in ("", "-"))
+    while is_too_wide() and len(left) > 2:
+        least = min(left, key=lambda column: column.keep)
+        telling = [column for column in left if column.tells]
+        if telling and least.keep > MOST_DISPENSABLE:
+            headings.append(telling[0])
+            left.remove(telling[0])
+        else:
+            dropped.append(least.title)
+            left.remove(least)
+    above = [
+        " ".join(
+            f"{column.title} {cells[column][place]}" if column.right else cells[column][place]
+            for column in headings
+            if cells[column][place]
+        )
+        for place in range(len(rows))
+    ]
+    grid = Table(tuple(left), list(zip(*(cells[column] for column in left), strict=True)))
+    lines = wrapped("every row: " + ", ".join(shared), width) if shared else []
+    for place, line in enumerate(aligned(grid)):
+        if place and above[place - 1] != (above[place - 2] if place > 1 else ""):
+            lines += folded(f"- {above[place - 1]}", width)
+        lines.append(line if len(line) <= width else line[: width - 1] + "…")
+    return lines, tuple(dropped)
+
+
+def wrapped(text: object, width: int) -> list[str]:
+    """``text`` on lines of at most ``width`` characters, safe to print."""
+    return textwrap.wrap(plain(text, 2000), width)
+
+
+def folded(line: str, width: int) -> list[str]:
+    """``line`` as it stands where it fits, else folded with its indentation."""
+    if len(line) <= width:
+        return [line]
+    indent = " " * (len(line) - len(line.lstrip()))
+    return textwrap.wrap(line, width, subsequent_indent=indent + "  ")
+
+
+def markdown(text: object, longest: int = 200) -> str:
+    """``plain`` text that Markdown shows as it is, in a table's cell too.
+
+    Underscores inside words are left alone: they are in every collective's name and mean nothing there.
+    """
+    line = plain(text, longest)
+    line = _SPECIAL_IN_MARKDOWN.sub(lambda match: _ENTITIES.get(match[0], "\\" + match[0]), line)
+    return _EMPHASIS.sub(r"\\_", line)
+
+
+def markdown_table(table: Table) -> str:
+    """Header and rows; the title and the text are the caller's to place."""
+    lines = [
+        "| " + " | ".join(markdown(column.title) for column in table.columns) + " |",
+        "| " + " | ".join("---:" if column.right else "---" for column in table.columns) + " |",
+    ]
+    lines += ["| " + " | ".join(markdown(cell) or " " for cell in row) + " |" for row in table.rows]
+    return "\n".join(lines)
+
+
+def csv_file(names: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
+    """Rows as CSV (RFC 4180): numbers in full precision, empty where there is no value."""
+    sink = io.StringIO()
+    writer = csv.DictWriter(sink, names, restval="", lineterminator="\r\n")
+    writer.writeheader()
+    writer.writerows({name: _csv_cell(value) for name, value in row.items()} for row in rows)
+    return sink.getvalue()
+
+
+def _csv_cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return csv_text(value)
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def csv_text(text: object) -> str:
+    """Text for a CSV cell that no spreadsheet takes for a formula (CWE-1236): those get an apostrophe.
+
+    Only for text; a negative number is written as a number.
+    """
+    line = " ".join(str(text).encode("utf-8", "replace").decode().replace("\0", "").split())
+    return "'" + line if line[:1] in ("=", "+", "-", "@") else line

@@ -92,9 +92,11 @@ def fitted(table: Table, width: int) -> tuple[list[str], tuple[str, ...]]:
         return sum(sizes) + len(GAP) * (len(sizes) - 1) > width
 
     if is_too_wide() and len(rows) > 1:
-        for column in [one for one in left if one.keep < IN_EVERY_ROW and len({*cells[one]}) == 1]:
+        # Of the whole texts: reasons that begin alike may differ where a cell ends.
+        whole = dict(zip(table.columns, zip(*table.rows, strict=True), strict=True))
+        for column in [one for one in left if one.keep < IN_EVERY_ROW and len({*whole[one]}) == 1]:
             left.remove(column)
-            text = cells[column][0]
+            text = whole[column][0]
             shared += [f"{column.title} {text}"] * (text not in ("", "-"))
     while is_too_wide() and len(left) > 2:
         least = min(left, key=lambda column: column.keep)

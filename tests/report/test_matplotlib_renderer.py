@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ccbench.cases import Status
 from ccbench.collectives import COLLECTIVES
+from ccbench.report.drawing import drawing_settings
 from ccbench.report.figure import Figure
 from ccbench.report.figures import MOST_SERIES, figures_of
 from ccbench.report.matplotlib_renderer import (
@@ -62,10 +63,10 @@ def test_text_lies_inside_the_image_and_does_not_overlap(figures: tuple[Figure, 
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.text import Text
 
-    from ccbench.report.matplotlib_renderer import _canvas, _quiet
+    from ccbench.report.matplotlib_renderer import _canvas
 
     for figure in figures:
-        with _quiet():
+        with drawing_settings():
             canvas = _canvas(figure)
             agg = canvas.canvas
             assert isinstance(agg, FigureCanvasAgg)
@@ -143,7 +144,7 @@ def test_bound_and_prediction_of_several_runs_look_different_and_are_in_the_lege
 ) -> None:
     from matplotlib.lines import Line2D
 
-    from ccbench.report.matplotlib_renderer import _canvas, _quiet
+    from ccbench.report.matplotlib_renderer import _canvas
 
     runs = [write_run(tmp_path / name, sweep(last=last), manifest=MANIFEST) for name in ("a", "b")]
     points = [point for run in runs for point in points_of(run, name=run.path.name)]
@@ -152,7 +153,7 @@ def test_bound_and_prediction_of_several_runs_look_different_and_are_in_the_lege
         for one in points
     ]
     figure = next(figure for figure in figures_of(points) if figure.topic == "time")
-    with _quiet():
+    with drawing_settings():
         (axes,) = _canvas(figure).axes
 
     def look(line: object) -> tuple[str, str]:

@@ -54,7 +54,8 @@ def test_one_document_can_be_given_a_name(run: Run, tmp_path: Path) -> None:
     [
         (["gif"], None, "'gif', expected one of html"),
         ([], None, "nothing, expected"),
-        (["png", "csv"], "x.csv", "make several files"),
+        (["png", "csv"], "x.csv", "the format asked for is png,csv; name a folder"),
+        (["md"], "x.html", "ends in .html, but the format asked for is md; name a file ending in .md"),
         (["png"], "x.png", "one file per figure"),
     ],
 )

@@ -17,7 +17,7 @@ LARGEST_TEXT_BYTES = 64 << 20
 LARGEST_HEAD = 2 << 20
 """Bytes of a large text within which its format must show; more than a table that a tool prints has."""
 
-_ARE_LARGE = ("nccl_xml", "nccl_graph_xml", "hwloc_xml", "nccl_log")
+_ARE_LARGE = ("nccl_xml", "nccl_graph_xml", "hwloc", "nccl_log")
 """Readers of what may be larger: XML has a limit of its own, logs have a line for every rank."""
 
 _SAMPLE_BYTES = 64 << 10

@@ -18,9 +18,8 @@ from ccbench.units import shown
 READERS: tuple[str, ...] = (
     "nccl_xml",
     "nccl_graph_xml",
-    "hwloc_xml",
+    "hwloc",
     "nccl_log",
-    "lstopo_text",
     "npu_smi",
     "rocm_smi",
     "smi_topo",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
 from ccbench.topology.graph import DeviceKind, Link, LinkKind, Topology, TopologyClass
-from ccbench.topology.readers.hwloc_xml import read, recognises
+from ccbench.topology.readers.hwloc import read, recognises
 from tests.topology.damage import read_or_refused
 from tests.topology.dumps import entries, names, text_of
 from tests.topology.facts import compare

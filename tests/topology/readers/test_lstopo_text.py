@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
 from ccbench.topology.graph import DeviceKind, TopologyClass
-from ccbench.topology.readers.lstopo_text import read, recognises
+from ccbench.topology.readers.hwloc import read, recognises
 from tests.topology.damage import read_or_refused
 from tests.topology.dumps import entries, names, text_of
 from tests.topology.facts import compare

@@ -190,7 +190,7 @@ def test_gpus_and_nics_under_one_switch_share_a_pcie_switch() -> None:
         (4, "NV4", "nvlink-mesh"),
         (4, "NV2", "nvlink-mesh"),
         (3, "NV2", "nvlink-mesh"),
-        (4, "NV6", "unknown"),
+        (4, "NV6", "nvlink-mesh"),
         (3, "NV6", "unknown"),
         (2, "NV18", "unknown"),
         (2, "NV12", "unknown"),

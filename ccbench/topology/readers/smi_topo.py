@@ -1,8 +1,10 @@
 """Reads ``nvidia-smi topo``: the matrix (``-m``, ``-mp``), peer-to-peer (``-p2p``), CPU queries (``-c N``).
 
 The matrix holds, for each pair of GPUs and NICs, the best path between them: NV# (NVLinks, directly or over
-switches), else the nearest common part of the PCIe tree. It has no rates and no NVSwitches of its own, so
-links carry no bytes per second here, and the class comes from counting links (ccbench.topology.nvlink_class).
+switches), else the nearest common part of the PCIe tree. PIX and PXB between a GPU and something else: both
+hang on PCIe switches, drawn as one switch. PHB and NODE: the same NUMA node. SYS: different ones. It has no
+rates and no NVSwitches of its own, so links carry no bytes per second here, and the class comes from counting
+links (ccbench.topology.classes).
 
 Facts (as printed unless said): gpu_count and nic_count (columns of the matrix), nic_columns, nic_rows,
 nic_names and nic_legend, gpu_matrix (None for a row that was not printed whole), complete_rows,
@@ -17,16 +19,43 @@ leaves out was not printed); and for a CPU query the CPU's number itself.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from ccbench.errors import MachineError
-from ccbench.topology.classes import FEWEST_TO_SWITCHES, Verdict, class_of_counts
-from ccbench.topology.graph import Device, DeviceKind, Notice, Topology, TopologyClass
-from ccbench.topology.smi_matrix import Matrix, affinity_facts, graph_of, matrix_of
-from ccbench.topology.smi_table import Table, tables_of
-from ccbench.topology.text import plain_lines
+from ccbench.topology.classes import (
+    FEWEST_TO_SWITCHES,
+    Verdict,
+    class_of_counts,
+    connected_groups,
+    linked_groups,
+    peers_of,
+)
+from ccbench.topology.graph import (
+    Device,
+    DeviceKind,
+    Link,
+    LinkKind,
+    Notice,
+    Topology,
+    TopologyClass,
+    both_ways,
+)
+from ccbench.topology.readers.smi_table import CPU, GPU_NUMA, NUMA, Matrix, Row, Table, labels_of, tables_of
+from ccbench.topology.text import plain_lines, ranges
 from ccbench.units import shown
 
+SOURCE = "nvidia-smi topo"
+P2P_ACCESS = {"r": "read", "w": "write", "n": "nvlink", "a": "atomics", "p": "prop"}
+"""What ``topo -p2p`` is asked of, by its letter, as its help says. The table itself does not print it."""
+
+_ORIGIN = f"{SOURCE} -m"
+"""Says nothing of rates, so that it stays true where people write them into a saved file."""
+
+_AFFINITIES = {"cpu_affinity": CPU, "numa_affinity": NUMA, "gpu_numa_id": GPU_NUMA}
+_DISTANCE = {"PIX": 0, "PXB": 1, "PHB": 2, "NODE": 3, "SYS": 4, "SOC": 4}
+_UNDER_A_SWITCH = ("PIX", "PXB")
+_IN_A_NODE = ("PIX", "PXB", "PHB", "NODE")
 _CELL = r"(?:X|NV[0-9]{1,3}|PIX|PXB|PHB|NODE|SYS|SOC|OK|CNS|GNS|TNS|NS|DR|U)"
 _SEEN = re.compile(
     rf"GPU[0-9]{{1,3}}[ \t]+{_CELL}(?:[ \t]|{_CELL}|$)|GPU[0-9]{{1,3}}[ \t]+CPU Affinity"
@@ -37,35 +66,29 @@ _LEGEND = re.compile(r"[\s>|#]*(NIC[0-9]{1,3}): ?([\w.:-]{1,64})\s*", re.ASCII)
 _QUERY = re.compile(r"The GPUs that have an affinity with CPU ([0-9]{1,6}) are:")
 _NUMBERS = re.compile(r"\s*([0-9]{1,3}(?:\s*,\s*[0-9]{1,3}){0,500})\s*,?\s*", re.ASCII)
 _P2P_COMMAND = re.compile(r"\btopo\b.{0,40}\s(?:-p2p|--p2pstatus)[\s=]+([a-z])\b", re.ASCII)
-P2P_ACCESS = {"r": "read", "w": "write", "n": "nvlink", "a": "atomics", "p": "prop"}
-"""What ``topo -p2p`` is asked of, by its letter, as its help says. The table itself does not print it."""
-
-SOURCE = "nvidia-smi topo"
+_MOST_NODES_OF_A_RANGE = 4096
 
 
 def recognises(text: str) -> bool:
-    """Whether the text holds a row or the answer of ``nvidia-smi topo``."""
+    """Return whether the text holds a row or the answer of ``nvidia-smi topo``."""
     return _SEEN.search(text) is not None
 
 
 def read(text: str) -> Topology:
-    """The machine of an ``nvidia-smi topo`` output, however damaged; MachineError when it holds no GPU."""
+    """Return the machine of an ``nvidia-smi topo`` output; MachineError when it holds no GPU."""
     lines = plain_lines(text)
     tables, notices = tables_of(lines)
-    matrices = [table for table in tables if not table.is_p2p]
     statuses = [table for table in tables if table.is_p2p]
     # A heading alone says how many GPUs there are, but a table with rows says more.
-    matrices.sort(key=lambda table: not table.rows)
+    matrices = sorted((table for table in tables if not table.is_p2p), key=lambda table: not table.rows)
     queries = _queries(lines, notices)
     if matrices and matrices[0].rows:
         return _machine(matrices, statuses, lines, notices)
     if statuses:
-        return _peers(statuses, lines, notices)
+        return _peers(statuses[0], lines, notices)
     if queries:
-        line = next((number for number, said in enumerate(lines, 1) if _QUERY.search(said)), None)
-        notices.append(_note_on(queries, line))
         return Topology("", (), source=f"{SOURCE} -c", facts=queries, notices=tuple(notices))
-    if matrices and len(matrices[0].affinities) > 0:
+    if matrices and matrices[0].affinities:
         return _machine(matrices, statuses, lines, notices)
     raise MachineError(
         f"{SOURCE}: no row of a GPU in {shown(text.strip())}; expected lines such as "
@@ -81,22 +104,23 @@ def _machine(
     if extra:
         text = f"{len(extra)} more matrices in the text: not used"
         notices.append(Notice("unsupported", text, extra[0].line))
+    matrix = Matrix(matrices[0], notices)
     legend = {match[1]: match[2] for line in lines if (match := _LEGEND.fullmatch(line))}
-    matrix = matrix_of(matrices[0], legend, notices)
-    verdict = _class_of(matrix, matrices[0], lines, notices)
-    facts = {**_gpu_facts(matrix, verdict), **affinity_facts(matrix), **_nic_facts(matrix, legend)}
-    if statuses:
-        facts.update(_status_facts(statuses[0], lines))
-    devices, links = graph_of(matrix, verdict, notices)
-    facts["cpu_count"] = _processors(matrix, devices, matrices[0].line, notices)
-    # What the graph is made from loses words (PXB, NODE): the printed ones stand beside it, and all of them.
-    facts["paths"] = "as printed"
-    names = {gpu: f"gpu{index}" for index, gpu in enumerate(matrix.gpus)}
-    names |= {nic: f"nic{index}" for index, nic in enumerate(matrix.nics)}
-    labels = {
-        (names[one], names[other]): label
-        for (one, other), label in matrix.labels.items()
-        if one in names and other in names
+    verdict = _class_of(matrix, lines, notices)
+    devices, links = _graph(matrix, legend, verdict.topology_class, notices)
+    facts = {
+        **_gpu_facts(matrix, verdict),
+        **_affinity_facts(matrix),
+        "nic_count": len(matrix.nic_columns),
+        "nic_columns": matrix.nic_columns,
+        "nic_rows": matrix.nic_row_count,
+        "nic_names": [legend.get(name, name) for name in matrix.nic_columns],
+        "nic_legend": legend,
+        "nearest_nics": _nearest_nics(matrix),
+        **(_status_facts(statuses[0], lines) if statuses else {}),
+        "cpu_count": _processors(matrix, devices, notices),
+        # The graph loses words (PXB, NODE): the printed ones stand beside it, and all of them.
+        "paths": "as printed",
     }
     return Topology(
         name="",
@@ -106,167 +130,298 @@ def _machine(
         source=f"{SOURCE} -m",
         notices=tuple(notices),
         facts=facts,
-        matrix=labels,
+        matrix={
+            (matrix.names[one], matrix.names[other]): label
+            for (one, other), label in matrix.labels.items()
+            if one in matrix.names and other in matrix.names
+        },
     )
 
 
-def _processors(matrix: Matrix, devices: tuple[Device, ...], line: int, notices: list[Notice]) -> int | None:
-    """NUMA nodes that the affinity columns name; None where a path leads to one that they do not name."""
-    named = sum(device.kind is DeviceKind.CPU for device in devices)
-    crossing = sorted({"SYS", "SOC"} & set(matrix.labels.values()))
-    if named == 1 and crossing:
-        text = f"how many processors there are: {crossing[0]} leads to one that no GPU's affinity names"
-        notices.append(Notice("not_visible", text, line))
-        return None
-    return named or None
-
-
-def _class_of(matrix: Matrix, table: Table, lines: list[str], notices: list[Notice]) -> Verdict:
+def _class_of(matrix: Matrix, lines: list[str], notices: list[Notice]) -> Verdict:
     """The class; unknown where a cut matrix leaves pairs open that could change it.
 
     Without any NVLink among the rows that are there, each GPU seen in at least one of them, it is pcie:
     boards and bridges link every GPU of a machine.
     """
+    affinities, found, gpu_count = matrix.table.affinities, matrix.between_gpus, len(matrix.gpus)
     # The oldest headings, and those that say SOC, come from drivers before NUMA Affinity was printed (2020).
-    old = bool(table.affinities) and "NUMA Affinity" not in table.affinities
-    old = old or "SOC" in matrix.between_gpus.values()
-    verdict = class_of_counts(matrix.nvlinks, matrix.gpu_count, before_2020=old)
-    pairs = matrix.gpu_count * (matrix.gpu_count - 1)
-    if len(matrix.between_gpus) < pairs and verdict.topology_class is not TopologyClass.NVSWITCH:
-        seen_gpus = {one for one, _ in matrix.between_gpus}
-        open_rows = matrix.gpu_count - len(seen_gpus)
-        if open_rows or not matrix.between_gpus or matrix.nvlinks:
+    old = (bool(affinities) and "NUMA Affinity" not in affinities) or "SOC" in found.values()
+    verdict = class_of_counts(matrix.nvlinks, gpu_count, before_2020=old)
+    if verdict.topology_class is not TopologyClass.NVSWITCH:
+        open_rows = gpu_count > len({one for one, _ in found})
+        cut = len(found) < gpu_count * (gpu_count - 1)
+        if cut and (open_rows or not found or matrix.nvlinks):
             verdict = Verdict(TopologyClass.UNKNOWN, "the matrix is cut: not every pair of GPUs was printed")
-    if any(map(matrix.is_open, matrix.between_gpus)) and verdict.topology_class is not TopologyClass.NVSWITCH:
-        verdict = Verdict(TopologyClass.UNKNOWN, "a path between GPUs has a word that is not known")
-    if verdict.topology_class is TopologyClass.UNKNOWN:
-        notices.append(Notice("not_visible", f"the class of the machine: {verdict.reason}", table.line))
-    elif verdict.topology_class is TopologyClass.PCIE and _hides_nvlinks(lines):
+        if any(not labels_of(label) and not labels_of(found[pair[::-1]]) for pair, label in found.items()):
+            verdict = Verdict(TopologyClass.UNKNOWN, "a path between GPUs has a word that is not known")
+    # A legend of the drivers that know NVLink leaves NV# out with -mp.
+    words = [line.split("=")[0].strip() for line in lines if "=" in line]
+    text = ""
+    if verdict.topology_class is TopologyClass.UNKNOWN or not verdict.certain:
+        text = f"the class of the machine: {verdict.reason}"
+    elif verdict.topology_class is TopologyClass.PCIE and {"NODE", "PIX"} <= set(words) - {"NV#"} == set(
+        words
+    ):
         text = "the legend has no NV#: 'topo -mp' hides NVLinks, so the machine may have some"
-        notices.append(Notice("not_visible", text, table.line))
+    if text:
+        notices.append(Notice("not_visible", text, matrix.table.line))
     return verdict
 
 
-def _hides_nvlinks(lines: list[str]) -> bool:
-    """Whether a legend of the drivers that know NVLink is there and leaves NV# out, as ``-mp`` does."""
-    words = [line.split("=")[0].strip() for line in lines if "=" in line]
-    return "NODE" in words and "PIX" in words and "NV#" not in words
-
-
 def _gpu_facts(matrix: Matrix, verdict: Verdict) -> dict[str, Any]:
+    table, width, counts = matrix.table, len(matrix.gpus), set(matrix.nvlinks.values())
     nvswitch = verdict.nvswitch
-    if nvswitch is None and matrix.nvlinks and max(matrix.nvlinks.values()) < FEWEST_TO_SWITCHES:
+    if nvswitch is None and counts and max(counts) < FEWEST_TO_SWITCHES:
         nvswitch = False
-    pairs = set(matrix.nvlinks.values())
-    labels = [label for (one, other), label in matrix.between_gpus.items() if one != other]
+    rows = {row.name: row.cells[:width] for row in table.rows}
+    alone = verdict.topology_class.value
+    if verdict.topology_class is TopologyClass.UNKNOWN and TopologyClass.NVSWITCH in verdict.candidates:
+        alone = f"nvlink ({'bridge' if len(verdict.candidates) > 2 else 'mesh'} or nvswitch)"
     return {
-        "gpu_count": matrix.gpu_count,
+        "gpu_count": width,
         "nvswitch": nvswitch,
         "nvswitch_count": None if nvswitch is not False else 0,
         "topology_class_reason": verdict.reason,
         "topology_class_candidates": [candidate.value for candidate in verdict.candidates],
-        "topology_class_from_matrix_alone": _spoken_class(verdict),
+        "topology_class_from_matrix_alone": alone,
         "nvlinks_per_gpu": matrix.nvlinks_per_gpu(verdict.topology_class),
-        "links_per_pair": pairs.pop() if len(pairs) == 1 else None,
-        "nvlink_groups": matrix.nvlink_groups,
-        "gpu_matrix": matrix.gpu_rows,
-        "complete_rows": matrix.complete_rows,
-        "link_types_between_gpus": sorted(set(labels)),
+        "links_per_pair": counts.pop() if len(counts) == 1 else None,
+        "nvlink_groups": [[matrix.gpus[gpu] for gpu in group] for group in linked_groups(matrix.nvlinks)],
+        "gpu_matrix": [row if len(row := rows.get(gpu, [])) == width else None for gpu in matrix.gpus],
+        "complete_rows": sum(_is_complete(row, matrix) for row in table.rows),
+        "link_types_between_gpus": sorted(
+            {label for (one, other), label in matrix.between_gpus.items() if one != other}
+        ),
     }
 
 
-def _spoken_class(verdict: Verdict) -> str:
-    if (
-        verdict.topology_class is not TopologyClass.UNKNOWN
-        or TopologyClass.NVSWITCH not in verdict.candidates
-    ):
-        return verdict.topology_class.value
-    return "nvlink (bridge or nvswitch)" if len(verdict.candidates) > 2 else "nvlink (mesh or nvswitch)"
+def _is_complete(row: Row, matrix: Matrix) -> bool:
+    if row.cut or len(row.cells) < len(matrix.table.columns):
+        return False
+    affinities, cells = matrix.table.affinities, matrix.cells.get(row.name)
+    return cells is None or not affinities or cells.get(affinities[0]) is not None
 
 
-def _nic_facts(matrix: Matrix, legend: dict[str, str]) -> dict[str, Any]:
-    columns = matrix.nic_columns
+def _affinity_facts(matrix: Matrix) -> dict[str, Any]:
+    """cpu_affinity, numa_affinity, gpu_numa_id by GPU, and the NUMA nodes they name."""
+    facts: dict[str, Any] = {}
+    values: list[set[str]] = []
+    for key, heading in _AFFINITIES.items():
+        printed = {gpu: row[heading] for gpu, row in matrix.cells.items() if heading in row}
+        facts[key] = printed or None
+        values.append({cell for cell in printed.values() if cell is not None})
+    cpus, nodes, own = values
+    named: set[int] = set()
+    for first, last in (pair for cell in nodes | own for pair in ranges(cell) or ()):
+        named.update(range(first, min(last, first + _MOST_NODES_OF_A_RANGE) + 1))
     return {
-        "nic_count": len(columns),
-        "nic_columns": columns,
-        "nic_rows": matrix.nic_row_count,
-        "nic_names": [legend.get(name, name) for name in columns],
-        "nic_legend": legend,
-        "nearest_nics": matrix.nearest_nics(),
+        **facts,
+        "numa_nodes_seen": sorted(nodes) or None,
+        # Linux always has node 0.
+        "numa_nodes": len(named | {0})
+        if named
+        else len(cpus) or None
+        if facts["numa_affinity"] is None
+        else None,
+        "numa_nodes_with_gpus": len(nodes - {"N/A"}) or None,
+        "cpu_numa_nodes": len(cpus) or None,
     }
 
 
-def _access_asked(table: Table, lines: list[str]) -> str | None:
-    """What the command line before the table or on its heading asked of (read ...); None without one."""
-    for line in reversed(lines[: table.line]):
-        match = _P2P_COMMAND.search(line[:1000])
-        if match:
-            return P2P_ACCESS.get(match[1])
-    return None
+def _nearest_nics(matrix: Matrix) -> dict[str, dict[str, Any]]:
+    """GPU -> the shortest path to a NIC and the NIC columns that near; GPUs with whole rows only."""
+    nearest: dict[str, dict[str, Any]] = {}
+    for gpu in matrix.gpus:
+        paths = {nic: matrix.labels.get((gpu, nic), "") for nic in matrix.nic_columns}
+        if paths and all(path in _DISTANCE for path in paths.values()):
+            shortest = min(paths.values(), key=_DISTANCE.__getitem__)
+            nearest[gpu] = {"path": shortest, "nics": [nic for nic in paths if paths[nic] == shortest]}
+    return nearest
+
+
+def _processors(matrix: Matrix, devices: tuple[Device, ...], notices: list[Notice]) -> int | None:
+    """NUMA nodes that the affinity columns name; None where a path leads to one that they do not name."""
+    named = sum(device.kind is DeviceKind.CPU for device in devices)
+    crossing = sorted({"SYS", "SOC"} & set(matrix.labels.values()))
+    if named == 1 and crossing:
+        text = f"how many processors there are: {crossing[0]} leads to one that no GPU's affinity names"
+        notices.append(Notice("not_visible", text, matrix.table.line))
+        return None
+    return named or None
+
+
+def _graph(
+    matrix: Matrix, legend: Mapping[str, str], found: TopologyClass, notices: list[Notice]
+) -> tuple[tuple[Device, ...], tuple[Link, ...]]:
+    """The devices (GPUs, NICs, NUMA nodes, switches) and the links between them, both directions."""
+    cpu_of, cpus = _cpus(matrix)
+    nodes = {name: cpus[cpu].numa_node for name, cpu in cpu_of.items()}
+    devices = []
+    for name in matrix.gpus:
+        cells = matrix.cells.get(name, {})
+        said = {key: cell for key, heading in _AFFINITIES.items() if (cell := cells.get(heading))}
+        attributes = {"name": name, **said}
+        devices.append(
+            Device(matrix.names[name], DeviceKind.GPU, numa_node=nodes.get(name), attributes=attributes)
+        )
+    devices += cpus.values()
+    if found is TopologyClass.NVSWITCH:
+        attributes = {"stands_for": "all NVSwitches of the machine"}
+        devices.append(Device("nvswitch0", DeviceKind.NVSWITCH, attributes=attributes))
+    switches = _switch_groups(matrix)
+    devices += [Device(f"pcie{index}", DeviceKind.PCIE_SWITCH) for index in range(len(switches))]
+    for name in matrix.nics:
+        attributes = {"name": legend.get(name, name), "column": name}
+        devices.append(
+            Device(matrix.names[name], DeviceKind.NIC, numa_node=nodes.get(name), attributes=attributes)
+        )
+    lost = [nic for nic in matrix.nics if nic not in cpu_of]
+    if lost and cpus:
+        text = f"the NUMA node of {', '.join(lost[:8])}: no GPU is nearer to them than SYS"
+        notices.append(Notice("not_visible", text, matrix.table.line))
+    return tuple(devices), (*_nvlinks(matrix, found), *_tree(matrix, switches, cpu_of))
+
+
+def _cpus(matrix: Matrix) -> tuple[dict[str, str], dict[str, Device]]:
+    """GPU or NIC name -> CPU device name, and the CPU devices: one for each NUMA node with a GPU.
+
+    Where the output has no NUMA node, GPUs with the same CPU list share a CPU whose number is not a node's.
+    """
+    cpu_of: dict[str, str] = {}
+    cpus: dict[str, Device] = {}
+    numbered = {gpu: _node(matrix.cells.get(gpu, {})) for gpu in matrix.gpus}
+    by_list: dict[str, str] = {}
+    for gpu, node in numbered.items():
+        cores = matrix.cells.get(gpu, {}).get(CPU)
+        if node is not None:
+            name = f"cpu{node}"
+        elif not any(known is not None for known in numbered.values()) and cores and ranges(cores):
+            name = by_list.setdefault(cores, f"cpu{len(by_list)}")
+        else:
+            continue
+        cpu_of[gpu] = name
+        attributes = {"cores": cores} if cores and cores != "N/A" else {}
+        cpus.setdefault(name, Device(name, DeviceKind.CPU, numa_node=node, attributes=attributes))
+    for nic in matrix.nics:
+        near = (gpu for gpu in matrix.gpus if matrix.labels.get((gpu, nic)) in _IN_A_NODE and gpu in cpu_of)
+        gpu_near = next(near, None)
+        if gpu_near is not None:
+            cpu_of[nic] = cpu_of[gpu_near]
+    return cpu_of, cpus
+
+
+def _node(cells: Mapping[str, str | None]) -> int | None:
+    """The NUMA node with the GPU's cores; None where the cell names none, or several that have cores.
+
+    On Grace the cell lists the CPU's node first, then the empty nodes of its GPUs' memory.
+    """
+    named = ranges(cells.get(NUMA) or "")
+    if not named:
+        return None
+    own_memory = (cells.get(GPU_NUMA) or "").isdigit()
+    single = len(named) == 1 and named[0][0] == named[0][1]
+    return named[0][0] if single or own_memory else None
+
+
+def _switch_groups(matrix: Matrix) -> list[list[str]]:
+    """Devices under a common PCIe switch, groups with a GPU and something else.
+
+    Two functions of one card are PIX to each other as well; without a GPU they tell of no switch.
+    """
+    order = list(matrix.names)
+    pairs = [pair for pair, label in matrix.labels.items() if label in _UNDER_A_SWITCH]
+    groups = connected_groups(peers_of(order, pairs))
+    return [sorted(group, key=order.index) for group in groups if len(group) > 1 and group & set(matrix.gpus)]
+
+
+def _nvlinks(matrix: Matrix, found: TopologyClass) -> list[Link]:
+    if found is TopologyClass.NVSWITCH:
+        counts = enumerate(matrix.nvlinks_per_gpu(found) or ())
+        links = [_link(f"gpu{gpu}", "nvswitch0", LinkKind.NVLINK, count) for gpu, count in counts if count]
+        return [way for link in links for way in both_ways(link)]
+    # With the class open these are paths of that many links, with or without switches on the way.
+    return [
+        _link(f"gpu{gpu}", f"gpu{peer}", LinkKind.NVLINK, count)
+        for (gpu, peer), count in sorted(matrix.nvlinks.items())
+    ]
+
+
+def _tree(matrix: Matrix, switches: list[list[str]], cpu_of: Mapping[str, str]) -> list[Link]:
+    """PCIe below the CPUs, and links between each pair of CPUs that have GPUs."""
+    links: list[Link] = []
+    below = {name for group in switches for name in group}
+    for index, group in enumerate(switches):
+        links += [_link(matrix.names[name], f"pcie{index}", LinkKind.PCIE) for name in group]
+        root = next((cpu_of[name] for name in group if name in cpu_of), None)
+        links += [_link(f"pcie{index}", root, LinkKind.PCIE)] if root is not None else []
+    links += [
+        _link(matrix.names[name], cpu, LinkKind.PCIE) for name, cpu in cpu_of.items() if name not in below
+    ]
+    cpus = list(dict.fromkeys(cpu_of[gpu] for gpu in matrix.gpus if gpu in cpu_of))
+    for position, one in enumerate(cpus):
+        links += [_link(other, one, LinkKind.INTER_SOCKET) for other in cpus[:position]]
+    return [way for link in links for way in both_ways(link)]
+
+
+def _link(source: str, target: str, kind: LinkKind, count: int = 1) -> Link:
+    return Link(source, target, kind, count=count, origin=_ORIGIN)
 
 
 def _status_facts(table: Table, lines: list[str]) -> dict[str, Any]:
     columns = [name for name in table.columns if name.startswith("GPU")]
     rows = {row.name: row.cells[: len(columns)] for row in table.rows}
-    matrix = [rows[name] if len(rows.get(name, ())) == len(columns) else None for name in columns]
-    values = {cell for row in table.rows for cell in row.cells} - {"X"}
+    # The command line before the table or on its heading says what it asked of.
+    asked = (match for line in reversed(lines[: table.line]) if (match := _P2P_COMMAND.search(line[:1000])))
+    command = next(asked, None)
     return {
-        "p2p_matrix": matrix,
-        "p2p_access": _access_asked(table, lines),
-        "status_values": sorted(values),
+        "p2p_matrix": [row if len(row := rows.get(name, [])) == len(columns) else None for name in columns],
+        "p2p_access": P2P_ACCESS.get(command[1]) if command else None,
+        "status_values": sorted({cell for row in table.rows for cell in row.cells} - {"X"}),
     }
 
 
-def _peers(tables: list[Table], lines: list[str], notices: list[Notice]) -> Topology:
+def _peers(table: Table, lines: list[str], notices: list[Notice]) -> Topology:
     """GPUs without links: a status says what the driver allows, not what is there."""
-    table = tables[0]
     columns = [name for name in table.columns if name.startswith("GPU")]
-    devices = tuple(
-        Device(f"gpu{index}", DeviceKind.GPU, attributes={"name": name}) for index, name in enumerate(columns)
-    )
     text = "links: 'topo -p2p' says what the driver allows between GPUs, 'topo -m' says how they are linked"
     unsaid = ("nvswitch", "nvlinks_per_gpu", "nic_count", "cpu_count", "nvswitch_count")
-    facts = {**_status_facts(table, lines), "gpu_count": len(columns), **dict.fromkeys(unsaid)}
     return Topology(
         name="",
-        devices=devices,
+        devices=tuple(
+            Device(f"gpu{index}", DeviceKind.GPU, attributes={"name": name})
+            for index, name in enumerate(columns)
+        ),
         source=f"{SOURCE} -p2p",
         notices=(*notices, Notice("not_visible", text, table.line)),
-        facts=facts,
+        facts={**_status_facts(table, lines), "gpu_count": len(columns), **dict.fromkeys(unsaid)},
     )
-
-
-def _note_on(queries: dict[str, Any], line: int | None) -> Notice:
-    """What answers of ``topo -c`` say, and that they say no more."""
-    said = [
-        f"GPU {', '.join(map(str, gpus))} near CPU {cpu}" for cpu, gpus in queries.items() if gpus is not None
-    ]
-    more = f" and {len(said) - 4} more answers" if len(said) > 4 else ""
-    text = f"the machine: 'topo -c' says only {'; '.join(said[:4])}{more}; 'topo -m' says how GPUs are linked"
-    return Notice("not_visible", text, line)
 
 
 def _queries(lines: list[str], notices: list[Notice]) -> dict[str, Any]:
     """Answers of ``topo -c N``: the CPU's number -> its GPUs; empty when there are none."""
     answers: dict[str, Any] = {}
     asked: tuple[str, int] | None = None
+    first = 0
     for number, line in enumerate(lines, 1):
         match = _QUERY.search(line)
         if match:
-            asked = (match[1], number)
-            continue
-        if asked is None or not line.strip():
-            continue
-        found = _NUMBERS.fullmatch(line)
-        if found:
-            answers[asked[0]] = [int(gpu) for gpu in found[1].split(",")]
-            asked = None
-        else:
-            notices.append(
-                Notice("damaged_line", f"no GPU numbers after the question for CPU {asked[0]}", number)
-            )
+            asked, first = (match[1], number), first or number
+        elif asked is not None and line.strip():
+            found = _NUMBERS.fullmatch(line)
+            if found:
+                answers[asked[0]] = [int(gpu) for gpu in found[1].split(",")]
+            else:
+                text = f"no GPU numbers after the question for CPU {asked[0]}"
+                notices.append(Notice("damaged_line", text, number))
             asked = None
     if asked is not None:
         notices.append(Notice("truncated", f"the answer for CPU {asked[0]} is missing", asked[1]))
+    if not answers:
+        return {}
+    said = [f"GPU {', '.join(map(str, gpus))} near CPU {cpu}" for cpu, gpus in answers.items()]
+    more = f" and {len(said) - 4} more answers" if len(said) > 4 else ""
+    text = f"the machine: 'topo -c' says only {'; '.join(said[:4])}{more}; 'topo -m' says how GPUs are linked"
+    notices.append(Notice("not_visible", text, first))
     unsaid = ("nvswitch", "gpu_count", "nic_count", "cpu_count", "nvswitch_count", "nvlinks_per_gpu")
-    return {**answers, **dict.fromkeys(unsaid)} if answers else {}
+    return {**answers, **dict.fromkeys(unsaid)}

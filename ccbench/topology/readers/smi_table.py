@@ -9,9 +9,12 @@ they say, never by their column on the screen.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ccbench.topology.graph import Notice
+from ccbench.topology.classes import MOST_LINKS, links_per_gpu
+from ccbench.topology.graph import Notice, TopologyClass
+from ccbench.topology.text import overlap, ranges
 
 PATHS = ("PIX", "PXB", "PHB", "NODE", "SYS", "SOC")
 """Paths without NVLink, nearest first; SOC is what drivers up to 2017 called SYS."""
@@ -21,6 +24,9 @@ STATUSES = ("OK", "CNS", "GNS", "TNS", "NS", "DR", "U")
 
 HEADINGS = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
 """The columns behind the matrix, in the only order they come in."""
+
+CPU, NUMA, GPU_NUMA = HEADINGS
+_NVLINKS = re.compile(r"NV([0-9]{1,3})", re.ASCII)
 
 _BY_SQUEEZED = {heading.replace(" ", ""): heading for heading in HEADINGS}
 _LABEL = re.compile(r"NV[0-9]{1,3}|X|" + "|".join(PATHS + STATUSES), re.ASCII)
@@ -275,3 +281,126 @@ def _names(text: str) -> tuple[list[str], list[str]] | None:
     if not names and not affinities:
         return None
     return names, affinities
+
+
+class Matrix:
+    """A table in terms of GPUs and NICs; contradictions and damage go to ``notices``.
+
+    names: GPU or NIC as printed -> our device's name. labels: (row, column) -> cell, both directions where
+    either was printed, without the diagonal. between_gpus: the same of GPUs, by index. nvlinks: (GPU, GPU) ->
+    the number that NV# prints, above 0. unread: GPUs with a path to another whose word is not known. cells:
+    GPU -> its affinity cells by heading, None where empty or damaged; printed rows only.
+    """
+
+    def __init__(self, table: Table, notices: list[Notice]) -> None:
+        self.table = table
+        columns = dict.fromkeys(table.columns)
+        self.gpus = [name for name in columns if name.startswith("GPU")]
+        self.nic_columns = [name for name in columns if not name.startswith("GPU")]
+        nic_rows = [row.name for row in table.rows if not row.name.startswith("GPU")]
+        self.nic_row_count = len(nic_rows)
+        self.nics = list(dict.fromkeys([*self.nic_columns, *nic_rows]))
+        self.names = {gpu: f"gpu{index}" for index, gpu in enumerate(self.gpus)}
+        self.names |= {nic: f"nic{index}" for index, nic in enumerate(self.nics)}
+        strangers = [row for row in table.rows if row.name not in self.names]
+        notices += [Notice("contradiction", f"row {row.name} has no column", row.line) for row in strangers]
+        without = [name for name in nic_rows if name not in columns]
+        if without:
+            text = f"NIC columns cut out: rows {', '.join(without[:8])} have none"
+            notices.append(Notice("damaged_line", text, table.line))
+        self.cells = {
+            row.name: _affinity_cells(row, table, notices) for row in table.rows if row.name in self.gpus
+        }
+        _note_overlapping(self.cells, table.line, notices)
+        self.labels = _labels(table, notices)
+        index = {name: position for position, name in enumerate(self.gpus)}
+        self.between_gpus = {
+            (index[one], index[other]): label
+            for (one, other), label in self.labels.items()
+            if one in index and other in index
+        }
+        counts = {pair: _NVLINKS.fullmatch(label) for pair, label in self.between_gpus.items()}
+        self.nvlinks = {pair: int(match[1]) for pair, match in counts.items() if match and int(match[1])}
+        self.unread = {
+            gpu for pair, label in self.between_gpus.items() if not labels_of(label) for gpu in pair
+        }
+
+    def nvlinks_per_gpu(self, topology_class: TopologyClass) -> list[int | None] | None:
+        """NVLinks of each GPU: the sum over its peers, or NV# itself where all lead to switches.
+
+        None for a GPU with a path that could not be read. Where the class is open, NV# of two GPUs is the
+        same both ways; of more it is not stated.
+        """
+        if topology_class is TopologyClass.UNKNOWN and len(self.gpus) > 2:
+            return None
+        totals = links_per_gpu(self.nvlinks, len(self.gpus))
+        if topology_class is TopologyClass.NVSWITCH:
+            rows = [[n for (one, _), n in self.nvlinks.items() if one == gpu] for gpu in range(len(totals))]
+            totals = [max(row, default=0) for row in rows]
+        switched = topology_class is TopologyClass.NVSWITCH
+        return [
+            None if gpu in self.unread and not (switched and total) else total
+            for gpu, total in enumerate(totals)
+        ]
+
+
+def _labels(table: Table, notices: list[Notice]) -> dict[tuple[str, str], str]:
+    printed: dict[tuple[str, str], str] = {}
+    for row in table.rows:
+        for column, label in zip(table.columns, row.cells, strict=False):
+            if (column == row.name) != (label == "X"):
+                text = f"{row.name}: {label} stands in the column of {column}"
+                notices.append(Notice("contradiction", text, row.line))
+            elif column != row.name:
+                printed[row.name, column] = label
+        whole = len(row.cells) >= len(table.columns) or row.cut
+        if not whole and not row.name.startswith("NIC"):
+            text = f"row {row.name} has {len(row.cells)} of {len(table.columns)} cells"
+            notices.append(Notice("damaged_line", text, row.line))
+        most = max((int(match[1]) for cell in row.cells if (match := _NVLINKS.fullmatch(cell))), default=0)
+        if most > MOST_LINKS:
+            text = f"{row.name}: NV{most}, where no GPU known has more than {MOST_LINKS} NVLinks"
+            notices.append(Notice("contradiction", text, row.line))
+    both = dict(printed)
+    for (one, other), label in printed.items():
+        back = both.setdefault((other, one), label)
+        if back != label and one < other:
+            text = f"{one} to {other} is {label}, back it is {back}"
+            notices.append(Notice("contradiction", text, table.line))
+    return both
+
+
+def _affinity_cells(row: Row, table: Table, notices: list[Notice]) -> dict[str, str | None]:
+    """The cells behind the matrix by heading. An empty cell shows only where tabs were kept."""
+    tokens: list[str | None] = list(row.rest.split())
+    wanted = table.affinities
+    if not wanted or len(row.cells) < len(table.columns):
+        return dict.fromkeys(wanted)
+    before = row.rest[: len(row.rest) - len(row.rest.lstrip())]
+    if tokens and before.count("\t") >= 2 and len(tokens) < len(wanted):
+        tokens.insert(0, None)
+    if len(tokens) > len(wanted):
+        text = f"{row.name}: {len(tokens)} cells behind the matrix under {len(wanted)} headings"
+        notices.append(Notice("damaged_line", text, row.line))
+    if len(tokens) == 2 and len(wanted) == 3 and re.search(r"\S[ ]*\t[ ]*\t[ ]*\t", row.rest.rstrip()):
+        tokens.insert(1, None)
+    cells = dict(zip(wanted, [*tokens, *[None] * len(wanted)], strict=False))
+    for heading, cell in cells.items():
+        if cell is not None and cell != "N/A" and ranges(cell) is None:
+            notices.append(Notice("damaged_line", f"{row.name}: {heading} {cell!r} is no list", row.line))
+            cells[heading] = None
+    return cells
+
+
+def _note_overlapping(
+    cells: Mapping[str, Mapping[str, str | None]], line: int, notices: list[Notice]
+) -> None:
+    """Different CPU lists name different NUMA nodes and so no CPU twice, unless one was damaged."""
+    lists = {text: ranges(text) for row in cells.values() if (text := row.get(CPU)) and text != "N/A"}
+    # Bounded, because every two lists are compared: no machine has more NUMA nodes with GPUs.
+    found = [(text, numbers) for text, numbers in lists.items() if numbers and len(numbers) <= 512][:64]
+    for position, (text, numbers) in enumerate(found):
+        for other, others in found[:position]:
+            if overlap(numbers, others):
+                message = f"CPU Affinity {other} and {text} share CPUs: one of them is damaged"
+                notices.append(Notice("damaged_line", message, line))

@@ -11,8 +11,8 @@ from ccbench.errors import MachineError
 from ccbench.topology.graph import DeviceKind, LinkKind, Topology, TopologyClass
 from ccbench.topology.matrix import path_labels
 from ccbench.topology.readers import read_text
-from ccbench.topology.readers.smi_topo import read, recognises
 from ccbench.topology.readers.smi_table import tables_of
+from ccbench.topology.readers.smi_topo import read, recognises
 from ccbench.topology.text import plain_lines
 from tests.topology.damage import changed, read_or_refused
 from tests.topology.dumps import entries, names, text_of

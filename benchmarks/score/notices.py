@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from benchmarks.score.logs import LogPoints
 from ccbench.errors import CcbenchError
-from ccbench.model.cluster_points import PAIRWISE_SCHEDULES
+from ccbench.model.cluster import PAIRWISE_SCHEDULES
 from ccbench.model.library.system import Intra
 
 SEEN_SHARE = 0.5

@@ -21,12 +21,12 @@ from ccbench.backends.executing import wrong_elements
 from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.errors import CcbenchError, ScheduleError
 from ccbench.groups import format_ranks
-from ccbench.model.beside import cluster_beside, host_beside
 from ccbench.model.cluster import Cluster
+from ccbench.model.concurrent import schedules_at_once
 from ccbench.model.loads import StepLoad, step_loads
 from ccbench.model.machine import Machine
 from ccbench.model.parties import ByIdentity, party_of, schedule_of
-from ccbench.model.predicting import links_prediction
+from ccbench.model.predicting import schedule_prediction
 from ccbench.model.pricing import case_prices
 from ccbench.schedules import algorithms_of, parse_algorithm
 from ccbench.schedules.schedule import Schedule
@@ -202,10 +202,7 @@ class SimulatedTeam:
             return alone
         beside = self._alone(other)
         pairs = (case, alone.schedule), (other, beside.schedule)
-        if isinstance(self._machine, Cluster):
-            both = cluster_beside(self._machine, *pairs)
-        else:
-            both = host_beside(self._machine, *pairs)
+        both = schedules_at_once(self._machine, *pairs)
         seconds = both.prediction.predicted_seconds
         return replace(
             alone, seconds=seconds, beside=(beside.schedule, both.main_seconds, both.other_seconds)
@@ -231,7 +228,7 @@ class SimulatedTeam:
         name, asked = parse_algorithm(algorithm)
         used = f"{name}:{schedule.parameter}" if schedule.parameter or asked else name
         if isinstance(self._machine, Cluster):
-            return _Choice(schedule, used, links_prediction(case, self._machine, used).predicted_seconds)
+            return _Choice(schedule, used, schedule_prediction(case, self._machine, used).predicted_seconds)
         return _Choice(schedule, used, self._host_seconds(case, schedule, self._machine))
 
     def _host_seconds(self, case: Case, schedule: Schedule, machine: Machine) -> float:

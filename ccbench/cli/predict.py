@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from ccbench.model import Machine, Prediction
     from ccbench.model.calibrated import CalibratedCluster
     from ccbench.model.calibrated_points import CalibratedPoint
-    from ccbench.model.cluster import Cluster
-    from ccbench.model.cluster_points import ClusterPoint
+    from ccbench.model.cluster import Cluster, ClusterPoint
     from ccbench.model.library.system import LibraryRequest
 
 Point = dict[str, str | int | float]
@@ -228,7 +227,7 @@ def _library_points(
     sizes: tuple[int, ...],
     dtype: str,
 ) -> list[Point]:
-    from ccbench.model.cluster_points import library_points
+    from ccbench.model.cluster import library_points
 
     request = _request(cluster.ranks, collective, algorithm, protocol, sizes, dtype)
     return [_library_point(point) for point in library_points(cluster, request)]
@@ -286,7 +285,7 @@ def _library_point(point: ClusterPoint) -> Point:
 def _schedule_points(
     cluster: Cluster, collective: str, algorithm: str | None, sizes: tuple[int, ...], dtype: str
 ) -> list[Point]:
-    from ccbench.model.cluster_points import schedule_points
+    from ccbench.model.cluster import schedule_points
 
     names = (algorithm,) if algorithm is not None else _possible(collective, cluster.ranks)
     whole = tuple(_whole_sizes(collective, sizes, cluster.ranks, dtype))

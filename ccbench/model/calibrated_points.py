@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.model.calibrated import Asked, CalibratedCluster
-from ccbench.model.cluster_points import ClusterPoint, library_points
+from ccbench.model.cluster import ClusterPoint, library_points
 from ccbench.model.library.calibration import floor_seconds
 from ccbench.model.library.predictor import predict_library, seconds_of
 from ccbench.model.library.system import LibraryRequest

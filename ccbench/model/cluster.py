@@ -1,18 +1,35 @@
-"""GPUs that a model can price: one machine's graph, copied over nodes and joined by a network."""
+"""GPUs that a model can price: one machine's graph, copied over nodes and joined by a network.
+
+What collectives take there: with a library of the GPUs, or with ccbench's own schedules.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
 
 from ccbench.errors import MachineError
+from ccbench.model.fabric_loads import FabricCosts
+from ccbench.model.fabric_pricing import FabricPrices, price_algorithm
+from ccbench.model.graph_bounds import bound_on_fabric
 from ccbench.model.library.clusters import library_system
-from ccbench.model.library.system import LibrarySystem
-from ccbench.topology.fabrics import Fabric
-from ccbench.topology.graph import Topology
+from ccbench.model.library.constants import shipped
+from ccbench.model.library.predictor import predict_library
+from ccbench.model.library.system import Generation, Intra, LibraryPoint, LibraryRequest, LibrarySystem
+from ccbench.model.prediction import Prediction
+from ccbench.topology.fabrics import LINK_KINDS, Fabric
+from ccbench.topology.graph import LinkKind, Topology
 from ccbench.topology.node_nics import Network, parse_network
+from ccbench.topology.routing import Floats
+
+T = TypeVar("T")
+
+MOST_KEPT = 16_384
+"""Answers that a cluster keeps."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +63,17 @@ class Cluster:
         return cluster(self.node, self.nodes, self.network)
 
     @cached_property
-    def remembered(self) -> dict[Hashable, Any]:
-        """What was found about parts of it, so that it is found once; empty at first."""
+    def _known(self) -> dict[Hashable, Any]:
         return {}
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What ``make`` gives, made once for each ``key``; begins anew after MOST_KEPT of them."""
+        if key not in self._known:
+            if len(self._known) > MOST_KEPT:
+                self._known.clear()
+            self._known[key] = make()
+        found: T = self._known[key]
+        return found
 
     @property
     def adds_in_network(self) -> bool:
@@ -120,3 +145,174 @@ def without_gpus(node: Topology, gone: set[str]) -> Topology:
 
 _FACTS_OF_ALL_GPUS = frozenset({"gpu_count", "gpu_matrix", "nvlinks_per_gpu", "rings", "p2p_matrix"})
 """What a source said about GPUs that were left out; it would no longer hold."""
+
+
+@dataclass(frozen=True)
+class ClusterPoint:
+    """One size: who would run it and what it takes. extrapolated: why it is less sure, "" if it is not."""
+
+    collective: str
+    algorithm: str
+    protocol: str
+    ranks: int
+    size_bytes: int
+    prediction: Prediction
+    extrapolated: str = ""
+
+
+_EFFICIENCY_OF_KIND: dict[LinkKind, str] = {
+    LinkKind.NVLINK: "nvlink",
+    LinkKind.C2C: "nvlink_mesh",
+    LinkKind.XGMI: "xgmi",
+    LinkKind.HCCS: "hccs",
+    LinkKind.PCIE: "pcie",
+    LinkKind.INTER_SOCKET: "pcie",
+    LinkKind.INFINIBAND: "fabric",
+    LinkKind.ROCE: "fabric",
+    LinkKind.EFA: "efa",
+    LinkKind.ETHERNET: "tcp",
+}
+"""The library model's efficiency that holds on a link; NVLink-C2C is taken as NVLink without switches, and
+between sockets GPUs' traffic is PCIe's, so both are assumptions."""
+
+KIND_LATENCY_SECONDS: dict[LinkKind, float] = {
+    LinkKind.NVLINK: 0.4e-6,
+    LinkKind.C2C: 0.4e-6,
+    LinkKind.XGMI: 0.5e-6,
+    LinkKind.HCCS: 0.5e-6,
+    LinkKind.PCIE: 0.5e-6,
+    LinkKind.INTER_SOCKET: 0.2e-6,
+    LinkKind.INFINIBAND: 1.0e-6,
+    LinkKind.ROCE: 1.0e-6,
+    LinkKind.EFA: 7.0e-6,
+    LinkKind.ETHERNET: 15.0e-6,
+}
+"""Of one link where its source states none: half of NCCL's 0.6 us LL hop (times 1.3) for each of the two
+links of a way through a switch; network ports so that two of them make up the library model's hop."""
+
+SENDER_SECONDS = 1.0e-6
+"""A flag seen and a copy begun by one thread block. Assumed: no published figure, and none of ccbench's own
+kernels on GPUs yet; of the order of one hop of NCCL's LL (0.6 us over NVLink, src/graph/tuning.cc)."""
+
+
+def kind_efficiency(system: LibrarySystem) -> dict[LinkKind, float]:
+    """Share of a link's nominal rate that schedules get: constants of the library model (docs/model.md)."""
+    table = shipped().table
+    found = {kind: table[f"efficiency.{name}"] for kind, name in _EFFICIENCY_OF_KIND.items()}
+    if system.intra is Intra.NVSWITCH and system.generation is Generation.HOPPER:
+        found[LinkKind.NVLINK] = table["efficiency.nvlink_hopper"]
+    elif system.intra is not Intra.NVSWITCH:
+        found[LinkKind.NVLINK] = table["efficiency.nvlink_mesh"]
+    return found
+
+
+def library_points(cluster: Cluster, request: LibraryRequest, root: int = 0) -> tuple[ClusterPoint, ...]:
+    """What the collective library should take; bounds are of any algorithm on the cluster's links."""
+    bounds = bound_seconds(cluster, request.collective, request.size_bytes, root)
+    shared = _shared_links(cluster, request, root)
+    found = []
+    for index, point in enumerate(predict_library(cluster.system, request)):
+        if shared is not None and point.algorithm == "pairwise":
+            slower = float(shared.bandwidth[index])
+            if slower > point.bandwidth_seconds:
+                point = replace(point, bandwidth_seconds=slower, bottleneck=shared.explanation(index))
+        found.append(point_of(request.collective, cluster.ranks, point, float(bounds[index])))
+    return tuple(found)
+
+
+def point_of(collective: str, ranks: int, point: LibraryPoint, bound_seconds: float) -> ClusterPoint:
+    """``point`` of the library's model as one of ``ranks`` ranks, with a bound."""
+    latency = point.latency_seconds + point.fill_seconds
+    seconds = latency + point.bandwidth_seconds
+    prediction = Prediction(bound_seconds, seconds, latency, point.bandwidth_seconds, point.bottleneck)
+    chosen = point.algorithm, point.protocol
+    return ClusterPoint(collective, *chosen, ranks, point.size_bytes, prediction, point.extrapolated)
+
+
+PAIRWISE_SCHEDULES = {
+    "all_to_all": "direct",
+    "all_to_all_v": "direct",
+    "gather": "direct",
+    "scatter": "direct",
+    "send_recv": "shift",
+}
+"""The schedule with the traffic of grouped send and receive."""
+
+
+def _shared_links(cluster: Cluster, request: LibraryRequest, root: int) -> FabricPrices | None:
+    """Prices of the same messages on the graph's links.
+
+    The library's model knows one GPU's links and one node's NICs; where messages of several GPUs share a
+    link in between (PCIe trees, cube meshes, two sockets), the graph knows better.
+    """
+    name = PAIRWISE_SCHEDULES.get(request.collective)
+    if name is None or cluster.ranks < 2 or cluster.system.intra is Intra.NVSWITCH:
+        return None
+    costs = fabric_costs(cluster)
+    return price_algorithm(request.collective, name, cluster.fabric, request.size_bytes, costs, root=root)
+
+
+def schedule_points(
+    cluster: Cluster, collective: str, algorithm: str, size_bytes: Sequence[int], root: int = 0
+) -> tuple[ClusterPoint, ...]:
+    """What ccbench's own schedule should take on the cluster's links, each with its usual efficiency."""
+    costs = fabric_costs(cluster)
+    prices = price_algorithm(collective, algorithm, cluster.fabric, size_bytes, costs, root=root)
+    bounds = bound_seconds(cluster, collective, size_bytes, root)
+    return points_of(prices, algorithm, cluster.ranks, size_bytes, bounds)
+
+
+def points_of(
+    prices: FabricPrices, algorithm: str, ranks: int, size_bytes: Sequence[int], bounds: Iterable[float]
+) -> tuple[ClusterPoint, ...]:
+    """``prices`` of a schedule on so many ranks as points, with a bound for each size."""
+    return tuple(
+        ClusterPoint(
+            prices.loads.traffic.collective,
+            algorithm,
+            "default",
+            ranks,
+            size,
+            Prediction(
+                float(bound),
+                float(prices.seconds[index]),
+                float(prices.latency[index]),
+                float(prices.bandwidth[index]),
+                prices.explanation(index),
+            ),
+        )
+        for index, (size, bound) in enumerate(zip(size_bytes, bounds, strict=True))
+    )
+
+
+def fabric_costs(cluster: Cluster) -> FabricCosts:
+    """What schedules pay on the cluster's links; the same object each time, so that loads are found once."""
+
+    def made() -> FabricCosts:
+        fabric = cluster.fabric
+        latencies = np.array([KIND_LATENCY_SECONDS.get(kind, 0.0) for kind in LINK_KINDS])
+        stated = fabric.link_latency_seconds
+        by_kind = latencies[fabric.link_kind_codes]
+        return FabricCosts(SENDER_SECONDS, np.where(stated > 0, stated, by_kind), _efficiencies(cluster))
+
+    return cluster.once("costs", made)
+
+
+def _efficiencies(cluster: Cluster) -> Floats:
+    """One per link. What joins a NIC is taken to be as fast as its port where nobody said how fast it is, so
+    the port's efficiency, not that of PCIe, is what holds there.
+    """
+    fabric, efficiency = cluster.fabric, kind_efficiency(cluster.system)
+    found = np.array([efficiency.get(kind, 1.0) for kind in LINK_KINDS])[fabric.link_kind_codes]
+    if cluster.network is not None:
+        pcie = fabric.link_kind_codes == LINK_KINDS.index(LinkKind.PCIE)
+        ports = fabric.link_bytes_per_second / np.maximum(fabric.link_counts, 1)
+        at_nic = pcie & np.isclose(ports, cluster.network.bytes_per_second)
+        found[at_nic] = efficiency[cluster.network.kind]
+    return found
+
+
+def bound_seconds(cluster: Cluster, collective: str, size_bytes: Sequence[int], root: int = 0) -> Floats:
+    """Least seconds of any algorithm at nominal rates; see ``bound_on_fabric``."""
+    bound = bound_on_fabric(collective, cluster.fabric, size_bytes, root, cluster.adds_in_network)
+    return bound.seconds

@@ -18,8 +18,7 @@ from ccbench.model.calibrated import (
     MeasuredAs,
     MeasuredCollective,
 )
-from ccbench.model.cluster import Cluster, cluster_of
-from ccbench.model.cluster_points import bound_seconds
+from ccbench.model.cluster import Cluster, bound_seconds, cluster_of
 from ccbench.model.library.calibration import FEWEST_POINTS, Calibrated, Observation, calibrate
 from ccbench.model.library.constants import shipped
 from ccbench.model.library.predictor import priced, seconds_of

@@ -1,90 +1,130 @@
-"""What a collective takes on groups of a cluster's GPUs, all at once or one alone, with the GPUs' library.
+"""What a collective takes on groups of a cluster's GPUs, all at once or one alone.
 
-Each group is a library system of its own (``group_systems``); a launch is over when its slowest group is.
-Nothing here lists ranks, so that groups of 131,072 cost no more than groups of 8. docs/model.md has the
-formulas.
+With the GPUs' library each group is a system of its own (``group_systems``); a launch is over when its
+slowest group is. Nothing there lists ranks, so that groups of 131,072 cost no more than groups of 8. With
+ccbench's own schedules all groups take each step together, and every link carries what all of them send
+through it (see ``parties``). docs/model.md has the formulas.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
 
 from ccbench.collectives import collective as collective_row
+from ccbench.collectives import sent_elements
 from ccbench.groups import Groups
-from ccbench.model.cluster import Cluster
-from ccbench.model.cluster_points import ClusterPoint
-from ccbench.model.group_bounds import groups_of_a_node, kind_bounds
-from ccbench.model.group_placement import GroupPlacement, axis_placement, placement_of
+from ccbench.model.cluster import Cluster, ClusterPoint, fabric_costs, point_of, points_of
+from ccbench.model.fabric_loads import LinkTable
+from ccbench.model.fabric_pricing import FabricPrices, price_loads
+from ccbench.model.fabric_pricing import fabric_loads as loads_of
+from ccbench.model.graph_bounds import LIMITS, ROUNDING
+from ccbench.model.group_placement import GroupPlacement, placement_of
 from ccbench.model.group_systems import GroupSystem, group_systems
-from ccbench.model.library.predictor import predict_library
-from ccbench.model.library.system import LibraryPoint, LibraryRequest
-from ccbench.model.prediction import Prediction
+from ccbench.model.library.predictor import predict_library, uneven_loads
+from ccbench.model.library.system import LibraryRequest
+from ccbench.model.parties import ByIdentity, Party, flow_weights, placed, turns_of
+from ccbench.model.patterns import Steps, Traffic, steps_of
+from ccbench.schedules.schedule import Phase, Schedule
+from ccbench.topology.fabrics import LevelCut
+from ccbench.topology.routing import Floats, Ints
 
-__all__ = ["GroupPlacement", "axis_placement", "group_points", "placement_of", "requested_points"]
+QUANTA = 4096
+"""Parts of a mean block in which uneven ones are counted."""
 
-MOST_KEPT = 16_384
-"""Answers that a cluster remembers; then it begins anew."""
+
+def _groups_of_a_node(cluster: Cluster, groups: Groups | GroupPlacement) -> int:
+    """How many equal groups put their bytes through one node's NICs; 1 where they do not stand alike."""
+    if not isinstance(groups, GroupPlacement):
+        found = placement_of(groups, cluster.system.ranks_per_node)
+        return 1 if found is None else found.groups_per_node
+    return groups.groups_per_node
+
+
+def _bounds(
+    cluster: Cluster,
+    kind: GroupSystem,
+    collective: str,
+    size_bytes: Sequence[int],
+    traffic: str,
+    crossing: int,
+) -> list[float]:
+    """Least seconds at each size of one kind of group; crossing: groups of a node that must move as much.
+
+    Nominal rates; latencies are left out. Links of a GPU that lead to no member count too, for others could
+    relay. Of a pair one way as of one both ways: links have two directions.
+    """
+    system = kind.system
+    if system.ranks < 2 or not collective_row(collective).moves_data:
+        return [0.0] * len(size_bytes)
+    gpu, node = cluster.once("entrances", lambda: _entrances(cluster))
+    slowness, even = [0.0], kind.ranks == system.ranks
+    if traffic and even:
+        loads = uneven_loads(system, traffic)
+        slowness += [loads.rank / gpu] + ([loads.node * crossing / node] if system.nodes > 1 else [])
+    elif not traffic:
+        in_network = cluster.adds_in_network and collective == "all_reduce"
+        limit = LIMITS["broadcast" if in_network else collective]
+        cuts = [LevelCut("GPU", 1, gpu, kind.ranks)]
+        if system.nodes > 1 and even and collective != "send_recv":
+            cuts.append(LevelCut("node", system.ranks_per_node, node / crossing, system.nodes))
+        slowness += [float(1 / Fraction(limit(cut, kind.ranks))) for cut in cuts]
+    return [max(slowness) * size * (1 - ROUNDING) for size in size_bytes]
+
+
+def _entrances(cluster: Cluster) -> tuple[float, float]:
+    """Bytes per second into or out of the GPU that has most, and a node; of one or two nodes like all."""
+    fabric = (cluster if cluster.nodes <= 2 else replace(cluster, nodes=2)).fabric
+    rates = fabric.link_bytes_per_second
+    most = max(
+        float(np.bincount(ends, rates, fabric.vertices)[: fabric.ranks].max())
+        for ends in (fabric.link_source, fabric.link_target)
+    )
+    levels = [level.bytes_per_second for level in fabric.levels if level.name == "node"]
+    network = cluster.system.network
+    return most, max([*levels, network.node_bytes_per_second if network is not None else 0.0])
 
 
 def group_points(
     cluster: Cluster,
     groups: Groups | GroupPlacement,
-    collective: str,
-    size_bytes: Sequence[int],
+    request: LibraryRequest,
     alone: bool = False,
-    algorithm: str = "default",
-    traffic: str = "",
 ) -> tuple[ClusterPoint, ...]:
-    """One launch of ``collective`` by all groups at once, or by the first ``alone``; a point for each size.
+    """One launch of what is asked by all groups at once, or by the first ``alone``; a point for each size.
 
-    size_bytes: of one group, in the sense of nccl-tests. traffic: of an all_to_all_v, as
-    ``ccbench.collectives`` has it. Remembered: asked again for the same, it costs nothing. Raises
+    Sizes are of one group, in the sense of nccl-tests. Asked again for the same, it costs nothing. Raises
     MachineError and UsageError for groups that the cluster does not hold, and for what the library's model
     does not know.
     """
-    key = ("group points", groups, collective, tuple(size_bytes), alone, algorithm, traffic)
-    if key not in cluster.remembered:
-        if len(cluster.remembered) > MOST_KEPT:
-            cluster.remembered.clear()
-        request = LibraryRequest(collective, tuple(size_bytes), algorithm=algorithm, traffic=traffic)
-        cluster.remembered[key] = requested_points(cluster, groups, request, alone)
-    found: tuple[ClusterPoint, ...] = cluster.remembered[key]
-    return found
+    asked = ("group points", groups, request, alone)
+    return cluster.once(asked, lambda: _library_points(cluster, groups, request, alone))
 
 
-def requested_points(
-    cluster: Cluster, groups: Groups | GroupPlacement, request: LibraryRequest, alone: bool = False
+def _library_points(
+    cluster: Cluster, groups: Groups | GroupPlacement, request: LibraryRequest, alone: bool
 ) -> tuple[ClusterPoint, ...]:
-    """The same for everything that a request says; not remembered."""
     if not collective_row(request.collective).moves_data:
         request = replace(request, size_bytes=(0,) * len(request.size_bytes))
     if alone and not isinstance(groups, GroupPlacement):
         groups = groups[:1]
-    crossing = 1 if alone else groups_of_a_node(cluster, groups)
+    crossing = 1 if alone else _groups_of_a_node(cluster, groups)
     found = []
     for kind in group_systems(cluster, groups, alone):
-        bounds = kind_bounds(cluster, kind, request.collective, request.size_bytes, request.traffic, crossing)
-        priced = predict_library(kind.system, request)
-        found.append([_point(request, kind, *one) for one in zip(priced, bounds, strict=True)])
+        bounds = _bounds(cluster, kind, request.collective, request.size_bytes, request.traffic, crossing)
+        points = (
+            replace(point, bottleneck=point.bottleneck + _sharing(kind))
+            for point in predict_library(kind.system, request)
+        )
+        pairs = zip(points, bounds, strict=True)
+        found.append([point_of(request.collective, kind.ranks, *pair) for pair in pairs])
     return tuple(
         max(points, key=lambda point: point.prediction.predicted_seconds)
         for points in zip(*found, strict=True)
-    )
-
-
-def _point(request: LibraryRequest, kind: GroupSystem, point: LibraryPoint, bound: float) -> ClusterPoint:
-    latency = point.latency_seconds + point.fill_seconds
-    seconds = latency + point.bandwidth_seconds
-    told = Prediction(bound, seconds, latency, point.bandwidth_seconds, point.bottleneck + _sharing(kind))
-    return ClusterPoint(
-        request.collective,
-        point.algorithm,
-        point.protocol,
-        kind.ranks,
-        point.size_bytes,
-        told,
-        point.extrapolated,
     )
 
 
@@ -96,3 +136,68 @@ def _sharing(kind: GroupSystem) -> str:
     if kind.link_users > 1:
         parts.append(f"links inside a node {kind.link_users:.3g} times as busy as for one group")
     return f"; {', '.join(parts)}" if parts else ""
+
+
+def party_points(
+    cluster: Cluster, schedule: Schedule, party: Party, size_bytes: Sequence[int], algorithm: str
+) -> tuple[ClusterPoint, ...]:
+    """One launch of ``schedule`` by all groups of ``party``; a point for each size, which is one group's.
+
+    Raises MachineError for ranks that the cluster does not have.
+    """
+    prices = party_prices(cluster, schedule, party, size_bytes)
+    members = party.groups_of(schedule.ranks)
+    asked = schedule.collective, size_bytes, party.traffic, _groups_of_a_node(cluster, members)
+    bounds = [_bounds(cluster, kind, *asked) for kind in group_systems(cluster, members)]
+    slowest = map(max, zip(*bounds, strict=True))
+    return points_of(prices, algorithm, schedule.ranks, size_bytes, slowest)
+
+
+def party_prices(
+    cluster: Cluster, schedule: Schedule, party: Party, size_bytes: Sequence[int]
+) -> FabricPrices:
+    """The price of all groups' flows together."""
+    what = party_flows(schedule, party, cluster.ranks)
+    return price_loads(loads_of(what, cluster.fabric, fabric_costs(cluster)), size_bytes)
+
+
+def party_flows(schedule: Schedule, party: Party, ranks: int) -> Schedule | Traffic:
+    """What all groups send, among ``ranks`` ranks; the same object for the same three."""
+    members = party.groups_of(schedule.ranks)
+    if party.traffic:
+        return _uneven(ByIdentity(schedule), members, party.traffic, ranks)
+    return placed(schedule, members, ranks)
+
+
+@lru_cache(maxsize=64)
+def _uneven(key: ByIdentity, members: Groups, traffic: str, ranks: int) -> Traffic:
+    """Flows as wide as the traffic says, in parts of which the largest input has ``pieces``."""
+    schedule, seats = key.schedule, np.array(members, dtype=np.int64)
+    amounts = sent_elements(traffic, QUANTA, schedule.ranks).astype(np.float64)
+    turns = [turn for phase in schedule.phases for turn in turns_of(phase, schedule)]
+    pieces = int(amounts.sum(axis=1).max())
+    patterns = tuple(_steps(turn, seats, flow_weights(turn, schedule, amounts)) for turn in turns)
+    return Traffic(schedule.collective, schedule.algorithm, ranks, pieces, patterns)
+
+
+def _steps(phase: Phase, seats: Ints, quanta: Floats) -> Steps:
+    width = np.rint(quanta).astype(np.int64)
+    moving = (width > 0) & (phase.source != phase.target)
+    source, target = phase.source[moving], phase.target[moving]
+    return Steps(seats[:, source].ravel(), seats[:, target].ravel(), np.tile(width[moving], len(seats)))
+
+
+def link_seconds(cluster: Cluster, schedule: Schedule, party: Party, size_bytes: int) -> Floats:
+    """Seconds for which each link is busy during one launch, all steps together."""
+    flows = party_flows(schedule, party, cluster.ranks)
+    patterns = [steps_of(phase) for phase in flows.phases] if isinstance(flows, Schedule) else flows.patterns
+    table = LinkTable(cluster.fabric, fabric_costs(cluster), cluster.ranks)
+    carried = np.zeros(cluster.fabric.links)
+    for steps in patterns:
+        assert isinstance(steps, Steps)  # ``placed`` and ``_uneven`` make nothing else
+        apart = steps.source != steps.target
+        source, target, width = (np.asarray(one)[apart] for one in (steps.source, steps.target, steps.width))
+        for part, ids in table.routed(source.astype(np.int64), target.astype(np.int64)):
+            carried += steps.turns * table.carried(ids, width[part].astype(np.int64))
+    moved = size_bytes if collective_row(schedule.collective).moves_data else 0
+    return np.asarray(carried * table.seconds_per_byte * (moved / flows.pieces))

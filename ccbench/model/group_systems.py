@@ -8,8 +8,9 @@ as the machine's graph says.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -62,14 +63,14 @@ def group_systems(
     than on others, every node counts as its fullest. Raises MachineError for ranks that it does not have.
     """
     whole = cluster.system
-    if isinstance(groups, GroupPlacement):
-        kinds = _kinds_of_placement(groups, whole, alone)
-    else:
-        key = ("kinds of listed groups", groups, alone)
-        if key not in cluster.remembered:
-            cluster.remembered[key] = _kinds_of_list(groups[:1] if alone else groups, whole)
-        kinds = cluster.remembered[key]
-    return tuple(_system(cluster, kind) for kind in kinds)
+
+    def found() -> tuple[_Kind, ...]:
+        if isinstance(groups, GroupPlacement):
+            return _kinds_of_placement(groups, whole, alone)
+        return _kinds_of_list(groups[:1] if alone else groups, whole)
+
+    kinds = cluster.once(("kinds of groups", groups, alone), found)
+    return tuple(cluster.once(("group system", kind), partial(_system, cluster, kind)) for kind in kinds)
 
 
 def _kinds_of_placement(placement: GroupPlacement, whole: LibrarySystem, alone: bool) -> tuple[_Kind, ...]:
@@ -79,10 +80,10 @@ def _kinds_of_placement(placement: GroupPlacement, whole: LibrarySystem, alone: 
             f"{whole.name}: groups of {placement.ranks_per_node} GPUs on {placement.nodes} nodes, "
             f"{len(sets)} a node, but there are {whole.nodes} nodes of {whole.ranks_per_node} GPUs"
         )
-    crosses = placement.nodes > 1
-    users = Counter(nic for one in sets for nic in _nics(one, whole) if crosses)
-    found = {_kind((one,), placement.nodes, [users], (sets,), whole): None for one in sets}
-    return tuple(found)
+    # All nodes are alike: two of them show what is shared, inside a node and across.
+    stands = [dict.fromkeys(range(min(2, placement.nodes)), one) for one in sets]
+    kinds = (replace(kind, ranks=placement.ranks, nodes=placement.nodes) for kind in _kinds(stands, whole))
+    return tuple(dict.fromkeys(kinds))
 
 
 def _kinds_of_list(groups: Groups, whole: LibrarySystem) -> tuple[_Kind, ...]:
@@ -91,6 +92,11 @@ def _kinds_of_list(groups: Groups, whole: LibrarySystem) -> tuple[_Kind, ...]:
         raise MachineError(
             f"{whole.name}: has {whole.ranks} ranks, 0 to {whole.ranks - 1}; the groups name others"
         )
+    return _kinds(stands, whole)
+
+
+def _kinds(stands: Sequence[Mapping[int, GpuSet]], whole: LibrarySystem) -> tuple[_Kind, ...]:
+    """stands: of each group, its GPUs on each of its nodes."""
     sets: dict[int, list[GpuSet]] = {}
     users: dict[int, Counter[int]] = {}
     for one in stands:
@@ -98,42 +104,30 @@ def _kinds_of_list(groups: Groups, whole: LibrarySystem) -> tuple[_Kind, ...]:
             sets.setdefault(node, []).append(gpus)
             if len(one) > 1:
                 users.setdefault(node, Counter()).update(_nics(gpus, whole))
-    found: dict[_Kind, None] = {}
-    for one in stands:
-        shared = [users.get(node, Counter()) for node in one]
-        together = tuple(tuple(sets[node]) for node in one)
-        found[_kind(tuple(one.values()), len(one), shared, together, whole)] = None
-    return tuple(found)
+    return tuple(dict.fromkeys(_kind(one, sets, users, whole) for one in stands))
 
 
 def _kind(
-    own: Sequence[GpuSet],
-    nodes: int,
-    users: Sequence[Counter[int]],
-    together: Sequence[Sequence[GpuSet]],
+    own: Mapping[int, GpuSet],
+    sets: Mapping[int, Sequence[GpuSet]],
+    users: Mapping[int, Counter[int]],
     whole: LibrarySystem,
 ) -> _Kind:
-    """own, users, together: node by node, or once for all nodes."""
+    """The kind of one group; sets, users: all groups' GPUs, and the groups on each NIC, node by node."""
     nics, most = 0, 1
-    if nodes > 1:
-        nics = min(len(_nics(gpus, whole)) for gpus in own)
-        most = max(
-            (here[nic] for gpus, here in zip(own, users, strict=True) for nic in _nics(gpus, whole)),
-            default=1,
-        )
-    if whole.intra is Intra.NVSWITCH:
-        inside: set[tuple[GpuSet, tuple[GpuSet, ...]]] = set()
-    elif whole.intra in UNSHARED:
-        inside = {(gpus, (gpus,)) for gpus in own if len(gpus) > 1}
-    else:
-        inside = {
-            (gpus, tuple(sorted(one for one in sets if len(one) > 1)))
-            for gpus, sets in zip(own, together, strict=True)
-            if len(gpus) > 1
-        }
-    # One entry stands for all nodes of a placement, whose groups are even.
-    ranks = sum(map(len, own)) if len(own) == nodes else len(own[0]) * nodes
-    return _Kind(ranks, max(map(len, own)), nodes, nics, most, tuple(sorted(inside)))
+    if len(own) > 1:
+        nics = min(len(_nics(gpus, whole)) for gpus in own.values())
+        counts = (users[node][nic] for node, gpus in own.items() for nic in _nics(gpus, whole))
+        most = max(counts, default=1)
+    inside: set[tuple[GpuSet, tuple[GpuSet, ...]]] = set()
+    for node, gpus in own.items():
+        if len(gpus) > 1 and whole.intra is not Intra.NVSWITCH:
+            shared = (
+                (gpus,) if whole.intra in UNSHARED else tuple(sorted(s for s in sets[node] if len(s) > 1))
+            )
+            inside.add((gpus, shared))
+    ranks = sum(map(len, own.values()))
+    return _Kind(ranks, max(map(len, own.values())), len(own), nics, most, tuple(sorted(inside)))
 
 
 def _nics(gpus: GpuSet, whole: LibrarySystem) -> frozenset[int]:
@@ -149,14 +143,6 @@ def _nics(gpus: GpuSet, whole: LibrarySystem) -> frozenset[int]:
 
 
 def _system(cluster: Cluster, kind: _Kind) -> GroupSystem:
-    key = ("group system", kind)
-    if key not in cluster.remembered:
-        cluster.remembered[key] = _made(cluster, kind)
-    found: GroupSystem = cluster.remembered[key]
-    return found
-
-
-def _made(cluster: Cluster, kind: _Kind) -> GroupSystem:
     whole, network = cluster.system, cluster.system.network
     if network is not None:
         network = replace(
@@ -194,11 +180,7 @@ def _alone(cluster: Cluster, gpus: GpuSet) -> LibrarySystem:
     """What joins some GPUs of one node when nothing else runs there."""
     if gpus == tuple(range(cluster.system.ranks_per_node)):
         return cluster.system
-    key = ("some GPUs", gpus)
-    if key not in cluster.remembered:
-        cluster.remembered[key] = library_system(some_gpus(cluster.node, gpus))
-    found: LibrarySystem = cluster.remembered[key]
-    return found
+    return cluster.once(("some GPUs", gpus), lambda: library_system(some_gpus(cluster.node, gpus)))
 
 
 def some_gpus(node: Topology, gpus: GpuSet) -> Topology:
@@ -217,22 +199,16 @@ def link_users(cluster: Cluster, own: GpuSet, sets: Sequence[GpuSet]) -> float:
     """
     if len(sets) < 2 or cluster.system.intra in UNSHARED:
         return 1.0
-    key = ("link users", own, tuple(sets))
-    if key not in cluster.remembered:
-        fabric = _one_node(cluster)
+
+    def found() -> float:
+        fabric = cluster.once("one node", lambda: replace(cluster, nodes=1, network=None).fabric)
         rates = np.append(fabric.link_bytes_per_second, np.inf)
         mine = _ring_loads(fabric, own)
         total = sum((_ring_loads(fabric, one) for one in sets), np.zeros_like(mine))
         shared = float((np.where(mine > 0, total, 0.0) / rates).max() / (mine / rates).max())
-        cluster.remembered[key] = min(max(shared, 1.0), float(len(sets)))
-    return float(cluster.remembered[key])
+        return min(max(shared, 1.0), float(len(sets)))
 
-
-def _one_node(cluster: Cluster) -> Fabric:
-    if "one node" not in cluster.remembered:
-        cluster.remembered["one node"] = replace(cluster, nodes=1, network=None).fabric
-    found: Fabric = cluster.remembered["one node"]
-    return found
+    return cluster.once(("link users", own, tuple(sets)), found)
 
 
 def _ring_loads(fabric: Fabric, gpus: GpuSet) -> Floats:

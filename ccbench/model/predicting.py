@@ -9,17 +9,9 @@ from ccbench.cases import NO_ROOT, OVERLAP, UNEVEN, Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import item_bytes
 from ccbench.errors import CcbenchError
-from ccbench.model.beside import (
-    alone_on_links,
-    alone_seconds,
-    cheapest,
-    cluster_beside,
-    host_beside,
-    library_beside,
-)
-from ccbench.model.cluster import Cluster
-from ccbench.model.cluster_points import library_points, schedule_points
-from ccbench.model.group_points import requested_points
+from ccbench.model.cluster import Cluster, library_points, schedule_points
+from ccbench.model.concurrent import cheapest, library_at_once, schedules_at_once
+from ccbench.model.group_points import group_points, party_points
 from ccbench.model.host_collectives import predict_host_library
 from ccbench.model.host_network import HostNetwork
 from ccbench.model.library.constants import shipped
@@ -60,13 +52,12 @@ def predict_case(
     try:
         if isinstance(machine, Machine) and able.gpu_ranks:
             return None  # a host's memory says nothing about a device's
-        if isinstance(machine, Machine):
-            return _on_host(case, machine, algorithm_used)
-        if case.ranks != machine.ranks:
-            return None
-        if able.priced_by is PricedBy.GPU_LIBRARY:
-            return _of_library(case, machine, algorithm_used, gpus_per_process)
-        found = links_prediction(case, machine, algorithm_used) if algorithm_used else None
+        if isinstance(machine, Cluster):
+            if case.ranks != machine.ranks:
+                return None
+            if able.priced_by is PricedBy.GPU_LIBRARY:
+                return _of_library(case, machine, algorithm_used, gpus_per_process)
+        found = schedule_prediction(case, machine, algorithm_used) if algorithm_used else None
         return _launched(found, gpus_per_process) if found and able.device_timed else found
     except CcbenchError:
         return None  # a library's own algorithm, or one that is unknown here: there is nothing to price
@@ -86,28 +77,15 @@ def _launched(found: Prediction, gpus_per_process: int) -> Prediction:
     return replace(found, predicted_seconds=predicted, latency_seconds=floor, bottleneck=told)
 
 
-def _on_host(case: Case, machine: Machine, algorithm_used: str) -> Prediction | None:
-    if not algorithm_used:
-        return None
-    schedule = schedule_of(case, algorithm_used)
-    other = case.concurrent_case
-    if other is None:
-        return predict(case, machine, schedule)
-    return host_beside(
-        machine, (case, schedule), (other, cheapest(other, alone_seconds(machine, other)))
-    ).prediction
-
-
 def _of_library(case: Case, cluster: Cluster, algorithm_used: str, gpus_per_process: int) -> Prediction:
     request = _request(case, algorithm_used, gpus_per_process)
     other = case.concurrent_case
     if other is not None:
-        return library_beside(
-            cluster, (case, request), (other, _request(other, "", gpus_per_process))
-        ).prediction
+        both = (case, request), (other, _request(other, "", gpus_per_process))
+        return library_at_once(cluster, *both).prediction
     if party_of(case) == EVERYBODY:
         return library_points(cluster, request, _root(case))[0].prediction
-    return requested_points(cluster, case.members, request)[0].prediction
+    return group_points(cluster, case.members, request)[0].prediction
 
 
 def _request(case: Case, algorithm_used: str, gpus_per_process: int) -> LibraryRequest:
@@ -128,23 +106,22 @@ def _request(case: Case, algorithm_used: str, gpus_per_process: int) -> LibraryR
     )
 
 
-def links_prediction(case: Case, cluster: Cluster, algorithm_used: str) -> Prediction:
-    """Of ccbench's own schedule on the cluster's links.
+def schedule_prediction(case: Case, where: Machine | Cluster, algorithm: str) -> Prediction:
+    """Of ccbench's own schedule on one host, or on a cluster's links.
 
     Raises UsageError, ScheduleError and MachineError where there is no such thing.
     """
-    party, sizes = party_of(case), (case.size_bytes,)
-    other = case.concurrent_case
-    if other is None and party == EVERYBODY:
-        found = schedule_points(cluster, case.collective, algorithm_used, sizes, _root(case))
-        return found[0].prediction
-    schedule = schedule_of(case, algorithm_used)
-    if other is None:
-        from ccbench.model.group_schedules import party_points
-
-        return party_points(cluster, schedule, party, sizes, algorithm_used)[0].prediction
-    fastest = cheapest(other, alone_on_links(cluster, other))
-    return cluster_beside(cluster, (case, schedule), (other, fastest)).prediction
+    subset, other = party_of(case), case.concurrent_case
+    if isinstance(where, Cluster) and other is None and subset == EVERYBODY:
+        # Of so many ranks that no schedule can be listed, too.
+        sizes = (case.size_bytes,)
+        return schedule_points(where, case.collective, algorithm, sizes, _root(case))[0].prediction
+    schedule = schedule_of(case, algorithm)
+    if other is not None:
+        return schedules_at_once(where, (case, schedule), (other, cheapest(other, where))).prediction
+    if isinstance(where, Cluster):
+        return party_points(where, schedule, subset, (case.size_bytes,), algorithm)[0].prediction
+    return predict(case, where, schedule)
 
 
 def _root(case: Case) -> int:

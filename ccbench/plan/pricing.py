@@ -14,7 +14,9 @@ from ccbench.cases import ALL_GROUPS, OVERLAP
 from ccbench.errors import UsageError
 from ccbench.groups import Groups, Layout
 from ccbench.model.cluster import Cluster
-from ccbench.model.group_points import GroupPlacement, axis_placement, group_points, placement_of
+from ccbench.model.group_placement import GroupPlacement, axis_placement, placement_of
+from ccbench.model.group_points import group_points
+from ccbench.model.library.system import LibraryRequest
 from ccbench.plan.communication import Communication
 from ccbench.results import Point, Run
 
@@ -168,7 +170,8 @@ class Prices:
 
     def _asked(self, groups: GroupPlacement | Groups, communication: Communication) -> Price:
         size, collective = communication.size_bytes, communication.collective
-        (point,) = group_points(self.cluster, groups, collective, (size,), traffic=communication.traffic)
+        request = LibraryRequest(collective, (size,), traffic=communication.traffic)
+        (point,) = group_points(self.cluster, groups, request)
         nodes, on_node = _spread(groups, self._gpus)
         if self.measured is not None:
             key = (collective, communication.ranks, nodes, communication.traffic)

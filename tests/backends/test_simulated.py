@@ -15,8 +15,7 @@ from ccbench.cases import NO_OP, NO_ROOT, Case, Measurement, Sampling, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import CPU_DTYPES, item_bytes
 from ccbench.model import load_machine, price
-from ccbench.model.cluster import open_cluster
-from ccbench.model.cluster_points import schedule_points
+from ccbench.model.cluster import open_cluster, schedule_points
 from ccbench.runner.rounds import merged
 from ccbench.schedules import algorithms_of, schedule_for
 from ccbench.schedules.schedule import Schedule

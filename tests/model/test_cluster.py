@@ -10,8 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from ccbench.errors import MachineError
-from ccbench.model.cluster import Cluster, cluster_of, open_cluster
-from ccbench.model.cluster_points import ClusterPoint, kind_efficiency, library_points, schedule_points
+from ccbench.model.cluster import (
+    Cluster,
+    ClusterPoint,
+    cluster_of,
+    kind_efficiency,
+    library_points,
+    open_cluster,
+    schedule_points,
+)
 from ccbench.model.library.constants import shipped
 from ccbench.model.library.predictor import predict_library
 from ccbench.model.library.system import LibraryRequest, NetworkPorts

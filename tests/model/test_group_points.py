@@ -10,10 +10,10 @@ from hypothesis import strategies as some
 
 from ccbench.collectives import COLLECTIVES, collective
 from ccbench.errors import MachineError, UsageError
-from ccbench.groups import Layout, parse_groups
-from ccbench.model.cluster import Cluster, open_cluster
-from ccbench.model.cluster_points import ClusterPoint, library_points
-from ccbench.model.group_points import GroupPlacement, axis_placement, group_points, placement_of
+from ccbench.groups import Groups, Layout, parse_groups
+from ccbench.model import group_points as model
+from ccbench.model.cluster import Cluster, ClusterPoint, library_points, open_cluster
+from ccbench.model.group_placement import GroupPlacement, axis_placement, placement_of
 from ccbench.model.library.system import LibraryRequest
 
 MOVING = [name for name, row in COLLECTIVES.items() if row.moves_data]
@@ -32,6 +32,18 @@ MACHINES = [
 @lru_cache(maxsize=16)
 def cluster_of(machine: str, nodes: int = 1, network: str | None = None) -> Cluster:
     return open_cluster(machine, nodes, network)
+
+
+def group_points(
+    cluster: Cluster,
+    groups: Groups | GroupPlacement,
+    name: str,
+    sizes: tuple[int, ...],
+    alone: bool = False,
+    **asked: str,
+) -> tuple[ClusterPoint, ...]:
+    request = LibraryRequest(name, sizes, **asked)  # type: ignore[arg-type]  # fields by name
+    return model.group_points(cluster, groups, request, alone)
 
 
 def one(cluster: Cluster, groups: str, name: str, size: int = LARGE, alone: bool = False) -> ClusterPoint:

@@ -14,12 +14,12 @@ from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import item_bytes
 from ccbench.errors import ScheduleError
 from ccbench.groups import parse_groups
-from ccbench.model.beside import alone_seconds, cheapest, host_beside
 from ccbench.model.cluster import open_cluster
-from ccbench.model.group_schedules import link_seconds, party_points, party_prices
+from ccbench.model.concurrent import cheapest, schedules_at_once
+from ccbench.model.group_points import link_seconds, party_points, party_prices
 from ccbench.model.machine import Machine, load_machine
 from ccbench.model.parties import EVERYBODY, Party, party_of, placed, schedule_of
-from ccbench.model.predicting import links_prediction, predict_case
+from ccbench.model.predicting import predict_case, schedule_prediction
 from ccbench.model.pricing import case_prices, predict
 from ccbench.schedules import algorithms_of, schedule_for
 from tests.model.machines import machines, toy
@@ -199,12 +199,12 @@ def test_the_same_on_links(case: Case, data: some.DataObject) -> None:
         schedule = schedule_of(case, algorithm)
     except ScheduleError:
         assume(False)
-    together = links_prediction(case, H100S, algorithm)
+    together = schedule_prediction(case, H100S, algorithm)
     assert together.bound_seconds <= together.predicted_seconds
     if not case.groups:
         return
     alone = [
-        links_prediction(replace(case, active_group=one), H100S, algorithm)
+        schedule_prediction(replace(case, active_group=one), H100S, algorithm)
         for one in range(len(case.members))
     ]
     longest = max(one.predicted_seconds for one in alone)
@@ -241,9 +241,9 @@ def test_two_at_once_take_at_least_the_longer_and_at_most_one_after_the_other(
     main = replace(case, concurrent=beside)
     other = main.concurrent_case
     assert other is not None
-    schedules = [cheapest(one, alone_seconds(machine, one)) for one in (main, other)]
+    schedules = [cheapest(one, machine) for one in (main, other)]
     alone = [predict(one, machine, its) for one, its in zip((main, other), schedules, strict=True)]
-    both = host_beside(machine, (main, schedules[0]), (other, schedules[1]))
+    both = schedules_at_once(machine, (main, schedules[0]), (other, schedules[1]))
     longer = max(one.predicted_seconds for one in alone)
     whole = both.prediction.predicted_seconds
     assert longer <= whole <= sum(one.predicted_seconds for one in alone) * (1 + 1e-9)

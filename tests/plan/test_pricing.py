@@ -11,7 +11,9 @@ from ccbench.cases import Case, Status
 from ccbench.errors import UsageError
 from ccbench.groups import Layout
 from ccbench.model.cluster import open_cluster
-from ccbench.model.group_points import axis_placement, group_points
+from ccbench.model.group_placement import axis_placement
+from ccbench.model.group_points import group_points
+from ccbench.model.library.system import LibraryRequest
 from ccbench.plan.communication import Communication
 from ccbench.plan.pricing import MEASURED, PREDICTED, MeasuredPoints, Price, Prices, measured_points
 from ccbench.results import RunFolder, load_run
@@ -166,7 +168,7 @@ def test_groups_that_stand_alike_are_priced_as_if_each_had_been_listed(layout: L
         axis_placement(layout, axis, 8)
     groups = layout.groups(axis)
     for collective in ("all_reduce", "all_to_all"):
-        (listed,) = group_points(cluster, groups, collective, (GIB,))
+        (listed,) = group_points(cluster, groups, LibraryRequest(collective, (GIB,)))
         asked = Communication(axis, layout.size(axis), collective, GIB, 1, "test", "forward", "layer", "only")
         found = Prices(cluster).price(layout, asked)
         assert found.seconds == pytest.approx(listed.prediction.predicted_seconds)

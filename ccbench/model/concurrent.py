@@ -7,7 +7,6 @@ longer wait of the two. At worst that is one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy as np
 from ccbench.cases import Case
 from ccbench.errors import ScheduleError
 from ccbench.model.cluster import Cluster
-from ccbench.model.group_points import requested_points
+from ccbench.model.group_points import group_points, link_seconds, party_points, party_prices
 from ccbench.model.group_systems import group_systems
 from ccbench.model.library.predictor import busy
 from ccbench.model.library.system import LibraryRequest
@@ -39,10 +38,10 @@ class Both:
     other_seconds: float
 
 
-def cheapest(case: Case, seconds: Callable[[Schedule], float]) -> Schedule:
-    """The schedule of least ``seconds`` that exists for the ranks of a group of ``case``.
+def cheapest(case: Case, where: Machine | Cluster) -> Schedule:
+    """The schedule that takes least time for a group of ``case`` with nothing else at the same time.
 
-    Raises ScheduleError where there is none.
+    Raises ScheduleError where there is none for that number of ranks.
     """
     found: list[tuple[float, Schedule]] = []
     for name in algorithms_of(case.collective):
@@ -50,24 +49,31 @@ def cheapest(case: Case, seconds: Callable[[Schedule], float]) -> Schedule:
             schedule = schedule_of(case, name)
         except ScheduleError:
             continue  # not for this number of ranks
-        found.append((seconds(schedule), schedule))
+        if isinstance(where, Cluster):
+            prices = party_prices(where, schedule, party_of(case), (case.size_bytes,)).seconds
+        else:
+            prices = case_prices(case, where, schedule).seconds
+        found.append((float(prices[0]), schedule))
     if not found:
         raise ScheduleError(f"{case.label}: no algorithm exists for {case.group_ranks} ranks")
     return min(found, key=lambda one: one[0])[1]
 
 
-def host_beside(machine: Machine, one: tuple[Case, Schedule], other: tuple[Case, Schedule]) -> Both:
-    """Both on one host, by ranks that do both by turns: work adds up, and goes on while one waits."""
-    prices = [case_prices(case, machine, schedule) for case, schedule in (one, other)]
+def schedules_at_once(
+    where: Machine | Cluster, one: tuple[Case, Schedule], other: tuple[Case, Schedule]
+) -> Both:
+    """Both as ccbench's own schedules, on one host or on a cluster's links."""
+    if isinstance(where, Cluster):
+        return _on_links(where, one, other)
+    # Ranks of a host do both by turns: work adds up, and goes on while one of the two waits.
+    prices = [case_prices(case, where, schedule) for case, schedule in (one, other)]
     latency = max(float(price.flags[0]) for price in prices)
     work = sum(float(price.operations[0] + price.bandwidth[0]) for price in prices)
     return _both(one[0], [price.prediction(0) for price in prices], latency, latency + work)
 
 
-def cluster_beside(cluster: Cluster, one: tuple[Case, Schedule], other: tuple[Case, Schedule]) -> Both:
-    """Both as ccbench's own schedules on a cluster's links: what each link carries for either adds up."""
-    from ccbench.model.group_schedules import link_seconds, party_points
-
+def _on_links(cluster: Cluster, one: tuple[Case, Schedule], other: tuple[Case, Schedule]) -> Both:
+    """What each link carries for either adds up."""
     told: list[Prediction] = []
     shared = np.zeros(cluster.fabric.links)
     for case, schedule in (one, other):
@@ -79,14 +85,14 @@ def cluster_beside(cluster: Cluster, one: tuple[Case, Schedule], other: tuple[Ca
     return _both(one[0], told, latency, latency + float(shared.max(initial=0.0)))
 
 
-def library_beside(
+def library_at_once(
     cluster: Cluster, one: tuple[Case, LibraryRequest], other: tuple[Case, LibraryRequest]
 ) -> Both:
     """Both by the collective library, on communicators of their own: GPUs' links and NICs serve both."""
     told: list[Prediction] = []
     waiting, inside, network = 0.0, 0.0, 0.0
     for case, request in (one, other):
-        (point,) = requested_points(cluster, case.members, request)
+        (point,) = group_points(cluster, case.members, request)
         told.append(point.prediction)
         kinds = [busy(kind.system, request) for kind in group_systems(cluster, case.members)]
         waiting = max(waiting, *(float(kind.waiting[0]) for kind in kinds))
@@ -110,22 +116,3 @@ def _both(case: Case, told: list[Prediction], latency: float, seconds: float) ->
         bottleneck=f"{longer.bottleneck}; beside {case.concurrent}, which shares what both use",
     )
     return Both(prediction, main, other)
-
-
-def alone_seconds(machine: Machine, case: Case) -> Callable[[Schedule], float]:
-    """What a schedule of ``case`` takes on a host with nothing beside it."""
-
-    def seconds(schedule: Schedule) -> float:
-        return float(case_prices(case, machine, schedule).seconds[0])
-
-    return seconds
-
-
-def alone_on_links(cluster: Cluster, case: Case) -> Callable[[Schedule], float]:
-    """The same on a cluster's links."""
-    from ccbench.model.group_schedules import party_prices
-
-    def seconds(schedule: Schedule) -> float:
-        return float(party_prices(cluster, schedule, party_of(case), (case.size_bytes,)).seconds[0])
-
-    return seconds

@@ -212,6 +212,9 @@ class Case:
         "of backends that drive GPUs: `one` for all GPUs of a host, or one `per_gpu`; `one` elsewhere",
         "one process per GPU", "one process", choice=True, values=PROCESSES, everything=PROCESSES,
         noun="process model"))
+    memory: str = field(default=DEFAULT, metadata=axis(
+        "of the buffers: `device` for memory of GPUs where the backend's own is the host's, or `default`",
+        "{} memory", "memory default", needs="moves_data", values=(DEFAULT, "device")))
     # fmt: on
 
     @property
@@ -259,6 +262,11 @@ class Case:
         groups = (*self.members, *(beside.members if beside else ()))
         found = tuple(dict.fromkeys(rank for group in groups for rank in group))
         return found if len(found) < self.ranks else tuple(range(self.ranks))
+
+    @property
+    def on_device_memory(self) -> bool:
+        """Whether buffers are in the memory of GPUs though the backend's ranks are processes of the host."""
+        return self.memory == "device"
 
     @property
     def group_ranks(self) -> int:

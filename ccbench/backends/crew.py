@@ -14,9 +14,8 @@ from typing import Protocol, runtime_checkable
 
 from ccbench.backends import made_by
 from ccbench.backends.base import ControlChannel, OutOfMemory
-from ccbench.backends.cpu.memory import Activity, Control, Word
-from ccbench.backends.endpoint import Endpoint
-from ccbench.backends.faults import Fault, fault_from_environment
+from ccbench.backends.cpu.memory import Activity, Control
+from ccbench.backends.endpoint import Endpoint, EndpointBase
 from ccbench.backends.kernels.abi import NONE_DIFFERS
 from ccbench.capabilities import backend_names, capabilities_of
 from ccbench.cases import ONE_PROCESS, Case, CaseFacts
@@ -142,36 +141,20 @@ class Output(Protocol):
 """Flag: the kernel that compares came to another result than the host, whose word counts."""
 
 
-class WholeEndpoint:
+class WholeEndpoint(EndpointBase):
     """What every endpoint that drives all ranks of a case has in common."""
 
-    rank = 0
-    ranks = 1
-    prefix = ""
-    flags: tuple[str, ...] = ()
-
     def __init__(self, control: Control) -> None:
-        self.control = control
-        self.stamps = control.stamps
-        self._cases = 0
-        self._any_fault = fault_from_environment()
+        super().__init__(control)
         self._device_compares = True
         self._compared_by_both: set[Case] = set()
         self._visited = False
-        self._faults: list[tuple[int, Fault]] = []
-
-    def next_salt(self) -> int:
-        """A number that is new in every round."""
-        self._cases += 1
-        return self._cases
 
     def arm(self, case: Case) -> None:
-        """``case`` comes next: remember which ranks must misbehave in it (see ccbench.backends.faults)."""
+        """``case`` comes next: its faults, and whether its output was compared by host and device before."""
+        super().arm(case)
         self._case = case
         self._visited = case in self._compared_by_both
-        fault = self._any_fault
-        hit = [rank for rank in range(case.ranks) if fault and fault.matches(case, rank)]
-        self._faults = [(rank, fault) for rank in hit if fault]
 
     def barrier(self) -> None:
         """There is nobody to wait for."""
@@ -179,29 +162,6 @@ class WholeEndpoint:
     def agree(self, value: int) -> int:
         """There is nobody to disagree."""
         return value
-
-    def watch(self, sample: int) -> None:
-        """Tell the watchdog which sample is next (negative: warming up)."""
-        self.say(Activity.WARMING_UP if sample < 0 else Activity.SAMPLING)
-        self.control.words[self.control.index(self.rank, Word.SAMPLE)] = sample
-        for _, fault in self._faults if sample >= 0 else ():
-            fault.before_sample()
-
-    def say(self, activity: Activity) -> None:
-        """Tell the watchdog what is going on."""
-        self.control.words[self.control.index(self.rank, Word.ACTIVITY)] = activity
-
-    def core_latency_seconds(self) -> float | None:
-        """One process: no distance matters."""
-        return None
-
-    def remark(self) -> str:
-        """Nothing, unless an endpoint knows more."""
-        return ""
-
-    def facts(self) -> CaseFacts:
-        """Nothing, unless an endpoint knows more."""
-        return CaseFacts()
 
     def checked(
         self, case: Case, outputs: Iterable[tuple[int, Output]], salt: int, launches: int

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbench.backends.base import ControlChannel, Position
+from ccbench.backends.cpu.memory import Activity, Control, Word
+from ccbench.backends.faults import Fault, fault_from_environment
+from ccbench.cases import Case, CaseFacts
 from ccbench.verification import Mismatch
 
 
@@ -94,3 +99,111 @@ class Overlapping(Protocol):
         Returns the seconds from the call until the computation was over, and until the collective was; where
         the endpoint is DeviceTimed, on the device's clock.
         """
+
+
+class EndpointBase:
+    """What all endpoints do alike: data seeds, words for the watchdog, faults that were asked for.
+
+    ``rank`` and ``ranks`` number the processes of a team; one may drive many ranks of a case. prefix: what
+    errors of this process begin with. flags: of every measurement, such as ``loopback``.
+    """
+
+    rank = 0
+    ranks = 1
+    prefix = ""
+    flags: tuple[str, ...] = ()
+
+    def __init__(self, control: Control) -> None:
+        self.control = control
+        self.stamps: NDArray[np.float64] = control.stamps
+        self._any_fault = fault_from_environment()
+        self._faults: list[tuple[int, Fault]] = []
+        self._salts = 0
+
+    def next_salt(self) -> int:
+        """A number that is new in every round and the same in all processes."""
+        self._salts += 1
+        return self._salts
+
+    def own_ranks(self, case: Case) -> Iterable[int]:
+        """The ranks of the case that this process drives."""
+        return range(case.ranks)
+
+    def arm(self, case: Case) -> None:
+        """``case`` comes next: remember which of this process's ranks must misbehave in it, and how."""
+        fault = self._any_fault
+        self._faults = [(rank, fault) for rank in self.own_ranks(case) if fault and fault.matches(case, rank)]
+
+    def watch(self, sample: int) -> None:
+        """Tell the watchdog which sample is next (negative: warming up)."""
+        self.say(Activity.WARMING_UP if sample < 0 else Activity.SAMPLING)
+        self.control.words[self.control.index(self.rank, Word.SAMPLE)] = sample
+        for _, fault in self._faults if sample >= 0 else ():
+            fault.before_sample()
+
+    def say(self, activity: Activity) -> None:
+        """Tell the watchdog what is going on."""
+        self.control.words[self.control.index(self.rank, Word.ACTIVITY)] = activity
+
+    def core_latency_seconds(self) -> float | None:
+        """None: only ranks that share memory have something to time a round trip on."""
+        return None
+
+    def remark(self) -> str:
+        """Nothing, unless an endpoint knows more."""
+        return ""
+
+    def facts(self) -> CaseFacts:
+        """Nothing, unless an endpoint knows more."""
+        return CaseFacts()
+
+
+class PerProcessEndpoint(EndpointBase):
+    """Implements ``Apart``: one rank of a team whose ranks share no memory, perhaps not even a host."""
+
+    exchange: ControlChannel
+    _shared_stamps = 0
+
+    def gather_numbers(self, mine: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Every rank's array, by rank: shape (ranks, elements). Collective."""
+        told = self.exchange.all_gather(mine.tobytes())
+        return np.stack([np.frombuffer(one, np.float64) for one in told])
+
+    def share_stamps(self, count: int) -> None:
+        """See Apart."""
+        if count == self._shared_stamps:
+            return
+        mine = self.stamps[self.rank, self._shared_stamps : count]
+        if not self.exchange.one_clock:
+            mine = np.stack([np.zeros(len(mine)), mine[:, 1] - mine[:, 0]], axis=1)
+        told = self.gather_numbers(np.ascontiguousarray(mine).reshape(-1))
+        self.stamps[:, self._shared_stamps : count] = told.reshape(self.ranks, -1, 2)
+        self._shared_stamps = count
+
+    def share_words(self) -> None:
+        """See Apart: of processor time only what ranks of this host have used counts here."""
+        mine = np.array([self.control.read(self.rank, Word.CPU_NANOSECONDS)], np.float64)
+        told = self.gather_numbers(mine)[:, 0]
+        here = self.exchange.hosts[self.rank]
+        for rank, host in enumerate(self.exchange.hosts):
+            index = self.control.index(rank, Word.CPU_NANOSECONDS)
+            self.control.words[index] = int(told[rank]) if host == here else 0
+
+    def watch(self, sample: int) -> None:
+        """Tell the leader which sample is next (negative: warming up)."""
+        if sample == 0:
+            self._shared_stamps = 0  # what was shared of the warm-up stood where samples come now
+        super().watch(sample)
+
+    def say(self, activity: Activity) -> None:
+        """Tell the leader what this rank does; only a change is sent, and none falls into a launch."""
+        if self.control.read(self.rank, Word.ACTIVITY) != activity:
+            super().say(activity)
+            self.exchange.tell(self.position())
+
+    def position(self) -> Position:
+        """Where this rank is; asked from another thread while the rank works."""
+        activity, sample, barriers = (
+            self.control.read(self.rank, word) for word in (Word.ACTIVITY, Word.SAMPLE, Word.BARRIER)
+        )
+        return Position(activity, sample, barriers)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.base import OutOfMemory
-from ccbench.backends.beside import group_names, in_the_one_beside, part_samples
+from ccbench.backends.beside import group_names, in_the_one_beside, group_samples
 from ccbench.backends.computing import HostComputation
 from ccbench.backends.cpu.execution import Bystander, Launcher, Pace
 from ccbench.backends.cpu.memory import PAGE_BYTES, Activity, Arena, Control, Word, fence
@@ -271,7 +271,7 @@ class CpuEndpoint:
             return CaseFacts()
         seconds = self.control.part_seconds[:, : self._samples]
         return CaseFacts(
-            parts=group_names(self._case), group_samples_seconds=part_samples(self._case, seconds)
+            parts=group_names(self._case), group_samples_seconds=group_samples(self._case, seconds)
         )
 
     def _say(self, activity: Activity) -> None:

@@ -8,38 +8,43 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.backends.background import ComputingEndpoint
 from ccbench.backends.base import ControlChannel
-from ccbench.backends.beside import LANE
 from ccbench.backends.cpu.memory import Word
-from ccbench.backends.gloo.background import (
-    AT_ONCE,
-    LOOKED_AFTER,
+from ccbench.backends.gloo.calls import (
+    COPYING,
     SILENT,
-    WAITED_FOR,
-    BothAtOnce,
-    GlooBackground,
+    Call,
+    ConcurrentCalls,
+    Place,
+    Tensor,
+    options_of,
 )
-from ccbench.backends.gloo.calls import COPYING, Begin, Call, Place, Tensor, prepared, started
 from ccbench.backends.gloo.groups import meet, open_group
+from ccbench.backends.rank_buffers import OWN, RankBuffers
+from ccbench.backends.rank_endpoint import RankEndpoint
 from ccbench.cases import OVERLAP, Case
 from ccbench.verification import Array
 
+LOOKED_AFTER = "Gloo's own thread runs the collective, which is asked between repetitions whether it is over"
+WAITED_FOR = (
+    "the collective does not tell when it is over, and is waited for after its share of the computation"
+)
+AT_ONCE = "each collective runs in the thread of a process group of its own"
 
-class GlooEndpoint(ComputingEndpoint):
+
+class GlooEndpoint(RankEndpoint):
     """Implements ``ccbench.backends.crew.TeamEndpoint`` for a rank in a process of its own."""
 
     def __init__(self, exchange: ControlChannel) -> None:
         super().__init__(exchange)
         torch = import_module("torch")
-        distributed = import_module("torch._C._distributed_c10d")
         torch.set_num_threads(1)
         self._route = meet(exchange)
         self._everyone = open_group(self._route, "everyone", self.rank, self.ranks)
         self._groups: dict[tuple[tuple[int, ...], int], Any] = {}
-        self._barrier_options = distributed.BarrierOptions()
-        self._broadcast_options = distributed.BroadcastOptions()
-        self._gather_options = distributed.AllgatherOptions()
+        self._barrier_options = options_of("barrier")
+        self._broadcast_options = options_of("broadcast")
+        self._gather_options = options_of("all_gather")
         self._decision = np.zeros(1, np.int64)
         self._decision_tensor = torch.from_numpy(self._decision)
         # Each rank has an address of its own; rank 0's stands for all where versions must be alike.
@@ -48,17 +53,12 @@ class GlooEndpoint(ComputingEndpoint):
 
     # -- one case ------------------------------------------------------------------------------------------
 
-    def prepare(self, case: Case) -> str:
-        """Take memory and bind the call; returns the algorithm that runs. Collective."""
-        self.background = None
-        return super().prepare(case)
-
-    def _group_of(self, members: tuple[int, ...], lane: int = 0) -> Any:
+    def _group_of(self, members: tuple[int, ...], lane: int = OWN) -> Any:
         """The process group of ``members``, who all ask for it at the same time; kept for other cases.
 
-        Nobody waits in a circle: groups of one lane are disjoint, and those of lane 0 are opened first.
+        Nobody waits in a circle: groups of one lane are disjoint, and those of the case's own are opened first.
         """
-        if lane == 0 and members == tuple(range(self.ranks)):
+        if lane == OWN and members == tuple(range(self.ranks)):
             return self._everyone
         if (members, lane) not in self._groups:
             name = f"{lane} of {members}"
@@ -66,38 +66,26 @@ class GlooEndpoint(ComputingEndpoint):
             self._groups[members, lane] = open_group(self._route, name, seat, len(members))
         return self._groups[members, lane]
 
-    def bind(self) -> Call:
-        """The group's call, with options and tensors made beforehand."""
-        if self.beside:
-            seconds = self.part_times.running if self.part_times else None
-            own = started(*self._own_side()) if self.member >= 0 else None
-            names = (self.part.collective, self.beside.part.collective)
-            return BothAtOnce((own, self._started_beside()), names, seconds)
+    def bind(self) -> Any:
+        """The groups' calls, with options and tensors made beforehand."""
+        calls = [self._call_of(lane) if lane.member >= 0 else None for lane in self._lanes]
+        if self.other:
+            return ConcurrentCalls(calls, self.times.running if self.times else None)
+        assert calls[0] is not None, "a rank that stands by binds nothing"
         if self.case.mode == OVERLAP:
-            self.background = background = GlooBackground(started(*self._own_side()), self.case.collective)
-            return background.launch
-        return prepared(*self._own_side())
+            self.background = calls[0]
+        return calls[0].launch
 
-    def _own_side(self) -> tuple[Case, Place]:
-        """The case as those see it whom this rank communicates with, and this rank's side of it."""
-        scratch = np.empty(0, self.source.dtype)
-        if self.part.collective == "reduce" and not self.case.in_place:
-            scratch = np.empty_like(self._input)
-        tensors = (_tensor(self._input), _tensor(self._output), _tensor(scratch))
-        if self.case.pair:  # the group of all has both, under the numbers that the suite gave
-            return self.case, Place(self._everyone, self.rank, self.ranks, *tensors)
-        assert self._seat is not None, "a rank that stands by binds nothing"
-        group = self._group_of(self._seat.members)
-        return self.part, Place(group, self.member, self.part.ranks, *tensors)
-
-    def _started_beside(self) -> Begin | None:
-        beside = self.beside
-        if beside is None or beside.seat is None:
-            return None
-        scratch = np.empty_like(beside.source) if beside.part.collective == "reduce" else beside.source[:0]
-        group = self._group_of(beside.seat.members, LANE)
-        tensors = (_tensor(beside.source), _tensor(beside.target), _tensor(scratch))
-        return started(beside.part, Place(group, beside.member, beside.part.ranks, *tensors))
+    def _call_of(self, lane: RankBuffers) -> Call:
+        scratch = np.empty(0, lane.source.dtype)
+        if lane.part.collective == "reduce" and not lane.case.in_place:
+            scratch = np.empty_like(lane.input)
+        tensors = (_tensor(lane.input), _tensor(lane.output), _tensor(scratch))
+        if lane.case.pair:  # the group of all has both, under the numbers that the suite gave
+            return Call(lane.case, Place(self._everyone, self.rank, self.ranks, *tensors))
+        assert lane.seat is not None, "a rank that stands by binds nothing"
+        group = self._group_of(lane.seat.members, lane.lane)
+        return Call(lane.part, Place(group, lane.member, lane.part.ranks, *tensors))
 
     def tells_apart(self, other: Case) -> bool:
         """Where at least one of the two says when it is over."""

@@ -5,22 +5,22 @@ is one rank, measures with ``ccbench.runner.measure`` on ccbench's data, checks 
 reports to the team's leader. Only the timed call is MPI's (``calls``).
 The runner itself loads no MPI: which one is there is asked in a process of its own (``library``).
 
-Buffers are memory of the host; ``ccbench.backends.mpi_cuda`` is the same with memory of GPUs. Modes:
-``streaming`` and ``isolated`` call blocking functions, ``nonblocking`` and ``persistent`` those of that kind.
-``overlap`` begins one without blocking and computes meanwhile, as a case with a second collective beside
-begins two (``background``). ``algorithm: mpi:<name>`` forces one of the library's own algorithms
-(``algorithms``).
+Buffers are memory of the host, or with ``memory: device`` of GPUs (``device``). Modes: ``streaming`` and
+``isolated`` call blocking functions, ``nonblocking`` and ``persistent`` those of that kind. ``overlap`` begins
+one without blocking and computes meanwhile, as a case with a second collective beside begins two.
+``algorithm: mpi:<name>`` forces one of the library's own algorithms (``algorithms``).
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 from ccbench.backends.base import DeclaredBackend, Launch, TeamRequest
 from ccbench.backends.mpi.algorithms import PREFIX, names_of, settings
 from ccbench.backends.mpi.calls import NONBLOCKING, PERSISTENT, refusal
-from ccbench.backends.mpi.launcher import local_launch
-from ccbench.backends.mpi.library import Library, installed
+from ccbench.backends.mpi.device import DEVICE, MEMORY_VARIABLE, device_settings
+from ccbench.backends.mpi.library import Library, installed, local_launch
 from ccbench.cases import OVERLAP, Case
 from ccbench.errors import BackendUnavailable
 
@@ -32,7 +32,6 @@ class MpiBackend(DeclaredBackend):
     """Implements ``ccbench.backends.base.Backend``."""
 
     name = "mpi"
-    pinned = True
 
     def unavailable(self, elsewhere: bool = False) -> str | None:
         """Needs mpi4py, an MPI that it finds, and that MPI's own mpiexec."""
@@ -70,10 +69,17 @@ class MpiBackend(DeclaredBackend):
         return None
 
     def team_settings(self, case: Case) -> tuple[tuple[str, str], ...]:
-        """The variables that force the case's algorithm."""
+        """What lets the library take addresses of GPUs, unless it is set, and what forces an algorithm.
+
+        What is set already is not asked for: a library that a launcher has started can be given nothing more.
+        """
+        needed: tuple[tuple[str, str], ...] = ()
+        if case.on_device_memory:
+            needed = ((MEMORY_VARIABLE, DEVICE), *device_settings(self._library().name))
+        missing = tuple((name, value) for name, value in needed if os.environ.get(name) != value)
         if not case.algorithm.startswith(PREFIX):
-            return ()
-        return settings(self._library(), case.collective, case.algorithm)
+            return missing
+        return (*missing, *settings(self._library(), case.collective, case.algorithm))
 
     def launch(self, request: TeamRequest) -> Launch | None:
         """Return the user's own launcher, or the library's mpiexec."""
@@ -85,7 +91,8 @@ class MpiBackend(DeclaredBackend):
                     "processors here; start ranks on more machines with --launch"
                 )
             launch = local_launch(self._library(), request.ranks)
-        return replace(launch, pinned=self.pinned)
+        # A rank's number says nothing about which processors are near its GPU.
+        return replace(launch, pinned=(MEMORY_VARIABLE, DEVICE) not in request.environment)
 
 
 BACKEND = MpiBackend()

@@ -1,28 +1,27 @@
-"""Which MPI function a case is, and that function bound to its buffers: one call into C for each launch.
+"""Which MPI functions a case is, bound to its buffers: one call into C for each launch.
 
-Three ways of calling: blocking, non-blocking (``MPI_Iallreduce`` and ``MPI_Wait``), and persistent
-(``MPI_Allreduce_init`` once, then ``MPI_Start`` and ``MPI_Wait``; MPI 4.0, section 6.13). What MPI asks for
-beyond ccbench's own meaning of a collective is said in ``refusal``. ``starter`` is the non-blocking call
-without its wait, for what goes on in the background.
+Three ways of calling: blocking, non-blocking (``MPI_Iallreduce`` and ``MPI_Waitall``), and persistent
+(``MPI_Allreduce_init`` once, then ``MPI_Startall`` and ``MPI_Waitall``; MPI 4.0, section 6.13). ``Call`` makes
+them from Python; ``ccbench.backends.mpi.loop`` makes the same ones from C. ``refusal`` says what MPI asks for
+beyond ccbench's own meaning of a collective.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ccbench.backends.blocks import Blocks, received_blocks, sent_blocks
 from ccbench.backends.mpi.library import OPEN_MPI, Library
 from ccbench.cases import UNEVEN, Case
-from ccbench.collectives import collective
+from ccbench.collectives import collective, sent_elements
 from ccbench.dtypes import item_bytes
 from ccbench.verification import Array
-
-Call = Callable[[], object]
 
 NONBLOCKING, PERSISTENT = "nonblocking", "persistent"
 
@@ -61,19 +60,6 @@ LARGEST_COUNT = 2**31 - 1
 """What an ``int`` counts; larger counts came with MPI 4.0."""
 
 
-@dataclass(frozen=True)
-class Bound:
-    """A call ready to be made. requests: persistent ones, to be freed when the case is over."""
-
-    call: Call
-    requests: Sequence[Any] = field(default=())
-
-    def free(self) -> None:
-        """Give the library back what it holds for the call."""
-        for request in self.requests:
-            request.Free()
-
-
 def refusal(case: Case, library: Library) -> str | None:
     """Why this MPI (or any) has no call for ``case``; None where it has."""
     row = collective(case.collective)
@@ -102,184 +88,212 @@ def _largest_count(case: Case) -> int:
     return unit * max(max(case.input_count(seat), case.output_count(seat)) for seat in seats)
 
 
-def bind(mpi: Any, communicator: Any, case: Case, source: Array, target: Array) -> Bound:
-    """The collective of ``case`` among the ranks of ``communicator``. source is target in place."""
-    if case.collective == "send_recv":
-        return _shift(mpi, communicator, case, source, target)
-    arguments = _arguments(mpi, communicator, case, source, target)
-    name = NAMES[case.collective]
-    if case.mode == PERSISTENT:
-        request = getattr(communicator, f"{name.capitalize()}_init")(*arguments)
-        bound = Bound(_started(request), (request,))
-    elif case.mode == NONBLOCKING:
-        bound = Bound(_waited(partial(getattr(communicator, f"I{name}"), *arguments)))
-    else:
-        bound = Bound(partial(getattr(communicator, name.capitalize()), *arguments))
-    if _copies_at_root(communicator, case):
-        return Bound(_then_copied(bound.call, source, target), bound.requests)
-    return bound
+IN_PLACE = "MPI_IN_PLACE"
 
-
-def _copies_at_root(communicator: Any, case: Case) -> bool:
-    return case.collective == "broadcast" and not case.in_place and bool(communicator.rank == case.root)
+TAG = 0
+"""Of messages between two ranks; a communicator carries one case at a time."""
 
 
 @dataclass(frozen=True)
-class Starter:
-    """A launch that is begun and goes on. begin: returns its requests; after: to be called when they are
-    complete, before the launch is over.
+class Piece:
+    """A buffer as MPI takes it. counts: elements of one block; of uneven blocks, their lengths and offsets."""
+
+    buffer: Array
+    counts: int | tuple[list[int], list[int]]
+    datatype: Any
+
+
+@dataclass(frozen=True)
+class Function:
+    """An MPI function, whatever the mode it is called in.
+
+    name: MPI's, in small letters. arguments: as mpi4py orders them: pieces, IN_PLACE, None for a buffer that
+    MPI does not look at, numbers, an operation.
     """
 
-    begin: Callable[[], list[Any]]
-    after: Call | None = None
+    name: str
+    arguments: tuple[Any, ...]
 
 
-def starter(
+def functions_of(
     mpi: Any, communicator: Any, case: Case, source: Array, target: Array, one_way: bool = False
-) -> Starter:
-    """The collective of ``case`` without blocking, whatever its mode. one_way: as ``bind_one_way``."""
+) -> tuple[Function, ...]:
+    """One launch of ``case`` among the ranks of ``communicator``: one function, or a receive and a send.
+
+    case: as these ranks see it, which of a pair are two and no pair any more; so ``one_way`` says whether
+    only the first of them sends. source is target in place.
+    """
+    rank, ranks = communicator.rank, communicator.size
+    unit, datatype = 1, getattr(mpi, TYPES.get(case.dtype, "BYTE"))
+    if case.dtype not in TYPES:
+        unit = item_bytes(case.dtype)
+
+    def piece(buffer: Array, blocks: int = 1) -> Piece:
+        return Piece(buffer, len(buffer) // blocks * unit, datatype)
+
+    def uneven(buffer: Array, elements: NDArray[np.int64]) -> Piece:
+        lengths = elements * unit
+        return Piece(buffer, (lengths.tolist(), (np.cumsum(lengths) - lengths).tolist()), datatype)
+
+    if one_way and rank == 0:
+        return (Function("send", (piece(source), 1, TAG)),)
     if one_way:
-        begin_one = _one_way_begun(mpi, communicator, case, source, target)
-        return Starter(lambda: [begin_one()])
-    if case.collective == "send_recv":
-        return Starter(_shift_begun(mpi, communicator, case, source, target))
-    arguments = _arguments(mpi, communicator, case, source, target)
-    function = getattr(communicator, f"I{NAMES[case.collective]}")
-    after = partial(np.copyto, target, source) if _copies_at_root(communicator, case) else None
-    return Starter(lambda: [function(*arguments)], after)
-
-
-def _started(request: Any) -> Call:
-    start, wait = request.Start, request.Wait
-
-    def call() -> None:
-        start()
-        wait()
-
-    return call
-
-
-def _waited(begin: Call) -> Call:
-    def call() -> None:
-        begin().Wait()  # type: ignore[attr-defined]  # a Request
-
-    return call
-
-
-def _then_copied(call: Call, source: Array, target: Array) -> Call:
-    """MPI_Bcast has one buffer: where ccbench asks for two, the root copies what it has sent."""
-
-    def both() -> None:
-        call()
-        np.copyto(target, source)
-
-    return both
-
-
-def typed_count(mpi: Any, case: Case, buffer: Array, blocks: int = 1) -> tuple[int, Any]:
-    """How many elements one block of ``buffer`` has, and of which of MPI's types."""
-    count = len(buffer) // blocks
-    if case.dtype in TYPES:
-        return count, getattr(mpi, TYPES[case.dtype])
-    return count * item_bytes(case.dtype), mpi.BYTE
-
-
-def typed_blocks(mpi: Any, case: Case, blocks: Blocks) -> tuple[Blocks, Any]:
-    """Blocks that differ in length, in units of the second: one of MPI's types."""
-    if case.dtype in TYPES:
-        return blocks, getattr(mpi, TYPES[case.dtype])
-    return blocks.times(item_bytes(case.dtype)), mpi.BYTE
-
-
-def _uneven_spec(mpi: Any, case: Case, buffer: Array, blocks: Blocks) -> list[Any]:
-    """What mpi4py takes for a buffer of such blocks: memory, (lengths, beginnings), type."""
-    memory = getattr(mpi, "buffer", None) or mpi.memory
-    counted, datatype = typed_blocks(mpi, case, blocks)
-    return [memory.frombuffer(buffer.view(np.uint8)), (counted.counts, counted.offsets), datatype]
-
-
-def _spec(mpi: Any, case: Case, buffer: Array, blocks: int = 1) -> list[Any]:
-    """What mpi4py takes for a buffer, made once: memory, count (of one block), type."""
-    memory = getattr(mpi, "buffer", None) or mpi.memory  # its name before mpi4py 4
-    return [memory.frombuffer(buffer.view(np.uint8)), *typed_count(mpi, case, buffer, blocks)]
-
-
-def _arguments(mpi: Any, communicator: Any, case: Case, source: Array, target: Array) -> list[Any]:
-    """What the function takes, without a request."""
+        return (Function("recv", (piece(target), 0, TAG)),)
+    if case.collective == "send_recv":  # to the right neighbour from the left one, as nccl-tests' sendrecv
+        receive = Function("recv", (piece(target), (rank - 1) % ranks, TAG))
+        return receive, Function("send", (piece(source), (rank + 1) % ranks, TAG))
     row, root = collective(case.collective), max(case.root, 0)
-    at_root = communicator.rank == root
-    operation = [getattr(mpi, OPS[case.op])] if row.reduces else []
-    blocks = communicator.size
+    at_root = rank == root
+    operation = (getattr(mpi, OPS[case.op]),) if row.reduces else ()
+    rooted = (root,) if row.rooted else ()
+    send: Any = piece(source, ranks if case.collective in ("all_to_all", "scatter", "reduce_scatter") else 1)
+    receive_: Any = piece(target, ranks if case.collective in ("all_gather", "all_to_all", "gather") else 1)
+    if case.collective == UNEVEN:
+        elements = sent_elements(case.traffic, case.count, ranks)
+        send, receive_ = uneven(source, elements[rank]), uneven(target, elements[:, rank])
+    elif case.in_place and case.collective == "reduce_scatter":
+        send, receive_ = IN_PLACE, send  # all blocks go in, one comes out at the buffer's start
+    elif case.in_place and case.collective == "scatter" and at_root:
+        receive_ = IN_PLACE
+    elif case.in_place and (at_root or not row.rooted):
+        send = IN_PLACE
     match case.collective:
         case "barrier":
-            return []
+            buffers: tuple[Any, ...] = ()
         case "broadcast":
-            return [_spec(mpi, case, source if at_root else target), root]
-        case "all_gather" | "all_to_all":
-            send = _spec(mpi, case, source, blocks if case.collective == "all_to_all" else 1)
-            return [mpi.IN_PLACE if case.in_place else send, _spec(mpi, case, target, blocks)]
-        case "all_to_all_v":
-            sent, received = sent_blocks(case, communicator.rank), received_blocks(case, communicator.rank)
-            return [_uneven_spec(mpi, case, source, sent), _uneven_spec(mpi, case, target, received)]
-        case "gather":
-            send = mpi.IN_PLACE if case.in_place and at_root else _spec(mpi, case, source)
-            return [send, _spec(mpi, case, target, blocks) if at_root else None, root]
+            buffers = (piece(source if at_root else target),)
         case "scatter":
-            receive = mpi.IN_PLACE if case.in_place and at_root else _spec(mpi, case, target)
-            return [_spec(mpi, case, source, blocks) if at_root else None, receive, root]
-        case "reduce":
-            send = mpi.IN_PLACE if case.in_place and at_root else _spec(mpi, case, source)
-            return [send, _spec(mpi, case, target) if at_root else None, *operation, root]
-        case "reduce_scatter":
-            send = _spec(mpi, case, source, blocks)
-            receive = send if case.in_place else _spec(mpi, case, target)
-            return [mpi.IN_PLACE if case.in_place else send, receive, *operation]
-    send = mpi.IN_PLACE if case.in_place else _spec(mpi, case, source)
-    return [send, _spec(mpi, case, target), *operation]
+            buffers = (send if at_root else None, receive_)
+        case "gather" | "reduce":
+            buffers = (send, receive_ if at_root else None)
+        case _:
+            buffers = (send, receive_)
+    return (Function(NAMES[case.collective], (*buffers, *operation, *rooted)),)
 
 
-def _shift(mpi: Any, communicator: Any, case: Case, source: Array, target: Array) -> Bound:
-    """To the right neighbour from the left one, as nccl-tests' sendrecv."""
-    right = (communicator.rank + 1) % communicator.size
-    left = (communicator.rank - 1) % communicator.size
-    send, receive = _spec(mpi, case, source), _spec(mpi, case, target)
-    if case.mode == PERSISTENT:
-        requests = [communicator.Recv_init(receive, left), communicator.Send_init(send, right)]
-        return Bound(partial(_start_all, mpi, requests), requests)
-    if case.mode == NONBLOCKING:
-        begin = _shift_begun(mpi, communicator, case, source, target)
-        return Bound(lambda: mpi.Request.Waitall(begin()))
-    return Bound(partial(communicator.Sendrecv, send, right, 0, receive, left, 0))
+def in_one(functions: Sequence[Function]) -> Function:
+    """The blocking function that does what ``functions`` do: MPI_Sendrecv for a receive and a send."""
+    if len(functions) == 1:
+        return functions[0]
+    receive, send = functions
+    return Function("sendrecv", (*send.arguments, *receive.arguments))
 
 
-def _shift_begun(
-    mpi: Any, communicator: Any, case: Case, source: Array, target: Array
-) -> Callable[[], list[Any]]:
-    right = (communicator.rank + 1) % communicator.size
-    left = (communicator.rank - 1) % communicator.size
-    send, receive = _spec(mpi, case, source), _spec(mpi, case, target)
-    return lambda: [communicator.Irecv(receive, left), communicator.Isend(send, right)]
+class Call:
+    """One launch of a case from Python. Implements ``ccbench.backends.overlap.Background``.
+
+    launch: runs it to its end, in its mode. requests: persistent ones, or those of the launch that goes on.
+    copies: whether MPI_Bcast, which has one buffer, leaves this rank to copy what it has sent to the other.
+    """
+
+    tells = True
+
+    def __init__(
+        self,
+        mpi: Any,
+        communicator: Any,
+        case: Case,
+        buffers: tuple[Array, Array],
+        mode: str,
+        one_way: bool = False,
+        copy: Callable[[Array, Array], object] = np.copyto,
+    ) -> None:
+        """buffers: source and target. copy: from the second of two buffers to the first."""
+        self.mpi, self.communicator, self.mode = mpi, communicator, mode
+        self.source, self.target = buffers
+        self.functions = functions_of(mpi, communicator, case, *buffers, one_way)
+        root = case.collective == "broadcast" and communicator.rank == max(case.root, 0)
+        self.copies = root and not case.in_place
+        self.requests: list[Any] = []
+        self._copy = partial(copy, self.target, self.source)
+        self._begun: list[Callable[[], Any]] = []
+        self.launch: Callable[[], object] = self._begin_and_wait
+        if mode == PERSISTENT:
+            self.requests = [self._bound(f"{one.name.capitalize()}_init", one)() for one in self.functions]
+        elif mode == NONBLOCKING:
+            self._begun = [self._bound(f"I{one.name}", one) for one in self.functions]
+        else:
+            whole = in_one(self.functions)
+            self._whole = self._bound(whole.name.capitalize(), whole)
+            self.launch = self._whole_and_copy if self.copies else self._whole
+
+    def _bound(self, name: str, function: Function) -> Callable[[], Any]:
+        """The communicator's method, its arguments made once."""
+        memory = getattr(self.mpi, "buffer", None) or self.mpi.memory  # its name before mpi4py 4
+        arguments = [
+            [memory.frombuffer(one.buffer.view(np.uint8)), one.counts, one.datatype]
+            if isinstance(one, Piece)
+            else one
+            for one in function.arguments
+        ]
+        taken = [self.mpi.IN_PLACE if one is IN_PLACE else one for one in arguments]
+        return partial(getattr(self.communicator, name), *taken)
+
+    def begin(self) -> None:
+        """Start a launch, not of a blocking call; the one before must be over."""
+        if self.mode == PERSISTENT:
+            self.mpi.Prequest.Startall(self.requests)
+        else:
+            self.requests = [begin() for begin in self._begun]
+
+    def over(self) -> bool:
+        """Let the library make progress; whether the launch is over."""
+        if not self.mpi.Request.Testall(self.requests):
+            return False
+        self.end()
+        return True
+
+    def wait(self) -> None:
+        """Return when the launch is over."""
+        self.mpi.Request.Waitall(self.requests)
+        self.end()
+
+    def end(self) -> None:
+        """All requests are complete: what is left of the launch."""
+        if self.copies:
+            self._copy()
+
+    def _begin_and_wait(self) -> None:
+        self.begin()
+        self.wait()
+
+    def _whole_and_copy(self) -> None:
+        self._whole()
+        self._copy()
+
+    def free(self) -> None:
+        """Give the library back what it holds for the call."""
+        for request in self.requests if self.mode == PERSISTENT else ():
+            request.Free()
 
 
-def _start_all(mpi: Any, requests: list[Any]) -> None:
-    mpi.Prequest.Startall(requests)
-    mpi.Request.Waitall(requests)
+class ConcurrentCalls:
+    """Two collectives, the case's own begun first. None: this rank has no part in that one."""
 
+    def __init__(self, mpi: Any, calls: Sequence[Call | None], seconds: list[float]) -> None:
+        """seconds: each launch adds how long either took from the launch's begin."""
+        self._wait_any = mpi.Request.Waitany
+        self._calls = [(lane, one) for lane, one in enumerate(calls) if one is not None]
+        self._seconds = seconds
 
-def bind_one_way(mpi: Any, communicator: Any, case: Case, source: Array, target: Array) -> Bound:
-    """Rank 0 of the two sends, rank 1 receives."""
-    sends = communicator.rank == 0
-    spec = _spec(mpi, case, source if sends else target)
-    peer = 1 - communicator.rank
-    if case.mode == NONBLOCKING:
-        return Bound(_waited(_one_way_begun(mpi, communicator, case, source, target)))
-    if case.mode == PERSISTENT:
-        request = (communicator.Send_init if sends else communicator.Recv_init)(spec, peer)
-        return Bound(_started(request), (request,))
-    return Bound(partial(communicator.Send if sends else communicator.Recv, spec, peer))
-
-
-def _one_way_begun(mpi: Any, communicator: Any, case: Case, source: Array, target: Array) -> Call:
-    sends = communicator.rank == 0
-    spec = _spec(mpi, case, source if sends else target)
-    return partial(communicator.Isend if sends else communicator.Irecv, spec, 1 - communicator.rank)
+    def __call__(self) -> None:
+        """One launch, which is over when both are."""
+        clock, seconds = time.perf_counter, self._seconds
+        began = clock()
+        requests: list[Any] = []
+        lanes: list[tuple[int, Call]] = []
+        left = [0, 0]
+        for lane, one in self._calls:
+            one.begin()
+            requests += one.requests
+            lanes += [(lane, one)] * len(one.requests)
+            left[lane] = len(one.requests)
+        while any(left):
+            number = self._wait_any(requests)
+            # MPI_UNDEFINED, below 0: what is left was complete from the start, which it does not tell.
+            known = number >= 0
+            for lane, one in [lanes[number]] if known else [one for one in self._calls if left[one[0]]]:
+                left[lane] = left[lane] - 1 if known else 0
+                if not left[lane]:
+                    one.end()
+                    seconds[lane] += clock() - began

@@ -2,9 +2,9 @@
 
 What is timed is a loop in C over MPI's own functions with arguments that were made before (``loop``), or,
 where that cannot be, one mpi4py method for each launch; what goes on beside another collective or behind a
-computation is begun from Python, too (``background``). Both let go of the interpreter's lock, so the thread
-that listens to the leader can answer while a collective hangs. That thread calls no MPI, so the level that is
-asked for is MPI_THREAD_FUNNELED, for which libraries take no locks.
+computation is begun from Python, too. Both let go of the interpreter's lock, so the thread that listens to
+the leader can answer while a collective hangs. That thread calls no MPI, so the level that is asked for is
+MPI_THREAD_FUNNELED, for which libraries take no locks.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.backends.background import ComputingEndpoint
 from ccbench.backends.base import CannotRun, ControlChannel
-from ccbench.backends.beside import LANE
 from ccbench.backends.cpu.memory import Word
-from ccbench.backends.mpi.background import AT_ONCE, LOOKED_AFTER, BothAtOnce, MpiBackground
-from ccbench.backends.mpi.calls import Bound, Starter, bind, bind_one_way, starter
-from ccbench.backends.mpi.communicators import Communicators
-from ccbench.backends.mpi.functions import steps_of
+from ccbench.backends.cuda.runtime import do_all
+from ccbench.backends.mpi.calls import NONBLOCKING, Call, ConcurrentCalls
+from ccbench.backends.mpi.device import DeviceMemory, device_of_rank
 from ccbench.backends.mpi.library import MPICH, library_name, vendor
-from ccbench.backends.mpi.loop import FROM_C, FROM_PYTHON, CLoop, Launch, c_loop
+from ccbench.backends.mpi.loop import FROM_C, FROM_PYTHON, CLoop, Launch, c_loop, steps_of
+from ccbench.backends.rank_buffers import CONCURRENT, OWN, HostMemory, RankBuffers
+from ccbench.backends.rank_endpoint import RankEndpoint
 from ccbench.cases import OVERLAP, Case
 from ccbench.errors import BackendUnavailable
 
+LOOKED_AFTER = "the collective is begun without blocking, and MPI_Testall called between repetitions"
+AT_ONCE = "both collectives are begun without blocking, then waited for by MPI_Waitany"
 NOT_IN_C = "this call does not go into a loop in C"
 
 
@@ -70,25 +71,79 @@ def start_library(exchange: ControlChannel) -> Any:
     return mpi
 
 
-class MpiEndpoint(ComputingEndpoint):
-    """Implements ``ccbench.backends.crew.TeamEndpoint`` on buffers of the host."""
+Groups = tuple[tuple[int, ...], ...]
+
+MOST_KEPT = 512
+"""MPICH has room for about 2048 in each process; beyond this number the one not asked for longest goes."""
+
+
+class Communicators:
+    """Communicators of groups: made by all ranks together at first use, kept, freed at the end.
+
+    Every rank makes and frees the same ones in the same order, those it does not belong to as well.
+
+    Two collectives that run at the same time need one each, so a communicator has a lane besides its groups.
+    """
+
+    def __init__(self, mpi: Any, world: Any) -> None:
+        """world: of the whole team; serves its plain cases, and is not freed here."""
+        self._mpi, self._world = mpi, world
+        self._made: dict[tuple[Groups, int], Any] = {}
+
+    def make(self, groups: Groups, lane: int = OWN) -> None:
+        """See that there is one for ``groups``. Collective among all ranks."""
+        if self._is_world(groups, lane):
+            return
+        if (groups, lane) in self._made:
+            self._made[groups, lane] = self._made.pop((groups, lane))  # now the one asked for last
+            return
+        if len(self._made) >= MOST_KEPT:
+            self._free(self._made.pop(next(iter(self._made))))
+        rank = self._world.rank
+        colours = [number for number, members in enumerate(groups) if rank in members]
+        colour = colours[0] if colours else self._mpi.UNDEFINED
+        key = groups[colour].index(rank) if colours else 0
+        self._made[groups, lane] = self._world.Split(colour, key)
+
+    def of(self, groups: Groups, lane: int = OWN) -> Any:
+        """This rank's communicator for ``groups``, which ``make`` has made; none where it is in no group."""
+        return self._world if self._is_world(groups, lane) else self._made[groups, lane]
+
+    def free(self) -> None:
+        """Give all back. Collective among all ranks."""
+        while self._made:
+            _, made = self._made.popitem()
+            self._free(made)
+
+    def _free(self, made: Any) -> None:
+        if made != self._mpi.COMM_NULL:
+            made.Free()
+
+    def _is_world(self, groups: Groups, lane: int) -> bool:
+        return lane == OWN and groups == (tuple(range(self._world.size)),)
+
+
+class MpiEndpoint(RankEndpoint):
+    """Implements ``ccbench.backends.crew.TeamEndpoint`` on memory of the host or of a GPU."""
 
     def __init__(self, exchange: ControlChannel) -> None:
         super().__init__(exchange)
+        device = device_of_rank(exchange)  # libraries take the one that is current when they start
         self._mpi = start_library(exchange)
         self._world = self._mpi.COMM_WORLD.Dup()
+        self._wait_for_all = self._world.Barrier
+        self._host_memory = self.memory
+        self._device_memory = DeviceMemory(self, self._mpi, *device) if device else None
+        self._c = self._agreed(c_loop(self._mpi))
         self.version = (
             f"{library_name(self._mpi.Get_library_version())}, "
-            f"mpi4py {importlib.import_module('mpi4py').__version__}"
+            f"mpi4py {importlib.import_module('mpi4py').__version__}, "
+            f"{FROM_PYTHON if isinstance(self._c, str) else FROM_C}"
         )
-        self._c = self._agreed(c_loop(self._mpi))
-        self.version += f", {FROM_PYTHON if isinstance(self._c, str) else FROM_C}"
+        self._bound: Call | None = None
         self._loop: Launch | None = None
         self._in_python = ""
-        self._wait_for_all = self._world.Barrier
         self._communicators = Communicators(self._mpi, self._world)
-        self._bound: Bound | None = None
-        self._barrier_word = self._own + Word.BARRIER
         self._barriers = 0
 
     def _agreed(self, found: CLoop | str) -> CLoop | str:
@@ -99,51 +154,31 @@ class MpiEndpoint(ComputingEndpoint):
         return found if first is None else f"rank {first}: {told[first]}"
 
     def bind(self) -> Any:
-        """The MPI call of this rank's part of the case."""
-        if self.case.mode == OVERLAP or self.beside:
-            return self._bind_in_background()
-        communicator = self._communicators.of(self.case.members)
-        pair = self.case.one_pair
+        """MPI's calls of this rank's part of the case."""
+        if self.case.mode != OVERLAP and not self.other:
+            self._bound = self._call_of(self.own, self.case.mode)
+            on_host = self.memory is self._host_memory  # a device's copy is no step of the loop in C
+            if not isinstance(self._c, str) and (on_host or not self._bound.copies):
+                self._loop = self._c.launch(steps_of(self._bound))
+            self._in_python = "" if self._loop else self._c if isinstance(self._c, str) else NOT_IN_C
+            return self._bound.launch
+        calls = [self._call_of(one, NONBLOCKING) if one.member >= 0 else None for one in self._lanes]
+        if self.other:
+            assert self.times is not None, "tells_apart says so"
+            return ConcurrentCalls(self._mpi, calls, self.times.running)
+        assert calls[0] is not None, "a rank without a part binds nothing"
+        self.background = calls[0]
+        return calls[0].launch
+
+    def _call_of(self, lane: RankBuffers, mode: str) -> Call:
+        pair = lane.case.one_pair
         one_way = pair is not None and not pair.both
+        communicator = self._communicators.of(lane.case.members, lane.lane)
+        buffers = lane.source, lane.target
         try:
-            self._bound = (bind_one_way if one_way else bind)(
-                self._mpi, communicator, self.part, self.source, self.target
-            )
+            return Call(self._mpi, communicator, lane.part, buffers, mode, one_way, self.memory.copy)
         except NotImplementedError:  # the header is of a newer standard than the library
-            raise CannotRun(f"{self.version} has no {self.case.mode} {self.case.collective}") from None
-        if not isinstance(self._c, str):
-            steps = steps_of(
-                self._mpi,
-                communicator,
-                self.part,
-                self.source,
-                self.target,
-                self._bound.requests,
-                one_way,
-            )
-            self._loop = self._c.launch(steps) if steps else None
-        self._in_python = "" if self._loop else self._c if isinstance(self._c, str) else NOT_IN_C
-        return self._bound.call
-
-    def _bind_in_background(self) -> Any:
-        """What is begun without blocking: both collectives of a case, or the one that is computed behind."""
-        own = self._starter() if self.member >= 0 else None
-        if not self.beside:
-            assert own is not None, "a rank without a part binds nothing"
-            self.background = background = MpiBackground(self._mpi, own)
-            return background.launch
-        other = None
-        if self.beside.member >= 0:
-            communicator = self._communicators.of(self.beside.case.members, LANE)
-            other = starter(self._mpi, communicator, self.beside.part, self.beside.source, self.beside.target)
-        assert self.part_times is not None, "tells_apart says so"
-        return BothAtOnce(self._mpi, (own, other), self.part_times.running)
-
-    def _starter(self) -> Starter:
-        pair = self.case.one_pair
-        one_way = pair is not None and not pair.both
-        communicator = self._communicators.of(self.case.members)
-        return starter(self._mpi, communicator, self.part, self.source, self.target, one_way)
+            raise CannotRun(f"{self.version} has no {mode} {lane.part.collective}") from None
 
     def tells_apart(self, other: Case) -> bool:
         """Always: requests tell when they are complete."""
@@ -151,7 +186,7 @@ class MpiEndpoint(ComputingEndpoint):
 
     def launch(self, times: int) -> None:
         """Run the collective ``times`` times, back to back."""
-        if self._loop is None or self._fault:
+        if self._loop is None or self.fault:
             super().launch(times)
             return
         self._entered_seconds = time.perf_counter()
@@ -161,7 +196,7 @@ class MpiEndpoint(ComputingEndpoint):
     def launch_and_time_waits(self, times: int) -> float:
         """As ``launch``; the seconds that it took, of which nobody can tell what was waiting."""
         with self._unsupported_said():  # these are a case's first launches
-            if self._loop is None or self._fault:
+            if self._loop is None or self.fault:
                 return super().launch_and_time_waits(times)
             began = time.perf_counter()
             self._loop(times)
@@ -175,7 +210,7 @@ class MpiEndpoint(ComputingEndpoint):
         except self._mpi.Exception as error:
             if error.Get_error_class() != self._mpi.ERR_UNSUPPORTED_OPERATION:
                 raise
-            asked = f"{self.part.collective} {self.case.algorithm} of {self.part.ranks} ranks"
+            asked = f"{self.own.part.collective} {self.case.algorithm} of {self.own.part.ranks} ranks"
             raise CannotRun(f"{self.version}: {asked} is {error}") from None
 
     def remark(self) -> str:
@@ -187,41 +222,43 @@ class MpiEndpoint(ComputingEndpoint):
 
     def prepare(self, case: Case) -> str:
         """Take memory and bind the call; returns the algorithm that runs. Collective."""
-        self._drop()
-        self._in_python = ""
-        self._communicators.make(case.members)
+        self._free_call()
+        memory: HostMemory | None = self._device_memory if case.on_device_memory else self._host_memory
+        if memory is None:
+            raise CannotRun("memory: device was not asked for when these ranks were started")
+        self.memory = memory
         other = case.concurrent_case
+        self._communicators.make(case.members, OWN)
         if other is not None:
-            self._communicators.make(other.members, LANE)
+            self._communicators.make(other.members, CONCURRENT)
         with self._unsupported_said():  # an algorithm of MPI_Allgather is asked for the ranks' numbers, too
             label = super().prepare(case)
         if case.mode == OVERLAP or other is not None:  # on ranks that stand by, too
             self._in_python = LOOKED_AFTER if other is None else AT_ONCE
         return label
 
-    def _drop(self) -> None:
-        self._loop = self.background = None
-        if self._bound is not None:
-            self._bound.free()
-            self._bound = None
+    def _free_call(self) -> None:
+        bound, self._bound, self._loop, self._in_python = self._bound, None, None, ""
+        if bound is not None:
+            bound.free()
 
     def finish(self) -> None:
-        """Free the request and drop the buffers. Collective."""
-        self._drop()
+        """Free the requests and drop the buffers. Collective."""
+        self._free_call()
         super().finish()
 
     def close(self) -> None:
         """Free the communicators and finalise the library, which removes its files."""
-        self._communicators.free()
-        self._world.Free()
-        self._mpi.Finalize()
+        memory = [self._device_memory.close] if self._device_memory else []
+        do_all([*memory, self._communicators.free, self._world.Free, self._mpi.Finalize])
 
     # -- numbers from all ranks ----------------------------------------------------------------------------
 
     def barrier(self) -> None:
         """The library's barrier; how often this rank has come to one is there for whoever asks."""
+        self.memory.settle()
         self._barriers += 1
-        self.control.words[self._barrier_word] = self._barriers
+        self.control.words[self.control.index(self.rank, Word.BARRIER)] = self._barriers
         self._wait_for_all()
 
     def agree(self, value: int) -> int:

@@ -1,10 +1,14 @@
-"""Which MPI mpi4py loads, and the launcher that belongs to it.
+"""Which MPI mpi4py loads, the launcher that belongs to it, and how it starts ranks on this host.
 
 Asked in a process of its own, because the runner must load no MPI: mpi4py is imported there without
 initialising anything (MPI_Get_library_version may be called before MPI_Init; MPI 4.0, section 9.1.1).
 
 mpiexec and library must be of one make. A launcher of another make starts n worlds of one rank each, without
 a word from either; so it is looked for beside the library first, then in PATH, and asked what it is.
+
+On this host everything is set by the environment, so that the command stays ``mpiexec -n N``. Ranks pin
+themselves as the cpu backend's do, so launchers bind nothing; more ranks than processors are allowed, as they
+are there. What a library keeps in files is sent to folders of the team's own, which go with it.
 """
 
 from __future__ import annotations
@@ -21,6 +25,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from ccbench.backends.base import Launch
+from ccbench.machine.host import usable_cores
 from ccbench.machine.software import install_line
 
 OPEN_MPI, MPICH, INTEL_MPI = "Open MPI", "MPICH", "Intel MPI"
@@ -163,3 +169,39 @@ def installed() -> Library | str:
     name, path = library_name(text), loaded[0] if loaded else ""
     launcher, reason = find_launcher(path, vendor(name))
     return reason or Library(name, mpi4py, path, launcher, persistent, large)
+
+
+SHARED_MEMORY = "/dev/shm"
+
+_OPEN_MPI_HERE = (
+    # Open MPI 4 reads OMPI_MCA_ for its launcher, Open MPI 5 PRTE_MCA_; what one does not know it ignores.
+    ("OMPI_MCA_hwloc_base_binding_policy", "none"),
+    ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
+    ("PRTE_MCA_hwloc_default_binding_policy", "none"),
+    ("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"),
+)
+
+_OPEN_MPI_FOLDERS = (
+    ("TMPDIR", ""),
+    ("OMPI_MCA_btl_vader_backing_directory", SHARED_MEMORY),
+    ("OMPI_MCA_btl_sm_backing_directory", SHARED_MEMORY),
+)
+"""Session files, and the shared memory of Open MPI 4 and 5."""
+
+
+def as_root(user: int) -> tuple[tuple[str, str], ...]:
+    """Open MPI starts nothing as root unless it is told twice; in a container there is nobody else."""
+    names = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
+    return tuple((name, "1") for name in names) if user == 0 else ()
+
+
+def local_launch(library: Library, ranks: int) -> Launch:
+    """All ranks on this host, started by the library's own launcher."""
+    command = (library.launcher, "-n", str(ranks))
+    if library.vendor == OPEN_MPI:
+        idle = (("OMPI_MCA_mpi_yield_when_idle", "1"),) if ranks > usable_cores() else ()
+        environment = (*_OPEN_MPI_HERE, *as_root(os.geteuid()), *idle)
+        return Launch(command, environment, private_folders=_OPEN_MPI_FOLDERS)
+    if library.vendor == INTEL_MPI:
+        return Launch(command, (("I_MPI_PIN", "0"),), private_folders=(("TMPDIR", ""),))
+    return Launch(command, private_folders=(("TMPDIR", ""),))

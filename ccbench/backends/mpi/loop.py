@@ -1,8 +1,9 @@
 """Launches from C: a loop (loop.c) that calls MPI's own functions, so that Python costs nothing between them.
 
 A call from Python into mpi4py takes about half a microsecond, more than many MPI's all-reduce of 8 bytes. So
-a launch is written down once (``functions``), and a sample's launches run in C. Where that cannot be, mpi4py
-is called from Python as before, and the team says why.
+a launch is written down once, as functions and their arguments, and a sample's launches run in C. Where that
+cannot be, mpi4py is called from Python, and the team says why. Signatures are MPI's own (MPI 4.0, chapters 3
+and 6); handles are what mpi4py holds: a pointer with Open MPI, an int with MPICH and Intel MPI.
 
 What is called are the public ``MPI_`` functions, found in the order in which the dynamic linker finds them
 for mpi4py itself: what was put in front of the library (a profiler preloaded for its PMPI wrappers) first,
@@ -19,13 +20,23 @@ import ctypes
 import platform
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from ccbench.backends.kernels.cache import kept, private_folder
 from ccbench.backends.kernels.compiling import compile_to, digest, found_compiler
-from ccbench.backends.mpi.functions import COPY, Steps
+from ccbench.backends.mpi.calls import (
+    IN_PLACE,
+    LARGEST_COUNT,
+    NONBLOCKING,
+    PERSISTENT,
+    Call,
+    Function,
+    Piece,
+    in_one,
+)
 from ccbench.errors import BackendUnavailable, CcbenchError, MissingDependency
 
 SOURCE = Path(__file__).with_name("loop.c")
@@ -38,10 +49,107 @@ APPLE_ARGUMENTS = 8
 MACHINES = ("x86_64", "AMD64", "amd64", "aarch64", "arm64")
 """Of 64 bits, whose calling conventions pass an int as a word."""
 
+COPY = "copy"
+"""The function that loop.c has of its own."""
+
+REDUCING = ("allreduce", "reduce_scatter_block", "reduce")
+
+STATUS_ROOM_BYTES = 1024
+"""For two statuses: an MPI_Status has 20 bytes with MPICH, 24 with Open MPI, 32 in the standard ABI."""
+
 FROM_C, FROM_PYTHON = "launched from C", "launched from Python"
 
 Launch = Callable[[int], None]
 """So many launches in a row."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A function and its arguments as words."""
+
+    name: str
+    arguments: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """One launch. room: memory that the steps point into, which must live as long as they are run."""
+
+    steps: tuple[Step, ...]
+    room: Sequence[Any] = ()
+
+
+def steps_of(call: Call) -> Steps | None:
+    """One launch of ``call`` as steps; None where counts, which are of type int here, are too large."""
+    if max(call.source.nbytes, call.target.nbytes) > LARGEST_COUNT:
+        return None
+    writer = _Writer(call)
+    steps = writer.steps()
+    if call.copies:
+        copy = (call.target.ctypes.data, call.source.ctypes.data, call.source.nbytes)
+        steps.append(Step(COPY, copy))
+    return Steps(tuple(steps), writer.room)
+
+
+class _Writer:
+    """What the steps of one call share."""
+
+    def __init__(self, call: Call) -> None:
+        self.call, self.mpi = call, call.mpi
+        self.request_bytes = int(call.mpi._sizeof(call.mpi.Request))
+        slots = ctypes.create_string_buffer(2 * max(8, self.request_bytes))
+        statuses = ctypes.create_string_buffer(STATUS_ROOM_BYTES)
+        self.room: list[Any] = [slots, statuses]
+        self.requests, self.status = ctypes.addressof(slots), ctypes.addressof(statuses)
+        for number, request in enumerate(call.requests):
+            place = self.requests + number * self.request_bytes
+            ctypes.memmove(place, call.mpi._addressof(request), self.request_bytes)
+
+    def steps(self) -> list[Step]:
+        """The call in its mode."""
+        functions = self.call.functions
+        several = len(functions) > 1
+        count = (len(functions),) if several else ()
+        wait = Step("MPI_Waitall" if several else "MPI_Wait", (*count, self.requests, self.status))
+        if self.call.mode == PERSISTENT:
+            return [Step("MPI_Startall" if several else "MPI_Start", (*count, self.requests)), wait]
+        if self.call.mode == NONBLOCKING:
+            places = range(self.requests, self.requests + 2 * self.request_bytes, self.request_bytes)
+            begun = zip(functions, places, strict=False)
+            return [*(Step(f"MPI_I{one.name}", (*self.words(one), place)) for one, place in begun), wait]
+        whole = in_one(functions)
+        status = (self.status,) if whole.name in ("recv", "sendrecv") else ()
+        return [Step(f"MPI_{whole.name.capitalize()}", (*self.words(whole), *status))]
+
+    def words(self, function: Function) -> list[int]:
+        """Arguments up to the communicator; a buffer that is not there has the other one's count and type."""
+        pieces = [one for one in function.arguments if isinstance(one, Piece)]
+        words: list[int] = []
+        for place, one in enumerate(function.arguments):
+            if isinstance(one, Piece):
+                words.append(one.buffer.ctypes.data)
+            elif one is IN_PLACE:
+                words.append(int(self.mpi.IN_PLACE))
+            else:
+                words.append(one or 0 if one is None or isinstance(one, int) else self.handle(one))
+            is_buffer = isinstance(one, Piece) or one is None or one is IN_PLACE
+            # MPI's reductions have one count and type, behind both buffers.
+            if is_buffer and not (function.name in REDUCING and place == 0):
+                words += self.shape(one if isinstance(one, Piece) else pieces[0])
+        return [*words, self.handle(self.call.communicator)]
+
+    def shape(self, piece: Piece) -> tuple[int, ...]:
+        """Count and type; of uneven blocks their lengths, offsets and type."""
+        datatype = self.handle(piece.datatype)
+        if isinstance(piece.counts, int):
+            return piece.counts, datatype
+        lengths, offsets = ((ctypes.c_int * len(one))(*one) for one in piece.counts)
+        self.room += [lengths, offsets]
+        return ctypes.addressof(lengths), ctypes.addressof(offsets), datatype
+
+    def handle(self, of_mpi: Any) -> int:
+        """What C knows a communicator, a type or an operation by."""
+        return int(self.mpi._handleof(of_mpi))
 
 
 class _Step(ctypes.Structure):
@@ -104,12 +212,12 @@ class CLoop:
         function = self._own.ccbench_copy if name == COPY else self._function(name)
         return ctypes.cast(function, ctypes.c_void_p).value or 0
 
-    def launch(self, steps: Steps) -> Launch | None:
+    def launch(self, steps: Steps | None) -> Launch | None:
         """``steps`` as a function that runs them so many times; None where their functions cannot be called.
 
         The function raises mpi4py's own exception where MPI returns an error.
         """
-        if any(len(step.arguments) > self._most for step in steps.steps):
+        if steps is None or any(len(step.arguments) > self._most for step in steps.steps):
             return None
         try:
             made = (_Step * len(steps.steps))(

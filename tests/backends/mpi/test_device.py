@@ -19,7 +19,7 @@ from ccbench.backends.mpi import BACKEND as HOST_BACKEND
 from ccbench.backends.mpi import awareness
 from ccbench.backends.mpi.awareness import asked, device_settings, why_not_cuda_aware
 from ccbench.backends.mpi.device import named
-from ccbench.backends.mpi.launcher import local_launch
+from ccbench.backends.mpi.library import local_launch
 from ccbench.backends.mpi.library import Library, installed
 from ccbench.backends.mpi_cuda import BACKEND
 from ccbench.cases import Case, Status

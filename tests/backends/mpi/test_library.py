@@ -18,7 +18,7 @@ from ccbench.backends.mpi.algorithms import (
     open_mpi_algorithms,
     settings,
 )
-from ccbench.backends.mpi.launcher import as_root, local_launch
+from ccbench.backends.mpi.library import as_root, local_launch
 from ccbench.backends.mpi.library import (
     INTEL_MPI,
     MPICH,

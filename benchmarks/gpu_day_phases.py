@@ -22,7 +22,7 @@ FILES = {
     "test_groups": "cuda",
     "test_teams": "cuda",
     "test_endurance": "cuda",
-    "test_mpi_cuda": "cuda",
+    "test_mpi_memory": "cuda",
 }
 """Files of tests/gpu, the most telling first, and the doubles they are rehearsed on."""
 

@@ -36,7 +36,6 @@ class PricedBy(Enum):
     GPU_LIBRARY = "NCCL's choice of algorithm and protocol on the links of GPUs"
     MPI = "messages between processes, in the plans of MPI libraries"
     GLOO = "messages between processes, in Gloo's plans"
-    NOTHING = "no model"
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class Capabilities:
     home, launched: where its Backend and its launched ranks are made, each as ``module:name``; no home: a
     library whose results are only imported. workers: process model (a value of the axis ``processes``) ->
     where its worker group is made, likewise; a backend that has only one has it as the axis' default.
-    lacks: process model -> axes that cases have at their default there. library: its name in people's words.
+    lacks: (axis, value) -> axes that cases with that value have at their default. library: its name in words.
     values: axis of a case -> the values that the backend has beside the axis' default; not_in_place:
     collectives that it has out of place only.
     own_schedules, own_kernels: its algorithms are ccbench's schedules, or kernels.
@@ -79,6 +78,7 @@ class Capabilities:
     home: str = ""
     library: str = ""
     values: Mapping[str, Container[object]] = field(default_factory=dict)
+    lacks: Mapping[tuple[str, object], tuple[str, ...]] = field(default_factory=dict)
     not_in_place: tuple[str, ...] = ()
     most_ranks: int | None = None
     device: Device = Device.UNKNOWN
@@ -98,7 +98,6 @@ class Capabilities:
     start_seconds: float = 8.0
     needs: tuple[Requirement, ...] = ()
     workers: Mapping[str, str] = field(default_factory=dict)
-    lacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     launched: str = ""
 
     def has(self, axis: str, value: object) -> bool:

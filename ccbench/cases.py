@@ -31,6 +31,8 @@ ALL_GROUPS = -1
 DEFAULT = "default"
 """What leaves a choice to the library."""
 
+DEVICE_MEMORY = "device"
+
 OPS = ("sum", "prod", "min", "max", "avg")
 """What ``op: all`` stands for."""
 
@@ -214,7 +216,7 @@ class Case:
         noun="process model"))
     memory: str = field(default=DEFAULT, metadata=axis(
         "of the buffers: `device` for memory of GPUs where the backend's own is the host's, or `default`",
-        "{} memory", "memory default", needs="moves_data", values=(DEFAULT, "device")))
+        "{} memory", "memory default", needs="moves_data", values=(DEFAULT, DEVICE_MEMORY)))
     # fmt: on
 
     @property
@@ -264,9 +266,9 @@ class Case:
         return found if len(found) < self.ranks else tuple(range(self.ranks))
 
     @property
-    def on_device_memory(self) -> bool:
-        """Whether buffers are in the memory of GPUs though the backend's ranks are processes of the host."""
-        return self.memory == "device"
+    def on_gpus(self) -> bool:
+        """Whether ranks are GPUs, or have their buffers there, so that a team holds memory that others need."""
+        return self.memory == DEVICE_MEMORY or capabilities_of(self.backend).on_gpus
 
     @property
     def group_ranks(self) -> int:

@@ -19,7 +19,7 @@ from ccbench.capabilities import (
     backend_names,
     declare,
 )
-from ccbench.cases import ONE_PROCESS, OPS, PER_GPU
+from ccbench.cases import DEVICE_MEMORY, ONE_PROCESS, OPS, PER_GPU
 from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES
 from ccbench.errors import CcbenchError, UsageError
 
@@ -71,14 +71,6 @@ BY_NCCL: dict[str, Any] = {
     "misalignment_bytes": EVERY,
     "pair": EVERY,
     **SHARED,
-}
-BY_MPI: dict[str, Any] = {
-    **ON_HOSTS,
-    "dtype": (*CPU_DTYPES, "uint32", "uint64"),
-    "op": ("sum", "prod", "min", "max"),
-    "mode": (*ONE_BY_ONE, "nonblocking", "persistent"),
-    "pair": EVERY,
-    **GROUPS,
 }
 
 
@@ -144,7 +136,7 @@ declare(
             ONE_PROCESS: "ccbench.backends.cuda.crew:CudaCrew",
             PER_GPU: "ccbench.backends.cuda.ipc:IpcCrew",
         },
-        lacks={PER_GPU: ("transport", *GROUPS)},
+        lacks={("processes", PER_GPU): ("transport", *GROUPS)},
         values={**BY_KERNELS, "transport": ("host",), **GROUPS, "processes": (PER_GPU,)},
         most_ranks=64,
         device=Device.GPU,
@@ -171,7 +163,17 @@ declare(
         home="ccbench.backends.mpi:BACKEND",
         launched="ccbench.backends.mpi.endpoint:MpiEndpoint",
         not_in_place=OUT_OF_PLACE,
-        values={**BY_MPI, **COMPUTED, "mode": (*BY_MPI["mode"], "overlap"), **SHARED},
+        values={
+            **ON_HOSTS,
+            "dtype": (*CPU_DTYPES, "uint32", "uint64"),
+            "op": ("sum", "prod", "min", "max"),
+            **COMPUTED,
+            "mode": (*ONE_BY_ONE, "nonblocking", "persistent", "overlap"),
+            "pair": EVERY,
+            **SHARED,
+            "memory": (DEVICE_MEMORY,),
+        },
+        lacks={("memory", DEVICE_MEMORY): ("overlap_with", "concurrent", "traffic")},
         device=Device.PROCESS,
         priced_by=PricedBy.MPI,
         spans_hosts=True,
@@ -179,18 +181,6 @@ declare(
         polls=True,
         start_seconds=2.0,
         needs=(MPI4PY,),
-    ),
-    Capabilities(
-        "mpi-cuda",
-        home="ccbench.backends.mpi_cuda:BACKEND",
-        launched="ccbench.backends.mpi.device:launched_endpoint",
-        values=BY_MPI,
-        not_in_place=OUT_OF_PLACE,
-        device=Device.GPU,
-        priced_by=PricedBy.NOTHING,
-        spans_hosts=True,
-        in_process_ranks=True,
-        needs=(GPU, CUPY, MPI4PY),
     ),
     Capabilities(
         "gloo",

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from ccbench.backends.kernels.selection import kernel_algorithms
 from ccbench.capabilities import backends_with, capabilities_of
-from ccbench.cases import AXES, ONE_PROCESS, Case, Measurement, Sampling
+from ccbench.cases import AXES, AXIS, Case, Measurement, Sampling
 from ccbench.collectives import collective
 from ccbench.errors import CcbenchError
 from ccbench.model.cluster import Cluster
@@ -164,9 +164,10 @@ def lacked(backend: str, case: Case) -> str | None:
         value = getattr(case, axis.name)
         if axis.name in OF_ALL or value == axis.default or (axis.needs and not getattr(row, axis.needs)):
             continue
-        if axis.name in able.lacks.get(case.processes, ()):
-            model = f"processes: {case.processes}"
-            return f"{backend} has no {axis.key} with {model}; write processes: {ONE_PROCESS}"
+        for (other, chosen), lacking in able.lacks.items():
+            key = AXIS[other].key
+            if axis.name in lacking and getattr(case, other) == chosen:
+                return f"{backend} has no {axis.key} with {key}: {chosen}; write {key}: {AXIS[other].default}"
         if not able.has(axis.name, value):
             has = able.values.get(axis.name, ())
             own = f"; it has {', '.join(has)}" if isinstance(has, tuple) and has else ""

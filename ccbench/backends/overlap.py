@@ -4,7 +4,8 @@ Collectives without blocking need the calling rank to look after them: MPI may m
 calls (MPI 4.0, section 3.7.4, "Progress"), while Gloo has threads of its own. So a computation runs in small
 repetitions, and between two of them, some tens of microseconds apart, it is asked whether the collective is
 over, as programs do that hide communication; where it is, the next launch begins at once, as on a stream
-beside the computation. What does not tell whether it is over is waited for after its share of the computation.
+beside the computation. What does not tell whether it is over is waited for after its share of the
+computation.
 
 ``matmul``: products of matrices that stay in the first caches: arithmetic alone. ``memory``: numbers copied
 and changed through more memory than caches hold: what shares the memory's bandwidth with the collective.
@@ -142,4 +143,3 @@ def _in_shares(
         computed = time.perf_counter()
         background.wait()
     return computed - began, time.perf_counter() - began
-

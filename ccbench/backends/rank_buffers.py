@@ -223,11 +223,7 @@ def _parts(case: Case) -> list[tuple[str, tuple[int, ...], int]]:
     other = case.concurrent_case
     assert other is not None, "whoever asks has seen that there is one"
     return [
-        (
-            one.collective if len(members) == case.ranks else f"ranks {format_ranks(members)} {one.collective}",
-            members,
-            lane,
-        )
+        (f"ranks {format_ranks(members)} " * (len(members) < case.ranks) + one.collective, members, lane)
         for lane, one in enumerate((case, other))
         for members in one.members
     ]

@@ -23,9 +23,9 @@ from ccbench.backends.rank_buffers import (
     HostMemory,
     LaneTimes,
     RankBuffers,
-    lanes_of,
     group_names,
     group_samples,
+    lanes_of,
 )
 from ccbench.cases import Case, CaseFacts
 from ccbench.collectives import collective
@@ -40,8 +40,9 @@ class RankEndpoint(PerProcessEndpoint, ABC):
     """Most of ``ccbench.backends.crew.TeamEndpoint`` and of ``ccbench.backends.endpoint.Overlapping``.
 
     A subclass binds its library's call in ``bind``, and has a ``barrier``. Where two collectives run at the
-    same time and can be told apart, the call adds what each took to ``times``. background: what a case in mode overlap computes behind; ``bind`` sets it, and
-    it is None on a rank that stands by. memory: where the next case's buffers are.
+    same time and can be told apart, the call adds what each took to ``times``. background: what a case in
+    mode overlap computes behind; ``bind`` sets it, and it is None on a rank that stands by. memory: where the
+    next case's buffers are.
     """
 
     background: Background | None = None
@@ -133,7 +134,7 @@ class RankEndpoint(PerProcessEndpoint, ABC):
         self.barrier()
         self.say(Activity.IDLE)
 
-    def close(self) -> None:  # noqa: B027  (a library that needs no end leaves this as it is)
+    def close(self) -> None:
         """End the library; called once, on every rank that leaves in peace."""
 
     def agree(self, value: int) -> int:
@@ -231,7 +232,9 @@ class RankEndpoint(PerProcessEndpoint, ABC):
         if self.times is None:
             return facts
         told = self.gather_numbers(self.times.rows().reshape(-1)).reshape(self.ranks, -1, 2)
-        return replace(facts, parts=group_names(self.case), group_samples_seconds=group_samples(self.case, told))
+        return replace(
+            facts, parts=group_names(self.case), group_samples_seconds=group_samples(self.case, told)
+        )
 
     # -- Overlapping ---------------------------------------------------------------------------------------
 

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.base import DeclaredBackend, Team, TeamRequest
-from ccbench.backends.beside import group_names
 from ccbench.backends.executing import wrong_elements
+from ccbench.backends.rank_buffers import group_names
 from ccbench.cases import Case, Measurement, Sampling, Status
 from ccbench.errors import CcbenchError, ScheduleError
 from ccbench.groups import format_ranks

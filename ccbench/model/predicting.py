@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ccbench.capabilities import PricedBy, capabilities_of
-from ccbench.cases import NO_ROOT, OVERLAP, UNEVEN, Case
+from ccbench.cases import DEFAULT, NO_ROOT, OVERLAP, UNEVEN, Case
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import item_bytes
 from ccbench.errors import CcbenchError
@@ -40,8 +40,8 @@ def predict_case(
     one, ``host`` is that. Of computing meanwhile nothing is said: how long it takes is not modelled.
     """
     able = capabilities_of(case.backend)
-    if able.priced_by is PricedBy.NOTHING or case.mode == OVERLAP:
-        return None
+    if case.mode == OVERLAP or case.memory != DEFAULT:
+        return None  # a library of the host that moves memory of devices is modelled by nobody
     by_library = able.priced_by is not PricedBy.SCHEDULE
     if by_library and not case.size_bytes and COLLECTIVES[case.collective].moves_data:
         return None  # nothing to send: libraries return at once, or with a handshake of their own

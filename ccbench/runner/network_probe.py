@@ -14,7 +14,7 @@ from statistics import median
 
 from ccbench.backends.base import Team
 from ccbench.capabilities import capabilities_of
-from ccbench.cases import NO_OP, PROBE, Case, Measurement, Sampling, Status
+from ccbench.cases import DEFAULT, NO_OP, PROBE, Case, Measurement, Sampling, Status
 from ccbench.errors import BackendUnavailable
 from ccbench.model.host_collectives import is_priced_on_one_host, plan_seconds
 from ccbench.model.host_network import HostLink, HostNetwork, MessageTimes, swaps
@@ -68,13 +68,14 @@ class NetworkLooks:
         for case in cases:
             kind = case.backend, case.ranks
             priced = several_hosts or is_priced_on_one_host(*kind, host)
-            if capabilities_of(case.backend).priced_by_messages and case.ranks > 1 and priced:
+            asked = case.ranks > 1 and case.memory == DEFAULT
+            if capabilities_of(case.backend).priced_by_messages and asked and priced:
                 self._largest_bytes[kind] = max(case.size_bytes, self._largest_bytes.get(kind, 0))
 
     def cases(self, case: Case) -> list[Case]:
         """What is measured before ``case``, as if on one host: nothing where nobody looks or all was seen."""
         kind = case.backend, case.ranks
-        if kind not in self._largest_bytes:
+        if kind not in self._largest_bytes or case.memory != DEFAULT:
             return []
         asked = _cases(case.backend, (0,) * case.ranks, 1).values()
         sizes = _up_to(self._largest_bytes[kind])

@@ -16,7 +16,7 @@ from ccbench.backends.base import Backend
 from ccbench.backends.cuda import driver_missing
 from ccbench.backends.kernels.tuning import tuning
 from ccbench.capabilities import backends_of_auto, capabilities_of
-from ccbench.cases import NO_ROOT, PROCESSES, Case, Sampling
+from ccbench.cases import DEVICE_MEMORY, NO_ROOT, PROCESSES, Case, Sampling
 from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes
 from ccbench.errors import BackendUnavailable, UsageError
@@ -122,7 +122,10 @@ def plan_suite(suite: Suite, options: RunOptions) -> Plan:
     if gpus and unpriced and simulated:
         raise UsageError(f"--nodes: {unpriced}")
     automatic, notes = _planned_for(elsewhere, nodes) if elsewhere else automatic_backends(options)
-    auto_ranks = automatic_ranks(options.backends or _resolved(suite.backends, automatic))
+    on_devices = all(sweep.asked("memory") == (DEVICE_MEMORY,) for sweep in suite.sweep)
+    auto_ranks = automatic_ranks(
+        options.backends or _resolved(suite.backends, automatic), on_devices=on_devices
+    )
     context = ExpansionContext(
         backends=options.backends or None,
         auto_backends=automatic,
@@ -241,12 +244,13 @@ def automatic_backends(options: RunOptions) -> tuple[tuple[str, ...], tuple[str,
     return there, (f"backend auto: {', '.join(there)}, because no GPU can be used here ({first})",)
 
 
-def automatic_ranks(backends: Sequence[str] = (), root: Path = Path("/")) -> int:
+def automatic_ranks(backends: Sequence[str] = (), root: Path = Path("/"), on_devices: bool = False) -> int:
     """GPUs where only backends that drive them are asked for and there are any, else processors; at least 2.
 
-    root: below it lie the machine's device files.
+    root: below it lie the machine's device files. on_devices: buffers are in the memory of GPUs, whatever
+    the backend.
     """
-    if backends and all(capabilities_of(name).on_gpus for name in backends):
+    if on_devices or (backends and all(capabilities_of(name).on_gpus for name in backends)):
         gpus = visible_gpus(root, os.environ.get("CUDA_VISIBLE_DEVICES"))
         if gpus:
             return max(2, gpus)
@@ -308,7 +312,7 @@ def round_seconds(case: Case, sampling: Sampling) -> float:
         return 0.005
     touched_per_second = 2e9  # filling, poisoning, checking and measuring, on a slow machine
     one_round = 0.006 + (sampling.warmup_seconds + sampling.budget_seconds) / sampling.rounds
-    if able.on_gpus:  # filled and measured there; what comes out is compared by the host
+    if case.on_gpus:  # filled and measured there; what comes out is compared by the host
         compared = 0.5 * sampling.rounds / expected_rounds(sampling, 0)  # large ones are seldom unclear
         return one_round + compared * case_bytes(case) / touched_per_second
     samples = sampling.minimum_samples / sampling.rounds
@@ -347,7 +351,7 @@ def starting_seconds(cases: Sequence[Case], sampling: Sampling) -> dict[str, flo
     for case in teams.values():
         first = looking.get((case.backend, case.ranks)) is case
         found[case.backend] += opening_seconds(case, looks if first else nothing)
-    costly = sorted(case.backend for case in teams.values() if capabilities_of(case.backend).on_gpus)
+    costly = sorted(case.backend for case in teams.values() if case.on_gpus)
     for name in costly[MOST_COSTLY_TEAMS:] if sampling.rounds > 1 else ():
         found[name] += capabilities_of(name).start_seconds
     return found

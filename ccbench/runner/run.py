@@ -151,6 +151,7 @@ class _Run:
         self._folder = folder
         self._progress = progress
         self._teams: dict[TeamKey, Team] = {}
+        self._costly: set[TeamKey] = set()
         self._failures: dict[TeamKey, list[str]] = defaultdict(list)
         self._losses: dict[TeamKey, list[str]] = defaultdict(list)
         self._results: dict[str, Measurement] = begun
@@ -250,7 +251,7 @@ class _Run:
                 self._recount(cases)
 
     def _costly_kind(self, case: Case) -> TeamKey | None:
-        return self._team_key(case) if capabilities_of(case.backend).on_gpus else None
+        return self._team_key(case) if case.on_gpus else None
 
     def _wants_more(self, case: Case) -> bool:
         result = self._results.get(case.case_id)  # None: the run's time limit cut its first round short
@@ -378,8 +379,9 @@ class _Run:
         return team
 
     def _opened(self, backend: Backend, case: Case, key: TeamKey) -> Team:
-        if capabilities_of(case.backend).on_gpus:
+        if case.on_gpus:
             self._make_room()
+            self._costly.add(key)
         request = TeamRequest(
             case.ranks,
             machine_for(case, self._basis),
@@ -428,7 +430,7 @@ class _Run:
 
     def _make_room(self) -> None:
         """End the costly teams that were not used for longest, so that one more can be opened."""
-        costly = [key for key in self._teams if capabilities_of(key[0]).on_gpus]
+        costly = [key for key in self._teams if key in self._costly]
         for key in costly[: max(0, len(costly) - MOST_COSTLY_TEAMS + 1)]:
             self._teams.pop(key).close()
 

@@ -14,8 +14,7 @@ import pytest
 
 from ccbench.backends.gloo import BACKEND as GLOO
 from ccbench.backends.mpi import BACKEND as MPI
-from ccbench.backends.mpi.library import as_root
-from ccbench.backends.mpi.library import OPEN_MPI, Library, installed
+from ccbench.backends.mpi.library import OPEN_MPI, Library, as_root, installed
 from ccbench.results import load_run
 
 from .namespaces import AGENT_VARIABLE, Network, hosts

@@ -55,7 +55,7 @@ class Joined:
 
 def joined_by(run: Run, point: Point) -> Joined:
     """How the ranks of a case are joined, as far as its run tells."""
-    on_gpus = capabilities_of(point.backend).gpu_ranks
+    on_gpus = point.on_gpus or capabilities_of(point.backend).gpu_ranks
     machines = _machines(point, by_turns=on_gpus)
     if on_gpus:
         topology = None if Flag.LOOPBACK in point.flags else gpus_of(run)

@@ -202,7 +202,9 @@ def _joined_by(run: Run, point: Point) -> tuple[Words, Table]:
     ranks = point.ranks
     joined = joined_by(run, point)
     words = tuple(tuple(joined.word(one, other) for other in range(ranks)) for one in range(ranks))
-    own_gpus = capabilities_of(point.backend).gpu_ranks and Flag.LOOPBACK not in point.flags
+    own_gpus = (
+        point.on_gpus or capabilities_of(point.backend).gpu_ranks
+    ) and Flag.LOOPBACK not in point.flags
     if own_gpus and (topology := gpus_of(run)):
         try:
             return words, _link_rates(topology, ranks, max(point.nodes, 1), run.manifest.network or None)

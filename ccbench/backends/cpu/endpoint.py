@@ -5,18 +5,15 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ccbench.backends.base import OutOfMemory
-from ccbench.backends.beside import group_names, in_the_one_beside, group_samples
-from ccbench.backends.computing import HostComputation
 from ccbench.backends.cpu.execution import Bystander, Launcher, Pace
 from ccbench.backends.cpu.memory import PAGE_BYTES, Activity, Arena, Control, Word, fence
 from ccbench.backends.cpu.program import CompiledCase, compile_case
 from ccbench.backends.cpu.side import Plan, Side, sides_of
 from ccbench.backends.cpu.together import Together, while_computing
-from ccbench.backends.faults import Fault, fault_from_environment
+from ccbench.backends.endpoint import EndpointBase
+from ccbench.backends.overlap import HostComputation
+from ccbench.backends.rank_buffers import MEMORY_SHARE, group_names, group_samples, in_the_concurrent
 from ccbench.cases import Case, CaseFacts
 from ccbench.machine.host import available_memory_bytes, usable_cores
 from ccbench.schedules.layout import Layout
@@ -27,9 +24,6 @@ KEEP_BYTES = 512 << 20
 
 PROGRAMS_KEPT = 512
 
-MEMORY_SHARE = 0.9
-"""Of the available memory, what a case may take."""
-
 NO_SAMPLE = -1
 """What runs is no sample: it warms up, or provokes."""
 
@@ -37,20 +31,14 @@ PROBE_WINDOWS = 4
 PROBE_ROUND_TRIPS = 50
 
 
-class CpuEndpoint:
+class CpuEndpoint(EndpointBase):
     """Implements ``ccbench.backends.crew.TeamEndpoint`` on shared memory."""
 
-    flags: tuple[str, ...] = ()
-
-    def __init__(
-        self, rank: int, control: Control, arenas: list[Arena], cores: int, fault: Fault | None
-    ) -> None:
+    def __init__(self, rank: int, control: Control, arenas: list[Arena], cores: int) -> None:
         """cores: how many there are; ranks take them by turns, so that rank ``cores`` shares rank 0's."""
-        self.rank = rank
-        self.ranks = control.ranks
+        super().__init__(control)
+        self.rank, self.ranks = rank, control.ranks
         self.prefix = f"rank {rank}: "
-        self.stamps: NDArray[np.float64] = control.stamps
-        self.control = control
         self._arenas = arenas
         # The second one's counters are those of what runs beside.
         self._cores = cores
@@ -59,23 +47,15 @@ class CpuEndpoint:
             Pace(control, self._oversubscribed, word) for word in (Word.PROGRESS, Word.PROGRESS_BESIDE)
         )
         self._pace = self._paces[0]
-        self._any_fault = fault
-        self._fault: Fault | None = None
         self._barriers = 0
         self._pings = 0
         self._held_bytes = 0
-        self._cases = 0
         self._programs: dict[tuple[Layout, int | None], CompiledCase] = {}
         self._sides: tuple[Side, ...] = ()
         self._program: Launcher | Bystander | None = None
         self._together: Together | None = None
         self._computation: HostComputation | None = None
         self._samples, self._sample = 0, NO_SAMPLE
-
-    def next_salt(self) -> int:
-        """A number that is new in every round and the same on all ranks."""
-        self._cases += 1
-        return self._cases
 
     # -- one case ------------------------------------------------------------------------------------
 
@@ -84,10 +64,10 @@ class CpuEndpoint:
 
         Raises OutOfMemory (on every rank alike) and ScheduleError.
         """
-        self._say(Activity.PREPARING)
+        self.say(Activity.PREPARING)
         self._case = case
         self._sides = sides_of(case, self.rank, self._any_fault)
-        self._fault = next((side.fault for side in self._sides if side.fault), None)
+        self._faults = [(self.rank, side.fault) for side in self._sides if side.fault][:1]
         self._pace.stands_by = all(side.part is None for side in self._sides)
         # Of few ranks that communicate while the others sleep, each may well have a core of its own.
         at_work = case.communicating_ranks
@@ -149,7 +129,7 @@ class CpuEndpoint:
             self._arenas[self.rank].shrink()
             self._held_bytes = 0
         self.barrier()
-        self._say(Activity.IDLE)
+        self.say(Activity.IDLE)
 
     # -- Endpoint ------------------------------------------------------------------------------------------
 
@@ -178,14 +158,18 @@ class CpuEndpoint:
     def _launch(self, times: int, time_waits: bool) -> None:
         launcher = self._together or self._program
         assert launcher is not None, "a case is prepared"
-        if self._fault and self._fault.slow:
+        if any(fault.slow for _, fault in self._faults):
             for _ in range(times):
-                self._fault.before_launches()
+                self._be_late()
                 launcher.launch(1, time_waits)
         else:
             launcher.launch(times, time_waits)
         if self._together:
             self._keep_parts(self._together, times)
+
+    def _be_late(self, launches: int = 1) -> None:
+        for _, fault in self._faults:
+            fault.before_launches(launches)
 
     def _keep_parts(self, together: Together, launches: int) -> None:
         """Only what follows ``watch`` is a sample."""
@@ -211,8 +195,7 @@ class CpuEndpoint:
         program = self._together or self._program
         assert program is not None, "a case is prepared"
         began = time.perf_counter()
-        if self._fault:
-            self._fault.before_launches(launches)
+        self._be_late(launches)
         late = time.perf_counter() - began
         computed, communicated = while_computing(
             program, self._computation.once, launches, repetitions, self._pace
@@ -241,10 +224,10 @@ class CpuEndpoint:
 
     def check(self, salt: int, launches: int) -> Mismatch | None:
         """Compare this rank's outputs with what is right."""
-        self._say(Activity.CHECKING)
+        self.say(Activity.CHECKING)
         found = [side.check(salt, launches, self.control) for side in self._sides]
         if len(found) > 1 and found[1]:
-            found[1] = in_the_one_beside(found[1], self._sides[1].case)
+            found[1] = in_the_concurrent(found[1], self._sides[1].case)
         wrong = [one for one in found if one is not None]
         if not wrong:
             return None
@@ -254,16 +237,9 @@ class CpuEndpoint:
         """Tell the watchdog which sample is next (negative: warming up)."""
         self._sample = sample
         self._samples = max(self._samples, sample + 1)
-        self._say(Activity.WARMING_UP if sample < 0 else Activity.SAMPLING)
-        self.control.words[self.control.index(self.rank, Word.SAMPLE)] = sample
-        if self._fault and sample >= 0:
-            self._fault.before_sample()
+        super().watch(sample)
 
     # -- around a case ---------------------------------------------------------------------------------
-
-    def remark(self) -> str:
-        """Samples say it all."""
-        return ""
 
     def facts(self) -> CaseFacts:
         """What each of two collectives took, for the rank that speaks for all; else samples say it all."""
@@ -273,9 +249,6 @@ class CpuEndpoint:
         return CaseFacts(
             parts=group_names(self._case), group_samples_seconds=group_samples(self._case, seconds)
         )
-
-    def _say(self, activity: Activity) -> None:
-        self.control.words[self.control.index(self.rank, Word.ACTIVITY)] = activity
 
     def core_latency_seconds(self) -> float | None:
         """Half a flag's best round trip between ranks 0 and 1, None where they share a core. Collective."""
@@ -313,8 +286,7 @@ class CpuCrew:
         self._cores = usable_cores()
         self.oversubscribed = ranks > self._cores
         self._arenas = [Arena() for _ in range(ranks)]
-        self._fault = fault_from_environment()
 
     def endpoint(self, process: int) -> CpuEndpoint:
         """The endpoint of rank ``process``."""
-        return CpuEndpoint(process, self.control, self._arenas, self._cores, self._fault)
+        return CpuEndpoint(process, self.control, self._arenas, self._cores)

@@ -56,7 +56,8 @@ class GlooEndpoint(RankEndpoint):
     def _group_of(self, members: tuple[int, ...], lane: int = OWN) -> Any:
         """The process group of ``members``, who all ask for it at the same time; kept for other cases.
 
-        Nobody waits in a circle: groups of one lane are disjoint, and those of the case's own are opened first.
+        Nobody waits in a circle: groups of one lane are disjoint, and those of the case's own are opened
+        first.
         """
         if lane == OWN and members == tuple(range(self.ranks)):
             return self._everyone

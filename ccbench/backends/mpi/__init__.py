@@ -6,8 +6,8 @@ reports to the team's leader. Only the timed call is MPI's (``calls``).
 The runner itself loads no MPI: which one is there is asked in a process of its own (``library``).
 
 Buffers are memory of the host, or with ``memory: device`` of GPUs (``device``). Modes: ``streaming`` and
-``isolated`` call blocking functions, ``nonblocking`` and ``persistent`` those of that kind. ``overlap`` begins
-one without blocking and computes meanwhile, as a case with a second collective beside begins two.
+``isolated`` call blocking functions, ``nonblocking`` and ``persistent`` those of that kind. ``overlap``
+begins one without blocking and computes meanwhile, as a case with a second collective beside begins two.
 ``algorithm: mpi:<name>`` forces one of the library's own algorithms (``algorithms``).
 """
 
@@ -19,9 +19,9 @@ from dataclasses import replace
 from ccbench.backends.base import DeclaredBackend, Launch, TeamRequest
 from ccbench.backends.mpi.algorithms import PREFIX, names_of, settings
 from ccbench.backends.mpi.calls import NONBLOCKING, PERSISTENT, refusal
-from ccbench.backends.mpi.device import DEVICE, MEMORY_VARIABLE, device_settings
+from ccbench.backends.mpi.device import MEMORY_VARIABLE, device_settings
 from ccbench.backends.mpi.library import Library, installed, local_launch
-from ccbench.cases import OVERLAP, Case
+from ccbench.cases import DEVICE_MEMORY, OVERLAP, Case
 from ccbench.errors import BackendUnavailable
 
 RANKS_LIMIT = 256
@@ -74,8 +74,8 @@ class MpiBackend(DeclaredBackend):
         What is set already is not asked for: a library that a launcher has started can be given nothing more.
         """
         needed: tuple[tuple[str, str], ...] = ()
-        if case.on_device_memory:
-            needed = ((MEMORY_VARIABLE, DEVICE), *device_settings(self._library().name))
+        if case.memory == DEVICE_MEMORY:
+            needed = ((MEMORY_VARIABLE, DEVICE_MEMORY), *device_settings(self._library().name))
         missing = tuple((name, value) for name, value in needed if os.environ.get(name) != value)
         if not case.algorithm.startswith(PREFIX):
             return missing
@@ -92,7 +92,7 @@ class MpiBackend(DeclaredBackend):
                 )
             launch = local_launch(self._library(), request.ranks)
         # A rank's number says nothing about which processors are near its GPU.
-        return replace(launch, pinned=(MEMORY_VARIABLE, DEVICE) not in request.environment)
+        return replace(launch, pinned=(MEMORY_VARIABLE, DEVICE_MEMORY) not in request.environment)
 
 
 BACKEND = MpiBackend()

@@ -1,9 +1,9 @@
 """Which MPI functions a case is, bound to its buffers: one call into C for each launch.
 
 Three ways of calling: blocking, non-blocking (``MPI_Iallreduce`` and ``MPI_Waitall``), and persistent
-(``MPI_Allreduce_init`` once, then ``MPI_Startall`` and ``MPI_Waitall``; MPI 4.0, section 6.13). ``Call`` makes
-them from Python; ``ccbench.backends.mpi.loop`` makes the same ones from C. ``refusal`` says what MPI asks for
-beyond ccbench's own meaning of a collective.
+(``MPI_Allreduce_init`` once, then ``MPI_Startall`` and ``MPI_Waitall``; MPI 4.0, section 6.13). ``Call``
+makes them from Python; ``ccbench.backends.mpi.loop`` makes the same ones from C. ``refusal`` says what MPI
+asks for beyond ccbench's own meaning of a collective.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ TAG = 0
 
 @dataclass(frozen=True)
 class Piece:
-    """A buffer as MPI takes it. counts: elements of one block; of uneven blocks, their lengths and offsets."""
+    """A buffer as MPI takes it. counts: elements of a block; of uneven blocks, their lengths and offsets."""
 
     buffer: Array
     counts: int | tuple[list[int], list[int]]

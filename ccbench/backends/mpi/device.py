@@ -1,17 +1,18 @@
 """Memory of a GPU for MPI: ``memory: device``, one process for each GPU.
 
-Rank n of a host has the host's GPU number n, of those that CUDA_VISIBLE_DEVICES shows it; where ranks outnumber
-GPUs some share one, and the result is flagged ``loopback``. A CUDA-aware MPI takes an address of a device where
-it takes one of the host, so a buffer is an array that *names* device memory: its address and its size are used,
-and nobody looks inside. Data are computed by the host and copied there, and copied back to be checked.
+Rank n of a host has the host's GPU number n, of those that CUDA_VISIBLE_DEVICES shows it; where ranks
+outnumber GPUs some share one, and the result is flagged ``loopback``. A CUDA-aware MPI takes an address of a
+device where it takes one of the host, so a buffer is an array that *names* device memory: its address and its
+size are used, and nobody looks inside. Data are computed by the host and copied there, and copied back to be
+checked.
 
 MPI knows nothing of CUDA's streams: it may read a buffer as soon as it is called, and what a call has
 received is there when it returns. So the device has finished filling before any call, and no sample needs to
 wait for it afterwards. The one exception is a broadcast out of place, where MPI_Bcast has one buffer: the
 root copies on its device and waits for that, inside the sample, as it does in the host's memory.
 
-An MPI that is not CUDA-aware reads such an address as if it were the host's, and crashes or hangs. So it is asked, once
-it is initialised, and without a yes no address of a device reaches it:
+An MPI that is not CUDA-aware reads such an address as if it were the host's, and crashes or hangs. So it is
+asked, once it is initialised, and without a yes no address of a device reaches it:
 
 - MPICH and what is made from it: ``MPIX_GPU_query_support`` (MPICH, src/binding/c/misc_api.txt, where CUDA
   has the number 0).
@@ -49,7 +50,7 @@ from ccbench.backends.cuda.runtime import (
 )
 from ccbench.backends.mpi.library import INTEL_MPI, OPEN_MPI, library_name
 from ccbench.backends.rank_buffers import MEMORY_SHARE, HostMemory
-from ccbench.cases import CaseFacts
+from ccbench.cases import DEVICE_MEMORY, CaseFacts
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.flags import Flag
 from ccbench.machine.telemetry import DeviceWatch
@@ -58,7 +59,7 @@ from ccbench.verification import POISON_BYTE, Array
 if TYPE_CHECKING:
     from ccbench.backends.rank_endpoint import RankEndpoint
 
-MEMORY_VARIABLE, DEVICE = "CCBENCH_MPI_MEMORY", "device"
+MEMORY_VARIABLE = "CCBENCH_MPI_MEMORY"
 """Set for teams whose cases have buffers on GPUs: MPI takes the device that is current when it starts."""
 
 ALIGNMENT_BYTES = 64 << 10
@@ -140,7 +141,7 @@ def _cure(name: str) -> str:
 
 def device_of_rank(exchange: ControlChannel) -> tuple[Cuda, str] | None:
     """CUDA with this rank's GPU chosen, and that GPU's address; None where no case has memory of devices."""
-    if os.environ.get(MEMORY_VARIABLE) != DEVICE:
+    if os.environ.get(MEMORY_VARIABLE) != DEVICE_MEMORY:
         return None
     cuda = open_cuda()
     with starting():

@@ -28,7 +28,7 @@ from ccbench.backends.mpi.library import MPICH, library_name, vendor
 from ccbench.backends.mpi.loop import FROM_C, FROM_PYTHON, CLoop, Launch, c_loop, steps_of
 from ccbench.backends.rank_buffers import CONCURRENT, OWN, HostMemory, RankBuffers
 from ccbench.backends.rank_endpoint import RankEndpoint
-from ccbench.cases import OVERLAP, Case
+from ccbench.cases import DEVICE_MEMORY, OVERLAP, Case
 from ccbench.errors import BackendUnavailable
 
 LOOKED_AFTER = "the collective is begun without blocking, and MPI_Testall called between repetitions"
@@ -223,7 +223,7 @@ class MpiEndpoint(RankEndpoint):
     def prepare(self, case: Case) -> str:
         """Take memory and bind the call; returns the algorithm that runs. Collective."""
         self._free_call()
-        memory: HostMemory | None = self._device_memory if case.on_device_memory else self._host_memory
+        memory: HostMemory | None = self._device_memory if case.memory == DEVICE_MEMORY else self._host_memory
         if memory is None:
             raise CannotRun("memory: device was not asked for when these ranks were started")
         self.memory = memory

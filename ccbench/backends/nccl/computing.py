@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.base import CannotRun
-from ccbench.backends.computing import MATMUL
 from ccbench.backends.cuda.runtime import do_all
 from ccbench.backends.kernels.sources import Program
 from ccbench.backends.nccl.parts import COMPUTING_LANE
 from ccbench.backends.nccl.seat import Seat
+from ccbench.backends.overlap import MATMUL
 
 MATRIX_EDGE = 2048
 """Of float16: 17.2 GFLOP, some tens of microseconds on a data centre's GPU, in 256 tiles of 128 x 128, more

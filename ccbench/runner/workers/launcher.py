@@ -21,8 +21,7 @@ from multiprocessing.connection import Connection
 from typing import BinaryIO
 
 from ccbench.backends.base import Launch
-from ccbench.backends.mpi.library import as_root
-from ccbench.backends.mpi.library import OPEN_MPI, launcher_vendor
+from ccbench.backends.mpi.library import OPEN_MPI, as_root, launcher_vendor
 from ccbench.capabilities import capabilities_of
 from ccbench.errors import BackendUnavailable, UsageError
 from ccbench.machine.processes import die_with_parent, module_command

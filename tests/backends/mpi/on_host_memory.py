@@ -1,4 +1,4 @@
-"""``mpi-cuda`` upon a CUDA whose device memory is memory of the host, so that any MPI can move it.
+"""``memory: device`` upon a CUDA whose device memory is memory of the host, so that any MPI can move it.
 
 As a program it is what a launcher starts in place of an agent: the stand-in and a library
 that says it is CUDA-aware are put where the endpoint looks for them, then the rank serves as ever.
@@ -23,6 +23,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from ccbench.backends.cuda.runtime import Cuda
+from ccbench.verification import Array
 
 NO_ACCESS, ACCESS = 0, 3
 """PROT_NONE; PROT_READ | PROT_WRITE."""
@@ -118,7 +119,7 @@ class HostMemoryRuntime:
             assert _mprotect(address, len(memory), rights) == 0
 
 
-def main(backend: str, *options: str) -> None:
+def main(*options: str) -> None:
     """Serve as one rank; options: ``devices=1``, ``memory_bytes=...`` of the stand-in."""
     from ccbench.backends.mpi import device
     from ccbench.backends.mpi.endpoint import MpiEndpoint
@@ -126,14 +127,10 @@ def main(backend: str, *options: str) -> None:
 
     settings: dict[str, Any] = {name: int(value) for name, value in (one.split("=") for one in options)}
     runtime = HostMemoryRuntime(**settings)
-
-    def opened() -> Cuda:
-        return Cuda(runtime, None)
-
-    vars(device)["open_cuda"] = opened
+    vars(device)["open_cuda"] = lambda: Cuda(runtime, None)
     vars(device)["why_not_cuda_aware"] = lambda mpi, variables: None
     launch, timed = MpiEndpoint.launch, MpiEndpoint.launch_and_time_waits
-    copy = device.DeviceEndpoint._copy
+    copy = device.DeviceMemory.copy
 
     def launched(self: MpiEndpoint, times: int) -> None:
         with runtime.open():
@@ -143,15 +140,15 @@ def main(backend: str, *options: str) -> None:
         with runtime.open():
             return timed(self, times)
 
-    def copied(self: device.DeviceEndpoint) -> None:
-        copy(self)
+    def copied(self: device.DeviceMemory, target: Array, source: Array) -> None:
+        copy(self, target, source)
         runtime.protect(ACCESS)  # the launch goes on
 
-    device.DeviceEndpoint.launch = launched  # type: ignore[method-assign]
-    device.DeviceEndpoint.launch_and_time_waits = launched_and_timed  # type: ignore[method-assign]
-    device.DeviceEndpoint._copy = copied  # type: ignore[method-assign]
+    MpiEndpoint.launch = launched  # type: ignore[method-assign]
+    MpiEndpoint.launch_and_time_waits = launched_and_timed  # type: ignore[method-assign]
+    device.DeviceMemory.copy = copied  # type: ignore[method-assign]
     run_agent()
 
 
 if __name__ == "__main__":
-    main("mpi-cuda", *(word for word in sys.argv[1:] if "=" in word and word.split("=")[1].isdigit()))
+    main(*(word for word in sys.argv[1:] if "=" in word and word.split("=")[1].isdigit()))

@@ -9,8 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ccbench.backends.mpi import BACKEND
-from ccbench.backends.mpi.background import AT_ONCE, LOOKED_AFTER
-from ccbench.backends.mpi_cuda import BACKEND as ON_DEVICES
+from ccbench.backends.mpi.endpoint import AT_ONCE, LOOKED_AFTER
 from ccbench.cases import OVERLAP, OVERLAP_PARTS, UNEVEN, Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.runner.workers.team import WorkerTeam
@@ -209,5 +208,5 @@ def test_a_named_algorithm_is_of_blocking_calls() -> None:
 
 @pytest.mark.parametrize("changes", [{"concurrent": "all_gather"}, {"mode": OVERLAP}])
 def test_memory_of_devices_has_no_background(changes: dict[str, object]) -> None:
-    refused = ON_DEVICES.unsupported(case_of("all_reduce", backend="mpi-cuda", **changes))
-    assert "mpi-cuda has no " in (refused or "")
+    refused = BACKEND.unsupported(case_of("all_reduce", memory="device", **changes))
+    assert "with memory: device" in (refused or "")

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.backends.mpi import communicators
-from ccbench.backends.mpi.communicators import Communicators
+from ccbench.backends.mpi.endpoint import Communicators
 
 MPI = SimpleNamespace(UNDEFINED=-1, COMM_NULL=None)
 EVERYONE = ((0, 1, 2, 3),)
@@ -72,7 +71,7 @@ def test_every_rank_splits_as_often_and_each_group_has_its_own(
 
 
 def test_the_one_not_asked_for_longest_goes_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(communicators, "MOST_KEPT", 2)
+    monkeypatch.setattr("ccbench.backends.mpi.endpoint.MOST_KEPT", 2)
     world = World(0)
     kept = Communicators(MPI, world)
     kept.make(KINDS[1])

@@ -1,4 +1,4 @@
-"""``mpi-cuda``: every collective through a real MPI, on memory that only MPI and CUDA's copies may touch."""
+"""``memory: device``: a real MPI on memory that only it and CUDA's copies may touch."""
 
 from __future__ import annotations
 
@@ -13,15 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.backends import open_backend
 from ccbench.backends.base import Launch, TeamRequest
-from ccbench.backends.mpi import BACKEND as HOST_BACKEND
-from ccbench.backends.mpi import awareness
-from ccbench.backends.mpi.awareness import asked, device_settings, why_not_cuda_aware
-from ccbench.backends.mpi.device import named
-from ccbench.backends.mpi.library import local_launch
-from ccbench.backends.mpi.library import Library, installed
-from ccbench.backends.mpi_cuda import BACKEND
+from ccbench.backends.cuda import driver_missing
+from ccbench.backends.mpi import BACKEND, device
+from ccbench.backends.mpi.device import MEMORY_VARIABLE, asked, device_settings, named, why_not_cuda_aware
+from ccbench.backends.mpi.library import Library, installed, local_launch
 from ccbench.cases import Case, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import BackendUnavailable
@@ -34,8 +30,9 @@ from tests.backends.mpi.on_host_memory import HostMemoryRuntime
 from tests.backends.mpi.test_teams import SHORT, case_of
 from tests.faults import traces
 
-NO_MPI = HOST_BACKEND.unavailable()
+NO_MPI = BACKEND.unavailable()
 needs_mpi = pytest.mark.skipif(NO_MPI is not None, reason=f"no MPI here: {NO_MPI}")
+ON_DEVICES = ((MEMORY_VARIABLE, "device"),)
 PROGRAM = Path(__file__).with_name("on_host_memory.py")
 
 
@@ -44,11 +41,11 @@ def team(*options: str, ranks: int = 2, pinned: bool = True) -> WorkerTeam:
     assert isinstance(library, Library)
     local = local_launch(library, ranks)
     command = (*local.command, sys.executable, str(PROGRAM), *options)
-    return WorkerTeam("mpi-cuda", ranks, replace(local, command=command, pinned=pinned))
+    return WorkerTeam("mpi", ranks, replace(local, command=command, pinned=pinned), ON_DEVICES)
 
 
 def device_case(name: str, **changes: object) -> Case:
-    return case_of(name, backend="mpi-cuda", **changes)
+    return case_of(name, memory="device", **changes)
 
 
 @pytest.fixture(scope="module")
@@ -148,29 +145,15 @@ def test_a_library_that_is_not_cuda_aware_is_refused_with_the_cure() -> None:
     local = local_launch(library, 2)
     launch = replace(local, command=(*local.command, sys.executable, "-c", AWARE))
     with pytest.raises(BackendUnavailable, match=r"is not CUDA-aware; install one .* --with-cuda"):
-        WorkerTeam("mpi-cuda", 2, launch)
+        WorkerTeam("mpi", 2, launch, ON_DEVICES)
 
 
 @needs_mpi
 def test_without_cupy_or_a_driver_a_rank_says_so() -> None:
-    if BACKEND.unavailable() is None:
-        pytest.skip("here CUDA starts")
+    if driver_missing() is None:
+        pytest.skip("here CUDA may start")
     with pytest.raises(BackendUnavailable, match=r"CuPy|CUDA does not start"):
-        WorkerTeam("mpi-cuda", 2, Launch())
-
-
-def test_what_is_missing_is_said_by_the_runner(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = "ccbench.backends.mpi_cuda"
-    monkeypatch.setattr(f"{module}.driver_missing", lambda: "no driver; something else")
-    assert BACKEND.unavailable() == "no driver; --backend mpi measures the same with buffers of the host"
-    monkeypatch.setattr(f"{module}.driver_missing", lambda: None)
-    monkeypatch.setattr(f"{module}.cupy_missing", lambda: "no CuPy; install it")
-    assert BACKEND.unavailable() == "no CuPy; install it"
-    monkeypatch.setattr(f"{module}.cupy_missing", lambda: None)
-    monkeypatch.setattr("ccbench.backends.mpi.installed", lambda: "mpi4py is not installed; install it")
-    assert BACKEND.unavailable() == "mpi4py is not installed; install it"
-    with pytest.raises(BackendUnavailable, match="backend mpi-cuda: mpi4py is not installed"):
-        BACKEND.version()
+        WorkerTeam("mpi", 2, Launch(), ON_DEVICES)
 
 
 def said(general: int | None, of_cuda: int | None) -> SimpleNamespace:
@@ -179,7 +162,7 @@ def said(general: int | None, of_cuda: int | None) -> SimpleNamespace:
     if general is not None:
 
         def query(kind: object, supported: object) -> int:
-            assert kind.value == awareness.CUDA_NUMBER  # type: ignore[attr-defined]  # a c_int
+            assert kind.value == device.CUDA_NUMBER  # type: ignore[attr-defined]  # a c_int
             supported._obj.value = general  # type: ignore[attr-defined]  # as ctypes.byref has it
             return 0
 
@@ -222,8 +205,8 @@ def test_a_library_is_asked_in_both_ways(
 def test_a_library_without_a_word_for_it_is_taken_by_its_setting_alone(
     monkeypatch: pytest.MonkeyPatch, text: str, variables: dict[str, str], reason: str | None
 ) -> None:
-    monkeypatch.setattr(awareness, "asked", lambda *places: None)
-    monkeypatch.setattr("ccbench.backends.mpi.awareness.ctypes.CDLL", lambda name: SimpleNamespace())
+    monkeypatch.setattr(device, "asked", lambda *places: None)
+    monkeypatch.setattr("ccbench.backends.mpi.device.ctypes.CDLL", lambda name: SimpleNamespace())
     mpi = SimpleNamespace(Get_library_version=lambda: text, __file__="MPI.so")
     found = why_not_cuda_aware(mpi, variables)
     assert found is None if reason is None else reason in (found or "")
@@ -238,8 +221,9 @@ def test_settings_that_a_library_needs_come_before_those_of_an_algorithm(
     intel = Library("Intel MPI 2021.18", "4.1", "/opt/libmpi.so", "/opt/mpiexec")
     monkeypatch.setattr("ccbench.backends.mpi.installed", lambda: intel)
     monkeypatch.setenv("I_MPI_OFFLOAD", "0")
-    assert BACKEND.team_settings(device_case("all_reduce")) == (("I_MPI_OFFLOAD", "1"),)
+    assert BACKEND.team_settings(device_case("all_reduce")) == (*ON_DEVICES, ("I_MPI_OFFLOAD", "1"))
     monkeypatch.setenv("I_MPI_OFFLOAD", "1")
+    monkeypatch.setenv(MEMORY_VARIABLE, "device")
     assert BACKEND.team_settings(device_case("all_reduce")) == ()
 
 
@@ -272,8 +256,7 @@ def test_the_stand_in_does_nothing_until_the_device_is_waited_for() -> None:
     runtime.free(at)
 
 
-def test_it_is_a_backend_like_others_and_nothing_prices_it() -> None:
-    assert open_backend("mpi-cuda") is BACKEND
+def test_nothing_prices_it() -> None:
     case = device_case("all_reduce")
     assert Basis(load_machine("cpu-shared-memory")).predict(case) is None
     assert named_basis("hgx-h100").predict(case, "ring") is None
@@ -283,8 +266,8 @@ def test_it_is_a_backend_like_others_and_nothing_prices_it() -> None:
 def test_ranks_are_not_pinned_by_their_number(pair: WorkerTeam) -> None:
     """Which processors are near a GPU does not follow from the rank."""
     assert pair.run(device_case("barrier"), SHORT).conditions.binding != ()
-    request = TeamRequest(2, load_machine("cpu-shared-memory"))
-    launches = [backend.launch(request) for backend in (BACKEND, HOST_BACKEND)]
+    machine = load_machine("cpu-shared-memory")
+    launches = [BACKEND.launch(TeamRequest(2, machine, environment=one)) for one in (ON_DEVICES, ())]
     assert [launch.pinned for launch in launches if launch] == [False, True]
     if usable_cores() < 2:
         return  # everybody keeps to the only processor

@@ -18,15 +18,16 @@ from ccbench.backends.mpi.algorithms import (
     open_mpi_algorithms,
     settings,
 )
-from ccbench.backends.mpi.library import as_root, local_launch
 from ccbench.backends.mpi.library import (
     INTEL_MPI,
     MPICH,
     OPEN_MPI,
     Library,
+    as_root,
     find_launcher,
     launcher_vendor,
     library_name,
+    local_launch,
     vendor,
 )
 from ccbench.errors import UsageError

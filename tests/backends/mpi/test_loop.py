@@ -1,16 +1,30 @@
-"""The loop in C runs steps as often as told, hands words over whole, and stops at the first error."""
+"""Launches from C ask MPI for the same as those from Python; the loop stops at the first error."""
 
 from __future__ import annotations
 
 import ctypes
 import platform
 import shutil
+from collections.abc import Callable
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.backends.mpi.loop import MACHINES, MOST_ARGUMENTS, _Step, _words, built_loop, c_loop
+from ccbench.backends.mpi.calls import Call
+from ccbench.backends.mpi.loop import (
+    MACHINES,
+    MOST_ARGUMENTS,
+    Step,
+    _Step,
+    _words,
+    built_loop,
+    c_loop,
+    steps_of,
+)
+from ccbench.cases import Case
 from ccbench.errors import MissingDependency
 
 COUNTS = (1, 2, 3, 5, 6, 7, 8, 9, 10, 12)
@@ -80,3 +94,53 @@ class _Nothing:
 
 def test_what_is_no_library_leaves_launches_to_python() -> None:
     assert isinstance(c_loop(_Nothing()), str)
+
+
+# -- what the steps are -----------------------------------------------------------------------------------
+
+
+class _Communicator:
+    """Of two ranks, as mpi4py shows it."""
+
+    size = 2
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *arguments: None
+
+
+class _Mpi:
+    """What functions are written down with: handles, types, sizes."""
+
+    Request, UINT8_T, memory = object, 11, SimpleNamespace(frombuffer=lambda data: data)
+
+    @staticmethod
+    def _sizeof(kind: object) -> int:
+        return 8
+
+    @staticmethod
+    def _handleof(handle: object) -> int:
+        return handle if isinstance(handle, int) else 99
+
+
+def pair_steps(rank: int, one_way: bool, mode: str = "streaming") -> tuple[Step, ...]:
+    """Of two ranks, which the library sees as a communicator of their own."""
+    case = Case("t", "mpi", "send_recv", "default", "uint8", "none", 64, 64, 2, mode=mode)
+    source, target = np.zeros(64, np.uint8), np.zeros(64, np.uint8)
+    found = steps_of(Call(_Mpi, _Communicator(rank), case, (source, target), mode, one_way))
+    assert found is not None
+    return found.steps
+
+
+@pytest.mark.parametrize("mode", ["streaming", "isolated", "nonblocking"])
+def test_one_way_the_first_only_sends_and_the_second_only_receives(mode: str) -> None:
+    sends, receives = (pair_steps(rank, True, mode)[0].name.lower() for rank in (0, 1))
+    assert sends in ("mpi_send", "mpi_isend")
+    assert receives in ("mpi_recv", "mpi_irecv")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_both_ways_each_sends_and_receives(rank: int) -> None:
+    assert [step.name for step in pair_steps(rank, False)] == ["MPI_Sendrecv"]

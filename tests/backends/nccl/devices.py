@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.backends.computing import MEMORY
 from ccbench.backends.cuda import gate
 from ccbench.backends.kernels import abi
 from ccbench.backends.nccl import computing
+from ccbench.backends.overlap import MEMORY
 from tests.backends.cuda.emulated import GATE, CudaError, EmulatedRuntime, Item, gate_is_open
 
 COMPARE = "compare"

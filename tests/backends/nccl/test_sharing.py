@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ccbench.backends.computing import KINDS
 from ccbench.backends.nccl import BACKEND, communicators
 from ccbench.backends.nccl.endpoint import NcclRanks
 from ccbench.backends.nccl.parts import BESIDE_LANE, OWN_LANE, Part, parts_of
 from ccbench.backends.nccl.seat import Seat
 from ccbench.backends.nccl.types import Amounts
+from ccbench.backends.overlap import KINDS
 from ccbench.capabilities import capabilities_of
 from ccbench.cases import Case
 from ccbench.collectives import sent_elements

@@ -21,8 +21,7 @@ import pytest
 
 from ccbench.backends.gloo import BACKEND as GLOO
 from ccbench.backends.mpi import BACKEND as MPI
-from ccbench.backends.mpi.library import as_root
-from ccbench.backends.mpi.library import OPEN_MPI, installed
+from ccbench.backends.mpi.library import OPEN_MPI, as_root, installed
 from ccbench.errors import UsageError
 from ccbench.results import load_run
 from ccbench.runner.workers.agent import LOST_EXIT_CODE, RunAgent

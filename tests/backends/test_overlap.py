@@ -5,13 +5,17 @@ from __future__ import annotations
 import weakref
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.backends.background import ComputingEndpoint, run_while_computing
+from ccbench.backends import overlap
+from ccbench.backends.overlap import HostComputation, run_while_computing
+from ccbench.backends.rank_endpoint import Call, RankEndpoint
+from ccbench.errors import UsageError
 
-from .test_apart import Mirror, case
+from .test_rank_endpoint import Mirror, case
 
 
 @dataclass
@@ -90,10 +94,10 @@ def test_what_goes_wrong_in_the_background_comes_out() -> None:
         run_while_computing(Broken(1), lambda: None, 1, 1)
 
 
-class Computing(ComputingEndpoint):
+class Computing(RankEndpoint):
     """Stands by in every launch."""
 
-    def bind(self) -> object:
+    def bind(self) -> Call:
         return lambda: None
 
     def barrier(self) -> None:
@@ -109,3 +113,43 @@ def test_what_was_computed_on_is_given_back_with_the_case() -> None:
     assert computation() is not None
     endpoint.finish()
     assert computation() is None
+
+
+# -- the computation itself ------------------------------------------------------------------------------
+
+
+def test_a_product_is_the_product() -> None:
+    made = HostComputation("matmul")
+    made.once()
+    expected = np.einsum("pij,pjk->pik", made._left, made._right)
+    np.testing.assert_allclose(made._product, expected, rtol=1e-5)
+
+
+def test_products_are_small_enough_for_one_thread() -> None:
+    assert overlap.MATRIX_EDGE**3 <= 65536 * 4
+
+
+def test_a_stream_goes_through_all_its_memory_and_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overlap, "STREAM_BYTES", 4 * overlap.WINDOW_BYTES)
+    made = HostComputation("memory")
+    made.run(3)
+    assert np.count_nonzero(made._target == 2) == len(made._target) * 3 // 4
+    made.run(1)
+    assert np.all(made._target == 2)
+    made._target[:] = 0
+    made.run(2)
+    assert np.count_nonzero(made._target) == len(made._target) // 2
+
+
+def test_so_many_repetitions_are_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = HostComputation("matmul")
+    turns: list[int] = []
+    monkeypatch.setattr(made, "_multiply", lambda: turns.append(1))
+    made.run(7)
+    made.once()
+    assert len(turns) == 8
+
+
+def test_an_unknown_kind_is_a_sentence() -> None:
+    with pytest.raises(UsageError, match=r"computing: 'sorting' is not known; one of matmul, memory"):
+        HostComputation("sorting")

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.backends.beside import Beside, PartTimes, group_names, part_samples
+from ccbench.backends.rank_buffers import (
+    HostMemory,
+    LaneTimes,
+    RankBuffers,
+    group_names,
+    group_samples,
+    lanes_of,
+)
 from ccbench.cases import Case
 
 TWO = Case(
@@ -15,8 +22,10 @@ TWO = Case(
 )
 
 
-def new_buffer(elements: int, dtype: np.dtype[np.generic], number: int, off: int) -> np.ndarray:
-    return np.zeros(elements, dtype)
+def second_of(case: Case, rank: int) -> RankBuffers:
+    second = lanes_of(case, rank, None)[1]
+    second.take(HostMemory(None))  # type: ignore[arg-type]  # no endpoint is asked for anything
+    return second
 
 
 def test_parts_are_the_groups_of_the_one_and_of_the_other() -> None:
@@ -27,7 +36,7 @@ def test_parts_are_the_groups_of_the_one_and_of_the_other() -> None:
 def test_a_part_takes_as_long_as_the_slowest_of_its_ranks(samples: int, data: st.DataObject) -> None:
     numbers = st.lists(st.floats(0, 9), min_size=8 * samples, max_size=8 * samples)
     seconds = np.array(data.draw(numbers)).reshape(4, samples, 2)
-    main, even, odd = part_samples(TWO, seconds)
+    main, even, odd = group_samples(TWO, seconds)
     assert main == tuple(seconds[:, :, 0].max(axis=0))
     assert even == tuple(np.maximum(seconds[0, :, 1], seconds[2, :, 1]))
     assert odd == tuple(np.maximum(seconds[1, :, 1], seconds[3, :, 1]))
@@ -35,7 +44,7 @@ def test_a_part_takes_as_long_as_the_slowest_of_its_ranks(samples: int, data: st
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.floats(0, 9)), max_size=6))
 def test_only_the_first_launches_after_a_sample_is_announced_are_kept(turns: list[tuple[int, float]]) -> None:
-    times = PartTimes()
+    times = LaneTimes()
     for sample, (launches, seconds) in enumerate(turns):
         for announced in (-1, sample, None):  # a warm-up, the sample, and a launch that nobody announced
             if announced is not None:
@@ -50,15 +59,13 @@ def test_only_the_first_launches_after_a_sample_is_announced_are_kept(turns: lis
 
 @pytest.mark.parametrize("rank", range(4))
 def test_data_of_the_second_collective_are_its_own_and_a_mismatch_names_it(rank: int) -> None:
-    beside = Beside(TWO, rank)
+    beside = second_of(TWO, rank)
     assert beside.needed_bytes == (8 + 16) * 4
-    beside.take_memory(new_buffer)
     beside.refill(3)
     beside.poison()
     halves = []
     for source in (rank % 2, rank % 2 + 2):
-        other = Beside(TWO, source)
-        other.take_memory(new_buffer)
+        other = second_of(TWO, source)
         other.refill(3)
         halves.append(other.source)
     found = beside.check(3, 1)
@@ -73,8 +80,7 @@ def test_data_of_the_second_collective_are_its_own_and_a_mismatch_names_it(rank:
 def test_a_rank_outside_needs_nothing_and_finds_nothing_wrong() -> None:
     case = Case("s", "mpi", "all_reduce", "default", "float32", "sum", 64, 16, 4, groups="rank // 2",
                 active_group=1, concurrent="all_gather")  # fmt: skip
-    outside = Beside(case, 0)
-    outside.take_memory(new_buffer)
+    outside = second_of(case, 0)
     outside.refill(1)
     outside.poison()
     assert (outside.needed_bytes, outside.member, outside.check(1, 1)) == (0, -1, None)

@@ -1,4 +1,4 @@
-"""``mpi-cuda`` on real GPUs with a CUDA-aware MPI; on one GPU its two ranks share it."""
+"""``memory: device`` of mpi on real GPUs with a CUDA-aware MPI; on one GPU its two ranks share it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 
 from ccbench.backends.base import TeamRequest
 from ccbench.backends.cuda.runtime import Cuda, device_count
-from ccbench.backends.mpi_cuda import BACKEND
-from ccbench.cases import NO_ROOT, Case, Status
+from ccbench.backends.mpi import BACKEND
+from ccbench.cases import DEVICE_MEMORY, NO_ROOT, Case, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.errors import BackendUnavailable
 from ccbench.machine.flags import Flag
@@ -28,7 +28,7 @@ def case_of(name: str, count: int, in_place: bool, mode: str) -> Case:
     size_bytes = row.size_bytes(count, 2, 4)
     return Case(
         "gpu",
-        "mpi-cuda",
+        "mpi",
         name,
         "default",
         "float32",
@@ -39,6 +39,7 @@ def case_of(name: str, count: int, in_place: bool, mode: str) -> Case:
         root=root,
         in_place=in_place,
         mode=mode,
+        memory=DEVICE_MEMORY,
     )
 
 

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbench.backends import apart
-from ccbench.backends.apart import HUGE_PAGE_BYTES, ApartEndpoint, new_buffer
+from ccbench.backends import rank_buffers
 from ccbench.backends.base import OutOfMemory, Position
 from ccbench.backends.cpu.memory import PAGE_BYTES, STAGGER_BYTES, Activity
+from ccbench.backends.rank_buffers import HUGE_PAGE_BYTES
+from ccbench.backends.rank_endpoint import Call, RankEndpoint
 from ccbench.cases import Case
 
 
@@ -39,11 +40,11 @@ class Mirror:
         self.told.append(message)
 
 
-class Copying(ApartEndpoint):
+class Copying(RankEndpoint):
     """Its collective copies the input to the output."""
 
-    def bind(self) -> object:
-        return lambda: np.copyto(self._output, self._input)
+    def bind(self) -> Call:
+        return lambda: np.copyto(self.own.output, self.own.input)
 
     def barrier(self) -> None:
         """Nobody is late."""
@@ -57,9 +58,12 @@ def case(name: str = "broadcast", **changes: object) -> Case:
     return Case(**fields)  # type: ignore[arg-type]  # a dictionary has one type of values
 
 
+MEMORY = Copying(Mirror(["a"])).memory
+
+
 @given(st.integers(0, 5000), st.sampled_from(["u1", "f4", "f8"]), st.integers(0, 3), st.integers(0, 64))
 def test_buffers_start_where_they_were_asked_to(elements: int, dtype: str, number: int, off: int) -> None:
-    buffer = new_buffer(elements, np.dtype(dtype), number, off)
+    buffer = MEMORY.new_buffer(elements, np.dtype(dtype), number, off)
     assert len(buffer) == elements
     if elements:
         assert (buffer.ctypes.data - off - number * STAGGER_BYTES) % PAGE_BYTES == 0
@@ -67,7 +71,7 @@ def test_buffers_start_where_they_were_asked_to(elements: int, dtype: str, numbe
 
 @given(st.integers(HUGE_PAGE_BYTES, 5 << 20), st.integers(0, 3), st.integers(0, 64))
 def test_a_large_buffer_lies_in_memory_of_whole_huge_pages(size_bytes: int, number: int, off: int) -> None:
-    buffer = new_buffer(size_bytes, np.dtype("u1"), number, off)
+    buffer = MEMORY.new_buffer(size_bytes, np.dtype("u1"), number, off)
     whole = buffer.base
     assert isinstance(whole, np.ndarray)
     assert whole.nbytes >= 2 * HUGE_PAGE_BYTES  # from where on NumPy asks for huge pages
@@ -121,10 +125,13 @@ def test_in_place_input_and_output_are_parts_of_one_buffer(
 ) -> None:
     endpoint = Copying(Mirror(["a", "a"]))
     endpoint.prepare(case(name, op="sum", in_place=True, root=0 if name in ("gather", "scatter") else -1))
-    sizes = [len(part) for part in (endpoint.source, endpoint.target, endpoint._input, endpoint._output)]
+    sizes = [
+        len(part)
+        for part in (endpoint.own.source, endpoint.own.target, endpoint.own.input, endpoint.own.output)
+    ]
     assert sizes == [source, target, own, result]
-    assert endpoint.source is endpoint.target
-    assert np.shares_memory(endpoint._input, endpoint._output)
+    assert endpoint.own.source is endpoint.own.target
+    assert np.shares_memory(endpoint.own.input, endpoint.own.output)
 
 
 def test_stamps_of_one_clock_are_kept_and_of_several_become_lengths() -> None:
@@ -139,7 +146,7 @@ def test_stamps_of_one_clock_are_kept_and_of_several_become_lengths() -> None:
 
 
 def test_memory_is_counted_host_by_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apart, "available_memory_bytes", lambda: 700)
+    monkeypatch.setattr(rank_buffers, "available_memory_bytes", lambda: 700)
     with pytest.raises(OutOfMemory, match=r"needs 1024 bytes on 2 ranks, 630 are to be had"):
         Copying(Mirror(["a", "a"])).prepare(case())
     Copying(Mirror(["a", "b"])).prepare(case())
@@ -165,21 +172,21 @@ def test_what_rank_0_decides_arrives_whole(value: int) -> None:
     assert Copying(Mirror(["a"])).agree(value) == value
 
 
-class CopyingBoth(ApartEndpoint):
+class CopyingBoth(RankEndpoint):
     """Two collectives that copy the input to the output; lanes: those that it does. Each takes 2 seconds."""
 
     lanes: tuple[int, ...] = (0, 1)
 
-    def bind(self) -> object:
+    def bind(self) -> Call:
         return self._both
 
     def _both(self) -> None:
-        for lane, side in ((0, self), (1, self.beside)):
+        for lane, side in ((0, self.own), (1, self.other)):
             assert side is not None
-            assert self.part_times is not None
+            assert self.times is not None
             if lane in self.lanes:
                 np.copyto(side.target, side.source)
-                self.part_times.running[lane] += 2.0
+                self.times.running[lane] += 2.0
 
     def tells_apart(self, other: Case) -> bool:
         return True
@@ -199,8 +206,8 @@ def test_data_of_both_collectives_are_checked(lanes: tuple[int, ...]) -> None:
     mismatch = endpoint.check(7, 1)
     if lanes == (0, 1):
         assert mismatch is None
-        assert endpoint.beside is not None
-        assert (endpoint.beside.source != endpoint.source).any()
+        assert endpoint.other is not None
+        assert (endpoint.other.source != endpoint.own.source).any()
         return
     assert mismatch is not None
     assert mismatch.expected.endswith("in the broadcast beside") == (lanes == (0,))
@@ -224,7 +231,7 @@ def test_samples_of_both_are_gathered_from_all_ranks(monkeypatch: pytest.MonkeyP
 
 
 def test_memory_of_both_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apart, "available_memory_bytes", lambda: 1500)
+    monkeypatch.setattr(rank_buffers, "available_memory_bytes", lambda: 1500)
     Copying(Mirror(["a", "a"])).prepare(case())
     with pytest.raises(OutOfMemory, match=r"needs 2048 bytes on 2 ranks, 1350 are to be had"):
         Copying(Mirror(["a", "a"])).prepare(case(concurrent="all_reduce"))
@@ -234,7 +241,7 @@ def test_a_rank_of_no_group_takes_no_memory_and_is_never_wrong() -> None:
     endpoint = Copying(Mirror(["a", "a", "a", "a"]))
     endpoint.prepare(case("all_gather", ranks=4, root=-1, groups="rank // 2", active_group=1))
     assert not endpoint.takes_part
-    assert (endpoint.source.nbytes, endpoint.target.nbytes) == (0, 0)
+    assert (endpoint.own.source.nbytes, endpoint.own.target.nbytes) == (0, 0)
     endpoint.poison()
     endpoint.refill(1)
     endpoint.launch(2)
@@ -246,4 +253,7 @@ def test_buffers_of_uneven_blocks_are_as_long_as_the_blocks(traffic: str) -> Non
     endpoint = Copying(Mirror(["a", "a"]))
     asked = case("all_to_all_v", root=-1, traffic=traffic)
     endpoint.prepare(asked)
-    assert (len(endpoint.source), len(endpoint.target)) == (asked.input_count(0), asked.output_count(0))
+    assert (len(endpoint.own.source), len(endpoint.own.target)) == (
+        asked.input_count(0),
+        asked.output_count(0),
+    )

@@ -91,6 +91,7 @@ _cases = st.builds(
     nodes=st.integers(1, 2**31),
     channels=_whole,
     transport=_text,
+    memory=_text,
     registration=_text,
     aggregation=_whole,
     misalignment_bytes=_whole,

@@ -23,8 +23,7 @@ from statistics import median
 
 from ccbench.backends import open_backend
 from ccbench.backends.base import Team, TeamRequest
-from ccbench.backends.mpi.library import local_launch
-from ccbench.backends.mpi.library import Library, installed
+from ccbench.backends.mpi.library import Library, installed, local_launch
 from ccbench.cases import Case, Sampling, Status
 from ccbench.errors import BackendUnavailable, CcbenchError
 from ccbench.machine.host import allowed_cpus, spread_over_cores

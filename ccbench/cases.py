@@ -267,7 +267,7 @@ class Case:
 
     @property
     def on_gpus(self) -> bool:
-        """Whether ranks are GPUs, or have their buffers there, so that a team holds memory that others need."""
+        """Whether ranks are GPUs or have buffers there: a team then holds memory that others need."""
         return self.memory == DEVICE_MEMORY or capabilities_of(self.backend).on_gpus
 
     @property

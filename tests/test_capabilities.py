@@ -33,7 +33,8 @@ def test_a_row_has_workers_for_each_process_model_that_cases_may_ask_for(name: s
     able = DECLARED[name]
     assert {model for model in PROCESSES if able.has("processes", model)} == set(able.workers) - {ONE_PROCESS}
     assert all(callable(made_by(home)) for home in able.workers.values())
-    assert set(able.lacks) <= set(able.workers)
+    for axis, value in able.lacks:
+        assert able.has(axis, value)
     assert all(able.values[axis] for axes in able.lacks.values() for axis in axes)
 
 

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from ccbench.backends.kernels.selection import kernel_algorithms
 from ccbench.capabilities import backends_with, capabilities_of
-from ccbench.cases import AXES, AXIS, Case, Measurement, Sampling
+from ccbench.cases import AXES, AXIS, ONE_PROCESS, Case, Measurement, Sampling
 from ccbench.collectives import collective
 from ccbench.errors import CcbenchError
 from ccbench.model.cluster import Cluster

@@ -158,7 +158,7 @@ class PeerEndpoint(CpuEndpoint):
     """ccbench's endpoint with buffers of the rank's own and another library's call."""
 
     def __init__(self, library: Library, rank: int, control: Control, oversubscribed: bool) -> None:
-        super().__init__(rank, control, [], oversubscribed, None)
+        super().__init__(rank, control, [], oversubscribed)
         self._library = library
 
     def prepare(self, case: Case) -> str:

@@ -311,6 +311,36 @@ OF_CAPABILITY: Mapping[int, float] = {
 """Compute capability x 10 -> bytes per second. 7.5 is from NVIDIA's Turing architecture whitepaper."""
 
 
+XGMI: Mapping[str, tuple[float, str]] = {
+    "gfx906": (24e9, "RCCL's constant for Vega, an effective rate"),
+    "gfx908": (46e9, "23 GT/s x 16 lanes, ROCm documentation of the MI100"),
+    "gfx90a": (50e9, "25 GT/s x 16 lanes, ROCm documentation of the MI250"),
+    "gfx94": (64e9, "32 GT/s x 16 lanes: Linux, amdgpu_xgmi.h"),
+    "gfx95": (76.8e9, "assumed: half of the 153.6 GB/s both ways that is told of the MI350X"),
+}
+"""Architecture, or how its name begins -> one xGMI link and where that is from. ROCm/rccl, src/graph/topo.h
+searches with 24 (Vega), 36 (gfx90a) and 48 GB/s (gfx94x, gfx95x)."""
+
+_OLD_NAMES = {"910": "gfx90a"}  # RCCL wrote the decimal version of the architecture until it wrote the name
+
+
+def nvlink_rate(sm: str) -> tuple[float | None, str]:
+    """Return bytes per second of one NVLink of a GPU with ``sm`` as the file prints it, and its origin."""
+    rate = OF_CAPABILITY.get(int(sm)) if re.fullmatch(r"[0-9]{2,3}", sm, re.ASCII) else None
+    if rate is None:
+        return None, "rate not stated"
+    return rate, f"datasheet rate of one NVLink at compute capability {int(sm) / 10:.1f}"
+
+
+def xgmi_rate(gcn: str) -> tuple[float | None, str]:
+    """Return bytes per second of one xGMI link of a GPU with ``gcn`` (``gfx942``, ``910``), and origin."""
+    name = _OLD_NAMES.get(gcn, gcn if gcn.startswith("gfx") else f"gfx{gcn}")
+    for beginning, (rate, origin) in XGMI.items():
+        if name.startswith(beginning):
+            return rate, origin
+    return None, "rate not stated"
+
+
 def topology_class(topology: Topology) -> TopologyClass:
     """The class of the GPUs of one machine; of a cluster, the one that all its machines share.
 

@@ -25,6 +25,10 @@ CODING: Mapping[float, float] = {
 PCIe 6.0 flit (PCI Express Base Specification 1.1, 3.0 and 6.0)."""
 
 
+GENERATIONS: Mapping[float, int] = {speed: index + 1 for index, speed in enumerate(sorted(CODING))}
+"""GT/s -> PCIe generation."""
+
+
 def normal_address(text: str) -> str:
     """``00000000:0A:00.0`` -> ``0000:0a:00.0``: how sysfs spells it; the text itself if it is no address."""
     found = ADDRESS.fullmatch(text.strip())

@@ -14,9 +14,8 @@ from typing import Any
 
 from ccbench.model.library.constants import FOLDER, read_table
 from ccbench.model.library.system import Generation, Host
-from ccbench.topology.classes import OF_CAPABILITY, nvlinks_of_model
-from ccbench.topology.pci import CODING
-from ccbench.topology.readers.nccl_xml_tree import GENERATIONS, XGMI
+from ccbench.topology.classes import OF_CAPABILITY, XGMI, nvlinks_of_model
+from ccbench.topology.pci import CODING, GENERATIONS
 
 _AFTER_A_NAME = r"(?=SXM|PCIE|[^A-Z0-9]|$)"
 """A form factor glued to it, or its end: A100 is no A10, and p4d is no P4."""

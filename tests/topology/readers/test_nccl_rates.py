@@ -1,6 +1,7 @@
 import pytest
 
-from ccbench.topology.readers.nccl_xml_tree import nvlink_rate, pcie_link, xgmi_rate
+from ccbench.topology.classes import nvlink_rate, xgmi_rate
+from ccbench.topology.readers.nccl_xml_tree import PcieLink
 
 
 @pytest.mark.parametrize(
@@ -15,7 +16,7 @@ from ccbench.topology.readers.nccl_xml_tree import nvlink_rate, pcie_link, xgmi_
     ],
 )
 def test_pcie_is_raw_rate_times_lanes_less_the_coding(speed: str, width: str, rate: float | None) -> None:
-    link = pcie_link({"link_speed": speed, "link_width": width})
+    link = PcieLink({"link_speed": speed, "link_width": width})
     assert link.bytes_per_second == pytest.approx(rate, rel=1e-6)
     assert speed in link.origin
 
@@ -25,9 +26,9 @@ def test_pcie_is_raw_rate_times_lanes_less_the_coding(speed: str, width: str, ra
     [("", "16"), ("8 GT/s", "0"), ("8 GT/s", "255"), ("8 GT/s", "x"), ("9 GT/s", "16"), ("", "")],
 )
 def test_a_speed_or_width_that_is_none_gives_no_rate(speed: str, width: str) -> None:
-    link = pcie_link({"link_speed": speed, "link_width": width})
+    link = PcieLink({"link_speed": speed, "link_width": width})
     assert link.bytes_per_second is None
-    assert (link.speed_printed, link.width_printed) == (speed, width)
+    assert (link.speed, link.width) == (speed, width)
 
 
 def test_the_rate_of_an_nvlink_follows_the_compute_capability_and_says_so() -> None:

@@ -487,3 +487,24 @@ def test_a_deep_and_wide_tree_is_read_in_linear_time() -> None:
     started = time.process_time()
     assert len(read(text).gpus) == 15000
     assert time.process_time() - started < 4
+
+
+def test_parts_of_one_device_are_several_gpus_and_one_physical() -> None:
+    parts = '<gpu dev="0" sm="90" rank="0"/><gpu dev="1" sm="90" rank="1"/>'
+    topology = read(system(cpu(pci(A, "0x120000", parts), gpu(B, dev=2))))
+    assert [(gpu.name, gpu.bus_id, gpu.attributes["dev"]) for gpu in topology.gpus] == [
+        ("gpu0", A, "0"),
+        ("gpu1", A, "1"),
+        ("gpu2", B, "2"),
+    ]
+    assert (topology.facts["gpu_count"], topology.facts["gpu_physical_count"]) == (3, 2)
+    assert ("repeated_bus_id", 3) in noticed(topology)
+    assert is_two_way(topology)
+
+
+def test_elements_of_one_card_are_one_physical_nic_and_virtual_ones_none() -> None:
+    net = '<nic><net name="mlx5_{0}" speed="100000"/><net name="mlx5_{0}" speed="100000"/></nic>'
+    cards = [pci(f"0000:03:00.{port}", "0x020000", net.format(port)) for port in (0, 1)]
+    topology = read(system(cpu(*cards, '<nic><net name="docker0"/><net name="bond0"/></nic>')))
+    counts = {key: topology.facts[key] for key in ("nic_count", "nic_physical_count", "net_elements")}
+    assert counts == {"nic_count": 2, "nic_physical_count": 1, "net_elements": 6}

@@ -18,7 +18,7 @@ from ccbench.model.library.calibration import Observation
 from ccbench.model.library.system import LibrarySystem
 from ccbench.results.importers import read_log
 from ccbench.results.importers.log import ImportedLog, ImportedRow, ImportedTable
-from ccbench.results.importers.observed import asked_of
+from ccbench.results.importers.observed import asked_of, sized
 from ccbench.results.importers.ranks import checked
 
 WORST_ROUNDING = 0.02
@@ -101,7 +101,7 @@ def _of_table(
     return [
         Observation(
             system,
-            asked.request((row.size_bytes for row in group), dtype, in_place),
+            sized(asked, (row.size_bytes for row in group), dtype, in_place),
             tuple(row.seconds or 0.0 for row in group),
         )
         for (dtype, in_place), group in groups.items()

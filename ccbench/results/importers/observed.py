@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ccbench.capabilities import capabilities_of
 from ccbench.cases import Status
@@ -34,6 +34,7 @@ _ALGORITHMS = {
     "collnetchain": "collnet",
     **{name: name for name in ALGORITHMS},
 }
+_PROTOCOLS = {name: name for name in PROTOCOLS}
 _ASSIGNMENTS = re.compile(r"\s*(?:[A-Z][A-Z0-9_]*=\S+[\s,;]*)+")
 _ASSIGNMENT = re.compile(r"([A-Z][A-Z0-9_]*)=([^\s;]*[^\s;,])")
 _NO_NVLS = re.compile(r"(?:^|[;(,])\s*(?:no NVLS|NVLS (?:is )?(?:off|disabled))", re.IGNORECASE)
@@ -50,114 +51,82 @@ class Stated:
     nccl_version: str = ""
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What a table's rows share; the meanings are those of LibraryRequest."""
-
-    collective: str
-    algorithm: str
-    protocol: str
-    multicast_off: bool
-    gpus_per_process: int
-    version: tuple[int, ...]
-
-    def request(self, size_bytes: Iterable[int], dtype: str, in_place: bool) -> LibraryRequest:
-        """This at ``size_bytes``, in their order; an element type that is not known counts as 4 bytes."""
-        return LibraryRequest(
-            size_bytes=tuple(size_bytes),
-            item_bytes=ITEM_BYTES.get(dtype, 4),
-            floating_8_bit="float8" in dtype or "fp8" in dtype,
-            in_place=in_place,
-            **vars(self),
-        )
-
-
-def asked_of(stated: Stated, log: ImportedLog, table: ImportedTable) -> Asked | str:
-    """What ``table`` asked of the library, or why the model does not know such a thing."""
+def asked_of(stated: Stated, log: ImportedLog, table: ImportedTable) -> LibraryRequest | str:
+    """What ``table`` asked of the library, without sizes; or why the model does not know such a thing."""
     if log.tool not in TOOLS or log.library not in LIBRARIES:
         what = log.library or log.tool
         return f"measured with {log.tool}: {what} is no collective library that the model describes"
     collective = table.collective or stated.collective
     if collective not in COLLECTIVES or not COLLECTIVES[collective].moves_data:
         return f"the collective is not known ({collective or 'neither the log nor the manifest names one'})"
-    variables = {**_assigned(stated.forced), **log.environment, **_of_table(table)}
-    algorithm = _one_of(_ALGORITHMS, table.algorithm, _algorithm_of(variables))
-    protocol = _one_of({name: name for name in PROTOCOLS}, table.protocol, variables.get("NCCL_PROTO", ""))
-    if algorithm is None or protocol is None:
-        words = [
-            *_unknown(algorithm, table.algorithm, "NCCL_ALGO", variables),
-            *_unknown(protocol, table.protocol, "NCCL_PROTO", variables),
-        ]
-        return f"{' and '.join(words)}: nothing that the model describes"
-    return Asked(
+    # What the collector says counts only where it is nothing but assignments: prose forces nothing.
+    forced = dict(_ASSIGNMENT.findall(stated.forced)) if _ASSIGNMENTS.fullmatch(stated.forced) else {}
+    own = table.facts.get("environment")
+    of_table = {str(name): str(one) for name, one in own.items()} if isinstance(own, Mapping) else {}
+    if re.search(r"NVLS (?:off|disabled)|no NVLS", str(table.facts.get("variant", "")), re.IGNORECASE):
+        of_table["NCCL_NVLS_ENABLE"] = "0"
+    variables = {**forced, **log.environment, **of_table}
+    if variables.get("NCCL_TREE_THRESHOLD") == "0":
+        # NCCL 2.4: trees from this size on; 0 switches them off (NVIDIA/nccl release notes of 2.4).
+        variables.setdefault("NCCL_ALGO", "ring")
+    unknown: list[str] = []
+    algorithm = _choice(_ALGORITHMS, table.algorithm, "NCCL_ALGO", variables, unknown)
+    protocol = _choice(
+        dict(zip(PROTOCOLS, PROTOCOLS, strict=True)), table.protocol, "NCCL_PROTO", variables, unknown
+    )
+    if unknown:
+        return f"{' and '.join(unknown)}: nothing that the model describes"
+    # Of lists of algorithms, "Ring,Tree" has no multicast, and neither has "^NVLS,NVLSTree".
+    listed = variables.get("NCCL_ALGO", "").lower()
+    off = bool(listed) and ("nvls" in listed) is listed.startswith("^")
+    off = off or any(_NO_NVLS.search(words) for words in (stated.forced, stated.interconnect))
+    texts = (stated.nccl_version, log.versions.get("NCCL", ""), log.versions.get("RCCL", ""))
+    version = next(filter(None, map(_VERSION.match, texts)), None)
+    return LibraryRequest(
         collective,
-        algorithm,
-        protocol,
-        _without_nvls(stated, variables),
-        gpus_per_process(log, table),
-        _version(stated, log),
+        (),
+        algorithm=algorithm,
+        protocol=protocol,
+        multicast_off=off or variables.get("NCCL_NVLS_ENABLE") == "0",
+        gpus_per_process=gpus_per_process(log, table),
+        version=tuple(int(part) for part in version.groups() if part) if version else (),
     )
 
 
-def _assigned(words: str) -> dict[str, str]:
-    """Variables of words that are nothing but assignments; prose about a column forces nothing."""
-    return dict(_ASSIGNMENT.findall(words)) if _ASSIGNMENTS.fullmatch(words) else {}
+def sized(request: LibraryRequest, size_bytes: Iterable[int], dtype: str, in_place: bool) -> LibraryRequest:
+    """``request`` at these sizes, in their order; an element type that is not known counts as 4 bytes."""
+    return replace(
+        request,
+        size_bytes=tuple(size_bytes),
+        item_bytes=ITEM_BYTES.get(dtype, 4),
+        floating_8_bit="float8" in dtype or "fp8" in dtype,
+        in_place=in_place,
+    )
 
 
-def _of_table(table: ImportedTable) -> dict[str, str]:
-    given = table.facts.get("environment")
-    found = {str(name): str(value) for name, value in given.items()} if isinstance(given, Mapping) else {}
-    if re.search(r"NVLS (?:off|disabled)|no NVLS", str(table.facts.get("variant", "")), re.IGNORECASE):
-        found["NCCL_NVLS_ENABLE"] = "0"
-    return found
-
-
-def _algorithm_of(variables: Mapping[str, str]) -> str:
-    # NCCL 2.4: trees from this size on; 0 switches them off (NVIDIA/nccl release notes of 2.4).
-    old = "ring" if variables.get("NCCL_TREE_THRESHOLD") == "0" else ""
-    return variables.get("NCCL_ALGO", old)
-
-
-def _without_nvls(stated: Stated, variables: Mapping[str, str]) -> bool:
-    """Whether multicast is switched off, by a variable, by the list of algorithms, or in words.
-
-    Of lists, ``Ring,Tree`` has none, and neither has ``^NVLS,NVLSTree``, which is all but those.
-    """
-    algorithms = variables.get("NCCL_ALGO", "").lower()
-    listed = bool(algorithms) and ("nvls" in algorithms) is algorithms.startswith("^")
-    told = any(_NO_NVLS.search(words) for words in (stated.forced, stated.interconnect))
-    return listed or told or variables.get("NCCL_NVLS_ENABLE") == "0"
-
-
-def _unknown(found: str | None, of_table: str, variable: str, variables: Mapping[str, str]) -> list[str]:
-    """The word, or the variable with its value, that was not understood."""
-    if found is not None:
-        return []
-    return [of_table if of_table != "default" else f"{variable}={variables.get(variable, '')}"]
-
-
-def _one_of(known: Mapping[str, str], of_table: str, of_variables: str) -> str | None:
-    """``default`` where nothing, or several, are asked for; None for what is not known."""
-    if of_table != "default":
-        return known.get(of_table.lower())
-    word = of_variables.lower()
-    if not word or "," in word or word.startswith("^"):
+def _choice(
+    known: Mapping[str, str], of_table: str, variable: str, variables: Mapping[str, str], unknown: list[str]
+) -> str:
+    """``default`` where nothing, or several, are asked for; what is not known is added to ``unknown``."""
+    forced = variables.get(variable, "")
+    word = forced if of_table == "default" else of_table
+    if of_table == "default" and (not word or "," in word or word.startswith("^")):
         return "default"
-    return known.get(word)
+    if word.lower() not in known:
+        unknown.append(f"{variable}={word}" if of_table == "default" else word)
+    return known.get(word.lower(), "")
 
 
-def _version(stated: Stated, log: ImportedLog) -> tuple[int, ...]:
-    for text in (stated.nccl_version, log.versions.get("NCCL", ""), log.versions.get("RCCL", "")):
-        found = _VERSION.match(text)
-        if found is not None:
-            return tuple(int(part) for part in found.groups() if part is not None)
-    return ()
-
-
-OWN_TOOL = "nccl-tests"
-"""ccbench asks a library as nccl-tests does, so its own measurements are read as that tool's."""
-
-GROUPED_BY = ("collective", "in_place", "dtype", "algorithm", "protocol", "backend", "source", "source_table")
+_GROUPED_BY = (
+    "collective",
+    "in_place",
+    "dtype",
+    "algorithm",
+    "protocol",
+    "backend",
+    "source",
+    "source_table",
+)
 
 
 @dataclass(frozen=True)
@@ -189,7 +158,7 @@ def run_points(run: Run, ranks: int | None = None, nodes: int | None = None) -> 
         if reason:
             reasons[reason] += 1
         else:
-            groups.setdefault(tuple(getattr(point, name) for name in GROUPED_BY), []).append(point)
+            groups.setdefault(tuple(getattr(point, name) for name in _GROUPED_BY), []).append(point)
     known = []
     for group in groups.values():
         asked = _asked(run.manifest, group[0])
@@ -218,7 +187,7 @@ def run_points(run: Run, ranks: int | None = None, nodes: int | None = None) -> 
         ", ".join(dict.fromkeys(point.backend_version or point.backend for point in every)),
         tuple(
             (
-                asked.request((point.size_bytes for point in group), group[0].dtype, group[0].in_place),
+                sized(asked, (point.size_bytes for point in group), group[0].dtype, group[0].in_place),
                 tuple(point.median_seconds or 0.0 for point in group),
             )
             for asked, group in chosen
@@ -240,7 +209,7 @@ def _unusable(point: Point) -> str:
     return next((reason for reason, is_so in doubts.items() if is_so), "")
 
 
-def _asked(manifest: Manifest, point: Point) -> Asked | str:
+def _asked(manifest: Manifest, point: Point) -> LibraryRequest | str:
     """What the table of ``point`` asked of the library, by what run.json keeps of the log or the process."""
     library = capabilities_of(point.backend).library
     if not library and point.backend != point.tool:
@@ -255,7 +224,7 @@ def _asked(manifest: Manifest, point: Point) -> Asked | str:
         point.collective, (), algorithm=point.algorithm, protocol=point.protocol, facts=facts
     )
     log = ImportedLog(
-        point.tool or OWN_TOOL,
+        point.tool or "nccl-tests",  # as which ccbench asks a library
         library=library,
         tables=(table,),
         environment={str(name): str(value) for name, value in environment.items()},
@@ -268,31 +237,37 @@ def _asked(manifest: Manifest, point: Point) -> Asked | str:
 def _one_system(run: Run, points: Sequence[Point], ranks: int | None, nodes: int | None) -> tuple[int, int]:
     """Ranks and nodes of the one system that is left; nodes is 0 where nobody says."""
     counts = sorted({point.ranks for point in points})
-    if ranks is None and len(counts) > 1:
-        listed = ", ".join(map(str, counts))
-        raise UsageError(
-            f"{run.path}: holds runs on {listed} ranks; choose one, such as --ranks {counts[-1]}"
-        )
     if ranks is not None and ranks not in counts:
-        listed = ", ".join(map(str, counts))
-        raise UsageError(f"--ranks {ranks}: {run.path} holds points on {listed} ranks; choose of these")
-    ranks = counts[0] if ranks is None else ranks
+        raise UsageError(
+            f"--ranks {ranks}: {run.path} holds points on {_listed(counts)} ranks; choose of these"
+        )
+    ranks = _only(run, counts, "ranks") if ranks is None else ranks
     mine = [point for point in points if point.ranks == ranks]
     spread = sorted({point.nodes for point in mine if point.nodes})
-    if nodes is None and len(spread) > 1:
-        listed = ", ".join(map(str, spread))
-        raise UsageError(
-            f"{run.path}: holds runs on {listed} nodes; choose one, such as --nodes {spread[-1]}"
-        )
     if nodes is not None and spread and nodes not in spread:
-        listed = ", ".join(map(str, spread))
-        raise UsageError(f"--nodes {nodes}: {run.path} holds points of {ranks} ranks on {listed} nodes")
+        raise UsageError(
+            f"--nodes {nodes}: {run.path} holds points of {ranks} ranks on {_listed(spread)} nodes"
+        )
+    if nodes is None:
+        nodes = _only(run, spread, "nodes") if spread else 0
     devices = sorted({point.device_model for point in mine if point.device_model})
     if len(devices) > 1:
         raise UsageError(
             f"{run.path}: holds runs of several machines ({'; '.join(devices)}); import those of one alone"
         )
-    return ranks, nodes if nodes is not None else (spread[0] if spread else 0)
+    return ranks, nodes
+
+
+def _only(run: Run, counts: Sequence[int], what: str) -> int:
+    if len(counts) > 1:
+        raise UsageError(
+            f"{run.path}: holds runs on {_listed(counts)} {what}; choose one, such as --{what} {counts[-1]}"
+        )
+    return counts[0]
+
+
+def _listed(counts: Sequence[int]) -> str:
+    return ", ".join(map(str, counts))
 
 
 def recorded_machine(run: Run, points: RunPoints) -> tuple[str, str]:
@@ -305,7 +280,10 @@ def recorded_machine(run: Run, points: RunPoints) -> tuple[str, str]:
     named = run.manifest.machine
     if named in catalog_names() and load_catalog(named).gpus:
         return named, "which the run names"
-    fitting = _catalog_machines(points)
+    # Machines of the catalog with GPUs of the run's model, and enough of them.
+    each = points.ranks // max(1, points.nodes)
+    models = machines_with(points.devices[0]) if len(points.devices) == 1 else ()
+    fitting = [name for name in models if len(load_catalog(name).gpus) >= each]
     if len(fitting) == 1:
         return fitting[0], f"assumed from the run's devices ({points.devices[0]})"
     seen = f"it names {named!r}" if named else "it names none"
@@ -313,13 +291,3 @@ def recorded_machine(run: Run, points: RunPoints) -> tuple[str, str]:
         seen += f"; its devices are {', '.join(points.devices)}"
     choice = f", one of {', '.join(fitting)}" if fitting else " and, for several, --nodes and --network"
     raise UsageError(f"{run.path}: does not say which machine it is of ({seen}); give --machine{choice}")
-
-
-def _catalog_machines(points: RunPoints) -> list[str]:
-    """Machines of the catalog with GPUs of the run's model, and enough of them."""
-    from ccbench.topology.catalog import load_catalog
-
-    if len(points.devices) != 1:
-        return []
-    per_node = points.ranks // max(1, points.nodes)
-    return [name for name in machines_with(points.devices[0]) if len(load_catalog(name).gpus) >= per_node]

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from statistics import median
 from typing import Any
 
 from ccbench.capabilities import Device, capabilities_of
-from ccbench.cases import NO_OP, NO_ROOT, Case, Conditions, Measurement, Status
+from ccbench.cases import NO_OP, Case, Conditions, Measurement, Status
 from ccbench.collectives import COLLECTIVES
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.machine.flags import Flag
@@ -30,29 +30,21 @@ UNKNOWN_COUNT = -1
 LARGEST = 2**63 - 1
 """A parquet column of whole numbers holds no more; a larger figure in a log is damage."""
 
-TIME_STATISTIC = {
-    "nccl-tests": "mean",  # src/common.cu: time of all iterations over their number, then over ranks (-a)
-    "rccl-tests": "mean",  # as nccl-tests, which it was made from
-    "hccl_test": "mean",
-    "osu": "mean",  # osu_util_mpi.c: sums over iterations and ranks, divided
-    "imb": "mean",  # t_avg[usec]
-    "torch-all-reduce-bench": "mean",
-    "mscclpp": "mean",
+_TOOLS = {
+    "nccl-tests": (
+        "nccl",
+        "mean",
+    ),  # src/common.cu: time of all iterations over their number, then ranks' (-a)
+    "rccl-tests": ("rccl", "mean"),  # as nccl-tests, which it was made from
+    "hccl_test": ("hccl", "mean"),
+    "osu": ("mpi", "mean"),  # osu_util_mpi.c: sums over iterations and ranks, divided
+    "imb": ("mpi", "mean"),  # t_avg[usec]
+    "torch-all-reduce-bench": ("nccl", "mean"),
+    "mscclpp": ("mscclpp", "mean"),
+    "nccom-test": ("nccom", "printed"),
+    "gloo-benchmark": ("gloo", "printed"),
 }
-"""What a printed time is, where the tool's sources say."""
-
-LIBRARY_OF_TOOL = {
-    "nccl-tests": "nccl",
-    "rccl-tests": "rccl",
-    "torch-all-reduce-bench": "nccl",
-    "osu": "mpi",
-    "imb": "mpi",
-    "hccl_test": "hccl",
-    "nccom-test": "nccom",
-    "mscclpp": "mscclpp",
-    "gloo-benchmark": "gloo",
-}
-"""What a tool measures when its output does not name a library."""
+"""What a tool measures when its output names no library, and what its sources say that a time is."""
 
 UNKNOWN_COLLECTIVE = "unknown"
 """What a table that names no collective is taken to be: its figures are kept and never a baseline."""
@@ -65,7 +57,7 @@ _NO_COLLECTIVE = (
 _WRONG_REMARK = re.compile(r"([0-9]{1,18}) wrong elements?(?:: )?(.*)")
 """How ccbench's own tables remark on wrong results."""
 
-STATUS_OF_OUTCOME = {Outcome.CRASHED: Status.FAILED, Outcome.HUNG: Status.TIMED_OUT}
+_STATUS_OF_OUTCOME = {Outcome.CRASHED: Status.FAILED, Outcome.HUNG: Status.TIMED_OUT}
 
 
 @dataclass(frozen=True)
@@ -93,43 +85,45 @@ class Imported:
 def imported(log: ImportedLog, given: Given = Given()) -> Imported:  # noqa: B008  # frozen, so shared safely
     """Cases of every table of ``log``. given: what the user says where the output says nothing."""
     teams = [team_of(table, log.devices, given) for table in log.tables]
-    counted = tuple(
-        replace(table, ranks=team.ranks or None, nodes=team.nodes or None)
+    counted = (
+        with_whole_sizes(replace(table, ranks=team.ranks or None, nodes=team.nodes or None))
         for table, team in zip(log.tables, teams, strict=True)
     )
-    whole = checked(replace(log, tables=tuple(map(with_whole_sizes, counted))))
+    whole = checked(replace(log, tables=tuple(counted)))
     cases: list[ImportedCase] = []
     refused: list[str] = []
     notes: list[str] = []
-    nameless: list[int] = []
+    nameless: list[str] = []
     for number, (table, team) in enumerate(zip(whole.tables, teams, strict=True), start=1):
         where = f"{log.source}:{table.line}: table {number}"
         if not team.ranks:
             refused.append(f"{where} ({len(table.rows)} rows) left out: {team.reason}")
             continue
         if not table.collective:
-            nameless.append(number)
+            nameless.append(str(number))
         if team.reason not in ("stated", "given"):
             notes.append(f"{where}: {team.ranks} ranks {team.reason}")
-        cases += _cases_of(whole, table, number, team, refused)
-        notes += [*_ending(whole, table, where), *_empty(whole, table, where)]
+        outcome = _outcome(whole, table)
+        if outcome not in (Outcome.COMPLETE, Outcome.UNKNOWN):
+            notes.append(f"{where}: {outcome.value}{f' ({log.detail})' if log.detail else ''}")
+        begun = _begun(table) if outcome in _STATUS_OF_OUTCOME else None
+        empty = 0
+        for row in (*table.rows, *_row_in_flight(whole, table, outcome)):
+            damage = _damage(row)
+            if row is not begun and _is_empty(row):
+                empty += 1
+            elif damage:
+                refused.append(f"{log.source}:{row.line}: row left out: {damage}")
+            else:
+                status = _status(row, outcome if row is begun else Outcome.UNKNOWN, log.detail)
+                measurement = _measurement(whole, table, row, team, status)
+                cases.append(_timed(measurement, _origin(whole, table, row, number, outcome)))
+        if empty:
+            notes.append(f"{where}: {empty} of {len(table.rows)} placements print no figure")
     if nameless:
-        which = ", ".join(map(str, nameless[:3])) + (f" and {len(nameless) - 3} more" if nameless[3:] else "")
+        which = ", ".join(nameless[:3]) + (f" and {len(nameless) - 3} more" if nameless[3:] else "")
         notes.append(f"{log.source}: table {which}: {_NO_COLLECTIVE}")
     return Imported(whole, tuple(cases), tuple(refused), tuple(notes))
-
-
-def _cases_of(
-    log: ImportedLog, table: ImportedTable, number: int, team: Team, refused: list[str]
-) -> Iterator[ImportedCase]:
-    for row in (*table.rows, *_row_in_flight(log, table)):
-        if _is_empty(log, table, row):
-            continue
-        damage = _damage(row)
-        if damage:
-            refused.append(f"{log.source}:{row.line}: row left out: {damage}")
-            continue
-        yield _timed(_measurement(log, table, row, team), _origin(log, table, row, number))
 
 
 def _timed(measurement: Measurement, origin: Origin) -> ImportedCase:
@@ -157,19 +151,25 @@ def _damage(row: ImportedRow) -> str:
     return ""
 
 
-def _measurement(log: ImportedLog, table: ImportedTable, row: ImportedRow, team: Team) -> Measurement:
-    status, detail = _status(log, table, row)
-    remark = (
-        _WRONG_REMARK.fullmatch(detail) if status == Status.WRONG and row.wrong_elements is None else None
-    )
+def _measurement(
+    log: ImportedLog, table: ImportedTable, row: ImportedRow, team: Team, ended: tuple[Status, str]
+) -> Measurement:
+    status, detail = ended
+    wrong = row.wrong_elements
+    if status == Status.WRONG and wrong is None and (remark := _WRONG_REMARK.fullmatch(detail)):
+        wrong, detail = int(remark[1]), remark[2]
     library = library_word(log, table)
+    device = capabilities_of(library).device
+    collective = COLLECTIVES.get(table.collective)
+    has_run = status in (Status.OK, Status.WRONG)
     case = Case(
         suite=log.tool,
         backend=library,
         collective=table.collective or UNKNOWN_COLLECTIVE,
         algorithm=table.algorithm,
         dtype=row.dtype,
-        op=_op(table, row),
+        # Some versions print an op for collectives that have none, and others print none at all.
+        op=NO_OP if collective is not None and not collective.reduces else row.op or NO_OP,
         size_bytes=row.size_bytes,
         count=_count(table, row, team.ranks),
         ranks=team.ranks,
@@ -179,29 +179,24 @@ def _measurement(log: ImportedLog, table: ImportedTable, row: ImportedRow, team:
         protocol=table.protocol,
         nodes=team.nodes,
     )
-    keeps_samples = status in (Status.OK, Status.WRONG)
+    # Tables of older versions of ccbench do not say that an emulation is one.
+    emulated = has_run and device is Device.EMULATED_GPU and Flag.EMULATION not in row.flags
     return Measurement(
         case=case,
         status=status,
-        detail=detail if remark is None else remark[2],
+        detail=detail,
         backend_version=str(table.facts.get("backend_version") or library_version(log)),
-        samples_seconds=row.samples_seconds if keeps_samples else (),
-        wrong_elements=row.wrong_elements if remark is None else int(remark[1]),
+        samples_seconds=row.samples_seconds if has_run else (),
+        wrong_elements=wrong,
         stop_reason="imported",
         # In one of ccbench's own tables: a model's times stay a model's, an emulation's an emulation's.
-        simulated=capabilities_of(library).device in (Device.MODEL, Device.EMULATED_GPU),
-        conditions=Conditions(flags=_flags(row, library, keeps_samples)),
+        simulated=device in (Device.MODEL, Device.EMULATED_GPU),
+        conditions=Conditions(flags=(Flag.EMULATION,) * emulated + row.flags),
     )
 
 
-def _flags(row: ImportedRow, library: str, has_run: bool) -> tuple[str, ...]:
-    """The row's own flags; tables of older versions do not say that an emulation is one."""
-    emulated = has_run and capabilities_of(library).device is Device.EMULATED_GPU
-    return (Flag.EMULATION,) * (emulated and Flag.EMULATION not in row.flags) + row.flags
-
-
-def _status(log: ImportedLog, table: ImportedTable, row: ImportedRow) -> tuple[Status, str]:
-    """How the row ended, and why that is no speed."""
+def _status(row: ImportedRow, ended: Outcome, detail: str) -> tuple[Status, str]:
+    """How the row ended, and why that is no speed. ended: the outcome, where this row was the last begun."""
     stated = row.extra.get("status")
     if stated in {status.value for status in Status}:
         return Status(stated), str(row.extra.get("detail", ""))
@@ -211,21 +206,19 @@ def _status(log: ImportedLog, table: ImportedTable, row: ImportedRow) -> tuple[S
         return Status.SKIPPED, "a rate is printed without the size it was measured at"
     if row.seconds or row.algbw or row.busbw or row.samples_seconds:
         return Status.OK, ""
-    if row is _last_without_figures(table) and _outcome(log, table) in STATUS_OF_OUTCOME:
-        return STATUS_OF_OUTCOME[_outcome(log, table)], log.detail or "the output ends here"
+    if ended in _STATUS_OF_OUTCOME:
+        return _STATUS_OF_OUTCOME[ended], detail or "the output ends here"
     return Status.SKIPPED, "no time, algbw or busbw above 0 is printed"
 
 
-def _is_empty(log: ImportedLog, table: ImportedTable, row: ImportedRow) -> bool:
+def _has_no_figure(row: ImportedRow) -> bool:
+    return row.seconds is None and row.algbw is None and row.busbw is None
+
+
+def _is_empty(row: ImportedRow) -> bool:
     """Whether the row stands for nothing: a placement that was not asked for is printed as N/A."""
     said = row.wrong_elements or row.samples_seconds or row.extra or row.flags
-    ended = row is _last_without_figures(table) and _outcome(log, table) in STATUS_OF_OUTCOME
-    return not said and not ended and row.seconds is None and row.algbw is None and row.busbw is None
-
-
-def _empty(log: ImportedLog, table: ImportedTable, where: str) -> list[str]:
-    count = sum(_is_empty(log, table, row) for row in table.rows)
-    return [f"{where}: {count} of {len(table.rows)} placements print no figure"] if count else []
+    return not said and _has_no_figure(row)
 
 
 def _outcome(log: ImportedLog, table: ImportedTable) -> Outcome:
@@ -235,43 +228,32 @@ def _outcome(log: ImportedLog, table: ImportedTable) -> Outcome:
     return table.outcome
 
 
-def _last_without_figures(table: ImportedTable) -> ImportedRow | None:
-    for row in table.rows[-2:]:
-        if row.seconds is None and row.algbw is None and row.busbw is None:
-            return row
-    return None
+def _begun(table: ImportedTable) -> ImportedRow | None:
+    """The row that was being measured when the output ended."""
+    return next(filter(_has_no_figure, table.rows[-2:]), None)
 
 
-def _row_in_flight(log: ImportedLog, table: ImportedTable) -> tuple[ImportedRow, ...]:
+def _row_in_flight(log: ImportedLog, table: ImportedTable, outcome: Outcome) -> tuple[ImportedRow, ...]:
     """The row that a crash or a time-out kept from being printed, where the sweep tells which it was.
 
     nccl-tests measures sizes in order, out of place before in place, so the next size follows from the
     last three when they grow alike; where there is no row at all it is the first that the settings state.
     """
-    outcome = _outcome(log, table)
-    if outcome not in STATUS_OF_OUTCOME or _last_without_figures(table) is not None:
+    if outcome not in _STATUS_OF_OUTCOME or _begun(table) is not None:
         return ()
     lost = {
-        "status": STATUS_OF_OUTCOME[outcome].value,
+        "status": _STATUS_OF_OUTCOME[outcome].value,
         "detail": log.detail or "the output ends before this row, the next of the sweep",
     }
     if not table.rows:
         first = table.facts.get("minimum_bytes")
-        if not isinstance(first, int):
-            return ()
-        line = table.line
-        return (ImportedRow(first, None, "", "", NO_ROOT, False, None, None, None, line=line, extra=lost),)
+        return (ImportedRow(first, line=table.line, extra=lost),) if isinstance(first, int) else ()
     size = next_size([row.size_bytes for row in table.rows])
     if size is None or size > int(table.facts.get("maximum_bytes") or LARGEST):
         return ()
     last = table.rows[-1]
     grown = None if last.count is None or not last.size_bytes else last.count * size // last.size_bytes
-    return (
-        replace(
-            last, size_bytes=size, count=grown, in_place=False, seconds=None, algbw=None, busbw=None,
-            wrong_elements=None, samples_seconds=(), half_units=(None, None, None), flags=(), extra=lost,
-        ),
-    )  # fmt: skip
+    return (ImportedRow(size, grown, last.dtype, last.op, last.root, line=last.line, extra=lost),)
 
 
 def next_size(sizes: Sequence[int]) -> int | None:
@@ -285,28 +267,24 @@ def next_size(sizes: Sequence[int]) -> int | None:
     return third + (third - second) if third - second == second - first else None
 
 
-def _origin(log: ImportedLog, table: ImportedTable, row: ImportedRow, number: int) -> Origin:
+def _origin(
+    log: ImportedLog, table: ImportedTable, row: ImportedRow, number: int, outcome: Outcome
+) -> Origin:
     return Origin(
         source=log.source,
         table=number,
         line=row.line,
         tool=log.tool,
         tool_version=_version(log, "tool", log.tool),
-        device_model=device_models(log),
-        outcome=_outcome(log, table).value,
-        time_statistic=TIME_STATISTIC.get(log.tool, "printed"),
+        device_model=", ".join(dict.fromkeys(device.model for device in log.devices if device.model)),
+        outcome=outcome.value,
+        time_statistic=_TOOLS.get(log.tool, ("", "printed"))[1],
         seconds=row.seconds,
         algbw=row.algbw,
         busbw=row.busbw,
         comparable=not {Flag.ALGBW_PER_RANK, Flag.SIZE_PER_RANK, Flag.SIZE_NOT_STATED} & set(row.flags),
         extra={name: value for name, value in row.extra.items() if name not in ("status", "detail")},
     )
-
-
-def _op(table: ImportedTable, row: ImportedRow) -> str:
-    """The op; some versions print one for collectives that have none, and others print none at all."""
-    collective = COLLECTIVES.get(table.collective)
-    return NO_OP if collective is not None and not collective.reduces else row.op or NO_OP
 
 
 def _count(table: ImportedTable, row: ImportedRow, ranks: int) -> int:
@@ -322,7 +300,7 @@ def library_word(log: ImportedLog, table: ImportedTable | None = None) -> str:
     """The library measured, as ``backend`` names it: nccl, rccl, mpi, gloo, ..., else the tool's name."""
     stated = str((table.facts.get("backend") if table is not None else None) or log.library).strip().lower()
     if not stated:
-        return LIBRARY_OF_TOOL.get(log.tool, log.tool)
+        return _TOOLS.get(log.tool, (log.tool, ""))[0]
     if "mpi" in stated.split() or stated.endswith("mpi") or stated.startswith(("mpich", "mvapich")):
         return "mpi"
     return "-".join(stated.split())
@@ -334,73 +312,39 @@ def library_version(log: ImportedLog) -> str:
     return f"{log.library or library_word(log).upper()} {version}" if version else ""
 
 
-def device_models(log: ImportedLog) -> str:
-    """Every model among the devices, in order, once each."""
-    return ", ".join(dict.fromkeys(device.model for device in log.devices if device.model))
-
-
 def _version(log: ImportedLog, *names: str) -> str:
     by_name = {name.lower(): value for name, value in log.versions.items()}
     return next((str(by_name[name.lower()]) for name in names if name and name.lower() in by_name), "")
-
-
-def _ending(log: ImportedLog, table: ImportedTable, where: str) -> list[str]:
-    outcome = _outcome(log, table)
-    if outcome in (Outcome.COMPLETE, Outcome.UNKNOWN):
-        return []
-    reason = f" ({log.detail})" if log.detail else ""
-    return [f"{where}: {outcome.value}{reason}"]
 
 
 def described(one: Imported) -> Mapping[str, Any]:
     """What run.json keeps of one file: everything the rows do not say, secrets blanked."""
     log = one.log
     return {
+        **_plain(asdict(replace(log, tables=()))),
         "source": log.source,
-        "tool": log.tool,
-        "library": log.library,
-        "outcome": log.outcome.value,
-        "detail": _blanked(log.detail),
-        "versions": {name: _blanked(str(text)) for name, text in log.versions.items()},
         "environment": kept_variables({str(name): str(text) for name, text in log.environment.items()}),
-        "hints": [_blanked(line) for line in log.hints],
-        "notices": [asdict(notice) for notice in log.notices],
-        "devices": [asdict(device) for device in log.devices],
-        "facts": _plain(log.facts),
-        "tables": [_table_described(table) for table in log.tables],
+        "tables": [
+            {**_plain(asdict(replace(table, rows=()))), "rows": len(table.rows)} for table in log.tables
+        ],
         "left_out": list(one.refused),
         "notes": list(one.notes),
     }
 
 
-def _table_described(table: ImportedTable) -> Mapping[str, Any]:
-    return {
-        "collective": table.collective,
-        "line": table.line,
-        "rows": len(table.rows),
-        "ranks": table.ranks,
-        "nodes": table.nodes,
-        "algorithm": table.algorithm,
-        "protocol": table.protocol,
-        "outcome": table.outcome.value,
-        "average_busbw": table.average_busbw,
-        "facts": _plain(table.facts),
-    }
-
-
-def _blanked(text: str) -> str:
-    """``text`` as the house keeps the value of a variable: printable, short, blank where it looks secret."""
-    return line_shown(text)[:LONGEST_VALUE]
-
-
 def _plain(value: Any) -> Any:
-    """``value`` as JSON holds it: text for whatever JSON has no word for, and for NaN and infinity."""
+    """``value`` as JSON holds it: text for whatever JSON has no word for, and for NaN and infinity.
+
+    Text is kept as the house keeps the value of a variable: printable, short, blank where it looks secret.
+    """
     if isinstance(value, Mapping):
         return {str(name): _plain(one) for name, one in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [_plain(one) for one in value]
+    if isinstance(value, Outcome):
+        return value.value
     if isinstance(value, str):
-        return _blanked(value)
+        return line_shown(value)[:LONGEST_VALUE]
     if value is None or isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value)):
         return value
     return str(value)

@@ -5,14 +5,15 @@ from typing import Any
 import pytest
 
 from benchmarks.score.manifest import ManifestEntry
-from ccbench.results.importers.observed import Asked, asked_of
+from ccbench.model.library.system import LibraryRequest
+from ccbench.results.importers.observed import asked_of
 from tests.score.corpora import entry, log, row
 
 
-def asked(words: ManifestEntry, **changes: Any) -> Asked:
+def asked(words: ManifestEntry, **changes: Any) -> LibraryRequest:
     shown = log([row(8, 1e-5)], **changes)
     found = asked_of(words, shown, shown.tables[0])
-    assert isinstance(found, Asked), found
+    assert isinstance(found, LibraryRequest), found
     return found
 
 

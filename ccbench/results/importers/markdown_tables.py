@@ -131,13 +131,14 @@ def figure_tables(text: str) -> Iterator[ImportedTable]:
                 row = _row(page, roles, columns, line, cells, group.in_place, facts.collective)
                 if row is not None:
                     found.setdefault(facts, []).append(row)
-            for (*shared, settings), rows in found.items():
-                collective, ranks, nodes, algorithm, protocol = shared
-                told = {"variant": group.variant, "environment": dict(settings)}
+            for facts, rows in found.items():
+                told = {"variant": group.variant, "environment": dict(facts.settings)}
                 yield ImportedTable(
-                    collective, tuple(rows), ranks, nodes, algorithm, protocol, line=page.line,
+                    rows=tuple(rows),
+                    line=page.line,
                     facts={name: one for name, one in told.items() if one},
-                )  # fmt: skip
+                    **{name: one for name, one in facts._asdict().items() if name != "settings"},
+                )
 
 
 def _pages(text: str) -> Iterator[_Page]:

@@ -19,7 +19,6 @@ from ccbench import __version__
 from ccbench.cli.calibrate import calibrate
 from ccbench.cli.compare import compare
 from ccbench.cli.doctor import doctor
-from ccbench.cli.feed import feed
 from ccbench.cli.history import history
 from ccbench.cli.importing import import_files
 from ccbench.cli.listing import list_names
@@ -29,7 +28,6 @@ from ccbench.cli.predict import predict
 from ccbench.cli.report import report
 from ccbench.cli.run import run
 from ccbench.cli.schedule import schedule
-from ccbench.cli.suite_schema import print_suite_schema
 from ccbench.cli.topo import topo
 from ccbench.cli.tune import tune
 from ccbench.errors import CcbenchError
@@ -50,8 +48,8 @@ def commands() -> None:
 
 
 for _command in (
-    run, report, compare, tune, history, feed, topo, schedule, predict, plan, calibrate, import_files, doctor,
-    list_names, print_suite_schema,
+    run, report, compare, import_files, predict, calibrate, topo, schedule, tune, history, plan, doctor,
+    list_names,
 ):  # fmt: skip
     commands.add_command(_command)
 

@@ -12,8 +12,11 @@ import click
 
 from ccbench.cli.output import check_writable, duration, say
 from ccbench.errors import UsageError
+from ccbench.tables import Table, aligned, columns
+from ccbench.units import format_size
 
 if TYPE_CHECKING:
+    from ccbench.model.calibrated import CalibratedCluster, MeasuredCollective
     from ccbench.model.cluster_calibration import Base
     from ccbench.results import Run
     from ccbench.results.importers.observed import RunPoints
@@ -99,7 +102,6 @@ def _fit(
     network: str | None,
     ranks: int | None,
 ) -> None:
-    from ccbench.cli.calibrate_text import summary
     from ccbench.model.calibrated import save_calibrated
     from ccbench.model.cluster_calibration import Provenance, calibrate_cluster, faster_than_bound, modelled
     from ccbench.results import load_run
@@ -164,3 +166,57 @@ def _base(run: Run, points: RunPoints, machine: str | None, network: str | None)
             + (f" on {points.nodes} nodes" if points.nodes else "")
             + f", which {machine} does not fit: {error}"
         ) from None
+
+
+def summary(machine: CalibratedCluster) -> str:
+    """Lines: scales with intervals, held-out error, domain, what is extrapolated."""
+    rows = [
+        (
+            one.term, f"{one.scale:.3f}",
+            f"{one.low:.3f} to {one.high:.3f}" if one.points else "none depends on it", str(one.points),
+        )
+        for one in machine.scales
+    ]  # fmt: skip
+    scales = Table(columns("<scale of", "factor", "95% interval", "points"), rows)
+    lines = [f"{machine.name}: {machine.points} points of {machine.ranks} ranks", "", *aligned(scales)]
+    lines += ["", _held_out(machine), *_domain(machine)]
+    return "\n".join(lines)
+
+
+def _held_out(machine: CalibratedCluster) -> str:
+    held = machine.held_out
+    if held is None:
+        return "held-out error: none, there are too few sizes to fit to half of them"
+    return (
+        f"held-out error, every other size: median {held.median:.1%}, mean {held.mean:.1%} of {held.points} "
+        f"points; without calibration {held.median_without:.1%}, {held.mean_without:.1%}"
+    )
+
+
+def _domain(machine: CalibratedCluster) -> list[str]:
+    lines = []
+    for one in machine.measured:
+        placed = "in place" if one.in_place else "out of place"
+        lines.append(f"measured: {one.collective} {placed}, {_sizes(one)}, {one.points} points{_asked(one)}")
+    used = machine.measured_as
+    if used.gpus_per_process > 1:
+        lines.append(f"launches: one thread on {used.gpus_per_process} GPUs; predictions are for the same")
+    if used.multicast_off:
+        lines.append("NVLS: switched off; predictions are for the same")
+    lines.append(
+        "extrapolated: other collectives, sizes beyond twice these, algorithms and protocols not listed"
+    )
+    return lines
+
+
+def _sizes(one: MeasuredCollective) -> str:
+    return f"{format_size(one.smallest_bytes)} to {format_size(one.largest_bytes)}"
+
+
+def _asked(one: MeasuredCollective) -> str:
+    words = [
+        " ".join(word for word in (ask.algorithm, ask.protocol) if word != "default")
+        or "the library's choice"
+        for ask in one.asked
+    ]
+    return f", {', '.join(words)}"

@@ -8,27 +8,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ccbench.cli.output import check_writable, say, screen_width
+from ccbench.cli.output import check_writable, fraction, leave, say, say_problems, screen_width
 from ccbench.cli.report import baseline_completions
 from ccbench.errors import RunFolderError, UsageError
 from ccbench.machine.flags import Flag
-from ccbench.units import parse_fraction, shown, suggestion
+from ccbench.units import shown, suggestion
 
 if TYPE_CHECKING:
     from ccbench.analysis.comparison import Compared, SelfCheck, Settings
 
 MODEL = "model"
 """What stands in the base's place for a run's own predictions."""
-
-
-def fraction(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
-    """Callback of an option such as ``5%``: a fraction, or a usage error that says what to write."""
-    if text is None:
-        return None
-    try:
-        return parse_fraction(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 @click.command(short_help="Verdict on two runs, point by point.")
@@ -121,12 +111,14 @@ def _compared(base: str, new: str, against_model: bool, settings: Settings) -> C
 
     newer = open_run(new, details=False)
     if against_model:
+        say_problems(newer.problems)
         return compare_with_model(newer, settings)
     try:
         older = open_run(base, details=False)
     except RunFolderError as error:
         say(f"ccbench: no verdict: nothing to compare with: {' '.join(str(error).split())}")
         return None
+    say_problems([*older.problems, *newer.problems])
     return compare(older, newer, settings)
 
 
@@ -143,7 +135,7 @@ def _self_check(
     return check.exit_code
 
 
-Texts = dict[str, Callable[[], str]]
+Texts = dict[str, Callable[[], object]]
 
 
 def _texts(compared: Compared) -> Texts:
@@ -151,7 +143,7 @@ def _texts(compared: Compared) -> Texts:
 
     return {
         "table": lambda: screen(compared, screen_width()),
-        "json": lambda: _json(document(compared)),
+        "json": lambda: document(compared),
         "md": lambda: markdown(compared),
         "junit": lambda: junit(compared),
     }
@@ -162,27 +154,12 @@ def _self_texts(check: SelfCheck) -> Texts:
 
     return {
         "table": lambda: self_check_screen(check, screen_width()),
-        "json": lambda: _json(self_check_document(check)),
+        "json": lambda: self_check_document(check),
     }
-
-
-def _json(value: object) -> str:
-    import json
-
-    return json.dumps(value, indent=2, allow_nan=False) + "\n"
 
 
 def _leave(texts: Texts, form: str, output: Path | None, sentence: str) -> None:
     """The chosen text on stdout, or in the file and the sentence on stdout."""
-    from ccbench.results.folder import write_atomically
-
-    text = texts[form]()
-    if output is None:
-        click.echo(text, nl=False)
-        return
-    try:
-        write_atomically(output, text.encode("utf-8", "replace"))
-    except OSError as error:
-        raise UsageError(f"-o {output}: cannot be written ({error.strerror}); name another place") from None
-    click.echo(sentence)
-    say(f"wrote {output}")
+    leave(output, texts[form]())
+    if output is not None:
+        click.echo(sentence)

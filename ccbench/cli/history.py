@@ -6,8 +6,15 @@ from pathlib import Path
 
 import click
 
-from ccbench.cli.leaving import file_for, leave
-from ccbench.cli.output import NO_VERDICT_EXIT_CODE, as_json, print_json, say_problems
+from ccbench.cli.output import (
+    NO_VERDICT_EXIT_CODE,
+    as_json,
+    file_for,
+    fraction,
+    leave,
+    print_json,
+    say_problems,
+)
 
 
 @click.command(short_help="Show where a machine became faster or slower, over many runs.")
@@ -23,6 +30,7 @@ from ccbench.cli.output import NO_VERDICT_EXIT_CODE, as_json, print_json, say_pr
     default="3%",
     show_default=True,
     metavar="FRACTION",
+    callback=fraction,
     help="Smaller steps are not reported.",
 )
 @click.option("--only", default="", metavar="TEXT", help="Only series whose name contains TEXT.")
@@ -34,7 +42,7 @@ from ccbench.cli.output import NO_VERDICT_EXIT_CODE, as_json, print_json, say_pr
 def history(
     folders: tuple[Path, ...],
     output: Path | None,
-    minimum_step: str,
+    minimum_step: float,
     only: str,
     any_host: bool,
     as_json: bool,
@@ -51,15 +59,9 @@ def history(
         history_page,
         run_folders,
     )
-    from ccbench.errors import UsageError
-    from ccbench.units import parse_fraction
 
-    try:
-        minimum_change = parse_fraction(minimum_step)
-    except ValueError as error:
-        raise UsageError(f"--minimum-step: {error}") from None
     file = file_for(output, "history.html")
-    found = history_of(run_folders(folders), minimum_change, any_host, only)
+    found = history_of(run_folders(folders), minimum_step, any_host, only)
     say_problems(found.problems)
     if as_json:
         print_json(history_document(found))

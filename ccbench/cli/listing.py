@@ -2,58 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import click
 
 from ccbench.cli.output import as_json, print_json
 
-KINDS = ("collectives", "axes", "algorithms", "kernels", "backends", "machines", "networks", "suites")
+SCHEMA = "suite-schema"
+
 Listing = Mapping[str, str | list[str]]
 """Name -> what there is to say about it; a collective's algorithms and a kernel's collectives are lists."""
-
-
-@click.command("list", short_help="List collectives, axes, algorithms, backends, machines, networks, suites.")
-@click.argument("kind", required=False, type=click.Choice(KINDS))
-@as_json
-def list_names(kind: str | None, as_json: bool) -> None:
-    """List what there is: everything, or one KIND."""
-    kinds = KINDS if kind is None else (kind,)
-    listings = {one: _listing(one) for one in kinds}
-    if as_json:
-        print_json(listings)
-        return
-    for one, names in listings.items():
-        if kind is None:
-            click.echo(one)
-        width = max(map(len, names), default=0)
-        for name, said in names.items():
-            text = said if isinstance(said, str) else ", ".join(said)
-            click.echo(f"{'' if kind else '  '}{name:{width}}  {text}".rstrip())
-
-
-def _listing(kind: str) -> Listing:
-    makers = {
-        "collectives": _collectives,
-        "axes": _axes,
-        "algorithms": _algorithms,
-        "kernels": _kernels,
-        "backends": _backends,
-        "machines": _machines,
-        "networks": _networks,
-        "suites": _suites,
-    }
-    return makers[kind]()
 
 
 def _axes() -> Listing:
     """What a suite may ask besides collective, ranks and sizes, by its key in a sweep."""
     from ccbench.cases import AXES
+    from ccbench.suite.grouping import GROUP_MODES
 
     asked = [axis for axis in AXES if axis.plain or axis.values]
     bounds = {axis.key: f"{axis.bounds[0]} to {axis.bounds[1]}" for axis in asked if axis.bounds}
-    said = {axis.key: ", ".join(axis.values) or bounds.get(axis.key, "") for axis in asked}
-    return {axis.key: axis.meaning + f" ({said[axis.key]})" * bool(said[axis.key]) for axis in asked}
+    values = {axis.key: ", ".join(axis.values) or bounds.get(axis.key, "") for axis in asked}
+    # A suite names ways to run groups, the column the group that ran.
+    values["group_mode"] = ", ".join(GROUP_MODES)
+    meanings = {axis.key: axis.meaning for axis in asked} | {"group_mode": "which groups run at once"}
+    return {key: meaning + f" ({values[key]})" * bool(values[key]) for key, meaning in meanings.items()}
 
 
 def _collectives() -> Listing:
@@ -129,3 +101,41 @@ def _suites() -> Listing:
     from ccbench.suite import load_suite, shipped_suites
 
     return {name: load_suite(path).question for name, path in shipped_suites().items()}
+
+
+LISTINGS: Mapping[str, Callable[[], Listing]] = {
+    "collectives": _collectives,
+    "axes": _axes,
+    "algorithms": _algorithms,
+    "kernels": _kernels,
+    "backends": _backends,
+    "machines": _machines,
+    "networks": _networks,
+    "suites": _suites,
+}
+
+
+@click.command("list", short_help="List collectives, axes, algorithms, backends, machines, networks, suites.")
+@click.argument("kind", required=False, type=click.Choice([*LISTINGS, SCHEMA]))
+@as_json
+def list_names(kind: str | None, as_json: bool) -> None:
+    """List what there is: everything, or one KIND.
+
+    suite-schema is the JSON schema of suite files: an editor that knows it completes and checks suites.
+    """
+    if kind == SCHEMA:
+        from ccbench.suite import suite_schema
+
+        print_json(suite_schema())
+        return
+    listings = {one: make() for one, make in LISTINGS.items() if kind in (None, one)}
+    if as_json:
+        print_json(listings)
+        return
+    for one, names in listings.items():
+        if kind is None:
+            click.echo(one)
+        width = max(map(len, names), default=0)
+        for name, said in names.items():
+            text = said if isinstance(said, str) else ", ".join(said)
+            click.echo(f"{'' if kind else '  '}{name:{width}}  {text}".rstrip())

@@ -17,7 +17,7 @@ from typing import Any, TextIO, cast
 import click
 
 from ccbench.errors import UsageError
-from ccbench.units import parse_duration
+from ccbench.units import parse_duration, parse_fraction
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout, for machines.")
 
@@ -137,12 +137,21 @@ def check_writable(path: Path, option: str) -> None:
 
 def duration(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
     """Callback of an option such as ``10m``: seconds, or a usage error that says what to write."""
+    return _read(parse_duration, parameter, text)
+
+
+def fraction(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
+    """Callback of an option such as ``5%``: a fraction, or a usage error that says what to write."""
+    return _read(parse_fraction, parameter, text)
+
+
+def _read(parse: Callable[[str], float], parameter: click.Parameter, text: str | None) -> float | None:
     if text is None:
         return None
     try:
-        return parse_duration(text)
+        return parse(text)
     except ValueError as error:
-        raise click.BadParameter(str(error)) from None
+        raise UsageError(f"{parameter.opts[0]}: {error}") from None
 
 
 def drawn_as_far_as_possible(draw: Callable[[], tuple[Path, ...]]) -> tuple[Path, ...]:
@@ -154,3 +163,29 @@ def drawn_as_far_as_possible(draw: Callable[[], tuple[Path, ...]]) -> tuple[Path
     except ReportIncomplete as error:
         say(f"note: {error}")
         return tuple(error.files)
+
+
+def file_for(output: Path | None, name: str) -> Path | None:
+    """The file that ``-o`` means: itself, or ``name`` in it when it is a folder. Raises UsageError."""
+    file = output / name if output is not None and output.is_dir() else output
+    if file is not None:
+        check_writable(file, "-o")
+    return file
+
+
+def leave(file: Path | None, result: object) -> None:
+    """Text as it is, anything else as JSON. Raises UsageError when the file cannot be written."""
+    if file is None:
+        if isinstance(result, str):
+            click.echo(result, nl=False)
+        else:
+            print_json(result)
+        return
+    from ccbench.results.folder import write_atomically
+
+    text = result if isinstance(result, str) else json.dumps(result, indent=2, allow_nan=False) + "\n"
+    try:
+        write_atomically(file, text.encode("utf-8", "replace"))
+    except OSError as error:
+        raise UsageError(f"-o {file}: cannot be written ({error.strerror}); name another place") from None
+    say(f"wrote {file}")

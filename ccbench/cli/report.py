@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ccbench.cli.output import as_json, drawn_as_far_as_possible, print_json, screen_width
+from ccbench.cli.output import (
+    NO_VERDICT_EXIT_CODE,
+    as_json,
+    drawn_as_far_as_possible,
+    file_for,
+    leave,
+    print_json,
+    say,
+    say_problems,
+    screen_width,
+)
 from ccbench.cli.run import RESULTS
+from ccbench.errors import UsageError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from ccbench.results import Run
+
+EXPORTS = {"prometheus": "ccbench.prom", "json": "ccbench.json"}
+"""Formats for other programs, each of one run and on stdout unless -o says where; their files in a folder."""
 
 
 def baseline_completions(
@@ -28,7 +43,7 @@ def baseline_completions(
     return [CompletionItem(name) for name in names] or [CompletionItem(incomplete, type="dir")]
 
 
-@click.command(short_help="Draw plots and tables of runs.")
+@click.command(short_help="Draw plots and tables of runs, or export one for other programs.")
 @click.argument("runs", nargs=-1, type=click.Path(path_type=Path), metavar="[RUN]...")
 @click.option(
     "--baseline",
@@ -42,51 +57,72 @@ def baseline_completions(
     type=click.Path(path_type=Path),
     help="Folder, or one file: report.html; else RUN/report.",
 )
-@click.option("--format", "formats", metavar="LIST", help="With commas: html,png,svg,pdf,md,csv,nccl-tests.")
+@click.option(
+    "--format",
+    "formats",
+    metavar="LIST",
+    help="With commas: html,png,svg,pdf,md,csv,nccl-tests; or prometheus or json alone, on stdout without "
+    "-o.  [default: html,png,md,csv, or as -o ends]",
+)
 @as_json
 def report(
     runs: tuple[Path, ...], baseline: str | None, output: Path | None, formats: str | None, as_json: bool
-) -> None:
+) -> int:
     """Draw plots and tables of each RUN (a run folder), several in one picture.
 
-    Without RUN the newest run in ./results. '-o report.html' makes one page that needs no network.
+    Without RUN the newest run in ./results. '-o report.html' makes one page that needs no network. Format
+    prometheus is for node_exporter's textfile collector, json a summary of the run. Exit code 3: no run has
+    a case that can be read.
     """
-    from ccbench.report import (
-        screen_table,
-        verdict_lines,
-        write_report,
-    )
+    from ccbench.report import screen_table, verdict_lines, write_report
     from ccbench.results import load_runs, newest_run, open_run
     from ccbench.results.published import PREFIX
 
     if baseline == PREFIX:
         _list_published(as_json)
-        return
+        return 0
     behind = None if baseline is None else open_run(baseline)
-    loaded = load_runs(runs or (newest_run(RESULTS),))
     chosen = _formats_for(output) if formats is None else tuple(formats.split(","))
+    export = next((form for form in chosen if form in EXPORTS), None)
+    loaded = load_runs(runs or (newest_run(RESULTS),), details=export is None)
+    code = 0 if any(run.points for run in loaded) else NO_VERDICT_EXIT_CODE
+    if export is not None:
+        if len(chosen) > 1 or len(loaded) > 1:
+            raise UsageError(f"report: {export} is of one run and no other format beside; ask for it alone")
+        _export(loaded[0], export, output)
+        return code
     files = drawn_as_far_as_possible(lambda: write_report(loaded, output, chosen, baseline=behind))
     if as_json:
         verdicts = {str(one.path): verdict_lines(one) for one in loaded}
         pairs = {str(one.path): _beside(one, behind) for one in loaded} if behind else {}
         print_json({"files": [str(file) for file in files], "verdicts": verdicts, "baseline": pairs})
-        return
+        return code
     for one in loaded:
-        click.echo(f"{one.path}")
-        click.echo(screen_table(one, screen_width()))
-        for line in (*verdict_lines(one), *_beside(one, behind)):
-            click.echo(line)
+        lines = (str(one.path), screen_table(one, screen_width()), *verdict_lines(one), *_beside(one, behind))
+        click.echo("\n".join(lines))
     for file in files:
         click.echo(f"wrote {file}")
+    return code
 
 
-def _formats_for(output: Path | None) -> tuple[str, ...]:
+def _export(run: Run, form: str, output: Path | None) -> None:
+    """The file is replaced as a whole, so that nobody reads half of it."""
+    from ccbench.report.metrics_export import json_summary, prometheus_text
+
+    file = file_for(output, EXPORTS[form])
+    say_problems(run.problems)
+    if form == "prometheus" and file is not None and file.suffix != ".prom":
+        say(f"note: -o {file}: the textfile collector reads names that end in .prom only")
+    leave(file, json_summary(run) if form == "json" else prometheus_text(run))
+
+
+def _formats_for(output: Path | None) -> Sequence[str]:
     """The formats of a report without --format: the one that the file's name says, else the usual ones."""
     from ccbench.report import DEFAULT_FORMATS
     from ccbench.report.writing import ONE_FILE
 
     ending = output.suffix.lstrip(".").lower() if output is not None and not output.is_dir() else ""
-    return (ending,) if ending in ONE_FILE else DEFAULT_FORMATS
+    return (ending,) if ending in ONE_FILE else ("prometheus",) if ending == "prom" else DEFAULT_FORMATS
 
 
 def _beside(run: Run, baseline: Run | None) -> list[str]:

@@ -48,7 +48,7 @@ def topo(
     an NCCL topology XML, an NCCL log, rocm-smi --showtopo, hwloc XML ...; - reads stdin. With --nodes and
     --network it becomes a cluster; one node then shows the NICs that the network gives it.
     """
-    from ccbench.cli.topo_text import as_text
+    from ccbench.report.topology_text import as_text
     from ccbench.topology.diagnosis import diagnose
     from ccbench.topology.summary import summary
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from ccbench.cli.leaving import file_for, leave
-from ccbench.cli.output import NO_VERDICT_EXIT_CODE, as_json, say_problems
+from ccbench.cli.output import NO_VERDICT_EXIT_CODE, as_json, file_for, fraction, leave, say_problems
 
 FILE_NAMES = {
     "table": "advice.txt",
@@ -28,7 +27,12 @@ FILE_NAMES = {
     help="nccl-env: NCCL_ALGO and NCCL_PROTO; nccl-csv: for NCCL's example tuner plug-in.",
 )  # fmt: skip
 @click.option(
-    "--minimum-gain", default="3%", show_default=True, metavar="FRACTION", help="Gains below are not advised."
+    "--minimum-gain",
+    default="3%",
+    show_default=True,
+    metavar="FRACTION",
+    callback=fraction,
+    help="Gains below are not advised.",
 )
 @click.option(
     "--assume-algorithm", "forced", multiple=True, metavar="SOURCE=ALGORITHM[/PROTOCOL]",
@@ -39,7 +43,7 @@ def tune(
     runs: tuple[Path, ...],
     output: Path | None,
     form: str,
-    minimum_gain: str,
+    minimum_gain: float,
     forced: tuple[str, ...],
     as_json: bool,
 ) -> int:
@@ -61,14 +65,10 @@ def tune(
     from ccbench.analysis.tuning import nccl_environment as environment
     from ccbench.errors import UsageError
     from ccbench.results import load_runs
-    from ccbench.units import parse_fraction
 
     if as_json and form not in ("table", "json"):
         raise UsageError(f"--json and --format {form} cannot both be had; leave one out")
-    try:
-        rules = Rules(minimum_gain=parse_fraction(minimum_gain))
-    except ValueError as error:
-        raise UsageError(f"--minimum-gain: {error}") from None
+    rules = Rules(minimum_gain=minimum_gain)
     file = file_for(output, FILE_NAMES["json" if as_json else form])
     loaded = load_runs(runs, details=False)
     say_problems([problem for run in loaded for problem in run.problems])

@@ -1,23 +1,24 @@
 """A run for programs that watch fleets: Prometheus' text format, and one JSON summary.
 
-Text format 0.0.4 (Prometheus' documentation, "Exposition formats"): ``# HELP`` and ``# TYPE`` once per metric
-before its samples, labels in quotes with backslash, quote and newline escaped, base units (seconds, bytes per
-second). No sample carries a timestamp: node_exporter's textfile collector refuses files that do; the age of a
-run is a metric.
+Base units throughout (seconds, bytes per second). No sample carries a timestamp: node_exporter's textfile
+collector refuses files that do; the age of a run is a metric.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ccbench.cases import AXES, Status
 from ccbench.results import Manifest, Point, Run
 from ccbench.results.points import BYTES_PER_GIGABYTE, ORDER
+from ccbench.units import plain
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
 
 SUMMARY_FORMAT = "ccbench-summary"
 SUMMARY_VERSION = 1
@@ -35,74 +36,70 @@ _LEFT_OUT = {
 }
 """Values whose label is left out: to Prometheus a missing label and an empty one are the same."""
 
-
-@dataclass(frozen=True)
-class Metric:
-    """One gauge of a point. field: of ``Point``. scale: from its unit to the metric's."""
-
-    name: str
-    help: str
-    field: str
-    scale: float = 1.0
-
-
-METRICS = (
-    Metric("ccbench_median_seconds", "Median time of one launch of the case.", "median_seconds"),
-    Metric("ccbench_low_seconds", "Lower end of the median's interval.", "low_seconds"),
-    Metric("ccbench_high_seconds", "Upper end of the median's interval.", "high_seconds"),
-    Metric("ccbench_algbw_bytes_per_second", "Size over median time.", "algbw", BYTES_PER_GIGABYTE),
-    Metric(
-        "ccbench_busbw_bytes_per_second", "Bus bandwidth, as nccl-tests' PERFORMANCE.md defines it.",
-        "busbw", BYTES_PER_GIGABYTE,
+METRICS = {
+    "median_seconds": ("Median time of one launch of the case.", "median_seconds", 1.0),
+    "low_seconds": ("Lower end of the median's interval.", "low_seconds", 1.0),
+    "high_seconds": ("Upper end of the median's interval.", "high_seconds", 1.0),
+    "algbw_bytes_per_second": ("Size over median time.", "algbw", BYTES_PER_GIGABYTE),
+    "busbw_bytes_per_second": (
+        "Bus bandwidth, as nccl-tests' PERFORMANCE.md defines it.", "busbw", BYTES_PER_GIGABYTE,
     ),
-    Metric("ccbench_bound_seconds", "Time that no schedule can beat here.", "bound_seconds"),
-    Metric("ccbench_predicted_seconds", "Time that the model expects.", "predicted_seconds"),
-    Metric("ccbench_wrong_elements", "Elements of the timed result that were wrong.", "wrong_elements"),
-)  # fmt: skip
+    "bound_seconds": ("Time that no schedule can beat here.", "bound_seconds", 1.0),
+    "predicted_seconds": ("Time that the model expects.", "predicted_seconds", 1.0),
+    "wrong_elements": ("Elements of the timed result that were wrong.", "wrong_elements", 1.0),
+}  # fmt: skip
+"""Name -> help, field of a point, and the factor from its unit to the metric's."""
+
+Samples = Iterable[tuple[Mapping[str, Any], float]]
 
 
 def prometheus_text(run: Run) -> str:
     """``run`` in the text format; a figure that a case does not have is a sample that is not there."""
+    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_client.registry import Collector
+
+    class OneRun(Collector):
+        def collect(self) -> Iterable[Metric]:
+            return _metrics(run)
+
+    registry = CollectorRegistry()
+    registry.register(OneRun())
+    return generate_latest(registry).decode()
+
+
+def _metrics(run: Run) -> Iterator[Metric]:
     common = {"host": run.manifest.host, "suite": run.suite}
-    labels = [_labels({**common, **_point_labels(point)}) for point in run.points]
-    lines = list(_about_the_run(run, common))
-    for metric in METRICS:
-        samples = [
-            f"{metric.name}{label} {_figure(value * metric.scale)}"
-            for point, label in zip(run.points, labels, strict=True)
-            if (value := _finite(getattr(point, metric.field))) is not None
-        ]
-        lines += [*_head(metric.name, metric.help), *samples] if samples else []
-    flagged = [
-        f"ccbench_flags{label} {len(point.flags)}" for point, label in zip(run.points, labels, strict=True)
-    ]
-    lines += [*_head("ccbench_flags", "Reasons to doubt the case's figures."), *flagged] if flagged else []
-    return "\n".join(lines) + "\n"
-
-
-def _about_the_run(run: Run, common: Mapping[str, str]) -> Iterator[str]:
-    information = {
-        **common,
-        "machine": run.manifest.machine,
-        "ccbench_version": run.manifest.ccbench_version,
-        "run": run.path.name,
-    }
-    yield from _head("ccbench_run_info", "The run that the other samples are of.")
-    yield f"ccbench_run_info{_labels(information)} 1"
+    told = {"machine": run.manifest.machine, "ccbench_version": run.manifest.ccbench_version}
+    info = [({**common, **told, "run": run.path.name}, 1.0)]
+    yield _gauge("run_info", "The run that the other samples are of.", info)
     created = _created_seconds(run.manifest)
     if created is not None:
-        yield from _head("ccbench_run_created_timestamp_seconds", "When the run began, seconds since 1970.")
-        yield f"ccbench_run_created_timestamp_seconds{_labels(common)} {_figure(created)}"
-    yield from _head("ccbench_run_cases", "Cases of the run by how they ended.")
-    for status, count in sorted(Counter(point.status.value for point in run.points).items()):
-        yield f"ccbench_run_cases{_labels({**common, 'status': status})} {count}"
-    yield from _head("ccbench_run_unreadable_files", "Files of the run that could not be read.")
-    yield f"ccbench_run_unreadable_files{_labels(common)} {len(run.problems)}"
+        about = "When the run began, seconds since 1970."
+        yield _gauge("run_created_timestamp_seconds", about, [(common, created)])
+    counts = sorted(Counter(point.status.value for point in run.points).items())
+    by_status = [({**common, "status": status}, count) for status, count in counts]
+    yield _gauge("run_cases", "Cases of the run by how they ended.", by_status)
+    unreadable = [(common, len(run.problems))]
+    yield _gauge("run_unreadable_files", "Files of the run that could not be read.", unreadable)
+    labels = [{**common, **_point_labels(point)} for point in run.points]
+    for name, (about, field, scale) in METRICS.items():
+        values = [_finite(getattr(point, field)) for point in run.points]
+        samples = [(own, one * scale) for own, one in zip(labels, values, strict=True) if one is not None]
+        if samples:
+            yield _gauge(name, about, samples)
+    flagged = [(own, len(point.flags)) for own, point in zip(labels, run.points, strict=True)]
+    if flagged:
+        yield _gauge("flags", "Reasons to doubt the case's figures.", flagged)
 
 
-def _head(name: str, text: str) -> tuple[str, str]:
-    escaped = text.replace("\\", "\\\\").replace("\n", "\\n")
-    return f"# HELP {name} {escaped}", f"# TYPE {name} gauge"
+def _gauge(name: str, about: str, samples: Samples) -> Metric:
+    from prometheus_client import Metric
+
+    metric = Metric(f"ccbench_{name}", about, "gauge")
+    for labels, value in samples:
+        said = {label: plain(text, LONGEST_TEXT) for label, text in labels.items()}
+        metric.add_sample(metric.name, {label: text for label, text in said.items() if text}, value)
+    return metric
 
 
 def _point_labels(point: Point) -> dict[str, str]:
@@ -112,27 +109,6 @@ def _point_labels(point: Point) -> dict[str, str]:
         for name, value in values.items()
         if value != _LEFT_OUT.get(name)
     }
-
-
-def _labels(values: Mapping[str, Any]) -> str:
-    """``{name="value",...}``; empty ones are left out, and no character can end a value or a line early."""
-    parts = []
-    for name, value in values.items():
-        text = _clean(value)
-        if text:
-            escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-            parts.append(f'{name}="{escaped}"')
-    return "{" + ",".join(parts) + "}" if parts else ""
-
-
-def _clean(value: Any) -> str:
-    """Text that UTF-8 can carry, of bounded length; line ends of other systems become spaces."""
-    text = str(value).encode("utf-8", "replace").decode()[:LONGEST_TEXT]
-    return "".join(one if one.isprintable() or one == "\n" else " " for one in text)
-
-
-def _figure(value: float) -> str:
-    return str(int(value)) if value == int(value) and abs(value) < 2**53 else repr(value)
 
 
 def _finite(number: float | None) -> float | None:
@@ -149,13 +125,12 @@ def json_summary(run: Run) -> dict[str, Any]:
     curves: dict[tuple[Any, ...], list[Point]] = defaultdict(list)
     for point in run.points:
         if point.is_timed:
-            key = (*point.curve, point.simulated)
-            curves[key].append(point)
+            curves[(*point.curve, point.simulated)].append(point)
     return {
         "format": SUMMARY_FORMAT,
         "version": SUMMARY_VERSION,
         "run": {
-            "path": _clean(run.path),
+            "path": plain(run.path, LONGEST_TEXT),
             "suite": run.suite,
             "host": run.manifest.host,
             "machine": run.manifest.machine,
@@ -168,16 +143,15 @@ def json_summary(run: Run) -> dict[str, Any]:
         "failures": [
             _failure(point) for point in run.points if point.status not in (Status.OK, Status.UNSUPPORTED)
         ],
-        "unreadable_files": [_clean(problem) for problem in run.problems],
+        "unreadable_files": [plain(problem, LONGEST_TEXT) for problem in run.problems],
     }
 
 
 def _curve(members: Sequence[Point]) -> dict[str, Any]:
     """One line of a report: the same case at several sizes."""
     ordered = sorted(members, key=lambda point: point.size_bytes)
-    peak = max(
-        (one for one in ordered if one.busbw is not None), key=lambda one: one.busbw or 0.0, default=None
-    )
+    rated = [one for one in ordered if one.busbw is not None]
+    peak = max(rated, key=lambda one: one.busbw or 0.0, default=None)
     return {
         **{name: getattr(ordered[0], name) for name in (*ORDER, "simulated") if name != "size_bytes"},
         "points": len(ordered),

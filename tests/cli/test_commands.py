@@ -311,7 +311,7 @@ def test_doctor_ends_with_2_only_when_there_is_a_problem(
 
 
 def test_suite_schema_is_a_json_schema(ccbench: Command) -> None:
-    schema = ccbench("suite-schema").json
+    schema = ccbench("list", "suite-schema").json
     assert schema["type"] == "object"
     assert {"suite", "question", "sweep"} <= set(schema["properties"])
 

@@ -47,7 +47,7 @@ def test_the_table_says_what_was_priced_and_in_which_units(ccbench: Command) -> 
         "all_reduce bfloat16 on hgx-h100, 8 ranks, as a collective library would run it "
         "(times of one launch; 1 GB/s is 1e9 B/s)"
     )
-    assert "algbw GB/s busbw GB/s" in head
+    assert "algbw GB/s  busbw GB/s" in head
     (point,) = ccbench(*ASKED, "--dtype", "bfloat16", "--json").json
     assert f" {point['algbw_GB_s']:.3f} " in row
     own = ccbench(*ASKED, "--model", "schedule", "--algorithm", "ring").out

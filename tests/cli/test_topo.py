@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ccbench.cli import main
-from ccbench.cli.topo_text import as_text
+from ccbench.report.topology_text import as_text
 from ccbench.topology.files import read_yaml, topology_yaml
 from ccbench.topology.graph import Device, DeviceKind, Finding, Link, LinkKind, Topology, TopologyClass
 from ccbench.topology.summary import link_groups, nvlinks_per_gpu, usable_shares

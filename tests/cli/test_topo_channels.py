@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from ccbench.cli.topo_channels import MOST_LINES, channel_lines, network_line
+from ccbench.report.topology_text import MOST_LINES, channel_lines, network_line
 
 
 def test_rings_that_are_alike_are_one_line() -> None:

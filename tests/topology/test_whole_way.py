@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from ccbench.cli.topo_text import as_text
 from ccbench.machine.detection import load_cluster
 from ccbench.report.topology_figure import draw_topology
+from ccbench.report.topology_text import as_text
 from ccbench.topology.catalog import catalog_names, load_catalog
 from ccbench.topology.diagnosis import diagnose
 from ccbench.topology.files import read_json, topology_json

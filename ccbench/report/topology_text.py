@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ccbench.cli.topo_channels import channel_lines, network_line
+from ccbench.tables import Table, aligned, columns
 from ccbench.topology.graph import Device, DeviceKind, Finding, Topology
 from ccbench.topology.matrix import BY_A_PEER, DOWN, NO_PATH, NOT_VISIBLE, UNCOUNTED, path_labels
 from ccbench.topology.summary import (
@@ -21,6 +22,15 @@ from ccbench.units import format_rate, plain, plural
 
 MOST_ROWS = 40
 """GPUs and NICs up to which the matrix is printed; more has no room on a screen."""
+
+MOST_LINES = 8
+"""Different rings, chains and trees of each sort that are printed."""
+
+MOST_RANKS = 32
+"""Ranks of one ring and edges of one tree that are printed."""
+
+RINGS_CUT = "rings_first_"
+"""How facts of rings begin that the source cut after so many ranks."""
 
 MOST_NOTICES = 12
 LONGEST_CELL = 16
@@ -116,16 +126,16 @@ def _matrix(topology: Topology) -> Iterator[str]:
         return
     labels = {pair: plain(label, LONGEST_CELL) for pair, label in path_labels(topology, rows).items()}
     heads = [plain(device.name.rpartition(".")[2], LONGEST_CELL) for device in rows]
-    width = max(4, *(len(label) for label in labels.values()), *map(len, heads)) + 2
-    left = max(map(len, heads)) + 2
     placed = any(device.numa_node is not None for device in rows)
-    about = "about" if any(_about(device) for device in rows) else ""
-    title = f"NUMA  {about}" if placed else about
-    yield (f"{'':{left}}" + "".join(f"{head:{width}}" for head in heads) + title).rstrip()
-    for head, device in zip(heads, rows, strict=True):
-        cells = "".join(f"{labels[(device.name, other.name)]:{width}}" for other in rows)
-        node = "?" if device.numa_node is None else str(device.numa_node)
-        yield f"{head:{left}}{cells}{f'{node:4}  ' if placed else ''}{_about(device)}".rstrip()
+    cells = [
+        [head, *(labels[device.name, other.name] for other in rows)]
+        + ["?" if device.numa_node is None else str(device.numa_node)] * placed
+        + [_about(device)]
+        for head, device in zip(heads, rows, strict=True)
+    ]
+    about = "about" if any(row[-1] for row in cells) else ""
+    titles = ("", *heads, *["NUMA"] * placed, about)
+    yield from aligned(Table(columns(*(f"<{title}" for title in titles)), cells))
     used = [_meaning(topology, label) for label in _LEGEND if label in labels.values()]
     if used:
         yield "; ".join(used)
@@ -158,9 +168,10 @@ def _links(topology: Topology) -> Iterator[str]:
         times = "" if group["count"] is None else f" x {plural(group['count'], 'link')}"
         ends = f"{group['from']} {'-' if group['both_ways'] else '->'} {group['to']}".replace("_", " ")
         pairs = plural(group["pairs"], "pair") + times
-        rows.append((ends, group["kind"].replace("_", " "), shown, pairs, group["origin"]))
-    for ends, kind, rate, pairs, origin in rows[:MOST_ROWS]:
-        yield f"  {ends:26} {kind:13} {rate:14} {pairs:20} {plain(origin)}".rstrip()
+        rows.append((ends, group["kind"].replace("_", " "), shown, pairs, plain(group["origin"])))
+    if rows:
+        table = Table(columns("<link", "<kind", "<rate", "<pairs", "<origin"), rows[:MOST_ROWS])
+        yield from (f"  {line}" for line in aligned(table))
     if len(rows) > MOST_ROWS:
         yield f"  and {len(rows) - MOST_ROWS} more kinds of links"
 
@@ -183,3 +194,66 @@ def _notices(topology: Topology) -> Iterator[str]:
 
 def _hanging(text: str, indent: int) -> list[str]:
     return textwrap.wrap(text, WIDTH, subsequent_indent=" " * indent, drop_whitespace=True)
+
+
+def channel_lines(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Rings, chains and trees of a topology's facts; those alike once, with how many there are."""
+    yield from _orders("ring", _lists(facts.get("rings")))
+    for name, orders in facts.items():
+        if name.startswith(RINGS_CUT):
+            yield from _orders("ring", _lists(orders), " ... (cut by the source)")
+    chains = facts.get("chains")
+    for graph, orders in chains.items() if isinstance(chains, dict) else ():
+        yield from _orders(f"chain of graph {graph}", _lists(orders))
+    yield from _trees(facts.get("trees"))
+
+
+def network_line(facts: Mapping[str, Any]) -> str:
+    """Ranks, machines and network devices that a log names without drawing the machine; may be empty."""
+    parts = []
+    for name, word in (("nranks", "rank"), ("nnodes", "machine")):
+        if isinstance(facts.get(name), int):
+            parts.append(plural(facts[name], word))
+    devices = facts.get("net_devices")
+    if isinstance(devices, list) and devices:
+        listed = " ".join(map(str, devices[:16]))
+        parts.append(f"{plural(len(devices), 'network device')} ({listed})")
+    return ", ".join(parts)
+
+
+def _lists(orders: object) -> list[list[Any]]:
+    """The orders of a list, or of a mapping from channels to them."""
+    found = list(orders.values()) if isinstance(orders, dict) else orders
+    return [order for order in found if isinstance(order, list)] if isinstance(found, list) else []
+
+
+def _orders(word: str, orders: list[list[Any]], ending: str = "") -> Iterator[str]:
+    alike = Counter(tuple(map(str, order)) for order in orders if order)
+    for order, times in list(alike.items())[:MOST_LINES]:
+        shown = " ".join(order[:MOST_RANKS]) + (" ..." if len(order) > MOST_RANKS else "")
+        yield f"{word}: {shown}{ending}" + (f"  (x{times})" if times > 1 else "")
+    if len(alike) > MOST_LINES:
+        yield f"and {len(alike) - MOST_LINES} more orders of this sort; --json lists them"
+
+
+def _trees(trees: object) -> Iterator[str]:
+    """One line for trees that are alike: each known edge as parent > child."""
+    edges: dict[str, dict[tuple[int, int], None]] = {}
+    for rank, of_rank in trees.items() if isinstance(trees, dict) else ():
+        for tree, edge in of_rank.items() if isinstance(of_rank, dict) else ():
+            known = edges.setdefault(str(tree), {})
+            if not isinstance(edge, dict) or not str(rank).isdecimal():
+                continue
+            if isinstance(edge.get("parent"), int):
+                known[(edge["parent"], int(rank))] = None
+            children = edge.get("children")
+            for child in children if isinstance(children, list) else ():
+                if isinstance(child, int):
+                    known[(int(rank), child)] = None
+    alike = Counter(tuple(sorted(known)) for known in edges.values() if known)
+    for known_edges, times in list(alike.items())[:MOST_LINES]:
+        shown = " ".join(f"{parent}>{child}" for parent, child in known_edges[:MOST_RANKS])
+        more = " ..." if len(known_edges) > MOST_RANKS else ""
+        yield f"tree: {shown}{more}" + (f"  (x{times})" if times > 1 else "")
+    if len(alike) > MOST_LINES:
+        yield f"and {len(alike) - MOST_LINES} more trees; --json lists them"

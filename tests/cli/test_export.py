@@ -10,7 +10,7 @@ from tests.report.synthetic import sweep, write_run
 
 def test_the_text_format_goes_to_stdout(ccbench: Command, tmp_path: Path) -> None:
     write_run(tmp_path / "run", sweep())
-    ended = ccbench("feed", "run")
+    ended = ccbench("report", "run", "--format", "prometheus")
     assert ended.code == 0
     assert {"ccbench_median_seconds", "ccbench_run_info"} <= {
         family.name for family in text_string_to_metric_families(ended.out)
@@ -19,7 +19,21 @@ def test_the_text_format_goes_to_stdout(ccbench: Command, tmp_path: Path) -> Non
 
 def test_json_is_one_document(ccbench: Command, tmp_path: Path) -> None:
     write_run(tmp_path / "run", sweep())
-    assert ccbench("feed", "run", "--json").json == ccbench("feed", "run", "--format", "json").json
+    assert ccbench("report", "run", "--format", "json").json["format"] == "ccbench-summary"
+
+
+def test_an_export_is_of_one_run_and_alone(ccbench: Command, tmp_path: Path) -> None:
+    write_run(tmp_path / "run", sweep())
+    for more in (("--format", "json,html"), ("run", "--format", "json")):
+        ended = ccbench("report", "run", *more)
+        assert ended.code == 2
+        assert "ask for it alone" in ended.err
+
+
+def test_a_report_of_which_no_case_can_be_read_is_no_verdict(ccbench: Command, tmp_path: Path) -> None:
+    for file in write_run(tmp_path / "run", sweep(last=10)).path.glob("cases/*.parquet"):
+        file.write_bytes(b"cut")
+    assert ccbench("report", "run", "--format", "md").code == 3
 
 
 def test_a_file_is_replaced_as_a_whole_and_nothing_else_is_left(ccbench: Command, tmp_path: Path) -> None:
@@ -27,17 +41,17 @@ def test_a_file_is_replaced_as_a_whole_and_nothing_else_is_left(ccbench: Command
     folder = tmp_path / "textfile"
     folder.mkdir()
     (folder / "ccbench.prom").write_text("old")
-    assert ccbench("feed", "run", "-o", "textfile").code == 0
+    assert ccbench("report", "run", "--format", "prometheus", "-o", "textfile").code == 0
     assert [file.name for file in folder.iterdir()] == ["ccbench.prom"]
     assert (folder / "ccbench.prom").read_text().startswith("# HELP")
 
 
 def test_a_name_the_collector_would_not_read_is_remarked_on(ccbench: Command, tmp_path: Path) -> None:
     write_run(tmp_path / "run", sweep())
-    assert "end in .prom" in ccbench("feed", "run", "-o", "metrics.txt").err
+    assert "end in .prom" in ccbench("report", "run", "--format", "prometheus", "-o", "metrics.txt").err
 
 
 def test_a_folder_that_is_no_run_is_a_mistake(ccbench: Command) -> None:
-    ended = ccbench("feed", ".")
+    ended = ccbench("report", ".", "--format", "json")
     assert ended.code == 2
     assert "not a run folder" in ended.err

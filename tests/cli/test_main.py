@@ -20,7 +20,7 @@ def test_help_names_every_command_and_the_first_one_to_try(ccbench: Command) -> 
     ended = ccbench("--help")
     assert ended.code == 0
     assert "ccbench run quick" in ended.out
-    for name in ("run", "report", "schedule", "predict", "calibrate", "doctor", "list", "suite-schema"):
+    for name in ("run", "report", "schedule", "predict", "calibrate", "doctor", "list"):
         assert f"\n  {name}" in ended.out
 
 

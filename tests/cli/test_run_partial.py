@@ -38,7 +38,7 @@ def test_a_run_out_of_time_before_the_last_rounds_is_partial_and_says_how_to_go_
     passing_seconds(monkeypatch)
     ended = ccbench("run", str(file), "-o", str(folder), "--no-report", "--time-limit", "3500 ms")
     assert ended.code == 5
-    assert "1 case not visited as often as planned" in ended.out
+    assert "1 case not measured in as many rounds as planned" in ended.out
     (told,) = [line for line in ended.err.splitlines() if "go on with" in line]
     assert told.startswith(
         "ccbench: not every case was visited as often as planned; go on with: ccbench run "

@@ -101,7 +101,7 @@ def predict(
 ) -> None:  # fmt: skip
     """Price a collective on a machine: the bound that no algorithm should beat, and what each should take."""
     asked = Asked(collective, algorithm, protocol, _sizes(sizes), dtype)
-    fixed = {"--nodes": nodes, "--network": network, "--ranks": ranks, "--model": model}
+    fixed: dict[str, object] = {"--nodes": nodes, "--network": network, "--ranks": ranks, "--model": model}
     own = _calibrated(machine, fixed)
     host = _host(machine, (nodes, network, model)) if own is None else None
     if own is not None:
@@ -281,7 +281,8 @@ def _print_table(points: Sequence[Point], what: str, by: str) -> None:
             mark = "~" if point["label"] == "extrapolated" else ""
             row += [mark + format_seconds(point["calibrated_seconds"])]
         # Of the time that is the best known: calibrated where the machine was.
-        rates = [point.get(f"calibrated_{name}", point[name]) for name in ("algbw_GB_s", "busbw_GB_s")]
+        best = "calibrated_" * calibrated
+        rates: list[float] = [point[best + name] for name in ("algbw_GB_s", "busbw_GB_s")]
         row += [f"{rate:.3f}" if rate > 0 else "-" for rate in rates]
         rows.append([*row, point["bottleneck"]])
     titles = ["<algorithm"] + ["<protocol"] * protocols + ["size", "bound", "predicted"]

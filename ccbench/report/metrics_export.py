@@ -125,7 +125,8 @@ def json_summary(run: Run) -> dict[str, Any]:
     curves: dict[tuple[Any, ...], list[Point]] = defaultdict(list)
     for point in run.points:
         if point.is_timed:
-            curves[(*point.curve, point.simulated)].append(point)
+            key = (*point.curve, point.simulated)
+            curves[key].append(point)
     return {
         "format": SUMMARY_FORMAT,
         "version": SUMMARY_VERSION,

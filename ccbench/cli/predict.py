@@ -225,7 +225,7 @@ def _library_point(one: ClusterPoint) -> Point:
 
 def _calibrated_points(machine: CalibratedCluster, asked: Asked) -> list[Point]:
     """The usual predictions, and beside each the calibrated time with the rates of that time."""
-    from ccbench.model.calibrated_points import calibrated_points
+    from ccbench.model.calibrated import calibrated_points
 
     points = []
     for one in calibrated_points(machine, asked.of_library(machine.ranks)):

@@ -1,5 +1,7 @@
 """A cluster with its own constants, as a file: what ``ccbench calibrate RUN`` writes and ``predict`` reads.
 
+Predictions on it: the usual one, and the one with its own constants.
+
 The file holds all that a calibrated prediction needs: the machine (a name of the catalog, or a topology), the
 scaled constants themselves, so that another release with other shipped constants predicts the same, and what
 was left between model and measurement at each size. Scales, intervals and errors are there for people.
@@ -7,20 +9,24 @@ was left between model and measurement at each size. Scales, intervals and error
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ccbench.errors import MachineError
-from ccbench.model.cluster import Cluster, cluster_of
-from ccbench.model.library.calibration import Calibrated
+from ccbench.model.cluster import Cluster, ClusterPoint, cluster_of, library_points
+from ccbench.model.library.calibration import Calibrated, floor_seconds
 from ccbench.model.library.constants import constants_of
-from ccbench.model.machine import STRICT
+from ccbench.model.library.predictor import predict_library, seconds_of
+from ccbench.model.library.system import LibraryRequest
+from ccbench.model.machine import STRICT, Floats, typed, write_plain
 from ccbench.units import shown
 
 KIND: Literal["calibrated-cluster"] = "calibrated-cluster"
@@ -252,17 +258,11 @@ class CalibratedCluster:
 
 def save_calibrated(machine: CalibratedCluster, path: str | Path) -> None:
     """Write ``machine`` so that ``load_calibrated(path)`` gives the same value; MachineError if it cannot."""
-    from ccbench.topology.documents import yaml_text
-
     plain = asdict(machine) | {"constants": dict(machine.constants), "origins": dict(machine.origins)}
     first = ("kind", "version")
-    ordered = {name: plain[name] for name in (*first, *(each for each in plain if each not in first))}
-    # asdict keeps tuples, which YAML's safe dialect does not know.
-    text = yaml_text(json.loads(json.dumps(ordered)))
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise MachineError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
+    write_plain(
+        {name: plain[name] for name in (*first, *(each for each in plain if each not in first))}, path
+    )
 
 
 def load_calibrated(path: str | Path) -> CalibratedCluster:
@@ -271,8 +271,6 @@ def load_calibrated(path: str | Path) -> CalibratedCluster:
     Raises MachineError, one line with path and place, for anything but exactly one: unknown and missing
     fields, wrong types, repeated keys, a machine or network that does not fit, another release's constants.
     """
-    from pydantic import TypeAdapter, ValidationError
-
     from ccbench.topology.documents import read_document
 
     plain = read_document(path)
@@ -281,12 +279,9 @@ def load_calibrated(path: str | Path) -> CalibratedCluster:
         raise MachineError(
             f"{path}: kind is {shown(kind)}, expected {KIND}; 'ccbench calibrate RUN' writes it"
         )
+    machine = typed(CalibratedCluster, plain, path)
     try:
-        # Through JSON, because only there does strict checking take a list for a tuple.
-        machine = TypeAdapter(CalibratedCluster).validate_json(json.dumps(plain), strict=True)
         _ = machine.cluster.system  # made now, so that a machine that does not fit shows with the file's path
-    except ValidationError as error:
-        raise MachineError(f"{path}: {_first_problem(error)}") from None
     except MachineError as error:
         raise MachineError(f"{path}: {error}") from None
     return machine
@@ -304,12 +299,94 @@ def is_calibrated_file(name: str | Path) -> bool:
         return False  # whoever reads it next says why it cannot be read
 
 
-def _first_problem(error: Any) -> str:
-    first = error.errors(include_url=False)[0]
-    known = {entry.name for entry in fields(CalibratedCluster)}
-    if first["type"] == "unexpected_keyword_argument" and first["loc"][0] not in known:
-        return f"{shown(first['loc'][0])} is not a field; remove it"
-    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
-    seen = "" if first["type"] == "missing" else f"; seen {shown(first['input'])}"
-    cure = "; write numbers without quotes" if first["type"] in {"float_type", "int_type"} else ""
-    return f"{place.lstrip('.') or 'the file'}: {first['msg'][0].lower() + first['msg'][1:]}{seen}{cure}"
+CALIBRATED = "calibrated"
+EXTRAPOLATED = "extrapolated"
+
+DEFAULT = "default"
+
+
+@dataclass(frozen=True)
+class CalibratedPoint:
+    """point: from first principles. calibrated_seconds: never below ``point.prediction.bound_seconds``.
+
+    label: ``calibrated`` inside what was measured, else ``extrapolated``.
+    """
+
+    point: ClusterPoint
+    calibrated_seconds: float
+    label: str
+
+
+def calibrated_points(
+    machine: CalibratedCluster, request: LibraryRequest, root: int = 0
+) -> tuple[CalibratedPoint, ...]:
+    """One point per size of ``request``, which is asked as the machine was measured (``measured_as``).
+
+    Where only one placement was measured, that stands for the other. An algorithm or protocol that was not
+    asked for in the run is ``calibrated`` only where the library's own choice is the same.
+    Raises MachineError.
+    """
+    asked = as_measured(machine, request)
+    points = library_points(machine.cluster, asked, root)
+    seconds = machine.calibrated.seconds(asked)
+    extrapolated = np.array([label == EXTRAPOLATED for label in machine.calibrated.label(asked)], dtype=bool)
+    foreign = _never_asked(machine, asked)
+    if foreign.any():
+        system, table = machine.cluster.system, machine.calibrated.constants.table
+        uncorrected = np.maximum(seconds_of(system, asked, table), floor_seconds(system, asked))
+        seconds = np.where(foreign, uncorrected, seconds)
+        extrapolated |= foreign
+    if all(one.collective != asked.collective for one in machine.measured):
+        seconds = seconds * _shared(machine, asked, points)
+    return tuple(
+        CalibratedPoint(
+            point,
+            max(float(time), point.prediction.bound_seconds),
+            EXTRAPOLATED if outside else CALIBRATED,
+        )
+        for point, time, outside in zip(points, seconds, extrapolated.tolist(), strict=True)
+    )
+
+
+def as_measured(machine: CalibratedCluster, request: LibraryRequest) -> LibraryRequest:
+    """``request`` with the launches, the version and, where it was not measured otherwise, the placement."""
+    used = machine.measured_as
+    placements = {one.in_place for one in machine.measured if one.collective == request.collective}
+    placed = request.in_place if not placements or request.in_place in placements else not request.in_place
+    return replace(
+        request,
+        in_place=placed,
+        gpus_per_process=used.gpus_per_process,
+        multicast_off=used.multicast_off,
+        version=used.version,
+    )
+
+
+def _never_asked(machine: CalibratedCluster, request: LibraryRequest) -> NDArray[np.bool_]:
+    """Sizes at which ``request`` makes the library do what it was not seen doing."""
+    key = (request.collective, request.in_place)
+    seen = {ask for one in machine.measured if (one.collective, one.in_place) == key for ask in one.asked}
+    none = np.zeros(len(request.size_bytes), dtype=bool)
+    if not seen or Asked(request.algorithm, request.protocol) in seen:
+        return none
+    if Asked(DEFAULT, DEFAULT) not in seen:
+        return ~none
+    constants = machine.calibrated.constants
+    chosen = replace(request, algorithm=DEFAULT, protocol=DEFAULT)
+    pairs = zip(
+        predict_library(machine.cluster.system, request, constants),
+        predict_library(machine.cluster.system, chosen, constants),
+        strict=True,
+    )
+    return np.array(
+        [(one.algorithm, one.protocol) != (own.algorithm, own.protocol) for one, own in pairs], dtype=bool
+    )
+
+
+def _shared(machine: CalibratedCluster, request: LibraryRequest, points: tuple[ClusterPoint, ...]) -> Floats:
+    """Factor by which links that several GPUs share slow a collective that was never measured."""
+    alone = [point.seconds for point in predict_library(machine.cluster.system, request)]
+    whole = [point.prediction.predicted_seconds for point in points]
+    return np.array(
+        [max(1.0, both / one) if one > 0 else 1.0 for both, one in zip(whole, alone, strict=True)]
+    )

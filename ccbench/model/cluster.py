@@ -314,5 +314,4 @@ def _efficiencies(cluster: Cluster) -> Floats:
 
 def bound_seconds(cluster: Cluster, collective: str, size_bytes: Sequence[int], root: int = 0) -> Floats:
     """Least seconds of any algorithm at nominal rates; see ``bound_on_fabric``."""
-    bound = bound_on_fabric(collective, cluster.fabric, size_bytes, root, cluster.adds_in_network)
-    return bound.seconds
+    return bound_on_fabric(collective, cluster.fabric, size_bytes, root, cluster.adds_in_network)

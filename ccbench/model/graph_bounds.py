@@ -1,4 +1,4 @@
-"""Times that no algorithm can undercut on a fabric, with the link or the distance that says so.
+"""Times that no algorithm can undercut on a fabric.
 
 The larger of two limits: what must cross a cut at the rates that the links state, and how long a byte takes
 between the two ranks that are farthest apart. Not ceil(log2 ranks) messages: through a switch one step
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from weakref import WeakKeyDictionary
 
@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from ccbench.collectives import collective as collective_row
 from ccbench.errors import MachineError
-from ccbench.model.cuts import RateBound, cut_bound
+from ccbench.model.cuts import cut_bound
 from ccbench.topology.fabrics import Fabric, LevelCut
 from ccbench.topology.routing import Floats
 
@@ -105,39 +105,7 @@ def level_bound(fabric: Fabric, collective: str) -> tuple[Fraction, LevelCut]:
     return limit(level, fabric.ranks), level
 
 
-@dataclass(frozen=True, eq=False)
-class FabricBound:
-    """The least time at several sizes; arrays have shape (sizes,).
-
-    latency_seconds: between the ranks that are farthest apart; ``way`` names them. algbw_bytes_per_second:
-    the most that the cut ``cut`` allows, size over time; infinite where nothing needs to move.
-    """
-
-    size_bytes: Floats
-    seconds: Floats
-    latency_seconds: float
-    way: str
-    algbw_bytes_per_second: float
-    cut: str
-
-    def explanation(self, index: int) -> str:
-        """Which of the two limits holds at ``size_bytes[index]``, and whose it is."""
-        if self.seconds[index] <= 0:
-            return "nothing to do"
-        if self.seconds[index] > self.latency_seconds:
-            return f"bandwidth: {self.cut}"
-        return f"latency: {self.way}"
-
-
-@dataclass(frozen=True)
-class _Limits:
-    latency_seconds: float
-    way: str
-    algbw: float
-    cut: str
-
-
-_KEPT: WeakKeyDictionary[Fabric, dict[tuple[str, int, bool], _Limits]] = WeakKeyDictionary()
+_KEPT: WeakKeyDictionary[Fabric, dict[tuple[str, int, bool], tuple[float, float]]] = WeakKeyDictionary()
 
 
 def bound_on_fabric(
@@ -146,7 +114,7 @@ def bound_on_fabric(
     size_bytes: ArrayLike,
     root: int = 0,
     in_network_reduction: bool = False,
-) -> FabricBound:
+) -> Floats:
     """The least time of ``collective`` on all ranks of ``fabric``, in seconds, at every size.
 
     in_network_reduction: switches can combine and copy what passes (SHARP, NVLink SHARP, multicast). Then an
@@ -166,43 +134,30 @@ def bound_on_fabric(
     key = (collective, place, in_network_reduction)
     if key not in kept:
         kept[key] = _limits(collective, fabric, place, in_network_reduction)
-    limits = kept[key]
+    latency, algbw = kept[key]
     moved = sizes if row.moves_data else np.zeros_like(sizes)
-    seconds = np.maximum(limits.latency_seconds, moved / limits.algbw) * (1 - ROUNDING)
-    return FabricBound(sizes, seconds, limits.latency_seconds, limits.way, limits.algbw, limits.cut)
+    return np.asarray(np.maximum(latency, moved / algbw) * (1 - ROUNDING))
 
 
-def _limits(collective: str, fabric: Fabric, root: int, in_network: bool) -> _Limits:
+def _limits(collective: str, fabric: Fabric, root: int, in_network: bool) -> tuple[float, float]:
+    """Seconds between the ranks that are farthest apart; most bytes per second, infinite where none move."""
     if fabric.ranks < 2:
-        return _Limits(0.0, "there is one rank", float("inf"), "there is one rank")
-    latency, way = _farthest(collective, fabric, root)
+        return 0.0, math.inf
+    latency = _farthest_seconds(collective, fabric, root)
     if not collective_row(collective).moves_data:
-        return _Limits(latency, way, float("inf"), "no data")
-    # With reduction in the network a cut limits an all-reduce as it limits a broadcast.
-    alike = "broadcast" if in_network and collective == "all_reduce" else collective
-    algbw, cut = _by_level(alike, fabric)
+        return latency, math.inf
+    rates: list[float | Fraction] = [math.inf]
+    if any(level.ranks < fabric.ranks for level in fabric.levels):
+        # With reduction in the network a cut limits an all-reduce as it limits a broadcast.
+        alike = "broadcast" if in_network and collective == "all_reduce" else collective
+        rates.append(level_bound(fabric, alike)[0])
     if fabric.vertices <= MOST_FLOW_VERTICES:
-        for bound in _flow_bounds(collective, fabric, root, in_network):
-            if bound.algbw_bytes_per_second < algbw:
-                algbw, cut = bound.algbw_bytes_per_second, _narrowest(bound)
-    return _Limits(latency, way, float(algbw), cut)
-
-
-def _by_level(collective: str, fabric: Fabric) -> tuple[float | Fraction, str]:
-    """The most that the fabric's own cuts allow, size over time, and the cut."""
-    if not any(level.ranks < fabric.ranks for level in fabric.levels):
-        return math.inf, "no cut is known"
-    algbw, level = level_bound(fabric, collective)
-    members = "" if level.ranks == 1 else f" of {level.ranks} ranks"
-    return algbw, f"{level.bytes_per_second / 1e9:.4g} GB/s into each {level.name}{members}"
-
-
-def _flow_bounds(collective: str, fabric: Fabric, root: int, in_network: bool) -> list[RateBound]:
-    topology = _countable(fabric).topology()
-    if in_network and collective == "all_reduce":
+        topology = _countable(fabric).topology()
         # Every set of ranks holds rank 0 or lacks it: what leaves it is cut by the first or by the second.
-        return [cut_bound("broadcast", topology), cut_bound("reduce", topology)]
-    return [cut_bound(collective, topology, root)]
+        reducing = in_network and collective == "all_reduce"
+        names = ("broadcast", "reduce") if reducing else (collective,)
+        rates += [cut_bound(name, topology, root).algbw_bytes_per_second for name in names]
+    return latency, float(min(rates))
 
 
 def _countable(fabric: Fabric) -> Fabric:
@@ -220,37 +175,19 @@ def _countable(fabric: Fabric) -> Fabric:
     return replace(fabric, link_bytes_per_second=np.ceil(rates / grid) * grid)
 
 
-def _narrowest(bound: RateBound) -> str:
-    cut = min(bound.cuts, key=lambda cut: cut.bytes_per_second if cut.ranks else Fraction(0))
-    return str(cut)
-
-
-def _farthest(collective: str, fabric: Fabric, root: int) -> tuple[float, str]:
+def _farthest_seconds(collective: str, fabric: Fabric, root: int) -> float:
     """Seconds between the farthest pair that must talk, along the cheapest ways, ranks as relays included."""
     if not bool(fabric.link_latency_seconds.any()):
-        return 0.0, "no link states a latency"
-    row = collective_row(collective)
+        return 0.0
     ranks = fabric.ranks
-    if row.rooted:
-        starts = np.array([root])
-    else:
+    starts = np.array([root])
+    if not collective_row(collective).rooted:
         most = MOST_STARTS if fabric.vertices <= 4096 else 1
         starts = np.unique(np.linspace(0, ranks - 1, min(most, ranks)).astype(np.int64))
-    towards = collective in {"reduce", "gather"}
-    seconds = _distances(fabric, starts, towards)[:, :ranks]
+    seconds = _distances(fabric, starts, collective in {"reduce", "gather"})[:, :ranks]
     if collective == "send_recv":
-        neighbours = (starts + 1) % ranks
-        seconds = seconds[np.arange(len(starts)), neighbours]
-        at = int(seconds.argmax())
-        return float(seconds[at]), _pair(fabric, int(starts[at]), int(neighbours[at]))
-    row_at, other = divmod(int(seconds.argmax()), ranks)
-    ends = (int(starts[row_at]), other)
-    return float(seconds[row_at, other]), _pair(fabric, *(ends[::-1] if towards else ends))
-
-
-def _pair(fabric: Fabric, source: int, target: int) -> str:
-    names = fabric.device(source).name, fabric.device(target).name
-    return f"one byte from {names[0]} to {names[1]}"
+        seconds = seconds[np.arange(len(starts)), (starts + 1) % ranks]
+    return float(seconds.max())
 
 
 def _distances(fabric: Fabric, starts: np.ndarray[tuple[int], np.dtype[np.int64]], towards: bool) -> Floats:

@@ -13,20 +13,18 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import MachineError
-from ccbench.topology.documents import strict_yaml
+from ccbench.topology.documents import strict_yaml, yaml_text
 from ccbench.units import shown
 
-if TYPE_CHECKING:
-    pass
-
 Floats = NDArray[np.float64]
+T = TypeVar("T")
 
 STRICT = {"extra": "forbid", "allow_inf_nan": False}
 """How pydantic reads these classes from a file; a plain dict, so that importing needs no pydantic."""
@@ -232,9 +230,6 @@ COPY_TRAFFIC = 2
 REDUCE_TRAFFIC = 3
 """Bytes read plus written per payload byte of ``c = a + b``."""
 
-Fabric = SharedMemory
-"""The union of fabrics; shared memory is its only member so far."""
-
 
 @dataclass(frozen=True)
 class Machine:
@@ -244,7 +239,7 @@ class Machine:
     """
 
     name: str
-    fabric: Fabric
+    fabric: SharedMemory
     origins: Mapping[str, str] = field(hash=False)
     kind: Literal["cpu"] = "cpu"
 
@@ -314,36 +309,43 @@ def is_machine_file(name: str | Path) -> bool:
 
 def save_machine(machine: Machine, path: str | Path) -> None:
     """Write ``machine`` so that ``load_machine(path)`` gives the same value; MachineError if it cannot."""
-    import yaml
-
     plain = asdict(machine)
     plain["origins"] = dict(machine.origins)
     plain["fabric"]["operation_bytes_per_second"] = dict(machine.fabric.operation_bytes_per_second)
+    write_plain(plain, path)
+
+
+def write_plain(plain: Mapping[str, object], path: str | Path) -> None:
+    """Write values of a dataclass as YAML. Raises MachineError."""
     # asdict keeps tuples, which YAML's safe dialect does not know.
-    text = yaml.safe_dump(json.loads(json.dumps(plain)), sort_keys=False, allow_unicode=True)
+    text = yaml_text(json.loads(json.dumps(plain)))
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise MachineError(f"{path}: cannot be written ({error.strerror})") from None
+        raise MachineError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
 
 
 def machine_from_plain(plain: object, path: Path) -> Machine:
     """The machine that plain values (of YAML or JSON) hold; ``path`` names them in a MachineError."""
+    return typed(Machine, plain, path)
+
+
+def typed(kind: type[T], plain: object, place: str | Path) -> T:
+    """Plain values as a dataclass, nothing converted; MachineError, one line that begins with ``place``."""
     from pydantic import TypeAdapter, ValidationError
 
     try:
         # Through JSON, because only there does strict checking take a list for a tuple.
-        return TypeAdapter(Machine).validate_json(json.dumps(plain), strict=True)
-    except (TypeError, ValidationError, MachineError) as error:
-        raise MachineError(f"{path}: {_first_problem(error)}") from None
+        return TypeAdapter(kind).validate_json(json.dumps(plain), strict=True)
+    except ValidationError as error:
+        raise MachineError(f"{place}: {_first_problem(error.errors(include_url=False)[0])}") from None
+    except (TypeError, MachineError) as error:
+        raise MachineError(f"{place}: {error}") from None
 
 
-def _first_problem(error: Exception) -> str:
-    from pydantic import ValidationError
-
-    if not isinstance(error, ValidationError):
-        return str(error)
-    first = error.errors(include_url=False)[0]
+def _first_problem(first: Mapping[str, Any]) -> str:
+    if first["type"] == "unexpected_keyword_argument" and len(first["loc"]) == 1:
+        return f"{shown(first['loc'][0])} is not a field; remove it"
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
     seen = "" if first["type"] == "missing" else f"; seen {shown(first['input'])}"
     # YAML 1.1 reads 1e-7 as text: a float needs its point and the sign of its exponent.

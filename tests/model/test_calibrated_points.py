@@ -11,8 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbench.errors import MachineError
-from ccbench.model.calibrated import Asked, CalibratedCluster, Correction, MeasuredCollective
-from ccbench.model.calibrated_points import as_measured, calibrated_points
+from ccbench.model.calibrated import (
+    Asked,
+    CalibratedCluster,
+    Correction,
+    MeasuredCollective,
+    as_measured,
+    calibrated_points,
+)
 from ccbench.model.library.system import LibraryRequest
 from tests.model.planted import calibrated
 

@@ -32,9 +32,9 @@ def below_every_price(fabric: Fabric, root: int, costs: FabricCosts) -> int:
         prices = price_algorithm(row.collective, row.name, fabric, SIZES, costs, root=place)
         bound = bound_on_fabric(row.collective, fabric, SIZES, place)
         in_network = bound_on_fabric(row.collective, fabric, SIZES, place, in_network_reduction=True)
-        assert bool(np.all(bound.seconds <= prices.seconds)), (fabric, row, root)
-        assert bool(np.all(in_network.seconds <= bound.seconds))
-        assert bool(np.all(np.diff(bound.seconds) >= 0))
+        assert bool(np.all(bound <= prices.seconds)), (fabric, row, root)
+        assert bool(np.all(in_network <= bound))
+        assert bool(np.all(np.diff(bound) >= 0))
         cases += len(SIZES)
     return cases
 
@@ -87,46 +87,32 @@ def test_bounds_are_the_published_optima(
     fabric: Fabric, collective: str, gigabytes_per_second: float
 ) -> None:
     """ForestColl (arXiv 2402.06787) gives 342.857 GB/s for eight A100; the others by its formula."""
-    bound = bound_on_fabric(collective, fabric, 1e9)
-    assert bound.algbw_bytes_per_second / 1e9 == pytest.approx(gigabytes_per_second, rel=1e-5)
-    assert bound.seconds[0] == pytest.approx(1e9 / bound.algbw_bytes_per_second)
+    assert 1 / bound_on_fabric(collective, fabric, 1e9)[0] == pytest.approx(gigabytes_per_second, rel=1e-5)
 
 
 def test_reduction_in_the_network_halves_what_an_all_reduce_must_move() -> None:
     box = nvswitch(8, 18, 25e9, 1e-6)
     plain = bound_on_fabric("all_reduce", box, 1e9)
     in_network = bound_on_fabric("all_reduce", box, 1e9, in_network_reduction=True)
-    assert in_network.algbw_bytes_per_second == 450e9
-    assert plain.algbw_bytes_per_second == pytest.approx(450e9 * 4 / 7)
+    assert 1 / in_network[0] == pytest.approx(450)
+    assert 1 / plain[0] == pytest.approx(450 * 4 / 7)
     for name in set(COLLECTIVES) - {"all_reduce"}:
         with_it = bound_on_fabric(name, box, 1e9, in_network_reduction=True)
-        assert with_it.seconds[0] == bound_on_fabric(name, box, 1e9).seconds[0]
+        assert with_it[0] == bound_on_fabric(name, box, 1e9)[0]
 
 
 def test_small_messages_are_bound_by_the_farthest_pair_not_by_a_number_of_steps() -> None:
     for ranks in (2, 16, 1000):
         fabric = single_switch(ranks, Wire(50e9, 1e-6))
-        assert bound_on_fabric("all_reduce", fabric, 1).latency_seconds == pytest.approx(2e-6)
+        assert bound_on_fabric("all_reduce", fabric, 1)[0] == pytest.approx(2e-6)
     line = ring(9, Wire(50e9, 1e-6))
-    assert bound_on_fabric("broadcast", line, 0).latency_seconds == pytest.approx(4e-6)
-    assert bound_on_fabric("send_recv", line, 0).latency_seconds == pytest.approx(1e-6)
+    assert bound_on_fabric("broadcast", line, 0)[0] == pytest.approx(4e-6)
+    assert bound_on_fabric("send_recv", line, 0)[0] == pytest.approx(1e-6)
 
 
-def test_the_explanation_names_the_cut_or_the_pair() -> None:
-    tree = fat_tree([4, 4], Wire(50e9, 1e-6), 4.0)
-    bound = bound_on_fabric("all_to_all", tree, [0.0, 8.0, 1e9])
-    assert bound.explanation(1) == "latency: one byte from gpu0 to gpu4"
-    assert bound.explanation(2).startswith("bandwidth: 50 GB/s into each subtree of level 1 of 4 ranks")
-    reduce = bound_on_fabric("reduce", ring(9, Wire(50e9, 1e-6)), 8, root=2)
-    assert reduce.explanation(0) == "latency: one byte from gpu6 to gpu2"
-    alone = bound_on_fabric("all_reduce", single_switch(1, Wire(50e9, 1e-6)), 1e9)
-    assert (alone.seconds[0], alone.explanation(0)) == (0, "nothing to do")
-
-
-def test_a_fabric_without_latencies_is_bound_by_bandwidth_alone() -> None:
-    bound = bound_on_fabric("all_reduce", single_switch(4, Wire(50e9)), [0, 1e9])
-    assert bound.seconds[0] == 0
-    assert "no link states a latency" in bound.way
+def test_one_rank_and_a_fabric_without_latencies_are_not_bound_by_latency() -> None:
+    assert bound_on_fabric("all_reduce", single_switch(1, Wire(50e9, 1e-6)), 1e9)[0] == 0
+    assert bound_on_fabric("all_reduce", single_switch(4, Wire(50e9)), [0, 1e9])[0] == 0
 
 
 def test_the_quickest_way_may_pass_other_ranks() -> None:
@@ -136,7 +122,7 @@ def test_the_quickest_way_may_pass_other_ranks() -> None:
     straight = int(slow.route(0, 1)[0, 0])
     latency[straight] = 9e-6
     bent = replace(slow, link_latency_seconds=latency)
-    assert bound_on_fabric("broadcast", bent, 0).latency_seconds == pytest.approx(2e-6)
+    assert bound_on_fabric("broadcast", bent, 0)[0] == pytest.approx(2e-6)
 
 
 @pytest.mark.parametrize(
@@ -157,4 +143,4 @@ def test_an_unknown_collective_is_refused_and_a_root_that_does_not_count_is_not(
     fabric = single_switch(4, Wire(1e9))
     with pytest.raises(UsageError, match="all_shuffle"):
         bound_on_fabric("all_shuffle", fabric, 8)
-    assert bound_on_fabric("all_reduce", fabric, 8, root=99).seconds[0] > 0
+    assert bound_on_fabric("all_reduce", fabric, 8, root=99)[0] > 0

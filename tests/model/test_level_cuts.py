@@ -8,7 +8,7 @@ import pytest
 
 from ccbench.errors import MachineError
 from ccbench.model.cuts import cut_bound
-from ccbench.model.graph_bounds import LIMITS, bound_on_fabric, level_bound
+from ccbench.model.graph_bounds import LIMITS, level_bound
 from ccbench.topology.dragonflies import dragonfly, dragonfly_plus
 from ccbench.topology.fabrics import Fabric, Wire, full_mesh, hypercube, nvswitch, ring, single_switch, torus
 from ccbench.topology.fat_trees import fat_tree
@@ -79,8 +79,8 @@ def test_a_hundred_thousand_ranks_are_bounded_in_a_moment() -> None:
 
 
 def test_the_level_is_named() -> None:
-    bound = bound_on_fabric("all_to_all", fat_tree((16, 16), WIRE, 4.0), 8)
-    assert bound.cut == "200 GB/s into each subtree of level 1 of 16 ranks"
+    _, level = level_bound(fat_tree((16, 16), WIRE, 4.0), "all_to_all")
+    assert (level.name, level.ranks, level.bytes_per_second) == ("subtree of level 1", 16, 200e9)
 
 
 def test_what_has_no_bound_is_refused() -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from ccbench.model.cluster_calibration import scale_intervals
 from ccbench.model.library.calibration import Observation, calibrate
-from ccbench.model.scale_intervals import scale_intervals
 from tests.model.planted import SCALES, base, measured
 
 

@@ -7,7 +7,7 @@ interpolated between measured sizes in log-log and held constant beyond them, ha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -133,12 +133,9 @@ def calibrate(observations: Sequence[Observation], start: LibraryConstants | Non
     spread = np.array([SCALE_SPREAD.get(term, USUAL_SPREAD) for term in TERMS])
 
     def residuals(point: Floats) -> Floats:
-        scaled = scaled_table(table, np.exp(point))
-        parts = [
-            np.log(seconds_of(one.system, one.request, scaled) / np.asarray(one.seconds))
-            for one in observations
-        ]
-        return np.concatenate([*parts, LOSS_SCALE * point / spread])
+        ratios = log_ratios(observations, scaled_table(table, np.exp(point)))
+        # The prior, as one more residual for each scale: one spread weighs as much as a row off by LOSS_SCALE.
+        return np.concatenate([ratios, LOSS_SCALE * point / spread])
 
     found = least_squares(
         residuals,
@@ -156,6 +153,14 @@ def calibrate(observations: Sequence[Observation], start: LibraryConstants | Non
         constants,
         _corrections(observations, constants),
     )
+
+
+def log_ratios(observations: Sequence[Observation], table: Mapping[str, float]) -> Floats:
+    """Logarithm of the model's time over the measured one, of all points."""
+    parts = [
+        np.log(seconds_of(one.system, one.request, table) / np.asarray(one.seconds)) for one in observations
+    ]
+    return np.concatenate(parts)
 
 
 def scaled_table(table: dict[str, float], scales: Floats) -> dict[str, float]:

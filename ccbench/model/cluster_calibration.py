@@ -3,9 +3,9 @@
 The intervals are of a pairs bootstrap (Efron, Annals of Statistics 7 (1979) 1): points are drawn with
 replacement and fitted again. A fit takes up to a second, so the residuals are linearised once, at the scales
 that were found, and each resample takes a few steps of iteratively reweighted least squares on the straight
-lines: the weights are those of the fit's own soft-L1 loss, and its pull towards one stays. Where a scale moves
-the choice of algorithm, or an efficiency meets its limit of one, lines are not straight and the interval is a
-rough one.
+lines: the weights are those of the fit's own soft-L1 loss, and its pull towards one stays. Where a scale
+moves the choice of algorithm, or an efficiency meets its limit of one, lines are not straight and the
+interval is a rough one.
 """
 
 from __future__ import annotations

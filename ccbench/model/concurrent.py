@@ -16,7 +16,7 @@ from ccbench.errors import ScheduleError
 from ccbench.model.cluster import Cluster
 from ccbench.model.group_points import group_points, link_seconds, party_points, party_prices
 from ccbench.model.group_systems import group_systems
-from ccbench.model.library.predictor import busy
+from ccbench.model.library.predictor import busy_seconds
 from ccbench.model.library.system import LibraryRequest
 from ccbench.model.machine import Machine
 from ccbench.model.parties import party_of, schedule_of
@@ -94,10 +94,10 @@ def library_at_once(
     for case, request in (one, other):
         (point,) = group_points(cluster, case.members, request)
         told.append(point.prediction)
-        kinds = [busy(kind.system, request) for kind in group_systems(cluster, case.members)]
-        waiting = max(waiting, *(float(kind.waiting[0]) for kind in kinds))
-        inside += max(float(kind.inside[0]) for kind in kinds)
-        network += max(float(kind.network[0]) for kind in kinds)
+        kinds = [busy_seconds(kind.system, request) for kind in group_systems(cluster, case.members)]
+        waits, links, nics = (max(column) for column in zip(*kinds, strict=True))
+        # Neither waits for the other, but both need the same links and NICs.
+        waiting, inside, network = max(waiting, waits), inside + links, network + nics
     return _both(one[0], told, waiting, waiting + max(inside, network))
 
 

@@ -41,37 +41,26 @@ class StepLoad:
     flags: int
 
 
-@dataclass(frozen=True)
-class _CoreWork:
-    """What each core does in one step, shape (cores that have ranks,); slots as in StepLoad."""
-
-    operations: Integers
-    copied: Floats
-    reduced: Floats
-
-    def plus(self, other: _CoreWork, times: int) -> _CoreWork:
-        return _CoreWork(
-            self.operations + times * other.operations,
-            self.copied + times * other.copied,
-            self.reduced + times * other.reduced,
-        )
+OPERATIONS, COPIED, REDUCED = range(3)
+"""Rows of what each core does in one step, shape (3, cores that have ranks); slots as in StepLoad."""
 
 
 @dataclass(frozen=True)
 class _Group:
     """Like a StepLoad, core by core."""
 
-    work: _CoreWork
+    work: Floats
     repeat: int
     waits: bool
     flags: int
 
     def load(self) -> StepLoad:
-        work = self.work
-        distinct = np.unique(np.stack((work.operations, work.copied, work.reduced)), axis=1)
-        active = int(np.count_nonzero(work.operations))
-        operations = distinct[0].astype(np.int64)
-        return StepLoad(self.repeat, operations, distinct[1], distinct[2], active, self.waits, self.flags)
+        distinct = np.unique(self.work, axis=1)
+        active = int(np.count_nonzero(self.work[OPERATIONS]))
+        operations, copied, reduced = distinct
+        return StepLoad(
+            self.repeat, operations.astype(np.int64), copied, reduced, active, self.waits, self.flags
+        )
 
 
 @dataclass(frozen=True)
@@ -91,7 +80,7 @@ class _Cores:
         groups = len(self.of_seat)
         spread = None if weights is None else np.tile(weights, groups)
         counts = np.bincount(self.of_seat[:, seats].ravel(), weights=spread, minlength=self.bins)
-        return counts.astype(np.float64)
+        return np.asarray(counts, dtype=np.float64)
 
 
 def step_loads(schedule: Schedule, cores: int, in_place: bool, party: Party = EVERYBODY) -> list[StepLoad]:
@@ -127,7 +116,7 @@ def step_loads(schedule: Schedule, cores: int, in_place: bool, party: Party = EV
             last = here if repeat == 1 else _Touched.by(phase, schedule, phase.repeat - 1)
             touched = last if waits else touched.joined(last, complete=repeat == 1)
             if groups and not waits and groups[-1].repeat == 1:
-                groups[-1] = replace(groups[-1], work=groups[-1].work.plus(work, times=repeat))
+                groups[-1] = replace(groups[-1], work=groups[-1].work + repeat * work)
             else:
                 groups.append(_Group(work, repeat, waits, flags))
     return [group.load() for group in groups]
@@ -168,16 +157,17 @@ def completed_load(schedule: Schedule, cores: int, party: Party = EVERYBODY) -> 
     return CompletedLoad(distinct[0], distinct[1], int(np.count_nonzero(slots)))
 
 
-def _phase_work(phase: Phase, seated: _Cores, weights: Floats | None) -> _CoreWork:
+def _phase_work(phase: Phase, seated: _Cores, weights: Floats | None) -> Floats:
     worker = phase.source if phase.executed_by_source else phase.target
-    operations = seated.sums(worker).astype(np.int64)
-    moved = seated.sums(worker, phase.width if weights is None else weights)
-    nothing = np.zeros_like(moved)
-    copied, reduced = (nothing, moved) if phase.reduces else (moved, nothing)
-    return _CoreWork(operations, copied, reduced)
+    work = np.zeros((3, seated.bins))
+    work[OPERATIONS] = seated.sums(worker)
+    work[REDUCED if phase.reduces else COPIED] = seated.sums(
+        worker, phase.width if weights is None else weights
+    )
+    return work
 
 
-def _kept_work(schedule: Schedule, seated: _Cores) -> _CoreWork | None:
+def _kept_work(schedule: Schedule, seated: _Cores) -> Floats | None:
     """Copies of input slots that are output slots as well; None where there are none.
 
     In place they lie where they belong, and a sum of several is written anew anyway.
@@ -196,9 +186,12 @@ def _kept_work(schedule: Schedule, seated: _Cores) -> _CoreWork | None:
     if not slots.any():
         return None
     seats = np.arange(ranks)
-    operations = seated.sums(seats[slots > 0]).astype(np.int64)
-    copied = seated.sums(seats, slots.astype(np.float64))
-    return _CoreWork(operations, copied, np.zeros_like(copied))
+    work = np.zeros((3, seated.bins))
+    work[OPERATIONS], work[COPIED] = (
+        seated.sums(seats[slots > 0]),
+        seated.sums(seats, slots.astype(np.float64)),
+    )
+    return work
 
 
 def _most_flags(phase: Phase, ranks: int) -> int:
@@ -225,17 +218,16 @@ class _Touched:
     known: bool = True
 
     @staticmethod
-    def nothing() -> _Touched:
+    def nothing(known: bool = True) -> _Touched:
         none = np.zeros(0, dtype=np.int64)
-        return _Touched(none, none, none, none)
+        return _Touched(none, none, none, none, known)
 
     @staticmethod
     def by(
         phase: Phase, schedule: Schedule, turn: int, most_slots: int | None = MOST_TRACKED_SLOTS
     ) -> _Touched:
         if most_slots is not None and int(phase.width.sum()) > most_slots:
-            none = np.zeros(0, dtype=np.int64)
-            return _Touched(none, none, none, none, known=False)
+            return _Touched.nothing(known=False)
         source = (phase.source + turn * phase.advance.source) % schedule.ranks
         target = (phase.target + turn * phase.advance.target) % schedule.ranks
         worker = np.repeat(source if phase.executed_by_source else target, phase.width).astype(np.int64)
@@ -253,7 +245,7 @@ class _Touched:
             self.known and other.known and complete,
         )
         if len(joined.written) > MOST_TRACKED_SLOTS:
-            return _Touched(*(np.zeros(0, dtype=np.int64),) * 4, known=False)
+            return _Touched.nothing(known=False)
         return joined
 
     def conflicts_with(self, later: _Touched) -> bool:

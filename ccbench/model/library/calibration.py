@@ -134,7 +134,7 @@ def calibrate(observations: Sequence[Observation], start: LibraryConstants | Non
 
     def residuals(point: Floats) -> Floats:
         ratios = log_ratios(observations, scaled_table(table, np.exp(point)))
-        # The prior, as one more residual for each scale: one spread weighs as much as a row off by LOSS_SCALE.
+        # The prior, one more residual for each scale: a spread weighs as much as a row off by LOSS_SCALE.
         return np.concatenate([ratios, LOSS_SCALE * point / spread])
 
     found = least_squares(

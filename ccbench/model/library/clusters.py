@@ -25,17 +25,6 @@ from ccbench.topology.classes import topology_class
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Topology, TopologyClass, carries
 from ccbench.topology.node_nics import Network
 
-_OF_CLASS: dict[TopologyClass, Intra] = {
-    TopologyClass.NVSWITCH: Intra.NVSWITCH,
-    TopologyClass.NVLINK_MESH: Intra.NVLINK_MESH,
-    TopologyClass.NVLINK_CUBE_MESH: Intra.CUBE_MESH,
-    TopologyClass.NVLINK_BRIDGE: Intra.BRIDGE,
-    TopologyClass.XGMI_MESH: Intra.XGMI,
-    TopologyClass.HCCS_FULL_MESH: Intra.HCCS,
-    TopologyClass.PCIE: Intra.PCIE,
-    TopologyClass.SINGLE_GPU: Intra.NONE,
-}
-
 _KINDS: dict[Intra, LinkKind] = {
     Intra.NVLINK_MESH: LinkKind.NVLINK,
     Intra.CUBE_MESH: LinkKind.NVLINK,
@@ -164,12 +153,12 @@ def _intra(topology: Topology, gpus: Sequence[Device]) -> Intra:
     found = topology_class(topology)
     if found is TopologyClass.UNKNOWN:
         found = topology.topology_class
-    if found not in _OF_CLASS or found is TopologyClass.SINGLE_GPU:
+    if found in (TopologyClass.UNKNOWN, TopologyClass.SINGLE_GPU):
         raise MachineError(
             f"{topology.name}: the source does not show what joins its {len(gpus)} GPUs; name a machine of "
             "the catalog, or a dump that shows NVLinks and PCIe"
         )
-    kind = _OF_CLASS[found]
+    kind = Intra(found.value)
     if kind is Intra.BRIDGE and not _all_joined(topology, gpus):
         kind = Intra.PCIE  # a ring through all pairs crosses PCIe, its slowest link
     return Intra.HOST if kind is Intra.PCIE and _without_peers(topology, len(gpus)) else kind

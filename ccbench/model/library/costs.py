@@ -96,23 +96,17 @@ def table_row(generation: Generation) -> str:
 
 
 @dataclass(frozen=True)
-class Rates:
-    """Bytes per second that an algorithm with a protocol gets; infinity where it does not pass."""
-
-    inside: float
-    network: float
-
-
-@dataclass(frozen=True)
 class Cost:
     """Seconds at each size, arrays of one shape; ``latency_seconds`` does not depend on the size.
 
-    base_seconds: the part of latency_seconds that no hop takes: launching and ending a kernel.
+    inside_rate, network_rate: bytes per second that the algorithm with the protocol gets; infinite where it
+    does not pass. base_seconds: the part of latency_seconds that no hop takes: launching and ending a kernel.
     """
 
     shape: Shape
     protocol: str
-    rates: Rates
+    inside_rate: float
+    network_rate: float
     hop_seconds: float
     network_hop_seconds: float
     latency_seconds: float
@@ -127,9 +121,14 @@ class Cost:
         )
 
     @property
-    def seconds(self) -> Floats:
-        """Everything."""
-        return np.asarray(self.latency_seconds + self.fill_seconds + self.bandwidth_seconds)
+    def inside_seconds_per_byte(self) -> float:
+        """Of a GPU's links inside its node, per byte of size."""
+        return self.shape.port_bytes / self.inside_rate
+
+    @property
+    def network_seconds_per_byte(self) -> float:
+        """Of a node's NICs, per byte of size."""
+        return self.shape.node_bytes / self.network_rate
 
 
 def protocols(shape: Shape, system: LibrarySystem) -> tuple[str, ...]:
@@ -158,16 +157,17 @@ def cost(
     shape: Shape, protocol: str, system: LibrarySystem, size_bytes: Floats, table: Mapping[str, float]
 ) -> Cost:
     """Price ``shape`` at ``size_bytes``; ``table`` holds the constants."""
-    rates = _rates(shape, protocol, system, table)
+    inside, network = _rates(shape, protocol, system, table)
     hop, network_hop = _hops(shape, protocol, system, table)
     latency = shape.inside_hops * hop + shape.network_hops * network_hop
-    per_byte = max(shape.port_bytes / rates.inside, shape.node_bytes / rates.network)
+    per_byte = max(shape.port_bytes / inside, shape.node_bytes / network)
     transfer = np.asarray(per_byte * size_bytes)
     base = _base(shape, protocol, system, table)
     return Cost(
         shape,
         protocol,
-        rates,
+        inside,
+        network,
         hop,
         network_hop,
         base + latency,
@@ -262,7 +262,10 @@ def _fabric_latency(system: LibrarySystem, table: Mapping[str, float]) -> float:
     return table[f"latency.{name}_us"]
 
 
-def _rates(shape: Shape, protocol: str, system: LibrarySystem, table: Mapping[str, float]) -> Rates:
+def _rates(
+    shape: Shape, protocol: str, system: LibrarySystem, table: Mapping[str, float]
+) -> tuple[float, float]:
+    """Bytes per second inside a node and across, infinite where nothing passes."""
     payload = {"ll": table["payload.ll"], "ll128": table["payload.ll128"], "simple": 1.0}[protocol]
     nominal = system.intra_bytes_per_second * links_share(shape, system)
     inside = nominal * _inside_efficiency(shape, system, table) * payload
@@ -272,7 +275,7 @@ def _rates(shape: Shape, protocol: str, system: LibrarySystem, table: Mapping[st
         most = LL_MOST_GBYTES[table_row(system.generation)][min(2, system.nodes - 1)]
         inside = min(inside, most * table["ll_most"] * GIGA)
     network = _network_rate(shape, system, table) * payload if system.nodes > 1 else float("inf")
-    return Rates(inside if inside > 0 else float("inf"), network)
+    return inside if inside > 0 else float("inf"), network
 
 
 def _network_rate(shape: Shape, system: LibrarySystem, table: Mapping[str, float]) -> float:

@@ -5,7 +5,7 @@ Whether a prediction lies outside what its constants were learned on, and in whi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 from ccbench.cases import UNEVEN
 from ccbench.model.library.constants import Domain, LibraryConstants
@@ -53,11 +53,7 @@ def reasons(system: LibrarySystem, request: LibraryRequest, constants: LibraryCo
     domain = constants.domain
     always = "; ".join(_about(system, request, domain))
     seen = domain.largest_bytes * FAR_IN_SIZE
-    far = (
-        ""
-        if not domain.largest_bytes
-        else f"no size above {format_size(domain.largest_bytes)} was learned on"
-    )
+    far = f"no size above {format_size(domain.largest_bytes)} was learned on" if seen else ""
     return tuple("; ".join(filter(None, (always, far if size > seen else ""))) for size in request.size_bytes)
 
 
@@ -92,53 +88,26 @@ def _larger(kind: str, word: str, nodes: int, most: int) -> str:
     return f"{said}; learned on up to {most}"
 
 
-@dataclass(frozen=True)
-class _Split:
-    """Seconds of one size. launches: what launching alone takes."""
-
-    latency: float
-    fill: float
-    transfer: float
-    launches: float
-
-    @property
-    def total(self) -> float:
-        return self.latency + self.fill + self.transfer
-
-    def share(self, term: float) -> str:
-        return f"{term / self.total:.0%}"
-
-
 def explained(
     system: LibrarySystem, option: Cost, place: int, size_bytes: int, launch_seconds: float, why: str
 ) -> LibraryPoint:
     """The point of ``option`` at the ``place``-th of its sizes; why: it is extrapolated, "" if it is not."""
-    split = _Split(
-        max(option.latency_seconds, launch_seconds),
-        float(option.fill_seconds[place]),
-        float(option.bandwidth_seconds[place]),
-        launch_seconds,
-    )
-    return LibraryPoint(
-        size_bytes,
-        option.shape.algorithm,
-        option.protocol,
-        split.total,
-        split.latency,
-        split.fill,
-        split.transfer,
-        _bottleneck(system, option, size_bytes, split),
-        why,
-    )
+    latency = max(option.latency_seconds, launch_seconds)
+    fill, transfer = float(option.fill_seconds[place]), float(option.bandwidth_seconds[place])
+    seconds = latency + fill + transfer
+    chosen = option.shape.algorithm, option.protocol
+    point = LibraryPoint(size_bytes, *chosen, seconds, latency, fill, transfer, "", why)
+    return replace(point, bottleneck=_bottleneck(system, option, point, launch_seconds))
 
 
-def _bottleneck(system: LibrarySystem, option: Cost, size_bytes: int, split: _Split) -> str:
-    if split.transfer >= max(split.latency, split.fill):
-        return _slowest_link(system, option, size_bytes, split)
-    if split.fill > split.latency:
-        return f"filling the pipeline: {split.share(split.fill)} ({format_seconds(split.fill)})"
-    if split.launches == split.latency:
-        return f"launches: {format_seconds(split.launches)} for one thread to launch on its GPUs"
+def _bottleneck(system: LibrarySystem, option: Cost, point: LibraryPoint, launch_seconds: float) -> str:
+    latency, fill = point.latency_seconds, point.fill_seconds
+    if point.bandwidth_seconds >= max(latency, fill):
+        return _slowest_link(system, option, point)
+    if fill > latency:
+        return f"filling the pipeline: {fill / point.seconds:.0%} ({format_seconds(fill)})"
+    if launch_seconds == latency:
+        return f"launches: {format_seconds(launch_seconds)} for one thread to launch on its GPUs"
     shape = option.shape
     told = [(option.base_seconds, f"{format_seconds(option.base_seconds)} of base")]
     for hops, seconds, where in (
@@ -148,13 +117,13 @@ def _bottleneck(system: LibrarySystem, option: Cost, size_bytes: int, split: _Sp
         if hops:
             told.append((hops * seconds, f"{hops} x {format_seconds(seconds)} {where}"))
     parts = ", ".join(words for _, words in sorted(told, key=lambda part: -part[0]))
-    return f"latency: {split.share(split.latency)} ({parts})"
+    return f"latency: {latency / point.seconds:.0%} ({parts})"
 
 
-def _slowest_link(system: LibrarySystem, option: Cost, size_bytes: int, split: _Split) -> str:
-    shape, rates = option.shape, option.rates
-    if shape.node_bytes / rates.network > shape.port_bytes / rates.inside:
-        where, moved, rate = "network", shape.node_bytes, rates.network
+def _slowest_link(system: LibrarySystem, option: Cost, point: LibraryPoint) -> str:
+    shape = option.shape
+    if option.network_seconds_per_byte > option.inside_seconds_per_byte:
+        where, moved, rate = "network", shape.node_bytes, option.network_rate
         through = "the NICs beside one GPU" if shape.one_rail else "the NICs of a node"
         nominal = system.network.bytes_per_second if system.network is not None else 0.0
         if (
@@ -164,8 +133,8 @@ def _slowest_link(system: LibrarySystem, option: Cost, size_bytes: int, split: _
             through = "one GPU's port" if shape.one_rail else "the ports of a node's GPUs"
             through += " towards NICs"
     else:
-        where, moved, rate = system.intra.value, shape.port_bytes, rates.inside
+        where, moved, rate = system.intra.value, shape.port_bytes, option.inside_rate
         through = "the links of one pair of GPUs" if links_share(shape, system) < 1 else "each GPU's links"
-    gigabytes = moved * size_bytes / 1e9
-    share = split.share(split.transfer)
-    return f"{where}: {share} ({gigabytes:.3g} GB through {through} at {rate / 1e9:.4g} GB/s)"
+    gigabytes = moved * point.size_bytes / 1e9
+    share = point.bandwidth_seconds / point.seconds
+    return f"{where}: {share:.0%} ({gigabytes:.3g} GB through {through} at {rate / 1e9:.4g} GB/s)"

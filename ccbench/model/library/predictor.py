@@ -76,31 +76,19 @@ def seconds_of(system: LibrarySystem, request: LibraryRequest, table: Mapping[st
     return priced(system, request, table).seconds
 
 
-@dataclass(frozen=True)
-class Busy:
-    """What one launch keeps busy at each size, seconds, arrays of one shape.
+def busy_seconds(system: LibrarySystem, request: LibraryRequest) -> tuple[float, float, float]:
+    """What one launch of one size keeps busy, of what ``predict_library`` chooses: waiting, inside, network.
 
-    waiting: latency and the filling of pipelines. inside: each GPU's links inside its node. network: a node's
-    NICs. The launch takes waiting and the larger of the other two.
+    Waiting is latency and the filling of pipelines, inside each GPU's links inside its node, network a node's
+    NICs. The launch takes waiting and the larger of the other two. Raises MachineError as it does.
     """
-
-    waiting: Floats
-    inside: Floats
-    network: Floats
-
-
-def busy(system: LibrarySystem, request: LibraryRequest, constants: LibraryConstants | None = None) -> Busy:
-    """Of what ``predict_library`` chooses. Raises MachineError as it does."""
-    prices = priced(system, request, (shipped() if constants is None else constants).table)
-    sizes = np.asarray(request.size_bytes, dtype=np.float64)
-    found = Busy(np.full(len(sizes), prices.launch_seconds), np.zeros(len(sizes)), np.zeros(len(sizes)))
-    for place, choice in enumerate(prices.best.tolist() if prices.options else ()):
-        option = prices.options[choice]
-        waiting = max(option.latency_seconds, prices.launch_seconds) + option.fill_seconds[place]
-        found.waiting[place] = waiting
-        found.inside[place] = option.shape.port_bytes / option.rates.inside * sizes[place]
-        found.network[place] = option.shape.node_bytes / option.rates.network * sizes[place]
-    return found
+    (size,) = request.size_bytes
+    prices = priced(system, request, shipped().table)
+    if not prices.options:
+        return prices.launch_seconds, 0.0, 0.0
+    option = prices.options[int(prices.best[0])]
+    waiting = max(option.latency_seconds, prices.launch_seconds) + float(option.fill_seconds[0])
+    return waiting, option.inside_seconds_per_byte * size, option.network_seconds_per_byte * size
 
 
 def priced(system: LibrarySystem, request: LibraryRequest, table: Mapping[str, float]) -> Prices:

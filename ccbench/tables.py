@@ -24,6 +24,7 @@ MOST_DISPENSABLE = 5
 """Columns kept no more than this go before one that tells rows apart leaves the rows."""
 
 _SPECIAL_IN_MARKDOWN = re.compile(r"[\\`*\[\]$~#|<>&]")
+_MENTION = re.compile(r"([@#])(?=\w)")
 _EMPHASIS = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "|": "&#124;", "$": "&#36;"}
 
@@ -142,18 +143,19 @@ def markdown(text: object, longest: int = 200) -> str:
 
     Underscores inside words are left alone: they are in every collective's name and mean nothing there.
     """
-    line = plain(text, longest)
+    # A zero-width space after @ and # keeps people and issues from being mentioned.
+    line = _MENTION.sub("\\1\u200b", plain(text, longest))
     line = _SPECIAL_IN_MARKDOWN.sub(lambda match: _ENTITIES.get(match[0], "\\" + match[0]), line)
     return _EMPHASIS.sub(r"\\_", line)
 
 
-def markdown_table(table: Table) -> str:
+def markdown_table(table: Table, longest: int = 200) -> str:
     """Header and rows; the title and the text are the caller's to place."""
     lines = [
         "| " + " | ".join(markdown(column.title) for column in table.columns) + " |",
         "| " + " | ".join("---:" if column.right else "---" for column in table.columns) + " |",
     ]
-    lines += ["| " + " | ".join(markdown(cell) or " " for cell in row) + " |" for row in table.rows]
+    lines += ["| " + " | ".join(markdown(cell, longest) or " " for cell in row) + " |" for row in table.rows]
     return "\n".join(lines)
 
 

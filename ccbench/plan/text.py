@@ -11,6 +11,7 @@ from ccbench.plan.planner import Outcome
 from ccbench.plan.pricing import MEASURED
 from ccbench.plan.step import Line, Step
 from ccbench.plan.textbook import Bucketed
+from ccbench.tables import Table, aligned, columns
 from ccbench.units import format_seconds, format_size
 
 NOT_MODELLED = (
@@ -21,6 +22,10 @@ NOT_MODELLED = (
     "congestion of the network beyond the NICs: switches are taken not to block",
 )
 """Said with every plan; docs/parallelism.md has the same in full."""
+
+_SECONDS_OF = {"step": "seconds"} | {
+    name: f"{name}_seconds" for name in ("computing", "bubble", "exposed", "hidden")
+}
 
 MASKED_TOLD = 1.05
 """How much attention in full must add before figures without what is masked are told too."""
@@ -72,21 +77,17 @@ def _head(planned: Planned) -> Iterator[str]:
         )
 
 
-def _ranking(planned: Planned) -> Iterator[str]:
-    width = max(len(one.name) for one in planned.outcomes)
-    yield (
-        f"{'layout':{width}} {'step':>9} {'computing':>9} {'bubble':>9} {'exposed':>9} {'hidden':>9} "
-        f"{'memory':>9} {'TFLOP/s':>7} {'MFU':>6}"
-    )
-    for one in planned.outcomes:
-        step = one.step
-        times = (step.seconds, step.computing_seconds, step.bubble_seconds, step.exposed_seconds)
-        cells = " ".join(f"{format_seconds(seconds):>9}" for seconds in (*times, step.hidden_seconds))
-        mark = "" if one.fits else "  does not fit"
-        yield (
-            f"{one.name:{width}} {cells} {one.memory.total_bytes / 1e9:>6.1f} GB {one.tflops:>7.1f} "
-            f"{one.utilization:>6.1%}{mark}"
+def _ranking(planned: Planned) -> list[str]:
+    times = ("step", "computing", "bubble", "exposed", "hidden")
+    rows = [
+        (
+            one.name, *(format_seconds(getattr(one.step, _SECONDS_OF[name])) for name in times),
+            f"{one.memory.total_bytes / 1e9:.1f} GB", f"{one.tflops:.1f}", f"{one.utilization:.1%}",
+            "" if one.fits else "does not fit",
         )
+        for one in planned.outcomes
+    ]  # fmt: skip
+    return aligned(Table(columns("<layout", *times, "memory", "TFLOP/s", "MFU", "<"), rows))
 
 
 def _one(one: Outcome) -> Iterator[str]:
@@ -134,25 +135,21 @@ def by_bottleneck(step: Step) -> dict[str, float]:
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
-def _communication(step: Step) -> Iterator[str]:
+def _communication(step: Step) -> list[str]:
     """A line for each communication, those that show most first."""
     lines = sorted(step.lines, key=lambda line: (-line.exposed_seconds, -line.total_seconds))
-    what = max(len(_what(line)) for line in lines) if lines else 0
     if not lines:
-        yield "no communication"
-        return
-    yield (
-        f"{'axis':5} {'ranks':>5} {'collective':14} {'size':>10} {'times':>7} {'each':>9} {'total':>9} "
-        f"{'hidden':>9} {'exposed':>9}  {'of':{what}}  bottleneck"
-    )
+        return ["no communication"]
+    rows = []
     for line in lines:
         one = line.communication
         times = (line.price.seconds, line.total_seconds, line.hidden_seconds, line.exposed_seconds)
-        cells = " ".join(f"{format_seconds(seconds) if seconds else '-':>9}" for seconds in times)
-        yield (
-            f"{one.axis:5} {one.ranks:>5} {one.collective:14} {_size(one.size_bytes):>10} {one.times:>7} "
-            f"{cells}  {_what(line):{what}}  {_bottleneck(line)}"
-        )
+        cells = [format_seconds(seconds) if seconds else "-" for seconds in times]
+        purpose = one.purpose + ("" if one.stage == "only" else f" ({one.stage} stage)")
+        asked = (one.axis, str(one.ranks), one.collective, _size(one.size_bytes), str(one.times))
+        rows.append((*asked, *cells, purpose, _bottleneck(line)))
+    titles = ("<axis", "ranks", "<collective", "size", "times", "each", "total", "hidden", "exposed")
+    return aligned(Table(columns(*titles, "<of", "<bottleneck"), rows))
 
 
 def _size(size_bytes: int) -> str:
@@ -164,11 +161,6 @@ def _size(size_bytes: int) -> str:
         if size_bytes >= bytes_each:
             return f"{size_bytes / bytes_each:.2f} {unit}"
     return text
-
-
-def _what(line: Line) -> str:
-    stage = line.communication.stage
-    return line.communication.purpose + ("" if stage == "only" else f" ({stage} stage)")
 
 
 def _bottleneck(line: Line) -> str:
@@ -186,17 +178,16 @@ def shortened(bottleneck: str) -> str:
     return f"{head}{inside}{semicolon}{sharing}"
 
 
-def _scaling(scaled: tuple[Scaled, ...]) -> Iterator[str]:
-    yield f"{'devices':>8} {'batch':>8} {'step':>9} {'not computing':>13} {'TFLOP/s':>7}  layout"
+def _scaling(scaled: tuple[Scaled, ...]) -> list[str]:
+    rows = []
     for one in scaled:
-        if one.outcome is None:
-            yield f"{one.ranks:>8} {'-':>8} {'-':>9} {'-':>13} {'-':>7}  {one.reason}"
+        if (found := one.outcome) is None:
+            rows.append((str(one.ranks), "-", "-", "-", "-", one.reason))
             continue
-        found = one.outcome
-        yield (
-            f"{one.ranks:>8} {found.strategy.global_batch:>8} {format_seconds(found.step.seconds):>9} "
-            f"{exposed_share(found):>13.1%} {found.tflops:>7.1f}  {found.name}"
-        )
+        figures = (format_seconds(found.step.seconds), f"{exposed_share(found):.1%}", f"{found.tflops:.1f}")
+        rows.append((str(one.ranks), str(found.strategy.global_batch), *figures, found.name))
+    titles = ("devices", "batch", "step", "not computing", "TFLOP/s", "<layout")
+    return aligned(Table(columns(*titles), rows))
 
 
 def _remarks(planned: Planned) -> Iterator[str]:
@@ -226,12 +217,16 @@ def textbook_lines(planned: Planned) -> Iterator[str]:
         f"{communicate:g} ms to communicate each"
     )
     yield ""
-    yield f"{'':44} {'messages':>8} {'step':>12} {'exposed':>12} {'hidden':>12}"
-    for one in planned.textbook:
-        times = (one.seconds, one.exposed_seconds, one.hidden_seconds)
-        cells = " ".join(f"{_milliseconds(seconds):>12}" for seconds in times)
-        yield f"{_way(one, gradients.startup_seconds is None):44} {one.messages:>8} {cells}"
-    if gradients.startup_seconds is None:
+    open_ended = gradients.startup_seconds is None
+    rows = [
+        (
+            _way(one, open_ended), str(one.messages), _milliseconds(one.seconds),
+            _milliseconds(one.exposed_seconds), _milliseconds(one.hidden_seconds),
+        )
+        for one in planned.textbook
+    ]  # fmt: skip
+    yield from aligned(Table(columns("<", "messages", "step", "exposed", "hidden"), rows))
+    if open_ended:
         yield ""
         yield (
             "Start-up is the part of a communication that a larger message does not pay again. How much that "

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from ccbench.analysis.comparison.comparing import compare, compare_with_model
-from ccbench.analysis.comparison.documents import document, junit, self_check_document
-from ccbench.analysis.comparison.markdown import markdown
-from ccbench.analysis.comparison.screen import screen, self_check_screen
 from ccbench.analysis.comparison.self_check import SelfCheck, check_self
+from ccbench.analysis.comparison.text import (
+    document,
+    junit,
+    markdown,
+    screen,
+    self_check_document,
+    self_check_screen,
+)
 from ccbench.analysis.comparison.thresholds import Rule, Thresholds, load_thresholds
 from ccbench.analysis.comparison.values import Cause, Compared, Comparison, Settings, Verdict
 

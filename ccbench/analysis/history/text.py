@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from ccbench.analysis.history.series import Change, History, Series
 from ccbench.analysis.history.steps import FEWEST_VALUES
-from ccbench.units import format_change, format_seconds
+from ccbench.units import format_change, format_seconds, plain
 
 DOCUMENT_VERSION = 1
 """Of the JSON document; it changes when a key is dropped or means another thing."""
@@ -20,7 +21,7 @@ def history_lines(history: History) -> list[str]:
     lines = []
     for change in history.changes[:MOST_LINES]:
         lines.append(f"{when(change.created_at)}  {change_text(change)}  {change.series}")
-        lines.append(f"    {change.machine}; run {change.run}, {_confirmed(change)}")
+        lines.append(f"    {change.machine}; run {change.run}, {change.runs_after} runs on the new level")
         lines += [f"    {line}" for line in change.environment] or ["    nothing that was recorded changed"]
     if len(history.changes) > MOST_LINES:
         lines.append(f"and {len(history.changes) - MOST_LINES} older steps")
@@ -36,10 +37,6 @@ def _summary(history: History) -> str:
     return words
 
 
-def _confirmed(change: Change) -> str:
-    return f"{change.runs_after} runs on the new level"
-
-
 def change_text(change: Change) -> str:
     """``+12.3% slower (1.00 ms -> 1.12 ms)``."""
     word = "slower" if change.change > 0 else "faster"
@@ -49,8 +46,7 @@ def change_text(change: Change) -> str:
 
 def when(created_at: str) -> str:
     """Date and minute of an ISO time; printable whatever it holds."""
-    text = "".join(one if one.isprintable() else "?" for one in created_at)
-    return text[:16].replace("T", " ") or "time not known"
+    return plain(created_at)[:16].replace("T", " ") or "time not known"
 
 
 def history_document(history: History) -> dict[str, Any]:
@@ -58,23 +54,9 @@ def history_document(history: History) -> dict[str, Any]:
     return {
         "version": DOCUMENT_VERSION,
         "runs": history.runs,
-        "steps": [_change(change) for change in history.changes],
+        "steps": [asdict(change) for change in history.changes],
         "series": [_series(one) for one in history.series],
         "problems": list(history.problems),
-    }
-
-
-def _change(change: Change) -> dict[str, Any]:
-    return {
-        "series": change.series,
-        "machine": change.machine,
-        "run": change.run,
-        "created_at": change.created_at,
-        "before_seconds": change.before_seconds,
-        "after_seconds": change.after_seconds,
-        "change": change.change,
-        "runs_after": change.runs_after,
-        "environment": list(change.environment),
     }
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from ccbench.analysis.tuning.advice import Advice, Band, Gain, Rules
 from ccbench.analysis.tuning.timings import SETTINGS_OF_LIBRARIES, SIZE_NOT_STATED, Choice
-from ccbench.units import format_change, format_size
+from ccbench.tables import Table, aligned, columns
+from ccbench.units import format_change, format_size, plain, plural
 
 DOCUMENT_VERSION = 1
 """Of the JSON document; it changes when a key is dropped or means another thing."""
@@ -20,11 +21,10 @@ def advice_lines(advice: Iterable[Advice], rules: Rules | None = None) -> list[s
     advised = 0
     compared = [one for one in advice if one.compared]
     for one in compared:
-        lines.append(_plain(one.situation.label) + (" (SIMULATED)" if one.simulated else ""))
+        lines.append(plain(one.situation.label, 400) + (" (SIMULATED)" if one.simulated else ""))
         rows = [_row(band) for band in one.bands]
         advised += sum(band.choice is not None for band in one.bands)
-        widths = [max(len(row[column]) for row in rows) for column in range(2)]
-        lines += [f"  {row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]}".rstrip() for row in rows]
+        lines += [f"  {line}" for line in aligned(Table(columns("<", "<", "<"), rows))[1:]]
         if one.flags:
             lines.append(f"  flagged while measured: {', '.join(one.flags)}")
     if not lines:
@@ -34,14 +34,13 @@ def advice_lines(advice: Iterable[Advice], rules: Rules | None = None) -> list[s
             "without interval (printed averages, too few samples): gains from "
             f"{rules.minimum_printed_gain:.0%} on are told, as hints; measure more to be certain"
         )
-    bands = "1 band" if advised == 1 else f"{advised} bands"
-    lines.append(f"{bands} with advice; nothing is said of sizes that were not measured")
+    lines.append(f"{plural(advised, 'band')} with advice; nothing is said of sizes that were not measured")
     return lines
 
 
 def _row(band: Band) -> tuple[str, str, str]:
     if band.choice is None:
-        return _sizes(band), "as it is", _plain(band.why)
+        return _sizes(band), "as it is", plain(band.why, 400)
     instead = f"instead of {band.rivals[0].label if len(band.rivals) == 1 else 'several'}"
     words = [instead, gain_text(band.smallest_gain)]
     if band.largest_gain is not None and band.largest_gain != band.smallest_gain:
@@ -50,7 +49,7 @@ def _row(band: Band) -> tuple[str, str, str]:
         words.append(f"at {len(band.bridged_bytes)} sizes not told apart")
     if band.without_interval:
         words.append("without interval")
-    return _sizes(band), _plain(band.choice.label), _plain(", ".join(words))
+    return _sizes(band), plain(band.choice.label), plain(", ".join(words), 400)
 
 
 def _sizes(band: Band) -> str:
@@ -68,11 +67,6 @@ def gain_text(gain: Gain | None) -> str:
     if gain.low is not None and gain.high is not None:
         text += f" ({format_change(gain.low)} to {format_change(gain.high)})"
     return text
-
-
-def _plain(text: str) -> str:
-    """One line of printable characters: names may come from anybody's file."""
-    return "".join(one if one.isprintable() else "?" for one in " ".join(text.split()))
 
 
 def advice_document(advice: Sequence[Advice], rules: Rules | None = None) -> dict[str, Any]:

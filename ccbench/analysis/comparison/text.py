@@ -1,0 +1,270 @@
+"""A comparison in words: for a screen, a pull request (Markdown), programs (JSON) and CI (JUnit XML).
+
+docs/compare.md describes the JSON document.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from ccbench.analysis.comparison.self_check import INJECTED_THRESHOLDS, MOST_FALSE, SelfCheck
+from ccbench.analysis.comparison.values import (
+    FINE,
+    REGRESSION,
+    Cause,
+    Compared,
+    Comparison,
+    Settings,
+    Verdict,
+)
+from ccbench.results.points import ORDER
+from ccbench.tables import Column, Table, columns, fitted, markdown_table
+from ccbench.tables import markdown as markdown_text
+from ccbench.units import format_change, format_seconds, plain
+
+MOST_ROWS = 40
+"""Points of one verdict that a screen shows; JSON has all."""
+
+MOST_NOTES = 12
+MOST_CHANGED = 50
+MOST_FOLDED = 200
+"""Rows of Markdown; a comment on GitHub holds 65,536 characters."""
+
+LONGEST_CELL = 160
+LONGEST_TEXT = 2000
+
+_SIGNS = {FINE: "✅", REGRESSION: "❌"}
+_COLUMNS = (Column("point", right=False, tells=True), *columns("size", "base", "new", "time", "interval"))
+
+
+def _cells(one: Comparison) -> tuple[str, ...]:
+    seconds = (one.base_seconds, one.new_seconds)
+    times = ["-" if each is None else format_seconds(each) for each in seconds]
+    change = "" if one.change is None else format_change(one.change)
+    known = one.low is not None and one.high is not None
+    interval = f"[{format_change(one.low - 1)}, {format_change(one.high - 1)}]" if known else ""  # type: ignore[operator]  # known
+    return (plain(one.point.name, LONGEST_TEXT), one.point.size, *times, change, interval)
+
+
+def screen(compared: Compared, width: int = 80) -> str:
+    """What changed, what has no verdict and why, and the verdict as the last line; ``width`` columns."""
+    undecided = [one for one in compared.of(Verdict.NONE) if not one.wrong]
+    blocks = {"Wrong results": [one for one in compared.points if one.wrong]}
+    for verdict in (Verdict.SLOWER, Verdict.FASTER, Verdict.SAME):
+        blocks[verdict.value.capitalize()] = list(compared.of(verdict))
+    blocks["No verdict, interval too wide"] = [one for one in undecided if one.cause is Cause.TOO_WIDE]
+    lines = _wrapped(f"{compared.base} -> {compared.new} (time: new over base, minus one)", width)
+    for title, points in blocks.items():
+        if points:
+            rows, _ = fitted(Table(_COLUMNS, [_cells(one) for one in points[:MOST_ROWS]]), width)
+            more = len(points) - MOST_ROWS
+            lines += [f"{title}: {len(points)}", *rows, *[f"and {more} more"] * (more > 0)]
+    told = _causes([one for one in undecided if one.cause is not Cause.TOO_WIDE]) + _reasons(compared)
+    more = len(compared.notes) - MOST_NOTES
+    told += [f"note: {note}" for note in (*compared.notes[:MOST_NOTES], *compared.left_out)]
+    told += [f"note: and {more} more, all in --format json"] if more > 0 else []
+    lines += [line for text in (*told, compared.sentence) for line in _wrapped(text, width)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _causes(points: Sequence[Comparison]) -> list[str]:
+    """Points without a verdict by cause, with the first reason of each."""
+    lines = []
+    for cause in dict.fromkeys(one.cause for one in points):
+        alike = [one for one in points if one.cause is cause]
+        name = cause.value if cause else ""
+        lines.append(f"No verdict, {name}: {len(alike)}, first {alike[0].point.label}: {alike[0].reason}")
+    return lines
+
+
+def _reasons(compared: Compared) -> list[str]:
+    """What is unusual about verdicts, such as what they rest on, each once with the number of its points."""
+    told = Counter(one.reason for one in compared.points if one.verdict is not Verdict.NONE and one.reason)
+    words = [f"{count} x {reason}" for reason, count in told.most_common(MOST_NOTES)]
+    return words + [f"and {len(told) - MOST_NOTES} more reasons"] * (len(told) > MOST_NOTES)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(plain(text, LONGEST_TEXT), max(width, 20), subsequent_indent="  ") or [""]
+
+
+def self_check_screen(check: SelfCheck, width: int = 80) -> str:
+    """What A=A showed, as text of at most ``width`` columns."""
+    settings = check.settings
+    lines = [f"A=A of {' and '.join(check.runs)}: {check.points} points, {check.left_out} left out"]
+    shares = [
+        f"false alarms: {check.false_alarms:.3%} of points in {check.splits} share-outs of the rounds, "
+        f"{check.alarmed:.1%} of share-outs with any (let pass: {MOST_FALSE:.0%} of points)",
+        f"planted slow-downs of {INJECTED_THRESHOLDS:g} thresholds found: {check.found:.1%} "
+        f"(threshold {settings.thresholds.default:.3g}, confidence {settings.confidence:.4g})",
+    ]
+    lines += shares if check.points else []  # shares of nothing would read like good news
+    if check.direct is not None:
+        alarms = check.direct_alarms
+        share = "no point can be judged" if alarms is None else f"{alarms:.1%} of points differ"
+        lines.append(f"the two runs as they are: {share} ({check.direct.sentence})")
+    lines.append(
+        "these settings can be trusted here" if not check.exit_code else f"NO VERDICT: {check.doubt}"
+    )
+    return "".join(f"{one}\n" for line in lines for one in _wrapped(line, width))
+
+
+def markdown(compared: Compared) -> str:
+    """Verdict line, table of changed points, details folded (GitHub and GitLab read ``<details>``)."""
+    changed = [one for one in compared.points if _has_changed(one)]
+    changed.sort(key=lambda one: (not one.wrong, -(one.ratio or 0.0)))
+    rest = [one for one in compared.points if not _has_changed(one)]
+    base, new = (plain(side, LONGEST_TEXT).replace("`", "'") for side in (compared.base, compared.new))
+    lines = [f"**{_SIGNS.get(compared.exit_code, '❔')} ccbench: {_escaped(compared.sentence)}**", ""]
+    lines += [f"`{base}` → `{new}`", "", *(_rows(changed, MOST_CHANGED) if changed else [])]
+    lines += _folded("other points", len(rest), _rows(rest, MOST_FOLDED)) if rest else []
+    notes = [*compared.notes, *compared.left_out]
+    told = [f"- {_escaped(note)}" for note in notes[:MOST_FOLDED]]
+    lines += _folded("notes", len(notes), [*told, ""]) if notes else []
+    lines.append(
+        "Time of new over base, median of the rounds' medians, minus one; intervals at "
+        f"{compared.settings.confidence:.4g}; threshold {compared.settings.thresholds.default:.3g}"
+        + (" and rules." if compared.settings.thresholds.rules else ".")
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _folded(what: str, count: int, lines: Sequence[str]) -> list[str]:
+    return ["<details>", f"<summary>{count} {what}</summary>", "", *lines, "</details>", ""]
+
+
+def _has_changed(one: Comparison) -> bool:
+    return one.wrong or one.verdict in (Verdict.SLOWER, Verdict.FASTER)
+
+
+def _rows(points: Sequence[Comparison], most: int) -> list[str]:
+    rows = []
+    for one in points[:most]:
+        verdict = "wrong results" if one.wrong else one.verdict.value
+        rows.append((*_cells(one), f"{verdict}: {one.reason}" if one.reason else verdict))
+    table = Table((*_COLUMNS, *columns("<verdict")), rows)
+    more = len(points) - most
+    return [markdown_table(table, LONGEST_CELL), "", *[f"and {more} more", ""] * (more > 0)]
+
+
+def _escaped(text: str) -> str:
+    return markdown_text(text, LONGEST_CELL)
+
+
+def document(compared: Compared) -> dict[str, Any]:
+    """Everything as JSON values: times in seconds per launch, changes as ratios; null where there is none."""
+    return {
+        "verdict": compared.sentence,
+        "exit_code": compared.exit_code,
+        "base": compared.base,
+        "new": compared.new,
+        "settings": _settings(compared.settings),
+        "counts": compared.counts,
+        "causes": compared.causes,
+        "notes": list(compared.notes),
+        "unused_rules": list(compared.unused_rules),
+        "left_out": list(compared.left_out),
+        "unread": compared.unread,
+        "points": [_point(one) for one in compared.points],
+    }
+
+
+def self_check_document(check: SelfCheck) -> dict[str, Any]:
+    """What A=A showed as JSON values; shares are fractions."""
+    return {
+        "exit_code": check.exit_code,
+        "doubt": check.doubt,
+        "runs": list(check.runs),
+        "settings": _settings(check.settings),
+        "unused_rules": list(check.unused_rules),
+        "points": check.points,
+        "left_out": check.left_out,
+        "splits": check.splits,
+        "false_alarms": check.false_alarms,
+        "alarmed": check.alarmed,
+        "found": check.found,
+        "direct": None if check.direct is None else document(check.direct),
+    }
+
+
+def _settings(settings: Settings) -> dict[str, Any]:
+    return {
+        "threshold": settings.thresholds.default,
+        "threshold_rules": len(settings.thresholds.rules),
+        "confidence": settings.confidence,
+        "undecided": settings.undecided,
+        "accepted_flags": sorted(settings.accepted_flags),
+        "across_machines": settings.across_machines,
+        "draws": settings.draws,
+        "seed": settings.seed,
+    }
+
+
+def _point(one: Comparison) -> dict[str, Any]:
+    asked = {name: getattr(one.point, name) for name in ORDER}
+    found = {**asked, **{name: value for name, value in vars(one).items() if name != "point"}}
+    found["verdict"] = one.verdict.value
+    found["cause"] = None if one.cause is None else one.cause.value
+    return {name: _finite(value) for name, value in found.items()}
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def junit(compared: Compared) -> str:
+    """JUnit XML, one test case a point: slower and wrong ones fail, those without a verdict are errors.
+
+    An error and not a skip, since CI systems let skips pass; only points whose interval is too wide are
+    skipped, and only where the settings let them pass. Nothing to compare is an error of its own, and so are
+    files that could not be read.
+    """
+    from xml.etree import ElementTree
+
+    tolerant = compared.exit_code == FINE
+    suite = ElementTree.Element("testsuite", name="ccbench compare")
+    counts = dict.fromkeys(("failure", "error", "skipped"), 0)
+    for one in compared.points:
+        case = ElementTree.SubElement(
+            suite, "testcase", classname=plain(one.point.name, LONGEST_TEXT), name=one.point.size
+        )
+        kind = _outcome(one, tolerant)
+        if kind:
+            counts[kind] += 1
+            message = _message(one)
+            what = "wrong results" if one.wrong else (one.cause.value if one.cause else one.verdict.value)
+            attributes = {"message": message} if kind == "skipped" else {"type": what, "message": message}
+            ElementTree.SubElement(case, kind, attributes)
+    absent = [("any point", "nothing")] * (not compared.points) + [("files", "unread")] * bool(
+        compared.unread
+    )
+    for name, what in absent:
+        case = ElementTree.SubElement(suite, "testcase", classname="ccbench compare", name=name)
+        ElementTree.SubElement(case, "error", type=what, message=plain(compared.sentence, LONGEST_TEXT))
+        counts["error"] += 1
+    suite.set("tests", str(len(compared.points) + len(absent)))
+    for kind, name in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
+        suite.set(name, str(counts[kind]))
+    said = "; ".join((compared.sentence, *compared.notes))
+    ElementTree.SubElement(suite, "system-out").text = plain(said, 20 * LONGEST_TEXT)
+    ElementTree.indent(suite)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"
+
+
+def _outcome(one: Comparison, tolerant: bool) -> str:
+    if one.wrong or one.verdict is Verdict.SLOWER:
+        return "failure"
+    if one.verdict is not Verdict.NONE:
+        return ""
+    return "skipped" if tolerant and one.cause is Cause.TOO_WIDE else "error"
+
+
+def _message(one: Comparison) -> str:
+    _, _, base, new, change, interval = _cells(one)
+    parts = [f"{one.verdict.value}: {base} -> {new}", f"{change} {interval}".strip()]
+    parts += [f"threshold {one.threshold:.3g}", one.reason]
+    return plain(", ".join(part for part in parts if part), LONGEST_TEXT)

@@ -1,12 +1,71 @@
-"""What backends can do: one row for each, which expansion, refusals, planning, predictions, the doctor and
-``ccbench list`` loop over. The rows stand in ``ccbench.backends``, beside the code that they describe.
+"""What cases may ask, one row an axis, and what backends can do, one row each.
+
+Expansion, refusals, planning, predictions, the doctor and ``ccbench list`` loop over both. The axes stand in
+``ccbench.cases``, the rows of backends in ``ccbench.backends``, beside the code that they describe.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One dimension of a case: its column, its words, and what a suite may ask of it.
+
+    meaning, unit: of the column in parquet files. words: in labels, where the value is neither the default
+    nor in ``unsaid``. plain: words for the default where other values stand beside it; axes that have them
+    are settings, which leave a case's id alone at their default. identity: whether cases that differ in it
+    are different points. choice: a library's way to do the same work; other settings change the work, and
+    times of different work do not race.
+    needs: property of a Collective without which the axis has one value, ``blank``. key: in a suite's sweep.
+    values, everything: words that it takes, and what ``all`` stands for; of a bool those of False and True.
+    bounds: least and largest number that it takes. An axis without either has a reader of its own in
+    ``ccbench.suite``. asked: what a sweep asks unless it says. noun: one value, in errors.
+    name, kind, default: of the field in ``Case``; kind as parquet calls it; None where there is no default.
+    """
+
+    meaning: str
+    words: str = "{}"
+    plain: str = ""
+    unit: str = ""
+    unsaid: tuple[Any, ...] = ()
+    identity: bool = True
+    choice: bool = False
+    needs: str = ""
+    blank: Any = None
+    key: str = ""
+    values: tuple[str, ...] = ()
+    everything: tuple[str, ...] = ()
+    bounds: tuple[int, int] | None = None
+    asked: str | int = ""
+    noun: str = ""
+    name: str = ""
+    kind: str = ""
+    default: Any = None
+
+    def said(self, value: Any) -> str:
+        """Words for ``value`` in a label; empty where it goes without saying."""
+        return "" if value == self.default or value in self.unsaid else self.words.format(value)
+
+    def value(self, word: Any) -> Any:
+        """What a case holds for one word of a sweep."""
+        return word == self.values[1] if self.kind == "bool" else word
+
+    def plain_value(self, cell: Any) -> str | int | bool:
+        """A cell of a run's table as a case holds it."""
+        return _KINDS[self.kind](cell)
+
+
+_KINDS: Mapping[str, Callable[[Any], str | int | bool]] = {"string": str, "int64": int, "bool": bool}
+
+
+def axis(meaning: str, words: str = "{}", plain: str = "", **declared: Any) -> dict[str, Axis]:
+    """Metadata of a field of Case: its row of AXES."""
+    return {"axis": Axis(meaning, words, plain, **declared)}
 
 
 class Every:

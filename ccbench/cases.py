@@ -7,12 +7,12 @@ all_to_all_v asks for amounts).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import KW_ONLY, MISSING, dataclass, field, fields, replace
 from enum import Enum
 from typing import Any
 
-from ccbench.capabilities import capabilities_of
+from ccbench.capabilities import Axis, axis, capabilities_of
 from ccbench.collectives import collective, sent_elements
 from ccbench.dtypes import CPU_DTYPES, ITEM_BYTES, item_bytes
 from ccbench.groups import Pair, parse_concurrent, parse_groups, parse_pair
@@ -74,62 +74,6 @@ class Status(str, Enum):
     TIMED_OUT = "timed_out"
     OUT_OF_MEMORY = "out_of_memory"
     SKIPPED = "skipped"
-
-
-@dataclass(frozen=True)
-class Axis:
-    """One dimension of a case: its column, its words, and what a suite may ask of it.
-
-    meaning, unit: of the column in parquet files. words: in labels, where the value is neither the default
-    nor in ``unsaid``. plain: words for the default where other values stand beside it; axes that have them
-    are settings, which leave a case's id alone at their default. identity: whether cases that differ in it
-    are different points. choice: a library's way to do the same work; other settings change the work, and
-    times of different work do not race.
-    needs: property of a Collective without which the axis has one value, ``blank``. key: in a suite's sweep.
-    values, everything: words that it takes, and what ``all`` stands for; of a bool those of False and True.
-    bounds: least and largest number that it takes. An axis without either has a reader of its own in
-    ``ccbench.suite``. asked: what a sweep asks unless it says. noun: one value, in errors.
-    name, kind, default: of the field in ``Case``; kind as parquet calls it; None where there is no default.
-    """
-
-    meaning: str
-    words: str = "{}"
-    plain: str = ""
-    unit: str = ""
-    unsaid: tuple[Any, ...] = ()
-    identity: bool = True
-    choice: bool = False
-    needs: str = ""
-    blank: Any = None
-    key: str = ""
-    values: tuple[str, ...] = ()
-    everything: tuple[str, ...] = ()
-    bounds: tuple[int, int] | None = None
-    asked: str | int = ""
-    noun: str = ""
-    name: str = ""
-    kind: str = ""
-    default: Any = None
-
-    def said(self, value: Any) -> str:
-        """Words for ``value`` in a label; empty where it goes without saying."""
-        return "" if value == self.default or value in self.unsaid else self.words.format(value)
-
-    def value(self, word: Any) -> Any:
-        """What a case holds for one word of a sweep."""
-        return word == self.values[1] if self.kind == "bool" else word
-
-    def plain_value(self, cell: Any) -> str | int | bool:
-        """A cell of a run's table as a case holds it."""
-        return _KINDS[self.kind](cell)
-
-
-_KINDS: Mapping[str, Callable[[Any], str | int | bool]] = {"string": str, "int64": int, "bool": bool}
-
-
-def axis(meaning: str, words: str = "{}", plain: str = "", **declared: Any) -> dict[str, Axis]:
-    """Metadata of a field of Case: its row of AXES."""
-    return {"axis": Axis(meaning, words, plain, **declared)}
 
 
 @dataclass(frozen=True)
@@ -313,17 +257,6 @@ class Case:
         return row.output_count(self.count, self.group_ranks, seat, max(self.root, 0))
 
     @property
-    def by_last_starter(self) -> bool:
-        """Whether a sample is the time of the rank that took least, by the clocks of the ranks' devices.
-
-        One launch alone, of all ranks, that none can end before all have begun, on hosts that let their
-        devices go each by itself: what others took more, they waited for who started last. On one host all
-        start together, and who took least only ended first, as a tree's root ends before its leaves.
-        """
-        waits = self.collective in WAITED_FOR_BY_ALL and not (self.groups or self.concurrent)
-        return waits and self.nodes > 1 and self.mode in ALONE and capabilities_of(self.backend).device_timed
-
-    @property
     def label(self) -> str:
         """One line for people: ``all_reduce ring float32 sum 1048576 B, 4 ranks, cpu``."""
         words = [self.collective, self.algorithm, self.dtype]
@@ -375,9 +308,6 @@ def case_of(row: Mapping[str, Any]) -> Case:
     values: dict[str, Any] = {axis.name: axis.plain_value(row[axis.name]) for axis in AXES}
     return Case(str(row["suite"]), **values)
 
-
-WAITED_FOR_BY_ALL = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
-"""Collectives of which no rank has the result before every rank has started."""
 
 ALONE = ("isolated", "cold")
 """Modes in which each launch waits for the one before."""

@@ -11,11 +11,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbench.cases import NO_OP, NO_ROOT, UNEVEN, Case
-from ccbench.collectives import collective, sent_elements
+from ccbench.backends.cpu.side import amounts_of
+from ccbench.cases import NO_OP, NO_ROOT, Case
+from ccbench.collectives import collective
 from ccbench.dtypes import item_bytes, numpy_dtype
 from ccbench.model.parties import ByIdentity
-from ccbench.schedules.layout import Amounts, Layout
+from ccbench.schedules.layout import Layout
 from ccbench.schedules.schedule import Schedule, Step
 from ccbench.verification import GROUP_SALTS, Array, Part, fill, part_of, poison
 
@@ -68,7 +69,7 @@ def execute(schedule: Schedule, case: Case, salt: int = SALT) -> list[NDArray[np
     row = collective(case.collective)
     dtype = numpy_dtype(case.dtype)
     root = 0 if case.root == NO_ROOT else case.root
-    layout = Layout(schedule, case.count, in_place=False, sent=_amounts(case))
+    layout = Layout(schedule, case.count, in_place=False, sent=amounts_of(case))
     memory = _filled(layout, case, salt)
     ufunc = _UFUNCS[case.op if case.op != NO_OP else "max"]
     for step in schedule.expanded():
@@ -82,13 +83,6 @@ def execute(schedule: Schedule, case: Case, salt: int = SALT) -> list[NDArray[np
         whole = np.concatenate([*parts, np.zeros(0, memory.dtype)])
         outputs.append(whole.astype(dtype))
     return outputs
-
-
-def _amounts(case: Case) -> Amounts:
-    """Of uneven blocks, [source][target]; () where all are of one size."""
-    if case.collective != UNEVEN or not case.traffic:
-        return ()
-    return tuple(map(tuple, sent_elements(case.traffic, case.count, case.ranks).tolist()))
 
 
 def _filled(layout: Layout, case: Case, salt: int) -> Array:

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbench.backends.endpoint import FIRST_OF_WARM_UP, Apart, DeviceTimed, Endpoint, Overlapping
+from ccbench.capabilities import capabilities_of
 from ccbench.cases import ALONE, OVERLAP, Case, Sampling
 from ccbench.errors import UsageError
 from ccbench.runner.sampler import Overlapped, Plain
@@ -288,7 +289,7 @@ def _sample(
             reason = ""
             if endpoint.rank == 0:
                 taken = taking_part(case, endpoint.stamps[:, : count * stamps : stamps])
-                samples = durations(taken, case.by_last_starter) / launches
+                samples = durations(taken, by_last_starter(case)) / launches
                 # The checked sample still comes: until then the newest one stands in for it.
                 samples = np.append(samples, samples[-1:] if count else launch_seconds)
                 reason = stop_reason(sampling, samples, time.perf_counter() - began)
@@ -300,13 +301,28 @@ def _sample(
         count += 1
 
 
-def durations(stamps: NDArray[np.float64], by_last_starter: bool = False) -> NDArray[np.float64]:
+WAITED_FOR_BY_ALL = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+"""Collectives of which no rank has the result before every rank has started."""
+
+
+def by_last_starter(case: Case) -> bool:
+    """Whether a sample is the time of the rank that took least, by the clocks of the ranks' devices.
+
+    One launch alone, of all ranks, that none can end before all have begun, on hosts that let their
+    devices go each by itself: what others took more, they waited for who started last. On one host all
+    start together, and who took least only ended first, as a tree's root ends before its leaves.
+    """
+    waits = case.collective in WAITED_FOR_BY_ALL and not (case.groups or case.concurrent)
+    return waits and case.nodes > 1 and case.mode in ALONE and capabilities_of(case.backend).device_timed
+
+
+def durations(stamps: NDArray[np.float64], last_starter: bool = False) -> NDArray[np.float64]:
     """First rank's start to last rank's end of each sample; stamps has shape (ranks, samples, 2).
 
-    by_last_starter: the time of the rank that took least (``Case.by_last_starter``).
+    last_starter: the time of the rank that took least (``by_last_starter``).
     """
     began, ended = stamps[:, :, 0], stamps[:, :, 1]
     result: NDArray[np.float64] = (
-        (ended - began).min(axis=0) if by_last_starter else ended.max(axis=0) - began.min(axis=0)
+        (ended - began).min(axis=0) if last_starter else ended.max(axis=0) - began.min(axis=0)
     )
     return result

@@ -12,12 +12,12 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from ccbench.capabilities import backend_names, backends_of_auto, capabilities_of
-from ccbench.cases import AXIS, NO_ROOT, OVERLAP, Axis, Case
+from ccbench.capabilities import Axis, backend_names, backends_of_auto, capabilities_of
+from ccbench.cases import AXIS, NO_ROOT, OVERLAP, Case
 from ccbench.collectives import COLLECTIVES, Collective
 from ccbench.dtypes import ITEM_BYTES
 from ccbench.errors import CcbenchError, UsageError
@@ -30,9 +30,6 @@ MOST_REASONS = 5
 """Of what an empty suite asks for in vain, so many are named."""
 
 MPI_PREFIX = "mpi:"
-
-Kept = tuple[int, Counter[str]]
-"""How many values of an axis exist here, and how many of those that are asked for do not, by their names."""
 
 
 @dataclass(frozen=True)
@@ -56,58 +53,48 @@ class ExpansionContext:
 
 
 @dataclass(frozen=True)
-class _Block:
-    """Cases that share sweep, backend, collective and ranks; every other axis as its values.
+class _Values:
+    """Values of one axis: those that exist here, and how many that are asked for do not, by their names."""
 
-    values: of each axis in SWEPT but mode and computing, which go together in ``modes``. works: who
-    communicates with whom; no more than one above MOST_POINTS. lacked: works that do not exist here.
+    has: Sequence[Any]
+    lacked: Counter[str] = field(default_factory=Counter)
+
+
+def _parted(asked: Iterable[Any], lack: Callable[[Any], str]) -> _Values:
+    """lack: what is missing for a value, in words; '' where nothing is."""
+    asked = dict.fromkeys(asked)
+    missing = {value: lack(value) for value in asked}
+    return _Values(
+        tuple(value for value in asked if not missing[value]), Counter(filter(None, missing.values()))
+    )
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Cases that share sweep, backend, collective and ranks.
+
+    values: of every other axis. ``mode`` goes together with ``overlap_with``, and ``work`` is who
+    communicates with whom, no more than one above MOST_POINTS.
     """
 
     sweep: Sweep
     backend: str
     row: Collective
     ranks: int
-    algorithms: tuple[str, ...]
-    roots: tuple[int, ...] | range
-    modes: tuple[tuple[str, str], ...]
-    values: Mapping[str, tuple[Any, ...]]
-    works: tuple[Mapping[str, Any], ...]
-    lacked: Counter[str]
+    values: Mapping[str, _Values]
 
-    @property
-    def axes(self) -> list[Kept]:
-        row, sweep = self.row, self.sweep
-        roots = sweep.root if row.rooted and not isinstance(sweep.root, str) else ()
-        modes, named = [mode for mode, _ in self.modes], [name for name in sweep.algorithm if name != "all"]
-        asked: tuple[tuple[str, Sequence[object], Iterable[object]], ...] = (
-            ("mode ", modes, [mode for mode in sweep.asked("mode") if mode != OVERLAP or row.moves_data]),
-            (f"{row.name} with algorithm ", self.algorithms, named),
-            (f"root of {self.ranks} ranks: ", self.roots, roots),
-        )
-        own = [(len(has), Counter(f"{word}{v}" for v in all_ if v not in has)) for word, has, all_ in asked]
-        return [*own, *(self._kept(axis) for axis in SWEPT if axis.name in self.values), self._kept_works]
-
-    def _kept(self, axis: Axis) -> Kept:
-        has = self.values[axis.name]
-        asked = self.sweep.asked(axis.name) if exists_for(axis, self.row) else ()
-        lacked = Counter(_lack(self, axis, value) for value in asked if value not in has)
-        return len(has), lacked
-
-    @property
-    def _kept_works(self) -> Kept:
-        return len(self.works), self.lacked
-
-    def count(self, kept: Sequence[Kept], asked: Sequence[Kept] = ()) -> int:
+    def count(self, kept: Sequence[_Values], asked: Sequence[_Values] = ()) -> int:
         """Cases before equal ones are joined, by multiplication."""
-        values = math.prod(has for has, _ in kept) * math.prod(has + more.total() for has, more in asked)
+        values = math.prod(len(one.has) for one in kept)
+        values *= math.prod(len(one.has) + one.lacked.total() for one in asked)
         sizes = self.sweep.size if values and self.row.moves_data else (0,)
         return values * sum(size.count() if isinstance(size, Range) else 1 for size in sizes)
 
     def left_out(self) -> Iterator[tuple[str, int]]:
         """What the sweep asks for and is not here, with the number of cases that go with it."""
-        axes = self.axes
-        for place, (_, lacked) in enumerate(axes):
-            for what, values in lacked.items():
+        axes = [*self.values.values()]
+        for place, one in enumerate(axes):
+            for what, values in one.lacked.items():
                 if cases := values * self.count(axes[:place], axes[place + 1 :]):
                     yield f"{self.backend} has no {what}", cases
 
@@ -115,18 +102,6 @@ class _Block:
 def offers(backend: str, name: str, value: object) -> bool:
     """Whether ``backend`` has that value of the axis ``name``; the default is had by all."""
     return value == AXIS[name].default or capabilities_of(backend).has(name, value)
-
-
-def exists_for(axis: Axis, row: Collective) -> bool:
-    """Whether the axis means anything for a collective; else it collapses to one value."""
-    return not axis.needs or bool(getattr(row, axis.needs))
-
-
-def _lack(block: _Block, axis: Axis, value: object) -> str:
-    """What a backend has not, in words; of an axis of which it has nothing all values together."""
-    if axis.name == "in_place":
-        return f"{block.row.name} in place"
-    return f"{axis.key} {value}" if axis.name in capabilities_of(block.backend).values else axis.key
 
 
 def expand(suite: Suite, context: ExpansionContext) -> tuple[Case, ...]:
@@ -143,7 +118,7 @@ def expand(suite: Suite, context: ExpansionContext) -> tuple[Case, ...]:
         for block in _blocks(suite, sweep, context):
             blocks.append(block)
             # An empty block counts as well, or a suite of nothing but empty blocks could go on for long.
-            total += max(block.count(block.axes), 1)
+            total += max(block.count([*block.values.values()]), 1)
             if total > MOST_POINTS:
                 raise _too_many(suite, context, index)
     cases = tuple(dict.fromkeys(case for block in blocks for case in _cases(suite, block, context)))
@@ -190,44 +165,44 @@ def _rank_counts(sweep: Sweep, context: ExpansionContext) -> tuple[int, ...]:
 
 
 def _blocks(suite: Suite, sweep: Sweep, context: ExpansionContext) -> Iterator[_Block]:
-    for backend in _sweep_backends(suite, sweep, context):
-        for name in sweep.collective:
-            row = COLLECTIVES[name]
-            algorithms = _algorithms(sweep, backend, name, context)
-            values = {
-                axis.name: _values(axis, sweep, backend, row)
-                for axis in SWEPT
-                if axis.name not in ("mode", "overlap_with")
+    for backend, name in product(_sweep_backends(suite, sweep, context), sweep.collective):
+        row = COLLECTIVES[name]
+        algorithms = _algorithms(sweep, backend, name, context)
+        values = {
+            axis.name: _values(axis, sweep, backend, row)
+            for axis in SWEPT
+            if axis.name not in ("mode", "overlap_with")
+        }
+        for ranks in _rank_counts(sweep, context):
+            every = {
+                "mode": _modes(sweep, backend, row),
+                "algorithm": algorithms,
+                "root": _roots(sweep, row, ranks),
+                **values,
+                "work": _works(sweep, backend, row, ranks),
             }
-            for ranks in _rank_counts(sweep, context):
-                found, lacked = _works(sweep, backend, row, ranks)
-                yield _Block(
-                    sweep=sweep,
-                    backend=backend,
-                    row=row,
-                    ranks=ranks,
-                    algorithms=algorithms,
-                    roots=_roots(sweep, ranks) if row.rooted else (NO_ROOT,),
-                    modes=_modes(sweep, backend, row),
-                    values=values,
-                    works=found,
-                    lacked=lacked,
-                )
+            yield _Block(sweep, backend, row, ranks, every)
 
 
-def _values(axis: Axis, sweep: Sweep, backend: str, row: Collective) -> tuple[Any, ...]:
-    """What the sweep asks for and the backend and the collective have."""
-    if not exists_for(axis, row):
-        return (axis.blank,)
-    apart = axis.name == "in_place" and row.name not in IN_PLACE_COLLECTIVES
-    asked = (value for value in sweep.asked(axis.name) if not (apart and value))
-    return tuple(value for value in asked if offers(backend, axis.name, value))
+def _values(axis: Axis, sweep: Sweep, backend: str, row: Collective) -> _Values:
+    """Of an axis that means nothing for a collective there is one value."""
+    if axis.needs and not getattr(row, axis.needs):
+        return _Values((axis.blank,))
+
+    def lack(value: Any) -> str:
+        if axis.name == "in_place":
+            there = row.name in IN_PLACE_COLLECTIVES and offers(backend, axis.name, value)
+            return "" if there or not value else f"{row.name} in place"
+        if offers(backend, axis.name, value):
+            return ""
+        # Of an axis of which it has nothing all values are missing together.
+        return f"{axis.key} {value}" if axis.name in capabilities_of(backend).values else axis.key
+
+    return _parted(sweep.asked(axis.name), lack)
 
 
-def _works(
-    sweep: Sweep, backend: str, row: Collective, ranks: int
-) -> tuple[tuple[Mapping[str, Any], ...], Counter[str]]:
-    """Who communicates with whom, each once, and what the backend lacks of it."""
+def _works(sweep: Sweep, backend: str, row: Collective, ranks: int) -> _Values:
+    """Who communicates with whom, each once."""
     lacked: Counter[str] = Counter()
     found: dict[tuple[tuple[str, Any], ...], None] = {}
     for work in works(sweep, row, ranks, pairs=offers(backend, "pair", "0>1")):
@@ -239,43 +214,44 @@ def _works(
             found[tuple(work.items())] = None
         if len(found) > MOST_POINTS:
             break
-    return tuple(map(dict, found)), lacked
+    return _Values(tuple(map(dict, found)), lacked)
 
 
-def _roots(sweep: Sweep, ranks: int) -> tuple[int, ...] | range:
+def _roots(sweep: Sweep, row: Collective, ranks: int) -> _Values:
+    if not row.rooted:
+        return _Values((NO_ROOT,))
     if isinstance(sweep.root, str):
-        return range(ranks)
-    return tuple(root for root in sweep.root if root < ranks)
+        return _Values(range(ranks))
+    return _parted(sweep.root, lambda root: "" if root < ranks else f"root of {ranks} ranks: {root}")
 
 
-def _modes(sweep: Sweep, backend: str, row: Collective) -> tuple[tuple[str, str], ...]:
-    """(mode, what is computed meanwhile) that the backend and the collective have."""
-    return tuple(
-        (mode, computing)
-        for mode in sweep.asked("mode")
-        # A barrier waits: there is nothing to hide.
-        if offers(backend, "mode", mode) and (mode != OVERLAP or row.moves_data)
-        for computing in (sweep.asked("overlap_with") if mode == OVERLAP else ("",))
-    )
+def _modes(sweep: Sweep, backend: str, row: Collective) -> _Values:
+    """(mode, what is computed meanwhile)."""
+    # A barrier waits: there is nothing to hide.
+    asked = (mode for mode in sweep.asked("mode") if mode != OVERLAP or row.moves_data)
+    modes = _parted(asked, lambda mode: "" if offers(backend, "mode", mode) else f"mode {mode}")
+    pairs = [
+        (mode, computed)
+        for mode in modes.has
+        for computed in (sweep.asked("overlap_with") if mode == OVERLAP else ("",))
+    ]
+    return _Values(pairs, modes.lacked)
 
 
 def _base(algorithm: str) -> str:
     return algorithm if algorithm.startswith(MPI_PREFIX) else algorithm.split(":", 1)[0]
 
 
-def _algorithms(sweep: Sweep, backend: str, collective: str, context: ExpansionContext) -> tuple[str, ...]:
-    """What the sweep asks for and the backend offers; ``default`` is always offered."""
+def _algorithms(sweep: Sweep, backend: str, collective: str, context: ExpansionContext) -> _Values:
+    """``default`` is always offered."""
     if sweep.algorithm == ("default",):
-        return sweep.algorithm
+        return _Values(sweep.algorithm)
     offered = context.algorithms_of(backend, collective)
     bases = {"default", *map(_base, offered)}
-    found: list[str] = []
-    for name in sweep.algorithm:
-        if name == "all":
-            found.extend(offered or ("default",))
-        elif _base(name) in bases:
-            found.append(name)
-    return tuple(dict.fromkeys(found))
+    asked = [
+        one for name in sweep.algorithm for one in (offered or ("default",) if name == "all" else (name,))
+    ]
+    return _parted(asked, lambda name: "" if _base(name) in bases else f"{collective} with algorithm {name}")
 
 
 def _check_algorithms(suite: Suite, index: int, sweep: Sweep, context: ExpansionContext) -> None:
@@ -283,26 +259,20 @@ def _check_algorithms(suite: Suite, index: int, sweep: Sweep, context: Expansion
     named = [name for name in sweep.algorithm if name not in ("all", "default")]
     if not named:
         return
-    chosen = asked = _sweep_backends(suite, sweep, context) or sweep.backends
-    if _unknown(named, chosen, sweep, context):
-        # --backend may have taken away the one that knows the name: that leaves it out, it is no mistake.
-        there = (*context.auto_backends, *backends_of_auto(gpus=False))
-        others = dict.fromkeys((*chosen, *suite.backends, *there))
-        chosen = tuple(name for name in others if name in sweep.backends)
-    for name in _unknown(named, chosen, sweep, context):
-        known = sorted(_offered(asked, sweep, context))
-        raise suite.origin.error(
-            ("sweep", index, "algorithm"),
-            f"{name!r} is no algorithm of {', '.join(asked)} for {', '.join(sweep.collective)}; "
-            f"{suggestion(_base(name), known) if known else 'write default'}",
-        )
-
-
-def _unknown(
-    named: list[str], backends: Iterable[str], sweep: Sweep, context: ExpansionContext
-) -> tuple[str, ...]:
-    offered = _offered(backends, sweep, context)
-    return tuple(name for name in named if _base(name) not in offered)
+    asked = _sweep_backends(suite, sweep, context) or sweep.backends
+    known = _offered(asked, sweep, context)
+    if all(_base(name) in known for name in named):
+        return
+    # --backend may have taken away the one that knows the name: that leaves it out, it is no mistake.
+    others = (*suite.backends, *context.auto_backends, *backends_of_auto(gpus=False))
+    anywhere = known | _offered([name for name in others if name in sweep.backends], sweep, context)
+    for name in named:
+        if _base(name) not in anywhere:
+            raise suite.origin.error(
+                ("sweep", index, "algorithm"),
+                f"{name!r} is no algorithm of {', '.join(asked)} for {', '.join(sweep.collective)}; "
+                f"{suggestion(_base(name), sorted(known)) if known else 'write default'}",
+            )
 
 
 def _offered(backends: Iterable[str], sweep: Sweep, context: ExpansionContext) -> set[str]:
@@ -317,12 +287,14 @@ def _names(backend: str, collective: str, context: ExpansionContext) -> tuple[st
         return ()  # a backend that cannot even be asked offers nothing here
 
 
+INNER = ("mode", "algorithm", "root", "dtype", "op", "in_place", "work")
+"""Axes that a case gets after who communicates is known: the others vary slowest."""
+
+
 def _cases(suite: Suite, block: _Block, context: ExpansionContext) -> Iterator[Case]:
-    row = block.row
-    settings = {
-        name: values for name, values in block.values.items() if name not in ("dtype", "op", "in_place")
-    }
-    for *chosen, work, dtype in product(*settings.values(), block.works, block.values["dtype"]):
+    row, values = block.row, {name: one.has for name, one in block.values.items()}
+    settings = {name: has for name, has in values.items() if name not in INNER}
+    for *chosen, work, dtype in product(*settings.values(), values["work"], values["dtype"]):
         varied = Case(
             suite.name, block.backend, row.name, "", dtype, "", 0, 0, block.ranks, nodes=context.nodes,
             **dict(zip(settings, chosen, strict=True)), **work,
@@ -331,9 +303,9 @@ def _cases(suite: Suite, block: _Block, context: ExpansionContext) -> Iterator[C
         points = _points(block.sweep, row, group_ranks, ITEM_BYTES[dtype])
         # Nothing else runs while something is computed, and everybody computes.
         plain = varied.everybody and not varied.concurrent
-        modes = [one for one in block.modes if plain or one[0] != OVERLAP]
+        modes = [one for one in values["mode"] if plain or one[0] != OVERLAP]
         for algorithm, op, root, in_place, (mode, computing), (size_bytes, count) in product(
-            block.algorithms, block.values["op"], block.roots, block.values["in_place"], modes, points
+            values["algorithm"], values["op"], values["root"], values["in_place"], modes, points
         ):
             if root < group_ranks:
                 yield replace(

@@ -16,8 +16,8 @@ from pydantic import (
     model_validator,
 )
 
-from ccbench.capabilities import backend_names
-from ccbench.cases import AXES, AXIS, Axis, Sampling
+from ccbench.capabilities import Axis, backend_names
+from ccbench.cases import AXES, AXIS, Sampling
 from ccbench.collectives import COLLECTIVES
 from ccbench.groups import LAYOUT_AXES, MEGATRON_ORDER, ORDERS
 from ccbench.suite import grouping, ranges, readers
@@ -27,7 +27,6 @@ from ccbench.units import parse_duration, parse_fraction, shown, suggestion
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 LONGEST_QUESTION = 500
-VERDICTS = ("speed", "health")
 LONGEST_SECONDS = 24 * 3600.0
 LARGEST_SEED = 2**63 - 1
 
@@ -99,16 +98,14 @@ def _read_question(value: Any) -> str:
     return " ".join(value.split())
 
 
-def _read_verdict(value: Any) -> str:
-    if value not in VERDICTS:
-        raise MisfitError(f"{shown(value)} is not a verdict; {suggestion(value, VERDICTS)}")
-    return str(value)
+def _one_of(kind: str, *known: str) -> Reads:
+    def read(value: Any) -> str:
+        if value not in known:
+            article = "an" if kind[0] in "aeiou" else "a"
+            raise MisfitError(f"{shown(value)} is not {article} {kind}; {suggestion(value, known)}")
+        return str(value)
 
-
-def _read_order(value: Any) -> str:
-    if value not in ("interleaved", "written"):
-        raise MisfitError(f"{shown(value)} is not an order; {suggestion(value, ('interleaved', 'written'))}")
-    return str(value)
+    return Reads(read, {"enum": list(known)})
 
 
 _LAYOUT_SCHEMA: dict[str, Any] = {
@@ -284,8 +281,8 @@ class Suite(StrictModel):
     backends: Annotated[tuple[str, ...], _words(readers.read_backends, "auto", *backend_names())] = ("auto",)
     sweep: Annotated[tuple[Sweep, ...], BeforeValidator(_listed)]
     sampling_rules: SamplingRules = Field(default=SamplingRules(), alias="sampling")
-    verdict: Annotated[str, Reads(_read_verdict, {"enum": list(VERDICTS)})] = "speed"
-    order: Annotated[str, Reads(_read_order, {"enum": ["interleaved", "written"]})] = "interleaved"
+    verdict: Annotated[str, _one_of("verdict", "speed", "health")] = "speed"
+    order: Annotated[str, _one_of("order", "interleaved", "written")] = "interleaved"
     seed: Annotated[int, _whole(0, LARGEST_SEED)] = 1
     _origin: Origin = PrivateAttr(default=Origin())
 

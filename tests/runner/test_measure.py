@@ -21,6 +21,7 @@ from ccbench.runner.measure import (
     PROVOKED_LAUNCHES,
     SALTS_PER_ROUND,
     RankResult,
+    by_last_starter,
     durations,
     measure,
     taking_part,
@@ -86,7 +87,7 @@ def test_a_sample_lasts_from_the_first_start_to_the_last_end() -> None:
     stamps = np.array([[[1.0, 2.0], [5.0, 6.0]], [[1.5, 3.0], [4.0, 5.5]]])
     assert durations(stamps).tolist() == [2.0, 2.0]
     own = stamps[:, :, 1] - stamps[:, :, 0]
-    assert durations(stamps, by_last_starter=True).tolist() == own.min(axis=0).tolist()
+    assert durations(stamps, last_starter=True).tolist() == own.min(axis=0).tolist()
 
 
 @pytest.mark.parametrize(("nodes", "collective", "least"), [
@@ -96,7 +97,7 @@ def test_the_least_time_counts_only_where_hosts_start_their_devices_each_by_itse
     nodes: int, collective: str, least: bool
 ) -> None:
     case = Case("s", "nccl", collective, "tree", "float32", "sum", 8, 2, 4, mode="isolated", nodes=nodes)
-    assert case.by_last_starter is least
+    assert by_last_starter(case) is least
 
 
 # -- measuring ---------------------------------------------------------------------------------------------

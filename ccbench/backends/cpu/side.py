@@ -11,13 +11,11 @@ from ccbench.backends.cpu.execution import Buffers, Bystander, Launcher, Pace
 from ccbench.backends.cpu.memory import Arena, Control, Word, buffer_offsets
 from ccbench.backends.cpu.program import CompiledCase
 from ccbench.backends.faults import Fault
-from ccbench.cases import NO_ROOT, UNEVEN, Case
+from ccbench.cases import DEFAULT, UNEVEN, Case
 from ccbench.collectives import collective, sent_elements
 from ccbench.dtypes import item_bytes, numpy_dtype
-from ccbench.schedules import parse_algorithm, schedule_for
-from ccbench.schedules.direct import one_way_send_recv
+from ccbench.model.parties import schedule_of
 from ccbench.schedules.layout import Amounts, Layout, Place, Space
-from ccbench.schedules.schedule import Schedule
 from ccbench.verification import GROUP_SALTS, Array, Mismatch, Part, part_of, poison
 
 ONE_SHOT_LIMIT_BYTES = 32 * 1024
@@ -31,32 +29,8 @@ def default_algorithm(collective: str, size_bytes: int) -> str:
     return {"send_recv": "shift", "barrier": "dissemination"}.get(collective, "direct")
 
 
-def concrete_schedule(case: Case) -> Schedule:
-    """The proven schedule that each group of a case runs, ``default`` resolved."""
-    if case.one_pair and not case.one_pair.both:
-        return one_way_send_recv()
-    name = case.algorithm
-    ranks = case.group_ranks
-    if name == "default":
-        name = default_algorithm(case.collective, case.size_bytes)
-    algorithm, parameter = parse_algorithm(name)
-    root = 0 if case.root == NO_ROOT else case.root
-    return schedule_for(
-        case.collective, algorithm, ranks, root=root, parameter=parameter, size_bytes=case.size_bytes
-    )
-
-
-def algorithm_label(schedule: Schedule) -> str:
-    """``ring`` or ``chain:8``: what a suite would write to get this schedule."""
-    return f"{schedule.algorithm}:{schedule.parameter}" if schedule.parameter else schedule.algorithm
-
-
-def layout_of(case: Case) -> Layout:
-    """Where the slots of ``case``'s schedule lie. ScheduleError where they cannot."""
-    return Layout(concrete_schedule(case), case.count, case.in_place, _amounts(case))
-
-
-def _amounts(case: Case) -> Amounts:
+def amounts_of(case: Case) -> Amounts:
+    """Of uneven blocks, [source][target]; () where all are of one size."""
     if case.collective != UNEVEN or not case.traffic:
         return ()
     return tuple(map(tuple, sent_elements(case.traffic, case.count, case.group_ranks).tolist()))
@@ -81,7 +55,9 @@ class Side:
     def __init__(self, case: Case, rank: int, fault: Fault | None, salts: int = 0) -> None:
         self.case = case
         self.rank = rank
-        self.layout = layout_of(case)
+        default = default_algorithm(case.collective, case.size_bytes)
+        schedule = schedule_of(case, default if case.algorithm == DEFAULT else case.algorithm)
+        self.layout = Layout(schedule, case.count, case.in_place, amounts_of(case))
         self.part: Part | None = part_of(case, rank)
         self.fault = fault if fault and fault.matches(case, rank) else None
         self.launcher: Launcher | Bystander | None = None
@@ -96,7 +72,8 @@ class Side:
     @property
     def label(self) -> str:
         """What a suite would write to get the algorithm that runs."""
-        return algorithm_label(self.layout.schedule)
+        schedule = self.layout.schedule
+        return f"{schedule.algorithm}:{schedule.parameter}" if schedule.parameter else schedule.algorithm
 
     # -- memory --------------------------------------------------------------------------------------------
 

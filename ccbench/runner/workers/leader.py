@@ -36,7 +36,7 @@ from ccbench.machine.host import allowed_cpus, spread_over_cores
 from ccbench.machine.load import flagged
 from ccbench.machine.processes import die_with_parent, ending, state
 from ccbench.machine.readings import joined
-from ccbench.runner.measure import RankResult, durations, taking_part
+from ccbench.runner.measure import RankResult, by_last_starter, durations, taking_part
 from ccbench.runner.workers.agent import refuse_all, run_rank
 from ccbench.runner.workers.messages import RankReport
 
@@ -223,7 +223,7 @@ class Leader(ABC):
             detail="; ".join(detail for detail in details if detail),
             algorithm_used=first.algorithm_used,
             launches_per_sample=launches,
-            samples_seconds=tuple((durations(stamps, case.by_last_starter) / launches).tolist()),
+            samples_seconds=tuple((durations(stamps, by_last_starter(case)) / launches).tolist()),
             warmup_seconds=result.warmup_seconds,
             simulated=Flag.EMULATION in first.flags,
             launching_seconds=result.launching_seconds,

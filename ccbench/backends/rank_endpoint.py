@@ -106,7 +106,7 @@ class RankEndpoint(PerProcessEndpoint, ABC):
 
     def tells_apart(self, other: Case) -> bool:
         """Whether the call says when the case's own collective is over and when ``other`` is."""
-        return False
+        return True
 
     def refuse_beyond(self, own_bytes: int, limit_bytes: float, places: Sequence[str]) -> None:
         """OutOfMemory on every rank when the ranks of one place together need more than it has. Collective.

@@ -180,10 +180,6 @@ class MpiEndpoint(RankEndpoint):
         except NotImplementedError:  # the header is of a newer standard than the library
             raise CannotRun(f"{self.version} has no {mode} {lane.part.collective}") from None
 
-    def tells_apart(self, other: Case) -> bool:
-        """Always: requests tell when they are complete."""
-        return True
-
     def launch(self, times: int) -> None:
         """Run the collective ``times`` times, back to back."""
         if self._loop is None or self.fault:

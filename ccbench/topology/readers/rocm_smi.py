@@ -8,11 +8,19 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ccbench.errors import MachineError
 from ccbench.topology.graph import Device, DeviceKind, Link, LinkKind, Notice, Topology, TopologyClass
-from ccbench.topology.readers.accelerator_tables import Table, read_table, symmetric
+from ccbench.topology.text import whole
+
+ONE_HOP = 15
+"""Weight of a pair with one XGMI hop between them."""
+
+MOST_DEVICES = 1024
+"""Columns a heading may have; more is damage."""
 
 _NAME = re.compile(r"GPU\d{1,4}|card\d{1,4}")
 _SECTION = re.compile(r"=+\s?([A-Za-z][A-Za-z \-]{3,60}?)\s?=+$")
@@ -26,85 +34,191 @@ _NUMA = re.compile(r"(?:GPU ?\[?|card)(\d{1,4})\]?\s{0,40}: \(Topology\) Numa (N
 _JSON = re.compile(
     r"\(Topology\) (Weight|Hops|Link type) between DRM devices (\d{1,4}) and (\d{1,4})", re.IGNORECASE
 )
-ONE_HOP = 15
-"""Weight of a pair with one XGMI hop between them."""
-
-_JSON_SECTIONS = {"weight": "weights", "hops": "hops", "link type": "link_types"}
 _SIGN = re.compile(
     r"(?:Weight|Hops|Link Type) between two GPUs|\(Topology\) Numa "
     r"|\(Topology\) \w{4,6}(?: type)? between DRM"
 )
 
-Sections = dict[str, Table]
+Numa = dict[str, dict[str, int]]
+"""GPU -> ``node`` and ``affinity``."""
+
+
+@dataclass
+class Table:
+    """A square table of labels: rows by name, what stands behind each, and the names of the heading."""
+
+    columns: list[str]
+    line: int
+    rows: dict[str, list[str]] = field(default_factory=dict)
+    rest: dict[str, str] = field(default_factory=dict)
+
+    def pairs(self) -> Iterator[tuple[str, str, str]]:
+        """(row, column, label) of every cell off the diagonal, row by row."""
+        for row, cells in self.rows.items():
+            for column, label in zip(self.columns, cells, strict=False):
+                if row != column:
+                    yield row, column, label
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every pair has its label."""
+        return sum(1 for _ in self.pairs()) == len(self.columns) * (len(self.columns) - 1)
+
+    def numbers(self) -> dict[tuple[str, str], int]:
+        """(row, column) -> label, where it is a whole number."""
+        found = {(row, column): whole(label) for row, column, label in self.pairs()}
+        return {pair: number for pair, number in found.items() if number is not None and number >= 0}
+
+    def note_asymmetry(self, notices: list[Notice]) -> None:
+        """Notice the first pair whose two directions have different labels."""
+        labels = {(row, column): label for row, column, label in self.pairs()}
+        for (row, column), label in labels.items():
+            back = labels.get((column, row), label)
+            if back != label:
+                text = f"{row} to {column} is {label}, back it is {back}"
+                notices.append(Notice("contradiction", text, self.line))
+                return
+
+
+def read_table(
+    lines: Sequence[tuple[int, str]], names: re.Pattern[str], notices: list[Notice], self_label: str = ""
+) -> Table | None:
+    """Return the first table of ``lines`` (number, text) whose heading and rows are names of ``names``.
+
+    A row with too few labels is kept as far as it goes, with a notice; so is a missing row.
+    self_label: what the diagonal must show, where that is known.
+    """
+    table: Table | None = None
+    for number, line in lines:
+        words = line.split()
+        if table is None:
+            columns = _heading(words, names)
+            table = Table(columns, number) if columns else None
+        elif words and names.fullmatch(words[0]):
+            _add_row(table, number, words, notices, self_label)
+        elif table.rows and not words:
+            break
+    if table is not None:
+        missing = [column for column in table.columns if column not in table.rows]
+        if missing:
+            notices.append(Notice("truncated", f"no row for {', '.join(missing[:8])}", table.line))
+    return table
+
+
+def _heading(words: list[str], names: re.Pattern[str]) -> list[str]:
+    columns = []
+    for word in words[:MOST_DEVICES]:
+        if not names.fullmatch(word):
+            break
+        columns.append(word)
+    # A row starts with a name too, but goes on with labels.
+    is_row = len(columns) == 1 and len(words) > 1 and not words[1].startswith(("CPU", "Aff"))
+    return columns if not is_row and len(set(columns)) == len(columns) else []
+
+
+def _add_row(table: Table, number: int, words: list[str], notices: list[Notice], self_label: str) -> None:
+    name, width = words[0], len(table.columns)
+    cells = words[1 : width + 1]
+    if name in table.rows or name not in table.columns:
+        text = f"the row {name} appears twice or has no column; left out"
+        notices.append(Notice("damaged_line", text, number))
+        return
+    if len(cells) < width:
+        notices.append(Notice("truncated", f"the row {name} has {len(cells)} of {width} labels", number))
+    index = table.columns.index(name)
+    if self_label and index < len(cells) and cells[index] != self_label:
+        text = f"the row {name} does not show {self_label} under itself; its labels may be shifted"
+        notices.append(Notice("damaged_line", text, number))
+    table.rows[name], table.rest[name] = cells, " ".join(words[width + 1 :])
 
 
 def recognises(text: str) -> bool:
-    """Whether ``text`` has a section of ``rocm-smi --showtopo``."""
+    """Return whether ``text`` has a section of ``rocm-smi --showtopo``."""
     return _SIGN.search(text) is not None
 
 
 def read(text: str) -> Topology:
-    """The GPUs, their NUMA nodes and the XGMI links between them.
+    """Return the GPUs, their NUMA nodes and the XGMI links between them.
 
     Raises MachineError when no section can be read.
     """
     notices: list[Notice] = []
-    if text.lstrip().startswith("{"):
-        sections, numa = _from_json(text)
-    else:
-        sections, numa = _from_text(text, notices)
+    is_json = text.lstrip().startswith("{")
+    sections, numa = _from_json(text) if is_json else _from_text(text, notices)
     columns = _gpus(sections, numa, notices)
     if not columns:
         raise MachineError(
             "rocm-smi: no table of GPUs and no NUMA nodes found; "
             "give the whole output of 'rocm-smi --showtopo'"
         )
+    weights = sections["weights"].numbers() if "weights" in sections else {}
     types = sections.get("link_types")
     if types is None:
         notices.append(Notice("not_visible", "no section 'Link Type between two GPUs': links are not known"))
     else:
-        symmetric(types, notices)
-        _note_xgmi(types, sections.get("weights"), notices)
+        types.note_asymmetry(notices)
+        _note_xgmi(types, weights, notices)
     names = {column: f"gpu{index}" for index, column in enumerate(columns)}
+    nodes = {gpu: found["node"] for gpu, found in numa.items() if "node" in found}
     topology_class = _class(types, len(columns))
+    gpus = [
+        Device(name, DeviceKind.GPU, numa_node=nodes.get(column), attributes={"name": column})
+        for column, name in names.items()
+    ]
+    cpus = [
+        Device(f"cpu{node}", DeviceKind.CPU, numa_node=node)
+        for node in sorted(set(nodes.values()))
+        if node >= 0
+    ]
+    hops = sections["hops"].numbers() if "hops" in sections else {}
     return Topology(
         name="rocm-smi topo",
-        devices=tuple(_devices(names, numa)),
-        links=tuple(_links(types, sections.get("weights"), names)),
+        devices=(*gpus, *cpus),
+        links=tuple(_links(types, weights, names)),
         topology_class=topology_class,
         source="rocm_smi",
         notices=tuple(notices),
-        facts=_facts(sections, numa, columns, topology_class),
+        facts={
+            "gpu_count": len(columns),
+            "nic_count": None,
+            "cpu_count": len(set(nodes.values())) or None,
+            "nvswitch_count": 0 if types else None,
+            "nvlinks_per_gpu": [0] * len(columns) if types else None,
+            "gpu_matrix": [types.rows.get(row) for row in types.columns] if types else None,
+            "link_types": sorted({label for _, _, label in types.pairs()}) if types else [],
+            "hops": sorted(set(hops.values())),
+            "weights": sorted(set(weights.values())),
+            "numa_node": nodes,
+            "numa_affinity": {gpu: found["affinity"] for gpu, found in numa.items() if "affinity" in found},
+            "nvswitch": False if topology_class is not TopologyClass.UNKNOWN else None,
+        },
         matrix={
             (names[row], names[column]): label for row, column, label in (types.pairs() if types else ())
         },
     )
 
 
-def _from_text(text: str, notices: list[Notice]) -> tuple[Sections, dict[str, dict[str, int]]]:
+def _from_text(text: str, notices: list[Notice]) -> tuple[dict[str, Table], Numa]:
     bodies: dict[str, list[tuple[int, str]]] = {}
-    numa: dict[str, dict[str, int]] = {}
+    numa: Numa = {}
     current = ""
     for number, line in enumerate(text.expandtabs().split("\n"), start=1):
         stripped = line.strip()[:4000]
+        found = _NUMA.match(stripped)
         if stripped.startswith("=") and stripped.endswith("="):
             title = _SECTION.match(stripped)
             current = _TITLES.get(title[1].strip().lower(), "") if title else ""
-            continue
-        found = _NUMA.match(stripped)
-        if found:
+        elif found:
             numa.setdefault(f"GPU{int(found[1])}", {}).setdefault(found[2].lower(), int(found[3]))
         elif current:
             bodies.setdefault(current, []).append((number, line))
-    sections: Sections = {}
-    for name in ("weights", "hops", "link_types"):
-        table = read_table(bodies.get(name, []), _NAME, notices)
-        if table is not None:
-            sections[name] = table
-    return sections, numa
+    tables = {
+        name: read_table(bodies.get(name, []), _NAME, notices) for name in ("weights", "hops", "link_types")
+    }
+    return {name: table for name, table in tables.items() if table is not None}, numa
 
 
-def _from_json(text: str) -> tuple[Sections, dict[str, dict[str, int]]]:
+def _from_json(text: str) -> tuple[dict[str, Table], Numa]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -112,12 +226,12 @@ def _from_json(text: str) -> tuple[Sections, dict[str, dict[str, int]]]:
             f"rocm-smi JSON: {str(error)[:80]}; expected the whole output of 'rocm-smi --showtopo --json'"
         ) from None
     cells: dict[str, dict[tuple[int, int], str]] = {}
-    numa: dict[str, dict[str, int]] = {}
+    numa: Numa = {}
     for owner, values in document.items() if isinstance(document, dict) else ():
         for key, value in values.items() if isinstance(values, dict) else ():
             found = _JSON.fullmatch(key[:120])
             if found:
-                section = cells.setdefault(_JSON_SECTIONS[found[1].lower()], {})
+                section = cells.setdefault(_TITLES[f"{found[1].lower()} between two gpus"], {})
                 left, right = int(found[2]), int(found[3])
                 section[left, right] = section[right, left] = str(value)[:40]
             card = re.fullmatch(r"card(\d{1,4})", owner[:20])
@@ -129,15 +243,14 @@ def _from_json(text: str) -> tuple[Sections, dict[str, dict[str, int]]]:
 
 def _table(cells: dict[tuple[int, int], str]) -> Table:
     indexes = sorted({index for pair in cells for index in pair})[:256]
-    table = Table([f"GPU{index}" for index in indexes], 1)
-    for row in indexes:
-        table.rows[f"GPU{row}"] = [
-            "0" if row == column else cells.get((row, column), "?") for column in indexes
-        ]
-    return table
+    rows = {
+        f"GPU{row}": ["0" if row == column else cells.get((row, column), "?") for column in indexes]
+        for row in indexes
+    }
+    return Table(list(rows), 1, rows)
 
 
-def _gpus(sections: Sections, numa: dict[str, dict[str, int]], notices: list[Notice]) -> list[str]:
+def _gpus(sections: dict[str, Table], numa: Numa, notices: list[Notice]) -> list[str]:
     """The GPUs of the link types, else of the widest heading, then those that only the NUMA part has."""
     widest = max((table.columns for table in sections.values()), key=len, default=[])
     types = sections.get("link_types")
@@ -145,49 +258,28 @@ def _gpus(sections: Sections, numa: dict[str, dict[str, int]], notices: list[Not
     for name, table in sections.items():
         others = [column for column in table.columns if column not in columns]
         if others:
-            text = (
-                f"the section of {name.replace('_', ' ')} has GPUs the others lack: {', '.join(others[:4])}"
-            )
+            section = name.replace("_", " ")
+            text = f"the section of {section} has GPUs the others lack: {', '.join(others[:4])}"
             notices.append(Notice("contradiction", text, table.line))
     return columns
 
 
-def _devices(names: dict[str, str], numa: dict[str, dict[str, int]]) -> list[Device]:
-    nodes = sorted(
-        {node for found in numa.values() for node in (found.get("node"),) if node is not None and node >= 0}
-    )
-    cpus = [Device(f"cpu{node}", DeviceKind.CPU, numa_node=node) for node in nodes]
-    gpus = [
-        Device(name, DeviceKind.GPU, numa_node=numa.get(column, {}).get("node"), attributes={"name": column})
-        for column, name in names.items()
-    ]
-    return [*gpus, *cpus]
-
-
-def _links(types: Table | None, weights: Table | None, names: dict[str, str]) -> list[Link]:
-    links = []
+def _links(types: Table | None, weights: dict[tuple[str, str], int], names: dict[str, str]) -> Iterator[Link]:
     for row, column, label in types.pairs() if types else ():
-        weight = _weight(weights, row, column)
+        weight = weights.get((row, column))
         if label != "XGMI" or (weight is not None and weight > ONE_HOP):
             continue  # packets pass another GPU
         # One link or the four inside a package: neither number nor, without weights, directness is printed.
         attributes: dict[str, Any] = {"count_known": False}
         attributes |= {"weight": weight} if weight is not None else {"direct_known": False}
         origin = "rocm-smi --showtopo: XGMI"
-        links.append(Link(names[row], names[column], LinkKind.XGMI, origin=origin, attributes=attributes))
-    return links
+        yield Link(names[row], names[column], LinkKind.XGMI, origin=origin, attributes=attributes)
 
 
-def _weight(weights: Table | None, row: str, column: str) -> int | None:
-    printed = weights.label(row, column) if weights is not None and column in weights.positions else None
-    return int(printed) if printed and re.fullmatch(r"\d{1,9}", printed) else None
-
-
-def _note_xgmi(types: Table, weights: Table | None, notices: list[Notice]) -> None:
-    """Says what XGMI labels leave open: the number of links, and which pairs are linked directly."""
-    pairs = [(row, column) for row, column, label in types.pairs() if label == "XGMI"]
-    found = {_weight(weights, row, column) for row, column in pairs}
-    if pairs:
+def _note_xgmi(types: Table, weights: dict[tuple[str, str], int], notices: list[Notice]) -> None:
+    """Say what XGMI labels leave open: the number of links, and which pairs are linked directly."""
+    found = [weights.get((row, column)) for row, column, label in types.pairs() if label == "XGMI"]
+    if found:
         text = "how many xGMI links a pair has"
         if None in found:
             text += ", and whether its path passes another GPU: no weight is printed"
@@ -198,41 +290,11 @@ def _note_xgmi(types: Table, weights: Table | None, notices: list[Notice]) -> No
 
 def _class(types: Table | None, gpu_count: int) -> TopologyClass:
     """XGMI anywhere is the class of meshes, partial ones too; PCIe only when every pair says so."""
+    labels = {label for _, _, label in types.pairs()} if types else set()
     if types is None:
         return TopologyClass.UNKNOWN
-    labels = [label for _, _, label in types.pairs()]
     if "XGMI" in labels:
         return TopologyClass.XGMI_MESH
     if len(types.columns) == gpu_count == 1:
         return TopologyClass.SINGLE_GPU
-    whole = len(labels) == len(types.columns) * (len(types.columns) - 1)
-    return TopologyClass.PCIE if whole and set(labels) == {"PCIE"} else TopologyClass.UNKNOWN
-
-
-def _values(table: Table | None) -> list[int]:
-    if table is None:
-        return []
-    return sorted({int(label) for _, _, label in table.pairs() if re.fullmatch(r"\d{1,9}", label)})
-
-
-def _facts(
-    sections: Sections,
-    numa: dict[str, dict[str, int]],
-    columns: list[str],
-    topology_class: TopologyClass,
-) -> dict[str, Any]:
-    types = sections.get("link_types")
-    return {
-        "gpu_count": len(columns),
-        "nic_count": None,
-        "cpu_count": len({found["node"] for found in numa.values() if "node" in found}) or None,
-        "nvswitch_count": 0 if types else None,
-        "nvlinks_per_gpu": [0] * len(columns) if types else None,
-        "gpu_matrix": [types.rows.get(row) for row in types.columns] if types else None,
-        "link_types": sorted({label for _, _, label in types.pairs()}) if types else [],
-        "hops": _values(sections.get("hops")),
-        "weights": _values(sections.get("weights")),
-        "numa_node": {gpu: found["node"] for gpu, found in numa.items() if "node" in found},
-        "numa_affinity": {gpu: found["affinity"] for gpu, found in numa.items() if "affinity" in found},
-        "nvswitch": False if topology_class is not TopologyClass.UNKNOWN else None,
-    }
+    return TopologyClass.PCIE if types.is_whole and labels == {"PCIE"} else TopologyClass.UNKNOWN

@@ -72,33 +72,31 @@ class Document:
 
 
 class _Builder:
-    """Receives the parser's events; SAX fixes the names of the methods."""
+    """Receives what the parser reads; ElementTree fixes the names of the methods."""
 
-    def __init__(self, name: str, first_line: int, locator: Any) -> None:
-        self.name = name
-        self.first_line = first_line
-        self.locator = locator
+    def __init__(self, name: str, first_line: int) -> None:
+        self.name, self.first_line = name, first_line
+        self.parser: Any = None
         self.root: Element | None = None
         self.open: list[Element] = []
         self.texts: list[list[str]] = []
         self.count = 0
 
     def line(self) -> int:
-        return int(self.locator.getLineNumber() or 1) + self.first_line - 1
+        return int(self.parser.parser.CurrentLineNumber) + self.first_line - 1
+
+    def refusal(self, seen: str, expected: str) -> MachineError:
+        return MachineError(f"{self.name}: line {self.line()}: {seen}; expected {expected}")
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         self.count += 1
         if self.count > MOST_ELEMENTS:
-            raise MachineError(
-                f"{self.name}: line {self.line()}: more than {MOST_ELEMENTS} elements; expected the few "
-                "thousand of a machine; check the file"
-            )
+            expected = "the few thousand of a machine; check the file"
+            raise self.refusal(f"more than {MOST_ELEMENTS} elements", expected)
         if len(self.open) >= MOST_DEPTH:
-            raise MachineError(
-                f"{self.name}: line {self.line()}: elements nested more than {MOST_DEPTH} deep; expected a "
-                "machine's tree; check the file"
-            )
-        element = Element(tag, attributes, self.line())
+            expected = "a machine's tree; check the file"
+            raise self.refusal(f"elements nested more than {MOST_DEPTH} deep", expected)
+        element = Element(tag, dict(attributes), self.line())
         if self.open:
             self.open[-1].children.append(element)
         else:
@@ -106,64 +104,37 @@ class _Builder:
         self.open.append(element)
         self.texts.append([])
 
-    def end(self) -> None:
+    def end(self, tag: str) -> None:
         element = self.open.pop()
         element.text = "".join(self.texts.pop()).strip()
         element.closed = True
 
-    def characters(self, content: str) -> None:
+    def data(self, content: str) -> None:
         if self.texts:
             self.texts[-1].append(content)
 
+    def feed(self, text: str, doctype_allowed: bool) -> str:
+        """Parse ``text``; return the parser's complaint, empty when there is none."""
+        from xml.etree.ElementTree import ParseError
+        from xml.parsers.expat import ErrorString
 
-def _handler(builder: _Builder) -> Any:
-    from xml.sax.handler import ContentHandler
+        from defusedxml.common import DefusedXmlException  # type: ignore[import-untyped]  # ships no types
+        from defusedxml.ElementTree import DefusedXMLParser  # type: ignore[import-untyped]  # ships no types
 
-    class Handler(ContentHandler):
-        def startElement(self, name: str, attrs: Any) -> None:  # noqa: N802 - SAX's name
-            builder.start(name, dict(attrs.items()))
-
-        def endElement(self, name: str) -> None:  # noqa: N802 - SAX's name
-            builder.end()
-
-        def characters(self, content: str) -> None:
-            builder.characters(content)
-
-    return Handler()
-
-
-def _parser(doctype_allowed: bool) -> Any:
-    from xml.sax.handler import feature_external_ges
-
-    from defusedxml.expatreader import DefusedExpatParser  # type: ignore[import-untyped]  # ships no types
-
-    # A bare document type names a file; with external entities off nobody opens it.
-    parser = DefusedExpatParser(
-        forbid_dtd=not doctype_allowed, forbid_entities=True, forbid_external=not doctype_allowed
-    )
-    parser.setFeature(feature_external_ges, False)
-    return parser
-
-
-def _feed(text: str, parser: Any, builder: _Builder) -> str:
-    """Parse ``text`` into ``builder``; the parser's complaint, empty when there is none."""
-    from xml.sax import SAXParseException
-
-    from defusedxml.common import DefusedXmlException  # type: ignore[import-untyped]  # ships no types
-
-    parser.setContentHandler(_handler(builder))
-    try:
-        for start in range(0, len(text), _CHUNK):
-            parser.feed(text[start : start + _CHUNK])
-        parser.close()
-    except SAXParseException as error:
-        return str(error.getMessage())
-    except DefusedXmlException as error:
-        raise MachineError(
-            f"{builder.name}: line {builder.line()}: {type(error).__name__}: a document type or an entity is "
-            "declared; expected plain elements; remove the declaration"
-        ) from None
-    return ""
+        # A bare document type names a file; the parser has no way to open it.
+        self.parser = DefusedXMLParser(
+            target=self, forbid_dtd=not doctype_allowed, forbid_external=not doctype_allowed
+        )
+        try:
+            for start in range(0, len(text), _CHUNK):
+                self.parser.feed(text[start : start + _CHUNK])
+            self.parser.close()
+        except ParseError as error:
+            return ErrorString(error.code)
+        except DefusedXmlException:
+            seen = "a document type or an entity is declared"
+            raise self.refusal(seen, "plain elements; remove the declaration") from None
+        return ""
 
 
 def root_tag(text: str) -> str:
@@ -194,11 +165,10 @@ def parse_xml(text: str, name: str, doctype_allowed: bool = False) -> Document:
     if text[:start].strip().strip("\ufeff"):
         notices.append(Notice("damaged_line", "text before the first element is left out", 1))
     first_line = text.count("\n", 0, start) + 1
-    parser = _parser(doctype_allowed)
-    builder = _Builder(name, first_line, parser)
+    builder = _Builder(name, first_line)
     # Lone surrogates (from files opened with errors="surrogateescape") cannot be handed to the parser.
     sound = text[start:].encode("utf-8", errors="replace").decode("utf-8")
-    complaint = _feed(sound, parser, builder)
+    complaint = builder.feed(sound, doctype_allowed)
     if builder.root is None:
         raise MachineError(
             f"{name}: no XML element found ({complaint or 'the text is empty'}); expected an XML "
